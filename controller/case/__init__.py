@@ -1,1 +1,1 @@
-"""What a run was made of, as one archive that repeats it."""
+"""The inputs of a run, as one archive that repeats it."""

@@ -1,6 +1,6 @@
-"""A run directory -> one archive that repeats the run elsewhere: what it was made of, its traces, and what came of it.
+"""A run directory -> one archive that repeats the run elsewhere: its inputs, its traces and its results.
 
-Decides what goes in and what is left out with which reason. Nothing of where files lay on this machine goes in.
+Decides which files go in, and states the reason for those left out. No paths of this machine go in.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from etloop.results.store.case_archive import (
 from etloop.results.store.run_dir import SUMMARY_FILE, look_at_run
 
 MOST_TRACES_BYTES: Final = 1 << 30
-"""Of traces that are packed; of more, the digests are."""
+"""Limit of the traces that are packed; of larger ones only the digests are."""
 RESULT_FILES: Final = (REPORT_FILE, SUMMARY_FILE, KPI_FILE, JUNIT_FILE)
 NO_TRACES: Final = "left out with --no-traces"
 ENDING: Final = ".etloop.zip"
@@ -39,7 +39,7 @@ ENDING: Final = ".etloop.zip"
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """A case that was packed."""
+    """A packed case."""
 
     path: Path
     packed_bytes: int
@@ -49,60 +49,59 @@ class Bundle:
 def bundle(run_dir: Path, out: Path, traces: Path | None = None, *, has_traces: bool = True) -> Bundle:
     """Pack the case of a run into the new file `out`.
 
-    `traces`: where traces are looked for before where the run read them. Without `has_traces` none goes in.
-
-    Raises an `InputError` for a directory of no finished run, for traces that are gone or not what the run read, and where the
-    file is there or cannot be written.
+    `traces` is a directory to search for traces first, before the path where the run read them. Without `has_traces` no trace
+    goes in. Raises an `InputError` if `run_dir` has no finished run, if a file is missing or differs from the one the run
+    read, or if `out` exists or cannot be written.
     """
     look_at_run(run_dir)
-    own = run_dir / CASE_FILE
-    if not own.is_file():
-        what = f"has no {CASE_FILE}: no scenario describes its job, or an earlier version made it"
-        raise ConfigError(Problem(str(run_dir), what, "run it again, or send scenario, rig and traces"))
-    with opened_archive(own) as archive:
-        case = case_in(archive, str(own))
+    case_path = run_dir / CASE_FILE
+    if not case_path.is_file():
+        problem = f"has no {CASE_FILE}: no scenario describes its job, or an earlier version made it"
+        raise ConfigError(Problem(str(run_dir), problem, "run it again, or send scenario, rig and traces"))
+    with opened_archive(case_path) as archive:
+        case = case_in(archive, str(case_path))
         contents: dict[str, bytes | Path] = {
             file.name: archive.read(file.name, MOST_CASE_BYTES) for file in case.files if file.inside
         }
-    left_out = _why_without_traces(case, has_traces=has_traces)
-    wanted = tuple(
+    omission = _why_without_traces(case, has_traces=has_traces)
+    packed_files = tuple(
         file
         for file in case.files
-        if file.role is not CaseRole.PRIVATE and not (left_out and file.role is CaseRole.TRACE)
+        if file.role is not CaseRole.PRIVATE and not (omission and file.role is CaseRole.TRACE)
     )
-    _refuse_names(wanted)
+    _refuse_names(packed_files)
     remedy = f"{GIVE_TRACES}, or --no-traces"
-    places = found_files(replace(case, files=wanted), traces, remedy=remedy).places
-    contents = {file.name: contents[file.name] for file in wanted if file.inside}
+    places = found_files(replace(case, files=packed_files), traces, remedy=remedy).places
+    contents = {file.name: contents[file.name] for file in packed_files if file.inside}
     contents |= places
     files = [
         replace(file, place="", inside=True, why="")
         if file.name in contents
-        else replace(file, place="", inside=False, why=left_out if file.role is CaseRole.TRACE else file.why)
+        else replace(file, place="", inside=False, why=omission if file.role is CaseRole.TRACE else file.why)
         for file in case.files
     ]
     for name in RESULT_FILES:
         if (path := run_dir / name).is_file():
-            found = digest_of(path)
-            files.append(CaseFile(name, CaseRole.RESULT, found.size_bytes, found.sha256, inside=True))
+            digest = digest_of(path)
+            files.append(CaseFile(name, CaseRole.RESULT, digest.size_bytes, digest.sha256, inside=True))
             contents[name] = path
     case = replace(case, files=tuple(files))
     return Bundle(out, _write(out, case, contents), case)
 
 
 def _why_without_traces(case: Case, *, has_traces: bool) -> str:
-    """Return why no trace goes in; "" if they do."""
+    """Return the reason for leaving traces out; "" if they go in."""
     if not has_traces:
         return NO_TRACES
     traces_bytes = sum(file.size_bytes for file in case.files if file.role is CaseRole.TRACE)
     if traces_bytes <= MOST_TRACES_BYTES:
         return ""
-    most = approximate_bytes(MOST_TRACES_BYTES)
-    return f"the traces have {approximate_bytes(traces_bytes)}, and at most {most} are packed"
+    limit = approximate_bytes(MOST_TRACES_BYTES)
+    return f"the traces have {approximate_bytes(traces_bytes)}, and at most {limit} are packed"
 
 
 def _refuse_names(files: Iterable[CaseFile]) -> None:
-    """Raise `ConfigError` for files that are to go in under names that nobody would unpack."""
+    """Raise `ConfigError` for files whose names could not be unpacked safely."""
     problems = [
         Problem(
             file.place or file.name,
@@ -117,12 +116,12 @@ def _refuse_names(files: Iterable[CaseFile]) -> None:
 
 
 def _write(out: Path, case: Case, contents: Mapping[str, bytes | Path]) -> int:
-    """Write the archive, which is not left behind in part, and return its size. Raises `ConfigError`."""
+    """Write the archive and return its size in bytes. Removes a partial file. Raises `ConfigError` if it cannot be written."""
     try:
         file = out.open("x+b")
     except FileExistsError:
-        what = "is there already"
-        raise ConfigError(Problem(str(out), what, "name a new file with -o, or move it away")) from None
+        problem = "is there already"
+        raise ConfigError(Problem(str(out), problem, "name a new file with -o, or move it away")) from None
     except OSError as error:
         raise _not_written(out, error) from None
     try:
@@ -140,8 +139,10 @@ def _write(out: Path, case: Case, contents: Mapping[str, bytes | Path]) -> int:
 
 
 def _not_written(out: Path, error: OSError) -> ConfigError:
-    what = f"cannot be written: {error.strerror or error}"
-    return ConfigError(Problem(str(out), what, "name a file in a directory that can be written and has room"))
+    problem = f"cannot be written: {error.strerror or error}"
+    return ConfigError(
+        Problem(str(out), problem, "name a file in a directory that can be written and has room")
+    )
 
 
 def _pack(file: IO[bytes], case: Case, contents: Mapping[str, bytes | Path]) -> None:
@@ -150,19 +151,19 @@ def _pack(file: IO[bytes], case: Case, contents: Mapping[str, bytes | Path]) -> 
     for deflated in (True, False):
         file.seek(0)
         file.truncate()
-        written = write_members(file, members, deflated=deflated)
-        unpacked_bytes = sum(one.size_bytes for one in written)
+        members_written = write_members(file, members, deflated=deflated)
+        unpacked_bytes = sum(member.size_bytes for member in members_written)
         file.seek(0, os.SEEK_END)
         if not is_too_dense(unpacked_bytes, file.tell()):
             break
-    inside = [each for each in case.files if each.inside]
-    changed = [
-        Problem(each.name, "is not what the run read, or changed while it was packed", "pack it again")
-        for each, now in zip(inside, written[1:], strict=True)
-        if (each.size_bytes, each.sha256) != (now.size_bytes, now.sha256)
+    inside = [entry for entry in case.files if entry.inside]
+    problems = [
+        Problem(entry.name, "is not what the run read, or changed while it was packed", "pack it again")
+        for entry, member in zip(inside, members_written[1:], strict=True)
+        if (entry.size_bytes, entry.sha256) != (member.size_bytes, member.sha256)
     ]
-    if changed:
-        raise ConfigError(*changed[:20])
+    if problems:
+        raise ConfigError(*problems[:20])
     if unpacked_bytes > MOST_CASE_BYTES:
-        what = f"the case has {approximate_bytes(unpacked_bytes)}, more than the {approximate_bytes(MOST_CASE_BYTES)} of a case"
-        raise ConfigError(Problem(case.run_id, what, "leave the traces out with --no-traces"))
+        text = f"the case has {approximate_bytes(unpacked_bytes)}, more than the {approximate_bytes(MOST_CASE_BYTES)} of a case"
+        raise ConfigError(Problem(case.run_id, text, "leave the traces out with --no-traces"))

@@ -1,7 +1,7 @@
-"""The one list of the keys by which scenario, rig and topology name other files, and texts with other names in their place.
+"""The list of the keys by which scenario, rig and topology name other files, and functions that replace those names.
 
-Decides which keys these are; what a key means is decided by who reads the file. A test holds the list to every `Path` that
-scenarios and rigs are read to. Pure.
+Decides which keys these are; their meaning is decided by the readers of the files. A test compares the list with every `Path`
+that scenarios and rigs are parsed to. Pure.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from etloop.results.schema.case import CaseRole
 
 _ANY: Final = "*"
 _ANYWHERE: Final = "**"
-"""First in a path: at any depth."""
+"""First part of a key path that matches at any depth."""
 _COUNTERS: Final = ("dut", "counters", _ANY)
 
 NAMES: Final[Mapping[CaseRole, Mapping[tuple[str, ...], CaseRole]]] = {
@@ -51,70 +51,70 @@ NAMES: Final[Mapping[CaseRole, Mapping[tuple[str, ...], CaseRole]]] = {
     },
     CaseRole.TOPOLOGY: {(_ANYWHERE, "device"): CaseRole.PROFILE},
 }
-"""By the file that names them: key path -> what is named. A list under such a key names a file by each item."""
+"""Role of the naming file -> key path -> role of the named file. A list under such a key names one file per item."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NamedFile:
-    """One place of a file that names another."""
+    """A place in a file that names another file."""
 
     role: CaseRole
     key: tuple[str, ...]
     value: str
-    """As it is written."""
+    """The name as written."""
     node: yaml.ScalarNode
 
 
 def named_files(text: bytes, source: str, kind: CaseRole) -> tuple[NamedFile, ...]:
-    """Return what a scenario, rig or topology names, in the order of its text; names of shipped profiles are no files.
+    """Return the files that a scenario, rig or topology names, in the order of its text, without names of shipped data.
 
-    Raises `ConfigError` for what is not YAML that we read; `source` names the text.
+    Raises `ConfigError` for a text that is not valid YAML; `source` names the text.
     """
-    found = []
-    for key, node in _scalars(tree_of(text, source), ()):
+    references = []
+    for key, node in _walk_scalars(tree_of(text, source), ()):
         for pattern, role in NAMES[kind].items():
-            # The items of a list stand one level below its key.
-            if not is_null(node) and (_fits(key, pattern) or _fits(key[:-1], pattern)):
+            # The items of a list are one level below its key.
+            if not is_null(node) and (_matches(key, pattern) or _matches(key[:-1], pattern)):
                 if _is_file(role, node.value):
-                    found.append(NamedFile(role, key, node.value, node))
+                    references.append(NamedFile(role, key, node.value, node))
                 break
-    return tuple(found)
+    return tuple(references)
 
 
 def _is_file(role: CaseRole, value: str) -> bool:
-    """Whether a name is one of a file, and not of something that is shipped."""
+    """Return whether a name is the path of a file, and not the name of shipped data."""
     if role is CaseRole.FLOWS:
         return value not in SHIPPED_SIZES
     return role is not CaseRole.PROFILE or is_path(value)
 
 
 def with_names(text: bytes, renamed: Sequence[tuple[NamedFile, str]]) -> bytes:
-    """Return the text with other names in the places of `named_files` of it; nothing else of it changes."""
-    words = text.decode("utf-8-sig")
-    for named, name in sorted(renamed, key=lambda each: each[0].node.start_mark.index, reverse=True):
-        if name == named.value:
+    """Return the text with the names of the given `named_files` replaced; nothing else changes."""
+    content = text.decode("utf-8-sig")
+    for reference, name in sorted(renamed, key=lambda pair: pair[0].node.start_mark.index, reverse=True):
+        if name == reference.value:
             continue
-        begin, end = named.node.start_mark.index, named.node.end_mark.index
+        start, end = reference.node.start_mark.index, reference.node.end_mark.index
         # A block scalar (| and >) ends with its last line.
-        ends_line = "\n" if named.node.style in ("|", ">") else ""
-        # JSON's text in quotes is YAML's.
-        words = f"{words[:begin]}{json.dumps(name, ensure_ascii=False)}{ends_line}{words[end:]}"
-    return words.encode()
+        ends_line = "\n" if reference.node.style in ("|", ">") else ""
+        # A quoted JSON string is valid YAML.
+        content = f"{content[:start]}{json.dumps(name, ensure_ascii=False)}{ends_line}{content[end:]}"
+    return content.encode()
 
 
 def with_topology(text: bytes, source: str, name: str) -> bytes:
-    """Return the text of a scenario that names this topology, which names none."""
+    """Return the text of a scenario that names no topology with `twin: name` added."""
     root = tree_of(text, source)
     if root.flow_style or root.start_mark.column or _child(root, "twin") is not None:
-        # Nothing can be put before its first key; comments of the text are lost.
+        # No line can be inserted before its first key: rewrite the document, without its comments.
         value = yaml.ScalarNode(TEXT_TAG, name)
         return changed_text(text, source, (Change(("twin",), value),)).encode()
-    words, begin = text.decode("utf-8-sig"), root.start_mark.index
-    return f"{words[:begin]}twin: {json.dumps(name)}\n{words[begin:]}".encode()
+    content, start = text.decode("utf-8-sig"), root.start_mark.index
+    return f"{content[:start]}twin: {json.dumps(name)}\n{content[start:]}".encode()
 
 
 def of_ports(text: bytes, source: str, ports: Sequence[str]) -> bytes:
-    """Return the text of a rig with these ports ("agent/port") and no others; comments of the text are lost."""
+    """Return the text of a rig with only these ports ("agent/port"); comments of the text are lost."""
     root = tree_of(text, source)
     for agent in _items(root, "agents"):
         own = _value(agent, "name")
@@ -122,32 +122,32 @@ def of_ports(text: bytes, source: str, ports: Sequence[str]) -> bytes:
         def is_kept(port: yaml.Node, own: str = own) -> bool:
             return f"{own}/{_value(port, 'name')}" in ports
 
-        _keep(agent, "ports", is_kept)
-    _keep(root, "agents", lambda agent: bool(_items(agent, "ports")))
+        _filter_items(agent, "ports", is_kept)
+    _filter_items(root, "agents", lambda agent: bool(_items(agent, "ports")))
     dut = _child(root, "dut")
-    for counted in _items(dut, "counters") if dut is not None else []:
-        cables = _child(counted, "ports")
-        if isinstance(cables, yaml.MappingNode):
-            cables.value[:] = [pair for pair in cables.value if pair[0].value in ports]
+    for source_node in _items(dut, "counters") if dut is not None else []:
+        port_map = _child(source_node, "ports")
+        if isinstance(port_map, yaml.MappingNode):
+            port_map.value[:] = [pair for pair in port_map.value if pair[0].value in ports]
     return str(yaml.serialize(root, Dumper=yaml.SafeDumper, allow_unicode=True, width=120)).encode()
 
 
-def _scalars(node: yaml.Node, key: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], yaml.ScalarNode]]:
+def _walk_scalars(node: yaml.Node, key: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], yaml.ScalarNode]]:
     if isinstance(node, yaml.ScalarNode):
         yield key, node
     elif isinstance(node, yaml.SequenceNode):
-        for index, each in enumerate(node.value):
-            yield from _scalars(each, (*key, str(index)))
+        for index, child in enumerate(node.value):
+            yield from _walk_scalars(child, (*key, str(index)))
     elif isinstance(node, yaml.MappingNode):
-        for name, each in node.value:
-            yield from _scalars(each, (*key, str(name.value)))
+        for name, child in node.value:
+            yield from _walk_scalars(child, (*key, str(name.value)))
 
 
-def _fits(key: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
+def _matches(key: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
     if pattern[0] == _ANYWHERE:
         return key[-len(pattern) + 1 :] == pattern[1:]
     return len(key) == len(pattern) and all(
-        part in (_ANY, each) for each, part in zip(key, pattern, strict=True)
+        part in (_ANY, name) for name, part in zip(key, pattern, strict=True)
     )
 
 
@@ -157,15 +157,15 @@ def _child(node: yaml.Node, key: str) -> yaml.Node | None:
 
 
 def _items(node: yaml.Node, key: str) -> list[yaml.Node]:
-    found = _child(node, key)
-    return found.value if isinstance(found, yaml.SequenceNode) else []
+    child = _child(node, key)
+    return child.value if isinstance(child, yaml.SequenceNode) else []
 
 
 def _value(node: yaml.Node, key: str) -> str:
-    found = _child(node, key)
-    return str(found.value) if isinstance(found, yaml.ScalarNode) else ""
+    child = _child(node, key)
+    return str(child.value) if isinstance(child, yaml.ScalarNode) else ""
 
 
-def _keep(node: yaml.Node, key: str, is_kept: Callable[[yaml.Node], bool]) -> None:
+def _filter_items(node: yaml.Node, key: str, is_kept: Callable[[yaml.Node], bool]) -> None:
     items = _items(node, key)
-    items[:] = [each for each in items if is_kept(each)]
+    items[:] = [item for item in items if is_kept(item)]

@@ -1,7 +1,7 @@
-"""A case as files on disk: an archive, the directory that it was unpacked into, or a run directory, which has a case of its own.
+"""A case as files on disk: an archive, the directory it was unpacked into, or a run directory, which contains its case.
 
-Decides where a file is looked for that is not inside, and that nothing is taken whose content is not the run's. Everything
-lies in a private directory while a case is open, whatever it was before.
+Decides where to search for files that are not inside, and refuses files whose content differs from the run's. While a case is
+open, all its files are in a private temporary directory.
 """
 
 from __future__ import annotations
@@ -44,46 +44,46 @@ _CHANGED: Final = "have the case sent again; a file that was changed on purpose 
 
 @dataclass(frozen=True, slots=True)
 class OpenCase:
-    """A case whose files lie in a directory, verified."""
+    """A case whose files are in a directory and verified."""
 
     case: Case
     label: str
     """The case as the user named it."""
     directory: Path
     absent: tuple[CaseFile, ...]
-    """Secrets that are nowhere to be found."""
+    """Secret files that were not found."""
 
     @property
     def scenario(self) -> Path:
-        """The scenario's file."""
+        """Return the path of the scenario file."""
         return self.directory / INPUT_FILES[0]
 
     @property
     def rig(self) -> Path:
-        """The rig's file."""
+        """Return the path of the rig file."""
         return self.directory / INPUT_FILES[1]
 
     @property
     def topology(self) -> Path | None:
-        """The file of the device's topology; None without one."""
+        """Return the path of the topology file of the device, or None without one."""
         path = self.directory / TOPOLOGY_FILE
         return path if path.exists() else None
 
     def shown(self, text: str) -> str:
-        """Return a text with the name of the case in the place of the directory, which will be gone."""
+        """Return a text with the temporary directory replaced by the name of the case."""
         return text.replace(str(self.directory), self.label)
 
     def refuse_absent_secrets(self) -> None:
-        """Raise `ConfigError` where the rig inside needs secrets that are not here."""
+        """Raise `ConfigError` if the rig in the case needs secret files that were not found."""
         if self.absent:
             remedy = "give --rig FILE, a rig of this site, or unpack the case and put the files there"
             raise ConfigError(
-                *(Problem(f"{self.label}: {one.name}", f"is {one.why}", remedy) for one in self.absent)
+                *(Problem(f"{self.label}: {file.name}", f"is {file.why}", remedy) for file in self.absent)
             )
 
 
 def is_as_the_run_read_it(path: Path) -> bool:
-    """Whether a file of settings is that of the run in whose directory it lies, unchanged."""
+    """Return whether a settings file in a run directory is unchanged since the run read it."""
     if not (path.parent / CASE_FILE).is_file():
         return False
     try:
@@ -96,25 +96,25 @@ def is_as_the_run_read_it(path: Path) -> bool:
 
 
 def version_notes(case: Case, label: str) -> tuple[str, ...]:
-    """Return in which versions the run was another one's than here."""
-    then, now = case.versions, current_versions()
-    differing = [
-        f"{name} {getattr(then, name)} (here {getattr(now, name)})"
+    """Return a note on the versions that differ between the run and this installation; () if none does."""
+    recorded, current = case.versions, current_versions()
+    differences = [
+        f"{name} {getattr(recorded, name)} (here {getattr(current, name)})"
         for name in CaseVersions.__dataclass_fields__
-        if getattr(then, name) != getattr(now, name)
+        if getattr(recorded, name) != getattr(current, name)
     ]
-    if not differing:
+    if not differences:
         return ()
-    return (f"{label} was run by {', '.join(differing)}: figures may differ for that alone",)
+    return (f"{label} was run by {', '.join(differences)}: figures may differ for that alone",)
 
 
 @contextmanager
 def opened_case(path: Path, traces: Path | None = None) -> Iterator[OpenCase]:
-    """Open a case, with all its files in a directory that is gone afterwards.
+    """Open a case, with all its files in a temporary directory that is removed at the end of the block.
 
-    `path`: an archive, the directory it was unpacked into, a run directory, or the scenario of one as the run read it.
-    `traces`: where files are looked for that are not inside, by their names there or in any folder of it. Raises an `InputError`
-    with everything that is missing, or not what the run read.
+    `path` is an archive, the directory it was unpacked into, a run directory, or the scenario of one. `traces` is a directory
+    to search for files that are not inside, by their names in the case or by shorter ends of these names. Raises an
+    `InputError` with every file that is missing, or that differs from the one the run read.
     """
     if path.name == INPUT_FILES[0]:
         path = path.parent
@@ -123,32 +123,32 @@ def opened_case(path: Path, traces: Path | None = None) -> Iterator[OpenCase]:
         case = source.case
         _refuse_faults(case, str(path))
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="etloop-case-")))
-        found = found_files(case, traces, source.folder)
+        external_files = found_files(case, traces, source.folder)
         source.put(directory)
-        for name, place in found.places.items():
-            to = directory / name
-            to.parent.mkdir(parents=True, exist_ok=True)
-            to.symlink_to(place.absolute())
-        yield OpenCase(case, str(path), directory, found.absent)
+        for name, target in external_files.places.items():
+            link = directory / name
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(target.absolute())
+        yield OpenCase(case, str(path), directory, external_files.absent)
 
 
 @dataclass(frozen=True, slots=True)
 class FoundFiles:
-    """Files that a case does not hold."""
+    """The files of a case that are not inside it."""
 
     places: Mapping[str, Path]
-    """Where they are, by name."""
+    """Their paths by name."""
     absent: tuple[CaseFile, ...]
-    """Secrets that are not there; whether they are needed, others know."""
+    """Secret files that were not found; callers decide whether they are needed."""
 
 
 def found_files(
     case: Case, traces: Path | None, folder: Path | None = None, remedy: str = GIVE_TRACES
 ) -> FoundFiles:
-    """Find what is not inside a case: below `traces`, in the `folder` it was unpacked into, and where the run read it.
+    """Find the files of a case that are not inside: below `traces`, in `folder`, and at the path where the run read them.
 
-    `remedy`: what to do about a file that is not found. Raises `ConfigError` with every file that is not there, or is
-    another one by its content.
+    `folder` is the directory that the case was unpacked into; `remedy` is the advice for a file that is not found. Raises
+    `ConfigError` with every file that is missing or has a different content. Secret files may be missing.
     """
     problems: list[Problem] = []
     places: dict[str, Path] = {}
@@ -158,27 +158,29 @@ def found_files(
             continue
         candidates = list(_candidates(file, traces, folder))
         if file.role is CaseRole.PRIVATE:
-            place = next((one for one in candidates if one.exists()), None)
+            place = next((path for path in candidates if path.exists()), None)
             if place is None:
                 absent.append(file)
         else:
-            place = next((one for one in candidates if _is_the_same(file, one)), None)
+            place = next((path for path in candidates if _has_same_content(file, path)), None)
             if place is None:
                 problems.append(_not_found(file, candidates, remedy))
         if place is not None:
             places[file.name] = place
     if problems:
-        more = len(problems) - 20
-        shown = problems[:20]
-        if more > 0:
-            shown.append(Problem("traces", f"{more} more files are missing or changed", shown[0].remedy))
-        raise ConfigError(*shown)
+        further = len(problems) - 20
+        first_problems = problems[:20]
+        if further > 0:
+            first_problems.append(
+                Problem("traces", f"{further} more files are missing or changed", first_problems[0].remedy)
+            )
+        raise ConfigError(*first_problems)
     return FoundFiles(places, tuple(absent))
 
 
 def _candidates(file: CaseFile, traces: Path | None, folder: Path | None) -> Iterator[Path]:
     if traces is not None and file.role is not CaseRole.PRIVATE:
-        # As in the case, then below the folder of the trace, then by the file's own name.
+        # By its full name in the case, then below the folder of the trace, then by file name alone.
         parts = file.name.split("/")
         for start in (0, *range(2, len(parts) - 1), len(parts) - 1):
             yield traces.joinpath(*parts[start:])
@@ -188,7 +190,7 @@ def _candidates(file: CaseFile, traces: Path | None, folder: Path | None) -> Ite
         yield Path(file.place)
 
 
-def _is_the_same(file: CaseFile, path: Path) -> bool:
+def _has_same_content(file: CaseFile, path: Path) -> bool:
     try:
         if not path.is_file() or path.stat().st_size != file.size_bytes:
             return False
@@ -198,48 +200,50 @@ def _is_the_same(file: CaseFile, path: Path) -> bool:
 
 
 def _not_found(file: CaseFile, candidates: list[Path], remedy: str) -> Problem:
-    there = next((one for one in candidates if one.is_file()), None)
-    if there is not None:
-        what = f"{there} has other content than the run read (sha256 {file.sha256[:12]}…, {file.size_bytes} bytes)"
+    other_file = next((path for path in candidates if path.is_file()), None)
+    if other_file is not None:
+        problem = f"{other_file} has other content than the run read (sha256 {file.sha256[:12]}…, {file.size_bytes} bytes)"
     elif candidates:
-        what = f"is not inside, and no longer at {candidates[-1]}"
+        problem = f"is not inside, and no longer at {candidates[-1]}"
     else:
-        what = f"is not inside: {file.why or 'it was left out'}"
-    return Problem(file.name, what, remedy)
+        problem = f"is not inside: {file.why or 'it was left out'}"
+    return Problem(file.name, problem, remedy)
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Where a case comes from."""
+    """The place that a case is read from."""
 
     case: Case
     label: str
     archive: CaseArchive | None
     folder: Path | None
-    """That it was unpacked into."""
+    """The directory that it was unpacked into; None for an archive."""
 
     def put(self, directory: Path) -> None:
-        """Put all that is inside into a directory, verified. Raises `ConfigError`."""
+        """Copy all files that are inside into a directory and verify them. Raises `ConfigError` with every bad file."""
         problems: list[Problem] = []
         for file in self.case.files:
             if not file.inside:
                 continue
-            to = directory / file.name
-            to.parent.mkdir(parents=True, exist_ok=True)
+            target = directory / file.name
+            target.parent.mkdir(parents=True, exist_ok=True)
             where = f"{self.label}: {file.name}"
             try:
-                found = self._copy(file.name, to)
+                size_and_digest = self._copy(file.name, target)
             except OSError as error:
-                what = f"cannot be unpacked: {error.strerror or error}"
-                problems.append(Problem(where, what, "make room in the directory that TMPDIR names"))
+                problem = f"cannot be unpacked: {error.strerror or error}"
+                problems.append(Problem(where, problem, "make room in the directory that TMPDIR names"))
                 continue
-            if found is None:
+            if size_and_digest is None:
                 problems.append(Problem(where, "is missing", _CHANGED))
-            elif found != (file.size_bytes, file.sha256):
-                what = f"is another file than the run's: {found[0]} bytes, {file.size_bytes} expected"
-                if found[0] == file.size_bytes:
-                    what = "is another file than the run's: same size, other content"
-                problems.append(Problem(where, what, _CHANGED))
+            elif size_and_digest != (file.size_bytes, file.sha256):
+                problem = (
+                    f"is another file than the run's: {size_and_digest[0]} bytes, {file.size_bytes} expected"
+                )
+                if size_and_digest[0] == file.size_bytes:
+                    problem = "is another file than the run's: same size, other content"
+                problems.append(Problem(where, problem, _CHANGED))
         if problems:
             raise ConfigError(*problems[:20])
 
@@ -247,34 +251,34 @@ class _Source:
         if self.archive is not None:
             if name not in self.archive.names():
                 return None
-            written = self.archive.unpack(name, to)
+            member = self.archive.unpack(name, to)
         else:
             assert self.folder is not None
             path = self.folder / name
             if not path.is_file():
                 return None
-            written = digest_of(Path(shutil.copyfile(path, to)))
-        return written.size_bytes, written.sha256
+            member = digest_of(Path(shutil.copyfile(path, to)))
+        return member.size_bytes, member.sha256
 
 
 def _source_of(path: Path, stack: ExitStack) -> _Source:
-    """Return the case that a path means. Raises an `InputError`."""
+    """Return the case that a path refers to. Raises an `InputError` if there is none."""
     if path.is_dir():
         manifest = path / MANIFEST_FILE
         if manifest.is_file():
             text = _text_of(manifest)
             return _Source(case_from_json(text, str(manifest)), str(path), None, path)
         if not (path / CASE_FILE).is_file():
-            what = f"is a directory with neither {MANIFEST_FILE} nor {CASE_FILE}"
-            raise ConfigError(Problem(str(path), what, _NOT_A_CASE))
+            problem = f"is a directory with neither {MANIFEST_FILE} nor {CASE_FILE}"
+            raise ConfigError(Problem(str(path), problem, _NOT_A_CASE))
         path = path / CASE_FILE
     archive = stack.enter_context(opened_archive(path))
     case = case_in(archive, str(path))
     if extra := sorted(
         set(archive.names()) - {file.name for file in case.files if file.inside} - {MANIFEST_FILE}
     ):
-        what = f"has {', '.join(map(ascii, extra[:5]))[:200]}, of which its {MANIFEST_FILE} says nothing"
-        raise ConfigError(Problem(str(path), what, _CHANGED))
+        problem = f"has {', '.join(map(ascii, extra[:5]))[:200]}, of which its {MANIFEST_FILE} says nothing"
+        raise ConfigError(Problem(str(path), problem, _CHANGED))
     return _Source(case, str(path), archive, None)
 
 
@@ -288,7 +292,7 @@ def _text_of(path: Path) -> str:
 
 
 def _refuse_faults(case: Case, label: str) -> None:
-    """Raise `ConfigError` for what a case says of its files that cannot be."""
+    """Raise `ConfigError` for invalid or duplicate file names in a manifest, or a missing scenario or rig."""
     problems = [
         Problem(f"{label}: {ascii(file.name)[:80]}", f"its name {fault}", _CHANGED)
         for file in case.files

@@ -1,4 +1,4 @@
-"""Whether what a command line names is a case. Loads next to nothing, for every command line is asked."""
+"""Recognition of cases on a command line. Imports almost nothing, because every command line uses it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from pathlib import Path
 
 
 def is_case(path: Path) -> bool:
-    """Whether a path is to be taken for a case and not for a scenario.
+    """Return whether a path is a case and not a scenario.
 
-    The scenario of a run directory is its case as long as nobody changed it: what it names lies where the run was made, and
-    in the case.
+    The scenario of a run directory is taken as its case as long as it is unchanged: its relative paths do not resolve in the
+    run directory, but the files they name are in the case.
     """
     if path.is_dir() or path.suffix.lower() == ".zip":
         return True
@@ -27,5 +27,5 @@ def is_case(path: Path) -> bool:
 
 
 def lies_in_run_directory(path: Path) -> bool:
-    """Whether a file of settings lies beside the case of a run."""
+    """Return whether a settings file is in the directory of a run that has a case."""
     return (path.parent / "case.zip").is_file()

@@ -1,7 +1,7 @@
-"""What `etloop collective` is asked to measure: collectives, sizes, repetitions and the variants they are measured in.
+"""The specification of an `etloop collective` benchmark: collectives, sizes, repetitions and variants.
 
-Decides sizes and counts as NVIDIA/nccl-tests does (src/common.cu and the GetCollByteCount of each test): from the bytes
-asked for follow the elements of one rank, and from these what is sent. Sizes of which too little is left are left out.
+Decides sizes and counts as NVIDIA/nccl-tests does (src/common.cu and the GetCollByteCount of each test): the requested bytes
+give the elements of one rank, and these the message bytes. Sizes too small to give every rank an element are left out.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from etloop.results.schema.kinds import CONVENTIONS, SEND_RECV
 from etloop.workload.trace.trace import CollectiveKind
 
 BLOCK_ALIGN_BYTES: Final = 16
-"""nccl-tests rounds what a rank contributes to a shared buffer down to this."""
+"""nccl-tests rounds the share of a rank in a shared buffer down to a multiple of this."""
 MOST_RANKS: Final = 1024
 MOST_RECORDS: Final = 1 << 23
-"""Ops of all ranks in one session: about a gigabyte of records in the controller."""
+"""Limit of the ops of all ranks in one session, about a gigabyte of records in the controller."""
 MOST_VARIANTS: Final = 256
 MOST_BYTES: Final = 1 << 40
 
@@ -28,7 +28,7 @@ NAMES: Final = {
     "alltoall": int(CollectiveKind.ALL_TO_ALL),
     "sendrecv": SEND_RECV,
 }
-"""What can be measured, with the names of nccl-tests beside ours; indices into `results.kinds.CONVENTIONS`."""
+"""Collectives that can be measured, by the names of ETLoop and of nccl-tests; indices into `CONVENTIONS`."""
 
 ELEMENT_BYTES: Final = {
     "int8": 1,
@@ -67,13 +67,13 @@ _SHARED: Final = frozenset(
         CollectiveKind.SCATTER,
     }
 )
-"""Their size is that of all ranks' shares together."""
+"""Collectives whose size is the sum of the shares of all ranks."""
 _OWN_SHARE: Final = frozenset({CollectiveKind.ALL_GATHER, CollectiveKind.GATHER})
-"""A rank puts in its own share, not the whole."""
+"""Collectives to which a rank contributes its share only, not the full size."""
 
 
 class Average(IntEnum):
-    """Whose time counts, as option -a of nccl-tests numbers it."""
+    """Rule for combining the times of ranks, numbered as option -a of nccl-tests."""
 
     RANK_0 = 0
     MEAN = 1
@@ -82,7 +82,7 @@ class Average(IntEnum):
 
 
 class Half(StrEnum):
-    """The two measurements of a row. What crosses the wire is the same; they are two samples of it."""
+    """The two measurements of a row. Their traffic is the same, so that they are two samples of one quantity."""
 
     OUT_OF_PLACE = "out_of_place"
     IN_PLACE = "in_place"
@@ -90,7 +90,7 @@ class Half(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """How the collectives are carried out; "" and 0 leave the choice to the model or the scenario."""
+    """Pinned settings of the collectives; "" and 0 leave the choice to the model or the scenario."""
 
     shaping: str = ""
     algorithm: str = ""
@@ -99,7 +99,7 @@ class Variant:
     qps: int = 0
 
     def words(self) -> str:
-        """What is pinned, for people; "" if nothing is."""
+        """Return the pinned settings as text; "" if nothing is pinned."""
         parts = [self.shaping, self.algorithm, self.protocol]
         parts += [f"{self.channels} channel{'s' if self.channels > 1 else ''}"] if self.channels else []
         parts += [f"{self.qps} QP{'s' if self.qps > 1 else ''} a connection"] if self.qps else []
@@ -108,28 +108,28 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """One row: what is printed and what is sent."""
+    """The amounts of one row, as printed and as sent."""
 
     size_bytes: int
     """S: the larger of the send and receive buffers of a rank."""
     count: int
-    """Elements that a rank hands to the call."""
+    """Count argument of the collective call."""
     message_bytes: int
-    """What one rank puts in, as a job counts it."""
+    """Bytes that one rank contributes, as in a job."""
 
 
 @dataclass(frozen=True, slots=True)
 class BenchSpec:
-    """One benchmark: every kind at every size in every variant."""
+    """A benchmark of every kind of collective at every size in every variant."""
 
     kinds: tuple[int, ...]
-    """Indices into `results.kinds.CONVENTIONS`."""
+    """Indices into `results.schema.kinds.CONVENTIONS`."""
     ranks: int
     least_bytes: int = 32 << 20
     most_bytes: int = 32 << 20
     step_bytes: int = 1 << 20
     factor: int = 1
-    """Above 1: sizes grow by this factor, not by the step."""
+    """Factor by which sizes grow; 1 to grow by the step."""
     iterations: int = 20
     warmups: int = 1
     datatype: str = "float"
@@ -137,15 +137,15 @@ class BenchSpec:
     average: Average = Average.MEAN
     variants: tuple[Variant, ...] = (Variant(),)
     concurrent: bool = False
-    """All kinds at once, on a communicator each, beside each alone."""
+    """Whether all kinds also run at once, each on its own communicator, in addition to each alone."""
 
     @property
     def element_bytes(self) -> int:
-        """Bytes of one element."""
+        """Return the size of one element in bytes."""
         return ELEMENT_BYTES[self.datatype]
 
     def sizes(self) -> tuple[int, ...]:
-        """The bytes asked for, ascending."""
+        """Return the requested sizes in bytes, ascending."""
         sizes = [self.least_bytes]
         while True:
             size = sizes[-1] * self.factor if self.factor > 1 else sizes[-1] + self.step_bytes
@@ -154,12 +154,12 @@ class BenchSpec:
             sizes.append(size)
 
     def amounts(self, kind: int) -> tuple[Amount, ...]:
-        """The rows of a kind; sizes at which a rank has nothing to contribute are left out."""
+        """Return the rows of a kind, without the sizes at which a rank has nothing to contribute."""
         amounts = (amount_of(kind, size, self.ranks, self.element_bytes) for size in self.sizes())
         return tuple(amount for amount in amounts if amount.count)
 
     def rows_together(self) -> tuple[tuple[Amount, ...], ...]:
-        """For every size at which all kinds have something to send: the amount of each."""
+        """Return the amounts of all kinds, for every size at which each of them has something to send."""
         rows = (
             tuple(amount_of(kind, size, self.ranks, self.element_bytes) for kind in self.kinds)
             for size in self.sizes()
@@ -167,44 +167,44 @@ class BenchSpec:
         return tuple(row for row in rows if all(amount.count for amount in row))
 
     def redop(self, kind: int) -> str:
-        """The column of that name."""
+        """Return the value of column `redop` of nccl-tests: the reduction, or "none"."""
         return self.reduction if kind in _REDUCING else "none"
 
 
 def root_of(kind: int) -> int:
-    """The column of that name: the root is rank 0, or there is none."""
+    """Return the value of column `root` of nccl-tests: rank 0, or -1 for collectives without a root."""
     return 0 if kind in _ROOTED else -1
 
 
 def amount_of(kind: int, asked_bytes: int, ranks: int, element_bytes: int) -> Amount:
-    """Size, count and message of a kind when `asked_bytes` are asked for, rounded down as nccl-tests does."""
+    """Return size, count and message bytes of a kind for `asked_bytes` requested bytes, rounded down as nccl-tests does."""
     elements = asked_bytes // element_bytes
     if kind not in _SHARED:
         return Amount(elements * element_bytes, elements, elements * element_bytes)
     align = max(1, BLOCK_ALIGN_BYTES // element_bytes)
-    share = elements // ranks // align * align
-    share_bytes = share * element_bytes
-    whole_bytes = share_bytes * ranks
-    return Amount(whole_bytes, share, share_bytes if kind in _OWN_SHARE else whole_bytes)
+    share_elements = elements // ranks // align * align
+    share_bytes = share_elements * element_bytes
+    total_bytes = share_bytes * ranks
+    return Amount(total_bytes, share_elements, share_bytes if kind in _OWN_SHARE else total_bytes)
 
 
 def check_spec(spec: BenchSpec) -> None:
-    """Raises `ConfigError` with everything of `spec` that cannot be measured."""
+    """Raise `ConfigError` with all problems that make `spec` impossible to measure."""
     problems: list[Problem] = []
     if not 2 <= spec.ranks <= MOST_RANKS:
         problems.append(
             Problem("--ranks", f"{spec.ranks}, expected 2 to {MOST_RANKS}", "choose another number")
         )
     if not 1 <= spec.least_bytes <= spec.most_bytes <= MOST_BYTES:
-        what = f"sizes {spec.least_bytes} to {spec.most_bytes} bytes, expected 1 to {MOST_BYTES} in ascending order"
-        problems.append(Problem("-b, -e", what, "write the smaller size with -b"))
+        problem = f"sizes {spec.least_bytes} to {spec.most_bytes} bytes, expected 1 to {MOST_BYTES} in ascending order"
+        problems.append(Problem("-b, -e", problem, "write the smaller size with -b"))
     if spec.factor < 1 or (spec.factor == 1 and spec.step_bytes < 1):
         problems.append(Problem("-f, -i", "sizes would not grow", "write a factor of at least 2, or a step"))
     if spec.iterations < 1:
         problems.append(Problem("-n", "no iteration is asked for", "write at least 1"))
     if not 1 <= len(spec.variants) <= MOST_VARIANTS:
-        what = f"{len(spec.variants)} combinations are asked for, at most {MOST_VARIANTS} are measured"
-        problems.append(Problem("sweep", what, "name fewer values"))
+        problem = f"{len(spec.variants)} combinations are asked for, at most {MOST_VARIANTS} are measured"
+        problems.append(Problem("sweep", problem, "name fewer values"))
     if spec.concurrent and len(spec.kinds) < 2:
         problems.append(Problem("--concurrent", "names one collective", "join two or more with +"))
     if spec.concurrent and SEND_RECV in spec.kinds:
@@ -212,26 +212,26 @@ def check_spec(spec: BenchSpec) -> None:
             Problem("--concurrent", "send_recv has no communicator of its own", "measure it alone")
         )
     if not problems:
-        problems += _immense(spec)
+        problems += _size_problems(spec)
     if problems:
         raise ConfigError(*problems)
 
 
-def _immense(spec: BenchSpec) -> list[Problem]:
+def _size_problems(spec: BenchSpec) -> list[Problem]:
     problems = []
     rows = 0
-    # A factor of 2 makes at most 40 sizes; a small step could make a list that never ends.
+    # A factor of 2 gives at most 40 sizes; a small step could give a list too long to build.
     if spec.factor == 1 and (spec.most_bytes - spec.least_bytes) // spec.step_bytes > MOST_RECORDS:
         return [Problem("-i", "makes millions of sizes", "write a larger step, or a factor with -f")]
     for kind in spec.kinds:
         amounts = spec.amounts(kind)
         rows += len(amounts)
         if not amounts:
-            least = spec.ranks * max(BLOCK_ALIGN_BYTES, spec.element_bytes)
-            what = f"{CONVENTIONS[kind].name} over {spec.ranks} ranks has nothing to send at {spec.most_bytes} bytes"
-            problems.append(Problem("-e", what, f"ask for at least {least} bytes"))
+            least_bytes = spec.ranks * max(BLOCK_ALIGN_BYTES, spec.element_bytes)
+            problem = f"{CONVENTIONS[kind].name} over {spec.ranks} ranks has nothing to send at {spec.most_bytes} bytes"
+            problems.append(Problem("-e", problem, f"ask for at least {least_bytes} bytes"))
     records = rows * (2 * (spec.iterations + spec.warmups + 1)) * spec.ranks
     if records > MOST_RECORDS:
-        what = f"{records} operations of all ranks in one session, at most {MOST_RECORDS} are recorded"
-        problems.append(Problem("-n", what, "ask for fewer iterations, sizes or ranks"))
+        problem = f"{records} operations of all ranks in one session, at most {MOST_RECORDS} are recorded"
+        problems.append(Problem("-n", problem, "ask for fewer iterations, sizes or ranks"))
     return problems

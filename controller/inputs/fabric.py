@@ -1,7 +1,7 @@
-"""A fabric as a graph of components -> its hosts, switches, links, and on which NIC each rank sits.
+"""A fabric as a graph of components -> its hosts, switches and links, and the NIC that each rank uses.
 
-Decides what in a graph is a host, what a switch, and which NIC a rank uses. Reading InfraGraph files is left to
-`infragraph_file`, what is made of a fabric to `commands_fabric`.
+Decides which components are hosts and switches, and which NIC a rank uses. InfraGraph files are read by `infragraph`; the
+commands decide what is made of a fabric.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from etloop.contract.base.late_dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """A node of the graph: `name` as in `server.0.nic.1`, of the instance `server.0`."""
+    """A node of the graph: `name` as in `server.0.nic.1`, within the instance `server.0`."""
 
     name: str
     kind: str
-    """`xpu`, `nic`, `port`, `switch` and what else the description uses."""
+    """`xpu`, `nic`, `port`, `switch` or another kind of the description."""
     instance: str
     attributes: tuple[tuple[str, str], ...] = ()
-    """Annotations."""
+    """Annotations as (name, value)."""
 
     def attribute(self, name: str) -> str:
-        """An annotation; empty if there is none."""
+        """Return an annotation, or "" if there is none."""
         return dict(self.attributes).get(name, "")
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """An edge of the graph; what is not described is None."""
+    """An edge of the graph; rate and latency are None if not described."""
 
     one: str
     other: str
@@ -49,7 +49,7 @@ class Attachment:
     link_bps: int | None
     latency_ns: int | None
     address: str
-    """Empty if none is annotated."""
+    """Annotated IP address; empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +58,14 @@ class Switch:
 
     name: str
     ports: int
-    """That are connected to something."""
+    """Number of connected ports."""
     profile: str
-    """Annotated; empty if none is."""
+    """Name of the annotated profile; empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankLocation:
-    """Where a rank is: its accelerator and the NIC that it sends by."""
+    """The place of a rank: its accelerator and the NIC that it sends through."""
 
     rank: int
     xpu: str
@@ -75,34 +75,39 @@ class RankLocation:
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """What a description says of the network of a job."""
+    """The network of a job as described."""
 
     name: str
     attachments: tuple[Attachment, ...]
     switches: tuple[Switch, ...]
     trunks: tuple[Link, ...]
-    """Between switches."""
+    """Links between switches."""
     rank_locations: tuple[RankLocation, ...]
-    """By rank."""
+    """Sorted by rank."""
     notes: tuple[str, ...]
-    """What was not said and therefore assumed."""
+    """Assumptions made where the description is silent."""
 
 
 def fabric_of(name: str, components: Iterable[Component], links: Iterable[Link], source: str) -> Fabric:
-    """The fabric of a graph. Raises `ConfigError` with everything in it that leaves the placement of a rank open.
+    """Return the fabric of a graph. `source` names its file in errors.
 
-    An instance with an accelerator is a host, any other that is connected to others a switch.
+    An instance with an accelerator is a host; any other that is connected to other instances is a switch. Raises
+    `ConfigError` with all problems that leave the placement of a rank open.
     """
     nodes = {component.name: component for component in components}
     all_links = tuple(links)
     hosts = {node.instance for node in nodes.values() if node.kind == "xpu"}
-    outer = [link for link in all_links if nodes[link.one].instance != nodes[link.other].instance]
+    inter_instance_links = [
+        link for link in all_links if nodes[link.one].instance != nodes[link.other].instance
+    ]
     problems: list[Problem] = []
     if not hosts:
         problems.append(Problem(source, "no component is an xpu", "describe the accelerators: choice: xpu"))
-    attachments = _attachments(nodes, hosts, outer, problems, source)
+    attachments = _attachments(nodes, hosts, inter_instance_links, problems, source)
     trunks = tuple(
-        link for link in outer if not {nodes[link.one].instance, nodes[link.other].instance} & hosts
+        link
+        for link in inter_instance_links
+        if not {nodes[link.one].instance, nodes[link.other].instance} & hosts
     )
     notes: list[str] = []
     rank_locations = (
@@ -110,7 +115,9 @@ def fabric_of(name: str, components: Iterable[Component], links: Iterable[Link],
     )
     if problems:
         raise ConfigError(*problems)
-    return Fabric(name, attachments, _switches(nodes, hosts, outer), trunks, rank_locations, tuple(notes))
+    return Fabric(
+        name, attachments, _switches(nodes, hosts, inter_instance_links), trunks, rank_locations, tuple(notes)
+    )
 
 
 def _attachments(
@@ -120,28 +127,28 @@ def _attachments(
     problems: list[Problem],
     source: str,
 ) -> tuple[Attachment, ...]:
-    found: list[Attachment] = []
+    attachments: list[Attachment] = []
     for link in outer:
-        inside = [end for end in (link.one, link.other) if nodes[end].instance in hosts]
-        if len(inside) == 2:
-            what = f"{link.one} and {link.other} are connected without a switch"
-            problems.append(Problem(source, what, "only hosts behind a device under test can be used"))
-        if len(inside) != 1:
+        host_ends = [end for end in (link.one, link.other) if nodes[end].instance in hosts]
+        if len(host_ends) == 2:
+            problem = f"{link.one} and {link.other} are connected without a switch"
+            problems.append(Problem(source, problem, "only hosts behind a device under test can be used"))
+        if len(host_ends) != 1:
             continue
-        nic = nodes[inside[0]]
+        nic = nodes[host_ends[0]]
         port = link.other if nic.name == link.one else link.one
-        found.append(
+        attachments.append(
             Attachment(
                 nic.name, nic.instance, port, link.link_bps, link.latency_ns, nic.attribute("ipaddress")
             )
         )
-    for nic_name, count in Counter(attachment.nic for attachment in found).items():
+    for nic_name, count in Counter(attachment.nic for attachment in attachments).items():
         if count > 1:
-            what = f"{nic_name} is connected to {count} switch ports"
-            problems.append(Problem(source, what, "describe a NIC with several ports as several NICs"))
-    if not found and hosts:
+            problem = f"{nic_name} is connected to {count} switch ports"
+            problems.append(Problem(source, problem, "describe a NIC with several ports as several NICs"))
+    if not attachments and hosts:
         problems.append(Problem(source, "no host is connected to a switch", "add edges between instances"))
-    return tuple(found)
+    return tuple(attachments)
 
 
 def _switches(nodes: Mapping[str, Component], hosts: set[str], outer: list[Link]) -> tuple[Switch, ...]:
@@ -165,7 +172,7 @@ def _rank_locations(
     source: str,
 ) -> tuple[RankLocation, ...]:
     xpus = [node for node in nodes.values() if node.kind == "xpu"]
-    ranks = _ranks(xpus, problems, notes, source)
+    ranks = _number_xpus(xpus, problems, notes, source)
     neighbours: dict[str, list[str]] = {name: [] for name in nodes}
     for link in links:
         if nodes[link.one].instance == nodes[link.other].instance:
@@ -174,62 +181,65 @@ def _rank_locations(
     nics: dict[str, list[str]] = {}
     for attachment in attachments:
         nics.setdefault(attachment.host, []).append(attachment.nic)
-    used: Counter[str] = Counter()
+    ranks_of_nic: Counter[str] = Counter()
     rank_locations = []
     for xpu in xpus:
         if xpu.name not in ranks:
             continue
-        hops = _distances(xpu.name, neighbours)
+        hops = _count_hops(xpu.name, neighbours)
         reachable = [nic for nic in nics.get(xpu.instance, ()) if nic in hops]
         if not reachable:
-            what = f"{xpu.name} reaches no NIC of its host that is connected to a switch"
-            problems.append(Problem(source, what, "connect it within its device, or connect the NIC"))
+            problem = f"{xpu.name} reaches no NIC of its host that is connected to a switch"
+            problems.append(Problem(source, problem, "connect it within its device, or connect the NIC"))
             continue
-        # The nearest one; of several as near, the one with the fewest ranks so far.
-        nic = min(reachable, key=lambda each: (hops[each], used[each], reachable.index(each)))
-        used[nic] += 1
+        # The nearest NIC; among equally near ones the one with the fewest ranks so far.
+        nic = min(
+            reachable,
+            key=lambda candidate: (hops[candidate], ranks_of_nic[candidate], reachable.index(candidate)),
+        )
+        ranks_of_nic[nic] += 1
         rank_locations.append(RankLocation(ranks[xpu.name], xpu.name, xpu.instance, nic))
     return tuple(sorted(rank_locations, key=lambda location: location.rank))
 
 
-def _ranks(xpus: list[Component], problems: list[Problem], notes: list[str], source: str) -> dict[str, int]:
-    """The rank of each accelerator: as annotated, or all in the order of the description."""
-    annotated = {xpu.name: xpu.attribute("rank") for xpu in xpus if xpu.attribute("rank")}
-    if not annotated:
+def _number_xpus(
+    xpus: list[Component], problems: list[Problem], notes: list[str], source: str
+) -> dict[str, int]:
+    """Return the rank of each accelerator: as annotated, or else numbered in the order of the description."""
+    rank_texts = {xpu.name: xpu.attribute("rank") for xpu in xpus if xpu.attribute("rank")}
+    if not rank_texts:
         notes.append("no rank is annotated: accelerators are numbered in the order of the description")
         return {xpu.name: rank for rank, xpu in enumerate(xpus)}
     ranks = {
         name: int(text)
-        for name, text in annotated.items()
+        for name, text in rank_texts.items()
         if text.isascii() and text.isdecimal() and len(text) < 7
     }
-    for name in annotated.keys() - ranks.keys():
-        what = f'the rank of {name} is "{annotated[name][:32]}"'
-        problems.append(Problem(source, what, "write a number from 0"))
-    twice = [rank for rank, count in Counter(ranks.values()).items() if count > 1]
-    if twice:
-        what = (
-            f"rank {min(twice)} is given to {sum(rank == min(twice) for rank in ranks.values())} accelerators"
-        )
-        problems.append(Problem(source, what, "give every rank once"))
-    absent = sorted(set(range(len(ranks))) - set(ranks.values()))
-    if absent and not twice:
+    for name in rank_texts.keys() - ranks.keys():
+        problem = f'the rank of {name} is "{rank_texts[name][:32]}"'
+        problems.append(Problem(source, problem, "write a number from 0"))
+    duplicates = [rank for rank, count in Counter(ranks.values()).items() if count > 1]
+    if duplicates:
+        problem = f"rank {min(duplicates)} is given to {sum(rank == min(duplicates) for rank in ranks.values())} accelerators"
+        problems.append(Problem(source, problem, "give every rank once"))
+    missing_ranks = sorted(set(range(len(ranks))) - set(ranks.values()))
+    if missing_ranks and not duplicates:
         problems.append(
-            Problem(source, f"rank {absent[0]} is given to no accelerator", "number ranks from 0")
+            Problem(source, f"rank {missing_ranks[0]} is given to no accelerator", "number ranks from 0")
         )
-    if len(annotated) < len(xpus):
-        notes.append(f"{len(xpus) - len(annotated)} accelerators have no rank and stay idle")
+    if len(rank_texts) < len(xpus):
+        notes.append(f"{len(xpus) - len(rank_texts)} accelerators have no rank and stay idle")
     return ranks
 
 
-def _distances(start: str, neighbours: Mapping[str, list[str]]) -> dict[str, int]:
-    """Hops from a component to all that it reaches within its instance."""
+def _count_hops(start: str, neighbours: Mapping[str, list[str]]) -> dict[str, int]:
+    """Return the hops from a component to every component that it can reach within its instance."""
     hops = {start: 0}
-    waiting = deque([start])
-    while waiting:
-        here = waiting.popleft()
-        for there in neighbours[here]:
-            if there not in hops:
-                hops[there] = hops[here] + 1
-                waiting.append(there)
+    queue = deque([start])
+    while queue:
+        name = queue.popleft()
+        for neighbour in neighbours[name]:
+            if neighbour not in hops:
+                hops[neighbour] = hops[name] + 1
+                queue.append(neighbour)
     return hops

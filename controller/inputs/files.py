@@ -1,4 +1,4 @@
-"""Reads the files that a command line names. A shell: the file system; what they mean is decided by who reads them."""
+"""Reads the files named on a command line. A shell around the file system; the callers parse the contents."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from etloop.contract.base.yaml_reader import LARGEST_FILE_BYTES
 
 
 def read_file(path: Path) -> bytes:
-    """A configuration file as far as it may be read. Raises `ConfigError` where it cannot be."""
+    """Read a configuration file, up to one byte more than its size limit. Raises `ConfigError` if it cannot be read."""
     try:
         with path.open("rb") as file:
-            # One byte more than is allowed, so that the reader can say that it is too much.
+            # One byte more than allowed, so that the parser can detect and report an oversized file.
             return file.read(LARGEST_FILE_BYTES + 1)
     except OSError as error:
-        what = f"cannot be read: {error.strerror or error}"
-        raise ConfigError(Problem(str(path), what, "check the name and that it may be read")) from None
+        problem = f"cannot be read: {error.strerror or error}"
+        raise ConfigError(Problem(str(path), problem, "check the name and that it may be read")) from None

@@ -1,7 +1,7 @@
 """InfraGraph descriptions (Keysight/infragraph) -> `Fabric`, read by the `infragraph` package.
 
-Decides how large a description may be before the package expands it, and turns its refusals into problems. What a
-fabric is, is decided by `fabric`.
+Decides how large a description may be before the package expands it, and turns the package's exceptions into problems. What a
+graph means is decided by `fabric`.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ MOST_COMPONENTS: Final = 65_536
 MOST_EDGES: Final = 1_000_000
 DEEPEST_COMPOSITION: Final = 8
 _RATES: Final = {"Gbps": 10**9, "GBps": 8 * 10**9}
-"""InfraGraph's gigabits and gigabytes per second. Transfers per second say nothing without a width, and are left out."""
+"""Units of InfraGraph in bits per second. Transfers per second are not supported, as they need a link width."""
 _TIMES: Final = {"ns": 1, "us": 1000, "ms": 1_000_000}
 
 
 def read_infragraph(
     text: bytes, source: str, annotations: bytes | None = None, annotated: str = ""
 ) -> Fabric:
-    """The fabric that an infrastructure describes, in YAML or JSON; `source` and `annotated` name the files.
+    """Return the fabric described by an infrastructure file in YAML or JSON.
 
-    Annotations of nodes that count: `rank` of an xpu, `ipaddress` of a NIC, `profile` of any component of a switch.
-    Raises `ConfigError` for a description that cannot be used, or if the package is not installed.
+    `source` and `annotated` name the files in errors. These annotations of nodes are used: `rank` of an xpu, `ipaddress` of a
+    NIC, `profile` of any component of a switch. Raises `ConfigError` for a description that cannot be used, or if the package
+    is not installed.
     """
     try:
         import infragraph
@@ -38,88 +39,97 @@ def read_infragraph(
     except ImportError:
         remedy = "pip install infragraph"
         raise ConfigError(Problem(source, "reading InfraGraph needs its package", remedy)) from None
-    # Refuses what no plain file has, such as aliases, before another reader sees it.
-    for written, name in ((text, source), (annotations, annotated)):
-        if written is not None:
-            read_document(written, ConfigFile(name))
+    # Refuse YAML features such as aliases before the package parses the file.
+    for document, name in ((text, source), (annotations, annotated)):
+        if document is not None:
+            read_document(document, ConfigFile(name))
     refusals = (GraphError, InfrastructureError, ValueError, TypeError, KeyError, IndexError, AttributeError)
-    reading = source
+    current_file = source
     try:
         with warnings.catch_warnings():
-            # It warns of unconnected components, which do no harm here.
+            # The package warns about unconnected components, which are harmless here.
             warnings.simplefilter("ignore")
-            described = infragraph.Infrastructure()
-            described.deserialize(text.decode("utf-8-sig"))
-            _refuse_size(described, source)
+            infrastructure = infragraph.Infrastructure()
+            infrastructure.deserialize(text.decode("utf-8-sig"))
+            _refuse_size(infrastructure, source)
             service = InfraGraphService()
-            service.set_graph(described)
+            service.set_graph(infrastructure)
             if annotations is not None:
-                reading = annotated
-                notes = infragraph.Annotation()
-                notes.deserialize(annotations.decode("utf-8-sig"))
-                service.annotate_graph(notes)
-    except (*refusals, NotImplementedError, RecursionError) as error:  # the package's own, of "scheme: ring"
-        what = " ".join(str(error).split())[:500] or type(error).__name__
-        raise ConfigError(Problem(reading, f"the infragraph package refuses it: {what}", _SEE)) from None
+                current_file = annotated
+                annotation = infragraph.Annotation()
+                annotation.deserialize(annotations.decode("utf-8-sig"))
+                service.annotate_graph(annotation)
+    except (*refusals, NotImplementedError, RecursionError) as error:
+        # The package raises NotImplementedError for edges with scheme: ring.
+        reason = " ".join(str(error).split())[:500] or type(error).__name__
+        raise ConfigError(
+            Problem(current_file, f"the infragraph package refuses it: {reason}", _SEE)
+        ) from None
     graph = service.get_networkx_graph()
-    return fabric_of(described.name or "", _components(graph), _links(graph), source)
+    return fabric_of(infrastructure.name or "", _components(graph), _links(graph), source)
 
 
 _SEE: Final = "see the schema at infragraph.dev"
 
 
 def _refuse_size(described: Any, source: str) -> None:
-    """Counts what the package would expand; a count of a billion is one word in a file."""
+    """Raise `ConfigError` if the package would expand a description to too many components or links."""
     devices = {device.name: device for device in described.devices}
 
     def components(name: str, depth: int) -> int:
         device = devices.get(name)
         if device is None or depth > DEEPEST_COMPOSITION:
             return MOST_COMPONENTS + 1 if device is not None else 1
-        within = 0
+        subtotal = 0
         for component in device.components:
-            composed = component.choice == "device"
-            within += max(component.count or 0, 0) * (
-                components(component.name, depth + 1) if composed else 1
+            is_device = component.choice == "device"
+            subtotal += max(component.count or 0, 0) * (
+                components(component.name, depth + 1) if is_device else 1
             )
-            if within > MOST_COMPONENTS:
+            if subtotal > MOST_COMPONENTS:
                 break
-        return within
+        return subtotal
 
-    total = sum(max(each.count or 0, 0) * components(each.device, 0) for each in described.instances)
+    total = sum(
+        max(instance.count or 0, 0) * components(instance.device, 0) for instance in described.instances
+    )
     if total > MOST_COMPONENTS:
-        what = f"it describes more than {MOST_COMPONENTS} components"
-        raise ConfigError(Problem(source, what, "describe the part that is tested"))
+        problem = f"it describes more than {MOST_COMPONENTS} components"
+        raise ConfigError(Problem(source, problem, "describe the part that is tested"))
     edges = sum(
         max(instance.count or 0, 0) * _edges_within(devices[instance.device])
         for instance in described.instances
         if instance.device in devices
     )
-    sizes = {each.name: devices.get(each.device) for each in described.instances}
-    edges += sum(_edges_between(edge, sizes) for edge in described.edges)
+    device_of_instance = {instance.name: devices.get(instance.device) for instance in described.instances}
+    edges += sum(_edges_between(edge, device_of_instance) for edge in described.edges)
     if edges > MOST_EDGES:
-        what = f"it may describe more than {MOST_EDGES} links"
+        problem = f"it may describe more than {MOST_EDGES} links"
         raise ConfigError(
-            Problem(source, what, "name ranges of components, or describe the part that is tested")
+            Problem(source, problem, "name ranges of components, or describe the part that is tested")
         )
 
 
 def _edges_within(device: Any) -> int:
     counts = {component.name: max(component.count or 0, 0) for component in device.components}
-    return sum(_ends(edge.ep1, counts) * _ends(edge.ep2, counts) for edge in device.edges)
+    return sum(_most_ends(edge.ep1, counts) * _most_ends(edge.ep2, counts) for edge in device.edges)
 
 
 def _edges_between(edge: Any, devices: dict[str, Any]) -> int:
-    ends = []
+    end_counts = []
     for end in (edge.ep1, edge.ep2):
         device = devices.get((end.instance or "").partition("[")[0])
-        counts = {} if device is None else {each.name: max(each.count or 0, 0) for each in device.components}
-        ends.append(_ends(end, counts))
-    return ends[0] * ends[1] if edge.scheme == "many2many" else min(ends)
+        counts = (
+            {}
+            if device is None
+            else {component.name: max(component.count or 0, 0) for component in device.components}
+        )
+        end_counts.append(_most_ends(end, counts))
+    return end_counts[0] * end_counts[1] if edge.scheme == "many2many" else min(end_counts)
 
 
-def _ends(end: Any, counts: dict[str, int]) -> int:
-    """How many components an endpoint names at the most, in one instance."""
+def _most_ends(end: Any, counts: dict[str, int]) -> int:
+    """Return the largest number of components that an endpoint can name in one instance."""
     name, _, slice_text = (end.component or "").partition("[")
     count = counts.get(name.partition(".")[0], 1)
     match = re.fullmatch(r"([0-9]{1,9})(?::([0-9]{1,9}))?\]", slice_text)
@@ -141,10 +151,10 @@ def _components(graph: Any) -> Iterator[Component]:
 
 
 def _links(graph: Any) -> Iterator[Link]:
-    for one, other, attributes in graph.edges(data=True):
+    for first, second, attributes in graph.edges(data=True):
         yield Link(
-            one,
-            other,
+            first,
+            second,
             _quantity(str(attributes.get("bandwidth", "")), _RATES),
             _quantity(str(attributes.get("latency", "")), _TIMES),
         )

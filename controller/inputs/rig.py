@@ -1,7 +1,7 @@
-"""`rig.yaml`: which agents there are, the ports they own, and how they reach the controller.
+"""`rig.yaml`: the agents, the ports they own, and how they reach the controller.
 
-Decides what a rig file may say and its defaults. Whether an address is really there is found out by the agent when it
-opens its ports; which rank uses which port is decided by `placement`.
+Decides the keys of a rig file and their defaults. The agent finds out whether an address exists when it opens its ports;
+`placement` decides which rank uses which port.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _BACKENDS: Final = {
     "verbs": PortBackend.VERBS,
 }
 _FRAMING: Final = (PortBackend.PACKET, PortBackend.XDP)
-"""Whose packets have a source port each."""
+"""Backends that can set the UDP source port of every packet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,25 +56,25 @@ class RigPort:
     udp_port: int
     segmentation_offload: bool
     rail: int | None = None
-    """Which NIC of a host it stands for, where ranks are mapped to rails."""
+    """Index of the NIC of a host that the port represents if ranks are mapped to rails."""
     backend: PortBackend = PortBackend.UDP
     interface: str = ""
     queues: int = 1
-    """Threads that carry it; of an xdp port as many receive queues of its interface."""
+    """Number of engine threads of the port; an xdp port uses as many receive queues of its interface."""
     busy_poll_us: int = 0
-    """Of an xdp port; 0: interrupts drive its interface."""
+    """Busy poll time of an xdp port; 0 if interrupts drive its interface."""
     receive_ring: bool = False
-    """Of a packet port: what arrives is put into memory shared with the kernel."""
+    """Whether a packet port receives through a ring in memory shared with the kernel."""
     device: str = ""
-    """Of a verbs port: the RDMA device, as `rdma link` lists it."""
+    """RDMA device of a verbs port, as `rdma link` lists it."""
     gid_index: int = -1
-    """Of a verbs port: the entry of its GID table; -1: found by address."""
+    """Index into the GID table of a verbs port's device; -1 to find the entry by address."""
     card: str = ""
-    """Ports of an agent with the same are the planes of one network card, in their order; "": a port by itself."""
+    """Name of the network card whose planes are the ports of the agent with this name, in their order; "" without a card."""
 
     @property
     def most_threads(self) -> int:
-        """Engine threads that carry it once it has ranks."""
+        """Return the number of engine threads of the port once it has ranks."""
         return 1 if self.backend is PortBackend.VERBS else self.queues
 
 
@@ -89,7 +89,7 @@ class RigAgent:
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """How agents are admitted: `insecure`, or CURVE with the controller's secret key and the agents' public keys.
+    """Admission of agents: `insecure`, or CURVE with the controller's secret key and the agents' public keys.
 
     Neither is needed as long as the controller binds a loopback address.
     """
@@ -101,30 +101,30 @@ class Security:
 
 @dataclass(frozen=True, slots=True)
 class RigDut:
-    """The device that the ports lead to."""
+    """The device under test that the ports are connected to."""
 
     profile: str
-    """Name of a shipped profile, or path of a file (`dut_profiles.catalogue`)."""
+    """Name of a shipped profile, or path of a file (`dut_profiles.reading.catalogue`)."""
     counters: tuple[SourceSettings, ...] = ()
-    """By which sources its counters are read."""
+    """Sources that its counters are read from."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rig:
-    """All that `rig.yaml` says."""
+    """The contents of `rig.yaml`."""
 
     bind: str
     agents: tuple[RigAgent, ...]
     security: Security
     dut: RigDut | None = None
     topology: Path | None = None
-    """What the ports are attached to, where that is described."""
+    """Topology file that the ports are attached to, if there is one."""
     lab: str = ""
-    """The lab that stands for the device, where one does."""
+    """Name of the lab that is used as the device; "" without one."""
 
     @property
     def ports(self) -> dict[str, RigPort]:
-        """Every port by its label, "agent/port", in the order of the file."""
+        """Return every port by its label, "agent/port", in the order of the file."""
         return {f"{agent.name}/{port.name}": port for agent in self.agents for port in agent.ports}
 
     def only(self, labels: Collection[str]) -> Rig:
@@ -137,7 +137,7 @@ class Rig:
 
 
 def parse_rig(text: bytes, source: str, directory: Path) -> Rig:
-    """The rig of a YAML text. `source` names the file in messages; key files are relative to `directory`.
+    """Parse the YAML text of a rig. `source` names the file in messages; key files are relative to `directory`.
 
     Raises `ConfigError` with all mistakes of the file.
     """
@@ -174,9 +174,9 @@ def _read_security(section: Section, directory: Path) -> Security:
         ("server_key", "name the controller's secret key file"),
         ("authorised_keys", "name the directory with the agents' public key files"),
     ):
-        given = section.has("curve")
-        stated = curve.required(key, words, "", remedy) if given else curve.optional(key, words, "")
-        keys.append(directory / stated if stated else None)
+        has_curve = section.has("curve")
+        file_name = curve.required(key, words, "", remedy) if has_curve else curve.optional(key, words, "")
+        keys.append(directory / file_name if file_name else None)
     curve.close()
     if insecure and section.has("curve"):
         section.mistake("insecure", "insecure is true although curve keys are given", "remove one of the two")
@@ -194,8 +194,8 @@ def _read_agent(section: Section) -> RigAgent:
     if len({port.name for port in agent.ports}) < len(agent.ports):
         section.mistake("ports", "two ports have the same name", "give every port of the agent its own name")
     if len({port.segmentation_offload for port in agent.ports}) > 1:
-        what = "segmentation_offload differs between the ports of one agent"
-        section.mistake("ports", what, "set it alike on all of them, or give each port its own agent")
+        problem = "segmentation_offload differs between the ports of one agent"
+        section.mistake("ports", problem, "set it alike on all of them, or give each port its own agent")
     _check_cards(section, agent.ports)
     section.close()
     return agent
@@ -206,8 +206,8 @@ def _read_port(section: Section) -> RigPort:
     remedy = 'list the addresses of the port, or a range such as "10.0.1.1-10.0.1.8"'
     if not section.has("addresses"):
         section.mistake("addresses", "is missing", remedy)
-    unread: tuple[str, ...] = ()
-    ranges = section.texts("addresses", parse_addresses, unread)
+    no_addresses: tuple[str, ...] = ()
+    ranges = section.texts("addresses", parse_addresses, no_addresses)
     addresses = tuple(address for addresses in ranges for address in addresses)
     if len(addresses) > MOST_ADDRESSES:
         section.mistake("addresses", f"{len(addresses)} addresses", f"give at most {MOST_ADDRESSES}")
@@ -268,38 +268,40 @@ def _check_device(section: Section, port: RigPort) -> None:
     if verbs and port.udp_port != ROCE_UDP_PORT:
         section.mistake("udp_port", "a network card uses port 4791 and no other", "remove it")
     if port.gid_index >= 0 and len(port.addresses) > 1:
-        what = f"one GID for {len(port.addresses)} addresses"
-        section.mistake("gid_index", what, "remove it, and each address finds its own, or give one address")
+        problem = f"one GID for {len(port.addresses)} addresses"
+        section.mistake(
+            "gid_index", problem, "remove it, and each address finds its own, or give one address"
+        )
 
 
 def _check_cards(section: Section, ports: Sequence[RigPort]) -> None:
-    """Note every port that differs from the first one of its card where planes must not."""
-    first: dict[str, RigPort] = {}
+    """Report every port that differs from the first one of its card in a value that planes must share."""
+    first_plane: dict[str, RigPort] = {}
     for port in ports:
         if port.card:
-            _check_plane(section, first.setdefault(port.card, port), port)
+            _check_plane(section, first_plane.setdefault(port.card, port), port)
 
 
 def _check_plane(section: Section, first: RigPort, port: RigPort) -> None:
     name = f"port {port.name} of card {port.card}"
     if port.backend not in _FRAMING:
-        what = (
+        detail = (
             f"{name} is a {port.backend.name.lower()} port, whose packets have one source port a queue pair"
         )
-        section.mistake("ports", what, "write backend: packet or xdp, or remove card")
+        section.mistake("ports", detail, "write backend: packet or xdp, or remove card")
     if port.queues > 1:
         section.mistake("ports", f"{name} has queues, which planes have not", "remove queues, or card")
-    for what, of_first, own in (
+    for detail, first_value, value in (
         ("link", format_rate(first.link_bps), format_rate(port.link_bps)),
         ("backend", first.backend.name.lower(), port.backend.name.lower()),
         ("udp_port", str(first.udp_port), str(port.udp_port)),
         ("number of addresses", str(len(first.addresses)), str(len(port.addresses))),
         ("family of addresses", _family(first), _family(port)),
     ):
-        if own != of_first:
+        if value != first_value:
             remedy = "give all planes of a card the same, or write another card"
             section.mistake(
-                "ports", f"{name} has {what} {own}, and its plane {first.name} {of_first}", remedy
+                "ports", f"{name} has {detail} {value}, and its plane {first.name} {first_value}", remedy
             )
 
 
@@ -315,21 +317,21 @@ def _refuse_repetitions(top: Section, agents: tuple[RigAgent, ...]) -> None:
             top.mistake("agents", f'two agents are called "{agent.name}"', "give every agent its own name")
         names.add(agent.name)
         for port in agent.ports:
-            here = f"{agent.name}/{port.name}"
-            taken = [address for address in port.addresses if address in owner]
-            if taken:
-                what = f"address {taken[0]} is given to {owner[taken[0]]} and to {here}"
-                more = f" (and {len(taken) - 1} more)" if len(taken) > 1 else ""
-                top.mistake("agents", what + more, "give every address to one port, once")
-            owner.update((address, here) for address in port.addresses)
-            repeated = len(port.addresses) - len(set(port.addresses))
-            if repeated:
-                top.mistake("agents", f"{here} lists {repeated} addresses twice", "list every address once")
+            label = f"{agent.name}/{port.name}"
+            duplicates = [address for address in port.addresses if address in owner]
+            if duplicates:
+                problem = f"address {duplicates[0]} is given to {owner[duplicates[0]]} and to {label}"
+                more = f" (and {len(duplicates) - 1} more)" if len(duplicates) > 1 else ""
+                top.mistake("agents", problem + more, "give every address to one port, once")
+            owner.update((address, label) for address in port.addresses)
+            repeats = len(port.addresses) - len(set(port.addresses))
+            if repeats:
+                top.mistake("agents", f"{label} lists {repeats} addresses twice", "list every address once")
 
 
 @formed(pattern_form("name of an interface", "[!-.0-9;-~]{1,15}"))
 def _interface(text: str) -> str:
-    # What the kernel takes for a name (Linux: dev_valid_name), but for what a terminal would not show.
+    # Names that the kernel accepts (Linux: dev_valid_name), restricted to printable ASCII.
     if not re.fullmatch(r"[!-.0-~]{1,15}", text) or text in (".", "..") or ":" in text:
         raise QuantityError(
             f'"{text[:64]}" is not the name of an interface', "write it as `ip link` lists it"

@@ -1,6 +1,6 @@
-"""`dut.counters` of a rig: by which sources the device's counters are read, and which of its ports lead to which of the rig's.
+"""`dut.counters` of a rig: the sources that the device's counters are read from, and which device port each rig port is on.
 
-Decides what a list of sources may say as a whole; one source's keys are `counters.settings`'s.
+Decides the rules for a list of sources as a whole; the keys of one source are those of `counters.settings`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from etloop.counters.settings import MOST_SOURCES, SourceSettings, read_source
 
 
 def read_counters(dut: Section, directory: Path, rig_ports: AbstractSet[str]) -> tuple[SourceSettings, ...]:
-    """The sources of a rig's `dut` section; () where it names none. `rig_ports` are the rig's, as AGENT/PORT.
+    """Return the sources of a rig's `dut` section; () if it names none.
 
-    Files that a source names, such as credentials, are relative to `directory`.
+    `rig_ports` are the ports of the rig as AGENT/PORT. Files that a source names, such as credentials, are relative to
+    `directory`. Mistakes are added to the file of `dut`.
     """
     if not dut.has("counters"):
         return ()
@@ -24,16 +25,16 @@ def read_counters(dut: Section, directory: Path, rig_ports: AbstractSet[str]) ->
     if len(sections) > MOST_SOURCES:
         dut.mistake("counters", f"{len(sections)} sources", f"give at most {MOST_SOURCES}")
     sources = tuple(read_source(section, directory) for section in sections[:MOST_SOURCES])
-    for name, times in Counter(source.name for source in sources).items():
-        if times > 1:
-            dut.mistake("counters", f'{times} sources are called "{name}"', "give each a name of its own")
+    for name, uses in Counter(source.name for source in sources).items():
+        if uses > 1:
+            dut.mistake("counters", f'{uses} sources are called "{name}"', "give each a name of its own")
     for source in sources:
         for rig_port, _ in source.ports:
             if rig_port not in rig_ports:
-                what = f'{source.name} is told of "{rig_port[:64]}", which no agent of the rig has'
-                dut.mistake("counters", what, "write AGENT/PORT as the rig names them")
-        for port, times in Counter(port for _, port in source.ports).items():
-            if times > 1:
-                what = f"{source.name}: {times} ports of the rig lead to {port}"
-                dut.mistake("counters", what, "a cable has two ends: give each its own port of the device")
+                problem = f'{source.name} is told of "{rig_port[:64]}", which no agent of the rig has'
+                dut.mistake("counters", problem, "write AGENT/PORT as the rig names them")
+        for port, uses in Counter(port for _, port in source.ports).items():
+            if uses > 1:
+                problem = f"{source.name}: {uses} ports of the rig lead to {port}"
+                dut.mistake("counters", problem, "a cable has two ends: give each its own port of the device")
     return sources

@@ -1,7 +1,7 @@
-"""Schedules of the user's own, from files that the scenario names: MSCCL XML, Python, custom Chakra traces.
+"""The user's own schedules, from files that the scenario names: MSCCL XML, Python, custom Chakra traces.
 
-Reads the files and, of a Python file, runs it: that is code with the rights of whoever runs the command, which is why it
-is only taken from the scenario's own directory. What comes out of any of them is proved before it is used.
+Reads the files and executes Python files. A Python file runs with the rights of the user who runs the command; therefore it
+is only accepted from the scenario's own directory. The schedules of all formats are proved before use.
 """
 
 from __future__ import annotations
@@ -36,79 +36,84 @@ if TYPE_CHECKING:
     from etloop.controller.inputs.scenario.collectives import Collectives, ScheduleFile
 
 FUNCTION: Final = "schedule"
-"""What a Python file defines: `def schedule(request: Request) -> Schedule`."""
+"""Name of the function that a Python file defines: `def schedule(request: Request) -> Schedule`."""
 _BEYOND_A_LOOP_BYTES: Final = 333
 _FULLY_CHECKED_RANKS: Final = 64
-"""Larger groups are proved for one loop, smaller ones for two."""
+"""Larger groups are proved for one loop, groups up to this size for two."""
 _PROVED_CHUNK_BYTES: Final = 2 << 20
 _PATIENCE_S: Final = 60
-"""Processor time that a Python file may take for one answer."""
+"""CPU time that a Python file may take for one call."""
 _Key = TypeVar("_Key")
 _MSCCL_PROTOCOLS: Final = {"Simple": Protocol.SIMPLE, "LL": Protocol.LL, "LL128": Protocol.LL128}
 
 
 def with_schedule_files(collectives: Collectives) -> Collectives:
-    """The section with its schedule files read. Raises an `InputError` with the mistakes of all of them."""
+    """Return the section with its schedule files read. Raises `ConfigError` with the mistakes of all of them."""
     problems: list[Problem] = []
-    found: list[tuple[str, Custom]] = []
+    custom: list[tuple[str, Custom]] = []
     for file in collectives.files:
         try:
-            found.append((file.collective, _READERS[file.path.suffix](file)))
+            custom.append((file.collective, _READERS[file.path.suffix](file)))
         except InputError as error:
             problems += error.problems
     if problems:
         raise ConfigError(*problems)
-    return replace(collectives, settings=replace(collectives.settings, custom=tuple(found)))
+    return replace(collectives, settings=replace(collectives.settings, custom=tuple(custom)))
 
 
 def check(schedule: Schedule, *, contents: bool = True, called: Called | None = None) -> None:
-    """Proves a schedule for an op that needs more than one loop. Raises `PlanError` with the step that breaks it.
+    """Prove a schedule for an op that needs more than one loop. Raises `PlanError` with the first invalid step.
 
     `contents` and `called` are as in `validate`.
     """
-    # Larger chunks have more bytes, and nothing else.
+    # The chunk size changes only the number of bytes, not the steps.
     schedule = replace(schedule, chunk_bytes=min(schedule.chunk_bytes, _PROVED_CHUNK_BYTES))
     validate(schedule, _proved_bytes(schedule), contents=contents, called=called)
 
 
 def _proved_bytes(schedule: Schedule) -> int:
-    """An op in which every lane has two loops, the second one not full; in a large group one. Lanes that work on less than
-    a share of one position and channel may have fewer."""
-    loops = schedule.chunk_bytes if schedule.size <= _FULLY_CHECKED_RANKS else 0
-    lane_bytes = schedule.chunks_per_loop * (loops + _BEYOND_A_LOOP_BYTES) + 1
-    shared = {(lane.parts * lane.shares, max(lane.span, 1)) for table in schedule.tables for lane in table}
+    """Return an op size for which every lane has two loops, the second one partial; one loop in large groups.
+
+    Lanes that carry less than the share of one position and channel may have fewer loops.
+    """
+    full_loop_bytes = schedule.chunk_bytes if schedule.size <= _FULLY_CHECKED_RANKS else 0
+    lane_bytes = schedule.chunks_per_loop * (full_loop_bytes + _BEYOND_A_LOOP_BYTES) + 1
+    lane_shapes = {
+        (lane.parts * lane.shares, max(lane.span, 1)) for table in schedule.tables for lane in table
+    }
     least_share = max(1, schedule.size * schedule.channels)
     return max(
-        -(-lane_bytes * min(parts, span * least_share) // span) for parts, span in {*shared, (1, least_share)}
+        -(-lane_bytes * min(parts, span * least_share) // span)
+        for parts, span in {*lane_shapes, (1, least_share)}
     )
 
 
-def _called(entries: Mapping[EntryKey, _Key], name: Callable[[_Key], str]) -> Called:
-    """What the author of a translated program calls the step that an entry comes of."""
+def _step_names(entries: Mapping[EntryKey, _Key], name: Callable[[_Key], str]) -> Called:
+    """Return a function that gives the name of a step in the user's file, from the location of the entry made for it."""
 
     @cache
-    def places() -> dict[str, _Key]:
+    def key_of_step() -> dict[str, _Key]:
         return {step_name((position, lane), entry): key for (position, lane, entry), key in entries.items()}
 
-    def called(where: str) -> str:
-        return name(places()[where]) if where in places() else ""
+    def name_at(where: str) -> str:
+        return name(key_of_step()[where]) if where in key_of_step() else ""
 
-    return called
+    return name_at
 
 
 def _msccl(file: ScheduleFile) -> Custom:
     algorithm = read_msccl(_read(file), str(file.path))
     if algorithm.collective != file.collective:
-        what = f"{file.path.name} is for {algorithm.collective}"
-        raise ConfigError(Problem(file.where, what, "name it under that collective"))
+        problem = f"{file.path.name} is for {algorithm.collective}"
+        raise ConfigError(Problem(file.where, problem, "name it under that collective"))
     moves = prove(algorithm, str(file.path))
     name = f"msccl:{algorithm.name or file.path.stem}"
 
     def build(request: Request) -> Schedule:
         schedule, steps = msccl_schedule(request, name, algorithm, moves)
-        called = _called(steps, lambda step: f"{file.path}, {name_of_step(algorithm, step)}")
-        # Where a chunk lies, scratch included, was followed by `prove`.
-        check(schedule, contents=False, called=called)
+        name_of = _step_names(steps, lambda step: f"{file.path}, {name_of_step(algorithm, step)}")
+        # `prove` has already checked the location of every chunk, including scratch buffers.
+        check(schedule, contents=False, called=name_of)
         return schedule
 
     return Custom(
@@ -129,8 +134,8 @@ def _custom_traces(file: ScheduleFile) -> Custom:
 
     def build(request: Request) -> Schedule:
         schedule, nodes = schedule_of_custom(request, name, program)
-        # Traces do not tell which data a message carries.
-        check(schedule, contents=False, called=_called(nodes, lambda node: name_of_node(trace, node)))
+        # Traces do not contain which data a message carries.
+        check(schedule, contents=False, called=_step_names(nodes, lambda node: name_of_node(trace, node)))
         return schedule
 
     return Custom(name=name, build=build, ranks=len(trace.ranks))
@@ -138,44 +143,48 @@ def _custom_traces(file: ScheduleFile) -> Custom:
 
 @dataclass(frozen=True, slots=True)
 class _Python:
-    """The function of a Python file, guarded: whatever it raises or returns becomes an error with file and line."""
+    """The function of a Python file. Whatever it raises or returns becomes an error with file and line."""
 
     path: Path
     function: Callable[[Request], Any]
 
     def __call__(self, request: Request) -> Schedule:
         where = f"{request.collective} of {request.size}"
-        with _foreign(self.path, f"{FUNCTION}() for {where}", PlanError):
+        with _user_code(self.path, f"{FUNCTION}() for {where}", PlanError):
             schedule = self.function(request)
         if not isinstance(schedule, Schedule):
-            what = f"{FUNCTION}() for {where} returned {type(schedule).__name__}"
-            raise PlanError(Problem(str(self.path), what, "return a Schedule, as docs/schedules.md shows"))
-        asked = (request.collective, request.size)
-        if (schedule.collective, schedule.size) != asked:
-            what = f"{FUNCTION}() for {where} returned one for {schedule.collective} of {schedule.size}"
-            raise PlanError(Problem(str(self.path), what, "return the schedule that was asked for"))
+            problem = f"{FUNCTION}() for {where} returned {type(schedule).__name__}"
+            raise PlanError(Problem(str(self.path), problem, "return a Schedule, as docs/schedules.md shows"))
+        requested = (request.collective, request.size)
+        if (schedule.collective, schedule.size) != requested:
+            problem = f"{FUNCTION}() for {where} returned one for {schedule.collective} of {schedule.size}"
+            raise PlanError(Problem(str(self.path), problem, "return the schedule that was asked for"))
         schedule = replace(schedule, algorithm=f"file:{self.path.stem}")
-        # Values of any type, and tables that may be made when they are read. The proof may take its time.
-        with _foreign(self.path, f"proving what {FUNCTION}() for {where} returned", PlanError, patience_s=0):
+        # Fields may have any type, and tables may run user code when read. The proof has no time limit.
+        with _user_code(
+            self.path, f"proving what {FUNCTION}() for {where} returned", PlanError, patience_s=0
+        ):
             check(schedule)
         return schedule
 
 
 def _python(file: ScheduleFile) -> Custom:
-    module = _module(file.path, _read(file))
+    module = _load_module(file.path, _read(file))
     function = getattr(module, FUNCTION, None)
     if not callable(function):
-        what = f"{file.path.name} defines no function {FUNCTION}"
+        problem = f"{file.path.name} defines no function {FUNCTION}"
         raise ConfigError(
-            Problem(str(file.path), what, f"write def {FUNCTION}(request), as docs/schedules.md shows")
+            Problem(str(file.path), problem, f"write def {FUNCTION}(request), as docs/schedules.md shows")
         )
-    numbers = {"CHANNELS": (1, 64), "RANKS": (0, 1024)}
+    ranges = {"CHANNELS": (1, 64), "RANKS": (0, 1024)}
     values = {}
-    for name, (least, most) in numbers.items():
+    for name, (least, most) in ranges.items():
         value = getattr(module, name, least)
         if type(value) is not int or not least <= value <= most:
-            what = f"{name} is {value!r:.64}"
-            raise ConfigError(Problem(str(file.path), what, f"write a whole number from {least} to {most}"))
+            problem = f"{name} is {value!r:.64}"
+            raise ConfigError(
+                Problem(str(file.path), problem, f"write a whole number from {least} to {most}")
+            )
         values[name] = value
     uneven = getattr(module, "UNEVEN", False)
     if type(uneven) is not bool:
@@ -183,7 +192,7 @@ def _python(file: ScheduleFile) -> Custom:
     return Custom(
         name=f"file:{file.path.stem}",
         build=_Python(file.path, function),
-        # One message a chunk, as other algorithms that NCCL does not have: slices of gathered chunks are not those of each.
+        # One message per chunk, as for other algorithms that NCCL does not have: slices of a gathered chunk would not match.
         cut_as=NcclAlgorithm.TREE,
         channels=values["CHANNELS"],
         ranks=values["RANKS"],
@@ -191,14 +200,14 @@ def _python(file: ScheduleFile) -> Custom:
     )
 
 
-def _module(path: Path, source: bytes) -> ModuleType:
-    """The file as a module, of its bytes as they are: no cache is left beside it, or believed."""
+def _load_module(path: Path, source: bytes) -> ModuleType:
+    """Execute the file as a module, directly from `source`: no bytecode cache is written or used."""
     module = ModuleType(f"etloop_schedule:{path}")
     module.__file__ = str(path)
-    # Dataclasses and pickles look for the module of a class there.
+    # Dataclasses and pickle look up the module of a class in sys.modules.
     sys.modules[module.__name__] = module
-    with _foreign(path, "reading it", ConfigError):
-        exec(_compiled(path, source), module.__dict__)  # noqa: S102 -- it is there to be run
+    with _user_code(path, "reading it", ConfigError):
+        exec(_compiled(path, source), module.__dict__)  # noqa: S102 -- executing the file is its purpose
     return module
 
 
@@ -212,65 +221,69 @@ def _compiled(path: Path, source: bytes) -> CodeType:
 
 
 class _TooSlow(BaseException):
-    """Code that `except Exception` should not hold up."""
+    """The CPU time limit is exceeded. A BaseException, so that `except Exception` in user code cannot catch it."""
 
     def __str__(self) -> str:
         return f"it took more than {_PATIENCE_S} s of processor time"
 
 
 @contextmanager
-def _foreign(
+def _user_code(
     path: Path, doing: str, raised: type[InputError], patience_s: float | None = None
 ) -> Iterator[None]:
-    """Runs somebody else's code: whatever it raises, leaving the program included, is an error at its line, and what it
-    prints is not the command's answer. It may take `patience_s`; 0: without end, as outside the main thread."""
+    """Run user code: whatever it raises, SystemExit included, becomes an error at its line; its output goes to stderr.
+
+    `patience_s` limits its CPU time; 0 means no limit. Outside the main thread there is never a limit.
+    """
     patience_s = _PATIENCE_S if patience_s is None else patience_s
     try:
-        with redirect_stdout(sys.stderr), _limited(patience_s):
+        with redirect_stdout(sys.stderr), _cpu_limit(patience_s):
             yield
     except (EtloopError, KeyboardInterrupt):
         raise
     except _TooSlow as error:
-        raise raised(_raised(path, error, f"{doing} does not end:")) from None
+        raise raised(_exception_problem(path, error, f"{doing} does not end:")) from None
     except BaseException as error:  # noqa: BLE001 -- SystemExit among them
-        raise raised(_raised(path, error, f"{doing} raised {type(error).__name__}:")) from None
+        raise raised(_exception_problem(path, error, f"{doing} raised {type(error).__name__}:")) from None
 
 
 @contextmanager
-def _limited(patience_s: float) -> Iterator[None]:
+def _cpu_limit(patience_s: float) -> Iterator[None]:
     if not patience_s or threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    def end(*_: object) -> None:
+    def stop(*_: object) -> None:
         raise _TooSlow
 
-    before = signal.signal(signal.SIGVTALRM, end)
+    previous_handler = signal.signal(signal.SIGVTALRM, stop)
     signal.setitimer(signal.ITIMER_VIRTUAL, patience_s)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.signal(signal.SIGVTALRM, before)
+        signal.signal(signal.SIGVTALRM, previous_handler)
 
 
-def _raised(path: Path, error: BaseException, doing: str) -> Problem:
-    """What an exception of the user's code says, at the last of its own lines that led to it."""
-    own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-    where = f"{path}:{own[-1].lineno}" if own else str(path)
+def _exception_problem(path: Path, error: BaseException, doing: str) -> Problem:
+    """Return the problem for an exception, located at the innermost line of the user's file in its traceback."""
+    user_frames = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)
+    ]
+    where = f"{path}:{user_frames[-1].lineno}" if user_frames else str(path)
     return Problem(where, f"{doing} {str(error)[:500]}", "correct the file")
 
 
 def _read(file: ScheduleFile) -> bytes:
     try:
-        # A pipe would keep the plan waiting for its writer.
+        # Opening a pipe would block until it has a writer.
         if file.path.exists() and not file.path.is_file():
             raise ConfigError(Problem(file.where, f"{file.path} is no regular file", "name one"))
         with file.path.open("rb") as stream:
             return stream.read(LARGEST_TEXT_BYTES + 1)
     except OSError as error:
-        what = f"{file.path} cannot be read: {error.strerror or error}"
-        raise ConfigError(Problem(file.where, what, "check the name and that it may be read")) from None
+        problem = f"{file.path} cannot be read: {error.strerror or error}"
+        raise ConfigError(Problem(file.where, problem, "check the name and that it may be read")) from None
 
 
 _READERS: Final[dict[str, Callable[[ScheduleFile], Custom]]] = {

@@ -1,1 +1,1 @@
-"""Scenario and rig -> who sits where, what is sent on which connection, assignments of agents. Pure."""
+"""Scenario and rig -> placement of ranks, connections with their bytes, assignments of agents. Pure."""

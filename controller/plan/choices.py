@@ -1,6 +1,6 @@
-"""What a plan shows of its choices: ranges of byte counts that are carried out alike, with the reason and the numbers.
+"""The choices of algorithm that a plan shows: ranges of op sizes with the same choice, with its reason and message count.
 
-Decides which ops share a row and which notes name what was left out. What is chosen is decided by
+Decides which ops share a row, and writes the notes on algorithms that were left out. The choices themselves are made by
 `traffic.collectives.choice`.
 """
 
@@ -20,26 +20,27 @@ from etloop.traffic.collectives.nccl.constants import NCCL_VERSION
 from etloop.traffic.collectives.nccl.excluded import NVLS_TREE
 
 _NAMES: Final = {"point-to-point": "send_recv", "uneven all-to-all": "all_to_all, uneven"}
-"""Where the scenario's name is not that of the schedule with other dashes."""
+"""Names in scenarios of the schedules for which replacing "-" by "_" does not give it."""
 
 
 def shaping_words(settings: Settings) -> str:
-    """Whose traffic it is, with the modelled version of NCCL: its buffers and defaults change between versions."""
+    """Return the library whose traffic is modelled; for NCCL with its version, as buffers and defaults differ between
+    versions."""
     return f"nccl {NCCL_VERSION}" if settings.shaping is Shaping.NCCL else settings.shaping.value
 
 
 def planned_choices(demand: Demand) -> tuple[PlannedChoice, ...]:
-    """Choices by collective, group and bytes; neighbouring byte counts with one choice are one row."""
+    """Return the choices by collective, group and size; consecutive sizes with the same choice are one row."""
     steps = StepTables(demand.tables)
-    # Sizes that scaling made equal may be carried out differently.
-    ordered = sorted(
+    # Ops that have the same size only after scaling may have different choices: sort by trace bytes, too.
+    sorted_ops = sorted(
         demand.chosen,
         key=lambda op: (op.collective, op.ranks, op.ranks_per_host, op.op_bytes, op.trace_bytes),
     )
     return tuple(
         _planned_choice(list(ops), steps)
         for _, ops in groupby(
-            ordered,
+            sorted_ops,
             key=lambda op: (
                 op.collective,
                 op.ranks,
@@ -69,59 +70,68 @@ def _planned_choice(ops: list[ChosenOp], steps: StepTables) -> PlannedChoice:
         messages=int(messages.sum()),
         reason=choice.reason,
         alternatives={
-            f"{one.algorithm} {one.protocol.name.lower()}": one.time_ns for one in choice.alternatives
+            f"{alternative.algorithm} {alternative.protocol.name.lower()}": alternative.time_ns
+            for alternative in choice.alternatives
         },
     )
 
 
 def excluded_notes(chosen: Iterable[ChosenOp]) -> tuple[str, ...]:
-    """Return the notes on what NCCL could choose for the ops between hosts and has no schedule here."""
-    between = [op for op in chosen if op.choice.excluded and op.ranks > op.ranks_per_host]
-    if not between:
+    """Return notes on the algorithms that NCCL could choose for ops between hosts and that have no schedule here."""
+    inter_host_ops = [op for op in chosen if op.choice.excluded and op.ranks > op.ranks_per_host]
+    if not inter_host_ops:
         return ()
-    served: dict[tuple[str, str], list[str]] = {}
-    for op in between:
-        for each in op.choice.excluded:
-            if each.name != NVLS_TREE:
-                served.setdefault((each.name, each.needs), []).append(op.collective.replace("-", "_"))
-    by_needs: dict[str, list[str]] = {}
-    for (name, needs), collectives in served.items():
-        by_needs.setdefault(needs, []).append(f"{name} ({', '.join(dict.fromkeys(collectives))})")
-    others = "; ".join(f"{', '.join(names)} with {needs}" for needs, names in by_needs.items())
-    later = "NCCL 2.31 and later choose otherwise for some sizes"
-    rest = f"nccl {NCCL_VERSION}: not compared, without a schedule here: {others}; {later}"
-    return *_tree_notes(between), *((rest,) if others else ())
+    collectives_by_algorithm: dict[tuple[str, str], list[str]] = {}
+    for op in inter_host_ops:
+        for excluded in op.choice.excluded:
+            if excluded.name != NVLS_TREE:
+                collectives_by_algorithm.setdefault((excluded.name, excluded.needs), []).append(
+                    op.collective.replace("-", "_")
+                )
+    algorithms_by_needs: dict[str, list[str]] = {}
+    for (name, needs), collectives in collectives_by_algorithm.items():
+        algorithms_by_needs.setdefault(needs, []).append(f"{name} ({', '.join(dict.fromkeys(collectives))})")
+    unavailable_algorithms = "; ".join(
+        f"{', '.join(names)} with {needs}" for needs, names in algorithms_by_needs.items()
+    )
+    version_note = "NCCL 2.31 and later choose otherwise for some sizes"
+    note = f"nccl {NCCL_VERSION}: not compared, without a schedule here: {unavailable_algorithms}; {version_note}"
+    return *_tree_notes(inter_host_ops), *((note,) if unavailable_algorithms else ())
 
 
 def _tree_notes(between: list[ChosenOp]) -> Iterable[str]:
     groups: dict[tuple[str, int, int], list[tuple[ChosenOp, int]]] = {}
     for op in between:
-        for each in op.choice.excluded:
-            if each.name == NVLS_TREE:
+        for excluded in op.choice.excluded:
+            if excluded.name == NVLS_TREE:
                 key = (op.collective.replace("-", "_"), op.ranks, op.ranks_per_host)
-                groups.setdefault(key, []).append((op, each.time_ns))
-    for (collective, ranks, per_host), ops in groups.items():
-        less = [(op, time_ns) for op, time_ns in ops if time_ns < _own_ns(op)]
-        words = "by NCCL's formula for none of the sizes here"
-        if less:
+                groups.setdefault(key, []).append((op, excluded.time_ns))
+    for (collective, ranks, per_host), timed_ops in groups.items():
+        faster_ops = [(op, time_ns) for op, time_ns in timed_ops if time_ns < _used_ns(op)]
+        comparison = "by NCCL's formula for none of the sizes here"
+        if faster_ops:
             (least, _), (most, time_ns) = (
-                pick(less, key=lambda pair: pair[0].trace_bytes) for pick in (min, max)
+                pick(faster_ops, key=lambda pair: pair[0].trace_bytes) for pick in (min, max)
             )
             sizes = " to ".join(dict.fromkeys(approximate_bytes(op.trace_bytes) for op in (least, most)))
-            times = f"{approximate_duration(time_ns)} where {most.choice.algorithm} takes {approximate_duration(_own_ns(most))}"
-            words = f"by NCCL's formula for {len(less)} of {len(ops)} sizes, {sizes}: {times}"
+            times = f"{approximate_duration(time_ns)} where {most.choice.algorithm} takes {approximate_duration(_used_ns(most))}"
+            comparison = (
+                f"by NCCL's formula for {len(faster_ops)} of {len(timed_ops)} sizes, {sizes}: {times}"
+            )
         yield (
             f"nccl {NCCL_VERSION}: {collective} of {ranks} ranks, {per_host} a host: NCCL may take NVLSTree on hosts with "
-            f"NVSwitch, {words}; it has no schedule here, and algorithm: tree is nearest to its traffic between hosts"
+            f"NVSwitch, {comparison}; it has no schedule here, and algorithm: tree is nearest to its traffic between hosts"
         )
 
 
-def _own_ns(op: ChosenOp) -> int:
+def _used_ns(op: ChosenOp) -> int:
+    """Return the estimated time of the chosen algorithm and protocol; 0 if there is no estimate."""
     return min(
         (
-            each.time_ns
-            for each in op.choice.alternatives
-            if each.protocol is op.choice.protocol and str(each.algorithm) == op.choice.algorithm
+            alternative.time_ns
+            for alternative in op.choice.alternatives
+            if alternative.protocol is op.choice.protocol
+            and str(alternative.algorithm) == op.choice.algorithm
         ),
         default=0,
     )

@@ -1,6 +1,6 @@
-"""What shapes the collectives of every communicator of a job: the settings of its job, or pins of some communicators alone.
+"""The settings for the collectives of each communicator: those of its job, or pins of that communicator alone.
 
-Decides which pins are whose, and refuses those of communicators that a job does not have.
+Assigns pins to communicators, and refuses pins for communicators that no job has.
 """
 
 from __future__ import annotations
@@ -21,79 +21,92 @@ if TYPE_CHECKING:
     from etloop.traffic.collectives.choice import Settings
 
 MOST_NAMED: Final = 8
-"""Communicators in a message."""
+"""Number of communicators that an error lists."""
 
 
 def settings_by_communicator(jobs: JobSet, settings: list[Settings]) -> list[int]:
-    """By communicator the settings that shape it: those of its part, or further ones, which are added to `settings`.
+    """Return by communicator the index of its settings in `settings`: those of its part, or pinned ones.
 
-    Raises `PlanError` for pins of communicators that no job has.
+    Appends pinned settings to `settings`, and clears `groups` in all of them. Raises `PlanError` for pins of communicators
+    that no job has.
     """
     job, part_of = jobs.job, jobs.settings_of_communicator()
-    if not any(one.groups for one in settings):
+    if not any(part_settings.groups for part_settings in settings):
         return list(part_of)
-    grouped = [GroupedSettings(one) for one in settings]
-    roles = _roles(jobs, part_of)
-    found: list[int] = []
+    grouped_settings = [GroupedSettings(part_settings) for part_settings in settings]
+    roles = _guess_roles(jobs, part_of)
+    settings_index: list[int] = []
     names = [
         group.name.removeprefix(f"{jobs.parts[part].name}/")
         for group, part in zip(job.communicators, part_of, strict=True)
     ]
     for name, group, part, role in zip(names, job.communicators, part_of, roles, strict=True):
-        shaping = grouped[part].of(name, role, group.members)
-        if not shaping.said_by:
-            found.append(part)
+        group_settings = grouped_settings[part].of(name, role, group.members)
+        if not group_settings.said_by:
+            settings_index.append(part)
             continue
-        if shaping not in settings:
-            settings.append(shaping)
-        found.append(settings.index(shaping))
-    _refuse_unmet(job, names, roles, grouped)
-    for number, one in enumerate(settings):
-        settings[number] = replace(one, groups=())
-    return found
+        if group_settings not in settings:
+            settings.append(group_settings)
+        settings_index.append(settings.index(group_settings))
+    _refuse_unmatched(job, names, roles, grouped_settings)
+    for number, entry in enumerate(settings):
+        settings[number] = replace(entry, groups=())
+    return settings_index
 
 
-def _refuse_unmet(
+def _refuse_unmatched(
     job: Job, names: Sequence[str], roles: Sequence[str], grouped: Sequence[GroupedSettings]
 ) -> None:
-    unmet = {entry.where: entry for one in grouped for entry in one.unmet()}
-    met = {one.settings.groups[number].where for one in grouped for number in one.met}
-    there = list(
+    unmatched_pins = {entry.where: entry for job_settings in grouped for entry in job_settings.unmet()}
+    matched_places = {
+        job_settings.settings.groups[number].where for job_settings in grouped for number in job_settings.met
+    }
+    descriptions = list(
         dict.fromkeys(
             f'"{name[:48]}" of {len(group.members)} ({role})'
             for name, group, role in zip(names, job.communicators, roles, strict=True)
         )
     )
-    more = f" and {len(there) - MOST_NAMED} more" if len(there) > MOST_NAMED else ""
+    more = f" and {len(descriptions) - MOST_NAMED} more" if len(descriptions) > MOST_NAMED else ""
     remedy = (
-        f"there are {', '.join(there[:MOST_NAMED])}{more}" if there else "there are none: remove the entry"
+        f"there are {', '.join(descriptions[:MOST_NAMED])}{more}"
+        if descriptions
+        else "there are none: remove the entry"
     )
     problems = [
         Problem(where, f"no communicator that earlier entries leave {entry.described()}", remedy)
-        for where, entry in unmet.items()
-        if where not in met
+        for where, entry in unmatched_pins.items()
+        if where not in matched_places
     ]
     if problems:
         raise PlanError(*problems)
 
 
-def _roles(jobs: JobSet, part_of: Sequence[int]) -> list[str]:
-    """By communicator what it is for, as `etloop inspect` guesses it, each job by itself."""
+def _guess_roles(jobs: JobSet, part_of: Sequence[int]) -> list[str]:
+    """Return the role of each communicator as guessed by `etloop inspect` within its job."""
     job = jobs.job
-    found = [""] * len(job.communicators)
+    roles = [""] * len(job.communicators)
     for number, part in enumerate(jobs.parts):
-        own = [at for at, one in enumerate(part_of) if one == number]
-        shapes = [Shape(job.communicators[at].members, _operations(job, job.communicators[at])) for at in own]
-        for at, guess in zip(own, guess_roles(part.ranks, shapes), strict=True):
-            found[at] = guess.role.lower()
-    return found
+        part_communicators = [
+            communicator for communicator, part_number in enumerate(part_of) if part_number == number
+        ]
+        shapes = [
+            Shape(
+                job.communicators[communicator].members,
+                _count_operations(job, job.communicators[communicator]),
+            )
+            for communicator in part_communicators
+        ]
+        for communicator, guess in zip(part_communicators, guess_roles(part.ranks, shapes), strict=True):
+            roles[communicator] = guess.role.lower()
+    return roles
 
 
-def _operations(job: Job, group: Communicator) -> dict[CollectiveKind, int]:
-    """How many collectives of each kind a communicator has, by what its first member does."""
+def _count_operations(job: Job, group: Communicator) -> dict[CollectiveKind, int]:
+    """Return the number of collectives of each kind of a communicator, counted in the program of its first member."""
     rank = job.ranks[group.members[0]]
     program = job.programs[rank.program]
     slot = rank.communicators.index(group.index)
-    own = (program.kind == OpKind.COLLECTIVE) & (program.slot == slot)
-    kinds, counts = np.unique(program.collective[own], return_counts=True)
+    in_group = (program.kind == OpKind.COLLECTIVE) & (program.slot == slot)
+    kinds, counts = np.unique(program.collective[in_group], return_counts=True)
     return {CollectiveKind(kind): count for kind, count in zip(kinds.tolist(), counts.tolist(), strict=True)}

@@ -1,8 +1,8 @@
-"""Pairs of ranks -> connections: how each travels, and the queue pairs it has on the wire. Pure; seeded.
+"""Pairs of ranks -> connections: the path of each, and its queue pairs on the wire. Pure; seeded.
 
-Decides paths and queue pair numbers. Numbers are dealt as network cards deal them: near-sequential
-within a port, in the order the connections are listed, from a base that differs from port to port (roce_wire
-conventions). UDP source ports are dealt by `source_ports`.
+Decides paths and queue pair numbers. Numbers are assigned as network cards do: nearly sequential within a port, in the order
+of the connections, from a base that differs between ports (roce_wire conventions). UDP source ports are assigned by
+`source_ports`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from etloop.controller.plan.places.placement import Placement
 
 FIRST_QPN: Final = 0x100
-"""Below are numbers with a meaning of their own (0 and 1) and what drivers keep for themselves."""
+"""First QPN in use; 0 and 1 have special meanings, and drivers reserve some more."""
 QPN_SPACE: Final = 1 << 24
 QPN_ENDS: Final = QPN_SPACE - FIRST_QPN
-"""Ends of queue pairs that can have numbers of their own."""
+"""Number of queue pair ends that can be numbered."""
 _AS_THE_KERNEL: Final = SourcePorts()
 
 
@@ -35,7 +35,7 @@ class PlacedConnections:
 
     columns: ConnectionColumns
     src_port: NDArray[np.int32]
-    """Port of the source rank, an index into `Placement.ports`."""
+    """Port of the source rank by connection, an index into `Placement.ports`."""
     dst_port: NDArray[np.int32]
     qpn_base: tuple[int, ...]
     qpn_count: tuple[int, ...]
@@ -49,28 +49,31 @@ def connect(
     source_ports: SourcePorts = _AS_THE_KERNEL,
     nonce: int = 0,
 ) -> PlacedConnections:
-    """The connections of all pairs under a placement; `seed` picks the bases of the queue pair numbers, with a `nonce`
-    others. UDP source ports do not depend on it, so that runs of a scenario take the same paths.
+    """Return the connections of all pairs under a placement.
 
-    Raises `PlanError` when there are more queue pair ends than 24-bit numbers.
+    `seed` and `nonce` pick the first queue pair number of each port. UDP source ports do not depend on `nonce`, so that all
+    runs of a scenario take the same paths. Raises `PlanError` if there are more queue pair ends than 24-bit numbers, a pinned
+    source port is one that packets are received on, or the addresses of a pair are of different families.
     """
-    port = np.array(placement.port, np.int32)
-    host = np.array(placement.host, np.int64)
-    src_port, dst_port = port[pairs.src_rank], port[pairs.dst_rank]
-    path = paths_of(host[pairs.src_rank], host[pairs.dst_rank], src_port, dst_port)
+    port_of_rank = np.array(placement.port, np.int32)
+    host_of_rank = np.array(placement.host, np.int64)
+    src_port, dst_port = port_of_rank[pairs.src_rank], port_of_rank[pairs.dst_rank]
+    path = paths_of(host_of_rank[pairs.src_rank], host_of_rank[pairs.dst_rank], src_port, dst_port)
     wire = path == Path.WIRE
     qps = np.where(wire, qps_per_connection, 0)
     qp_offsets = np.concatenate([[0], np.cumsum(qps)]).astype(np.int64)
     _refuse_too_many(2 * int(qp_offsets[-1]))
-    # Ends in the order a job makes its connections: source and destination of each queue pair in turn.
+    # Ends in the order in which a job creates its connections: source and destination of each queue pair in turn.
     ends = np.stack([np.repeat(src_port, qps), np.repeat(dst_port, qps)], axis=1).reshape(-1)
     count = np.bincount(ends, minlength=len(placement.ports))
-    planned = _deal(ends, _bases(count, seed)).reshape(-1, 2)
-    src_udp_port, dst_udp_port = deal_source_ports(source_ports, planned[:, 0], planned[:, 1], seed)
-    base = _bases(count, seed, nonce)
-    qpn = _deal(ends, base).reshape(-1, 2)
-    address = ip_column(ip_bytes(placement.address_of(rank)) for rank in range(len(port)))
-    nowhere = np.frombuffer(NO_ADDRESS, IP_ADDRESS)
+    qpn_without_nonce = _number_ends(ends, _draw_bases(count, seed)).reshape(-1, 2)
+    src_udp_port, dst_udp_port = deal_source_ports(
+        source_ports, qpn_without_nonce[:, 0], qpn_without_nonce[:, 1], seed
+    )
+    qpn_base = _draw_bases(count, seed, nonce)
+    qpn = _number_ends(ends, qpn_base).reshape(-1, 2)
+    address = ip_column(ip_bytes(placement.address_of(rank)) for rank in range(len(port_of_rank)))
+    no_address = np.frombuffer(NO_ADDRESS, IP_ADDRESS)
     _refuse_mixed_families(pairs, placement, wire)
     _refuse_receiving_ports(source_ports, placement)
     columns = ConnectionColumns(
@@ -79,15 +82,15 @@ def connect(
         src_rank=pairs.src_rank,
         dst_rank=pairs.dst_rank,
         path=path,
-        src_ip=np.where(wire, address[pairs.src_rank], nowhere),
-        dst_ip=np.where(wire, address[pairs.dst_rank], nowhere),
+        src_ip=np.where(wire, address[pairs.src_rank], no_address),
+        dst_ip=np.where(wire, address[pairs.dst_rank], no_address),
         qp_offsets=qp_offsets.astype(np.int32),
         src_qpn=np.ascontiguousarray(qpn[:, 0]),
         dst_qpn=np.ascontiguousarray(qpn[:, 1]),
         src_udp_port=src_udp_port,
         dst_udp_port=dst_udp_port,
     )
-    return PlacedConnections(columns, src_port, dst_port, tuple(base.tolist()), tuple(count.tolist()))
+    return PlacedConnections(columns, src_port, dst_port, tuple(qpn_base.tolist()), tuple(count.tolist()))
 
 
 def paths_of(
@@ -96,9 +99,9 @@ def paths_of(
     src_port: NDArray[np.int32],
     dst_port: NDArray[np.int32],
 ) -> NDArray[np.uint8]:
-    """Return how each connection travels: inside a host, between hosts of one port, or over the wire."""
-    outside = np.where(src_port == dst_port, np.uint8(Path.HAIRPIN), np.uint8(Path.WIRE))
-    return np.where(src_host == dst_host, np.uint8(Path.SCALE_UP), outside).astype(np.uint8)
+    """Return the `Path` of each connection (uint8): inside a host, between hosts of one port, or over the wire."""
+    between_hosts = np.where(src_port == dst_port, np.uint8(Path.HAIRPIN), np.uint8(Path.WIRE))
+    return np.where(src_host == dst_host, np.uint8(Path.SCALE_UP), between_hosts).astype(np.uint8)
 
 
 def _refuse_too_many(ends: int) -> None:
@@ -114,18 +117,18 @@ def _refuse_too_many(ends: int) -> None:
 
 
 def _refuse_receiving_ports(source_ports: SourcePorts, placement: Placement) -> None:
-    receiving = {place.port.udp_port for place in placement.ports}
-    clash = sorted(receiving.intersection(source_ports.pinned))
+    receiving_ports = {place.port.udp_port for place in placement.ports}
+    clash = sorted(receiving_ports.intersection(source_ports.pinned))
     if clash:
-        what = f"{clash[0]} is the UDP port that packets are received on"
-        raise PlanError(Problem("transport.source_port", what, "pin others"))
+        problem = f"{clash[0]} is the UDP port that packets are received on"
+        raise PlanError(Problem("transport.source_port", problem, "pin others"))
 
 
 def _refuse_mixed_families(pairs: PairColumns, placement: Placement, wire: NDArray[np.bool_]) -> None:
     has_colon = np.array([":" in placement.address_of(rank) for rank in range(len(placement.port))])
-    mixed = np.flatnonzero(wire & (has_colon[pairs.src_rank] != has_colon[pairs.dst_rank]))
-    if len(mixed):
-        src, dst = int(pairs.src_rank[mixed[0]]), int(pairs.dst_rank[mixed[0]])
+    mixed_pairs = np.flatnonzero(wire & (has_colon[pairs.src_rank] != has_colon[pairs.dst_rank]))
+    if len(mixed_pairs):
+        src, dst = int(pairs.src_rank[mixed_pairs[0]]), int(pairs.dst_rank[mixed_pairs[0]])
         raise PlanError(
             Problem(
                 "plan",
@@ -136,18 +139,20 @@ def _refuse_mixed_families(pairs: PairColumns, placement: Placement, wire: NDArr
         )
 
 
-def _bases(count: NDArray[np.int_], seed: int, nonce: int = 0) -> NDArray[np.int64]:
-    """First number of each port's block: blocks in port order with random gaps, none overlapping."""
+def _draw_bases(count: NDArray[np.int_], seed: int, nonce: int = 0) -> NDArray[np.int64]:
+    """Return the first number of each port's block (int64): blocks in port order with random gaps, none overlapping."""
     spare = QPN_SPACE - FIRST_QPN - int(count.sum())
-    # The raw stream of a named generator: the same numbers in every version of the library.
-    drawn = np.random.PCG64([seed, nonce] if nonce else seed).random_raw(len(count)) % np.uint64(spare + 1)
-    gaps = np.sort(drawn).astype(np.int64)
-    before = np.concatenate([[0], np.cumsum(count)[:-1]])
-    return np.asarray(gaps + before + FIRST_QPN, np.int64)
+    # PCG64's raw output: unlike numpy's distributions it is the same in every numpy version.
+    random_offsets = np.random.PCG64([seed, nonce] if nonce else seed).random_raw(len(count)) % np.uint64(
+        spare + 1
+    )
+    gaps = np.sort(random_offsets).astype(np.int64)
+    preceding_ends = np.concatenate([[0], np.cumsum(count)[:-1]])
+    return np.asarray(gaps + preceding_ends + FIRST_QPN, np.int64)
 
 
-def _deal(ends: NDArray[np.int32], base: NDArray[np.int64]) -> NDArray[np.uint32]:
-    """The number of each end: the next one of its port."""
+def _number_ends(ends: NDArray[np.int32], base: NDArray[np.int64]) -> NDArray[np.uint32]:
+    """Return the number of each end (uint32): the next free one of its port. `ends` is the port of each end."""
     order = np.argsort(ends, kind="stable")
     sorted_ends = ends[order]
     first = np.searchsorted(sorted_ends, np.arange(len(base)))
@@ -157,7 +162,7 @@ def _deal(ends: NDArray[np.int32], base: NDArray[np.int64]) -> NDArray[np.uint32
 
 
 def select_connections(columns: ConnectionColumns, rows: NDArray[np.int32]) -> ConnectionColumns:
-    """The connections of some rows, in that order, with their queue pairs."""
+    """Return the connections in `rows`, in that order, with their queue pairs."""
     counts = np.diff(columns.qp_offsets)[rows]
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
     within = np.arange(int(offsets[-1])) - np.repeat(offsets[:-1], counts)

@@ -1,4 +1,4 @@
-"""Which part of a job crosses the device under test: a run that sends it nothing would say nothing about it."""
+"""Check that some part of a job crosses the device under test; a run without such traffic would not test the device."""
 
 from __future__ import annotations
 
@@ -10,19 +10,21 @@ from etloop.controller.inputs.scenario.scenario import Scenario
 
 
 def refuse_idle_device(scenario: Scenario, tables: PlanTables, source: str) -> None:
-    """Raise `PlanError` where no byte of the job crosses the device, unless the scenario says that it is meant.
+    """Raise `PlanError` if no byte of the job crosses the device and the scenario does not allow that (`allow_local`).
 
     `source` names the scenario in the message.
     """
     connections = tables.connections
     if scenario.allow_local or bool((connections.payload_bytes[connections.path == Path.WIRE] > 0).any()):
         return
-    what = "no byte of the job would cross the device under test"
+    problem = "no byte of the job would cross the device under test"
     if not np.any(connections.payload_bytes):
-        raise PlanError(Problem(source, f"{what}: its ranks send each other nothing", _REMEDY_NO_TRAFFIC))
+        raise PlanError(Problem(source, f"{problem}: its ranks send each other nothing", _REMEDY_NO_TRAFFIC))
     hosts, ports = len(set(tables.rank_host)), len(set(zip(tables.rank_agent, tables.rank_port, strict=True)))
-    where = f"{len(tables.rank_host)} ranks are on {_counted(hosts, 'host')} and {_counted(ports, 'port')}"
-    raise PlanError(Problem(source, f"{what}: {where}", _REMEDY_ONE_PLACE))
+    where = (
+        f"{len(tables.rank_host)} ranks are on {_with_count(hosts, 'host')} and {_with_count(ports, 'port')}"
+    )
+    raise PlanError(Problem(source, f"{problem}: {where}", _REMEDY_ONE_PLACE))
 
 
 _REMEDY_NO_TRAFFIC = "name a trace with communication, or write allow_local: true if that is meant"
@@ -32,5 +34,5 @@ _REMEDY_ONE_PLACE = (
 )
 
 
-def _counted(count: int, noun: str) -> str:
+def _with_count(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

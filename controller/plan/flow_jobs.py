@@ -1,8 +1,8 @@
-"""Flows (`inputs.scenario.flows`) as a job: every flow is a send that begins at its time, and a receive that waits for it.
+"""Flows (`inputs.scenario.flows`) as a job: every flow is a send at its start time, and the receive for it.
 
-Decides how flows are drawn: Poisson arrivals, sizes by a distribution, ends by a pattern; the same seed gives the same flows.
-A flow waits for nothing but its time (open loop). Flows of a pair of hosts take the pair's processes in turn; those of one
-process follow each other on one queue pair, as messages do.
+Decides how flows are drawn: Poisson arrivals, sizes from a distribution, sources and destinations by a pattern; the same seed
+gives the same flows. A flow waits only for its start time (open loop). The flows of a pair of hosts use the pair's processes
+in turn; those of one process follow each other on one queue pair, as messages do.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from etloop.workload.program.writer import ProgramWriter
 from etloop.workload.trace.program import Job, OpKind, RankProgram
 
 AHEAD: Final = 8
-"""Receives of a pair that are granted before their sends begin."""
+"""Most receives of a pair of ranks that are granted at a time, ahead of their sends."""
 _WEB_SEARCH: Final = (
     "0 0, 10000 15, 20000 20, 30000 30, 50000 40, 80000 53, 200000 60, 1000000 70, 2000000 80, 5000000 90,"
     " 10000000 97, 30000000 100"
@@ -44,12 +44,12 @@ _HADOOP: Final = (
     " 50000 82, 80000 87, 120000 90, 300000 95, 1000000 97.5, 2000000 99, 10000000 100"
 )
 SHIPPED: Final = {"web_search": _WEB_SEARCH, "hadoop": _HADOOP}
-"""Points of distributions as studies of congestion control have them: the DCTCP paper's web search, and Facebook's Hadoop
+"""Size distributions common in congestion control studies, as "bytes percent": web search of the DCTCP paper, Facebook's Hadoop
 (alibaba-edu/High-Precision-Congestion-Control:traffic_gen/{WebSearch,FbHdp}_distribution.txt)."""
 
 
 def flow_job(load: FlowsLoad, where: str) -> Job:
-    """The job of a load of flows, whose files are read now. Raises `ConfigError` for what cannot be planned."""
+    """Return the job of a load of flows; reads its files. Raises `ConfigError` for files and flows that cannot be planned."""
     if isinstance(load.source, DrawnFlows):
         flows = drawn_flows(load.source, load.hosts, _distribution(load.source, where), where)
         source = f"{len(flows)} flows drawn by {load.source.seed}"
@@ -58,43 +58,46 @@ def flow_job(load: FlowsLoad, where: str) -> Job:
         source = f"{len(flows)} flows of {load.source.name}"
     if len(flows) > MOST_FLOWS:
         raise ConfigError(Problem(where, f"{len(flows)} flows", f"keep them within {MOST_FLOWS}"))
-    named = 1 + max(max(flow.source, flow.destination) for flow in flows)
-    if load.hosts and named > load.hosts:
-        what = f"a flow names host {named - 1}, and there are {load.hosts}"
-        raise ConfigError(Problem(where, what, f"write hosts: {named}, or leave hosts out"))
-    hosts = load.hosts or named
+    named_hosts = 1 + max(max(flow.source, flow.destination) for flow in flows)
+    if load.hosts and named_hosts > load.hosts:
+        problem = f"a flow names host {named_hosts - 1}, and there are {load.hosts}"
+        raise ConfigError(Problem(where, problem, f"write hosts: {named_hosts}, or leave hosts out"))
+    hosts = load.hosts or named_hosts
     if hosts * load.processes > MOST_FLOW_RANKS:
-        what = f"{hosts} hosts of {load.processes} processes"
+        problem = f"{hosts} hosts of {load.processes} processes"
         raise ConfigError(
-            Problem(where, what, f"keep their product within {MOST_FLOW_RANKS}: lower processes")
+            Problem(where, problem, f"keep their product within {MOST_FLOW_RANKS}: lower processes")
         )
-    return _job(flows, hosts, load.processes, source)
+    return _job_of_flows(flows, hosts, load.processes, source)
 
 
 def drawn_flows(drawn: DrawnFlows, hosts: int, sizes: SizeDistribution, where: str) -> tuple[Flow, ...]:
-    """Return the flows that follow from the seed, by their start. Raises `ConfigError` where they would last too long."""
-    # The raw stream of a named generator: the same numbers in every version of the library.
+    """Return the flows drawn from the seed, by start time.
+
+    Raises `ConfigError` if they last longer than `LATEST_NS` on average.
+    """
+    # PCG64's raw output: unlike numpy's distributions it is the same in every numpy version.
     stream = np.random.PCG64([drawn.seed, hosts])
     senders = hosts - 1 if drawn.pattern is FlowPattern.INCAST else hosts
     gap_ns = sizes.mean_bytes * 8 * NS_PER_S / (drawn.rate_bps * senders)
     if drawn.count * gap_ns > LATEST_NS:
         seconds = drawn.count * gap_ns / NS_PER_S
-        what = f"{drawn.count} flows of {sizes.mean_bytes:.0f} bytes on average take {seconds:.0f} s at this rate"
+        problem = f"{drawn.count} flows of {sizes.mean_bytes:.0f} bytes on average take {seconds:.0f} s at this rate"
         raise ConfigError(
-            Problem(where, what, f"raise the rate or lower the count: at most {LATEST_NS // NS_PER_S} s")
+            Problem(where, problem, f"raise the rate or lower the count: at most {LATEST_NS // NS_PER_S} s")
         )
-    ring = [int(one) for one in np.argsort(stream.random_raw(hosts), kind="stable")]
-    after = {one: ring[(place + 1) % hosts] for place, one in enumerate(ring)}
+    shuffled_hosts = [int(host) for host in np.argsort(stream.random_raw(hosts), kind="stable")]
+    successor = {host: shuffled_hosts[(place + 1) % hosts] for place, host in enumerate(shuffled_hosts)}
     now_ns = 0.0
     flows = []
     for gap, size, source, destination in stream.random_raw((drawn.count, 4)).tolist():
         now_ns += -math.log((gap + 1) / 2**64) * gap_ns
-        ends = _ends(drawn.pattern, hosts, source, destination, after)
+        ends = _draw_ends(drawn.pattern, hosts, source, destination, successor)
         flows.append(Flow(int(now_ns), *ends, sizes.size_at((size + 1) / 2**64)))
     return tuple(flows)
 
 
-def _ends(
+def _draw_ends(
     pattern: FlowPattern, hosts: int, source: int, destination: int, after: dict[int, int]
 ) -> tuple[int, int]:
     match pattern:
@@ -113,33 +116,33 @@ def _distribution(drawn: DrawnFlows, where: str) -> SizeDistribution:
     return read_distribution(drawn.sizes, where)
 
 
-def _job(flows: Sequence[Flow], hosts: int, processes: int, source: str) -> Job:
+def _job_of_flows(flows: Sequence[Flow], hosts: int, processes: int, source: str) -> Job:
     ranks = hosts * processes
     writers = [ProgramWriter() for _ in range(ranks)]
     slots: list[dict[int, int]] = [{} for _ in range(ranks)]
-    beats: list[tuple[int, tuple[int, ...]]] = [(0, ()) for _ in range(ranks)]
-    received: dict[tuple[int, int], list[int]] = {}
-    begun: Counter[tuple[int, int]] = Counter()
+    pace_of_rank: list[tuple[int, tuple[int, ...]]] = [(0, ()) for _ in range(ranks)]
+    receives_of_pair: dict[tuple[int, int], list[int]] = {}
+    flows_of_pair: Counter[tuple[int, int]] = Counter()
     for flow in flows:
         pair = flow.source, flow.destination
-        process = begun[pair] % processes
-        begun[pair] += 1
+        process = flows_of_pair[pair] % processes
+        flows_of_pair[pair] += 1
         source_rank, destination_rank = (host * processes + process for host in pair)
         sender, receiver = writers[source_rank], writers[destination_rank]
-        since_ns, beat = beats[source_rank]
+        since_ns, pace = pace_of_rank[source_rank]
         if flow.start_ns > since_ns:
-            beat = (sender.delay(flow.start_ns - since_ns, beat),)
-            beats[source_rank] = flow.start_ns, beat
-        to = slots[source_rank].setdefault(destination_rank, len(slots[source_rank]))
-        sender.add(OpKind.SEND, -1, to, flow.size_bytes, beat)
-        arrived = received.setdefault((source_rank, destination_rank), [])
-        granted = (arrived[-AHEAD],) if len(arrived) >= AHEAD else ()
-        back = slots[destination_rank].setdefault(source_rank, len(slots[destination_rank]))
-        arrived.append(receiver.add(OpKind.RECV, -1, back, flow.size_bytes, granted))
+            pace = (sender.delay(flow.start_ns - since_ns, pace),)
+            pace_of_rank[source_rank] = flow.start_ns, pace
+        peer_slot = slots[source_rank].setdefault(destination_rank, len(slots[source_rank]))
+        sender.add(OpKind.SEND, -1, peer_slot, flow.size_bytes, pace)
+        receives = receives_of_pair.setdefault((source_rank, destination_rank), [])
+        oldest = (receives[-AHEAD],) if len(receives) >= AHEAD else ()
+        source_slot = slots[destination_rank].setdefault(source_rank, len(slots[destination_rank]))
+        receives.append(receiver.add(OpKind.RECV, -1, source_slot, flow.size_bytes, oldest))
     programs = tuple(writer.program() for writer in writers)
-    placed = tuple(
+    rank_programs = tuple(
         RankProgram(rank, rank, (), tuple(slots[rank]), np.arange(len(program), dtype=np.uint64))
         for rank, program in enumerate(programs)
     )
     edges = sum(len(program.deps) for program in programs)
-    return Job(source, (), programs, placed, "data", {"data": edges}, ())
+    return Job(source, (), programs, rank_programs, "data", {"data": edges}, ())

@@ -1,6 +1,6 @@
-"""The jobs of a plan as the plan sees them: one job in memory, and for each of its parts where it goes and whose traffic it is.
+"""The jobs of a plan: one job in memory, with the mapping and the settings of each of its parts.
 
-Decides nothing: a plan of one job is a set of one part. How jobs become one is decided by `workload.side_by_side`.
+Decides nothing: a plan of one job is a set of one part. Jobs are merged by `workload.program.merge.side_by_side`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 ANY_CLASS = -1
-"""A part's traffic class: that of the scenario's transport."""
+"""Value of `JobPart.traffic_class`: use that of the scenario's transport."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class JobPart:
     traffic_class: int = ANY_CLASS
     """IPv4 TOS or IPv6 traffic class byte of its packets."""
     transport: int = 0
-    """Number of its transport among `Scenario.transports`."""
+    """Index of its transport in `Scenario.transports`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,35 +46,38 @@ class JobSet:
     job: Job
     parts: tuple[JobPart, ...]
     jobs: tuple[PlannedJob, ...] = ()
-    """Empty if there is one part and nothing beside it."""
+    """Empty if there is only one part and no background."""
     phases: tuple[tuple[int, ...], ...] = ((0,),)
     turns: tuple[NDArray[np.int32], ...] = ()
-    """By program of `job`, see `workload.side_by_side.Together`."""
+    """The turn of each op, by program of `job`; see `workload.program.merge.Together`."""
     communicator_part: tuple[int, ...] = ()
-    """By communicator of `job` its part, -1 for the group of the barriers; empty: all of the first."""
+    """Part of each communicator of `job`, -1 for the group of the barriers; empty if there is only one part."""
 
     def hosts(self) -> tuple[int, ...]:
-        """By rank its host: hosts of different parts are different hosts, whatever port they are on."""
-        found: list[int] = []
-        first = 0
+        """Return the host of every rank. Hosts of different parts are different hosts, even on the same port."""
+        host_of_rank: list[int] = []
+        first_host = 0
         for part in self.parts:
-            own = [first + host for host in host_numbers(part.ranks, part.mapping)]
-            found += own
-            first = max(own) + 1 if own else first
-        return tuple(found)
+            part_hosts = [first_host + host for host in host_numbers(part.ranks, part.mapping)]
+            host_of_rank += part_hosts
+            first_host = max(part_hosts) + 1 if part_hosts else first_host
+        return tuple(host_of_rank)
 
     def part_of_rank(self) -> NDArray[np.int32]:
-        """By rank its part."""
+        """Return the part of every rank, int32 of shape (ranks,)."""
         return np.repeat(np.arange(len(self.parts), dtype=np.int32), [part.ranks for part in self.parts])
 
     def settings_of_communicator(self) -> tuple[int, ...]:
-        """By communicator the part whose settings shape it; barriers between jobs are shaped as the first part's."""
+        """Return by communicator the part whose settings apply to it.
+
+        Barriers between jobs use the settings of the first part.
+        """
         if not self.communicator_part:
             return (0,) * len(self.job.communicators)
         return tuple(max(part, 0) for part in self.communicator_part)
 
 
 def only(job: Job, mapping: Mapping, settings: Settings, transport: int = 0) -> JobSet:
-    """A set of one job."""
+    """Return a set of one job."""
     part = JobPart("", 0, len(job.ranks), with_hosts(mapping, job), settings, transport=transport)
     return JobSet(job, (part,))

@@ -1,6 +1,6 @@
-"""Scenario -> the jobs of its plan: traces read, loads made, several put side by side, background beside them.
+"""Scenario -> the jobs of its plan: reads traces, generates loads, and merges jobs and background into one set.
 
-Reads the traces that the scenario names. Decides what the parts of a set are called and shaped as.
+Decides the names and settings of the parts of a set.
 """
 
 from __future__ import annotations
@@ -27,53 +27,63 @@ from etloop.workload.trace.stand_ins import recorded_ranks
 
 
 def with_all_schedule_files(scenario: Scenario) -> Scenario:
-    """The scenario with the schedule files of all its jobs read. Raises an `InputError` with the mistakes of all of them."""
-    read: list[tuple[Collectives, Collectives]] = []
+    """Return the scenario with the schedule files of all its jobs read.
+
+    Raises an `InputError` with the mistakes of all of them.
+    """
+    section_pairs: list[tuple[Collectives, Collectives]] = []
     problems: dict[Problem, None] = {}
-    kind: type[InputError] = PlanError
+    error_type: type[InputError] = PlanError
     for section in (scenario.collectives, *(job.collectives for job in scenario.jobs)):
-        if any(section is known for known, _ in read):
+        if any(section is section_before for section_before, _ in section_pairs):
             continue
         try:
-            read.append((section, with_schedule_files(section)))
+            section_pairs.append((section, with_schedule_files(section)))
         except InputError as error:
             problems |= dict.fromkeys(error.problems)
-            kind = type(error)
+            error_type = type(error)
     if problems:
-        raise kind(*problems)
+        raise error_type(*problems)
 
-    def read_of(section: Collectives) -> Collectives:
-        return next(done for known, done in read if known is section)
+    def loaded_section(section: Collectives) -> Collectives:
+        return next(
+            section_after for section_before, section_after in section_pairs if section_before is section
+        )
 
-    jobs = tuple(replace(job, collectives=read_of(job.collectives)) for job in scenario.jobs)
-    return replace(scenario, collectives=read_of(scenario.collectives), jobs=jobs)
+    jobs = tuple(replace(job, collectives=loaded_section(job.collectives)) for job in scenario.jobs)
+    return replace(scenario, collectives=loaded_section(scenario.collectives), jobs=jobs)
 
 
 def build_jobs(scenario: Scenario, progress: Progress | None = None) -> JobSet:
-    """The jobs of a scenario whose schedule files have been read. Raises an `InputError` with what cannot be used."""
-    built: list[Job] = []
+    """Return the jobs of a scenario whose schedule files have been read.
+
+    Raises an `InputError` for every trace or load that cannot be used.
+    """
+    jobs: list[Job] = []
     problems: list[Problem] = []
     for entry in scenario.jobs:
         try:
-            built.append(_job(entry.source, progress))
+            jobs.append(_build_job(entry.source, progress))
         except InputError as error:
             if len(scenario.jobs) == 1:
                 raise
-            problems += [replace(one, where=f"job {entry.name}: {one.where}") for one in error.problems]
+            problems += [
+                replace(problem, where=f"job {entry.name}: {problem.where}") for problem in error.problems
+            ]
     for load in scenario.background:
         try:
-            built.append(job_of(load.load, load.where))
+            jobs.append(job_of(load.load, load.where))
         except InputError as error:
             problems += error.problems
     if problems:
         raise PlanError(*problems)
-    if len(built) == 1:
+    if len(jobs) == 1:
         (entry,) = scenario.jobs
-        return only(built[0], entry.mapping, entry.collectives.settings, entry.transport)
-    return _side_by_side(scenario, built)
+        return only(jobs[0], entry.mapping, entry.collectives.settings, entry.transport)
+    return _merge(scenario, jobs)
 
 
-def _job(source: Source, progress: Progress | None) -> Job:
+def _build_job(source: Source, progress: Progress | None) -> Job:
     if source.load is not None:
         return job_of(source.load, source.where)
     assert source.trace is not None
@@ -83,9 +93,9 @@ def _job(source: Source, progress: Progress | None) -> Job:
     return excerpt_of(job, source.excerpt) if source.excerpt is not None else job
 
 
-def _side_by_side(scenario: Scenario, built: list[Job]) -> JobSet:
+def _merge(scenario: Scenario, built: list[Job]) -> JobSet:
     entries = scenario.jobs
-    # One job goes through the plan's iterations by itself, several are gone through as often as each asks for.
+    # A single job is repeated by the iterations of the plan; of several jobs each repeats by its own number of passes.
     parts = [
         Part(entry.name, job, entry.passes if len(entries) > 1 else 1, entry.start_ns)
         for entry, job in zip(entries, built, strict=False)
@@ -94,40 +104,47 @@ def _side_by_side(scenario: Scenario, built: list[Job]) -> JobSet:
         Part(load.name, job, 1, load.start_ns, background=True)
         for load, job in zip(scenario.background, built[len(entries) :], strict=True)
     ]
-    made = side_by_side(parts, alone_too=scenario.rounds > 0)
-    placed = [
+    together = side_by_side(parts, alone_too=scenario.rounds > 0)
+    job_parts = [
         JobPart(
             job.name,
             job.first_rank,
             job.ranks,
-            with_hosts(entry.mapping, own),
+            with_hosts(entry.mapping, own_job),
             entry.collectives.settings,
             transport=entry.transport,
         )
-        for entry, job, own in zip(entries, made.jobs, built, strict=False)
+        for entry, job, own_job in zip(entries, together.jobs, built, strict=False)
     ]
-    for load, job, own in zip(
-        scenario.background, made.jobs[len(entries) :], built[len(entries) :], strict=True
+    for load, job, own_job in zip(
+        scenario.background, together.jobs[len(entries) :], built[len(entries) :], strict=True
     ):
         settings = scenario.collectives.settings
         traffic_class = _traffic_class(load, scenario)
-        placed.append(
+        job_parts.append(
             JobPart(
                 job.name,
                 job.first_rank,
                 job.ranks,
-                with_hosts(load.mapping, own),
+                with_hosts(load.mapping, own_job),
                 settings,
                 True,
                 traffic_class,
                 load.transport,
             )
         )
-    return JobSet(made.job, tuple(placed), made.jobs, made.phases, made.turns, made.communicator_job)
+    return JobSet(
+        together.job,
+        tuple(job_parts),
+        together.jobs,
+        together.phases,
+        together.turns,
+        together.communicator_job,
+    )
 
 
 def background_notes(scenario: Scenario) -> tuple[str, ...]:
-    """How long background goes on that was not told when to stop."""
+    """Return a note for each background load without a stop time: the longest time it may go on."""
     return tuple(
         f"background {load.name} goes on with the jobs, for at most {approximate_duration(duration_ns(load.load))}"
         for load in scenario.background

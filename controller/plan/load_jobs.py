@@ -1,12 +1,12 @@
-"""Loads (`loads`) as jobs in memory. Pure: the same load gives the same job, chance comes from its seed.
+"""Generated loads (`loads`) as jobs in memory. Pure: the same load gives the same job; random choices come from its seed.
 
-* A collective load is what BMWG calls the synthetic training job: compute, then the collective, again and again.
-* An incast is open: bursts begin on the beat, but a sender's next burst never before its last one has arrived.
-* A storage load is that of NVMe over RDMA as the fabric sees it. A read is a command of 64 bytes to the server and the data
-  back; a write is the data to the server and a completion of 16 bytes back. Every client paces its transfers at its rate
-  and has at most `depth` under way. All of it travels as this transport's messages do: RDMA writes that the receiver has
-  granted. A target's reads from a host's memory (RDMA READ) are therefore writes of the host here: the same bytes the same
-  way, another opcode.
+* A collective load is what BMWG calls the synthetic training job: compute, then the collective, repeatedly.
+* An incast is open loop: bursts begin at every period, but a sender's next burst never before its last one has arrived.
+* A storage load is that of NVMe over RDMA as the network carries it. A read is a command of 64 bytes to the server and the
+  data back; a write is the data to the server and a completion of 16 bytes back. Every client paces its transfers at its
+  rate and has at most `depth` outstanding. All of it travels as messages of this transport: RDMA writes granted by the
+  receiver. A target's reads from a host's memory (RDMA READ) are therefore writes by the host here: the same bytes in the
+  same direction, with another opcode.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ from etloop.workload.trace.program import Communicator, Job, OpKind, Program, Ra
 from etloop.workload.trace.trace import CollectiveKind
 
 COMMAND_BYTES: Final = 64
-"""Of an NVMe command (NVM Express Base Specification, submission queue entry)."""
+"""Size of an NVMe command (NVM Express Base Specification, submission queue entry)."""
 COMPLETION_BYTES: Final = 16
-"""Of a completion queue entry."""
+"""Size of an NVMe completion queue entry."""
 
 
 def job_of(load: Load, where: str) -> Job:
-    """The job of a load. Raises `ConfigError`, told at `where`, if it is too large or has nothing to send."""
+    """Return the job of a load. Raises `ConfigError`, which names `where`, if it is too large or has nothing to send."""
     match load:
         case CollectiveLoad():
-            return _collective(load, where)
+            return _collective_job(load, where)
         case IncastLoad():
             _refuse_many(load.senders * load.bursts, "bursts of all senders", where)
-            return _incast(load)
+            return _incast_job(load)
         case FlowsLoad():
             return flow_job(load, where)
         case StorageLoad():
             _refuse_many(load.clients * load.transfers, "transfers of all clients", where)
-            return _storage(load)
+            return _storage_job(load)
 
 
 def _refuse_many(count: int, what: str, where: str) -> None:
@@ -61,107 +61,112 @@ def _refuse_many(count: int, what: str, where: str) -> None:
         raise ConfigError(Problem(where, text, remedy))
 
 
-def _collective(load: CollectiveLoad, where: str) -> Job:
+def _collective_job(load: CollectiveLoad, where: str) -> Job:
     name = CONVENTIONS[load.kind].name
     message_bytes = 0
     if load.kind != CollectiveKind.BARRIER:
         amount = amount_of(load.kind, load.size_bytes, load.ranks, element_bytes=1)
         message_bytes = amount.message_bytes
         if not amount.count:
-            what = f"{load.size_bytes} bytes leave nothing for each of {load.ranks} ranks to send"
-            raise ConfigError(Problem(where, what, f"write at least {16 * load.ranks}B"))
+            problem = f"{load.size_bytes} bytes leave nothing for each of {load.ranks} ranks to send"
+            raise ConfigError(Problem(where, problem, f"write at least {16 * load.ranks}B"))
     writer = ProgramWriter()
-    last: tuple[int, ...] = ()
+    previous: tuple[int, ...] = ()
     for _ in range(load.count):
         if load.compute_ns:
-            last = (writer.delay(load.compute_ns, last),)
+            previous = (writer.delay(load.compute_ns, previous),)
         op_bytes = op_bytes_for(load.kind, message_bytes)
-        last = (writer.add(OpKind.COLLECTIVE, load.kind, 0, op_bytes, last),)
+        previous = (writer.add(OpKind.COLLECTIVE, load.kind, 0, op_bytes, previous),)
     program = writer.program()
     group = Communicator(0, "all", tuple(range(load.ranks)))
-    ranks = [_rank(rank, 0, program, (0,), ()) for rank in range(load.ranks)]
-    return _job(f"{load.count} x {name} of {approximate_bytes(load.size_bytes)}", (group,), [program], ranks)
+    ranks = [_rank_program(rank, 0, program, (0,), ()) for rank in range(load.ranks)]
+    return _job_of_programs(
+        f"{load.count} x {name} of {approximate_bytes(load.size_bytes)}", (group,), [program], ranks
+    )
 
 
-def _incast(load: IncastLoad) -> Job:
+def _incast_job(load: IncastLoad) -> Job:
     sender, receiver = ProgramWriter(), ProgramWriter()
-    sent: tuple[int, ...] = ()
-    beat: tuple[int, ...] = ()
+    last_send: tuple[int, ...] = ()
+    pace: tuple[int, ...] = ()
     for burst in range(load.bursts):
         if burst and load.period_ns:
-            beat = (sender.delay(load.period_ns, beat),)
-        sent = (sender.add(OpKind.SEND, -1, 0, load.burst_bytes, (*beat, *sent)),)
+            pace = (sender.delay(load.period_ns, pace),)
+        last_send = (sender.add(OpKind.SEND, -1, 0, load.burst_bytes, (*pace, *last_send)),)
     for slot in range(load.senders):
-        arrived: tuple[int, ...] = ()
+        last_receive: tuple[int, ...] = ()
         for _ in range(load.bursts):
-            arrived = (receiver.add(OpKind.RECV, -1, slot, load.burst_bytes, arrived),)
+            last_receive = (receiver.add(OpKind.RECV, -1, slot, load.burst_bytes, last_receive),)
     programs = [receiver.program(), sender.program()]
     senders = tuple(range(1, load.ranks))
     ranks = [
-        _rank(0, 0, programs[0], (), senders),
-        *(_rank(rank, 1, programs[1], (), (0,)) for rank in senders),
+        _rank_program(0, 0, programs[0], (), senders),
+        *(_rank_program(rank, 1, programs[1], (), (0,)) for rank in senders),
     ]
     source = f"incast, {load.bursts} x {load.senders} times {approximate_bytes(load.burst_bytes)}"
-    return _job(source, (), programs, ranks)
+    return _job_of_programs(source, (), programs, ranks)
 
 
-def _storage(load: StorageLoad) -> Job:
-    asked: list[list[tuple[int, int, int]]] = [[] for _ in range(load.servers)]
+def _storage_job(load: StorageLoad) -> Job:
+    requests_by_server: list[list[tuple[int, int, int]]] = [[] for _ in range(load.servers)]
     programs: list[Program] = []
     for client in range(load.clients):
-        writer, orders = ProgramWriter(), _orders(load, client)
-        beat: tuple[int, ...] = ()
+        writer, transfers = ProgramWriter(), _draw_transfers(load, client)
+        pace: tuple[int, ...] = ()
         pace_ns = 0
-        answers: list[int] = []
-        for server, there, back in orders:
+        responses: list[int] = []
+        for server, request_bytes, response_bytes in transfers:
             if pace_ns:
-                beat = (writer.delay(pace_ns, beat),)
-            room = (answers[-load.depth],) if len(answers) >= load.depth else ()
-            after = (*beat, *room)
-            writer.add(OpKind.SEND, -1, server, there, after)
-            answers.append(writer.add(OpKind.RECV, -1, server, back, after))
-            asked[server].append((client, there, back))
-            pace_ns = max(there, back) * 8 * NS_PER_S // load.rate_bps
+                pace = (writer.delay(pace_ns, pace),)
+            oldest = (responses[-load.depth],) if len(responses) >= load.depth else ()
+            deps = (*pace, *oldest)
+            writer.add(OpKind.SEND, -1, server, request_bytes, deps)
+            responses.append(writer.add(OpKind.RECV, -1, server, response_bytes, deps))
+            requests_by_server[server].append((client, request_bytes, response_bytes))
+            pace_ns = max(request_bytes, response_bytes) * 8 * NS_PER_S // load.rate_bps
         programs.append(writer.program())
-    programs += [_server(orders) for orders in asked]
+    programs += [_server_program(transfers) for transfers in requests_by_server]
     clients, servers = range(load.clients), range(load.clients, load.ranks)
-    ranks = [_rank(rank, rank, programs[rank], (), tuple(servers)) for rank in clients]
-    ranks += [_rank(rank, rank, programs[rank], (), tuple(clients)) for rank in servers]
+    ranks = [_rank_program(rank, rank, programs[rank], (), tuple(servers)) for rank in clients]
+    ranks += [_rank_program(rank, rank, programs[rank], (), tuple(clients)) for rank in servers]
     source = f"storage, {load.clients} clients x {load.transfers} transfers, {load.read_per_million / 1e4:g} % reads"
-    return _job(source, (), programs, ranks)
+    return _job_of_programs(source, (), programs, ranks)
 
 
-def _orders(load: StorageLoad, client: int) -> list[tuple[int, int, int]]:
-    """What a client does: (server, bytes there, bytes back)."""
-    # The raw stream of a named generator: the same numbers in every version of the library.
-    drawn = np.random.PCG64([load.seed, client]).random_raw((load.transfers, 3))
-    orders = []
-    for read, size, server in drawn.tolist():
-        size_bytes = load.sizes_bytes[size % len(load.sizes_bytes)]
-        is_read = read % 1_000_000 < load.read_per_million
-        there, back = (COMMAND_BYTES, size_bytes) if is_read else (size_bytes, COMPLETION_BYTES)
-        orders.append((server % load.servers, there, back))
-    return orders
+def _draw_transfers(load: StorageLoad, client: int) -> list[tuple[int, int, int]]:
+    """Return the transfers of one client: (server, request bytes, response bytes)."""
+    # PCG64's raw output: unlike numpy's distributions it is the same in every numpy version.
+    random_values = np.random.PCG64([load.seed, client]).random_raw((load.transfers, 3))
+    transfers = []
+    for read_draw, size_draw, server_draw in random_values.tolist():
+        size_bytes = load.sizes_bytes[size_draw % len(load.sizes_bytes)]
+        is_read = read_draw % 1_000_000 < load.read_per_million
+        request_bytes, response_bytes = (
+            (COMMAND_BYTES, size_bytes) if is_read else (size_bytes, COMPLETION_BYTES)
+        )
+        transfers.append((server_draw % load.servers, request_bytes, response_bytes))
+    return transfers
 
 
-def _server(asked: Sequence[tuple[int, int, int]]) -> Program:
-    """Answers every client in its order, each transfer as soon as it is there."""
+def _server_program(asked: Sequence[tuple[int, int, int]]) -> Program:
+    """Return the program of a server, which answers each client's transfers in order, each as soon as its request has
+    arrived."""
     writer = ProgramWriter()
-    last: dict[int, tuple[int, ...]] = {}
-    for client, there, back in asked:
-        arrived = writer.add(OpKind.RECV, -1, client, there, last.get(client, ()))
-        writer.add(OpKind.SEND, -1, client, back, (arrived,))
-        last[client] = (arrived,)
+    last_receive: dict[int, tuple[int, ...]] = {}
+    for client, request_bytes, response_bytes in asked:
+        receive = writer.add(OpKind.RECV, -1, client, request_bytes, last_receive.get(client, ()))
+        writer.add(OpKind.SEND, -1, client, response_bytes, (receive,))
+        last_receive[client] = (receive,)
     return writer.program()
 
 
-def _rank(
+def _rank_program(
     rank: int, program_index: int, program: Program, groups: tuple[int, ...], peers: tuple[int, ...]
 ) -> RankProgram:
     return RankProgram(rank, program_index, groups, peers, np.arange(len(program), dtype=np.uint64))
 
 
-def _job(
+def _job_of_programs(
     source: str, groups: tuple[Communicator, ...], programs: Sequence[Program], ranks: Sequence[RankProgram]
 ) -> Job:
     edges = sum(len(programs[rank.program].deps) for rank in ranks)

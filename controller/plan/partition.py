@@ -1,8 +1,8 @@
 """The placed job -> one assignment per agent, and the analytic bytes of every op. Pure.
 
-Decides what each agent receives: its ranks, the program variants they run, their step tables, every communicator, and
-the connections with an end on one of its ports. Row numbers of schedules and communicators are the same for all
-agents; those of programs, ports and connections are the agent's own.
+Decides the content of each agent's assignment: its ranks, the program variants they run, their step tables, every
+communicator, and the connections with an end on one of its ports. Row numbers of schedules and communicators are the same for
+all agents; those of programs, ports and connections are specific to the agent.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpBytes:
-    """Analytic payload bytes of every row of `OpColumns`: through the device under test, and kept in host or port."""
+    """Payload bytes by row of `OpColumns`, one int64 array per direction and path.
+
+    `wire` bytes cross the device under test; `local` bytes stay in a host or port.
+    """
 
     wire_tx: NDArray[np.int64]
     wire_rx: NDArray[np.int64]
@@ -51,12 +54,12 @@ class OpBytes:
 
 
 def op_bytes(job: Job, demand: Demand, placement: Placement) -> OpBytes:
-    """What every op of every rank sends and receives in one iteration under a placement."""
+    """Return the bytes that each op of each rank sends and receives in one iteration under a placement."""
     ops, port, host = demand.ops, np.array(placement.port, np.int32), np.array(placement.host, np.int32)
 
     def crossing(src: NDArray[np.int64], dst: NDArray[np.int64]) -> NDArray[np.bool_]:
-        apart: NDArray[np.bool_] = (port[src] != port[dst]) & (host[src] != host[dst])
-        return apart
+        crosses_device: NDArray[np.bool_] = (port[src] != port[dst]) & (host[src] != host[dst])
+        return crosses_device
 
     # Columns: wire tx, wire rx, local tx, local rx.
     table = np.zeros((len(ops.rank), 4), np.int64)
@@ -66,11 +69,11 @@ def op_bytes(job: Job, demand: Demand, placement: Placement) -> OpBytes:
     for shape, first in zip(demand.shapes, first_row.tolist(), strict=False):
         members = np.array(job.communicators[shape.communicator].members, np.int64)
         crosses = crossing(members[shape.src_position], members[shape.dst_position])
-        kept = np.where(crosses, 0, 2)
-        np.add.at(by_position, (first + shape.src_position, kept), shape.payload_bytes)
-        np.add.at(by_position, (first + shape.dst_position, kept + 1), shape.payload_bytes)
-    grouped = ops.shape >= 0
-    table[grouped] = by_position[first_row[ops.shape[grouped]] + ops.position[grouped]]
+        tx_column = np.where(crosses, 0, 2)
+        np.add.at(by_position, (first + shape.src_position, tx_column), shape.payload_bytes)
+        np.add.at(by_position, (first + shape.dst_position, tx_column + 1), shape.payload_bytes)
+    is_collective = ops.shape >= 0
+    table[is_collective] = by_position[first_row[ops.shape[is_collective]] + ops.position[is_collective]]
     for kind, receives in ((OpKind.SEND, 0), (OpKind.RECV, 1)):
         rows = np.flatnonzero(ops.kind == kind)
         crosses = crossing(ops.rank[rows].astype(np.int64), ops.peer[rows].astype(np.int64))
@@ -80,38 +83,41 @@ def op_bytes(job: Job, demand: Demand, placement: Placement) -> OpBytes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanParts:
-    """What a plan was made of."""
+    """The values that a plan is made of."""
 
     run_id: str
     scenario: Scenario
-    """With communicators in fault rules looked up."""
+    """With the communicators of its fault rules resolved to numbers."""
     jobs: JobSet
     demand: Demand
     connections: PlacedConnections
     streams: tuple[PlannedStream, ...]
-    """Plain UDP beside the jobs."""
+    """Streams of plain UDP in addition to the jobs."""
     segments: tuple[SegmentSettings | None, ...]
-    """By port of the placement, how SRv6 leads its packets."""
+    """SRv6 segments of each port of the placement; None for ports whose packets have no outer header."""
     transports: PortTransports
-    """With communicators in fault rules looked up, as the scenario's."""
+    """With the communicators of fault rules resolved, as in `scenario`."""
 
     @property
     def job(self) -> Job:
-        """All jobs as one."""
+        """Return all jobs merged into one."""
         return self.jobs.job
 
 
 def partition(
     parts: PlanParts, rig: Rig, placement: Placement
 ) -> tuple[dict[str, Assignment], dict[str, NDArray[np.int32]]]:
-    """Per agent that has ranks: its assignment, and the row of the whole job's connections behind each of its own."""
+    """Return by agent its assignment, and the row of each of its connections among those of the whole job (int32).
+
+    Agents without ranks have neither.
+    """
     scenario, jobs, demand, connections = parts.scenario, parts.jobs, parts.demand, parts.connections
     job = jobs.job
     threads: dict[str, int] = {}
     for place in placement.ports:
         # One thread polls all planes of a card.
-        own = 0 if place.plane else place.port.most_threads
-        threads[place.agent] = threads.get(place.agent, 0) + own
+        place_threads = 0 if place.plane else place.port.most_threads
+        threads[place.agent] = threads.get(place.agent, 0) + place_threads
     host_ports: dict[str, int] = {}
     first_thread: dict[str, int] = {}
     for agent in rig.agents:
@@ -129,13 +135,17 @@ def partition(
         ports = [index for index, place in enumerate(placement.ports) if place.agent == agent.name]
         if not ports:
             continue
-        here = np.isin(connections.src_port, ports) | np.isin(connections.dst_port, ports)
-        rows[agent.name] = np.flatnonzero(here).astype(np.int32)
-        reached = np.union1d(connections.src_port[rows[agent.name]], connections.dst_port[rows[agent.name]])
-        programs, ranks = _ranks(jobs, demand, placement, ports)
-        spoken = sorted({parts.transports.of_port[index] for index in ports})
-        offloads = all(port.segmentation_offload for port in agent.ports)
-        transport, *others = (_transport(parts, number, offloads) for number in spoken)
+        is_local = np.isin(connections.src_port, ports) | np.isin(connections.dst_port, ports)
+        rows[agent.name] = np.flatnonzero(is_local).astype(np.int32)
+        reached_ports = np.union1d(
+            connections.src_port[rows[agent.name]], connections.dst_port[rows[agent.name]]
+        )
+        programs, ranks = _assign_ranks(jobs, demand, placement, ports)
+        transport_numbers = sorted({parts.transports.of_port[index] for index in ports})
+        all_offload = all(port.segmentation_offload for port in agent.ports)
+        transport, *other_transports = (
+            _transport(parts, number, all_offload) for number in transport_numbers
+        )
         assignments[agent.name] = Assignment(
             run_id=parts.run_id,
             agent=agent.name,
@@ -143,7 +153,7 @@ def partition(
             ports=tuple(
                 replace(
                     _port_settings(parts, placement, index, pauses),
-                    transport=spoken.index(parts.transports.of_port[index]),
+                    transport=transport_numbers.index(parts.transports.of_port[index]),
                 )
                 for index in ports
             ),
@@ -159,29 +169,34 @@ def partition(
             connections=select_connections(connections.columns, rows[agent.name]),
             capture=captures.get(agent.name, CaptureSettings()),
             streams=streams.get(agent.name, ()),
-            planes=plane_addresses(placement, frozenset((*ports, *reached.tolist()))),
-            other_transports=tuple(others),
+            planes=plane_addresses(placement, frozenset((*ports, *reached_ports.tolist()))),
+            other_transports=tuple(other_transports),
         )
     return assignments, rows
 
 
 def whole_job(parts: PlanParts, placement: Placement) -> Assignment:
-    """All agents' parts as one assignment, for virtual time: ports are called "agent/port", connections are all of them."""
+    """Return one assignment of all ranks for virtual time.
+
+    Ports are named "agent/port"; connections are those of the whole job.
+    """
     scenario, jobs, demand, connections = parts.scenario, parts.jobs, parts.demand, parts.connections
     job = jobs.job
     ports = range(len(placement.ports))
-    programs, ranks = _ranks(jobs, demand, placement, list(ports))
+    programs, ranks = _assign_ranks(jobs, demand, placement, list(ports))
     members = [group.members for group in job.communicators]
     pauses = pauses_of(scenario.transport.pauses, placement)
     settings = (_port_settings(parts, placement, index, pauses) for index in ports)
     numbers = range(len(parts.transports.transports))
-    transport, *others = (_transport(parts, number, segmentation_offload=True) for number in numbers)
+    transport, *other_transports = (
+        _transport(parts, number, segmentation_offload=True) for number in numbers
+    )
     return Assignment(
         run_id=parts.run_id,
         agent="",
         iterations=scenario.plan_iterations,
         ports=tuple(
-            # Virtual time has no threads: what a port's queues share out among them is the port's.
+            # Virtual time has no threads, so a port has a single queue.
             replace(port, name=f"{place.agent}/{port.name}", queues=1)
             for place, port in zip(placement.ports, settings, strict=True)
         ),
@@ -198,28 +213,28 @@ def whole_job(parts: PlanParts, placement: Placement) -> Assignment:
         communicator_members=np.array([rank for group in members for rank in group], np.int32),
         connections=connections.columns,
         planes=plane_addresses(placement),
-        other_transports=tuple(others),
+        other_transports=tuple(other_transports),
     )
 
 
-def _ranks(
+def _assign_ranks(
     jobs: JobSet, demand: Demand, placement: Placement, ports: list[int]
 ) -> tuple[tuple[ProgramColumns, ...], tuple[RankAssignment, ...]]:
-    own_port = {port: own for own, port in enumerate(ports)}
+    port_row = {port: row for row, port in enumerate(ports)}
     part_of_rank = jobs.part_of_rank().tolist()
-    own_program: dict[int, int] = {}
+    program_row: dict[int, int] = {}
     ranks = []
     for rank in jobs.job.ranks:
         port = placement.port[rank.rank]
-        if port not in own_port:
+        if port not in port_row:
             continue
         variant = demand.variant_of_rank[rank.rank]
         part = jobs.parts[part_of_rank[rank.rank]]
         ranks.append(
             RankAssignment(
                 rank=rank.rank,
-                program=own_program.setdefault(variant, len(own_program)),
-                port=own_port[port],
+                program=program_row.setdefault(variant, len(program_row)),
+                port=port_row[port],
                 address=placement.address[rank.rank],
                 communicators=rank.communicators,
                 peers=rank.peers,
@@ -227,19 +242,19 @@ def _ranks(
                 traffic_class=part.traffic_class,
             )
         )
-    return tuple(_program(demand.variants[variant]) for variant in own_program), tuple(ranks)
+    return tuple(_program_columns(demand.variants[variant]) for variant in program_row), tuple(ranks)
 
 
 def _tables_of(demand: Demand, ranks: list[int]) -> ScheduleTables:
-    """The step tables that some ranks run: those of their positions, in all schedules."""
+    """Return the step tables that some ranks need: those of their positions, in all schedules."""
     ops = demand.ops
-    here = np.isin(ops.rank, ranks)
-    # Of a send/recv schedule, position 0 sends and position 1 receives.
+    is_local = np.isin(ops.rank, ranks)
+    # In a send/receive schedule, position 0 sends and position 1 receives.
     position = np.where(ops.kind == OpKind.COLLECTIVE, ops.position, ops.kind == OpKind.RECV)
-    return select_tables(demand.tables, ops.schedule[here], position[here].astype(np.int32))
+    return select_tables(demand.tables, ops.schedule[is_local], position[is_local].astype(np.int32))
 
 
-def _program(variant: ProgramVariant) -> ProgramColumns:
+def _program_columns(variant: ProgramVariant) -> ProgramColumns:
     program = variant.program
     return ProgramColumns(
         kind=program.kind,
@@ -260,7 +275,7 @@ def _port_settings(
     connections, transport = parts.connections, parts.transports.transport_of(index)
     return PortSettings(
         name=place.port.name,
-        # Addresses beyond the port's ranks carry nothing and need not exist.
+        # Addresses beyond the port's ranks are unused and need not exist on the host.
         addresses=place.port.addresses[: len(placement.ports[index - place.plane].ranks)],
         udp_port=transport.endpoint.udp_port if transport.sprays else place.port.udp_port,
         link_bps=place.port.link_bps,

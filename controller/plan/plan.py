@@ -1,7 +1,7 @@
-"""Scenario, rig and job -> the plan: placement, connections, assignments, and what the results will be held against.
+"""Scenario, rig and job -> the plan: placement, connections, assignments, and the tables that results are compared with.
 
-Decides nothing itself beyond the order: demand, placement, connections, partition. Reads no file and no clock; the same
-inputs give the same plan, byte for byte.
+Decides only the order of the steps: demand, placement, connections, partition. Reads no file and no clock; the same inputs
+give the same plan, byte for byte.
 """
 
 from __future__ import annotations
@@ -54,20 +54,20 @@ class Plan:
     """A job laid out on a rig."""
 
     assignments: dict[str, Assignment]
-    """By agent name; agents without ranks have none."""
+    """Assignments by agent name; agents without ranks have none."""
     connection_rows: dict[str, NDArray[np.int32]]
-    """Per agent: row i of its connections is this row of `tables.connections`."""
+    """Row in `tables.connections` of each connection in the assignment of an agent, by agent name."""
     tables: PlanTables
     placement: Placement
     parts: PlanParts
 
     def whole(self) -> Assignment:
-        """The job as one assignment, for virtual time. Made anew by every call."""
+        """Return the job as one assignment for virtual time; built anew by every call."""
         return whole_job(self.parts, self.placement)
 
     @property
     def port_names(self) -> dict[str, tuple[str, ...]]:
-        """Per agent: the names of its ports in the order of its assignment."""
+        """Return by agent the names of its ports in the order of its assignment."""
         return {
             agent: tuple(port.name for port in assignment.ports)
             for agent, assignment in self.assignments.items()
@@ -75,16 +75,19 @@ class Plan:
 
 
 def make_plan(scenario: Scenario, rig: Rig, job: Job, run_id: str = PLAN_ID) -> Plan:
-    """Lays one job out on a rig. Raises `PlanError` where it does not fit, with what would."""
+    """Lay one job out on a rig. Raises `PlanError` with a remedy if it does not fit."""
     (entry, *_) = scenario.jobs
-    one = only(job, scenario.mapping, scenario.collectives.settings, entry.transport)
-    return plan_jobs(scenario, rig, one, run_id)
+    job_set = only(job, scenario.mapping, scenario.collectives.settings, entry.transport)
+    return plan_jobs(scenario, rig, job_set, run_id)
 
 
 def plan_jobs(
     scenario: Scenario, rig: Rig, jobs: JobSet, run_id: str = PLAN_ID, topology: Topology | None = None
 ) -> Plan:
-    """Lays all jobs of a set out on a rig, whose ports `topology` joins. Raises as `make_plan`."""
+    """Lay all jobs of a set out on a rig. Raises as `make_plan`.
+
+    `topology`, if known, gives the segments for SRv6.
+    """
     job = jobs.job
     refuse_odd_jobs(job)
     demand = demand_of(jobs)
@@ -98,20 +101,20 @@ def plan_jobs(
     )
     names = tuple(group.name for group in job.communicators)
     scenario = scenario.with_transports(partial(_with_communicators, names=names))
-    spoken = port_transports(scenario, jobs, placement)
+    transports = port_transports(scenario, jobs, placement)
     refuse_idle_faults(
         scenario.transport.faults,
         connections.columns,
-        lambda rule: spoken.have_rule(rule, connections.src_port),
+        lambda rule: transports.have_rule(rule, connections.src_port),
     )
-    moved = op_bytes(job, demand, placement)
+    bytes_of_ops = op_bytes(job, demand, placement)
     streams = plan_streams(scenario.streams, rig, {place.agent for place in placement.ports})
-    refuse_taken_ports(streams, scenario.streams, spoken.labels_on(UET_UDP_PORT, placement))
-    segments = segment_settings(spoken, topology, placement, connections)
-    parts = PlanParts(run_id, scenario, jobs, demand, connections, streams, segments, spoken)
+    refuse_taken_ports(streams, scenario.streams, transports.labels_on(UET_UDP_PORT, placement))
+    segments = segment_settings(transports, topology, placement, connections)
+    parts = PlanParts(run_id, scenario, jobs, demand, connections, streams, segments, transports)
     assignments, rows = partition(parts, rig, placement)
-    tables = replace(_tables(parts, placement, moved), run_nonce=nonce)
-    tables = replace(tables, notes=(*tables.notes, *segment_notes(spoken, placement, segments)))
+    tables = replace(_tables(parts, placement, bytes_of_ops), run_nonce=nonce)
+    tables = replace(tables, notes=(*tables.notes, *segment_notes(transports, placement, segments)))
     return Plan(assignments, rows, tables, placement, parts)
 
 
@@ -120,9 +123,9 @@ def _refuse_unfit_transports(
 ) -> None:
     part_of_op = jobs.part_of_rank()[demand.ops.rank]
     for number, (transport, ports) in enumerate(spoken.with_ports(placement)):
-        of_jobs = [index for index, part in enumerate(jobs.parts) if part.name in spoken.jobs[number]]
-        used = np.unique(demand.ops.schedule[np.isin(part_of_op, of_jobs)]).tolist()
-        refuse_one_sided(transport, [demand.schedules[schedule] for schedule in used])
+        part_indices = [index for index, part in enumerate(jobs.parts) if part.name in spoken.jobs[number]]
+        schedules = np.unique(demand.ops.schedule[np.isin(part_of_op, part_indices)]).tolist()
+        refuse_one_sided(transport, [demand.schedules[schedule] for schedule in schedules])
         refuse_shared_contexts(transport, ports)
         refuse_odd_planes(transport, ports)
 
@@ -141,13 +144,13 @@ def refuse_odd_jobs(job: Job) -> None:
 
 
 def _algorithms(demand: Demand) -> tuple[tuple[str, ...], NDArray[np.int16]]:
-    """Names in use, and of each schedule the number of its name."""
+    """Return the distinct algorithm names, and for each schedule the index of its name (int16)."""
     names = [schedule.algorithm for schedule in demand.schedules]
     distinct = tuple(dict.fromkeys(names))
     return distinct, np.array([distinct.index(name) for name in names], np.int16)
 
 
-def _several(jobs: JobSet, ops: OpColumns) -> PlannedJobs | None:
+def _planned_jobs(jobs: JobSet, ops: OpColumns) -> PlannedJobs | None:
     if not jobs.jobs:
         return None
     program = np.array([rank.program for rank in jobs.job.ranks], np.int64)[ops.rank]
@@ -218,7 +221,7 @@ def _tables(parts: PlanParts, placement: Placement, moved: OpBytes) -> PlanTable
         baselines=job.baselines,
         shaping=", ".join(dict.fromkeys(shaping_words(part.settings) for part in jobs.parts)),
         choices=planned_choices(demand),
-        several=_several(jobs, ops),
+        several=_planned_jobs(jobs, ops),
         notes=(
             *order_warnings(jobs, (demand.pairs,)),
             *job.notes,
@@ -253,17 +256,17 @@ def _traffic_notes(connections: PlacedConnections, pairs: PairColumns, placement
             for place in placement.ports
         ]
     )
-    beside = int((wire & (agent[connections.src_port] == agent[connections.dst_port])).sum())
-    if beside:
+    within_agent = int((wire & (agent[connections.src_port] == agent[connections.dst_port])).sum())
+    if within_agent:
         notes.append(
-            f"{beside} of {len(pairs)} connections join two ports of one agent; Linux delivers such packets inside the "
+            f"{within_agent} of {len(pairs)} connections join two ports of one agent; Linux delivers such packets inside the "
             "machine, and they reach the device only if they are routed outside on purpose"
         )
     if (path == Path.HAIRPIN).any():
         count = int((path == Path.HAIRPIN).sum())
-        text = (
+        note = (
             f"{count} of {len(pairs)} connections join two hosts on one port; a switch would not send them back, "
             "so the engine carries them at the port's rate and the results count them as local"
         )
-        notes.append(text)
+        notes.append(note)
     return notes

@@ -1,4 +1,4 @@
-"""What a plan means in figures: who sits where, what each kind of collective moves, how loaded every port is.
+"""The figures of a plan: where ranks are, what each kind of collective moves, how loaded every port is.
 
 Pure; one frozen value that `plan_text` prints and `etloop plan --json` writes. All bytes are payload of one iteration.
 """
@@ -29,7 +29,7 @@ PLAN_REPORT_SCHEMA: Final = "etloop-plan-report/1"
 
 @dataclass(frozen=True, slots=True)
 class RankPlace:
-    """Where one rank is."""
+    """The place of one rank."""
 
     rank: int
     host: int
@@ -37,25 +37,25 @@ class RankPlace:
     port: str
     address: str
     nic: int | None
-    """NIC of its host, which is the rail; None without rails."""
+    """Index of its NIC in the host, which is its rail; None without rails."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommunicatorUse:
-    """One communicator and how often it is used."""
+    """One communicator and the traffic within it."""
 
     name: str
     members: tuple[int, ...]
     operations: int
     payload_bytes: int
-    """What its members send each other in one iteration."""
+    """Payload between its members in one iteration."""
     fabric_bytes: int
-    """The part of it that crosses the device under test."""
+    """The part of `payload_bytes` that crosses the device under test."""
 
 
 @dataclass(frozen=True, slots=True)
 class KindTraffic:
-    """All operations of one kind, algorithm and group size. `message_bytes` is what all ranks put in together."""
+    """All operations of one kind, algorithm and group size. `message_bytes` is the sum of the contributions of all ranks."""
 
     kind: str
     algorithm: str
@@ -68,13 +68,13 @@ class KindTraffic:
 
 @dataclass(frozen=True, slots=True)
 class UnevenExchange:
-    """All uneven all-to-alls of one communicator together: how far the busiest rank is from the others."""
+    """All uneven all-to-alls of one communicator together: the busiest sender and receiver next to the total."""
 
     communicator: str
     ranks: int
     operations: int
     payload_bytes: int
-    """Between ranks; what a rank keeps for itself is not in it."""
+    """Between different ranks; the part that a rank keeps for itself is not included."""
     busiest_sender: int
     sender_bytes: int
     busiest_receiver: int
@@ -83,20 +83,20 @@ class UnevenExchange:
 
 @dataclass(frozen=True, slots=True)
 class PortLoad:
-    """What one port carries in one iteration, and the least time its link needs for it."""
+    """The load of one port in one iteration, and the least time its link needs for it."""
 
     agent: str
     port: str
     link_bps: int
     ranks: tuple[int, ...]
     queue_pairs: int
-    """Ends on this port; of a card with several planes, those that send over it among others."""
+    """Queue pair ends on this port; for a plane, all ends of its card, as each sends over every plane."""
     tx_bytes: int
     rx_bytes: int
     hairpin_bytes: int
-    """Between hosts of this port: carried by the engine, not by the link."""
+    """Payload between hosts of this port, which the engine carries and the link does not."""
     link_time_ns: int
-    """The busier direction at the speed of the link, rounded up; headers and acknowledgements come on top."""
+    """Time of the busier direction at the link rate, rounded up, without headers and acknowledgements."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,15 +110,15 @@ class PlanReport:
     time_scale: str
     policy: str
     edges: dict[str, int]
-    """What became of the trace's dependencies, by the sorts of contract/model/edges.py."""
+    """Number of the trace's dependencies by how the plan treats them (contract/model/edges.py)."""
     shaping: str
-    """Whose traffic it is, such as "nccl 2.30.7"."""
+    """Library whose traffic is modelled, such as "nccl 2.30.7"."""
     choices: tuple[PlannedChoice, ...]
-    """How every sort of collective is carried out, and why."""
+    """The algorithm, protocol and channels of every collective, with the reason."""
     operations: int
     """Network ops of all ranks in one iteration."""
     connections: dict[str, int]
-    """By path: wire, scale_up, hairpin."""
+    """Number of connections by path: wire, scale_up, hairpin."""
     payload_bytes: int
     """S: all payload between ranks."""
     fabric_bytes: int
@@ -126,7 +126,7 @@ class PlanReport:
     same_rail_bytes: int | None
     """The part of S_fabric between NICs of the same number; None without rails."""
     ideal_ns: int
-    """No iteration can be shorter: the largest `link_time_ns`. Dependencies and compute are not in it."""
+    """Lower bound of an iteration: the largest `link_time_ns`, without dependencies and compute."""
     ranks: tuple[RankPlace, ...]
     communicators: tuple[CommunicatorUse, ...]
     kinds: tuple[KindTraffic, ...]
@@ -134,11 +134,11 @@ class PlanReport:
     ports: tuple[PortLoad, ...]
     notes: tuple[str, ...]
     warnings: tuple[str, ...] = ()
-    """Of the notes, what a reader must know before anything else."""
+    """Notes that a reader must know first."""
 
 
 def report_plan(plan: Plan) -> PlanReport:
-    """The figures of a plan."""
+    """Return the figures of a plan."""
     tables, placement = plan.tables, plan.placement
     wire = tables.connections.path == Path.WIRE
     payload = tables.connections.payload_bytes
@@ -183,7 +183,7 @@ def report_plan(plan: Plan) -> PlanReport:
 
 
 def stand_in_notes(notes: Iterable[str]) -> tuple[str, ...]:
-    """Return those notes of a job or plan which say that some of its ranks were not recorded."""
+    """Return those notes of a job or plan that report ranks which were not recorded."""
     return tuple(note for note in notes if note.startswith(f"{Check.RANKS_REPLICATED}: "))
 
 
@@ -191,30 +191,30 @@ def _same_rail_bytes(plan: Plan) -> int | None:
     if not plan.placement.nic:
         return None
     connections, nic = plan.tables.connections, np.array(plan.placement.nic)
-    same = (connections.path == Path.WIRE) & (nic[connections.src_rank] == nic[connections.dst_rank])
-    return int(connections.payload_bytes[same].sum())
+    same_rail = (connections.path == Path.WIRE) & (nic[connections.src_rank] == nic[connections.dst_rank])
+    return int(connections.payload_bytes[same_rail].sum())
 
 
 def _communicators(tables: PlanTables) -> tuple[CommunicatorUse, ...]:
     count = len(tables.communicators)
-    grouped = tables.ops.communicator[tables.ops.communicator >= 0]
-    member_ops = np.bincount(grouped, minlength=count).tolist()
+    communicator_of_ops = tables.ops.communicator[tables.ops.communicator >= 0]
+    member_ops = np.bincount(communicator_of_ops, minlength=count).tolist()
     connections = tables.connections
-    of_group = connections.communicator >= 0
+    in_communicator = connections.communicator >= 0
     payload, fabric = np.zeros(count, np.int64), np.zeros(count, np.int64)
-    np.add.at(payload, connections.communicator[of_group], connections.payload_bytes[of_group])
-    crosses = of_group & (connections.path == Path.WIRE)
+    np.add.at(payload, connections.communicator[in_communicator], connections.payload_bytes[in_communicator])
+    crosses = in_communicator & (connections.path == Path.WIRE)
     np.add.at(fabric, connections.communicator[crosses], connections.payload_bytes[crosses])
     return tuple(
-        CommunicatorUse(name, members, ops // len(members), int(payload[at]), int(fabric[at]))
-        for at, ((name, members), ops) in enumerate(zip(tables.communicators, member_ops, strict=True))
+        CommunicatorUse(name, members, ops // len(members), int(payload[number]), int(fabric[number]))
+        for number, ((name, members), ops) in enumerate(zip(tables.communicators, member_ops, strict=True))
     )
 
 
 def _kinds(tables: PlanTables) -> tuple[KindTraffic, ...]:
     ops = tables.ops
     sizes = np.array([*(len(members) for _, members in tables.communicators), 2], np.int64)
-    # A send stands for its pair; its receive adds no operation and puts nothing in.
+    # A send/receive pair counts as one operation of 2 ranks; only the send has message bytes.
     kind = np.where(ops.kind == OpKind.COLLECTIVE, ops.collective, SEND_RECV).astype(np.int64)
     size = np.where(ops.kind == OpKind.COLLECTIVE, sizes[ops.communicator], 2)
     keys = np.stack([kind, ops.algorithm.astype(np.int64), size], axis=1)
@@ -223,9 +223,9 @@ def _kinds(tables: PlanTables) -> tuple[KindTraffic, ...]:
     message = np.where(ops.kind == OpKind.RECV, 0, ops.message_bytes)
 
     def total(column: NDArray[np.int64]) -> list[int]:
-        summed = np.zeros(len(unique), np.int64)
-        np.add.at(summed, inverse, column)
-        return [int(one) for one in summed]
+        sums = np.zeros(len(unique), np.int64)
+        np.add.at(sums, inverse, column)
+        return [int(value) for value in sums]
 
     rows = zip(
         unique.tolist(),
@@ -241,11 +241,11 @@ def _kinds(tables: PlanTables) -> tuple[KindTraffic, ...]:
             algorithm=tables.algorithms[algorithm],
             ranks=members,
             operations=count // members,
-            message_bytes=put_in,
+            message_bytes=contributed_bytes,
             wire_bytes=wire,
             local_bytes=local,
         )
-        for (number, algorithm, members), count, put_in, wire, local in rows
+        for (number, algorithm, members), count, contributed_bytes, wire, local in rows
     )
 
 
@@ -254,27 +254,36 @@ def _uneven(tables: PlanTables) -> tuple[UnevenExchange, ...]:
     if UNEVEN not in tables.algorithms:
         return ()
     rows = np.flatnonzero(ops.algorithm == tables.algorithms.index(UNEVEN))
-    found = []
+    exchanges = []
     for communicator in np.unique(ops.communicator[rows]).tolist():
-        own = rows[ops.communicator[rows] == communicator]
+        group_rows = rows[ops.communicator[rows] == communicator]
         name, members = tables.communicators[communicator]
-        sent, received = np.zeros(len(tables.rank_host), np.int64), np.zeros(len(tables.rank_host), np.int64)
-        np.add.at(sent, ops.rank[own], ops.wire_tx_bytes[own] + ops.local_tx_bytes[own])
-        np.add.at(received, ops.rank[own], ops.wire_rx_bytes[own] + ops.local_rx_bytes[own])
-        sender, receiver = int(sent.argmax()), int(received.argmax())
-        found.append(
+        sent_bytes, received_bytes = (
+            np.zeros(len(tables.rank_host), np.int64),
+            np.zeros(len(tables.rank_host), np.int64),
+        )
+        np.add.at(
+            sent_bytes, ops.rank[group_rows], ops.wire_tx_bytes[group_rows] + ops.local_tx_bytes[group_rows]
+        )
+        np.add.at(
+            received_bytes,
+            ops.rank[group_rows],
+            ops.wire_rx_bytes[group_rows] + ops.local_rx_bytes[group_rows],
+        )
+        sender, receiver = int(sent_bytes.argmax()), int(received_bytes.argmax())
+        exchanges.append(
             UnevenExchange(
                 communicator=name,
                 ranks=len(members),
-                operations=len(own) // len(members),
-                payload_bytes=int(sent.sum()),
+                operations=len(group_rows) // len(members),
+                payload_bytes=int(sent_bytes.sum()),
                 busiest_sender=sender,
-                sender_bytes=int(sent[sender]),
+                sender_bytes=int(sent_bytes[sender]),
                 busiest_receiver=receiver,
-                receiver_bytes=int(received[receiver]),
+                receiver_bytes=int(received_bytes[receiver]),
             )
         )
-    return tuple(found)
+    return tuple(exchanges)
 
 
 def _ports(plan: Plan) -> tuple[PortLoad, ...]:

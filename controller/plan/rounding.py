@@ -1,6 +1,7 @@
-"""What rounding made of a job that `scale.bytes` shrank, for the notes of a plan.
+"""Notes on the effect of rounding on a job that is scaled by `scale.bytes`.
 
-Decides what counts as scaled and when it is worth a note; how sizes are rounded is decided by `workload.program.builder`.
+Decides which ops count as scaled and from which deviation on a note is written; `workload.program.builder` decides how sizes
+are rounded.
 """
 
 from __future__ import annotations
@@ -15,26 +16,24 @@ if TYPE_CHECKING:
 
 _WORD_BYTES: Final = 4
 _LEAST_PERCENT: Final = 1
-"""Less is not worth a note."""
+"""Deviation in percent up to which no note is written."""
 
 
 def rounding_notes(ops: OpColumns, scale_text: str) -> tuple[str, ...]:
-    """Tell by how much whole words make a scaled job other than it should be, where that is more than 1 %.
+    """Return a note if rounding to whole words changes the bytes of a scaled job by more than 1 %, else ().
 
-    `scale_text` is `scale.bytes` as the scenario has it, such as "1/16" or "5%".
+    `scale_text` is `scale.bytes` as written in the scenario, such as "1/16" or "5%".
     """
     scale = parse_factor(scale_text)
     if scale == 1:
         return ()
-    # Loads of the scenario are not scaled, and barriers say nothing of bytes. A word stays a word and counts.
-    changed = (ops.message_bytes != ops.trace_bytes) | (ops.message_bytes <= _WORD_BYTES)
-    scaled = changed & (ops.trace_bytes > 0) & (ops.collective != CollectiveKind.BARRIER)
-    wanted = int(ops.trace_bytes[scaled].sum()) * scale
-    got = int(ops.message_bytes[scaled].sum())
-    if not wanted or abs(got - wanted) * 100 <= _LEAST_PERCENT * wanted:
+    # Generated loads are not scaled (same bytes), and barriers have no bytes. An op of one word cannot shrink, but counts.
+    may_be_scaled = (ops.message_bytes != ops.trace_bytes) | (ops.message_bytes <= _WORD_BYTES)
+    is_scaled = may_be_scaled & (ops.trace_bytes > 0) & (ops.collective != CollectiveKind.BARRIER)
+    exact_bytes = int(ops.trace_bytes[is_scaled].sum()) * scale
+    rounded_bytes = int(ops.message_bytes[is_scaled].sum())
+    if not exact_bytes or abs(rounded_bytes - exact_bytes) * 100 <= _LEAST_PERCENT * exact_bytes:
         return ()
-    share = float(got / wanted - 1)
-    what = (
-        f"whole words, and none that becomes nothing, make the operations' bytes {share:+.1%} of what it says"
-    )
-    return (f"scale.bytes {scale_text}: {what}; scale down less",)
+    deviation = float(rounded_bytes / exact_bytes - 1)
+    problem = f"whole words, and none that becomes nothing, make the operations' bytes {deviation:+.1%} of what it says"
+    return (f"scale.bytes {scale_text}: {problem}; scale down less",)

@@ -1,7 +1,7 @@
-"""What tells the packets of one run from those of another: a number of the run, and what follows from it. Pure.
+"""The numbers by which packets of one run differ from those of another: the run's nonce, and values derived from it. Pure.
 
-A device may still hold packets of a run that is over. Where queue pair numbers, keys and sequence numbers were the same in
-every run of a scenario, the next one would take them for its own.
+A device may still hold packets of the previous run. If queue pair numbers, keys and sequence numbers were the same in every
+run of a scenario, the next run would accept them as its own.
 """
 
 from __future__ import annotations
@@ -14,15 +14,18 @@ if TYPE_CHECKING:
     from etloop.controller.inputs.scenario.transport import Transport
 
 PLAN_ID: Final = "plan"
-"""Run of a plan that is looked at and not carried out."""
+"""Run id of a plan that is only shown."""
 TWIN_ID: Final = "twin"
-"""Run in virtual time: nothing is left of it in any device, and it is the same every time."""
+"""Run id of virtual time, which leaves no packets in any device and must be reproducible."""
 _PSN_STEP: Final = 1 << 12
-"""First sequence numbers are multiples of it, so that acknowledgements are asked for at the same packets in every run."""
+"""First sequence numbers are multiples of it, so that every run requests acknowledgements at the same packets."""
 
 
 def run_nonce(transport: Transport, run_id: str) -> int:
-    """The number of a run, 0 to 2^32 - 1: as the scenario fixes it, or drawn from the name of the run. 0: there is none."""
+    """Return the nonce of a run, 0 to 2^32 - 1: as the scenario states it, else a hash of the run id.
+
+    0 for plans that are only shown and for virtual time.
+    """
     if transport.run_nonce is not None:
         return transport.run_nonce
     if run_id in (PLAN_ID, TWIN_ID):
@@ -31,7 +34,7 @@ def run_nonce(transport: Transport, run_id: str) -> int:
 
 
 def with_first_psn(transport: Transport, nonce: int) -> Transport:
-    """The settings with the first sequence number of that run, unless the scenario states one."""
+    """Return the transport with a first sequence number derived from the nonce, unless the scenario states one."""
     if transport.psn_stated or nonce == 0:
         return transport
     psn = nonce % ((1 << 24) // _PSN_STEP) * _PSN_STEP

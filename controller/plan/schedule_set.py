@@ -1,8 +1,8 @@
-"""The schedules that a job uses: each op's choice, and one schedule for all ops whose choices ask for the same.
+"""The schedules that a job uses: the choice made for each op, and one schedule for all ops whose choices request the same.
 
-Decides nothing about algorithms (`traffic.collectives.choice` does) and keeps what was chosen for whom, so that a plan
-can tell it. What is chosen is chosen for the bytes that the trace states: a job that is scaled down keeps the algorithms,
-protocols and channels of the whole one, and with them who sends to whom.
+Chooses no algorithm (`traffic.collectives.choice` does), but records which choice each op got, so that a plan can report it.
+A choice is made for the bytes that the trace states: a job that is scaled down keeps the algorithms, protocols and channels
+of the full-size job, and with them its communication pattern.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from etloop.traffic.collectives.selection import choose_for, choose_for_send, ch
 from numpy.typing import NDArray
 
 MOST_UNEVEN_LANES: Final = 1 << 21
-"""Lanes of the step tables of all uneven all-to-alls: about 80 MB in every agent's assignment."""
+"""Limit of the lanes of all uneven all-to-alls: about 80 MB in every agent's assignment."""
 MOST_SCHEDULES: Final = 4096
-"""Schedules of one job; sizes come in powers of two or layers, not in thousands."""
+"""Limit of schedules of one job. Op sizes are usually powers of two or one per layer, so far fewer distinct ones occur."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenOp:
-    """Ops of one sort and the schedule they run."""
+    """Ops of one kind and size, with the schedule they run."""
 
     collective: str
-    """As `Schedule.collective`."""
+    """Name of the collective, as in `Schedule.collective`."""
     ranks: int
     ranks_per_host: int
     op_bytes: int
-    """As in the plan; of an uneven all-to-all what its busiest member sends."""
+    """Bytes in the plan; for an uneven all-to-all the bytes of the member that sends most."""
     trace_bytes: int
-    """The same before scaling, which the choice is made for."""
+    """The same before scaling; the choice is made for this size."""
     schedule: int
     choice: Choice
 
 
 class ScheduleSet:
-    """The schedules in use; each gets the next index the first time it is asked for."""
+    """The schedules in use, numbered in the order in which they are first requested."""
 
     def __init__(
         self,
@@ -52,15 +52,19 @@ class ScheduleSet:
         splits: Sequence[NDArray[np.int64]],
         split_trace_bytes: Sequence[int],
     ) -> None:
-        """`settings` are those of every part of the job set; a question names the part that it asks for. `splits` and their bytes
-        before scaling are the job's."""
+        """Create an empty set.
+
+        `settings` are those of every part of the job set; the `index_of` methods take the part as a number into them.
+        `source` names the job in errors. `splits` are the job's all-to-all matrices (row by sender), `split_trace_bytes` the
+        bytes of the busiest sender of each before scaling.
+        """
         self.schedules: list[Schedule] = []
-        # Parts that are shaped alike share their choices.
+        # Parts with equal settings share their choices.
         self._distinct: list[Settings] = []
-        for one in settings:
-            if one not in self._distinct:
-                self._distinct.append(one)
-        self._settings = [self._distinct.index(one) for one in settings]
+        for part_settings in settings:
+            if part_settings not in self._distinct:
+                self._distinct.append(part_settings)
+        self._settings = [self._distinct.index(part_settings) for part_settings in settings]
         self._source = source
         self._splits = splits
         self._split_trace_bytes = split_trace_bytes
@@ -70,63 +74,69 @@ class ScheduleSet:
 
     @property
     def chosen(self) -> tuple[ChosenOp, ...]:
-        """Every sort of op that was asked for, in the order of asking."""
+        """Return the distinct ops requested so far, in the order of their first request."""
         return tuple(self._chosen.values())
 
     def index_of(
         self, collective: int, group: tuple[int, int], op_bytes: int, trace_bytes: int, part: int = 0
     ) -> int:
-        """The schedule of a collective, by its Chakra number; `group` is its size and its ranks a host."""
+        """Return the index of the schedule of a collective, given by its Chakra number; `group` is (size, ranks per host).
+
+        Raises `PlanError` if there is no such schedule, or too many.
+        """
         size, ranks_per_host = group
-        shaped = self._settings[part]
-        key = (collective, size, min(size, ranks_per_host), op_bytes, trace_bytes, shaped)
+        settings_index = self._settings[part]
+        key = (collective, size, min(size, ranks_per_host), op_bytes, trace_bytes, settings_index)
         if key not in self._chosen:
-            settings = self._distinct[shaped]
+            settings = self._distinct[settings_index]
             choice = choose_for(collective, size, trace_bytes, settings, ranks_per_host=ranks_per_host)
             self._keep(key, choice, op_bytes, trace_bytes)
         return self._chosen[key].schedule
 
     def index_of_send(self, op_bytes: int, trace_bytes: int, part: int = 0) -> int:
-        """The schedule of a send and its receive."""
-        shaped = self._settings[part]
-        key = ("send", op_bytes, trace_bytes, shaped)
+        """Return the index of the schedule of a send and its receive."""
+        settings_index = self._settings[part]
+        key = ("send", op_bytes, trace_bytes, settings_index)
         if key not in self._chosen:
-            choice = choose_for_send(trace_bytes, self._distinct[shaped])
+            choice = choose_for_send(trace_bytes, self._distinct[settings_index])
             self._keep(key, choice, op_bytes, trace_bytes)
         return self._chosen[key].schedule
 
     def index_of_splits(self, split: int, ranks_per_host: int, part: int = 0) -> int:
-        """The schedule of a matrix of `Job.splits`."""
+        """Return the index of the schedule of the uneven all-to-all with matrix number `split` of `Job.splits`.
+
+        Raises `PlanError` if the uneven all-to-alls together need too many lanes.
+        """
         matrix = self._splits[split]
-        shaped = self._settings[part]
-        key = ("splits", split, min(ranks_per_host, len(matrix)), shaped)
+        settings_index = self._settings[part]
+        key = ("splits", split, min(ranks_per_host, len(matrix)), settings_index)
         if key not in self._chosen:
-            settings = self._distinct[shaped]
+            settings = self._distinct[settings_index]
             trace_bytes = self._split_trace_bytes[split]
             choice = choose_for_splits(
                 matrix.tolist(), settings, ranks_per_host=ranks_per_host, busiest_bytes=trace_bytes
             )
             self._uneven_lanes += 2 * int(np.count_nonzero(matrix)) * choice.request.cutting.parts
             if self._uneven_lanes > MOST_UNEVEN_LANES:
-                what = (
+                problem = (
                     f"its uneven all-to-alls have more than {MOST_UNEVEN_LANES // 2} different splits in all"
                 )
                 remedy = "replay fewer steps of the job, or leave the split sizes out of the trace"
-                raise PlanError(Problem(self._source, what, remedy))
+                raise PlanError(Problem(self._source, problem, remedy))
             self._keep(key, choice, int(matrix.sum(axis=1).max()), trace_bytes)
         return self._chosen[key].schedule
 
     def _keep(self, key: tuple[object, ...], choice: Choice, op_bytes: int, trace_bytes: int) -> None:
         request = choice.request
-        same = (choice.algorithm, request)
-        if same not in self._index:
+        schedule_key = (choice.algorithm, request)
+        if schedule_key not in self._index:
             if len(self.schedules) >= MOST_SCHEDULES:
-                what = f"its operations need more than {MOST_SCHEDULES} different schedules"
+                problem = f"its operations need more than {MOST_SCHEDULES} different schedules"
                 remedy = "pin algorithm, protocol and channels in the scenario's collectives section"
-                raise PlanError(Problem(self._source, what, remedy))
-            self._index[same] = len(self.schedules)
+                raise PlanError(Problem(self._source, problem, remedy))
+            self._index[schedule_key] = len(self.schedules)
             self.schedules.append(
-                _schedule(choice.build, request) if not request.splits else choice.schedule()
+                _build_schedule(choice.build, request) if not request.splits else choice.schedule()
             )
         self._chosen[key] = ChosenOp(
             request.collective,
@@ -134,12 +144,12 @@ class ScheduleSet:
             request.ranks_per_host,
             op_bytes,
             trace_bytes,
-            self._index[same],
+            self._index[schedule_key],
             choice,
         )
 
 
-# Points of a sweep differ in much that schedules do not depend on.
+# Cached because most points of a sweep need the same schedules.
 @lru_cache(maxsize=32)
-def _schedule(build: Callable[[Request], Schedule], request: Request) -> Schedule:
+def _build_schedule(build: Callable[[Request], Schedule], request: Request) -> Schedule:
     return build(request)

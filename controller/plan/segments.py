@@ -1,4 +1,4 @@
-"""SRv6 of a transport that sprays: by which micro segments each port's packets are led to each address that it sends to."""
+"""SRv6 for a spraying transport: the micro segments that route each port's packets to each address that it sends to."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 def segment_settings(
     spoken: PortTransports, topology: Topology | None, placement: Placement, connections: PlacedConnections
 ) -> tuple[SegmentSettings | None, ...]:
-    """Return the segments of each port of a placement; None for ports whose packets go by their own addresses.
+    """Return the segments of each port of a placement; None for ports whose packets have no outer header.
 
-    Raises `PlanError` where no topology has segments, addresses are of IPv4, or a way has none.
+    Raises `PlanError` if there is no topology with segments, addresses are IPv4, or a port or path has no segment.
     """
-    found: list[SegmentSettings | None] = [None] * len(placement.ports)
+    settings_of_port: list[SegmentSettings | None] = [None] * len(placement.ports)
     for number, transport in enumerate(spoken.transports):
         for port, settings in _settings_of(
             transport, spoken.ports_of(number), topology, placement, connections
         ).items():
-            found[port] = settings
-    return tuple(found)
+            settings_of_port[port] = settings
+    return tuple(settings_of_port)
 
 
 def _settings_of(
@@ -43,13 +43,13 @@ def _settings_of(
     placement: Placement,
     connections: PlacedConnections,
 ) -> dict[int, SegmentSettings]:
-    """The segments of the ports `own`, which speak one transport."""
+    """Return by port the segments of the ports `own`, which all speak `transport`."""
     if transport.endpoint.srv6 is None:
         return {}
     where = f"transport.{transport.kind_name}.srv6"
     if topology is None:
-        what = "nothing says which segments the switches have"
-        raise PlanError(Problem(where, what, "name a topology file with srv6: {block: ...}"))
+        problem = "nothing says which segments the switches have"
+        raise PlanError(Problem(where, problem, "name a topology file with srv6: {block: ...}"))
     if topology.segments is None:
         raise PlanError(
             Problem(
@@ -59,25 +59,27 @@ def _settings_of(
             )
         )
     routes = SegmentRoutes(topology, transport.endpoint.srv6)
-    number = {attachment.rig_port: index for index, attachment in enumerate(topology.attachments)}
-    peers = _peers(placement, connections)
-    old = next((to for port in sorted(own) for _, to in peers[port] if ":" not in to), None)
-    if old is not None:
-        what = f"{old} is an IPv4 address, and segments are in an IPv6 header around IPv6"
-        raise PlanError(Problem(where, what, "give the ports of the rig IPv6 addresses"))
+    attachment_number = {attachment.rig_port: index for index, attachment in enumerate(topology.attachments)}
+    peers = _peers_of_ports(placement, connections)
+    ipv4_address = next(
+        (address for port in sorted(own) for _, address in peers[port] if ":" not in address), None
+    )
+    if ipv4_address is not None:
+        problem = f"{ipv4_address} is an IPv4 address, and segments are in an IPv6 header around IPv6"
+        raise PlanError(Problem(where, problem, "give the ports of the rig IPv6 addresses"))
     labels = [placement.ports[port].label for port in sorted(own)]
-    missing = [label for label in labels if label not in number]
-    if missing:
-        what = f"port {missing[0]} is not in the topology"
-        raise PlanError(Problem(where, what, "attach it to a switch there"))
-    attachments = {port: number[placement.ports[port].label] for port in own}
+    missing_labels = [label for label in labels if label not in attachment_number]
+    if missing_labels:
+        problem = f"port {missing_labels[0]} is not in the topology"
+        raise PlanError(Problem(where, problem, "attach it to a switch there"))
+    attachments = {port: attachment_number[placement.ports[port].label] for port in own}
     return {
         index: SegmentSettings(
             topology.segments.block,
             topology.segments.decapsulation,
             tuple(
-                SegmentRoute(to, routes.tiers(attachments[index], attachments[there]))
-                for there, to in peers[index]
+                SegmentRoute(address, routes.tiers(attachments[index], attachments[peer]))
+                for peer, address in peers[index]
             ),
         )
         for index in own
@@ -87,31 +89,33 @@ def _settings_of(
 def segment_notes(
     spoken: PortTransports, placement: Placement, settings: Sequence[SegmentSettings | None]
 ) -> tuple[str, ...]:
-    """What to say of packets that segments lead."""
+    """Return notes on the outer header, on the number of paths, and on ports that cannot use segments."""
     return tuple(
         note
         for number, (transport, ports) in enumerate(spoken.with_ports(placement))
-        for note in _notes_of(transport, ports, [settings[port] for port in sorted(spoken.ports_of(number))])
+        for note in _transport_notes(
+            transport, ports, [settings[port] for port in sorted(spoken.ports_of(number))]
+        )
     )
 
 
-def _notes_of(
+def _transport_notes(
     transport: Transport, placement: Placement, settings: Sequence[SegmentSettings | None]
 ) -> tuple[str, ...]:
-    led = [one for one in settings if one is not None]
-    if transport.endpoint.srv6 is None or not led:
+    port_segments = [segments for segments in settings if segments is not None]
+    if transport.endpoint.srv6 is None or not port_segments:
         return ()
-    ways = max((ways_of(route.tiers) for one in led for route in one.routes), default=1)
+    paths = max((ways_of(route.tiers) for segments in port_segments for route in segments.routes), default=1)
     values = transport.multipath.entropy_values
     where = f"transport.{transport.kind_name}.srv6"
-    led_by = f"an outer IPv6 header of {OUTER_HEADER_BYTES} bytes leads every packet by {transport.endpoint.srv6} segments"
-    notes = [f"{where}: {led_by}; {ways} paths between the ports that are farthest apart"]
-    if values % ways:
+    header = f"an outer IPv6 header of {OUTER_HEADER_BYTES} bytes leads every packet by {transport.endpoint.srv6} segments"
+    notes = [f"{where}: {header}; {paths} paths between the ports that are farthest apart"]
+    if values % paths:
         notes.append(
-            f"{where}: {values} entropy values are no multiple of {ways} paths: some paths have more of them than others"
+            f"{where}: {values} entropy values are no multiple of {paths} paths: some paths have more of them than others"
         )
-    unable = {PortBackend.XDP}
-    labels = ", ".join(place.label for place in placement.ports if place.port.backend in unable)
+    unable_backends = {PortBackend.XDP}
+    labels = ", ".join(place.label for place in placement.ports if place.port.backend in unable_backends)
     if labels:
         notes.append(
             f"{where}: an xdp port does not look behind an outer header; write backend: packet: {labels}"
@@ -119,12 +123,12 @@ def _notes_of(
     return tuple(notes)
 
 
-def _peers(placement: Placement, connections: PlacedConnections) -> list[list[tuple[int, str]]]:
-    """By port: the ports it sends to, data or answers, and the addresses there."""
-    found: list[dict[tuple[int, str], None]] = [{} for _ in placement.ports]
+def _peers_of_ports(placement: Placement, connections: PlacedConnections) -> list[list[tuple[int, str]]]:
+    """Return by port the (port, address) pairs that it sends data or acknowledgements to, each once."""
+    peers_of_port: list[dict[tuple[int, str], None]] = [{} for _ in placement.ports]
     columns = connections.columns
     for row in np.flatnonzero(columns.path == Path.WIRE).tolist():
-        source, target = int(connections.src_port[row]), int(connections.dst_port[row])
-        found[source][target, ip_text(columns.dst_ip[row])] = None
-        found[target][source, ip_text(columns.src_ip[row])] = None
-    return [list(sent) for sent in found]
+        src_port, dst_port = int(connections.src_port[row]), int(connections.dst_port[row])
+        peers_of_port[src_port][dst_port, ip_text(columns.dst_ip[row])] = None
+        peers_of_port[dst_port][src_port, ip_text(columns.src_ip[row])] = None
+    return [list(peers) for peers in peers_of_port]

@@ -1,7 +1,7 @@
-"""A job laid out on paper: connections counted and not numbered, bytes by communicator and host, of jobs of any size.
+"""The totals of a job of any size: connections counted but not numbered, bytes by communicator, host and port.
 
-Places ranks and shapes collectives as a plan does, and goes through the pairs of one communicator after another, so that memory
-holds those of the largest communicator and never those of the job. Pure.
+Places ranks and chooses schedules as a plan does, but processes the pairs of one communicator at a time, so that memory holds
+those of the largest communicator and never those of the whole job. Pure.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ PLAN_SUMMARY_SCHEMA: Final = "etloop-plan-summary/1"
 
 @dataclass(frozen=True, slots=True)
 class CommunicatorTotal:
-    """What the members of one communicator send each other in one iteration."""
+    """Payload between the members of one communicator in one iteration."""
 
     name: str
     point_to_point: bool
-    """Whether these are the job's sends and receives, which have no communicator."""
+    """Whether the row is for the job's sends and receives, which have no communicator."""
     ranks: int
     first_rank: int
     operations: int
     connections: int
     payload_bytes: int
     fabric_bytes: int
-    """The part of it that crosses the device under test."""
+    """The part of `payload_bytes` that crosses the device under test."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostTotal:
-    """What the ranks of one host send to, and receive from, those of others in one iteration."""
+    """Payload that the ranks of one host send to, and receive from, other hosts in one iteration."""
 
     host: int
     ranks: int
@@ -61,7 +61,7 @@ class HostTotal:
 
 @dataclass(frozen=True, slots=True)
 class PortTotal:
-    """What one port carries in one iteration, and how many queue pairs end there."""
+    """Payload of one port in one iteration, and the number of queue pair ends on it."""
 
     agent: str
     port: str
@@ -71,12 +71,12 @@ class PortTotal:
     tx_bytes: int
     rx_bytes: int
     link_time_ns: int
-    """The busier direction at the speed of the link, rounded up."""
+    """Time of the busier direction at the link rate, rounded up."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanSummary:
-    """A job on paper. All bytes are payload of one iteration."""
+    """The totals of a job. All bytes are payload of one iteration."""
 
     schema: str
     source: str
@@ -89,14 +89,14 @@ class PlanSummary:
     operations: int
     """Network ops of all ranks in one iteration."""
     connections: dict[str, int]
-    """By path: wire, scale_up, hairpin."""
+    """Number of connections by path: wire, scale_up, hairpin."""
     queue_pair_ends: int
     most_queue_pair_ends: int
-    """Numbers that there are for them; a job that needs more is for paper alone."""
+    """Limit of queue pair ends; a job that needs more can be summarised but not run."""
     payload_bytes: int
     fabric_bytes: int
     ideal_ns: int
-    """No iteration can be shorter: the largest `link_time_ns`. Dependencies and compute are not in it."""
+    """Lower bound of an iteration: the largest `link_time_ns`, without dependencies and compute."""
     communicators: tuple[CommunicatorTotal, ...]
     hosts: tuple[HostTotal, ...]
     ports: tuple[PortTotal, ...]
@@ -106,7 +106,7 @@ class PlanSummary:
 
 @dataclass(frozen=True, slots=True)
 class _Chunks:
-    """The pairs of a job, made anew whenever they are gone through."""
+    """The pairs of a job, generated anew by every iteration over it."""
 
     job: Job
     asked: Asked
@@ -117,7 +117,7 @@ class _Chunks:
 
 @dataclass(slots=True)
 class _Totals:
-    """What one pass over all pairs adds up."""
+    """Sums over all pairs: int64 arrays by port, by host and by path."""
 
     queue_pairs: NDArray[np.int64]
     tx_bytes: NDArray[np.int64]
@@ -128,16 +128,16 @@ class _Totals:
 
 
 def summarise(scenario: Scenario, rig: Rig, jobs: JobSet) -> PlanSummary:
-    """Lay all jobs of a set out on a rig, on paper. Raises `PlanError` as `plan_jobs`, but never for too many connections."""
+    """Sum up the traffic of all jobs of a set on a rig. Raises `PlanError` as `plan_jobs`, but not for too many connections."""
     job = jobs.job
     refuse_odd_jobs(job)
-    asked = asked_of(jobs)
-    chunks = _Chunks(job, asked)
+    traffic = asked_of(jobs)
+    chunks = _Chunks(job, traffic)
     placement = place_jobs(jobs, chunks, rig)
     port_transports(scenario, jobs, placement)
-    totals, communicators = _added_up(job, asked, chunks, placement, scenario.transport.qps_per_connection)
-    ports = _ports(placement, totals)
-    ends, said = int(totals.queue_pairs.sum()), stand_in_notes(job.notes)
+    totals, communicators = _sum_pairs(job, traffic, chunks, placement, scenario.transport.qps_per_connection)
+    ports = _port_totals(placement, totals)
+    ends, recording_notes = int(totals.queue_pairs.sum()), stand_in_notes(job.notes)
     return PlanSummary(
         schema=PLAN_SUMMARY_SCHEMA,
         source=job.source,
@@ -147,41 +147,41 @@ def summarise(scenario: Scenario, rig: Rig, jobs: JobSet) -> PlanSummary:
         policy=job.policy,
         shaping=", ".join(dict.fromkeys(shaping_words(part.settings) for part in jobs.parts)),
         ranks=len(job.ranks),
-        operations=len(asked.ops.rank),
+        operations=len(traffic.ops.rank),
         connections={path.name.lower(): int(totals.paths[path]) for path in Path},
         queue_pair_ends=ends,
         most_queue_pair_ends=QPN_ENDS,
-        payload_bytes=sum(one.payload_bytes for one in communicators),
+        payload_bytes=sum(row.payload_bytes for row in communicators),
         fabric_bytes=int(totals.tx_bytes.sum()),
         ideal_ns=max(port.link_time_ns for port in ports),
         communicators=communicators,
-        hosts=_hosts(placement, totals),
+        hosts=_host_totals(placement, totals),
         ports=ports,
-        warnings=(*_too_many(ends), *said, *order_warnings(jobs, chunks)),
+        warnings=(*_limit_warnings(ends), *recording_notes, *order_warnings(jobs, chunks)),
         notes=(
-            *(note for note in job.notes if note not in said),
+            *(note for note in job.notes if note not in recording_notes),
             *scenario.notes,
             *transport_notes(scenario),
             *placement.notes,
-            *excluded_notes(asked.chosen),
+            *excluded_notes(traffic.chosen),
         ),
     )
 
 
-def _too_many(ends: int) -> tuple[str, ...]:
+def _limit_warnings(ends: int) -> tuple[str, ...]:
     if ends <= QPN_ENDS:
         return ()
     return (f"a run of it is refused: it needs {ends} queue pair ends, and only {QPN_ENDS} numbers are free",)
 
 
-def _added_up(
+def _sum_pairs(
     job: Job, asked: Asked, chunks: _Chunks, placement: Placement, qps_per_connection: int
 ) -> tuple[_Totals, tuple[CommunicatorTotal, ...]]:
     port, host = np.array(placement.port, np.int32), np.array(placement.host, np.int64)
     ports, hosts = len(placement.ports), int(host.max()) + 1
     totals = _Totals(*(np.zeros(size, np.int64) for size in (ports, ports, ports, hosts, hosts, len(Path))))
-    operations = _operations(job, asked)
-    found = []
+    operations = _count_operations(job, asked)
+    rows = []
     for pairs in chunks:
         src_port, dst_port = port[pairs.src_rank], port[pairs.dst_rank]
         src_host, dst_host = host[pairs.src_rank], host[pairs.dst_rank]
@@ -196,7 +196,7 @@ def _added_up(
         np.add.at(totals.host_received, dst_host[leaves], payload[leaves])
         number = int(pairs.communicator[0])
         group = None if number == POINT_TO_POINT else job.communicators[number]
-        found.append(
+        rows.append(
             CommunicatorTotal(
                 name="" if group is None else group.name,
                 point_to_point=group is None,
@@ -208,33 +208,33 @@ def _added_up(
                 fabric_bytes=int(payload[wire].sum()),
             )
         )
-    return totals, tuple(found)
+    return totals, tuple(rows)
 
 
-def _operations(job: Job, asked: Asked) -> dict[int, int]:
-    """By communicator its collectives; of sends and receives the sends."""
+def _count_operations(job: Job, asked: Asked) -> dict[int, int]:
+    """Return the number of collectives by communicator; for sends and receives the number of sends."""
     ops = asked.ops
     member_ops = np.bincount(ops.communicator[ops.communicator >= 0], minlength=len(job.communicators))
-    found = {
+    collectives = {
         number: int(count) // max(1, len(group.members))
         for number, (count, group) in enumerate(zip(member_ops.tolist(), job.communicators, strict=True))
     }
-    return found | {POINT_TO_POINT: int((ops.kind == OpKind.SEND).sum())}
+    return collectives | {POINT_TO_POINT: int((ops.kind == OpKind.SEND).sum())}
 
 
-def _hosts(placement: Placement, totals: _Totals) -> tuple[HostTotal, ...]:
+def _host_totals(placement: Placement, totals: _Totals) -> tuple[HostTotal, ...]:
     ranks = np.bincount(np.array(placement.host), minlength=len(totals.host_sent))
     rows = zip(ranks.tolist(), totals.host_sent.tolist(), totals.host_received.tolist(), strict=True)
     return tuple(HostTotal(host, *row) for host, row in enumerate(rows))
 
 
-def _ports(placement: Placement, totals: _Totals) -> tuple[PortTotal, ...]:
-    found = []
+def _port_totals(placement: Placement, totals: _Totals) -> tuple[PortTotal, ...]:
+    port_totals = []
     for index, place in enumerate(placement.ports):
         first = index - place.plane
         tx_bytes = place.share_of(int(totals.tx_bytes[first]))
         rx_bytes = place.share_of(int(totals.rx_bytes[first]))
-        found.append(
+        port_totals.append(
             PortTotal(
                 agent=place.agent,
                 port=place.port.name,
@@ -246,4 +246,4 @@ def _ports(placement: Placement, totals: _Totals) -> tuple[PortTotal, ...]:
                 link_time_ns=-(-max(tx_bytes, rx_bytes) * 8 * NS_PER_S // place.port.link_bps),
             )
         )
-    return tuple(found)
+    return tuple(port_totals)

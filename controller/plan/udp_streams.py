@@ -1,6 +1,6 @@
-"""Background of datagrams: entries of a scenario -> the ends that each agent gets. Pure.
+"""Background datagrams: entries of a scenario -> the stream ends of each agent. Pure.
 
-Decides addresses and UDP ports of streams. They are sent by kernel sockets of the agents, whatever carries the jobs' packets.
+Decides addresses and UDP ports of streams. Kernel sockets of the agents send them, whatever backend the jobs' packets use.
 """
 
 from __future__ import annotations
@@ -22,34 +22,37 @@ if TYPE_CHECKING:
     from etloop.controller.inputs.scenario.jobs import StreamEntry
 
 FIRST_PORT: Final = 47910
-"""Streams are received on this UDP port and those above; below the range that Linux hands out by itself."""
+"""First UDP port that streams are received on; below the ephemeral range of Linux."""
 
 WHOLE_BYTES: Final = 1500 - 40 - 8
-"""Of a datagram that every Ethernet carries in one frame, by IPv6, too."""
+"""Largest datagram payload that fits one frame of standard Ethernet (MTU 1500), with IPv6 as well."""
 
 
 def plan_streams(
     entries: Sequence[StreamEntry], rig: Rig, agents: Collection[str]
 ) -> tuple[PlannedStream, ...]:
-    """Streams from end to end. `agents` are those that take part. Raises `PlanError` with every port that cannot be an end."""
+    """Return the planned streams. Raises `PlanError` with every port that cannot be an end.
+
+    `agents` are those that take part in the run.
+    """
     ports = rig.ports
     problems: list[Problem] = []
-    found: list[PlannedStream] = []
+    planned_streams: list[PlannedStream] = []
     for number, entry in enumerate(entries):
         ends = [entry.from_port, entry.to_port]
         for label in ends:
             if label not in ports:
-                what = f'the rig has no port "{label}"'
-                problems.append(Problem(entry.where, what, f"its ports are {', '.join(list(ports)[:12])}"))
+                problem = f'the rig has no port "{label}"'
+                problems.append(Problem(entry.where, problem, f"its ports are {', '.join(list(ports)[:12])}"))
             elif agent_of(label) not in agents:
-                what = f"agent {agent_of(label)} takes no part in the run: no rank is there"
-                problems.append(Problem(entry.where, what, "place a rank there, or choose another port"))
+                problem = f"agent {agent_of(label)} takes no part in the run: no rank is there"
+                problems.append(Problem(entry.where, problem, "place a rank there, or choose another port"))
         if problems:
             continue
         addresses = [ports[label].addresses[0] for label in ends]
         if (":" in addresses[0]) != (":" in addresses[1]):
-            what = f"{addresses[0]} and {addresses[1]} are not of one family"
-            problems.append(Problem(entry.where, what, "choose ports of one"))
+            problem = f"{addresses[0]} and {addresses[1]} are not of one family"
+            problems.append(Problem(entry.where, problem, "choose ports of one"))
             continue
         stream = UdpStream(
             name=entry.name,
@@ -65,85 +68,88 @@ def plan_streams(
             stop_ns=entry.stop_ns,
             form=entry.form,
         )
-        taken = next((one for one in found if _meet(one.stream, stream)), None)
-        if taken is not None:
-            what = f"{taken.stream.name} comes to UDP port {stream.udp_port} of {entry.to_port}, too"
-            problems.append(Problem(entry.where, what, "send one of them to another port of the rig"))
+        conflict = next((other for other in planned_streams if _same_destination(other.stream, stream)), None)
+        if conflict is not None:
+            problem = f"{conflict.stream.name} comes to UDP port {stream.udp_port} of {entry.to_port}, too"
+            problems.append(Problem(entry.where, problem, "send one of them to another port of the rig"))
             continue
-        found.append(PlannedStream(stream, entry.from_port, entry.to_port))
+        planned_streams.append(PlannedStream(stream, entry.from_port, entry.to_port))
     if problems:
         raise PlanError(*problems)
-    return tuple(found)
+    return tuple(planned_streams)
 
 
-def _meet(one: UdpStream, other: UdpStream) -> bool:
+def _same_destination(one: UdpStream, other: UdpStream) -> bool:
     return (one.dst_ip, one.udp_port) == (other.dst_ip, other.udp_port)
 
 
 def refuse_taken_ports(
     streams: Sequence[PlannedStream], entries: Sequence[StreamEntry], uet: Collection[str]
 ) -> None:
-    """Raise `PlanError` with every stream of UUD that comes to one of the ports `uet`, whose jobs listen there."""
+    """Raise `PlanError` with every UUD stream to one of the ports `uet`, whose jobs use its UDP port for UET."""
     where = {entry.name: entry.where for entry in entries}
     problems = [
         Problem(
-            where[one.stream.name],
-            f"jobs at {one.to_port} go by UET, and it listens on UDP port {UET_UDP_PORT} itself",
+            where[planned_stream.stream.name],
+            f"jobs at {planned_stream.to_port} go by UET, and it listens on UDP port {UET_UDP_PORT} itself",
             "send it to another port of the rig, or write uet: {udp_port: 49150} for the jobs",
         )
-        for one in streams
-        if one.stream.form is StreamForm.UUD and one.to_port in uet
+        for planned_stream in streams
+        if planned_stream.stream.form is StreamForm.UUD and planned_stream.to_port in uet
     ]
     if problems:
         raise PlanError(*problems)
 
 
 def streams_of_agents(streams: Sequence[PlannedStream]) -> dict[str, tuple[UdpStream, ...]]:
-    """Per agent its ends."""
-    found: dict[str, list[UdpStream]] = {}
-    for one in streams:
-        found.setdefault(agent_of(one.from_port), []).append(one.stream)
-        found.setdefault(agent_of(one.to_port), []).append(replace(one.stream, sends=False))
-    return {agent: tuple(ends) for agent, ends in found.items()}
+    """Return by agent the ends of its streams."""
+    ends_by_agent: dict[str, list[UdpStream]] = {}
+    for planned_stream in streams:
+        ends_by_agent.setdefault(agent_of(planned_stream.from_port), []).append(planned_stream.stream)
+        ends_by_agent.setdefault(agent_of(planned_stream.to_port), []).append(
+            replace(planned_stream.stream, sends=False)
+        )
+    return {agent: tuple(ends) for agent, ends in ends_by_agent.items()}
 
 
 def plain_datagrams(
     entries: Sequence[StreamEntry], agents: Sequence[AgentRecords], path_mtu_bytes: int
 ) -> dict[str, PlainDatagrams]:
-    """What streams put on the cable of every port that is an end of one, and took from it.
+    """Return the datagrams that streams put on and took off the link of every port that is an end of one.
 
-    Longer datagrams than the job's packets may be cut on the way, into no one knows how many frames.
+    Datagrams longer than the job's packets may be fragmented on the way into an unknown number of frames; such ports get
+    `unknown` with the reason.
     """
-    counts = {(agent.agent, one.name, one.sends): one for agent in agents for one in agent.streams}
-    found: dict[str, PlainDatagrams] = {}
+    counts = {(agent.agent, end.name, end.sends): end for agent in agents for end in agent.streams}
+    totals: dict[str, PlainDatagrams] = {}
     for entry in entries:
         for port, sends in ((entry.from_port, True), (entry.to_port, False)):
-            before = found.get(port, PlainDatagrams())
+            total = totals.get(port, PlainDatagrams())
             count = counts.get((agent_of(port), entry.name, sends))
             if count is None:
-                found[port] = replace(before, unknown=f"its agent did not tell what {entry.name} counted")
+                totals[port] = replace(total, unknown=f"its agent did not tell what {entry.name} counted")
             elif entry.datagram_bytes > max(path_mtu_bytes, WHOLE_BYTES):
-                why = f"datagrams of {entry.name} are longer than the job's packets and may have been cut on the way"
-                found[port] = replace(before, unknown=why)
+                reason = f"datagrams of {entry.name} are longer than the job's packets and may have been cut on the way"
+                totals[port] = replace(total, unknown=reason)
             else:
-                found[port] = _with_stream(before, count)
-    return found
+                totals[port] = _add_stream(total, count)
+    return totals
 
 
-def _with_stream(before: PlainDatagrams, count: StreamCount) -> PlainDatagrams:
-    """What a port sent and received with an end of a stream more; probes are as much on its cable as the stream is."""
+def _add_stream(before: PlainDatagrams, count: StreamCount) -> PlainDatagrams:
+    """Add the counts of one stream end to those of its port, including its probes, which cross the same link."""
     probe_bytes = STREAM_PROBE_BYTES + (UUD_HEADER_BYTES if count.form is StreamForm.UUD else 0)
-    sent, received = (count.datagrams, 0) if count.sends else (0, count.datagrams)
-    sent_bytes, received_bytes = (count.payload_bytes, 0) if count.sends else (0, count.payload_bytes)
+    tx_datagrams, rx_datagrams = (count.datagrams, 0) if count.sends else (0, count.datagrams)
+    tx_bytes, rx_bytes = (count.payload_bytes, 0) if count.sends else (0, count.payload_bytes)
     return replace(
         before,
-        tx_datagrams=before.tx_datagrams + sent + count.probes_sent,
-        tx_bytes=before.tx_bytes + sent_bytes + count.probes_sent * probe_bytes,
-        rx_datagrams=before.rx_datagrams + received + count.probes_received,
-        rx_bytes=before.rx_bytes + received_bytes + count.probes_received * probe_bytes,
+        tx_datagrams=before.tx_datagrams + tx_datagrams + count.probes_sent,
+        tx_bytes=before.tx_bytes + tx_bytes + count.probes_sent * probe_bytes,
+        rx_datagrams=before.rx_datagrams + rx_datagrams + count.probes_received,
+        rx_bytes=before.rx_bytes + rx_bytes + count.probes_received * probe_bytes,
     )
 
 
 def agent_of(port: str) -> str:
-    """The agent of a port as "agent/port"."""
+    """Return the agent of a port label "agent/port"."""
     return port.partition("/")[0]

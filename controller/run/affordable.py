@@ -1,4 +1,4 @@
-"""How much of a run's tables may be in memory at once. A shell: it asks the operating system."""
+"""The limit of op records of a run in memory at once. A shell: it asks the operating system."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from etloop.contract.model.run import RunOutcome
 
 MOST_OPS: Final = 1 << 19
-"""Of a run that ended early, or that memory does not allow more of: enough for figures that nobody will judge by."""
+"""Op records in memory for a run that ended early, or for one that does not fit as a whole."""
 OP_BYTES: Final = 640
-"""Memory of one op while its tables, figures and pages are made, all told."""
+"""Memory of one op while tables, figures and pages are made of it."""
 
 
 def most_ops(outcome: RunOutcome) -> int | None:
-    """Return of how many ops the tables may be in memory, at least of one block of iterations; None: of all.
+    """Return the most op records that tables may hold in memory, at least one block of iterations; None for no limit.
 
-    A run that was finished is worked through as a whole as far as memory goes, for it is judged.
+    A finished run is processed as a whole if memory allows, because its verdict uses the figures.
     """
     records = outcome.op_records
     if outcome.kept_ops is None or records <= MOST_OPS:
@@ -32,12 +32,12 @@ def most_ops(outcome: RunOutcome) -> int | None:
 
 
 def affordable_bytes() -> int:
-    """Return half of what this process may still take: by its own limit, and by what the machine has."""
+    """Return half of the memory available to this process, by its own limit and by that of the machine."""
     available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     with contextlib.suppress(OSError, ValueError):
-        with open("/proc/meminfo", encoding="ascii") as file:  # noqa: PTH123 - a file of the kernel's
-            stated = [line.split()[1] for line in file if line.startswith("MemAvailable:")]
-        available = int(stated[0]) * 1024 if stated else available
+        with open("/proc/meminfo", encoding="ascii") as file:  # noqa: PTH123 - a file of the kernel
+            available_kib = [line.split()[1] for line in file if line.startswith("MemAvailable:")]
+        available = int(available_kib[0]) * 1024 if available_kib else available
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit != resource.RLIM_INFINITY:
         available = min(available, limit)

@@ -1,6 +1,7 @@
-"""A rig for a twin out of the switches alone: every attachment of a topology becomes a port of an agent.
+"""A rig for a twin from a topology alone: every attachment becomes a port of an agent.
 
-Decides addresses where the topology gives none. Nothing is sent to them: a rig of agents names its own.
+Decides the addresses of ports for which the topology gives none. They are used only in virtual time; a rig with real agents
+states its own.
 """
 
 from __future__ import annotations
@@ -15,23 +16,23 @@ from etloop.contract.model.topology import Attachment, Topology
 from etloop.controller.run.prepare import InputFile, read_device_file
 
 PORT_ADDRESSES: Final = 32
-"""Of a port to which the topology gives none: as many ranks may sit on it."""
+"""Number of addresses of a port without addresses in the topology, one for each rank on it."""
 MOST_PORTS: Final = 1 << 16
-"""To which addresses of 10.0.0.0/8 can be given, a /24 each."""
+"""Most ports; each gets a /24 of 10.0.0.0/8."""
 
 
 def derived_rig(topology: InputFile, device: str = "") -> InputFile:
-    """Return a rig file with a port for each attachment of a topology file. Raises an `InputError` for a mistaken one."""
-    found = read_device_file(topology, device).topology
-    content = rig_text(found).encode()
+    """Return a rig file with a port for each attachment of a topology file. Raises an `InputError` for an invalid topology."""
+    device_topology = read_device_file(topology, device).topology
+    content = rig_text(device_topology).encode()
     return InputFile(Path(topology.path).with_name("rig.yaml"), content, f"rig made of {topology.source}")
 
 
 def rig_text(topology: Topology) -> str:
-    """Return the text of that rig. Raises `PlanError` for too many attachments."""
+    """Return the YAML text of a rig for a topology. Raises `PlanError` for too many attachments."""
     if len(topology.attachments) > MOST_PORTS:
-        what = f"{len(topology.attachments)} attachments, for which no rig can be made"
-        raise PlanError(Problem("topology", what, f"at most {MOST_PORTS}; write the rig yourself"))
+        problem = f"{len(topology.attachments)} attachments, for which no rig can be made"
+        raise PlanError(Problem("topology", problem, f"at most {MOST_PORTS}; write the rig yourself"))
     ports: dict[str, list[str]] = {}
     for number, attachment in enumerate(topology.attachments):
         agent, _, port = attachment.rig_port.partition("/")
@@ -49,7 +50,7 @@ def rig_text(topology: Topology) -> str:
 
 
 def _addresses(number: int, attachment: Attachment, *, six: bool) -> list[str]:
-    """Addresses of a port; of IPv6 where switches forward by segments, which only that carries."""
+    """Return the addresses of a port; IPv6 ones (`six`) if switches forward by SRv6 segments."""
     if attachment.addresses:
         return list(attachment.addresses)
     if six:

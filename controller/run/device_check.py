@@ -1,6 +1,6 @@
-"""Holds a profile against a scenario and a rig, before a run or for `etloop dut check`.
+"""Compares a profile with a scenario and a rig, before a run or for `etloop dut check`.
 
-What is looked for, `dut_profiles` decides.
+The rules are those of `dut_profiles`.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from etloop.results.schema.verdict import RequestedCheck
 from etloop.results.verdict.verdict import check_mistakes
 
 
-def _unreadable(checks: tuple[RequestedCheck, ...]) -> Iterator[Problem]:
+def _unreadable_checks(checks: tuple[RequestedCheck, ...]) -> Iterator[Problem]:
     for check, mistake in check_mistakes(checks, vocabulary()):
-        what = f"{check.expression}: column {mistake.at + 1}: {mistake.what}"
-        yield Problem(check.where, what, mistake.remedy)
+        problem = f"{check.expression}: column {mistake.at + 1}: {mistake.what}"
+        yield Problem(check.where, problem, mistake.remedy)
 
 
 CHECK_RULE: Final = Rule(
     "check-unreadable",
     Severity.ERROR,
     "A condition of the verdict says nothing that a run can be held against.",
-    _unreadable,
+    _unreadable_checks,
 )
 
 
 def check_conditions(profile: DutProfile, scenario: Scenario | None) -> ProfileVerdict:
-    """Whether the conditions that a run would be judged by can be read. A run says so itself, and goes on."""
-    checks = tuple(RequestedCheck(each.expression, each.why, each.where) for each in profile.checks)
+    """Check that the conditions of a profile and a scenario can be evaluated. A run reports this itself, and goes on."""
+    checks = tuple(RequestedCheck(check.expression, check.why, check.where) for check in profile.checks)
     return apply((CHECK_RULE,), checks + (scenario.verdict.checks if scenario is not None else ()))
 
 
@@ -50,23 +50,24 @@ def profile_verdict(
     scenario_name: str = "scenario",
     rig_name: str = "rig",
 ) -> ProfileVerdict:
-    """What in a profile contradicts itself, the rig and the scenario, as far as they are there; the names are for messages."""
-    found = check_profile(profile)
+    """Return the contradictions of a profile to itself, and to rig and scenario if given; the names are for messages."""
+    verdict = check_profile(profile)
     if rig is not None:
-        found += check_rig(profile, links_of(rig, rig_name))
+        verdict += check_rig(profile, links_of(rig, rig_name))
     if scenario is not None:
-        found += check_job(profile, demands_of(scenario, rig, scenario_name))
-    return found
+        verdict += check_job(profile, demands_of(scenario, rig, scenario_name))
+    return verdict
 
 
 def contradictions_of(scenario: Scenario, rig: Rig) -> tuple[Problem, ...]:
-    """What a run through the rig's device cannot be; () without a profile that can be read, which others tell."""
+    """Return the contradictions of a run to the profile of its device; () without a readable profile, which is reported
+    elsewhere."""
     profile = known_profile(rig)
     return () if profile is None else profile_verdict(profile, scenario, rig).contradictions
 
 
 def known_profile(rig: Rig) -> DutProfile | None:
-    """Return the profile of a rig's device; None where it names none, or one that cannot be read, which the verdict tells."""
+    """Return the profile of a rig's device, or None if it names none or an unreadable one, which the verdict reports."""
     try:
         return None if rig.dut is None else find_profile(rig.dut.profile)
     except ConfigError:

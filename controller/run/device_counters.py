@@ -1,7 +1,7 @@
-"""Counts a device under test while something else runs: from the rig's sources and the profile to `CountedDevice`.
+"""Counts a device under test during a run: from the rig's sources and the profile to `CountedDevice`.
 
-Decides which sources are read how often, and which of the device's ports lead where. A shell: `counted_run` puts readings around
-a run. When and how long is read is `counters.sampling`'s.
+Decides which sources are read at which interval, and what each device port is connected to. A shell: `counted_run` reads
+before, during and after a run. `counters.sampling` decides when to read and how long to wait.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _AT_ONCE_NS: Final = 0
 
 @dataclass(frozen=True, slots=True)
 class Counting:
-    """What is to be read of a device, and by what its counts are held against the agents'."""
+    """The sources to read from a device, and the profile and tolerance for comparing its counts with the agents'."""
 
     profile: str
     tolerance_per_million: int
@@ -55,49 +55,51 @@ class Counting:
 
 
 def counting_of(rig: Rig) -> Counting | None:
-    """What a rig asks to be read; None where it names no source of counters.
+    """Return the counting that a rig requests; None if it names no source of counters.
 
-    Raises `ConfigError` if the rig names a topology that cannot be read: it says what the device's other ports lead to.
+    Raises `ConfigError` if the topology of the rig, which gives the peers of the device's other ports, cannot be read.
     """
     if rig.dut is None or not rig.dut.counters:
         return None
-    described = read_device(rig.topology)
-    topology = described.topology if described is not None else None
+    device = read_device(rig.topology)
+    topology = device.topology if device is not None else None
     profile = known_profile(rig)
-    leased = frozenset(rig.ports)
-    sources = tuple(_sampled(source, profile, topology, leased) for source in rig.dut.counters)
-    stated = profile.counters.tolerance_per_million.value if profile is not None else None
-    tolerance = DEFAULT_TOLERANCE_PER_MILLION if stated is None else stated
+    rig_ports = frozenset(rig.ports)
+    sources = tuple(_sampled_source(source, profile, topology, rig_ports) for source in rig.dut.counters)
+    profile_tolerance = profile.counters.tolerance_per_million.value if profile is not None else None
+    tolerance = DEFAULT_TOLERANCE_PER_MILLION if profile_tolerance is None else profile_tolerance
     return Counting(rig.dut.profile if profile is None else profile.name, tolerance, sources)
 
 
-def _sampled(
+def _sampled_source(
     source: SourceSettings, profile: DutProfile | None, topology: Topology | None, leased: frozenset[str]
 ) -> Sampled:
     access = _access(source, profile)
-    stated_ns = access.interval_ns.value if access is not None else None
-    named = _port_names(topology)
-    # A topology names ports SWITCH/PORT, and so does what reads a lab.
-    several = isinstance(source.reader_settings, SoftSwitchSource) or any(
-        port in named for _, port in source.ports
+    profile_interval_ns = access.interval_ns.value if access is not None else None
+    topology_ports = _port_names(topology)
+    # A topology names ports SWITCH/PORT, as the reader of a lab does.
+    covers_several = isinstance(source.reader_settings, SoftSwitchSource) or any(
+        port in topology_ports for _, port in source.ports
     )
     peers = tuple((port, rig_port) for rig_port, port in source.ports if rig_port in leased)
     return Sampled(
         name=source.name,
         reader_name=str(source.reader),
-        reader=reader_of(_stated(source.reader_settings, profile), tuple(port for _, port in source.ports)),
-        interval_ns=source.interval_ns or stated_ns or DEFAULT_INTERVAL_NS,
+        reader=reader_of(
+            _with_profile_paths(source.reader_settings, profile), tuple(port for _, port in source.ports)
+        ),
+        interval_ns=source.interval_ns or profile_interval_ns or DEFAULT_INTERVAL_NS,
         timeout_ns=source.timeout_ns,
-        refresh_ns=stated_ns or _AT_ONCE_NS,
-        peers=peers + (topology.cables() if several and topology is not None else ()),
-        several_devices=several,
+        refresh_ns=profile_interval_ns or _AT_ONCE_NS,
+        peers=peers + (topology.cables() if covers_several and topology is not None else ()),
+        several_devices=covers_several,
         host_side=_is_host_side(source, profile),
         rig_ports=frozenset(port for port, _ in peers),
     )
 
 
-def _stated(source: CounterSource, profile: DutProfile | None) -> CounterSource:
-    """A source with what it leaves to the profile."""
+def _with_profile_paths(source: CounterSource, profile: DutProfile | None) -> CounterSource:
+    """Return a source with its open settings filled in from the profile."""
     accesses = profile.counters.access if profile is not None else ()
     return with_stated_paths(source, accesses) if isinstance(source, GnmiSource) else source
 
@@ -112,9 +114,11 @@ def _is_host_side(source: SourceSettings, profile: DutProfile | None) -> bool:
 
 def _access(source: SourceSettings, profile: DutProfile | None) -> CounterAccess | None:
     accesses = profile.counters.access if profile is not None else ()
-    same = [access for access in accesses if access.reader is source.reader]
-    wanted = source.reader_settings.paths if isinstance(source.reader_settings, GnmiSource) else None
-    return next((access for access in same if access.paths is wanted), same[0] if same else None)
+    same_reader = [access for access in accesses if access.reader is source.reader]
+    paths = source.reader_settings.paths if isinstance(source.reader_settings, GnmiSource) else None
+    return next(
+        (access for access in same_reader if access.paths is paths), same_reader[0] if same_reader else None
+    )
 
 
 def _port_names(topology: Topology | None) -> frozenset[str]:
@@ -123,7 +127,8 @@ def _port_names(topology: Topology | None) -> frozenset[str]:
 
 
 def device_basis(scenario: Scenario, rig: Rig, outcome: RunOutcome) -> DeviceBasis:
-    """What results need beside the counts: facts of the rig's ports, and where the profile puts the job's packets."""
+    """Return the facts that results need in addition to the counts: those of the rig's ports, and the queues of the job's
+    packets."""
     added_bytes = _added_bytes(scenario, rig)
     ports = {
         label: RigPortFacts(
@@ -136,19 +141,19 @@ def device_basis(scenario: Scenario, rig: Rig, outcome: RunOutcome) -> DeviceBas
         for label, port in rig.ports.items()
     }
     plain = plain_datagrams(scenario.streams, outcome.agents, scenario.transport.path_mtu_bytes)
-    return DeviceBasis(outcome.start_ns, ports, _classes(scenario, rig), plain)
+    return DeviceBasis(outcome.start_ns, ports, _expected_classes(scenario, rig), plain)
 
 
 def _added_bytes(scenario: Scenario, rig: Rig) -> int | None:
-    """Of the VLAN tag on the frames of all ports, and of the outer header of packets that segments lead.
+    """Return the bytes per frame of the VLAN tag and of the outer header of SRv6.
 
-    None where only some ports write the tag, for others' interfaces may, or only some packets are led.
+    None if not all packets have the outer header, or if the interface of some port may add the tag instead of ETLoop.
     """
     transport = scenario.transport
-    led = {each.endpoint.srv6 is not None for each in scenario.used_transports}
-    if len(led) > 1:
+    has_segments = {used_transport.endpoint.srv6 is not None for used_transport in scenario.used_transports}
+    if len(has_segments) > 1:
         return None
-    outer_bytes = OUTER_HEADER_BYTES if True in led else 0
+    outer_bytes = OUTER_HEADER_BYTES if True in has_segments else 0
     if transport.vlan_id < 0:
         return outer_bytes
     backends = {port.backend for port in rig.ports.values()}
@@ -160,24 +165,25 @@ def _ip_version(addresses: tuple[str, ...]) -> int:
     return versions.pop() if len(versions) == 1 else 0
 
 
-def _classes(scenario: Scenario, rig: Rig) -> tuple[ExpectedClass, ...]:
-    """The job's classes of packets, each with the queue that the profile's maps name; () where they name none."""
+def _expected_classes(scenario: Scenario, rig: Rig) -> tuple[ExpectedClass, ...]:
+    """Return the job's classes of packets with the queue of each by the profile's maps; () without a switch profile."""
     profile = known_profile(rig)
     if profile is None or profile.kind is not DutKind.SWITCH:
         return ()
     demands, transport = demands_of(scenario, rig, "scenario"), scenario.transport
     data = demands.dscp, demands.pcp
     kinds = {PacketKind.DATA: data}
-    for kind, own in ((PacketKind.ANSWERS, transport.ack), (PacketKind.GRANTS, transport.clear_to_send)):
-        dscp = demands.dscp if own.traffic_class == AS_DATA else own.traffic_class >> 2
-        pcp = demands.pcp if own.vlan_priority == AS_DATA else own.vlan_priority
+    for kind, marks in ((PacketKind.ANSWERS, transport.ack), (PacketKind.GRANTS, transport.clear_to_send)):
+        dscp = demands.dscp if marks.traffic_class == AS_DATA else marks.traffic_class >> 2
+        pcp = demands.pcp if marks.vlan_priority == AS_DATA else marks.vlan_priority
         if (dscp, pcp) != data:
             kinds[kind] = dscp, pcp
     if demands.cnp_dscp is not None:
         kinds[PacketKind.NOTIFICATIONS] = demands.cnp_dscp, demands.cnp_pcp
-    ways = {kind: way_of_packet(profile, dscp, pcp) for kind, (dscp, pcp) in kinds.items()}
+    way_by_kind = {kind: way_of_packet(profile, dscp, pcp) for kind, (dscp, pcp) in kinds.items()}
     return tuple(
-        ExpectedClass(kinds[kind][0], None if way is None else way.queue, kind) for kind, way in ways.items()
+        ExpectedClass(kinds[kind][0], None if way is None else way.queue, kind)
+        for kind, way in way_by_kind.items()
     )
 
 
@@ -187,21 +193,22 @@ async def counted_run(
     report: Callable[[str], None],
     stops: Callable[[], AbstractContextManager[list[str]]],
 ) -> tuple[RunOutcome, CountedDevice | None]:
-    """Run a session, and read the device before, during and after. Raises what `session` raises; counters raise nothing.
+    """Run a session, and read the device before, during and after it. Raises what `session` raises.
 
-    What appears in `stops` ends the wait for the device to come to rest.
+    Failures of counters are reported and never raised. A reason to stop that appears in `stops` ends the wait for the device
+    to become idle.
     """
     if counting is None:
         return await session(), None
     sampling = Sampling(counting.sources, report)
     try:
-        for trouble in await sampling.begin():
-            report(f"{trouble}; the run goes on, and the gap will be marked")
+        for problem in await sampling.begin():
+            report(f"{problem}; the run goes on, and the gap will be marked")
         sampling.started()
         outcome = await session()
     except BaseException:
         await sampling.give_up()
         raise
-    with stops() as collected:
-        sources = await sampling.finish(collected)
+    with stops() as stop_reasons:
+        sources = await sampling.finish(stop_reasons)
     return outcome, CountedDevice(counting.profile, counting.tolerance_per_million, sources)

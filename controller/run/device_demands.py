@@ -1,4 +1,4 @@
-"""What a scenario needs of a device under test, and how a rig reaches it, as values that profiles are held against."""
+"""The requirements of a scenario on a device under test, and the links of a rig, as values that profiles are compared with."""
 
 from __future__ import annotations
 
@@ -22,21 +22,23 @@ _ECT: Final = (1, 2)
 
 
 def links_of(rig: Rig, source: str) -> RigLinks:
-    """The ports of a rig; `source` names its file."""
+    """Return the links of a rig's ports; `source` names its file."""
     return RigLinks(source, tuple(JobLink(label, port.link_bps) for label, port in rig.ports.items()))
 
 
 def demands_of(scenario: Scenario, rig: Rig | None, source: str) -> JobDemands:
-    """What a scenario needs; `source` names its file. The rig says whether packets are IPv6; None: they are IPv4.
+    """Return the requirements of a scenario; `source` names its file. Without a rig, packets are taken to be IPv4.
 
-    Of several transports: whatever one of them needs.
+    With several transports, the requirements of all are combined.
     """
-    used = scenario.used_transports
-    transport = used[0]
-    needs = reduce(or_, (_algorithm(each.congestion).needs for each in used))
+    transports = scenario.used_transports
+    transport = transports[0]
+    needs = reduce(or_, (_find_algorithm(used_transport.congestion).needs for used_transport in transports))
     ipv6 = rig is not None and _speaks_ipv6(rig)
-    algorithms = dict.fromkeys(each.congestion.algorithm for each in used)
-    notifying = [each.cnp for each in used if each.cnp.interval_ns >= 0]
+    algorithms = dict.fromkeys(used_transport.congestion.algorithm for used_transport in transports)
+    cnp_settings = [
+        used_transport.cnp for used_transport in transports if used_transport.cnp.interval_ns >= 0
+    ]
     return JobDemands(
         source=source,
         dscp=transport.traffic_class >> 2,
@@ -44,15 +46,22 @@ def demands_of(scenario: Scenario, rig: Rig | None, source: str) -> JobDemands:
         ecn_capable=transport.traffic_class & 3 in _ECT,
         path_mtu_bytes=transport.path_mtu_bytes,
         packet_bytes=transport.path_mtu_bytes
-        + max(_overhead_bytes(each, ipv6=ipv6) for each in used)
-        + (OUTER_HEADER_BYTES if any(each.endpoint.srv6 is not None for each in used) else 0),
-        lossless=any(each.lossless for each in used),
+        + max(_overhead_bytes(used_transport, ipv6=ipv6) for used_transport in transports)
+        + (
+            OUTER_HEADER_BYTES
+            if any(used_transport.endpoint.srv6 is not None for used_transport in transports)
+            else 0
+        ),
+        lossless=any(used_transport.lossless for used_transport in transports),
         congestion_algorithm=" and ".join(algorithms),
         needs_marks=bool(needs & (Need.ECN | Need.CNP)),
         needs_telemetry=bool(needs & Need.INT),
-        accepts_out_of_order=all(each.recovery.accept_out_of_order or each.takes_any_order for each in used),
-        cnp_dscp=notifying[0].traffic_class >> 2 if notifying else None,
-        cnp_pcp=(notifying[0] if notifying else transport.cnp).vlan_priority
+        accepts_out_of_order=all(
+            used_transport.recovery.accept_out_of_order or used_transport.takes_any_order
+            for used_transport in transports
+        ),
+        cnp_dscp=cnp_settings[0].traffic_class >> 2 if cnp_settings else None,
+        cnp_pcp=(cnp_settings[0] if cnp_settings else transport.cnp).vlan_priority
         if transport.vlan_id >= 0
         else None,
         pause_priorities=tuple(pause.rule.priority for pause in transport.pauses),
@@ -60,14 +69,14 @@ def demands_of(scenario: Scenario, rig: Rig | None, source: str) -> JobDemands:
 
 
 def _overhead_bytes(transport: Transport, *, ipv6: bool) -> int:
-    asks = transport.multipath.uet.credit.granted
-    return packet_overhead_bytes(transport.kind, asks_for_credit=asks, ipv6=ipv6)
+    asks_for_credit = transport.multipath.uet.credit.granted
+    return packet_overhead_bytes(transport.kind, asks_for_credit=asks_for_credit, ipv6=ipv6)
 
 
-def _algorithm(congestion: CongestionSettings) -> Algorithm:
+def _find_algorithm(congestion: CongestionSettings) -> Algorithm:
     if congestion.plugin_name:
         return of_library(str(library_of(congestion.plugin_name, congestion.plugin.tobytes())))
-    return next(each for each in built_in() if each.name == congestion.algorithm)
+    return next(algorithm for algorithm in built_in() if algorithm.name == congestion.algorithm)
 
 
 def _speaks_ipv6(rig: Rig) -> bool:

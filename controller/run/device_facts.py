@@ -1,6 +1,6 @@
-"""What the files of a run say of its device, for the report: identity by profile, switches and links by topology.
+"""Facts about the device for the report: its identity from the run's profile, switches and links from the run's topology.
 
-Decides which words of a profile are shown. A file that cannot be read again is no reason to have no report: it is named there.
+Decides which values of a profile are shown. A file that cannot be read again does not prevent the report; it is named there.
 """
 
 from __future__ import annotations
@@ -25,14 +25,17 @@ Read = TypeVar("Read")
 
 
 def device_facts(texts: Mapping[str, str | bytes | None], directory: Path) -> DeviceFacts:
-    """Return what profile and topology among the files of a run say. `directory` is where files that they name are."""
-    unread: list[str] = []
-    profile: DutProfile | None = _read(texts, PROFILE_FILE, parse_profile, unread)
+    """Return the facts stated in a run's profile and topology. Names of files in them are relative to `directory`."""
+    read_errors: list[str] = []
+    profile: DutProfile | None = _read(texts, PROFILE_FILE, parse_profile, read_errors)
     topology: Topology | None = _read(
-        texts, TOPOLOGY_FILE, lambda text, source: parse_modelled_topology(text, source, directory), unread
+        texts,
+        TOPOLOGY_FILE,
+        lambda text, source: parse_modelled_topology(text, source, directory),
+        read_errors,
     )
     if profile is None:
-        return DeviceFacts(topology=topology, unread=tuple(unread))
+        return DeviceFacts(topology=topology, unread=tuple(read_errors))
     identity = profile.identity
     return DeviceFacts(
         profile=profile.name,
@@ -41,9 +44,9 @@ def device_facts(texts: Mapping[str, str | bytes | None], directory: Path) -> De
         asic=identity.asic.value or "",
         software=identity.software.value or "",
         buffer=identity.buffer_architecture.value or "",
-        basis=", ".join(sorted({one.basis.value for one in (identity.vendor, identity.model, identity.software) if one.basis})),
+        basis=", ".join(sorted({val.basis.value for val in (identity.vendor, identity.model, identity.software) if val.basis})),
         topology=topology,
-        unread=tuple(unread),
+        unread=tuple(read_errors),
     )  # fmt: skip
 
 

@@ -1,6 +1,6 @@
-"""Executes a plan by agents: a session over sockets, with the timeline, the device's counters and the lab next to it.
+"""Executes a plan by agents: a session over sockets, with the timeline, the device's counters and the lab in parallel.
 
-Decides nothing about the run. What carries the session, this process's own socket or a rack's link, is the caller's.
+Decides nothing about the run. The caller chooses the carrier of the session: this process's own socket or a rack's link.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _T = TypeVar("_T")
 
 
 class Carrier(Protocol):
-    """What carries a session, and says when it is to end."""
+    """The connection that carries a session, and the source of reasons to end it."""
 
     def open(
         self, settings: SessionSettings, agents: tuple[str, ...]
@@ -37,27 +37,27 @@ class Carrier(Protocol):
         """Open the link to these agents, and the list in which reasons to stop appear."""
 
     def stops(self) -> AbstractContextManager[list[str]]:
-        """Open such a list after the session."""
+        """Open a list of reasons to stop for the time after the session."""
 
     def live(self, session: Coroutine[Any, Any, _T]) -> _T:
-        """Return what a session comes to, on the event loop that the carrier is for."""
+        """Return the result of a session, run on the event loop of the carrier."""
 
     def unless_stopped(self, work: Callable[[], _T]) -> _T:
-        """Return what `work` does; raise `RunStopped` as soon as the run is to end."""
+        """Return the result of `work`; raise `RunStopped` as soon as the run is to end."""
 
 
 class OwnCarrier:
-    """A ROUTER where the rig says, and the signals of this process."""
+    """Carrier with a ROUTER socket at the rig's address and the signals of this process."""
 
     open = staticmethod(own_link)
     stops = staticmethod(stop_reasons)
 
     def live(self, session: Coroutine[Any, Any, _T]) -> _T:
-        """See `Carrier`."""
+        """Run a session on a new event loop; see `Carrier`."""
         return asyncio.run(session)
 
     def unless_stopped(self, work: Callable[[], _T]) -> _T:
-        """See `Carrier`."""
+        """Return the result of `work`; raise `RunStopped` on SIGINT. See `Carrier`."""
         try:
             return work()
         except KeyboardInterrupt:
@@ -65,7 +65,7 @@ class OwnCarrier:
 
 
 class SessionExecution:
-    """See `pipeline.Execution`."""
+    """Execution of plans by agents; see `pipeline.Execution`."""
 
     is_twin = False
     repeated_by = RepeatedBy(Repeat.RUN)
@@ -77,13 +77,14 @@ class SessionExecution:
     def execute(self, prepared: Prepared, lab: str, watcher: RunWatcher, spool: Path | None) -> Executed:
         """Run a session to its end.
 
-        Raises `InputError` where the rig, its device or the lab cannot be used. What stops it ends the session only.
+        Raises `InputError` if the rig, its device or the lab cannot be used. A reason to stop ends the session, and its
+        records are returned.
         """
         plan, counting = prepared.plan, counting_of(prepared.rig)
         if lab:
-            _expect_up(lab)
+            _refuse_absent_lab(lab)
         with LinkTimeline(prepared.scenario.timeline, lab) as timeline:
-            before = _overload_frames(lab)
+            overload_before = _overload_frames(lab)
             session = partial(
                 run,
                 replace(session_settings(prepared), spool_dir=spool),
@@ -93,22 +94,22 @@ class SessionExecution:
                 timeline.accompany if prepared.scenario.timeline else None,
                 self._carrier.open,
             )
-            outcome, counted = self._carrier.live(
+            outcome, counts = self._carrier.live(
                 counted_run(counting, session, watcher.report, self._carrier.stops)
             )
-        overload = max(_overload_frames(lab) - before, 0)
-        outcome = replace(outcome, events=timeline.events(), overload_frames=overload)
-        return Executed(outcome, plan.connection_rows, counted, lab_up=_up_options(lab))
+        overload_frames = max(_overload_frames(lab) - overload_before, 0)
+        outcome = replace(outcome, events=timeline.events(), overload_frames=overload_frames)
+        return Executed(outcome, plan.connection_rows, counts, lab_up=_up_options(lab))
 
 
 def session_settings(prepared: Prepared) -> SessionSettings:
-    """Return the session's settings as scenario and rig state them."""
+    """Return the session's settings from scenario and rig."""
     scenario, rig = prepared.scenario, prepared.rig
     return SessionSettings(
         run_id=prepared.plan.parts.run_id,
         bind=rig.bind,
         curve=CurveServer.of(rig.security),
-        standing_by=tuple(one.name for one in rig.agents if one.name not in prepared.plan.assignments),
+        standing_by=tuple(agent.name for agent in rig.agents if agent.name not in prepared.plan.assignments),
         lab=rig.lab,
         insecure=rig.security.insecure,
         gather_timeout_ns=scenario.gather_timeout_ns,
@@ -117,8 +118,8 @@ def session_settings(prepared: Prepared) -> SessionSettings:
     )
 
 
-def _expect_up(lab: str) -> None:
-    """Raise `RigError` where a lab is not up: its agents would be waited for in vain."""
+def _refuse_absent_lab(lab: str) -> None:
+    """Raise `RigError` if a lab is not up, because the session would wait for its agents in vain."""
     try:
         lab_status(lab)
     except RigError as error:
@@ -127,7 +128,7 @@ def _expect_up(lab: str) -> None:
 
 
 def _up_options(lab: str) -> str:
-    """Return with which options a lab came up; "" where there is none, or it went down meanwhile."""
+    """Return the options that a lab was started with; "" without a lab, or if it is down by now."""
     if lab:
         with suppress(RigError):
             return up_options(lab_status(lab))
@@ -135,7 +136,7 @@ def _up_options(lab: str) -> str:
 
 
 def _overload_frames(lab: str) -> int:
-    """Return what a lab's switch has lost because its host could not keep up; 0 where there is no lab to ask."""
+    """Return the frames that a lab's switch lost because its host was overloaded; 0 without a lab that answers."""
     if not lab:
         return 0
     with suppress(RigError):

@@ -1,6 +1,7 @@
-"""A run on disk from before its traffic on: what its results are made of, so that they can be made whatever ends its process.
+"""A run on disk from before its traffic starts: the inputs of its results, so that they can be made even if its process dies.
 
-`RUN_DIR/spool` holds this and what agents hand over (`controller.session.spool`) until results are written. A shell: files.
+`RUN_DIR/spool` holds these and the records from agents (`controller.session.spool`) until results are written. A shell:
+files.
 """
 
 from __future__ import annotations
@@ -34,21 +35,21 @@ _LOCK_FILE: Final = "lock"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunMaterial:
-    """What the results of a run are made of, besides what its agents measure."""
+    """The inputs of a run's results, except the records of its agents."""
 
     plan: PlanTables
     connection_rows: Mapping[str, NDArray[np.int32]]
-    """Per agent: row i of its connections is this row of the plan's."""
+    """Row in the plan's connections of each connection of an agent, by agent name."""
     port_names: Mapping[str, tuple[str, ...]]
     texts: Mapping[str, str | bytes]
-    """By file name: what the run was made of."""
+    """Files that the run was made of, by name."""
     basis: KpiBasis
     conditions: Conditions
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _MaterialFile:
-    """material.json."""
+    """The contents of material.json."""
 
     schema: str
     connection_rows: dict[str, NDArray[np.int32]]
@@ -60,12 +61,12 @@ class _MaterialFile:
 
 @contextlib.contextmanager
 def spool_of(run_dir: Path, material: RunMaterial) -> Iterator[Path]:
-    """Keep the material of a run that begins; its spool stays if the block is left by an error after traffic began.
+    """Store the material of a run that begins. The spool stays if the block raises an error after traffic began.
 
     Raises `NoRoom` if it cannot be written.
     """
     directory = run_dir / SPOOL
-    named = {f"text.{name}": text for name, text in material.texts.items()}
+    text_files = {f"text.{name}": text for name, text in material.texts.items()}
     file = _MaterialFile(
         _SCHEMA,
         dict(material.connection_rows),
@@ -76,7 +77,7 @@ def spool_of(run_dir: Path, material: RunMaterial) -> Iterator[Path]:
     )
     try:
         write_files(
-            directory, {**named, PLAN_FILE: plan_to_json(material.plan), _MATERIAL_FILE: to_json(file)}
+            directory, {**text_files, PLAN_FILE: plan_to_json(material.plan), _MATERIAL_FILE: to_json(file)}
         )
     except RunNotWritten as error:
         forget_spool(run_dir)
@@ -86,24 +87,24 @@ def spool_of(run_dir: Path, material: RunMaterial) -> Iterator[Path]:
 
 
 def forget_spool(run_dir: Path) -> None:
-    """Remove the spool of a run: its results are written, or it never began."""
+    """Remove the spool of a run whose results are written or that never began."""
     shutil.rmtree(run_dir / SPOOL, ignore_errors=True)
 
 
 def has_spool(run_dir: Path) -> bool:
-    """Return whether a run has left what it measured, and no results."""
+    """Return whether a run left a spool but no results."""
     return (run_dir / SPOOL / _MATERIAL_FILE).is_file() and not (run_dir / SUMMARY_FILE).is_file()
 
 
 def has_records(run_dir: Path) -> bool:
-    """Return whether such a run may have measured something: results can be made of it."""
+    """Return whether results can be made from a spool: whether its run may have measured something."""
     return has_spool(run_dir) and has_begun(run_dir / SPOOL)
 
 
 def tidy_ended(run_dir: Path) -> None:
-    """Remove what a run that is over, of which no process lives, does not need: all of it where nothing was measured.
+    """Remove the temporary files of a run whose process has ended, and its directory if nothing was measured.
 
-    What it measured stays: as results, or in its spool where none could be made.
+    Keeps measurements: as results, or in the spool if there are no results yet.
     """
     if has_begun(run_dir / SPOOL) and not (run_dir / SUMMARY_FILE).is_file():
         return
@@ -112,19 +113,19 @@ def tidy_ended(run_dir: Path) -> None:
         for pattern in (PARTIAL_FILES, PROBE_FILES):
             for file in run_dir.glob(pattern):
                 file.unlink(missing_ok=True)
-        run_dir.rmdir()  # Which is refused where results are.
+        run_dir.rmdir()  # Fails if the directory has results.
 
 
 @contextlib.contextmanager
 def kept_run(run_dir: Path, reason: str) -> Iterator[tuple[RunMaterial, RunOutcome | None]]:
-    """Read what a run that is over has left, and nobody else while the block lasts; no outcome if it had not begun.
+    """Read what an ended run left, under a lock that is held during the block; no outcome if the run had not begun.
 
-    `reason`: why it ended, if it could not say so itself.
+    `reason` is the reason of its end, for a run that could not record one.
 
     Raises:
-        ConfigError: its process still lives.
-        RunDirError: no such directory, or damaged.
-        SpoolFailed: what it measured cannot be read.
+        ConfigError: its process is still alive.
+        RunDirError: the directory has no spool, or a damaged one.
+        SpoolFailed: its records cannot be read.
     """
     directory = run_dir / SPOOL
     if not has_spool(run_dir):
@@ -147,13 +148,16 @@ def _read(directory: Path) -> RunMaterial:
         texts = {name: (directory / f"text.{name}").read_bytes() for name in file.texts}
     except (OSError, ValueError) as error:
         raise RunDirError(Problem(str(directory), f"cannot be read: {error}", "is the disk whole?")) from None
-    shown = {name: text.decode() if name.endswith(".yaml") else text for name, text in texts.items()}
-    return RunMaterial(plan, file.connection_rows, file.port_names, shown, file.basis, file.conditions)
+    decoded_texts = {name: text.decode() if name.endswith(".yaml") else text for name, text in texts.items()}
+    return RunMaterial(
+        plan, file.connection_rows, file.port_names, decoded_texts, file.basis, file.conditions
+    )
 
 
 @contextlib.contextmanager
 def _locked(directory: Path) -> Iterator[None]:
-    """The lock is the kernel's and ends with its holder, however that dies."""
+    """Hold the lock of a spool during the block. The kernel releases it if the process dies. Raises `ConfigError` if it is
+    taken."""
     descriptor = os.open(directory / _LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
     try:
         try:

@@ -1,4 +1,4 @@
-"""What became of links while a twin ran, in sentences: when they were down, who knew, and what was lost meanwhile. Pure."""
+"""Notes on links that were down while a twin ran: the times of each change, how routing reacted, and what was lost. Pure."""
 
 from __future__ import annotations
 
@@ -28,38 +28,41 @@ _WORDS: Final = {
 
 
 def link_notes(topology: Topology, outcome: TwinOutcome) -> tuple[str, ...]:
-    """Return a note for each link that was down, and what was lost; none where all links were up. Times are the job's."""
+    """Return a note for each link that was down, and notes on lost packets and ports cut off; () if all links stayed up.
+
+    Times are since the start of the job.
+    """
     steps: dict[SwitchEnd, list[LinkStep]] = {}
     for step in outcome.link_steps:
         steps.setdefault(step.end, []).append(step)
     if not steps:
         return ()
-    notes = [_history(topology, end, steps[end]) for end in list(steps)[:_MOST_LINKS]]
+    notes = [_link_history(topology, end, steps[end]) for end in list(steps)[:_MOST_LINKS]]
     if len(steps) > _MOST_LINKS:
         notes.append(f"{len(steps) - _MOST_LINKS} more links were down for a time")
-    lost = sum(int(ports["link_dropped_packets"].sum()) for ports in outcome.switch_ports)
-    if lost:
-        notes.append(f"{lost} packets were lost at links that were down (link_dropped_packets)")
-    if dropped := dropped_without_route(topology, outcome.switch_ports, _MOST_SWITCHES):
-        notes.append(dropped)
-    return (*notes, *_apart(topology, outcome.link_steps))
+    lost_packets = sum(int(ports["link_dropped_packets"].sum()) for ports in outcome.switch_ports)
+    if lost_packets:
+        notes.append(f"{lost_packets} packets were lost at links that were down (link_dropped_packets)")
+    if drop_note := dropped_without_route(topology, outcome.switch_ports, _MOST_SWITCHES):
+        notes.append(drop_note)
+    return (*notes, *_cut_off_ports(topology, outcome.link_steps))
 
 
-def _history(topology: Topology, end: SwitchEnd, steps: Sequence[LinkStep]) -> str:
-    said = [f"{_WORDS[step.news]} at {format_duration(step.at_ns)}" for step in steps[:_MOST_STEPS]]
+def _link_history(topology: Topology, end: SwitchEnd, steps: Sequence[LinkStep]) -> str:
+    changes = [f"{_WORDS[step.news]} at {format_duration(step.at_ns)}" for step in steps[:_MOST_STEPS]]
     if len(steps) > _MOST_STEPS:
-        said.append(f"and {len(steps) - _MOST_STEPS} more changes")
-    return f"link {topology.port_name(end)}: {', '.join(said)}{_unsettled(topology, end, steps)}"
+        changes.append(f"and {len(steps) - _MOST_STEPS} more changes")
+    return f"link {topology.port_name(end)}: {', '.join(changes)}{_pending_reaction(topology, end, steps)}"
 
 
-def _unsettled(topology: Topology, end: SwitchEnd, steps: Sequence[LinkStep]) -> str:
-    """What was still to be done about a link in the end."""
+def _pending_reaction(topology: Topology, end: SwitchEnd, steps: Sequence[LinkStep]) -> str:
+    """Return what routing had not yet done about a link when the job ended; "" if nothing was left."""
     news = [step.news for step in steps]
-    settled = [one for one in news if one in {LinkNews.ROUTED_AROUND, LinkNews.USED_AGAIN}]
-    around = settled[-1:] == [LinkNews.ROUTED_AROUND]
-    if news[-1] is LinkNews.UP and around:
+    route_changes = [change for change in news if change in {LinkNews.ROUTED_AROUND, LinkNews.USED_AGAIN}]
+    is_routed_around = route_changes[-1:] == [LinkNews.ROUTED_AROUND]
+    if news[-1] is LinkNews.UP and is_routed_around:
         return "; the job ended before it was used again"
-    if news[-1] not in {LinkNews.DOWN, LinkNews.NOTICED} or around:
+    if news[-1] not in {LinkNews.DOWN, LinkNews.NOTICED} or is_routed_around:
         return ""
     if all(end not in (link.a, link.b) for link in topology.links):
         return "; a port of the rig has no other way"
@@ -69,18 +72,18 @@ def _unsettled(topology: Topology, end: SwitchEnd, steps: Sequence[LinkStep]) ->
     return f"; the job ended before other switches routed around it (routing.convergence: {convergence})"
 
 
-def _apart(topology: Topology, steps: Sequence[LinkStep]) -> tuple[str, ...]:
-    """Ports of the rig to which nothing led over the links that were up in the end."""
-    down: set[SwitchEnd] = set()
+def _cut_off_ports(topology: Topology, steps: Sequence[LinkStep]) -> tuple[str, ...]:
+    """Return a note on ports of the rig that the links up at the end do not connect to the rest; () if there are none."""
+    ends_down: set[SwitchEnd] = set()
     for step in steps:
         if step.news in {LinkNews.DOWN, LinkNews.UP}:
-            (down.add if step.news is LinkNews.DOWN else down.discard)(step.end)
-    # The twin names a link by its first end.
-    links = tuple(link for link in topology.links if link.a not in down)
-    left = islands(replace(topology, links=links))
-    if len(left) == len(islands(topology)):
+            (ends_down.add if step.news is LinkNews.DOWN else ends_down.discard)(step.end)
+    # A step names a link by its first end.
+    links_up = tuple(link for link in topology.links if link.a not in ends_down)
+    components = islands(replace(topology, links=links_up))
+    if len(components) == len(islands(topology)):
         return ()
-    names = [topology.attachments[number].rig_port for number in min(left, key=len)]
+    names = [topology.attachments[number].rig_port for number in min(components, key=len)]
     more = f" and {len(names) - _MOST_PORTS} more" if len(names) > _MOST_PORTS else ""
     return (
         f"no route: over the links that were up in the end nothing leads to {', '.join(names[:_MOST_PORTS])}{more}",

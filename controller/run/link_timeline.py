@@ -1,7 +1,8 @@
-"""Carries out a timeline on a lab while a session runs, and writes down when it was really done. A shell: the lab's socket, time.
+"""Executes a timeline on a lab while a session runs, and records when each event took effect. A shell: the lab's socket,
+time.
 
-Decides nothing about the run: an event that the lab refuses is marked, and the run goes on. Links that the timeline left down
-are brought up when the run has ended, however it ended.
+Decides nothing about the run: an event that the lab refuses is recorded, and the run goes on. Links that the timeline left
+down are brought up when the run has ended, in any way.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class LinkTimeline:
     """The events of one run."""
 
     def __init__(self, events: Sequence[TimelineEvent], lab: str) -> None:
-        """Raises `InputError` if there is no lab, none of that name is up, or it has no such ports."""
+        """Check the events against the lab. Raises `InputError` if there is no lab, it is not up, or it lacks a port."""
         self._events = tuple(events)
         self._lab = lab
         self._done: dict[int, tuple[int, str]] = {}
@@ -35,45 +36,49 @@ class LinkTimeline:
         if not events:
             return
         if not lab:
-            what = "nothing is known that could take links down: the rig names no lab"
+            problem = "nothing is known that could take links down: the rig names no lab"
             remedy = "bring one up (etloop lab up --rig-out writes such a rig), run it by etloop twin, or remove it"
-            raise ConfigError(Problem(events[0].where or "timeline", what, remedy))
+            raise ConfigError(Problem(events[0].where or "timeline", problem, remedy))
         counters = lab_status(lab).counters
         ports = tuple(f"{switch.name}/{port.name}" for switch in counters.switches for port in switch.ports)
-        refuse_unknown(events, ports, {each.port: each.end for each in counters.attachments})
+        refuse_unknown(
+            events, ports, {attachment.port: attachment.end for attachment in counters.attachments}
+        )
 
     async def accompany(self, session: Session) -> None:
-        """Lives beside a session: waits for its start, and does every event at its time until the run is over."""
-        while session.state in PREPARING:  # noqa: ASYNC110 - a session is pure and wakes nobody
+        """Wait for the start of a session, and execute every event at its time until the run is over."""
+        while session.state in PREPARING:  # noqa: ASYNC110 - a session is pure and cannot wake a waiter
             await asyncio.sleep(_LOOK_S)
         for number, event in enumerate(self._events):
             due_ns = session.start_ns + event.at_ns
-            while (left_ns := due_ns - monotonic_ns()) > 0:
-                await asyncio.sleep(min(left_ns / NS_PER_S, 0.1))
+            while (remaining_ns := due_ns - monotonic_ns()) > 0:
+                await asyncio.sleep(min(remaining_ns / NS_PER_S, 0.1))
                 if session.state is not RunState.RUN:
                     return
             if session.state is not RunState.RUN:
                 return
-            why = await asyncio.to_thread(self._order, event.link, event.up)
-            self._done[number] = (monotonic_ns() - session.start_ns, why)
+            error_text = await asyncio.to_thread(self._order, event.link, event.up)
+            self._done[number] = (monotonic_ns() - session.start_ns, error_text)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Bring up what is still down."""
+        """Bring up the links that are still down."""
         for link in sorted(self._down):
             with contextlib.suppress(EtloopError):
                 set_link(self._lab, link, up=True)
         self._down.clear()
 
     def events(self) -> tuple[LinkEvent, ...]:
-        """What was asked for and what came of it."""
-        found = []
+        """Return the events with the time each took effect, or the reason why it did not."""
+        link_events = []
         for number, event in enumerate(self._events):
-            done_ns, why = self._done.get(number, (-1, ENDED))
-            found.append(LinkEvent(event.at_ns, event.link, event.up, done_ns if not why else -1, why))
-        return tuple(found)
+            done_ns, reason = self._done.get(number, (-1, ENDED))
+            link_events.append(
+                LinkEvent(event.at_ns, event.link, event.up, done_ns if not reason else -1, reason)
+            )
+        return tuple(link_events)
 
     def _order(self, link: str, up: bool) -> str:
         try:

@@ -1,4 +1,4 @@
-"""Whether the results of a run will have a place: found out before the run, because a measurement cannot be repeated at will."""
+"""Checks before a run that its results can be stored, because a measurement cannot be repeated at will."""
 
 from __future__ import annotations
 
@@ -15,36 +15,35 @@ from etloop.contract.base.units import approximate_bytes
 from etloop.contract.model.run import PlanTables
 
 OP_BYTES: Final = 128
-"""Of the records of one op of one iteration in all tables, before compression."""
+"""Size of the records of one op of one iteration in all tables, before compression."""
 PAGES_BYTES: Final = 16 << 20
-"""Of report, timeline and key figures."""
+"""Size of report, timeline and key figures together."""
 
 _PROBE: Final = ".etloop-"
 PROBE_FILES: Final = f"{_PROBE}*"
-"""Names of files by which it is found out whether a directory can be written."""
+"""Glob pattern of the probe files that are written to check that a directory is writable."""
 
 
 def refuse_used_directory(out_dir: Path) -> None:
     """Raise `ConfigError` unless `out_dir` is absent or an empty directory."""
     try:
-        used = out_dir.exists() and (not out_dir.is_dir() or next(out_dir.iterdir(), None) is not None)
+        is_used = out_dir.exists() and (not out_dir.is_dir() or next(out_dir.iterdir(), None) is not None)
     except OSError as error:
-        what = f"cannot be looked into: {error.strerror or error}"
-        raise ConfigError(Problem(str(out_dir), what, "choose a directory that can be written")) from None
-    if used:
-        what = "is not an empty directory, and results are never mixed or overwritten"
+        problem = f"cannot be looked into: {error.strerror or error}"
+        raise ConfigError(Problem(str(out_dir), problem, "choose a directory that can be written")) from None
+    if is_used:
+        problem = "is not an empty directory, and results are never mixed or overwritten"
         raise ConfigError(
-            Problem(str(out_dir), what, "name a new directory with --out, or move the old one away")
+            Problem(str(out_dir), problem, "name a new directory with --out, or move the old one away")
         )
 
 
 @contextlib.contextmanager
 def claimed_directory(out_dir: Path | None, tables: PlanTables) -> Iterator[None]:
-    """Make `out_dir` (None: nothing is kept), write into it and look at the room that is left there.
+    """Create `out_dir`, write a probe file into it and check its free space; None keeps nothing.
 
-    What is refused in the block with an `InputError` leaves no directory behind that was made for it.
-
-    Raises `NoRoom` where the results of the plan would not get in.
+    If the block raises an `InputError`, a directory that was created here is removed. Raises `NoRoom` if the results of the
+    plan would not fit.
     """
     if out_dir is None:
         yield
@@ -69,8 +68,8 @@ def _try_out(out_dir: Path, needed_bytes: int) -> None:
             os.fsync(probe.fileno())
         free_bytes = shutil.disk_usage(out_dir).free
     except OSError as error:
-        what = f"the results cannot be written there: {error.strerror or error}"
-        raise NoRoom(Problem(str(out_dir), what, "choose a directory that can be written")) from None
+        problem = f"the results cannot be written there: {error.strerror or error}"
+        raise NoRoom(Problem(str(out_dir), problem, "choose a directory that can be written")) from None
     if free_bytes < needed_bytes:
-        what = f"{approximate_bytes(free_bytes)} are free there, and the results may take {approximate_bytes(needed_bytes)}"
-        raise NoRoom(Problem(str(out_dir), what, "make room, or choose a directory on another disk"))
+        problem = f"{approximate_bytes(free_bytes)} are free there, and the results may take {approximate_bytes(needed_bytes)}"
+        raise NoRoom(Problem(str(out_dir), problem, "make room, or choose a directory on another disk"))

@@ -1,7 +1,7 @@
-"""The first step of every run: from its files to all that is known before the first agent is asked.
+"""The first step of every run: from its files to the plan, before any agent is contacted.
 
-Decides in which order files are read and that the mistakes of all of them are reported together. Who prepares for somebody
-else, such as a rack, says in `PrepareOptions` what that somebody may not do.
+Decides in which order files are read, and reports the mistakes of all of them together. A caller that prepares for another
+user, such as a rack, states in `PrepareOptions` what that user may not do.
 """
 
 from __future__ import annotations
@@ -45,46 +45,48 @@ _TEXTS_KEPT: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class InputFile:
-    """A file of settings, or what somebody made of it."""
+    """A settings file, or a text to use instead of its content."""
 
     path: Path
-    """Paths in it are relative to where it lies."""
+    """Its path; paths in the file are relative to its directory."""
     content: bytes | None = None
-    """Instead of what the file holds; None: that."""
+    """Text to use instead of the file's content; None to read the file."""
     name: str = ""
-    """Instead of the path, in messages."""
+    """Name in messages instead of the path."""
 
     @property
     def source(self) -> str:
-        """What messages call it."""
+        """Return the name of the file in messages."""
         return self.name or str(self.path)
 
     def read(self) -> bytes:
-        """Return its text. Raises `ConfigError`."""
+        """Return the content. Raises `ConfigError` if the file cannot be read."""
         return read_file(self.path) if self.content is None else self.content
 
 
 @dataclass(frozen=True, slots=True)
 class RunInputs:
-    """What a run is made of."""
+    """The files of a run, and its id."""
 
     scenario: InputFile
     rig: InputFile
     topology: InputFile | None = None
-    """Instead of the one that scenario or rig name."""
+    """Topology to use instead of the one that scenario or rig name."""
     run_id: str = PLAN_ID
 
     @classmethod
     def of(
         cls, scenario: Path, rig: Path, topology: Path | None = None, run_id: str | None = None
     ) -> RunInputs:
-        """Return the inputs of a run by the paths of its files; without a `run_id` it gets a new one."""
-        described = None if topology is None else InputFile(topology)
-        return cls(InputFile(scenario), InputFile(rig), described, new_run_id() if run_id is None else run_id)
+        """Return the inputs of a run from the paths of its files; without a `run_id` it gets a new one."""
+        topology_file = None if topology is None else InputFile(topology)
+        return cls(
+            InputFile(scenario), InputFile(rig), topology_file, new_run_id() if run_id is None else run_id
+        )
 
 
-def _admit(_: Scenario) -> None:
-    """Every scenario is welcome."""
+def _admit_all(_: Scenario) -> None:
+    """Admit every scenario."""
 
 
 def read_cc_plugin(path: Path) -> Plugin:
@@ -101,55 +103,55 @@ def read_cc_plugin(path: Path) -> Plugin:
 
 @dataclass(frozen=True, slots=True)
 class PrepareOptions:
-    """In what those who prepare runs differ; the defaults are those of `etloop run`."""
+    """Options of callers that prepare runs; the defaults are those of `etloop run`."""
 
     device: str = ""
-    """Profile of all switches of the topology which name neither a device nor a preset."""
+    """Profile of the switches in the topology that name neither a device nor a preset."""
     strict: bool = False
-    """Whether what the device's profile contradicts is an error."""
+    """Whether contradictions to the device's profile are errors."""
     jobs: Callable[[Scenario], JobSet] = build_jobs
-    """Makes the jobs of a scenario, from its traces unless it says otherwise."""
+    """Makes the jobs of a scenario; by default from its traces and loads."""
     read_plugin: PluginReader = read_cc_plugin
-    admit: Callable[[Scenario], None] = _admit
-    """Raises `ConfigError` for a scenario that may not run here."""
+    admit: Callable[[Scenario], None] = _admit_all
+    """Check that raises `ConfigError` for a scenario that may not run here."""
     confine: Callable[[], AbstractContextManager[None]] = nullcontext
-    """Is open while files are read that the scenario names."""
+    """Context that is entered while files named by the scenario are read."""
     ports: tuple[str, ...] | None = None
-    """"agent/port" of those that the run may use; None: every port of the rig."""
+    """Ports that the run may use, as "agent/port"; None for every port of the rig."""
     busy_threads: Mapping[str, int] = field(default_factory=dict)
-    """By agent: its engine threads are numbered from here on, for other runs have some of those before."""
+    """Number of engine threads of each agent that other runs use; threads of this run are numbered after them."""
     keeps_case: bool = True
-    """Whether what the run is made of is kept, too, so that it can be repeated; not of jobs that no scenario describes."""
+    """Whether to collect the case of the run, so that it can be repeated; false for jobs without a scenario."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prepared:
-    """Everything that is known before the first agent is asked."""
+    """A run that is ready to be executed."""
 
     scenario: Scenario
     rig: Rig
     plan: Plan
     texts: Mapping[str, str | bytes]
-    """Scenario, rig, and topology and profile of the device if it has them, by their names in a run directory."""
+    """Texts of scenario and rig, and of the device's topology and profile if any, by their names in a run directory."""
     device: DescribedDevice | None = None
-    """What scenario or rig say that the ports are attached to."""
+    """The topology that the ports are attached to, if there is one."""
     case: CaseInputs | None = None
-    """All that the run is made of."""
+    """The case of the run; None if not kept."""
 
 
 def new_run_id() -> str:
-    """Return a name for a run: wall time to the millisecond, so that runs of one controller sort by their start."""
+    """Return a new run id: wall time to the millisecond, so that runs of one controller sort by their start."""
     return re.sub(r"[-:]|\+.*", "", wall_time_text()).replace("T", "-")
 
 
 def prepare(inputs: RunInputs, options: PrepareOptions | None = None) -> Prepared:
-    """Read the files and the traces of a run, and lay it out.
+    """Read the files and the traces of a run, and plan it.
 
     Raises an `InputError` with the mistakes of all files together, or with those of the traces or the plan.
     """
     options = options or PrepareOptions()
-    read = _read(inputs, options)
-    scenario, rig, device = read.scenario, read.rig, read.device
+    files = _read(inputs, options)
+    scenario, rig, device = files.scenario, files.rig, files.device
     with options.confine():
         scenario = replace(scenario, notes=(*scenario.notes, *background_notes(scenario)))
         slowest_bps = min(port.link_bps for port in rig.ports.values())
@@ -159,18 +161,18 @@ def prepare(inputs: RunInputs, options: PrepareOptions | None = None) -> Prepare
     refuse_idle_device(scenario, plan.tables, inputs.scenario.source)
     if device is not None:
         check_device(plan, device)
-    texts: dict[str, str | bytes] = dict(zip(INPUT_FILES, (read.scenario_text, read.rig_text), strict=True))
+    texts: dict[str, str | bytes] = dict(zip(INPUT_FILES, (files.scenario_text, files.rig_text), strict=True))
     if device is not None:
         texts[TOPOLOGY_FILE] = device.content
     if rig.dut is not None:
         texts[PROFILE_FILE] = profile_content(rig.dut.profile)
     case = _case_of(inputs, options, scenario, rig, texts) if options.keeps_case else None
-    return Prepared(scenario, rig, _after_others(plan, options.busy_threads), texts, device, case)
+    return Prepared(scenario, rig, _number_threads(plan, options.busy_threads), texts, device, case)
 
 
 @dataclass(frozen=True, slots=True)
 class _ReadFiles:
-    """The files of a run, read and found to fit each other."""
+    """The parsed files of a run, checked against each other."""
 
     scenario: Scenario
     scenario_text: str
@@ -180,24 +182,24 @@ class _ReadFiles:
 
 
 def summarised(inputs: RunInputs, options: PrepareOptions | None = None) -> PlanSummary:
-    """Read the files and the traces of a run, and lay it out on paper. Raises as `prepare`."""
+    """Read the files and the traces of a run, and return its totals without a plan. Raises as `prepare`."""
     options = options or PrepareOptions()
-    read = _read(inputs, options)
+    files = _read(inputs, options)
     with options.confine():
-        return summarise(read.scenario, read.rig, options.jobs(read.scenario))
+        return summarise(files.scenario, files.rig, options.jobs(files.scenario))
 
 
 def _read(inputs: RunInputs, options: PrepareOptions) -> _ReadFiles:
-    found = Mistakes()
-    scenario_read = found.of(partial(_read_scenario, inputs.scenario, options))
-    rig_read = found.of(partial(_read_rig, inputs.rig, options.ports))
+    mistakes = Mistakes()
+    parsed_scenario = mistakes.of(partial(_read_scenario, inputs.scenario, options))
+    parsed_rig = mistakes.of(partial(_read_rig, inputs.rig, options.ports))
     device = None
     if inputs.topology is not None:
-        device = found.of(partial(_device_of, inputs.topology, options.device))
-    found.refuse(ConfigError)
-    assert scenario_read is not None
-    assert rig_read is not None
-    (scenario, scenario_text), (rig, rig_text) = scenario_read, rig_read
+        device = mistakes.of(partial(_device_of, inputs.topology, options.device))
+    mistakes.refuse(ConfigError)
+    assert parsed_scenario is not None
+    assert parsed_rig is not None
+    (scenario, scenario_text), (rig, rig_text) = parsed_scenario, parsed_rig
     refuse_mistaken_conditions(scenario, rig)
     if options.strict and (problems := contradictions_of(scenario, rig)):
         raise ConfigError(*problems)
@@ -216,22 +218,28 @@ def _case_of(
     rig: Rig,
     texts: Mapping[str, str | bytes],
 ) -> CaseInputs:
-    """Return what the run is made of. Raises an `InputError` where a file cannot be read again."""
+    """Return the inputs of the run for its case. Raises an `InputError` if a named file cannot be read."""
     maker = CaseMaker()
     content = {name: text.encode() if isinstance(text, str) else text for name, text in texts.items()}
     scenario_file, rig_file = INPUT_FILES
-    described = rig.topology if scenario.twin is None else scenario.twin
+    topology_path = rig.topology if scenario.twin is None else scenario.twin
     if inputs.topology is not None:
-        described = inputs.topology.path
+        topology_path = inputs.topology.path
 
     def take_topology() -> None:
-        if described is not None:
+        if topology_path is not None:
             text = content[TOPOLOGY_FILE]
-            maker.take(Origin(CaseRole.TOPOLOGY, text, str(described), described.parent), options.device)
+            maker.take(
+                Origin(CaseRole.TOPOLOGY, text, str(topology_path), topology_path.parent), options.device
+            )
 
-    own = inputs.scenario
+    scenario_input = inputs.scenario
     with options.confine():
-        maker.take(Origin(CaseRole.SCENARIO, content[scenario_file], own.source, own.path.parent))
+        maker.take(
+            Origin(
+                CaseRole.SCENARIO, content[scenario_file], scenario_input.source, scenario_input.path.parent
+            )
+        )
         if inputs.topology is None and scenario.twin is not None:
             take_topology()
     text = content[rig_file]
@@ -240,7 +248,7 @@ def _case_of(
     maker.take(Origin(CaseRole.RIG, text, inputs.rig.source, inputs.rig.path.parent))
     if inputs.topology is not None or scenario.twin is None:
         take_topology()
-    if described is not None:
+    if topology_path is not None:
         maker.name_topology()
     if PROFILE_FILE in content:
         maker.put(PROFILE_FILE, CaseRole.PROFILE, content[PROFILE_FILE])
@@ -268,43 +276,45 @@ def _read_rig(file: InputFile, leased: tuple[str, ...] | None) -> tuple[Rig, str
 
 def read_rig(file: InputFile) -> Rig:
     """Return the rig of a file. Raises `ConfigError` with all its mistakes."""
-    return _rig_of(file.read(), file.source, file.path.parent)
+    return _parse_rig(file.read(), file.source, file.path.parent)
 
 
 def read_device(path: Path | None, device: str = "") -> DescribedDevice | None:
     """Return the topology of a file, None without one. Raises `ConfigError` with all its mistakes.
 
-    `device` is the profile of all its switches which name neither one nor a preset.
+    `device` is the profile of the switches that name neither a device nor a preset.
     """
     return None if path is None else _device_of(InputFile(path), device)
 
 
 def read_device_file(file: InputFile, device: str = "") -> DescribedDevice:
-    """Return the topology of a file, or of what somebody made of it; see `read_device`."""
+    """Return the topology of an input file; see `read_device`."""
     return _device_of(file, device)
 
 
 def _device_of(file: InputFile, device: str) -> DescribedDevice:
-    return _described(file.read(), file.source, file.path.parent, device)
+    return _parse_device(file.read(), file.source, file.path.parent, device)
 
 
-# A sweep lays hundreds of points out on the same ports and switches.
+# Cached because a sweep plans hundreds of points on the same ports and switches.
 @lru_cache(maxsize=_TEXTS_KEPT)
-def _rig_of(content: bytes, source: str, directory: Path) -> Rig:
+def _parse_rig(content: bytes, source: str, directory: Path) -> Rig:
     return parse_rig(content, source, directory)
 
 
 @lru_cache(maxsize=_TEXTS_KEPT)
-def _described(content: bytes, source: str, directory: Path, device: str) -> DescribedDevice:
+def _parse_device(content: bytes, source: str, directory: Path, device: str) -> DescribedDevice:
     topology = parse_modelled_topology(content, source, directory, device)
     return DescribedDevice(topology, source, with_device(content, source, device) if device else content)
 
 
-def _after_others(plan: Plan, busy_threads: Mapping[str, int]) -> Plan:
-    """Return the plan with its engine threads numbered after those of other runs."""
+def _number_threads(plan: Plan, busy_threads: Mapping[str, int]) -> Plan:
+    """Return the plan with engine threads numbered after the `busy_threads` of other runs."""
     assignments = {}
     for name, assignment in plan.assignments.items():
-        own, others = assignment.threads, busy_threads.get(name, 0)
-        threads = replace(own, first=own.first + others, total=own.total + others, busy=others)
+        threads_of_plan, busy = assignment.threads, busy_threads.get(name, 0)
+        threads = replace(
+            threads_of_plan, first=threads_of_plan.first + busy, total=threads_of_plan.total + busy, busy=busy
+        )
         assignments[name] = replace(assignment, threads=threads)
     return replace(plan, assignments=assignments)

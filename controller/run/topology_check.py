@@ -1,4 +1,4 @@
-"""Whether a plan and the device that a topology describes fit together: ports, paths, links of a timeline, order of packets."""
+"""Checks that a plan fits the device described by a topology: ports, paths, links of a timeline, order of packets."""
 
 from __future__ import annotations
 
@@ -14,16 +14,20 @@ from etloop.traffic.twin import attachments_of, stream_paths
 
 @dataclass(frozen=True, slots=True)
 class DescribedDevice:
-    """A topology and the file it came from."""
+    """A topology and the file it was read from."""
 
     topology: Topology
     source: str
     content: bytes = b""
-    """Of that file."""
+    """Content of that file."""
 
 
 def check_device(plan: Plan, device: DescribedDevice) -> None:
-    """Raises `PlanError` if ports that the plan uses are not attached to the device, or cannot reach each other."""
+    """Raise `PlanError` if a plan does not fit the device.
+
+    Ports that the plan uses must be attached and reach each other, links of the timeline must exist, and switches must not
+    reorder packets of a transport that takes late packets for lost ones.
+    """
     assignment = plan.whole()
     table = routes(device.topology)
     attachments_of(assignment, tuple(port.name for port in assignment.ports), device.topology, table)
@@ -34,17 +38,21 @@ def check_device(plan: Plan, device: DescribedDevice) -> None:
 
 
 def _refuse_reordering(transport: Transport, topology: Topology, table: Routes) -> None:
-    """Raise `PlanError` where switches reorder and the transport takes what is late for lost, unless it is meant."""
+    """Raise `PlanError` if switches reorder packets and the transport treats late packets as lost, unless the scenario states
+    that."""
     if transport.recovery.accept_out_of_order or transport.order_stated or transport.takes_any_order:
         return
-    choosing = [
+    reordering_switches = [
         switch
         for switch, ways in zip(topology.switches, table, strict=True)
         if switch.balancing.reorders and any(len(way) > 1 for way in ways)
     ]
-    if choosing:
-        first, more = choosing[0], f" and {len(choosing) - 1} more" if len(choosing) > 1 else ""
-        what = (
+    if reordering_switches:
+        first, more = (
+            reordering_switches[0],
+            f" and {len(reordering_switches) - 1} more" if len(reordering_switches) > 1 else "",
+        )
+        problem = (
             f"balancing: {first.balancing.name.lower()} reorders packets, and a transport that takes a late packet for "
             "a lost one repeats all that follow it"
         )
@@ -54,4 +62,4 @@ def _refuse_reordering(transport: Transport, topology: Topology, table: Routes) 
             else "write transport: {out_of_order: accept} in the scenario, as cards for such networks do, "
             "or out_of_order: nak if that is meant"
         )
-        raise PlanError(Problem(f"switch {first.name}{more}", what, remedy))
+        raise PlanError(Problem(f"switch {first.name}{more}", problem, remedy))

@@ -1,6 +1,6 @@
-"""What the twin's switches counted, as a source of a device would have told it. Pure.
+"""The counters of the twin's switches, in the form of a source of a device. Pure.
 
-With it the conditions of a profile are judged in virtual time as they are in a lab.
+With them the conditions of a profile are evaluated in virtual time as in a lab.
 """
 
 from __future__ import annotations
@@ -23,23 +23,26 @@ NAME: Final = "twin"
 
 
 def twin_counters_table(topology: Topology, outcome: TwinOutcome) -> Any:
-    """counters.parquet of a twin. Its switches are made for the job: everything they counted is of the run."""
+    """Return the Arrow table of counters.parquet of a twin. Its switches start with the job, so all their counts belong to
+    the run."""
     readings: list[CounterReading] = []
-    for switch, rows, most in zip(
+    for switch, rows, watermark_bytes in zip(
         topology.switches, outcome.switch_ports, outcome.pool_watermark_bytes, strict=True
     ):
         pool = CountedObject(CounterObject.POOL, switch.name)
-        readings.append(CounterReading(pool, "watermark_bytes", most))
+        readings.append(CounterReading(pool, "watermark_bytes", watermark_bytes))
         for port, row in zip(switch.ports, rows, strict=True):
             readings += switch_port_readings(f"{switch.name}/{port.name}", row)
-    before = tuple(replace(one, value=0) for one in readings)
+    zero_readings = tuple(replace(reading, value=0) for reading in readings)
     log = SourceLog(NAME, frozenset(), outcome.start_ns)
     for at_ns, batch, phase in (
-        (outcome.start_ns, before, SamplePhase.BEFORE),
+        (outcome.start_ns, zero_readings, SamplePhase.BEFORE),
         (outcome.end_ns, tuple(readings), SamplePhase.DRAINED),
     ):
         log.add(CounterBatch(at_ns, at_ns, batch, ()), phase)
-    attached = tuple((topology.port_name(one.end), one.rig_port) for one in topology.attachments)
-    peers = attached + topology.cables()
+    rig_peers = tuple(
+        (topology.port_name(attachment.end), attachment.rig_port) for attachment in topology.attachments
+    )
+    peers = rig_peers + topology.cables()
     source = log.finish(outcome.end_ns, NAME, 0, peers, several=True, host_side=False)
     return counters_table(indexed(CountedDevice(NAME, 0, (source,))))

@@ -1,4 +1,4 @@
-"""What the twin did, told as a run is told: the same records, so that the same figures, tables and checks follow. Pure."""
+"""The twin's outcome as the records of a run, from which the same figures, tables and checks are made. Pure."""
 
 from __future__ import annotations
 
@@ -36,24 +36,23 @@ _INJECTED: Final = {
 def run_outcome(
     plan: Plan, twin: TwinOutcome, run_id: str, topology: Topology, attachments: list[int]
 ) -> RunOutcome:
-    """The records of the twin by the agents that the plan names.
+    """Return the records of the twin, divided among the agents of the plan.
 
-    `attachments` are those of `plan.placement.ports` in the topology.
-
-    Connections are numbered as in the whole plan: `connection_rows` has the table for `results`.
+    `attachments` has by port of `plan.placement.ports` its index in the topology's attachments. Connections are numbered as
+    in the whole plan: `connection_rows` has the table for `results`.
     """
     agents = tuple(dict.fromkeys(place.agent for place in plan.placement.ports))
     rank_agent = np.array([agents.index(name) for name in plan.tables.rank_agent])
     connections = plan.tables.connections
-    of_sender = rank_agent[connections.src_rank[twin.flows["connection"]]]
-    of_receiver = rank_agent[connections.dst_rank[twin.flows["connection"]]]
-    flow_agent = np.where(twin.flows["sends_data"] != 0, of_sender, of_receiver)
+    sender_agent = rank_agent[connections.src_rank[twin.flows["connection"]]]
+    receiver_agent = rank_agent[connections.dst_rank[twin.flows["connection"]]]
+    flow_agent = np.where(twin.flows["sends_data"] != 0, sender_agent, receiver_agent)
     op_agent = rank_agent[twin.ops["rank"]]
-    ports = _ports(twin, topology, attachments)
+    ports = _port_records(twin, topology, attachments)
     port_agent = np.array([agents.index(place.agent) for place in plan.placement.ports])
     streams: dict[str, tuple[StreamCount, ...]] = {}
-    for planned, counts in zip(plan.parts.streams, twin.streams, strict=True):
-        for port, count in zip((planned.from_port, planned.to_port), counts, strict=True):
+    for planned_stream, counts in zip(plan.parts.streams, twin.streams, strict=True):
+        for port, count in zip((planned_stream.from_port, planned_stream.to_port), counts, strict=True):
             streams[agent_of(port)] = (*streams.get(agent_of(port), ()), count)
     return RunOutcome(
         run_id=run_id,
@@ -82,22 +81,25 @@ def run_outcome(
 
 
 def connection_rows(plan: Plan) -> dict[str, NDArray[np.int32]]:
-    """Row i of an agent's connections is row i of the plan's."""
-    every = np.arange(len(plan.tables.connections.src_rank), dtype=np.int32)
-    return {place.agent: every for place in plan.placement.ports}
+    """Return by agent the identity table of connection rows (int32): the twin numbers connections as the plan does."""
+    all_rows = np.arange(len(plan.tables.connections.src_rank), dtype=np.int32)
+    return {place.agent: all_rows for place in plan.placement.ports}
 
 
 def _rate_agents(twin: TwinOutcome, flow_agent: NDArray[np.integer]) -> NDArray[np.integer]:
-    """Whose queue pair each row of the rates is about: only sending ends have rates."""
+    """Return the agent of each row of the rates (int64): that of the connection's sending end, as only senders have rates."""
     sends = twin.flows["sends_data"] != 0
-    of_connection = dict(
+    agent_of_connection = dict(
         zip(twin.flows["connection"][sends].tolist(), flow_agent[sends].tolist(), strict=True)
     )
-    return np.array([of_connection[row] for row in twin.rates["connection"].tolist()], np.int64)
+    return np.array([agent_of_connection[row] for row in twin.rates["connection"].tolist()], np.int64)
 
 
-def _ports(twin: TwinOutcome, topology: Topology, attachments: list[int]) -> NDArray[np.void]:
-    """Totals of the ports as their network cards counted them, and what faults did; `bytes` are those of whole frames."""
+def _port_records(twin: TwinOutcome, topology: Topology, attachments: list[int]) -> NDArray[np.void]:
+    """Return the totals of the ports (PORT_RECORD rows), as counted by their NICs, with the effects of faults.
+
+    Bytes are those of whole frames.
+    """
     records = np.zeros(len(attachments), PORT_RECORD)
     cards = twin.cards[attachments]
     records["tx_datagrams"] = cards["frames"]

@@ -1,1 +1,1 @@
-"""scenario.yaml, one file a section."""
+"""scenario.yaml, one file per section."""

@@ -1,7 +1,7 @@
-"""`transport.capture` of a scenario: which ports are to keep their packets, and how much of them.
+"""`transport.capture` of a scenario: which ports keep their packets, and how many bytes of them.
 
-Decides the keys and limits, and refuses ports that the plan does not use. Where files go is the agent's to say
-(`etloop-agent run --capture DIR`), and an agent that was started without a directory keeps nothing.
+Decides the keys and limits; ports that the plan does not use are refused later. The agent decides where files go
+(`etloop-agent run --capture DIR`); an agent that was started without a directory keeps nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from etloop.contract.base.yaml_reader import Section
 from etloop.contract.model.transport import CaptureSettings
 
 LEAST_SNAP_BYTES: Final = 64
-"""Ethernet, IPv4, UDP and BTH."""
+"""Headers up to the BTH: Ethernet, IPv4, UDP, BTH."""
 MOST_SNAP_BYTES: Final = 1 << 18
 LEAST_FILE_BYTES: Final = 4096
 MOST_FILE_BYTES: Final = 1 << 40
@@ -23,17 +23,17 @@ MOST_FILE_BYTES: Final = 1 << 40
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """What a scenario asks for."""
+    """The captures that a scenario requests."""
 
     wanted: bool = False
     ports: tuple[str, ...] = ()
-    """As "agent/port"; none: every port of the run."""
+    """Ports as "agent/port"; empty for every port of the run."""
     snap_bytes: int = CaptureSettings().snap_bytes
     file_bytes: int = CaptureSettings().file_bytes
 
 
 def read_capture(transport: Section) -> Capture:
-    """The `capture:` of a `transport:` section. Mistakes go to its file."""
+    """Read the `capture:` of a `transport:` section. Mistakes are added to its file."""
     section = transport.section("capture")
     snap = bounded(parse_bytes, LEAST_SNAP_BYTES, MOST_SNAP_BYTES, lambda size: f"{size}B")
     limit = bounded(parse_bytes, LEAST_FILE_BYTES, MOST_FILE_BYTES, lambda size: f"{size}B")

@@ -1,7 +1,7 @@
-"""`transport.cc` of a scenario: the congestion control algorithm, its parameters, and what is written down of it.
+"""`transport.cc` of a scenario: the congestion control algorithm, its parameters, and the series that are recorded.
 
-Decides the keys around the algorithms; which algorithms and parameters there are, with their limits, stands in their own
-tables (`traffic.congestion`). A plugin is read and compiled by a function that the caller hands in.
+Decides the keys around the algorithms; the algorithms, their parameters and limits are in their own tables
+(`traffic.congestion`). A plugin is read and compiled by a function that the caller passes.
 """
 
 from __future__ import annotations
@@ -43,37 +43,40 @@ from etloop.contract.model.congestion import DEFAULT_CATCH_UP_NS, CongestionPara
 from etloop.traffic.congestion import Algorithm, Need, Parameter, Unit, built_in, mistakes
 
 DEFAULT_ALGORITHM: Final = "dcqcn"
-"""What RDMA NICs do unless told otherwise."""
+"""The default of RDMA NICs."""
 _RATIO: Final = r"^\s*[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,2}|/[0-9]+|%)?\s*$"
 _OWN_KEYS: Final = ("algorithm", "preset", "plugin", "series")
 _DENSE_ACKS: Final = 16
-"""With fewer acknowledgements than one in so many packets, algorithms that live on them see too little."""
+"""Most packets per acknowledgement at which algorithms that depend on acknowledgements still react well."""
 _SPARSE_DEFAULT: Final = 256
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plugin:
-    """A plugin as it was read: what it is, and what agents need to make it their own."""
+    """A plugin as read and compiled, with the content that agents need to compile it."""
 
     algorithm: Algorithm
     name: str
     content: bytes
     library: str
-    """Compiled on this host."""
+    """Path of the library compiled on this host."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Congestion:
-    """What a scenario says of congestion control, and what follows for acknowledgements."""
+    """The congestion control of a scenario, and the acknowledgement interval that follows from it."""
 
     settings: CongestionSettings
     ack_every_packets: int
-    """Where the scenario does not say otherwise."""
+    """Packets per acknowledgement: as stated, else a default that suits the algorithm."""
     needs: Need
     notes: tuple[str, ...]
 
     def ignored_signals(self, *, marks: bool, notifications: bool) -> tuple[str, ...]:
-        """What to say where packets may not be marked, or marks are not answered by notifications."""
+        """Return a note if the algorithm depends on a signal that is switched off.
+
+        `marks`: packets may be ECN-marked; `notifications`: receivers answer marks with CNPs.
+        """
         name = self.settings.algorithm
         if self.needs & (Need.ECN | Need.CNP) and not marks:
             return (f"transport.ecn is none, so that no device marks packets, and {name} counts on marks",)
@@ -83,21 +86,21 @@ class Congestion:
 
 
 PluginReader = Callable[[Path], Plugin]
-"""Reads and compiles a plugin file. Raises `ConfigError`."""
+"""A function that reads and compiles a plugin file, or raises `ConfigError`."""
 
 
 def refuse_plugins(path: Path) -> Plugin:
-    """The reader of places that run nothing, such as tests of other sections."""
+    """Refuse every plugin, as the plugin reader of callers that must not compile code. Raises `QuantityError`."""
     raise QuantityError(f"{path} is code, which is not read here", "run the scenario with etloop plan or run")
 
 
 @dataclass(frozen=True, slots=True)
 class DefaultControl:
-    """What controls rates where a file says nothing of it."""
+    """The congestion control used if a file does not state one."""
 
     algorithm: str = DEFAULT_ALGORITHM
     preset: str = ""
-    """Of whatever algorithm has one of this name; else its first."""
+    """Preset of any algorithm that has one of this name; other algorithms use their first."""
 
 
 def read_congestion(
@@ -108,17 +111,20 @@ def read_congestion(
     ack_every_packets: int | None,
     default: DefaultControl = DefaultControl(),
 ) -> Congestion:
-    """The settings of `cc:` and `pacing:`, beside an `ack_every` (None: not said); mistakes go to their file.
+    """Read `cc:` and `pacing:` of a `transport:` section. Mistakes are added to their file.
 
-    `default`: what holds for a file that names no algorithm, or none of its presets.
+    `ack_every_packets` is the stated `ack_every`, None if the file states none. `default` applies to a file that names no
+    algorithm, or no preset of it.
     """
     settings, needs = _read_settings(section, directory, read_plugin, pacing, default)
-    lives_on_acks = bool(needs & (Need.ECN | Need.RTT | Need.INT))
-    ack_every = ack_every_packets or (1 if lives_on_acks else _SPARSE_DEFAULT)
+    needs_acks = bool(needs & (Need.ECN | Need.RTT | Need.INT))
+    ack_every = ack_every_packets or (1 if needs_acks else _SPARSE_DEFAULT)
     notes: tuple[str, ...] = ()
-    if lives_on_acks and ack_every > _DENSE_ACKS:
-        what = f"{settings.algorithm} learns from acknowledgements, and ack_every lets only one in {ack_every} packets ask"
-        notes = (f"{what}: it reacts late and unevenly; leave ack_every out, or write at most {_DENSE_ACKS}",)
+    if needs_acks and ack_every > _DENSE_ACKS:
+        cause = f"{settings.algorithm} learns from acknowledgements, and ack_every lets only one in {ack_every} packets ask"
+        notes = (
+            f"{cause}: it reacts late and unevenly; leave ack_every out, or write at most {_DENSE_ACKS}",
+        )
     return Congestion(settings, ack_every, needs, notes)
 
 
@@ -126,25 +132,27 @@ def _read_settings(
     section: Section, directory: Path, read_plugin: PluginReader, pacing: Section, default: DefaultControl
 ) -> tuple[CongestionSettings, Need]:
     plugin = _read_plugin(section, directory, read_plugin)
-    known = {each.name: each for each in built_in()}
+    algorithms = {candidate.name: candidate for candidate in built_in()}
     algorithm = plugin.algorithm if plugin is not None else None
     if plugin is not None and section.has("algorithm"):
         section.mistake("algorithm", "an algorithm and a plugin are named", "keep one of them")
     if algorithm is None:
-        algorithm = section.optional("algorithm", one_of(known), known[default.algorithm])
+        algorithm = section.optional("algorithm", one_of(algorithms), algorithms[default.algorithm])
     _refuse_telemetry(section, algorithm)
-    presets = {each.name: each for each in algorithm.presets}
+    presets = {candidate.name: candidate for candidate in algorithm.presets}
     preset = ""
     if presets:
-        usual = presets.get(default.preset, algorithm.presets[0])
-        preset = section.optional("preset", one_of(presets), usual).name
-    read = (
-        (each.name, section.optional(each.name, _parser(each), None))
-        for each in algorithm.parameters
-        if each.name not in _OWN_KEYS
+        default_preset = presets.get(default.preset, algorithm.presets[0])
+        preset = section.optional("preset", one_of(presets), default_preset).name
+    parameter_values = (
+        (parameter.name, section.optional(parameter.name, _parser(parameter), None))
+        for parameter in algorithm.parameters
+        if parameter.name not in _OWN_KEYS
     )
-    given = tuple((name, float(value)) for name, value in read if value is not None)
-    for mistake in mistakes(algorithm.name, plugin.library if plugin is not None else "", preset, given):
+    stated_values = tuple((name, float(value)) for name, value in parameter_values if value is not None)
+    for mistake in mistakes(
+        algorithm.name, plugin.library if plugin is not None else "", preset, stated_values
+    ):
         section.mistake("algorithm", mistake, "fix the parameters (docs/congestion_control.md)")
     interval_ns, queue_pairs = _read_series(section.section("series"))
     section.close()
@@ -153,7 +161,7 @@ def _read_settings(
     settings = CongestionSettings(
         algorithm=algorithm.name,
         profile=preset,
-        parameters=tuple(CongestionParameter(name, value) for name, value in given),
+        parameters=tuple(CongestionParameter(name, value) for name, value in stated_values),
         plugin_name=plugin.name if plugin is not None else "",
         plugin=np.frombuffer(plugin.content if plugin is not None else b"", np.uint8),
         burst_bytes=pacing.optional("burst", burst, 64 << 10),
@@ -179,9 +187,9 @@ def _read_plugin(section: Section, directory: Path, read_plugin: PluginReader) -
 
 def _refuse_telemetry(section: Section, algorithm: Algorithm) -> None:
     if Need.INT in algorithm.needs:
-        what = f"{algorithm.name} needs in-band telemetry of every hop, which no port of an agent receives"
+        problem = f"{algorithm.name} needs in-band telemetry of every hop, which no port of an agent receives"
         section.mistake(
-            "algorithm", what, "choose another, or use it in traffic.simulation, whose switch gives it"
+            "algorithm", problem, "choose another, or use it in traffic.simulation, whose switch gives it"
         )
 
 
@@ -204,7 +212,7 @@ def _number(text: str) -> Fraction:
 
 
 def _zero_or(parse: Callable[[str], int]) -> Callable[[str], Fraction]:
-    # 0 needs no unit: it is where "off" is written.
+    # 0 needs no unit: it means "off".
     return lambda text: Fraction(0) if text.strip() == "0" else Fraction(parse(text))
 
 
@@ -239,7 +247,7 @@ _PARAMETER_FORMS: Final[dict[Unit, ValueForm]] = {
 
 
 def written(parameter: Parameter, value: float) -> str:
-    """A value of a parameter as people write it."""
+    """Format a value of a parameter with its unit, as scenarios write it."""
     if parameter.unit is Unit.RATIO:
         return f"{value:.6g}"
     return _WRITE[parameter.unit](int(value))
@@ -253,6 +261,6 @@ def _parser(parameter: Parameter) -> Callable[[str], Fraction]:
             raise QuantityError(f'"{text}" is out of range', f"write a value from {least} to {most}")
         return value
 
-    least, most = (written(parameter, each) for each in (parameter.least, parameter.most))
+    least, most = (written(parameter, bound) for bound in (parameter.least, parameter.most))
     form = replace(_PARAMETER_FORMS[parameter.unit], limits=f"{least} to {most}")
     return FormedParser(parse, form)

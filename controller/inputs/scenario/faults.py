@@ -1,7 +1,7 @@
-"""`transport.faults` of a scenario: what endpoints do wrong on purpose, and to which packets.
+"""`transport.faults` of a scenario: the errors that endpoints make on purpose, and the packets concerned.
 
-Decides which words make which rule and refuses those that contradict each other. Whether a rule concerns any connection
-is known only once ranks are placed: `refuse_idle_faults`.
+Decides the keys of a rule and refuses those that contradict each other. Whether a rule matches any connection is known only
+after placement: `refuse_idle_faults`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 
 MOST_RULES: Final = 64
 POINT_TO_POINT: Final = "p2p"
-"""Stands for the connections of sends and receives, which have no communicator."""
+"""Name in rules of the connections of sends and receives, which have no communicator."""
 _MOST_PACKETS: Final = 10**15
 _UNASKED: Final = (FaultAction.SEND_NAK, FaultAction.SEND_RNR, FaultAction.SEND_CNP)
 _TRIMMED: Final = (FaultPackets.DATA, FaultPackets.CLEAR_TO_SEND, FaultPackets.REQUEST)
@@ -47,7 +47,7 @@ _ROCE: Final = TransportSettings()
 _ACTIONS: Final = {action.name.lower(): action for action in FaultAction}
 HaveRule = Callable[[FaultRule], NDArray[np.bool_]]
 PAUSE: Final = "pause"
-"""Touches no packet: the port sends pause frames."""
+"""Action that changes no packet: the port sends pause frames."""
 _WORDS: Final = {word: word for word in (*_ACTIONS, PAUSE)}
 _PACKETS: Final = {packets.name.lower(): packets for packets in FaultPackets}
 _SIDES: Final = {"sent": FaultDirection.SENT, "received": FaultDirection.RECEIVED}
@@ -64,16 +64,19 @@ _ALL: Final = _Numbers(1, 0)
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """What a `faults:` list says, before communicators and ports are known."""
+    """The contents of a `faults:` list, before communicators and ports are resolved."""
 
     rules: tuple[FaultRule, ...] = ()
     communicators: tuple[str, ...] = ()
-    """Of each rule: the name of a communicator, "p2p", or "" for any."""
+    """Name of the communicator of each rule, "p2p", or "" for any."""
     pauses: tuple[PortPause, ...] = ()
 
 
 def read_faults(section: Section, seed: int, transport: TransportSettings = _ROCE) -> Faults:
-    """Return the rules under `faults:` of a `transport:` section; `seed` is the scenario's. Mistakes go to its file."""
+    """Read `faults:` of a `transport:` section. Mistakes are added to its file.
+
+    `seed` is the scenario's; `transport` decides which actions and packets exist.
+    """
     rules: list[FaultRule] = []
     communicators: list[str] = []
     pauses: list[PortPause] = []
@@ -92,8 +95,8 @@ def _read_rule(section: Section, action: FaultAction, seed: int, transport: Tran
     numbers = section.optional("which", _numbers, _ALL)
     chance = section.optional("chance", parse_share_per_million, 1_000_000)
     every = section.optional("every", integer(1, _MOST_PACKETS), 1)
-    selects = [key for key in ("which", "chance", "every") if section.has(key)]
-    if not selects:
+    selectors = [key for key in ("which", "chance", "every") if section.has(key)]
+    if not selectors:
         section.mistake(
             "which", "the rule selects every packet", "write which, every or chance; which: all means it"
         )
@@ -121,17 +124,20 @@ def _read_rule(section: Section, action: FaultAction, seed: int, transport: Tran
 
 
 def _check_kind(section: Section, rule: FaultRule, transport: TransportSettings) -> None:
-    """Find what the transport of this run has not: other answers, ICRCs, packets that are cut."""
+    """Report a rule that the transport cannot carry out: responses, ICRCs or trimmed packets that it does not have."""
     name = transport.kind_name.upper()
     if not transport.sprays:
-        for key, has in (("do", rule.action is FaultAction.TRIM), ("entropy_value", rule.entropy_value >= 0)):
-            if has:
-                what = "only packets that choose their paths are cut on purpose, or have an entropy value"
-                section.mistake(key, what, "write kind: mrc or uet, or leave it out")
+        for key, is_used in (
+            ("do", rule.action is FaultAction.TRIM),
+            ("entropy_value", rule.entropy_value >= 0),
+        ):
+            if is_used:
+                problem = "only packets that choose their paths are cut on purpose, or have an entropy value"
+                section.mistake(key, problem, "write kind: mrc or uet, or leave it out")
         return
     if rule.action in _UNASKED:
-        what = f"{name} has no such answer"
-        section.mistake("do", what, "leave the rule out, or write kind: rocev2")
+        problem = f"{name} has no such answer"
+        section.mistake("do", problem, "leave the rule out, or write kind: rocev2")
     if rule.action is FaultAction.CORRUPT_ICRC and transport.kind is TransportKind.UET:
         section.mistake("do", "UET has no ICRC", "write do: drop")
     if rule.packets is FaultPackets.CNP:
@@ -148,18 +154,18 @@ def _check_kind(section: Section, rule: FaultRule, transport: TransportSettings)
 
 
 def kind_has(transport: TransportSettings, rule: FaultRule) -> bool:
-    """Whether ends of that transport can do what a rule says, which was written for another."""
+    """Return whether ends of a transport can carry out a rule that was written for another transport."""
     if not transport.sprays:
         return rule.action is not FaultAction.TRIM and rule.entropy_value < 0
-    spoils_icrc = rule.action is FaultAction.CORRUPT_ICRC and transport.kind is TransportKind.UET
-    answers_unasked = rule.action in _UNASKED or rule.packets is FaultPackets.CNP
-    return not (spoils_icrc or answers_unasked or rule.entropy_value >= transport.multipath.entropy_values)
+    corrupts_icrc = rule.action is FaultAction.CORRUPT_ICRC and transport.kind is TransportKind.UET
+    needs_rocev2 = rule.action in _UNASKED or rule.packets is FaultPackets.CNP
+    return not (corrupts_icrc or needs_rocev2 or rule.entropy_value >= transport.multipath.entropy_values)
 
 
 def _read_side(section: Section, action: FaultAction) -> FaultDirection:
-    received = action in _UNASKED or action is FaultAction.TRIM
-    usual = FaultDirection.RECEIVED if received else FaultDirection.SENT
-    side = section.optional("side", one_of(_SIDES), usual)
+    on_receive = action in _UNASKED or action is FaultAction.TRIM
+    default_side = FaultDirection.RECEIVED if on_receive else FaultDirection.SENT
+    side = section.optional("side", one_of(_SIDES), default_side)
     name = action.name.lower()
     if action in _UNASKED and side is not FaultDirection.RECEIVED:
         section.mistake("side", f"{name} answers what is received", "write side: received, or leave it out")
@@ -176,7 +182,7 @@ def _read_delay(section: Section, action: FaultAction) -> int:
         return section.required("delay", limits, 1, "write how long, such as 50us")
     if action is not FaultAction.REORDER and section.has("delay"):
         section.mistake("delay", f"{action.name.lower()} delays nothing", "write do: delay, or leave it out")
-    # Of REORDER: how long a packet waits if nothing follows that it could be put behind.
+    # For REORDER: the longest time that a packet is held back if too few packets follow.
     return section.optional("delay", limits, 1_000_000) if action is FaultAction.REORDER else 0
 
 
@@ -206,10 +212,13 @@ def _numbers(text: str) -> _Numbers:
 def resolve_communicators(
     rules: tuple[FaultRule, ...], names: tuple[str, ...], communicators: tuple[str, ...]
 ) -> tuple[FaultRule, ...]:
-    """The rules with the communicators of the job that `names` says. Raises `PlanError` with every unknown name."""
+    """Return the rules with their communicators as row numbers.
+
+    `names` has the communicator of each rule, `communicators` those of the job. Raises `PlanError` with every unknown name.
+    """
     names = names or ("",) * len(rules)
-    rows = {"": ANY_COMMUNICATOR, POINT_TO_POINT: -1}
-    rows |= {name: row for row, name in enumerate(communicators)}
+    row_by_name = {"": ANY_COMMUNICATOR, POINT_TO_POINT: -1}
+    row_by_name |= {name: row for row, name in enumerate(communicators)}
     problems = [
         Problem(
             f"transport.faults[{index}].communicator",
@@ -217,62 +226,72 @@ def resolve_communicators(
             f"write one of {', '.join((*communicators[:8], POINT_TO_POINT))}",
         )
         for index, name in enumerate(names)
-        if name not in rows
+        if name not in row_by_name
     ]
     if problems:
         raise PlanError(*problems)
-    return tuple(replace(rule, communicator=rows[name]) for rule, name in zip(rules, names, strict=True))
+    return tuple(
+        replace(rule, communicator=row_by_name[name]) for rule, name in zip(rules, names, strict=True)
+    )
 
 
 def refuse_idle_faults(
     rules: tuple[FaultRule, ...], connections: ConnectionColumns, have_rule: HaveRule | None = None
 ) -> None:
-    """Raises `PlanError` with every rule that concerns no queue pair of the plan: it would provoke nothing, in silence.
+    """Raise `PlanError` with every rule that matches no queue pair of the plan, as it would silently do nothing.
 
-    `have_rule`: which connections are of a transport that can do what a rule says; None: all.
+    `have_rule` returns which connections use a transport that can carry out a rule; None means all.
     """
     on_wire = connections.path == Path.WIRE
     queue_pairs = np.diff(connections.qp_offsets)
     problems = []
     for index, rule in enumerate(rules):
-        concerned = on_wire & (queue_pairs > rule.queue_pair)
+        matches = on_wire & (queue_pairs > rule.queue_pair)
         if have_rule is not None:
-            concerned &= have_rule(rule)
+            matches &= have_rule(rule)
         if rule.src_rank >= 0:
-            concerned &= connections.src_rank == rule.src_rank
+            matches &= connections.src_rank == rule.src_rank
         if rule.dst_rank >= 0:
-            concerned &= connections.dst_rank == rule.dst_rank
+            matches &= connections.dst_rank == rule.dst_rank
         if rule.communicator != ANY_COMMUNICATOR:
-            concerned &= connections.communicator == rule.communicator
+            matches &= connections.communicator == rule.communicator
         if rule.channel >= 0:
-            concerned &= connections.channel == rule.channel
-        if not concerned.any():
-            what = "no connection through the device under test is the one that it names"
+            matches &= connections.channel == rule.channel
+        if not matches.any():
+            problem = "no connection through the device under test is the one that it names"
             remedy = "leave from, to, qp, communicator and channel out, or see that they fit together: "
             problems.append(
-                Problem(f"transport.faults[{index}]", what, remedy + _nearest(rule, connections, on_wire))
+                Problem(
+                    f"transport.faults[{index}]",
+                    problem,
+                    remedy + _suggest_values(rule, connections, on_wire),
+                )
             )
     if problems:
         raise PlanError(*problems)
 
 
-def _nearest(rule: FaultRule, connections: ConnectionColumns, on_wire: NDArray[np.bool_]) -> str:
-    """What there is to name instead, from the rule's ranks outwards."""
+def _suggest_values(rule: FaultRule, connections: ConnectionColumns, on_wire: NDArray[np.bool_]) -> str:
+    """Return text that lists values that would match, going from the source rank to the destination, channel and queue pair."""
     src, dst = connections.src_rank, connections.dst_rank
-    starts = on_wire & (src == rule.src_rank) if rule.src_rank >= 0 else on_wire
-    if not starts.any():
-        what = "sends nothing through the device" if bool(np.isin(rule.src_rank, src)) else "sends nothing"
-        return f"rank {rule.src_rank} {what}; ranks {_some(src[on_wire])} do"
-    ends = starts & (dst == rule.dst_rank) if rule.dst_rank >= 0 else starts
-    if not ends.any():
-        whose = f"rank {rule.src_rank} sends" if rule.src_rank >= 0 else "senders reach"
-        inside = bool(((dst == rule.dst_rank) & ((src == rule.src_rank) | (rule.src_rank < 0))).any())
-        beside = f" (to rank {rule.dst_rank} by other ways: one host or one port)" if inside else ""
-        return f"{whose} through the device to ranks {_some(dst[starts])}{beside}"
-    most = int(np.diff(connections.qp_offsets)[ends].max())
-    return f"these ranks have channels {_some(connections.channel[ends])} and queue pairs 0 to {most - 1}"
+    from_src = on_wire & (src == rule.src_rank) if rule.src_rank >= 0 else on_wire
+    if not from_src.any():
+        reason = "sends nothing through the device" if bool(np.isin(rule.src_rank, src)) else "sends nothing"
+        return f"rank {rule.src_rank} {reason}; ranks {_list_numbers(src[on_wire])} do"
+    matches = from_src & (dst == rule.dst_rank) if rule.dst_rank >= 0 else from_src
+    if not matches.any():
+        senders = f"rank {rule.src_rank} sends" if rule.src_rank >= 0 else "senders reach"
+        reached_locally = bool(
+            ((dst == rule.dst_rank) & ((src == rule.src_rank) | (rule.src_rank < 0))).any()
+        )
+        local_note = (
+            f" (to rank {rule.dst_rank} by other ways: one host or one port)" if reached_locally else ""
+        )
+        return f"{senders} through the device to ranks {_list_numbers(dst[from_src])}{local_note}"
+    qp_count = int(np.diff(connections.qp_offsets)[matches].max())
+    return f"these ranks have channels {_list_numbers(connections.channel[matches])} and queue pairs 0 to {qp_count - 1}"
 
 
-def _some(numbers: NDArray[np.integer[Any]]) -> str:
+def _list_numbers(numbers: NDArray[np.integer[Any]]) -> str:
     distinct = np.unique(numbers).tolist()
-    return ", ".join(str(each) for each in distinct[:8]) + (", ..." if len(distinct) > 8 else "")
+    return ", ".join(str(number) for number in distinct[:8]) + (", ..." if len(distinct) > 8 else "")

@@ -1,7 +1,7 @@
-"""`transport:` of a job or a load beside jobs: what it carries its messages by, where that is not the transport of the file.
+"""`transport:` of a job or a background load, if it differs from the transport of the file.
 
-Decides which keys go with a kind of transport, so that a job may have its own, and what of the rest holds for it. What the keys
-mean and may be is decided by `transport`, which reads them.
+Decides which keys depend on the kind of transport, so that a job may state its own, and which of the other keys it inherits.
+The keys themselves are read by `transport`.
 """
 
 from __future__ import annotations
@@ -36,64 +36,67 @@ OWN_KEYS: Final = frozenset(
         "cnp",
     }
 )
-"""Keys that mean one thing with one kind of transport and another, or nothing, with another kind."""
+"""Keys whose meaning depends on the kind of transport; a job may state them, and inherits them only for the same kind."""
 _OF_FAULTS: Final = "faults"
 TOP: Final = 0
-"""Number of the transport at the top of the file."""
+"""Index of the transport at the top of the file."""
 
 
 class JobTransports:
-    """Reads the transports of jobs; keeps each once, however many jobs have the same."""
+    """Reader of the transports of jobs; stores equal ones once."""
 
     def __init__(self, section: Section, top: Transport, read: Callable[[Section], Transport]) -> None:
-        """`section`: the `transport:` that `top` was read from; an empty one where that had mistakes."""
+        """Create the reader with the transport at the top of the file as number 0.
+
+        `section` is the `transport:` that `top` was read from, or an empty section if it had mistakes.
+        """
         self._section = section
         self._read = read
         self._found = [top]
 
     @property
     def path_mtu_bytes(self) -> int:
-        """Return the path MTU, which is of all."""
+        """Return the path MTU, which all transports share."""
         return self._found[TOP].path_mtu_bytes
 
     @property
     def others(self) -> tuple[Transport, ...]:
-        """Return those that are not the one at the top, by their numbers from 1 on."""
+        """Return the transports other than that at the top of the file, by their numbers from 1 on."""
         return tuple(self._found[1:])
 
     def number_of(self, entry: Section) -> int:
-        """Return the number of the transport of one job, whose own keys stand in its `transport:`. Mistakes go to its file."""
-        own, top = entry.section("transport"), self._found[TOP]
+        """Return the number of the transport of one job, and read its `transport:` section. Mistakes are added to its file."""
+        job_section, top = entry.section("transport"), self._found[TOP]
         if not entry.has("transport"):
             return TOP
-        kind = own.again(ConfigFile("")).optional("kind", one_of(TRANSPORT_KINDS), top.kind)
-        dropped = {_OF_FAULTS} if kind is top.kind else {_OF_FAULTS, *OWN_KEYS}
-        read = _with_faults_of(top, self._read(own.over(self._section, OWN_KEYS, dropped)))
-        for number, known in enumerate(self._found):
-            if _are_alike(known, read):
+        kind = job_section.again(ConfigFile("")).optional("kind", one_of(TRANSPORT_KINDS), top.kind)
+        not_inherited = {_OF_FAULTS} if kind is top.kind else {_OF_FAULTS, *OWN_KEYS}
+        transport = _with_faults_of(top, self._read(job_section.over(self._section, OWN_KEYS, not_inherited)))
+        for number, existing in enumerate(self._found):
+            if _are_equal(existing, transport):
                 return number
-        self._found.append(read)
+        self._found.append(transport)
         return len(self._found) - 1
 
 
 def _with_faults_of(top: Transport, own: Transport) -> Transport:
-    """Return the transport with those rules of the run that its kind has."""
+    """Return `own` with the pauses of `top` and with those of its fault rules that the kind of `own` can carry out."""
     names = top.fault_communicators or ("",) * len(top.faults)
-    kept = [(rule, name) for rule, name in zip(top.faults, names, strict=True) if kind_has(own, rule)]
+    kept_rules = [(rule, name) for rule, name in zip(top.faults, names, strict=True) if kind_has(own, rule)]
     return replace(
         own,
-        faults=tuple(rule for rule, _ in kept),
-        fault_communicators=tuple(name for _, name in kept),
+        faults=tuple(rule for rule, _ in kept_rules),
+        fault_communicators=tuple(name for _, name in kept_rules),
         pauses=top.pauses,
     )
 
 
-def _are_alike(one: Transport, other: Transport) -> bool:
-    if _values(one.congestion) != _values(other.congestion):
+def _are_equal(one: Transport, other: Transport) -> bool:
+    if _comparable_values(one.congestion) != _comparable_values(other.congestion):
         return False
     return replace(one, congestion=other.congestion) == other
 
 
-def _values(settings: Any) -> list[Any]:
-    found = (getattr(settings, field.name) for field in fields(settings))
-    return [value.tobytes() if isinstance(value, np.ndarray) else value for value in found]
+def _comparable_values(settings: Any) -> list[Any]:
+    values = (getattr(settings, field.name) for field in fields(settings))
+    return [value.tobytes() if isinstance(value, np.ndarray) else value for value in values]

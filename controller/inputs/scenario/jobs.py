@@ -1,7 +1,7 @@
-"""`jobs`, `rounds` and `background` of a scenario: what runs side by side, and what load stands beside it.
+"""`jobs`, `rounds` and `background` of a scenario: the jobs that run side by side, and the load in addition to them.
 
-Decides words, limits and what a job takes over from the top of the file. A scenario with one `workload:` and neither of these
-is one job; how several become one plan is decided by `workload.side_by_side` and `job_set`.
+Decides the keys, their limits, and what a job inherits from the top of the file. A scenario with a `workload:` and no `jobs:`
+is one job; `workload.program.merge` and `job_set` make one plan of several.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ MOST_DATAGRAM_BYTES: Final = 8900
 LEAST_UUD_BYTES: Final = UUD_HEADER_BYTES + LEAST_DATAGRAM_BYTES
 _FORMS: Final = {form.name.lower(): form for form in StreamForm}
 MOST_STREAM_BPS: Final = 10_000_000_000
-"""A thread of Python sends no more; it tells what it left out."""
+"""Limit of a stream: a Python thread cannot send more. A sender reports the datagrams that it skipped."""
 MOST_ROUNDS: Final = 10_000
 USUAL_BACKGROUND_NS: Final = 10 * NS_PER_S
-"""How long background goes on that has no `stop`, if the jobs last that long; less where that is too much to be planned."""
+"""Longest time that background without `stop` goes on; less if that would be too many transfers to plan."""
 LONGEST_NS: Final = 24 * 3600 * NS_PER_S
 _time: Final = bounded(parse_duration_ns, 0, LONGEST_NS, format_duration)
 JOB_NAME: Final = "job"
-"""Of the one job beside background."""
+"""Name of the job of a scenario without `jobs`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +67,12 @@ class JobEntry:
     mapping: Mapping
     collectives: Collectives
     transport: int = TOP
-    """Number of its transport among `Scenario.transports`."""
+    """Index of its transport in `Scenario.transports`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usual:
-    """What holds for a job that does not say otherwise."""
+    """Defaults of a job that does not state them, from the top of the file."""
 
     iterations: int
     mapping: Mapping
@@ -81,19 +81,19 @@ class Usual:
 
 @dataclass(frozen=True, slots=True)
 class BackgroundEntry:
-    """One entry of `background` that queue pairs carry."""
+    """One entry of `background` that is carried by queue pairs."""
 
     name: str
     load: IncastLoad | StorageLoad
     start_ns: int
     stop_ns: int
-    """0: not said."""
+    """0 if not stated."""
     mapping: Mapping
     dscp: int
-    """-1: as the jobs."""
+    """-1 to use the jobs' DSCP."""
     where: str
     transport: int = TOP
-    """Number of its transport among `Scenario.transports`."""
+    """Index of its transport in `Scenario.transports`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,21 +102,21 @@ class StreamEntry:
 
     name: str
     from_port: str
-    """As "agent/port"."""
+    """Port as "agent/port"."""
     to_port: str
     rate_bps: int
     datagram_bytes: int
     dscp: int
     start_ns: int
     stop_ns: int
-    """0: with the run."""
+    """0 to stop with the run."""
     where: str
     form: StreamForm = StreamForm.UDP
 
 
 @dataclass(frozen=True, slots=True)
 class Background:
-    """What `background` says: loads that queue pairs carry, and datagrams."""
+    """The contents of `background`: loads carried by queue pairs, and streams of datagrams."""
 
     loads: tuple[BackgroundEntry, ...] = ()
     streams: tuple[StreamEntry, ...] = ()
@@ -124,7 +124,7 @@ class Background:
 
 @dataclass(frozen=True, slots=True)
 class Several:
-    """What `jobs` and `rounds` say."""
+    """The contents of `jobs` and `rounds`."""
 
     jobs: tuple[JobEntry, ...] = ()
     rounds: int = 0
@@ -139,7 +139,10 @@ def read_jobs(
     usual: Usual,
     transports: JobTransports,
 ) -> Several:
-    """The jobs of a scenario; none where it has a `workload`. What an entry does not say is as at the top of the file."""
+    """Read `jobs` and `rounds`; no jobs if the scenario has a `workload`. Mistakes are added to the file of `top`.
+
+    Entries take what they do not state from `usual`.
+    """
     rounds = top.optional("rounds", integer(1, MOST_ROUNDS), 0)
     if not top.has("jobs"):
         if rounds:
@@ -152,16 +155,16 @@ def read_jobs(
     entries: list[JobEntry] = []
     notes: list[str] = []
     for section in sections:
-        own_mapping = read_mapping(section.section("mapping")) if section.has("mapping") else usual.mapping
-        own_shape = usual.collectives
+        job_mapping = read_mapping(section.section("mapping")) if section.has("mapping") else usual.mapping
+        job_collectives = usual.collectives
         if section.has("collectives"):
-            nics = own_mapping.nics_per_host or 0
-            own_shape = read_collectives(section.section("collectives"), directory, nics)
+            nics = job_mapping.nics_per_host or 0
+            job_collectives = read_collectives(section.section("collectives"), directory, nics)
         name = section.required("name", parse_name, JOB_NAME, "give the job a name")
         _refuse_twice(section, name, [entry.name for entry in entries])
         source = read_source(section.section("workload"), directory, scales, seed)
-        source, order_notes = in_nccl_order(source, own_shape.settings)
-        own_mapping = with_processes(own_mapping, source.load, section)
+        source, order_notes = in_nccl_order(source, job_collectives.settings)
+        job_mapping = with_processes(job_mapping, source.load, section)
         notes += [f"{name}: {note}" for note in order_notes]
         entries.append(
             JobEntry(
@@ -169,8 +172,8 @@ def read_jobs(
                 source=source,
                 passes=section.optional("iterations", integer(1, 1_000_000), usual.iterations),
                 start_ns=section.optional("start", _time, 0),
-                mapping=own_mapping,
-                collectives=own_shape,
+                mapping=job_mapping,
+                collectives=job_collectives,
                 transport=transports.number_of(section),
             )
         )
@@ -180,23 +183,23 @@ def read_jobs(
     if rounds and len(entries) < 2:
         top.mistake("rounds", "a round of one job has nothing beside it", "write two jobs or more")
     if rounds and len({entry.transport for entry in entries}) > 1:
-        what = "phases end with a barrier of all ranks, and ranks of unlike transports cannot talk"
-        top.mistake("rounds", what, "leave it out, and run each job alone in a file of its own")
+        problem = "phases end with a barrier of all ranks, and ranks of unlike transports cannot talk"
+        top.mistake("rounds", problem, "leave it out, and run each job alone in a file of its own")
     return Several(tuple(entries), rounds, tuple(notes))
 
 
 def read_background(
     top: Section, jobs: tuple[JobEntry, ...], seed: int, transports: JobTransports
 ) -> Background:
-    """The entries of `background:`. Mistakes go to the file of `top`."""
+    """Read the entries of `background:`. Mistakes are added to the file of `top`."""
     remedy = "write loads such as - {name: b, incast: {...}}"
-    taken = [job.name for job in jobs]
+    names = [job.name for job in jobs]
     loads: list[BackgroundEntry] = []
     streams: list[StreamEntry] = []
     for section in top.up_to(MOST_BACKGROUNDS, "background", "loads", remedy):
         name = section.required("name", parse_name, "", "give the load a name")
-        _refuse_twice(section, name, taken)
-        taken.append(name)
+        _refuse_twice(section, name, names)
+        names.append(name)
         if section.has("udp"):
             streams.append(_read_stream(section, name, transports.path_mtu_bytes))
         else:
@@ -220,17 +223,17 @@ def _read_stream(section: Section, name: str, path_mtu_bytes: int) -> StreamEntr
             section.mistake(
                 key, "plain UDP stands beside it", "write an entry for each load; UDP names its ports"
             )
-    own = section.section("udp")
+    udp = section.section("udp")
     size = bounded(parse_bytes, LEAST_DATAGRAM_BYTES, MOST_DATAGRAM_BYTES, format_bytes)
     rate = bounded(parse_rate_bps, 1000, MOST_STREAM_BPS, format_rate)
     remedy = 'write agent and port as the rig names them, such as "a/p0"'
-    form = own.optional("as", one_of(_FORMS), StreamForm.UDP)
+    form = udp.optional("as", one_of(_FORMS), StreamForm.UDP)
     entry = StreamEntry(
         name=name,
-        from_port=own.required("from", parse_port_label, "a/p", remedy),
-        to_port=own.required("to", parse_port_label, "b/p", remedy),
-        rate_bps=own.required("rate", rate, 1000, "write the rate of the payload, such as 100Mbps"),
-        datagram_bytes=own.optional("size", size, 1400),
+        from_port=udp.required("from", parse_port_label, "a/p", remedy),
+        to_port=udp.required("to", parse_port_label, "b/p", remedy),
+        rate_bps=udp.required("rate", rate, 1000, "write the rate of the payload, such as 100Mbps"),
+        datagram_bytes=udp.optional("size", size, 1400),
         dscp=section.optional("dscp", integer(0, 63), 0),
         start_ns=start_ns,
         stop_ns=stop_ns,
@@ -239,14 +242,14 @@ def _read_stream(section: Section, name: str, path_mtu_bytes: int) -> StreamEntr
     )
     most_bytes = UUD_HEADER_BYTES + path_mtu_bytes
     if form is StreamForm.UUD and not LEAST_UUD_BYTES <= entry.datagram_bytes <= most_bytes:
-        own.mistake(
+        udp.mistake(
             "size",
             f"a message of UUD is one packet: {UUD_HEADER_BYTES} bytes of headers, and at most a path MTU of {path_mtu_bytes}",
             f"write a size from {LEAST_UUD_BYTES}B to {most_bytes}B",
         )
-    if own.has("to") and entry.from_port == entry.to_port:
-        own.mistake("to", "the stream would not leave its port", "name two ports")
-    own.close()
+    if udp.has("to") and entry.from_port == entry.to_port:
+        udp.mistake("to", "the stream would not leave its port", "name two ports")
+    udp.close()
     return entry
 
 
@@ -254,18 +257,18 @@ def _read_entry(section: Section, name: str, seed: int) -> BackgroundEntry:
     start_ns, stop_ns = _read_span(section)
     kinds = [key for key in ("incast", "storage") if section.has(key)]
     if len(kinds) != 1:
-        what = "no load is named" if not kinds else "two loads are named"
-        section.mistake(kinds[-1] if kinds else "name", what, "write one of incast, storage and udp")
+        problem = "no load is named" if not kinds else "two loads are named"
+        section.mistake(kinds[-1] if kinds else "name", problem, "write one of incast, storage and udp")
     key = kinds[0] if kinds else "incast"
-    own = section.section(key)
+    load_section = section.section(key)
     load: IncastLoad | StorageLoad
     if not kinds:
         load = IncastLoad(1, 1, NS_PER_S, 1)
     elif key == "incast":
-        load = read_incast(own)
+        load = read_incast(load_section)
     else:
-        load = read_storage(own, 1, seed)
-    own.close()
+        load = read_storage(load_section, 1, seed)
+    load_section.close()
     if stop_ns > start_ns:
         load = lasting(load, stop_ns - start_ns)
     else:

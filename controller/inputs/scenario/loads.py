@@ -1,8 +1,7 @@
-"""Traffic that no trace describes: what a scenario may say of it, with its limits.
+"""Generated traffic of a scenario, without a trace: its keys and limits.
 
-`collective`, `incast`, `storage` and `flows` stand under `workload:` in place of a trace, `incast` and `storage` also under
-`background:`.
-Decides words, limits and defaults; the programs that follow are made by `load_jobs`.
+`collective`, `incast`, `storage` and `flows` are written under `workload:` instead of a trace, `incast` and `storage` also
+under `background:`. Decides keys, limits and defaults; `load_jobs` makes the programs.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ from etloop.workload.trace.trace import CollectiveKind
 LOAD_KEYS: Final = ("collective", "incast", "storage", "flows")
 MOST_LOAD_RANKS: Final = 1024
 MOST_BURSTS: Final = 1 << 16
-"""Bursts of an incast, and transfers of a storage client."""
+"""Most bursts of an incast, transfers of a storage client, or repetitions of a collective."""
 MOST_TRANSFERS: Final = 1 << 16
-"""Of all senders or clients of a load together: the plan lists every one."""
+"""Most transfers of all senders or clients of a load together; the plan lists every one."""
 MOST_LOAD_BYTES: Final = 1 << 40
 _size: Final = bounded(parse_bytes, 1, MOST_LOAD_BYTES, format_bytes)
 MOST_DEPTH: Final = 1024
@@ -47,13 +46,13 @@ _KINDS: Final = {name: kind for name, kind in NAMES.items() if kind <= Collectiv
 
 @dataclass(frozen=True, slots=True)
 class CollectiveLoad:
-    """One collective over all ranks, again and again, with compute before each."""
+    """One collective over all ranks, repeated, with compute before each repetition."""
 
     kind: int
-    """`CollectiveKind`."""
+    """A `CollectiveKind` as a number."""
     ranks: int
     size_bytes: int
-    """S as nccl-tests counts it: the larger of a rank's send and receive buffers."""
+    """S of nccl-tests: the larger of a rank's send and receive buffers."""
     count: int
     compute_ns: int
 
@@ -64,37 +63,37 @@ class IncastLoad:
 
     senders: int
     burst_bytes: int
-    """Of each sender."""
+    """Bytes of each sender per burst."""
     period_ns: int
-    """From the begin of a burst to that of the next, and not before the sender's last one has arrived."""
+    """Time between the starts of bursts; a burst also waits until the sender's previous one has arrived."""
     bursts: int
 
     @property
     def ranks(self) -> int:
-        """The receiver and the senders."""
+        """Return the number of ranks: the receiver and the senders."""
         return self.senders + 1
 
 
 @dataclass(frozen=True, slots=True)
 class StorageLoad:
-    """Clients that read from and write to servers, paced. Clients are the first ranks."""
+    """Clients that read from and write to servers at a rate. Clients are the first ranks."""
 
     clients: int
     servers: int
     read_per_million: int
     sizes_bytes: tuple[int, ...]
-    """Equally likely."""
+    """Transfer sizes, equally likely."""
     rate_bps: int
-    """Of one client, reads and writes together."""
+    """Rate of one client, reads and writes together."""
     depth: int
-    """Transfers of one client that may be under way."""
+    """Most outstanding transfers of one client."""
     transfers: int
-    """Of one client."""
+    """Number of transfers of one client."""
     seed: int
 
     @property
     def ranks(self) -> int:
-        """Clients and servers."""
+        """Return the number of ranks: clients and servers."""
         return self.clients + self.servers
 
 
@@ -102,54 +101,54 @@ Load = CollectiveLoad | IncastLoad | StorageLoad | FlowsLoad
 
 
 def has_load(section: Section) -> bool:
-    """Whether a `workload:` section or a `background:` entry names traffic of this sort."""
-    # Every key is asked for, so that mistakes name all of them.
-    given = [key for key in LOAD_KEYS if section.has(key)]
-    return bool(given)
+    """Return whether a `workload:` section or a `background:` entry has one of `LOAD_KEYS`."""
+    # Ask for every key, so that an error about an unknown key lists all of them.
+    load_keys = [key for key in LOAD_KEYS if section.has(key)]
+    return bool(load_keys)
 
 
 def read_load(section: Section, directory: Path, seed: int) -> Load | None:
-    """The load of a `workload:` section, which has one key of `LOAD_KEYS`; None after a mistake.
+    """Read the load of a `workload:` section that has a key of `LOAD_KEYS`. Mistakes are added to its file.
 
     Paths are relative to `directory`.
     """
-    given = [key for key in LOAD_KEYS if section.has(key)]
-    if len(given) > 1:
-        section.mistake(given[1], f"{given[0]} stands beside it", "keep one of them")
-    own = section.section(given[0])
+    load_keys = [key for key in LOAD_KEYS if section.has(key)]
+    if len(load_keys) > 1:
+        section.mistake(load_keys[1], f"{load_keys[0]} stands beside it", "keep one of them")
+    load_section = section.section(load_keys[0])
     load: Load
-    if given[0] == "collective":
-        load = _read_collective(own)
-    elif given[0] == "incast":
-        load = _read_incast(own, own.optional("bursts", integer(1, MOST_BURSTS), 1))
-    elif given[0] == "flows":
-        load = read_flows(own, directory, seed)
+    if load_keys[0] == "collective":
+        load = _read_collective(load_section)
+    elif load_keys[0] == "incast":
+        load = _read_incast(load_section, load_section.optional("bursts", integer(1, MOST_BURSTS), 1))
+    elif load_keys[0] == "flows":
+        load = read_flows(load_section, directory, seed)
     else:
-        transfers = own.optional("transfers", integer(1, MOST_BURSTS), 1)
-        load = read_storage(own, transfers, seed)
-    own.close()
+        transfers = load_section.optional("transfers", integer(1, MOST_BURSTS), 1)
+        load = read_storage(load_section, transfers, seed)
+    load_section.close()
     return load
 
 
 def _read_collective(section: Section) -> CollectiveLoad:
     kind = section.required("kind", one_of(_KINDS), 0, "name a collective such as all_reduce")
-    usual = 0 if kind == CollectiveKind.BARRIER else None
+    default_size = 0 if kind == CollectiveKind.BARRIER else None
     size = bounded(parse_bytes, 0, MOST_LOAD_BYTES, format_bytes)
     return CollectiveLoad(
         kind=kind,
-        ranks=_ranks(section, "ranks", 2),
+        ranks=_read_ranks(section, "ranks", 2),
         size_bytes=section.required("size", size, 0, "write the size of a rank's buffer, such as 64MiB")
-        if usual is None
+        if default_size is None
         else 0,
         count=section.optional("count", integer(1, MOST_BURSTS), 1),
-        compute_ns=section.optional("compute", _duration(0), 0),
+        compute_ns=section.optional("compute", _duration_from(0), 0),
     )
 
 
 def _read_incast(section: Section, bursts: int) -> IncastLoad:
-    senders = _ranks(section, "senders", 1)
+    senders = _read_ranks(section, "senders", 1)
     burst_bytes = section.required("size", _size, 1, "write what each sender sends, such as 1MiB")
-    period_ns = section.optional("period", _duration(0), 0)
+    period_ns = section.optional("period", _duration_from(0), 0)
     if section.has("rate"):
         if section.has("period"):
             section.mistake("rate", "says what period does", "write one of the two")
@@ -160,16 +159,16 @@ def _read_incast(section: Section, bursts: int) -> IncastLoad:
 
 
 def read_incast(section: Section) -> IncastLoad:
-    """An incast without an end: its period, or its rate, is what says how much of it there is."""
+    """Read an incast of `background:`, which needs a period or a rate because the number of bursts follows from its duration."""
     load = _read_incast(section, 1)
     if section.has("rate"):
         return load
-    period_ns = section.required("period", _duration(1), NS_PER_S, "write how often, such as 10ms")
+    period_ns = section.required("period", _duration_from(1), NS_PER_S, "write how often, such as 10ms")
     return replace(load, period_ns=max(period_ns, 1))
 
 
 def lasting(load: IncastLoad | StorageLoad, duration_ns: int) -> IncastLoad | StorageLoad:
-    """The load for a time: as many bursts, or transfers of a client, as begin in it."""
+    """Return the load with the bursts, or transfers per client, that begin within `duration_ns`."""
     if isinstance(load, IncastLoad):
         return replace(load, bursts=max(1, -(-duration_ns // load.period_ns)))
     mean_bits = 8 * sum(load.sizes_bytes) / len(load.sizes_bytes)
@@ -177,14 +176,14 @@ def lasting(load: IncastLoad | StorageLoad, duration_ns: int) -> IncastLoad | St
 
 
 def clipped(load: IncastLoad | StorageLoad) -> IncastLoad | StorageLoad:
-    """The load as far as it can be planned."""
+    """Return the load with its bursts or transfers limited to `MOST_TRANSFERS` in all."""
     if isinstance(load, IncastLoad):
         return replace(load, bursts=min(load.bursts, max(1, MOST_TRANSFERS // load.senders)))
     return replace(load, transfers=min(load.transfers, max(1, MOST_TRANSFERS // load.clients)))
 
 
 def duration_ns(load: IncastLoad | StorageLoad) -> int:
-    """How long a load goes on at its own pace."""
+    """Return the duration of a load at its own rate."""
     if isinstance(load, IncastLoad):
         return load.bursts * load.period_ns
     mean_bits = 8 * sum(load.sizes_bytes) / len(load.sizes_bytes)
@@ -192,14 +191,14 @@ def duration_ns(load: IncastLoad | StorageLoad) -> int:
 
 
 def read_storage(section: Section, transfers: int, seed: int) -> StorageLoad:
-    """A storage load of so many transfers a client; `seed` is the scenario's."""
+    """Read a storage load with `transfers` transfers per client; `seed` is the scenario's."""
     sizes = section.texts("sizes", _size, 1)
     if not sizes:
         section.mistake("sizes", "is missing", "write the sizes of transfers, such as [4KiB, 1MiB]")
     rate = bounded(parse_rate_bps, 1000, 10**14, format_rate)
     return StorageLoad(
-        clients=_ranks(section, "clients", 1),
-        servers=_ranks(section, "servers", 1),
+        clients=_read_ranks(section, "clients", 1),
+        servers=_read_ranks(section, "servers", 1),
         read_per_million=section.optional("read", parse_share_per_million, 700_000),
         sizes_bytes=sizes or (1,),
         rate_bps=section.required("rate", rate, 10**9, "write what a client moves, such as 1Gbps"),
@@ -209,9 +208,9 @@ def read_storage(section: Section, transfers: int, seed: int) -> StorageLoad:
     )
 
 
-def _ranks(section: Section, key: str, least: int) -> int:
+def _read_ranks(section: Section, key: str, least: int) -> int:
     return section.required(key, integer(least, MOST_LOAD_RANKS), least, "write how many there are")
 
 
-def _duration(least_ns: int) -> Callable[[str], int]:
+def _duration_from(least_ns: int) -> Callable[[str], int]:
     return bounded(parse_duration_ns, least_ns, _LONGEST_NS, format_duration)

@@ -1,7 +1,7 @@
-"""`do: pause` among the faults of a scenario: pause frames (IEEE 802.1Qbb) that ports send unasked.
+"""`do: pause` among the faults of a scenario: pause frames (IEEE 802.1Qbb) that ports send on purpose.
 
-Decides the keys and limits of such a rule, and refuses ports that cannot send frames of their own. When and how they
-leave is decided by traffic/native/loop/loop.
+Decides the keys and limits of such a rule. `plan.port_settings` refuses ports that cannot send pause frames;
+traffic/native/loop decides when they are sent.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from etloop.contract.model.transport import PauseRule
 
 _LONGEST_QUANTA: Final = 0xFFFF
 _LEAST_INTERVAL_NS: Final = 1000
-"""Pause frames at a higher rate would take more of the link than some jobs do."""
+"""Shortest interval; more frequent pause frames would take a large share of the link."""
 
 
 @dataclass(frozen=True, slots=True)
 class PortPause:
-    """A rule and the port that it is for."""
+    """A pause rule and the port that it applies to."""
 
     port: str
-    """As "agent/port"; empty: every port that writes frames."""
+    """Port as "agent/port"; empty for every port that writes its own frames."""
     rule: PauseRule
 
 
 def read_pause(section: Section) -> PortPause:
-    """A rule whose `do` says pause. Mistakes go to the file of the section, which is closed."""
-    times = bounded(parse_duration_ns, _LEAST_INTERVAL_NS, 3600 * NS_PER_S, format_duration)
-    begins = bounded(parse_duration_ns, 0, 3600 * NS_PER_S, format_duration)
+    """Read a rule with `do: pause` and close its section. Mistakes are added to its file."""
+    interval = bounded(parse_duration_ns, _LEAST_INTERVAL_NS, 3600 * NS_PER_S, format_duration)
+    start = bounded(parse_duration_ns, 0, 3600 * NS_PER_S, format_duration)
     pause = PortPause(
         port=section.optional("port", parse_port_label, ""),
         rule=PauseRule(
@@ -39,8 +39,8 @@ def read_pause(section: Section) -> PortPause:
                 "priority", integer(0, 7), 0, "write which priority is to rest, such as 3"
             ),
             quanta=section.optional("quanta", integer(0, _LONGEST_QUANTA), _LONGEST_QUANTA),
-            first_ns=section.optional("first", begins, 0),
-            every_ns=section.required("every", times, NS_PER_S, "write how often, such as 100us"),
+            first_ns=section.optional("first", start, 0),
+            every_ns=section.required("every", interval, NS_PER_S, "write how often, such as 100us"),
             count=section.optional("count", integer(1, 2**62), 0),
         ),
     )

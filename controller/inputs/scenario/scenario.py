@@ -1,7 +1,7 @@
 """`scenario.yaml`: the workload, how it is mapped and scaled, and how its traffic is carried.
 
-Decides what a scenario may say and its defaults, each with its reason. What a trace means is decided by `workload`,
-where ranks go by `placement`; which machines there are is said in `rig.yaml`.
+Decides the keys of a scenario and their defaults. The meaning of a trace is decided by `workload`, the place of ranks by
+`placement`; the machines are in `rig.yaml`.
 """
 
 from __future__ import annotations
@@ -49,20 +49,20 @@ MOST_ITERATIONS: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """All that `scenario.yaml` says."""
+    """The contents of `scenario.yaml`."""
 
     jobs: tuple[JobEntry, ...]
     """At least one: a file with a `workload` is one job."""
     bytes_scale_text: str
     time_scale_text: str
     iterations: int
-    """How often each job is gone through; with `rounds` in each phase of a round."""
+    """Number of passes of each job; with `rounds` in each phase of a round."""
     mapping: Mapping
-    """Of jobs that state none of their own."""
+    """Mapping of jobs that state none."""
     collectives: Collectives
-    """Likewise."""
+    """Collectives of jobs that state none."""
     transport: Transport
-    """Likewise; what is not of its kind is of all jobs."""
+    """Transport of jobs that state none; keys common to all kinds of transport apply to all jobs."""
     scale_up_bps: int
     scale_up_latency_ns: int
     drop_per_million: int
@@ -70,50 +70,50 @@ class Scenario:
     stall_timeout_ns: int
     gather_timeout_ns: int
     lost_after_ns: int
-    """Silence after which an agent counts as gone."""
+    """Time without a message after which an agent counts as lost."""
     seed: int
     twin: Path | None = None
-    """Topology of the device under test, to hold the run against."""
+    """Topology file of the device under test, for the twin that the run is compared with."""
     notes: tuple[str, ...] = ()
-    """What is done although the file does not say so."""
+    """Notes on decisions that the file does not state."""
     verdict: VerdictSettings = VerdictSettings()
     rounds: int = 0
-    """So often every job by itself, then all together; 0: together, once."""
+    """Number of rounds, each with every job alone and then all together; 0 for all together once."""
     background: tuple[BackgroundEntry, ...] = ()
     streams: tuple[StreamEntry, ...] = ()
-    """Background of plain UDP."""
+    """Background streams of plain UDP."""
     timeline: tuple[TimelineEvent, ...] = ()
     stall_open: bool = False
-    """The file states no `stall_timeout`: a plan may lengthen it."""
+    """Whether the file states no `stall_timeout`, so that the planner may raise it."""
     allow_local: bool = False
-    """Whether it is meant if no byte of the job crosses the device under test."""
+    """Whether a plan without traffic through the device under test is allowed."""
     other_transports: tuple[Transport, ...] = ()
-    """Of jobs and background that state one of their own."""
+    """Transports of jobs and background that state one."""
 
     @property
     def transports(self) -> tuple[Transport, ...]:
-        """All transports, by the numbers that jobs and background have of them."""
+        """Return all transports, in the order that jobs and background index them."""
         return (self.transport, *self.other_transports)
 
     @property
     def used_transports(self) -> tuple[Transport, ...]:
-        """Return those that some job or background has, the one at the top first."""
-        used = {job.transport for job in self.jobs} | {load.transport for load in self.background}
-        return tuple(each for number, each in enumerate(self.transports) if number in used)
+        """Return the transports that some job or background uses, the one at the top of the file first."""
+        used_numbers = {job.transport for job in self.jobs} | {load.transport for load in self.background}
+        return tuple(transport for number, transport in enumerate(self.transports) if number in used_numbers)
 
     def with_transports(self, change: Callable[[Transport], Transport]) -> Scenario:
-        """Return the scenario with every transport changed alike."""
-        others = tuple(change(each) for each in self.other_transports)
+        """Return the scenario with `change` applied to every transport."""
+        others = tuple(change(transport) for transport in self.other_transports)
         return replace(self, transport=change(self.transport), other_transports=others)
 
     @property
     def plan_iterations(self) -> int:
-        """Passes through the plan: those of the one job, or rounds of several."""
+        """Return the iterations of the plan: passes of a single job, or rounds of several."""
         return self.jobs[0].passes if len(self.jobs) == 1 else max(self.rounds, 1)
 
     @property
     def schedule_files(self) -> tuple[ScheduleFile, ...]:
-        """Every schedule of the user's own that some job names."""
+        """Return the user's schedule files of all jobs, each once."""
         sections = (self.collectives, *(job.collectives for job in self.jobs))
         return tuple(dict.fromkeys(file for section in sections for file in section.files))
 
@@ -121,7 +121,7 @@ class Scenario:
 def parse_scenario(
     text: bytes, source: str, directory: Path, read_plugin: PluginReader = refuse_plugins
 ) -> Scenario:
-    """The scenario of a YAML text. `source` names the file in messages; its paths are relative to `directory`.
+    """Parse the YAML text of a scenario. `source` names the file in messages; its paths are relative to `directory`.
 
     Raises `ConfigError` with all mistakes of the file.
     """
@@ -132,10 +132,10 @@ def parse_scenario(
     scale_up = top.section("scale_up")
     faults = top.section("faults")
     limits = top.section("limits")
-    waiting = bounded(parse_duration_ns, NS_PER_S // 10, 3600 * NS_PER_S, format_duration)
-    # Below a second a heartbeat that is late would end a run.
-    silence = bounded(parse_duration_ns, NS_PER_S, 3600 * NS_PER_S, format_duration)
-    # An absent scale-up section stands for NVLink-class links: 450 GB/s a direction and about a microsecond.
+    wait_limit = bounded(parse_duration_ns, NS_PER_S // 10, 3600 * NS_PER_S, format_duration)
+    # With less than a second, a late heartbeat would end a run.
+    silence_limit = bounded(parse_duration_ns, NS_PER_S, 3600 * NS_PER_S, format_duration)
+    # The default scale-up network has NVLink-class links: 450 GB/s per direction and about a microsecond.
     rate = bounded(parse_rate_bps, 1_000_000, 100_000_000_000_000, format_rate)
     latency = bounded(parse_duration_ns, 0, NS_PER_S, format_duration)
     topology = top.optional("twin", words, "")
@@ -146,8 +146,8 @@ def parse_scenario(
     mapping = read_mapping(top.section("mapping"))
     collectives = read_collectives(top.section("collectives"), directory, mapping.nics_per_host or 0)
     transport, transports = _read_transports(top, file, directory, read_plugin, seed)
-    usual = Usual(iterations, mapping, collectives)
-    several = read_jobs(top, directory, scales, seed, usual, transports)
+    defaults = Usual(iterations, mapping, collectives)
+    several = read_jobs(top, directory, scales, seed, defaults, transports)
     jobs, notes = several.jobs, several.notes
     if not jobs:
         source_read = read_source(top.section("workload"), directory, scales, seed)
@@ -167,9 +167,9 @@ def parse_scenario(
         scale_up_latency_ns=scale_up.optional("latency", latency, 1000),
         drop_per_million=faults.optional("drop", parse_share_per_million, 0),
         drop_seed=faults.optional("seed", integer(0, 2**63 - 1), seed),
-        stall_timeout_ns=limits.optional("stall_timeout", waiting, 5 * NS_PER_S),
-        gather_timeout_ns=limits.optional("gather_timeout", waiting, 60 * NS_PER_S),
-        lost_after_ns=limits.optional("lost_after", silence, 3 * NS_PER_S),
+        stall_timeout_ns=limits.optional("stall_timeout", wait_limit, 5 * NS_PER_S),
+        gather_timeout_ns=limits.optional("gather_timeout", wait_limit, 60 * NS_PER_S),
+        lost_after_ns=limits.optional("lost_after", silence_limit, 3 * NS_PER_S),
         seed=seed,
         twin=directory / topology if topology else None,
         notes=notes,
@@ -191,16 +191,16 @@ def parse_scenario(
 def _read_transports(
     top: Section, file: ConfigFile, directory: Path, read_plugin: PluginReader, seed: int
 ) -> tuple[Transport, JobTransports]:
-    """The transport at the top of the file, and what reads those of jobs."""
+    """Read the transport at the top of the file; return it with the reader of the jobs' transports."""
 
     def read(section: Section) -> Transport:
         return read_transport(section, directory, read_plugin, seed)
 
-    section, mistakes = top.section("transport"), len(file.problems)
+    section, mistakes_before = top.section("transport"), len(file.problems)
     transport = read(section)
-    # Mistakes that jobs would take over are said once.
-    taken_over = section if len(file.problems) == mistakes else Section(file, "transport", None)
-    return transport, JobTransports(taken_over, transport, read)
+    # After mistakes, jobs inherit an empty section, so that these are not reported again for each job.
+    inherited_section = section if len(file.problems) == mistakes_before else Section(file, "transport", None)
+    return transport, JobTransports(inherited_section, transport, read)
 
 
 def _text_of(scale: Section, key: str) -> str:

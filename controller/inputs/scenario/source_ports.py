@@ -1,7 +1,7 @@
-"""UDP source ports of queue pairs: what devices under test spread flows over their links by. Pure; seeded.
+"""UDP source ports of queue pairs, by which devices under test spread flows over their links. Pure; seeded.
 
-Decides which port each direction of each queue pair has: as the Linux kernel derives it, at random, or from a list that
-the scenario pins.
+Decides the port of each direction of each queue pair: as the Linux kernel derives it, at random, or from a list that the
+scenario pins.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _FLOW_LABEL_MASK: Final = 0xFFFFF
 _FIRST_DYNAMIC: Final = 0xC000
 _LEAST_PORT: Final = 1024
-"""Below, kernels ask for privileges."""
+"""Lower ports are privileged."""
 _REMEDY: Final = (
     "write flow_label, random, a port such as 50000, a range such as 50000-50003, or a list of these"
 )
@@ -29,11 +29,11 @@ _REMEDY: Final = (
 
 @dataclass(frozen=True, slots=True)
 class SourcePorts:
-    """The rule of a scenario. Neither: as the kernel derives them."""
+    """The rule of a scenario. By default ports are derived as the Linux kernel does."""
 
     random: bool = False
     pinned: tuple[int, ...] = ()
-    """Dealt in turn to queue pairs in the order of the plan, the same one for both directions."""
+    """Assigned to queue pairs in turn, in the order of the plan, the same for both directions; empty if not pinned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class _Item:
 
 
 def udp_source_port(src_qpn: NDArray[np.uint32], dst_qpn: NDArray[np.uint32]) -> NDArray[np.uint16]:
-    """UDP source port of packets between two queue pairs, 0xC000-0xFFFF; the same in both directions.
+    """Return the UDP source port of packets between two queue pairs, 0xC000-0xFFFF; the same in both directions.
 
     Source: Linux include/rdma/ib_verbs.h, rdma_calc_flow_label and rdma_flow_label_to_udp_sport, for flow label 0.
     """
@@ -58,30 +58,32 @@ def udp_source_port(src_qpn: NDArray[np.uint32], dst_qpn: NDArray[np.uint32]) ->
 def deal_source_ports(
     rule: SourcePorts, src_qpn: NDArray[np.uint32], dst_qpn: NDArray[np.uint32], seed: int
 ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
-    """The ports of every queue pair: of packets that its source sends, and of those that answer."""
+    """Return the source ports of every queue pair as two uint16 arrays: of packets from its source, and from its destination."""
     count = len(src_qpn)
     if rule.pinned:
         ports = np.resize(np.array(rule.pinned, np.uint16), count)
     elif rule.random:
-        # The raw stream of a named generator: the same numbers in every version of the library.
-        drawn = np.random.PCG64([seed, 0x5EED]).random_raw(2 * count) % np.uint64(0x10000 - _FIRST_DYNAMIC)
-        both = (drawn + np.uint64(_FIRST_DYNAMIC)).astype(np.uint16)
-        return both[:count].copy(), both[count:].copy()
+        # PCG64's raw output: unlike numpy's distributions it is the same in every numpy version.
+        random_values = np.random.PCG64([seed, 0x5EED]).random_raw(2 * count) % np.uint64(
+            0x10000 - _FIRST_DYNAMIC
+        )
+        random_ports = (random_values + np.uint64(_FIRST_DYNAMIC)).astype(np.uint16)
+        return random_ports[:count].copy(), random_ports[count:].copy()
     else:
         ports = udp_source_port(src_qpn, dst_qpn)
     return ports, ports.copy()
 
 
 def read_source_ports(transport: Section) -> SourcePorts:
-    """The `source_port` of a `transport:` section. Mistakes go to its file."""
+    """Read the `source_port` of a `transport:` section. Mistakes are added to its file."""
     if not transport.has("source_port"):
         return SourcePorts()
     items = transport.texts("source_port", _item, _Item((_FIRST_DYNAMIC,)))
-    named = [item.word for item in items if item.word]
-    if not items or (named and len(items) > 1):
+    rule_words = [item.word for item in items if item.word]
+    if not items or (rule_words and len(items) > 1):
         transport.mistake("source_port", "it is a list of something else than ports", _REMEDY)
     pinned = tuple(port for item in items for port in item.ports)
-    return SourcePorts(random=named == ["random"], pinned=pinned if not named else ())
+    return SourcePorts(random=rule_words == ["random"], pinned=pinned if not rule_words else ())
 
 
 @formed(pattern_form("flow_label, random, or ports", "flow_label|random|[0-9]{1,5}(-[0-9]{1,5})?"))

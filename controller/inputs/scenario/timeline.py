@@ -1,7 +1,7 @@
 """`timeline` of a scenario: links of the device that go down and come up while the job runs.
 
-Decides what may be written. Links are ports of a topology's switches; who takes them down is decided by `link_timeline` for a
-lab, and by the twin itself.
+Decides the keys. Links are ports of a topology's switches; `link_timeline` changes them in a lab, and the twin in virtual
+time.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ _STATES: Final = {"down": False, "up": True}
 
 @dataclass(frozen=True, slots=True)
 class TimelineEvent:
-    """One link's change."""
+    """A change of the state of one link."""
 
     at_ns: int
-    """After the start of the run."""
+    """Time since the start of the run."""
     link: str
-    """A port of a switch as "leaf0/3"; the link's other end goes with it."""
+    """The link, named by a switch port at one end such as "leaf0/3"."""
     up: bool
     where: str = ""
-    """File, line and key."""
+    """File, line and key, for messages."""
 
 
 def read_timeline(top: Section) -> tuple[TimelineEvent, ...]:
-    """The events in the order of their times. Mistakes go to the file of `top`."""
+    """Read the events, sorted by time. Mistakes are added to the file of `top`."""
     remedy = "write events such as - {at: 2s, link: leaf0/3, state: down}"
     time = bounded(parse_duration_ns, 0, LATEST_NS, format_duration)
-    read: list[tuple[TimelineEvent, Section]] = []
+    entries: list[tuple[TimelineEvent, Section]] = []
     for section in top.up_to(MOST_EVENTS, "timeline", "events", remedy):
         event = TimelineEvent(
             at_ns=section.required("at", time, 0, "write when, such as 2s after the start"),
@@ -50,34 +50,39 @@ def read_timeline(top: Section) -> tuple[TimelineEvent, ...]:
             up=section.required("state", one_of(_STATES), False, "write down or up"),
             where=section.where("link"),
         )
-        read.append((event, section))
+        entries.append((event, section))
         section.close()
-    read.sort(key=lambda pair: pair[0].at_ns)
+    entries.sort(key=lambda pair: pair[0].at_ns)
     is_up: dict[str, bool] = {}
-    for event, section in read:
+    for event, section in entries:
         if is_up.get(event.link, True) == event.up:
-            what = f"{event.link} is {'up' if event.up else 'down'} already at that time"
-            section.mistake("state", what, "let down and up take turns")
+            problem = f"{event.link} is {'up' if event.up else 'down'} already at that time"
+            section.mistake("state", problem, "let down and up take turns")
         is_up[event.link] = event.up
-    return tuple(event for event, _ in read)
+    return tuple(event for event, _ in entries)
 
 
 def ends_of(events: Sequence[TimelineEvent], topology: Topology) -> tuple[SwitchEnd, ...]:
-    """The port of each event. Raises `PlanError` with every one that the topology does not have."""
-    known = {
+    """Return the switch port of each event. Raises `PlanError` with every one that the topology does not have."""
+    end_by_name = {
         f"{switch.name}/{port.name}": SwitchEnd(number, index)
         for number, switch in enumerate(topology.switches)
         for index, port in enumerate(switch.ports)
     }
-    attached = {one.rig_port: topology.port_name(one.end) for one in topology.attachments}
-    refuse_unknown(events, tuple(known), attached)
-    return tuple(known[event.link] for event in events)
+    end_of_rig_port = {
+        attachment.rig_port: topology.port_name(attachment.end) for attachment in topology.attachments
+    }
+    refuse_unknown(events, tuple(end_by_name), end_of_rig_port)
+    return tuple(end_by_name[event.link] for event in events)
 
 
 def refuse_unknown(
     events: Sequence[TimelineEvent], ports: Sequence[str], attached: Mapping[str, str]
 ) -> None:
-    """Raises `PlanError` with every event whose link is none of `ports`. `attached`: by the rig's port, that of a switch."""
+    """Raise `PlanError` with every event whose link is not one of `ports`.
+
+    `attached` has by port of the rig the switch port that it is connected to, for the remedy.
+    """
     problems = [
         Problem(
             event.where or "timeline",
@@ -95,9 +100,9 @@ def refuse_unknown(
 
 def _offer(link: str, ports: Sequence[str]) -> str:
     switch = link.partition("/")[0]
-    own = [port for port in ports if port.partition("/")[0] == switch]
-    if own:
-        return f"{switch} has {', '.join(own[:12])}"
+    switch_ports = [port for port in ports if port.partition("/")[0] == switch]
+    if switch_ports:
+        return f"{switch} has {', '.join(switch_ports[:12])}"
     switches = list(dict.fromkeys(port.partition("/")[0] for port in ports))
     return f"the switches are {', '.join(switches[:12])}"
 

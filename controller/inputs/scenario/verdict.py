@@ -1,6 +1,6 @@
-"""`verdict:` of a scenario: the conditions by which its runs are judged, and from where on the emulator was the limit.
+"""`verdict:` of a scenario: the conditions that its runs must meet, and the limits above which the emulator is at fault.
 
-Decides the keys and their limits. Whether a condition can be read is decided by `results`, before the run.
+Decides the keys and their limits. `results` checks before the run whether a condition can be evaluated.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MOST_CHECKS: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class VerdictSettings:
-    """What a scenario asks for."""
+    """The verdict settings of a scenario."""
 
     checks: tuple[RequestedCheck, ...] = ()
     limits: EmulatorLimits = EmulatorLimits()
@@ -29,26 +29,26 @@ class VerdictSettings:
 
 
 def conditions_of(text: bytes, source: str) -> VerdictSettings:
-    """The `verdict:` of a YAML text, a scenario or a file of its own; other keys are another reader's.
+    """Return the `verdict:` section of a YAML text, which may be a scenario or a separate file; other keys are ignored.
 
     Raises `ConfigError` with all mistakes of the section.
     """
     file = ConfigFile(source)
-    asked = read_verdict(read_document(text, file).section("verdict"))
+    settings = read_verdict(read_document(text, file).section("verdict"))
     file.refuse_mistakes()
-    return asked
+    return settings
 
 
 def read_verdict(section: Section) -> VerdictSettings:
-    """The scenario's conditions; none where the section is absent."""
+    """Read the `verdict:` section; defaults if it is absent. Mistakes are added to its file."""
     checks = []
     entries = section.sections("checks", "list at least one") if section.has("checks") else ()
     if len(entries) > MOST_CHECKS:
         section.mistake("checks", f"{len(entries)} entries", f"give at most {MOST_CHECKS}")
     for entry in entries[:MOST_CHECKS]:
         text = entry.required("check", words, "?", "write a condition on the results, see docs/verdict.md")
-        why = entry.optional("why", words, "")
-        checks.append(RequestedCheck(text, why, entry.where("check")))
+        reason = entry.optional("why", words, "")
+        checks.append(RequestedCheck(text, reason, entry.where("check")))
         entry.close()
     emulator = section.section("emulator")
     default = EmulatorLimits()

@@ -1,6 +1,6 @@
-"""`workload` of a scenario, or of one of its jobs: the trace and how it is read, or the load in its place.
+"""`workload` of a scenario or of one of its jobs: a trace and how it is read, or a generated load.
 
-Decides what may be written. What a trace means is decided by `workload`, what a load is by `loads`.
+Decides the keys. The meaning of a trace is decided by the room `workload`, that of a load by `loads`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from etloop.workload.trace.stand_ins import StandIn
 
 @dataclass(frozen=True, slots=True)
 class Scales:
-    """How much smaller a job is replayed."""
+    """Factors on the bytes and times of a job."""
 
     bytes: Fraction
     time: Fraction
@@ -47,18 +47,18 @@ class Scales:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What a job replays: a trace, or a load that stands for one."""
+    """The source of a job: a trace, or a generated load instead of one."""
 
     trace: Path | None
     groups: Path | None
     settings: WorkloadSettings
     load: Load | None
     where: str
-    """File, line and key, for mistakes that are found later."""
+    """File, line and key, for errors that are found later."""
     kernels: Path | None = None
-    """What communicates beside NCCL."""
+    """File that names kernels which communicate, in addition to the built-in table."""
     excerpt: Excerpt | None = None
-    """The ranks that are real, where the others are modelled."""
+    """The ranks that are replayed if the remaining ones are only modelled; None if all are replayed."""
 
 
 _positive_flops: Final = bounded(parse_flops, 1, 10**18, lambda flops: f"{flops}FLOPS")
@@ -91,11 +91,11 @@ _TRACE_KEYS = (
 
 
 def read_source(section: Section, directory: Path, scales: Scales, seed: int) -> Source:
-    """The source of a `workload:` section, whose paths are relative to `directory`; mistakes go to its file."""
+    """Read the source of a `workload:` section. Its paths are relative to `directory`; mistakes are added to its file."""
     if has_load(section):
-        beside = [key for key in _TRACE_KEYS if section.has(key)]
-        if beside:
-            section.mistake(beside[0], "it is of traces, and a load stands in place of one", "remove it")
+        trace_keys = [key for key in _TRACE_KEYS if section.has(key)]
+        if trace_keys:
+            section.mistake(trace_keys[0], "it is of traces, and a load stands in place of one", "remove it")
         load = read_load(section, directory, seed)
         where = section.where(next(key for key in LOAD_KEYS if section.has(key)))
         section.close()
@@ -106,7 +106,7 @@ def read_source(section: Section, directory: Path, scales: Scales, seed: int) ->
     groups = section.optional("groups", words, "")
     kernels = section.optional("kernels", words, "")
     settings = _read_settings(section, scales)
-    real = _read_excerpt(section)
+    excerpt = _read_excerpt(section)
     where = section.where("trace")
     section.close()
     return Source(
@@ -116,31 +116,35 @@ def read_source(section: Section, directory: Path, scales: Scales, seed: int) ->
         None,
         where,
         directory / kernels if kernels else None,
-        real,
+        excerpt,
     )
 
 
 def _read_excerpt(section: Section) -> Excerpt | None:
-    """Which ranks are real, and the network that stands for the others; None: all are."""
+    """Return the ranks that are replayed and the network that models the remaining ones; None if all ranks are replayed."""
     where = section.where("excerpt")
-    own = section.section("excerpt")
-    ranges = own.texts("ranks", _rank_range, RankRange(0, 0))
-    usual = IdealNetwork()
+    excerpt = section.section("excerpt")
+    ranges = excerpt.texts("ranks", _rank_range, RankRange(0, 0))
+    default = IdealNetwork()
     network = IdealNetwork(
-        own.optional(
-            "link", bounded(parse_rate_bps, 1_000_000, 100_000_000_000_000, format_rate), usual.link_bps
+        excerpt.optional(
+            "link", bounded(parse_rate_bps, 1_000_000, 100_000_000_000_000, format_rate), default.link_bps
         ),
-        own.optional("latency", bounded(parse_duration_ns, 0, NS_PER_S, format_duration), usual.latency_ns),
+        excerpt.optional(
+            "latency", bounded(parse_duration_ns, 0, NS_PER_S, format_duration), default.latency_ns
+        ),
     )
     if section.has("excerpt") and not ranges:
-        own.mistake("ranks", "no rank is real", "list those that are, such as [0-15]")
-    own.close()
+        excerpt.mistake("ranks", "no rank is real", "list those that are, such as [0-15]")
+    excerpt.close()
     return Excerpt(ranges, network, where) if ranges else None
 
 
 def in_nccl_order(source: Source, shaping: Settings) -> tuple[Source, tuple[str, ...]]:
-    """As shaped, and what is to be said of it: NCCL runs the operations of a communicator in one stream, whatever the
-    trace says of their order."""
+    """Return the source with operations of a communicator in sequence if it imitates NCCL, and a note if this was added.
+
+    NCCL runs the operations of a communicator in one stream, whatever dependencies the trace has.
+    """
     policy = source.settings.dependencies
     if policy.communicator or source.load is not None or shaping.shaping is not Shaping.NCCL:
         return source, ()
@@ -148,8 +152,8 @@ def in_nccl_order(source: Source, shaping: Settings) -> tuple[Source, tuple[str,
         f"dependencies {policy} do not order the operations of a communicator, but NCCL runs them one after another, "
         "and so does this plan; collectives.shaping plain, gloo or mpi leaves them as the trace has them"
     )
-    ordered = replace(source.settings, dependencies=replace(policy, communicator=True))
-    return replace(source, settings=ordered), (note,)
+    settings = replace(source.settings, dependencies=replace(policy, communicator=True))
+    return replace(source, settings=settings), (note,)
 
 
 def _read_settings(section: Section, scales: Scales) -> WorkloadSettings:
@@ -163,7 +167,7 @@ def _read_settings(section: Section, scales: Scales) -> WorkloadSettings:
         replicate_ranks=section.optional("replicate_ranks", integer(2, MAX_REPLICAS), None),
         stand_ins=section.texts("stand_ins", _stand_in, _NOBODY),
         uneven=section.optional("uneven", _uneven, Uneven()),
-        logical_topology=_topology(section),
+        logical_topology=_read_topology(section),
         flops=compute.optional("flops", _positive_flops, None),
         memory_bandwidth_bytes_per_s=compute.optional("memory_bandwidth", _bytes_per_second, None),
         storage_bandwidth_bytes_per_s=compute.optional("storage_bandwidth", _bytes_per_second, None),
@@ -174,11 +178,11 @@ def _read_settings(section: Section, scales: Scales) -> WorkloadSettings:
     return settings
 
 
-def _topology(section: Section) -> tuple[int, ...]:
+def _read_topology(section: Section) -> tuple[int, ...]:
     sizes = section.texts("logical_topology", integer(1, MAX_REPLICAS), 1)
     if len(sizes) > MOST_DIMENSIONS:
-        what = f"has {len(sizes)} dimensions"
-        section.mistake("logical_topology", what, f"write at most {MOST_DIMENSIONS}, such as [2, 4]")
+        problem = f"has {len(sizes)} dimensions"
+        section.mistake("logical_topology", problem, f"write at most {MOST_DIMENSIONS}, such as [2, 4]")
         return ()
     return sizes
 

@@ -1,1 +1,1 @@
-"""Where the ranks of a plan are: on which hosts, and hosts on which ports."""
+"""Placement of the ranks of a plan on hosts, and of hosts on ports."""

@@ -1,4 +1,4 @@
-"""Ports that are the planes of one network card: ranks are placed on cards, and every plane carries some packets. Pure."""
+"""The planes (ports) of one network card: ranks are placed on cards, and every plane carries part of the packets. Pure."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from etloop.controller.plan.places.placement import Placement, PortPlace
 
 PLANES: Final = (2, 4, 8)
-"""So many ports a card may have, as the lowest bits of an entropy value are the plane."""
+"""Allowed numbers of ports of a card: powers of two, because the lowest bits of an entropy value select the plane."""
 _MOST_NAMED: Final = 8
 
 
 def planes_of(agent: RigAgent, port: RigPort) -> tuple[RigPort, ...]:
-    """Return all planes of a port's card, in order; of a port by itself, itself."""
-    return tuple(one for one in agent.ports if one.card == port.card) if port.card else (port,)
+    """Return all planes of the port's card, in order; a port without `card` is its only plane."""
+    return tuple(plane for plane in agent.ports if plane.card == port.card) if port.card else (port,)
 
 
 def by_card(rig: Rig) -> Rig:
-    """Return the rig with one port for each card: its first, at the rate of all."""
+    """Return the rig with each card reduced to its first port, at the sum of the link rates of its planes."""
     agents = []
     for agent in rig.agents:
         cards = [(port, planes_of(agent, port)) for port in agent.ports]
@@ -40,8 +40,8 @@ def by_card(rig: Rig) -> Rig:
 
 
 def refuse_planes(rig: Rig, mappings: Iterable[Mapping]) -> None:
-    """Raise `PlanError` where a mapping names a port that stands behind the first of its card: ranks are on cards."""
-    first = {
+    """Raise `PlanError` if a mapping names a plane other than the first of its card: ranks are placed on cards."""
+    first_plane_of = {
         f"{agent.name}/{port.name}": f"{agent.name}/{planes_of(agent, port)[0].name}"
         for agent in rig.agents
         for port in agent.ports
@@ -49,100 +49,113 @@ def refuse_planes(rig: Rig, mappings: Iterable[Mapping]) -> None:
     problems = [
         Problem(
             "mapping",
-            f"{label} is a plane of the card whose first port is {first[label]}",
-            f"name {first[label]}",
+            f"{label} is a plane of the card whose first port is {first_plane_of[label]}",
+            f"name {first_plane_of[label]}",
         )
         for mapping in mappings
         for label in dict.fromkeys((*mapping.ports, *(port for _, port in mapping.explicit)))
-        if first.get(label, label) != label
+        if first_plane_of.get(label, label) != label
     ]
     if problems:
         raise PlanError(*problems)
 
 
 def with_planes(placement: Placement, rig: Rig) -> Placement:
-    """Return a placement on cards (`by_card`) with the ports of every card behind its first one."""
+    """Return a placement on cards (`by_card`) with all planes of every card listed, each card's planes in a row."""
     agents = {agent.name: agent for agent in rig.agents}
     ports: list[PortPlace] = []
-    row: list[int] = []
+    card_row: list[int] = []
     for place in placement.ports:
         agent = agents[place.agent]
-        own = next(port for port in agent.ports if port.name == place.port.name)
-        planes = planes_of(agent, own)
-        row.append(len(ports))
+        rig_port = next(port for port in agent.ports if port.name == place.port.name)
+        planes = planes_of(agent, rig_port)
+        card_row.append(len(ports))
         ports += (
             replace(place, port=plane, ranks=() if number else place.ranks, plane=number, planes=len(planes))
             for number, plane in enumerate(planes)
         )
-    return replace(placement, port=tuple(row[port] for port in placement.port), ports=tuple(ports))
+    return replace(placement, port=tuple(card_row[port] for port in placement.port), ports=tuple(ports))
 
 
 def plane_addresses(
     placement: Placement, ports: Collection[int] | None = None
 ) -> tuple[tuple[str, ...], ...]:
-    """Return what stands on each plane for every address of a rank on a card; of the cards among `ports` alone, if given."""
-    found: list[tuple[str, ...]] = []
+    """Return for every address of a rank on a card the addresses on all planes, plane 0 first.
+
+    With `ports` (indices into `placement.ports`), only cards whose first plane is among them.
+    """
+    addresses: list[tuple[str, ...]] = []
     for index, place in enumerate(placement.ports):
         if place.planes == 1 or place.plane or (ports is not None and index not in ports):
             continue
-        planes = [one.port.addresses for one in placement.ports[index : index + place.planes]]
-        found += list(zip(*planes, strict=True))[: len(place.ranks)]
-    return tuple(found)
+        planes = [plane.port.addresses for plane in placement.ports[index : index + place.planes]]
+        addresses += list(zip(*planes, strict=True))[: len(place.ranks)]
+    return tuple(addresses)
 
 
 def refuse_odd_planes(transport: Transport, placement: Placement) -> None:
-    """Raise `PlanError` where a transport does not send over several planes of a card, or ends differ in them."""
+    """Raise `PlanError` if the transport cannot send over the planes of the cards in the placement.
+
+    Causes: a transport or SRv6 that keeps a queue pair on one port, a number of planes that is not in `PLANES` or not the
+    same everywhere, or a number of entropy values that does not divide evenly among the planes.
+    """
     cards = [place for place in placement.ports if place.planes > 1 and not place.plane]
     if not cards:
         return
-    named = ", ".join(f"{place.agent}/{place.port.card} ({place.planes})" for place in cards[:_MOST_NAMED])
+    card_names = ", ".join(
+        f"{place.agent}/{place.port.card} ({place.planes})" for place in cards[:_MOST_NAMED]
+    )
     remedy = "write transport: {kind: mrc} or {kind: uet}, or remove card: from the rig's ports"
     problems = []
     if not transport.sprays:
-        what = f"{transport.kind_name} keeps a queue pair on one port, and these cards have several: {named}"
-        problems.append(Problem("transport.kind", what, remedy))
+        problem = f"{transport.kind_name} keeps a queue pair on one port, and these cards have several: {card_names}"
+        problems.append(Problem("transport.kind", problem, remedy))
     elif transport.endpoint.srv6 is not None:
-        what = f"segments lead to one port of a host, and these cards have several: {named}"
+        problem = f"segments lead to one port of a host, and these cards have several: {card_names}"
         problems.append(
-            Problem(f"transport.{transport.kind_name}.srv6", what, "remove it, or card: from the rig's ports")
+            Problem(
+                f"transport.{transport.kind_name}.srv6", problem, "remove it, or card: from the rig's ports"
+            )
         )
-    odd = [place for place in cards if place.planes not in PLANES]
+    unsupported_cards = [place for place in cards if place.planes not in PLANES]
     problems += (
         Problem(
             f"card {place.agent}/{place.port.card}",
             f"it has {place.planes} ports, and the lowest bits of an entropy value say which is taken",
             "give it 2, 4 or 8",
         )
-        for place in odd
+        for place in unsupported_cards
     )
-    most = max(place.planes for place in cards)
-    unlike = [place for place in placement.ports if place.planes != most and not place.plane]
-    if unlike:
-        port = unlike[0]
-        what = (
-            f"{port.label} has {port.planes} plane{'s' if port.planes > 1 else ''} and {named} more or fewer"
-        )
+    plane_count = max(place.planes for place in cards)
+    mismatched_ports = [place for place in placement.ports if place.planes != plane_count and not place.plane]
+    if mismatched_ports:
+        port = mismatched_ports[0]
+        problem = f"{port.label} has {port.planes} plane{'s' if port.planes > 1 else ''} and {card_names} more or fewer"
         problems.append(
             Problem(
                 "plan",
-                f"both ends of a queue pair have as many planes: {what}",
+                f"both ends of a queue pair have as many planes: {problem}",
                 "give every card as many ports",
             )
         )
-    values = transport.multipath.entropy_values
-    if not problems and transport.takes_any_order and values % most:
-        what = f"{values} values are not as many for each of {most} planes"
+    entropy_values = transport.multipath.entropy_values
+    if not problems and transport.takes_any_order and entropy_values % plane_count:
+        problem = f"{entropy_values} values are not as many for each of {plane_count} planes"
         problems.append(
-            Problem(f"transport.{transport.kind_name}.entropy_values", what, f"write a multiple of {most}")
+            Problem(
+                f"transport.{transport.kind_name}.entropy_values",
+                problem,
+                f"write a multiple of {plane_count}",
+            )
         )
     if problems:
         raise PlanError(*problems)
 
 
 def plane_notes(transport: Transport, placement: Placement) -> tuple[str, ...]:
-    """What to say of cards with several planes, all of which speak one transport."""
+    """Return the plan's note on cards with several planes, whose ports all speak `transport`; () without such cards."""
     cards = [
-        ", ".join(one.label for one in placement.ports[index : index + place.planes])
+        ", ".join(plane.label for plane in placement.ports[index : index + place.planes])
         for index, place in enumerate(placement.ports)
         if place.planes > 1 and not place.plane
     ]

@@ -1,4 +1,4 @@
-"""Whether the ranks that talk most sit on different hosts although they need not. Pure."""
+"""Warnings about jobs whose ranks with the most mutual traffic are on different hosts although they need not be. Pure."""
 
 from __future__ import annotations
 
@@ -18,68 +18,74 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _LEAST_GAIN: Final = 0.05
-"""Of the payload: whatever would cross less for another order is not worth a word below it."""
+"""Share of the payload that another order must keep inside hosts before a warning is worth it."""
 
 
 def order_warnings(jobs: JobSet, chunks: Iterable[PairColumns]) -> tuple[str, ...]:
-    """Return for each job whose mapping leaves the order of its ranks to their numbers what another order would keep in hosts.
+    """Return a warning for each job that would send clearly less between hosts if its ranks were ordered by communicator.
 
-    `chunks`: the pairs of all jobs, in as many pieces as the caller likes; gone through once for each such job.
+    Considers only jobs whose mapping places ranks by number. `chunks` are the pairs of all jobs, in any number of pieces;
+    they are iterated once for each such job.
     """
     return tuple(
         text
-        for at, part in enumerate(jobs.parts)
+        for number, part in enumerate(jobs.parts)
         if not part.mapping.orders_ranks
         and part.mapping.rule is not PlacementRule.EXPLICIT
         and 1 < part.mapping.ranks_per_host < part.ranks
-        and (text := _warning(jobs, at, part, chunks))
+        and (text := _warning(jobs, number, part, chunks))
     )
 
 
 def _warning(jobs: JobSet, at: int, part: JobPart, chunks: Iterable[PairColumns]) -> str:
     hosts = hosts_of(part.ranks, part.mapping)
-    other = hosts_by_communicators(_alone(jobs, at, part), part.mapping.ranks_per_host)
-    whole = crossing_now = crossing_best = 0
+    other_hosts = hosts_by_communicators(_job_of_part(jobs, at, part), part.mapping.ranks_per_host)
+    total_bytes = crossing_now = crossing_other = 0
     for pairs in chunks:
-        talk = _own(part, pairs)
-        whole += int(talk[2].sum())
-        crossing_now += crossing_bytes(hosts, *talk)
-        crossing_best += crossing_bytes(other, *talk)
-    now, best = crossing_now / max(whole, 1), crossing_best / max(whole, 1)
-    if now - best < _LEAST_GAIN:
+        part_pairs = _pairs_within(part, pairs)
+        total_bytes += int(part_pairs[2].sum())
+        crossing_now += crossing_bytes(hosts, *part_pairs)
+        crossing_other += crossing_bytes(other_hosts, *part_pairs)
+    current_share, other_share = crossing_now / max(total_bytes, 1), crossing_other / max(total_bytes, 1)
+    if current_share - other_share < _LEAST_GAIN:
         return ""
-    shown = ", ".join(map(str, other[0][:4])) + (", ..." if len(other[0]) > 4 else "")
+    first_ranks = ", ".join(map(str, other_hosts[0][:4])) + (", ..." if len(other_hosts[0]) > 4 else "")
     name = f"{part.name}: " if part.name else ""
     return (
-        f"{name}ranks that talk most sit on different hosts: {now:.0%} of the payload goes from host to host, and "
-        f"{best:.0%} would with mapping: {{order: {BY_COMMUNICATORS}}}, which puts ranks {shown} on one"
+        f"{name}ranks that talk most sit on different hosts: {current_share:.0%} of the payload goes from host to host, and "
+        f"{other_share:.0%} would with mapping: {{order: {BY_COMMUNICATORS}}}, which puts ranks {first_ranks} on one"
     )
 
 
-def _own(part: JobPart, pairs: PairColumns) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]:
-    """Source and destination, numbered within the part, and bytes of what the part's own ranks exchange."""
+def _pairs_within(
+    part: JobPart, pairs: PairColumns
+) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]:
+    """Return source rank, destination rank and payload bytes of the pairs within a part; ranks are numbered within the part."""
     first, last = part.first_rank, part.first_rank + part.ranks
-    own = (
+    in_part = (
         (pairs.src_rank >= first)
         & (pairs.src_rank < last)
         & (pairs.dst_rank >= first)
         & (pairs.dst_rank < last)
     )
-    return pairs.src_rank[own] - first, pairs.dst_rank[own] - first, pairs.payload_bytes[own]
+    return pairs.src_rank[in_part] - first, pairs.dst_rank[in_part] - first, pairs.payload_bytes[in_part]
 
 
-def _alone(jobs: JobSet, at: int, part: JobPart) -> Job:
-    """One part of a set with its own numbers."""
-    whole = jobs.job
+def _job_of_part(jobs: JobSet, at: int, part: JobPart) -> Job:
+    """Return one part of a set as a job with ranks numbered from 0. Communicators of other parts keep their index but lose
+    their members."""
+    job = jobs.job
     if len(jobs.parts) == 1:
-        return whole
-    of_part = np.array(jobs.communicator_part)
+        return job
+    communicator_part = np.array(jobs.communicator_part)
     first = part.first_rank
-    ranks = whole.ranks[first : first + part.ranks]
+    ranks = job.ranks[first : first + part.ranks]
     groups = tuple(
         Communicator(
-            number, group.name, tuple(rank - first for rank in group.members) if of_part[number] == at else ()
+            number,
+            group.name,
+            tuple(rank - first for rank in group.members) if communicator_part[number] == at else (),
         )
-        for number, group in enumerate(whole.communicators)
+        for number, group in enumerate(job.communicators)
     )
-    return Job(whole.source, groups, whole.programs, ranks, whole.policy, {}, ())
+    return Job(job.source, groups, job.programs, ranks, job.policy, {}, ())

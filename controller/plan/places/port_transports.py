@@ -1,6 +1,6 @@
-"""Which transport each port of a plan speaks: that of the jobs whose ranks are on it. Pure.
+"""The transport that each port of a plan speaks: that of the jobs whose ranks are on it. Pure.
 
-Refuses ports that jobs of unlike transports share: what carries the queue pairs of a port carries all of them.
+Refuses ports shared by jobs with different transports: one transport carries all queue pairs of a port.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ class PortTransports:
     """The transports of a plan, and which of them each port of its placement speaks."""
 
     transports: tuple[Transport, ...]
-    """Each that some port speaks."""
+    """The transports that are in use."""
     of_port: tuple[int, ...]
-    """By port of the placement, a number of these."""
+    """Index into `transports` of each port of the placement."""
     jobs: tuple[tuple[str, ...], ...]
-    """By transport, the jobs that have it; of a plan of one job, a name that is empty."""
+    """Names of the jobs that use each transport; the name is empty in a plan of one job."""
 
     @property
     def are_several(self) -> bool:
-        """Whether ports speak unlike transports."""
+        """Return whether ports speak different transports."""
         return len(self.transports) > 1
 
     def transport_of(self, port: int) -> Transport:
-        """Return what a port of the placement speaks."""
+        """Return the transport of a port of the placement."""
         return self.transports[self.of_port[port]]
 
     def ports_of(self, number: int) -> frozenset[int]:
-        """Return the ports of the placement that speak one of the transports."""
+        """Return the ports of the placement (indices) that speak transport `number`."""
         return frozenset(port for port, spoken in enumerate(self.of_port) if spoken == number)
 
     def labels_on(self, udp_port: int, placement: Placement) -> frozenset[str]:
-        """Return the ports whose packets of transports that spray go to a UDP port."""
+        """Return the labels of the ports that speak a spraying transport with destination UDP port `udp_port`."""
         return frozenset(
             place.label
             for transport, ports in self.with_ports(placement)
@@ -57,7 +57,10 @@ class PortTransports:
         )
 
     def with_ports(self, placement: Placement) -> Iterator[tuple[Transport, Placement]]:
-        """Each transport with a placement of its ports alone, for those who look at ports and at no rank."""
+        """Yield each transport with a placement reduced to the ports that speak it.
+
+        Only `ports` of such a placement is valid: its rows by rank still have the numbers of the full placement.
+        """
         for number, transport in enumerate(self.transports):
             ports = tuple(
                 place for place, spoken in zip(placement.ports, self.of_port, strict=True) if spoken == number
@@ -65,51 +68,54 @@ class PortTransports:
             yield transport, replace(placement, ports=ports)
 
     def have_rule(self, rule: FaultRule, src_port: NDArray[np.int32]) -> NDArray[np.bool_]:
-        """Return which connections, by their sender's port, are of a transport that can do what a rule says."""
-        able = np.array([kind_has(each, rule) for each in self.transports], np.bool_)
-        found: NDArray[np.bool_] = able[np.array(self.of_port, np.int32)[src_port]]
-        return found
+        """Return per connection whether its sender's transport can carry out a fault rule. `src_port`: int32 indices of
+        ports, result: bool."""
+        is_able = np.array([kind_has(transport, rule) for transport in self.transports], np.bool_)
+        result: NDArray[np.bool_] = is_able[np.array(self.of_port, np.int32)[src_port]]
+        return result
 
 
 def port_transports(scenario: Scenario, jobs: JobSet, placement: Placement) -> PortTransports:
-    """Return what each port speaks. Raises `PlanError` with every port that jobs of unlike transports share."""
+    """Return the transport of each port. Raises `PlanError` with every port that jobs of different transports share."""
     part_of_rank = jobs.part_of_rank().tolist()
-    spoken: list[int] = []
+    number_of_port: list[int] = []
     problems: list[Problem] = []
     for place in placement.ports:
         if place.plane:
-            spoken.append(spoken[-1])
+            number_of_port.append(number_of_port[-1])
             continue
         parts = [jobs.parts[part] for part in dict.fromkeys(part_of_rank[rank] for rank in place.ranks)]
-        spoken.append(parts[0].transport if parts else 0)
-        other = next((part for part in parts if part.transport != spoken[-1]), None)
+        number_of_port.append(parts[0].transport if parts else 0)
+        other = next((part for part in parts if part.transport != number_of_port[-1]), None)
         if other is not None:
-            problems.append(_shared(place.label, scenario, parts[0], other))
+            problems.append(_shared_port_problem(place.label, scenario, parts[0], other))
     if problems:
         raise PlanError(*problems)
-    used = sorted(set(spoken))
-    names = tuple(tuple(part.name for part in jobs.parts if part.transport == number) for number in used)
+    used_numbers = sorted(set(number_of_port))
+    names = tuple(
+        tuple(part.name for part in jobs.parts if part.transport == number) for number in used_numbers
+    )
     return PortTransports(
-        tuple(scenario.transports[number] for number in used),
-        tuple(used.index(number) for number in spoken),
+        tuple(scenario.transports[number] for number in used_numbers),
+        tuple(used_numbers.index(number) for number in number_of_port),
         names,
     )
 
 
-def _shared(label: str, scenario: Scenario, one: JobPart, other: JobPart) -> Problem:
+def _shared_port_problem(label: str, scenario: Scenario, one: JobPart, other: JobPart) -> Problem:
     kinds = [scenario.transports[part.transport].kind_name for part in (one, other)]
-    unlike = (
+    difference = (
         f"{one.name} goes by {kinds[0]} and {other.name} by {kinds[1]}"
         if kinds[0] != kinds[1]
         else f"{one.name} and {other.name} go by {kinds[0]} with unlike settings"
     )
     return Problem(
         f"port {label}",
-        f"a port speaks one transport; job {unlike}",
+        f"a port speaks one transport; job {difference}",
         "give each of them ports of its own: mapping: {ports: [...]} in the job",
     )
 
 
 def transport_notes(scenario: Scenario) -> tuple[str, ...]:
-    """What is allowed and remarkable of the transports in use, each once."""
-    return tuple(dict.fromkeys(note for each in scenario.used_transports for note in each.notes))
+    """Return the notes of the transports in use, without duplicates."""
+    return tuple(dict.fromkeys(note for transport in scenario.used_transports for note in transport.notes))
