@@ -93,7 +93,7 @@ class FlowLevelOutcome:
     looks: int
     """Links visited while recomputing rates."""
     loosened: int
-    """Times that recomputing took so long that the tolerance was temporarily doubled."""
+    """Times that recomputing visited so many links that the tolerance was doubled for the rest of it."""
 
 
 def flow_level(
