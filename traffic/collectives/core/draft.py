@@ -59,8 +59,8 @@ ONE: Final = (WHOLE,)
 
 @lru_cache(_DISTINCT_MAX)
 def _entry(kind: int, chunk: int, block: int, after_lane: int, after_entry: int) -> Entry:
-    # Tables of a thousand positions have millions of entries, but few different ones.
     """Return an entry from a cache of equal ones."""
+    # Tables of a thousand positions have millions of entries, but few different ones.
     return Entry(EntryKind(kind), chunk, block, after_lane=after_lane, after_entry=after_entry)
 
 
