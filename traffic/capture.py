@@ -83,8 +83,8 @@ def plan_capture(assignment: Assignment, target: CaptureTarget | None) -> Planne
         min(request.snap_bytes, target.snap_bytes),
         min(request.file_bytes, target.file_bytes),
         tuple(
-            f"captures keep {allowed} {quantity}, not {wanted}: this agent was started so"
-            for quantity, wanted, allowed in limits
-            if allowed < wanted
+            f"captures keep {allowed} {quantity}, not {requested}: this agent was started so"
+            for quantity, requested, allowed in limits
+            if allowed < requested
         ),
     )

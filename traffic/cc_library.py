@@ -86,7 +86,7 @@ def libraries_for(assignment: Assignment, known: str = "") -> list[str]:
     If `known` is not "", it is the library of all transports with a plugin. Raises as `library_of`.
     """
     settings = (transport.congestion for transport in assignment.transports)
-    return [known or library_for(each) if each.plugin_name else "" for each in settings]
+    return [known or library_for(congestion) if congestion.plugin_name else "" for congestion in settings]
 
 
 def _kept(path: Path, content: bytes) -> Path:

@@ -191,8 +191,10 @@ class Engine:
     def _class_of(self, connection: int) -> int:
         """Return the traffic class of packets sent on a connection."""
         src_rank = int(self._assignment.connections.src_rank[connection])
-        own = next((rank.traffic_class for rank in self._assignment.ranks if rank.rank == src_rank), -1)
-        return own if own >= 0 else self._assignment.transport.traffic_class
+        rank_class = next(
+            (rank.traffic_class for rank in self._assignment.ranks if rank.rank == src_rank), -1
+        )
+        return rank_class if rank_class >= 0 else self._assignment.transport.traffic_class
 
     def start(self, start_ns: int) -> None:
         """Start all ranks and streams at `start_ns` of this machine's monotonic clock."""
@@ -226,8 +228,8 @@ class Engine:
         """
         most = 1 << 62 if self._stopped else MOST_TAKEN
         batches = []
-        for port, taken in enumerate(self._taken):
-            batch = rows(self._loops.records(port, taken, most), OP_RECORD)
+        for port, first_row in enumerate(self._taken):
+            batch = rows(self._loops.records(port, first_row, most), OP_RECORD)
             self._taken[port] += len(batch)
             batches.append(batch)
         return np.concatenate(batches)

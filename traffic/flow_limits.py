@@ -188,7 +188,9 @@ def refuse_adaptive(fabric: Fabric, parts: Parts) -> None:
     Adaptive balancing sees the queues of the switch's own ports; a slower link further on shows there only through
     pauses.
     """
-    adaptive = np.array([each.balancing is LoadBalancing.ADAPTIVE for each in fabric.topology.switches])
+    adaptive = np.array(
+        [settings.balancing is LoadBalancing.ADAPTIVE for settings in fabric.topology.switches]
+    )
     if not adaptive.any():
         return
     switch = np.searchsorted(fabric.first_link, parts.link, side="right") - 1
@@ -237,11 +239,11 @@ def unlike_link(fabric: Fabric, parts: Parts, of_flows: NDArray[np.bool_]) -> st
     most, least = np.zeros(stage.max() + 1), np.full(stage.max() + 1, np.inf)
     np.maximum.at(most, stage, density)
     np.minimum.at(least, stage, density)
-    uneven = np.flatnonzero(most > _LIKE * least)
-    if not len(uneven):
+    uneven_stages = np.flatnonzero(most > _LIKE * least)
+    if not len(uneven_stages):
         return ""
-    among = np.flatnonzero(stage == uneven[0])
-    return fabric.names[int(parts.link[rows[among[np.argmax(density[among])]]])]
+    stage_rows = np.flatnonzero(stage == uneven_stages[0])
+    return fabric.names[int(parts.link[rows[stage_rows[np.argmax(density[stage_rows])]]])]
 
 
 def _listed(numbers: list[int]) -> str:

@@ -56,9 +56,7 @@ def network_of(assignment: Assignment, rig_ports: tuple[str, ...], topology: Top
 
 
 class _Ways:
-    """Ways of the queue pairs: those followed one by one, and those grouped with all others between the same two
-    switches.
-    """
+    """Ways of the queue pairs: some are followed one by one, the rest together with all between the same two switches."""
 
     def __init__(self, assignment: Assignment, fabric: Fabric, values: PortValues) -> None:
         self._assignment = assignment
@@ -79,35 +77,38 @@ class _Ways:
         fabric = self._fabric
 
         def between(src_port: NDArray[np.int32], dst_port: NDArray[np.int32]) -> Between:
+            # Queue pairs whose ways depend on hashes are followed one by one, all others once per pair of switches.
             src, dst = attachments[src_port], attachments[dst_port]
-            alone, together = np.flatnonzero(self._goes_by_key), np.flatnonzero(~self._goes_by_key)
-            one_by_one = self._one_by_one(alone, src, dst)
-            pairs, parts = self._by_switches(src[together], dst[together])
+            hashed_rows, grouped_rows = np.flatnonzero(self._goes_by_key), np.flatnonzero(~self._goes_by_key)
+            one_by_one = self._one_by_one(hashed_rows, src, dst)
+            pairs, parts = self._by_switches(src[grouped_rows], dst[grouped_rows])
             self._refuse(one_by_one, parts, src, dst)
             bundled = bundle(parts, fabric.link_bps, np.unique(one_by_one.link))
             flow, row = _of_flows(bundled.flow, pairs)
             latency, store = one_by_one.elapsed_ns, one_by_one.store
-            latency[together], store[together] = parts.elapsed_ns[pairs], parts.store[pairs]
+            latency[grouped_rows], store[grouped_rows] = parts.elapsed_ns[pairs], parts.store[pairs]
             last = fabric.last_link[dst]
             latency = latency + fabric.delay_ns[fabric.last_link[src]] + fabric.hop_ns[last]
             store = store + fabric.store[last]
             bps = np.concatenate([fabric.link_bps, bundled.rates(fabric.link_bps)])
-            held, held_bps = self._held_by_windows(
+            limited, limited_bps = self._held_by_windows(
                 src_port, latency, store, fabric.link_bps[fabric.last_link[src]]
             )
-            shares = (one_by_one.share, bundled.share[row], np.ones(len(src) + len(held)))
+            shares = (one_by_one.share, bundled.share[row], np.ones(len(src) + len(limited)))
             return Between(
-                np.concatenate([one_by_one.flow, together[flow], np.arange(len(src)), held]),
-                np.concatenate([one_by_one.link, bundled.link[row], last, len(bps) + np.arange(len(held))]),
+                np.concatenate([one_by_one.flow, grouped_rows[flow], np.arange(len(src)), limited]),
+                np.concatenate(
+                    [one_by_one.link, bundled.link[row], last, len(bps) + np.arange(len(limited))]
+                ),
                 np.concatenate(shares).astype(np.float32),
                 latency,
                 store,
                 (
                     *fabric.names,
                     *bundled.names(fabric.names),
-                    *(f"window of queue pair {queue_pair}" for queue_pair in held),
+                    *(f"window of queue pair {queue_pair}" for queue_pair in limited),
                 ),
-                np.concatenate([bps, held_bps]),
+                np.concatenate([bps, limited_bps]),
             )
 
         return replace(network_with(self._assignment, between), notes=self._notes)
@@ -146,8 +147,8 @@ class _Ways:
         # The full packet is serialised by the port and every switch on the forward path; the ACK's size is neglected.
         round_trip_ns = 2 * latency_ns + packet_bits * (store + 1e9 / port_bps)
         allowed_bps = window * packet_bits * 1e9 / round_trip_ns
-        held = np.flatnonzero((window > 0) & (allowed_bps < port_bps))
-        return held, np.maximum(allowed_bps[held], 1).astype(np.int64)
+        limited = np.flatnonzero((window > 0) & (allowed_bps < port_bps))
+        return limited, np.maximum(allowed_bps[limited], 1).astype(np.int64)
 
     def _one_by_one(self, rows: NDArray[np.int64], src: NDArray[np.int64], dst: NDArray[np.int64]) -> Parts:
         """Return the parts of queue pairs whose ways are selected by packet headers."""
@@ -159,7 +160,7 @@ class _Ways:
         batch_starts = np.flatnonzero(np.diff(np.cumsum(values.count[rows]) // _ROWS_AT_ONCE)) + 1
         for batch in np.split(np.arange(len(flow)), np.cumsum(values.count[rows])[batch_starts - 1]):
             zeros = np.zeros(len(batch))
-            started = Rows(
+            start_rows = Rows(
                 flow[batch],
                 1 / values.count[flow[batch]],
                 fabric.home[src[flow[batch]]],
@@ -169,7 +170,7 @@ class _Ways:
                 zeros.astype(np.int64),
                 zeros,
             )
-            walked.append(walk(fabric, started, len(src), by_key=True))
+            walked.append(walk(fabric, start_rows, len(src), by_key=True))
         return Parts(
             np.concatenate([parts.flow for parts in walked]),
             np.concatenate([parts.link for parts in walked]),
@@ -188,7 +189,7 @@ class _Ways:
         )
         count = len(pairs)
         zeros = np.zeros(count)
-        started = Rows(
+        start_rows = Rows(
             np.arange(count),
             np.ones(count),
             pairs // switches,
@@ -198,7 +199,7 @@ class _Ways:
             zeros.astype(np.int64),
             zeros,
         )
-        return of_pair.reshape(-1), walk(fabric, started, count, by_key=False)
+        return of_pair.reshape(-1), walk(fabric, start_rows, count, by_key=False)
 
 
 def _of_flows(

@@ -75,11 +75,11 @@ def port_values(assignment: Assignment) -> PortValues:
     connection = np.repeat(np.arange(len(qps)), qps)
     queue_pair = starts[connection] + np.arange(len(connection)) - (np.cumsum(qps) - qps)[connection]
     counts = _counts_of_ranks(assignment)[connections.src_rank[wire]]
-    own = connections.src_udp_port[queue_pair].astype(np.int64)
+    own_port = connections.src_udp_port[queue_pair].astype(np.int64)
     if not (counts > 1).any():
-        return PortValues(queue_pair, own, counts[connection])
+        return PortValues(queue_pair, own_port, counts[connection])
     shared = _shared_first_ports(assignment, wire, starts)
-    first = np.where(counts[connection] > 1, shared[connection], own)
+    first = np.where(counts[connection] > 1, shared[connection], own_port)
     return PortValues(queue_pair, first, counts[connection])
 
 
@@ -100,8 +100,8 @@ def _shared_first_ports(
     The first connection of the plan between the two addresses determines it, in whichever direction its data flows.
     """
     connections = assignment.connections
-    both = np.concatenate([connections.src_ip[wire], connections.dst_ip[wire]])
-    raw = np.ascontiguousarray(both).view(np.uint8).reshape(len(both), -1)
+    addresses = np.concatenate([connections.src_ip[wire], connections.dst_ip[wire]])
+    raw = np.ascontiguousarray(addresses).view(np.uint8).reshape(len(addresses), -1)
     _, address = np.unique(raw, axis=0, return_inverse=True)
     src, dst = np.split(address.reshape(-1).astype(np.int64), 2)
     rows = np.arange(len(src))
@@ -111,6 +111,6 @@ def _shared_first_ports(
         np.int64
     )
     order = np.argsort(np.concatenate([rows, rows]), kind="stable")
-    pair = local * (len(both) + 1) + peer
-    known, first = np.unique(pair[order], return_index=True)
-    return port[order][first][np.searchsorted(known, src * (len(both) + 1) + dst)]
+    pair = local * (len(addresses) + 1) + peer
+    pairs_seen, first = np.unique(pair[order], return_index=True)
+    return port[order][first][np.searchsorted(pairs_seen, src * (len(addresses) + 1) + dst)]

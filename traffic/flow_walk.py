@@ -1,8 +1,8 @@
 """Ways of flows through the switches of a topology: the links they take, the share on each, and the latency. Pure.
 
-This module decides what a switch does with a flow that has several ways: it sends the whole flow by the one that a
-hash or the UDP source port selects, or splits the flow over all of them. Where no switch hashes, all flows between
-two switches take the same ways, and these are walked once.
+This module decides how a switch forwards a flow that has several ways: it sends the whole flow by the one that a hash
+or the UDP source port selects, or splits the flow over all of them. Where no switch hashes, all flows between two
+switches take the same ways, and these are walked once.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def named_by_key(switch: SwitchSettings, rows: Rows, ports: NDArray[np.int64]) -
 def walk(fabric: Fabric, rows: Rows, flows: int, *, by_key: bool) -> Parts:
     """Follow rows to the switches that their destinations are attached to; return the links they take.
 
-    With `by_key`, headers select the way at switches that hash; without it, all ways are used alike there too. Raises
+    With `by_key`, headers select the way at switches that hash; without it, these switches use all ways equally. Raises
     `PlanError` if there are more parts than can be followed.
     """
     elapsed, store = np.zeros(flows, np.int64), np.zeros(flows, np.float64)
@@ -209,7 +209,7 @@ def _step(fabric: Fabric, rows: Rows, by_key: bool) -> tuple[Rows, NDArray[np.in
             raise PlanError(Problem(f"switch {switch.name}", problem, "say --level packet"))
     link = np.concatenate(links)
     followed = rows.at(np.concatenate(index))
-    moved = Rows(
+    next_rows = Rows(
         followed.flow,
         np.concatenate(shares),
         fabric.beyond[link],
@@ -219,7 +219,7 @@ def _step(fabric: Fabric, rows: Rows, by_key: bool) -> tuple[Rows, NDArray[np.in
         followed.elapsed_ns + fabric.hop_ns[link],
         followed.store + fabric.store[link],
     )
-    return moved, link
+    return next_rows, link
 
 
 def has_choice(fabric: Fabric, holds: Callable[[SwitchSettings], bool]) -> bool:

@@ -82,16 +82,16 @@ def framing_of(transport: TransportSettings, *, ipv6: bool, led: bool, parts: in
     pair.
     """
     asks = transport.multipath.uet.credit.granted
-    around = ETHERNET_BYTES + packet_overhead_bytes(transport.kind, asks_for_credit=asks, ipv6=ipv6)
-    around += (VLAN_TAG_BYTES if transport.vlan_id >= 0 else 0) + (OUTER_HEADER_BYTES if led else 0)
+    header_bytes = ETHERNET_BYTES + packet_overhead_bytes(transport.kind, asks_for_credit=asks, ipv6=ipv6)
+    header_bytes += (VLAN_TAG_BYTES if transport.vlan_id >= 0 else 0) + (OUTER_HEADER_BYTES if led else 0)
     first_bytes = last_bytes = 0
     if transport.kind is TransportKind.ROCE:
         first_bytes = RETH_BYTES
     if transport.kind is not TransportKind.UET:
         last_bytes = IMMEDIATE_BYTES
     word_bytes = 1 if transport.kind is TransportKind.UET else 4
-    around -= first_bytes + last_bytes
-    return Framing(transport.path_mtu_bytes, around, first_bytes, last_bytes, word_bytes, parts)
+    header_bytes -= first_bytes + last_bytes
+    return Framing(transport.path_mtu_bytes, header_bytes, first_bytes, last_bytes, word_bytes, parts)
 
 
 class _PortWays:
@@ -138,7 +138,7 @@ class _TopologyWays:
         is_spread = spreads or any(self._reorders(*pair) for pair in ends)
         if is_spread:
             for source, target in ends:
-                first, last = (self._topology.attachments[at].end for at in (source, target))
+                first, last = (self._topology.attachments[number].end for number in (source, target))
                 rates = (self._rate(first), self._between_switches(first.switch, target), self._rate(last))
                 total_bps = [total + rate for total, rate in zip(total_bps, rates, strict=True)]
         ways: dict[LoneWay, None] = {}
@@ -157,9 +157,9 @@ class _TopologyWays:
     def _ways_on(self, here: int, target: int) -> _Ways:
         """Return the ways from the ingress of switch `here` to the ingress of the switch of attachment `target`."""
         home = self._topology.attachments[target].end.switch
-        known = self._inner.get((here, home))
-        if known is not None:
-            return known
+        ways_known = self._inner.get((here, home))
+        if ways_known is not None:
+            return ways_known
         ways: _Ways = {((), 0): None} if here == home else {}
         for port in () if here == home else self._table[here][target]:
             end = SwitchEnd(here, port)
@@ -173,8 +173,8 @@ class _TopologyWays:
         """Return whether a switch on the way spreads the packets of one flow over several ports."""
         switches = self._topology.switches
         return any(
-            len(ports) > 1 and switches[here].balancing.reorders
-            for here, ports in self._graph(self._topology.attachments[source].end.switch, target).items()
+            len(ports) > 1 and switches[switch].balancing.reorders
+            for switch, ports in self._graph(self._topology.attachments[source].end.switch, target).items()
         )
 
     def _graph(self, source: int, target: int) -> dict[int, tuple[int, ...]]:
@@ -185,10 +185,10 @@ class _TopologyWays:
         graph: dict[int, tuple[int, ...]] = {}
         waiting = [source]
         while waiting:
-            here = waiting.pop()
-            if here != home and here not in graph:
-                graph[here] = self._table[here][target]
-                waiting += [self._beyond[SwitchEnd(here, port)] for port in graph[here]]
+            switch = waiting.pop()
+            if switch != home and switch not in graph:
+                graph[switch] = self._table[switch][target]
+                waiting += [self._beyond[SwitchEnd(switch, port)] for port in graph[switch]]
         return graph
 
     def _between_switches(self, source: int, target: int) -> int:
@@ -198,10 +198,10 @@ class _TopologyWays:
         home = self._topology.attachments[target].end.switch
         if (source, home) not in self._flow_bps:
             links: dict[tuple[int, int], int] = {}
-            for here, ports in self._graph(source, target).items():
+            for switch, ports in self._graph(source, target).items():
                 for port in ports:
-                    end = SwitchEnd(here, port)
-                    link = here, self._beyond[end]
+                    end = SwitchEnd(switch, port)
+                    link = switch, self._beyond[end]
                     links[link] = links.get(link, 0) + self._rate(end)
             self._flow_bps[source, home] = maximum_flow(links, source, home)
         return self._flow_bps[source, home]
@@ -218,16 +218,16 @@ class _TopologyWays:
 
 def _not_dominated(ways: Iterable[LoneWay]) -> tuple[LoneWay, ...]:
     """Return the ways for which no other way is at least as fast on every link and has at most the same latency."""
-    kept: list[LoneWay] = []
-    for way in sorted(ways, key=lambda each: (each.latency_ns, *(-rate for rate in each.link_bps))):
+    dominant: list[LoneWay] = []
+    for way in sorted(ways, key=lambda way: (way.latency_ns, *(-rate for rate in way.link_bps))):
         if not any(
             len(faster.link_bps) == len(way.link_bps)
             and all(a >= b for a, b in zip(faster.link_bps, way.link_bps, strict=True))
             and all(a >= b for a, b in zip(faster.shared_bps, way.shared_bps, strict=True))
-            for faster in kept
+            for faster in dominant
         ):
-            kept.append(way)
-    return tuple(kept)
+            dominant.append(way)
+    return tuple(dominant)
 
 
 def maximum_flow(links: Mapping[tuple[int, int], int], source: int, target: int) -> int:
@@ -257,10 +257,10 @@ def _shortest(
     previous = {source: source}
     waiting = deque([source])
     while waiting and target not in previous:
-        here = waiting.popleft()
-        for neighbour in sorted(out.get(here, ())):
-            if neighbour not in previous and free.get((here, neighbour), 0) > 0:
-                previous[neighbour] = here
+        node = waiting.popleft()
+        for neighbour in sorted(out.get(node, ())):
+            if neighbour not in previous and free.get((node, neighbour), 0) > 0:
+                previous[neighbour] = node
                 waiting.append(neighbour)
     path = []
     while target in previous and target != source:

@@ -262,7 +262,7 @@ class _Calls:
         """Create the control of a queue pair, store its number in the state blob and write its first decision."""
         raw = path.contents
         names = tuple(self.kind.parameters)
-        known = CongestionPath(
+        path_values = CongestionPath(
             {name: raw.parameters[number] for number, name in enumerate(names)},
             raw.line_rate_bps,
             raw.most_window_bytes,
@@ -271,7 +271,7 @@ class _Calls:
             raw.packet_bytes,
         )
         with self._named("__init__"):
-            self._objects.append(self.kind(known, now_ns))
+            self._objects.append(self.kind(path_values, now_ns))
             state[0] = len(self._objects) - 1
             self._decide(state, decision)
 

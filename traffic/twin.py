@@ -277,7 +277,7 @@ def stream_paths(streams: Sequence[PlannedStream], topology: Topology, table: Ro
 
 def _refuse_missing(ports: Sequence[str], number: Mapping[str, int]) -> None:
     """Raise `PlanError` for ports that no switch has attached, at most 20."""
-    known = ", ".join(list(number)[:8])
+    known_names = ", ".join(list(number)[:8])
     missing = [port for port in dict.fromkeys(ports) if port not in number]
     if missing:
         raise PlanError(
@@ -285,7 +285,7 @@ def _refuse_missing(ports: Sequence[str], number: Mapping[str, int]) -> None:
                 Problem(
                     f"topology: {port}",
                     "the plan uses this port and it is attached to no switch",
-                    f"attach it; attached are {known}",
+                    f"attach it; attached are {known_names}",
                 )
                 for port in missing[:20]
             )

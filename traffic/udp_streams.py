@@ -208,7 +208,7 @@ class _Sender:
         stream = self.stream
         begin_ns = start_ns + stream.start_ns
         end_ns = start_ns + stream.stop_ns if stream.stop_ns else None
-        reached = 0  # datagrams sent or skipped
+        datagrams_due = 0  # datagrams sent or skipped
         while not stop.is_set():
             now_ns = time.monotonic_ns()
             if end_ns is not None and now_ns >= end_ns:
@@ -217,15 +217,15 @@ class _Sender:
                 stop.wait(min(begin_ns - now_ns, TICK_NS * 100) / NS_PER_S)
                 continue
             target = self._by(now_ns - begin_ns)
-            skipped = self._by(now_ns - begin_ns - MOST_BEHIND_NS) - reached
+            skipped = self._by(now_ns - begin_ns - MOST_BEHIND_NS) - datagrams_due
             if skipped > 0:
                 self.left_out += skipped
-                reached += skipped
-            while reached < target:
-                count = min(target - reached, self._batch)
+                datagrams_due += skipped
+            while datagrams_due < target:
+                count = min(target - datagrams_due, self._batch)
                 if not self._send(count):
                     break
-                reached += count
+                datagrams_due += count
             time.sleep(max(TICK_NS - (time.monotonic_ns() - now_ns), 0) / NS_PER_S)
 
     def _by(self, elapsed_ns: int) -> int:

@@ -98,7 +98,8 @@ class Settings:
 
     shaping: Shaping = Shaping.NCCL
     pin: Pin = Pin()
-    """Pin for every collective that can follow it; the others keep their own choice, as with NCCL_ALGO and NCCL_PROTO."""
+    """Pin for every collective that can follow it; other collectives keep their own choice, as with NCCL_ALGO and
+    NCCL_PROTO."""
     pins: tuple[tuple[str, Pin], ...] = ()
     """(collective, pin): binding for that collective. `pin` may fill in values that such a pin leaves open."""
     hardware: Hardware = Hardware()
@@ -126,7 +127,7 @@ class Choice:
     build: Callable[[Request], Schedule]
     reason: str
     alternatives: tuple[Estimate, ...] = ()
-    """Estimates of the tuning model for everything it compared, the choice included; empty if nothing is modelled."""
+    """Estimates of the tuning model for everything it compared, the choice included; empty without a model."""
     channels_with_bytes: int = 0
     """Channels that get any bytes of the op; 0: all."""
     excluded: tuple[Excluded, ...] = ()
@@ -219,13 +220,13 @@ def _joined(settings: Settings, collective: str) -> Pin:
         Pin(protocol=general.protocol),
         Pin(channels=general.channels),
     ):
-        joined = Pin(
+        candidate = Pin(
             merged.algorithm or part.algorithm,
             merged.protocol if merged.protocol is not None else part.protocol,
             merged.channels or part.channels,
         )
-        if why_not(settings.shaping, collective, joined) is None:
-            merged = joined
+        if why_not(settings.shaping, collective, candidate) is None:
+            merged = candidate
     return merged
 
 
@@ -237,7 +238,7 @@ def _nccl(collective: str, layout: Layout, op_bytes: int, settings: Settings, pi
     function = _function(collective)
     nbytes = _buffer_bytes(collective, layout, op_bytes)
     if pin.algorithm and pin.algorithm not in {"chain", *NcclAlgorithm}:
-        # NCCL has no such algorithm: cut as its trees are, one step a chunk, on one channel unless pinned.
+        # NCCL has no such algorithm: cut it as NCCL's trees, one step per chunk, on one channel unless pinned.
         cutting = cutting_of(
             function,
             NcclAlgorithm.TREE,

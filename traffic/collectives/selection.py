@@ -90,8 +90,8 @@ def _checked(collective: int, size: int, ranks_per_host: int) -> CollectiveName:
     name = CollectiveName(collective) if collective in set(CollectiveName) else None
     where = f"collective {int(collective) if name is None else name.name.lower()}"
     if name is None:
-        known = ", ".join(f"{member.name.lower()} ({member.value})" for member in CollectiveName)
-        remedy = f"use one of {known}, or express it as sends and receives"
+        known_names = ", ".join(f"{member.name.lower()} ({member.value})" for member in CollectiveName)
+        remedy = f"use one of {known_names}, or express it as sends and receives"
         problems.append(Problem(where, "it has no schedule", remedy))
     if not 2 <= size <= MAX_SIZE:
         problem = f"its group has {size} ranks, and schedules exist for 2 to {MAX_SIZE}"

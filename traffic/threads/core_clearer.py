@@ -39,20 +39,20 @@ def main() -> int:
 def _clear(cleared: frozenset[int]) -> None:
     """Move threads off the `cleared` cores, report on standard output, wait for the end of input, and move them back."""
     mask = sum(1 << core for core in cleared)
-    before: dict[int, frozenset[int]] = {}
+    cores_before: dict[int, frozenset[int]] = {}
     moved_in_all = refused = 0
     workqueues = _workqueue_mask()
     try:
         _set_workqueue_mask(workqueues & ~mask)
         for turn in range(PASSES):
             threads_by_number = {
-                thread.number: thread for thread in _threads() if thread.number not in before
+                thread.number: thread for thread in _threads() if thread.number not in cores_before
             }
             moved, stayed = _move(leaving(threads_by_number.values(), cleared))
             moved_in_all += len(moved)
             refused += stayed
             # A thread that is first seen in a later pass may have inherited its smaller set from a parent that was moved.
-            before |= {
+            cores_before |= {
                 number: threads_by_number[number].cores for number in (moved if turn else threads_by_number)
             }
             if not moved:
@@ -65,7 +65,7 @@ def _clear(cleared: frozenset[int]) -> None:
     finally:
         _set_workqueue_mask(_workqueue_mask() | (workqueues & mask))
         for _ in range(PASSES):
-            moved_back, _ = _move(coming_back(_threads(), before, cleared))
+            moved_back, _ = _move(coming_back(_threads(), cores_before, cleared))
             if not moved_back:
                 break
 

@@ -1,8 +1,8 @@
 """Decide which threads of a host are moved off the cores of real-time loops, and which cores each gets back. Pure.
 
-A real-time thread preempts all others, but it has to wait for a system call of another thread in a non-preemptible
-kernel, and the kernel's real-time throttling gives starved threads time at its expense. Neither occurs on a core
-without other threads.
+A real-time thread preempts all other threads, but it has to wait for a system call of another thread in a
+non-preemptible kernel, and the kernel's real-time throttling gives starved threads time at its expense. Neither occurs
+on a core without other threads.
 """
 
 from __future__ import annotations

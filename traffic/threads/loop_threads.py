@@ -64,9 +64,11 @@ def plan_threads(wanted: LoopThreads, place: HostThreads, loops: int, usable: Se
     # Pin loops to requested cores round-robin; otherwise leave the choice to the scheduler, which knows the free ones.
     processors = tuple(cores[(first + loop) % len(cores)] for loop in range(loops)) if wanted.cores else ()
     # The note is the same for all agents that share the cores, so the report merges their rows.
-    others = len(place.sharers)
-    also = f", with those of {others} other agent{'s' * (others > 1)}," if others else ""
-    note = f"{threads} engine threads{also} share {len(cores)} cores: idle loops sleep instead of polling"
+    other_agents = len(place.sharers)
+    sharing_note = (
+        f", with those of {other_agents} other agent{'s' * (other_agents > 1)}," if other_agents else ""
+    )
+    note = f"{threads} engine threads{sharing_note} share {len(cores)} cores: idle loops sleep instead of polling"
     return ThreadPlan(0, processors, priority, (note,))
 
 

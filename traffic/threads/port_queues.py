@@ -48,10 +48,10 @@ def spread_queues(assignment: Assignment) -> Spread:
             )
             ports.append(queue)
             port_of.append(index)
-    moved = (place_of[rank.port, rank.address] for rank in assignment.ranks)
+    engine_places = (place_of[rank.port, rank.address] for rank in assignment.ranks)
     ranks = tuple(
         replace(rank, port=port, address=address)
-        for rank, (port, address) in zip(assignment.ranks, moved, strict=True)
+        for rank, (port, address) in zip(assignment.ranks, engine_places, strict=True)
     )
     return Spread(replace(assignment, ports=tuple(ports), ranks=ranks), tuple(port_of))
 

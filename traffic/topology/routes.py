@@ -1,6 +1,6 @@
-"""Which ports of every switch lead to which attachment: all shortest paths. Pure.
+"""Routes: the ports of every switch on all shortest paths to each attachment. Pure.
 
-Routes are those of the topology with all links up. The switch decides which of several ways it uses, and what it does
+Routes are those of the topology with all links up. The switch decides which of several ways it uses, and how it reacts
 if one of them is down.
 """
 
@@ -71,10 +71,10 @@ def _toward(neighbours: list[list[tuple[int, int]]], target: int) -> list[tuple[
     hops = {target: 0}
     waiting = deque([target])
     while waiting:
-        here = waiting.popleft()
-        for _, neighbour in neighbours[here]:
+        switch_reached = waiting.popleft()
+        for _, neighbour in neighbours[switch_reached]:
             if neighbour not in hops:
-                hops[neighbour] = hops[here] + 1
+                hops[neighbour] = hops[switch_reached] + 1
                 waiting.append(neighbour)
     return [
         tuple(

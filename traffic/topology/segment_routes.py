@@ -23,7 +23,7 @@ _WHERE: Final = "topology: srv6"
 
 
 class SegmentChoice(StrEnum):
-    """What the segments of a route name."""
+    """Objects that the segments of a route name."""
 
     ADJACENCY = "adjacency"
     """The egress port at each switch (uA)."""
@@ -73,15 +73,17 @@ class SegmentRoutes:
     def _between(self, start: int, end: int) -> Tiers:
         """Compute the tiers between two switches, without the host's port."""
         tiers: list[tuple[int, ...]] = []
-        here = {start}
-        while here != {end}:
-            choices = {switch: self._choices(switch, end) for switch in sorted(here)}
+        tier_switches = {start}
+        while tier_switches != {end}:
+            choices = {switch: self._choices(switch, end) for switch in sorted(tier_switches)}
             distinct = set(choices.values())
             if len(distinct) > 1:
                 self._refuse_unlike(choices, end)
             tiers.append(next(iter(distinct)))
-            here = {
-                self._beyond[SwitchEnd(switch, port)] for switch in here for port in self._toward[end][switch]
+            tier_switches = {
+                self._beyond[SwitchEnd(switch, port)]
+                for switch in tier_switches
+                for port in self._toward[end][switch]
             }
         return tuple(tiers)
 
@@ -91,8 +93,8 @@ class SegmentRoutes:
         ports = self._toward[end][switch]
         if self.choice is SegmentChoice.ADJACENCY:
             return tuple(usids.adjacencies[port] for port in ports)
-        reached = dict.fromkeys(self._beyond[SwitchEnd(switch, port)] for port in ports)
-        return tuple(self._usids(neighbour).node for neighbour in reached)
+        neighbours = dict.fromkeys(self._beyond[SwitchEnd(switch, port)] for port in ports)
+        return tuple(self._usids(neighbour).node for neighbour in neighbours)
 
     def _usids(self, switch: int) -> Usids:
         """Return the uSIDs of a switch. Raises `PlanError` if it has none."""
@@ -104,13 +106,13 @@ class SegmentRoutes:
 
     def _refuse_unlike(self, choices: dict[int, tuple[int, ...]], end: int) -> None:
         """Raise `PlanError` naming two switches of a tier that offer different choices."""
-        (switch, first), (other, second) = next(
+        (switch, first), (other_switch, second) = next(
             (a, b) for a in choices.items() for b in choices.items() if a[1] != b[1]
         )
         switches = self.topology.switches
         problem = (
             f"on the way to {switches[end].name}, {switches[switch].name} offers {_texts(first)} and "
-            f"{switches[other].name} {_texts(second)}: one entropy value names both"
+            f"{switches[other_switch].name} {_texts(second)}: one entropy value names both"
         )
         raise PlanError(Problem(_WHERE, problem, "give ports that do the same the same number under usids"))
 

@@ -105,33 +105,35 @@ def _read_parts(top: Section, draft: Draft) -> None:
     """Read switches, links and attachments one by one."""
     number: dict[str, int] = {}
     draft.one_by_one = True
-    for one in top.sections("switches", "list the switches, each with its name"):
-        name = one.required("name", parse_name, "?", "name the switch, such as leaf0")
+    for entry in top.sections("switches", "list the switches, each with its name"):
+        name = entry.required("name", parse_name, "?", "name the switch, such as leaf0")
         if name in number:
-            one.mistake("name", f'two switches are called "{name}"', "give every switch its own name")
-        number[name] = draft.add_switch(name, one)
-    for one in top.sections("links", "list the links") if top.has("links") else ():
-        rate, delay = link_of(one, "rate", "delay")
-        ends = [_read_end(one, key, draft, number, rate, delay) for key in ("from", "to")]
+            entry.mistake("name", f'two switches are called "{name}"', "give every switch its own name")
+        number[name] = draft.add_switch(name, entry)
+    for entry in top.sections("links", "list the links") if top.has("links") else ():
+        rate, delay = link_of(entry, "rate", "delay")
+        ends = [_read_end(entry, key, draft, number, rate, delay) for key in ("from", "to")]
         if ends[0] is not None and ends[1] is not None:
             if ends[0].switch == ends[1].switch:
-                one.mistake("to", "the link ends at the switch it begins at", "name another switch")
+                entry.mistake("to", "the link ends at the switch it begins at", "name another switch")
             draft.links.append(SwitchLink(ends[0], ends[1]))
-        one.close()
-    for one in top.sections("attach", "list the rig's ports, such as {port: a/p0, to: leaf0, rate: 100Gbps}"):
-        rate, delay = link_of(one, "rate", "delay")
-        end = _read_end(one, "to", draft, number, rate, delay)
-        port = one.required("port", parse_port_label, "", 'name a port of the rig as "agent/port"')
+        entry.close()
+    for entry in top.sections(
+        "attach", "list the rig's ports, such as {port: a/p0, to: leaf0, rate: 100Gbps}"
+    ):
+        rate, delay = link_of(entry, "rate", "delay")
+        end = _read_end(entry, "to", draft, number, rate, delay)
+        port = entry.required("port", parse_port_label, "", 'name a port of the rig as "agent/port"')
         unread: tuple[str, ...] = ()
-        ranges = one.texts("addresses", parse_addresses, unread)
-        rail = one.optional("rail", integer(0, MOST_RAILS - 1), None)
-        honours = one.optional("honours_pause", yes_or_no, True)
-        one.close()
+        ranges = entry.texts("addresses", parse_addresses, unread)
+        rail = entry.optional("rail", integer(0, MOST_RAILS - 1), None)
+        honours_pause = entry.optional("honours_pause", yes_or_no, True)
+        entry.close()
         if end is None:
             continue
         draft.known_as[end.switch].setdefault(port, end.port)
-        addresses = tuple(address for several in ranges for address in several)
-        draft.attachments.append(Attachment(port, end, addresses, rail, honours))
+        addresses = tuple(address for address_range in ranges for address in address_range)
+        draft.attachments.append(Attachment(port, end, addresses, rail, honours_pause))
 
 
 def _read_end(
@@ -143,8 +145,8 @@ def _read_end(
     if not switch:
         return None
     if switch not in number:
-        known = ", ".join(list(number)[:16])
-        section.mistake(key, f'there is no switch "{switch}"', f"write one of {known}")
+        known_names = ", ".join(list(number)[:16])
+        section.mistake(key, f'there is no switch "{switch}"', f"write one of {known_names}")
         return None
     if port in draft.known_as[number[switch]]:
         section.mistake(key, f"{switch}/{port} has a link already", "give every link its own port")
@@ -201,7 +203,8 @@ def _read_outages(top: Section, draft: Draft) -> tuple[Outage, ...]:
     places = {rig_port.rig_port: rig_port.end for rig_port in draft.attachments}
     for switch, name in enumerate(draft.names):
         places |= {
-            f"{name}/{port.name}": SwitchEnd(switch, at) for at, port in enumerate(draft.ports[switch])
+            f"{name}/{port.name}": SwitchEnd(switch, number)
+            for number, port in enumerate(draft.ports[switch])
         }
     for entry in top.sections("outages", "list the outages") if top.has("outages") else ():
         port_name = entry.required(

@@ -82,14 +82,14 @@ def with_ways(
     for number, usids in usids_by_switch.items():
         name = switches[number].name
         if usids.node in nodes:
-            what = f"usid {usids.node:#06x} is that of {nodes[usids.node]} and of {name}"
-            file.mistake(None, "", what, "give every switch its own")
+            problem = f"usid {usids.node:#06x} is that of {nodes[usids.node]} and of {name}"
+            file.mistake(None, "", problem, "give every switch its own")
         nodes[usids.node] = name
     for number, usids in usids_by_switch.items():
         for usid in usids.adjacencies:
             if usid in nodes and usid != usids.node:
-                what = f"usid {usid:#06x} of a port of {switches[number].name} is that of {nodes[usid]}"
-                file.mistake(None, "", what, f"give ports identifiers from {FIRST_LOCAL:#06x} on")
+                problem = f"usid {usid:#06x} of a port of {switches[number].name} is that of {nodes[usid]}"
+                file.mistake(None, "", problem, f"give ports identifiers from {FIRST_LOCAL:#06x} on")
     table = ways_between(len(switches), links)
     return tuple(
         replace(

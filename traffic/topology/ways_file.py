@@ -78,6 +78,6 @@ def _refuse_unused(section: Section, balancing: LoadBalancing) -> None:
         ("hash", hashes, "nothing is hashed", "ecmp, flowlet or adaptive_flowlet"),
         ("entropy", balancing is LoadBalancing.STRUCTURED, "no bits name a way", "structured"),
     )
-    for key, used, what, remedy in conditions:
+    for key, used, problem, remedy in conditions:
         if section.has(key) and not used:
-            section.mistake(key, what, f"remove it, or write balancing: {remedy}")
+            section.mistake(key, problem, f"remove it, or write balancing: {remedy}")

@@ -129,7 +129,7 @@ def _lanes(position: int, request: Request, channels: int) -> tuple[Lane, ...]:
     size, splits = request.size, request.splits
     batches = _Batches(request, channels)
     lanes: list[Lane] = []
-    # Round 0 is a copy inside the accelerator; it takes no slot in a batch.
+    # Round 0 is a copy inside the accelerator; it uses no slot in a batch.
     order = p2p_order(position, size, request.ranks_per_host)
     for number, (send_to, recv_from) in enumerate(order[1:], 1):
         sent, received = (splits[position][send_to], splits[recv_from][position]) if splits else (-1, -1)

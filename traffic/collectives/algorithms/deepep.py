@@ -137,8 +137,8 @@ def normal_dispatch(
     """Build a dispatch in normal mode, by way of hosts.
 
     Rank q needs `rank_tokens[r][q]` tokens of rank r, and at least one rank of host h needs `host_tokens[r][h]` of
-    them. A rank forwards inside its host what arrived from its place on another host when all of that has arrived;
-    channel h of a connection inside a host carries what host h sent. Requires hosts with the same number of ranks.
+    them. A rank forwards data inside its host after all data from its place on the source host has arrived; channel h
+    of a connection inside a host carries the data of host h. Requires hosts with the same number of ranks.
     """
     size, hosts = len(rank_tokens), len(rank_tokens) // ranks_per_host
     assert size == hosts * ranks_per_host

@@ -81,7 +81,7 @@ def _reduce(position: int, size: int, window: int, *, gathers: bool) -> tuple[La
     for i, lane in enumerate(lanes):
         lane.add(SEND, block_moves([lane.lane.send_to]), [additions[i - window]] if i >= window else ())
         is_last = i == len(lanes) - 1
-        # Contributions are added in any order; only the entry that makes the sum final waits for all others.
+        # Contributions are added in any order; only the entry that makes the sum final waits for all of them.
         additions.append(lane.add(FINISH if is_last else ADD, own_block, additions if is_last else ()))
     receives: list[Step] = []
     for i, lane in enumerate(lanes if gathers else ()):

@@ -102,15 +102,15 @@ def _all_reduce(folding: Folding, position: int) -> tuple[Lane, ...]:
     windows = [range(folding.inside)]
     for step in range(folding.steps):
         lane = _peer_lane(table, folding, number ^ (1 << step))
-        kept, sent = _halves(windows[-1], upper=bool(number >> step & 1))
-        lane.add(SEND, block_moves(sent), waits)
-        waits = [lane.add((FINISH if len(kept) == 1 else ADD) | IN_TURN, block_moves(kept))]
+        kept_half, sent_half = _halves(windows[-1], upper=bool(number >> step & 1))
+        lane.add(SEND, block_moves(sent_half), waits)
+        waits = [lane.add((FINISH if len(kept_half) == 1 else ADD) | IN_TURN, block_moves(kept_half))]
         lanes.append(lane)
-        windows.append(kept)
+        windows.append(kept_half)
     for step in reversed(range(folding.steps)):
-        kept, sent = _halves(windows[step], upper=bool(number >> step & 1))
-        lanes[step].add(SEND, block_moves(kept), waits)
-        waits = [lanes[step].add(KEEP | IN_TURN, block_moves(sent))]
+        kept_half, sent_half = _halves(windows[step], upper=bool(number >> step & 1))
+        lanes[step].add(SEND, block_moves(kept_half), waits)
+        waits = [lanes[step].add(KEEP | IN_TURN, block_moves(sent_half))]
     if fold is not None:
         fold.add(SEND, all_blocks, waits)
     return table.lanes()

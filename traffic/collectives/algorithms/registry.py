@@ -31,7 +31,7 @@ from etloop.traffic.collectives.core.table import Schedule
 
 
 def no_limit(request: Request) -> str:
-    """Accept every request of at least 2 positions; return the reason for rejecting others."""
+    """Accept every request of at least 2 positions; return the reason if there are fewer."""
     return "" if request.size >= 2 else "it needs at least 2 positions"
 
 
@@ -87,7 +87,7 @@ def _two_hosts(request: Request) -> str:
 
 def _serves(*collectives: str) -> frozenset[str]:
     """Return a set of collectives, with barrier added to all-reduce."""
-    # A barrier is an all-reduce without data.
+    # A barrier is carried out as an all-reduce.
     return frozenset(collectives) | ({"barrier"} if "all-reduce" in collectives else set())
 
 

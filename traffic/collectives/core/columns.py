@@ -126,7 +126,7 @@ def columns_of_tables(tables: Iterable[tuple[int, tuple[Lane, ...]]]) -> TableCo
     first_by_id: dict[int, int] = {}
     firsts = []
     for lane in lanes:
-        # By identity: equal tuples that are not the same one are rare, and hashing thousands of entries is slow.
+        # By identity: equal tuples that are different objects are rare, and hashing thousands of entries is slow.
         if id(lane.entries) not in first_by_id:
             first_by_id[id(lane.entries)] = len(entries)
             entries += lane.entries
@@ -157,13 +157,13 @@ def columns_of_tables(tables: Iterable[tuple[int, tuple[Lane, ...]]]) -> TableCo
 
 def _columns_of(schedule: Schedule, positions: Sequence[int] | None) -> TableColumns:
     """Return the tables of some positions (None: all) as columns; conversions of all lazy tables are cached."""
-    wanted = range(len(schedule.tables)) if positions is None else positions
+    positions_wanted = range(len(schedule.tables)) if positions is None else positions
     tables = schedule.tables
-    columns = tables.columns(wanted) if isinstance(tables, LazyTables) else None
+    columns = tables.columns(positions_wanted) if isinstance(tables, LazyTables) else None
     if columns is not None:
         return columns
     if positions is not None or not isinstance(tables, LazyTables):
-        return columns_of_tables((position, tables[position]) for position in wanted)
+        return columns_of_tables((position, tables[position]) for position in positions_wanted)
     if tables.kept is None:
         tables.kept = columns_of_tables(enumerate(tables))
     return tables.kept
@@ -182,7 +182,7 @@ def _lane_and_entry_columns(parts: Sequence[TableColumns]) -> dict[str, Any]:
         rows = lanes if name in _LANE_COLUMNS else entries
         values = [getattr(part, name) for part in parts]
         if name == "lane_first_entry":
-            values = [value + before for value, before in zip(values, entries_before, strict=False)]
+            values = [value + first_entry for value, first_entry in zip(values, entries_before, strict=False)]
         full = [
             value if len(value) == count else np.repeat(value, count)
             for value, count in zip(values, rows, strict=True)
@@ -202,8 +202,8 @@ def _entries_in_use(first: _Column, count: _Column) -> tuple[NDArray[np.int64], 
 
 def _ranges(first: NDArray[np.int32], count: NDArray[np.int32]) -> NDArray[np.int64]:
     """Return first[0], first[0] + 1, ... (`count[0]` numbers), then those of the next pair, as one array."""
-    before = np.concatenate([[0], np.cumsum(count)[:-1]]) if len(count) else np.zeros(0, np.int64)
-    shift: NDArray[np.int64] = np.repeat(first - before, count)
+    starts = np.concatenate([[0], np.cumsum(count)[:-1]]) if len(count) else np.zeros(0, np.int64)
+    shift: NDArray[np.int64] = np.repeat(first - starts, count)
     return np.arange(len(shift), dtype=np.int64) + shift
 
 

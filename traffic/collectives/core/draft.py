@@ -39,7 +39,7 @@ _DISTINCT_MESSAGES: Final = 1 << 13
 
 
 class Step(NamedTuple):
-    """An entry of a lane of the same table, for others to wait for; entry -1: the whole lane."""
+    """An entry of a lane of the same table that other entries can wait for; entry -1: the whole lane."""
 
     lane: int
     entry: int

@@ -105,8 +105,8 @@ def mirrored_tree(size: int, node: int) -> TreePlace:
 
 
 def tree_place(hosts: Hosts, position: int, *, second: bool, head: int) -> TreePlace:
-    """Return the neighbours of a position: its host's `head`-th position is the tree node, a chain connects the others
-    to it.
+    """Return the neighbours of a position: the `head`-th position of its host is the tree node, its other positions a
+    chain to it.
     """
     host = position // hosts.ranks_per_host
     chain = chain_from(hosts, host, head)

@@ -298,7 +298,7 @@ def _refuse(source: str, wrongs: list[str], remedy: str) -> None:
     """Raise `PlanError` if there are mistakes."""
     if wrongs:
         more = [f"{len(wrongs) - MOST_PROBLEMS} more of this sort"] if len(wrongs) > MOST_PROBLEMS else []
-        raise PlanError(*(Problem(source, wrong, remedy) for wrong in [*wrongs[:MOST_PROBLEMS], *more]))
+        raise PlanError(*(Problem(source, mistake, remedy) for mistake in [*wrongs[:MOST_PROBLEMS], *more]))
 
 
 def name_of_step(algorithm: Algorithm, key: StepKey) -> str:

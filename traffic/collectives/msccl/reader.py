@@ -179,8 +179,10 @@ class _Reader:
             for missing in sorted(required - attributes.keys()):
                 self.mistake(line, f"<{name}> has no {missing}", f'write {missing}="..."')
             for unknown in sorted(attributes.keys() - required - optional):
-                known = ", ".join(sorted(required | optional))
-                self.mistake(line, f"<{name}> has the unknown attribute {unknown[:64]}", f"write {known}")
+                known_names = ", ".join(sorted(required | optional))
+                self.mistake(
+                    line, f"<{name}> has the unknown attribute {unknown[:64]}", f"write {known_names}"
+                )
         self._open.append((name, attributes, line))
 
     def _end(self, _: str) -> None:
@@ -275,8 +277,8 @@ class _Reader:
         digits = text.removeprefix("-")
         if digits.isascii() and digits.isdigit() and len(digits) < 20 and least <= int(text) <= most:
             return int(text)
-        wanted = f"{least}" if least == most else f"a whole number from {least} to {most}"
-        self.mistake(line, f'{key} is "{text[:32]}"', f"write {wanted}")
+        range_text = f"{least}" if least == most else f"a whole number from {least} to {most}"
+        self.mistake(line, f'{key} is "{text[:32]}"', f"write {range_text}")
         return default
 
     def _word(

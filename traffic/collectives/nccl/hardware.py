@@ -126,18 +126,18 @@ def graph_of(hardware: Hardware, layout: Layout) -> Graph:
         return _one_host(hardware)
     nics = min(hardware.nics_per_host or layout.ranks_per_host, layout.ranks_per_host)
     speed = _fitting(_SPEEDS[hardware.gpu], hardware.nic_bps / 8e9)
-    alone = layout.ranks_per_host == 1
-    if not alone and hardware.scale_up is ScaleUp.PCI:
+    one_rank_per_host = layout.ranks_per_host == 1
+    if not one_rank_per_host and hardware.scale_up is ScaleUp.PCI:
         # All traffic enters the host over the same bus: one ring, limited by the slower of NIC and bus.
         search, inter = 1, min(speed, _PCI_GBYTES[hardware.gpu])
         intra = inter
     else:
         search, inter = min(nics, MAX_CHANNELS // 2), speed
-        intra = inter if alone else max(inter, _NVLINK_GBYTES[hardware.gpu] / search)
+        intra = inter if one_rank_per_host else max(inter, _NVLINK_GBYTES[hardware.gpu] / search)
     channels = min(MAX_CHANNELS, 2 * search)
     if hardware.gpu >= Gpu.HOPPER and intra > _DOUBLED_ABOVE_GBYTES and channels < _DOUBLED_BELOW_CHANNELS:
         channels *= 2
-    return Graph(search, intra, inter, channels, plain_tree=alone)
+    return Graph(search, intra, inter, channels, plain_tree=one_rank_per_host)
 
 
 def _one_host(hardware: Hardware) -> Graph:

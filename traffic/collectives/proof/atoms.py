@@ -146,7 +146,7 @@ def _steps(schedule: Schedule, tables: StepTables, key: LaneKey, lane: Lane, op_
 
 
 def _mark_empty(schedule: Schedule, lane: Lane, steps: Sequence[_Step]) -> None:
-    """Add a range to chunks without bytes, so that they are proved too: a barrier without bytes has no others."""
+    """Add a range to chunks without bytes, so that they are proved too: a barrier without bytes has only such chunks."""
     filled = {(step.loop, entry) for step in steps for entry, _ in step.ranges}
     for step in steps:
         if step.slice_index or not step.kind:

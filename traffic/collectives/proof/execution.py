@@ -63,8 +63,8 @@ class Waits:
     def learn(self, message: int, lane: int, count: int, before: dict[int, int]) -> None:
         """Record that a message waited for the first `count` messages of a lane, which came after `before`."""
         certain = dict(self.of(message))
-        for other, other_count in (*before.items(), (lane, count)):
-            certain[other] = max(other_count, certain.get(other, 0))
+        for other_lane, other_count in (*before.items(), (lane, count)):
+            certain[other_lane] = max(other_count, certain.get(other_lane, 0))
         self._since.append(message)
         self._certain.append(certain)
 
@@ -185,14 +185,14 @@ class Execution:
             if state.next == first + most:
                 self._ready.append(state.key)
                 break
-        moved = state.next > first
-        if moved:
+        progressed = state.next > first
+        if progressed:
             self._ready.extend(key for key in (state.sender, state.receiver) if key is not None)
         if state.next == len(state.messages) and self._taken(state):
             state.over = True
             self._close(state)
-            moved = True
-        if moved:
+            progressed = True
+        if progressed:
             self._ready.extend(state.dependents)
 
     def _taken(self, state: _LaneState) -> bool:
@@ -208,13 +208,13 @@ class Execution:
         An in-turn receive whose turn has come counts too until it is executed; only a blocked send on the same lane
         delays it.
         """
-        left = messages
+        remaining = messages
         for message in islice(receiver.messages, receiver.next, None):
             if message.kind & _RECV:
                 if message.kind & _IN_TURN:
                     return True
-                left -= 1
-                if not left:
+                remaining -= 1
+                if not remaining:
                     break
         return False
 
@@ -238,8 +238,8 @@ class Execution:
         number, step = message.after
         if number < 0:
             return False
-        other = self._lanes[state.key[0], number]
-        return not other.over and (step < 0 or other.next <= step)
+        awaited_lane = self._lanes[state.key[0], number]
+        return not awaited_lane.over and (step < 0 or awaited_lane.next <= step)
 
     def _is_full(self, state: _LaneState) -> bool:
         """Return whether the lane's connection has no free slot."""
@@ -262,9 +262,9 @@ class Execution:
         if message.kind & _RECV and not state.into:
             return f"waits for a message from position {lane.recv_from}"
         number, step = message.after
-        other = self._lanes.get((state.key[0], number))
-        if other is not None and not other.over and (step < 0 or other.next <= step):
-            awaited = "all" if step < 0 else f"entry {other.messages[step].entry}"
+        awaited_lane = self._lanes.get((state.key[0], number))
+        if awaited_lane is not None and not awaited_lane.over and (step < 0 or awaited_lane.next <= step):
+            awaited = "all" if step < 0 else f"entry {awaited_lane.messages[step].entry}"
             return f"waits for {awaited} of lane {number}"
         return f"waits for one of {self.schedule.slots} slots towards position {lane.send_to}"
 
@@ -273,9 +273,9 @@ class Execution:
         position = state.key[0]
         number, waited = message.after
         if number >= 0:
-            other = self._lanes[position, number]
-            last = waited if waited >= 0 else len(other.messages) - 1
-            state.waits.learn(state.next, number, last + 1, other.waits.of(last))
+            awaited_lane = self._lanes[position, number]
+            last = waited if waited >= 0 else len(awaited_lane.messages) - 1
+            state.waits.learn(state.next, number, last + 1, awaited_lane.waits.of(last))
         if not message.kind & (_RECV | _SEND):
             return
         step = step_name(state.key, message.entry)

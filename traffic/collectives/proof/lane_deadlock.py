@@ -57,9 +57,9 @@ def _ends_waited_for(schedule: Schedule) -> Iterator[Wait]:
                     yield (position, index), number, (position, entry.after_lane)
         for channel_batches in batches.values():
             batches_in_order = [channel_batches[batch] for batch in sorted(channel_batches)]
-            for before, after in pairwise(batches_in_order):
+            for earlier, later in pairwise(batches_in_order):
                 yield from (
-                    ((position, waiting), -1, (position, awaited)) for waiting in after for awaited in before
+                    ((position, waiting), -1, (position, awaited)) for waiting in later for awaited in earlier
                 )
 
 
@@ -101,7 +101,9 @@ def _strongly_connected(needs: dict[_LaneKey, dict[_LaneKey, None]]) -> dict[_La
     from scipy.sparse.csgraph import connected_components
 
     number = {lane: index for index, lane in enumerate(needs)}
-    pairs = [(number[lane], number[other]) for lane, others in needs.items() for other in others]
+    pairs = [
+        (number[lane], number[needed]) for lane, needed_lanes in needs.items() for needed in needed_lanes
+    ]
     rows, columns = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
     edges = csr_array((np.ones(len(pairs), dtype=np.int8), (rows, columns)), shape=(len(needs), len(needs)))
     _, group_of = connected_components(edges, directed=True, connection="strong")
@@ -111,14 +113,14 @@ def _strongly_connected(needs: dict[_LaneKey, dict[_LaneKey, None]]) -> dict[_La
 def _way(needs: dict[_LaneKey, dict[_LaneKey, None]], first: _LaneKey, last: _LaneKey) -> list[_LaneKey]:
     """Return the shortest path from a lane to one that it needs."""
     came_from: dict[_LaneKey, _LaneKey] = {first: first}
-    reached = [first]
-    for lane in reached:
+    queue = [first]
+    for lane in queue:
         if lane == last:
             break
-        for other in needs[lane]:
-            if other not in came_from:
-                came_from[other] = lane
-                reached.append(other)
+        for needed in needs[lane]:
+            if needed not in came_from:
+                came_from[needed] = lane
+                queue.append(needed)
     way = [last]
     while way[-1] != first:
         way.append(came_from[way[-1]])

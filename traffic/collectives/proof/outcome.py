@@ -189,14 +189,14 @@ class Holding:
 
     def _store(self, atom: int, origins: int, step: str, block: int) -> str:
         """Store an atom in the result; return a description of the mistake or ""."""
-        wanted = self._wanted(atom)
+        wanted_origins = self._wanted(atom)
         stored = self._result.get(atom, 0)
         self._result[atom] = stored | origins
         self._stored_by[atom] = (step, block)
         if stored & origins:
             return f"stores block {block} from {positions(stored & origins)} a second time"
-        if origins & ~wanted:
-            return f"stores block {block} with the contribution of {positions(origins & ~wanted)}, not wanted here"
+        if origins & ~wanted_origins:
+            return f"stores block {block} with the contribution of {positions(origins & ~wanted_origins)}, not wanted here"
         return ""
 
 

@@ -70,7 +70,7 @@ def validate(
             refuse(_standing_still(schedule), _PIECEMEAL)
         if not contents:
             return
-        lacking = (wrong for holding in holdings for wrong in holding.unfinished(op_bytes))
+        lacking = (gap for holding in holdings for gap in holding.unfinished(op_bytes))
         remedy = "let every input reach every result exactly once"
         if order is not Order.FORWARDS:
             remedy += ", whatever comes first: let what passes a block on wait for what brings it"
@@ -250,18 +250,18 @@ def _standing_still(schedule: Schedule) -> Iterator[Wrong]:
     """Yield the waits for whole lanes that deadlock if an op has several chunks."""
     for (waiting, number, awaited), way in find_wait_cycles(schedule):
         by_way_of = ", ".join(f"position {position}, lane {lane}" for position, lane in way[1:-1])
-        back = f"which needs this one to go on{f' (by way of {by_way_of})' if by_way_of else ''}"
+        need = f"which needs this one to go on{f' (by way of {by_way_of})' if by_way_of else ''}"
         if number < 0:
             batch = schedule.tables[awaited[0]][awaited[1]].batch
             where = f"position {waiting[0]}, lane {waiting[1]}"
             yield (
                 where,
-                f"begins after batch {batch} with lane {awaited[1]}, {back} when an op has several chunks",
+                f"begins after batch {batch} with lane {awaited[1]}, {need} when an op has several chunks",
             )
         else:
             yield (
                 step_name(waiting, number),
-                f"waits for all of lane {awaited[1]}, {back} when an op has several chunks",
+                f"waits for all of lane {awaited[1]}, {need} when an op has several chunks",
             )
 
 
