@@ -29,8 +29,7 @@ class CaptureTarget:
     """Maximum size of a file; frames after it are counted but not written."""
 
     def paths(self, assignment: Assignment) -> tuple[Path, ...]:
-        """Return one file per port: run-RUN-AGENT-PORT.pcapng, with characters other than letters, digits, ".", "_",
-        "-" as "_".
+        """Return one file per port: run-RUN-AGENT-PORT.pcapng; unusual characters in names become "_".
 
         A port with several queues has one per queue: run-RUN-AGENT-PORT-qN.pcapng.
         """

@@ -160,9 +160,7 @@ class Engine:
         self._loops.start_probe()
 
     def probe_outcomes(self) -> tuple[ProbeOutcome, ...] | None:
-        """Return one outcome per probed queue pair, or None while probes run. A failed probe of a stream shows in
-        `status`.
-        """
+        """Return one outcome per probed queue pair; None while probes run. `status` shows a failed probe of a stream."""
         if not self._streams.is_answered or any(
             EnginePhase(port[0]) in (EnginePhase.OPEN, EnginePhase.PROBING) for port in self._loops.status()
         ):

@@ -187,12 +187,14 @@ def less_streams(network: FlowNetwork, streams: Sequence[PlannedStream]) -> Flow
     link_number = {name: row for row, name in enumerate(network.link_names)}
     used_bps = np.zeros(len(network.link_bps), np.int64)
     for planned in streams:
-        header_bytes = LINK_BYTES_PER_DATAGRAM_V6 if ":" in planned.stream.src_ip else LINK_BYTES_PER_DATAGRAM
+        overhead_bytes = (
+            LINK_BYTES_PER_DATAGRAM_V6 if ":" in planned.stream.src_ip else LINK_BYTES_PER_DATAGRAM
+        )
         payload_bytes = planned.stream.datagram_bytes
         for link in (f"{planned.from_port} out", f"{planned.to_port} in"):
             if lasts(planned.stream) and link in link_number:
                 used_bps[link_number[link]] += (
-                    planned.stream.rate_bps * (payload_bytes + header_bytes) // payload_bytes
+                    planned.stream.rate_bps * (payload_bytes + overhead_bytes) // payload_bytes
                 )
     left_bps = np.maximum(network.link_bps - used_bps, network.link_bps // 2)
     return replace(network, link_bps=np.where(used_bps > 0, left_bps, network.link_bps))

@@ -122,9 +122,7 @@ def _of_ports(assignment: Assignment) -> Iterator[Problem]:
 
 
 def _of_queues(assignment: Assignment, topology: Topology) -> Iterator[Problem]:
-    """Yield a problem if data uses several queues of a switch: links are shared fairly by flow, but schedulers share by
-    queue.
-    """
+    """Yield a problem if data uses several queues of a switch: fair shares are by flow, schedulers serve by queue."""
     classes = {
         transport.traffic_class if rank.traffic_class < 0 else rank.traffic_class
         for rank in assignment.ranks
@@ -164,9 +162,7 @@ def _overlaps(table: Routes, number: int) -> bool:
 
 
 def _of_order(assignment: Assignment, topology: Topology, table: Routes) -> Iterator[Problem]:
-    """Yield a problem if a switch reorders packets of a transport that accepts them in order only, which causes
-    retransmission.
-    """
+    """Yield a problem if a switch reorders packets of a transport that accepts them in order only."""
     in_order = any(not takes_any_order(transport) for transport in used_transports(assignment))
     for number, switch in enumerate(topology.switches):
         if in_order and groups_of(table, number) and switch.balancing.reorders:
@@ -201,8 +197,7 @@ def refuse_adaptive(fabric: Fabric, parts: Parts) -> None:
 
 
 def refuse_unlike(assignment: Assignment, slowest: str, *, sprayed: bool) -> None:
-    """Raise `PlanError` if the transport of sprayed packets reacts to link `slowest` in a way that the flow level does
-    not model.
+    """Raise `PlanError` if the effect of the slower link `slowest` on sprayed packets is not modelled.
 
     `sprayed`: switches spread packets, those of RoCEv2 included.
     """

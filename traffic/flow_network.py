@@ -91,14 +91,14 @@ class _Ways:
             latency = latency + fabric.delay_ns[fabric.last_link[src]] + fabric.hop_ns[last]
             store = store + fabric.store[last]
             bps = np.concatenate([fabric.link_bps, bundled.rates(fabric.link_bps)])
-            limited, limited_bps = self._held_by_windows(
+            limited_rows, limited_bps = self._held_by_windows(
                 src_port, latency, store, fabric.link_bps[fabric.last_link[src]]
             )
-            shares = (one_by_one.share, bundled.share[row], np.ones(len(src) + len(limited)))
+            shares = (one_by_one.share, bundled.share[row], np.ones(len(src) + len(limited_rows)))
             return Between(
-                np.concatenate([one_by_one.flow, grouped_rows[flow], np.arange(len(src)), limited]),
+                np.concatenate([one_by_one.flow, grouped_rows[flow], np.arange(len(src)), limited_rows]),
                 np.concatenate(
-                    [one_by_one.link, bundled.link[row], last, len(bps) + np.arange(len(limited))]
+                    [one_by_one.link, bundled.link[row], last, len(bps) + np.arange(len(limited_rows))]
                 ),
                 np.concatenate(shares).astype(np.float32),
                 latency,
@@ -106,7 +106,7 @@ class _Ways:
                 (
                     *fabric.names,
                     *bundled.names(fabric.names),
-                    *(f"window of queue pair {queue_pair}" for queue_pair in limited),
+                    *(f"window of queue pair {queue_pair}" for queue_pair in limited_rows),
                 ),
                 np.concatenate([bps, limited_bps]),
             )
@@ -116,9 +116,7 @@ class _Ways:
     def _refuse(
         self, one_by_one: Parts, parts: Parts, src: NDArray[np.int64], dst: NDArray[np.int64]
     ) -> None:
-        """Raise `PlanError` if packets of a flow meet unequal links and that affects its rate in a way that is not
-        modelled.
-        """
+        """Raise `PlanError` if a flow meets unequal links in a way that is not modelled."""
         fabric = self._fabric
         for parts_of_flows in (one_by_one, parts):
             refuse_adaptive(fabric, parts_of_flows)
@@ -135,9 +133,7 @@ class _Ways:
         store: NDArray[np.float64],
         port_bps: NDArray[np.int64],
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the queue pairs whose window is below the bandwidth-delay product, and their maximum rates in bits per
-        second.
-        """
+        """Return the queue pairs whose window is below the bandwidth-delay product, and their maximum rates in bps."""
         assignment = self._assignment
         window_by_transport = [window_of(transport) for transport in assignment.transports]
         window = np.array([window_by_transport[port.transport] for port in assignment.ports], np.int64)[
@@ -147,15 +143,15 @@ class _Ways:
         # The full packet is serialised by the port and every switch on the forward path; the ACK's size is neglected.
         round_trip_ns = 2 * latency_ns + packet_bits * (store + 1e9 / port_bps)
         allowed_bps = window * packet_bits * 1e9 / round_trip_ns
-        limited = np.flatnonzero((window > 0) & (allowed_bps < port_bps))
-        return limited, np.maximum(allowed_bps[limited], 1).astype(np.int64)
+        limited_rows = np.flatnonzero((window > 0) & (allowed_bps < port_bps))
+        return limited_rows, np.maximum(allowed_bps[limited_rows], 1).astype(np.int64)
 
     def _one_by_one(self, rows: NDArray[np.int64], src: NDArray[np.int64], dst: NDArray[np.int64]) -> Parts:
         """Return the parts of queue pairs whose ways are selected by packet headers."""
         fabric, values = self._fabric, self._values
         flow, port = values.ports(rows)
         key = values.keys(self._assignment, flow, port)
-        walked: list[Parts] = []
+        walked_parts: list[Parts] = []
         # Never split the rows of a flow between batches.
         batch_starts = np.flatnonzero(np.diff(np.cumsum(values.count[rows]) // _ROWS_AT_ONCE)) + 1
         for batch in np.split(np.arange(len(flow)), np.cumsum(values.count[rows])[batch_starts - 1]):
@@ -170,14 +166,14 @@ class _Ways:
                 zeros.astype(np.int64),
                 zeros,
             )
-            walked.append(walk(fabric, start_rows, len(src), by_key=True))
+            walked_parts.append(walk(fabric, start_rows, len(src), by_key=True))
         return Parts(
-            np.concatenate([parts.flow for parts in walked]),
-            np.concatenate([parts.link for parts in walked]),
-            np.concatenate([parts.share for parts in walked]),
-            np.concatenate([parts.depth for parts in walked]),
-            np.maximum.reduce([parts.elapsed_ns for parts in walked]),
-            np.maximum.reduce([parts.store for parts in walked]),
+            np.concatenate([parts.flow for parts in walked_parts]),
+            np.concatenate([parts.link for parts in walked_parts]),
+            np.concatenate([parts.share for parts in walked_parts]),
+            np.concatenate([parts.depth for parts in walked_parts]),
+            np.maximum.reduce([parts.elapsed_ns for parts in walked_parts]),
+            np.maximum.reduce([parts.store for parts in walked_parts]),
         )
 
     def _by_switches(self, src: NDArray[np.int64], dst: NDArray[np.int64]) -> tuple[NDArray[np.int64], Parts]:

@@ -112,5 +112,5 @@ def _shared_first_ports(
     )
     order = np.argsort(np.concatenate([rows, rows]), kind="stable")
     pair = local * (len(addresses) + 1) + peer
-    pairs_seen, first = np.unique(pair[order], return_index=True)
-    return port[order][first][np.searchsorted(pairs_seen, src * (len(addresses) + 1) + dst)]
+    unique_pairs, first = np.unique(pair[order], return_index=True)
+    return port[order][first][np.searchsorted(unique_pairs, src * (len(addresses) + 1) + dst)]

@@ -82,16 +82,16 @@ def framing_of(transport: TransportSettings, *, ipv6: bool, led: bool, parts: in
     pair.
     """
     asks = transport.multipath.uet.credit.granted
-    header_bytes = ETHERNET_BYTES + packet_overhead_bytes(transport.kind, asks_for_credit=asks, ipv6=ipv6)
-    header_bytes += (VLAN_TAG_BYTES if transport.vlan_id >= 0 else 0) + (OUTER_HEADER_BYTES if led else 0)
+    overhead_bytes = ETHERNET_BYTES + packet_overhead_bytes(transport.kind, asks_for_credit=asks, ipv6=ipv6)
+    overhead_bytes += (VLAN_TAG_BYTES if transport.vlan_id >= 0 else 0) + (OUTER_HEADER_BYTES if led else 0)
     first_bytes = last_bytes = 0
     if transport.kind is TransportKind.ROCE:
         first_bytes = RETH_BYTES
     if transport.kind is not TransportKind.UET:
         last_bytes = IMMEDIATE_BYTES
     word_bytes = 1 if transport.kind is TransportKind.UET else 4
-    header_bytes -= first_bytes + last_bytes
-    return Framing(transport.path_mtu_bytes, header_bytes, first_bytes, last_bytes, word_bytes, parts)
+    overhead_bytes -= first_bytes + last_bytes
+    return Framing(transport.path_mtu_bytes, overhead_bytes, first_bytes, last_bytes, word_bytes, parts)
 
 
 class _PortWays:
@@ -157,9 +157,9 @@ class _TopologyWays:
     def _ways_on(self, here: int, target: int) -> _Ways:
         """Return the ways from the ingress of switch `here` to the ingress of the switch of attachment `target`."""
         home = self._topology.attachments[target].end.switch
-        ways_known = self._inner.get((here, home))
-        if ways_known is not None:
-            return ways_known
+        cached_ways = self._inner.get((here, home))
+        if cached_ways is not None:
+            return cached_ways
         ways: _Ways = {((), 0): None} if here == home else {}
         for port in () if here == home else self._table[here][target]:
             end = SwitchEnd(here, port)
@@ -178,9 +178,7 @@ class _TopologyWays:
         )
 
     def _graph(self, source: int, target: int) -> dict[int, tuple[int, ...]]:
-        """Return the switches on the shortest ways from a switch to an attachment, each with its egress ports on those
-        ways.
-        """
+        """Return the egress ports of all switches on the shortest ways from a switch to an attachment."""
         home = self._topology.attachments[target].end.switch
         graph: dict[int, tuple[int, ...]] = {}
         waiting = [source]
@@ -192,9 +190,7 @@ class _TopologyWays:
         return graph
 
     def _between_switches(self, source: int, target: int) -> int:
-        """Return the maximum flow (bits per second) from a switch to that of attachment `target`; 0 if they are the
-        same switch.
-        """
+        """Return the maximum flow in bps from a switch to that of attachment `target`; 0 if they are the same."""
         home = self._topology.attachments[target].end.switch
         if (source, home) not in self._flow_bps:
             links: dict[tuple[int, int], int] = {}
@@ -218,16 +214,16 @@ class _TopologyWays:
 
 def _not_dominated(ways: Iterable[LoneWay]) -> tuple[LoneWay, ...]:
     """Return the ways for which no other way is at least as fast on every link and has at most the same latency."""
-    dominant: list[LoneWay] = []
+    undominated: list[LoneWay] = []
     for way in sorted(ways, key=lambda way: (way.latency_ns, *(-rate for rate in way.link_bps))):
         if not any(
             len(faster.link_bps) == len(way.link_bps)
             and all(a >= b for a, b in zip(faster.link_bps, way.link_bps, strict=True))
             and all(a >= b for a, b in zip(faster.shared_bps, way.shared_bps, strict=True))
-            for faster in dominant
+            for faster in undominated
         ):
-            dominant.append(way)
-    return tuple(dominant)
+            undominated.append(way)
+    return tuple(undominated)
 
 
 def maximum_flow(links: Mapping[tuple[int, int], int], source: int, target: int) -> int:

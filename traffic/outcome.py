@@ -18,9 +18,7 @@ _LAYOUTS: Final = {"ops": OP_RECORD, "flows": FLOW_RECORD, "waits": WAIT_RECORD,
 
 
 def outcome_of(kind: type[T], found: Mapping[str, Any], **read: object) -> T:
-    """Convert the result of a native run to `kind`: fields in `read` as passed, engine records by layout, the rest
-    unchanged.
-    """
+    """Convert the result of a native run to `kind`: `read` as passed, engine records by layout, the rest unchanged."""
     values = {"ops": found.get("records"), **found} | read
     names = [field.name for field in fields(kind)]
     unread = _LAYOUTS.keys() - read.keys()

@@ -331,9 +331,7 @@ def _is_own(kind: type[CongestionControl], name: str) -> bool:
 
 
 def word_of(kind: type[CongestionControl]) -> str:
-    """Return the algorithm name of a class: its name in lower case, letters and digits only ("MyControl":
-    "mycontrol").
-    """
+    """Return the algorithm name of a class: letters and digits of its name in lower case ("MyControl": "mycontrol")."""
     return (
         "".join(letter for letter in kind.__name__.lower() if letter.isascii() and letter.isalnum()) or "own"
     )

@@ -258,9 +258,7 @@ def attachments_of(
 
 
 def stream_paths(streams: Sequence[PlannedStream], topology: Topology, table: Routes) -> list[StreamPath]:
-    """Return streams with their attachments. Raises `PlanError` for ports that are not attached or cannot reach each
-    other.
-    """
+    """Return streams with their attachments. Raises `PlanError` for unattached or unreachable ports."""
     number_by_port = {attachment.rig_port: index for index, attachment in enumerate(topology.attachments)}
     _refuse_missing(
         [port for planned in streams for port in (planned.from_port, planned.to_port)], number_by_port

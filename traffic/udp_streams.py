@@ -208,7 +208,7 @@ class _Sender:
         stream = self.stream
         begin_ns = start_ns + stream.start_ns
         end_ns = start_ns + stream.stop_ns if stream.stop_ns else None
-        datagrams_due = 0  # datagrams sent or skipped
+        datagrams_done = 0  # datagrams sent or skipped
         while not stop.is_set():
             now_ns = time.monotonic_ns()
             if end_ns is not None and now_ns >= end_ns:
@@ -216,16 +216,16 @@ class _Sender:
             if now_ns < begin_ns:
                 stop.wait(min(begin_ns - now_ns, TICK_NS * 100) / NS_PER_S)
                 continue
-            target = self._by(now_ns - begin_ns)
-            skipped = self._by(now_ns - begin_ns - MOST_BEHIND_NS) - datagrams_due
+            wanted_datagrams = self._by(now_ns - begin_ns)
+            skipped = self._by(now_ns - begin_ns - MOST_BEHIND_NS) - datagrams_done
             if skipped > 0:
                 self.left_out += skipped
-                datagrams_due += skipped
-            while datagrams_due < target:
-                count = min(target - datagrams_due, self._batch)
+                datagrams_done += skipped
+            while datagrams_done < wanted_datagrams:
+                count = min(wanted_datagrams - datagrams_done, self._batch)
                 if not self._send(count):
                     break
-                datagrams_due += count
+                datagrams_done += count
             time.sleep(max(TICK_NS - (time.monotonic_ns() - now_ns), 0) / NS_PER_S)
 
     def _by(self, elapsed_ns: int) -> int:
@@ -350,14 +350,14 @@ def _set_hop_limit(sender: socket.socket, hop_limit: int) -> None:
 def _opened(address: str, port: int, stream: UdpStream) -> socket.socket:
     """Return a UDP socket bound to an address and port, with the stream's traffic class. Raises OSError."""
     ipv6 = ipaddress.ip_address(address).version == 6
-    opened = socket.socket(socket.AF_INET6 if ipv6 else socket.AF_INET, socket.SOCK_DGRAM)
+    udp_socket = socket.socket(socket.AF_INET6 if ipv6 else socket.AF_INET, socket.SOCK_DGRAM)
     try:
         if ipv6:
-            opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, stream.traffic_class)
+            udp_socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, stream.traffic_class)
         else:
-            opened.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, stream.traffic_class)
-        opened.bind((address, port))
+            udp_socket.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, stream.traffic_class)
+        udp_socket.bind((address, port))
     except OSError:
-        opened.close()
+        udp_socket.close()
         raise
-    return opened
+    return udp_socket

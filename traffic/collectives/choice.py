@@ -82,9 +82,7 @@ class Custom:
     """NCCL algorithm whose chunks and slices it uses; MSCCL cuts as NCCL's ring kernels do for every collective."""
 
     def limit(self, ranks: int, nbytes: int) -> str:
-        """Return why it does not apply to an op of `nbytes` on `ranks` ranks, which then keeps the library's choice; ""
-        if it does.
-        """
+        """Return why it does not apply to an op of `nbytes` on `ranks` ranks; "" if it does."""
         if self.ranks not in (0, ranks):
             return f"for {self.ranks} ranks"
         if nbytes < self.least_bytes:

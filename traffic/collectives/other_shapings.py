@@ -55,8 +55,7 @@ def whole_buffers(channels: int = 1) -> Cutting:
 
 
 def gloo_ring_cutting(request: ShapingRequest) -> Cutting:
-    """Return the segments of gloo's ring all-reduce: at most 1 MiB, a multiple of n and at least 2n of them, two in
-    flight.
+    """Return the segments of gloo's ring: at most 1 MiB, a multiple of n and at least 2n of them, two in flight.
 
     Source: facebookincubator/gloo gloo/allreduce.cc.
     """

@@ -79,9 +79,7 @@ def cleared_cores(cores: Sequence[int], usable: Sequence[int]) -> Iterator[Clear
 
 
 def _answer(process: subprocess.Popen[bytes]) -> tuple[int, int, bool]:
-    """Return (moved, refused, sees_the_host) from the clearing process. Raises `RigError` if it does not report in
-    time.
-    """
+    """Return (moved, refused, sees_the_host) from the process. Raises `RigError` if it does not report in time."""
     pipe = process.stdout
     assert pipe is not None, "it was asked for"
     readable, _, _ = select.select([pipe], [], [], START_TIMEOUT_S)

@@ -37,12 +37,11 @@ def leaving(threads: Iterable[HostThread], cleared: frozenset[int]) -> dict[int,
 def coming_back(
     threads: Iterable[HostThread], before: Mapping[int, frozenset[int]], cleared: frozenset[int]
 ) -> dict[int, frozenset[int]]:
-    """Return the restored affinity of each thread that changes, by thread number. `before` holds affinities before
-    clearing.
+    """Return the restored affinity of each thread that changes, by thread number.
 
-    Threads get back the cleared cores that they lost, whatever their affinity is now: another agent of the host may
-    clear cores of its own. A thread that started meanwhile has inherited a reduced affinity; it gets that of the widest
-    thread in `before` with the same reduced affinity.
+    `before` holds the affinities before clearing. Threads get back the cleared cores that they lost, whatever their
+    affinity is now: another agent of the host may clear cores of its own. A thread that started meanwhile has inherited
+    a reduced affinity; it gets that of the widest thread in `before` with the same reduced affinity.
     """
     widest: dict[frozenset[int], frozenset[int]] = {}
     for original in (cores for cores in before.values() if cores & cleared):

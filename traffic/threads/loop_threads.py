@@ -73,9 +73,7 @@ def plan_threads(wanted: LoopThreads, place: HostThreads, loops: int, usable: Se
 
 
 def parse_cores(text: str, usable: Sequence[int]) -> tuple[int, ...]:
-    """Parse a list of cores such as "2-5,8", in that order. Raises `ConfigError` for other text or cores that are not
-    usable.
-    """
+    """Parse a list of cores such as "2-5,8". Raises `ConfigError` for other text or cores that are not usable."""
     where, form = "--cores", 'write numbers and ranges, such as "2-5,8"'
     if not re.fullmatch(r"\d{1,4}(-\d{1,4})?(,\d{1,4}(-\d{1,4})?)*", text):
         raise ConfigError(Problem(where, f'"{text[:64]}" is no list of cores', form))

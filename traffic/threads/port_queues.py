@@ -72,9 +72,7 @@ def _by_address(port: PortSettings) -> list[_Share]:
 
 
 def _with_all_addresses(port: PortSettings) -> list[_Share]:
-    """Divide a port into queues that all have every address; ranks are spread evenly, some queues carry queue pairs
-    only.
-    """
+    """Divide a port into queues with all addresses; ranks are spread evenly, some queues have queue pairs only."""
     addresses, queues = len(port.addresses), port.engine_threads
     homes = [address * queues // addresses for address in range(addresses)]
     shares: list[_Share] = []

@@ -44,13 +44,13 @@ def islands(topology: Topology) -> tuple[tuple[int, ...], ...]:
     for first in range(len(topology.switches)):
         if island[first] >= 0:
             continue
-        unvisited = [first]
+        pending = [first]
         island[first] = first
-        while unvisited:
-            for _, neighbour in neighbours[unvisited.pop()]:
+        while pending:
+            for _, neighbour in neighbours[pending.pop()]:
                 if island[neighbour] < 0:
                     island[neighbour] = first
-                    unvisited.append(neighbour)
+                    pending.append(neighbour)
     groups: dict[int, list[int]] = {}
     for number, attachment in enumerate(topology.attachments):
         groups.setdefault(island[attachment.end.switch], []).append(number)

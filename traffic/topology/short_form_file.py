@@ -29,9 +29,7 @@ def read_single(section: Section, draft: Draft) -> None:
 
 
 def read_tiers(section: Section, draft: Draft, tier: str, kind: str) -> None:
-    """Read switches with the rig's ports on them (leaves, or one per rail), and spines that connect them all. Closes
-    `section`.
-    """
+    """Read leaves or rails with the rig's ports on them, and spines that connect them all. Closes `section`."""
     rate, delay = link_of(section, "rate", "delay")
     uplink_rate = section.optional("uplink_rate", LINK_RATE, rate)
     uplink_delay = section.optional("uplink_delay", LINK_DELAY, delay)

@@ -113,10 +113,10 @@ def read_switch(
     known_as: Mapping[str, int],
     devices: Devices,
 ) -> SwitchSettings:
-    """Read the switch that `section` describes; keys left out are as in its preset or device. `seed` is the default
-    seed.
+    """Read the switch that `section` describes; keys left out are as in its preset or device.
 
-    `known_as` maps the port names that faults may use to port numbers. Mistakes are added to the section's file.
+    `seed` is the default seed. `known_as` maps the port names that faults may use to port numbers. Mistakes are added
+    to the section's file.
     """
     settings = _base(section, name, ports, devices)
     maps = section.section("maps")

@@ -59,11 +59,10 @@ def parse_topology(
     find_device: Callable[[str], DeviceModel] = no_devices,
     device: DeviceModel | None = None,
 ) -> Topology:
-    """Parse the topology of a YAML text. `source` names the file in messages. Raises `ConfigError` with all its
-    mistakes.
+    """Parse the topology of a YAML text. Raises `ConfigError` with all its mistakes.
 
-    `find_device` returns the models of profiles that the file names. `device` is the model of all switches that name
-    neither a device nor a preset; by default it is the file's own `device`.
+    `source` names the file in messages. `find_device` returns the models of profiles that the file names. `device` is
+    the model of all switches that name neither a device nor a preset; by default it is the file's own `device`.
     """
     file = ConfigFile(source)
     top = read_document(text, file)

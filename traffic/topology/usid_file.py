@@ -72,9 +72,7 @@ def read_usids(
 def with_ways(
     switches: Sequence[SwitchSettings], links: tuple[SwitchLink, ...], file: ConfigFile
 ) -> tuple[SwitchSettings, ...]:
-    """Return the switches with routes to each other's nodes. Equal node uSIDs, or a port uSID equal to a node's, are
-    mistakes.
-    """
+    """Return the switches with routes to each other's nodes. A node uSID used twice, also by a port, is a mistake."""
     usids_by_switch = {
         number: switch.usids for number, switch in enumerate(switches) if switch.usids is not None
     }

@@ -60,9 +60,7 @@ def _all_to_all(position: int, size: int) -> tuple[Lane, ...]:
 
 
 def _travelling(position: int, step: int, size: int) -> list[Move]:
-    """Return the blocks that a position sends in a step: those whose distance has the bit of the step, where they are
-    by then.
-    """
+    """Return the blocks that a position sends in a step: all that are there and whose distance has the step's bit set."""
     moves = []
     for distance in range(size):
         if distance >> step & 1:

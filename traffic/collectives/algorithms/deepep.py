@@ -77,8 +77,7 @@ TOKEN: Final = TokenShape(hidden=7168)
 
 
 def deepep(request: Request) -> Schedule:
-    """Build any all-to-all as a low-latency exchange: writes of one token (`Cutting.token_bytes`) each, spread evenly
-    over channels.
+    """Build any all-to-all as a low-latency exchange: one-token writes (`Cutting.token_bytes`), spread over channels.
 
     For traces, which record how many bytes a pair exchanges but no experts; channels represent the experts of a rank.
     """
@@ -106,10 +105,10 @@ def deepep(request: Request) -> Schedule:
 
 
 def low_latency_dispatch(counts: Counts, message_bytes: int) -> Schedule:
-    """Build a dispatch of `counts[rank][expert]` tokens of every rank to every expert; experts are spread evenly over
-    ranks, in order.
+    """Build a dispatch of `counts[rank][expert]` tokens of every rank to every expert.
 
-    Requires at least 2 ranks, and a number of experts that is a multiple of the ranks.
+    Experts are spread evenly over ranks, in order. Requires at least 2 ranks, and a number of experts that is a
+    multiple of the ranks.
     """
     size, experts_per_rank = _shape(counts)
     legs = [

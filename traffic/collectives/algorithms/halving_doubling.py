@@ -63,9 +63,7 @@ class Folding:
         return position - self.folded
 
     def stands_for(self, numbers: range) -> range:
-        """Return the positions whose blocks these consecutive numbers handle: their own and those of their even
-        neighbours.
-        """
+        """Return the positions whose blocks these numbers handle: their own and those of their even neighbours."""
         return range(self._first(numbers.start), self._first(numbers.stop))
 
     def _first(self, number: int) -> int:

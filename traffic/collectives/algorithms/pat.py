@@ -58,9 +58,7 @@ def gathered_offsets(dimension: int, size: int) -> list[int]:
 
 
 def scattered_offsets(dimension: int, size: int) -> list[int]:
-    """Return the offsets of the blocks that a reduce-scatter sends on a dimension; blocks with more dependents come
-    first.
-    """
+    """Return the offsets of the blocks that a reduce-scatter sends on a dimension; those with most dependents first."""
     bits = (size - 1).bit_length()
     return sorted(
         gathered_offsets(dimension, size), key=lambda k: int(f"{k:0{bits}b}"[::-1], 2), reverse=True

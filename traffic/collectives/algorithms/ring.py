@@ -34,16 +34,12 @@ def ring(request: Request) -> Schedule:
 
 
 def bidirectional_ring(request: Request) -> Schedule:
-    """Build a ring schedule in which channels 1, 3, ... run in the opposite direction, to use both directions of every
-    link.
-    """
+    """Build a ring schedule in which odd channels run in the opposite direction, to use both directions of every link."""
     return _ring(request, "bidirectional_ring", bidirectional=True)
 
 
 def all_reduce_entries(place: int, size: int) -> tuple[Entry, ...]:
-    """Return the entries of the position at `place` in one loop; the chunk and block numbered `place` become final
-    there first.
-    """
+    """Return the entries of the position at `place` in one loop; chunk and block `place` become final there first."""
     blocks = [(place - distance) % size for distance in range(1, size)]
     return (
         entry(SEND, blocks[0], blocks[0]),

@@ -100,9 +100,7 @@ class LaneDraft:
         return self._message(_gathered(int(kind), tuple(moves)), after)
 
     def add_each(self, moves: Sequence[tuple[EntryKind, Move]], after: Iterable[Step] = ()) -> Step:
-        """Add one message whose moves are of different kinds, such as KEEP and RECV, but of one direction; return its
-        step.
-        """
+        """Add one message whose moves differ in kind, such as KEEP and RECV, but not in direction; return its step."""
         kinds = [int(kind) | _MORE for kind, _ in moves]
         kinds[-1] ^= _MORE
         entries = [_entry(kind, *move, -1, -1) for kind, (_, move) in zip(kinds, moves, strict=True)]
@@ -188,8 +186,7 @@ def _renumber_waits(
 def each_channel(
     request: Request, lanes: Callable[[int], tuple[Lane, ...]], symmetry: Symmetry | None = None
 ) -> LazyTables:
-    """Return the tables of all positions: the same `lanes(position)` on every channel, each with its share of the
-    bytes.
+    """Return the tables of all positions: the same `lanes(position)` on every channel, each with its share of bytes.
 
     With `symmetry`, columns are derived from position 0's table alone; it must transform that into the table of any
     other position.

@@ -105,9 +105,7 @@ def mirrored_tree(size: int, node: int) -> TreePlace:
 
 
 def tree_place(hosts: Hosts, position: int, *, second: bool, head: int) -> TreePlace:
-    """Return the neighbours of a position: the `head`-th position of its host is the tree node, its other positions a
-    chain to it.
-    """
+    """Return the neighbours of a position: in each host, the `head`-th is the tree node, and a chain follows it."""
     host = position // hosts.ranks_per_host
     chain = chain_from(hosts, host, head)
     index = chain.index(position)

@@ -83,9 +83,7 @@ def ring_columns(shape: RingShape, positions: Sequence[int]) -> TableColumns:
 
 @dataclass(frozen=True, slots=True)
 class ExchangeShape:
-    """An all-to-all in rounds: schedule groups of `group` positions, with channel and batch of every part of every
-    round after 0.
-    """
+    """An all-to-all in rounds: schedule groups of `group` positions, and where each part of each round after 0 is."""
 
     size: int
     group: int
@@ -133,9 +131,7 @@ def exchange_columns(shape: ExchangeShape, positions: Sequence[int]) -> TableCol
 
 
 def _rounds(shape: ExchangeShape, position: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Return the peers to send to and to receive from, int32 with one row per position and one column per round after
-    round 0.
-    """
+    """Return the peers to send to and to receive from: int32, one row per position, one column per round after 0."""
     groups = shape.size // shape.group
     own_group, local = (part[:, None] for part in np.divmod(position, np.int32(shape.group)))
     group_delta = np.repeat(np.array(shape.group_deltas, np.int32), shape.group)

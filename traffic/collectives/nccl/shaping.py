@@ -43,8 +43,7 @@ def cutting_of(
     nbytes: int,
     tuning: Tuning,
 ) -> Cutting:
-    """Return the cut of a tuned collective; `nbytes` as in `tuning.estimates`, `channels` as from
-    `tuning.channels_for`.
+    """Return the cut of a tuned collective; `nbytes` as in `tuning.estimates`, `channels` from `tuning.channels_for`.
 
     NCCL cuts each channel's range separately. Here all channels use the chunk size of the first one; NCCL's last
     channel differs only if it is much shorter.

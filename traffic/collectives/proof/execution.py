@@ -173,9 +173,7 @@ class Execution:
                 self._ready.append(state.sender)
 
     def _advance(self, state: _LaneState, most: int = 0) -> None:
-        """Execute the messages of a lane that are possible (at most `most`, unless 0), and queue the lanes that this
-        releases.
-        """
+        """Execute the messages of a lane that are possible (at most `most`, unless 0); queue the lanes this releases."""
         if state.over or not state.open:
             return
         first = state.next

@@ -63,9 +63,7 @@ def block_at(op_bytes: int, parts: int, address: int) -> int:
 
 
 def ends_of(collective: str, size: int, op_bytes: int, address: int) -> tuple[int, int]:
-    """Return (source, target) of the byte at an address of the whole collective, except for an uneven all-to-all (by
-    block).
-    """
+    """Return (source, target) of the byte at an address of the whole collective; not for an uneven all-to-all."""
     match collective:
         case "all-reduce" | "barrier":
             return EVERYONE, EVERYONE
@@ -84,9 +82,7 @@ def ends_of(collective: str, size: int, op_bytes: int, address: int) -> tuple[in
 
 
 def wanted_bytes(collective: str, size: int, position: int, op_bytes: int) -> int:
-    """Return the result bytes that a position must get from other positions, except for an uneven all-to-all (by
-    splits).
-    """
+    """Return the result bytes that a position must get from other positions; not for an uneven all-to-all."""
     match collective:
         case "all-reduce" | "barrier":
             return op_bytes

@@ -226,9 +226,7 @@ def _outside_wait(table: Sequence[Lane], index: int, entry: Entry) -> Iterator[s
 
 
 def _one_sided(schedule: Schedule, messages: dict[LaneKey, tuple[Message, ...]]) -> Iterator[Wrong]:
-    """Yield, for every connection, the first message whose other side is missing or different; also messages over 2
-    GiB.
-    """
+    """Yield messages over 2 GiB, and per connection the first message whose other side is missing or different."""
     sends: dict[Connection, list[tuple[LaneKey, Message]]] = {}
     receives: dict[Connection, list[tuple[LaneKey, Message]]] = {}
     for key, lane_messages in messages.items():
