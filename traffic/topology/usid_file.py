@@ -1,5 +1,5 @@
-"""SRv6 micro segments (uSIDs) in a topology file: `srv6:` and the keys of switches, and the routes between nodes.
-Parsing only.
+"""SRv6 micro segments (uSIDs) in a topology file: `srv6:` and the keys of switches. Parsing, and the routes between
+nodes.
 
 This module decides the default uSIDs: node i has i + 1, port p of any switch 0xe000 + p.
 """

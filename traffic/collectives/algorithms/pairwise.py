@@ -1,8 +1,8 @@
 """All-to-all and reduce-scatter with one peer after another, and MPICH's scattered all-to-all with 32 peers at a time.
 
-Pairwise exchange: n - 1 rounds, each complete before the next; if n is a power of two the peer of round i is r xor i,
-else a position sends to r + i and receives from r - i. Scattered: batches of peers, receives from r + i and sends to r
-- i, each batch complete before the next. Source: pmodels/mpich src/mpi/coll/alltoall (pairwise, scattered),
+Pairwise exchange: n - 1 rounds, each complete before the next. If n is a power of two the peer of round i is r xor i,
+else a position sends to r+i and receives from r-i. Scattered: batches of peers, each complete before the next; a
+position receives from r+i and sends to r-i. Source: pmodels/mpich src/mpi/coll/alltoall (pairwise, scattered),
 reduce_scatter (pairwise).
 """
 
