@@ -1,8 +1,8 @@
 """The soft switch: a topology's switches in real time between interfaces. A thin wrapper of
 traffic/native/bare/soft_switch.
 
-This module decides how a snapshot of the counters is presented to Python. Interfaces are created, and snapshots
-requested, by the lab (controller/lab_*.py).
+This module decides how a snapshot of the counters is presented to Python. The lab (`lab/`) creates the interfaces and
+requests snapshots.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ class Handshake(IntEnum):
     CTS = 0
     """The receiver grants every message by a clear-to-send write; data is a WRITE with immediate (NCCL)."""
     ONE_SIDED = 1
-    """The sender writes without a grant (DeepEP): plain WRITEs, and a closing 4-byte fetch-and-add per lane."""
+    """The sender writes without a grant (DeepEP): plain WRITEs, and a closing fetch-and-add per lane."""
 
 
 @dataclass(frozen=True, slots=True)
