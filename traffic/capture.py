@@ -1,7 +1,8 @@
-"""Where an agent keeps what its ports send and receive, and how much. Writing is done by traffic/native/port/capture.
+"""Decide where an agent writes captures of its ports, and how much. The files are written by
+traffic/native/port/capture.
 
-Who started the agent decides whether and where anything is kept, and the most of it; a scenario may ask for some ports
-and for less.
+The command line of the agent decides whether and where packets are captured, and the limits; a scenario may restrict
+the ports and lower the limits.
 """
 
 from __future__ import annotations
@@ -19,26 +20,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CaptureTarget:
-    """What the agent was started with."""
+    """Capture options that the agent was started with."""
 
     directory: Path
     snap_bytes: int = 262_144
-    """Of each frame."""
+    """Bytes captured of each frame."""
     file_bytes: int = 1 << 30
-    """The most that a file takes; what comes after is counted and not kept."""
+    """Maximum size of a file; frames after it are counted but not written."""
 
     def paths(self, assignment: Assignment) -> tuple[Path, ...]:
-        """One file a port: RUN-AGENT-PORT.pcapng, whatever characters a controller put into the names.
+        """Return one file per port: run-RUN-AGENT-PORT.pcapng; unusual characters in names become "_".
 
-        Of a port with several queues, each has one: RUN-AGENT-PORT-qN.pcapng.
+        A port with several queues has one per queue: run-RUN-AGENT-PORT-qN.pcapng.
         """
         ports = Counter(port.name for port in assignment.ports)
         seen: dict[str, int] = {}
         names = []
         for port in assignment.ports:
             queue = seen[port.name] = seen.get(port.name, -1) + 1
-            marked = f"-q{queue}" if ports[port.name] > 1 else ""
-            names.append(f"{assignment.run_id}-{assignment.agent}-{port.name}{marked}")
+            suffix = f"-q{queue}" if ports[port.name] > 1 else ""
+            names.append(f"{assignment.run_id}-{assignment.agent}-{port.name}{suffix}")
         return tuple(
             self.directory / (re.sub(r"[^A-Za-z0-9._-]", "_", f"run-{name}") + ".pcapng") for name in names
         )
@@ -46,43 +47,43 @@ class CaptureTarget:
 
 @dataclass(frozen=True, slots=True)
 class PlannedCapture:
-    """What is kept of one run."""
+    """The captures of one run."""
 
     paths: tuple[str, ...] = ()
-    """Of each port of the assignment; empty: its packets are not kept."""
+    """File of each port of the assignment, "" for a port that is not captured; empty: no port is."""
     snap_bytes: int = 0
     file_bytes: int = 0
     degraded: tuple[str, ...] = ()
-    """What the scenario asked for in vain."""
+    """Requests of the scenario that the agent does not fulfil, as text."""
 
 
 def plan_capture(assignment: Assignment, target: CaptureTarget | None) -> PlannedCapture:
-    """What is kept: all ports if the scenario asks for none, else those it names; the smaller of both limits."""
-    asked = assignment.capture
+    """Plan the captures: all ports, or those that the scenario names if it names any, with the smaller of both limits."""
+    request = assignment.capture
     if target is None:
         refusals = (
             f"port {name}: packets are not kept as the scenario asks: this agent was started without --capture DIR"
-            for name in asked.ports
+            for name in request.ports
         )
         return PlannedCapture(degraded=tuple(refusals))
-    if not asked.ports:
+    if not request.ports:
         paths = tuple(str(path) for path in target.paths(assignment))
         return PlannedCapture(paths, target.snap_bytes, target.file_bytes)
     chosen = tuple(
-        str(path) if port.name in asked.ports else ""
+        str(path) if port.name in request.ports else ""
         for port, path in zip(assignment.ports, target.paths(assignment), strict=True)
     )
     limits = (
-        ("bytes of a frame", asked.snap_bytes, target.snap_bytes),
-        ("bytes of a file", asked.file_bytes, target.file_bytes),
+        ("bytes of a frame", request.snap_bytes, target.snap_bytes),
+        ("bytes of a file", request.file_bytes, target.file_bytes),
     )
     return PlannedCapture(
         chosen,
-        min(asked.snap_bytes, target.snap_bytes),
-        min(asked.file_bytes, target.file_bytes),
+        min(request.snap_bytes, target.snap_bytes),
+        min(request.file_bytes, target.file_bytes),
         tuple(
-            f"captures keep {allowed} {what}, not {wanted}: this agent was started so"
-            for what, wanted, allowed in limits
-            if allowed < wanted
+            f"captures keep {allowed} {quantity}, not {requested}: this agent was started so"
+            for quantity, requested, allowed in limits
+            if allowed < requested
         ),
     )

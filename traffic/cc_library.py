@@ -1,7 +1,7 @@
-"""A congestion control plugin, as the user wrote it -> a shared library on this host.
+"""Turn a user's congestion control plugin into a shared library on this host.
 
-Decides how a plugin's source is compiled and where the result is kept. What the library must export is decided by
-traffic/native/cc/etloop_cc.h and checked when it is loaded.
+This module decides how a plugin's source is compiled and where the result is cached. The interface that the library
+must export is defined in traffic/native/cc/etloop_cc.h and checked when it is loaded.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _MOST_SHOWN_CHARS: Final = 3000
 
 
 def cache_directory() -> Path:
-    """Where compiled plugins are kept: `etloop/cc` below $XDG_CACHE_HOME or ~/.cache."""
+    """Return the cache directory of compiled plugins: `etloop/cc` below $XDG_CACHE_HOME or ~/.cache."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "etloop" / "cc"
 
 
 def read_plugin(path: Path) -> bytes:
-    """The content of a plugin file. Raises `ConfigError` if it is none or cannot be read."""
+    """Return the content of a plugin file. Raises `ConfigError` if it is not a plugin or cannot be read."""
     if path.suffix not in SUFFIXES:
         remedy = "name a C++ source .cpp or a compiled library .so"
         raise ConfigError(Problem(str(path), "is no congestion control plugin", remedy))
@@ -49,47 +49,48 @@ def read_plugin(path: Path) -> bytes:
         with path.open("rb") as file:
             content = file.read(MOST_PLUGIN_BYTES + 1)
     except OSError as error:
-        what = f"cannot be read: {error.strerror or error}"
-        raise ConfigError(Problem(str(path), what, "check the name and that it may be read")) from None
+        problem = f"cannot be read: {error.strerror or error}"
+        raise ConfigError(Problem(str(path), problem, "check the name and that it may be read")) from None
     if not 0 < len(content) <= MOST_PLUGIN_BYTES:
-        what = "is empty" if not content else f"has more than {MOST_PLUGIN_BYTES} bytes"
-        raise ConfigError(Problem(str(path), what, "is it the file that was meant?"))
+        problem = "is empty" if not content else f"has more than {MOST_PLUGIN_BYTES} bytes"
+        raise ConfigError(Problem(str(path), problem, "is it the file that was meant?"))
     return content
 
 
 def library_of(name: str, content: bytes) -> Path:
-    """The shared library of a plugin, compiled if it is source and not known yet.
+    """Return the shared library of a plugin; compile it if it is source that is not cached yet.
 
-    Raises `ConfigError` with the compiler's words.
+    Raises `ConfigError` with the compiler's errors.
     """
     directory = cache_directory()
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         if Path(name).suffix == ".so":
             return _kept(directory / f"{hashlib.sha256(content).hexdigest()}.so", content)
-        return _compiled(directory, name, content)
+        return _compile(directory, name, content)
     except OSError as error:
-        what = f"cannot be kept in {directory}: {error.strerror or error}"
-        raise ConfigError(Problem(name, what, "set XDG_CACHE_HOME to a directory of yours")) from None
+        problem = f"cannot be kept in {directory}: {error.strerror or error}"
+        raise ConfigError(Problem(name, problem, "set XDG_CACHE_HOME to a directory of yours")) from None
 
 
 def library_for(settings: CongestionSettings) -> str:
-    """The path of the plugin's library on this host, "" if the algorithm is built in. Raises as `library_of`."""
+    """Return the path of the plugin's library on this host, "" for a built-in algorithm. Raises as `library_of`."""
     if not settings.plugin_name:
         return ""
     return str(library_of(settings.plugin_name, settings.plugin.tobytes()))
 
 
 def libraries_for(assignment: Assignment, known: str = "") -> list[str]:
-    """Return the plugin's library for each transport of an assignment, "" for one without; `known` in place of looking for it.
+    """Return the plugin's library for each transport of an assignment, "" for one without a plugin.
 
-    Raises as `library_of`.
+    If `known` is not "", it is the library of all transports with a plugin. Raises as `library_of`.
     """
     settings = (transport.congestion for transport in assignment.transports)
-    return [known or library_for(each) if each.plugin_name else "" for each in settings]
+    return [known or library_for(congestion) if congestion.plugin_name else "" for congestion in settings]
 
 
 def _kept(path: Path, content: bytes) -> Path:
+    """Store a compiled plugin at `path` unless it exists; return `path`."""
     if not path.exists():
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
             file.write(content)
@@ -97,8 +98,9 @@ def _kept(path: Path, content: bytes) -> Path:
     return path
 
 
-def _compiled(directory: Path, name: str, source: bytes) -> Path:
-    compiler = next((found for each in _COMPILERS if (found := shutil.which(each))), None)
+def _compile(directory: Path, name: str, source: bytes) -> Path:
+    """Compile a plugin unless the cache has it; return the library's path. Raises `ConfigError`."""
+    compiler = next((path for program in _COMPILERS if (path := shutil.which(program))), None)
     if compiler is None:
         remedy = "install a C++20 compiler (Debian: g++), or give the plugin as a library .so"
         raise ConfigError(Problem(name, f"no compiler on this host: {', '.join(_COMPILERS)}", remedy))
@@ -108,11 +110,11 @@ def _compiled(directory: Path, name: str, source: bytes) -> Path:
     if library.exists():
         return library
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
-        source_file, made = Path(scratch) / "plugin.cpp", Path(scratch) / "plugin.so"
+        source_file, compiled = Path(scratch) / "plugin.cpp", Path(scratch) / "plugin.so"
         source_file.write_bytes(source)
-        command = [compiler, *_FLAGS, "-I", str(HEADER.parent), "-o", str(made), str(source_file)]
+        command = [compiler, *_FLAGS, "-I", str(HEADER.parent), "-o", str(compiled), str(source_file)]
         try:
-            done = subprocess.run(
+            result = subprocess.run(
                 command,
                 capture_output=True,
                 timeout=_COMPILE_TIMEOUT_S,
@@ -120,13 +122,15 @@ def _compiled(directory: Path, name: str, source: bytes) -> Path:
                 stdin=subprocess.DEVNULL,
             )
         except subprocess.TimeoutExpired:
-            what = f"the compiler did not end within {_COMPILE_TIMEOUT_S} s"
-            raise ConfigError(Problem(name, what, "compile it yourself and give the library .so")) from None
-        if done.returncode != 0:
-            errors = done.stderr.decode(errors="replace").replace(str(source_file), name)
-            what = f"{Path(compiler).name} refuses it:\n{errors[:_MOST_SHOWN_CHARS].rstrip()}\n"
+            problem = f"the compiler did not end within {_COMPILE_TIMEOUT_S} s"
             raise ConfigError(
-                Problem(name, what, "correct the source (etloop_cc.h states what it must define)")
+                Problem(name, problem, "compile it yourself and give the library .so")
+            ) from None
+        if result.returncode != 0:
+            errors = result.stderr.decode(errors="replace").replace(str(source_file), name)
+            problem = f"{Path(compiler).name} refuses it:\n{errors[:_MOST_SHOWN_CHARS].rstrip()}\n"
+            raise ConfigError(
+                Problem(name, problem, "correct the source (etloop_cc.h states what it must define)")
             )
-        made.rename(library)
+        compiled.rename(library)
     return library

@@ -1,6 +1,6 @@
-"""Which congestion control algorithms there are, with their parameters: the tables of traffic/native/cc/*.cpp as values.
+"""The congestion control algorithms and their parameters: the tables of traffic/native/cc/*.cpp as values.
 
-Decides nothing: the native tables are the only place where an algorithm's parameters, limits and presets stand.
+This module decides nothing: parameters, limits and presets of an algorithm are defined in its native table only.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from etloop.traffic import _native
 
 
 class Unit(IntEnum):
-    """What a parameter is; `etloop_cc_unit`."""
+    """Unit of a parameter; `etloop_cc_unit`."""
 
     COUNT = 0
     RATIO = 1
@@ -23,7 +23,7 @@ class Unit(IntEnum):
 
 
 class Need(IntFlag):
-    """What an algorithm cannot work without; `etloop_cc_need`."""
+    """Signals that an algorithm depends on; `etloop_cc_need`."""
 
     CNP = 1
     ECN = 2
@@ -34,7 +34,7 @@ class Need(IntFlag):
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter: its limits and the value it has where neither preset nor user says anything."""
+    """One parameter: its limits, and the value it has unless a preset or the user sets it."""
 
     name: str
     unit: Unit
@@ -65,26 +65,27 @@ class Algorithm:
 
 
 def _algorithm(raw: tuple[Any, ...]) -> Algorithm:
+    """Convert an algorithm from the tuple that `_native` returns."""
     name, meaning, needs, parameters, presets = raw
     return Algorithm(
         name=name,
         meaning=meaning,
         needs=Need(needs),
-        parameters=tuple(Parameter(each[0], Unit(each[1]), *each[2:]) for each in parameters),
-        presets=tuple(Preset(each[0], each[1], tuple(map(tuple, each[2]))) for each in presets),
+        parameters=tuple(Parameter(row[0], Unit(row[1]), *row[2:]) for row in parameters),
+        presets=tuple(Preset(row[0], row[1], tuple(map(tuple, row[2]))) for row in presets),
     )
 
 
 def built_in() -> tuple[Algorithm, ...]:
-    """Every algorithm that comes with the engine."""
+    """Return all algorithms that are built into the engine."""
     return tuple(_algorithm(raw) for raw in _native.cc_algorithms())
 
 
 def of_library(library: str) -> Algorithm:
-    """The algorithm that a compiled plugin exports. Raises ValueError saying why it cannot be used."""
+    """Return the algorithm that a compiled plugin exports. Raises ValueError with the reason if it cannot be used."""
     return _algorithm(_native.cc_plugin(library))
 
 
 def mistakes(algorithm: str, library: str, preset: str, given: tuple[tuple[str, float], ...]) -> list[str]:
-    """What is wrong with a choice; `library` is "" for an algorithm that is built in."""
+    """Return the problems of an algorithm choice as text; `library` is "" for a built-in algorithm."""
     return _native.cc_mistakes(algorithm, library, preset, list(given))

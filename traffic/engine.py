@@ -1,5 +1,6 @@
-"""One agent's engine: the native port loops behind typed values. Leaves everything that happens per packet, message or op
-to `traffic/native`.
+"""One agent's engine: the native port loops behind typed values.
+
+Everything that happens per packet, message or op is done in `traffic/native`.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ from etloop.traffic.udp_streams import UdpStreams
 from numpy.typing import NDArray
 
 MOST_TAKEN: Final = 1 << 17
-"""Records that a look at a loop copies at most (11 MiB): of an agent whose controller is slow the others wait in the loop."""
+"""Maximum records copied from a loop at once (11 MiB). If the controller is slow, further records wait in the loop."""
 AMPLE_RECEIVE_BUFFER_BYTES: Final = 4 << 20
-"""Below this, windows shrink so much that the rate may suffer."""
+"""Below this receive buffer size, windows are so small that throughput may suffer."""
 
 
 class _Verdict(Enum):
@@ -48,7 +49,7 @@ class _Verdict(Enum):
 
 
 class Engine:
-    """The engine of one assignment: open, probe, start, watch, stop, read what it counted."""
+    """The engine of one assignment: open, probe, start, watch, stop, read its counters."""
 
     def __init__(
         self,
@@ -76,71 +77,71 @@ class Engine:
         threads: LoopThreads = ORDINARY,
         limits: SendLimits = UNLIMITED,
     ) -> Engine:
-        """Binds the ports' addresses and builds all queue pairs. `capture` allows packets to be kept (`plan_capture`),
-        and `limits` hold whatever the assignment asks for.
+        """Bind the ports' addresses and create all queue pairs.
 
-        Raises RigError if an address is not here, a UDP port is taken, or the assignment does not hold together.
+        `capture` permits packet capture (`plan_capture`); `limits` apply whatever the assignment requests. Raises
+        `RigError` if an address is not local, a UDP port is in use, or the assignment is inconsistent.
         """
-        asked = assignment.ports
+        rig_ports = assignment.ports
         spread = spread_queues(assignment)
         assignment = spread.assignment
-        kept = plan_capture(assignment, capture)
+        captures = plan_capture(assignment, capture)
         processors = threads.cores or assignment.threads.cores or tuple(_native.usable_processors())
-        carried = _carried(assignment)
-        planned = plan_threads(threads, assignment.threads, len(carried), processors)
+        loop_ports = _ports_of_loops(assignment)
+        thread_plan = plan_threads(threads, assignment.threads, len(loop_ports), processors)
         try:
             libraries = libraries_for(assignment)
             loops = _native.PortLoops(
-                assignment, planned, kept, libraries, loop_limits(limits, spread.port_of)
+                assignment, thread_plan, captures, libraries, loop_limits(limits, spread.port_of)
             )
         except (RuntimeError, ValueError, OverflowError) as error:
-            what, _, remedy = str(error).partition("; ")
+            problem, _, remedy = str(error).partition("; ")
             raise RigError(
-                Problem("engine", what, remedy or "correct the rig file or free the resource")
+                Problem("engine", problem, remedy or "correct the rig file or free the resource")
             ) from None
         degraded = [
             f"port {port.name}: the receive buffer is {size} bytes, windows are small; "
             f"sysctl -w net.core.rmem_max={64 << 20}"
-            for index, port in enumerate(carried)
+            for index, port in enumerate(loop_ports)
             if 0 <= (size := loops.receive_buffer_bytes(index)) < AMPLE_RECEIVE_BUFFER_BYTES
         ]
         degraded += [
-            f"port {port.name}: {what}"
-            for index, port in enumerate(carried)
-            for what in loops.degraded(index)
+            f"port {port.name}: {problem}"
+            for index, port in enumerate(loop_ports)
+            for problem in loops.degraded(index)
         ]
-        degraded += kept.degraded
+        degraded += captures.degraded
         degraded += [
             f"port {port.name}: {port.engine_threads} queues on {len(processors)} cores take turns; "
             f"write queues: {len(processors)} or less"
-            for port in asked
+            for port in rig_ports
             if port.engine_threads > len(processors)
         ]
-        degraded += [*planned.degraded, *threads.degraded, *limits.degraded()]
+        degraded += [*thread_plan.degraded, *threads.degraded, *limits.degraded()]
         try:
             streams = UdpStreams(assignment.streams, limits)
         except RigError:
             loops.close()
             raise
-        return Engine(spread, loops, tuple(dict.fromkeys(degraded)), streams, planned)
+        return Engine(spread, loops, tuple(dict.fromkeys(degraded)), streams, thread_plan)
 
     @property
     def processors(self) -> tuple[int, ...]:
-        """Of each loop; none where they are not held on any."""
+        """Return the core of each loop; empty if the loops are not pinned."""
         return self._threads.processors
 
     @property
     def realtime(self) -> bool:
-        """Whether the loops are real-time, every one of them: it was asked for and permitted."""
+        """Return whether all loops have real-time priority, which has to be requested and permitted."""
         return all(self._loops.realtime(loop) for loop in range(self._loops.ports()))
 
     @property
     def ends(self) -> tuple[QueuePairEnd, ...]:
-        """Queue pair ends on network cards, which the agents at their other ends must be told of."""
+        """Return the queue pair ends on NICs; the agents at their other ends need them for `join`."""
         return tuple(QueuePairEnd(*end) for end in self._loops.endpoints())
 
     def join(self, peers: tuple[QueuePairEnd, ...]) -> None:
-        """Tells of the peers that are on network cards; before `start_probe`, where either end is on one."""
+        """Connect queue pairs with their peer ends on NICs. Call it before `start_probe` if either end is on a NIC."""
         self._loops.join(
             [
                 (end.connection, end.queue_pair, end.sends_data, end.qpn, end.address, end.key, end.closings)
@@ -150,16 +151,16 @@ class Engine:
 
     @property
     def joined(self) -> bool:
-        """Whether every port has done what `join` asked for; true where it was not asked. A failure shows in `status`."""
+        """Return whether every port has completed `join`; true if it was not called. A failure shows in `status`."""
         return all(self._loops.joined(loop) for loop in range(self._loops.ports()))
 
     def start_probe(self) -> None:
-        """Begins probing every queue pair that sends data, and every receiver of plain UDP."""
+        """Start to probe every queue pair that sends data, and every receiver of plain UDP."""
         self._streams.start_probe()
         self._loops.start_probe()
 
     def probe_outcomes(self) -> tuple[ProbeOutcome, ...] | None:
-        """One outcome per probed queue pair, None while probes are under way; a stream's that fails shows in `status`."""
+        """Return one outcome per probed queue pair; None while probes run. `status` shows a failed probe of a stream."""
         if not self._streams.is_answered or any(
             EnginePhase(port[0]) in (EnginePhase.OPEN, EnginePhase.PROBING) for port in self._loops.status()
         ):
@@ -169,6 +170,7 @@ class Engine:
     def _probe_outcome(
         self, connection: int, ordinal: int, verdict: int, seen_class: int, round_trip_ns: int
     ) -> ProbeOutcome:
+        """Convert one native probe result to a `ProbeOutcome`."""
         transport = self._assignment.transport
         sent_class = self._class_of(connection)
         problems = {
@@ -185,25 +187,27 @@ class Engine:
         return ProbeOutcome(connection, row, problem == "", round_trip_ns, problem)
 
     def _class_of(self, connection: int) -> int:
-        """Traffic class of what is sent on a connection."""
+        """Return the traffic class of packets sent on a connection."""
         src_rank = int(self._assignment.connections.src_rank[connection])
-        own = next((rank.traffic_class for rank in self._assignment.ranks if rank.rank == src_rank), -1)
-        return own if own >= 0 else self._assignment.transport.traffic_class
+        rank_class = next(
+            (rank.traffic_class for rank in self._assignment.ranks if rank.rank == src_rank), -1
+        )
+        return rank_class if rank_class >= 0 else self._assignment.transport.traffic_class
 
     def start(self, start_ns: int) -> None:
-        """Lets every rank begin at `start_ns` of this machine's monotonic clock."""
+        """Start all ranks and streams at `start_ns` of this machine's monotonic clock."""
         self._loops.start(start_ns)
         self._streams.start(start_ns)
 
     def status(self) -> EngineStatus:
-        """The state of the run now; after `stop` the state it was stopped in."""
+        """Return the current state of the run; after `stop`, the state in which it was stopped."""
         if self._last is not None:
             return self._last
         ports = self._loops.status()
         phases = [EnginePhase(port[0]) for port in ports]
         failed = next((port for port in ports if EnginePhase(port[0]) is EnginePhase.FAILED), None)
         failure = failed[6] if failed else self._streams.failure
-        phase = EnginePhase.FAILED if failure or failed else min(phases, key=lambda each: each.value)
+        phase = EnginePhase.FAILED if failure or failed else min(phases, key=lambda phase: phase.value)
         return EngineStatus(
             phase=phase,
             ops_done=sum(port[1] for port in ports),
@@ -216,27 +220,27 @@ class Engine:
         )
 
     def take_records(self) -> NDArray[np.void]:
-        """Ops completed since the last call, as OP_RECORD rows; the engine lets go of them.
+        """Return the ops completed since the last call as OP_RECORD rows, and release them in the engine.
 
-        Of a loop that runs `MOST_TAKEN` at most.
+        Returns at most `MOST_TAKEN` rows per loop while the engine runs.
         """
         most = 1 << 62 if self._stopped else MOST_TAKEN
         batches = []
-        for port, taken in enumerate(self._taken):
-            batch = rows(self._loops.records(port, taken, most), OP_RECORD)
+        for port, first_row in enumerate(self._taken):
+            batch = rows(self._loops.records(port, first_row, most), OP_RECORD)
             self._taken[port] += len(batch)
             batches.append(batch)
         return np.concatenate(batches)
 
     def request_waits(self) -> None:
-        """Asks every loop what its unfinished ops wait for."""
+        """Request from every loop what its unfinished ops wait for."""
         self._waits = [None] * self._loops.ports()
         self._loops.request_waits()
 
     def take_waits(self) -> NDArray[np.void] | None:
-        """The answer as WAIT_RECORD rows, None until every loop has given it (within one turn)."""
-        for port, known in enumerate(self._waits):
-            if known is None and (raw := self._loops.take_waits(port)) is not None:
+        """Return the requested waits as WAIT_RECORD rows, or None until every loop has answered (within one turn)."""
+        for port, answer in enumerate(self._waits):
+            if answer is None and (raw := self._loops.take_waits(port)) is not None:
                 self._waits[port] = rows(raw, WAIT_RECORD)
         answered = [waits for waits in self._waits if waits is not None]
         if not answered or len(answered) < len(self._waits):
@@ -245,46 +249,46 @@ class Engine:
         return rows(_native.settle_waits(np.concatenate(answered).tobytes()), WAIT_RECORD)
 
     def flows(self) -> NDArray[np.void]:
-        """Counters of every queue pair end as FLOW_RECORD rows. Stops the loops."""
+        """Return the counters of every queue pair end as FLOW_RECORD rows. Stops the loops."""
         return self._all_rows(self._loops.flows, FLOW_RECORD)
 
     def ports(self) -> NDArray[np.void]:
-        """One PORT_RECORD row per port of the rig, its queues added up. Stops the loops."""
+        """Return one PORT_RECORD row per port of the rig, summed over its queues. Stops the loops."""
         return gather_counters(self._all_rows(self._loops.counters, PORT_RECORD), self._port_of)
 
     def _all_rows(self, read: Callable[[int], bytes], layout: np.dtype[np.void]) -> NDArray[np.void]:
-        """Records of all loops, which are stopped."""
+        """Stop the loops and return the records of all of them."""
         self.stop()
         return np.concatenate([rows(read(loop), layout) for loop in range(self._loops.ports())])
 
     @property
     def capabilities(self) -> tuple[str, ...]:
-        """What the ports have of what a host may offer or not, such as departure times, and why not."""
+        """Return which optional host features the ports use, such as departure times, and why others are unavailable."""
         return tuple(
             dict.fromkeys(
-                f"port {port.name}: {what}"
-                for loop, port in enumerate(_carried(self._assignment))
-                for what in self._loops.capabilities(loop)
+                f"port {port.name}: {capability}"
+                for loop, port in enumerate(_ports_of_loops(self._assignment))
+                for capability in self._loops.capabilities(loop)
             )
         )
 
     def rates(self) -> NDArray[np.void]:
-        """Rates and windows over time as CC_RECORD rows, where the assignment asks for them. Stops the loops."""
+        """Return rates and windows over time as CC_RECORD rows, if the assignment records them. Stops the loops."""
         return self._all_rows(self._loops.rates, CC_RECORD)
 
     def late_turns(self) -> NDArray[np.int64]:
-        """When a loop would have taken a turn and did not, and when it did: rows of both, by loop. Stops the loops."""
+        """Return late turns of all loops as rows (due time, actual time) in ns: int64, shape (n, 2). Stops the loops."""
         self.stop()
         late = [turn for loop in range(self._loops.ports()) for turn in self._loops.late_turns(loop)]
         return np.array(late, np.int64).reshape(-1, 2)
 
     def streams(self) -> tuple[StreamCount, ...]:
-        """What the ends of plain UDP counted. Stops the loops."""
+        """Return the counts of all plain UDP stream ends. Stops the loops."""
         self.stop()
         return self._streams.counts()
 
     def turnarounds(self) -> tuple[tuple[int, int], ...]:
-        """Histogram of turnaround times: (least nanoseconds of the bucket, count). Stops the loops.
+        """Return the histogram of turnaround times: (lower bound of the bucket in ns, count). Stops the loops.
 
         A turnaround lasts from the arrival of a message's last packet at this host to the return of the call that sent
         the first packet of a message it released, in the same op or in one that waited for it.
@@ -293,7 +297,7 @@ class Engine:
         return tuple(self._loops.turnarounds())
 
     def stop(self) -> None:
-        """Ends the loops and joins their threads; may be called again."""
+        """Stop the loops and join their threads; may be called again."""
         if self._stopped:
             return
         self._last = self.status()
@@ -302,12 +306,12 @@ class Engine:
         self._loops.stop()
 
     def close(self) -> None:
-        """Stops and gives the sockets back; only `status`, `stop` and `close` answer after."""
+        """Stop the loops and close the sockets; afterwards only `status`, `stop` and `close` may be called."""
         self.stop()
         self._streams.close()
         self._loops.close()
 
 
-def _carried(assignment: Assignment) -> tuple[PortSettings, ...]:
-    """The port of each loop; of a card with several planes its first."""
+def _ports_of_loops(assignment: Assignment) -> tuple[PortSettings, ...]:
+    """Return the port of each loop; for a NIC with several planes, its first port."""
     return tuple(port for port in assignment.ports if port.plane == 0)

@@ -1,8 +1,8 @@
-"""Links of a stage that carry all flows in the same proportion are one link with the sum of their rates. Pure.
+"""Merge links that carry all flows in the same proportion into one link with the sum of their rates. Pure.
 
-Where each of n links takes an equal part of whatever crosses them, what is possible over them is what is possible over one with
-the sum of their rates: the constraints are the same one, n times. A Clos network has two such stages for a flow, however many
-spines.
+If each of n links takes an equal part of all flows that cross them, their n constraints are the same one, so a single
+link with the sum of their rates allows the same rates. A flow through a Clos network crosses two such stages, however
+many spines there are.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bundles:
-    """Sets of links that are one each, and parts of flows over them in place of their links."""
+    """Sets of links merged into one, and the parts of flows over the merged links."""
 
     members: tuple[NDArray[np.int64], ...]
-    """Links of bundle i, which has the number `links` + i."""
+    """Links of bundle i, which is link number (number of original links) + i."""
     flow: NDArray[np.int64]
     link: NDArray[np.int64]
     share: NDArray[np.float64]
 
     def names(self, of_links: tuple[str, ...]) -> list[str]:
-        """Return the bundles' names."""
+        """Return the names of the bundles."""
         return [f"{of_links[members[0]]} and {len(members) - 1} more" for members in self.members]
 
     def rates(self, link_bps: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the bundles' rates."""
+        """Return the rates of the bundles in bits per second."""
         return np.array([link_bps[members].sum() for members in self.members], np.int64)
 
 
 def bundle(parts: Parts, link_bps: NDArray[np.int64], kept: NDArray[np.int64]) -> Bundles:
-    """Return parts with links put together that every flow takes in proportion to their rates, at the same depth.
+    """Merge links at the same depth that every flow uses in proportion to their rates.
 
-    `kept`: links that other flows take, too, which stay as they are.
+    `kept`: links that other flows use too; they are not merged.
     """
     order = np.lexsort((parts.flow, parts.link))
     flow, link, share, depth = (
@@ -43,15 +43,15 @@ def bundle(parts: Parts, link_bps: NDArray[np.int64], kept: NDArray[np.int64]) -
     )
     density = (share / link_bps[link] * link_bps.max()).astype(np.float32)
     used, starts = np.unique(link, return_index=True)
-    alone = np.isin(used, kept)
+    is_kept = np.isin(used, kept)
     groups: dict[tuple[bytes, bytes, bytes] | int, list[int]] = {}
     ends = np.append(starts, len(link))[1:].tolist()
-    for number, first, last, by_itself in zip(
-        used.tolist(), starts.tolist(), ends, alone.tolist(), strict=True
+    for number, first, last, separate in zip(
+        used.tolist(), starts.tolist(), ends, is_kept.tolist(), strict=True
     ):
         span = slice(first, last)
-        alike = (flow[span].tobytes(), depth[span].tobytes(), density[span].tobytes())
-        groups.setdefault(number if by_itself else alike, []).append(number)
+        signature = (flow[span].tobytes(), depth[span].tobytes(), density[span].tobytes())
+        groups.setdefault(number if separate else signature, []).append(number)
     bundles = tuple(np.array(links, np.int64) for links in groups.values() if len(links) > 1)
     number_of = np.arange(len(link_bps), dtype=np.int64)
     for row, links in enumerate(bundles):

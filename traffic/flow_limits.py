@@ -1,7 +1,7 @@
-"""What of transports and switches the flow level models, and what it refuses by name. Pure.
+"""Settings of transports and switches that the flow level models, and those it rejects by name. Pure.
 
-Every value of the settings that decide where packets go, and when, stands in a table here: a new one has to be classified
-(tests/traffic/flows/test_flow_limits.py). docs/flow_level.md has the same table with reasons.
+Every value of the settings that affect routes or timing of packets is in a table here, so a new value has to be
+classified (tests/traffic/flows/test_flow_limits.py). docs/flow_level.md has the same table with reasons.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from etloop.traffic.topology.routes import Routes
 from numpy.typing import NDArray
 
 _LIKE: Final = 1.001
-"""So much may links differ that are alike."""
+"""Links whose densities differ by no more than this factor count as equal."""
 REMEDY: Final = "say --level packet"
 
 MODELLED: Final = ""
-"""Of a setting that the flow level models; any other text says why it does not."""
+"""Marks a setting that the flow level models; any other text gives the reason why it does not."""
 
 BALANCING: Final[dict[LoadBalancing, str]] = {
     LoadBalancing.ECMP: MODELLED,
@@ -34,7 +34,7 @@ BALANCING: Final[dict[LoadBalancing, str]] = {
     LoadBalancing.ADAPTIVE_FLOWLET: "balancing: adaptive_flowlet chooses a way at every gap between packets",
     LoadBalancing.STRUCTURED: MODELLED,
 }
-"""Where a switch has several ways."""
+"""Load balancing of a switch that has several ways."""
 
 KINDS: Final[dict[TransportKind, str]] = {
     TransportKind.ROCE: MODELLED,
@@ -48,7 +48,7 @@ ENTROPY: Final[dict[EntropyChoice, str]] = {
     EntropyChoice.RECYCLED: "entropy: recycled steers by marks away from slower ways",
     EntropyChoice.PENALTIES: "entropy: penalties steers by marks away from slower ways",
 }
-"""Where packets that choose their paths meet links of different rates."""
+"""Choice of entropy values by transports that spray, if the links of their paths have different rates."""
 
 CONTROL: Final[dict[str, str]] = {
     "none": "without congestion control the slowest way does not hold the others back",
@@ -60,21 +60,21 @@ CONTROL: Final[dict[str, str]] = {
     "swift": "cc: swift cuts its window for the delay of one way, and takes longer than the slowest link",
     "nscc": MODELLED,
 }
-"""The same, by what controls them: a window that follows marks sends by all ways what the slowest one carries."""
+"""Congestion control on links of different rates. A window that follows marks sends on all ways what the slowest carries."""
 
 DELIVERY: Final[dict[DeliveryOrder, str]] = {DeliveryOrder.ANY: MODELLED, DeliveryOrder.SENT: MODELLED}
 
 
 def refuse(assignment: Assignment, topology: Topology, table: Routes) -> None:
-    """Raise `PlanError` with everything of a plan and a topology that the flow level does not model."""
+    """Raise `PlanError` listing everything in a plan and a topology that the flow level does not model."""
     problems = [
         *_of_transports(assignment),
         *_of_ports(assignment),
         *_of_queues(assignment, topology),
         *(
-            problem
+            transport_problem
             for number, switch in enumerate(topology.switches)
-            for problem in _of_switch(switch, table, number)
+            for transport_problem in _of_switch(switch, table, number)
         ),
         *_of_order(assignment, topology, table),
     ]
@@ -83,15 +83,17 @@ def refuse(assignment: Assignment, topology: Topology, table: Routes) -> None:
 
 
 def groups_of(table: Routes, number: int) -> tuple[tuple[int, ...], ...]:
-    """Return the sets of several ports among which a switch chooses."""
+    """Return the sets of two or more ports among which a switch chooses, ascending."""
     return tuple(sorted({ports for ports in set(table[number]) if len(ports) > 1}))
 
 
 def _problem(where: str, what: str) -> Problem:
+    """Build the problem of a setting that the flow level does not model."""
     return Problem(where, f"{what}, which the flow level does not know", REMEDY)
 
 
 def _of_transports(assignment: Assignment) -> Iterator[Problem]:
+    """Yield the problems of the transports in use: kinds, delivery orders, faults and partial credit."""
     for transport in used_transports(assignment):
         tables = (KINDS[transport.kind], DELIVERY[transport.multipath.uet.order])
         for why in tables:
@@ -105,12 +107,13 @@ def _of_transports(assignment: Assignment) -> Iterator[Problem]:
 
 
 def used_transports(assignment: Assignment) -> tuple[TransportSettings, ...]:
-    """Return the transports that ports with ranks speak."""
+    """Return the transports of the ports that have ranks."""
     numbers = sorted({assignment.ports[rank.port].transport for rank in assignment.ranks})
     return tuple(assignment.transports[number] for number in numbers)
 
 
 def _of_ports(assignment: Assignment) -> Iterator[Problem]:
+    """Yield the problems of the ports: multi-plane NICs and SRv6 segments."""
     if any(port.planes > 1 for port in assignment.ports):
         yield _problem("flow level", "a card has several planes, over which a queue pair sends")
     if any(port.segments is not None for port in assignment.ports):
@@ -118,7 +121,7 @@ def _of_ports(assignment: Assignment) -> Iterator[Problem]:
 
 
 def _of_queues(assignment: Assignment, topology: Topology) -> Iterator[Problem]:
-    """Links are shared fairly among flows, and schedulers share them among queues first."""
+    """Yield a problem if data uses several queues of a switch: fair shares are by flow, schedulers serve by queue."""
     classes = {
         transport.traffic_class if rank.traffic_class < 0 else rank.traffic_class
         for rank in assignment.ranks
@@ -128,12 +131,15 @@ def _of_queues(assignment: Assignment, topology: Topology) -> Iterator[Problem]:
     for switch in topology.switches:
         queues = sorted({switch.class_to_queue[switch.dscp_to_class[dscp]] for dscp in dscps})
         if len(queues) > 1:
-            what = f"data of DSCPs {_listed(dscps)} are in queues {_listed(queues)}, which a scheduler serves"
-            yield _problem(f"switch {switch.name}", what)
+            problem = (
+                f"data of DSCPs {_listed(dscps)} are in queues {_listed(queues)}, which a scheduler serves"
+            )
+            yield _problem(f"switch {switch.name}", problem)
             return
 
 
 def _of_switch(switch: SwitchSettings, table: Routes, number: int) -> Iterator[Problem]:
+    """Yield the problems of a switch: faults, balancing and hash fields."""
     where = f"switch {switch.name}"
     if switch.faults:
         yield _problem(where, "its faults lose or spoil packets")
@@ -148,35 +154,38 @@ def _of_switch(switch: SwitchSettings, table: Routes, number: int) -> Iterator[P
 
 
 def _overlaps(table: Routes, number: int) -> bool:
-    """Whether a port of a set of several leads elsewhere by another set: what balances one unbalances the other."""
+    """Return whether two different port sets share a port: balancing within one set then unbalances the other."""
     sets = {ports for ports in set(table[number]) if ports}
     count = Counter(port for ports in sets for port in ports)
     return any(count[port] > 1 for ports in sets if len(ports) > 1 for port in ports)
 
 
 def _of_order(assignment: Assignment, topology: Topology, table: Routes) -> Iterator[Problem]:
-    """What comes in another order than it was sent is sent again, unless its receiver takes any order."""
+    """Yield a problem if a switch reorders packets of a transport that accepts them in order only."""
     in_order = any(not takes_any_order(transport) for transport in used_transports(assignment))
     for number, switch in enumerate(topology.switches):
         if in_order and groups_of(table, number) and switch.balancing.reorders:
-            what = f"balancing: {switch.balancing.name.lower()} reorders packets that are taken in their order alone"
-            yield _problem(f"switch {switch.name}", what)
+            problem = f"balancing: {switch.balancing.name.lower()} reorders packets that are taken in their order alone"
+            yield _problem(f"switch {switch.name}", problem)
             return
 
 
 def takes_any_order(transport: TransportSettings) -> bool:
-    """Whether receivers keep packets that came ahead of others."""
+    """Return whether receivers keep packets that arrive out of order."""
     if transport.kind is TransportKind.ROCE:
         return transport.recovery.accept_out_of_order
     return transport.multipath.uet.order is DeliveryOrder.ANY
 
 
 def refuse_adaptive(fabric: Fabric, parts: Parts) -> None:
-    """Raise `PlanError` where flows meet unlike links behind a switch that balances by load.
+    """Raise `PlanError` if a flow meets unequal links behind a switch that balances adaptively.
 
-    It fills its own ports; what is slower behind one of them it learns by pauses alone, if at all.
+    Adaptive balancing sees the queues of the switch's own ports; a slower link further on shows there only through
+    pauses.
     """
-    adaptive = np.array([one.balancing is LoadBalancing.ADAPTIVE for one in fabric.topology.switches])
+    adaptive = np.array(
+        [settings.balancing is LoadBalancing.ADAPTIVE for settings in fabric.topology.switches]
+    )
     if not adaptive.any():
         return
     switch = np.searchsorted(fabric.first_link, parts.link, side="right") - 1
@@ -187,31 +196,34 @@ def refuse_adaptive(fabric: Fabric, parts: Parts) -> None:
 
 
 def refuse_unlike(assignment: Assignment, slowest: str, *, sprayed: bool) -> None:
-    """Raise `PlanError` if packets that take all of several ways make something of it that link `slowest` is slower.
+    """Raise `PlanError` if the effect of the slower link `slowest` on sprayed packets is not modelled.
 
-    `sprayed`: switches spread packets, also those of RoCEv2.
+    `sprayed`: switches spread packets, those of RoCEv2 included.
     """
-    whys = set()
+    reasons = set()
     for transport in used_transports(assignment):
         if transport.kind is TransportKind.ROCE:
-            # Beyond `reorder_packets` a late packet counts as lost.
-            whys.add("RoCEv2's sprayed packets fall far behind each other" if sprayed else MODELLED)
+            # A packet that is late by more than `reorder_packets` counts as lost.
+            reasons.add("RoCEv2's sprayed packets fall far behind each other" if sprayed else MODELLED)
             continue
         multipath, congestion = transport.multipath, transport.congestion
         if multipath.uet.order is DeliveryOrder.ANY:
             algorithm = "rccc" if multipath.uet.credit.alone else congestion.algorithm
             control = "a plugin controls congestion" if congestion.plugin_name else CONTROL[algorithm]
-            whys |= {ENTROPY[multipath.choice], control}
+            reasons |= {ENTROPY[multipath.choice], control}
     problems = [
-        _problem(f"link {slowest}", f"it is slower than others, and {why}")
-        for why in sorted(whys - {MODELLED})
+        _problem(f"link {slowest}", f"it is slower than others, and {reason}")
+        for reason in sorted(reasons - {MODELLED})
     ]
     if problems:
         raise PlanError(*problems)
 
 
 def unlike_link(fabric: Fabric, parts: Parts, of_flows: NDArray[np.bool_]) -> str:
-    """Return the slowest link, for its part, where one of some flows is split over unlike links; "" if there is none."""
+    """Return the name of the link that is slowest for its share, if a flow of `of_flows` is split over unequal links.
+
+    Returns "" if no flow is. `of_flows` has one bool per flow.
+    """
     rows = np.flatnonzero((parts.share < 1) & of_flows[parts.flow])
     if not len(rows):
         return ""
@@ -221,12 +233,13 @@ def unlike_link(fabric: Fabric, parts: Parts, of_flows: NDArray[np.bool_]) -> st
     most, least = np.zeros(stage.max() + 1), np.full(stage.max() + 1, np.inf)
     np.maximum.at(most, stage, density)
     np.minimum.at(least, stage, density)
-    uneven = np.flatnonzero(most > _LIKE * least)
-    if not len(uneven):
+    uneven_stages = np.flatnonzero(most > _LIKE * least)
+    if not len(uneven_stages):
         return ""
-    among = np.flatnonzero(stage == uneven[0])
-    return fabric.names[int(parts.link[rows[among[np.argmax(density[among])]]])]
+    stage_rows = np.flatnonzero(stage == uneven_stages[0])
+    return fabric.names[int(parts.link[rows[stage_rows[np.argmax(density[stage_rows])]]])]
 
 
 def _listed(numbers: list[int]) -> str:
+    """Join numbers with "and" for a message."""
     return " and ".join(map(str, numbers))

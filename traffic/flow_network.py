@@ -1,8 +1,9 @@
-"""A topology as the flow level sees it: links, and which of them each queue pair's data takes. Pure.
+"""A topology as the flow level models it: links, and those that each queue pair's data takes. Pure.
 
-Decides what of a switch is kept: the rates of its ports, its latency, and which of several ways a flow takes. By ECMP that is
-the very port that the switch model picks for the five-tuple, for each entropy value of a transport that sprays; what switches
-spray is spread over all ways. What is refused is decided by `traffic.flow_limits`; what is lost is listed by `left_out`.
+This module decides which properties of a switch are kept: port rates, latency, and the choice among several ways. With
+ECMP a flow takes the port that the switch model selects for its five-tuple, for each entropy value of a transport that
+sprays; traffic sprayed by switches is spread over all ways. `traffic.flow_limits` rejects settings that are not
+modelled; `left_out` lists effects that are ignored.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from etloop.traffic.twin import attachments_of
 from numpy.typing import NDArray
 
 LINK_BYTES_PER_PACKET: Final = 82
-"""What a packet has around its payload on a link (docs/closed_forms.md)."""
+"""Bytes of a packet on a link around its payload (docs/closed_forms.md)."""
 MOST_VALUES: Final = 1 << 22
-"""Entropy values of all queue pairs whose ways are followed one by one: some ten seconds of a processor."""
+"""Maximum entropy values, over all queue pairs, whose ways are followed one by one: about ten seconds of CPU time."""
 _ROWS_AT_ONCE: Final = 1 << 20
 
 
 def left_out(topology: Topology) -> tuple[str, ...]:
-    """What the topology describes and the flow level knows nothing of, a phrase each."""
+    """Return the properties of the topology that the flow level ignores, a phrase each."""
     omitted = []
     if any(queue.marking for switch in topology.switches for queue in switch.queues):
         omitted.append("ECN marks")
@@ -45,7 +46,7 @@ def left_out(topology: Topology) -> tuple[str, ...]:
 def network_of(assignment: Assignment, rig_ports: tuple[str, ...], topology: Topology) -> FlowNetwork:
     """Return the network of an assignment whose port i is on the attachment of `rig_ports[i]`.
 
-    Raises `PlanError` if ports are not attached or cannot reach each other, and for what the flow level does not model.
+    Raises `PlanError` if ports are not attached or cannot reach each other, and for settings that are not modelled.
     """
     table = routes(topology)
     attachments = np.array(attachments_of(assignment, rig_ports, topology, table), np.int64)
@@ -55,7 +56,7 @@ def network_of(assignment: Assignment, rig_ports: tuple[str, ...], topology: Top
 
 
 class _Ways:
-    """Which queue pairs are followed one by one, and which together with all between the same switches."""
+    """Ways of the queue pairs: some are followed one by one, the rest together with all between the same two switches."""
 
     def __init__(self, assignment: Assignment, fabric: Fabric, values: PortValues) -> None:
         self._assignment = assignment
@@ -72,39 +73,42 @@ class _Ways:
             )
 
     def network(self, attachments: NDArray[np.int64]) -> FlowNetwork:
-        """Return the network; `attachments` by port of the assignment."""
+        """Return the network; `attachments` are by port of the assignment."""
         fabric = self._fabric
 
         def between(src_port: NDArray[np.int32], dst_port: NDArray[np.int32]) -> Between:
+            # Queue pairs whose ways depend on hashes are followed one by one, all others once per pair of switches.
             src, dst = attachments[src_port], attachments[dst_port]
-            alone, together = np.flatnonzero(self._goes_by_key), np.flatnonzero(~self._goes_by_key)
-            one_by_one = self._one_by_one(alone, src, dst)
-            pairs, parts = self._by_switches(src[together], dst[together])
+            hashed_rows, grouped_rows = np.flatnonzero(self._goes_by_key), np.flatnonzero(~self._goes_by_key)
+            one_by_one = self._one_by_one(hashed_rows, src, dst)
+            pairs, parts = self._by_switches(src[grouped_rows], dst[grouped_rows])
             self._refuse(one_by_one, parts, src, dst)
             bundled = bundle(parts, fabric.link_bps, np.unique(one_by_one.link))
             flow, row = _of_flows(bundled.flow, pairs)
             latency, store = one_by_one.elapsed_ns, one_by_one.store
-            latency[together], store[together] = parts.elapsed_ns[pairs], parts.store[pairs]
+            latency[grouped_rows], store[grouped_rows] = parts.elapsed_ns[pairs], parts.store[pairs]
             last = fabric.last_link[dst]
             latency = latency + fabric.delay_ns[fabric.last_link[src]] + fabric.hop_ns[last]
             store = store + fabric.store[last]
             bps = np.concatenate([fabric.link_bps, bundled.rates(fabric.link_bps)])
-            held, held_bps = self._held_by_windows(
+            limited_rows, limited_bps = self._held_by_windows(
                 src_port, latency, store, fabric.link_bps[fabric.last_link[src]]
             )
-            shares = (one_by_one.share, bundled.share[row], np.ones(len(src) + len(held)))
+            shares = (one_by_one.share, bundled.share[row], np.ones(len(src) + len(limited_rows)))
             return Between(
-                np.concatenate([one_by_one.flow, together[flow], np.arange(len(src)), held]),
-                np.concatenate([one_by_one.link, bundled.link[row], last, len(bps) + np.arange(len(held))]),
+                np.concatenate([one_by_one.flow, grouped_rows[flow], np.arange(len(src)), limited_rows]),
+                np.concatenate(
+                    [one_by_one.link, bundled.link[row], last, len(bps) + np.arange(len(limited_rows))]
+                ),
                 np.concatenate(shares).astype(np.float32),
                 latency,
                 store,
                 (
                     *fabric.names,
                     *bundled.names(fabric.names),
-                    *(f"window of queue pair {one}" for one in held),
+                    *(f"window of queue pair {queue_pair}" for queue_pair in limited_rows),
                 ),
-                np.concatenate([bps, held_bps]),
+                np.concatenate([bps, limited_bps]),
             )
 
         return replace(network_with(self._assignment, between), notes=self._notes)
@@ -112,10 +116,10 @@ class _Ways:
     def _refuse(
         self, one_by_one: Parts, parts: Parts, src: NDArray[np.int64], dst: NDArray[np.int64]
     ) -> None:
-        """Raise `PlanError` where packets of a flow meet links that are not alike, and something follows from it."""
+        """Raise `PlanError` if a flow meets unequal links in a way that is not modelled."""
         fabric = self._fabric
-        for found in (one_by_one, parts):
-            refuse_adaptive(fabric, found)
+        for parts_of_flows in (one_by_one, parts):
+            refuse_adaptive(fabric, parts_of_flows)
         sprayed = has_choice(fabric, lambda switch: switch.balancing is LoadBalancing.SPRAY)
         spread = np.flatnonzero((self._values.count > 1) | sprayed)
         _, even = self._by_switches(src[spread], dst[spread])
@@ -129,73 +133,75 @@ class _Ways:
         store: NDArray[np.float64],
         port_bps: NDArray[np.int64],
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return queue pairs whose window is less than a round trip holds, and the rates that it allows."""
+        """Return the queue pairs whose window is below the bandwidth-delay product, and their maximum rates in bps."""
         assignment = self._assignment
-        of_transport = [window_of(transport) for transport in assignment.transports]
-        window = np.array([of_transport[port.transport] for port in assignment.ports], np.int64)[src_port]
+        window_by_transport = [window_of(transport) for transport in assignment.transports]
+        window = np.array([window_by_transport[port.transport] for port in assignment.ports], np.int64)[
+            src_port
+        ]
         packet_bits = (assignment.transport.path_mtu_bytes + LINK_BYTES_PER_PACKET) * 8
-        # There with all of a packet, which its port and every switch send, and back with next to nothing.
+        # The full packet is serialised by the port and every switch on the forward path; the ACK's size is neglected.
         round_trip_ns = 2 * latency_ns + packet_bits * (store + 1e9 / port_bps)
         allowed_bps = window * packet_bits * 1e9 / round_trip_ns
-        held = np.flatnonzero((window > 0) & (allowed_bps < port_bps))
-        return held, np.maximum(allowed_bps[held], 1).astype(np.int64)
+        limited_rows = np.flatnonzero((window > 0) & (allowed_bps < port_bps))
+        return limited_rows, np.maximum(allowed_bps[limited_rows], 1).astype(np.int64)
 
     def _one_by_one(self, rows: NDArray[np.int64], src: NDArray[np.int64], dst: NDArray[np.int64]) -> Parts:
-        """Return the parts of queue pairs whose packets' headers name their ways."""
+        """Return the parts of queue pairs whose ways are selected by packet headers."""
         fabric, values = self._fabric, self._values
         flow, port = values.ports(rows)
         key = values.keys(self._assignment, flow, port)
-        found: list[Parts] = []
-        # Whole flows at a time.
-        begun = np.flatnonzero(np.diff(np.cumsum(values.count[rows]) // _ROWS_AT_ONCE)) + 1
-        for at in np.split(np.arange(len(flow)), np.cumsum(values.count[rows])[begun - 1]):
-            nothing = np.zeros(len(at))
-            started = Rows(
-                flow[at],
-                1 / values.count[flow[at]],
-                fabric.home[src[flow[at]]],
-                dst[flow[at]],
-                key[at],
-                port[at],
-                nothing.astype(np.int64),
-                nothing,
+        walked_parts: list[Parts] = []
+        # Never split the rows of a flow between batches.
+        batch_starts = np.flatnonzero(np.diff(np.cumsum(values.count[rows]) // _ROWS_AT_ONCE)) + 1
+        for batch in np.split(np.arange(len(flow)), np.cumsum(values.count[rows])[batch_starts - 1]):
+            zeros = np.zeros(len(batch))
+            start_rows = Rows(
+                flow[batch],
+                1 / values.count[flow[batch]],
+                fabric.home[src[flow[batch]]],
+                dst[flow[batch]],
+                key[batch],
+                port[batch],
+                zeros.astype(np.int64),
+                zeros,
             )
-            found.append(walk(fabric, started, len(src), by_key=True))
+            walked_parts.append(walk(fabric, start_rows, len(src), by_key=True))
         return Parts(
-            np.concatenate([one.flow for one in found]),
-            np.concatenate([one.link for one in found]),
-            np.concatenate([one.share for one in found]),
-            np.concatenate([one.depth for one in found]),
-            np.maximum.reduce([one.elapsed_ns for one in found]),
-            np.maximum.reduce([one.store for one in found]),
+            np.concatenate([parts.flow for parts in walked_parts]),
+            np.concatenate([parts.link for parts in walked_parts]),
+            np.concatenate([parts.share for parts in walked_parts]),
+            np.concatenate([parts.depth for parts in walked_parts]),
+            np.maximum.reduce([parts.elapsed_ns for parts in walked_parts]),
+            np.maximum.reduce([parts.store for parts in walked_parts]),
         )
 
     def _by_switches(self, src: NDArray[np.int64], dst: NDArray[np.int64]) -> tuple[NDArray[np.int64], Parts]:
-        """Return which pair of switches each of other queue pairs goes between, and the parts of such pairs."""
+        """Return the index of the (source, target) switch pair of each queue pair, and the parts of those switch pairs."""
         fabric = self._fabric
         switches = len(fabric.topology.switches)
         pairs, first, of_pair = np.unique(
             fabric.home[src] * switches + fabric.home[dst], return_index=True, return_inverse=True
         )
         count = len(pairs)
-        nothing = np.zeros(count)
-        started = Rows(
+        zeros = np.zeros(count)
+        start_rows = Rows(
             np.arange(count),
             np.ones(count),
             pairs // switches,
             dst[first],
-            nothing.astype(np.uint64),
-            nothing.astype(np.uint16),
-            nothing.astype(np.int64),
-            nothing,
+            zeros.astype(np.uint64),
+            zeros.astype(np.uint16),
+            zeros.astype(np.int64),
+            zeros,
         )
-        return of_pair.reshape(-1), walk(fabric, started, count, by_key=False)
+        return of_pair.reshape(-1), walk(fabric, start_rows, count, by_key=False)
 
 
 def _of_flows(
     pair: NDArray[np.int64], pair_of_flow: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return, for each flow, all rows that are of its pair: flows and rows. Rows are in the order of their pairs."""
+    """Expand rows of pairs to flows: return flow and row for every row of each flow's pair. `pair` is sorted."""
     first = np.searchsorted(pair, pair_of_flow, side="left")
     counts = np.searchsorted(pair, pair_of_flow, side="right") - first
     flow = np.repeat(np.arange(len(pair_of_flow)), counts)

@@ -1,7 +1,8 @@
-"""How flows find their way through the switches of a topology, in which parts, and how long it is. Pure.
+"""Ways of flows through the switches of a topology: the links they take, the share on each, and the latency. Pure.
 
-Decides what a switch does with a flow that has several ways: it sends all of it by one that a hash or the source port names, or
-parts of it by each. Where nothing depends on hashes all flows between two switches go alike, and are walked once.
+This module decides how a switch forwards a flow that has several ways: it sends the whole flow by the one that a hash
+or the UDP source port selects, or splits the flow over all of them. Where no switch hashes, all flows between two
+switches take the same ways, and these are walked once.
 """
 
 from __future__ import annotations
@@ -18,23 +19,24 @@ from etloop.traffic.topology.routes import Routes
 from numpy.typing import NDArray
 
 MOST_ROWS: Final = 1 << 25
-"""Of one step: parts of flows that are followed side by side."""
+"""Maximum number of flow parts that are followed in parallel in one step."""
 BY_KEY: Final = frozenset({LoadBalancing.ECMP, LoadBalancing.STRUCTURED})
-"""Where the headers of a packet name its way."""
+"""Balancing modes in which the headers of a packet select its way."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """Parts of flows under way, a row each."""
+    """Parts of flows on their way, one row each."""
 
     flow: NDArray[np.int64]
     share: NDArray[np.float64]
     here: NDArray[np.int64]
-    """The switch that it has come to."""
+    """Switch that the part has reached."""
     dst: NDArray[np.int64]
-    """The attachment that it goes to."""
+    """Attachment that is its destination."""
     key: NDArray[np.uint64]
-    """What hashes make of its headers, and its UDP source port; without meaning where nothing depends on them."""
+    """Hash of its headers, which ECMP uses. `key` and `port` (UDP source port) have no meaning where no switch uses
+    them."""
     port: NDArray[np.uint16]
     elapsed_ns: NDArray[np.int64]
     store: NDArray[np.float64]
@@ -55,19 +57,22 @@ class Rows:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Parts:
-    """What flows take of the links between switches, a row each; latency and stores by flow, without the last link."""
+    """Shares of flows on the links between switches, one row each.
+
+    `elapsed_ns` (latency) and `store` (ns per bit of the stores) are by flow and exclude the last link.
+    """
 
     flow: NDArray[np.int64]
     link: NDArray[np.int64]
     share: NDArray[np.float64]
     depth: NDArray[np.int64]
-    """How many links lie before it."""
+    """Number of links before this one."""
     elapsed_ns: NDArray[np.int64]
     store: NDArray[np.float64]
 
 
 class Fabric:
-    """Egress links of all switches, and where they lead."""
+    """Egress links of all switches, and the switch or attachment behind each."""
 
     def __init__(self, topology: Topology, table: Routes) -> None:
         self.topology = topology
@@ -82,9 +87,9 @@ class Fabric:
         self.delay_ns = np.array([port.delay_ns for port in ports], np.int64)
         latency_ns = np.repeat([switch.latency_ns for switch in topology.switches], counts)
         self.hop_ns = (latency_ns + self.delay_ns).astype(np.int64)
-        # A switch stores a packet before it sends it: the last one of a message is sent once more by each.
+        # Store and forward: each switch adds the serialisation time of a message's last packet. In ns per bit.
         self.store = 1e9 / self.link_bps
-        # The next switch beyond every egress link, -1 where an endpoint is.
+        # The switch at the far end of every egress link, -1 for an endpoint.
         self.beyond = np.full(len(ports), -1, np.int64)
         for link in topology.links:
             self.beyond[self.link_at(link.a.switch, link.a.port)] = link.b.switch
@@ -94,11 +99,11 @@ class Fabric:
         self.last_link = np.array([self.link_at(end.switch, end.port) for end in ends], np.int64)
 
     def link_at(self, switch: int, port: int) -> int:
-        """Return the number of a port among all."""
+        """Return the link number of a switch port, counted over all switches."""
         return int(self.first_link[switch]) + port
 
     def ways(self, switch: int, attachment: int) -> NDArray[np.int64]:
-        """Return the links of a switch that lead to an attachment."""
+        """Return the numbers of the links by which a switch forwards to an attachment."""
         links: NDArray[np.int64] = (
             np.array(self.table[switch][attachment], np.int64) + self.first_link[switch]
         )
@@ -106,7 +111,7 @@ class Fabric:
 
 
 def members_of(switch: SwitchSettings, ports: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the places of ports in their group, as often each as weights say (traffic/native/switch/switch_ways.cpp)."""
+    """Return indices into `ports`, each repeated by the weight of its port (traffic/native/switch/switch_ways.cpp)."""
     weights = np.array([port.weight for port in switch.ports], np.int64)
     if (weights == weights[0]).all():
         return np.arange(len(ports))
@@ -116,10 +121,10 @@ def members_of(switch: SwitchSettings, ports: NDArray[np.int64]) -> NDArray[np.i
 
 
 def shares_of(fabric: Fabric, number: int, links: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the part of what a switch sends over several links that each takes, where no header names one."""
+    """Return the share of each link when a switch balances over several without regard to headers; they sum to 1."""
     switch = fabric.topology.switches[number]
     if switch.balancing is LoadBalancing.ADAPTIVE:
-        # To the port that is through first: when all are busy, each takes what it can carry.
+        # Adaptive: a packet goes to the port that is free first, so busy ports get shares in proportion to their rates.
         rates = fabric.link_bps[links].astype(np.float64)
         parts: NDArray[np.float64] = rates / rates.sum()
         return parts
@@ -129,7 +134,7 @@ def shares_of(fabric: Fabric, number: int, links: NDArray[np.int64]) -> NDArray[
 
 
 def named_by_key(switch: SwitchSettings, rows: Rows, ports: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the place among `ports` that the headers of each row name."""
+    """Return for each row the index into `ports` that its headers select: by entropy bits if structured, else by hash."""
     members = members_of(switch, ports)
     if switch.balancing is LoadBalancing.STRUCTURED:
         field = rows.port.astype(np.int64) >> switch.entropy_shift & (1 << switch.entropy_bits) - 1
@@ -143,29 +148,29 @@ def named_by_key(switch: SwitchSettings, rows: Rows, ports: NDArray[np.int64]) -
 
 
 def walk(fabric: Fabric, rows: Rows, flows: int, *, by_key: bool) -> Parts:
-    """Return what rows take on their way to the switches that their targets are on.
+    """Follow rows to the switches that their destinations are attached to; return the links they take.
 
-    `by_key`: headers name ways where switches go by them; else even there all ways are taken alike. Raises `PlanError` where
-    there are more parts than can be followed.
+    With `by_key`, headers select the way at switches that hash; without it, these switches use all ways equally. Raises
+    `PlanError` if there are more parts than can be followed.
     """
     elapsed, store = np.zeros(flows, np.int64), np.zeros(flows, np.float64)
-    taken: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]] = []
+    steps: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]] = []
     depth = 0
     while True:
-        there = fabric.home[rows.dst] == rows.here
-        np.maximum.at(elapsed, rows.flow[there], rows.elapsed_ns[there])
-        np.maximum.at(store, rows.flow[there], rows.store[there])
-        rows = rows.at(~there)
+        arrived = fabric.home[rows.dst] == rows.here
+        np.maximum.at(elapsed, rows.flow[arrived], rows.elapsed_ns[arrived])
+        np.maximum.at(store, rows.flow[arrived], rows.store[arrived])
+        rows = rows.at(~arrived)
         if not len(rows.flow):
             break
         rows, link = _step(fabric, rows, by_key)
-        taken.append((rows.flow, link, rows.share, np.full(len(link), depth, np.int64)))
+        steps.append((rows.flow, link, rows.share, np.full(len(link), depth, np.int64)))
         depth += 1
-    if not taken:
-        nothing = np.zeros(0, np.int64)
-        return Parts(nothing, nothing, np.zeros(0, np.float64), nothing, elapsed, store)
-    flow, link, share, depths = (np.concatenate(column) for column in zip(*taken, strict=True))
-    # Parts of a flow may come to one link by several ways.
+    if not steps:
+        empty = np.zeros(0, np.int64)
+        return Parts(empty, empty, np.zeros(0, np.float64), empty, elapsed, store)
+    flow, link, share, depths = (np.concatenate(column) for column in zip(*steps, strict=True))
+    # Parts of one flow may reach a link by several ways: add them up.
     links = len(fabric.names)
     unique, first, inverse = np.unique(flow * links + link, return_index=True, return_inverse=True)
     summed = np.bincount(inverse.reshape(-1), weights=share, minlength=len(unique))
@@ -173,7 +178,7 @@ def walk(fabric: Fabric, rows: Rows, flows: int, *, by_key: bool) -> Parts:
 
 
 def _step(fabric: Fabric, rows: Rows, by_key: bool) -> tuple[Rows, NDArray[np.int64]]:
-    """Return rows beyond the next link, and the link; a row that is split is several."""
+    """Return the rows after their next link, and that link by row; a split row becomes several."""
     switches = len(fabric.topology.switches)
     pairs, inverse = np.unique(rows.here * switches + fabric.home[rows.dst], return_inverse=True)
     inverse = inverse.reshape(-1)
@@ -183,40 +188,42 @@ def _step(fabric: Fabric, rows: Rows, by_key: bool) -> tuple[Rows, NDArray[np.in
     links: list[NDArray[np.int64]] = []
     shares: list[NDArray[np.float64]] = []
     for row, pair in enumerate(pairs.tolist()):
-        at = order[bounds[row] : bounds[row + 1]]
+        members = order[bounds[row] : bounds[row + 1]]
         number = pair // switches
-        ways = fabric.ways(number, int(rows.dst[at[0]]))
+        ways = fabric.ways(number, int(rows.dst[members[0]]))
         switch = fabric.topology.switches[number]
         if len(ways) == 1 or (by_key and switch.balancing in BY_KEY):
             ports = ways - fabric.first_link[number]
-            chosen = ways[named_by_key(switch, rows.at(at), ports)] if len(ways) > 1 else ways[0]
-            index.append(at)
-            links.append(np.broadcast_to(chosen, at.shape))
-            shares.append(rows.share[at])
+            chosen = ways[named_by_key(switch, rows.at(members), ports)] if len(ways) > 1 else ways[0]
+            index.append(members)
+            links.append(np.broadcast_to(chosen, members.shape))
+            shares.append(rows.share[members])
         else:
-            index.append(np.tile(at, len(ways)))
-            links.append(np.repeat(ways, len(at)))
-            shares.append((shares_of(fabric, number, ways)[:, None] * rows.share[at][None, :]).reshape(-1))
+            index.append(np.tile(members, len(ways)))
+            links.append(np.repeat(ways, len(members)))
+            shares.append(
+                (shares_of(fabric, number, ways)[:, None] * rows.share[members][None, :]).reshape(-1)
+            )
         if sum(map(len, index)) > MOST_ROWS:
-            what = f"flows spread over more than {MOST_ROWS} paths, which the flow level does not follow"
-            raise PlanError(Problem(f"switch {switch.name}", what, "say --level packet"))
+            problem = f"flows spread over more than {MOST_ROWS} paths, which the flow level does not follow"
+            raise PlanError(Problem(f"switch {switch.name}", problem, "say --level packet"))
     link = np.concatenate(links)
-    taken = rows.at(np.concatenate(index))
-    moved = Rows(
-        taken.flow,
+    followed = rows.at(np.concatenate(index))
+    next_rows = Rows(
+        followed.flow,
         np.concatenate(shares),
         fabric.beyond[link],
-        taken.dst,
-        taken.key,
-        taken.port,
-        taken.elapsed_ns + fabric.hop_ns[link],
-        taken.store + fabric.store[link],
+        followed.dst,
+        followed.key,
+        followed.port,
+        followed.elapsed_ns + fabric.hop_ns[link],
+        followed.store + fabric.store[link],
     )
-    return moved, link
+    return next_rows, link
 
 
 def has_choice(fabric: Fabric, holds: Callable[[SwitchSettings], bool]) -> bool:
-    """Whether any switch for which it holds has several ways to anywhere."""
+    """Return whether any switch that satisfies `holds` has several ways to some attachment."""
     return any(
         holds(switch) and any(len(ports) > 1 for ports in fabric.table[number])
         for number, switch in enumerate(fabric.topology.switches)

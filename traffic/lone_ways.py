@@ -1,8 +1,9 @@
 """The ways of every pair of ranks through a network without other traffic. Pure.
 
-Decides what a transfer alone can use. One queue pair through switches that choose by flow has one of the shortest ways, and the
-quickest counts. Packets that are spread (several queue pairs, planes, MRC and UET, switches that spray) use all shortest ways
-together: what they have between the switches is the maximum flow over them (Ford and Fulkerson 1956).
+This module decides which links a single transfer can use. One queue pair through switches that balance by flow uses one
+of the shortest ways, and the fastest one counts. Packets that are spread (several queue pairs, planes, MRC and UET,
+switches that spray) use all shortest ways together: their rate between the switches is the maximum flow (Ford and
+Fulkerson 1956).
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from etloop.traffic.topology.routes import Routes, routes
 from etloop.traffic.twin import attachments_of
 
 ETHERNET_BYTES: Final = 20 + 14 + 4
-"""Preamble and gap, MAC header, FCS."""
+"""Preamble and inter-packet gap, MAC header, FCS."""
 VLAN_TAG_BYTES: Final = 4
 RETH_BYTES: Final = 16
 IMMEDIATE_BYTES: Final = 4
 _Ways = dict[tuple[tuple[int, ...], int], None]
-"""(rates of the links, latency), each once."""
+"""Set of (link rates in bits per second, latency in ns)."""
 
 
 def lone_network(
@@ -35,8 +36,8 @@ def lone_network(
 ) -> LoneNetwork:
     """Return the ways and framing of every pair with a connection through the device.
 
-    `cuts`: transfers consist of several messages, which take queue pairs in turn.
-    Without a topology a way is the links of the two ports, and its latency is not known. Raises `PlanError` as `attachments_of`.
+    `cuts`: transfers consist of several messages, which use the queue pairs in turn. Without a topology, a way consists
+    of the links of the two ports and its latency is unknown. Raises `PlanError` as `attachments_of` does.
     """
     connections, ports = assignment.connections, assignment.ports
     port_of = {rank.rank: rank.port for rank in assignment.ranks}
@@ -46,9 +47,9 @@ def lone_network(
     for row in wire.tolist():
         pair = int(connections.src_rank[row]), int(connections.dst_rank[row])
         count, ipv6 = pairs.get(pair, (0, ":" in ip_text(connections.src_ip[row])))
-        used = int(queue_pairs[row]) if cuts or splits else 1
-        pairs[pair] = count + used, ipv6
-    found = _PortWays(ports) if topology is None else _TopologyWays(assignment, topology)
+        qp_count = int(queue_pairs[row]) if cuts or splits else 1
+        pairs[pair] = count + qp_count, ipv6
+    source_of_ways = _PortWays(ports) if topology is None else _TopologyWays(assignment, topology)
     framings: dict[Framing, int] = {}
     way_sets: dict[tuple[LoneWay, ...], int] = {}
     columns: list[tuple[int, int, int, int]] = []
@@ -56,7 +57,7 @@ def lone_network(
         port = ports[port_of[src]]
         transport = assignment.transports[port.transport]
         spreads = count > 1 or port.planes > 1 or transport.kind is not TransportKind.ROCE
-        ways = found.between(port_of[src], port_of[dst], spreads=spreads)
+        ways = source_of_ways.between(port_of[src], port_of[dst], spreads=spreads)
         parts = count if splits else 1
         framing = framing_of(transport, ipv6=ipv6, led=port.segments is not None, parts=parts)
         way_set = way_sets.setdefault(ways, len(way_sets))
@@ -75,31 +76,32 @@ def lone_network(
 
 
 def framing_of(transport: TransportSettings, *, ipv6: bool, led: bool, parts: int = 1) -> Framing:
-    """Return what the data packets of a transport have around their payload.
+    """Return the framing around the payload of a transport's data packets.
 
-    `led`: by an outer header with segments. `parts`: of a message, each on a queue pair of its own.
+    `led`: an outer IPv6 header with segments encapsulates them. `parts`: parts of a message, each on its own queue
+    pair.
     """
     asks = transport.multipath.uet.credit.granted
-    around = ETHERNET_BYTES + packet_overhead_bytes(transport.kind, asks_for_credit=asks, ipv6=ipv6)
-    around += (VLAN_TAG_BYTES if transport.vlan_id >= 0 else 0) + (OUTER_HEADER_BYTES if led else 0)
+    overhead_bytes = ETHERNET_BYTES + packet_overhead_bytes(transport.kind, asks_for_credit=asks, ipv6=ipv6)
+    overhead_bytes += (VLAN_TAG_BYTES if transport.vlan_id >= 0 else 0) + (OUTER_HEADER_BYTES if led else 0)
     first_bytes = last_bytes = 0
     if transport.kind is TransportKind.ROCE:
         first_bytes = RETH_BYTES
     if transport.kind is not TransportKind.UET:
         last_bytes = IMMEDIATE_BYTES
     word_bytes = 1 if transport.kind is TransportKind.UET else 4
-    around -= first_bytes + last_bytes
-    return Framing(transport.path_mtu_bytes, around, first_bytes, last_bytes, word_bytes, parts)
+    overhead_bytes -= first_bytes + last_bytes
+    return Framing(transport.path_mtu_bytes, overhead_bytes, first_bytes, last_bytes, word_bytes, parts)
 
 
 class _PortWays:
-    """Ways where no topology is known: the links of the two ports, through one switch."""
+    """Ways without a known topology: the links of the two ports, through one switch."""
 
     def __init__(self, ports: Sequence[PortSettings]) -> None:
         self._ports = ports
 
     def between(self, src: int, dst: int, *, spreads: bool) -> tuple[LoneWay, ...]:
-        """Return the one way from a port of the assignment to another, over all planes of a card."""
+        """Return the single way from a port of the assignment to another, over all planes of a NIC."""
         ends = self._ports[src], self._ports[dst]
         link_bps = ends[0].link_bps, ends[1].link_bps
         shared_bps = ends[0].link_bps * ends[0].planes, ends[1].link_bps * ends[1].planes
@@ -122,22 +124,23 @@ class _TopologyWays:
         self._known: dict[tuple[int, int, bool], tuple[LoneWay, ...]] = {}
 
     def between(self, src: int, dst: int, *, spreads: bool) -> tuple[LoneWay, ...]:
-        """Return the shortest ways from a port of the assignment to another, those that another one is better than left out."""
-        key = src, dst, spreads
-        if key not in self._known:
-            self._known[key] = self._worked_out(src, dst, spreads=spreads)
-        return self._known[key]
+        """Return the shortest ways from a port of the assignment to another, without those that another way dominates."""
+        pair = src, dst, spreads
+        if pair not in self._known:
+            self._known[pair] = self._worked_out(src, dst, spreads=spreads)
+        return self._known[pair]
 
     def _worked_out(self, src: int, dst: int, *, spreads: bool) -> tuple[LoneWay, ...]:
+        """Compute the ways from port `src` to port `dst`, over all planes."""
         planes = range(self._ports[src].planes)
         ends = [(self._attachments[src + plane], self._attachments[dst + plane]) for plane in planes]
-        together = [0, 0, 0]
-        spread = spreads or any(self._reorders(*pair) for pair in ends)
-        if spread:
+        total_bps = [0, 0, 0]
+        is_spread = spreads or any(self._reorders(*pair) for pair in ends)
+        if is_spread:
             for source, target in ends:
-                first, last = (self._topology.attachments[at].end for at in (source, target))
+                first, last = (self._topology.attachments[number].end for number in (source, target))
                 rates = (self._rate(first), self._between_switches(first.switch, target), self._rate(last))
-                together = [total + rate for total, rate in zip(together, rates, strict=True)]
+                total_bps = [total + rate for total, rate in zip(total_bps, rates, strict=True)]
         ways: dict[LoneWay, None] = {}
         for source, target in ends:
             first, last = (self._topology.attachments[at].end for at in (source, target))
@@ -145,18 +148,18 @@ class _TopologyWays:
             for inner_bps, latency_ns in self._ways_on(first.switch, target):
                 link_bps = (self._rate(first), *inner_bps, self._rate(last))
                 shared_bps = link_bps
-                if spread:
-                    between_bps = (max(rate, together[1]) for rate in inner_bps)
-                    shared_bps = (together[0], *between_bps, together[2])
+                if is_spread:
+                    between_bps = (max(rate, total_bps[1]) for rate in inner_bps)
+                    shared_bps = (total_bps[0], *between_bps, total_bps[2])
                 ways[LoneWay(link_bps, shared_bps, latency_ns + at_ends_ns)] = None
         return _not_dominated(ways)
 
     def _ways_on(self, here: int, target: int) -> _Ways:
-        """Return the ways from the arrival at a switch to the arrival at the one that attachment `target` is on."""
+        """Return the ways from the ingress of switch `here` to the ingress of the switch of attachment `target`."""
         home = self._topology.attachments[target].end.switch
-        known = self._inner.get((here, home))
-        if known is not None:
-            return known
+        cached_ways = self._inner.get((here, home))
+        if cached_ways is not None:
+            return cached_ways
         ways: _Ways = {((), 0): None} if here == home else {}
         for port in () if here == home else self._table[here][target]:
             end = SwitchEnd(here, port)
@@ -170,31 +173,31 @@ class _TopologyWays:
         """Return whether a switch on the way spreads the packets of one flow over several ports."""
         switches = self._topology.switches
         return any(
-            len(ports) > 1 and switches[here].balancing.reorders
-            for here, ports in self._graph(self._topology.attachments[source].end.switch, target).items()
+            len(ports) > 1 and switches[switch].balancing.reorders
+            for switch, ports in self._graph(self._topology.attachments[source].end.switch, target).items()
         )
 
     def _graph(self, source: int, target: int) -> dict[int, tuple[int, ...]]:
-        """Return the switches on the shortest ways from a switch to an attachment, with the ports that lead on."""
+        """Return the egress ports of all switches on the shortest ways from a switch to an attachment."""
         home = self._topology.attachments[target].end.switch
         graph: dict[int, tuple[int, ...]] = {}
         waiting = [source]
         while waiting:
-            here = waiting.pop()
-            if here != home and here not in graph:
-                graph[here] = self._table[here][target]
-                waiting += [self._beyond[SwitchEnd(here, port)] for port in graph[here]]
+            switch = waiting.pop()
+            if switch != home and switch not in graph:
+                graph[switch] = self._table[switch][target]
+                waiting += [self._beyond[SwitchEnd(switch, port)] for port in graph[switch]]
         return graph
 
     def _between_switches(self, source: int, target: int) -> int:
-        """Return the maximum flow from a switch to the one that attachment `target` is on; 0 if both are the same."""
+        """Return the maximum flow in bps from a switch to that of attachment `target`; 0 if they are the same."""
         home = self._topology.attachments[target].end.switch
         if (source, home) not in self._flow_bps:
             links: dict[tuple[int, int], int] = {}
-            for here, ports in self._graph(source, target).items():
+            for switch, ports in self._graph(source, target).items():
                 for port in ports:
-                    end = SwitchEnd(here, port)
-                    link = here, self._beyond[end]
+                    end = SwitchEnd(switch, port)
+                    link = switch, self._beyond[end]
                     links[link] = links.get(link, 0) + self._rate(end)
             self._flow_bps[source, home] = maximum_flow(links, source, home)
         return self._flow_bps[source, home]
@@ -210,21 +213,21 @@ class _TopologyWays:
 
 
 def _not_dominated(ways: Iterable[LoneWay]) -> tuple[LoneWay, ...]:
-    """Return the ways than which no other is at least as fast on every link and in latency."""
-    found: list[LoneWay] = []
-    for way in sorted(ways, key=lambda one: (one.latency_ns, *(-rate for rate in one.link_bps))):
+    """Return the ways for which no other way is at least as fast on every link and has at most the same latency."""
+    undominated: list[LoneWay] = []
+    for way in sorted(ways, key=lambda way: (way.latency_ns, *(-rate for rate in way.link_bps))):
         if not any(
-            len(one.link_bps) == len(way.link_bps)
-            and all(a >= b for a, b in zip(one.link_bps, way.link_bps, strict=True))
-            and all(a >= b for a, b in zip(one.shared_bps, way.shared_bps, strict=True))
-            for one in found
+            len(faster.link_bps) == len(way.link_bps)
+            and all(a >= b for a, b in zip(faster.link_bps, way.link_bps, strict=True))
+            and all(a >= b for a, b in zip(faster.shared_bps, way.shared_bps, strict=True))
+            for faster in undominated
         ):
-            found.append(way)
-    return tuple(found)
+            undominated.append(way)
+    return tuple(undominated)
 
 
 def maximum_flow(links: Mapping[tuple[int, int], int], source: int, target: int) -> int:
-    """Return how much flows from one node to another over links of these capacities; 0 if they are the same.
+    """Return the maximum flow between two nodes over links with these capacities; 0 if the nodes are the same.
 
     Augments along shortest paths (Edmonds and Karp 1972).
     """
@@ -246,17 +249,17 @@ def maximum_flow(links: Mapping[tuple[int, int], int], source: int, target: int)
 def _shortest(
     out: Mapping[int, set[int]], free: Mapping[tuple[int, int], int], source: int, target: int
 ) -> list[tuple[int, int]]:
-    """Return the links of a shortest path with free capacity; none if there is no such path."""
-    before = {source: source}
+    """Return the links of a shortest path with free capacity, or an empty list if there is no such path."""
+    previous = {source: source}
     waiting = deque([source])
-    while waiting and target not in before:
-        here = waiting.popleft()
-        for there in sorted(out.get(here, ())):
-            if there not in before and free.get((here, there), 0) > 0:
-                before[there] = here
-                waiting.append(there)
+    while waiting and target not in previous:
+        node = waiting.popleft()
+        for neighbour in sorted(out.get(node, ())):
+            if neighbour not in previous and free.get((node, neighbour), 0) > 0:
+                previous[neighbour] = node
+                waiting.append(neighbour)
     path = []
-    while target in before and target != source:
-        path.append((before[target], target))
-        target = before[target]
+    while target in previous and target != source:
+        path.append((previous[target], target))
+        target = previous[target]
     return path

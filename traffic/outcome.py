@@ -1,4 +1,4 @@
-"""What a native run returns, as values: bytes become records of their layout."""
+"""Results of a native run as values: raw bytes become arrays with their record layout."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ _LAYOUTS: Final = {"ops": OP_RECORD, "flows": FLOW_RECORD, "waits": WAIT_RECORD,
 
 
 def outcome_of(kind: type[T], found: Mapping[str, Any], **read: object) -> T:
-    """Return what native code tells as a value: fields that are `read` already, engine records, all else as it is."""
-    told = {"ops": found.get("records"), **found} | read
+    """Convert the result of a native run to `kind`: `read` as passed, engine records by layout, the rest unchanged."""
+    values = {"ops": found.get("records"), **found} | read
     names = [field.name for field in fields(kind)]
-    left = _LAYOUTS.keys() - read.keys()
-    return kind(**{name: rows(told[name], _LAYOUTS[name]) if name in left else told[name] for name in names})
+    unread = _LAYOUTS.keys() - read.keys()
+    return kind(
+        **{name: rows(values[name], _LAYOUTS[name]) if name in unread else values[name] for name in names}
+    )

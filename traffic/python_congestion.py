@@ -1,8 +1,9 @@
-"""Congestion control written in Python, for the twin: slow, and the shortest way from an idea to a plot.
+"""Congestion control written in Python, for the twin: slow, but the shortest way from an idea to a plot.
 
-A class states its parameters and reacts to events; the engine calls it through the table of traffic/native/cc/etloop_cc.h, as
-it calls what is compiled, so that both can be compared. Decides how values cross that border, and that an exception of the
-class ends its part of the run and is raised again afterwards, with the class and the event named.
+A class declares its parameters and reacts to events. The engine calls it through the table of
+traffic/native/cc/etloop_cc.h, as it calls compiled algorithms, so both can be compared. This module decides how values
+cross that border. After an exception in the class its callbacks do nothing; the exception is raised again after the
+run, with the class and the event named.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ NEVER_NS: Final = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class CongestionPath:
-    """What is known of a queue pair; see `etloop_cc_path`."""
+    """Path properties of a queue pair; see `etloop_cc_path`."""
 
     parameters: dict[str, float]
     line_rate_bps: int
@@ -36,7 +37,7 @@ class CongestionPath:
 
 @dataclass(frozen=True, slots=True)
 class CongestionAck:
-    """An acknowledgement that moved the oldest unacknowledged packet; see `etloop_cc_ack`."""
+    """An ACK that advanced the oldest unacknowledged packet; see `etloop_cc_ack`."""
 
     now_ns: int
     rtt_ns: int
@@ -60,7 +61,7 @@ class CongestionSignal:
 
 @dataclass(frozen=True, slots=True)
 class CongestionSent:
-    """Packets that were handed to the port together; see `etloop_cc_sent`."""
+    """Packets handed to the port together; see `etloop_cc_sent`."""
 
     now_ns: int
     wire_bytes: int
@@ -69,17 +70,17 @@ class CongestionSent:
 
 
 class CongestionControl:
-    """A congestion control of one queue pair; make a class of your own of it, and give that to `run_twin`.
+    """Congestion control of one queue pair. Derive a class from it and pass that class to `run_twin`.
 
-    An object is made for every queue pair that sends data. It decides by setting `rate_bps` (of the link, all headers
-    counted; 0: not paced) and `window_bytes` (of path MTUs; 0: no window), in `__init__` and in whatever event it defines:
-    `on_ack`, `on_cnp`, `on_nak`, `on_timeout`, `on_sent`, and `on_timer` at `next_timer_ns`.
+    One object is made for every queue pair that sends data. It decides by setting `rate_bps` (link rate including all
+    headers; 0: not paced) and `window_bytes` (counted in path MTUs; 0: no window), in `__init__` and in any event
+    method that it defines: `on_ack`, `on_cnp`, `on_nak`, `on_timeout`, `on_sent`, and `on_timer` at `next_timer_ns`.
     """
 
     needs: ClassVar[Need] = Need(0)
-    """What it cannot work without, so that the plan warns where that is not there."""
+    """Signals it depends on; the plan warns if the run does not provide one of them."""
     parameters: ClassVar[dict[str, float]] = {}
-    """Name -> value where the scenario says nothing; plain numbers."""
+    """Name -> default value, used unless the scenario sets it; plain numbers."""
 
     rate_bps: int = 0
     window_bytes: int = 0
@@ -89,44 +90,44 @@ class CongestionControl:
         self.path = path
 
     def on_ack(self, ack: CongestionAck) -> None:
-        """React to an acknowledgement."""
+        """React to an ACK."""
 
     def on_cnp(self, cnp: CongestionSignal) -> None:
-        """React to a congestion notification."""
+        """React to a congestion notification packet."""
 
     def on_nak(self, nak: CongestionSignal) -> None:
-        """React to a sequence error that the receiver named."""
+        """React to a NAK for a sequence error."""
 
     def on_timeout(self, timeout: CongestionSignal) -> None:
         """React to a retransmission timeout."""
 
     def on_sent(self, sent: CongestionSent) -> None:
-        """React to packets that left."""
+        """React to packets that were sent."""
 
     def on_timer(self, now_ns: int) -> None:
-        """React to `next_timer_ns`; set the next one."""
+        """React to the time `next_timer_ns`; set the next one here."""
 
 
 class CongestionFailed(EtloopError):
-    """A congestion control in Python raised an exception, which is its cause."""
+    """A Python congestion control raised an exception, which is the cause of this one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RegisteredCongestion:
-    """A class that the engine knows."""
+    """A congestion control class registered with the engine."""
 
     library: str
-    """The name that stands for it, in the place of a compiled plugin's path."""
+    """Name that the engine accepts in place of a compiled plugin's path."""
     algorithm: Algorithm
     _failures: list[CongestionFailed]
 
     def refuse_failures(self) -> None:
-        """Raise what the class raised while it was called, the first of it."""
+        """Raise the first exception that the class raised during the run, if any."""
         if self._failures:
             raise self._failures[0]
 
 
-# The structs of etloop_cc.h, in its order; `_native` refuses a table of another size.
+# The structs of etloop_cc.h, in the same order; `_native` rejects a table of another size.
 class _Parameter(ctypes.Structure):
     _fields_: ClassVar = [
         ("name", c_char_p),
@@ -250,7 +251,7 @@ _EVENTS: Final[dict[str, tuple[Any, Callable[[Any], Any]]]] = {
 
 
 class _Calls:
-    """The functions of one table: from a state blob, which holds a number, to the object of that queue pair."""
+    """Callbacks of one table. The state blob of a queue pair holds the number of its `CongestionControl` object."""
 
     def __init__(self, kind: type[CongestionControl]) -> None:
         self.kind = kind
@@ -258,9 +259,10 @@ class _Calls:
         self._objects: list[CongestionControl | None] = [None]
 
     def init(self, state: Any, path: Any, now_ns: int, decision: Any) -> None:
+        """Create the control of a queue pair, store its number in the state blob and write its first decision."""
         raw = path.contents
         names = tuple(self.kind.parameters)
-        known = CongestionPath(
+        path_values = CongestionPath(
             {name: raw.parameters[number] for number, name in enumerate(names)},
             raw.line_rate_bps,
             raw.most_window_bytes,
@@ -269,40 +271,45 @@ class _Calls:
             raw.packet_bytes,
         )
         with self._named("__init__"):
-            self._objects.append(self.kind(known, now_ns))
+            self._objects.append(self.kind(path_values, now_ns))
             state[0] = len(self._objects) - 1
             self._decide(state, decision)
 
     def event(self, name: str, value_of: Callable[[Any], Any]) -> Callable[..., None]:
+        """Return the callback of an event; `value_of` converts the event's C struct to its dataclass."""
+
         def call(state: Any, _: Any, raw: Any, decision: Any) -> None:
             self._call(name, state, decision, value_of(raw.contents))
 
         return call
 
     def on_timer(self, state: Any, _: Any, now_ns: int, decision: Any) -> None:
+        """Forward a timer event to the control of a queue pair."""
         self._call("on_timer", state, decision, now_ns)
 
     def next_timer_ns(self, state: Any) -> int:
-        one = self._objects[state[0]]
-        if one is None or self.failures:
+        """Return when the control of a queue pair wants its next timer event; `NEVER_NS` after any failure."""
+        control = self._objects[state[0]]
+        if control is None or self.failures:
             return NEVER_NS
         with self._named("next_timer_ns"):
-            return min(NEVER_NS, int(one.next_timer_ns))
+            return min(NEVER_NS, int(control.next_timer_ns))
         return NEVER_NS
 
     def _call(self, name: str, state: Any, decision: Any, value: Any) -> None:
-        one = self._objects[state[0]]
-        if one is None or self.failures:
+        control = self._objects[state[0]]
+        if control is None or self.failures:
             return
         with self._named(name):
-            getattr(one, name)(value)
+            getattr(control, name)(value)
             self._decide(state, decision)
 
     def _decide(self, state: Any, decision: Any) -> None:
-        one = self._objects[state[0]]
-        assert one is not None
+        """Write rate and window of a control into `decision`. Raises ValueError if one is out of range."""
+        control = self._objects[state[0]]
+        assert control is not None
         for name in ("rate_bps", "window_bytes"):
-            value = getattr(one, name)
+            value = getattr(control, name)
             if not 0 <= value < 1 << 63:
                 message = f"{name} is {value!r}, expected 0 to 2**63 - 1"
                 raise ValueError(message)
@@ -310,7 +317,7 @@ class _Calls:
 
     @contextmanager
     def _named(self, event: str) -> Iterator[None]:
-        """Keep what a class raises: it cannot pass through the engine."""
+        """Record an exception of the class as `CongestionFailed`; it cannot propagate through native code."""
         try:
             yield
         except Exception as error:  # noqa: BLE001  # whatever a user's class raises
@@ -324,7 +331,7 @@ def _is_own(kind: type[CongestionControl], name: str) -> bool:
 
 
 def word_of(kind: type[CongestionControl]) -> str:
-    """Return the name of a class as algorithms are named: "MyControl" is "mycontrol"."""
+    """Return the algorithm name of a class: letters and digits of its name in lower case ("MyControl": "mycontrol")."""
     return (
         "".join(letter for letter in kind.__name__.lower() if letter.isascii() and letter.isalnum()) or "own"
     )
@@ -332,7 +339,7 @@ def word_of(kind: type[CongestionControl]) -> str:
 
 @contextmanager
 def registered(kind: type[CongestionControl]) -> Iterator[RegisteredCongestion]:
-    """Make a class known to the engine while the block lasts. Raises `CongestionFailed` where it cannot be used."""
+    """Register a class with the engine for the duration of the block. Raises `CongestionFailed` if it cannot be used."""
     calls = _Calls(kind)
     rows = (_Parameter * max(len(kind.parameters), 1))()
     for row, (name, initial) in zip(rows, kind.parameters.items(), strict=False):

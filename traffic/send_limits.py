@@ -1,4 +1,4 @@
-"""How much and how far an agent sends at most, whatever the controller asks for, and what of it each loop gets. Pure."""
+"""Limits on rate and hop count of an agent's packets, whatever the controller requests, and their share per loop. Pure."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from etloop.contract.base.units import format_rate
 
 @dataclass(frozen=True, slots=True)
 class SendLimits:
-    """Said where the agent is started; 0: no limit of its own."""
+    """Send limits from the agent's command line; 0: unlimited."""
 
     most_bps: int = 0
-    """Bits of UDP datagrams a second: of each port, and of all streams of plain UDP together."""
+    """Bits of UDP datagrams per second: of each port, and of all plain UDP streams together."""
     most_packets_per_s: int = 0
-    """The same in packets."""
+    """The same limit in packets per second."""
     hop_limit: int = 0
-    """TTL of what is sent; 0: the usual 64."""
+    """TTL or hop limit of packets sent; 0: the default of 64."""
 
     @property
     def limits_rate(self) -> bool:
-        """Whether anything is held back."""
+        """Return whether the rate is limited."""
         return self.most_bps > 0 or self.most_packets_per_s > 0
 
     def degraded(self) -> tuple[str, ...]:
-        """Return what a run over such an agent must say: its figures may be the agent's own."""
-        told = []
+        """Return the notes that a run with this agent must report: its results may show the agent's limits."""
+        notes = []
         if self.most_bps:
-            told.append(f"this agent sends at most {format_rate(self.most_bps)} a port (--most-rate)")
+            notes.append(f"this agent sends at most {format_rate(self.most_bps)} a port (--most-rate)")
         if self.most_packets_per_s:
-            told.append(
+            notes.append(
                 f"this agent sends at most {self.most_packets_per_s} packets/s a port (--most-packet-rate)"
             )
-        return tuple(told)
+        return tuple(notes)
 
 
 UNLIMITED = SendLimits()
@@ -41,7 +41,7 @@ UNLIMITED = SendLimits()
 
 @dataclass(frozen=True, slots=True)
 class LoopLimits:
-    """Of every loop of the engine, in its order; 0: none."""
+    """Send limits of every loop of the engine, in loop order; 0: unlimited."""
 
     hop_limit: int
     bps: tuple[int, ...]
@@ -49,7 +49,7 @@ class LoopLimits:
 
 
 def loop_limits(limits: SendLimits, port_of: Sequence[int]) -> LoopLimits:
-    """Divide the limits of each port among its loops; `port_of` says whose each loop is. Rounded down: never more."""
+    """Divide the limits of each port among its loops, rounded down; `port_of[i]` is the port of loop i."""
     loops = [list(port_of).count(port) for port in port_of]
     return LoopLimits(
         limits.hop_limit,
@@ -59,4 +59,5 @@ def loop_limits(limits: SendLimits, port_of: Sequence[int]) -> LoopLimits:
 
 
 def _share(most: int, loops: int) -> int:
+    """Return one loop's share of a limit, at least 1; 0 if unlimited."""
     return max(1, most // loops) if most else 0

@@ -1,7 +1,8 @@
-"""The soft switch: a topology's switches in real time between interfaces. A thin face over traffic/native/bare/soft_switch.
+"""The soft switch: a topology's switches in real time between interfaces. A thin wrapper of
+traffic/native/bare/soft_switch.
 
-Decides what a snapshot of its counters looks like to Python. Where the interfaces come from and who asks for snapshots is
-decided by the lab (controller/lab_*.py).
+This module decides how a snapshot of the counters is presented to Python. The lab (`lab/`) creates the interfaces and
+requests snapshots.
 """
 
 from __future__ import annotations
@@ -28,33 +29,33 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SoftPort:
-    """Where one attachment of the topology is: an interface, and who is behind it."""
+    """Where one attachment of the topology is: an interface, and the host behind it."""
 
     interface: str
     """In the network namespace of the thread that opens the switch."""
     mac: bytes
-    """Of the host, 6 bytes; zeros: not known."""
+    """MAC address of the host, 6 bytes; all zeros: unknown."""
     addresses: tuple[str, ...]
-    """IP addresses of the host, by which packets find it before its MAC is looked at."""
+    """IP addresses of the host; packets are forwarded by these first, then by MAC address."""
 
 
 @dataclass(frozen=True, slots=True)
 class SoftLimits:
-    """What the soft switch may use, and what it counts as late."""
+    """Resource limits of the soft switch, and its threshold for late frames."""
 
     mtu_bytes: int = 4200
-    """Longest IP packet; longer frames that cannot be cut are lost and counted."""
+    """Longest IP packet; longer frames that cannot be segmented are dropped and counted."""
     memory_bytes: int = 256 << 20
-    """Of all frames inside. What does not fit is lost and counted as overload."""
+    """Maximum memory of all frames inside; frames beyond it are dropped and counted as overload."""
     card_bytes: int = 64 << 20
-    """The most that waits in the card of one attachment, likewise."""
+    """Maximum bytes queued in the NIC of one attachment; frames beyond it are dropped and counted as overload."""
     late_ns: int = 1_000_000
-    """Frames handed over so long after their modelled time are counted as late."""
+    """Frames handed over later than this after their modelled time are counted as late."""
     spin_ns: int = 0
-    """How long before a deadline the switch's thread stays awake. 0: it sleeps until then."""
+    """How long before a deadline the switch's thread polls. 0: it sleeps until the deadline."""
     learns: bool = False
-    """Whether it finds out by itself who is behind its ports, as a bridge: every frame is taken in, its sender's place learned
-    (of 4,096 stations), and one for nobody known goes to all other ports. Else such frames are lost and counted."""
+    """Whether it learns the stations behind its ports, as a bridge does (at most 4,096): every frame is accepted, and
+    one for an unknown station is flooded to all other ports. If false, such frames are dropped and counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,35 +63,35 @@ class SoftSnapshot:
     """All counters of a soft switch at one moment."""
 
     at_ns: int
-    """Steady clock of this machine."""
+    """Steady clock of this machine at the snapshot."""
     begin_ns: int
     switch_ports: tuple[NDArray[np.void], ...]
-    """By switch: rows of SWITCH_PORT_COUNTERS."""
+    """SWITCH_PORT_COUNTERS rows, by switch."""
     down: frozenset[tuple[int, int]]
-    """Switch and port of every end whose link is down."""
+    """(switch, port) of every end whose link is down."""
     pools: tuple[tuple[int, int], ...]
-    """By switch: bytes of the buffer in use, and the most that were."""
+    """(buffer bytes in use, maximum in use so far), by switch."""
     cards: NDArray[np.void]
-    """By attachment: CARD_COUNTERS."""
+    """CARD_COUNTERS rows, by attachment."""
     ports: NDArray[np.void]
-    """By attachment: SOFT_PORT_COUNTERS."""
+    """SOFT_PORT_COUNTERS rows, by attachment."""
     lateness: tuple[tuple[int, int], ...]
-    """How much later than modelled frames were handed over: (from so many ns, frames), rising."""
+    """Histogram of how much later than modelled frames were handed over: (lower bound in ns, frames), ascending."""
     worst_lateness_ns: int
     processor_ns: int
-    """Time that the switch's thread spent on a processor."""
+    """CPU time of the switch's thread."""
     turns: int
     frames_inside: int
     real_time: bool
-    """Whether the kernel runs the switch's thread before ordinary ones (it needs root)."""
+    """Whether the switch's thread has real-time priority (this needs root)."""
 
     @property
     def overload_frames(self) -> int:
-        """Frames lost by the soft switch itself. Above 0, what was measured is not the modelled switch alone."""
+        """Return the frames lost by the soft switch itself. If not 0, results do not show the modelled switch alone."""
         return int(sum(self.ports[name].sum() for name in OVERLOAD_COUNTERS))
 
     def lateness_ns(self, percent: float) -> int:
-        """The lateness that so many percent of the frames did not exceed (lower end of its bucket); 0 without frames."""
+        """Return the lateness percentile `percent` in ns, as the lower bound of its bucket; 0 without frames."""
         total = sum(count for _, count in self.lateness)
         seen = 0
         for floor_ns, count in self.lateness:
@@ -101,40 +102,40 @@ class SoftSnapshot:
 
 
 class SoftSwitch:
-    """A running soft switch. Open it in a thread that stands in the network namespace of its interfaces."""
+    """A running soft switch. Open it in a thread that is in the network namespace of its interfaces."""
 
     def __init__(
         self, topology: Topology, ports: tuple[SoftPort, ...], limits: SoftLimits | None = None
     ) -> None:
-        """Opens the sockets; `ports` are in the order of the topology's attachments.
+        """Open the sockets and start the thread; `ports` are in the order of the topology's attachments.
 
-        Raises RuntimeError where an interface cannot be opened, ValueError for a topology that cannot be run.
+        Raises RuntimeError if an interface cannot be opened, ValueError for a topology that cannot be run.
         """
         self._native = _native.SoftSwitch(topology, routes(topology), ports, limits or SoftLimits())
         self._native.start()
 
     def stop(self) -> None:
-        """Ends its thread; the last counters can still be asked for."""
+        """Stop the switch's thread; its last counters remain readable."""
         self._native.stop()
 
     def failure(self) -> str:
-        """Why it ended by itself; empty otherwise."""
+        """Return why the switch stopped by itself, or "" if it did not."""
         return self._native.failure()
 
     def set_link(self, end: SwitchEnd, *, up: bool) -> None:
-        """Takes the link at a switch port down or up."""
+        """Take the link at a switch port down or up."""
         self._native.set_link(end.switch, end.port, up)
 
     def snapshot(self) -> SoftSnapshot:
-        """All counters as of now. Waits for the switch's thread, which answers between two turns."""
-        taken: dict[str, Any] = self._native.snapshot()
+        """Return all counters as of now. Blocks until the switch's thread answers between two turns."""
+        raw: dict[str, Any] = self._native.snapshot()
         return outcome_of(
             SoftSnapshot,
-            taken,
-            switch_ports=tuple(rows(content, SWITCH_PORT_COUNTERS) for content in taken["switch_ports"]),
-            down=frozenset(taken["down"]),
-            pools=tuple(taken["pools"]),
-            cards=rows(taken["cards"], CARD_COUNTERS),
-            ports=rows(taken["ports"], SOFT_PORT_COUNTERS),
-            lateness=tuple(taken["lateness"]),
+            raw,
+            switch_ports=tuple(rows(content, SWITCH_PORT_COUNTERS) for content in raw["switch_ports"]),
+            down=frozenset(raw["down"]),
+            pools=tuple(raw["pools"]),
+            cards=rows(raw["cards"], CARD_COUNTERS),
+            ports=rows(raw["ports"], SOFT_PORT_COUNTERS),
+            lateness=tuple(raw["lateness"]),
         )

@@ -1,11 +1,13 @@
-"""UDP beside the jobs, plain or as UET's unreliable delivery (UUD): datagrams at a rate, in a class of their own.
+"""UDP next to the jobs, plain or as UET's unreliable delivery (UUD): datagrams at a constant rate, in their own traffic
+class.
 
-A shell: threads, kernel sockets, time.
+This module is a shell: threads, kernel sockets, time. It is independent of the engine.
 
-Decides how a rate becomes datagrams: by the clock since the stream's begin, in bursts as short as a thread of Python can be
-woken for. Congestion does not slow it down; what a socket does not take is left out and told. Nothing of it is the engine's.
-Nobody is sent a stream who did not ask for it: before the run its receiver has to answer a probe that only somebody at that
-address can read. So whoever says where streams go cannot aim them at a host that takes part in nothing.
+It decides how a rate becomes datagrams: from the time since the stream's start, in bursts as short as the wake-up
+interval of a Python thread. Congestion does not slow a stream down; datagrams that a socket does not accept are skipped
+and counted. A stream is sent only to a receiver that has agreed to it: before the run the receiver has to answer a
+probe whose nonce only a host at that address can read. So a controller cannot direct streams at a host that does not
+take part.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 
 TICK_NS: Final = 1_000_000
 MOST_BEHIND_NS: Final = 100_000_000
-"""What a thread that did not run makes up for; older datagrams are left out."""
+"""Maximum backlog that a late thread catches up on; older datagrams are skipped."""
 _MOST_SEGMENTS: Final = 64
 _MOST_SEND_BYTES: Final = 65_000
 _RECEIVE_BYTES: Final = 1 << 17
@@ -45,27 +47,27 @@ _UDP_SEGMENT: Final = 103
 _UDP_GRO: Final = 104
 MARK: Final = b"etloop-udp"
 _NUMBER_AT: Final = 6
-"""Of a message of UUD, in its datagram."""
+"""Offset of the message number in a UUD datagram."""
 _NUMBER_BYTES: Final = 2
 _PROBE: Final = b"etloop-ask"
 _ANSWER: Final = b"etloop-yes"
-"""An answer is as long as what it answers: nobody can have us send more to somebody than he sent."""
+"""An answer is as long as its probe, so a forged source address gains no amplification."""
 _NONCE_BYTES: Final = STREAM_PROBE_BYTES - len(_PROBE)
 _PROBE_EACH_S: Final = 0.05
 _PROBE_NS: Final = 2 * NS_PER_S
-"""How long a receiver may take to answer, as those of queue pairs may."""
+"""Time that a receiver has to answer, the same as for probes of queue pairs."""
 _MOST_READ: Final = 256
 
 
 class UdpStreams:
-    """The ends of streams that are at one agent."""
+    """The stream ends of one agent."""
 
     def __init__(
         self, streams: tuple[UdpStream, ...], limits: SendLimits = UNLIMITED, probe_ns: int = _PROBE_NS
     ) -> None:
-        """Opens the sockets; receivers have `probe_ns` to answer.
+        """Open the sockets; receivers have `probe_ns` to answer.
 
-        Raises `RigError` for an address that is not here or a port that is taken.
+        Raises `RigError` for an address that is not local or a port that is in use.
         """
         self._stop = threading.Event()
         self._ends: list[_Sender | _Receiver] = []
@@ -77,23 +79,23 @@ class UdpStreams:
                 )
         except OSError as error:
             self.close()
-            what = f"cannot be opened: {error.strerror or error}"
+            problem = f"cannot be opened: {error.strerror or error}"
             remedy = "see that its ports have their addresses, and that its UDP port is free"
-            raise RigError(Problem(f"background {stream.name}", what, remedy)) from None
+            raise RigError(Problem(f"background {stream.name}", problem, remedy)) from None
 
     def start_probe(self) -> None:
-        """Has receivers listen and answer, and senders ask them; see `is_answered` and `failure`."""
+        """Start receivers, which answer probes, and start probing from senders; see `is_answered` and `failure`."""
         for end in self._ends:
             self._begin(end.ask if isinstance(end, _Sender) else end.run)
 
     @property
     def is_answered(self) -> bool:
-        """Whether every receiver of a stream that is sent from here has answered."""
+        """Return whether the receivers of all streams sent from here have answered."""
         return all(end.answered for end in self._senders())
 
     @property
     def failure(self) -> str:
-        """What kept a stream from being sent, if a receiver did not answer in time."""
+        """Return why a stream is not sent if its receiver did not answer in time, else ""."""
         silent = next((end.stream for end in self._senders() if end.is_silent), None)
         if silent is None:
             return ""
@@ -104,7 +106,7 @@ class UdpStreams:
         )
 
     def start(self, start_ns: int) -> None:
-        """Lets every stream begin that was answered, in time from `start_ns` of this machine's monotonic clock."""
+        """Start every stream whose receiver answered, at `start_ns` of this machine's monotonic clock."""
         for end in self._senders():
             if end.answered:
                 self._begin(end.run, start_ns)
@@ -113,12 +115,13 @@ class UdpStreams:
         return (end for end in self._ends if isinstance(end, _Sender))
 
     def _begin(self, work: Callable[..., None], *arguments: int) -> None:
+        """Run `work` in a daemon thread."""
         thread = threading.Thread(target=work, args=(*arguments, self._stop), daemon=True)
         self._threads.append(thread)
         thread.start()
 
     def stop(self) -> None:
-        """Ends all of them; may be called again."""
+        """Stop all threads; may be called again."""
         self._stop.set()
         for thread in self._threads:
             thread.join()
@@ -127,7 +130,7 @@ class UdpStreams:
             end.take_answers()
 
     def counts(self) -> tuple[StreamCount, ...]:
-        """What every end counted."""
+        """Return the counts of all ends."""
         return tuple(
             StreamCount(
                 end.stream.name,
@@ -143,19 +146,21 @@ class UdpStreams:
         )
 
     def close(self) -> None:
-        """Stops and gives the sockets back."""
+        """Stop the threads and close the sockets."""
         self.stop()
         for end in self._ends:
             end.socket.close()
 
 
 class _Sender:
+    """The sending end of a stream."""
+
     def __init__(self, stream: UdpStream, hop_limit: int, probe_ns: int) -> None:
         self.stream = stream
         self.datagrams = self.payload_bytes = self.left_out = 0
         self.probes_sent = self.probes_received = 0
         self.answered = self.is_silent = False
-        # Of its own port, so that switches that hash it do the same every time, and as the twin does.
+        # A fixed source port, so that ECMP gives the same result in every run and in the twin.
         self.socket = _opened(stream.src_ip, stream.src_udp_port, stream)
         if hop_limit:
             _set_hop_limit(self.socket, hop_limit)
@@ -170,14 +175,14 @@ class _Sender:
         self._segment = [(_SOL_UDP, _UDP_SEGMENT, struct.pack("H", size))]
 
     def ask(self, stop: threading.Event) -> None:
-        """Asks the receiver until it answers, or for as long as it may take."""
+        """Probe the receiver until it answers or the time limit passes."""
         last_ns = time.monotonic_ns() + self._probe_ns
         while not stop.is_set():
             try:
                 self.socket.sendto(self._head + _PROBE + self._nonce, self._target)
                 self.probes_sent += 1
             except OSError:
-                # Such as a neighbour that is not known yet: that it does not answer says enough.
+                # For example, the neighbour is not resolved yet. A missing answer is reported in the end.
                 pass
             select.select([self.socket], [], [], _PROBE_EACH_S)
             self.take_answers()
@@ -188,7 +193,7 @@ class _Sender:
                 return
 
     def take_answers(self) -> None:
-        """Reads what has come in answer to probes, and does not wait for it."""
+        """Read the answers to probes that have arrived, without blocking."""
         try:
             for _ in range(_MOST_READ):
                 content, sender = self.socket.recvfrom(probe_bytes(self.stream) + 1)
@@ -199,10 +204,11 @@ class _Sender:
             return
 
     def run(self, start_ns: int, stop: threading.Event) -> None:
+        """Send datagrams at the stream's rate until its stop time or until `stop` is set."""
         stream = self.stream
         begin_ns = start_ns + stream.start_ns
         end_ns = start_ns + stream.stop_ns if stream.stop_ns else None
-        due = 0  # datagrams, sent or left out
+        datagrams_done = 0  # datagrams sent or skipped
         while not stop.is_set():
             now_ns = time.monotonic_ns()
             if end_ns is not None and now_ns >= end_ns:
@@ -210,23 +216,24 @@ class _Sender:
             if now_ns < begin_ns:
                 stop.wait(min(begin_ns - now_ns, TICK_NS * 100) / NS_PER_S)
                 continue
-            wanted = self._by(now_ns - begin_ns)
-            forgiven = self._by(now_ns - begin_ns - MOST_BEHIND_NS) - due
-            if forgiven > 0:
-                self.left_out += forgiven
-                due += forgiven
-            while due < wanted:
-                count = min(wanted - due, self._batch)
+            wanted_datagrams = self._by(now_ns - begin_ns)
+            skipped = self._by(now_ns - begin_ns - MOST_BEHIND_NS) - datagrams_done
+            if skipped > 0:
+                self.left_out += skipped
+                datagrams_done += skipped
+            while datagrams_done < wanted_datagrams:
+                count = min(wanted_datagrams - datagrams_done, self._batch)
                 if not self._send(count):
                     break
-                due += count
+                datagrams_done += count
             time.sleep(max(TICK_NS - (time.monotonic_ns() - now_ns), 0) / NS_PER_S)
 
     def _by(self, elapsed_ns: int) -> int:
-        """Datagrams that the rate has made due after so long."""
+        """Return the number of datagrams that the rate gives for the elapsed time."""
         return max(elapsed_ns, 0) * self.stream.rate_bps // (8 * self.stream.datagram_bytes * NS_PER_S)
 
     def _send(self, count: int) -> bool:
+        """Send `count` datagrams in one call; return whether the socket accepted them."""
         size = count * self.stream.datagram_bytes
         segmented = self._segment if count > 1 else []
         try:
@@ -236,7 +243,7 @@ class _Sender:
         except OSError:
             if self._batch == 1:
                 return False
-            self._batch = 1  # an interface that cannot cut for us
+            self._batch = 1  # the interface does not support UDP segmentation offload
             return False
         self.datagrams += count
         self.payload_bytes += size
@@ -244,6 +251,8 @@ class _Sender:
 
 
 class _Receiver:
+    """The receiving end of a stream."""
+
     def __init__(self, stream: UdpStream) -> None:
         self.stream = stream
         self.datagrams = self.payload_bytes = self.left_out = 0
@@ -256,12 +265,13 @@ class _Receiver:
         self.socket.settimeout(_PATIENCE_S)
 
     def run(self, stop: threading.Event) -> None:
+        """Answer probes and count datagrams until `stop` is set and the socket is empty."""
         content = bytearray(_RECEIVE_BYTES)
-        before, between, mark = expected_parts(self.stream)
-        asked = probe_bytes(self.stream)
+        prefix, mark_at, mark = expected_parts(self.stream)
+        probe_size = probe_bytes(self.stream)
         last_ns = 0
         while True:
-            # The other end is told to stop at about the same time; what never ends is not its.
+            # The sender stops at about the same time; limit the wait in case foreign datagrams keep arriving.
             if stop.is_set():
                 last_ns = last_ns or time.monotonic_ns() + _LONGEST_REST_NS
                 if time.monotonic_ns() > last_ns:
@@ -269,66 +279,68 @@ class _Receiver:
             try:
                 size, control, _, sender = self.socket.recvmsg_into([content], socket.CMSG_SPACE(4))
             except TimeoutError:
-                # Only once nothing is left: what was sent has had the time of a look to come.
+                # Stop once the socket was empty for a timeout: datagrams in flight have arrived by then.
                 if stop.is_set():
                     return
                 continue
-            joined = next(
+            gro_size = next(
                 (value for level, kind, value in control if (level, kind) == (_SOL_UDP, _UDP_GRO)), b""
             )
-            segment = struct.unpack_from("i", joined)[0] if len(joined) >= 4 else size
-            is_probe = segment == asked and content.startswith(self._head + _PROBE)
+            segment = struct.unpack_from("i", gro_size)[0] if len(gro_size) >= 4 else size
+            is_probe = segment == probe_size and content.startswith(self._head + _PROBE)
             if is_probe and sender[:2] == self._source:
-                for begin in range(0, size, asked):
-                    self._answer(bytes(content[begin : begin + asked]))
+                for begin in range(0, size, probe_size):
+                    self._answer(bytes(content[begin : begin + probe_size]))
                 continue
-            if not (content.startswith(before) and content.startswith(mark, between)):
+            if not (content.startswith(prefix) and content.startswith(mark, mark_at)):
                 self.left_out += 1
                 continue
             self.datagrams += -(-size // segment) if segment else 0
             self.payload_bytes += size
 
     def _answer(self, probe: bytes) -> None:
+        """Answer a probe with its nonce."""
         self.probes_received += 1
         try:
-            said = self._head + _ANSWER + probe[len(self._head) + len(_PROBE) :]
-            self.socket.sendto(said, self._source)
+            answer = self._head + _ANSWER + probe[len(self._head) + len(_PROBE) :]
+            self.socket.sendto(answer, self._source)
         except OSError:
-            return  # It is asked again.
+            return  # The sender probes again.
         self.probes_sent += 1
 
 
 def head_of(stream: UdpStream, number: int, carried_bytes: int) -> bytes:
-    """Return what stands in a datagram before what it carries: the headers of a message of UUD, and nothing in plain UDP."""
+    """Return the headers before a datagram's content: those of a UUD message, b"" for plain UDP."""
     if stream.form is StreamForm.UDP:
         return b""
     return _native.uet_datagram_headers(stream.src_udp_port, number, carried_bytes)
 
 
 def probe_bytes(stream: UdpStream) -> int:
-    """Return the length of what asks a receiver, and of its answer."""
+    """Return the length of a probe and of its answer."""
     return STREAM_PROBE_BYTES + (UUD_HEADER_BYTES if stream.form is StreamForm.UUD else 0)
 
 
 def datagram(stream: UdpStream, number: int) -> bytes:
-    """Return a datagram of a stream; of UUD that with a message number."""
+    """Return a datagram of a stream; for UUD, with message number `number`."""
     head = head_of(stream, number, stream.datagram_bytes - UUD_HEADER_BYTES)
     return (head + MARK + bytes(stream.datagram_bytes))[: stream.datagram_bytes]
 
 
 def expected_parts(stream: UdpStream) -> tuple[bytes, int, bytes]:
-    """Return what every datagram of a stream begins with, and what stands from a place on: all else may be others'.
+    """Return (prefix, offset, mark): bytes that all datagrams of a stream begin with, and bytes at an offset.
 
-    Of UUD these are the bytes before and behind the number of the message.
+    Datagrams that differ do not belong to the stream. For UUD these are the bytes before and behind the message number.
     """
-    known = datagram(stream, 0)
+    sample = datagram(stream, 0)
     if stream.form is StreamForm.UDP:
-        return b"", 0, known[: len(MARK)]
-    first, behind = _NUMBER_AT, _NUMBER_AT + _NUMBER_BYTES
-    return known[:first], behind, known[behind : UUD_HEADER_BYTES + len(MARK)]
+        return b"", 0, sample[: len(MARK)]
+    number_at, number_end = _NUMBER_AT, _NUMBER_AT + _NUMBER_BYTES
+    return sample[:number_at], number_end, sample[number_end : UUD_HEADER_BYTES + len(MARK)]
 
 
 def _set_hop_limit(sender: socket.socket, hop_limit: int) -> None:
+    """Set the TTL or hop limit of a socket."""
     if sender.family is socket.AF_INET6:
         sender.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_UNICAST_HOPS, hop_limit)
     else:
@@ -336,15 +348,16 @@ def _set_hop_limit(sender: socket.socket, hop_limit: int) -> None:
 
 
 def _opened(address: str, port: int, stream: UdpStream) -> socket.socket:
+    """Return a UDP socket bound to an address and port, with the stream's traffic class. Raises OSError."""
     ipv6 = ipaddress.ip_address(address).version == 6
-    made = socket.socket(socket.AF_INET6 if ipv6 else socket.AF_INET, socket.SOCK_DGRAM)
+    udp_socket = socket.socket(socket.AF_INET6 if ipv6 else socket.AF_INET, socket.SOCK_DGRAM)
     try:
         if ipv6:
-            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, stream.traffic_class)
+            udp_socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, stream.traffic_class)
         else:
-            made.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, stream.traffic_class)
-        made.bind((address, port))
+            udp_socket.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, stream.traffic_class)
+        udp_socket.bind((address, port))
     except OSError:
-        made.close()
+        udp_socket.close()
         raise
-    return made
+    return udp_socket

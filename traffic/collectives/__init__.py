@@ -1,6 +1,6 @@
-"""Step tables of every collective: takes (collective, group size, ranks per host), gives what each position sends when.
+"""Step tables of every collective: what each position sends when, by collective, group size and ranks per host.
 
-One file an algorithm. `selection.choose_for` is the door in, `columns.to_columns` the door to the engine, and
-`validate.validate` the proof that a table does what its collective promises. A new algorithm is one new file whose
-schedule passes `validate`, and one line in `selection`.
+Every algorithm is one file. `selection.choose_for` is the entry point, `columns.to_columns` converts schedules for the
+engine, and `validate.validate` proves that a table performs its collective. A new algorithm is one new file whose
+schedule passes `validate`, and one line in `algorithms.registry`.
 """

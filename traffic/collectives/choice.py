@@ -1,8 +1,8 @@
-"""Which algorithm, protocol and channels an op gets, and why: the library's own choice unless the user pins it.
+"""Choose algorithm, protocol and channels of an op, with the reason: the library's own choice unless the user pins it.
 
-`choose` is pure; the same arguments give the same `Choice`. Whether a pinned algorithm exists and serves a collective at
-all is known without a job and told by `why_not`, so that a scenario is refused before anything is read; what depends on
-the group, such as a power of two, is refused by `choose`.
+`choose` is pure; the same arguments give the same `Choice`. `why_not` checks without a job whether a pinned algorithm
+exists and implements a collective at all, so that a scenario is rejected before any trace is read; conditions on the
+group, such as a power of two, are checked by `choose`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from etloop.traffic.collectives.other_shapings import (
 from etloop.traffic.collectives.pins import GroupPins, Pin
 
 GROUPED: Final = frozenset({"all-to-all", "uneven all-to-all", "gather", "scatter", "point-to-point"})
-"""Collectives that NCCL carries out as grouped sends and receives, and does not tune."""
+"""Collectives that NCCL implements as grouped sends and receives, and does not tune."""
 UNEVEN: Final = "uneven all-to-all"
 POINT_TO_POINT: Final = "point-to-point"
 P2P: Final = "p2p"
@@ -53,7 +53,7 @@ NO_LIMIT_BYTES: Final = 1 << 62
 
 
 class Shaping(StrEnum):
-    """Whose traffic it is to look like."""
+    """The library whose traffic is imitated."""
 
     NCCL = "nccl"
     GLOO = "gloo"
@@ -63,26 +63,26 @@ class Shaping(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Custom:
-    """A schedule of the user's own."""
+    """A schedule supplied by the user."""
 
     name: str
-    """Stands as the algorithm in plans and results."""
+    """Name of the algorithm in plans and results."""
     build: Callable[[Request], Schedule]
-    """Raises an `InputError` for a request that it cannot serve."""
+    """Raises an `InputError` for a request that it cannot implement."""
     protocol: Protocol = Protocol.SIMPLE
     channels: int = 1
     ranks: int = 0
-    """Size of the groups it is for; 0: any."""
+    """Group size that it is for; 0: any."""
     least_bytes: int = 0
-    """Of the whole buffer (of an all-gather that of all ranks)."""
+    """Minimum bytes of the whole buffer (for an all-gather, of all ranks together)."""
     most_bytes: int = NO_LIMIT_BYTES
     uneven: bool = False
-    """Of an all-to-all: whether it is asked for uneven ones too, with the splits of each."""
+    """For an all-to-all: whether it also implements uneven ones, given the splits of each."""
     cut_as: NcclAlgorithm = NcclAlgorithm.RING
-    """Whose chunks and slices it gets; MSCCL cuts as NCCL's ring kernels do, whatever the collective."""
+    """NCCL algorithm whose chunks and slices it uses; MSCCL cuts as NCCL's ring kernels do for every collective."""
 
     def limit(self, ranks: int, nbytes: int) -> str:
-        """What else it is made for than this op, which keeps the library's choice; "" if for this one."""
+        """Return why it does not apply to an op of `nbytes` on `ranks` ranks; "" if it does."""
         if self.ranks not in (0, ranks):
             return f"for {self.ranks} ranks"
         if nbytes < self.least_bytes:
@@ -92,70 +92,71 @@ class Custom:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All that a choice depends on besides the op."""
+    """Inputs of a choice in addition to the op."""
 
     shaping: Shaping = Shaping.NCCL
     pin: Pin = Pin()
-    """For every collective that can follow it; the others keep their own choice, as with NCCL_ALGO and NCCL_PROTO."""
+    """Pin for every collective that can follow it; other collectives keep their own choice, as with NCCL_ALGO and
+    NCCL_PROTO."""
     pins: tuple[tuple[str, Pin], ...] = ()
-    """(collective, pin): binding for that collective. What such a pin leaves open, `pin` may say."""
+    """(collective, pin): binding for that collective. `pin` may fill in values that such a pin leaves open."""
     hardware: Hardware = Hardware()
     custom: tuple[tuple[str, Custom], ...] = ()
-    """(collective, schedule of the user's own); of several the first that serves an op."""
+    """(collective, user's schedule); the first one that applies to an op is used."""
     token: TokenShape = TOKEN
-    """What DeepEP writes, where a trace knows bytes only."""
+    """Token size of DeepEP writes, used for traces that record bytes only."""
     groups: tuple[GroupPins, ...] = ()
-    """Pins of some communicators alone, see `group_pins`; a choice is asked for with settings that have none."""
+    """Pins of some communicators alone, see `group_pins`; empty in the settings that are passed to `choose`."""
     said_by: str = ""
-    """Whose pins these are, where they are of some communicators alone."""
+    """Key of the group pins that were merged in, or ""."""
 
     def pin_of(self, collective: str) -> Pin:
-        """The binding pin of a collective; an uneven all-to-all has that of the even one."""
-        named = "all-to-all" if collective == UNEVEN else collective
-        return dict(self.pins).get(named, Pin())
+        """Return the binding pin of a collective; an uneven all-to-all uses that of the even one."""
+        pinned_collective = "all-to-all" if collective == UNEVEN else collective
+        return dict(self.pins).get(pinned_collective, Pin())
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """How an op is carried out."""
+    """Algorithm and cut of an op."""
 
     algorithm: str
     request: Request
     build: Callable[[Request], Schedule]
     reason: str
     alternatives: tuple[Estimate, ...] = ()
-    """What the tuning model says of everything it compared, the choice among it; empty where nothing is modelled."""
+    """Estimates of the tuning model for everything it compared, the choice included; empty without a model."""
     channels_with_bytes: int = 0
-    """Channels of the cut that get any bytes of the op; 0: all."""
+    """Channels that get any bytes of the op; 0: all."""
     excluded: tuple[Excluded, ...] = ()
-    """What NCCL could choose instead on the modelled hosts and has no schedule here."""
+    """Algorithms that NCCL could choose instead on the modelled hosts, but that have no schedule here."""
 
     def schedule(self) -> Schedule:
-        """The schedule, made anew."""
+        """Build the schedule."""
         return self.build(self.request)
 
     @property
     def protocol(self) -> Protocol:
-        """Protocol in use."""
+        """Return the protocol in use."""
         return self.request.cutting.protocol
 
     @property
     def channels(self) -> int:
-        """Channels in use."""
+        """Return the number of channels in use."""
         return self.channels_with_bytes or self.request.cutting.channels
 
 
 @lru_cache(maxsize=1 << 14)
 def choose(collective: str, layout: Layout, op_bytes: int, settings: Settings) -> Choice:
-    """The choice for an op of `op_bytes` (as in a plan) of a collective named as in `Schedule.collective`.
+    """Choose for an op of `op_bytes` (as in a plan) of a collective named as in `Schedule.collective`.
 
-    For an uneven all-to-all `op_bytes` is what the busiest member sends; the caller puts the splits into the request.
-    Raises `PlanError` for a pin that this op cannot follow.
+    For an uneven all-to-all `op_bytes` is the bytes that the busiest member sends; the caller adds the splits to the
+    request. Raises `PlanError` for a pin that this op cannot follow.
     """
     nbytes = _buffer_bytes(collective, layout, op_bytes)
-    passed_over: list[str] = []
-    for served, custom in settings.custom:
-        if served != ("all-to-all" if collective == UNEVEN else collective):
+    inapplicable: list[str] = []
+    for custom_collective, custom in settings.custom:
+        if custom_collective != ("all-to-all" if collective == UNEVEN else collective):
             continue
         limit = (
             "for even splits"
@@ -164,7 +165,7 @@ def choose(collective: str, layout: Layout, op_bytes: int, settings: Settings) -
         )
         if not limit:
             return _custom(custom, collective, layout, nbytes, settings)
-        passed_over.append(f"{custom.name} is {limit}")
+        inapplicable.append(f"{custom.name} is {limit}")
     pin = _joined(settings, collective)
     choice = (
         _nccl(collective, layout, op_bytes, settings, pin)
@@ -175,35 +176,33 @@ def choose(collective: str, layout: Layout, op_bytes: int, settings: Settings) -
         cutting = replace(choice.request.cutting, token_bytes=settings.token.dispatch_bytes)
         choice = replace(choice, request=replace(choice.request, cutting=cutting))
     algorithm = ALGORITHMS[choice.algorithm]
-    refused = (
-        algorithm.limit(choice.request) if collective in algorithm.collectives else "it has no such form"
-    )
-    if refused:
-        _refuse(collective, layout, f"{choice.algorithm} cannot do it: {refused}")
-    said = (f"as {settings.said_by} says",) if settings.said_by else ()
-    return replace(choice, reason="; ".join((choice.reason, *said, *passed_over)))
+    cause = algorithm.limit(choice.request) if collective in algorithm.collectives else "it has no such form"
+    if cause:
+        _refuse(collective, layout, f"{choice.algorithm} cannot do it: {cause}")
+    source_note = (f"as {settings.said_by} says",) if settings.said_by else ()
+    return replace(choice, reason="; ".join((choice.reason, *source_note, *inapplicable)))
 
 
 def with_splits(choice: Choice, splits: tuple[tuple[int, ...], ...]) -> Choice:
-    """The choice for an uneven all-to-all, with the matrix that its schedule is made for."""
+    """Return the choice for an uneven all-to-all with the matrix that its schedule is built for."""
     return replace(choice, request=replace(choice.request, splits=splits))
 
 
 def why_not(shaping: Shaping, collective: str, pin: Pin) -> tuple[str, str] | None:
-    """(what, remedy) if no op of a collective can follow a pin, whatever its group; None if some can."""
-    serving = sorted(name for name, algorithm in ALGORITHMS.items() if collective in algorithm.collectives)
+    """Return (what, remedy) if no op of a collective can follow a pin, whatever its group; None if some op can."""
+    candidates = sorted(name for name, algorithm in ALGORITHMS.items() if collective in algorithm.collectives)
     if pin.algorithm and pin.algorithm not in ALGORITHMS:
-        return f'there is no algorithm "{pin.algorithm[:64]}"', f"write one of {', '.join(serving)}"
-    if pin.algorithm and pin.algorithm not in serving:
-        return f"{pin.algorithm} does not do {collective}", f"write one of {', '.join(serving)}"
+        return f'there is no algorithm "{pin.algorithm[:64]}"', f"write one of {', '.join(candidates)}"
+    if pin.algorithm and pin.algorithm not in candidates:
+        return f"{pin.algorithm} does not do {collective}", f"write one of {', '.join(candidates)}"
     if pin.channels > MAX_CHANNELS:
         return f"{pin.channels} channels; NCCL has at most {MAX_CHANNELS}", f"write 1 to {MAX_CHANNELS}"
-    lines = pin.protocol not in (None, Protocol.SIMPLE)
-    if lines and shaping is not Shaping.NCCL:
+    uses_flags = pin.protocol not in (None, Protocol.SIMPLE)
+    if uses_flags and shaping is not Shaping.NCCL:
         return f"{shaping} has no protocols", "leave protocol out, or write shaping: nccl"
-    if lines and collective in GROUPED:
+    if uses_flags and collective in GROUPED:
         return "sends over a network use the Simple protocol in NCCL", "write protocol: simple"
-    if lines and pin.algorithm == NcclAlgorithm.PAT:
+    if uses_flags and pin.algorithm == NcclAlgorithm.PAT:
         return "PAT has the Simple protocol only", "write protocol: simple"
     if pin.channels > 1 and shaping in (Shaping.GLOO, Shaping.MPI):
         return f"{shaping} has no channels", "leave channels out, or write shaping: nccl"
@@ -211,28 +210,33 @@ def why_not(shaping: Shaping, collective: str, pin: Pin) -> tuple[str, str] | No
 
 
 def _joined(settings: Settings, collective: str) -> Pin:
-    """The binding pin, with what it leaves open from the general one as far as this collective can follow it."""
-    own = settings.pin_of(collective)
-    wish = settings.pin
-    for part in (Pin(algorithm=wish.algorithm), Pin(protocol=wish.protocol), Pin(channels=wish.channels)):
-        joined = Pin(
-            own.algorithm or part.algorithm,
-            own.protocol if own.protocol is not None else part.protocol,
-            own.channels or part.channels,
+    """Return the binding pin, completed from the general one as far as this collective can follow it."""
+    merged = settings.pin_of(collective)
+    general = settings.pin
+    for part in (
+        Pin(algorithm=general.algorithm),
+        Pin(protocol=general.protocol),
+        Pin(channels=general.channels),
+    ):
+        candidate = Pin(
+            merged.algorithm or part.algorithm,
+            merged.protocol if merged.protocol is not None else part.protocol,
+            merged.channels or part.channels,
         )
-        if why_not(settings.shaping, collective, joined) is None:
-            own = joined
-    return own
+        if why_not(settings.shaping, collective, candidate) is None:
+            merged = candidate
+    return merged
 
 
 def _nccl(collective: str, layout: Layout, op_bytes: int, settings: Settings, pin: Pin) -> Choice:
+    """Return NCCL's choice."""
     tuning = Tuning(layout, settings.hardware)
     if collective in GROUPED:
         return _grouped(collective, op_bytes, tuning, pin)
     function = _function(collective)
     nbytes = _buffer_bytes(collective, layout, op_bytes)
     if pin.algorithm and pin.algorithm not in {"chain", *NcclAlgorithm}:
-        # NCCL has no such algorithm: cut as its trees are, one step a chunk, on one channel unless pinned.
+        # NCCL has no such algorithm: cut it as NCCL's trees, one step per chunk, on one channel unless pinned.
         cutting = cutting_of(
             function,
             NcclAlgorithm.TREE,
@@ -253,41 +257,47 @@ def _nccl(collective: str, layout: Layout, op_bytes: int, settings: Settings, pi
     best = min(allowed, key=lambda estimate: estimate.time_ns)
     channels = pin.channels or channels_for(best.algorithm, best.protocol, nbytes, tuning)
     cutting = cutting_of(function, best.algorithm, best.protocol, channels, nbytes, tuning)
-    used = channel_shares(function, best.protocol, channels, nbytes, tuning).channels
+    channels_used = channel_shares(function, best.protocol, channels, nbytes, tuning).channels
     excluded = () if pin.algorithm else excluded_from(function, nbytes, tuning)
-    reason = _reason(pin, allowed, used, tuning) + _excluded_words(excluded, best)
+    reason = _reason(pin, allowed, channels_used, tuning) + _excluded_words(excluded, best)
     choice = _chosen(_name(best.algorithm, collective), collective, layout, cutting, reason, tuple(compared))
-    return replace(choice, channels_with_bytes=used, excluded=excluded)
+    return replace(choice, channels_with_bytes=channels_used, excluded=excluded)
 
 
 def _function(collective: str) -> Function:
-    """What NCCL tunes a collective as."""
+    """Return the function as which NCCL tunes a collective."""
     if collective == "barrier":
         return Function.ALL_REDUCE
-    # Broadcasts of several roots in one group call go through the scheduler of all-gathers; one of a single root is
-    # tuned as a broadcast (ncclPrepareTasks).
+    # Broadcasts of several roots in one group call use the scheduler of all-gathers; one of a single root is tuned as a
+    # broadcast (ncclPrepareTasks).
     return Function(collective)
 
 
 def _name(algorithm: NcclAlgorithm, collective: str) -> str:
-    """NCCL's broadcast and reduce along the ring are chains."""
+    """Return the name of an algorithm here: NCCL's broadcast and reduce along the ring are chains."""
     rooted = collective in ("broadcast", "reduce")
     return "chain" if rooted and algorithm is NcclAlgorithm.RING else str(algorithm)
 
 
 def _follows(estimate: Estimate, collective: str, pin: Pin) -> bool:
-    named = _name(estimate.algorithm, collective)
-    return (not pin.algorithm or pin.algorithm == named) and pin.protocol in (None, estimate.protocol)
+    """Return whether an estimate's algorithm and protocol agree with a pin."""
+    algorithm_name = _name(estimate.algorithm, collective)
+    return (not pin.algorithm or pin.algorithm == algorithm_name) and pin.protocol in (
+        None,
+        estimate.protocol,
+    )
 
 
 def _why_none(pin: Pin, collective: str, tuning: Tuning) -> str:
+    """Return why NCCL disables all combinations that a pin permits."""
     algorithms = [name for name in NcclAlgorithm if pin.algorithm in ("", _name(name, collective))]
     protocols = [pin.protocol] if pin.protocol is not None else list(Protocol)
-    whys = (why_disabled(name, protocol, tuning) for name in algorithms for protocol in protocols)
-    return "; ".join(dict.fromkeys(why for why in whys if why))
+    causes = (why_disabled(name, protocol, tuning) for name in algorithms for protocol in protocols)
+    return "; ".join(dict.fromkeys(cause for cause in causes if cause))
 
 
 def _reason(pin: Pin, allowed: list[Estimate], channels: int, tuning: Tuning) -> str:
+    """Return the reason of a choice, with a note if not all channels get bytes."""
     most = tuning.graph.channels
     reason = "pinned" if len(allowed) == 1 else f"least of {len(allowed)} by NCCL's tuning model"
     if pin.channels:
@@ -297,34 +307,37 @@ def _reason(pin: Pin, allowed: list[Estimate], channels: int, tuning: Tuning) ->
 
 
 def _excluded_words(excluded: tuple[Excluded, ...], best: Estimate) -> str:
-    """Return what the reason adds about an algorithm that NCCL could choose by default, with no more than its hosts have."""
-    for each in excluded:
-        if each.needs == NVSWITCH:
-            less = " and would take less" if 0 < each.time_ns < best.time_ns else ""
-            return f" ({each.name} is left out: it has no schedule{less})"
+    """Return the note about an algorithm that NCCL could choose by default, needing no more than its hosts have."""
+    for algorithm in excluded:
+        if algorithm.needs == NVSWITCH:
+            faster = " and would take less" if 0 < algorithm.time_ns < best.time_ns else ""
+            return f" ({algorithm.name} is left out: it has no schedule{faster})"
     return ""
 
 
 def _grouped(collective: str, op_bytes: int, tuning: Tuning, pin: Pin) -> Choice:
+    """Return the choice for a collective that NCCL implements as grouped sends and receives."""
     ranks = tuning.layout.ranks
     transfer = -(-op_bytes // ranks) if "all-to-all" in collective else op_bytes
     cutting = p2p_cutting(tuning, transfer, pin.channels)
     reason = "NCCL's grouped sends" if not pin.algorithm else "pinned"
-    own = "linear" if collective in ("gather", "scatter") else P2P
-    return _chosen(pin.algorithm or own, collective, tuning.layout, cutting, reason)
+    default_algorithm = "linear" if collective in ("gather", "scatter") else P2P
+    return _chosen(pin.algorithm or default_algorithm, collective, tuning.layout, cutting, reason)
 
 
 def _other(collective: str, layout: Layout, op_bytes: int, settings: Settings, pin: Pin) -> Choice:
+    """Return the choice of a shaping other than NCCL's."""
     request = ShapingRequest(collective, layout.ranks, op_bytes)
     pick = _picked(settings.shaping, request)
     if pin.algorithm:
         pick = Pick(pin.algorithm, "pinned")
-    gloo = pick.algorithm == GLOO_RING
-    cutting = gloo_ring_cutting(request) if gloo else whole_buffers(max(1, pin.channels))
+    is_gloo_ring = pick.algorithm == GLOO_RING
+    cutting = gloo_ring_cutting(request) if is_gloo_ring else whole_buffers(max(1, pin.channels))
     return _chosen(pick.algorithm, collective, layout, cutting, pick.reason)
 
 
 def _picked(shaping: Shaping, request: ShapingRequest) -> Pick:
+    """Pick the algorithm of a shaping other than NCCL's."""
     if request.collective in (POINT_TO_POINT, UNEVEN):
         return Pick(P2P, f"{shaping}: one message to each peer")
     picks = {Shaping.GLOO: gloo_pick, Shaping.MPI: mpi_pick}
@@ -332,6 +345,7 @@ def _picked(shaping: Shaping, request: ShapingRequest) -> Pick:
 
 
 def _custom(custom: Custom, collective: str, layout: Layout, nbytes: int, settings: Settings) -> Choice:
+    """Return the choice of a user's schedule."""
     tuning = Tuning(layout, settings.hardware)
     pinned = settings.pin_of(collective).protocol
     protocol = custom.protocol if pinned is None else pinned
@@ -341,7 +355,7 @@ def _custom(custom: Custom, collective: str, layout: Layout, nbytes: int, settin
 
 
 def _buffer_bytes(collective: str, layout: Layout, op_bytes: int) -> int:
-    """Bytes of the whole buffer: of an all-gather a plan states one rank's."""
+    """Return the bytes of the whole buffer: for an all-gather, the plan states those of one rank."""
     return op_bytes * layout.ranks if collective == "all-gather" else op_bytes
 
 
@@ -357,11 +371,13 @@ def _chosen(
     reason: str,
     alternatives: Iterable[Estimate] = (),
 ) -> Choice:
+    """Build the choice of an algorithm with a cut."""
     request = _request(collective, layout, cutting)
     return Choice(algorithm, request, ALGORITHMS[algorithm].build, reason, tuple(alternatives))
 
 
 def _refuse(collective: str, layout: Layout, what: str) -> NoReturn:
+    """Raise `PlanError` for an op that cannot follow its pin."""
     where = f"{collective} of {layout.ranks} ranks, {layout.ranks_per_host} a host"
     raise PlanError(
         Problem(where, what, "pin another algorithm in the scenario's collectives section, or none")

@@ -1,4 +1,4 @@
-"""What shapes the operations of a communicator: its job's settings, with the pins of the first entry that is for it. Pure."""
+"""Settings per communicator: those of its job, with the pins of the first matching entry. Pure."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from etloop.traffic.collectives.pins import GroupPins, Pin
 
 @dataclass(slots=True)
 class GroupedSettings:
-    """The settings of a job's communicators: its own, or those of the first entry that is for one."""
+    """The settings of a job's communicators, and which entries were used."""
 
     settings: Settings
     met: set[int] = field(default_factory=set)
-    """Entries that a communicator was found for."""
+    """Numbers of entries that matched a communicator."""
     _made: dict[int, Settings] = field(default_factory=dict)
 
     def of(self, name: str, role: str, members: Sequence[int]) -> Settings:
-        """Return what shapes the collectives of a communicator."""
+        """Return the settings for the collectives of a communicator."""
         for number, entry in enumerate(self.settings.groups):
             if entry.is_for(name, role, members):
                 self.met.add(number)
@@ -29,30 +29,34 @@ class GroupedSettings:
         return replace(self.settings, groups=())
 
     def unmet(self) -> tuple[GroupPins, ...]:
-        """Return the entries that no communicator was found for."""
+        """Return the entries that matched no communicator."""
         return tuple(entry for number, entry in enumerate(self.settings.groups) if number not in self.met)
 
 
 def pinned(settings: Settings, entry: GroupPins) -> Settings:
-    """Return settings with an entry's pins in front of their own, collective by collective."""
-    own, general = dict(entry.pins), dict(settings.pins)
-    collectives = dict.fromkeys((*own, *general))
+    """Return settings in which an entry's pins take precedence over the general ones, collective by collective."""
+    entry_pins, general_pins = dict(entry.pins), dict(settings.pins)
+    collectives = dict.fromkeys((*entry_pins, *general_pins))
     pins = {}
     for collective in collectives:
-        wish = entry.pin if why_not(settings.shaping, collective, entry.pin) is None else Pin()
-        pins[collective] = _first_of(own.get(collective, Pin()), wish, general.get(collective, Pin()))
-    # A schedule of the user's own gives way where the entry says how.
+        fallback = entry.pin if why_not(settings.shaping, collective, entry.pin) is None else Pin()
+        pins[collective] = _first_of(
+            entry_pins.get(collective, Pin()), fallback, general_pins.get(collective, Pin())
+        )
+    # A user's schedule is dropped for collectives whose algorithm the entry pins.
     custom = tuple(
-        (collective, one)
-        for collective, one in settings.custom
-        if not (own.get(collective, Pin()).algorithm or entry.pin.algorithm)
+        (collective, schedule)
+        for collective, schedule in settings.custom
+        if not (entry_pins.get(collective, Pin()).algorithm or entry.pin.algorithm)
     )
-    wish = _first_of(entry.pin, settings.pin)
-    return replace(settings, pin=wish, pins=tuple(pins.items()), custom=custom, groups=(), said_by=entry.word)
+    fallback = _first_of(entry.pin, settings.pin)
+    return replace(
+        settings, pin=fallback, pins=tuple(pins.items()), custom=custom, groups=(), said_by=entry.word
+    )
 
 
 def _first_of(*pins: Pin) -> Pin:
-    """What the first says that says something."""
+    """Merge pins: each value from the first pin that sets it."""
     return Pin(
         next((pin.algorithm for pin in pins if pin.algorithm), ""),
         next((pin.protocol for pin in pins if pin.protocol is not None), None),

@@ -1,7 +1,8 @@
 """Shapings other than NCCL's: gloo, MPI with MPICH's cut-offs, and plain.
 
-Decides algorithm and cut by collective, byte count and group size. MPICH and gloo send what a step moves as one message
-(a rendezvous); only gloo's ring cuts a buffer into segments. Plain is the naive reading of a collective, for comparison.
+This module chooses algorithm and cut by collective, byte count and group size. MPICH and gloo send the data of a step
+as one message (a rendezvous); only gloo's ring cuts a buffer into segments. Plain uses the naive algorithm, for
+comparison.
 """
 
 from __future__ import annotations
@@ -13,36 +14,36 @@ from etloop.traffic.collectives.core.cutting import KIB, Cutting
 from etloop.traffic.collectives.core.table import Protocol
 
 WHOLE_BYTES: Final = 1 << 30
-"""Largest message of all: an RDMA write of RoCE has at most 2 GiB, NCCL_MAX_NET_SIZE is 1 GiB."""
+"""Largest message: an RDMA write of RoCE has at most 2 GiB, NCCL_MAX_NET_SIZE is 1 GiB."""
 _GLOO_SEGMENT_BYTES: Final = 1024 * KIB
 
 
 @dataclass(frozen=True, slots=True)
 class ShapingRequest:
-    """One op as these tables look at it."""
+    """One op as input of these tables."""
 
     collective: str
     """As `Schedule.collective`."""
     ranks: int
     op_bytes: int
-    """As in a plan: the buffer; of an all-gather and a gather what one rank puts in."""
+    """As in a plan: the buffer; for an all-gather and a gather the bytes that one rank contributes."""
 
     @property
     def power_of_two(self) -> bool:
-        """Whether the group is a power of two."""
+        """Return whether the group size is a power of two."""
         return self.ranks & (self.ranks - 1) == 0
 
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """An algorithm and why it was taken."""
+    """An algorithm and the reason for it."""
 
     algorithm: str
     reason: str
 
 
 def whole_buffers(channels: int = 1) -> Cutting:
-    """What a step moves is one message a channel."""
+    """Return the cut that sends the data of a step as one message per channel."""
     return Cutting(
         protocol=Protocol.SIMPLE,
         channels=channels,
@@ -54,7 +55,7 @@ def whole_buffers(channels: int = 1) -> Cutting:
 
 
 def gloo_ring_cutting(request: ShapingRequest) -> Cutting:
-    """Segments of gloo's ring all-reduce: at most 1 MiB, a multiple of n and at least 2n of them, two under way.
+    """Return the segments of gloo's ring: at most 1 MiB, a multiple of n and at least 2n of them, two in flight.
 
     Source: facebookincubator/gloo gloo/allreduce.cc.
     """
@@ -96,13 +97,13 @@ _PLAIN: Final = {
 
 
 def gloo_pick(request: ShapingRequest) -> Pick:
-    """What gloo does with a collective."""
+    """Return gloo's algorithm for a collective."""
     algorithm, source = _GLOO[request.collective]
     return Pick(algorithm, f"gloo: {source}")
 
 
 def plain_pick(request: ShapingRequest) -> Pick:
-    """The naive algorithm."""
+    """Return the naive algorithm."""
     return Pick(_PLAIN[request.collective], "plain: one message a step")
 
 
@@ -117,7 +118,7 @@ _LONG_REDUCE_SCATTER_BYTES: Final = 524_288
 
 
 def mpi_pick(request: ShapingRequest) -> Pick:
-    """What MPICH does with a collective by its default cut-offs (src/mpi/coll, MPIR_CVAR_*)."""
+    """Return MPICH's algorithm for a collective by its default cut-offs (src/mpi/coll, MPIR_CVAR_*)."""
     match request.collective:
         case "all-reduce":
             if request.op_bytes <= _SHORT_ALL_REDUCE_BYTES:
@@ -144,6 +145,7 @@ def mpi_pick(request: ShapingRequest) -> Pick:
 
 
 def _mpi_all_gather(request: ShapingRequest) -> Pick:
+    """Return MPICH's algorithm for an all-gather, by the bytes of all ranks together."""
     total = request.op_bytes * request.ranks
     if request.power_of_two and total < _LONG_ALL_GATHER_BYTES:
         return Pick(
@@ -155,6 +157,7 @@ def _mpi_all_gather(request: ShapingRequest) -> Pick:
 
 
 def _mpi_all_to_all(request: ShapingRequest) -> Pick:
+    """Return MPICH's algorithm for an all-to-all, by the bytes per peer."""
     block = request.op_bytes // request.ranks
     if block <= _SHORT_ALL_TO_ALL_BYTES and request.ranks >= _FEW_RANKS:
         return Pick("bruck", f"MPICH: {block} B a peer, at most {_SHORT_ALL_TO_ALL_BYTES}")

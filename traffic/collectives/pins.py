@@ -1,7 +1,8 @@
-"""What a user fixes of how collectives are carried out, for all or for the communicators of some kind. Pure.
+"""Pins: choices of algorithm, protocol and channels that the user fixes, for all or for some communicators. Pure.
 
-A trace names communicators and lists their ranks; it seldom says which dimension of the job one is of. Name, size and distance
-of the ranks do: tensor-parallel groups have consecutive ranks, data-parallel ones are as far apart as a replica is large.
+A trace names communicators and lists their ranks, but seldom says which parallel dimension of the job one belongs to.
+Name, size and stride of the ranks show it: tensor-parallel groups have consecutive ranks, data-parallel ones have a
+stride of one replica.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from etloop.traffic.collectives.core.table import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """What the user fixes; what is empty, None or 0 is left to the choice."""
+    """Values fixed by the user; empty, None and 0 leave the value to the choice."""
 
     algorithm: str = ""
     protocol: Protocol | None = None
@@ -25,36 +26,36 @@ class Pin:
 
 @dataclass(frozen=True, slots=True)
 class GroupPins:
-    """What is pinned for communicators of some kind. What is empty or 0 does not matter."""
+    """Pins for communicators that match. Criteria that are empty or 0 match every communicator."""
 
     where: str
-    """File, line and key, for messages."""
+    """File, line and key, for error messages."""
     word: str
     """Key alone, for the reasons of choices."""
     name: str = ""
-    """A pattern, as of file names."""
+    """Pattern of the communicator's name, with wildcards as for file names."""
     role: str = ""
-    """tp, dp, fsdp, ep or all."""
+    """Role of the communicator: tp, dp, fsdp, ep or all; "": any."""
     size: int = 0
     stride: int = 0
-    """From each rank to the next."""
+    """Distance between consecutive ranks."""
     pin: Pin = Pin()
-    """For every collective that can follow it."""
+    """Pin for every collective that can follow it."""
     pins: tuple[tuple[str, Pin], ...] = ()
-    """(collective, pin): binding."""
+    """(collective, pin): binding for that collective."""
 
     def described(self) -> str:
-        """Return which communicators are meant, in words."""
-        said = (
+        """Return a description of the matching communicators, for messages."""
+        criteria = (
             f'is named "{self.name[:64]}"' if self.name else "",
             f"looks like {self.role}" if self.role else "",
             f"has {self.size} ranks" if self.size else "",
             f"has ranks {self.stride} from each other" if self.stride else "",
         )
-        return " and ".join(filter(None, said))
+        return " and ".join(filter(None, criteria))
 
     def is_for(self, name: str, role: str, members: Sequence[int]) -> bool:
-        """Whether a communicator is of this kind."""
+        """Return whether a communicator matches."""
         return (
             (not self.name or fnmatchcase(name, self.name))
             and self.role in ("", role)

@@ -1,1 +1,1 @@
-"""Which threads run on which cores, and who leaves a core that is to be empty."""
+"""Placement of the engine's threads on cores, and clearing of cores for them."""

@@ -1,4 +1,4 @@
-"""Cores that the host's other threads are kept off for as long as a block lasts."""
+"""Cores that are cleared of the host's other threads for the duration of a block."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from etloop.contract.base.late_dataclass import dataclass
 from etloop.runtime.own_module import own_module
 
 START_TIMEOUT_S: Final = 20
-"""Until a host with very many threads has moved them."""
+"""Time to move the threads, even on a host with very many of them."""
 END_TIMEOUT_S: Final = 20
 LINE_BYTES: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
 class ClearedCores:
-    """What came of it."""
+    """Result of clearing cores."""
 
     cores: tuple[int, ...]
     moved: int
-    """Threads that were there and are not now."""
+    """Threads that were on the cores and were moved off."""
     refused: int
-    """Threads that may not be moved by this process. The kernel's own that are bound to a core are not among them."""
+    """Threads that this process has no permission to move. Kernel threads bound to a core are not counted."""
     sees_the_host: bool
 
     @property
     def done(self) -> str:
-        """For whoever runs it."""
+        """Return a summary for the user."""
         return f"{self.moved} threads were moved off core {_listed(self.cores)}"
 
     @property
     def degraded(self) -> tuple[str, ...]:
-        """What could not be had, and the remedy."""
+        """Return what could not be cleared, and the remedy."""
         shared = f"core {_listed(self.cores)} is shared"
         notes = []
         if self.refused:
@@ -52,19 +52,20 @@ class ClearedCores:
 
 
 def _listed(cores: Sequence[int]) -> str:
+    """Join core numbers with commas."""
     return ", ".join(map(str, cores))
 
 
 @contextlib.contextmanager
 def cleared_cores(cores: Sequence[int], usable: Sequence[int]) -> Iterator[ClearedCores]:
-    """Moves every thread of the host that may be moved off `cores` to those it may use beside them, and back at the end.
+    """Move the host's threads off `cores` to other cores that they may use, and move them back at the end of the block.
 
-    Threads that are put on one of the cores meanwhile stay there, which is what the loops do. Raises `ConfigError` where nothing
-    of the `usable` cores would be left for all else, `RigError` if it cannot be done.
+    Threads that are placed on one of the cores during the block stay there, as the engine's loops do. Raises
+    `ConfigError` if no `usable` core would remain for everything else, `RigError` if the cores cannot be cleared.
     """
     if not set(usable) - set(cores):
-        what = f"no core would be left for everything else beside {_listed(cores)}"
-        raise ConfigError(Problem("--clear-cores", what, "leave one out, or do without it"))
+        problem = f"no core would be left for everything else beside {_listed(cores)}"
+        raise ConfigError(Problem("--clear-cores", problem, "leave one out, or do without it"))
     with subprocess.Popen(
         own_module("etloop.traffic.threads.core_clearer", *map(str, cores)),
         stdin=subprocess.PIPE,
@@ -78,6 +79,7 @@ def cleared_cores(cores: Sequence[int], usable: Sequence[int]) -> Iterator[Clear
 
 
 def _answer(process: subprocess.Popen[bytes]) -> tuple[int, int, bool]:
+    """Return (moved, refused, sees_the_host) from the process. Raises `RigError` if it does not report in time."""
     pipe = process.stdout
     assert pipe is not None, "it was asked for"
     readable, _, _ = select.select([pipe], [], [], START_TIMEOUT_S)
@@ -90,6 +92,7 @@ def _answer(process: subprocess.Popen[bytes]) -> tuple[int, int, bool]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
+    """Close the process's input, so that it moves the threads back, and wait for its end."""
     assert process.stdin is not None, "it was asked for"
     process.stdin.close()
     try:

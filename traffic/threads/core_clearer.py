@@ -1,7 +1,8 @@
-"""The process that keeps others off cores while its standard input is open, and lets them back when it closes.
+"""The process that keeps other threads off cores while its standard input is open, and moves them back when it closes.
 
-It is one of its own so that they come back also when who asked for it is killed. Started by `cleared_cores`; says on one line,
-when the cores are cleared, how many threads it moved, how many it may not move, and whether it sees all of the host.
+It is a separate process, so that threads are moved back even if the parent is killed. Started by `cleared_cores`. When
+the cores are cleared, it writes one line: how many threads it moved, how many it may not move, and whether it sees the
+whole host.
 """
 
 from __future__ import annotations
@@ -18,37 +19,42 @@ from etloop.runtime.stop_signals import ignore_stops
 from etloop.traffic.threads.core_clearing import HostThread, coming_back, leaving
 
 PASSES: Final = 3
-"""A thread that begins while others are moved is found by the next one."""
+"""A thread that starts while others are moved is found in the next pass."""
 STDIN: Final = 0
 READ_BYTES: Final = 4096
 KERNEL_THREADS: Final = Path("/proc/2/comm")
-"""The parent of all of them has this number wherever the host's processes are seen."""
+"""kthreadd, the parent of all kernel threads, has PID 2 if the host's processes are visible."""
 WORKQUEUES: Final = Path("/sys/devices/virtual/workqueue/cpumask")
-"""Cores for the kernel's work that belongs to none: a mask in hexadecimal, 32 bits between commas."""
+"""Cores of unbound kernel workqueues: a hexadecimal mask, with commas between groups of 32 bits."""
 
 
 def main() -> int:
-    """Clears the cores that its arguments name."""
-    # Who asked for it ends it by closing its input; a signal to a whole group would end it before the threads are back.
+    """Clear the cores given as arguments until standard input closes."""
+    # The parent ends it by closing its input; a signal to the process group would end it before the threads are back.
     with ignore_stops():
         _clear(frozenset(map(int, sys.argv[1:])))
     return 0
 
 
 def _clear(cleared: frozenset[int]) -> None:
+    """Move threads off the `cleared` cores, report on standard output, wait for the end of input, and move them back."""
     mask = sum(1 << core for core in cleared)
-    before: dict[int, frozenset[int]] = {}
+    cores_before: dict[int, frozenset[int]] = {}
     moved_in_all = refused = 0
     workqueues = _workqueue_mask()
     try:
         _set_workqueue_mask(workqueues & ~mask)
         for turn in range(PASSES):
-            there = {thread.number: thread for thread in _threads() if thread.number not in before}
-            moved, stayed = _move(leaving(there.values(), cleared))
+            threads_by_number = {
+                thread.number: thread for thread in _threads() if thread.number not in cores_before
+            }
+            moved, stayed = _move(leaving(threads_by_number.values(), cleared))
             moved_in_all += len(moved)
             refused += stayed
-            # What is seen later with fewer cores has them from a parent that was moved.
-            before |= {number: there[number].cores for number in (moved if turn else there)}
+            # A thread that is first seen in a later pass may have inherited its smaller set from a parent that was moved.
+            cores_before |= {
+                number: threads_by_number[number].cores for number in (moved if turn else threads_by_number)
+            }
             if not moved:
                 break
         with contextlib.suppress(BrokenPipeError):
@@ -59,12 +65,13 @@ def _clear(cleared: frozenset[int]) -> None:
     finally:
         _set_workqueue_mask(_workqueue_mask() | (workqueues & mask))
         for _ in range(PASSES):
-            back, _ = _move(coming_back(_threads(), before, cleared))
-            if not back:
+            moved_back, _ = _move(coming_back(_threads(), cores_before, cleared))
+            if not moved_back:
                 break
 
 
 def _threads() -> Iterator[HostThread]:
+    """Yield every thread of the host with its CPU affinity."""
     for process in _numbers("/proc"):
         for number in _numbers(f"/proc/{process}/task"):
             with contextlib.suppress(OSError):  # it has ended
@@ -72,7 +79,7 @@ def _threads() -> Iterator[HostThread]:
 
 
 def _sees_the_host() -> bool:
-    """Not from inside a container, and not where others' processes are hidden (hidepid, ProtectProc)."""
+    """Return whether all of the host's processes are visible: false in a container, or under hidepid or ProtectProc."""
     try:
         return KERNEL_THREADS.read_text(encoding="ascii").strip() == "kthreadd"
     except OSError:
@@ -80,6 +87,7 @@ def _sees_the_host() -> bool:
 
 
 def _numbers(directory: str) -> list[int]:
+    """Return the entries of a directory whose names are numbers; empty if it cannot be read."""
     try:
         return [int(path.name) for path in Path(directory).iterdir() if path.name.isdigit()]
     except OSError:
@@ -87,7 +95,10 @@ def _numbers(directory: str) -> list[int]:
 
 
 def _move(places: Mapping[int, frozenset[int]]) -> tuple[set[int], int]:
-    """Those that went, and how many may not be moved by this process. The kernel's own that are bound to a core stay."""
+    """Set the affinity of threads; return those moved, and how many this process may not move (EPERM).
+
+    Kernel threads that are bound to a core stay and are not counted.
+    """
     moved, refused = set(), 0
     for number, cores in places.items():
         try:
@@ -101,6 +112,7 @@ def _move(places: Mapping[int, frozenset[int]]) -> tuple[set[int], int]:
 
 
 def _workqueue_mask() -> int:
+    """Return the CPU mask of unbound workqueues, 0 if it cannot be read."""
     try:
         return int(WORKQUEUES.read_text(encoding="ascii").strip().replace(",", ""), 16)
     except (OSError, ValueError):
@@ -108,7 +120,7 @@ def _workqueue_mask() -> int:
 
 
 def _set_workqueue_mask(mask: int) -> None:
-    """Leaves it as it is where this process may not, or nothing would be left."""
+    """Set the CPU mask of unbound workqueues; do nothing if the mask is 0 or this process has no permission."""
     if mask == 0:
         return
     parts = []

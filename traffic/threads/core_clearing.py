@@ -1,7 +1,8 @@
-"""Which threads of a host leave the cores that real-time loops have to themselves, and what each gets back. Pure.
+"""Decide which threads of a host are moved off the cores of real-time loops, and which cores each gets back. Pure.
 
-A real-time thread goes before all others, but what others have begun inside a kernel without preemption it waits for, and what
-they wait for too long the kernel gives them at its cost. Neither is there on a core that nobody else may use.
+A real-time thread preempts all other threads, but it has to wait for a system call of another thread in a
+non-preemptible kernel, and the kernel's real-time throttling gives starved threads time at its expense. Neither occurs
+on a core without other threads.
 """
 
 from __future__ import annotations
@@ -13,17 +14,18 @@ from etloop.contract.base.late_dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class HostThread:
-    """One thread of the host, as the kernel tells it."""
+    """One thread of the host, as the kernel reports it."""
 
     number: int
     cores: frozenset[int]
-    """On which it may run."""
+    """Cores on which it may run."""
 
 
 def leaving(threads: Iterable[HostThread], cleared: frozenset[int]) -> dict[int, frozenset[int]]:
-    """Where each thread may run from now on, by its number.
+    """Return the new affinity of each thread that has to leave the cleared cores, by thread number.
 
-    Those that are not on the cleared cores stay as they are, and so do those that may run nowhere else: they were put there.
+    Threads without a cleared core in their affinity are not moved, nor are those that may run on cleared cores only:
+    these were placed there on purpose.
     """
     return {
         thread.number: thread.cores - cleared
@@ -35,19 +37,20 @@ def leaving(threads: Iterable[HostThread], cleared: frozenset[int]) -> dict[int,
 def coming_back(
     threads: Iterable[HostThread], before: Mapping[int, frozenset[int]], cleared: frozenset[int]
 ) -> dict[int, frozenset[int]]:
-    """Where each thread may run again, by its number. `before` is where those could that were there.
+    """Return the restored affinity of each thread that changes, by thread number.
 
-    They get back what was taken from them, wherever they are now: another agent of the host may clear cores of its own. One that
-    began meanwhile has what is left of its parent's cores, and gets what the widest thread had of which as much is left.
+    `before` holds the affinities before clearing. Threads get back the cleared cores that they lost, whatever their
+    affinity is now: another agent of the host may clear cores of its own. A thread that started meanwhile has inherited
+    a reduced affinity; it gets that of the widest thread in `before` with the same reduced affinity.
     """
     widest: dict[frozenset[int], frozenset[int]] = {}
-    for had in (cores for cores in before.values() if cores & cleared):
-        left = had - cleared
-        widest[left] = max(widest.get(left, had), had, key=len)
-    back = {}
+    for original in (cores for cores in before.values() if cores & cleared):
+        reduced = original - cleared
+        widest[reduced] = max(widest.get(reduced, original), original, key=len)
+    restored = {}
     for thread in threads:
-        had = before.get(thread.number, widest.get(thread.cores, thread.cores))
-        taken = (had & cleared) - thread.cores
-        if taken:
-            back[thread.number] = thread.cores | taken
-    return back
+        original = before.get(thread.number, widest.get(thread.cores, thread.cores))
+        lost = (original & cleared) - thread.cores
+        if lost:
+            restored[thread.number] = thread.cores | lost
+    return restored

@@ -1,4 +1,4 @@
-"""Where the threads of an agent's engine run: on which cores, polling or sleeping, real-time or not. Pure."""
+"""Placement of the threads of an agent's engine: cores, polling or sleeping, real-time priority. Pure."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.assignment import HostThreads
 
 SPIN_NS: Final = 50_000
-"""How long an idle loop polls before it sleeps, where every loop of the host has a core: longer than a round trip
+"""How long an idle loop polls before it sleeps if every loop of the host has its own core: longer than a round trip
 through a device, shorter than a scheduler tick."""
 REALTIME_SPIN_NS: Final = 1_000_000
-"""The same of a real-time thread, which no tick takes the core from: longer than its peer's usual holes, so that what its
-peer sends after one need not wake it. That costs the peer up to 100 us of a send on a virtual machine."""
+"""The same for a real-time thread, which no tick preempts: longer than the usual scheduling gaps of its peer, so that a
+packet after such a gap need not wake it. A wake-up costs the peer up to 100 us per send on a virtual machine."""
 REALTIME_PRIORITY: Final = 10
-"""Of SCHED_FIFO: above every ordinary thread, below the interrupt threads of Linux (50)."""
+"""SCHED_FIFO priority: above every ordinary thread, below the interrupt threads of Linux (50)."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoopThreads:
-    """What an agent was told of its threads."""
+    """Thread options of an agent."""
 
     cores: tuple[int, ...] = ()
-    """For the loops alone; none: all that the process may use, shared with the agents of the same host."""
+    """Cores reserved for the loops; empty: all cores that the process may use, shared with the agents of the same host."""
     realtime: bool = False
     degraded: tuple[str, ...] = ()
-    """What could not be had of those cores."""
+    """Restrictions of those cores, as text."""
 
 
 ORDINARY: Final = LoopThreads()
@@ -36,11 +36,11 @@ ORDINARY: Final = LoopThreads()
 
 @dataclass(frozen=True, slots=True)
 class ThreadPlan:
-    """How the loops run."""
+    """Placement and polling of the loops."""
 
     spin_ns: int = 0
     processors: tuple[int, ...] = ()
-    """Of each loop; none: wherever the scheduler likes."""
+    """Core of each loop; empty: not pinned."""
     realtime_priority: int = 0
     degraded: tuple[str, ...] = ()
 
@@ -49,29 +49,31 @@ UNPLANNED: Final = ThreadPlan()
 
 
 def plan_threads(wanted: LoopThreads, place: HostThreads, loops: int, usable: Sequence[int]) -> ThreadPlan:
-    """The plan for `loops` threads of an agent on the `usable` cores, which are the wanted ones if any were named.
+    """Plan `loops` threads of an agent on the `usable` cores, which are the requested cores if any were requested.
 
-    Two polling loops on one core would each wait for the other's time slice, so every loop gets its own or none polls.
+    Loops poll only if each has its own core: two polling loops on one core would wait for each other's time slices.
     """
     cores = tuple(usable)
     priority = REALTIME_PRIORITY if wanted.realtime else 0
-    # Cores that were named have no other agents, but other runs of this one.
+    # Requested cores have no other agents, but other runs of this agent.
     first = place.busy if wanted.cores else place.first
     threads = place.busy + loops if wanted.cores else max(place.total, first + loops)
     if threads <= len(cores) and not place.contended:
         spin_ns = REALTIME_SPIN_NS if wanted.realtime else SPIN_NS
         return ThreadPlan(spin_ns, cores[first : first + loops], priority, ())
-    # Cores that were named are kept to, in turn; of the others the scheduler knows best which is free.
+    # Pin loops to requested cores round-robin; otherwise leave the choice to the scheduler, which knows the free ones.
     processors = tuple(cores[(first + loop) % len(cores)] for loop in range(loops)) if wanted.cores else ()
-    # Alike for all who share them, so that they stand in one line of a run's table, behind their names.
-    others = len(place.sharers)
-    also = f", with those of {others} other agent{'s' * (others > 1)}," if others else ""
-    note = f"{threads} engine threads{also} share {len(cores)} cores: idle loops sleep instead of polling"
+    # The note is the same for all agents that share the cores, so the report merges their rows.
+    other_agents = len(place.sharers)
+    sharing_note = (
+        f", with those of {other_agents} other agent{'s' * (other_agents > 1)}," if other_agents else ""
+    )
+    note = f"{threads} engine threads{sharing_note} share {len(cores)} cores: idle loops sleep instead of polling"
     return ThreadPlan(0, processors, priority, (note,))
 
 
 def parse_cores(text: str, usable: Sequence[int]) -> tuple[int, ...]:
-    """The cores of "2-5,8", in that order. Raises `ConfigError` for what is no such list, or names cores not to be had."""
+    """Parse a list of cores such as "2-5,8". Raises `ConfigError` for other text or cores that are not usable."""
     where, form = "--cores", 'write numbers and ranges, such as "2-5,8"'
     if not re.fullmatch(r"\d{1,4}(-\d{1,4})?(,\d{1,4}(-\d{1,4})?)*", text):
         raise ConfigError(Problem(where, f'"{text[:64]}" is no list of cores', form))

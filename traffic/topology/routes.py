@@ -1,7 +1,7 @@
-"""Which ports of every switch lead to which attachment: shortest paths, with all that are equally short. Pure.
+"""Routes: the ports of every switch on all shortest paths to each attachment. Pure.
 
-Decides routes for the topology as it stands, links up. What a switch does among several ways, and when one of them is
-down, is decided by the switch.
+Routes are those of the topology with all links up. The switch decides which of several ways it uses, and how it reacts
+if one of them is down.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from etloop.contract.model.topology import SwitchLink, Topology
 
 Routes = tuple[tuple[tuple[int, ...], ...], ...]
-"""By switch, by attachment: the ports that lead there, rising; none where it cannot be reached."""
+"""By switch, by attachment: the ports towards it, ascending; empty if it cannot be reached."""
 
 
 def routes(topology: Topology) -> Routes:
-    """Ports by hop count alone, as routing protocols of data centres have it: rates and delays do not count."""
+    """Compute the routes by hop count alone, as data centre routing protocols do: rates and delays are ignored."""
     neighbours = _neighbours(len(topology.switches), topology.links)
     edges = sorted({attachment.end.switch for attachment in topology.attachments})
     toward = {switch: _toward(neighbours, switch) for switch in edges}
@@ -32,25 +32,25 @@ def routes(topology: Topology) -> Routes:
 
 
 def ways_between(switches: int, links: Sequence[SwitchLink]) -> list[list[tuple[int, ...]]]:
-    """By switch as target, by switch: the ports on a shortest path to the target; none for the target itself."""
+    """Return by target switch, by switch: the ports on shortest paths to the target; empty for the target itself."""
     neighbours = _neighbours(switches, links)
     return [_toward(neighbours, target) for target in range(switches)]
 
 
 def islands(topology: Topology) -> tuple[tuple[int, ...], ...]:
-    """Attachments in groups that can reach each other; one group if the network hangs together."""
+    """Return the attachments in groups that can reach each other; one group if the network is connected."""
     neighbours = _neighbours(len(topology.switches), topology.links)
     island = [-1] * len(topology.switches)
     for first in range(len(topology.switches)):
         if island[first] >= 0:
             continue
-        waiting = [first]
+        pending = [first]
         island[first] = first
-        while waiting:
-            for _, there in neighbours[waiting.pop()]:
-                if island[there] < 0:
-                    island[there] = first
-                    waiting.append(there)
+        while pending:
+            for _, neighbour in neighbours[pending.pop()]:
+                if island[neighbour] < 0:
+                    island[neighbour] = first
+                    pending.append(neighbour)
     groups: dict[int, list[int]] = {}
     for number, attachment in enumerate(topology.attachments):
         groups.setdefault(island[attachment.end.switch], []).append(number)
@@ -58,26 +58,28 @@ def islands(topology: Topology) -> tuple[tuple[int, ...], ...]:
 
 
 def _neighbours(switches: int, links: Sequence[SwitchLink]) -> list[list[tuple[int, int]]]:
-    """By switch: its own port and the switch at the other end, for every link."""
-    found: list[list[tuple[int, int]]] = [[] for _ in range(switches)]
+    """Return by switch (own port, switch at the other end) for every link."""
+    neighbours: list[list[tuple[int, int]]] = [[] for _ in range(switches)]
     for link in links:
-        found[link.a.switch].append((link.a.port, link.b.switch))
-        found[link.b.switch].append((link.b.port, link.a.switch))
-    return found
+        neighbours[link.a.switch].append((link.a.port, link.b.switch))
+        neighbours[link.b.switch].append((link.b.port, link.a.switch))
+    return neighbours
 
 
 def _toward(neighbours: list[list[tuple[int, int]]], target: int) -> list[tuple[int, ...]]:
-    """By switch, the ports on a shortest path to `target`; none for `target` itself."""
+    """Return by switch the ports on shortest paths to `target`; empty for `target` itself."""
     hops = {target: 0}
     waiting = deque([target])
     while waiting:
-        here = waiting.popleft()
-        for _, there in neighbours[here]:
-            if there not in hops:
-                hops[there] = hops[here] + 1
-                waiting.append(there)
+        switch_reached = waiting.popleft()
+        for _, neighbour in neighbours[switch_reached]:
+            if neighbour not in hops:
+                hops[neighbour] = hops[switch_reached] + 1
+                waiting.append(neighbour)
     return [
-        tuple(sorted(port for port, there in ports if hops.get(there, -1) == hops.get(switch, -2) - 1))
+        tuple(
+            sorted(port for port, neighbour in ports if hops.get(neighbour, -1) == hops.get(switch, -2) - 1)
+        )
         if switch != target
         else ()
         for switch, ports in enumerate(neighbours)

@@ -1,6 +1,6 @@
-"""Networks that a few numbers describe: one switch, leaves and spines, rails, a dumbbell, a parking lot.
+"""Networks described by a few numbers: one switch, leaves and spines, rails, a dumbbell, a parking lot.
 
-Decides what `topology.yaml` may say of each, and which switches, links and attachments follow.
+This module decides the keys of each in `topology.yaml`, and the switches, links and attachments that result.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from etloop.traffic.topology.draft import LINK_DELAY, LINK_RATE, Draft, link_of
 
 
 def read_single(section: Section, draft: Draft) -> None:
+    """Read one switch with the rig's ports on it. Closes `section`."""
     switch = draft.add_switch("switch", section.section("switch"))
     rate, delay = link_of(section, "rate", "delay")
     for port in section.texts("ports", parse_port_label, ""):
@@ -28,7 +29,7 @@ def read_single(section: Section, draft: Draft) -> None:
 
 
 def read_tiers(section: Section, draft: Draft, tier: str, kind: str) -> None:
-    """Switches with the rig's ports on them (leaves, or one a rail), and spines that join them all."""
+    """Read leaves or rails with the rig's ports on them, and spines that connect them all. Closes `section`."""
     rate, delay = link_of(section, "rate", "delay")
     uplink_rate = section.optional("uplink_rate", LINK_RATE, rate)
     uplink_delay = section.optional("uplink_delay", LINK_DELAY, delay)
@@ -37,24 +38,24 @@ def read_tiers(section: Section, draft: Draft, tier: str, kind: str) -> None:
     uplinks = section.optional("uplinks", integer(1, MOST_SWITCH_PORTS), 1)
     lower_section, spine_section = section.section(kind), section.section("spine")
     lower = []
-    for index, one in enumerate(section.sections(tier, f"list the {tier}, each with its ports")):
+    for index, entry in enumerate(section.sections(tier, f"list the {tier}, each with its ports")):
         switch = draft.add_switch(f"{kind}{index}", lower_section)
         lower.append(switch)
-        ports = one.texts("ports", parse_port_label, "")
+        ports = entry.texts("ports", parse_port_label, "")
         if not ports:
-            one.mistake("ports", "is missing or empty", 'list the rig\'s ports on it, as "agent/port"')
+            entry.mistake("ports", "is missing or empty", 'list the rig\'s ports on it, as "agent/port"')
         for port in ports:
             draft.attach(switch, port, rate, delay, index if tier == "rails" else None)
-        one.close()
+        entry.close()
     if tier == "rails" and len(lower) > MOST_RAILS:
         section.mistake(tier, f"{len(lower)} rails", f"write at most {MOST_RAILS}")
     if (
         len(lower) * spines * uplinks > MOST_SWITCHES * MOST_SWITCH_PORTS
         or spines * uplinks > MOST_SWITCH_PORTS
     ):
-        what = f"{spines} spines with {uplinks} links to each"
+        problem = f"{spines} spines with {uplinks} links to each"
         section.mistake(
-            "spines", what, f"keep their product within the {MOST_SWITCH_PORTS} ports of a switch"
+            "spines", problem, f"keep their product within the {MOST_SWITCH_PORTS} ports of a switch"
         )
         spines = 0
     if len(lower) * uplinks > MOST_SWITCH_PORTS:
@@ -76,12 +77,12 @@ def read_tiers(section: Section, draft: Draft, tier: str, kind: str) -> None:
 
 
 def read_dumbbell(section: Section, draft: Draft) -> None:
-    """Two switches and what joins them: every flow from one side to the other shares the trunk."""
+    """Read two switches joined by a trunk, which all flows from one side to the other share."""
     _read_chain(section, draft, ("left", "right"), [section, section], ("left", "right"))
 
 
 def read_parking_lot(section: Section, draft: Draft) -> None:
-    """Switches in a row: a flow from the first to the last meets other flows on every trunk."""
+    """Read switches in a row: a flow from the first to the last meets other flows on every trunk."""
     hops = section.sections("hops", "list the switches in their order, each with its ports")
     if len(hops) < 2:
         section.mistake("hops", f"{len(hops)} switches", "list two or more, each with its ports")
@@ -94,22 +95,22 @@ def read_parking_lot(section: Section, draft: Draft) -> None:
 def _read_chain(
     section: Section, draft: Draft, names: tuple[str, ...], where: Sequence[Section], keys: tuple[str, ...]
 ) -> None:
-    """Switches in a row; `where` and `keys` say where the ports of each are listed. Closes `section`."""
+    """Read switches in a row; the ports of switch i are listed in `where[i]` under `keys[i]`. Closes `section`."""
     rate, delay = link_of(section, "rate", "delay")
     trunk_rate = section.optional("trunk_rate", LINK_RATE, rate)
     trunk_delay = section.optional("trunk_delay", LINK_DELAY, delay)
     trunks = section.optional("trunks", integer(1, MOST_SWITCH_PORTS // 2), 1)
-    like = section.section("switch")
-    row = [draft.add_switch(name, like) for name in names]
-    for switch, one, key in zip(row, where, keys, strict=True):
-        ports = one.texts(key, parse_port_label, "")
+    switch_section = section.section("switch")
+    row = [draft.add_switch(name, switch_section) for name in names]
+    for switch, listing, key in zip(row, where, keys, strict=True):
+        ports = listing.texts(key, parse_port_label, "")
         if not ports:
-            one.mistake(key, "is missing or empty", 'list the rig\'s ports on it, as "agent/port"')
+            listing.mistake(key, "is missing or empty", 'list the rig\'s ports on it, as "agent/port"')
         for port in ports:
             draft.attach(switch, port, rate, delay)
     for left, right in itertools.pairwise(row):
         for _ in range(trunks):
             draft.link(left, right, trunk_rate, trunk_delay)
     if not row:
-        like.close()
+        switch_section.close()
     section.close()

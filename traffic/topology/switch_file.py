@@ -1,7 +1,7 @@
-"""One switch of a topology file: what may be said of it, on top of a preset or of a device's profile. Parsing only.
+"""One switch of a topology file: its keys, on top of a preset or of a device's profile. Parsing only.
 
-Decides the keys of a switch and their ranges. Defaults come from `contract.model.switch_presets`, for the ports that the
-switch has, or from who knows devices; which ports those are is decided by `topology_file`.
+This module decides the keys of a switch and their ranges. Defaults come from `contract.model.switch_presets`, for the
+ports that the switch has, or from a device model; `topology_file` decides the ports.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _PRESETS: Final = {"lossless": True, "lossy": False}
 _ACTIONS: Final = {action.name.lower(): action for action in WatchdogAction}
 _MOMENTS: Final = {"dequeue": True, "enqueue": False}
 _NOT_OF_THE_DEVICE: Final = frozenset({"name", "device", "seed", "faults"})
-"""Keys that no profile has."""
+"""Keys that a profile does not set."""
 _size = bounded(parse_bytes, 0, MOST_BUFFER_BYTES, format_bytes)
 _time = bounded(parse_duration_ns, 0, 3600 * NS_PER_S, format_duration)
 _priority = integer(0, PRIORITIES - 1)
@@ -58,18 +58,18 @@ _dscp = integer(0, DSCPS - 1)
 
 
 class DeviceModel(Protocol):
-    """A device as settings of the switch model, for any ports."""
+    """A device as settings of the switch model, for any set of ports."""
 
     @property
     def origin(self) -> SettingsOrigin:
-        """Which profile it is, and what of it is modelled."""
+        """Return the profile of the device, and which of its values are modelled."""
 
     def settings(self, name: str, ports: tuple[SwitchPort, ...]) -> SwitchSettings:
-        """Return a switch of that name with these ports."""
+        """Return the settings of a switch with this name and these ports."""
 
 
 def no_devices(name: str) -> DeviceModel:
-    """Refuse any device, where nobody knows profiles."""
+    """Reject any device; used if no profiles are available. Raises `ConfigError`."""
     raise ConfigError(
         Problem(f'profile "{name[:64]}"', "is not known here", "write preset: lossless or lossy")
     )
@@ -77,23 +77,23 @@ def no_devices(name: str) -> DeviceModel:
 
 @dataclass(slots=True)
 class Devices:
-    """Where a topology's switches find what their devices are."""
+    """Device models for a topology's switches."""
 
     find: Callable[[str], DeviceModel] = no_devices
-    """By the name or path of a profile. Raises `ConfigError`."""
+    """Returns the model of a profile by name or path. Raises `ConfigError`."""
     everywhere: DeviceModel | None = None
-    """Of every switch that names neither a device nor a preset."""
+    """Model of every switch that names neither a device nor a preset."""
     _found: dict[str, DeviceModel] = field(default_factory=dict)
 
     def model(self, name: str) -> DeviceModel:
-        """Return one device. Raises `ConfigError`."""
+        """Return the model of a device, loaded once. Raises `ConfigError`."""
         if name not in self._found:
             self._found[name] = self.find(name)
         return self._found[name]
 
 
 def read_device(section: Section, devices: Devices) -> DeviceModel | None:
-    """The device that `section` names; None without one, or after a mistake."""
+    """Return the device that `section` names; None if it names none, or after a mistake."""
     if not section.has("device"):
         return None
     name = section.optional("device", words, "")
@@ -113,9 +113,10 @@ def read_switch(
     known_as: Mapping[str, int],
     devices: Devices,
 ) -> SwitchSettings:
-    """The switch that `section` describes; what it leaves out is as in its preset or device. `seed` holds if it states none.
+    """Read the switch that `section` describes; keys left out are as in its preset or device.
 
-    `known_as` gives the numbers of ports by the names that faults may use. Mistakes go to the section's file.
+    `seed` is the default seed. `known_as` maps the port names that faults may use to port numbers. Mistakes are added
+    to the section's file.
     """
     settings = _base(section, name, ports, devices)
     maps = section.section("maps")
@@ -151,18 +152,18 @@ def read_switch(
     usual_bytes = settings.buffer_bytes if settings.origin else settings.set_aside_bytes + shared_bytes(ports)
     buffer_bytes = section.optional("buffer", _size, usual_bytes)
     if buffer_bytes < settings.set_aside_bytes:
-        what = (
+        problem = (
             f"{format_bytes(buffer_bytes)} is less than the {format_bytes(settings.set_aside_bytes)} that the reserves and "
             f"headroom of all {len(ports)} ports set aside"
         )
-        section.mistake("buffer", what, "write more, or smaller reserves and headroom under groups")
+        section.mistake("buffer", problem, "write more, or smaller reserves and headroom under groups")
     for part in (maps, pfc, section):
         part.close()
     return replace(settings, buffer_bytes=buffer_bytes)
 
 
 def _base(section: Section, name: str, ports: tuple[SwitchPort, ...], devices: Devices) -> SwitchSettings:
-    """The switch before what the file says of it itself."""
+    """Return the settings of the switch's preset or device, before the keys of the file are applied."""
     lossless = section.optional("preset", one_of(_PRESETS), True)
     device = read_device(section, devices)
     if section.has("device") and section.has("preset"):
@@ -176,123 +177,136 @@ def _base(section: Section, name: str, ports: tuple[SwitchPort, ...], devices: D
 
 
 def _map(maps: Section, key: str, default: tuple[int, ...]) -> tuple[int, ...]:
-    """A map of which the file states some rows; the others stay."""
+    """Return a map with the rows that the file sets; other rows keep their default."""
     rows = maps.section(key)
-    found = tuple(rows.optional(str(row), _priority, value) for row, value in enumerate(default))
+    values = tuple(rows.optional(str(row), _priority, value) for row, value in enumerate(default))
     rows.close()
-    return found
+    return values
 
 
 def _groups(section: Section, settings: SwitchSettings) -> tuple[PriorityGroup, ...]:
-    found = []
+    """Read the priority groups. Closes `section`."""
+    groups = []
     for number, default in enumerate(settings.groups):
-        one = section.section(str(number))
-        lossless = one.optional("lossless", yes_or_no, default.lossless)
+        group_section = section.section(str(number))
+        lossless = group_section.optional("lossless", yes_or_no, default.lossless)
         if lossless and not default.lossless:
             default = lossless_group(settings.ports)  # noqa: PLW2901 - its defaults are those of its kind
-        found.append(
+        groups.append(
             PriorityGroup(
                 lossless=lossless,
-                reserved_bytes=one.optional("reserved", _size, default.reserved_bytes),
-                alpha_log2=one.optional("alpha", _alpha_log2, default.alpha_log2),
-                headroom_bytes=one.optional("headroom", _size, default.headroom_bytes if lossless else 0),
-                resume_offset_bytes=one.optional(
+                reserved_bytes=group_section.optional("reserved", _size, default.reserved_bytes),
+                alpha_log2=group_section.optional("alpha", _alpha_log2, default.alpha_log2),
+                headroom_bytes=group_section.optional(
+                    "headroom", _size, default.headroom_bytes if lossless else 0
+                ),
+                resume_offset_bytes=group_section.optional(
                     "resume_offset", _size, default.resume_offset_bytes if lossless else 0
                 ),
             )
         )
         if not lossless:
             for key in ("headroom", "resume_offset"):
-                if one.has(key):
-                    one.mistake(
+                if group_section.has(key):
+                    group_section.mistake(
                         key, "only a lossless group pauses its senders", "remove it, or write lossless: true"
                     )
-        one.close()
+        group_section.close()
     section.close()
-    return tuple(found)
+    return tuple(groups)
 
 
 def _queues(section: Section, settings: SwitchSettings) -> tuple[SwitchQueue, ...]:
-    found = []
+    """Read the queues. Closes `section`."""
+    queues = []
     for number, default in enumerate(settings.queues):
-        one = section.section(str(number))
-        strict = one.optional("strict", yes_or_no, default.strict)
-        found.append(
+        queue_section = section.section(str(number))
+        strict = queue_section.optional("strict", yes_or_no, default.strict)
+        queues.append(
             SwitchQueue(
                 strict=strict,
-                weight=one.optional("weight", integer(1, 1_000_000), default.weight),
-                alpha_log2=one.optional("alpha", _alpha_log2, default.alpha_log2),
-                reserved_bytes=one.optional("reserved", _size, default.reserved_bytes),
-                marking=_marking(one, default.marking, settings.ports),
-                trims=one.optional("trim", yes_or_no, default.trims),
+                weight=queue_section.optional("weight", integer(1, 1_000_000), default.weight),
+                alpha_log2=queue_section.optional("alpha", _alpha_log2, default.alpha_log2),
+                reserved_bytes=queue_section.optional("reserved", _size, default.reserved_bytes),
+                marking=_marking(queue_section, default.marking, settings.ports),
+                trims=queue_section.optional("trim", yes_or_no, default.trims),
             )
         )
-        if strict and one.has("weight"):
-            one.mistake("weight", "a strict queue has no weight", "remove one of the two")
-        one.close()
+        if strict and queue_section.has("weight"):
+            queue_section.mistake("weight", "a strict queue has no weight", "remove one of the two")
+        queue_section.close()
     section.close()
-    return tuple(found)
+    return tuple(queues)
 
 
 def _marking(queue: Section, default: Marking | None, ports: tuple[SwitchPort, ...]) -> Marking | None:
+    """Read the ECN marking of a queue; None if it is disabled."""
     if not queue.has("ecn"):
         return default
     ecn = queue.section("ecn")
     usual = default or marking(ports)
     enabled = ecn.optional("enabled", yes_or_no, True)
     kmin_bytes = ecn.optional("kmin", _size, usual.kmin_bytes)
-    found = Marking(
+    read_marking = Marking(
         kmin_bytes=kmin_bytes,
         kmax_bytes=ecn.optional("kmax", _size, max(usual.kmax_bytes, kmin_bytes)),
         pmax_per_million=ecn.optional("pmax", parse_share_per_million, usual.pmax_per_million),
         at_dequeue=ecn.optional("at", one_of(_MOMENTS), usual.at_dequeue),
     )
-    if found.kmax_bytes < found.kmin_bytes:
-        what = f"kmin {format_bytes(found.kmin_bytes)} is above kmax {format_bytes(found.kmax_bytes)}"
-        ecn.mistake("kmin", what, "write a kmax of at least kmin")
+    if read_marking.kmax_bytes < read_marking.kmin_bytes:
+        problem = f"kmin {format_bytes(read_marking.kmin_bytes)} is above kmax {format_bytes(read_marking.kmax_bytes)}"
+        ecn.mistake("kmin", problem, "write a kmax of at least kmin")
     ecn.close()
-    return found if enabled else None
+    return read_marking if enabled else None
 
 
 def _watchdog(section: Section) -> Watchdog:
-    spell = bounded(parse_duration_ns, 1, 3600 * NS_PER_S, format_duration)
-    detect_ns = section.required("detect", spell, 1, "write how long a queue may stay paused, such as 200ms")
-    found = Watchdog(
+    """Read the PFC watchdog. Closes `section`."""
+    duration = bounded(parse_duration_ns, 1, 3600 * NS_PER_S, format_duration)
+    detect_ns = section.required(
+        "detect", duration, 1, "write how long a queue may stay paused, such as 200ms"
+    )
+    watchdog = Watchdog(
         detect_ns=detect_ns,
-        restore_ns=section.optional("restore", spell, detect_ns),
+        restore_ns=section.optional("restore", duration, detect_ns),
         action=section.optional("action", one_of(_ACTIONS), WatchdogAction.DROP),
     )
     section.close()
-    return found
+    return watchdog
 
 
 def _trimming(section: Section) -> Trimming:
+    """Read packet trimming. Closes `section`."""
     size = bounded(parse_bytes, 64, LARGEST_TRIMMED_BYTES, format_bytes)
-    found = Trimming(
+    trimming = Trimming(
         frame_bytes=section.required("size", size, 64, "write what is left of a frame, such as 128B"),
         dscp=section.required("dscp", _dscp, 0, "write the DSCP of trimmed packets, such as 48"),
         last_hop_dscp=section.optional("last_hop_dscp", _dscp, None),
         queue=section.optional("queue", _priority, None),
         exempt_dscps=section.texts("exempt", _dscp, 0),
     )
-    for dscp in {found.dscp, found.last_hop_dscp} & set(found.exempt_dscps):
-        what = f"DSCP {dscp} is that of trimmed packets, which nothing trims again"
-        section.mistake("exempt", what, "leave it out of the list")
+    for dscp in {trimming.dscp, trimming.last_hop_dscp} & set(trimming.exempt_dscps):
+        problem = f"DSCP {dscp} is that of trimmed packets, which nothing trims again"
+        section.mistake("exempt", problem, "leave it out of the list")
     section.close()
-    return found
+    return trimming
 
 
 def _faults(section: Section, known_as: Mapping[str, int]) -> tuple[SwitchFault, ...]:
+    """Read the faults of a switch."""
     if not section.has("faults"):
         return ()
     return tuple(
-        _fault(one, known_as)
-        for one in section.sections("faults", "list what is lost, such as {drop: 0.1%}, or remove the key")
+        _fault(fault_section, known_as)
+        for fault_section in section.sections(
+            "faults", "list what is lost, such as {drop: 0.1%}, or remove the key"
+        )
     )
 
 
 def _fault(section: Section, known_as: Mapping[str, int]) -> SwitchFault:
-    found = SwitchFault(
+    """Read one fault. Closes `section`."""
+    fault = SwitchFault(
         in_port=_port_named(section, "in", known_as),
         out_port=_port_named(section, "out", known_as),
         per_million=section.optional("chance", parse_share_per_million, 0),
@@ -303,13 +317,14 @@ def _fault(section: Section, known_as: Mapping[str, int]) -> SwitchFault:
     )
     if not section.has("chance") and not section.has("every"):
         section.mistake("chance", "hits no packet", "write chance: 0.1%, or every: 1000")
-    if found.until_ns <= found.from_ns:
+    if fault.until_ns <= fault.from_ns:
         section.mistake("until", "it ends before it begins", "write an until after from")
     section.close()
-    return found
+    return fault
 
 
 def _port_named(section: Section, key: str, known_as: Mapping[str, int]) -> int:
+    """Return the number of the port named under `key`; -1 if the key is missing or names no port."""
     if not section.has(key):
         return -1
     port_name = section.optional(key, words, "")
@@ -328,6 +343,7 @@ def _port_named(section: Section, key: str, known_as: Mapping[str, int]) -> int:
     )
 )
 def _alpha_log2(text: str) -> int:
+    """Parse a power of two; return its exponent. Raises `QuantityError`."""
     factor = parse_factor(text)
     for power in range(-MOST_ALPHA_LOG2, MOST_ALPHA_LOG2 + 1):
         if factor == Fraction(2) ** power:

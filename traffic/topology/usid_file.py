@@ -1,6 +1,7 @@
-"""Micro segments of SRv6 in a topology file: `srv6:`, and what switches may say of their own. Parsing, and the ways that follow.
+"""SRv6 micro segments (uSIDs) in a topology file: `srv6:` and the keys of switches. Parsing, and the routes between
+nodes.
 
-Decides which identifiers switches and ports have that state none: node i has i + 1, port p of any switch 0xe000 + p.
+This module decides the default uSIDs: node i has i + 1, port p of any switch 0xe000 + p.
 """
 
 from __future__ import annotations
@@ -18,40 +19,40 @@ from etloop.contract.model.topology import OtherNode, Segments, SwitchLink, Swit
 from etloop.traffic.topology.routes import ways_between
 
 FIRST_LOCAL: Final = 0xE000
-"""From here on identifiers are of one switch alone, below of the whole network (RFC 9800, 9.2: LIB and GIB)."""
+"""uSIDs from here on are local to one switch, those below are global (RFC 9800, 9.2: LIB and GIB)."""
 DECAPSULATION: Final = 0xD001
 _NONE: Final = 0
 _BLOCK_BITS: Final = 32
 
 
 def read_segments(top: Section) -> Segments | None:
-    """Return what a file says under `srv6`; None without it."""
+    """Return the settings under `srv6`; None without that key."""
     if not top.has("srv6"):
         return None
     section = top.section("srv6")
     remedy = "write the prefix of 32 bits that carries segments, such as fc00:1::/32"
-    found = Segments(
+    segments = Segments(
         block=section.required("block", _block, 0, remedy),
         decapsulation=section.optional("decapsulation", _usid, DECAPSULATION),
     )
     section.close()
-    return found
+    return segments
 
 
 def read_usids(
     section: Section, number: int, ports: int, known_as: Mapping[str, int], segments: Segments | None
 ) -> Usids | None:
-    """Return the identifiers of switch `number` with so many ports, without the ways to others; None if it has none."""
+    """Return the uSIDs of switch `number` with `ports` ports, without routes to other nodes; None if it has none."""
     node = section.optional("usid", _usid_or_none, number + 1)
-    stated = section.section("usids")
+    port_usids = section.section("usids")
     adjacencies = [FIRST_LOCAL + port for port in range(ports)]
-    for name in stated.entry_names():
-        usid = stated.optional(name, _usid, FIRST_LOCAL)
+    for name in port_usids.entry_names():
+        usid = port_usids.optional(name, _usid, FIRST_LOCAL)
         if name in known_as:
             adjacencies[known_as[name]] = usid
         else:
-            stated.mistake(name, f'the switch has no port "{name[:64]}"', "name one of its ports")
-    stated.close()
+            port_usids.mistake(name, f'the switch has no port "{name[:64]}"', "name one of its ports")
+    port_usids.close()
     if segments is None:
         for key in ("usid", "usids"):
             if section.has(key):
@@ -61,30 +62,32 @@ def read_usids(
         return None
     if node == _NONE:
         return None
-    own = [node, *adjacencies, segments.decapsulation]
-    if twice := next((usid for usid in own if own.count(usid) > 1), None):
-        what = f"{twice:#06x} is that of the switch, of a port or of hosts twice"
-        section.mistake("usids" if section.has("usids") else "usid", what, "give each its own")
+    all_usids = [node, *adjacencies, segments.decapsulation]
+    if duplicate := next((usid for usid in all_usids if all_usids.count(usid) > 1), None):
+        problem = f"{duplicate:#06x} is that of the switch, of a port or of hosts twice"
+        section.mistake("usids" if section.has("usids") else "usid", problem, "give each its own")
     return Usids(segments.block, node, tuple(adjacencies))
 
 
 def with_ways(
     switches: Sequence[SwitchSettings], links: tuple[SwitchLink, ...], file: ConfigFile
 ) -> tuple[SwitchSettings, ...]:
-    """Return the switches with the ways to each other's nodes. Two nodes alike, or one that a port has, are mistakes."""
-    known = {number: switch.usids for number, switch in enumerate(switches) if switch.usids is not None}
+    """Return the switches with routes to each other's nodes. A node uSID used twice, also by a port, is a mistake."""
+    usids_by_switch = {
+        number: switch.usids for number, switch in enumerate(switches) if switch.usids is not None
+    }
     nodes: dict[int, str] = {}
-    for number, usids in known.items():
+    for number, usids in usids_by_switch.items():
         name = switches[number].name
         if usids.node in nodes:
-            what = f"usid {usids.node:#06x} is that of {nodes[usids.node]} and of {name}"
-            file.mistake(None, "", what, "give every switch its own")
+            problem = f"usid {usids.node:#06x} is that of {nodes[usids.node]} and of {name}"
+            file.mistake(None, "", problem, "give every switch its own")
         nodes[usids.node] = name
-    for number, usids in known.items():
+    for number, usids in usids_by_switch.items():
         for usid in usids.adjacencies:
             if usid in nodes and usid != usids.node:
-                what = f"usid {usid:#06x} of a port of {switches[number].name} is that of {nodes[usid]}"
-                file.mistake(None, "", what, f"give ports identifiers from {FIRST_LOCAL:#06x} on")
+                problem = f"usid {usid:#06x} of a port of {switches[number].name} is that of {nodes[usid]}"
+                file.mistake(None, "", problem, f"give ports identifiers from {FIRST_LOCAL:#06x} on")
     table = ways_between(len(switches), links)
     return tuple(
         replace(
@@ -93,8 +96,8 @@ def with_ways(
                 switch.usids,
                 others=tuple(
                     OtherNode(usids.node, ports)
-                    for there, usids in known.items()
-                    if there != number and (ports := table[there][number])
+                    for target, usids in usids_by_switch.items()
+                    if target != number and (ports := table[target][number])
                 ),
             ),
         )
@@ -106,6 +109,7 @@ def with_ways(
 
 @formed(pattern_form("IPv6 prefix of 32 bits", r"[0-9A-Fa-f:]+/32"))
 def _block(text: str) -> int:
+    """Parse the block prefix; return its 32 bits. Raises `QuantityError`."""
     remedy = "write a prefix of 32 bits, such as fc00:1::/32"
     try:
         network = IPv6Network(text)
@@ -126,6 +130,7 @@ _USID_FORM: Final = ValueForm(
 
 @formed(_USID_FORM)
 def _usid(text: str) -> int:
+    """Parse a uSID, decimal or hexadecimal. Raises `QuantityError`."""
     remedy = "write one from 0x0001 to 0xffff, such as 0x0021"
     if not re.fullmatch(r"0x[0-9a-fA-F]{1,4}|[0-9]{1,5}", text):
         raise QuantityError(f'"{text[:64]}" is not a micro segment', remedy)
@@ -137,4 +142,5 @@ def _usid(text: str) -> int:
 
 @formed(_USID_FORM)
 def _usid_or_none(text: str) -> int:
+    """Parse a uSID or "none", which gives 0."""
     return _NONE if text == "none" else _usid(text)

@@ -1,1 +1,1 @@
-"""One file an algorithm: collective and group size in, step table out."""
+"""One file per algorithm: collective and group size in, step table out."""

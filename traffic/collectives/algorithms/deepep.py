@@ -1,12 +1,14 @@
-"""DeepEP's exchanges of a mixture of experts, from histograms: how many tokens of each rank go to each expert, rank or host.
+"""DeepEP's exchanges of a mixture of experts, from histograms: how many tokens of each rank go to each expert, rank or
+host.
 
-Low latency: one RDMA write per token and expert, straight to the expert's rank, on the queue pair (channel) with the expert's
-number on its rank, and one atomic add to close each; combining is the same backwards. Normal mode: a token crosses to the
-equal place of a host once, several tokens to a write, and is passed on inside the host to the ranks that want it.
-Nobody grants anything (`Handshake.ONE_SIDED`). Source: deepseek-ai/DeepEP csrc/kernels/internode_ll.cu, internode.cu.
+Low latency: one RDMA write per token and expert, directly to the expert's rank, on the queue pair (channel) with the
+expert's number on its rank, and one atomic add to close each; combining is the same in reverse. Normal mode: a token is
+sent once to the same place of a destination host, several tokens per write, and is forwarded inside the host to the
+ranks that need it. There are no grants (`Handshake.ONE_SIDED`). Source: deepseek-ai/DeepEP
+csrc/kernels/internode_ll.cu, internode.cu.
 
-The schedules are uneven all-to-alls: their lanes state their bytes, and `Schedule.splits` sums them over channels. How tokens
-choose experts is the workload's matter.
+The schedules are uneven all-to-alls: their lanes state their bytes, and `Schedule.splits` sums them over channels. The
+workload decides how tokens choose experts.
 """
 
 from __future__ import annotations
@@ -33,16 +35,16 @@ if TYPE_CHECKING:
     Counts = Sequence[Sequence[int]]
 
 HEADER_BYTES: Final = 16
-"""What precedes a token's values in a low-latency dispatch: its source index, padded."""
+"""Header of a token in a low-latency dispatch: its source index, padded."""
 VALUES_PER_SCALE: Final = 128
 """FP8 values that share a scale; `hidden` is a multiple."""
 _SLOTS: Final = 32
-"""Writes of one queue pair under way; DeepEP knows no limit but the send queue."""
+"""Writes of one queue pair in flight; DeepEP has no limit except the send queue."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenShape:
-    """A token as it travels: `hidden` values, of one byte with a scale for every 128 (FP8) or of two (BF16)."""
+    """A token on the wire: `hidden` values, of one byte with a scale for every 128 (FP8) or of two bytes (BF16)."""
 
     hidden: int
     fp8: bool = True
@@ -50,46 +52,48 @@ class TokenShape:
 
     @property
     def dispatch_bytes(self) -> int:
-        """A write of a low-latency dispatch; 7,408 bytes for 7,168 values in FP8, 14,352 in BF16."""
+        """Return the bytes of a low-latency dispatch write: 7,408 for 7,168 values in FP8, 14,352 in BF16."""
         if self.fp8:
             return HEADER_BYTES + self.hidden + self.hidden // VALUES_PER_SCALE * 4
         return HEADER_BYTES + 2 * self.hidden
 
     @property
     def combine_bytes(self) -> int:
-        """A write of a low-latency combine, always BF16."""
+        """Return the bytes of a low-latency combine write, which is always BF16."""
         return 2 * self.hidden
 
     @property
     def normal_bytes(self) -> int:
-        """A token in normal mode: values, source, scales, and expert and weight of each choice; a multiple of 16."""
+        """Return the bytes of a token in normal mode: values, source, scales, and expert and weight of each choice.
+
+        The result is a multiple of 16.
+        """
         values, scales = (self.hidden, self.hidden // VALUES_PER_SCALE) if self.fp8 else (2 * self.hidden, 0)
         return -(-(values + 8 + 4 * scales + 8 * self.top_k) // 16) * 16
 
 
 TOKEN: Final = TokenShape(hidden=7168)
-"""What a token is taken for where only bytes are known: that of DeepSeek-V3."""
+"""Token of DeepSeek-V3, used if only bytes are known."""
 
 
 def deepep(request: Request) -> Schedule:
-    """Any all-to-all as a low-latency exchange: writes of one token (`Cutting.token_bytes`) each, spread evenly over the
-    channels.
+    """Build any all-to-all as a low-latency exchange: one-token writes (`Cutting.token_bytes`), spread over channels.
 
-    For traces, which know how many bytes a pair exchanges and nothing of experts; channels stand for the experts of a rank.
+    For traces, which record how many bytes a pair exchanges but no experts; channels represent the experts of a rank.
     """
     size, channels = request.size, request.cutting.channels
     assert size >= 2
     token = request.cutting.token_bytes or TOKEN.dispatch_bytes
     if request.splits:
         legs = [
-            _Leg(source, target, channel, part)
+            _Leg(source, target, channel, part_bytes)
             for source, row in enumerate(request.splits)
             for target, split in enumerate(row)
-            for channel, part in enumerate(_whole_tokens(split, channels, token))
+            for channel, part_bytes in enumerate(_whole_tokens(split, channels, token))
         ]
         return _schedule("deepep", size, channels, legs, token)
-    turned = Symmetry(ahead(size), ahead(size))
-    tables = each_channel(request, lambda position: _even_lanes(position, size), turned)
+    symmetry = Symmetry(ahead(size), ahead(size))
+    tables = each_channel(request, lambda position: _even_lanes(position, size), symmetry)
     return replace(
         schedule_of(request, "deepep", tables, blocks=size),
         chunk_bytes=token,
@@ -101,57 +105,59 @@ def deepep(request: Request) -> Schedule:
 
 
 def low_latency_dispatch(counts: Counts, message_bytes: int) -> Schedule:
-    """`counts[rank][expert]` tokens of every rank for every expert; experts are spread evenly over ranks, in order.
+    """Build a dispatch of `counts[rank][expert]` tokens of every rank to every expert.
 
-    Requires at least 2 ranks, and a number of experts that is a multiple of it.
+    Experts are spread evenly over ranks, in order. Requires at least 2 ranks, and a number of experts that is a
+    multiple of the ranks.
     """
-    size, local = _shape(counts)
+    size, experts_per_rank = _shape(counts)
     legs = [
-        _Leg(source, expert // local, expert % local, tokens * message_bytes)
+        _Leg(source, expert // experts_per_rank, expert % experts_per_rank, tokens * message_bytes)
         for source, row in enumerate(counts)
         for expert, tokens in enumerate(row)
     ]
-    return _schedule("deepep_dispatch", size, local, legs, message_bytes)
+    return _schedule("deepep_dispatch", size, experts_per_rank, legs, message_bytes)
 
 
 def low_latency_combine(counts: Counts, message_bytes: int) -> Schedule:
-    """The results of the same tokens: every expert's rank returns them to where they came from."""
-    size, local = _shape(counts)
+    """Build the combine for the same tokens: every expert's rank returns their results to the source rank."""
+    size, experts_per_rank = _shape(counts)
     legs = [
-        _Leg(expert // local, target, expert % local, tokens * message_bytes)
+        _Leg(expert // experts_per_rank, target, expert % experts_per_rank, tokens * message_bytes)
         for target, row in enumerate(counts)
         for expert, tokens in enumerate(row)
     ]
-    return _schedule("deepep_combine", size, local, legs, message_bytes)
+    return _schedule("deepep_combine", size, experts_per_rank, legs, message_bytes)
 
 
 def normal_dispatch(
     rank_tokens: Counts, host_tokens: Counts, ranks_per_host: int, token_bytes: int, tokens_per_write: int
 ) -> Schedule:
-    """Tokens to ranks by way of hosts: `rank_tokens[r][q]` of rank r are wanted by rank q, `host_tokens[r][h]` by any of host h.
+    """Build a dispatch in normal mode, by way of hosts.
 
-    A rank passes on inside its host what came from its place on another host when all of that has come; channel h of a
-    connection inside a host carries what host h sent. Requires hosts of equally many ranks.
+    Rank q needs `rank_tokens[r][q]` tokens of rank r, and at least one rank of host h needs `host_tokens[r][h]` of
+    them. A rank forwards data inside its host after all data from its place on the source host has arrived; channel h
+    of a connection inside a host carries the data of host h. Requires hosts with the same number of ranks.
     """
     size, hosts = len(rank_tokens), len(rank_tokens) // ranks_per_host
     assert size == hosts * ranks_per_host
     legs = []
     for source, (to_ranks, to_hosts) in enumerate(zip(rank_tokens, host_tokens, strict=True)):
-        own, place = divmod(source, ranks_per_host)
+        own_host, place = divmod(source, ranks_per_host)
         for host in range(hosts):
-            through = host * ranks_per_host + place
-            if host != own:
-                legs.append(_Leg(source, through, 0, to_hosts[host] * token_bytes))
+            relay = host * ranks_per_host + place
+            if host != own_host:
+                legs.append(_Leg(source, relay, 0, to_hosts[host] * token_bytes))
             for target in range(host * ranks_per_host, (host + 1) * ranks_per_host):
-                came_from = source if host != own else -1
-                legs.append(_Leg(through, target, own, to_ranks[target] * token_bytes, came_from))
+                came_from = source if host != own_host else -1
+                legs.append(_Leg(relay, target, own_host, to_ranks[target] * token_bytes, came_from))
     channels = hosts if ranks_per_host > 1 else 1
     return _schedule("deepep_normal", size, channels, legs, token_bytes * tokens_per_write)
 
 
 @dataclass(frozen=True, slots=True)
 class _Leg:
-    """Bytes from one rank to another on a channel, when those from `after` (if any) have come on channel 0."""
+    """Bytes from one rank to another on a channel, sent after those from `after` (-1: none) have arrived on channel 0."""
 
     source: int
     target: int
@@ -161,16 +167,17 @@ class _Leg:
 
 
 def _even_lanes(position: int, size: int) -> tuple[Lane, ...]:
+    """Return the table of a position for equal blocks."""
     table = TableDraft()
     for i in range(1, size):
-        source, to = (position - i) % size, (position + i) % size
+        source, target = (position - i) % size, (position + i) % size
         table.lane(recv_from=source).add(KEEP, [exchanged(source, position, size)])
-        table.lane(send_to=to).add(SEND, [exchanged(position, to, size)])
+        table.lane(send_to=target).add(SEND, [exchanged(position, target, size)])
     return table.lanes()
 
 
 def _whole_tokens(split_bytes: int, channels: int, token_bytes: int) -> Iterator[int]:
-    """Bytes of every channel: as many whole tokens each as can be, what is left of the last one with it."""
+    """Yield the bytes of every channel: whole tokens divided evenly; the last token may be partial."""
     tokens = -(-split_bytes // token_bytes)
     for channel in range(channels):
         first, last = channel * tokens // channels, (channel + 1) * tokens // channels
@@ -178,7 +185,7 @@ def _whole_tokens(split_bytes: int, channels: int, token_bytes: int) -> Iterator
 
 
 def _shape(counts: Counts) -> tuple[int, int]:
-    """Ranks, and experts of each."""
+    """Return the number of ranks, and of experts per rank."""
     size = len(counts)
     assert size >= 2
     assert all(len(row) == len(counts[0]) for row in counts)
@@ -187,6 +194,7 @@ def _shape(counts: Counts) -> tuple[int, int]:
 
 
 def _schedule(algorithm: str, size: int, channels: int, legs: Sequence[_Leg], message_bytes: int) -> Schedule:
+    """Build the schedule of legs between different ranks."""
     crossing = [leg for leg in legs if leg.source != leg.target]
     splits = [[0] * size for _ in range(size)]
     for leg in crossing:
@@ -212,6 +220,7 @@ def _schedule(algorithm: str, size: int, channels: int, legs: Sequence[_Leg], me
 
 
 def _tables(size: int, legs: Sequence[_Leg]) -> Iterator[tuple[Lane, ...]]:
+    """Yield the table of every position."""
     sent: list[list[_Leg]] = [[] for _ in range(size)]
     received: list[list[_Leg]] = [[] for _ in range(size)]
     for leg in legs:
@@ -220,7 +229,7 @@ def _tables(size: int, legs: Sequence[_Leg]) -> Iterator[tuple[Lane, ...]]:
     for position in range(size):
         table = TableDraft()
         arriving: dict[int, LaneDraft] = {}
-        # Peers in the order of distance, as every rank begins with another one.
+        # Peers in the order of distance, so that every rank begins with a different one.
         for leg in sorted(received[position], key=lambda leg: (position - leg.source) % size):
             lane = table.add(Lane(0, -1, leg.source, 0, 1, (), leg.leg_bytes, leg.channel))
             lane.add(KEEP, [Move(0, leg.source * size + position)])
@@ -228,6 +237,6 @@ def _tables(size: int, legs: Sequence[_Leg]) -> Iterator[tuple[Lane, ...]]:
                 arriving[leg.source] = lane
         for leg in sorted(sent[position], key=lambda leg: (leg.target - position) % size):
             lane = table.add(Lane(0, leg.target, -1, 0, 1, (), leg.leg_bytes, leg.channel))
-            before = [arriving[leg.after].done] if leg.after >= 0 else []
-            lane.add(SEND, [Move(0, position * size + leg.target)], before)
+            waits = [arriving[leg.after].done] if leg.after >= 0 else []
+            lane.add(SEND, [Move(0, position * size + leg.target)], waits)
         yield table.lanes()

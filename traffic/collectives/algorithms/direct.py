@@ -1,7 +1,7 @@
-"""Direct exchange: every position talks to all others itself, in one step, or two for an all-reduce.
+"""Direct exchange: every position communicates with every other directly, in one step, or two for an all-reduce.
 
-At most `window` peers are served side by side: the next one begins when the earliest is through; 0 serves all at once,
-which is the incast that a switch buffer has to bear. All-reduce is a direct reduce-scatter followed by a direct
+At most `window` peers are served in parallel: the next one begins when the earliest is complete; 0 serves all at once,
+which is the incast that a switch buffer has to absorb. All-reduce is a direct reduce-scatter followed by a direct
 all-gather. Sources: astra-sim system/astraccl/native_collectives (direct with window); facebookincubator/gloo
 gloo/alltoall.cc posts everything at once, to r + 1, r + 2, ...
 """
@@ -30,38 +30,40 @@ from etloop.traffic.collectives.core.table import Lane, Schedule
 
 
 def direct(request: Request) -> Schedule:
-    """All-reduce, barrier, all-gather, reduce-scatter or all-to-all."""
+    """Build an all-reduce, barrier, all-gather, reduce-scatter or all-to-all."""
     size = request.size
     assert size >= 2
     window = request.cutting.window or size
-    gathers = request.collective == "all-gather"
-    turned = Symmetry(ahead(size), None if gathers else ahead(size))
+    is_all_gather = request.collective == "all-gather"
+    symmetry = Symmetry(ahead(size), None if is_all_gather else ahead(size))
     lanes: dict[str, Callable[[int, int, int], tuple[Lane, ...]]] = {
         "all-gather": _all_gather,
         "all-to-all": _all_to_all,
         "reduce-scatter": partial(_reduce, gathers=False),
     }
-    of = lanes.get(request.collective, partial(_reduce, gathers=True))
-    tables = each_channel(request, lambda position: of(position, size, window), turned)
-    return schedule_of(request, "direct", tables, blocks=0 if gathers else size)
+    lanes_of = lanes.get(request.collective, partial(_reduce, gathers=True))
+    tables = each_channel(request, lambda position: lanes_of(position, size, window), symmetry)
+    return schedule_of(request, "direct", tables, blocks=0 if is_all_gather else size)
 
 
 def exchanged(source: int, destination: int, size: int) -> Move:
-    """What one position sends another in an all-to-all, where chunks are blocks of the sender's buffer."""
+    """Return the move from one position to another in an all-to-all, where chunks are blocks of the sender's buffer."""
     return Move(destination, source * size + destination)
 
 
 def _all_to_all(position: int, size: int, window: int) -> tuple[Lane, ...]:
+    """Return the table of a position for an all-to-all."""
     table = TableDraft()
     lanes = _peers(table, position, size)
     for i, lane in enumerate(lanes):
-        to, source = lane.lane.send_to, lane.lane.recv_from
-        lane.add(SEND, [exchanged(position, to, size)], [lanes[i - window].done] if i >= window else ())
+        target, source = lane.lane.send_to, lane.lane.recv_from
+        lane.add(SEND, [exchanged(position, target, size)], [lanes[i - window].done] if i >= window else ())
         lane.add(KEEP, [exchanged(source, position, size)])
     return table.lanes()
 
 
 def _all_gather(position: int, size: int, window: int) -> tuple[Lane, ...]:
+    """Return the table of a position for an all-gather."""
     table = TableDraft()
     lanes = _peers(table, position, size)
     for i, lane in enumerate(lanes):
@@ -71,25 +73,26 @@ def _all_gather(position: int, size: int, window: int) -> tuple[Lane, ...]:
 
 
 def _reduce(position: int, size: int, window: int, *, gathers: bool) -> tuple[Lane, ...]:
+    """Return the table of a position for a reduce-scatter and, if `gathers`, the all-gather of an all-reduce after it."""
     table = TableDraft()
     lanes = _peers(table, position, size)
-    own = block_moves([position])
-    added: list[Step] = []
+    own_block = block_moves([position])
+    additions: list[Step] = []
     for i, lane in enumerate(lanes):
-        lane.add(SEND, block_moves([lane.lane.send_to]), [added[i - window]] if i >= window else ())
-        last = i == len(lanes) - 1
-        # Contributions are added as they come; only the entry that keeps the sum waits for all others.
-        added.append(lane.add(FINISH if last else ADD, own, added if last else ()))
-    kept: list[Step] = []
+        lane.add(SEND, block_moves([lane.lane.send_to]), [additions[i - window]] if i >= window else ())
+        is_last = i == len(lanes) - 1
+        # Contributions are added in any order; only the entry that makes the sum final waits for all of them.
+        additions.append(lane.add(FINISH if is_last else ADD, own_block, additions if is_last else ()))
+    receives: list[Step] = []
     for i, lane in enumerate(lanes if gathers else ()):
-        before = [kept[i - window]] if i >= window else []
-        lane.add(SEND, own, [added[-1], *before])
-        kept.append(lane.add(KEEP, block_moves([lane.lane.recv_from])))
+        waits = [receives[i - window]] if i >= window else []
+        lane.add(SEND, own_block, [additions[-1], *waits])
+        receives.append(lane.add(KEEP, block_moves([lane.lane.recv_from])))
     return table.lanes()
 
 
 def _peers(table: TableDraft, position: int, size: int) -> list[LaneDraft]:
-    """A lane for every distance: sends so far ahead, receives from so far behind."""
+    """Add one lane per distance i: it sends to position + i and receives from position - i."""
     return [
         table.lane(send_to=(position + i) % size, recv_from=(position - i) % size) for i in range(1, size)
     ]

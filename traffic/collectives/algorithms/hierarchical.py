@@ -1,12 +1,14 @@
-"""Two-level algorithms over hosts of g positions: inside a host first, then between positions of the same place, then inside.
+"""Two-level algorithms over hosts of g positions: inside a host first, then between equal places of the hosts, then
+inside.
 
-All-to-all: a position hands each neighbour on its host all blocks for that neighbour's place on any host, one message; then
-it exchanges with its place on every other host what its host has for that one, one message of g blocks. Between hosts only
-positions of the same place talk, so rails stay apart, and messages are g times fewer and longer.
+All-to-all: a position sends each neighbour on its host all blocks for that neighbour's place on any host, as one
+message; then it exchanges with its place on every other host the blocks that its host has for that position, as one
+message of g blocks. Between hosts only positions of the same place communicate, so rails stay separate, and messages
+are g times fewer and longer.
 
-All-reduce: ring reduce-scatter inside the host, ring all-reduce of the slice between hosts, ring all-gather inside; a host's
-positions carry 1/g of the buffer each between hosts. Sources: the two-dimensional algorithm of NVIDIA/nccl-tests and
-MSCCL ("2D hierarchical all-to-all", microsoft/msccl-tools), astra-sim's localBWAware all-reduce.
+All-reduce: ring reduce-scatter inside the host, ring all-reduce of the slice between hosts, ring all-gather inside;
+each position of a host carries 1/g of the buffer between hosts. Sources: the two-dimensional algorithm of
+NVIDIA/nccl-tests and MSCCL ("2D hierarchical all-to-all", microsoft/msccl-tools), astra-sim's localBWAware all-reduce.
 """
 
 from __future__ import annotations
@@ -35,80 +37,82 @@ from etloop.traffic.collectives.core.table import Lane, Schedule
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Hosts of equally many positions; a position is (host, place)."""
+    """Hosts with the same number of positions; a position is (host, place)."""
 
     hosts: int
     places: int
 
     @property
     def size(self) -> int:
-        """Number of positions."""
+        """Return the number of positions."""
         return self.hosts * self.places
 
     def at(self, host: int, place: int) -> int:
-        """The position of a place, both modulo their number."""
+        """Return the position of (host, place), both taken modulo their number."""
         return host % self.hosts * self.places + place % self.places
 
 
 def grid_of(request: Request) -> Grid:
-    """The hosts of a request whose group fills them."""
+    """Return the hosts of a request whose group fills them."""
     assert request.size % request.ranks_per_host == 0
     return Grid(request.size // request.ranks_per_host, request.ranks_per_host)
 
 
 def hierarchical(request: Request) -> Schedule:
-    """All-reduce, barrier or all-to-all over at least two hosts of at least two."""
+    """Build an all-reduce, barrier or all-to-all over at least two hosts of at least two positions."""
     grid = grid_of(request)
     assert grid.hosts >= 2
     assert grid.places >= 2
-    exchanges = request.collective == "all-to-all"
-    lanes = _all_to_all if exchanges else _all_reduce
+    is_all_to_all = request.collective == "all-to-all"
+    lanes = _all_to_all if is_all_to_all else _all_reduce
     peers = ahead_in_grid(grid.hosts, grid.places)
-    turned = Symmetry(peers, peers if exchanges else slices_of_grid(grid.hosts, grid.places))
-    tables = each_channel(request, lambda position: lanes(grid, *divmod(position, grid.places)), turned)
+    symmetry = Symmetry(peers, peers if is_all_to_all else slices_of_grid(grid.hosts, grid.places))
+    tables = each_channel(request, lambda position: lanes(grid, *divmod(position, grid.places)), symmetry)
     return schedule_of(request, "hierarchical", tables, blocks=request.size)
 
 
 def _all_to_all(grid: Grid, host: int, place: int) -> tuple[Lane, ...]:
+    """Return the table of a position for an all-to-all."""
     table = TableDraft()
     position = grid.at(host, place)
-    collected: list[Step] = []
+    arrived: list[Step] = []
     for i in range(1, grid.places):
-        to, source = grid.at(host, place + i), grid.at(host, place - i)
-        lane = table.lane(send_to=to, recv_from=source)
+        target, source = grid.at(host, place + i), grid.at(host, place - i)
+        lane = table.lane(send_to=target, recv_from=source)
         lane.add(SEND, _for_place(grid, position, place + i))
         arriving = _for_place(grid, source, place)
         kinds = [KEEP if move.chunk == position else RECV for move in arriving]
-        collected.append(lane.add_each(list(zip(kinds, arriving, strict=True))))
+        arrived.append(lane.add_each(list(zip(kinds, arriving, strict=True))))
     for i in range(1, grid.hosts):
-        to, source = grid.at(host + i, place), grid.at(host - i, place)
-        lane = table.lane(send_to=to, recv_from=source)
-        lane.add(SEND, _from_host(grid, host, to), collected)
+        target, source = grid.at(host + i, place), grid.at(host - i, place)
+        lane = table.lane(send_to=target, recv_from=source)
+        lane.add(SEND, _from_host(grid, host, target), arrived)
         lane.add(KEEP, _from_host(grid, host - i, position))
     return table.lanes()
 
 
 def _for_place(grid: Grid, source: int, place: int) -> list[Move]:
-    """What a position sends to a place on all hosts, its own first."""
-    own = source // grid.places
-    return [exchanged(source, grid.at(own + delta, place), grid.size) for delta in range(grid.hosts)]
+    """Return the moves from a position to a place on all hosts, its own host first."""
+    own_host = source // grid.places
+    return [exchanged(source, grid.at(own_host + delta, place), grid.size) for delta in range(grid.hosts)]
 
 
 def _from_host(grid: Grid, host: int, destination: int) -> list[Move]:
-    """What all positions of a host send to a position."""
+    """Return the moves from all positions of a host to a position."""
     return [exchanged(grid.at(host, place), destination, grid.size) for place in range(grid.places)]
 
 
 def _all_reduce(grid: Grid, host: int, place: int) -> tuple[Lane, ...]:
+    """Return the table of a position for an all-reduce."""
     table = TableDraft()
     inside = table.lane(send_to=grid.at(host, place + 1), recv_from=grid.at(host, place - 1))
     between = table.lane(send_to=grid.at(host + 1, place), recv_from=grid.at(host - 1, place))
-    # Reduce-scatter: slice of the place before goes out first, the own one comes in last.
+    # Reduce-scatter: the slice of the previous place is sent first, the own slice is received last.
     inside.add(SEND, _slice(grid, host, place - 1))
     for j in range(2, grid.places):
         inside.add(ADD | SEND, _slice(grid, host, place - j))
-    scattered = inside.add(ADD, _slice(grid, host, place))
-    final = _all_reduce_slice(grid, between, host, place, scattered)
+    reduced = inside.add(ADD, _slice(grid, host, place))
+    final = _all_reduce_slice(grid, between, host, place, reduced)
     inside.add(SEND, _slice(grid, host, place), [final])
     for j in range(1, grid.places - 1):
         inside.add(KEEP | SEND, _slice(grid, host, place - j))
@@ -117,21 +121,21 @@ def _all_reduce(grid: Grid, host: int, place: int) -> tuple[Lane, ...]:
 
 
 def _all_reduce_slice(grid: Grid, lane: LaneDraft, host: int, place: int, before: Step) -> Step:
-    """A ring all-reduce of one slice between hosts; the last of its steps."""
+    """Add a ring all-reduce of one slice between hosts; return its last step."""
 
-    def part(other: int) -> tuple[Move, ...]:
+    def block(other: int) -> tuple[Move, ...]:
         return block_moves([place % grid.places * grid.hosts + other % grid.hosts])
 
-    lane.add(SEND, part(host - 1), [before])
+    lane.add(SEND, block(host - 1), [before])
     for j in range(2, grid.hosts):
-        lane.add(ADD | SEND, part(host - j))
-    lane.add(FINISH | SEND, part(host))
+        lane.add(ADD | SEND, block(host - j))
+    lane.add(FINISH | SEND, block(host))
     for j in range(1, grid.hosts - 1):
-        lane.add(KEEP | SEND, part(host - j))
-    return lane.add(KEEP, part(host + 1))
+        lane.add(KEEP | SEND, block(host - j))
+    return lane.add(KEEP, block(host + 1))
 
 
 def _slice(grid: Grid, host: int, place: int) -> tuple[Move, ...]:
-    """The part of the buffer that a place is answerable for between hosts, in one block for each host, the own one first."""
+    """Return the part of the buffer that a place reduces between hosts, as one block per host, the own host first."""
     first = place % grid.places * grid.hosts
     return block_moves(first + (host + delta) % grid.hosts for delta in range(grid.hosts))

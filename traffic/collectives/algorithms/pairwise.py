@@ -1,8 +1,9 @@
-"""All-to-all and reduce-scatter one peer after another, and MPICH's scattered all-to-all, which takes 32 at a time.
+"""All-to-all and reduce-scatter with one peer after another, and MPICH's scattered all-to-all with 32 peers at a time.
 
-Pairwise exchange: n - 1 rounds, each over before the next; if n is a power of two the peer of round i is r xor i, else a
-position sends to r + i and receives from r - i. Scattered: batches of peers, receives from r + i and sends to r - i, each
-batch over before the next. Source: pmodels/mpich src/mpi/coll/alltoall (pairwise, scattered), reduce_scatter (pairwise).
+Pairwise exchange: n - 1 rounds, each complete before the next. If n is a power of two the peer of round i is r xor i,
+else a position sends to r+i and receives from r-i. Scattered: batches of peers, each complete before the next; a
+position receives from r+i and sends to r-i. Source: pmodels/mpich src/mpi/coll/alltoall (pairwise, scattered),
+reduce_scatter (pairwise).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ THROTTLE: Final = 32
 
 
 def pairwise(request: Request) -> Schedule:
-    """All-to-all or reduce-scatter."""
+    """Build a pairwise all-to-all or reduce-scatter."""
     size = request.size
     assert size >= 2
     reduces = request.collective == "reduce-scatter"
@@ -40,7 +41,7 @@ def pairwise(request: Request) -> Schedule:
 
 
 def scattered(request: Request) -> Schedule:
-    """All-to-all."""
+    """Build a scattered all-to-all."""
     size = request.size
     assert size >= 2
     throttle = request.cutting.window or THROTTLE
@@ -52,38 +53,41 @@ def scattered(request: Request) -> Schedule:
 
 
 def partners(position: int, round_number: int, size: int) -> tuple[int, int]:
-    """(position to send to, position to receive from) of a round, from 1 on."""
+    """Return (position to send to, position to receive from) in a round, counted from 1."""
     if size & (size - 1) == 0:
         return position ^ round_number, position ^ round_number
     return (position + round_number) % size, (position - round_number) % size
 
 
 def _all_to_all(position: int, size: int) -> tuple[Lane, ...]:
+    """Return the table of a position for a pairwise all-to-all."""
     table = TableDraft()
     for i in range(1, size):
-        to, source = partners(position, i, size)
-        lane = table.lane(to, source, batch=i - 1)
-        lane.add(SEND, [exchanged(position, to, size)])
+        target, source = partners(position, i, size)
+        lane = table.lane(target, source, batch=i - 1)
+        lane.add(SEND, [exchanged(position, target, size)])
         lane.add(KEEP, [exchanged(source, position, size)])
     return table.lanes()
 
 
 def _reduce_scatter(position: int, size: int) -> tuple[Lane, ...]:
+    """Return the table of a position for a pairwise reduce-scatter."""
     table = TableDraft()
     for i in range(1, size):
-        to, source = partners(position, i, size)
-        lane = table.lane(to, source, batch=i - 1)
-        lane.add(SEND, block_moves([to]))
+        target, source = partners(position, i, size)
+        lane = table.lane(target, source, batch=i - 1)
+        lane.add(SEND, block_moves([target]))
         lane.add(FINISH if i == size - 1 else ADD, block_moves([position]))
     return table.lanes()
 
 
 def _scattered(position: int, size: int, throttle: int) -> tuple[Lane, ...]:
+    """Return the table of a position for a scattered all-to-all."""
     table = TableDraft()
     for i in range(1, size):
-        to, source = (position - i) % size, (position + i) % size
-        # The position itself is the first of the first batch.
-        lane = table.lane(to, source, batch=i // throttle)
-        lane.add(SEND, [exchanged(position, to, size)])
+        target, source = (position - i) % size, (position + i) % size
+        # The position itself counts as the first peer of the first batch.
+        lane = table.lane(target, source, batch=i // throttle)
+        lane.add(SEND, [exchanged(position, target, size)])
         lane.add(KEEP, [exchanged(source, position, size)])
     return table.lanes()

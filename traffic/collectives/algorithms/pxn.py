@@ -1,9 +1,10 @@
-"""Rail-aligned all-to-all as NCCL's PXN makes it: a block for another rail first goes over scale-up to its own host's rail.
+"""Rail-aligned all-to-all as in NCCL's PXN: a block for another rail is first sent over scale-up to that rail's GPU on
+the own host.
 
-A position sends the block for (host, place) to the neighbour of that place on its host, who sends it on: between hosts only
-equal places talk, and card r meets card r of other hosts only. In contrast to `hierarchical` nothing is collected: every
-block is relayed as a message of its own, chunk by chunk, as soon as it has come. Source: NCCL graph/search.cc, transport/net.cc
-(PXN), in the order of ncclP2pSchedule (init.cc).
+A position sends the block for (host, place) to the neighbour with that place on its host, which forwards it: between
+hosts only equal places communicate, and NIC r communicates with NIC r of other hosts only. In contrast to
+`hierarchical`, blocks are not collected: every block is relayed as its own message, chunk by chunk, as soon as it has
+arrived. Source: NCCL graph/search.cc, transport/net.cc (PXN), in the order of ncclP2pSchedule (init.cc).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from etloop.traffic.collectives.core.table import Lane, Schedule
 
 
 def pxn(request: Request) -> Schedule:
-    """All-to-all over at least two hosts of equally many positions."""
+    """Build an all-to-all over at least two full hosts."""
     grid = grid_of(request)
     assert grid.hosts >= 2
     turn = ahead_in_grid(grid.hosts, grid.places)
@@ -37,24 +38,25 @@ def pxn(request: Request) -> Schedule:
 
 
 def _lanes(grid: Grid, host: int, place: int) -> tuple[Lane, ...]:
+    """Return the table of a position: relaying inside the host, then sends between hosts."""
     table = TableDraft()
     position = grid.at(host, place)
     order = quadratic_order(grid.hosts)
     arrived: dict[tuple[int, int], Step] = {}
     for i in range(1, grid.places):
-        to, source = grid.at(host, place + i), grid.at(host, place - i)
-        sending, receiving = table.lane(send_to=to), table.lane(recv_from=source)
+        target, source = grid.at(host, place + i), grid.at(host, place - i)
+        sending, receiving = table.lane(send_to=target), table.lane(recv_from=source)
         for delta in order:
-            # A whole host ahead each time; the block for the neighbour itself goes first.
+            # In the order of destination hosts, the own host first: its block is for the neighbour itself.
             sending.add(SEND, [exchanged(position, grid.at(host + delta, place + i), grid.size)])
             kind = KEEP if delta == 0 else RECV
             move = exchanged(source, grid.at(host + delta, place), grid.size)
             arrived[i, delta] = receiving.add(kind, [move])
     for delta in order[1:]:
-        to, source = grid.at(host + delta, place), grid.at(host - delta, place)
-        sending, receiving = table.lane(send_to=to), table.lane(recv_from=source)
+        target, source = grid.at(host + delta, place), grid.at(host - delta, place)
+        sending, receiving = table.lane(send_to=target), table.lane(recv_from=source)
         for i in range(grid.places):
-            before = [arrived[i, delta]] if i else []
-            sending.add(SEND, [exchanged(grid.at(host, place - i), to, grid.size)], before)
+            waits = [arrived[i, delta]] if i else []
+            sending.add(SEND, [exchanged(grid.at(host, place - i), target, grid.size)], waits)
             receiving.add(KEEP, [exchanged(grid.at(host - delta, place - i), position, grid.size)])
     return table.lanes()

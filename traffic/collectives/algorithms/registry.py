@@ -1,6 +1,6 @@
-"""Every algorithm by name: what it serves, who builds it, and which groups it cannot serve.
+"""Registry of algorithms by name: their collectives, their builder, and the groups they cannot serve.
 
-A new algorithm is a new file and a line here. Which one an op gets is `choice`'s matter.
+A new algorithm is a new file and a line here. `choice` decides which one an op gets.
 """
 
 from __future__ import annotations
@@ -31,56 +31,63 @@ from etloop.traffic.collectives.core.table import Schedule
 
 
 def no_limit(request: Request) -> str:
-    """Serves every request."""
+    """Accept every request of at least 2 positions; return the reason if there are fewer."""
     return "" if request.size >= 2 else "it needs at least 2 positions"
 
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
-    """An algorithm of one or more collectives, named as in `Schedule.collective`."""
+    """An algorithm for one or more collectives, named as in `Schedule.collective`."""
 
     name: str
     collectives: frozenset[str]
     build: Callable[[Request], Schedule]
     limit: Callable[[Request], str] = no_limit
-    """Why it cannot serve a request; "" if it can."""
+    """Returns why it cannot serve a request; "" if it can."""
 
 
 def _grouped(request: Request) -> Schedule:
+    """Build a schedule of NCCL's grouped sends and receives."""
     return (point_to_point if request.collective == "point-to-point" else p2p_all_to_all)(request)
 
 
 def _even_channels(request: Request) -> str:
+    """Return why a request does not have an even number of channels, or ""."""
     channels = request.cutting.channels
-    what = f"it needs an even number of channels, one half for each direction, and has {channels}"
-    return no_limit(request) or what * (channels % 2)
+    problem = f"it needs an even number of channels, one half for each direction, and has {channels}"
+    return no_limit(request) or problem * (channels % 2)
 
 
 def _one_channel(request: Request) -> str:
+    """Return why a request does not have a single channel, or ""."""
     channels = request.cutting.channels
     return no_limit(request) or f"it has one channel, not {channels}" * (channels != 1)
 
 
 def _full_hosts(request: Request) -> str:
+    """Return why a request's hosts are not full, or ""."""
     size, ranks = request.size, request.ranks_per_host
-    what = f"it needs hosts of equally many positions, and {size} do not fill hosts of {ranks}"
-    return no_limit(request) or what * (size % ranks > 0)
+    problem = f"it needs hosts of equally many positions, and {size} do not fill hosts of {ranks}"
+    return no_limit(request) or problem * (size % ranks > 0)
 
 
 def _two_levels(request: Request) -> str:
+    """Return why a request does not have at least two full hosts of at least two ranks, or ""."""
     size, ranks = request.size, request.ranks_per_host
-    what = f"it needs at least two hosts of at least two positions, and {size} on hosts of {ranks} are not"
-    return _full_hosts(request) or what * (ranks < 2 or size < 2 * ranks)
+    problem = f"it needs at least two hosts of at least two positions, and {size} on hosts of {ranks} are not"
+    return _full_hosts(request) or problem * (ranks < 2 or size < 2 * ranks)
 
 
 def _two_hosts(request: Request) -> str:
+    """Return why a request does not have at least two full hosts, or ""."""
     size, ranks = request.size, request.ranks_per_host
-    what = f"it needs at least two hosts, and {size} positions on hosts of {ranks} have one"
-    return _full_hosts(request) or what * (size < 2 * ranks)
+    problem = f"it needs at least two hosts, and {size} positions on hosts of {ranks} have one"
+    return _full_hosts(request) or problem * (size < 2 * ranks)
 
 
 def _serves(*collectives: str) -> frozenset[str]:
-    # A barrier is an all-reduce without data.
+    """Return a set of collectives, with barrier added to all-reduce."""
+    # A barrier is carried out as an all-reduce.
     return frozenset(collectives) | ({"barrier"} if "all-reduce" in collectives else set())
 
 

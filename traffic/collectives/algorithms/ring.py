@@ -1,9 +1,9 @@
-"""Ring all-reduce, all-gather, reduce-scatter and barrier as NCCL 2.30 runs them, on any number of channels.
+"""Ring all-reduce, all-gather, reduce-scatter and barrier as in NCCL 2.30, on any number of channels.
 
-Every position receives from the one before it in the ring and sends to the one behind it. Sources: NCCL
-device/all_reduce.h, all_gather.h, reduce_scatter.h. A channel has its share of the bytes and a ring of its own
-(`hosts.ring_order`); of a bidirectional ring every other channel runs backwards. Chunks, slices and slots come with the
-request. Each position sends 2(n-1)/n of an all-reduce's bytes, n-1 blocks otherwise.
+Every position receives from its predecessor in the ring and sends to its successor. Sources: NCCL device/all_reduce.h,
+all_gather.h, reduce_scatter.h. A channel has its share of the bytes and its own ring (`hosts.ring_order`); in a
+bidirectional ring every other channel runs in the opposite direction. Chunks, slices and slots come with the request.
+Each position sends 2(n-1)/n of an all-reduce's bytes, n-1 blocks otherwise.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from etloop.traffic.collectives.core.table import Entry, Lane, Schedule
 
 
 def ring(request: Request) -> Schedule:
-    """All channels run the same way round."""
+    """Build a ring schedule in which all channels run in the same direction."""
     return _ring(request, "ring", bidirectional=False)
 
 
 def bidirectional_ring(request: Request) -> Schedule:
-    """Channels 1, 3, ... run the other way round, so that both directions of every link are used."""
+    """Build a ring schedule in which odd channels run in the opposite direction, to use both directions of every link."""
     return _ring(request, "bidirectional_ring", bidirectional=True)
 
 
 def all_reduce_entries(place: int, size: int) -> tuple[Entry, ...]:
-    """What the position at a place of the ring does in a loop; chunk and block of that number are final there first."""
+    """Return the entries of the position at `place` in one loop; chunk and block `place` become final there first."""
     blocks = [(place - distance) % size for distance in range(1, size)]
     return (
         entry(SEND, blocks[0], blocks[0]),
@@ -51,6 +51,7 @@ def all_reduce_entries(place: int, size: int) -> tuple[Entry, ...]:
 
 
 def _all_gather_entries(order: Sequence[int], place: int) -> tuple[Entry, ...]:
+    """Return the entries of the position at `place` in one loop of an all-gather."""
     blocks = [order[place - distance] for distance in range(len(order))]
     return (
         entry(SEND, 0, blocks[0]),
@@ -60,6 +61,7 @@ def _all_gather_entries(order: Sequence[int], place: int) -> tuple[Entry, ...]:
 
 
 def _reduce_scatter_entries(order: Sequence[int], place: int) -> tuple[Entry, ...]:
+    """Return the entries of the position at `place` in one loop of a reduce-scatter."""
     blocks = [order[place - distance] for distance in range(1, len(order) + 1)]
     return (
         entry(SEND, blocks[0], blocks[0]),
@@ -69,6 +71,7 @@ def _reduce_scatter_entries(order: Sequence[int], place: int) -> tuple[Entry, ..
 
 
 def _ring(request: Request, algorithm: str, *, bidirectional: bool) -> Schedule:
+    """Build the schedule of a ring."""
     size = request.size
     assert size >= 2
     hosts = hosts_of(size, request.ranks_per_host)
@@ -87,37 +90,40 @@ def _ring(request: Request, algorithm: str, *, bidirectional: bool) -> Schedule:
         tables,
         blocks=size if request.collective == "reduce-scatter" else 0,
         chunks_per_loop=size if whole_buffer else 1,
-        # Only the all-reduce kernel spreads what is left over all chunks of its last loop.
+        # Only the all-reduce kernel spreads the remainder over all chunks of its last loop.
         shrink_last=whole_buffer,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Ring:
-    """Positions in order, and the place of every position."""
+    """Positions in ring order, and the place of every position."""
 
     order: tuple[int, ...]
     places: tuple[int, ...]
 
     @classmethod
     def of(cls, order: tuple[int, ...]) -> _Ring:
+        """Build a ring from its order."""
         return cls(order, tuple(sorted(range(len(order)), key=order.__getitem__)))
 
 
 def _table(collective: str, rings: Sequence[_Ring], position: int) -> tuple[Lane, ...]:
+    """Return the table of a position: one lane per channel."""
     # Channels with the same ring share their entries.
     entries: dict[tuple[int, ...], tuple[Entry, ...]] = {}
     tables: list[tuple[Lane, ...]] = []
-    for one in rings:
-        place, size = one.places[position], len(one.order)
-        if one.order not in entries:
-            entries[one.order] = _entries(collective, one.order, place)
-        following, preceding = one.order[(place + 1) % size], one.order[place - 1]
-        tables.append((Lane(0, following, preceding, 0, 1, entries[one.order]),))
+    for channel_ring in rings:
+        place, size = channel_ring.places[position], len(channel_ring.order)
+        if channel_ring.order not in entries:
+            entries[channel_ring.order] = _entries(collective, channel_ring.order, place)
+        successor, predecessor = channel_ring.order[(place + 1) % size], channel_ring.order[place - 1]
+        tables.append((Lane(0, successor, predecessor, 0, 1, entries[channel_ring.order]),))
     return on_channels(tables)
 
 
 def _shape(collective: str, orders: Sequence[tuple[int, ...]]) -> RingShape:
+    """Return the shape of the rings, from which columns are computed."""
     size = len(orders[0])
     return RingShape(
         orders=tuple(orders),
@@ -128,6 +134,7 @@ def _shape(collective: str, orders: Sequence[tuple[int, ...]]) -> RingShape:
 
 
 def _entries(collective: str, order: Sequence[int], place: int) -> tuple[Entry, ...]:
+    """Return the entries of the position at `place`."""
     match collective:
         case "all-gather":
             return _all_gather_entries(order, place)

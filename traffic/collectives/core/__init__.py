@@ -1,1 +1,1 @@
-"""What a step table is, what it is written in, and how bytes are cut."""
+"""Step tables: their definition, how algorithms write them, and how bytes are cut."""

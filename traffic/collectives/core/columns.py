@@ -1,7 +1,7 @@
-"""Step tables as columns: what travels in an assignment and what the native cursor reads.
+"""Step tables as columns: the form that an assignment transports and the native cursor reads.
 
-A schedule gives its tables as lanes and entries, or, where these would be millions of objects, as columns at once
-(`LazyTables`). Lanes that have the same tuple of entries share it here too.
+A schedule has its tables as lanes and entries, or, if these would be millions of objects, as columns directly
+(`LazyTables`). Lanes that have the same tuple of entries share them here too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from etloop.traffic.collectives.core.lazy_tables import LazyTables, TableColumns
 from etloop.traffic.collectives.core.table import Entry, Lane, Schedule
 from numpy.typing import NDArray
 
-# Columns differ in the type of their values.
+# Element types differ from column to column.
 _Column = NDArray[Any]
 
 _LANE_COLUMNS = (
@@ -36,18 +36,21 @@ _LANE_COLUMNS = (
 )
 _ENTRY_COLUMNS = ("entry_kind", "entry_chunk", "entry_after_lane", "entry_after_entry")
 _ALWAYS_WHOLE = frozenset({"lane_send_to", "entry_chunk"})
-"""Columns that tell how many rows there are."""
+"""Columns that always have all rows, from which the number of rows is known."""
 
 
 def to_columns(
     schedules: Sequence[Schedule], positions: Sequence[Sequence[int] | None] | None = None
 ) -> ScheduleTables:
-    """The tables of all schedules; schedule i of the result is `schedules[i]`.
+    """Convert schedules to columns; schedule i of the result is `schedules[i]`.
 
-    `positions[i]` are the positions of schedule i whose tables are wanted, rising; None: all of them.
+    `positions[i]` are the positions of schedule i whose tables are included, ascending; None: all of them.
     """
-    wanted = positions if positions is not None else [None] * len(schedules)
-    parts = [_columns_of(schedule, which) for schedule, which in zip(schedules, wanted, strict=True)]
+    selected = positions if positions is not None else [None] * len(schedules)
+    parts = [
+        _columns_of(schedule, chosen_positions)
+        for schedule, chosen_positions in zip(schedules, selected, strict=True)
+    ]
     return ScheduleTables(
         schedules=_schedule_columns(schedules),
         table_offsets=_offsets(len(part.position) for part in parts),
@@ -58,6 +61,7 @@ def to_columns(
 
 
 def _schedule_columns(schedules: Sequence[Schedule]) -> ScheduleColumns:
+    """Return the columns with one row per schedule."""
     return ScheduleColumns(
         size=np.array([s.size for s in schedules], np.int32),
         chunk_rule=np.array([s.chunk_rule for s in schedules], np.uint8),
@@ -80,19 +84,19 @@ def _schedule_columns(schedules: Sequence[Schedule]) -> ScheduleColumns:
 def select_tables(
     tables: ScheduleTables, schedule: NDArray[np.int32], position: NDArray[np.int32]
 ) -> ScheduleTables:
-    """Of all schedules the tables of some (schedule, position) pairs only; every schedule keeps its number.
+    """Return the tables of some (schedule, position) pairs only; every schedule keeps its number.
 
-    The pairs may come in any order and more than once. KeyError if one has no table.
+    The pairs may be in any order and repeated. Raises KeyError if one has no table.
     """
     per_schedule = np.diff(tables.table_offsets)
     key_of_table = (
         np.repeat(np.arange(len(per_schedule), dtype=np.int64), per_schedule) << 32 | tables.table_position
     )
-    asked = np.unique(schedule.astype(np.int64) << 32 | position)
-    absent = asked[~np.isin(asked, key_of_table)]
-    if len(absent):
-        raise KeyError(f"schedule {absent[0] >> 32} has no table of position {absent[0] & 0xFFFFFFFF}")
-    rows = np.searchsorted(key_of_table, asked)
+    requested = np.unique(schedule.astype(np.int64) << 32 | position)
+    missing = requested[~np.isin(requested, key_of_table)]
+    if len(missing):
+        raise KeyError(f"schedule {missing[0] >> 32} has no table of position {missing[0] & 0xFFFFFFFF}")
+    rows = np.searchsorted(key_of_table, requested)
     counts = np.diff(tables.lane_offsets)[rows]
     lanes = _ranges(tables.lane_offsets[:-1][rows], counts)
     all_lanes, all_entries = len(tables.lane_send_to), len(tables.entry_chunk)
@@ -103,8 +107,8 @@ def select_tables(
         columns["lane_first_entry"], columns["lane_entry_count"]
     )
     columns |= {name: _taken(getattr(tables, name), entries, all_entries) for name in _ENTRY_COLUMNS}
-    columns = {name: _packed(name, column) for name, column in columns.items()}
-    of_schedule = np.searchsorted(asked, np.arange(len(per_schedule) + 1, dtype=np.int64) << 32)
+    columns = {name: _collapse(name, column) for name, column in columns.items()}
+    of_schedule = np.searchsorted(requested, np.arange(len(per_schedule) + 1, dtype=np.int64) << 32)
     return replace(
         tables,
         table_offsets=of_schedule.astype(np.int32),
@@ -115,20 +119,20 @@ def select_tables(
 
 
 def columns_of_tables(tables: Iterable[tuple[int, tuple[Lane, ...]]]) -> TableColumns:
-    """The columns of (position, table) pairs that are given as lanes."""
+    """Convert (position, table of lanes) pairs to columns."""
     numbered = list(tables)
     lanes = [lane for _, table in numbered for lane in table]
     entries: list[Entry] = []
-    first_of: dict[int, int] = {}
+    first_by_id: dict[int, int] = {}
     firsts = []
     for lane in lanes:
-        # By identity: equal tuples that are not the same one are rare, and hashing thousands of entries is slow.
-        if id(lane.entries) not in first_of:
-            first_of[id(lane.entries)] = len(entries)
+        # By identity: equal tuples that are different objects are rare, and hashing thousands of entries is slow.
+        if id(lane.entries) not in first_by_id:
+            first_by_id[id(lane.entries)] = len(entries)
             entries += lane.entries
-        firsts.append(first_of[id(lane.entries)])
+        firsts.append(first_by_id[id(lane.entries)])
     # IntFlag members convert slowly; there are only a handful of kinds.
-    plain = {kind: int(kind) for kind in {entry.kind for entry in entries}}
+    int_kind = {kind: int(kind) for kind in {entry.kind for entry in entries}}
     return TableColumns(
         position=np.array([position for position, _ in numbered], np.int32),
         lane_count=np.array([len(table) for _, table in numbered], np.int32),
@@ -144,7 +148,7 @@ def columns_of_tables(tables: Iterable[tuple[int, tuple[Lane, ...]]]) -> TableCo
         lane_channel=np.array([lane.channel for lane in lanes], np.int32),
         lane_first_entry=np.array(firsts, np.int32),
         lane_entry_count=np.array([len(lane.entries) for lane in lanes], np.int32),
-        entry_kind=np.array([plain[entry.kind] for entry in entries], np.uint8),
+        entry_kind=np.array([int_kind[entry.kind] for entry in entries], np.uint8),
         entry_chunk=np.array([entry.chunk for entry in entries], np.int32),
         entry_after_lane=np.array([entry.after_lane for entry in entries], np.int32),
         entry_after_entry=np.array([entry.after_entry for entry in entries], np.int32),
@@ -152,19 +156,21 @@ def columns_of_tables(tables: Iterable[tuple[int, tuple[Lane, ...]]]) -> TableCo
 
 
 def _columns_of(schedule: Schedule, positions: Sequence[int] | None) -> TableColumns:
-    which = range(len(schedule.tables)) if positions is None else positions
+    """Return the tables of some positions (None: all) as columns; conversions of all lazy tables are cached."""
+    positions_wanted = range(len(schedule.tables)) if positions is None else positions
     tables = schedule.tables
-    made = tables.columns(which) if isinstance(tables, LazyTables) else None
-    if made is not None:
-        return made
+    columns = tables.columns(positions_wanted) if isinstance(tables, LazyTables) else None
+    if columns is not None:
+        return columns
     if positions is not None or not isinstance(tables, LazyTables):
-        return columns_of_tables((position, tables[position]) for position in which)
+        return columns_of_tables((position, tables[position]) for position in positions_wanted)
     if tables.kept is None:
         tables.kept = columns_of_tables(enumerate(tables))
     return tables.kept
 
 
 def _lane_and_entry_columns(parts: Sequence[TableColumns]) -> dict[str, Any]:
+    """Concatenate the lane and entry columns of all parts, with entries renumbered."""
     lanes = [len(part.lane_send_to) for part in parts]
     entries = [len(part.entry_chunk) for part in parts]
     entries_before = [*accumulate(entries, initial=0)]
@@ -176,18 +182,18 @@ def _lane_and_entry_columns(parts: Sequence[TableColumns]) -> dict[str, Any]:
         rows = lanes if name in _LANE_COLUMNS else entries
         values = [getattr(part, name) for part in parts]
         if name == "lane_first_entry":
-            values = [value + before for value, before in zip(values, entries_before, strict=False)]
-        whole = [
+            values = [value + first_entry for value, first_entry in zip(values, entries_before, strict=False)]
+        full = [
             value if len(value) == count else np.repeat(value, count)
             for value, count in zip(values, rows, strict=True)
         ]
-        kind = np.int64 if name == "lane_bytes" else np.uint8 if name == "entry_kind" else np.int32
-        columns[name] = _packed(name, _joined(whole, kind))
+        dtype = np.int64 if name == "lane_bytes" else np.uint8 if name == "entry_kind" else np.int32
+        columns[name] = _collapse(name, _joined(full, dtype))
     return columns
 
 
 def _entries_in_use(first: _Column, count: _Column) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """The entries that some lanes use, and where those of each lane then begin."""
+    """Return the entries that some lanes use, and the first entry of each lane within these."""
     pairs = np.stack([first, count], axis=1)
     distinct, inverse = np.unique(pairs, axis=0, return_inverse=True)
     begins = np.concatenate([[0], np.cumsum(distinct[:, 1])])[:-1]
@@ -195,26 +201,29 @@ def _entries_in_use(first: _Column, count: _Column) -> tuple[NDArray[np.int64], 
 
 
 def _ranges(first: NDArray[np.int32], count: NDArray[np.int32]) -> NDArray[np.int64]:
-    """first[0], first[0] + 1, ... `count[0]` of them, then those of the next pair."""
-    before = np.concatenate([[0], np.cumsum(count)[:-1]]) if len(count) else np.zeros(0, np.int64)
-    shift: NDArray[np.int64] = np.repeat(first - before, count)
+    """Return first[0], first[0] + 1, ... (`count[0]` numbers), then those of the next pair, as one array."""
+    starts = np.concatenate([[0], np.cumsum(count)[:-1]]) if len(count) else np.zeros(0, np.int64)
+    shift: NDArray[np.int64] = np.repeat(first - starts, count)
     return np.arange(len(shift), dtype=np.int64) + shift
 
 
 def _taken(column: _Column, rows: NDArray[np.int64], whole: int) -> _Column:
+    """Return `rows` of a column of `whole` rows; a single value is repeated."""
     return column[rows] if len(column) == whole else np.repeat(column, len(rows))
 
 
-def _packed(name: str, column: _Column) -> _Column:
-    """A single value where all rows have the same."""
+def _collapse(name: str, column: _Column) -> _Column:
+    """Reduce a column to a single value if all rows have the same, unless it must be complete."""
     if name in _ALWAYS_WHOLE or len(column) <= 1 or np.any(column != column[0]):
         return np.ascontiguousarray(column)
     return column[:1].copy()
 
 
 def _joined(columns: Sequence[_Column], kind: type[np.generic]) -> _Column:
+    """Concatenate columns, or return an empty column."""
     return np.concatenate(columns, dtype=kind) if columns else np.zeros(0, kind)
 
 
 def _offsets(counts: Iterable[int]) -> NDArray[np.int32]:
+    """Return cumulative sums of `counts`, beginning with 0."""
     return np.array([*accumulate(counts, initial=0)], np.int32)

@@ -1,7 +1,7 @@
-"""A position's table while it is written down: lanes that are filled entry by entry and name each other's steps.
+"""A position's table under construction: lanes that are filled entry by entry, and steps that later entries wait for.
 
-Algorithms say in it what waits for what; `TableDraft.lanes` gives the table. `on_channels` puts tables side by
-side, `schedule_of` makes the schedule with the cut that was asked for. Who talks to whom is the algorithms' matter.
+Algorithms express their dependencies with it; `TableDraft.lanes` returns the table. `on_channels` combines the tables
+of several channels, `schedule_of` builds the schedule with the requested cut. Algorithms decide who sends to whom.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from etloop.traffic.collectives.core.table import ChunkRule, Entry, EntryKind, L
 
 SEND: Final = EntryKind.SEND
 RECV: Final = EntryKind.RECV
-"""Take in what is only to be passed on."""
+"""Receive a block that is only passed on."""
 KEEP: Final = EntryKind.RECV | EntryKind.COPY
-"""Take in the final content of a block that this position wants."""
+"""Receive the final content of a block that this position needs."""
 ADD: Final = EntryKind.RECV | EntryKind.REDUCE
-"""Add what comes to what is here; more is to come."""
+"""Add the received block to the local one; more contributions follow."""
 FINISH: Final = EntryKind.RECV | EntryKind.REDUCE | EntryKind.COPY
-"""Add what comes to what is here, which makes it final."""
+"""Add the received block to the local one, which is then final."""
 IN_TURN: Final = EntryKind.IN_TURN
-"""With one of the above: not granted before its turn, as by a library whose receives block."""
+"""Combined with one of the above: not granted before its turn, as in a library with blocking receives."""
 _MORE: Final = int(EntryKind.MORE)
 
 COPY_ALIGN_BYTES: Final = 16
@@ -39,38 +39,39 @@ _DISTINCT_MESSAGES: Final = 1 << 13
 
 
 class Step(NamedTuple):
-    """An entry of a lane of the same table, which another one may wait for; entry -1: all of the lane."""
+    """An entry of a lane of the same table that other entries can wait for; entry -1: the whole lane."""
 
     lane: int
     entry: int
 
 
 class Move(NamedTuple):
-    """What a message takes along: a chunk of its lane, and the data block that it is."""
+    """One part of a message: a chunk of its lane, and the data block in it."""
 
     chunk: int
     block: int
 
 
 WHOLE: Final = Move(0, 0)
-"""All bytes of a lane of one chunk, where they are one block."""
+"""All bytes of a lane that has one chunk, as one block."""
 ONE: Final = (WHOLE,)
 
 
 @lru_cache(_DISTINCT_MAX)
 def _entry(kind: int, chunk: int, block: int, after_lane: int, after_entry: int) -> Entry:
+    """Return an entry from a cache of equal ones."""
     # Tables of a thousand positions have millions of entries, but few different ones.
     return Entry(EntryKind(kind), chunk, block, after_lane=after_lane, after_entry=after_entry)
 
 
 def entry(kind: EntryKind, chunk: int, block: int) -> Entry:
-    """Return the entry that waits for nothing; equal ones are one value."""
+    """Return an entry without a wait; equal entries are one object."""
     return _entry(int(kind), chunk, block, -1, -1)
 
 
 @lru_cache(_DISTINCT_MESSAGES)
 def _gathered(kind: int, moves: tuple[Move, ...]) -> tuple[Entry, ...]:
-    """The entries of one message. Positions of one half of a group send the same ones, of hundreds of blocks."""
+    """Return the entries of one message, cached: positions of one half of a group send the same hundreds of blocks."""
     last = len(moves) - 1
     return tuple(
         _entry(kind | _MORE if i < last else kind, chunk, block, -1, -1)
@@ -80,7 +81,7 @@ def _gathered(kind: int, moves: tuple[Move, ...]) -> tuple[Entry, ...]:
 
 @dataclass(slots=True)
 class LaneDraft:
-    """One lane; `lane` is its final form but for the entries."""
+    """One lane under construction; `lane` is its final form without entries."""
 
     index: int
     lane: Lane
@@ -88,34 +89,38 @@ class LaneDraft:
 
     @property
     def done(self) -> Step:
-        """The lane has executed everything and what it sent has been acknowledged."""
+        """Return the step at which the lane has executed all its entries and its messages are acknowledged."""
         return Step(self.index, -1)
 
     def add(self, kind: EntryKind, moves: Sequence[Move] = ONE, after: Iterable[Step] = ()) -> Step:
-        """One message that carries `moves`, once every step of `after` is over; those of this lane are anyway."""
+        """Add one message that carries `moves`, sent or received after all steps of `after`; return its step.
+
+        Steps of this lane in `after` are ignored, because a lane is in order anyway.
+        """
         return self._message(_gathered(int(kind), tuple(moves)), after)
 
     def add_each(self, moves: Sequence[tuple[EntryKind, Move]], after: Iterable[Step] = ()) -> Step:
-        """One message whose moves are of different kinds, such as to keep and to pass on; of one direction."""
+        """Add one message whose moves differ in kind, such as KEEP and RECV, but not in direction; return its step."""
         kinds = [int(kind) | _MORE for kind, _ in moves]
         kinds[-1] ^= _MORE
         entries = [_entry(kind, *move, -1, -1) for kind, (_, move) in zip(kinds, moves, strict=True)]
         return self._message(entries, after)
 
     def wait(self, after: Iterable[Step]) -> None:
-        """Go no further in this loop before the steps are over."""
+        """Add entries that wait for steps of other lanes in this loop."""
         for step in after:
             if step.lane != self.index:
                 self.entries.append(_entry(0, 0, 0, *step))
 
     def _message(self, entries: Sequence[Entry], after: Iterable[Step]) -> Step:
+        """Append the entries of a message, preceded by its waits; return its step."""
         assert entries
-        before = [step for step in after if step.lane != self.index]
-        if before:
-            self.wait(before[:-1])
-            first, *others = entries
-            self.entries.append(_entry(int(first.kind), first.chunk, first.block, *before[-1]))
-            self.entries += others
+        waits = [step for step in after if step.lane != self.index]
+        if waits:
+            self.wait(waits[:-1])
+            first, *remaining = entries
+            self.entries.append(_entry(int(first.kind), first.chunk, first.block, *waits[-1]))
+            self.entries += remaining
         else:
             self.entries += entries
         return Step(self.index, len(self.entries) - 1)
@@ -123,45 +128,45 @@ class LaneDraft:
 
 @dataclass(slots=True)
 class TableDraft:
-    """The table of one position."""
+    """The table of one position under construction."""
 
     drafts: list[LaneDraft] = field(default_factory=list)
 
     def lane(self, send_to: int = -1, recv_from: int = -1, batch: int = 0) -> LaneDraft:
-        """A further lane, on all bytes of the op."""
+        """Add a lane on all bytes of the op."""
         return self.add(Lane(batch, send_to, recv_from, 0, 1, ()))
 
     def add(self, lane: Lane) -> LaneDraft:
-        """A further lane with the peers, bytes and channel of `lane`, as yet without its entries."""
+        """Add a lane with the peers, bytes and channel of `lane`; its entries are added later."""
         draft = LaneDraft(len(self.drafts), lane)
         self.drafts.append(draft)
         return draft
 
     def lanes(self) -> tuple[Lane, ...]:
-        """The table."""
+        """Return the finished table."""
         return tuple(replace(draft.lane, entries=tuple(draft.entries)) for draft in self.drafts)
 
 
 def on_channels(tables: Sequence[tuple[Lane, ...]]) -> tuple[Lane, ...]:
-    """One table of a table for every channel, each with its share of the bytes: `tables[c]` goes on channel c."""
+    """Combine one table per channel into one table: `tables[c]` is on channel c with its share of the bytes."""
     if len(tables) == 1:
         return tables[0]
     keys = [(channel, index) for channel, lanes in enumerate(tables) for index in range(len(lanes))]
-    # A table has its batches in order, so that all channels begin with their first.
+    # Lanes of a table are in batch order, so all channels begin with their first batch.
     keys.sort(key=lambda key: tables[key[0]][key[1]].batch)
-    place_of = {key: place for place, key in enumerate(keys)}
-    found: list[Lane] = []
+    index_of = {key: place for place, key in enumerate(keys)}
+    combined: list[Lane] = []
     for channel, index in keys:
         lane = tables[channel][index]
-        entries = _placed(lane.entries, channel, place_of)
-        found.append(replace(lane, channel=channel, share=channel, shares=len(tables), entries=entries))
-    return tuple(found)
+        entries = _renumber_waits(lane.entries, channel, index_of)
+        combined.append(replace(lane, channel=channel, share=channel, shares=len(tables), entries=entries))
+    return tuple(combined)
 
 
-def _placed(
+def _renumber_waits(
     entries: tuple[Entry, ...], channel: int, place_of: Mapping[tuple[int, int], int]
 ) -> tuple[Entry, ...]:
-    """Entries that wait for the lanes of their channel where these now are."""
+    """Return the entries with waits renumbered to the new indices of their channel's lanes."""
     if all(entry.after_lane < 0 for entry in entries):
         return entries
     return tuple(
@@ -181,9 +186,10 @@ def _placed(
 def each_channel(
     request: Request, lanes: Callable[[int], tuple[Lane, ...]], symmetry: Symmetry | None = None
 ) -> LazyTables:
-    """Tables of all positions: the same `lanes(position)` on every channel, each with its share of the bytes.
+    """Return the tables of all positions: the same `lanes(position)` on every channel, each with its share of bytes.
 
-    With `symmetry` columns are made of position 0's table alone, which it must turn into that of any other.
+    With `symmetry`, columns are derived from position 0's table alone; it must transform that into the table of any
+    other position.
     """
 
     def table(position: int) -> tuple[Lane, ...]:
@@ -203,8 +209,10 @@ def schedule_of(
     chunks_per_loop: int = 1,
     shrink_last: bool = False,
 ) -> Schedule:
-    """The schedule with the request's cut. `blocks`: chunks are taken from so many equal blocks of a lane; 0: from its
-    start, `chunks_per_loop` at a time."""
+    """Build a schedule with the cut of the request.
+
+    `blocks`: chunks are taken from this many equal blocks of a lane; 0: from its start, `chunks_per_loop` at a time.
+    """
     cutting: Cutting = request.cutting
     return Schedule(
         collective=request.collective,
@@ -230,10 +238,11 @@ def schedule_of(
 
 
 def block_moves(blocks: Iterable[int]) -> tuple[Move, ...]:
-    """Blocks that are chunks of the lane with the same number."""
+    """Return moves of blocks that are the lane's chunks of the same number."""
     return _window(blocks) if isinstance(blocks, range) else tuple(Move(block, block) for block in blocks)
 
 
 @lru_cache(_DISTINCT_MESSAGES)
 def _window(blocks: range) -> tuple[Move, ...]:
+    """Return moves of consecutive blocks, cached."""
     return tuple(Move(block, block) for block in blocks)

@@ -1,7 +1,7 @@
-"""Where positions stand: hosts of consecutive positions, rings and chains through them, and trees over hosts.
+"""The order of positions: hosts of consecutive positions, rings and chains through them, and trees over hosts.
 
-Which host is which machine, and which of its cards a position uses, is placement's matter.
-Source of rings: NCCL graph/connect.cc, graph/search.cc (NCCL_CROSS_NIC); of trees: NCCL graph/trees.cc ncclGetBtree.
+Placement decides which host is which machine, and which of its NICs a position uses. Source of rings: NCCL
+graph/connect.cc, graph/search.cc (NCCL_CROSS_NIC); of trees: NCCL graph/trees.cc ncclGetBtree.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ class Hosts:
 
     @property
     def count(self) -> int:
-        """Number of hosts."""
+        """Return the number of hosts."""
         return -(-self.size // self.ranks_per_host)
 
     def positions(self, host: int) -> range:
-        """Positions of a host."""
+        """Return the positions of a host."""
         first = host * self.ranks_per_host
         return range(first, min(first + self.ranks_per_host, self.size))
 
 
 def hosts_of(size: int, ranks_per_host: int) -> Hosts:
-    """Hosts of a group; a host has no more positions than there are."""
+    """Return the hosts of a group; a host has at most as many positions as the group."""
     return Hosts(size, min(ranks_per_host, size))
 
 
 def chain_from(hosts: Hosts, host: int, local: int) -> tuple[int, ...]:
-    """All positions of a host, beginning at its position `local` (modulo their number)."""
+    """Return all positions of a host in cyclic order, beginning at its position `local` (modulo their number)."""
     inside = hosts.positions(host)
     return tuple(inside[(local + i) % len(inside)] for i in range(len(inside)))
 
 
 def ring_order(hosts: Hosts, channel: int) -> tuple[int, ...]:
-    """Positions in the order of a channel's ring, position 0 of an unrotated ring first.
+    """Return the positions in the order of a channel's ring; without rotation position 0 is first.
 
-    Channel c enters an even host at its c-th position and leaves it at the one before, and runs through odd hosts the
-    other way: the two ends of a link between hosts have the same place in their host, so that rails are kept (with an
-    odd number of hosts on all links but the last). Every channel uses another pair of cards.
+    Channel c enters an even host at its c-th position and leaves it at the one before, and runs through odd hosts in
+    the opposite direction: the two ends of a link between hosts have the same place in their host, so traffic stays on
+    its rail (with an odd number of hosts on all links but the last). Every channel uses another pair of NICs.
     """
     order: list[int] = []
     for host in range(hosts.count):
@@ -54,21 +54,21 @@ def ring_order(hosts: Hosts, channel: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class TreePlace:
-    """Neighbours of one node of a tree; -1: it is the root."""
+    """Neighbours of one node of a tree; parent -1: it is the root."""
 
     parent: int
     children: tuple[int, ...]
 
 
 def binary_tree(size: int, node: int) -> TreePlace:
-    """NCCL's first tree over nodes 0 to size - 1 (graph/trees.cc ncclGetBtree)."""
+    """Return the neighbours of a node in NCCL's first tree over nodes 0 to size - 1 (graph/trees.cc ncclGetBtree)."""
     if node == 0:
         # The root has one child: the highest power of two below the number of nodes.
         return TreePlace(-1, (1 << ((size - 1).bit_length() - 1),) if size > 1 else ())
     bit = node & -node
-    up = (node ^ bit) | (bit << 1)
-    if up >= size:
-        up = node ^ bit
+    parent = (node ^ bit) | (bit << 1)
+    if parent >= size:
+        parent = node ^ bit
     children = []
     half = bit >> 1
     if half:
@@ -77,38 +77,41 @@ def binary_tree(size: int, node: int) -> TreePlace:
             half >>= 1
         if half:
             children.append(node + half)
-    return TreePlace(up, tuple(children))
+    return TreePlace(parent, tuple(children))
 
 
 def mirrored_tree(size: int, node: int) -> TreePlace:
-    """NCCL's second tree, in which leaves of the first are inner nodes: mirrored, or shifted by one if size is odd."""
+    """Return the neighbours of a node in NCCL's second tree, in which leaves of the first are inner nodes.
+
+    It is the first tree mirrored if size is even, else shifted by one.
+    """
     if size % 2 == 0:
 
-        def there(place: int) -> int:
+        def to_first(place: int) -> int:
             return size - 1 - place
 
-        back = there
+        from_first = to_first
     else:
 
-        def there(place: int) -> int:
+        def to_first(place: int) -> int:
             return (place - 1) % size
 
-        def back(place: int) -> int:
+        def from_first(place: int) -> int:
             return (place + 1) % size
 
-    first = binary_tree(size, there(node))
-    parent = back(first.parent) if first.parent >= 0 else -1
-    return TreePlace(parent, tuple(back(child) for child in first.children))
+    first = binary_tree(size, to_first(node))
+    parent = from_first(first.parent) if first.parent >= 0 else -1
+    return TreePlace(parent, tuple(from_first(child) for child in first.children))
 
 
 def tree_place(hosts: Hosts, position: int, *, second: bool, head: int) -> TreePlace:
-    """Neighbours of a position: its `head`-th position stands for a host in the tree, a chain joins the others to it."""
+    """Return the neighbours of a position: in each host, the `head`-th is the tree node, and a chain follows it."""
     host = position // hosts.ranks_per_host
     chain = chain_from(hosts, host, head)
-    at = chain.index(position)
-    below = chain[at + 1 : at + 2]
-    if at > 0:
-        return TreePlace(chain[at - 1], below)
+    index = chain.index(position)
+    below = chain[index + 1 : index + 2]
+    if index > 0:
+        return TreePlace(chain[index - 1], below)
     place = (mirrored_tree if second else binary_tree)(hosts.count, host)
 
     def head_of(other: int) -> int:

@@ -1,7 +1,7 @@
-"""Tables that are made when they are asked for: a schedule of 1,024 positions would else be millions of objects.
+"""Tables that are built when they are read: a schedule of 1,024 positions would otherwise be millions of objects.
 
-An algorithm whose tables are regular can also give them as columns at once; whoever changes one of the two keeps the
-other equal (a property test compares them).
+An algorithm whose tables are regular can also build them as columns directly; both forms must stay equal (a property
+test compares them).
 """
 
 from __future__ import annotations
@@ -19,8 +19,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TableColumns:
-    """Some tables of one schedule. Columns of lanes and entries have one value per row, or a single one for all;
-    `lane_send_to` and `entry_chunk` always have all rows. Entries are counted from 0 within these tables."""
+    """Some tables of one schedule as columns.
+
+    Columns of lanes and entries have one value per row, or a single value for all rows; `lane_send_to` and
+    `entry_chunk` always have all rows. Entries are numbered from 0 within these tables.
+    """
 
     position: NDArray[np.int32]
     lane_count: NDArray[np.int32]
@@ -43,7 +46,7 @@ class TableColumns:
 
 
 class LazyTables(Sequence["tuple[Lane, ...]"]):
-    """The tables of `size` positions, each made anew by `make_table` whenever it is read."""
+    """The tables of `size` positions, each built by `make_table` whenever it is read."""
 
     __slots__ = ("_make_columns", "_make_table", "_size", "kept")
 
@@ -57,7 +60,7 @@ class LazyTables(Sequence["tuple[Lane, ...]"]):
         self._make_table = make_table
         self._make_columns = make_columns
         self.kept: TableColumns | None = None
-        """All of them as columns, where that had to be made of lanes: slow, and small beside these."""
+        """All tables as columns if they had to be converted from lanes: slow to build, and small compared to lanes."""
 
     def __len__(self) -> int:
         return self._size
@@ -70,9 +73,9 @@ class LazyTables(Sequence["tuple[Lane, ...]"]):
 
     def __getitem__(self, position: int | slice) -> tuple[Lane, ...] | tuple[tuple[Lane, ...], ...]:
         if isinstance(position, slice):
-            return tuple(self._make_table(each) for each in range(self._size)[position])
+            return tuple(self._make_table(number) for number in range(self._size)[position])
         return self._make_table(range(self._size)[position])
 
     def columns(self, positions: Sequence[int]) -> TableColumns | None:
-        """The tables of some positions as columns; None if this algorithm has them as lanes only."""
+        """Return the tables of some positions as columns; None if the algorithm builds lanes only."""
         return None if self._make_columns is None else self._make_columns(positions)

@@ -1,7 +1,7 @@
-"""Rings and even all-to-alls as columns at once: what their lanes say for any position, worked out for many together.
+"""Rings and even all-to-alls as columns directly: the values of their lanes, computed for many positions at once.
 
-The lanes of `ring` and `alltoall` are the definition; a property test holds these columns equal to them. At 1,024 positions
-and 16 channels lanes would be millions of objects.
+The lanes of `ring` and `alltoall` are the definition; a property test checks that these columns are equal to them. At
+1,024 positions and 16 channels, lanes would be millions of objects.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _SEND_AND_RECEIVE: Final = np.array([EntryKind.SEND, EntryKind.RECV | EntryKind.
 
 @dataclass(frozen=True, slots=True)
 class RingShape:
-    """The rings of all channels, each as its positions in order, and what the position at place 0 of a ring does.
+    """The rings of all channels, each as its positions in order, and the entries of the position at place 0 of a ring.
 
-    At place p an entry's chunk is p further (`chunks_turn`), and of a reduce-scatter (`chunks_are_positions`) it is the
-    position that stands at that place; else it is the same everywhere.
+    If `chunks_turn`, the chunk of an entry at place p is larger by p (modulo the size). If `chunks_are_positions`
+    (reduce-scatter), the chunk is then replaced by the position at that place of the ring.
     """
 
     orders: tuple[tuple[int, ...], ...]
@@ -39,17 +39,17 @@ class RingShape:
 
 
 def ring_columns(shape: RingShape, positions: Sequence[int]) -> TableColumns:
-    """The tables of some positions: one lane a channel. Entries are shared wherever they are equal."""
+    """Return the tables of some positions: one lane per channel. Equal entries are shared."""
     distinct = {order: index for index, order in enumerate(dict.fromkeys(shape.orders))}
     order = np.array(list(distinct), np.int32)
     size, channels = order.shape[1], len(shape.orders)
-    which = np.array([distinct[each] for each in shape.orders], np.int64)
+    ring_of_channel = np.array([distinct[ring] for ring in shape.orders], np.int64)
     position = np.array(positions, np.int32)
-    place = np.argsort(order, axis=1)[which][:, position].T
+    place = np.argsort(order, axis=1)[ring_of_channel][:, position].T
     if not shape.chunks_turn:
         key = np.zeros_like(place)
     else:
-        key = which[None, :] * size + place if shape.chunks_are_positions else place
+        key = ring_of_channel[None, :] * size + place if shape.chunks_are_positions else place
     used, number = np.unique(key, return_inverse=True)
     length = len(shape.entries)
     chunk = np.array([entry.chunk for entry in shape.entries], np.int64)[None, :]
@@ -63,8 +63,8 @@ def ring_columns(shape: RingShape, positions: Sequence[int]) -> TableColumns:
         position=position,
         lane_count=np.full(len(position), channels, np.int32),
         lane_batch=_ZERO,
-        lane_send_to=order[which[None, :], (place + 1) % size].reshape(lanes),
-        lane_recv_from=order[which[None, :], (place - 1) % size].reshape(lanes),
+        lane_send_to=order[ring_of_channel[None, :], (place + 1) % size].reshape(lanes),
+        lane_recv_from=order[ring_of_channel[None, :], (place - 1) % size].reshape(lanes),
         lane_part=_ZERO,
         lane_parts=_ONE,
         lane_span=_ONE,
@@ -83,26 +83,26 @@ def ring_columns(shape: RingShape, positions: Sequence[int]) -> TableColumns:
 
 @dataclass(frozen=True, slots=True)
 class ExchangeShape:
-    """An all-to-all in rounds: hosts as schedule groups, and channel and batch of every part of every round after round 0."""
+    """An all-to-all in rounds: schedule groups of `group` positions, and where each part of each round after 0 is."""
 
     size: int
     group: int
     group_deltas: tuple[int, ...]
     parts: int
     places: tuple[tuple[int, int], ...]
-    """(channel, batch), round by round and in a round part by part."""
+    """(channel, batch), by round, then by part."""
 
 
 def exchange_columns(shape: ExchangeShape, positions: Sequence[int]) -> TableColumns:
-    """The tables of some positions: a lane for every part sent and one for every part received, batch by batch."""
+    """Return the tables of some positions: one lane per part sent and one per part received, in batch order."""
     position = np.array(positions, np.int32)
     sends_to, receives_from = _rounds(shape, position)
     channel, batch = np.array(shape.places, np.int32).reshape(-1, 2).T
-    # A lane that sends and one that receives for every part of every round.
+    # Every part of every round has two lanes: even numbers send, odd numbers receive.
     order = np.argsort(np.repeat(batch, 2), kind="stable")
-    received = order % 2 == 1
+    receives = order % 2 == 1
     round_of = order // 2 // shape.parts
-    send_to = np.where(received, -1, sends_to[:, round_of])
+    send_to = np.where(receives, -1, sends_to[:, round_of])
     lanes = len(position) * len(order)
 
     def for_all(column: NDArray[np.int32]) -> NDArray[np.int32]:
@@ -113,15 +113,15 @@ def exchange_columns(shape: ExchangeShape, positions: Sequence[int]) -> TableCol
         lane_count=np.full(len(position), len(order), np.int32),
         lane_batch=for_all(batch[order // 2]),
         lane_send_to=send_to.reshape(lanes).astype(np.int32),
-        lane_recv_from=np.where(received, receives_from[:, round_of], -1).reshape(lanes).astype(np.int32),
-        lane_part=np.where(received, position[:, None], send_to).reshape(lanes).astype(np.int32),
+        lane_recv_from=np.where(receives, receives_from[:, round_of], -1).reshape(lanes).astype(np.int32),
+        lane_part=np.where(receives, position[:, None], send_to).reshape(lanes).astype(np.int32),
         lane_parts=np.array([shape.size], np.int32),
         lane_span=_ONE,
         lane_share=for_all((order // 2 % shape.parts).astype(np.int32)) if shape.parts > 1 else _ZERO,
         lane_shares=np.array([shape.parts], np.int32),
         lane_bytes=_FOLLOWS_OP,
         lane_channel=for_all(channel[order // 2]),
-        lane_first_entry=for_all(received.astype(np.int32)),
+        lane_first_entry=for_all(receives.astype(np.int32)),
         lane_entry_count=_ONE,
         entry_kind=_SEND_AND_RECEIVE,
         entry_chunk=np.zeros(2, np.int32),
@@ -131,7 +131,7 @@ def exchange_columns(shape: ExchangeShape, positions: Sequence[int]) -> TableCol
 
 
 def _rounds(shape: ExchangeShape, position: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Peers to send to and to receive from, a row per position and a column per round after round 0."""
+    """Return the peers to send to and to receive from: int32, one row per position, one column per round after 0."""
     groups = shape.size // shape.group
     own_group, local = (part[:, None] for part in np.divmod(position, np.int32(shape.group)))
     group_delta = np.repeat(np.array(shape.group_deltas, np.int32), shape.group)
@@ -142,4 +142,5 @@ def _rounds(shape: ExchangeShape, position: NDArray[np.int32]) -> tuple[NDArray[
 
 
 def _channel_column(positions: int, channels: int) -> NDArray[np.int32]:
+    """Return channels 0 to `channels` - 1, repeated for every position."""
     return np.tile(np.arange(channels, dtype=np.int32), positions)

@@ -1,9 +1,9 @@
-"""An MSCCL program as a schedule: proved chunk by chunk, then put into lanes.
+"""An MSCCL program proved chunk by chunk, before it is turned into lanes.
 
-A thread block becomes a lane, a step an entry, `depid`/`deps` a wait across lanes. The proof follows every chunk through
-input, output and scratch buffers and refuses the step that sends nothing, adds twice, or leaves the result incomplete;
-it runs the thread blocks in two opposite orders, and what differs depends on luck. The cut is MSCCL's: the buffer is
-`nchunksperloop` equal pieces, of which a loop moves up to one chunk each (microsoft/msccl src/collectives/device).
+The proof follows every chunk through input, output and scratch buffers, and rejects a step that sends nothing, adds a
+contribution twice, or leaves the result incomplete. It runs the thread blocks in two opposite orders; a difference is a
+race. The cut is MSCCL's: the buffer is `nchunksperloop` equal pieces, of which a loop moves up to one chunk each
+(microsoft/msccl src/collectives/device).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MOST_PROBLEMS: Final = 20
 
 
 class Chunk(NamedTuple):
-    """What lies at a place: a piece of the op's buffer, and whose contributions are in it (a bit a GPU)."""
+    """Content of a place: a piece of the op's buffer, and the GPUs whose contributions are in it (one bit per GPU)."""
 
     piece: int
     """Its number among the `nchunksperloop` pieces."""
@@ -39,7 +39,7 @@ class Chunk(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A chunk of a buffer of a GPU; where input and output are one buffer, OUTPUT stands for both."""
+    """A chunk of a buffer of a GPU. If input and output are the same buffer, OUTPUT is used for both."""
 
     gpu: int
     buffer: Buffer
@@ -52,7 +52,7 @@ StepKey = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """What the proof found: the pieces that every sending or receiving step moves, in order."""
+    """Result of the proof: the pieces that every sending or receiving step moves, in order."""
 
     sent: dict[StepKey, tuple[int, ...]]
     received: dict[StepKey, tuple[int, ...]]
@@ -61,6 +61,8 @@ class Moves:
 
 
 class _Wrong(Exception):
+    """A mistake of the program at the current step."""
+
     def __init__(self, what: str) -> None:
         super().__init__(what)
         self.what = what
@@ -74,43 +76,47 @@ class _Run:
     memory: dict[Place, Chunk] = field(default_factory=dict)
     moves: Moves = field(default_factory=lambda: Moves({}, {}, []))
     written: dict[Place, StepKey] = field(default_factory=dict)
-    """The last step that put something there."""
+    """The step that wrote to a place last."""
     _queues: dict[tuple[int, int, int], deque[tuple[Chunk, ...]]] = field(default_factory=dict)
     _done: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def run(self, blocks: Iterable[tuple[Gpu, ThreadBlock]]) -> Iterator[tuple[StepKey, str]]:
-        """(step, what is wrong) of everything found on the way; ends when nothing moves."""
+        """Execute until no step can run; yield (step, what is wrong) for every problem."""
         self.memory = dict(_inputs(self.algorithm))
         ordered = list(blocks)
         self._done = {(gpu.number, block.number): 0 for gpu, block in ordered}
-        moving = True
-        while moving:
-            moving = False
+        progressed = True
+        while progressed:
+            progressed = False
             for gpu, block in ordered:
                 while self._done[gpu.number, block.number] < len(block.steps):
-                    at = self._done[gpu.number, block.number]
-                    if self._waits_for(gpu, block, block.steps[at]):
+                    step_index = self._done[gpu.number, block.number]
+                    if self._waits_for(gpu, block, block.steps[step_index]):
                         break
                     try:
-                        self._execute((gpu.number, block.number, at), block, block.steps[at])
+                        self._execute((gpu.number, block.number, step_index), block, block.steps[step_index])
                     except _Wrong as wrong:
-                        yield (gpu.number, block.number, at), wrong.what
+                        yield (gpu.number, block.number, step_index), wrong.what
                         return
-                    self.moves.order.append((gpu.number, block.number, at))
+                    self.moves.order.append((gpu.number, block.number, step_index))
                     self._done[gpu.number, block.number] += 1
-                    moving = True
+                    progressed = True
         for gpu, block in ordered:
-            at = self._done[gpu.number, block.number]
-            if at < len(block.steps):
-                yield (gpu.number, block.number, at), self._waits_for(gpu, block, block.steps[at])
+            step_index = self._done[gpu.number, block.number]
+            if step_index < len(block.steps):
+                yield (
+                    (gpu.number, block.number, step_index),
+                    self._waits_for(gpu, block, block.steps[step_index]),
+                )
 
     def left_over(self) -> Iterator[str]:
-        """Messages that nobody received."""
+        """Yield a description of messages that are never received."""
         for (src, dst, channel), queue in self._queues.items():
             if queue:
                 yield f"GPU {src} sends {len(queue)} messages to GPU {dst} on channel {channel} that it does not receive"
 
     def _waits_for(self, gpu: Gpu, block: ThreadBlock, step: Step) -> str:
+        """Return what a step waits for, "" if it can run."""
         if step.after_block >= 0 and self._done[gpu.number, step.after_block] <= step.after_step:
             return f"waits for step {step.after_step} of thread block {step.after_block}"
         if step.kind in RECEIVING and not self._queue(block.recv_from, gpu.number, block.channel):
@@ -118,9 +124,11 @@ class _Run:
         return ""
 
     def _queue(self, src: int, dst: int, channel: int) -> deque[tuple[Chunk, ...]]:
+        """Return the queue of messages between two GPUs on a channel."""
         return self._queues.setdefault((src, dst, channel), deque())
 
     def _execute(self, key: StepKey, block: ThreadBlock, step: Step) -> None:
+        """Execute a step: receive, combine, store and send its chunks. Raises `_Wrong`."""
         gpu = key[0]
         if step.kind is StepType.NOP:
             return
@@ -134,7 +142,7 @@ class _Run:
         else:
             chunks = tuple(self._at(gpu, step.src, step.src_offset + i) for i in range(step.count))
         if step.kind in REDUCING:
-            # A local reduction adds to its target; one of a message to what the step names as its source.
+            # A local reduction adds to its target; a received message is added to the step's source.
             buffer, first = (
                 (step.dst, step.dst_offset) if step.kind is StepType.REDUCE else (step.src, step.src_offset)
             )
@@ -149,9 +157,11 @@ class _Run:
             self._queue(gpu, block.send_to, block.channel).append(chunks)
 
     def _place(self, gpu: int, buffer: Buffer, offset: int) -> Place:
+        """Return the place of a chunk."""
         return _place(self.algorithm, gpu, buffer, offset)
 
     def _at(self, gpu: int, buffer: Buffer, offset: int) -> Chunk:
+        """Return the chunk at an offset of a buffer. Raises `_Wrong` if it is empty."""
         chunk = self.memory.get(self._place(gpu, buffer, offset))
         if chunk is None:
             raise _Wrong(f"reads chunk {offset} of buffer {buffer}, where nothing is")
@@ -159,33 +169,34 @@ class _Run:
 
 
 def _sum(first: Chunk, second: Chunk) -> Chunk:
+    """Add two chunks. Raises `_Wrong` if they are different pieces or share a contribution."""
     if first.piece != second.piece:
         raise _Wrong(f"adds piece {first.piece} to piece {second.piece}")
     if first.origins & second.origins:
-        twice = (first.origins & second.origins).bit_length() - 1
-        raise _Wrong(f"adds the contribution of GPU {twice} to piece {first.piece} a second time")
+        repeated_gpu = (first.origins & second.origins).bit_length() - 1
+        raise _Wrong(f"adds the contribution of GPU {repeated_gpu} to piece {first.piece} a second time")
     return Chunk(first.piece, first.origins | second.origins)
 
 
 def _share(algorithm: Algorithm) -> int:
-    """Pieces of one rank where a buffer has those of all ranks."""
+    """Return the pieces per rank of a buffer that holds those of all ranks."""
     return algorithm.chunks_per_loop // len(algorithm.gpus)
 
 
 def _place(algorithm: Algorithm, gpu: int, buffer: Buffer, offset: int) -> Place:
-    """Where a chunk lies. In place, the smaller of input and output is a part of the larger one."""
+    """Return the place of a chunk. In place, the smaller of input and output is part of the larger one."""
     if buffer is Buffer.SCRATCH or not algorithm.in_place:
         return Place(gpu, buffer, offset)
-    own = gpu * _share(algorithm)
+    first_piece = gpu * _share(algorithm)
     if algorithm.collective == "all-gather" and buffer is Buffer.INPUT:
-        offset += own
+        offset += first_piece
     if algorithm.collective == "reduce-scatter" and buffer is Buffer.OUTPUT:
-        offset += own
+        offset += first_piece
     return Place(gpu, Buffer.OUTPUT, offset)
 
 
 def _inputs(algorithm: Algorithm) -> Iterator[tuple[Place, Chunk]]:
-    """What every GPU has at the beginning."""
+    """Yield the chunks that every GPU has at the beginning."""
     share = _share(algorithm)
     for gpu in range(len(algorithm.gpus)):
         match algorithm.collective:
@@ -200,22 +211,23 @@ def _inputs(algorithm: Algorithm) -> Iterator[tuple[Place, Chunk]]:
 
 
 def _named(algorithm: Algorithm, gpu: int, piece: int) -> int:
-    """The number of a piece of input: of an all-to-all those of different GPUs are different data."""
+    """Return the number of an input piece: in an all-to-all, pieces of different GPUs are different data."""
     return gpu * algorithm.chunks_per_loop + piece if algorithm.collective == "all-to-all" else piece
 
 
 def _wanted(algorithm: Algorithm) -> Iterator[tuple[Place, Chunk]]:
-    """What every GPU must have in the end."""
+    """Yield the chunks that every GPU must have at the end."""
     gpus, share = len(algorithm.gpus), _share(algorithm)
-    everyone = (1 << gpus) - 1
+    all_origins = (1 << gpus) - 1
     for gpu in range(gpus):
-        for offset, chunk in _wanted_of(algorithm, gpu, gpus, share, everyone):
+        for offset, chunk in _wanted_of(algorithm, gpu, gpus, share, all_origins):
             yield _place(algorithm, gpu, Buffer.OUTPUT, offset), chunk
 
 
 def _wanted_of(
     algorithm: Algorithm, gpu: int, gpus: int, share: int, everyone: int
 ) -> Iterator[tuple[int, Chunk]]:
+    """Yield (output offset, chunk) that a GPU must have at the end."""
     pieces = range(algorithm.chunks_per_loop)
     match algorithm.collective:
         case "all-reduce":
@@ -236,74 +248,78 @@ def _wanted_of(
 
 
 def prove(algorithm: Algorithm, source: str) -> Moves:
-    """Executes the program and returns what each step moves; `source` names the file in messages.
+    """Execute the program and return the pieces that each step moves; `source` names the file in messages.
 
-    Raises `PlanError` naming GPU, thread block and step of what is wrong.
+    Raises `PlanError` naming GPU, thread block and step of a problem.
     """
     _refuse_broken(algorithm, source)
     blocks = [(gpu, block) for gpu in algorithm.gpus for block in gpu.blocks]
     forward, backward = _Run(algorithm), _Run(algorithm)
-    wrongs = [_named_step(algorithm, *wrong) for wrong in forward.run(blocks)]
+    mistakes = [_named_step(algorithm, *mistake) for mistake in forward.run(blocks)]
     _refuse(
-        source, wrongs, "order the steps, or let them wait (depid, deps), so that each finds what it needs"
+        source, mistakes, "order the steps, or let them wait (depid, deps), so that each finds what it needs"
     )
     _refuse(source, list(forward.left_over()), "give every send its receive")
     _refuse(source, list(_lacking(algorithm, forward)), "let every input reach every result exactly once")
-    wrongs = [_named_step(algorithm, *wrong) for wrong in backward.run(reversed(blocks))]
-    if not wrongs:
-        luck = "moves other data when thread blocks run in another order"
-        wrongs = [_named_step(algorithm, key, luck) for key in _differing(forward.moves, backward.moves)]
-    wrongs += _lacking(algorithm, backward) if not wrongs else []
-    _refuse(source, wrongs, "let the step wait (depid, deps) for the one that it depends on")
+    mistakes = [_named_step(algorithm, *mistake) for mistake in backward.run(reversed(blocks))]
+    if not mistakes:
+        race = "moves other data when thread blocks run in another order"
+        mistakes = [_named_step(algorithm, key, race) for key in _differing(forward.moves, backward.moves)]
+    mistakes += _lacking(algorithm, backward) if not mistakes else []
+    _refuse(source, mistakes, "let the step wait (depid, deps) for the one that it depends on")
     return forward.moves
 
 
 def _differing(first: Moves, second: Moves) -> Iterator[StepKey]:
-    for one, other in ((first.sent, second.sent), (first.received, second.received)):
-        yield from (key for key in one if one[key] != other.get(key))
+    """Yield the steps that move different pieces in two runs."""
+    for first_pieces, second_pieces in ((first.sent, second.sent), (first.received, second.received)):
+        yield from (key for key in first_pieces if first_pieces[key] != second_pieces.get(key))
 
 
 def _lacking(algorithm: Algorithm, run: _Run) -> Iterator[str]:
+    """Yield a description of every output chunk that is not as required."""
     for place, chunk in _wanted(algorithm):
-        found = run.memory.get(place)
-        if found == chunk:
+        result = run.memory.get(place)
+        if result == chunk:
             continue
-        missing = chunk.origins & ~found.origins if found is not None and found.piece == chunk.piece else 0
-        what = "nothing" if found is None else f"piece {found.piece}"
-        lacks = f" without the contribution of GPU {missing.bit_length() - 1}" if missing else ""
-        ends = (
-            f"GPU {place.gpu} ends with {what}{lacks} at output {place.offset}, piece {chunk.piece} is wanted"
-        )
+        missing = chunk.origins & ~result.origins if result is not None and result.piece == chunk.piece else 0
+        content = "nothing" if result is None else f"piece {result.piece}"
+        missing_note = f" without the contribution of GPU {missing.bit_length() - 1}" if missing else ""
+        description = f"GPU {place.gpu} ends with {content}{missing_note} at output {place.offset}, piece {chunk.piece} is wanted"
         writer = run.written.get(place)
         yield (
-            ends if writer is None else _named_step(algorithm, writer, f"is the last to write there: {ends}")
+            description
+            if writer is None
+            else _named_step(algorithm, writer, f"is the last to write there: {description}")
         )
 
 
 def _refuse(source: str, wrongs: list[str], remedy: str) -> None:
+    """Raise `PlanError` if there are mistakes."""
     if wrongs:
         more = [f"{len(wrongs) - MOST_PROBLEMS} more of this sort"] if len(wrongs) > MOST_PROBLEMS else []
-        raise PlanError(*(Problem(source, wrong, remedy) for wrong in [*wrongs[:MOST_PROBLEMS], *more]))
+        raise PlanError(*(Problem(source, mistake, remedy) for mistake in [*wrongs[:MOST_PROBLEMS], *more]))
 
 
 def name_of_step(algorithm: Algorithm, key: StepKey) -> str:
-    """How an error names a step of the file."""
+    """Return the name of a step of the file for error messages."""
     gpu, block, step = key
     line = algorithm.gpus[gpu].blocks[block].steps[step].line
     return f"line {line}: GPU {gpu}, thread block {block}, step {step}"
 
 
 def _named_step(algorithm: Algorithm, key: StepKey, what: str) -> str:
+    """Return a mistake with the name of its step."""
     return f"{name_of_step(algorithm, key)} {what}"
 
 
 def _refuse_broken(algorithm: Algorithm, source: str) -> None:
-    """References that name nothing, and sizes that do not fit the collective."""
+    """Raise `PlanError` for references that do not exist, and for sizes that do not fit the collective."""
     gpus = len(algorithm.gpus)
-    wrongs = []
-    split = algorithm.collective in ("all-gather", "reduce-scatter", "all-to-all")
-    if split and algorithm.chunks_per_loop % gpus:
-        wrongs.append(
+    mistakes = []
+    is_split = algorithm.collective in ("all-gather", "reduce-scatter", "all-to-all")
+    if is_split and algorithm.chunks_per_loop % gpus:
+        mistakes.append(
             f"nchunksperloop is {algorithm.chunks_per_loop}, and the {algorithm.collective} needs a multiple of {gpus}"
         )
     for gpu in algorithm.gpus:
@@ -311,27 +327,28 @@ def _refuse_broken(algorithm: Algorithm, source: str) -> None:
         receivers: dict[tuple[int, int], int] = {}
         for block in gpu.blocks:
             where = f"line {block.line}: GPU {gpu.number}, thread block {block.number}"
-            wrongs += [f"{where} {what}" for what in _block_mistakes(gpu, block, gpus)]
+            mistakes += [f"{where} {mistake}" for mistake in _block_mistakes(gpu, block, gpus)]
             if block.channel >= algorithm.channels:
-                wrongs.append(f"{where} is on channel {block.channel} of {algorithm.channels}")
-            for peer, verb, taken in (
+                mistakes.append(f"{where} is on channel {block.channel} of {algorithm.channels}")
+            for peer, verb, block_by_peer in (
                 (block.send_to, "sends to", senders),
                 (block.recv_from, "receives from", receivers),
             ):
-                other = taken.setdefault((peer, block.channel), block.number)
-                if peer >= 0 and other != block.number:
-                    wrongs.append(
-                        f"{where} {verb} GPU {peer} on channel {block.channel}, as thread block {other} does"
+                other_block = block_by_peer.setdefault((peer, block.channel), block.number)
+                if peer >= 0 and other_block != block.number:
+                    mistakes.append(
+                        f"{where} {verb} GPU {peer} on channel {block.channel}, as thread block {other_block} does"
                     )
-            for at, step in enumerate(block.steps):
-                wrongs += [
-                    _named_step(algorithm, (gpu.number, block.number, at), what)
-                    for what in _step_mistakes(algorithm, gpu, block, step)
+            for step_index, step in enumerate(block.steps):
+                mistakes += [
+                    _named_step(algorithm, (gpu.number, block.number, step_index), mistake)
+                    for mistake in _step_mistakes(algorithm, gpu, block, step)
                 ]
-    _refuse(source, wrongs, "fix what it names")
+    _refuse(source, mistakes, "fix what it names")
 
 
 def _block_mistakes(gpu: Gpu, block: ThreadBlock, gpus: int) -> Iterator[str]:
+    """Yield the mistakes in a thread block's peers."""
     for peer, verb in ((block.send_to, "sends to"), (block.recv_from, "receives from")):
         if peer == gpu.number:
             yield f"{verb} its own GPU"
@@ -340,6 +357,7 @@ def _block_mistakes(gpu: Gpu, block: ThreadBlock, gpus: int) -> Iterator[str]:
 
 
 def _step_mistakes(algorithm: Algorithm, gpu: Gpu, block: ThreadBlock, step: Step) -> Iterator[str]:
+    """Yield the mistakes in a step's peers, waits and chunks."""
     if step.kind in SENDING and block.send_to < 0:
         yield "sends, but its thread block has no peer to send to"
     if step.kind in RECEIVING and block.recv_from < 0:
@@ -366,7 +384,7 @@ def _step_mistakes(algorithm: Algorithm, gpu: Gpu, block: ThreadBlock, step: Ste
 
 
 def _chunks(algorithm: Algorithm, gpu: Gpu, buffer: Buffer) -> int:
-    """Chunks of a buffer: scratch as stated, the others as the collective has them."""
+    """Return the number of chunks of a buffer: scratch as stated, input and output by the collective."""
     share, pieces = _share(algorithm), algorithm.chunks_per_loop
     match buffer:
         case Buffer.SCRATCH:

@@ -1,7 +1,7 @@
 """MSCCL XML -> typed values: who sends which chunk to whom, in thread blocks of ordered steps. Text in, no file access.
 
-Decides what an MSCCL file may look like: bounded size and counts, known attributes in range, references that exist, no
-document type (and with it no entities). Whether the program does what it claims is decided by `msccl`.
+This module decides the valid form of an MSCCL file: bounded size and counts, known attributes in range, references that
+exist, no document type (and thus no entities). `msccl.proof` checks whether the program performs its collective.
 Source: microsoft/msccl src/include/msccl and microsoft/msccl-tools msccl/language/ir.py (`ir_to_xml`).
 """
 
@@ -20,7 +20,7 @@ MOST_GPUS: Final = 1024
 MOST_CHUNKS: Final = 1 << 14
 MOST_BLOCKS: Final = 1 << 12
 MOST_STEPS: Final = 1 << 12
-"""Of one thread block; MSCCL itself allows 256."""
+"""Per thread block; MSCCL itself allows 256."""
 MOST_STEPS_IN_ALL: Final = 1 << 20
 MOST_CHANNELS: Final = 64
 MOST_BYTES: Final = 1 << 46
@@ -28,7 +28,7 @@ MOST_PROBLEMS: Final = 20
 
 
 class Buffer(StrEnum):
-    """Where a chunk lies."""
+    """Buffer of a chunk."""
 
     INPUT = "i"
     OUTPUT = "o"
@@ -36,7 +36,7 @@ class Buffer(StrEnum):
 
 
 class StepType(StrEnum):
-    """What a step does."""
+    """Operation of a step."""
 
     SEND = "s"
     RECV = "r"
@@ -97,7 +97,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
-    """A whole file."""
+    """The content of a file."""
 
     name: str
     collective: str
@@ -137,7 +137,7 @@ _INSIDE: Final = {"algo": "", "gpu": "algo", "tb": "gpu", "step": "tb"}
 
 
 class _Reader:
-    """Expat's callbacks; notes mistakes and goes on, so that all are told."""
+    """Expat's callbacks; they collect mistakes and continue, so that all are reported."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -154,18 +154,20 @@ class _Reader:
         self.parser.StartDoctypeDeclHandler = self._doctype
 
     def mistake(self, line: int, what: str, remedy: str) -> None:
-        """Notes a mistake; ends the reading when there are enough."""
+        """Record a mistake. Raises `ConfigError` when there are `MOST_PROBLEMS`."""
         self.problems.append(Problem(f"{self.source}:{line}", what, remedy))
         if len(self.problems) >= MOST_PROBLEMS:
             raise ConfigError(*self.problems)
 
     def _doctype(self, name: str, *_: object) -> None:
+        """Reject a document type. Raises `ConfigError`."""
         self.mistake(
             self.parser.CurrentLineNumber, f"a document type ({name[:64]}) is not read", "remove the DOCTYPE"
         )
         raise ConfigError(*self.problems)
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
+        """Check an element's name, parent and attributes."""
         line = self.parser.CurrentLineNumber
         outer = self._open[-1][0] if self._open else ""
         if name not in _INSIDE:
@@ -177,11 +179,14 @@ class _Reader:
             for missing in sorted(required - attributes.keys()):
                 self.mistake(line, f"<{name}> has no {missing}", f'write {missing}="..."')
             for unknown in sorted(attributes.keys() - required - optional):
-                known = ", ".join(sorted(required | optional))
-                self.mistake(line, f"<{name}> has the unknown attribute {unknown[:64]}", f"write {known}")
+                known_names = ", ".join(sorted(required | optional))
+                self.mistake(
+                    line, f"<{name}> has the unknown attribute {unknown[:64]}", f"write {known_names}"
+                )
         self._open.append((name, attributes, line))
 
     def _end(self, _: str) -> None:
+        """Read an element once its children have been read."""
         name, attributes, line = self._open.pop()
         match name:
             case "step":
@@ -194,14 +199,15 @@ class _Reader:
                 self._algorithm(attributes, line)
 
     def _step(self, attributes: Mapping[str, str], line: int) -> None:
-        at = len(self._steps)
+        """Read a <step>."""
+        number = len(self._steps)
         self.steps_in_all += 1
-        if at >= MOST_STEPS or self.steps_in_all > MOST_STEPS_IN_ALL:
+        if number >= MOST_STEPS or self.steps_in_all > MOST_STEPS_IN_ALL:
             self.mistake(
                 line, f"there are more than {MOST_STEPS} steps here, or too many in all", "use fewer"
             )
             raise ConfigError(*self.problems)
-        self._number(attributes, "s", line, at, at, at)
+        self._number(attributes, "s", line, number, number, number)
         self._steps.append(
             Step(
                 kind=StepType(self._word(attributes, "type", line, tuple(StepType), "nop")),
@@ -217,9 +223,10 @@ class _Reader:
         )
 
     def _thread_block(self, attributes: Mapping[str, str], line: int) -> None:
-        at = len(self._blocks)
+        """Read a <tb> with the steps read before."""
+        number = len(self._blocks)
         block = ThreadBlock(
-            number=self._number(attributes, "id", line, at, min(at, MOST_BLOCKS), at),
+            number=self._number(attributes, "id", line, number, min(number, MOST_BLOCKS), number),
             send_to=self._number(attributes, "send", line, -1, MOST_GPUS - 1, -1),
             recv_from=self._number(attributes, "recv", line, -1, MOST_GPUS - 1, -1),
             channel=self._number(attributes, "chan", line, 0, MOST_CHANNELS - 1, 0),
@@ -230,9 +237,10 @@ class _Reader:
         self._blocks.append(block)
 
     def _gpu(self, attributes: Mapping[str, str], line: int) -> None:
-        at = len(self._gpus)
+        """Read a <gpu> with the thread blocks read before."""
+        number = len(self._gpus)
         gpu = Gpu(
-            number=self._number(attributes, "id", line, at, min(at, MOST_GPUS - 1), at),
+            number=self._number(attributes, "id", line, number, min(number, MOST_GPUS - 1), number),
             input_chunks=self._number(attributes, "i_chunks", line, 0, MOST_CHUNKS, 0),
             output_chunks=self._number(attributes, "o_chunks", line, 0, MOST_CHUNKS, 0),
             scratch_chunks=self._number(attributes, "s_chunks", line, 0, MOST_CHUNKS, 0),
@@ -242,6 +250,7 @@ class _Reader:
         self._gpus.append(gpu)
 
     def _algorithm(self, attributes: Mapping[str, str], line: int) -> None:
+        """Read an <algo> with the GPUs read before."""
         ngpus = self._number(attributes, "ngpus", line, 2, MOST_GPUS, len(self._gpus))
         if ngpus != len(self._gpus):
             self.mistake(line, f"ngpus is {ngpus} and there are {len(self._gpus)} <gpu>", "make them agree")
@@ -261,19 +270,21 @@ class _Reader:
     def _number(
         self, attributes: Mapping[str, str], key: str, line: int, least: int, most: int, default: int
     ) -> int:
+        """Return an integer attribute; record a mistake and return the default if it is not one in range."""
         text = attributes.get(key)
         if text is None:
             return default
         digits = text.removeprefix("-")
         if digits.isascii() and digits.isdigit() and len(digits) < 20 and least <= int(text) <= most:
             return int(text)
-        wanted = f"{least}" if least == most else f"a whole number from {least} to {most}"
-        self.mistake(line, f'{key} is "{text[:32]}"', f"write {wanted}")
+        range_text = f"{least}" if least == most else f"a whole number from {least} to {most}"
+        self.mistake(line, f'{key} is "{text[:32]}"', f"write {range_text}")
         return default
 
     def _word(
         self, attributes: Mapping[str, str], key: str, line: int, words: tuple[str, ...], default: str
     ) -> str:
+        """Return an attribute that must be one of `words`; record a mistake and return the default otherwise."""
         text = attributes.get(key, default)
         if text in words:
             return text
@@ -282,19 +293,19 @@ class _Reader:
 
 
 def read_msccl(text: bytes, source: str) -> Algorithm:
-    """The algorithm of an MSCCL file; `source` names it in messages.
+    """Parse an MSCCL file; `source` names it in messages.
 
     Raises `ConfigError` with the mistakes found.
     """
     if len(text) > LARGEST_TEXT_BYTES:
-        what = f"the file has {len(text)} bytes"
-        raise ConfigError(Problem(source, what, f"keep it under {LARGEST_TEXT_BYTES} bytes"))
+        problem = f"the file has {len(text)} bytes"
+        raise ConfigError(Problem(source, problem, f"keep it under {LARGEST_TEXT_BYTES} bytes"))
     reader = _Reader(source)
     try:
         reader.parser.Parse(text, True)
     except expat.ExpatError as error:
-        what = f"not well-formed XML: {expat.errors.messages[error.code]}"
-        reader.problems.append(Problem(f"{source}:{error.lineno}", what, "correct the XML at this place"))
+        problem = f"not well-formed XML: {expat.errors.messages[error.code]}"
+        reader.problems.append(Problem(f"{source}:{error.lineno}", problem, "correct the XML at this place"))
     except UnicodeError as error:
         reader.problems.append(Problem(source, f"not readable text: {error}", "save the file as UTF-8"))
     if reader.problems:

@@ -1,6 +1,7 @@
 """A proved MSCCL program as lanes: one for each thread block that has a peer.
 
-Local copies and reductions cost nothing on a wire and vanish; what they waited for, those wait for that depended on them.
+Local copies and reductions cost nothing on the wire and are dropped; entries that depended on them wait for what they
+waited for.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _RECEIVES: Final = {
 def msccl_schedule(
     request: Request, name: str, algorithm: Algorithm, moves: Moves
 ) -> tuple[Schedule, dict[EntryKey, StepKey]]:
-    """The schedule of a program for the collective and size it is for, and the steps that its entries come of.
+    """Return the schedule of a program for its collective and size, and the step that each entry comes from.
 
     Chunks are taken from equal pieces.
     """
@@ -46,9 +47,9 @@ def msccl_schedule(
     tables = [TableDraft() for _ in algorithm.gpus]
     drafts: dict[tuple[int, int], LaneDraft] = {}
     over: dict[tuple[int, int, int], tuple[Step, ...]] = {}
-    """What must be over when a step is."""
-    behind: dict[tuple[int, int], tuple[Step, ...]] = {}
-    """The same of all steps so far of thread blocks without a peer."""
+    """Steps of lanes that are complete whenever this step is."""
+    pending: dict[tuple[int, int], tuple[Step, ...]] = {}
+    """The same for all steps so far of thread blocks without a peer."""
     steps: dict[EntryKey, StepKey] = {}
     for gpu in algorithm.gpus:
         for block in gpu.blocks:
@@ -56,23 +57,23 @@ def msccl_schedule(
                 lane = _lane(algorithm, block)
                 drafts[gpu.number, block.number] = tables[gpu.number].add(lane)
     for key in moves.order:
-        gpu_number, number, at = key
-        step = algorithm.gpus[gpu_number].blocks[number].steps[at]
+        gpu_number, number, step_index = key
+        step = algorithm.gpus[gpu_number].blocks[number].steps[step_index]
         after = over.get((gpu_number, step.after_block, step.after_step), ())
         draft = drafts.get((gpu_number, number))
         if draft is None:
-            joined = tuple(dict.fromkeys((*behind.get((gpu_number, number), ()), *after)))
-            behind[gpu_number, number] = over[key] = joined
+            all_waits = tuple(dict.fromkeys((*pending.get((gpu_number, number), ()), *after)))
+            pending[gpu_number, number] = over[key] = all_waits
             continue
-        begun = len(draft.entries)
+        first_entry = len(draft.entries)
         if step.kind in SENDING or step.kind in RECEIVING:
             _communicate(
                 draft, step.kind, _pieces(algorithm, moves.received.get(key) or moves.sent[key]), after
             )
         else:
             draft.wait(after)
-        steps |= {(gpu_number, draft.index, entry): key for entry in range(begun, len(draft.entries))}
-        # A thread block is one sequence: its latest entry stands for everything before it.
+        steps |= {(gpu_number, draft.index, entry): key for entry in range(first_entry, len(draft.entries))}
+        # A thread block is one sequence: waiting for its latest entry is waiting for all before it.
         over[key] = (Step(draft.index, len(draft.entries) - 1),) if draft.entries else ()
     lanes = tuple(_without_idle(table) for table in tables)
     busy = [_busy(table) for table in tables]
@@ -81,17 +82,20 @@ def msccl_schedule(
 
 
 def _lane(algorithm: Algorithm, block: ThreadBlock) -> Lane:
-    # The byte count of an all-gather is that of one rank; the program's pieces are of all.
+    """Return the lane of a thread block, without entries."""
+    # The byte count of an all-gather is that of one rank; the program's pieces cover all ranks.
     span = len(algorithm.gpus) if algorithm.collective == "all-gather" else 1
     return Lane(0, block.send_to, block.recv_from, 0, 1, (), channel=block.channel, span=span)
 
 
 def _pieces(algorithm: Algorithm, pieces: Iterable[int]) -> list[Move]:
-    # Pieces of an all-to-all are numbered sender by sender; a lane has those of one buffer.
+    """Return the moves of pieces."""
+    # Pieces of an all-to-all are numbered by sender; a lane works on one sender's buffer.
     return [Move(piece % algorithm.chunks_per_loop, piece) for piece in pieces]
 
 
 def _communicate(draft: LaneDraft, kind: StepType, moves: list[Move], after: tuple[Step, ...]) -> None:
+    """Add the messages of a step to its lane."""
     if kind is StepType.SEND:
         draft.add(SEND, moves, after)
     elif kind not in SENDING:
@@ -105,13 +109,13 @@ def _communicate(draft: LaneDraft, kind: StepType, moves: list[Move], after: tup
 
 
 def _busy(table: TableDraft) -> dict[int, int]:
-    """The lanes that have something to do, and their number among these."""
+    """Return old index -> new index of the lanes that have entries."""
     busy = (draft.index for draft in table.drafts if draft.entries)
     return {old: new for new, old in enumerate(busy)}
 
 
 def _without_idle(table: TableDraft) -> tuple[Lane, ...]:
-    """Lanes of thread blocks that name a peer and have nothing to do are left out; waits are numbered anew."""
+    """Return the lanes that have entries, with waits renumbered; a thread block may name a peer and have no steps."""
     lanes, renumbered = table.lanes(), _busy(table)
     if len(renumbered) == len(lanes):
         return lanes

@@ -10,12 +10,12 @@ from enum import StrEnum
 from typing import Final
 
 NCCL_VERSION: Final = "2.30.7"
-"""The version whose defaults, tables and schedules are modelled; every plan and result names it. 2.31 replaced the tuning model
-(src/tuning/ in place of src/graph/tuning.cc) and chooses otherwise for some sizes."""
+"""Version whose defaults, tables and schedules are modelled; every plan and result names it. 2.31 replaced the tuning
+model (src/tuning/ in place of src/graph/tuning.cc) and chooses differently for some sizes."""
 
 
 class NcclAlgorithm(StrEnum):
-    """NCCL's algorithms that have a schedule here; `excluded` names the others."""
+    """NCCL's algorithms that have a schedule here; `excluded` lists the rest."""
 
     TREE = "tree"
     RING = "ring"
@@ -48,11 +48,11 @@ NET_LATENCY: Final[dict[NcclAlgorithm, Row]] = {
 LL_MOST_ONE_HOST: Final = (39.0, 87.7, 141.0, 282.0)
 """llMaxBw on one host, by `Gpu`."""
 LL_MOST_INTEL: Final = (39.0, 20.4)
-"""llMaxBw on two hosts and on more; also for makers without a row of their own."""
+"""llMaxBw on two hosts and on more; also for CPU vendors without a row of their own."""
 LL_MOST_AMD: Final = (22.5, 19.0)
 
 RING_LL128_MOST: Final = ((20.0,) * 3, (20.0,) * 3, (36.7,) * 3, (40.0,) * 3)
-"""Per channel, by `Gpu` and by one, two or more hosts; so the next two."""
+"""Per channel, by `Gpu` and by one, two or more hosts; the next two tables have the same form."""
 TREE_LL128_MOST: Final = ((20.0,) * 3, (20.0,) * 3, (36.7, 36.7, 29.0), (55.6, 31.67, 20.0))
 TREE_MOST: Final = ((26.5, 18.5, 10.0), (24.0, 23.6, 17.8), (38.7, 41.4, 36.0), (70.0, 42.8, 24.0))
 
@@ -69,17 +69,17 @@ TREE_CORRECTION: Final = (
 )  # fmt: skip
 """Factor on a tree's bandwidth by protocol and log2(bytes / 64)."""
 CORRECTED_BELOW: Final = 23
-"""Logarithms from here on are not corrected."""
+"""Bandwidth is corrected only for log2(bytes / 64) below this."""
 
 THREADS: Final = (512, 512, 640)
-"""Most threads of a kernel, by protocol."""
+"""Maximum threads of a kernel, by protocol."""
 THREADS_SLOW_RING: Final = 256
-"""Those of a ring with Simple whose channels have no more than `SLOW_RING_GBYTES` together inside a host."""
+"""Threads of a ring with Simple if its channels have at most `SLOW_RING_GBYTES` together inside a host."""
 SLOW_RING_GBYTES: Final = 12.0
 """PCI_BW."""
 THRESHOLD_BYTES: Final = (64, 8, 8)
-"""Bytes per thread below which a channel is given up, by protocol; Ring LL: times the number of ranks."""
+"""Bytes per thread below which a channel is dropped, by protocol; for Ring LL times the number of ranks."""
 PLATEAU_BYTES: Final = 64
-"""Bytes per channel and rank from which a ring all-reduce between hosts with Simple has its latency raised."""
+"""Bytes per channel and rank from which the latency of a ring all-reduce between hosts with Simple is raised."""
 PLATEAU_FACTOR: Final = 1.4
 PLATEAU_FACTOR_VOLTA: Final = 1.9

@@ -1,8 +1,8 @@
-"""What NCCL could choose on the modelled hosts and has no schedule here: by name, with what it needs.
+"""Algorithms that NCCL could choose on the modelled hosts but that have no schedule here: their names and requirements.
 
-Decides where each of them is possible, by NCCL 2.30.7 (src/graph/tuning.cc, src/enqueue.cc updateCollCostTable,
-src/transport/nvls.cc, src/sym_kernels.cc). NVLSTree alone needs no more than hosts with NVSwitch; its time follows from NCCL's
-formula, over as many channels of the same bandwidth as the rings have.
+This module decides when each is possible, by NCCL 2.30.7 (src/graph/tuning.cc, src/enqueue.cc updateCollCostTable,
+src/transport/nvls.cc, src/sym_kernels.cc). Only NVLSTree needs nothing but hosts with NVSwitch; its time follows from
+NCCL's formula, over as many channels of the same bandwidth as the rings have.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NVSWITCH: Final = "NVSwitch"
 SHARP: Final = "a SHARP switch and NCCL_COLLNET_ENABLE=1"
 WINDOWS: Final = "buffers registered in symmetric windows"
 _MOST_DIRECT_RANKS: Final = 8
-"""NCCL_MAX_DIRECT_ARITY + 1: ranks of a host that CollNet serves."""
+"""NCCL_MAX_DIRECT_ARITY + 1: maximum ranks of a host with CollNet."""
 _MOST_NVLS_RANKS: Final = 32
 """NCCL_MAX_NVLS_ARITY."""
 _GATHERS: Final = frozenset({Function.ALL_GATHER, Function.REDUCE_SCATTER})
@@ -28,43 +28,43 @@ _ROOTED: Final = frozenset({Function.BROADCAST, Function.REDUCE})
 
 @dataclass(frozen=True, slots=True)
 class Excluded:
-    """An algorithm or kernel of NCCL that is left out of a choice."""
+    """An algorithm or kernel of NCCL that a choice leaves out."""
 
     name: str
-    """As NCCL writes it."""
+    """NCCL's name of it."""
     needs: str
-    """What hosts, fabric or program must have for it."""
+    """Requirement on hosts, fabric or program."""
     time_ns: int = 0
-    """What NCCL's formula gives; 0: not modelled."""
+    """Time by NCCL's formula; 0: not modelled."""
 
 
 def excluded_from(function: Function, nbytes: int, tuning: Tuning) -> tuple[Excluded, ...]:
-    """Return what NCCL could choose for an op besides `tuning.estimates`; `nbytes` as there."""
+    """Return what NCCL could choose for an op in addition to `tuning.estimates`; `nbytes` as there."""
     if function in _ROOTED:
         return ()
     layout, hardware = tuning.layout, tuning.hardware
     nvlink = hardware.scale_up is ScaleUp.NVLINK
     multicast = nvlink and hardware.gpu >= Gpu.HOPPER and layout.ranks_per_host >= 2
-    reduces_all = function is Function.ALL_REDUCE
+    is_all_reduce = function is Function.ALL_REDUCE
     if layout.hosts == 1:
-        served = reduces_all or layout.ranks_per_host <= _MOST_NVLS_RANKS
-        return (Excluded("NVLS", NVSWITCH),) if multicast and served else ()
-    found: list[Excluded] = []
-    if reduces_all and multicast and tuning.graph.search_channels >= 2:
-        found.append(Excluded(NVLS_TREE, NVSWITCH, round(1000 * nvls_tree_us(nbytes, tuning))))
+        is_supported = is_all_reduce or layout.ranks_per_host <= _MOST_NVLS_RANKS
+        return (Excluded("NVLS", NVSWITCH),) if multicast and is_supported else ()
+    excluded: list[Excluded] = []
+    if is_all_reduce and multicast and tuning.graph.search_channels >= 2:
+        excluded.append(Excluded(NVLS_TREE, NVSWITCH, round(1000 * nvls_tree_us(nbytes, tuning))))
     if nvlink and layout.ranks_per_host <= _most_direct(function, tuning):
-        found.append(Excluded("CollNetDirect", SHARP))
-    if reduces_all and layout.ranks_per_host <= _MOST_DIRECT_RANKS:
-        found.append(Excluded("CollNetChain", SHARP))
+        excluded.append(Excluded("CollNetDirect", SHARP))
+    if is_all_reduce and layout.ranks_per_host <= _MOST_DIRECT_RANKS:
+        excluded.append(Excluded("CollNetChain", SHARP))
     if multicast and layout.ranks_per_host <= _MOST_NVLS_RANKS:
-        found.append(Excluded("NVLS", SHARP))
+        excluded.append(Excluded("NVLS", SHARP))
     if function is Function.ALL_GATHER and multicast:
-        found.append(Excluded("AllGather_RailRing_LsaSTMC", WINDOWS))
+        excluded.append(Excluded("AllGather_RailRing_LsaSTMC", WINDOWS))
     if function is Function.REDUCE_SCATTER and (nvlink or layout.ranks_per_host == 1):
-        found.append(Excluded("ReduceScatter_RailA2A_LsaLD", WINDOWS))
+        excluded.append(Excluded("ReduceScatter_RailA2A_LsaLD", WINDOWS))
         if multicast:
-            found.append(Excluded("ReduceScatter_RailA2A_LsaLDMC", WINDOWS))
-    return tuple(found)
+            excluded.append(Excluded("ReduceScatter_RailA2A_LsaLDMC", WINDOWS))
+    return tuple(excluded)
 
 
 def nvls_tree_us(nbytes: int, tuning: Tuning) -> float:
@@ -85,6 +85,6 @@ def nvls_tree_us(nbytes: int, tuning: Tuning) -> float:
 
 
 def _most_direct(function: Function, tuning: Tuning) -> int:
-    """Return up to how many ranks a host has where CollNetDirect serves it; a gather needs a card for each of them."""
-    cards = tuning.hardware.nics_per_host or _MOST_DIRECT_RANKS
-    return min(cards, _MOST_DIRECT_RANKS) if function in _GATHERS else _MOST_DIRECT_RANKS
+    """Return the maximum ranks of a host with CollNetDirect; all-gather and reduce-scatter need a NIC for each rank."""
+    nics = tuning.hardware.nics_per_host or _MOST_DIRECT_RANKS
+    return min(nics, _MOST_DIRECT_RANKS) if function in _GATHERS else _MOST_DIRECT_RANKS

@@ -1,8 +1,8 @@
-"""The machines of the job that is modelled: what NCCL's tuning looks at, and the channels that follow from it.
+"""The hosts of the modelled job: inputs of NCCL's tuning, and the channels that follow from them.
 
-Not the rig: a job on 400 Gb/s cards stays that job when it is replayed over ports of 10. NCCL searches its topology for
-rings; reproducing the search is out of proportion, so `graph_of` states its usual outcome (facts in its docstring), and
-channels can be pinned.
+These are not the hosts of the rig: a job on 400 Gb/s NICs remains that job when it is replayed over ports of 10 Gb/s.
+NCCL searches its topology for rings; reproducing the search is out of proportion, so `graph_of` states its usual
+outcome (facts in its docstring), and channels can be pinned.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from etloop.traffic.collectives.core.cutting import MAX_CHANNELS
 
 
 class Gpu(IntEnum):
-    """Generations that NCCL's tables know; the value is the row."""
+    """GPU generations in NCCL's tables; the value is the row."""
 
     VOLTA = 0
     AMPERE = 1
@@ -24,7 +24,7 @@ class Gpu(IntEnum):
 
 
 class Cpu(StrEnum):
-    """NCCL's latency of posting to a card and the bandwidth of LL between hosts depend on the host's maker."""
+    """CPU vendors, on which NCCL's NIC posting latency and the bandwidth of LL between hosts depend."""
 
     INTEL = "intel"
     AMD = "amd"
@@ -32,7 +32,7 @@ class Cpu(StrEnum):
 
 
 class ScaleUp(StrEnum):
-    """What joins the accelerators of a host."""
+    """Link between the accelerators of a host."""
 
     NVLINK = "nvlink"
     PCI = "pci"
@@ -46,38 +46,38 @@ class Hardware:
     cpu: Cpu = Cpu.INTEL
     nic_bps: int = 400_000_000_000
     nics_per_host: int = 0
-    """0: every rank has a card of its own."""
+    """0: every rank has its own NIC."""
     scale_up: ScaleUp = ScaleUp.NVLINK
     network_latency_ns: int = 0
-    """What a network plugin states as its own latency (`graph->latencyInter`); the usual ones state none."""
+    """Latency that a network plugin states (`graph->latencyInter`); the usual plugins state none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A communicator over hosts: `ranks_per_host` consecutive members on each."""
+    """A communicator over hosts, with `ranks_per_host` consecutive members on each."""
 
     ranks: int
     ranks_per_host: int
 
     @property
     def hosts(self) -> int:
-        """Hosts it touches."""
+        """Return the number of hosts that have members."""
         return -(-self.ranks // self.ranks_per_host)
 
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """What NCCL's search found. Bandwidths are GB/s of one of its channels."""
+    """Result of NCCL's search. Bandwidths are GB/s of one of its channels."""
 
     search_channels: int
     intra: float
     """Bandwidth inside a host."""
     inter: float
-    """Bandwidth between hosts; that inside on one host."""
+    """Bandwidth between hosts; on a single host equal to `intra`."""
     channels: int
-    """After doubling: the most that a collective uses."""
+    """Channels after doubling: the maximum that a collective uses."""
     plain_tree: bool
-    """Whether the tree pattern is the plain one, which one accelerator a host gives (graph/search.cc)."""
+    """Whether the tree pattern is the plain one, used with one accelerator per host (graph/search.cc)."""
 
 
 _SPEEDS_BEFORE_HOPPER: Final = (
@@ -109,38 +109,39 @@ _SPEEDS: Final = (
 _NVLINK_GBYTES: Final = (120.0, 240.0, 370.0, 720.0)
 """NVLink of one accelerator, GB/s, by `Gpu`: 6 and 12 links of 20, 18 of 20.6 and of 40 (graph/topo.h)."""
 _NVLINK_CHANNELS: Final = (6, 12, 12, 12)
-"""Rings of one host, by `Gpu`: modelled, its traffic never crosses the device under test."""
+"""Rings of one host, by `Gpu`; modelled, because their traffic never crosses the device under test."""
 _PCI_GBYTES: Final = (12.0, 24.0, 24.0, 48.0)
 _DOUBLED_ABOVE_GBYTES: Final = 45.0
 _DOUBLED_BELOW_CHANNELS: Final = 16
 
 
 def graph_of(hardware: Hardware, layout: Layout) -> Graph:
-    """Channels and their bandwidth for a communicator.
+    """Return the channels and their bandwidth for a communicator.
 
-    One ring a network card at the speed of the card; always doubled, and doubled once more from Hopper on between hosts
-    if a ring has more than 45 GB/s and there are fewer than 16 (graph/connect.cc). That gives 2 channels for an A100 and
-    4 for an H100 with one card each, 16 for eight H100 with eight cards.
+    There is one ring per NIC at the speed of the NIC; channels are always doubled, and doubled once more from Hopper on
+    between hosts if a ring has more than 45 GB/s and there are fewer than 16 (graph/connect.cc). That gives 2 channels
+    for an A100 and 4 for an H100 with one NIC each, 16 for eight H100 with eight NICs.
     """
     if layout.hosts == 1:
         return _one_host(hardware)
     nics = min(hardware.nics_per_host or layout.ranks_per_host, layout.ranks_per_host)
     speed = _fitting(_SPEEDS[hardware.gpu], hardware.nic_bps / 8e9)
-    alone = layout.ranks_per_host == 1
-    if not alone and hardware.scale_up is ScaleUp.PCI:
-        # Everything enters the host through the same bus: one ring, as fast as the slower of both.
+    one_rank_per_host = layout.ranks_per_host == 1
+    if not one_rank_per_host and hardware.scale_up is ScaleUp.PCI:
+        # All traffic enters the host over the same bus: one ring, limited by the slower of NIC and bus.
         search, inter = 1, min(speed, _PCI_GBYTES[hardware.gpu])
         intra = inter
     else:
         search, inter = min(nics, MAX_CHANNELS // 2), speed
-        intra = inter if alone else max(inter, _NVLINK_GBYTES[hardware.gpu] / search)
+        intra = inter if one_rank_per_host else max(inter, _NVLINK_GBYTES[hardware.gpu] / search)
     channels = min(MAX_CHANNELS, 2 * search)
     if hardware.gpu >= Gpu.HOPPER and intra > _DOUBLED_ABOVE_GBYTES and channels < _DOUBLED_BELOW_CHANNELS:
         channels *= 2
-    return Graph(search, intra, inter, channels, plain_tree=alone)
+    return Graph(search, intra, inter, channels, plain_tree=one_rank_per_host)
 
 
 def _one_host(hardware: Hardware) -> Graph:
+    """Return the channels of a communicator inside one host."""
     if hardware.scale_up is ScaleUp.PCI:
         rings, speed = 1, _PCI_GBYTES[hardware.gpu]
     else:
@@ -150,5 +151,5 @@ def _one_host(hardware: Hardware) -> Graph:
 
 
 def _fitting(speeds: tuple[float, ...], gbytes: float) -> float:
-    """The first speed that fits; a slower card counts as it is."""
+    """Return the first speed that the NIC reaches, or the NIC's own speed if it is below all of them."""
     return next((speed for speed in speeds if speed <= gbytes), gbytes)

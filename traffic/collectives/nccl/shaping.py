@@ -1,8 +1,9 @@
 """How NCCL 2.30.7 cuts an op into messages, for an algorithm, a protocol and a number of channels.
 
-Decides chunks, slices, slots, shares of channels and parts of grouped sends. Which of them are used is `choice`'s matter,
-who sends to whom the algorithms'. Sources: NVIDIA/nccl v2.30.7 src/init.cc (buffers), src/enqueue.cc calcCollChunking,
-scheduleCollTasksToPlan and addP2pToPlan, src/device/prims_simple.h (slices), src/include/collectives.h.
+This module computes chunks, slices, slots, shares of channels and parts of grouped sends. `choice` selects which are
+used; algorithms decide who sends to whom. Sources: NVIDIA/nccl v2.30.7 src/init.cc (buffers), src/enqueue.cc
+calcCollChunking, scheduleCollTasksToPlan and addP2pToPlan, src/device/prims_simple.h (slices),
+src/include/collectives.h.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from etloop.traffic.collectives.nccl.tuning import Function, Tuning
 STEPS: Final = 8
 """NCCL_STEPS: buffer steps of a connection."""
 _STEP_BYTES: Final = (512 * KIB, 32 * KIB, 576_000)
-"""Data of one buffer step by protocol: a 4 MiB buffer, 64 KiB of lines half data, 614,400 bytes 15/16 data."""
+"""Data bytes of one buffer step by protocol: of a 4 MiB buffer, of 64 KiB in lines that are half data, of 614,400 bytes
+15/16 data."""
 _GRAIN_BYTES: Final = (512, 16, 1920)
 """ncclProtoGrainSize."""
 _CHANNEL_GBYTES: Final = 14
@@ -30,7 +32,7 @@ _P2P_CHUNK_BYTES_ONE_HOST: Final = 512 * KIB
 _RING_CHUNK_STEPS: Final = 4
 _RING_SLICE_STEPS: Final = 2
 _MIN_SLICE_SHARE: Final = 32
-"""A slice has at least 1/32 of its buffer steps."""
+"""A slice has at least 1/32 of the bytes of its buffer steps."""
 
 
 def cutting_of(
@@ -41,10 +43,10 @@ def cutting_of(
     nbytes: int,
     tuning: Tuning,
 ) -> Cutting:
-    """Return the cut of a tuned collective; `nbytes` as in `tuning.estimates`, `channels` as `tuning.channels_for` gives.
+    """Return the cut of a tuned collective; `nbytes` as in `tuning.estimates`, `channels` from `tuning.channels_for`.
 
-    NCCL cuts each channel's range by itself. All channels here have the chunk of the first one; the last one's differs only
-    where it is much shorter.
+    NCCL cuts each channel's range separately. Here all channels use the chunk size of the first one; NCCL's last
+    channel differs only if it is much shorter.
     """
     rooted = function in (Function.BROADCAST, Function.REDUCE)
     long_chunks = algorithm is NcclAlgorithm.RING and protocol is Protocol.SIMPLE and not rooted
@@ -75,21 +77,24 @@ def cutting_of(
 def channel_shares(
     function: Function, protocol: Protocol, channels: int, nbytes: int, tuning: Tuning
 ) -> ChannelShares:
-    """Return how an op is shared by its channels; `nbytes` as in `tuning.estimates`."""
+    """Return how an op is divided among its channels; `nbytes` as in `tuning.estimates`."""
     block_bytes = -(-nbytes // _blocks(function, tuning))
     return shares_of(block_bytes, channels, _traffic_per_byte(function, protocol, tuning))
 
 
 def _blocks(function: Function, tuning: Tuning) -> int:
+    """Return the number of blocks of an op: the ranks for an all-gather or reduce-scatter, else 1."""
     return tuning.layout.ranks if function in (Function.ALL_GATHER, Function.REDUCE_SCATTER) else 1
 
 
 def _traffic_per_byte(function: Function, protocol: Protocol, tuning: Tuning) -> int:
+    """Return NCCL's trafficPerByte."""
     per_byte = 2 if function is Function.ALL_REDUCE else _blocks(function, tuning)
     return per_byte * (4 if protocol is Protocol.LL else 1)
 
 
 def _tree_ll128_chunk(chunk: int, share_bytes: int, tuning: Tuning) -> int:
+    """Halve the chunk of a tree with LL128 until it fits the depth of the tree (calcCollChunking)."""
     ranks_per_host = tuning.layout.ranks / tuning.layout.hosts
     steps = 1 + math.floor(math.log2(tuning.layout.hosts)) + 0.1 * ranks_per_host
     for factor, least in ((64, 128 * KIB), (16, 32 * KIB)):
@@ -99,6 +104,7 @@ def _tree_ll128_chunk(chunk: int, share_bytes: int, tuning: Tuning) -> int:
 
 
 def _pat_chunk(function: Function, chunk: int, share_bytes: int) -> int:
+    """Halve the chunk of PAT while a channel has few chunks (calcCollChunking)."""
     pieces = 32 if function is Function.ALL_GATHER else 16
     while chunk * pieces > share_bytes and chunk > 64 * KIB:
         chunk //= 2
@@ -106,7 +112,7 @@ def _pat_chunk(function: Function, chunk: int, share_bytes: int) -> int:
 
 
 def _aggregation(chunk: int, block_bytes: int, tuning: Tuning) -> int:
-    """Return the blocks of one PAT message: as many of a channel as fit into half a chunk, below n/2."""
+    """Return the blocks in one PAT message: as many of a channel as fit into half a chunk, below n/2."""
     most = tuning.layout.ranks // 2
     factor = 1
     while chunk // (max(1, block_bytes) * factor) >= 2 and factor < most:
@@ -115,14 +121,14 @@ def _aggregation(chunk: int, block_bytes: int, tuning: Tuning) -> int:
 
 
 def p2p_cutting(tuning: Tuning, transfer_bytes: int, pinned_channels: int = 0) -> Cutting:
-    """The cut of sends and receives of `transfer_bytes` each: Simple, up to eight peers a channel at once.
+    """Return the cut of sends and receives of `transfer_bytes` each: Simple, up to eight peers per channel at once.
 
     `pinned_channels` replaces the number of channels (p2pnChannels), rounded up to a power of two; 0: as tuned.
     """
     ranks, hosts, graph = tuning.layout.ranks, tuning.layout.hosts, tuning.graph
     channels = _power_of_two_from(min(pinned_channels or graph.channels, MAX_CHANNELS))
     if hosts > 1:
-        # A rank's own card counts, not those of its host.
+        # Only the rank's own NIC counts, not all NICs of its host.
         most = math.ceil(graph.inter / _CHANNEL_GBYTES)
         step, min_part, max_part = _P2P_CHUNK_BYTES, _P2P_CHUNK_BYTES // 2, _P2P_CHUNK_BYTES
     else:
@@ -149,4 +155,5 @@ def p2p_cutting(tuning: Tuning, transfer_bytes: int, pinned_channels: int = 0) -
 
 
 def _power_of_two_from(number: int) -> int:
+    """Return the least power of two that is not below `number`."""
     return 1 << (number - 1).bit_length()

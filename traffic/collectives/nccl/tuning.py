@@ -1,8 +1,8 @@
-"""NCCL's tuning model: how long an op would take by each algorithm and protocol, and how many channels it gets.
+"""NCCL's tuning model: the time of an op with each algorithm and protocol, and its number of channels.
 
-Decides nothing but numbers; `choice` takes the least of them. Everything is NCCL 2.30.7's formula
-(src/graph/tuning.cc, src/enqueue.cc) over the graph that `hardware` models. Left out: CollNet and NVLS, and the factor on
-8-bit floats, as traces do not tell types (`excluded` names the algorithms).
+This module only computes numbers; `choice` takes the minimum. All formulas are those of NCCL 2.30.7
+(src/graph/tuning.cc, src/enqueue.cc) over the graph that `hardware` models. Not modelled: CollNet and NVLS (`excluded`
+lists them), and the factor for 8-bit floats, because traces do not record types.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from etloop.traffic.collectives.nccl.constants import NcclAlgorithm
 from etloop.traffic.collectives.nccl.hardware import Cpu, Gpu, Graph, Hardware, Layout, ScaleUp, graph_of
 
 _PROTOCOLS: Final = (Protocol.LL, Protocol.LL128, Protocol.SIMPLE)
-"""In NCCL's order: of equal times the first wins."""
+"""In NCCL's order: with equal times the first wins."""
 
 
 class Function(Enum):
@@ -41,29 +41,29 @@ _ALGORITHMS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What the model says of one way to carry out an op."""
+    """Estimated time of one way to carry out an op."""
 
     algorithm: NcclAlgorithm
     protocol: Protocol
     time_ns: int
-    """Rounded to the nearest."""
+    """Rounded to the nearest ns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """A communicator to be tuned for."""
+    """Communicator and hosts as input of the tuning model."""
 
     layout: Layout
     hardware: Hardware
 
     @property
     def graph(self) -> Graph:
-        """What the topology search is taken to have found."""
+        """Return the assumed result of NCCL's topology search."""
         return graph_of(self.hardware, self.layout)
 
 
 def estimates(function: Function, nbytes: int, tuning: Tuning) -> tuple[Estimate, ...]:
-    """Every enabled (algorithm, protocol) in NCCL's order.
+    """Return an estimate for every enabled (algorithm, protocol) in NCCL's order.
 
     `nbytes` is NCCL's count of the op: the buffer of an all-reduce, broadcast or reduce, the blocks of all ranks
     together of an all-gather or reduce-scatter.
@@ -77,13 +77,13 @@ def estimates(function: Function, nbytes: int, tuning: Tuning) -> tuple[Estimate
 
 
 def why_disabled(algorithm: NcclAlgorithm, protocol: Protocol, tuning: Tuning) -> str:
-    """Why NCCL does not offer a combination on a communicator; "" if it does."""
-    alone = tuning.layout.ranks_per_host == 1
+    """Return why NCCL does not offer a combination on a communicator; "" if it does."""
+    one_rank_per_host = tuning.layout.ranks_per_host == 1
     if algorithm is NcclAlgorithm.PAT and protocol is not Protocol.SIMPLE:
         return "PAT has the Simple protocol only"
-    if algorithm is NcclAlgorithm.PAT and not alone:
+    if algorithm is NcclAlgorithm.PAT and not one_rank_per_host:
         return "PAT needs one rank a host in the communicator"
-    if protocol is Protocol.LL128 and tuning.hardware.scale_up is ScaleUp.PCI and not alone:
+    if protocol is Protocol.LL128 and tuning.hardware.scale_up is ScaleUp.PCI and not one_rank_per_host:
         return "LL128 needs NVLink inside a host"
     return ""
 
@@ -91,7 +91,7 @@ def why_disabled(algorithm: NcclAlgorithm, protocol: Protocol, tuning: Tuning) -
 def time_us(
     function: Function, algorithm: NcclAlgorithm, protocol: Protocol, nbytes: int, tuning: Tuning
 ) -> float:
-    """ncclTopoGetAlgoTime for one op alone: latency + bytes / bandwidth, in microseconds."""
+    """Return the time of a single op in microseconds: latency + bytes / bandwidth (ncclTopoGetAlgoTime)."""
     bandwidth = algorithm_bandwidth(function, algorithm, protocol, tuning)
     latency = latency_us(function, algorithm, protocol, tuning)
     layout = tuning.layout
@@ -100,15 +100,15 @@ def time_us(
         if 0 <= size < tables.CORRECTED_BELOW:
             bandwidth *= tables.TREE_CORRECTION[protocol][size]
     per_step = nbytes / (tuning.graph.channels * layout.ranks)
-    plateau = function is Function.ALL_REDUCE and layout.hosts > 1 and per_step >= tables.PLATEAU_BYTES
-    if plateau and algorithm is NcclAlgorithm.RING and protocol is Protocol.SIMPLE:
-        volta = tuning.hardware.gpu is Gpu.VOLTA
-        latency *= tables.PLATEAU_FACTOR_VOLTA if volta else tables.PLATEAU_FACTOR
+    has_plateau = function is Function.ALL_REDUCE and layout.hosts > 1 and per_step >= tables.PLATEAU_BYTES
+    if has_plateau and algorithm is NcclAlgorithm.RING and protocol is Protocol.SIMPLE:
+        is_volta = tuning.hardware.gpu is Gpu.VOLTA
+        latency *= tables.PLATEAU_FACTOR_VOLTA if is_volta else tables.PLATEAU_FACTOR
     return latency + nbytes / (1000 * bandwidth)
 
 
 def latency_us(function: Function, algorithm: NcclAlgorithm, protocol: Protocol, tuning: Tuning) -> float:
-    """The latency of an op without its bytes (ncclTopoTuneModel)."""
+    """Return the latency of an op in microseconds, without its bytes (ncclTopoTuneModel)."""
     ranks, hosts = tuning.layout.ranks, tuning.layout.hosts
     nvlink = tuning.hardware.scale_up is ScaleUp.NVLINK
     inside = (tables.NVLINK_LATENCY if nvlink else tables.PCI_LATENCY)[algorithm][protocol]
@@ -121,7 +121,7 @@ def latency_us(function: Function, algorithm: NcclAlgorithm, protocol: Protocol,
         case NcclAlgorithm.PAT:
             return latency + log_hosts * between / 3.5 + ranks * 2.8
         case NcclAlgorithm.RING if function in (Function.BROADCAST, Function.REDUCE):
-            # All channels of the modelled graph take the ranks in the same order (sameChannels).
+            # All channels of the modelled graph visit the ranks in the same order (sameChannels).
             return latency + (tables.NET_LATENCY[algorithm][protocol] if hosts > 1 else inside)
         case NcclAlgorithm.RING:
             phases = 2 if function is Function.ALL_REDUCE else 1
@@ -133,7 +133,7 @@ def latency_us(function: Function, algorithm: NcclAlgorithm, protocol: Protocol,
 def algorithm_bandwidth(
     function: Function, algorithm: NcclAlgorithm, protocol: Protocol, tuning: Tuning
 ) -> float:
-    """GB/s of the op's bytes (ncclTopoTuneModel)."""
+    """Return the bandwidth of the op's bytes in GB/s (ncclTopoTuneModel)."""
     graph, layout, gpu = tuning.graph, tuning.layout, tuning.hardware.gpu
     hosts = layout.hosts
     column = min(hosts, 3) - 1
@@ -161,10 +161,10 @@ def algorithm_bandwidth(
 
 
 def channels_for(algorithm: NcclAlgorithm, protocol: Protocol, nbytes: int, tuning: Tuning) -> int:
-    """Return the channels that an op may use: fewer than there are while their threads would have too little to do.
+    """Return the channels that an op may use: fewer than available while their threads would have too little work.
 
-    The source is topoGetAlgoInfo. PAT has no thread count there and keeps all channels. How many of them get bytes is
-    decided by cells (`cells.shares_of`).
+    Source: topoGetAlgoInfo. PAT has no thread count there and keeps all channels. How many of them get bytes is decided
+    by cells (`cells.shares_of`).
     """
     if algorithm is NcclAlgorithm.PAT:
         return tuning.graph.channels
@@ -177,18 +177,21 @@ def channels_for(algorithm: NcclAlgorithm, protocol: Protocol, nbytes: int, tuni
 
 
 def _is_slow_inside(graph: Graph) -> bool:
+    """Return whether all channels together are slow inside a host."""
     return graph.intra * graph.search_channels <= tables.SLOW_RING_GBYTES
 
 
 def _inter_latency(algorithm: NcclAlgorithm, protocol: Protocol, tuning: Tuning) -> float:
-    alone = tuning.layout.ranks_per_host == 1
-    row = tables.NET_LATENCY[NcclAlgorithm.TREE if alone else algorithm]
-    # Simple adds it a second time for the flush of the receiver's card.
+    """Return the latency between hosts in microseconds."""
+    one_rank_per_host = tuning.layout.ranks_per_host == 1
+    row = tables.NET_LATENCY[NcclAlgorithm.TREE if one_rank_per_host else algorithm]
+    # Simple adds the network latency a second time for the flush of the receiver's NIC.
     times = 2 if protocol is Protocol.SIMPLE else 1
     return row[protocol] + times * tuning.hardware.network_latency_ns / 1000
 
 
 def _net_overhead(protocol: Protocol, tuning: Tuning) -> float:
+    """Return the overhead of posting to the NIC in microseconds; 0 inside a host."""
     if tuning.layout.hosts == 1:
         return 0.0
     overhead = 2.0 if tuning.hardware.cpu is Cpu.AMD else 1.0
@@ -196,6 +199,7 @@ def _net_overhead(protocol: Protocol, tuning: Tuning) -> float:
 
 
 def _ll_most(tuning: Tuning) -> float:
+    """Return the maximum bandwidth of LL in GB/s (llMaxBw)."""
     if tuning.layout.hosts == 1:
         return tables.LL_MOST_ONE_HOST[tuning.hardware.gpu]
     row = tables.LL_MOST_AMD if tuning.hardware.cpu is Cpu.AMD else tables.LL_MOST_INTEL

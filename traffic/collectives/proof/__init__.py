@@ -1,1 +1,1 @@
-"""Prove a step table by executing it: which bytes move, and what must be where in the end."""
+"""Prove a step table by executing it: follow every byte, and check the result at every position."""

@@ -1,9 +1,9 @@
 """The messages of every lane, each with the bytes of the collective that it moves; cut by the native cursor.
 
-Decides where in the data of the whole collective a lane's bytes lie, from its peers' point of view as well: the same
-bytes have the same address wherever they pass. Addresses: of collectives over one buffer the op's bytes; of an all-gather
-and a gather the inputs one after another; of an all-to-all the send buffers one after another. An uneven all-to-all has a
-space for each of its blocks, on each channel where lanes do not share a block out.
+This module maps the bytes of a lane to addresses in the data of the whole collective, so that the same bytes have the
+same address at all positions. For collectives over one buffer, addresses are the op's bytes; for an all-gather and a
+gather the inputs one after another; for an all-to-all the send buffers one after another. An uneven all-to-all has a
+space for each of its blocks, and for each channel if lanes do not share a block.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _Range = tuple[int, int, int]
 
 
 class Move(NamedTuple):
-    """A piece of a message: what becomes of it, how its entry calls it, and its bytes as indices of atoms."""
+    """A piece of a message: its operation, the block that its entry names, and its bytes as indices of atoms."""
 
     kind: int
     block: int
@@ -33,8 +33,11 @@ class Move(NamedTuple):
 
 
 class Message(NamedTuple):
-    """One step of a lane. `kind` is that of its first entry; `after` names what it waits for as (lane, step), step -1
-    for all of that lane, lane -1 for nothing."""
+    """One step of a lane.
+
+    `kind` is that of its first entry; `after` is the (lane, step) it waits for: step -1 for the whole lane, lane -1 for
+    none.
+    """
 
     entry: int
     kind: int
@@ -46,13 +49,15 @@ class Message(NamedTuple):
 
 
 class CutSchedule(NamedTuple):
-    """A schedule at one byte count."""
+    """A schedule cut for one byte count."""
 
     messages: dict[LaneKey, tuple[Message, ...]]
     atoms: tuple[Atom, ...]
 
 
 class _Step(NamedTuple):
+    """One message while its byte ranges are collected."""
+
     entry: int
     kind: int
     loop: int
@@ -63,7 +68,7 @@ class _Step(NamedTuple):
 
 
 def cut_schedule(schedule: Schedule, op_bytes: int) -> CutSchedule:
-    """All messages of a schedule, whose indices must be in range."""
+    """Cut all messages of a schedule, whose indices must be in range."""
     tables = StepTables(to_columns((schedule,)))
     steps = {
         (position, index): _steps(schedule, tables, (position, index), lane, op_bytes)
@@ -100,28 +105,31 @@ class _Numbers:
         self._count = len(steps)
 
     def number(self, loop: int, entry: int, slice_index: int) -> int:
-        """Of the step, or, if the lane ends before it, of its last one."""
+        """Return the number of a step or, if the lane ends before it, of its last one."""
         exact = (loop * self._in_loop + self._ordinal[entry]) * self._slices + slice_index
         return min(exact, self._count - 1)
 
 
 def _message(lane: Lane, step: _Step, atoms: _AtomTable, numbers: Sequence[_Numbers]) -> Message:
+    """Build a message from a step, with atoms in place of byte ranges."""
     entry = lane.entries[step.entry]
     after = (-1, -1)
     if entry.after_lane >= 0:
-        wanted = entry.after_entry
-        awaited = numbers[entry.after_lane]
+        after_entry = entry.after_entry
+        awaited_numbers = numbers[entry.after_lane]
         after = (
             entry.after_lane,
-            -1 if wanted < 0 else awaited.number(step.loop, wanted, step.slice_index),
+            -1 if after_entry < 0 else awaited_numbers.number(step.loop, after_entry, step.slice_index),
         )
     moves = tuple(
-        Move(int(lane.entries[at].kind), lane.entries[at].block, atoms.of(piece)) for at, piece in step.ranges
+        Move(int(lane.entries[entry_index].kind), lane.entries[entry_index].block, atoms.of(piece))
+        for entry_index, piece in step.ranges
     )
     return Message(step.entry, step.kind, step.loop, step.slice_index, step.message_bytes, moves, after)
 
 
 def _steps(schedule: Schedule, tables: StepTables, key: LaneKey, lane: Lane, op_bytes: int) -> list[_Step]:
+    """Return the steps of a lane with the byte ranges they move."""
     columns = tables.lane_steps(0, *key, op_bytes)
     kinds, entries, loops, slices, sizes, _wire = (column.tolist() for column in columns)
     steps = [
@@ -138,7 +146,7 @@ def _steps(schedule: Schedule, tables: StepTables, key: LaneKey, lane: Lane, op_
 
 
 def _mark_empty(schedule: Schedule, lane: Lane, steps: Sequence[_Step]) -> None:
-    """Have chunks without a byte proved too: they are all there is of a barrier without bytes."""
+    """Add a range to chunks without bytes, so that they are proved too: a barrier without bytes has only such chunks."""
     filled = {(step.loop, entry) for step in steps for entry, _ in step.ranges}
     for step in steps:
         if step.slice_index or not step.kind:
@@ -153,7 +161,7 @@ def _mark_empty(schedule: Schedule, lane: Lane, steps: Sequence[_Step]) -> None:
 
 
 def _place(schedule: Schedule, lane: Lane, block: int, op_bytes: int) -> tuple[int, int]:
-    """The space of a lane's bytes, and what the addresses within the lane are counted from."""
+    """Return the space of a lane's bytes, and the address in it at which the lane's addresses begin."""
     match schedule.collective:
         case "all-gather" | "gather" if lane.span < schedule.size:
             return 0, block * op_bytes
@@ -161,14 +169,14 @@ def _place(schedule: Schedule, lane: Lane, block: int, op_bytes: int) -> tuple[i
             blocks = schedule.chunks_per_loop if schedule.chunk_rule is ChunkRule.BLOCKS else schedule.size
             return 0, block // blocks * op_bytes
         case "uneven all-to-all":
-            alone = lane.shares == 1 and schedule.handshake is Handshake.ONE_SIDED
-            return block * schedule.channels + (lane.channel if alone else 0), 0
+            has_own_space = lane.shares == 1 and schedule.handshake is Handshake.ONE_SIDED
+            return block * schedule.channels + (lane.channel if has_own_space else 0), 0
         case _:
             return 0, 0
 
 
 class _AtomTable:
-    """All ranges that some message moves, cut where any of them begins or ends."""
+    """All ranges that messages move, cut at every address where one of them begins or ends."""
 
     def __init__(self, schedule: Schedule, op_bytes: int) -> None:
         self._schedule = schedule
@@ -180,14 +188,14 @@ class _AtomTable:
         self.atoms: list[Atom] = []
 
     def add(self, piece: _Range) -> None:
-        """A range that will be asked for."""
+        """Add a range that a message moves."""
         if piece in self._known:
             return
         self._known[piece] = ()
         self._cuts.setdefault(piece[0], set()).update(piece[1:])
 
     def finish(self) -> None:
-        """Cut; no range is added after this."""
+        """Cut all ranges into atoms; no range may be added after this."""
         if self._schedule.collective in ("reduce-scatter", "scatter", "all-gather", "gather", "all-to-all"):
             self._cut_at_blocks()
         for space, cuts in self._cuts.items():
@@ -198,17 +206,17 @@ class _AtomTable:
         self._known = dict.fromkeys(self._known, ())
 
     def of(self, piece: _Range) -> tuple[int, ...]:
-        """The atoms of a range."""
-        found = self._known[piece]
-        if not found:
+        """Return the atoms of a range."""
+        atoms = self._known[piece]
+        if not atoms:
             space, low, high = piece
             cuts, first = self._sorted[space], self._first[space]
-            found = tuple(range(first + bisect_left(cuts, low), first + bisect_left(cuts, high)))
-            self._known[piece] = found
-        return found
+            atoms = tuple(range(first + bisect_left(cuts, low), first + bisect_left(cuts, high)))
+            self._known[piece] = atoms
+        return atoms
 
     def _cut_at_blocks(self) -> None:
-        """A range may lie across blocks that belong to different positions."""
+        """Cut at block edges too: a range may contain blocks that belong to different positions."""
         size, op_bytes = self._schedule.size, self._op_bytes
         cuts = self._cuts.get(0)
         if not cuts:
@@ -226,6 +234,7 @@ class _AtomTable:
         }
 
     def _atom(self, space: int, low: int, high: int) -> Atom:
+        """Return the atom of an address range, with its source and target."""
         schedule = self._schedule
         size = schedule.size
         if space < 0:

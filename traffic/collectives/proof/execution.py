@@ -1,13 +1,15 @@
-"""Executes a schedule in no time at all: every lane in order, messages in queues, at most `slots` in each.
+"""Executes a schedule without time: every lane in order, messages in queues, at most `slots` messages in each.
 
-Lanes wait only for messages, for free slots, for other lanes and for the batch before them on their channel, so the order
-in which they are taken does not change how far they come: if one order ends in a deadlock, all do. What they carry could depend
-on it, if a wait is missing:
-so whatever reads a block must come after all that brought it by the waits of its own table (`Waits`), and a second order, in
-which all sends leave as early as they can, must end the same. As in the engine, a lane is over when all it sent is
-acknowledged: its receiver has begun, and stands at whatever it takes in its turn only. A connection holds `slots` messages
-here; in the engine it holds as many on each side, so what comes to its end here does so there. Timing and loss are the
-engine's; byte counts other than the one at hand are `lane_deadlock`' matter.
+Lanes wait only for messages, for free slots, for other lanes and for the previous batch on their channel, so the order
+in which lanes advance does not change how far they get: if one order ends in a deadlock, all do. The data that they
+carry could depend on the order if a wait is missing. So an entry that reads a block must come after all entries that
+brought it, by the waits of its own table (`Waits`), and a second order, in which all sends are executed as early as
+possible, must give the same result.
+
+As in the engine, a lane is complete when all its messages are acknowledged: its receiver has begun, and has no pending
+in-turn receive before them. A connection holds `slots` messages here; in the engine it holds as many on each side, so
+whatever completes here completes there. Timing and loss are the engine's subject; byte counts other than the given one
+are checked by `lane_deadlock`.
 """
 
 from __future__ import annotations
@@ -36,46 +38,46 @@ _IN_TURN = int(EntryKind.IN_TURN)
 
 
 class Order(Enum):
-    """In which order lanes that could go on do so; a network may bring about any."""
+    """Order in which lanes that can advance do so; a network may cause any order."""
 
     FORWARDS = 0
-    """Every lane as far as it comes, the first one that may go on first."""
+    """Every lane as far as possible, in order of readiness."""
     SENDS_FIRST = 1
-    """Whatever can be sent is sent before a message is taken in."""
+    """Everything that can be sent is sent before a message is received."""
 
 
 @dataclass(slots=True)
 class Waits:
-    """What a lane's messages are certain to come after, of the other lanes of their table."""
+    """For each message of a lane, how many messages of the other lanes of its table certainly precede it."""
 
     _since: list[int] = field(default_factory=list)
-    """Messages at which more became certain."""
+    """Messages at which the known predecessors grow."""
     _certain: list[dict[int, int]] = field(default_factory=list)
-    """From each of those on: lane -> how many of its messages."""
+    """From each of those on: lane -> number of its messages that precede."""
 
     def of(self, message: int) -> dict[int, int]:
-        """What is certain when a message has been executed."""
-        at = bisect_right(self._since, message)
-        return self._certain[at - 1] if at else {}
+        """Return lane -> number of messages that certainly precede the execution of a message."""
+        count = bisect_right(self._since, message)
+        return self._certain[count - 1] if count else {}
 
     def learn(self, message: int, lane: int, count: int, before: dict[int, int]) -> None:
-        """A message waited for `count` messages of a lane, which came after `before`."""
+        """Record that a message waited for the first `count` messages of a lane, which came after `before`."""
         certain = dict(self.of(message))
-        for other, known in (*before.items(), (lane, count)):
-            certain[other] = max(known, certain.get(other, 0))
+        for other_lane, other_count in (*before.items(), (lane, count)):
+            certain[other_lane] = max(other_count, certain.get(other_lane, 0))
         self._since.append(message)
         self._certain.append(certain)
 
 
 @dataclass(slots=True)
 class _LaneState:
-    """One lane under way."""
+    """Progress of one lane."""
 
     key: LaneKey
     lane: Lane
     messages: tuple[Message, ...]
     out: deque[tuple[int, ...]] | None
-    """Messages under way to the peer, each as the origins of its atoms."""
+    """Messages in flight to the peer, each as the origins of its atoms."""
     into: deque[tuple[int, ...]] | None
     sender: LaneKey | None = None
     receiver: LaneKey | None = None
@@ -88,51 +90,53 @@ class _LaneState:
 
 @dataclass(slots=True)
 class Execution:
-    """State of a schedule under way. `run` ends with all lanes over or with nothing able to move."""
+    """Progress of a schedule. `run` ends when all lanes are complete or none can advance."""
 
     schedule: Schedule
     messages: dict[LaneKey, tuple[Message, ...]]
     holdings: tuple[Holding, ...]
     wrong: list[tuple[str, str]] = field(default_factory=list)
-    """(where, what) in the order found."""
+    """(where, what) in the order of detection."""
     _lanes: dict[LaneKey, _LaneState] = field(default_factory=dict)
     _batches: dict[tuple[int, int], dict[int, set[LaneKey]]] = field(default_factory=dict)
-    """Lanes that are not over by (position, channel) and batch, the batch that runs first."""
+    """Incomplete lanes by (position, channel) and batch, the running batch first."""
     _ready: deque[LaneKey] = field(default_factory=deque)
     _brought: dict[tuple[int, int], dict[int, int]] = field(default_factory=dict)
-    """(position, atom) -> lane -> its last message that brought some of it."""
+    """(position, atom) -> lane -> its last message that received part of it."""
 
     def run(self, order: Order = Order.FORWARDS) -> None:
-        """Execute until nothing moves."""
+        """Execute until no lane can advance."""
         self._prepare()
-        for place in self._batches:
-            self._open_batch(place)
+        for channel_key in self._batches:
+            self._open_batch(channel_key)
         if order is Order.FORWARDS:
             while self._ready:
                 self._advance(self._lanes[self._ready.popleft()])
             return
         receiving: deque[LaneKey] = deque()
         while self._ready or receiving:
-            put_off = not self._ready
+            is_last_resort = not self._ready
             key = self._ready.popleft() if self._ready else receiving.popleft()
-            if not put_off and self._takes_in_next(self._lanes[key]):
+            if not is_last_resort and self._takes_in_next(self._lanes[key]):
                 receiving.append(key)
             else:
                 self._advance(self._lanes[key], most=1)
 
     def _takes_in_next(self, state: _LaneState) -> bool:
+        """Return whether the next message of a lane is a receive."""
         return state.next < len(state.messages) and bool(state.messages[state.next].kind & _RECV)
 
     def stuck(self) -> Iterator[tuple[str, str]]:
-        """(where, what) of every lane that is not over."""
+        """Yield (where, what) for every lane that is not complete."""
         for key in self.messages:
             state = self._lanes[key]
             if state.over or not state.messages:
                 continue
-            at = min(state.next, len(state.messages) - 1)
-            yield step_name(key, state.messages[at].entry), self._waits_for(state)
+            message_index = min(state.next, len(state.messages) - 1)
+            yield step_name(key, state.messages[message_index].entry), self._waits_for(state)
 
     def _prepare(self) -> None:
+        """Create the states of all lanes and join senders with receivers."""
         queues: dict[Connection, deque[tuple[int, ...]]] = {}
         senders: dict[Connection, LaneKey] = {}
         receivers: dict[Connection, LaneKey] = {}
@@ -160,6 +164,7 @@ class Execution:
                 self._lanes[position, number].dependents.append((position, index))
 
     def _open_batch(self, place: tuple[int, int]) -> None:
+        """Start the first remaining batch of a (position, channel)."""
         for key in next(iter(self._batches[place].values()), ()):
             state = self._lanes[key]
             state.open = True
@@ -168,7 +173,7 @@ class Execution:
                 self._ready.append(state.sender)
 
     def _advance(self, state: _LaneState, most: int = 0) -> None:
-        """Execute what a lane can (at most so many messages, unless 0), and let those go on that this releases."""
+        """Execute the messages of a lane that are possible (at most `most`, unless 0); queue the lanes this releases."""
         if state.over or not state.open:
             return
         first = state.next
@@ -178,48 +183,51 @@ class Execution:
             if state.next == first + most:
                 self._ready.append(state.key)
                 break
-        moved = state.next > first
-        if moved:
+        progressed = state.next > first
+        if progressed:
             self._ready.extend(key for key in (state.sender, state.receiver) if key is not None)
         if state.next == len(state.messages) and self._taken(state):
             state.over = True
             self._close(state)
-            moved = True
-        if moved:
+            progressed = True
+        if progressed:
             self._ready.extend(state.dependents)
 
     def _taken(self, state: _LaneState) -> bool:
-        """Whether all that a lane sent is acknowledged: its receiver has begun, and has room for it."""
+        """Return whether all messages that a lane sent are acknowledged: its receiver has begun and has granted them."""
         if state.receiver is None or not state.out or self.schedule.handshake is Handshake.ONE_SIDED:
             return True
         receiver = self._lanes[state.receiver]
         return receiver.open and not self._keeps_waiting(receiver, len(state.out))
 
     def _keeps_waiting(self, receiver: _LaneState, messages: int) -> bool:
-        """Whether one of the next messages to a lane is not granted before its turn.
+        """Return whether one of the next `messages` messages to a lane is an in-turn receive, which is not granted yet.
 
-        One whose turn it is counts as waiting too until it is taken in, which nothing but a full lane onwards puts off.
+        An in-turn receive whose turn has come counts too until it is executed; only a blocked send on the same lane
+        delays it.
         """
-        left = messages
+        remaining = messages
         for message in islice(receiver.messages, receiver.next, None):
             if message.kind & _RECV:
                 if message.kind & _IN_TURN:
                     return True
-                left -= 1
-                if not left:
+                remaining -= 1
+                if not remaining:
                     break
         return False
 
     def _close(self, state: _LaneState) -> None:
-        place = (state.key[0], state.lane.channel)
-        batches = self._batches[place]
+        """Remove a complete lane from its batch, and start the next batch after its last lane."""
+        channel_key = (state.key[0], state.lane.channel)
+        batches = self._batches[channel_key]
         batch = next(iter(batches))
         batches[batch].remove(state.key)
         if not batches[batch]:
             del batches[batch]
-            self._open_batch(place)
+            self._open_batch(channel_key)
 
     def _blocked(self, state: _LaneState) -> bool:
+        """Return whether the next message of a lane has to wait."""
         message = state.messages[state.next]
         if message.kind & _RECV and not state.into:
             return True
@@ -228,15 +236,17 @@ class Execution:
         number, step = message.after
         if number < 0:
             return False
-        other = self._lanes[state.key[0], number]
-        return not other.over and (step < 0 or other.next <= step)
+        awaited_lane = self._lanes[state.key[0], number]
+        return not awaited_lane.over and (step < 0 or awaited_lane.next <= step)
 
     def _is_full(self, state: _LaneState) -> bool:
-        # Whoever writes without being asked has what he wrote acknowledged whether it is taken in or not.
-        asked = self.schedule.handshake is not Handshake.ONE_SIDED
-        return asked and state.out is not None and len(state.out) >= self.schedule.slots
+        """Return whether the lane's connection has no free slot."""
+        # One-sided writes are acknowledged even if the receiving lane has not processed them.
+        granted = self.schedule.handshake is not Handshake.ONE_SIDED
+        return granted and state.out is not None and len(state.out) >= self.schedule.slots
 
     def _waits_for(self, state: _LaneState) -> str:
+        """Return what a lane waits for, as text."""
         lane = state.lane
         if not state.open:
             running = next(iter(self._batches[state.key[0], lane.channel]))
@@ -250,19 +260,20 @@ class Execution:
         if message.kind & _RECV and not state.into:
             return f"waits for a message from position {lane.recv_from}"
         number, step = message.after
-        other = self._lanes.get((state.key[0], number))
-        if other is not None and not other.over and (step < 0 or other.next <= step):
-            what = "all" if step < 0 else f"entry {other.messages[step].entry}"
-            return f"waits for {what} of lane {number}"
+        awaited_lane = self._lanes.get((state.key[0], number))
+        if awaited_lane is not None and not awaited_lane.over and (step < 0 or awaited_lane.next <= step):
+            awaited = "all" if step < 0 else f"entry {awaited_lane.messages[step].entry}"
+            return f"waits for {awaited} of lane {number}"
         return f"waits for one of {self.schedule.slots} slots towards position {lane.send_to}"
 
     def _execute(self, state: _LaneState, message: Message) -> None:
+        """Execute one message of a lane: receive, combine, and send its atoms."""
         position = state.key[0]
         number, waited = message.after
         if number >= 0:
-            other = self._lanes[position, number]
-            last = waited if waited >= 0 else len(other.messages) - 1
-            state.waits.learn(state.next, number, last + 1, other.waits.of(last))
+            awaited_lane = self._lanes[position, number]
+            last = waited if waited >= 0 else len(awaited_lane.messages) - 1
+            state.waits.learn(state.next, number, last + 1, awaited_lane.waits.of(last))
         if not message.kind & (_RECV | _SEND):
             return
         step = step_name(state.key, message.entry)
@@ -283,26 +294,31 @@ class Execution:
             state.out.append(tuple(carried))
 
     def _receive(self, state: _LaneState, step: str, move: Move, arrived: Iterator[int]) -> Iterator[int]:
+        """Receive the atoms of a move and yield their new origins."""
         position, index = state.key
         holding = self.holdings[position]
         if move.kind & _REDUCE and move.kind & (_SEND | _COPY):
             self._read(state, step, move)
         for atom in move.atoms:
             if not move.kind & _REDUCE:
-                # It takes the place of whatever was there.
+                # It replaces the previous content.
                 self._brought.pop((position, atom), None)
             self._brought.setdefault((position, atom), {})[index] = state.next
-            origins, wrong = holding.receive(move.kind, atom, next(arrived), step, move.block)
-            if wrong:
-                self.wrong.append((step, wrong))
+            origins, mistake = holding.receive(move.kind, atom, next(arrived), step, move.block)
+            if mistake:
+                self.wrong.append((step, mistake))
             yield origins
 
     @staticmethod
     def _may_run_beside(one: Lane, other: Lane) -> bool:
+        """Return whether two lanes can run concurrently: on different channels, or in the same batch."""
         return one.channel != other.channel or one.batch == other.batch
 
     def _read(self, state: _LaneState, step: str, move: Move) -> None:
-        """What is sent or final must not depend on which of two messages happens to come first."""
+        """Record a mistake if an atom that is sent or completed was received by a lane that this one does not wait for.
+
+        Its content would depend on which of two messages comes first.
+        """
         position, index = state.key
         racing = {
             lane
@@ -318,6 +334,7 @@ class Execution:
             )
 
     def _sends_nothing(self, step: str, moves: tuple[Move, ...], carried: list[int]) -> None:
+        """Record a mistake for blocks that are sent without any content."""
         blocks = [move.block for move in moves for _ in move.atoms]
         for block in dict.fromkeys(
             block for block, origins in zip(blocks, carried, strict=True) if not origins
@@ -326,5 +343,5 @@ class Execution:
 
 
 def step_name(key: LaneKey, entry: int) -> str:
-    """How an error names a step."""
+    """Return the name of a step for error messages."""
     return f"position {key[0]}, lane {key[1]}, entry {entry}"

@@ -1,14 +1,14 @@
-"""Finds lanes that wait for all of a lane which, from some byte count on, waits for them: a standstill by size.
+"""Find lanes that wait for the whole of a lane which, from some byte count on, waits for them: a deadlock by size.
 
-An execution proves one byte count. A wait for a whole lane comes to its end there if the lane has one loop, and never if it
-has several, or more messages than the connection has slots: then the lane cannot end before the one that waits for it has
-gone on. Decided here is that no byte count brings that about; waits within a loop are the same in every loop, so one
-execution shows them.
+An execution proves one byte count. A wait for a whole lane completes there if the lane has one loop, but never if it
+has several loops, or more messages than the connection has slots, and cannot end before the waiting lane has advanced.
+This module proves that no byte count causes that. Waits within a loop are the same in every loop, so one execution
+checks them.
 
-A lane that has many loops cannot end unless these go on: the lanes at the other end of its connections (what it receives must
-be sent, and what it sends be taken in, or its slots stay full), those that its entries wait for, and all those that must be
-over before. Whichever of them is reached this way and waits for the end of the first lane closes a cycle; as distances in
-loops may be anything, nothing but who waits for whom matters.
+A lane with many loops cannot end unless these lanes advance: the lanes at the other end of its connections (its
+receives must be sent, and its sends received, or its slots stay full), those that its entries wait for, and all those
+that must be complete before. If a lane reached in this way waits for the end of the first lane, there is a cycle. Lanes
+may be any number of loops apart, so only the waits-for relation matters.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from etloop.traffic.collectives.core.table import EntryKind, Handshake, Lane, Sc
 
 _LaneKey = tuple[int, int]
 Wait = tuple[_LaneKey, int, _LaneKey]
-"""(lane, its entry, the lane that it waits for the end of); entry -1: it is of a later batch."""
+"""(lane, its entry, the lane whose end it waits for); entry -1: the waiting lane is in a later batch."""
 
 
 def find_wait_cycles(schedule: Schedule) -> Iterator[tuple[Wait, list[_LaneKey]]]:
-    """Waits for a whole lane which can never end, and the way from that lane back to the one that waits, both included.
+    """Yield waits for a whole lane that can never end, each with the path from that lane back to the waiting one.
 
-    The schedule's indices must be in range. Lanes that state their bytes have as many loops as these make, so of their
-    schedules nothing is said: an execution has shown all.
+    The path includes both lanes. The schedule's indices must be in range. Nothing is yielded if lanes state their
+    bytes: their number of loops is fixed, and an execution has checked all of them.
     """
     if any(lane.lane_bytes >= 0 for table in schedule.tables for lane in table):
         return
@@ -46,6 +46,7 @@ def find_wait_cycles(schedule: Schedule) -> Iterator[tuple[Wait, list[_LaneKey]]
 
 
 def _ends_waited_for(schedule: Schedule) -> Iterator[Wait]:
+    """Yield all waits for whole lanes, those of later batches included."""
     for position, table in enumerate(schedule.tables):
         batches: dict[int, dict[int, list[int]]] = {}
         for index, lane in enumerate(table):
@@ -53,14 +54,16 @@ def _ends_waited_for(schedule: Schedule) -> Iterator[Wait]:
             for number, entry in enumerate(lane.entries):
                 if entry.after_lane >= 0 and entry.after_entry < 0:
                     yield (position, index), number, (position, entry.after_lane)
-        for of_channel in batches.values():
-            ordered = [of_channel[batch] for batch in sorted(of_channel)]
-            for before, after in pairwise(ordered):
-                yield from (((position, one), -1, (position, other)) for one in after for other in before)
+        for channel_batches in batches.values():
+            batches_in_order = [channel_batches[batch] for batch in sorted(channel_batches)]
+            for earlier, later in pairwise(batches_in_order):
+                yield from (
+                    ((position, waiting), -1, (position, awaited)) for waiting in later for awaited in earlier
+                )
 
 
 def _needs(schedule: Schedule, ends: Iterable[Wait]) -> dict[_LaneKey, dict[_LaneKey, None]]:
-    """Lane -> those without which it does not end."""
+    """Return lane -> lanes without which it does not end."""
     needs: dict[_LaneKey, dict[_LaneKey, None]] = {}
     senders: dict[tuple[int, int, int], _LaneKey] = {}
     receivers: dict[tuple[int, int, int], _LaneKey] = {}
@@ -86,17 +89,20 @@ def _needs(schedule: Schedule, ends: Iterable[Wait]) -> dict[_LaneKey, dict[_Lan
 
 
 def _has(lane: Lane, kind: EntryKind) -> bool:
+    """Return whether a lane has an entry of this kind."""
     return any(entry.kind & kind for entry in lane.entries)
 
 
 def _strongly_connected(needs: dict[_LaneKey, dict[_LaneKey, None]]) -> dict[_LaneKey, int]:
-    """Return per lane the number of its group, in which all need each other."""
-    # Late: it takes a quarter of a second, and few schedules wait for whole lanes.
+    """Return for each lane the number of its strongly connected component, in which all lanes need each other."""
+    # Imported here because it takes a quarter of a second, and few schedules wait for whole lanes.
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import connected_components
 
     number = {lane: index for index, lane in enumerate(needs)}
-    pairs = [(number[lane], number[other]) for lane, others in needs.items() for other in others]
+    pairs = [
+        (number[lane], number[needed]) for lane, needed_lanes in needs.items() for needed in needed_lanes
+    ]
     rows, columns = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
     edges = csr_array((np.ones(len(pairs), dtype=np.int8), (rows, columns)), shape=(len(needs), len(needs)))
     _, group_of = connected_components(edges, directed=True, connection="strong")
@@ -104,16 +110,16 @@ def _strongly_connected(needs: dict[_LaneKey, dict[_LaneKey, None]]) -> dict[_La
 
 
 def _way(needs: dict[_LaneKey, dict[_LaneKey, None]], first: _LaneKey, last: _LaneKey) -> list[_LaneKey]:
-    """The shortest way from a lane to one that it needs."""
+    """Return the shortest path from a lane to one that it needs."""
     came_from: dict[_LaneKey, _LaneKey] = {first: first}
-    reached = [first]
-    for lane in reached:
+    queue = [first]
+    for lane in queue:
         if lane == last:
             break
-        for other in needs[lane]:
-            if other not in came_from:
-                came_from[other] = lane
-                reached.append(other)
+        for needed in needs[lane]:
+            if needed not in came_from:
+                came_from[needed] = lane
+                queue.append(needed)
     way = [last]
     while way[-1] != first:
         way.append(came_from[way[-1]])

@@ -1,8 +1,8 @@
-"""What a collective must leave at every position, and what has come together there so far.
+"""The result that a collective must produce at every position, and the contributions collected there so far.
 
-Data is told apart by `Atom`s, ranges of bytes that no message cuts through. The content of an atom is told by its
-origins: the set of positions whose input has been added to it, as a bit mask. Which bytes of the whole collective a
-lane's bytes are is decided in `atoms`.
+Data is identified by `Atom`s, byte ranges that every message moves as a whole. The content of an atom is identified by
+its origins: the set of positions whose input has been added to it, as a bit mask. `atoms` maps the bytes of a lane to
+bytes of the collective.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Final, NamedTuple
 from etloop.traffic.collectives.core.table import EntryKind
 
 EVERYONE: Final = -1
-"""As a source: every position puts its own in, and they are added up. As a target: every position wants the result."""
+"""As a source: every position contributes its own input, and inputs are added up. As a target: every position needs the
+result."""
 ALL_OTHERS: Final = -2
 """As a target: every position but the source."""
 NOBODY: Final = -3
@@ -39,7 +40,7 @@ SUPPORTED: Final = frozenset(
 
 
 class Atom(NamedTuple):
-    """A range of bytes of the collective: whose input it is, who must get it, how many bytes."""
+    """A byte range of the collective: the position whose input it is, the position that must get it, its size."""
 
     source: int
     target: int
@@ -47,12 +48,12 @@ class Atom(NamedTuple):
 
 
 def share_bytes(op_bytes: int, part: int, parts: int) -> int:
-    """Bytes of block `part` of `parts`, as in `traffic/collectives/core/table.py`."""
+    """Return the bytes of block `part` of `parts`, as in `traffic/collectives/core/table.py`."""
     return (part + 1) * op_bytes // parts - part * op_bytes // parts
 
 
 def block_at(op_bytes: int, parts: int, address: int) -> int:
-    """The block of `parts` equal ones of `op_bytes` that a byte is in."""
+    """Return which of `parts` equal blocks of `op_bytes` contains a byte address."""
     block = (address * parts + parts - 1) // op_bytes
     while block * op_bytes // parts > address:
         block -= 1
@@ -62,7 +63,7 @@ def block_at(op_bytes: int, parts: int, address: int) -> int:
 
 
 def ends_of(collective: str, size: int, op_bytes: int, address: int) -> tuple[int, int]:
-    """(source, target) of the byte at an address of the whole collective; of an uneven all-to-all its block says it."""
+    """Return (source, target) of the byte at an address of the whole collective; not for an uneven all-to-all."""
     match collective:
         case "all-reduce" | "barrier":
             return EVERYONE, EVERYONE
@@ -81,7 +82,7 @@ def ends_of(collective: str, size: int, op_bytes: int, address: int) -> tuple[in
 
 
 def wanted_bytes(collective: str, size: int, position: int, op_bytes: int) -> int:
-    """Bytes of result that a position must get from others. Those of an uneven all-to-all stand in its splits."""
+    """Return the result bytes that a position must get from other positions; not for an uneven all-to-all."""
     match collective:
         case "all-reduce" | "barrier":
             return op_bytes
@@ -103,7 +104,7 @@ def wanted_bytes(collective: str, size: int, position: int, op_bytes: int) -> in
 
 @dataclass(slots=True)
 class Holding:
-    """What one position has: partial sums and what is under way through it, and the result as far as it is stored."""
+    """The data at one position: partial sums and data passed on, and the result stored so far."""
 
     collective: str
     size: int
@@ -114,29 +115,29 @@ class Holding:
     _partial: dict[int, int] = field(default_factory=dict)
     _result: dict[int, int] = field(default_factory=dict)
     _stored_by: dict[int, tuple[str, int]] = field(default_factory=dict)
-    """The step that stored an atom last, and the block it named."""
+    """The step that stored an atom last, and the block that it named."""
 
     def to_send(self, atom: int) -> int:
-        """Origins of what this position sends of an atom that it does not receive in the same entry."""
-        stored = self._result.get(atom)
-        return stored if stored is not None else self._sum(atom)
+        """Return the origins that this position sends of an atom, unless it receives it in the same entry."""
+        origins = self._result.get(atom)
+        return origins if origins is not None else self._sum(atom)
 
     def receive(self, kind: int, atom: int, origins: int, step: str, block: int) -> tuple[int, str]:
-        """Take in an atom; returns the origins it has become and what is wrong with that ("": nothing)."""
-        wrong = ""
+        """Process a received atom; return its new origins, and a description of the mistake or ""."""
+        mistake = ""
         if kind & EntryKind.REDUCE:
             partial = self._sum(atom)
             if partial & origins:
-                wrong = f"adds block {block} from {positions(partial & origins)} a second time"
+                mistake = f"adds block {block} from {positions(partial & origins)} a second time"
             origins |= partial
         if kind & EntryKind.COPY:
-            wrong = self._store(atom, origins, step, block) or wrong
+            mistake = self._store(atom, origins, step, block) or mistake
         if kind & EntryKind.REDUCE or not kind & EntryKind.COPY:
             self._partial[atom] = origins
-        return origins, wrong
+        return origins, mistake
 
     def unfinished(self, op_bytes: int) -> Iterator[tuple[str, str]]:
-        """(where, what) of everything that the result lacks."""
+        """Yield (where, what) for everything that the result lacks."""
         for atom, origins in self._result.items():
             missing = self._wanted(atom) & ~origins
             if missing:
@@ -148,49 +149,56 @@ class Holding:
             return
         if self.collective == "barrier" and not self._result:
             yield where, "it has not heard from all others"
-        got = sum(self.atoms[atom].size_bytes for atom in self._result)
-        wanted = wanted_bytes(self.collective, self.size, self.position, op_bytes)
-        if got != wanted:
-            yield where, f"its result has {got} bytes instead of {wanted}"
+        received_bytes = sum(self.atoms[atom].size_bytes for atom in self._result)
+        expected_bytes = wanted_bytes(self.collective, self.size, self.position, op_bytes)
+        if received_bytes != expected_bytes:
+            yield where, f"its result has {received_bytes} bytes instead of {expected_bytes}"
 
     def _unfinished_splits(self, where: str) -> Iterator[tuple[str, str]]:
-        got: Counter[int] = Counter()
+        """Yield (where, what) for sources whose bytes differ from the splits."""
+        received_bytes: Counter[int] = Counter()
         for atom in self._result:
-            got[self.atoms[atom].source] += self.atoms[atom].size_bytes
+            received_bytes[self.atoms[atom].source] += self.atoms[atom].size_bytes
         for source, row in enumerate(self.splits):
-            wanted = row[self.position] if source != self.position else 0
-            if got[source] != wanted:
-                yield where, f"it gets {got[source]} bytes from position {source} instead of {wanted}"
+            expected_bytes = row[self.position] if source != self.position else 0
+            if received_bytes[source] != expected_bytes:
+                yield (
+                    where,
+                    f"it gets {received_bytes[source]} bytes from position {source} instead of {expected_bytes}",
+                )
 
     def _sum(self, atom: int) -> int:
-        known = self._partial.get(atom)
-        if known is not None:
-            return known
+        """Return the origins of the partial sum of an atom; at first the own input, if it is a source."""
+        partial = self._partial.get(atom)
+        if partial is not None:
+            return partial
         source = self.atoms[atom].source
         return 1 << self.position if source in (EVERYONE, self.position) else 0
 
     def _wanted(self, atom: int) -> int:
+        """Return the origins that the result of an atom must have here; 0 if it is not part of the result."""
         source, target, _ = self.atoms[atom]
-        wants = target in (EVERYONE, self.position) or (target == ALL_OTHERS and source != self.position)
-        if not wants or source < EVERYONE:
+        is_target = target in (EVERYONE, self.position) or (target == ALL_OTHERS and source != self.position)
+        if not is_target or source < EVERYONE:
             return 0
         return (1 << self.size) - 1 if source == EVERYONE else 1 << source
 
     def _store(self, atom: int, origins: int, step: str, block: int) -> str:
-        wanted = self._wanted(atom)
-        held = self._result.get(atom, 0)
-        self._result[atom] = held | origins
+        """Store an atom in the result; return a description of the mistake or ""."""
+        wanted_origins = self._wanted(atom)
+        stored = self._result.get(atom, 0)
+        self._result[atom] = stored | origins
         self._stored_by[atom] = (step, block)
-        if held & origins:
-            return f"stores block {block} from {positions(held & origins)} a second time"
-        if origins & ~wanted:
-            return f"stores block {block} with the contribution of {positions(origins & ~wanted)}, not wanted here"
+        if stored & origins:
+            return f"stores block {block} from {positions(stored & origins)} a second time"
+        if origins & ~wanted_origins:
+            return f"stores block {block} with the contribution of {positions(origins & ~wanted_origins)}, not wanted here"
         return ""
 
 
 def positions(origins: int) -> str:
-    """The positions of a mask in words."""
-    named = [str(bit) for bit in range(origins.bit_length()) if origins >> bit & 1]
-    if len(named) > 8:
-        named = [*named[:8], f"{len(named) - 8} more"]
-    return f"position {named[0]}" if len(named) == 1 else f"positions {', '.join(named)}"
+    """Return the positions of a bit mask as text, at most 8 by number."""
+    listed = [str(bit) for bit in range(origins.bit_length()) if origins >> bit & 1]
+    if len(listed) > 8:
+        listed = [*listed[:8], f"{len(listed) - 8} more"]
+    return f"position {listed[0]}" if len(listed) == 1 else f"positions {', '.join(listed)}"

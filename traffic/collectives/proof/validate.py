@@ -1,8 +1,10 @@
-"""Proves a schedule: both ends agree, nothing deadlocks, every byte of the result is made once.
+"""Prove a schedule: both ends agree, there is no deadlock, and every byte of the result is produced once.
 
-Contents are proved for one byte count, which should give every lane two loops; that nothing stands still, for every one.
+Contents are proved for one byte count, which should give every lane two loops; absence of deadlock is proved for every
+byte count.
 
-For schedules from outside and for tests; its work grows with the number of messages. Cutting is the native cursor's.
+For schedules from outside and for tests; the effort grows with the number of messages. The native cursor cuts the
+messages.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from etloop.traffic.collectives.proof.lane_deadlock import find_wait_cycles
 from etloop.traffic.collectives.proof.outcome import SUPPORTED, Holding
 
 MAX_PROBLEMS: Final = 20
-"""Mistakes told of one schedule; a wrong table is wrong at most of its positions."""
+"""Mistakes reported per schedule; a wrong table is wrong at most of its positions."""
 MAX_CHUNK_BYTES: Final = 1 << 30
 MAX_CHUNKS: Final = 1 << 16
 MAX_SLICES: Final = 64
@@ -28,28 +30,29 @@ MAX_SLOTS: Final = 64
 MAX_CHANNELS: Final = 1024
 MAX_TRAFFIC_PER_BYTE: Final = 1 << 16
 MAX_MESSAGE_BYTES: Final = 1 << 31
-"""Of one RDMA write."""
+"""Limit of one RDMA write."""
 _DIRECTION = EntryKind.SEND | EntryKind.RECV
 _PIECEMEAL: Final = "wait for an entry of that lane, or give what comes later a lane of its own"
 Wrong = tuple[str, str]
 """(where, what)."""
 Called = Callable[[str], str]
-"""A place as `step_name` tells it -> what stands there in the program that was translated; "" for nothing."""
+"""Maps the name of a step (`step_name`) to the source program's name for it; "" if it has none."""
 
 
 def validate(
     schedule: Schedule, op_bytes: int, *, contents: bool = True, called: Called | None = None
 ) -> None:
-    """Raise `PlanError` if the schedule does not do its collective for `op_bytes`.
+    """Raise `PlanError` if the schedule does not perform its collective for `op_bytes`.
 
-    Without `contents` the last stage is left out, for programs whose data was followed by other means, such as scratch
-    buffers that no table tells of.
+    Without `contents` the last stage is omitted, for programs whose data was checked by other means, such as those with
+    scratch buffers that tables do not describe. Every problem names position, lane and entry, and, if `called` knows
+    it, the source program's name of the step.
 
-    Every problem names position, lane and entry, and what the author of the program calls that step where `called` tells.
-    Stages build on each other: ranges, then the two sides of every connection, then an execution with bounded slots, then
-    waits that stand still in larger ops, then executions in other orders; the first stage with problems reports all it found.
+    Stages build on each other: ranges, then the two sides of every connection, then an execution with bounded slots,
+    then waits that deadlock in larger ops, then executions in other orders. The first stage with problems reports all
+    of them.
     """
-    # Tables may be made anew whenever they are read.
+    # Lazy tables would be rebuilt on every read.
     schedule = replace(schedule, tables=tuple(schedule.tables))
     refuse = partial(_refuse, schedule, called)
     refuse(_outside(schedule), "fix the table's indices")
@@ -67,7 +70,7 @@ def validate(
             refuse(_standing_still(schedule), _PIECEMEAL)
         if not contents:
             return
-        lacking = (wrong for holding in holdings for wrong in holding.unfinished(op_bytes))
+        lacking = (gap for holding in holdings for gap in holding.unfinished(op_bytes))
         remedy = "let every input reach every result exactly once"
         if order is not Order.FORWARDS:
             remedy += ", whatever comes first: let what passes a block on wait for what brings it"
@@ -75,21 +78,26 @@ def validate(
 
 
 def _refuse(schedule: Schedule, called: Called | None, wrongs: Iterable[Wrong], remedy: str) -> None:
-    found = list(wrongs)
-    if not found:
+    """Raise `PlanError` for the problems found, if any."""
+    problems_found = list(wrongs)
+    if not problems_found:
         return
     name = f"{schedule.algorithm} {schedule.collective} of {schedule.size}"
     problems = []
-    for where, what in found[:MAX_PROBLEMS]:
-        own = called(where) if called is not None else ""
-        problems.append(Problem(f"{name}: {own} ({where})" if own else f"{name}: {where}", what, remedy))
-    if len(found) > MAX_PROBLEMS:
-        problems.append(Problem(name, f"{len(found) - MAX_PROBLEMS} more problems of this sort", remedy))
+    for where, what in problems_found[:MAX_PROBLEMS]:
+        program_name = called(where) if called is not None else ""
+        problems.append(
+            Problem(f"{name}: {program_name} ({where})" if program_name else f"{name}: {where}", what, remedy)
+        )
+    if len(problems_found) > MAX_PROBLEMS:
+        problems.append(
+            Problem(name, f"{len(problems_found) - MAX_PROBLEMS} more problems of this sort", remedy)
+        )
     raise PlanError(*problems)
 
 
 def _outside(schedule: Schedule) -> Iterator[Wrong]:
-    """Indices that name nothing, and peers that two lanes share."""
+    """Yield indices that are out of range, and peers that two lanes share."""
     if schedule.collective not in SUPPORTED:
         yield "collective", f"{schedule.collective!r} is none of {', '.join(sorted(SUPPORTED))}"
     if len(schedule.tables) != schedule.size:
@@ -109,8 +117,8 @@ def _outside(schedule: Schedule) -> Iterator[Wrong]:
         receives_from: set[tuple[int, int]] = set()
         for index, lane in enumerate(table):
             where = f"position {position}, lane {index}"
-            for what in _outside_lane(schedule, position, lane):
-                yield where, what
+            for problem in _outside_lane(schedule, position, lane):
+                yield where, problem
             on_channel = f" on channel {lane.channel}" if schedule.channels > 1 else ""
             if (lane.send_to, lane.channel) in sends_to:
                 yield where, f"another lane sends to position {lane.send_to} too{on_channel}"
@@ -120,15 +128,16 @@ def _outside(schedule: Schedule) -> Iterator[Wrong]:
             receives_from |= {(lane.recv_from, lane.channel)} - {(-1, lane.channel)}
             for number, entry in enumerate(lane.entries):
                 following = lane.entries[number + 1] if number + 1 < len(lane.entries) else None
-                for what in (
+                for problem in (
                     *_outside_entry(schedule, lane, entry.kind, entry.chunk),
                     *_outside_gathered(entry, following),
                     *_outside_wait(table, index, entry),
                 ):
-                    yield step_name((position, index), number), what
+                    yield step_name((position, index), number), problem
 
 
 def _outside_cut(schedule: Schedule) -> Iterator[Wrong]:
+    """Yield values of the cut that are out of range."""
     for name, value, least, most in (
         ("chunk_bytes", schedule.chunk_bytes, 1, MAX_CHUNK_BYTES),
         ("chunks_per_loop", schedule.chunks_per_loop, 1, MAX_CHUNKS),
@@ -146,6 +155,7 @@ def _outside_cut(schedule: Schedule) -> Iterator[Wrong]:
 
 
 def _outside_lane(schedule: Schedule, position: int, lane: Lane) -> Iterator[str]:
+    """Yield indices and bytes of a lane that are out of range."""
     for peer, verb in ((lane.send_to, "sends to"), (lane.recv_from, "receives from")):
         if peer == position:
             yield f"{verb} itself"
@@ -153,7 +163,7 @@ def _outside_lane(schedule: Schedule, position: int, lane: Lane) -> Iterator[str
             yield f"{verb} position {peer}, outside 0 to {schedule.size - 1}"
     if lane.batch < 0:
         yield f"batch {lane.batch} is negative"
-    # Where every position puts in its own block, a lane may work on those of several positions.
+    # If every position contributes a block, a lane may work on the blocks of several positions.
     blocks = schedule.size if schedule.collective in ("all-gather", "gather") else 1
     if not 0 <= lane.part < lane.parts * blocks:
         yield f"part {lane.part} is not one of {lane.parts * blocks}"
@@ -170,6 +180,7 @@ def _outside_lane(schedule: Schedule, position: int, lane: Lane) -> Iterator[str
 
 
 def _outside_entry(schedule: Schedule, lane: Lane, kind: EntryKind, chunk: int) -> Iterator[str]:
+    """Yield mistakes of an entry's kind and chunk."""
     if not kind & _DIRECTION and kind:
         yield "neither sends nor receives"
     if kind & (EntryKind.REDUCE | EntryKind.COPY) and not kind & EntryKind.RECV:
@@ -185,6 +196,7 @@ def _outside_entry(schedule: Schedule, lane: Lane, kind: EntryKind, chunk: int) 
 
 
 def _outside_gathered(entry: Entry, following: Entry | None) -> Iterator[str]:
+    """Yield mistakes of an entry whose message continues with the following entry."""
     if not entry.kind & EntryKind.MORE:
         return
     if following is None:
@@ -196,6 +208,7 @@ def _outside_gathered(entry: Entry, following: Entry | None) -> Iterator[str]:
 
 
 def _outside_wait(table: Sequence[Lane], index: int, entry: Entry) -> Iterator[str]:
+    """Yield mistakes of an entry's wait."""
     after = entry.after_lane
     if after == -1:
         if not entry.kind:
@@ -213,7 +226,7 @@ def _outside_wait(table: Sequence[Lane], index: int, entry: Entry) -> Iterator[s
 
 
 def _one_sided(schedule: Schedule, messages: dict[LaneKey, tuple[Message, ...]]) -> Iterator[Wrong]:
-    """Messages whose other side is missing or different; of every connection the first one."""
+    """Yield messages over 2 GiB, and per connection the first message whose other side is missing or different."""
     sends: dict[Connection, list[tuple[LaneKey, Message]]] = {}
     receives: dict[Connection, list[tuple[LaneKey, Message]]] = {}
     for key, lane_messages in messages.items():
@@ -226,32 +239,34 @@ def _one_sided(schedule: Schedule, messages: dict[LaneKey, tuple[Message, ...]])
             if message.kind & EntryKind.RECV:
                 receives.setdefault((lane.recv_from, key[0], lane.channel), []).append((key, message))
     for pair in sorted(sends.keys() | receives.keys()):
-        wrong = _first_difference(pair, sends.get(pair, []), receives.get(pair, []))
-        if wrong is not None:
-            yield wrong
+        difference = _first_difference(pair, sends.get(pair, []), receives.get(pair, []))
+        if difference is not None:
+            yield difference
 
 
 def _standing_still(schedule: Schedule) -> Iterator[Wrong]:
+    """Yield the waits for whole lanes that deadlock if an op has several chunks."""
     for (waiting, number, awaited), way in find_wait_cycles(schedule):
         by_way_of = ", ".join(f"position {position}, lane {lane}" for position, lane in way[1:-1])
-        back = f"which needs this one to go on{f' (by way of {by_way_of})' if by_way_of else ''}"
+        need = f"which needs this one to go on{f' (by way of {by_way_of})' if by_way_of else ''}"
         if number < 0:
             batch = schedule.tables[awaited[0]][awaited[1]].batch
             where = f"position {waiting[0]}, lane {waiting[1]}"
             yield (
                 where,
-                f"begins after batch {batch} with lane {awaited[1]}, {back} when an op has several chunks",
+                f"begins after batch {batch} with lane {awaited[1]}, {need} when an op has several chunks",
             )
         else:
             yield (
                 step_name(waiting, number),
-                f"waits for all of lane {awaited[1]}, {back} when an op has several chunks",
+                f"waits for all of lane {awaited[1]}, {need} when an op has several chunks",
             )
 
 
 def _first_difference(
     pair: Connection, sent: list[tuple[LaneKey, Message]], received: list[tuple[LaneKey, Message]]
 ) -> Wrong | None:
+    """Return the first difference between the sends and the receives of a connection; None if they agree."""
     for (send_key, send), (recv_key, recv) in zip(sent, received, strict=False):
         if (send.message_bytes, _content(send)) != (recv.message_bytes, _content(recv)):
             return step_name(send_key, send.entry), (
@@ -260,26 +275,30 @@ def _first_difference(
             )
     if len(sent) > len(received):
         key, message = sent[len(received)]
-        what = f"sends {_named(message)} to position {pair[1]}, which does not receive it"
-        return step_name(key, message.entry), what
+        problem = f"sends {_named(message)} to position {pair[1]}, which does not receive it"
+        return step_name(key, message.entry), problem
     if len(received) > len(sent):
         key, message = received[len(sent)]
-        what = f"receives {_named(message)} from position {pair[0]}, which does not send it"
-        return step_name(key, message.entry), what
+        problem = f"receives {_named(message)} from position {pair[0]}, which does not send it"
+        return step_name(key, message.entry), problem
     return None
 
 
 def _content(message: Message) -> list[int]:
+    """Return the atoms of a message in order."""
     return [atom for move in message.moves for atom in move.atoms]
 
 
 def _named(message: Message) -> str:
+    """Describe a message in words."""
     blocks = list(dict.fromkeys(move.block for move in message.moves))
-    named = (
+    description = (
         f"block {blocks[0]}"
         if len(blocks) == 1
         else f"{len(blocks)} blocks from {blocks[0]} on"
         if blocks
         else "nothing"
     )
-    return f"{message.message_bytes} bytes of {named} (loop {message.loop}, slice {message.slice_index})"
+    return (
+        f"{message.message_bytes} bytes of {description} (loop {message.loop}, slice {message.slice_index})"
+    )
