@@ -206,16 +206,14 @@ def lets_pass(controller: Live, seconds: float) -> None:
 
 HEAD: Final = """# What happens when something breaks
 
-Every row is a test (`tests/e2e/rack/test_rack_faults.py`,
-`tests/e2e/rack/test_rack_hostile.py`) over real processes: `etloop controller`, two agents,
-Mosquitto. After each, the next job passes. *Clear* is the time from the fault, or from its end
-where it has one, until the job has ended with its reason and nothing of it is left running. Of
-hostile messages it counts from the first, so that their sending is in it. It was measured once, on
-a two-core virtual machine, by `make faults`. *Load* is the average over a minute, the test's own
-processes among it; nothing is judged by it.
-Beside the rows, `tests/e2e/rack/test_rack_crashes.py` kills controllers and runs at moments that a
-seed picks, over and over: no job is lost, none hangs, none changes once it has ended, and the
-broker knows the same.
+After each fault below the rack recovers by itself and the next job passes. Every row is a test with
+real processes: `etloop controller`, two agents and Mosquitto (`tests/e2e/rack/test_rack_faults.py`,
+`tests/e2e/rack/test_rack_hostile.py`). `tests/e2e/rack/test_rack_crashes.py` also kills controllers
+and runs at random moments: no job is lost, hangs or changes after its end.
+
+*Clear* is the time from the fault, or from its end, until the job has ended and nothing of it is
+left running. With hostile messages it begins with the first. *Load* is the average of one minute.
+Both were measured once by `make faults` on a two-core virtual machine.
 
 | fault | what happens | what is kept | clear after | load |
 |---|---|---|---|---|
