@@ -212,9 +212,8 @@ class RecordSink:
             capabilities=self.capabilities,
             versions=hello.versions,
             complete=not self.shortfall(),
-    """The agent's queue pair ends on NICs."""
-    round_trips: NDArray[np.void] = field(default_factory=lambda: np.empty(0, PROBE_RECORD))
-    """Round trips of the agent's connections before the load."""
+            streams=finished.streams if finished is not None else (),
+            round_trips=self.round_trips,
         )
 
 
