@@ -1,4 +1,4 @@
-"""How many files and sockets this process may still open. A shell: it asks the kernel."""
+"""Counts the files and sockets that this process may still open. A shell: it asks the kernel."""
 
 from __future__ import annotations
 

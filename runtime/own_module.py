@@ -1,4 +1,4 @@
-"""Name the command that runs a module of ours as a process of its own."""
+"""Builds the command that runs a module of this project as a process of its own."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ def installed_version() -> str:
 
 
 class PrintVersion(argparse.Action):
-    """Prints the version of a command and ends it: argparse's own action wants to be told it beforehand."""
+    """Prints the version of a command and exits; argparse's own action needs the version when the parser is built."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         """See `argparse.Action`."""
@@ -26,5 +26,5 @@ class PrintVersion(argparse.Action):
 
 
 def add_version(parser: argparse.ArgumentParser) -> None:
-    """Have a command say which version of it is installed."""
+    """Add the option `--version` to a command."""
     parser.add_argument("--version", action=PrintVersion, nargs=0, help="print the installed version")
