@@ -1,8 +1,7 @@
 """Runs an agent: a ZeroMQ DEALER, the clock, the process's signals and an engine around `AgentLife`.
 
 One loop receives messages, polls the engine, and carries out the actions of the life. Calls that may take long (building an
-engine,
-joining its threads) run one after another on a single worker thread, so that heartbeats go on. Decides nothing.
+engine, joining its threads) run one after another on a single worker thread, so that heartbeats go on. Decides nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How an engine stands and what its probes found, as the agent that decides about it and the engine itself say it."""
+"""Status and probe results of an engine, shared by the engine and the agent that decides about it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class EngineStatus:
     """Monotonic clock of this machine when an op, message or packet last made progress; 0 before the run."""
     failure: str
     threads: tuple[ThreadBytes, ...] = ()
-    """In the order of the assignment's ports, `engine_threads` of each."""
+    """One entry per thread, in the order of the assignment's ports, `engine_threads` of each."""
 
 
 @dataclass(frozen=True, slots=True)
