@@ -1,4 +1,4 @@
-"""What a requester does about acknowledgements that a switch marked."""
+"""Measures a requester's reaction to acknowledgements that a switch marked."""
 
 from __future__ import annotations
 
