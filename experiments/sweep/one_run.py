@@ -1,4 +1,4 @@
-"""One run through a lab of its own, without a sweep around it."""
+"""Runs a single scenario through a lab of its own, without a sweep."""
 
 from __future__ import annotations
 

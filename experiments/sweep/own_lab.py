@@ -1,4 +1,4 @@
-"""A lab that runs bring up for themselves: it stands as long as its topology stays the same, and ends with them."""
+"""A lab that runs bring up for themselves: it is kept as long as its topology stays the same, and ends with them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from etloop.lab.request import LabOrder
 
 
 class OwnLab:
-    """The lab of the moment: another topology is another lab."""
+    """The current lab; another topology replaces it."""
 
     def __init__(self, wish: LabWish, *, allow_overcommit: bool, allow_plugins: bool) -> None:
         self._wish = wish
@@ -25,7 +25,7 @@ class OwnLab:
 
     @property
     def name(self) -> str:
-        """As its commands and timelines call it."""
+        """Return the name of the lab in its commands and timelines."""
         return self._name
 
     def rig(self, topology: InputFile) -> InputFile:

@@ -1,4 +1,4 @@
-"""What the timer codes of an RNR NAK mean (InfiniBand Architecture Specification, volume 1, 9.7.5.2.8)."""
+"""Times of the timer codes of an RNR NAK (InfiniBand Architecture Specification, volume 1, 9.7.5.2.8)."""
 
 from __future__ import annotations
 
