@@ -1,12 +1,12 @@
-"""ETLoop from Python: what `etloop` does, as values, for the author of a test bench (docs/python.md).
+"""ETLoop from Python: the functions of `etloop` for the author of a test bench (docs/python.md).
 
     import etloop
 
     run = etloop.run_twin("scenario.yaml", "rig.yaml", "run1", topology="topology.yaml")
     assert run.summary.verdict.result == "pass"
 
-What `__all__` names stays as it is; everything below this package is internal. Paths may be text, and a scenario, a rig, a
-topology or a sweep may be a dict of what would be in its file. Mistakes come as an `InputError` with all of them in `problems`.
+The names in `__all__` are stable; all other names are internal. Paths may be text, and a scenario, a rig, a topology or a
+sweep may be a dict with the content of its file. Mistakes raise an `InputError` with all of them in `problems`.
 Importing this package loads nothing: a function loads what it needs.
 """
 
@@ -102,11 +102,11 @@ _TYPES: Final = {
     "Trace": "workload.trace.trace",
     "WorkloadSettings": "workload.trace.settings",
 }
-"""Public type -> the module that it is loaded from when it is first asked for (PEP 562)."""
+"""Public type -> the module that it is loaded from at its first use (PEP 562)."""
 
 
 def _with_packages(function: Callable[_Given, _Got]) -> Callable[_Given, _Got]:
-    """Return the function; what it needs and this installation lacks is a `ConfigError` that names the extra."""
+    """Return the function with missing packages reported as a `ConfigError` that names the extra to install."""
 
     @wraps(function)
     def called(*args: _Given.args, **named: _Given.kwargs) -> _Got:
@@ -146,9 +146,10 @@ def read_trace(source: AnyPath, groups: AnyPath | None = None) -> Trace:
 
 @_with_packages
 def lint_trace(trace: Trace, settings: WorkloadSettings | None = None) -> LintReport:
-    """Return everything that is wrong with a trace or worth knowing; `report.replayable` says whether it can be run.
+    """Return everything that is wrong with a trace or worth knowing; `report.replayable` tells whether it can be run.
 
-    `settings`: what the files do not say, such as `WorkloadSettings(element_bytes=2)`. Raises nothing for what is in a trace.
+    `settings`: values that the files lack, such as `WorkloadSettings(element_bytes=2)`. No content of a trace raises an
+    exception.
     """
     from etloop.workload.lint.report import lint
     from etloop.workload.trace.settings import WorkloadSettings
@@ -158,9 +159,10 @@ def lint_trace(trace: Trace, settings: WorkloadSettings | None = None) -> LintRe
 
 @_with_packages
 def make_plan(scenario: Given, rig: Given) -> PlanReport:
-    """Lay a scenario out on a rig, and return who would sit where and what would be sent; nothing is.
+    """Plan a scenario on a rig, and return the placement of ranks and the traffic, without sending any.
 
-    Raises `InputError` with the mistakes of both files, or with those of the trace, or with why the job does not fit.
+    Raises `InputError` with the mistakes of both files, with those of the trace, or with the reason why the job does
+    not fit.
     """
     from etloop.controller.plan.report import report_plan
     from etloop.controller.run.pipeline import PrepareOptions, RunInputs, prepare
@@ -215,10 +217,11 @@ def run_lab(
 
 @_with_packages
 def run_sweep(sweep: Given, out_dir: AnyPath, *, where: str = "twin") -> Any:
-    """Do all runs of a sweep and return its points as a `pyarrow.Table`: settings, runs, result, and each figure's mean.
+    """Make all runs of a sweep and return its points as a `pyarrow.Table`: settings, runs, result, and each figure's
+    mean.
 
-    `where`: "twin", "lab", or the path of a rig whose agents run. The directory also gets compare.html and every run, which
-    `open_run` reads. Raises `InputError` with the mistakes of all points, before the first run.
+    `where`: "twin", "lab", or the path of a rig whose agents run. The directory also gets compare.html and every run,
+    which `open_run` reads. Raises `InputError` with the mistakes of all points, before the first run.
     """
     from etloop.sweeps import run_sweep
 
@@ -227,9 +230,9 @@ def run_sweep(sweep: Given, out_dir: AnyPath, *, where: str = "twin") -> Any:
 
 @_with_packages
 def open_run(run_dir: AnyPath) -> Run:
-    """Read what a run left: `run.summary` (docs/metrics.md), its tables, and what can be plotted of it.
+    """Read the results of a run: `run.summary` (docs/metrics.md), its tables, and its plots.
 
-    Raises `InputError` for a directory that holds no whole run, or one of another version.
+    Raises `InputError` for a directory without a complete run, or with one of another version.
     """
     from pathlib import Path
 
@@ -262,5 +265,5 @@ if not TYPE_CHECKING:  # A type checker knows the names by their imports above, 
 
 
 def __dir__() -> list[str]:
-    """Return what is public, loaded or not."""
+    """Return the public names, loaded or not."""
     return sorted({*globals(), *__all__})

@@ -1,4 +1,4 @@
-"""A run from Python: its figures, its tables as Arrow and pandas, its plots, and how a notebook shows it."""
+"""A run from Python: its figures, its tables as Arrow and pandas, its plots, and its display in a notebook."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TABLE_OF: Final = {"queues": "queues", "control": "cc"}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Run:
-    """A run as its directory keeps it. Tables are `pyarrow.Table`s with units in their fields' metadata (docs/metrics.md)."""
+    """A run read from its directory. Tables are `pyarrow.Table`s with units in their fields' metadata (docs/metrics.md)."""
 
     path: Path
     summary: Summary
@@ -44,19 +44,20 @@ class Run:
         return read_table_of(self.path, name)
 
     def frame(self, name: str) -> Any:
-        """Return a table as a `pandas.DataFrame`. Raises as `table`, and where pandas is not installed."""
+        """Return a table as a `pandas.DataFrame`. Raises as `table`, and `ConfigError` without pandas."""
         try:
-            import pandas as pd  # noqa: F401  # pyarrow's own message does not say what to install
+            import pandas as pd  # noqa: F401  # pyarrow's own message does not name the package to install
         except ImportError:
             raise ConfigError(Problem("pandas", "is not installed", "pip install pandas")) from None
         return self.table(name).to_pandas()
 
     def plot(self, name: str) -> Any:
-        """Return a `plotly.graph_objects.Figure`, which a notebook shows and `write_html` or `to_image` keep.
+        """Return a `plotly.graph_objects.Figure`, which a notebook shows and `write_html` or `to_image` save.
 
-        "completion": how long collectives and ops took, as distributions; "ports": rates of the device's ports with marks, drops
-        and pauses; "queues": bytes in the fullest queues; "control": rate, window and round trip of queue pairs; "timeline":
-        ops of ranks as bars; "matrix": bytes between ranks. Raises `InputError` where the run has nothing of it, saying why.
+        "completion": distributions of the times of collectives and ops; "ports": rates of the device's ports with
+        marks, drops and pauses; "queues": bytes in the fullest queues; "control": rate, window and RTT of queue pairs;
+        "timeline": ops of ranks as bars; "matrix": bytes between ranks. Raises `InputError`, with the reason, if the
+        run has no data for the plot.
         """
         if name not in PLOTS:
             raise ConfigError(
@@ -64,12 +65,12 @@ class Run:
             )
         figure = _figure(self, name)
         if figure is None:
-            what = f"has nothing to plot as {name}"
-            raise ConfigError(Problem(str(self.path), what, "did anything cross the device in it?"))
+            problem = f"has nothing to plot as {name}"
+            raise ConfigError(Problem(str(self.path), problem, "did anything cross the device in it?"))
         return figure
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows of the run: what it was, its verdict, its first figures."""
+        """Return the HTML that a notebook shows for the run: its job, its verdict, its first figures."""
         summary = self.summary
         rows = [
             ("verdict", str(summary.result)),
@@ -112,8 +113,8 @@ def _figure(run: Run, name: str) -> Any:
         return curves.queue_figure(frame) if name == "queues" else curves.control_figure(frame)
     if name == "completion":
         return completion_figure(read_kpis(run.path))
-    given = _given(run.path)
-    return port_figure(given) if name == "ports" else matrix_figure(given)
+    page_inputs = _given(run.path)
+    return port_figure(page_inputs) if name == "ports" else matrix_figure(page_inputs)
 
 
 def _sampled(run: Run, plot: str) -> Any:
