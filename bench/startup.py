@@ -24,13 +24,13 @@ from etloop.bench.processes import BAR_MISSED
 from etloop.contract.base.late_dataclass import dataclass
 
 BAR_S: Final = 0.25
-"""Of processor time, for each command."""
+"""Bar for the CPU time of each command."""
 _ETLOOP: Final = (sys.executable, "-m", "etloop")
 
 
 @dataclass(frozen=True, slots=True)
 class StartupTimes:
-    """Processor times of one command, a run each."""
+    """CPU times of one command, one per run."""
 
     command: str
     runs_s: tuple[float, ...]
@@ -66,19 +66,20 @@ def measure(trace: Path, runs: int, compiled: Path) -> tuple[StartupTimes, ...]:
         processor_time_s((*_ETLOOP, *words), compiled)
     times: list[list[float]] = [[] for _ in commands]
     for _ in range(runs):
-        for found, words in zip(times, commands, strict=True):
-            found.append(processor_time_s((*_ETLOOP, *words), compiled))
+        for command_times, words in zip(times, commands, strict=True):
+            command_times.append(processor_time_s((*_ETLOOP, *words), compiled))
     return tuple(
-        StartupTimes(f"etloop {words[0]}", tuple(found)) for words, found in zip(commands, times, strict=True)
+        StartupTimes(f"etloop {words[0]}", tuple(command_times))
+        for words, command_times in zip(commands, times, strict=True)
     )
 
 
 def table(measured: Sequence[StartupTimes]) -> str:
-    """Return the figures as lines, one a command; ends with a newline."""
+    """Return the figures as lines, one per command; ends with a newline."""
     lines = [f"{'processor time':<20}{'min':>9}{'median':>9}{'max':>9}"]
     lines += [
-        f"{one.command:<20}{min(one.runs_s):>7.3f} s{one.median_s:>7.3f} s{max(one.runs_s):>7.3f} s"
-        for one in measured
+        f"{times.command:<20}{min(times.runs_s):>7.3f} s{times.median_s:>7.3f} s{max(times.runs_s):>7.3f} s"
+        for times in measured
     ]
     return "\n".join(lines) + "\n"
 
@@ -99,10 +100,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             subprocess.run((*_ETLOOP, "synth", str(trace)), check=True, stdout=subprocess.DEVNULL)
         measured = measure(trace, parsed.runs, Path(directory) / "compiled")
     print(table(measured), end="")
-    missed = [one for one in measured if not one.meets_bar]
-    for one in missed:
-        print(f"{one.command}: the median is not below {BAR_S} s", file=sys.stderr)
-    return BAR_MISSED if parsed.check and missed else 0
+    slow_commands = [times for times in measured if not times.meets_bar]
+    for times in slow_commands:
+        print(f"{times.command}: the median is not below {BAR_S} s", file=sys.stderr)
+    return BAR_MISSED if parsed.check and slow_commands else 0
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from etloop.contract.base.errors import ExitCode
 
 RANKS_OF_A_HOST: Final = 8
 MOST_RANKS: Final = 8192
-"""A switch has at most 1,024 ports."""
+"""Most ranks, because a switch has at most 1,024 ports."""
 MOST_SUMMARISED: Final = 16384
 BAR_S: Final = 600
 SUMMARY_BAR_S: Final = 120
@@ -59,19 +59,19 @@ def commands(ranks: int, *, summary: bool = False) -> tuple[tuple[str, ...], ...
 
 
 def timed(directory: Path, words: tuple[str, ...]) -> tuple[int, float, int]:
-    """Run a command; return its exit code, its seconds on the clock and the most bytes that it held."""
+    """Run a command; return its exit code, its wall time in seconds and its peak memory in bytes."""
     begin_s = time.monotonic()
     child = os.posix_spawn(
         "/bin/sh",
         ["sh", "-c", 'cd "$1" && shift && exec "$@" >/dev/null', "sh", str(directory), *_ETLOOP, *words],
         os.environ,
     )
-    _, ended, used = os.wait4(child, 0)
-    return os.waitstatus_to_exitcode(ended), time.monotonic() - begin_s, used.ru_maxrss * 1024
+    _, status, usage = os.wait4(child, 0)
+    return os.waitstatus_to_exitcode(status), time.monotonic() - begin_s, usage.ru_maxrss * 1024
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The table of all commands."""
+    """Print the table of all commands; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--ranks", type=int, default=64, help="a multiple of 8 from 16 to 8192 (default 64)")
     parser.add_argument("--summary", action="store_true", help="on paper alone, of up to 16384 ranks")
@@ -81,19 +81,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if chosen.ranks % RANKS_OF_A_HOST or not 2 * RANKS_OF_A_HOST <= chosen.ranks <= most:
         parser.error(f"--ranks: {chosen.ranks}, expected a multiple of 8 from 16 to {most}")
     bar_s = SUMMARY_BAR_S if chosen.summary else BAR_S
-    whole_s, most_bytes, failed = 0.0, 0, False
-    with tempfile.TemporaryDirectory() as made:
-        write_inputs(Path(made), chosen.ranks)
+    total_s, most_bytes, failed = 0.0, 0, False
+    with tempfile.TemporaryDirectory() as work_directory:
+        write_inputs(Path(work_directory), chosen.ranks)
         print(f"{'':8s} {'ranks':>5} {'wall s':>8} {'MiB':>6}")
         for words in commands(chosen.ranks, summary=chosen.summary):
-            code, lasted_s, held_bytes = timed(Path(made), words)
-            whole_s, most_bytes, failed = whole_s + lasted_s, max(most_bytes, held_bytes), failed or code != 0
+            code, lasted_s, held_bytes = timed(Path(work_directory), words)
+            total_s, most_bytes, failed = total_s + lasted_s, max(most_bytes, held_bytes), failed or code != 0
             print(f"{words[0]:8s} {chosen.ranks:>5} {lasted_s:>8.1f} {held_bytes >> 20:>6}", flush=True)
             if code != 0:
                 print(f"etloop {' '.join(words)} ended with {code}", file=sys.stderr)
                 break
-    print(f"together {whole_s:.1f} s (bar {bar_s}), at most {most_bytes >> 20} MiB (bar {BAR_BYTES >> 20})")
-    met = not failed and whole_s <= bar_s and most_bytes <= BAR_BYTES
+    print(f"together {total_s:.1f} s (bar {bar_s}), at most {most_bytes >> 20} MiB (bar {BAR_BYTES >> 20})")
+    met = not failed and total_s <= bar_s and most_bytes <= BAR_BYTES
     return 0 if met or not chosen.check else ExitCode.VERDICT_FAILED
 
 

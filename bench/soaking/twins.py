@@ -1,4 +1,4 @@
-"""One process that runs the kinds of a soak in virtual time, over and over: `python -m etloop.bench.soaking.twins DIRECTORY`.
+"""Runs the kinds of a soak in virtual time repeatedly, in one process: `python -m etloop.bench.soaking.twins DIRECTORY`.
 
 The directory has the trace and the topology; the number of runs so far is in its file `twins`.
 """
