@@ -63,7 +63,7 @@ class EngineEvent(Enum):
 ENGINE_TRANSITIONS: Final[Mapping[EngineState, Mapping[EngineEvent, EngineState]]] = {
     EngineState.NONE: {
         EngineEvent.OPEN_ORDERED: EngineState.OPENING,
-        # Of a run whose engine could not be built the controller still collects that there is nothing.
+        # The controller also collects from an agent whose engine could not be built; it gets an empty result.
         EngineEvent.HAND_OVER_ORDERED: EngineState.HANDING_OVER,
         EngineEvent.CLOSE_ORDERED: EngineState.NONE,
     },
@@ -95,13 +95,13 @@ class EngineWork:
     def __init__(self) -> None:
         self.state = EngineState.NONE
         self._engine: Engine
-        """In OPEN and STARTED."""
+        """Set in OPEN and STARTED."""
         self._opening: Future[Engine]
-        """In OPENING."""
+        """Set in OPENING."""
         self._handing: Future[HandedOver]
-        """In HANDING_OVER."""
+        """Set in HANDING_OVER."""
         self._closing: set[Future[Any]] = set()
-        """What the worker still closes, of runs that nobody waits for."""
+        """Abandoned engines that the worker is still closing."""
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="engine")
 
     @property

@@ -318,8 +318,10 @@ class AgentLife:
         if self.state is not AgentState.PROBING:
             return self._taken()
         failed = [outcome for outcome in outcomes if not outcome.ok]
-        failures = tuple(_probe_failure(each, self._assignment) for each in failed[:_MAX_REPORTED_FAILURES])
-        slowest = max((each.round_trip_ns for each in outcomes if each.ok), default=0)
+        failures = tuple(
+            _probe_failure(outcome, self._assignment) for outcome in failed[:_MAX_REPORTED_FAILURES]
+        )
+        slowest = max((outcome.round_trip_ns for outcome in outcomes if outcome.ok), default=0)
         self._advance(AgentEvent.FAULT if failed else AgentEvent.PROBED)
         self._do(Log(f"{len(outcomes) - len(failed)} of {len(outcomes)} queue pairs answered their probe"))
         self._send(Probed(self._assignment.run_id, len(outcomes), len(failed), failures, slowest))
@@ -466,8 +468,8 @@ class AgentLife:
         self._actions.append(SendMessage(message))
 
     def _taken(self) -> tuple[Action, ...]:
-        taken, self._actions = tuple(self._actions), []
-        return taken
+        actions, self._actions = tuple(self._actions), []
+        return actions
 
 
 _IN_RUN: Final = frozenset(AgentState) - {AgentState.JOINING, AgentState.IDLE}

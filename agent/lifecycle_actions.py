@@ -68,7 +68,7 @@ class Reconnect:
     """Leave the connection and open a new one."""
 
     linger: bool
-    """Whether queued messages may still be delivered; False for a controller that fell silent."""
+    """True if queued messages may still be delivered; False for a controller that timed out."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,7 +98,7 @@ def check_host(facts: HostFacts) -> tuple[Check, ...]:
             host.governor in ("", "performance"),
             "cpupower frequency-set -g performance; a core that slows down while it waits is late when packets come",
         ),
-        *(_mtu_check(each) for each in host.interfaces if each.up and each.addresses and each.name != "lo"),
+        *(_mtu_check(link) for link in host.interfaces if link.up and link.addresses and link.name != "lo"),
         *(_steering_check(device, host) for device in host.roce_devices),
         *map(_device_check, host.roce_devices),
         *_offers(facts),

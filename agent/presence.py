@@ -45,7 +45,7 @@ _END_AGAIN_S: Final = _GOODBYE_S + 1
 
 @dataclass(frozen=True, slots=True)
 class PresenceSettings:
-    """Which broker the agent publishes to, and under which rack."""
+    """Broker to which the agent publishes, and name of its rack."""
 
     broker: BrokerSettings
     rack: str
@@ -140,11 +140,11 @@ async def _keep_published(settings: PresenceSettings, alive: AgentProcess) -> No
 def _connection(
     settings: PresenceSettings, alive: AgentProcess
 ) -> contextlib.AbstractAsyncContextManager[tuple[aiomqtt.Client, MqttVersion]]:
-    lost = process_bytes(replace(alive, state=ProcessState.LOST))
+    last_will = process_bytes(replace(alive, state=ProcessState.LOST))
     return broker_connection(
         settings.broker,
         f"etloop-agent-{settings.rack}-{alive.name}",
-        will=aiomqtt.Will(process_topic(settings.rack, alive.name), lost, qos=_QOS, retain=True),
+        will=aiomqtt.Will(process_topic(settings.rack, alive.name), last_will, qos=_QOS, retain=True),
         keepalive=_KEEPALIVE_S,
     )
 

@@ -81,7 +81,7 @@ _MISMATCH: Final = (
     "where the controller's rig has keys, and neither where it has none"
 )
 _CLOSE_S: Final = 5
-"""How long an ending agent waits for its engine's threads."""
+"""Longest wait of an ending agent for its engine's threads."""
 
 _log = logging.getLogger("etloop.agent")
 
@@ -100,7 +100,7 @@ class CurveClient:
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """How an agent finds its controller."""
+    """Settings of an agent: its controller, its keys and its limits."""
 
     controller: str
     """ZeroMQ endpoint, such as "tcp://10.0.0.1:5555"."""
@@ -355,8 +355,8 @@ class _Agent:
     def _send(self, message: AgentMessage) -> None:
         if isinstance(message, Hello | Pong):
             # Both are repeated soon; a Pong queued behind records would distort the clock comparison.
-            sent = not self._outbox and self._sent(message)
-            if not sent and isinstance(message, Hello):
+            is_sent = not self._outbox and self._sent(message)
+            if not is_sent and isinstance(message, Hello):
                 self._life.on_hello_unsent()
             return
         self._outbox.append(message)

@@ -1,9 +1,9 @@
-"""What a run of millions of operations takes of memory, and whether what it measured is kept when it is cancelled.
+"""Measures the memory of a run of millions of operations, and checks that its records survive a cancellation.
 
 `python -m etloop.bench.long_run --time 100s [--check]`: Mosquitto, `etloop controller` and an agent as processes; one job of
-one port, whose eight ranks exchange the smallest messages there are, cancelled so long after its traffic began, or after so many
-operations (`--ops`). Shown are the peaks of each process as the kernel counts them, and what is on disk afterwards: the tables
-hold every operation that the summary counts, each once, and `etloop report` reads them.
+one port, whose eight ranks exchange the smallest possible messages, cancelled a given time after the start of its traffic, or
+after a number of operations (`--ops`). The output is the peak memory of each process as the kernel counts it, and the results on
+disk: the tables must hold every operation that the summary counts exactly once, and `etloop report` must read them.
 """
 
 from __future__ import annotations

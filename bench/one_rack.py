@@ -18,7 +18,7 @@ from etloop.controller.rack.client.client import RackClient
 from etloop.runtime.broker_settings import BrokerSettings
 
 _FIRST_NETWORK: Final = 130
-"""First second byte of benches' loopback addresses, to which the process id adds; lower ones belong to tests and simulated agents."""
+"""Lowest second byte of benches' loopback addresses; lower values belong to tests and simulated agents."""
 _PATIENCE_TO_END_S: Final = (5, 60)
 """Seconds to wait after each SIGTERM; after the second one a controller does not wait for a run, whose agents may be gone."""
 

@@ -1,11 +1,11 @@
-"""What a large rack costs its controller, and how soon a job starts. `python -m etloop.bench.rack [--agents 256] [--jobs 100]`
+"""Measures the cost of a large rack and the start latency of jobs. `python -m etloop.bench.rack [--agents 256] [--jobs 100]`
 
-Scale: `etloop controller` beside Mosquitto, and agents with four ports each, as far as the controller can tell: many in one
-process, with engines that send nothing. They register, stand idle, and run one job over all ports; measured are the
-controller's processor time and memory, and those of the run's own process.
+Scale: `etloop controller`, Mosquitto, and simulated agents with four ports each: many in one process, with engines that send no
+packets. They register, are idle, and run one job over all ports; measured are the CPU time and memory of the controller, and of
+the run's own process.
 
-Latency: two real agents and one small job after another; from the client's submission to each state as the client hears
-of it over the broker. Once over loopback addresses and, as root, once on a lab: agents in namespaces, a soft switch between.
+Latency: two real agents and one small job after another; from the client's submission to each state, as the client receives it
+from the broker. Once over loopback addresses and, as root, once on a lab: agents in namespaces, a soft switch between them.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""A rack that chance breaks: is a job lost, run twice, or ended without a reason? `python -m etloop.bench.random_faults`
+"""Injects random faults into a rack and checks that no job is lost or run twice. `python -m etloop.bench.random_faults`
 
-Starts Mosquitto, `etloop controller` and two agents as processes and keeps jobs coming, while faults are drawn by a seed:
-processes killed and stopped, the control connection cut, the data path silent, the disk full, the clock stepped, the broker
-away. After each the time is taken until the rack is ready: controller, broker and both agents there, and nothing that keeps
-jobs from starting. At the end every job that was acknowledged has to be there once, to have been on its ports at most once
-for each time that it was queued, to have ended with an exit code and, where it did not pass, a reason; and every run
-directory that a job names has to hold a whole run.
+Starts Mosquitto, `etloop controller` and two agents as processes and submits jobs continuously, while faults are drawn by a
+seed: processes killed and stopped, the control connection cut, the data path silent, the disk full, the clock stepped, the broker
+down. After each fault the time is measured until the rack is ready: controller, broker and both agents are up, and jobs can
+start. At the end every acknowledged job must exist once, must have run at most once for each time that it was queued, and must
+have ended with an exit code and, unless it passed, a reason; and every run directory that a job names must hold a complete run.
 
 Root, for the full disk (a tmpfs) and the cuts (iptables). The full size is `--faults 1000 --jobs 500`.
 """

@@ -2,8 +2,8 @@
 
     python -m etloop.bench.receive [--turns N] [--check]
 
-One WRITE of the pattern is made into frames, and a receiver takes them in as ports and their cores do: Ethernet, IP, ICRC, BTH,
-queue pair, acknowledgements. The ways that this processor has take turns. Times are of the thread's processor time, so that
+One WRITE of the pattern is encoded into frames, and a receiver processes them as ports and their cores do: Ethernet, IP, ICRC,
+BTH, queue pair, acknowledgements. The ways that this processor has alternate. Times are CPU times of the thread, so that
 other work on the machine counts only as colder caches. --check ends with 30 where a bar is not met: at path MTU 4096 the way
 that ports use takes at most 150 ns, at 256 it takes no longer than one multiplier does. Only processors with VPCLMULQDQ have
 these bars.

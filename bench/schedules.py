@@ -1,4 +1,4 @@
-"""What step tables of a thousand ranks cost: making them, shipping them, loading them into an engine.
+"""Measures the cost of step tables of a thousand ranks: making them, sending them, loading them into an engine.
 
     python -m etloop.bench.schedules [--size N] [--hosted N] [--channels N] [--check] [--only ALGORITHM:COLLECTIVE]
 

@@ -1,8 +1,8 @@
-"""Does a controller grow over many jobs? `python -m etloop.bench.soak --runs 200`, or `--all-kinds --time 2h`.
+"""Checks that a controller does not grow over many jobs: `python -m etloop.bench.soak --runs 200`, or `--all-kinds --time 2h`.
 
-Starts Mosquitto, `etloop controller` and agents as processes, submits one job after another over the broker, and looks at the
-processes after each. `--all-kinds` takes jobs of all kinds (`soaking.kinds`) on a lab, and beside them runs the same kinds in
-virtual time, over and over in one process; it needs root. What grew is decided in `soaking.judged`.
+Starts Mosquitto, `etloop controller` and agents as processes, submits one job after another over the broker, and samples the
+processes after each. `--all-kinds` runs jobs of all kinds (`soaking.kinds`) on a lab, and at the same time the same kinds in
+virtual time, repeatedly in one process; it needs root. `soaking.judged` decides which figures grew.
 """
 
 from __future__ import annotations
@@ -243,7 +243,7 @@ def _upload(archive: Path, web: str) -> str:
 
 
 class _Notes:
-    """Says now and then how far it is, and keeps every sample in a file where one is named."""
+    """Prints the progress from time to time, and writes every sample to a file if one is named."""
 
     def __init__(self, samples: Path | None) -> None:
         self._samples = samples

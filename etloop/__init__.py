@@ -146,7 +146,7 @@ def read_trace(source: AnyPath, groups: AnyPath | None = None) -> Trace:
 
 @_with_packages
 def lint_trace(trace: Trace, settings: WorkloadSettings | None = None) -> LintReport:
-    """Return everything that is wrong with a trace or worth knowing; `report.replayable` tells whether it can be run.
+    """Return everything that is wrong with a trace or worth knowing; `report.replayable` is True if it can be run.
 
     `settings`: values that the files lack, such as `WorkloadSettings(element_bytes=2)`. No content of a trace raises an
     exception.
@@ -251,7 +251,9 @@ def read_table(run: Run, name: str) -> Any:
     return run.table(name)
 
 
-if not TYPE_CHECKING:  # A type checker knows the names by their imports above, and finds others missing.
+if (
+    not TYPE_CHECKING
+):  # A type checker knows the names by their imports above, and reports other names as missing.
 
     def __getattr__(name: str) -> Any:
         """Load a public type."""

@@ -118,7 +118,7 @@ def _figure(run: Run, name: str) -> Any:
 
 
 def _sampled(run: Run, plot: str) -> Any:
-    """Return a table that only some runs have, with the way to get it in the error of others."""
+    """Return a table that only some runs have, with a remedy in the error if this run does not."""
     name = _TABLE_OF[plot]
     if name in run.tables:
         return run.table(name)

@@ -110,7 +110,7 @@ def read_public_key(path: Path) -> bytes:
 
 
 def read_key_pair(path: Path) -> tuple[bytes, bytes]:
-    """Read the public and the secret key of a `.key_secret` file. Raises `ConfigError`, also if others may read it."""
+    """Read the public and the secret key of a `.key_secret` file. Raises `ConfigError`, also if other users may read it."""
     public, secret = _read(path)
     if secret is None:
         raise ConfigError(Problem(str(path), "holds no secret key", f"give a .key_secret file {_MAKE}"))

@@ -19,8 +19,7 @@ def freeze_startup_objects() -> int:
 
 
 def collect_cycles() -> bool:
-    """Collect the cycles among objects made since `freeze_startup_objects`; return False, having done nothing, without
-    a freeze.
+    """Collect the cycles among objects made since `freeze_startup_objects`; without a freeze, skip it and return False.
 
     A full collection without a freeze would take long.
     """

@@ -1,4 +1,4 @@
-"""Read files that hold a secret, and refuse those that others may read. A shell: the file system."""
+"""Read files that hold a secret, and refuse those that other users may read. A shell: the file system."""
 
 from __future__ import annotations
 

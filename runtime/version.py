@@ -1,4 +1,4 @@
-"""Which version of ETLoop is installed."""
+"""Reads the installed version of ETLoop, and adds the option that prints it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`etloop bench messages`: small messages beside bare datagrams that both ends send by sendmmsg and receive by recvmmsg.
+"""`etloop bench messages`: small messages compared with bare datagrams that both ends send by sendmmsg and receive by recvmmsg.
 
 Decides sizes and numbers of queue pairs. Packets of both ends count, acknowledgements and grants included, because each costs as
 much as a bare datagram of its kind; messages per second are shown, too.

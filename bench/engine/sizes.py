@@ -1,4 +1,4 @@
-"""All-reduces size by size, beside Open MPI and gloo between the same ends.
+"""All-reduces size by size, compared with Open MPI and gloo between the same ends.
 
 Decides sizes, repetitions of each in a turn, and the comparisons.
 """

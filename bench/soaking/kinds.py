@@ -12,7 +12,7 @@ _PASSED: Final = frozenset({0})
 _FEW: Final = (
     "transport: {path_mtu: 1024, timeout_floor: 200ms}\nlimits: {stall_timeout: 30s, lost_after: 30s}\n"
 )
-"""Few iterations, with timeouts so long that a slow host causes neither loss nor abort."""
+"""Settings with timeouts so long that a slow host causes neither loss nor abort."""
 
 
 @dataclass(frozen=True, slots=True)

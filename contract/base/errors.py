@@ -26,7 +26,7 @@ class ExitCode(IntEnum):
 
 
 class Severity(StrEnum):
-    """How much a finding matters, the worst first."""
+    """Severity of a finding, the worst first."""
 
     ERROR = "error"
     """It cannot be run, or not as intended."""

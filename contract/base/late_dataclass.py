@@ -19,7 +19,7 @@ else:
     def dataclass(cls=None, /, *, frozen=False, slots=False, eq=True, **others):
         """Decorate a class as `dataclasses.dataclass` does, with the same methods, fields, errors and pickles.
 
-        Classes with `frozen` and `slots`, and no other option but `eq`, get their methods late; all others are left to the
+        Classes with `frozen` and `slots`, and no other option but `eq`, get their methods late; all other classes are left to the
         standard library. That does not recognize late classes as frozen: derive from them only with this decorator.
         """
 

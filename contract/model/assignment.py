@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 
 class Path(IntEnum):
-    """How the bytes of a connection travel."""
+    """Path of the bytes of a connection."""
 
     WIRE = 0
     """RoCEv2 through the device under test."""
@@ -87,7 +87,7 @@ class PortSettings:
     plane: int = 0
     """Index of this plane."""
     busy_poll_us: int = 0
-    """How long a poll of an empty queue of an XDP port busy-polls the device; 0: interrupts drive it."""
+    """Time for which a poll of an empty queue of an XDP port busy-polls the device; 0: interrupts drive it."""
     receive_ring: bool = False
     """PACKET port: frames arrive in memory shared with the kernel, not by system calls."""
     pauses: tuple[PauseRule, ...] = ()

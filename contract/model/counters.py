@@ -45,7 +45,7 @@ Owner = AgentObject | CounterObject
 
 
 class CounterNature(StrEnum):
-    """How values of a counter at two moments compare."""
+    """Meaning of the difference between two values of a counter."""
 
     CUMULATIVE = "cumulative"
     """Only increases, until its device clears it."""
@@ -56,7 +56,7 @@ class CounterNature(StrEnum):
 
 
 class CounterUse(Flag):
-    """Where a counter is reported, besides the tables that hold all of its object."""
+    """Places where a counter is reported, in addition to the tables with all counters of its object."""
 
     SUMMED = auto()
     """Its sum over a run is in summary.json: `transport` for agents, `dut.counters` for devices."""

@@ -8,7 +8,7 @@ from etloop.contract.base.late_dataclass import dataclass
 
 
 class EnginePhase(Enum):
-    """How far the slowest port of an engine has come; FAILED and STOPPED of any port win."""
+    """Phase of an engine: that of its slowest port, or FAILED or STOPPED if any port is."""
 
     OPEN = 0
     PROBING = 1
@@ -45,7 +45,7 @@ class EngineStatus:
 
 @dataclass(frozen=True, slots=True)
 class ProbeOutcome:
-    """Whether one queue pair reached its peer before any load."""
+    """Result of probing the peer of one queue pair before any load."""
 
     connection: int
     queue_pair: int

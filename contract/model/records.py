@@ -72,7 +72,7 @@ CC_RECORD: Final = np.dtype(
 
 
 class WaitKind:
-    """What an unfinished op waits for; numbers as in traffic/native/plan/records.h."""
+    """Causes for which an unfinished op waits; numbers as in traffic/native/plan/records.h."""
 
     DEPENDENCY: Final = 0
     DELAY: Final = 1

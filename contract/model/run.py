@@ -1,4 +1,4 @@
-"""What a plan and a finished session hand to `results`: everything a report needs, without the controller's own types."""
+"""Output of a plan and a finished session for `results`: everything a report needs, without the controller's own types."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 
 class RunEnd(StrEnum):
-    """How a run ended."""
+    """End of a run."""
 
     DONE = "done"
     ABORTED = "aborted"
@@ -92,7 +92,7 @@ class RecordedBaselines:
 
 @dataclass(frozen=True, slots=True)
 class PlannedChoice:
-    """How ops of one sort are carried out: of one collective, group size, hosts and range of byte counts."""
+    """Algorithm chosen for ops of one collective, group size, hosts and range of byte counts."""
 
     collective: str
     ranks: int
@@ -122,7 +122,7 @@ class PlannedJob:
     first_rank: int
     ranks: int
     passes: int
-    """How often its ranks execute their programs in a phase."""
+    """Number of times its ranks execute their programs in a phase."""
     background: bool = False
     """Background load: it ends with the jobs, and is not in their figures."""
 
@@ -140,7 +140,7 @@ class PlannedJobs:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanTables:
-    """The plan as results need it; written as plan.json beside the records."""
+    """The plan as results need it; written to plan.json next to the records."""
 
     source: str
     iterations: int

@@ -39,7 +39,7 @@ LARGEST_FRAME_BYTES: Final = 9_216 + 42
 """A jumbo frame with Ethernet header, tag and check sequence, preamble and gap."""
 PAUSE_FRAME_BYTES: Final = 64 + 20
 PAUSE_RESPONSE_NS: Final = 2_100
-"""How long a sender may take to stop after a pause frame; above 394 quanta at 100 Gb/s and 905 at 400 Gb/s."""
+"""Longest time a sender takes to stop after a pause frame; above 394 quanta at 100 Gb/s and 905 at 400 Gb/s."""
 BUFFER_NS: Final = 26_000
 """The pool of a Tomahawk 5, 165,660,324 B, holds what arrives at 51.2 Tb/s in this time (sonic-net/sonic-buildimage)."""
 LEAST_SHARED_BYTES: Final = 4 << 20

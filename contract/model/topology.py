@@ -25,7 +25,7 @@ FOREVER_NS: Final = 2**63 - 1
 
 
 class LoadBalancing(IntEnum):
-    """How a switch chooses among equal-cost paths. Numbers as in traffic/native/switch/switch_config.h."""
+    """Choice of a switch among equal-cost paths. Numbers as in traffic/native/switch/switch_config.h."""
 
     ECMP = 0
     """By a seeded hash of the five-tuple: a flow keeps its path."""
@@ -103,7 +103,7 @@ class SwitchPort:
 
 @dataclass(frozen=True, slots=True)
 class PriorityGroup:
-    """How arriving packets of one priority group are accounted, alike on every port."""
+    """Accounting of arriving packets of one priority group, equal on every port."""
 
     lossless: bool = False
     reserved_bytes: int = 0
@@ -185,7 +185,7 @@ class SwitchFault:
 
 @dataclass(frozen=True, slots=True)
 class SettingsOrigin:
-    """Where the settings of a switch come from that a device profile describes. Entries are "key: value" of the profile."""
+    """Origin of the settings of a switch that a device profile describes. Entries are "key: value" of the profile."""
 
     profile: str
     stated: tuple[str, ...]

@@ -42,7 +42,7 @@ class CardOrder(StrEnum):
 LIMITS: Final[dict[CardOrder, tuple[int, ...]]] = {
     CardOrder.HELLO: (),
     CardOrder.OPEN: (),
-    # Queue pair, which address of ours, our queue pair, path MTU, first PSN of the card, ours, timeout code, retries, RNR
+    # Queue pair, index of the peer's address, peer's queue pair, path MTU, first PSN of card and peer, timeout code, retries, RNR
     # retries, RNR timer code, traffic class, hop limit.
     CardOrder.JOIN: (1 << 24, 2, 1 << 24, 4097, 1 << 24, 1 << 24, 32, 8, 8, 32, 256, 256),
     CardOrder.WRITE: (1 << 24, MOST_POSTED_BYTES + 1),

@@ -53,15 +53,15 @@ class Codec(Generic[T]):
         """Return plain values as the type. Raises `Misfit` with all mistakes; `where` names the whole in their paths."""
         try:
             return cast("T", self._node.read(value))
-        except Misfit as found:
-            raise found.placed(where) from None
+        except Misfit as misfit:
+            raise misfit.placed(where) from None
 
     def write(self, value: T, where: str = "") -> Any:
         """Return a value as plain values. Raises `Misfit` where it breaks its own annotations, which is our own mistake."""
         try:
             return self._node.write(value)
-        except Misfit as found:
-            raise found.placed(where) from None
+        except Misfit as misfit:
+            raise misfit.placed(where) from None
 
 
 def codec_of(kind: type[T], rules: Rules) -> Codec[T]:

@@ -1,4 +1,4 @@
-"""Tells from the text of a ZeroMQ endpoint which machines can reach it."""
+"""Decides from the text of a ZeroMQ endpoint whether other machines can reach it."""
 
 from __future__ import annotations
 

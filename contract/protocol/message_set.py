@@ -89,8 +89,8 @@ class MessageSet(Generic[M]):
         name = type(message).__name__
         try:
             fields = self._codecs[name].write(message, name)
-        except Misfit as found:
-            raise ProtocolError(_reported(found)) from None
+        except Misfit as misfit:
+            raise ProtocolError(_reported(misfit)) from None
         if name in self._deflated:
             fields = msgpack_bytes(fields)
             self._refuse_too_large(name, len(fields))
@@ -124,8 +124,8 @@ class MessageSet(Generic[M]):
             fields = self._inflated(name, fields)
         try:
             return cast("M", self._codecs[name].read(fields, name))
-        except Misfit as found:
-            raise ProtocolError(_reported(found)) from None
+        except Misfit as misfit:
+            raise ProtocolError(_reported(misfit)) from None
 
     def _refuse_too_large(self, name: str, size_bytes: int) -> None:
         if size_bytes > self.max_bytes:

@@ -1,4 +1,4 @@
-"""How many requests a responder answers with one acknowledgement."""
+"""Measures how many requests a responder answers with one acknowledgement."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Tests whether a card follows a requested setting or uses a fixed value. Pure.
 
-A value that was requested does not characterize the card. The setting is tried with two values, and the word says
-whether both were observed; only a fixed value is a property of the card.
+A value that was requested does not characterize the card. Two values are tried, and the figure's word tells whether
+both were observed; only a fixed value is a property of the card.
 """
 
 from __future__ import annotations

@@ -179,7 +179,7 @@ class Connection:
         return None
 
     def until(self, wanted: Callable[[Arrival], bool], patience_ns: int = PATIENCE_NS) -> Arrival | None:
-        """Return the first arrival that is wanted, passing over others; None if none comes in time."""
+        """Return the first arrival that is wanted, dropping earlier ones; None if there is none in time."""
         end_ns = self.wire.now_ns() + patience_ns
         while (arrival := self.receive(end_ns)) is not None:
             if wanted(arrival):
