@@ -67,6 +67,7 @@ def main(
 
 
 def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of `etloop-agent` with all its commands."""
     parser = argparse.ArgumentParser(
         prog="etloop-agent",
         description="Carries a part of a job's traffic on this host for an ETLoop controller.",

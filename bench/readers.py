@@ -52,6 +52,7 @@ class Readers:
 
     @property
     def ratio(self) -> float:
+        """Return the ratio of the native reader's rate to protobuf's."""
         return self.ours_nodes_per_s / self.protobuf_nodes_per_s
 
 
@@ -74,10 +75,12 @@ class JobFigures:
 
     @property
     def total_s(self) -> float:
+        """Return the seconds to read, lint and plan."""
         return self.read_s + self.lint_s + self.plan_s
 
     @property
     def limit_s(self) -> float:
+        """Return the bar in seconds."""
         return max(JOB_BAR_TIMES * self.bytes_twice_s, JOB_BAR_S)
 
 

@@ -42,6 +42,7 @@ class ReceiveTimes:
 
     @property
     def median_ns(self) -> float:
+        """Return the median over the turns, in ns per packet."""
         return median(self.turns_ns)
 
 
@@ -85,6 +86,7 @@ def table(measured: Sequence[ReceiveTimes]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    """Measure and print; return 30 if --check finds a missed bar, else 0."""
     parser = argparse.ArgumentParser(
         prog="python -m etloop.bench.receive", description=(__doc__ or "").split("\n")[0]
     )

@@ -37,10 +37,12 @@ class StartupTimes:
 
     @property
     def median_s(self) -> float:
+        """Return the median CPU time of a run in seconds."""
         return median(self.runs_s)
 
     @property
     def meets_bar(self) -> bool:
+        """Return whether the median is below the bar."""
         return self.median_s < BAR_S
 
 
