@@ -1,7 +1,7 @@
 """Every algorithm in virtual time beside its closed form: `python -m etloop.bench.closed_forms` prints the table, --check judges.
 
-The network is ideal: every port sends and receives one packet at a time at the speed of its link, any path takes the
-same time, nothing is lost. docs/closed_forms.md derives the formulas; they are written here once more, as code.
+The network is ideal: every port sends and receives one packet at a time at link rate, all paths have the same latency, and no
+packet is lost. docs/closed_forms.md derives the formulas; this is the same as code.
 """
 
 from __future__ import annotations

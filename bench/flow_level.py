@@ -2,10 +2,9 @@
 
     python -m etloop.bench.flow_level [--ranks 256,1024] [--check]
 
-Every rank has a port of its own at 400 Gb/s; the network is ideal where no other is named.
-Each line has a process of its own. Time is that of the
-virtual run alone, from the assignment in memory to its records; planning stands beside it. Memory is the most that the
-process held during the run beyond what it held before, which is the native copy of the plan and all state. --check ends with
+Every rank has a port of its own at 400 Gb/s; the network is ideal unless another one is named. Each line is measured in a
+process of its own. Time is that of the virtual run alone, from the assignment in memory to its records; planning has its own
+column. Memory is the growth of the process's peak during the run: the native copy of the plan and all state. --check ends with
 30 when a bar is not met.
 """
 

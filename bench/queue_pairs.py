@@ -2,9 +2,9 @@
 
     python -m etloop.bench.queue_pairs [--counts 10,100,1000,10000] [--check]
 
-One rank sends messages of one and of four packets, which go round over all its queue pairs, so that every packet finds its
-queue pair cold. The whole engine runs in virtual time, which leaves out the kernel: what is measured is ours. Each count has
-a process of its own; memory is what the process grew by over the smallest count. --check ends with 30 when a bar is not met.
+One rank sends messages of one and of four packets in turn on all its queue pairs, so that the state of a packet's queue pair
+is not in the cache. The whole engine runs in virtual time, which excludes the kernel. Each count is measured in a process of
+its own; memory is the growth of the process compared with the smallest count. --check ends with 30 when a bar is not met.
 """
 
 from __future__ import annotations

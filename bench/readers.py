@@ -2,10 +2,10 @@
 
     python -m etloop.bench.readers [TRACE] [--files N] [--turns N] [--check]
 
-`nodes`: our reader beside the official Python protobuf reader on the same files in alternating turns, both giving every
-node's id, dependencies and attributes. Protobuf gives every attribute as a Python object; ours gives columns of those
-that a replay uses and walks over the others. `job`: the whole trace read, linted and planned beside its bytes merely
-read from the page cache, and the most memory that took, each in a process of its own.
+`nodes`: the native reader compared with the official Python protobuf reader on the same files in alternating turns, both
+returning every node's id, dependencies and attributes. Protobuf returns every attribute as a Python object; the native reader
+returns columns of those that a replay uses and skips the rest. `job`: the time to read, lint and plan the whole trace compared
+with reading its bytes from the page cache, and the peak memory, each in a process of its own.
 
 Without TRACE a synthetic job is written to a temporary directory. --check ends with 30 when a bar is not met.
 """

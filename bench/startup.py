@@ -3,8 +3,8 @@
     python -m etloop.bench.startup [TRACE] [--runs N] [--check]
 
 Each command runs in a process of its own, in turn with the others, and finds its modules compiled, as an installed command
-does from its second start on. What counts is the user and system time of that process, so that other work on the machine
-and waiting for the disk do not count; what remains of a busy machine (cold caches, a slower clock) is in the maximum.
+does from its second start on. The figure is the user and system time of that process, so that other work on the machine
+and waiting for the disk do not count; remaining effects of a busy machine (cold caches, a slower clock) show in the maximum.
 Without TRACE a synthetic job is written to a temporary directory. --check ends with 30 when a median is not below the bar.
 """
 

@@ -3,8 +3,7 @@
     python -m etloop.bench.jobs.incast [--senders 4,15] [--buffers 200KB,800KB] [--size 4096]
 
 Each cell is a run of `etloop twin` in virtual time: every sender has one message for the same receiver, over one lossy switch
-with 100 Gb/s ports. It says how often the time of the receiver's link the job took, and how often a retransmission timer ran
-out.
+with 100 Gb/s ports. It has the job's time relative to that of the receiver's link, and the number of retransmission timeouts.
 The same inputs give the same figures on every machine.
 """
 

@@ -2,8 +2,8 @@
 
     python -m etloop.bench.jobs.kineto [TRACE] [--copies N] [--turns N] [--check]
 
-TRACE is a Kineto file, plain or gzip; without one a trace is made: of 14 events ten are of the host, one is a kernel. Its
-events are repeated until the text is long enough to be timed. Times are of the process; what unpacks a file is not in them.
+TRACE is a Kineto file, plain or gzip; without one a trace is made, in which ten of 14 events are of the host and one is a kernel.
+Its events are repeated until the text is long enough to be timed. Times are CPU times of the process, without unpacking the file.
 --check ends with 30 below 150 MB/s, or where the two readings differ.
 """
 

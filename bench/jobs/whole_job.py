@@ -2,10 +2,10 @@
 
     python -m etloop.bench.jobs.whole_job [--ranks 64] [--summary] [--check]
 
-Ranks are in tensor-parallel groups of eight, a host each, and one port at 400 Gb/s a host behind one switch. Time is on the
-clock, memory the most that the command held. --check ends with 30 when a command fails, all together take more than ten
-minutes, or one holds more than 4 GB; the bar is for 4,096 ranks. With --summary they are `etloop synth` and `plan --summary`,
-and the bar is two minutes for that of 16,384 ranks.
+Ranks are in tensor-parallel groups of eight on one host, with one port at 400 Gb/s per host behind one switch. Time is wall
+time, memory the peak of the command. --check ends with 30 when a command fails, all together take more than ten minutes, or one
+uses more than 4 GB; the bar is for 4,096 ranks. With --summary the commands are `etloop synth` and `plan --summary`, and the bar
+is two minutes for 16,384 ranks.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ def description_of(one: dataclasses.Field[Any]) -> str:
 
 
 def bounds_of(one: dataclasses.Field[Any]) -> Bounds:
-    """Return the bounds that `field` was given; none of other fields."""
+    """Return the bounds given to `field` for a dataclass field; no bounds without it."""
     return cast("Bounds", one.metadata.get(_BOUNDS, NO_BOUNDS))
 
 

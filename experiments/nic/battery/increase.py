@@ -69,7 +69,7 @@ class _Climb:
     """Rate up to which the increase is evaluated."""
 
     def rates_bps(self, interval_ns: float) -> NDArray[np.float64]:
-        """Return the rate between one raise and the next, the first is that before any."""
+        """Return the rates in bit/s between successive raises, shape (raises,); the first is that before any raise."""
         last_ns = self.times_ns[-1] - self.left_ns if len(self.times_ns) else 0.0
         edges = self.left_ns + interval_ns * np.arange(int(last_ns / interval_ns) + 1)
         crossed = np.interp(edges, self.times_ns, np.arange(len(self.times_ns), dtype=np.float64))
