@@ -118,7 +118,7 @@ class Peaks:
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[Mapping[str, int]]:
-        """Look until the block is left."""
+        """Sample inside the block; yield the peaks in bytes by name."""
         looking = threading.Thread(target=self._look_on, name="peaks")
         looking.start()
         try:

@@ -19,7 +19,7 @@ _DEEPEST: Final = 32
 
 
 def input_file(given: Given, name: str) -> InputFile:
-    """Return a file, or values as the text of one called `name`. Raises `ConfigError` for values that no file can hold."""
+    """Return a file, or values as the text of a file `name`. Raises `ConfigError` for values that a file cannot contain."""
     from etloop.controller.run.prepare import InputFile
 
     if not isinstance(given, Mapping):
@@ -28,7 +28,7 @@ def input_file(given: Given, name: str) -> InputFile:
 
 
 def text_of(given: Mapping[str, Any], name: str) -> bytes:
-    """Return values as YAML. Raises `ConfigError` for values that no file can hold."""
+    """Return values as YAML. Raises `ConfigError` for values that a file cannot contain."""
     import yaml
 
     return yaml.safe_dump(_plain(given, name, 0), sort_keys=False, allow_unicode=True).encode()

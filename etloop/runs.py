@@ -34,11 +34,11 @@ class Run:
 
     @property
     def tables(self) -> tuple[str, ...]:
-        """Return the names of all tables that the directory holds."""
+        """Return the names of all tables in the directory."""
         return tuple(sorted(path.stem for path in self.path.glob("*.parquet")))
 
     def table(self, name: str) -> Any:
-        """Return a table by name. Raises `InputError` for one that this run does not have, with those that it has."""
+        """Return a table by name. Raises `InputError`, which lists the tables of this run, for one that it does not have."""
         from etloop.results.store.run_dir import read_table_of
 
         return read_table_of(self.path, name)
@@ -93,7 +93,7 @@ class Run:
 
 
 def open_run(run_dir: Path) -> Run:
-    """Return the run of a directory. Raises `RunDirError` for one that holds no whole run, or one of another version."""
+    """Return the run of a directory. Raises `RunDirError` for one without a complete run, or of another version."""
     from etloop.results.store.run_dir import read_run
 
     stored = read_run(run_dir)

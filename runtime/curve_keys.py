@@ -101,7 +101,7 @@ def public_key_problem(path: Path) -> Problem | None:
 
 
 def read_public_key(path: Path) -> bytes:
-    """Read the key of a `.key` file. Raises `ConfigError`, also for a file that holds a secret."""
+    """Read the key of a `.key` file. Raises `ConfigError`, also for a file with a secret key."""
     public, secret = _read(path)
     if secret is not None:
         remedy = "give the .key file; the secret stays on its own host"

@@ -39,7 +39,7 @@ def event_set_by_stop(event: asyncio.Event) -> Iterator[None]:
 
 @contextlib.contextmanager
 def reload_calls(*calls: Callable[[], None]) -> Iterator[None]:
-    """Call all at each SIGHUP while it is open: who serves for months reads its keys again, and does not end."""
+    """Call all of `calls` at each SIGHUP inside the block, so that a server reads its keys again without a restart."""
     with _loop_calls((signal.SIGHUP,), lambda _: [call() for call in calls]):
         yield
 
@@ -71,7 +71,7 @@ def terminate_as_interrupt() -> Iterator[None]:
 
 @contextlib.contextmanager
 def ignore_stops(*numbers: signal.Signals) -> Iterator[None]:
-    """Let SIGTERM, SIGINT and SIGHUP, or only `numbers`, pass by while it is open; of the main thread only."""
+    """Ignore SIGTERM, SIGINT and SIGHUP, or only `numbers`, inside the block; main thread only."""
     with _handled(numbers or _ENDING, signal.SIG_IGN):
         yield
 

@@ -14,7 +14,7 @@ _AGAIN_S: Final = 1
 
 
 async def end(tasks: Collection[asyncio.Task[Any]], again_s: float = _AGAIN_S) -> None:
-    """Cancel tasks, and those that have not ended `again_s` later once more; return when all have, in whatever way."""
+    """Cancel tasks, again after `again_s` those that have not ended; return when all have ended in any way."""
     waiting = set(tasks)
     while waiting:
         for task in waiting:

@@ -59,7 +59,7 @@ class Rack:
         return (*own_python, "etloop.agent.cli", "run", "--controller", address, "--name", name)
 
     def start(self, name: str) -> None:
-        """Start one that is not there."""
+        """Start a process that is not running."""
         log = (self.directory / f"{name}.log").open("ab")
         more = self.environment if name == "controller" else {}
         self.processes[name] = subprocess.Popen(

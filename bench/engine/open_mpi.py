@@ -79,7 +79,7 @@ def durations(output: str, sizes: Mapping[int, int]) -> dict[int, int]:
 
 
 def absence(place: BenchPlace) -> str:
-    """Return why Open MPI cannot be compared with; "" where it can."""
+    """Return why there can be no comparison with Open MPI; "" if there can."""
     if not place.has_frames:
         return "not compared with Open MPI: both ends are on one loopback"
     missing = [name for name in (COMPILER, LAUNCHER) if shutil.which(name) is None]

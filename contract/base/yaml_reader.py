@@ -250,7 +250,7 @@ class Section:
         return self._sequence(key)
 
     def optional(self, key: str, parse: Callable[[str], T], default: T, meaning: str = "") -> T:
-        """Return the value of `key` as `parse` reads it; `default` where the key is absent. `meaning`: for the reference."""
+        """Return the value of `key` parsed by `parse`; `default` if the key is absent. `meaning`: for the reference."""
         self._note(key, Shape.VALUE, parse, default, meaning=meaning)
         return self._value(key, parse, default)
 

@@ -57,7 +57,7 @@ class Codec(Generic[T]):
             raise misfit.placed(where) from None
 
     def write(self, value: T, where: str = "") -> Any:
-        """Return a value as plain values. Raises `Misfit` where it breaks its own annotations, which is our own mistake."""
+        """Return a value as plain values. Raises `Misfit` if it violates its own annotations, which is a bug."""
         try:
             return self._node.write(value)
         except Misfit as misfit:
@@ -65,7 +65,7 @@ class Codec(Generic[T]):
 
 
 def codec_of(kind: type[T], rules: Rules) -> Codec[T]:
-    """Return the codec of a type; one that has none is our own mistake and fails here."""
+    """Return the codec of a type; asserts that it has one."""
     return cast("Codec[T]", _codec_of(cast("Any", kind), rules))
 
 

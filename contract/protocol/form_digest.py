@@ -23,7 +23,7 @@ _DIGITS: Final = 8
 
 @functools.cache
 def messages_digest() -> str:
-    """Return the digest of every message between controller and agents, with all that they hold."""
+    """Return the digest of every message between controller and agents, with all types that they contain."""
     return form_digest(messages.AgentMessage, messages.ControllerMessage)
 
 

@@ -101,7 +101,7 @@ class MessageSet(Generic[M]):
         return body
 
     def decode(self, body: bytes) -> M:
-        """Return the message of some bytes. Raises `ProtocolError`, or `VersionMismatch` before anything else is looked at."""
+        """Return the message of some bytes. Raises `ProtocolError`, or `VersionMismatch` before the rest is decoded."""
         if len(body) > self.max_bytes:
             raise ProtocolError(
                 f"message of {len(body)} bytes; {self._sender} sends at most {self.max_bytes}"

@@ -58,7 +58,7 @@ def render_judged(judged: Sequence[Judged]) -> str:
 
 
 def render_pairs(pairs: Sequence[FigurePair], a: str, b: str) -> str:
-    """Return figures side by side, and how many differ."""
+    """Return figures side by side, with the number of differences."""
     rows = [("figure", a[:40], b[:40], "")]
     rows += [(pair.name, pair.a, pair.b, _MARKS[pair.agreement]) for pair in pairs]
     different = sum(pair.agreement is Agreement.DIFFERENT for pair in pairs)

@@ -29,7 +29,7 @@ class OwnLab:
         return self._name
 
     def rig(self, topology: InputFile) -> InputFile:
-        """Return the rig of the lab's agents. Raises an `InputError` for a topology that no lab can be made of."""
+        """Return the rig of the lab's agents. Raises an `InputError` for a topology that cannot be a lab."""
         wish = self._wish
         device = read_device_file(topology)
         plan = plan_lab(device.topology, mtu_bytes=wish.mtu_bytes, addresses=wish.addresses, bind=wish.bind)

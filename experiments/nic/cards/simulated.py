@@ -268,7 +268,7 @@ class SimulatedNic:
     # ---- the card as requester
 
     def _go_on(self, pair: _Pair) -> None:
-        """Have the next packet leave when the pair's rate and the card's hold allow it."""
+        """Send the next packet when the pair's rate and the card's hold allow it."""
         if pair.is_leaving or pair.state != "RTS":
             return
         is_open = pair.next - pair.acknowledged < self._model.window_packets

@@ -119,7 +119,7 @@ def pause_frame(our_mac: bytes, quanta: int) -> bytes:
 
 
 def quanta_of(frame: bytes) -> int | None:
-    """Return for how long a frame stops its receiver; None: it is no priority flow control."""
+    """Return the quanta for which a frame pauses its receiver; None if it is no priority flow control frame."""
     if frame[12:16] != _MAC_CONTROL + _PRIORITY_FLOW_CONTROL:
         return None
     (quanta,) = struct.unpack_from("!H", frame, 18)

@@ -33,7 +33,7 @@ class KeptWire:
         self._capture, self._sent, self._received = capture, 0, 0
 
     def end(self) -> tuple[int, int]:
-        """Keep no more; return how much was sent and received."""
+        """Stop capturing; return the numbers of frames sent and received."""
         self._capture = None
         return self._sent, self._received
 

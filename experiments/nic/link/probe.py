@@ -238,7 +238,7 @@ class Probe:
 
 
 def distance(later: int, earlier: int) -> int:
-    """Return how far a PSN is ahead of another, negative if it is behind (24-bit, signed)."""
+    """Return the signed 24-bit distance of a PSN from another, negative if it is behind."""
     ahead = (later - earlier) % PSNS
     return ahead - PSNS if ahead >= PSNS // 2 else ahead
 

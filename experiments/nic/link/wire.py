@@ -108,7 +108,7 @@ class Wire(Protocol):
         """Send now; return the time at which it left."""
 
     def send_frame(self, frame: bytes) -> int:
-        """Send a frame as it is, without FCS; return the time at which it left."""
+        """Send a frame unchanged, without FCS; return its departure time."""
 
     def receive(self, until_ns: int) -> Arrival | None:
         """Return the next arrival; None if there is none until then."""
@@ -122,7 +122,7 @@ class Wire(Protocol):
         """
 
     def missed(self) -> int:
-        """Return how many frames of the card our own side had no room for since this was asked last."""
+        """Return the number of frames of the card that were dropped here since the last call."""
 
     def frame_of(self, departure: Departure) -> bytes:
         """Return the frame that a departure leaves as, without FCS."""
