@@ -138,7 +138,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def _add_nic_peer(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the server that drives a card under test."""
+    """Add the subcommand that drives a card under test."""
     peer = commands.add_parser(
         "nic-peer",
         help="drive an RDMA device of this host for the experiments of etloop nic profile",

@@ -185,7 +185,7 @@ class AgentLife:
         return self._taken()
 
     def on_tick(self, now_ns: int) -> tuple[Action, ...]:
-        """Time passed."""
+        """Handle the passing of time: send Hello while joining; leave a controller that has been silent for too long."""
         if self.state is AgentState.JOINING:
             self._keep_asking(now_ns)
         elif now_ns - self._heard_ns > self._lost_after_ns:

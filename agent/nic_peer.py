@@ -82,7 +82,7 @@ class NicPeer:
         self._is_taken = False
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Carry out the orders of one connection; its queue pairs go with it."""
+        """Carry out the orders of one connection; its queue pairs are destroyed when it ends."""
         place = writer.get_extra_info("peername") or ("?", 0)
         refusal = self._refusal(str(place[0]))
         if refusal:
@@ -169,7 +169,7 @@ def _words(peers: tuple[IPv4Address, ...]) -> str:
 
 
 async def serve_card(settings: PeerSettings) -> None:
-    """Serve until a signal ends it. Raises `ConfigError` where device or address cannot be used."""
+    """Serve until a signal ends it. Raises `ConfigError` if the device or the address cannot be used."""
     try:
         card = CardEnd.open(settings.device, settings.address)
     except RuntimeError as error:

@@ -318,7 +318,7 @@ def scenario_of(form: Form) -> str:
 
 
 def simulated_ns(form: Form, point: Point) -> int:
-    """Time of the operation in virtual time, from the common start to the last completion."""
+    """Return the virtual time in ns of the operation, from the common start to the last completion."""
     kind = CollectiveKind[form.collective.upper()]
     plan = plan_one_operation(scenario_of(form), kind, point.ranks, point.size_bytes)
     assert form.algorithm in plan.tables.algorithms

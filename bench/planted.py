@@ -160,7 +160,7 @@ class Side:
 
 
 def run_side(side: Side) -> Path:
-    """Make the runs of a side. Raises `EtloopError` where the twin refuses them."""
+    """Make the runs of a side. Raises `EtloopError` if the twin refuses them."""
     side.path.mkdir(parents=True)
     files = side.path.with_name(f"{side.path.name}-files")
     files.mkdir()

@@ -46,7 +46,7 @@ def peak_bytes() -> int:
 
 
 def print_figures(figures: DataclassInstance) -> None:
-    """Hand figures to the process that waits for them in `measured_apart`."""
+    """Print figures for the process that waits for them in `measured_apart`."""
     sys.stdout.write(json.dumps(asdict(figures)))
 
 

@@ -182,12 +182,12 @@ def run_twin(
     seed: int | None = None,
     congestion_control: type[CongestionControl] | None = None,
 ) -> Run:
-    """Run a scenario in virtual time on switches as a topology describes them, and keep the results in a new directory.
+    """Run a scenario in virtual time on the switches of a topology, and write the results to a new directory.
 
-    `rig`: None takes a port for each attachment of `topology`. `topology`: the switches, if scenario and rig name none.
-    `seed`: of the switches, in place of those in the topology; the same inputs give the same bytes. `congestion_control`: a
-    class in Python, in the place of the scenario's. Raises `InputError` before anything is run, `CongestionFailed` where the
-    class raised something.
+    `rig`: None makes a port for each attachment of `topology`. `topology`: the switches, if scenario and rig name none.
+    `seed`: seed of the switches, instead of those in the topology; the same inputs give the same bytes. `congestion_control`: a
+    Python class, instead of the scenario's congestion control. Raises `InputError` before the run starts, `CongestionFailed` if
+    the class raised an exception.
     """
     from etloop.virtual_runs import run_twin
 
@@ -203,10 +203,10 @@ def run_lab(
     allow_overcommit: bool = False,
     allow_plugins: bool = False,
 ) -> Run:
-    """Run a scenario for real, between namespaces of this host through switches of software that come up and go for it.
+    """Run a scenario with real packets between namespaces of this host, through soft switches that are brought up for it.
 
-    `allow_overcommit`: also at rates that this host does not hold. `allow_plugins`: the lab's agents compile and run
-    congestion controls that the scenario brings. Raises `InputError` before any traffic, where no lab can be had included.
+    `allow_overcommit`: also at rates that this host does not sustain. `allow_plugins`: the lab's agents compile and run
+    congestion control plugins of the scenario. Raises `InputError` before any traffic, also if no lab can be made.
     """
     from etloop.experiments.sweep.one_run import run_in_lab
     from etloop.given import input_file
@@ -244,9 +244,9 @@ def open_run(run_dir: AnyPath) -> Run:
 @_with_packages
 def read_table(run: Run, name: str) -> Any:
     """Return a further table of a run as a `pyarrow.Table`: "switches" and "queues" of a twin, "jobs" of several jobs,
-    "counters" of a device, and so on (docs/metrics.md); `run.frame(name)` gives it to pandas.
+    "counters" of a device, and so on (docs/metrics.md); `run.frame(name)` returns it for pandas.
 
-    Raises `InputError` for a table that this run does not have, with those that it has.
+    Raises `InputError`, which lists the tables of this run, for a table that it does not have.
     """
     return run.table(name)
 

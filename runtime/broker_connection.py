@@ -119,7 +119,7 @@ class BrokerClient(aiomqtt.Client):
         super()._on_connect(client, userdata, flags, *more)
 
     def acknowledge(self, message: aiomqtt.Message) -> None:
-        """Let the broker forget a message, which has been dealt with."""
+        """Acknowledge a message that has been processed, so that the broker forgets it."""
         self._client.ack(message.mid, message.qos)
 
 

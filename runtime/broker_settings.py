@@ -44,5 +44,5 @@ def parse_broker_address(text: str) -> tuple[str, int | None]:
 
 
 def default_port(*, encrypted: bool) -> int:
-    """Return the port that IANA has for MQTT, or for MQTT over TLS."""
+    """Return the port that IANA assigned to MQTT, or to MQTT over TLS."""
     return _TLS_PORT if encrypted else _PORT

@@ -45,7 +45,7 @@ class KeyPair:
 
 
 def key_pair(directory: Path, name: str) -> KeyPair:
-    """Return where the pair of `name` lies, whether it is there or not."""
+    """Return the paths of the pair of `name`, whether they exist or not."""
     return KeyPair(directory / f"{name}.key", directory / f"{name}.key_secret")
 
 
@@ -141,7 +141,7 @@ def read_client_keys(server_key_file: Path, secret_key_file: Path) -> ClientKeys
 
 
 def secure_client(socket: zmq.Socket[Any], keys: ClientKeys) -> None:
-    """Encrypt a socket before it connects, to the one server of that key."""
+    """Encrypt a socket before it connects; it accepts only the server with that key."""
     socket.curve_serverkey = keys.server
     socket.curve_publickey, socket.curve_secretkey = keys.public, keys.secret
 

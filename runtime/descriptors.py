@@ -24,7 +24,7 @@ def count_open() -> int:
 
 
 def can_open(count: int) -> bool:
-    """Return whether so many more descriptors can be had now."""
+    """Return whether `count` more descriptors can be opened now."""
     opened: list[int] = []
     try:
         opened.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))

@@ -32,7 +32,7 @@ def stop_reasons() -> Iterator[list[str]]:
 
 @contextlib.contextmanager
 def event_set_by_stop(event: asyncio.Event) -> Iterator[None]:
-    """Set `event` at SIGTERM, SIGINT and SIGHUP while it is open."""
+    """Set `event` at SIGTERM, SIGINT and SIGHUP inside the block."""
     with _loop_calls(_ENDING, lambda _: event.set()):
         yield
 

@@ -6,7 +6,7 @@ import argparse
 
 
 def installed_version() -> str:
-    """Return the version that the package index knows, "unknown" where the package is not installed at all."""
+    """Return the version in the installed package's metadata, "unknown" if the package is not installed."""
     # Here, because it takes longer to load than all else that a short command needs.
     from importlib.metadata import PackageNotFoundError, version
 

@@ -28,7 +28,7 @@ def rooms() -> dict[str, Path]:
 
 
 def link_package(directory: Path) -> None:
-    """Make `directory`/etloop anew, with a link for each room and each file of the package itself."""
+    """Recreate `directory`/etloop, with a link for each room and each file of the package itself."""
     package = directory / "etloop"
     shutil.rmtree(package, ignore_errors=True)
     package.mkdir(parents=True)

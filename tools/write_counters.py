@@ -118,7 +118,7 @@ FILES: Final[dict[str, Callable[[str, Table], str]]] = {
 
 
 def main() -> None:
-    """Write every file of `FILES` anew."""
+    """Rewrite every file of `FILES`."""
     for name, text_of in FILES.items():
         path = ROOT / name
         path.write_text(

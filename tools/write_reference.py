@@ -99,7 +99,7 @@ def files() -> Iterator[tuple[str, str]]:
 
 
 def main() -> None:
-    """Write every file of the reference anew."""
+    """Rewrite every file of the reference."""
     for name, text in files():
         path = ROOT / name
         path.parent.mkdir(parents=True, exist_ok=True)

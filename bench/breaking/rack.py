@@ -73,18 +73,18 @@ class Rack:
         log.close()
 
     def kill(self, name: str) -> None:
-        """End one at once, and reap it."""
+        """Kill a process, and reap it."""
         self.processes[name].kill()
         self.processes[name].wait()
         if name in AGENTS:
             self.killed[name] = (self.directory / f"{name}.log").stat().st_size
 
     def send(self, name: str, number: signal.Signals) -> None:
-        """Send a signal."""
+        """Send a signal to a process."""
         self.processes[name].send_signal(number)
 
     def end(self) -> None:
-        """End all, agents first."""
+        """End all processes, agents first."""
         for name in (*AGENTS, "controller", "broker"):
             if process := self.processes.get(name):
                 with contextlib.suppress(ProcessLookupError):

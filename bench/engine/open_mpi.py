@@ -29,7 +29,7 @@ class OpenMpi:
     """A compiled program, and the ends that its ranks run at."""
 
     def __init__(self, place: BenchPlace, directory: Path) -> None:
-        """Compile it. Raises `RunAborted` with the compiler's text where it cannot."""
+        """Compile the program. Raises `RunAborted` with the compiler's output if that fails."""
         self._place = place
         self._program = directory / "all_reduce"
         # As ssh is called, host first: the other end is one namespace away.

@@ -122,7 +122,7 @@ def ask_both(
 
 
 def expected(worker: Worker, answer: WorkerReply, kind: type[A]) -> A:
-    """`answer` if it is of the kind that its order has."""
+    """Return `answer` if it has the expected type. Raises `ProtocolError` otherwise."""
     if not isinstance(answer, kind):
         raise ProtocolError(
             f"worker {worker.name} answered {type(answer).__name__}, expected {kind.__name__}"

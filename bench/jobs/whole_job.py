@@ -45,7 +45,7 @@ def write_inputs(directory: Path, ranks: int) -> None:
 
 
 def commands(ranks: int, *, summary: bool = False) -> tuple[tuple[str, ...], ...]:
-    """Return the command lines, in their order; of a `summary` no more than it needs."""
+    """Return the command lines, in their order; with `summary`, only those that it needs."""
     shape = ("--tp", "8", "--dp", str(ranks // RANKS_OF_A_HOST), "--pp", "1", "--layers", "1")
     planned = ("scenario.yaml", "--rig", "rig.yaml")
     if summary:

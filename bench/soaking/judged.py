@@ -52,7 +52,7 @@ def slope(values: Sequence[int]) -> float:
 
 
 def soak_verdicts(samples: Sequence[Sample]) -> tuple[Verdict, ...]:
-    """Judge every figure after the warm-up. At least five samples."""
+    """Return the verdict on every figure after the warm-up; needs at least five samples."""
     steady = samples[len(samples) // 5 :]
     verdicts = []
     for name in steady[0].sizes_bytes:

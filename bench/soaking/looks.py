@@ -44,7 +44,7 @@ class Watched:
 
 
 async def settled(watched: Watched) -> None:
-    """Wait until the last run's process is reaped and its agents have one connection each: a turn of the loops."""
+    """Wait until the last run's process is reaped and its agents have one connection each, by letting their loops turn."""
     working = [watched.processes[name] for name in watched.working]
     for _ in range(_MOST_WAITS):
         if not any(watched.look(pid).children for pid in working) and not any(

@@ -16,7 +16,7 @@ import etloop
 
 
 def main() -> None:
-    """Run until it is ended."""
+    """Run until the process is ended."""
     directory = Path(sys.argv[1])
     out = directory / "twin"
     kinds = [kind for kind in KINDS if kind.in_twin]

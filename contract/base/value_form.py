@@ -63,7 +63,7 @@ def formed(form: ValueForm) -> Callable[[Callable[[str], T]], FormedParser[T]]:
 
 
 def pattern_form(noun: str, pattern: str, limits: str = "") -> ValueForm:
-    """Return the form of texts that fit a regular expression as a whole, such as names; numbers among them are texts too."""
+    """Return the form of texts that match a regular expression entirely, such as names; numbers may be such texts, too."""
     return ValueForm(noun, {"type": ["string", "number", "boolean"], "pattern": f"^(?:{pattern})$"}, limits)
 
 

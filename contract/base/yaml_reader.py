@@ -287,7 +287,7 @@ class Section:
         return sections[:most]
 
     def texts(self, key: str, parse: Callable[[str], T], stand_in: T, meaning: str = "") -> tuple[T, ...]:
-        """Return the list under `key`, each item as `parse` reads it; one value alone is a list of one."""
+        """Return the list under `key`, each item parsed by `parse`; a single value counts as a list of one."""
         self._note(key, Shape.VALUES, parse, meaning=meaning)
         if self.has(key) and isinstance(self._entries[key][1], yaml.ScalarNode):
             return (self._value(key, parse, stand_in),)

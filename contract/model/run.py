@@ -174,7 +174,7 @@ class PlanTables:
 
     @property
     def port_names(self) -> list[str]:
-        """Return by rank its port as "agent/port"; a plan of virtual time calls its ports so itself."""
+        """Return the port of each rank as "agent/port"; ports of a plan in virtual time already have such names."""
         places = zip(self.rank_agent, self.rank_port, strict=True)
         return [port if "/" in port else f"{agent}/{port}" for agent, port in places]
 
@@ -269,7 +269,7 @@ class KeptOps(Protocol):
         """Return the number of records that belong to no iteration of the plan, and are not kept."""
 
     def part(self, number: int) -> tuple[NDArray[np.void], ...]:
-        """Return the records of a part by agent, in the order in which they came. Raises `OSError`."""
+        """Return the records of a part by agent, in order of arrival. Raises `OSError`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

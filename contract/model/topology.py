@@ -369,7 +369,7 @@ class Topology:
         return f"{switch.name}/{switch.ports[end.port].name}"
 
     def cables(self) -> tuple[tuple[str, str], ...]:
-        """Switch ports that are joined, by name and from both ends."""
+        """Return the pairs of joined switch ports by name, each pair in both directions."""
         ends = [(self.port_name(link.a), self.port_name(link.b)) for link in self.links]
         return tuple(cable for a, b in ends for cable in ((a, b), (b, a)))
 

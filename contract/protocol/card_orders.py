@@ -63,7 +63,7 @@ class OrderLine:
     numbers: tuple[int, ...] = ()
 
     def encode(self) -> bytes:
-        """Return the line."""
+        """Return the line as bytes."""
         return f"{' '.join((self.order.value, *map(str, self.numbers)))}\n".encode()
 
 

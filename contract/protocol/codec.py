@@ -50,7 +50,7 @@ class Codec(Generic[T]):
         self._node = node
 
     def read(self, value: object, where: str = "") -> T:
-        """Return plain values as the type. Raises `Misfit` with all mistakes; `where` names the whole in their paths."""
+        """Return plain values as the type. Raises `Misfit` with all mistakes; `where` names the value in their paths."""
         try:
             return cast("T", self._node.read(value))
         except Misfit as misfit:

@@ -21,7 +21,7 @@ _NAMES: Final = {int: "integer", float: "number", str: "string", bool: "boolean"
 
 
 def schema_of(kind: type[Any], title: str, rules: Rules) -> dict[str, Any]:
-    """Return the schema of a message. With `rules.skip_unknown` other keys are no mistake."""
+    """Return the schema of a message. With `rules.skip_unknown` unknown keys are allowed."""
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title}
     return head | _schema(kind, NO_BOUNDS, rules)
 

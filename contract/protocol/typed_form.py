@@ -65,7 +65,7 @@ def field(
 
 
 def description_of(one: dataclasses.Field[Any]) -> str:
-    """Return the description that `field` was given; "" of other fields."""
+    """Return the description given to `field` for a dataclass field; "" without it."""
     return cast("str", one.metadata.get(_DESCRIPTION, ""))
 
 
@@ -105,7 +105,7 @@ class Misfit(Exception):
 
 
 def fit_in_64_bits(values: Sequence[Any]) -> bool:
-    """Return whether all are integers of 64 bits with sign, without a step of Python per value; false if there are none."""
+    """Return whether all values are signed 64-bit integers, without Python code per value; False for no values."""
     return set(map(type, values)) == {int} and min(values) >= MIN_INTEGER and max(values) <= MAX_INTEGER
 
 
@@ -117,12 +117,12 @@ class Node(NamedTuple):
 
 
 def wrong_type(expected: str, value: object) -> Misfit:
-    """Return the mistake of another value than expected."""
+    """Return a `Misfit` that says what was expected and what was found."""
     return Misfit(Problem("", f"expected {expected}, got {shown(value)}", f"write {expected}"))
 
 
 def too_long(unit: str, maximum: int, found: int) -> Misfit:
-    """Return the mistake of more characters, items or bytes than allowed."""
+    """Return a `Misfit` for more characters, items or bytes than allowed."""
     return Misfit(
         Problem("", f"expected at most {maximum} {unit}, got {found}", f"give at most {maximum} {unit}")
     )

@@ -79,7 +79,7 @@ class Interference:
 
     @property
     def factor(self) -> float | None:
-        """Time together in times of the time alone (the interference factor of the IETF benchmarking draft)."""
+        """Return the time together divided by the time alone (interference factor of the IETF benchmarking draft)."""
         return None if not self.alone_ns or self.together_ns is None else self.together_ns / self.alone_ns
 
 

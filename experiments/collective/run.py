@@ -69,9 +69,9 @@ class Trial:
 
 
 def spec_on(spec: BenchSpec, rig: InputFile) -> BenchSpec:
-    """Return a spec that can be measured, with a rank for every address of the rig if it names no number.
+    """Return a checked spec; without a number of ranks it gets one for every address of the rig.
 
-    Raises `ConfigError` where it cannot.
+    Raises `ConfigError` if it cannot be measured.
     """
     if not spec.ranks:
         addresses = sum(len(port.addresses) for port in read_rig(rig).ports.values())

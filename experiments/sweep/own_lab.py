@@ -37,7 +37,7 @@ class OwnLab:
         return InputFile(topology.path.with_name("rig.yaml"), text.encode(), f"rig made of {topology.source}")
 
     def up(self, topology: InputFile) -> None:
-        """Bring up the lab of a topology, if it is not. Raises an `InputError` where it cannot be."""
+        """Bring up the lab of a topology, if it is not up. Raises an `InputError` if that fails."""
         text = topology.read().decode("utf-8-sig")
         if text == self._text:
             return
@@ -60,7 +60,7 @@ class OwnLab:
         )
 
     def down(self) -> None:
-        """End it, if one is up."""
+        """End the lab, if one is up."""
         if self._text is None:
             return
         self._text = None

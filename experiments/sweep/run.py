@@ -106,7 +106,7 @@ def carry_out(study: Study, turns: tuple[Turn, ...], record: SweepRecord, watche
 
 
 def run_record(point: Point, number: int, summary: Summary) -> RunRecord:
-    """Return a run as the index has it."""
+    """Return the record of a run for the index."""
     reason = ""
     if summary.result is RunResult.BROKEN:
         reason = summary.reason.splitlines()[0] if summary.reason else "its records do not add up (checks)"

@@ -71,6 +71,6 @@ def _command(parser: argparse.ArgumentParser) -> Iterator[str]:
 
 
 def _text(text: str) -> str:
-    """Return a text that no macro is read in."""
+    """Return a text escaped so that it contains no macros."""
     escaped = text.replace("\\", "\\e").replace("-", "\\-").replace('"', "\\(dq")
     return f"\\&{escaped}" if escaped.startswith((".", "'")) else escaped

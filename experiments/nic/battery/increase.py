@@ -173,7 +173,9 @@ def _rate_bps(connection: Connection, times_ns: list[int]) -> float:
 
 
 def _slowed(connection: Connection, usual_bps: float) -> int | None:
-    """Notify until packets are slow; return when the last notification left. None: they are not."""
+    """Notify until packets are slow; return the departure time of the last notification, or None if they do not become
+    slow.
+    """
     bits = _packet_bits(connection)
     now_bps = usual_bps
     left_ns = 0

@@ -146,7 +146,7 @@ _LEAST_MOST: Final[dict[str, tuple[float, float]]] = {
 
 
 def limits_of(name: str) -> tuple[float, float]:
-    """Return the least and the most of a number."""
+    """Return the smallest and the largest value of a numeric parameter."""
     return _LEAST_MOST[name]
 
 

@@ -25,7 +25,7 @@ class PairRate:
         self._notifications = self._raises = 0
 
     def cut(self, now_ns: int) -> int:
-        """Cut it for a notification; return the number by which its raises are known from those of earlier ones."""
+        """Cut the rate for a notification; return the number that identifies its raises."""
         model = self._model
         if self._notifications:
             self._alpha *= 0.5 ** ((now_ns - self._notified_ns) / model.alpha_half_ns)
@@ -35,7 +35,7 @@ class PairRate:
         return self._notifications
 
     def climb(self, number: int) -> bool:
-        """Raise it once, unless a later notification came; return whether another raise follows."""
+        """Raise the rate once, unless a later notification came; return whether another raise follows."""
         if number != self._notifications:
             return False
         self._raises += 1

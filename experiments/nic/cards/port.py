@@ -33,7 +33,7 @@ class CardPort:
             self._begin_when_open()
 
     def stop(self, duration_ns: int) -> None:
-        """Begin no packet for so long."""
+        """Pause the port for `duration_ns`: it begins no packet in that time."""
         self._stopped_until_ns = self._now_ns() + duration_ns
 
     def _begin_when_open(self) -> None:

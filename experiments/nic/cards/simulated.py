@@ -303,7 +303,7 @@ class SimulatedNic:
         self._go_on(pair)
 
     def _watch(self, pair: _Pair) -> None:
-        """Begin the timeout anew."""
+        """Restart the timeout."""
         pair.timer += 1
         if pair.settings.timeout_code == 0:
             return

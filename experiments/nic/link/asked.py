@@ -31,7 +31,7 @@ def asked(name: str, tried: Sequence[tuple[int, Sequence[int]]]) -> Figure:
 
 
 def is_as_asked(figure: Figure | None) -> bool:
-    """Return whether a card was seen to do as it was asked."""
+    """Return whether a card was observed to follow the request."""
     return figure is not None and figure.word == AS_ASKED
 
 

@@ -75,12 +75,12 @@ def word(name: str, said: str, samples: int = 1) -> Figure:
 
 
 def count(name: str, value: int, unit: str = "packets", samples: int = 1) -> Figure:
-    """Return a figure that was counted: it has no error."""
+    """Return a figure that was counted, without an error."""
     return Figure(name, unit, value, value, value, "", samples)
 
 
 def unseen(name: str, unit: str, why: str) -> Figure:
-    """Return a figure that the card did not show."""
+    """Return a figure that could not be measured."""
     return Figure(name, unit, None, None, None, why, 0)
 
 
@@ -100,7 +100,7 @@ def latency(name: str, times_ns: Sequence[int], overhead_ns: int, resolution_ns:
 
 
 def interval(name: str, times_ns: Sequence[int], error_ns: int, why: str) -> Figure:
-    """Return a time between two things that the card did itself: the way there is in neither."""
+    """Return a time between two actions of the card, which does not include the link's latency."""
     if not times_ns:
         return unseen(name, "ns", why)
     return Figure(
@@ -115,7 +115,7 @@ def interval(name: str, times_ns: Sequence[int], error_ns: int, why: str) -> Fig
 
 
 def ratio(name: str, values: Sequence[float], error: float, why: str) -> Figure:
-    """Return a ratio over repeats, wrong by at most `error` each."""
+    """Return a ratio over repeats, each with an error of at most `error`."""
     if not values:
         return unseen(name, "ratio", why)
     return Figure(name, "ratio", median(values), min(values) - error, max(values) + error, "", len(values))

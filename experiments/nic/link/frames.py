@@ -48,7 +48,7 @@ class Addresses:
 
 
 def frame_of(departure: Departure, addresses: Addresses) -> bytes:
-    """Return the frame of a datagram, without FCS: identification 0, DF, and no UDP checksum, as the ICRC counts on."""
+    """Return the frame of a datagram, without FCS: identification 0, DF, and no UDP checksum, as the ICRC assumes."""
     udp_bytes = len(departure.datagram) + 8
     traffic_class = departure.dscp << 2 | departure.ecn
     head = struct.pack(

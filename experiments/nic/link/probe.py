@@ -76,7 +76,7 @@ class Connection:
         return self.wire.send(Departure(datagram, dscp, ecn, address=self.settings.address))
 
     def write(self, psn: int, size_bytes: int = 64, *, ack: bool = True, ce: bool = False) -> int:
-        """Send a WRITE of one packet; return when it left."""
+        """Send a WRITE of one packet; return its departure time."""
         return self._put(self._write(psn, size_bytes, ack=ack), ecn=CE if ce else ECT_0)
 
     def damaged_write(self, psn: int) -> int:
@@ -117,7 +117,7 @@ class Connection:
         return self._put(packet)
 
     def fetch_add(self, psn: int) -> int:
-        """Ask for an atomic."""
+        """Send a request for an atomic fetch-and-add."""
         packet = _native.WirePacket(FETCH_ADD)
         packet.dest_qpn, packet.psn, packet.ack_req = self.end.qpn, psn % PSNS, True
         packet.va, packet.rkey, packet.swap_add = self.end.va, self.end.rkey, 1
@@ -135,7 +135,7 @@ class Connection:
         return packet
 
     def ask_send(self, psn: int, size_bytes: int = 64) -> int:
-        """Send a SEND of one packet, which needs a receive there."""
+        """Send a SEND of one packet, which needs a posted receive at the card."""
         packet = _native.WirePacket(SEND_ONLY)
         packet.dest_qpn, packet.psn, packet.ack_req = self.end.qpn, psn % PSNS, True
         packet.payload_bytes = size_bytes
@@ -200,7 +200,7 @@ class Connection:
             pass
 
     def close(self) -> None:
-        """Give the queue pair back."""
+        """Destroy the queue pair."""
         self.nic.close(self.end)
 
 
@@ -221,7 +221,7 @@ class Probe:
         return Connection(self.wire, self.nic, pair_end, self._next_qpn, settings, self._kept)
 
     def floor_ns(self) -> int:
-        """Return the quickest answer of the card to a request: at most that long is the way there and back. Raises `NicError`."""
+        """Return the fastest answer of the card to a request in ns, an upper bound of the link's RTT. Raises `NicError`."""
         if self._floor_ns is None:
             connection = self.connect()
             times = []

@@ -11,5 +11,5 @@ _HUNDREDTHS_MS: Final = (
 
 
 def rnr_timer_ns(code: int) -> int:
-    """Return the time that a code of 5 bits asks a requester to wait."""
+    """Return the time in ns that a 5-bit code asks a requester to wait."""
     return _HUNDREDTHS_MS[code] * 10_000

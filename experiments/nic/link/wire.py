@@ -102,16 +102,16 @@ class Wire(Protocol):
         """Return the largest error of local timestamps: shorter times cannot be distinguished from 0."""
 
     def now_ns(self) -> int:
-        """Return the time."""
+        """Return the time of the wire's clock in ns."""
 
     def send(self, departure: Departure) -> int:
-        """Send now; return the time at which it left."""
+        """Send a datagram now; return its departure time."""
 
     def send_frame(self, frame: bytes) -> int:
         """Send a frame unchanged, without FCS; return its departure time."""
 
     def receive(self, until_ns: int) -> Arrival | None:
-        """Return the next arrival; None if there is none until then."""
+        """Return the next arrival; None if there is none until `until_ns`."""
 
     def answer_requests(
         self, acknowledgement: Departure, our_qpn: int, most: int, until_ns: int | None
@@ -125,7 +125,7 @@ class Wire(Protocol):
         """Return the number of frames of the card that were dropped here since the last call."""
 
     def frame_of(self, departure: Departure) -> bytes:
-        """Return the frame that a departure leaves as, without FCS."""
+        """Return the frame of a departure, without FCS."""
 
 
 class NicControl(Protocol):
@@ -138,13 +138,13 @@ class NicControl(Protocol):
         """Join it to a local queue pair, ready to send and to receive."""
 
     def write(self, end: PairEnd, size_bytes: int) -> None:
-        """Post an RDMA WRITE to us."""
+        """Post an RDMA WRITE to the joined local queue pair."""
 
     def send_message(self, end: PairEnd, size_bytes: int) -> None:
-        """Post a SEND to us."""
+        """Post a SEND to the joined local queue pair."""
 
     def write_on_all(self, count: int, size_bytes: int) -> None:
-        """Post so many RDMA WRITEs on every queue pair, as close together as it can."""
+        """Post `count` RDMA WRITEs on every queue pair, as close together as possible."""
 
     def grant(self, end: PairEnd, size_bytes: int) -> None:
         """Post a receive."""
