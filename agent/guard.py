@@ -80,9 +80,9 @@ def unwanted(
     to lengths.
     """
     return (
-        *_unwanted_targets(assignment, guard, host, prefixes, host_name),
-        *_unwanted_ports(assignment, guard, host_name),
-        *_unwanted_rates(assignment, guard.limits, host_name),
+        *_target_problems(assignment, guard, host, prefixes, host_name),
+        *_udp_port_problems(assignment, guard, host_name),
+        *_rate_problems(assignment, guard.limits, host_name),
     )
 
 
@@ -100,7 +100,7 @@ def own_networks(
     return tuple(networks)
 
 
-def _unwanted_targets(
+def _target_problems(
     assignment: Assignment, guard: Guard, host: Capabilities, prefixes: Mapping[str, int], host_name: str
 ) -> Iterator[Problem]:
     own_addresses = {address for port in assignment.ports for address in port.addresses}
@@ -141,7 +141,7 @@ def _targets(assignment: Assignment) -> Iterator[tuple[str, str]]:
         yield stream.dst_ip, f"background {stream.name}"
 
 
-def _unwanted_ports(assignment: Assignment, guard: Guard, host_name: str) -> Iterator[Problem]:
+def _udp_port_problems(assignment: Assignment, guard: Guard, host_name: str) -> Iterator[Problem]:
     sources_by_udp_port = {port.udp_port: f"port {port.name}" for port in assignment.ports}
     sources_by_udp_port |= {stream.udp_port: f"background {stream.name}" for stream in _sent(assignment)}
     for number, source in sorted(sources_by_udp_port.items()):
@@ -153,7 +153,7 @@ def _unwanted_ports(assignment: Assignment, guard: Guard, host_name: str) -> Ite
             yield Problem(source, problem, f"if it may: on {host_name}, --allow-udp-ports {ranges},{number}")
 
 
-def _unwanted_rates(assignment: Assignment, limits: SendLimits, host_name: str) -> Iterator[Problem]:
+def _rate_problems(assignment: Assignment, limits: SendLimits, host_name: str) -> Iterator[Problem]:
     streams = _sent(assignment)
     bps = sum(stream.rate_bps for stream in streams)
     packets_per_s = sum(-(-stream.rate_bps // (8 * stream.datagram_bytes)) for stream in streams)

@@ -104,7 +104,9 @@ def _halved_all_reduce(point: Point) -> float:
     return wire_ns(exchanged + (2 * point.size_bytes if fold.folded else 0))
 
 
-def _exchanged(fold: Folding, begin: int, distances: Iterable[int], sent: Callable[[int, int], int]) -> int:
+def _longest_path_blocks(
+    fold: Folding, begin: int, distances: Iterable[int], sent: Callable[[int, int], int]
+) -> int:
     """Return the number of blocks in sequence on the longest path through the steps.
 
     Numbers of two positions begin when `begin` blocks have arrived; a pair's step lasts as long as the longer of its
@@ -133,7 +135,7 @@ def _halved_reduce_scatter(point: Point) -> float:
         return len(fold.stands_for(range(first, first + distance)))
 
     distances = [1 << step for step in reversed(range(fold.steps))]
-    blocks = _exchanged(fold, point.ranks, distances, blocks_sent) + (1 if fold.folded else 0)
+    blocks = _longest_path_blocks(fold, point.ranks, distances, blocks_sent) + (1 if fold.folded else 0)
     return wire_ns(blocks * point.block)
 
 
@@ -153,7 +155,7 @@ def _doubled_all_gather(point: Point) -> float:
         first = number & -distance
         return len(fold.stands_for(range(first, first + distance)))
 
-    shards = _exchanged(fold, 1, [1 << step for step in range(fold.steps)], shards_sent)
+    shards = _longest_path_blocks(fold, 1, [1 << step for step in range(fold.steps)], shards_sent)
     return wire_ns((shards + (point.ranks - 1 if fold.folded else 0)) * point.size_bytes)
 
 

@@ -139,7 +139,7 @@ def _forget_peak() -> int:
     return status(os.getpid(), "VmRSS") * 1024
 
 
-def _apart(number: int, ranks: int, factor: int) -> Cost:
+def _measure_in_process(number: int, ranks: int, factor: int) -> Cost:
     return measured_apart(Cost, "etloop.bench.flow_level", "--only", f"{number},{ranks},{factor}")
 
 
@@ -170,10 +170,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     for number, case in enumerate(CASES):
         for ranks in map(int, chosen.ranks.split(",")):
-            cost = _apart(number, ranks, 1)
+            cost = _measure_in_process(number, ranks, 1)
             met &= case.bar_s is None or ranks > 1024 or cost.run_s <= case.bar_s
             print(_line(case, ranks, cost), flush=True)
-    small, large = (_apart(1, 64, factor) for factor in (1, 16))
+    small, large = (_measure_in_process(1, 64, factor) for factor in (1, 16))
     ratio = large.grown_bytes / small.grown_bytes
     met &= ratio <= MEMORY_BAR
     print(

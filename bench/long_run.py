@@ -156,7 +156,7 @@ def measure(directory: Path, length: Length, load: Load, say: Callable[[str], No
     say(f"reading {run_dir.name}")
     recorded = json.loads((run_dir / "summary.json").read_text())["ops"]["recorded"]
     table_ops, twice_ops = _rows_of(run_dir / "ops.parquet")
-    exit_code, report_bytes = _reported(run_dir, directory / "report.log")
+    exit_code, report_bytes = _run_report(run_dir, directory / "report.log")
     return LongRun(
         ran.done_ops,
         recorded,
@@ -226,7 +226,7 @@ def _rows_of(table: Path) -> tuple[int, int]:
     return filled, int(np.count_nonzero(keys_of_rows[1:] == keys_of_rows[:-1]))
 
 
-def _reported(run_dir: Path, log: Path) -> tuple[int, int]:
+def _run_report(run_dir: Path, log: Path) -> tuple[int, int]:
     """Run `etloop report`; return its exit code and the peak memory of its process in bytes."""
     command = (sys.executable, "-m", "etloop.cli.main", "report", str(run_dir))
     with log.open("wb") as sink, subprocess.Popen(command, stdout=sink, stderr=sink) as process:

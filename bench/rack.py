@@ -117,7 +117,7 @@ def measure_scale(directory: Path, agents: int) -> list[Figure]:
                 count,
             )
             stack.enter_context(started(directory / f"agents-{first}.log", sys.executable, *command))
-        registered_s, port_count = asyncio.run(_registered(settings, agents, began))
+        registered_s, port_count = asyncio.run(_await_registration(settings, agents, began))
         register_cpu_s = _cpu_s(pid) - before_s
         idle_from_s = _cpu_s(pid)
         time.sleep(_IDLE_S)
@@ -141,7 +141,7 @@ def measure_scale(directory: Path, agents: int) -> list[Figure]:
         return figures
 
 
-async def _registered(settings: BrokerSettings, agents: int, began: float) -> tuple[float, int]:
+async def _await_registration(settings: BrokerSettings, agents: int, began: float) -> tuple[float, int]:
     async with RackClient(settings, "rack", response_timeout_s=60) as rack:
         while time.monotonic() - began < _PATIENCE_S:
             update = await rack.inventory()

@@ -98,7 +98,9 @@ def soak_small(directory: Path, length: Length, note: Callable[[Soaked], None]) 
         processes = {"controller": pid} | {
             f"agent {name}": stack.enter_context(agent(directory, name, control)) for name in "ab"
         }
-        return asyncio.run(_soaked(_watched(directory, processes, broker), (_SMALL,), length, note, ""))
+        return asyncio.run(
+            _run_soak(_watched_rack(directory, processes, broker), (_SMALL,), length, note, "")
+        )
 
 
 def soak_all(directory: Path, length: Length, note: Callable[[Soaked], None]) -> Soaked:
@@ -126,8 +128,8 @@ def soak_all(directory: Path, length: Length, note: Callable[[Soaked], None]) ->
         try:
             with started(directory / "twins.log", *twins) as twin:
                 processes = {"controller": pid, "lab": status.pid, "twins": twin.pid} | _agents(status.pid)
-                watched = _watched(directory, processes, broker)
-                return asyncio.run(_soaked(watched, KINDS, length, note, f"http://127.0.0.1:{http}"))
+                watched = _watched_rack(directory, processes, broker)
+                return asyncio.run(_run_soak(watched, KINDS, length, note, f"http://127.0.0.1:{http}"))
         finally:
             lab_down(lab)
 
@@ -164,7 +166,7 @@ def _agents(lab: int) -> dict[str, int]:
     return pids_by_name
 
 
-def _watched(directory: Path, processes: dict[str, int], broker: int) -> Watched:
+def _watched_rack(directory: Path, processes: dict[str, int], broker: int) -> Watched:
     working = tuple(name for name in processes if name == "controller" or name.startswith("agent"))
     settings = BrokerSettings("127.0.0.1", broker)
     return Watched(processes, working, directory / "state", directory / "tmp", settings, _look)
@@ -178,7 +180,7 @@ def _look(pid: int) -> ProcessLook:
     return ProcessLook(rss_bytes, status(pid, "Threads"), len(children(pid)))
 
 
-async def _soaked(
+async def _run_soak(
     watched: Watched, kinds: Sequence[Kind], length: Length, note: Callable[[Soaked], None], web: str
 ) -> Soaked:
     soaked = Soaked([], dict.fromkeys((kind.name for kind in kinds), 0), [])

@@ -1,1 +1,1 @@
-"""Definitions that all rooms share: units, errors, the clock, states of a run, messages, record schemas. Imports no other room."""
+"""Definitions that all rooms share: units, errors, clock, states of a run, messages, record schemas. Imports no other room."""

@@ -109,15 +109,15 @@ def _figure(run: Run, name: str) -> Any:
     if name == "timeline":
         return curves.timeline_figure(frame_of("ops", run.ops)) if run.ops.num_rows else None
     if name in _TABLE_OF:
-        frame = frame_of(_TABLE_OF[name], _sampled(run, name))
+        frame = frame_of(_TABLE_OF[name], _sampled_table(run, name))
         return curves.queue_figure(frame) if name == "queues" else curves.control_figure(frame)
     if name == "completion":
         return completion_figure(read_kpis(run.path))
-    page_inputs = _given(run.path)
+    page_inputs = _page_inputs(run.path)
     return port_figure(page_inputs) if name == "ports" else matrix_figure(page_inputs)
 
 
-def _sampled(run: Run, plot: str) -> Any:
+def _sampled_table(run: Run, plot: str) -> Any:
     """Return a table that only some runs have, with a remedy in the error if this run does not."""
     name = _TABLE_OF[plot]
     if name in run.tables:
@@ -129,7 +129,7 @@ def _sampled(run: Run, plot: str) -> Any:
     raise ConfigError(Problem(str(run.path), f"has no table {name}, which the plot is made of", remedy))
 
 
-def _given(run_dir: Path) -> KpiInput:
+def _page_inputs(run_dir: Path) -> KpiInput:
     from etloop.results.artifacts import kpi_input
     from etloop.results.store.run_dir import read_artifacts, read_kpis
 

@@ -54,7 +54,7 @@ def level_calls(more: Callable[[], None], less: Callable[[], None]) -> Iterator[
     def call(number: int, _frame: FrameType | None) -> None:
         calls[signal.Signals(number)]()
 
-    with _handled(tuple(calls), call):
+    with _signals_handled(tuple(calls), call):
         yield
 
 
@@ -65,19 +65,19 @@ def terminate_as_interrupt() -> Iterator[None]:
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    with _handled((signal.SIGTERM,), interrupt):
+    with _signals_handled((signal.SIGTERM,), interrupt):
         yield
 
 
 @contextlib.contextmanager
 def ignore_stops(*numbers: signal.Signals) -> Iterator[None]:
     """Ignore SIGTERM, SIGINT and SIGHUP, or only `numbers`, inside the block; main thread only."""
-    with _handled(numbers or _ENDING, signal.SIG_IGN):
+    with _signals_handled(numbers or _ENDING, signal.SIG_IGN):
         yield
 
 
 @contextlib.contextmanager
-def _handled(
+def _signals_handled(
     numbers: Sequence[signal.Signals], handler: Callable[[int, FrameType | None], None] | signal.Handlers
 ) -> Iterator[None]:
     before = {number: signal.signal(number, handler) for number in numbers}

@@ -56,9 +56,9 @@ def judged(report: dict[str, Any], packages: int) -> Audit:
     """Return the result of a report of pip-audit; packages that it does not mention were not looked up."""
     rows = [row for row in report["dependencies"] if "skip_reason" not in row]
     vulnerabilities = tuple(
-        f"{row['name']} {row['version']}: {vulnerability['id']}, fixed in {', '.join(vulnerability['fix_versions']) or 'no release'}"
+        f"{row['name']} {row['version']}: {finding['id']}, fixed in {', '.join(finding['fix_versions']) or 'no release'}"
         for row in rows
-        for vulnerability in row["vulns"]
+        for finding in row["vulns"]
     )
     return Audit(vulnerabilities, packages - len(rows), packages)
 

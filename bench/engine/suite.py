@@ -1,7 +1,7 @@
 """`etloop bench`: how fast the engine is, as ratios to the bare kernel path measured in between, on the same machine.
 
 Decides the comparisons, their length and order: bare path and engine alternate, so that a slowdown of the machine affects
-both. `network` decides the places of the ends, `measure` the measurements, `figures` and docs/benchmarks.md the meaning of figures.
+both. `network` places the ends, `measure` defines the measurements, `figures` and docs/benchmarks.md the meaning of figures.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Turnaround and slip of small messages while two more ranks move large ones over the same ports, each port's thread alone on
 its core if there are cores for both ends.
 
-Decides the load and the reported figures. Percentiles of one turn are over all its messages; delays by other work of the loop show
-in the tails.
+Decides the load and the reported figures. Percentiles of one turn are over all its messages; delays by other work of the loop
+show in the tails.
 """
 
 from __future__ import annotations

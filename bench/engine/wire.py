@@ -67,7 +67,7 @@ def _wire_section(bench: Bench, backend: PortBackend, ports: WirePorts) -> Secti
     queue_pairs, kind = ports.queue_pairs, ports.kind
     name = f"wire {backend.name.lower()}" + ("" if kind is TransportKind.ROCE else f" {kind.name.lower()}")
     bare: list[int] = []
-    # FIRST and LAST are longer than a MIDDLE, and GSO cuts equal lengths: this measures the cost of a protocol unknown to the kernel.
+    # FIRST and LAST are longer than a MIDDLE, and GSO cuts equal lengths: this is the cost of a protocol unknown to the kernel.
     has_calls = backend is PortBackend.UDP and kind is TransportKind.ROCE
     in_calls: list[int] = []
     runs: dict[int, list[EngineRun]] = {count: [] for count in queue_pairs}

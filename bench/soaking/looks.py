@@ -67,7 +67,7 @@ async def looked(watched: Watched) -> Sample:
         try:
             looks.append(_sample(watched, retained_topics))
         except OSError as error:
-            raise SystemExit(_obituary(watched) or str(error)) from None
+            raise SystemExit(_last_logs(watched) or str(error)) from None
         await asyncio.sleep(_BETWEEN_LOOKS_S)
     counts = {name: min(look.counts[name] for look in looks) for name in looks[-1].counts}
     return Sample(looks[-1].sizes_bytes, counts)
@@ -94,7 +94,7 @@ def _sample(watched: Watched, retained_topics: int) -> Sample:
     return Sample(sizes, counts)
 
 
-def _obituary(watched: Watched) -> str:
+def _last_logs(watched: Watched) -> str:
     """Return the ends of the logs of processes that have ended; "" if none has."""
     messages = []
     for name, pid in watched.processes.items():

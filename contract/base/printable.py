@@ -5,8 +5,8 @@ from __future__ import annotations
 
 def printable(text: str) -> str:
     """Return `text` with every unprintable character escaped: controls, formats, lone surrogates, line ends."""
-    return "".join(character if character.isprintable() else _escaped(character) for character in text)
+    return "".join(character if character.isprintable() else _escape(character) for character in text)
 
 
-def _escaped(character: str) -> str:
+def _escape(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-def _modelled(owner: CounterObject) -> np.dtype[np.void]:
+def _modelled_counters(owner: CounterObject) -> np.dtype[np.void]:
     return np.dtype(counter_fields(counters_of(owner, CounterUse.MODELLED)))
 
 
-QUEUE_COUNTERS: Final = _modelled(CounterObject.QUEUE)
+QUEUE_COUNTERS: Final = _modelled_counters(CounterObject.QUEUE)
 """SAI_QUEUE_STAT_* of one egress queue of one port."""
-GROUP_COUNTERS: Final = _modelled(CounterObject.GROUP)
+GROUP_COUNTERS: Final = _modelled_counters(CounterObject.GROUP)
 """SAI_INGRESS_PRIORITY_GROUP_STAT_* of one priority group of one port."""
 SWITCH_PORT_COUNTERS: Final = np.dtype(
     [

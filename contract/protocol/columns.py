@@ -46,7 +46,7 @@ def numpy_node(annotation: Any, rules: Rules) -> Node:
 # ---- columns
 
 
-def _checked(value: object, layout: np.dtype[Any], name: str) -> NDArray[Any]:
+def _check_column(value: object, layout: np.dtype[Any], name: str) -> NDArray[Any]:
     if not isinstance(value, np.ndarray) or value.dtype != layout or value.ndim != 1:
         raise wrong_type(f"a column of {name}", value)
     return value
@@ -68,7 +68,7 @@ def _as_bytes(layout: np.dtype[Any], name: str) -> Node:
         return np.frombuffer(content, layout)
 
     def write(value: object) -> list[Any]:
-        column = _checked(value, layout, name)
+        column = _check_column(value, layout, name)
         if column.nbytes <= _COPIED_BYTES:
             return [name, len(column), column.tobytes()]
         return [name, len(column), np.ascontiguousarray(column).view(np.uint8).data]

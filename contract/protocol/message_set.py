@@ -90,7 +90,7 @@ class MessageSet(Generic[M]):
         try:
             fields = self._codecs[name].write(message, name)
         except Misfit as misfit:
-            raise ProtocolError(_reported(misfit)) from None
+            raise ProtocolError(_problem_text(misfit)) from None
         if name in self._deflated:
             fields = msgpack_bytes(fields)
             self._refuse_too_large(name, len(fields))
@@ -125,7 +125,7 @@ class MessageSet(Generic[M]):
         try:
             return cast("M", self._codecs[name].read(fields, name))
         except Misfit as misfit:
-            raise ProtocolError(_reported(misfit)) from None
+            raise ProtocolError(_problem_text(misfit)) from None
 
     def _refuse_too_large(self, name: str, size_bytes: int) -> None:
         if size_bytes > self.max_bytes:
@@ -153,7 +153,7 @@ class MessageSet(Generic[M]):
             raise ProtocolError(f"{name}: not the fields of a message: {error}") from None
 
 
-def _reported(found: Misfit) -> str:
+def _problem_text(found: Misfit) -> str:
     more = len(found.problems) - _MAX_REPORTED
     texts = [f"{problem.where}: {problem.what}" for problem in found.problems[:_MAX_REPORTED]]
     return "; ".join([*texts, f"and {more} more"] if more > 0 else texts)

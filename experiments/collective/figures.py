@@ -121,7 +121,7 @@ def _row(grid: _Grid, planned: PlannedOps, span: Span, ranks: int, average: Aver
         per_rank = (
             grid.records["completed_ns"].max(axis=1) - grid.records["issued_ns"].min(axis=1)
         ) / iterations
-        time_ns = _averaged(per_rank, average)
+        time_ns = _average_ns(per_rank, average)
     algbw = span.amount.size_bytes * NS_PER_S / time_ns if time_ns else 0.0
     factor = float(bus_factor(np.array([span.kind]), np.array([2 if span.kind == SEND_RECV else ranks]))[0])
     sent_bytes = (
@@ -147,7 +147,7 @@ def _iterations(span: Span) -> int:
     return len(span.ops) // 2 if span.kind == SEND_RECV else len(span.ops)
 
 
-def _averaged(per_rank: NDArray[np.float64], average: Average) -> float:
+def _average_ns(per_rank: NDArray[np.float64], average: Average) -> float:
     match average:
         case Average.RANK_0:
             return float(per_rank[0])
@@ -236,4 +236,4 @@ def _mean_time(grid: _Grid, average: Average, done: NDArray[np.int64] | None) ->
     ranks, iterations = grid.records.shape
     iterations_of_rank = np.full(ranks, iterations) if done is None else done
     ends = grid.records["completed_ns"][np.arange(ranks), iterations_of_rank - 1]
-    return _averaged((ends - grid.records["issued_ns"][:, 0]) / iterations_of_rank, average)
+    return _average_ns((ends - grid.records["issued_ns"][:, 0]) / iterations_of_rank, average)

@@ -146,16 +146,16 @@ def render_end(kind: int, rows: Sequence[RowFigures], verdict: Verdict) -> str:
     sent_bytes, fabric_bytes = sum(row.sent_bytes for row in rows), sum(row.fabric_bytes for row in rows)
     share = f"{100 * fabric_bytes / sent_bytes:.1f} %" if sent_bytes else "0 %"
     lines = [
-        _labelled("Out of bounds values", bounds),
-        _labelled("Avg bus bandwidth", f"{verdict.average_busbw / 1e9:.4g}{outcome_words}"),
-        _labelled("S_fabric", f"{share} of the bytes sent cross the device under test"),
+        _labelled_line("Out of bounds values", bounds),
+        _labelled_line("Avg bus bandwidth", f"{verdict.average_busbw / 1e9:.4g}{outcome_words}"),
+        _labelled_line("S_fabric", f"{share} of the bytes sent cross the device under test"),
         "#",
         f"# Collective test {'concluded' if verdict.complete else 'incomplete'}: {CONVENTIONS[kind].name}",
     ]
     return "\n".join(lines) + "\n"
 
 
-def _labelled(label: str, text: str) -> str:
+def _labelled_line(label: str, text: str) -> str:
     return f"# {label:<{_LABEL_WIDTH}s} : {text}"
 
 

@@ -59,7 +59,7 @@ def judge(profile: NicProfile, checks: Sequence[RequestedCheck]) -> tuple[Judged
         conditions.append((check, condition))
     if problems:
         raise ConfigError(*problems)
-    return tuple(_judged(check, condition, profile.figures()) for check, condition in conditions)
+    return tuple(_judge_condition(check, condition, profile.figures()) for check, condition in conditions)
 
 
 def result_of(judged: Sequence[Judged]) -> Result:
@@ -68,7 +68,7 @@ def result_of(judged: Sequence[Judged]) -> Result:
     return next((result for result in (Result.FAIL, Result.INCONCLUSIVE) if result in results), Result.PASS)
 
 
-def _judged(check: RequestedCheck, condition: Condition, figures: dict[str, Figure]) -> Judged:
+def _judge_condition(check: RequestedCheck, condition: Condition, figures: dict[str, Figure]) -> Judged:
     names = sorted(names_of(condition.tree))
     words = {name: figures[name].word for name in names if name in figures and not FIGURES[name]}
     truths = {

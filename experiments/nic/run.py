@@ -72,7 +72,7 @@ def run_battery(
         record = _kept(path, card)
         if record is None:
             report(f"[{number}/{len(experiments)}] {experiment.name}: {experiment.provokes}")
-            record = _carried_out(experiment, probe, wire, card, out_dir)
+            record = _run_experiment(experiment, probe, wire, card, out_dir)
             path.write_text(to_json(record))
         else:
             report(f"[{number}/{len(experiments)}] {experiment.name}: kept from before")
@@ -114,7 +114,7 @@ def _kept(path: Path, card: str) -> ExperimentRecord | None:
     return None if record.failure else record
 
 
-def _carried_out(
+def _run_experiment(
     experiment: Experiment, probe: Probe, kept: KeptWire, card: str, out_dir: Path
 ) -> ExperimentRecord:
     began_at, begun_ns = wall_time_text(), kept.now_ns()

@@ -89,12 +89,12 @@ def carry_out(study: Study, turns: tuple[Turn, ...], record: SweepRecord, watche
                 recorded = _known(record, turn, point)
                 if recorded is None:  # killed between the run and its index
                     recorded = run_record(point, turn.repeat, runs.earlier(point, turn.repeat))
-                    record = _with(record, recorded)
+                    record = _with_run(record, recorded)
                 if recorded.result is not RunResult.BROKEN:
                     continue
             summary = runs.run(point, files, turn.repeat)
             run_result = run_record(point, turn.repeat, summary)
-            record = _with(record, run_result)
+            record = _with_run(record, run_result)
             study.directory.keep(record)
             watcher.report(
                 f"[{number + 1}/{len(turns)}] {point.name} repeat {turn.repeat} ({point.words}): {_words(summary, run_result)}"
@@ -117,7 +117,7 @@ def _known(record: SweepRecord, turn: Turn, point: Point) -> RunRecord | None:
     return next((run for run in record.runs if (run.point, run.repeat) == (point.name, turn.repeat)), None)
 
 
-def _with(record: SweepRecord, one: RunRecord) -> SweepRecord:
+def _with_run(record: SweepRecord, one: RunRecord) -> SweepRecord:
     other_runs = tuple(run for run in record.runs if (run.point, run.repeat) != (one.point, one.repeat))
     return replace(record, runs=(*other_runs, one))
 

@@ -108,9 +108,9 @@ def carry_out_search(
                 trials.append(trial)
                 outcome = "passes" if trial.passed else f"fails: {trial.reason}"
                 watcher.report(f"{point.name} {point.words or search.path_text}: {trial.words} {outcome}")
-                searched_points[number] = _searched(search, searched_points[number], trials, done=False)
+                searched_points[number] = _updated_point(search, searched_points[number], trials, done=False)
                 record = _keep(record, searched_points, directory, search.words)
-            searched_points[number] = _searched(search, searched_points[number], trials, done=True)
+            searched_points[number] = _updated_point(search, searched_points[number], trials, done=True)
             record = _keep(record, searched_points, directory, search.words)
     return render_search(record, search.words, str(directory.path)), _exit_code(record)
 
@@ -126,7 +126,7 @@ def _keep(
     return record
 
 
-def _searched(
+def _updated_point(
     search: Search, point: SearchedPoint, trials: Sequence[TrialRecord], *, done: bool
 ) -> SearchedPoint:
     best, fails_at = bounds(search, [Trial(trial.value, trial.passed) for trial in trials])

@@ -33,7 +33,7 @@ def run(probe: Probe) -> tuple[Finding, ...]:
             connection.write(psn + number)
         naks.append((first is not None) + sum(map(_is_nak, connection.collect())))
         connection.write(psn)
-        reached = _reached(connection)
+        reached = _last_acknowledged(connection)
         if reached is None:
             break
         early_kept.append(reached >= psn + EARLY)
@@ -65,7 +65,7 @@ def _is_nak(arrival: Arrival) -> bool:
     return arrival.packet.opcode == ACK and arrival.packet.syndrome == NAK_SEQUENCE
 
 
-def _reached(connection: Connection) -> int | None:
+def _last_acknowledged(connection: Connection) -> int | None:
     """Return the number of the last packet that the card has acknowledged; None if it sent no ACK."""
     acknowledged = [
         distance(arrival.packet.psn, connection.settings.receive_psn)

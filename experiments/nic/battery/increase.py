@@ -140,7 +140,7 @@ def _climb(probe: Probe, line_bps: float, interval_ns: float) -> _Climb | str:
         probe, max((size for size in PATH_MTUS if size <= largest_bytes), default=PATH_MTUS[0]), MOST_PACKETS
     )
     initial_bps = _rate_bps(connection, acknowledged(connection, rate_cut.BASE_PACKETS, None))
-    left_ns = _slowed(connection, min(line_bps, initial_bps))
+    left_ns = _slow_down(connection, min(line_bps, initial_bps))
     times_ns: list[int] = []
     if left_ns is not None:
         end_ns = left_ns + round(RAISES * interval_ns)
@@ -172,7 +172,7 @@ def _rate_bps(connection: Connection, times_ns: list[int]) -> float:
     return (len(times_ns) - 1) * _packet_bits(connection) * NS_PER_S / lasted_ns if lasted_ns else 0.0
 
 
-def _slowed(connection: Connection, usual_bps: float) -> int | None:
+def _slow_down(connection: Connection, usual_bps: float) -> int | None:
     """Notify until packets are slow; return the departure time of the last notification, or None if they do not become
     slow.
     """

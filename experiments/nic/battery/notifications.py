@@ -27,13 +27,13 @@ def run(probe: Probe) -> tuple[Finding, ...]:
     first, second = probe.connect(), probe.connect()
     has_other = len(probe.wire.flows) > 1
     elsewhere = probe.connect(PairSettings(address=1)) if has_other else None
-    alone = _marked(probe, [first], PACKETS)
+    alone = _send_marked(probe, [first], PACKETS)
     first.rest(REST_NS)
-    same = _marked(probe, [first, second], BOTH_PACKETS)
+    same = _send_marked(probe, [first, second], BOTH_PACKETS)
     apart: list[Arrival] = []
     if elsewhere is not None:
         first.rest(REST_NS)
-        apart = _marked(probe, [first, elsewhere], BOTH_PACKETS)
+        apart = _send_marked(probe, [first, elsewhere], BOTH_PACKETS)
         elsewhere.close()
     first.close()
     second.close()
@@ -44,7 +44,7 @@ def run(probe: Probe) -> tuple[Finding, ...]:
         )
     gaps = [later.at_ns - earlier.at_ns for earlier, later in pairwise(alone)]
     marked_otherwise = probe.connect(PairSettings(dscp=OTHER_DSCP))
-    otherwise_marked = _marked(probe, [marked_otherwise], OTHER_PACKETS)
+    otherwise_marked = _send_marked(probe, [marked_otherwise], OTHER_PACKETS)
     marked_otherwise.close()
     curve = by_number(
         "notifications",
@@ -72,7 +72,7 @@ def _dscp(usual: list[Arrival], others: list[Arrival]) -> Figure:
     )
 
 
-def _marked(probe: Probe, connections: list[Connection], packets: int) -> list[Arrival]:
+def _send_marked(probe: Probe, connections: list[Connection], packets: int) -> list[Arrival]:
     """Return the notifications for this number of marked packets, `SPACING_NS` apart, on each connection in turn."""
     arrivals: list[Arrival] = []
     due_ns = probe.wire.now_ns()

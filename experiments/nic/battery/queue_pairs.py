@@ -60,12 +60,12 @@ def _named(rates: dict[int, Figure]) -> tuple[Figure, ...]:
     pairs_at_full_rate = Figure("pairs_at_full_rate", "queue pairs", full, full, full, remark, len(rates))
     return (
         pairs_at_full_rate,
-        _called(rates[fewest], "rate_of_fewest_pairs"),
-        _called(rates[most], "rate_of_most_pairs"),
+        _renamed(rates[fewest], "rate_of_fewest_pairs"),
+        _renamed(rates[most], "rate_of_most_pairs"),
     )
 
 
-def _called(figure: Figure, name: str) -> Figure:
+def _renamed(figure: Figure, name: str) -> Figure:
     return Figure(name, figure.unit, figure.value, figure.low, figure.high, figure.word, figure.samples)
 
 

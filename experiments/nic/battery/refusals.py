@@ -17,17 +17,17 @@ RNR_CODES: Final = (12, 16)
 def run(probe: Probe) -> tuple[Figure, ...]:
     """Run each test on a queue pair of its own."""
     return (
-        _damaged(probe),
-        _twice(probe),
-        _wrapping(probe),
-        _empty(probe),
-        _foreign(probe),
-        _other_partition(probe),
-        _not_ready(probe),
+        _test_damaged(probe),
+        _test_duplicate(probe),
+        _test_wrapping(probe),
+        _test_empty_write(probe),
+        _test_foreign_key(probe),
+        _test_other_partition(probe),
+        _test_not_ready(probe),
     )
 
 
-def _damaged(probe: Probe) -> Figure:
+def _test_damaged(probe: Probe) -> Figure:
     connection = probe.connect()
     connection.damaged_write(0)
     first = answers(connection)
@@ -42,7 +42,7 @@ def _damaged(probe: Probe) -> Figure:
     return word("damaged_packet", behaviour)
 
 
-def _twice(probe: Probe) -> Figure:
+def _test_duplicate(probe: Probe) -> Figure:
     connection = probe.connect()
     for psn in range(4):
         connection.write(psn)
@@ -56,7 +56,7 @@ def _twice(probe: Probe) -> Figure:
     )
 
 
-def _wrapping(probe: Probe) -> Figure:
+def _test_wrapping(probe: Probe) -> Figure:
     first = PSNS - 3
     connection = probe.connect(PairSettings(receive_psn=first))
     for number in range(8):
@@ -69,7 +69,7 @@ def _wrapping(probe: Probe) -> Figure:
     return word("psn_wrap", "passes" if passes else ", ".join(replies) or "silence")
 
 
-def _empty(probe: Probe) -> Figure:
+def _test_empty_write(probe: Probe) -> Figure:
     connection = probe.connect()
     connection.write(0, 0)
     replies = answers(connection)
@@ -77,7 +77,7 @@ def _empty(probe: Probe) -> Figure:
     return word("zero_length_write", "accepted" if replies == ["ack 0"] else ", ".join(replies) or "silence")
 
 
-def _foreign(probe: Probe) -> Figure:
+def _test_foreign_key(probe: Probe) -> Figure:
     connection = probe.connect()
     connection.foreign_write(0)
     replies = answers(connection)
@@ -86,7 +86,7 @@ def _foreign(probe: Probe) -> Figure:
     return word("foreign_key", f"{', '.join(replies) or 'silence'}; queue pair {state}")
 
 
-def _other_partition(probe: Probe) -> Figure:
+def _test_other_partition(probe: Probe) -> Figure:
     connection = probe.connect()
     connection.other_partition_write(0)
     first = answers(connection)
@@ -101,7 +101,7 @@ def _other_partition(probe: Probe) -> Figure:
     )
 
 
-def _not_ready(probe: Probe) -> Figure:
+def _test_not_ready(probe: Probe) -> Figure:
     behaviours = ["rnr nak with its code, then accepted"]
     for code in RNR_CODES:
         connection = probe.connect(PairSettings(min_rnr_code=code))

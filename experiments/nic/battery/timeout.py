@@ -47,7 +47,7 @@ class _Waited:
     """State of the queue pair afterwards."""
 
 
-def _unanswered(probe: Probe, code: int, retries: int) -> _Waited:
+def _observe_unanswered(probe: Probe, code: int, retries: int) -> _Waited:
     connection = probe.connect(PairSettings(timeout_code=code, retry_count=retries))
     connection.nic.write(connection.end, 64)
     times_ns: list[int] = []
@@ -71,7 +71,7 @@ def run(probe: Probe) -> tuple[Finding, ...]:
     states: list[str] = []
     waits: list[int] = []
     for _ in range(REPEATS):
-        waited = _unanswered(probe, CODE, RETRIES)
+        waited = _observe_unanswered(probe, CODE, RETRIES)
         gaps = waited.gaps_ns
         waits = max(waits, gaps, key=len)
         if gaps:
@@ -83,10 +83,10 @@ def run(probe: Probe) -> tuple[Finding, ...]:
         return (unseen("timeout", "ns", f"nothing was sent again within {_GONE_NS // NS_PER_MS} ms"),)
     # A ratio of two times that vary by a few percent each varies by their sum.
     figures = [
-        _widened(interval("timeout", firsts, probe.wire.resolution_ns, ""), 0.1),
-        _widened(ratio("timeout_growth", growths, 0.0, "it was sent again only once"), 0.1),
+        _widen(interval("timeout", firsts, probe.wire.resolution_ns, ""), 0.1),
+        _widen(ratio("timeout_growth", growths, 0.0, "it was sent again only once"), 0.1),
     ]
-    other = _unanswered(probe, OTHER_CODE, OTHER_RETRIES).gaps_ns
+    other = _observe_unanswered(probe, OTHER_CODE, OTHER_RETRIES).gaps_ns
     figures.append(
         asked("timeout_retries", [(RETRIES, tries), (OTHER_RETRIES, [len(other)] if other else [])])
     )
@@ -112,7 +112,7 @@ def _code_figure(firsts_ns: list[int], other_ns: list[int]) -> Figure:
     return word("timeout_code", f"{CHANGED}: {deviation} than codes {CODE} and {OTHER_CODE} say", len(shares))
 
 
-def _widened(figure: Figure, share: float) -> Figure:
+def _widen(figure: Figure, share: float) -> Figure:
     """Return the figure with its interval widened by `share`, for a range that few repeats may have missed."""
     if figure.low is None or figure.high is None:
         return figure

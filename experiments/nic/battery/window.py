@@ -21,7 +21,7 @@ def run(probe: Probe) -> tuple[Figure, ...]:
     """Have the card write a message of 2,048 packets, and do not answer until it stops."""
     connection = probe.connect()
     connection.nic.write(connection.end, MESSAGE_PACKETS * connection.settings.path_mtu)
-    packets = _unanswered(connection)
+    packets = _receive_unanswered(connection)
     connection.close()
     if not packets:
         return (unseen("unacknowledged_window", "packets", "nothing came"),)
@@ -45,7 +45,7 @@ def run(probe: Probe) -> tuple[Figure, ...]:
     return window, word("ack_request_every", f"{min(gaps)} to {max(gaps)} packets")
 
 
-def _unanswered(connection: Connection) -> list[tuple[int, bool]]:
+def _receive_unanswered(connection: Connection) -> list[tuple[int, bool]]:
     """Return the packets that arrive: number, and whether it asks for an acknowledgement.
 
     A card is done once it retransmits. A card that is only silent may still have packets in flight, for example a
