@@ -1,6 +1,7 @@
-"""When an agent without a controller asks for one, and what it says meanwhile. Pure: time is an argument.
+"""Decides when an agent without a controller sends Hello again, and what it logs meanwhile. Pure: time is an argument.
 
-Nobody may answer, or somebody may refuse for a cause that can change without the agent: then it asks on with growing pauses.
+The controller may not answer, or may refuse for a cause that can change without the agent. The agent then retries with
+growing pauses.
 """
 
 from __future__ import annotations
@@ -12,62 +13,62 @@ from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
 
 _HELLO_NS: Final = 500 * NS_PER_MS
 _REMIND_NS: Final = 30 * NS_PER_S
-"""How often an agent that nobody answers says what it waits for."""
+"""Interval at which an agent without an answer logs what it waits for."""
 _REFUSED_NS: Final = 60 * NS_PER_S
-"""How often one that is refused says so."""
+"""Interval at which a refused agent logs the refusal."""
 _LEAST_PAUSE_NS: Final = NS_PER_S
 _MOST_PAUSE_NS: Final = 5 * NS_PER_S
-"""Between two attempts of one that is refused: who is let in by a new key joins within seconds."""
+"""Longest pause between two attempts of a refused agent, so that it joins within seconds once its key is allowed."""
 
 
 class Asking:
-    """The attempts of one connection's life."""
+    """Schedule of an agent's attempts to join."""
 
     def __init__(self, who: str, now_ns: int) -> None:
         self._who = who
-        """Tells this agent from others, so that hundreds that were refused at once do not ask again at once."""
+        """Seed of the jitter, so that hundreds of agents refused at once do not retry at once."""
         self._next_hello_ns = now_ns
         self._next_reminder_ns = now_ns + _REMIND_NS // 6
         self._refusals = 0
-        """In a row."""
+        """Consecutive refusals."""
         self._refused_for = ""
         self._say_again_ns = 0
         self._reconnect_ns: int | None = None
 
     def begin(self, now_ns: int) -> None:
-        """A new connection is there to ask on."""
+        """Restart the schedule on a new connection: Hello is sent at once."""
         self._next_hello_ns = now_ns
         self._next_reminder_ns = now_ns + _REMIND_NS
         self._reconnect_ns = None
 
     def welcomed(self) -> None:
-        """It was let in."""
+        """Reset the back-off after the controller accepted the agent."""
         self._refusals = 0
         self._refused_for = ""
 
     def unsent(self) -> None:
-        """There was no connection yet to say Hello on; it is said again at the next look."""
+        """Schedule Hello for the next call, since it could not be sent without a connection."""
         self._next_hello_ns = 0
 
     def refused(self, why: str, now_ns: int) -> bool:
-        """It was refused on a connection that lasts; whether to say so now."""
+        """Schedule the next Hello on the same connection after a refusal; return whether to log the refusal now."""
         self._next_hello_ns = now_ns + self._pause_ns()
         return self._is_news(why, now_ns)
 
     def turned_away(self, why: str, now_ns: int) -> bool:
-        """Its connection was refused, and another has to be made; whether to say so now."""
+        """Schedule a new connection after this one was refused; return whether to log the refusal now."""
         if self._reconnect_ns is not None:
             return False
         self._reconnect_ns = now_ns + self._pause_ns()
         return self._is_news(why, now_ns)
 
     def connect_anew(self, now_ns: int) -> None:
-        """What it was refused for may have changed on this side."""
+        """Schedule a new connection now: the cause of the refusal may have been removed on this side."""
         self._refusals = 0
         self._reconnect_ns = now_ns
 
     def wants_connection(self, now_ns: int) -> bool:
-        """Whether another connection is to be made now."""
+        """Return whether to open a new connection now; True is returned once per scheduled connection."""
         if self._reconnect_ns is None or now_ns < self._reconnect_ns:
             return False
         self._reconnect_ns = None
@@ -75,14 +76,14 @@ class Asking:
         return True
 
     def says_hello(self, now_ns: int) -> bool:
-        """Whether Hello is to be said now."""
+        """Return whether to send Hello now; if so, schedule the next one."""
         if now_ns < self._next_hello_ns:
             return False
         self._next_hello_ns = now_ns + _HELLO_NS
         return True
 
     def reminds(self, now_ns: int) -> bool:
-        """Whether people should be told now that nobody answers."""
+        """Return whether to log now that the controller does not answer; if so, schedule the next reminder."""
         if now_ns < self._next_reminder_ns:
             return False
         self._next_reminder_ns = now_ns + _REMIND_NS

@@ -42,7 +42,7 @@ _RUN_EXAMPLE = "example: etloop-agent run --controller tcp://10.0.0.1:5555 --nam
 def main(
     arguments: Sequence[str] | None = None, open_engine: OpenEngineCall = open_native_engine
 ) -> ExitCode:
-    """Runs the command and returns its exit code; `open_engine` lets tests bring an engine of their own."""
+    """Run the command and return its exit code; tests pass an engine of their own by `open_engine`."""
     options = make_parser().parse_args(arguments)
     logging.basicConfig(
         stream=sys.stderr,
@@ -67,6 +67,7 @@ def main(
 
 
 def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of `etloop-agent` with all its commands."""
     parser = argparse.ArgumentParser(
         prog="etloop-agent",
         description="Carries a part of a job's traffic on this host for an ETLoop controller.",
@@ -137,7 +138,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def _add_nic_peer(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the server that drives a card under test."""
+    """Add the subcommand that drives a card under test."""
     peer = commands.add_parser(
         "nic-peer",
         help="drive an RDMA device of this host for the experiments of etloop nic profile",
@@ -160,7 +161,7 @@ def _add_nic_peer(commands: argparse._SubParsersAction[argparse.ArgumentParser])
 
 
 def _add_guard(run: argparse.ArgumentParser) -> None:
-    """What this agent is willing to send, whatever the controller asks for (docs/security.md)."""
+    """Add the options that limit what this agent sends, whatever the controller asks for (docs/security.md)."""
     group = run.add_argument_group("what this agent is willing to send, whatever its controller asks for")
     group.add_argument(
         "--allow-peers",
@@ -221,35 +222,37 @@ async def _served(
 
 @contextlib.contextmanager
 def _threads(options: argparse.Namespace) -> Iterator[LoopThreads]:
-    """What the loops are to have, for as long as the block lasts."""
+    """Yield the cores and priority of the engine loops; other threads are kept off these cores for the length of the
+    block.
+    """
     usable = sorted(os.sched_getaffinity(0))
     cores = parse_cores(options.cores, usable) if options.cores else ()
     if not options.clear_cores:
         yield LoopThreads(cores, options.realtime)
         return
     if not (options.realtime and cores):
-        what = "it clears the cores of --cores for real-time threads"
-        raise ConfigError(Problem("--clear-cores", what, "say --realtime and --cores, too"))
+        problem = "it clears the cores of --cores for real-time threads"
+        raise ConfigError(Problem("--clear-cores", problem, "say --realtime and --cores, too"))
     with cleared_cores(cores, usable) as cleared:
         _log.info("agent %s: %s", options.name, cleared.done)
         yield LoopThreads(cores, realtime=True, degraded=cleared.degraded)
 
 
 _CAPTURE_SIZES = (("--capture-snap", 1 << 18, "256KiB"), ("--capture-limit", 1 << 40, "1GiB"))
-"""Options, the most that each may say, and what holds without."""
+"""Options with their largest allowed size in bytes and their default."""
 
 
 def _capture_target(options: argparse.Namespace) -> CaptureTarget | None:
     problems: list[Problem] = []
     sizes: list[int] = []
     for option, most, usual in _CAPTURE_SIZES:
-        given = vars(options)[option[2:].replace("-", "_")]
+        text = vars(options)[option[2:].replace("-", "_")]
         if options.capture is None:
-            if given is not None:
+            if text is not None:
                 problems.append(Problem(option, "nothing is captured", "name a directory by --capture, too"))
             continue
         try:
-            size = parse_bytes(given or usual)
+            size = parse_bytes(text or usual)
             if not 64 <= size <= most:
                 problems.append(Problem(option, f"{size} bytes", f"write 64 to {most} bytes"))
             sizes.append(size)
@@ -273,7 +276,7 @@ def _preflight(*, as_json: bool) -> ExitCode:
 
 
 def _nic_peer(options: argparse.Namespace) -> ExitCode:
-    # It loads what no other agent needs.
+    # Imported late: it loads modules that no other subcommand needs.
     from etloop.agent.nic_peer import peer_settings, serve_card
 
     asyncio.run(serve_card(peer_settings(options.device, options.address, options.peer, options.listen)))

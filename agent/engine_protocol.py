@@ -1,4 +1,4 @@
-"""What an agent needs of an engine, as a type, so that its decisions are made and tested without one."""
+"""Declares the interface that an agent requires of an engine, so that its decisions can be tested without one."""
 
 from __future__ import annotations
 

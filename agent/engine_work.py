@@ -1,7 +1,7 @@
-"""The engine of one run, and the calls into it that may take long: built, handed over and closed on a worker thread.
+"""Runs the engine of one run: calls that may take long (build, hand over, close) are made on a worker thread.
 
-One state says which of them is under way; the transition table is below. What is ordered when is the life's to decide, and
-when to look is service.py's.
+One state says which of them is under way; the transition table is below. The agent's life decides what is ordered when;
+service.py decides when to poll.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ from numpy.typing import NDArray
 T = TypeVar("T")
 
 ENGINE_ERRORS: Final = (Exception,)
-"""What an engine raises, at its import or later, when something fails that it does not report as its state: anything, such as
-what a controller of another build asks of it. It ends a run by name, and not the agent."""
+"""Exceptions that an engine may raise, at import or later, for failures that it does not report as its state. Any type is
+possible, for example after an order of a controller of another build. They fail the run, not the agent."""
 _ENDS: Final = {EnginePhase.DONE: EngineEnd.DONE, EnginePhase.FAILED: EngineEnd.FAILED}
 _log = logging.getLogger("etloop.agent")
 
 
 class EngineState(Enum):
-    """Where the engine stands."""
+    """State of the engine."""
 
     NONE = auto()
     OPENING = auto()
     """It is being built."""
     OPEN = auto()
-    """It is there, and no traffic was ordered."""
+    """It is built; traffic was not started."""
     STARTED = auto()
     HANDING_OVER = auto()
     """It is being stopped, emptied and closed."""
 
 
 class EngineEvent(Enum):
-    """What moves it on."""
+    """Events that change the state of the engine."""
 
     OPEN_ORDERED = auto()
     OPENED = auto()
@@ -57,13 +57,13 @@ class EngineEvent(Enum):
     HAND_OVER_ORDERED = auto()
     HANDED_OVER = auto()
     CLOSE_ORDERED = auto()
-    """Nobody wants it or what it measured; what the worker is at ends by itself."""
+    """The engine and its records are discarded; a call that the worker is making ends by itself."""
 
 
 ENGINE_TRANSITIONS: Final[Mapping[EngineState, Mapping[EngineEvent, EngineState]]] = {
     EngineState.NONE: {
         EngineEvent.OPEN_ORDERED: EngineState.OPENING,
-        # Of a run whose engine could not be built the controller still collects that there is nothing.
+        # The controller also collects from an agent whose engine could not be built; it gets an empty result.
         EngineEvent.HAND_OVER_ORDERED: EngineState.HANDING_OVER,
         EngineEvent.CLOSE_ORDERED: EngineState.NONE,
     },
@@ -95,48 +95,48 @@ class EngineWork:
     def __init__(self) -> None:
         self.state = EngineState.NONE
         self._engine: Engine
-        """In OPEN and STARTED."""
+        """Set in OPEN and STARTED."""
         self._opening: Future[Engine]
-        """In OPENING."""
+        """Set in OPENING."""
         self._handing: Future[HandedOver]
-        """In HANDING_OVER."""
+        """Set in HANDING_OVER."""
         self._closing: set[Future[Any]] = set()
-        """What the worker still closes, of runs that nobody waits for."""
+        """Abandoned engines that the worker is still closing."""
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="engine")
 
     @property
     def has_engine(self) -> bool:
-        """Whether there is one to be asked."""
+        """Return whether an engine is built and may be called."""
         return self.state in _WITH_ENGINE
 
     @property
     def engine(self) -> Engine:
-        """The engine, where there is one."""
+        """Return the engine; asserts that there is one."""
         assert self.has_engine, f"there is no engine while {self.state.name}"
         return self._engine
 
     @property
     def is_closing(self) -> bool:
-        """Whether an engine that nobody waits for may still hold its ports."""
+        """Return whether a discarded engine may still hold its ports."""
         self._closing = {job for job in self._closing if not job.done()}
         return bool(self._closing)
 
     def run(self, call: Callable[..., T], *arguments: object) -> Future[T]:
-        """Runs a call on the worker, after those before it."""
+        """Run a call on the worker, after the calls submitted before it."""
         return self._worker.submit(call, *arguments)
 
     def open(self, build: Callable[[], Engine]) -> None:
-        """Has an engine built."""
+        """Start building an engine on the worker."""
         self._advance(EngineEvent.OPEN_ORDERED)
         self._opening = self.run(build)
 
     @property
     def is_opened(self) -> bool:
-        """Whether building it has ended, for good or ill."""
+        """Return whether building the engine has ended, with success or failure."""
         return self.state is EngineState.OPENING and self._opening.done()
 
     def take_opened(self) -> Engine:
-        """The engine that was built. Raises what building it raised."""
+        """Return the engine that was built. Raises whatever building it raised."""
         opening = self._opening
         del self._opening
         if opening.exception() is not None:
@@ -147,16 +147,16 @@ class EngineWork:
         return self._engine
 
     def start(self, start_ns: int) -> None:
-        """Starts its traffic. Raises what the engine raises, which then is as it was."""
+        """Start the traffic at `start_ns`. Raises what the engine raises; the state then does not change."""
         self.engine.start(start_ns)
         self._advance(EngineEvent.START_ORDERED)
 
     def take_records(self) -> NDArray[np.void]:
-        """Ops completed since the last call."""
+        """Return the records of ops completed since the last call (dtype `OP_RECORD`); empty before the start."""
         return self.engine.take_records() if self.state is EngineState.STARTED else np.empty(0, OP_RECORD)
 
     def hand_over(self) -> None:
-        """Has it stopped, emptied and closed."""
+        """Order the worker to stop the engine, read its records and counters, and close it."""
         if self.has_engine:
             handing = self.run(_hand_over, self._engine, self.state is EngineState.STARTED)
             del self._engine
@@ -167,24 +167,24 @@ class EngineWork:
 
     @property
     def is_handed_over(self) -> bool:
-        """Whether what it left is there."""
+        """Return whether the records and counters of the stopped engine can be taken."""
         return self.state is EngineState.HANDING_OVER and self._handing.done()
 
     def take_handed_over(self) -> HandedOver:
-        """What it left."""
+        """Return the records and counters of the stopped engine."""
         handing = self._handing
         del self._handing
         self._advance(EngineEvent.HANDED_OVER)
         return handing.result()
 
     def close(self) -> None:
-        """Gives it up, whatever it is at; `closed` tells when it is gone."""
+        """Abandon the engine in any state; await `closed` for its end."""
         match self.state:
             case EngineState.OPEN | EngineState.STARTED:
                 self._closing.add(self.run(self._engine.close))
                 del self._engine
             case EngineState.OPENING:
-                # The worker is busy with it; this runs right after, when the engine exists or has failed to.
+                # The worker is still building it; this call runs next, when the engine exists or building it has failed.
                 self._closing.add(self.run(_close_opened, self._opening))
                 del self._opening
             case EngineState.HANDING_OVER:
@@ -196,12 +196,12 @@ class EngineWork:
         collect_cycles()
 
     async def closed(self, timeout_s: float) -> None:
-        """Waits for what is being closed."""
+        """Wait until all abandoned engines are closed, at most `timeout_s`."""
         if self._closing:
             await asyncio.wait([asyncio.wrap_future(job) for job in self._closing], timeout=timeout_s)
 
     async def end(self, timeout_s: float) -> None:
-        """Closes all, and the worker."""
+        """Close all engines, waiting at most `timeout_s`, and shut down the worker."""
         self.close()
         await self.closed(timeout_s)
         self._worker.shutdown(wait=False, cancel_futures=True)
@@ -211,7 +211,7 @@ class EngineWork:
 
 
 def engine_problem(error: Exception) -> Problem:
-    """An engine that failed in an unforeseen way."""
+    """Return the problem that reports an unforeseen failure of the engine."""
     return Problem("engine", f"{type(error).__name__}: {error}", "see the agent's log and report it")
 
 
@@ -224,15 +224,15 @@ _NOTHING_MEASURED: Final = HandedOver(EngineEnd.NEVER_STARTED, "")
 
 
 def _hand_over(engine: Engine, started: bool) -> HandedOver:
-    """Stops and closes the engine; what it measured, if it ever started."""
+    """Stop and close the engine; return its records and counters, empty if it was never started."""
     try:
         if not started:
             return _NOTHING_MEASURED
         status = engine.status()
-        end = _ENDS.get(status.phase, EngineEnd.STOPPED)
+        outcome = _ENDS.get(status.phase, EngineEnd.STOPPED)
         engine.stop()
         records, counters = engine.take_records(), (engine.flows(), engine.ports(), engine.rates())
-        return HandedOver(end, status.failure, records, *counters, engine.streams())
+        return HandedOver(outcome, status.failure, records, *counters, engine.streams())
     except ENGINE_ERRORS as error:
         _log.exception("the engine failed while handing over")
         return HandedOver(EngineEnd.FAILED, str(engine_problem(error)))

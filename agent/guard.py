@@ -1,8 +1,8 @@
-"""Judges whether this agent is willing to send what a run assigns to it: where to, to which UDP ports, how fast, how far.
+"""Decides whether this agent may send what a run assigns to it: destinations, UDP ports, rates and TTL.
 
-What a controller may ask for is set where the agent runs, so that a controller's key alone makes no flood. Without a word the
-agent sends to the networks that its ports' own addresses are in, and nowhere else. Pure; the limits of rate and TTL are also
-held by the engine itself (`traffic.send_limits`).
+The limits are set where the agent runs, so that a controller's key alone cannot start a flood. By default the agent
+sends only to the networks that its ports' own addresses are in. Pure; the engine itself also enforces the limits of
+rate and TTL (`traffic.send_limits`).
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from etloop.traffic.send_limits import UNLIMITED, SendLimits
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 _NAMED: Final = 8
-"""Addresses of one kind that are told by name: with a wrong rig hundreds are wrong for one reason."""
+"""Addresses reported by name: with a wrong rig hundreds are wrong for one reason."""
 _MOST_ENTRIES: Final = 4096
-"""Of a list that an option takes."""
+"""Longest list that an option accepts."""
 _MOST_PACKETS_PER_S: Final = 10**12
 _UDP_PORTS: Final = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
 USUAL_UDP_PORTS: Final = ((1024, 65_535),)
-"""Without a word: RoCEv2's 4791 and whatever a rig chooses, but no port of a well-known service."""
+"""Default range: RoCEv2's 4791 and other ports a rig may use, but no port of a well-known service."""
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """What an agent is willing to send."""
+    """Limits on what an agent sends."""
 
     networks: tuple[Network, ...] | None = None
-    """Where to; None: the networks of its ports' own addresses."""
+    """Allowed destinations; None: the networks of its ports' own addresses."""
     udp_ports: tuple[tuple[int, int], ...] = USUAL_UDP_PORTS
-    """To which UDP ports, as first and last."""
+    """Allowed destination UDP ports, as ranges of first and last."""
     limits: SendLimits = field(default=UNLIMITED)
 
 
@@ -53,19 +53,19 @@ def read_guard(
     most_packet_rate: str | None,
     ttl: int | None,
 ) -> Guard:
-    """Return what the options of `etloop-agent run` say; None: not given. Raises `ConfigError` with all mistakes."""
-    found = Mistakes()
+    """Return the limits given by options of `etloop-agent run`; None: not given. Raises `ConfigError` with all mistakes."""
+    mistakes = Mistakes()
 
-    def read(option: str, text: str | None, parse: Callable[[str], object]) -> object:
-        return None if text is None else found.of(partial(parse_at, option, parse, text))
+    def parse_option(option: str, text: str | None, parse: Callable[[str], object]) -> object:
+        return None if text is None else mistakes.of(partial(parse_at, option, parse, text))
 
-    networks = read("--allow-peers", allow_peers, _parse_networks)
-    ports = read("--allow-udp-ports", allow_udp_ports, _parse_udp_ports)
-    bps = read("--most-rate", most_rate, parse_rate_bps)
-    packets = read("--most-packet-rate", most_packet_rate, _parse_packet_rate)
+    networks = parse_option("--allow-peers", allow_peers, _parse_networks)
+    ports = parse_option("--allow-udp-ports", allow_udp_ports, _parse_udp_ports)
+    bps = parse_option("--most-rate", most_rate, parse_rate_bps)
+    packets = parse_option("--most-packet-rate", most_packet_rate, _parse_packet_rate)
     if ttl is not None and not 1 <= ttl <= 255:
-        found.problems.append(Problem("--ttl", f"{ttl} is no TTL", "give a number from 1 to 255"))
-    found.refuse(ConfigError)
+        mistakes.problems.append(Problem("--ttl", f"{ttl} is no TTL", "give a number from 1 to 255"))
+    mistakes.refuse(ConfigError)
     assert networks is None or isinstance(networks, tuple)
     assert ports is None or isinstance(ports, tuple)
     assert bps is None or isinstance(bps, int)
@@ -76,46 +76,50 @@ def read_guard(
 def unwanted(
     assignment: Assignment, guard: Guard, host: Capabilities, prefixes: Mapping[str, int], host_name: str
 ) -> tuple[Problem, ...]:
-    """Return what of an assignment this agent does not send; `prefixes` are those of the host's own addresses."""
+    """Return a problem for each part of an assignment that the guard forbids; `prefixes` maps the host's own addresses
+    to lengths.
+    """
     return (
-        *_unwanted_targets(assignment, guard, host, prefixes, host_name),
-        *_unwanted_ports(assignment, guard, host_name),
-        *_unwanted_rates(assignment, guard.limits, host_name),
+        *_target_problems(assignment, guard, host, prefixes, host_name),
+        *_udp_port_problems(assignment, guard, host_name),
+        *_rate_problems(assignment, guard.limits, host_name),
     )
 
 
 def own_networks(
     addresses: Sequence[str], host: Capabilities, prefixes: Mapping[str, int]
 ) -> tuple[Network, ...]:
-    """Return the networks that a host's own addresses are in; of one whose prefix is unknown, itself alone."""
-    local = [ipaddress.ip_network(each) for each in host.local_networks]
-    found: dict[Network, None] = {}
+    """Return the networks that contain the given own addresses of a host; an address with unknown prefix counts alone."""
+    local = [ipaddress.ip_network(network_text) for network_text in host.local_networks]
+    networks: dict[Network, None] = {}
     for text in addresses:
         address = ipaddress.ip_address(text)
         network = ipaddress.ip_network((address, prefixes.get(text, address.max_prefixlen)), strict=False)
-        wider = [each for each in local if each.version == address.version and address in each]
-        found.update(dict.fromkeys([network, *wider]))
-    return tuple(found)
+        wider = [block for block in local if block.version == address.version and address in block]
+        networks.update(dict.fromkeys([network, *wider]))
+    return tuple(networks)
 
 
-def _unwanted_targets(
+def _target_problems(
     assignment: Assignment, guard: Guard, host: Capabilities, prefixes: Mapping[str, int], host_name: str
 ) -> Iterator[Problem]:
-    own = {address for port in assignment.ports for address in port.addresses}
-    allowed = own_networks(sorted(own), host, prefixes) if guard.networks is None else guard.networks
+    own_addresses = {address for port in assignment.ports for address in port.addresses}
+    allowed = (
+        own_networks(sorted(own_addresses), host, prefixes) if guard.networks is None else guard.networks
+    )
     outside: dict[str, str] = {}
-    for address, where in _targets(assignment):
-        if address not in own and not _is_within(address, allowed):
-            outside.setdefault(address, where)
+    for address, source in _targets(assignment):
+        if address not in own_addresses and not _is_within(address, allowed):
+            outside.setdefault(address, source)
     if not outside:
         return
     sends = ", ".join(map(str, allowed[:_NAMED])) + (
         f" and {len(allowed) - _NAMED} more" if len(allowed) > _NAMED else ""
     )
-    for address, where in list(outside.items())[:_NAMED]:
-        what = f"asks this agent to send to {address}, and it sends to {sends or 'nobody'}"
+    for address, source in list(outside.items())[:_NAMED]:
+        problem = f"asks this agent to send to {address}, and it sends to {sends or 'nobody'}"
         remedy = f"if it may: on {host_name}, start etloop-agent run with --allow-peers and a network that has {address}"
-        yield Problem(where, what, remedy)
+        yield Problem(source, problem, remedy)
     if len(outside) > _NAMED:
         yield Problem(
             "the run",
@@ -125,7 +129,9 @@ def _unwanted_targets(
 
 
 def _targets(assignment: Assignment) -> Iterator[tuple[str, str]]:
-    """Every address that something may be sent to, and what for: data one way, what answers it the other way."""
+    """Yield every destination address with its purpose: both ends of each connection (data one way, ACKs the other) and
+    streams.
+    """
     columns = assignment.connections
     on_wire = np.asarray(columns.path) == Path.WIRE
     for column in (columns.src_ip, columns.dst_ip):
@@ -135,38 +141,38 @@ def _targets(assignment: Assignment) -> Iterator[tuple[str, str]]:
         yield stream.dst_ip, f"background {stream.name}"
 
 
-def _unwanted_ports(assignment: Assignment, guard: Guard, host_name: str) -> Iterator[Problem]:
-    asked = {port.udp_port: f"port {port.name}" for port in assignment.ports}
-    asked |= {stream.udp_port: f"background {stream.name}" for stream in _sent(assignment)}
-    for number, where in sorted(asked.items()):
+def _udp_port_problems(assignment: Assignment, guard: Guard, host_name: str) -> Iterator[Problem]:
+    sources_by_udp_port = {port.udp_port: f"port {port.name}" for port in assignment.ports}
+    sources_by_udp_port |= {stream.udp_port: f"background {stream.name}" for stream in _sent(assignment)}
+    for number, source in sorted(sources_by_udp_port.items()):
         if not any(first <= number <= last for first, last in guard.udp_ports):
             ranges = ",".join(
                 f"{first}-{last}" if last > first else str(first) for first, last in guard.udp_ports
             )
-            what = f"asks this agent to send to UDP port {number}, and it sends to {ranges}"
-            yield Problem(where, what, f"if it may: on {host_name}, --allow-udp-ports {ranges},{number}")
+            problem = f"asks this agent to send to UDP port {number}, and it sends to {ranges}"
+            yield Problem(source, problem, f"if it may: on {host_name}, --allow-udp-ports {ranges},{number}")
 
 
-def _unwanted_rates(assignment: Assignment, limits: SendLimits, host_name: str) -> Iterator[Problem]:
+def _rate_problems(assignment: Assignment, limits: SendLimits, host_name: str) -> Iterator[Problem]:
     streams = _sent(assignment)
     bps = sum(stream.rate_bps for stream in streams)
     packets_per_s = sum(-(-stream.rate_bps // (8 * stream.datagram_bytes)) for stream in streams)
-    where = f"background {', '.join(stream.name for stream in streams[:_NAMED])}"
+    source = f"background {', '.join(stream.name for stream in streams[:_NAMED])}"
     if limits.most_bps and bps > limits.most_bps:
-        what = f"asks this agent to send {bps} bit/s, and it sends at most {limits.most_bps}"
-        yield Problem(where, what, f"lower their rates; or on {host_name}, give --most-rate more")
+        problem = f"asks this agent to send {bps} bit/s, and it sends at most {limits.most_bps}"
+        yield Problem(source, problem, f"lower their rates; or on {host_name}, give --most-rate more")
     if limits.most_packets_per_s and packets_per_s > limits.most_packets_per_s:
-        what = f"asks this agent to send {packets_per_s} packets/s, and it sends at most {limits.most_packets_per_s}"
-        yield Problem(where, what, f"lower their rates; or on {host_name}, give --most-packet-rate more")
+        problem = f"asks this agent to send {packets_per_s} packets/s, and it sends at most {limits.most_packets_per_s}"
+        yield Problem(source, problem, f"lower their rates; or on {host_name}, give --most-packet-rate more")
     if not limits.limits_rate and not limits.hop_limit:
         return
     for port in assignment.ports:
         if port.backend is PortBackend.VERBS:
-            what = "a network card sends by itself, and nothing here holds it to a rate or a TTL"
+            problem = "a network card sends by itself, and nothing here holds it to a rate or a TTL"
             remedy = (
                 f"use another backend; or on {host_name}, leave out --most-rate, --most-packet-rate and --ttl"
             )
-            yield Problem(f"port {port.name}", what, remedy)
+            yield Problem(f"port {port.name}", problem, remedy)
 
 
 def _sent(assignment: Assignment) -> tuple[UdpStream, ...]:
@@ -174,20 +180,20 @@ def _sent(assignment: Assignment) -> tuple[UdpStream, ...]:
 
 
 def _is_within(address: str, networks: Sequence[Network]) -> bool:
-    wanted = ipaddress.ip_address(address)
-    return any(network.version == wanted.version and wanted in network for network in networks)
+    destination = ipaddress.ip_address(address)
+    return any(network.version == destination.version and destination in network for network in networks)
 
 
 def _parse_networks(text: str) -> tuple[Network, ...]:
     try:
-        found = tuple(ipaddress.ip_network(each.strip()) for each in _entries(text))
+        networks = tuple(ipaddress.ip_network(entry.strip()) for entry in _entries(text))
     except ValueError as error:
         raise QuantityError(str(error)[:200], "write networks such as 10.0.0.0/16,fd00::/64") from None
-    return found
+    return networks
 
 
 def _parse_udp_ports(text: str) -> tuple[tuple[int, int], ...]:
-    found = []
+    ranges = []
     for entry in _entries(text):
         match = _UDP_PORTS.fullmatch(entry.strip())
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
@@ -195,8 +201,8 @@ def _parse_udp_ports(text: str) -> tuple[tuple[int, int], ...]:
             raise QuantityError(
                 f'"{entry[:64]}" is no range of UDP ports', "write ports such as 4791,20000-20999"
             )
-        found.append((first, last))
-    return tuple(found)
+        ranges.append((first, last))
+    return tuple(ranges)
 
 
 def _parse_packet_rate(text: str) -> int:

@@ -1,4 +1,4 @@
-"""What this host says of itself: versions, kernel limits and socket features, read and not judged."""
+"""Reads versions, kernel limits and socket features of this host, without judging them."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _PACKAGES: Final = ("etloop", "numpy", "pyzmq", "msgpack")
 
 
 def versions() -> dict[str, str]:
-    """What runs here, by name."""
-    found = {
+    """Return the versions of the protocol, Python, kernel and packages that run here, by name."""
+    version_by_name = {
         "protocol": str(PROTOCOL_VERSION),
         MESSAGES: messages_digest(),
         "python": platform.python_version(),
@@ -28,14 +28,14 @@ def versions() -> dict[str, str]:
     }
     for package in _PACKAGES:
         try:
-            found[package] = metadata.version(package)
+            version_by_name[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
-            found[package] = "not installed as a package"
-    return found
+            version_by_name[package] = "not installed as a package"
+    return version_by_name
 
 
 def host_facts() -> HostFacts:
-    """Reads the facts of this host."""
+    """Read the facts of this host."""
     return HostFacts(
         read_capabilities(),
         open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[1],
@@ -45,7 +45,7 @@ def host_facts() -> HostFacts:
 
 
 def _may_be_realtime() -> bool:
-    """Found out by trying, for a moment: capabilities, limits and control groups all have a say."""
+    """Return whether this process may be real-time, by trying: capabilities, limits and control groups all matter."""
     before, settings = os.sched_getscheduler(0), os.sched_getparam(0)
     try:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(REALTIME_PRIORITY))

@@ -30,11 +30,11 @@ _UDP_SEGMENT: Final = 103
 """linux/udp.h"""
 _UDP_GRO: Final = 104
 XDP_SINCE: Final = (6, 6)
-"""The Linux whose AF_XDP sockets take frames of several chunks, which those of 4 KiB are."""
+"""First Linux version whose AF_XDP sockets accept multi-buffer frames, which frames with 4 KiB payload are."""
 _VERBS_LIBRARIES: Final = tuple(
     f"usr/{place}/libibverbs.so.1" for place in ("lib/*", "lib64", "lib", "local/lib")
 )
-"""Where distributions have it (multiarch, and not)."""
+"""Paths of the library in multiarch and other distributions."""
 _SIOCGIFCONF: Final = 0x8912
 """linux/sockios.h"""
 _SIOCGIFFLAGS: Final = 0x8913
@@ -42,7 +42,7 @@ _SIOCGIFMTU: Final = 0x8921
 _IFREQ: Final = struct.Struct("16s2x2x4s16x")
 """struct ifreq with a sockaddr_in: name, family and port, address."""
 _NO_CARRIER: Final = 1 << 31
-"""Speeds that drivers tell while they have no link are -1, at times read as 32 bits without sign."""
+"""Drivers report a speed of -1 without a link, which may read as an unsigned 32-bit number."""
 _NO_GID: Final = "0000:0000:0000:0000:0000:0000:0000:0000"
 _MBPS: Final = 1_000_000
 _PRIVILEGES: Final[Mapping[int, str]] = {
@@ -57,7 +57,7 @@ _PRIVILEGES: Final[Mapping[int, str]] = {
 
 
 def read_capabilities(root: Path = Path("/")) -> Capabilities:
-    """What this host can do; below `root` are its `proc`, `sys` and `usr`."""
+    """Read what this host can do; `root` is the directory with `proc`, `sys` and `usr`."""
     addresses = _addresses(root)
     interfaces = _interfaces(root, addresses)
     complete = len(interfaces) <= MOST_INTERFACES and sum(map(len, addresses.values())) <= MOST_ADDRESSES
@@ -87,7 +87,7 @@ def read_capabilities(root: Path = Path("/")) -> Capabilities:
 
 
 def _text_of(path: Path, most_chars: int | None = 256) -> str:
-    """What a file holds, without the white space around it; "" if there is none that can be read."""
+    """Return the content of a file without surrounding white space, at most `most_chars`; "" if it cannot be read."""
     try:
         return path.read_text(encoding="ascii")[:most_chars].strip()
     except (OSError, ValueError):
@@ -95,13 +95,13 @@ def _text_of(path: Path, most_chars: int | None = 256) -> str:
 
 
 def _number_of(path: Path) -> int:
-    """The number in a file; 0 if there is none."""
+    """Return the number in a file; 0 if there is none."""
     text = _text_of(path)
     return int(text) if text.removeprefix("-").isdecimal() else 0
 
 
 def _quota_millicores(root: Path) -> int:
-    """The tightest CPU quota of the control groups (version 2) that this process is in; 0 if there is none."""
+    """Return the tightest CPU quota of this process's control groups (version 2), in 1/1000 cores; 0 if there is none."""
     unified = [
         line for line in _text_of(root / "proc/self/cgroup", None).splitlines() if line.startswith("0::/")
     ]
@@ -122,7 +122,7 @@ def _quota_millicores(root: Path) -> int:
 def _interfaces(root: Path, addresses: Mapping[str, list[str]]) -> tuple[Interface, ...]:
     directory = root / "sys/class/net"
     if root == Path("/"):
-        # Of the agent's own network namespace, which is not always the one that /sys shows.
+        # Ask the kernel for the agent's own network namespace: /sys may show another one.
         names = sorted(name for _, name in socket.if_nameindex())
     else:
         names = [path.name for path in _entries(directory)]
@@ -149,7 +149,7 @@ def _interface(root: Path, name: str, addresses: list[str]) -> Interface:
 
 
 def _ioctl(request: int, name: str) -> int:
-    """A number of an interface (netdevice(7)); 0 if it has gone."""
+    """Return the MTU or the flags of an interface by ioctl (netdevice(7)); 0 if the interface is gone."""
     argument = struct.pack("16si20x", name.encode()[:15], 0)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
@@ -175,55 +175,59 @@ def _entries(directory: Path) -> list[Path]:
 
 
 def _addresses(root: Path) -> dict[str, list[str]]:
-    """Interface -> its addresses."""
-    found: dict[str, list[str]] = {}
+    """Return the IPv4 and IPv6 addresses by interface name; IPv4 only if `root` is the real root."""
+    addresses_by_interface: dict[str, list[str]] = {}
     if root == Path("/"):
         for name, address in _ipv4_addresses():
-            found.setdefault(name, []).append(address)
+            addresses_by_interface.setdefault(name, []).append(address)
     for line in _text_of(root / "proc/net/if_inet6", None).splitlines():
         words = line.split()
         if len(words) == 6 and re.fullmatch(r"[0-9a-f]{32}", words[0]):
-            found.setdefault(words[5], []).append(str(ipaddress.IPv6Address(bytes.fromhex(words[0]))))
-    return found
+            addresses_by_interface.setdefault(words[5], []).append(
+                str(ipaddress.IPv6Address(bytes.fromhex(words[0])))
+            )
+    return addresses_by_interface
 
 
 def _ipv4_addresses() -> Iterator[tuple[str, str]]:
-    """All IPv4 addresses, secondary ones included (netdevice(7): SIOCGIFCONF)."""
-    room = bytearray(_IFREQ.size * 2 * MOST_ADDRESSES)
-    held = (ctypes.c_char * len(room)).from_buffer(room)
-    argument = struct.pack("iP", len(room), ctypes.addressof(held))
+    """Yield interface name and address of all IPv4 addresses, secondary ones included (netdevice(7): SIOCGIFCONF)."""
+    buffer = bytearray(_IFREQ.size * 2 * MOST_ADDRESSES)
+    c_buffer = (ctypes.c_char * len(buffer)).from_buffer(buffer)
+    argument = struct.pack("iP", len(buffer), ctypes.addressof(c_buffer))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            used, _ = struct.unpack("iP", fcntl.ioctl(probe, _SIOCGIFCONF, argument))
+            used_bytes, _ = struct.unpack("iP", fcntl.ioctl(probe, _SIOCGIFCONF, argument))
         except OSError:
             return
-    for name, packed in _IFREQ.iter_unpack(bytes(room[: used - used % _IFREQ.size])):
+    for name, packed in _IFREQ.iter_unpack(bytes(buffer[: used_bytes - used_bytes % _IFREQ.size])):
         # An address may have a label of its own after a colon.
         yield name.split(b"\0")[0].decode(errors="replace").split(":")[0], socket.inet_ntoa(packed)
 
 
 def _local_networks(root: Path) -> Iterator[str]:
-    """Blocks that are local as a whole: routes of type local that are wider than an address."""
+    """Yield networks of which every address is local: routes of type local that are wider than one address."""
     network = ""
-    seen = set()
+    networks = set()
     for line in _text_of(root / "proc/net/fib_trie", None).splitlines():
         if match := re.fullmatch(r"\s*\|-- ([0-9.]{7,15})", line):
             network = match[1]
         elif (match := re.fullmatch(r"\s*/(\d{1,2}) host LOCAL", line)) and int(match[1]) < 32:
             with suppress(ValueError):
-                seen.add(str(ipaddress.IPv4Network(f"{network}/{match[1]}")))
-    yield from sorted(seen)[:MOST_INTERFACES]
+                networks.add(str(ipaddress.IPv4Network(f"{network}/{match[1]}")))
+    yield from sorted(networks)[:MOST_INTERFACES]
 
 
 # ---- devices
 
 
 def _roce_devices(directory: Path) -> Iterator[RoceDevice]:
-    """RDMA devices with an address of RoCE version 2; those whose RoCE is switched off have none."""
+    """Yield RDMA devices with a RoCE version 2 address; devices with RoCE switched off have none and are skipped."""
     for device in _entries(directory):
         for port in _entries(device / "ports"):
-            own = [path.name for path in _files(port / "gid_attrs/types") if _text_of(path) == "RoCE v2"]
-            if not own:
+            roce_gids = [
+                path.name for path in _files(port / "gid_attrs/types") if _text_of(path) == "RoCE v2"
+            ]
+            if not roce_gids:
                 continue
             netdevs = (_text_of(path) for path in _files(port / "gid_attrs/ndevs"))
             bus = ""
@@ -236,7 +240,7 @@ def _roce_devices(directory: Path) -> Iterator[RoceDevice]:
                 driver,
                 bus if driver else "",
                 state=_text_of(port / "state").partition(": ")[2],
-                addresses=sum(_text_of(port / "gids" / index) not in {"", _NO_GID} for index in own),
+                addresses=sum(_text_of(port / "gids" / index) not in {"", _NO_GID} for index in roce_gids),
                 firmware=_text_of(device / "fw_ver"),
             )
 
@@ -257,12 +261,14 @@ def _privileges(root: Path) -> tuple[str, ...]:
     match = re.search(
         r"^CapEff:\s*([0-9a-f]{1,16})$", _text_of(root / "proc/self/status", None), re.MULTILINE
     )
-    held = int(match[1], 16) if match else 0
-    return tuple(name for bit, name in _PRIVILEGES.items() if held >> bit & 1)
+    capability_bits = int(match[1], 16) if match else 0
+    return tuple(name for bit, name in _PRIVILEGES.items() if capability_bits >> bit & 1)
 
 
 def _backends(root: Path, privileges: tuple[str, ...], devices: tuple[RoceDevice, ...]) -> tuple[str, ...]:
-    """What docs/ports.md says that ports of each kind need; whether a driver can do its part shows when a port opens."""
+    """Return the kinds of ports whose requirements (docs/ports.md) are met; only opening a port shows whether its
+    driver works.
+    """
     frames = "CAP_NET_RAW" in privileges
     programs = "CAP_NET_ADMIN" in privileges and not {"CAP_BPF", "CAP_SYS_ADMIN"}.isdisjoint(privileges)
     release = re.match(r"(\d{1,4})\.(\d{1,4})", _text_of(root / "proc/sys/kernel/osrelease"))
@@ -270,13 +276,13 @@ def _backends(root: Path, privileges: tuple[str, ...], devices: tuple[RoceDevice
     has_sockets = re.search(r"^XDP ", _text_of(root / "proc/net/protocols", None), re.MULTILINE) is not None
     xdp = frames and programs and joins_chunks and has_sockets
     has_library = any(next(root.glob(pattern), None) for pattern in _VERBS_LIBRARIES)
-    found = {
+    usable_by_kind = {
         "udp": True,
         "packet": frames,
         "xdp": xdp,
         "verbs": has_library and not all(device.lack for device in devices),
     }
-    return tuple(name for name, can in found.items() if can)
+    return tuple(name for name, usable in usable_by_kind.items() if usable)
 
 
 def _has_udp_option(option: int, value: int) -> bool:

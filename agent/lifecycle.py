@@ -75,7 +75,7 @@ from etloop.contract.protocol.messages import (
 from numpy.typing import NDArray
 
 _MAX_REPORTED_FAILURES: Final = 64
-"""Probe failures told by name; with a cut link thousands fail for one reason."""
+"""Probe failures reported by name; with a cut link thousands fail for one reason."""
 _NO_PROGRESS: Final = Progress(0, 0, 0, 0, 0)
 
 
@@ -88,12 +88,12 @@ class AgentLife:
         self._controller = controller
         self._once = once
         self._assignment: Assignment
-        """In the states of `_IN_RUN`."""
+        """Set in the states of `_IN_RUN`."""
         self._lost_after_ns = 0
         self.report_ns = REPORT_NS
-        """Least time between two looks at how far a run is."""
+        """Least time between two progress reports of a run."""
         self.slots = 1
-        """How many runs at once the controller may have for this agent."""
+        """Number of runs at once that the controller may assign to this agent."""
         self._heard_ns = now_ns
         self._asking = Asking(f"{hello.name} {hello.process} {hello.slot}", now_ns)
         self._ops_sent = 0
@@ -103,60 +103,62 @@ class AgentLife:
 
     @property
     def watches_engine(self) -> bool:
-        """Whether `on_status` should be told how the engine stands."""
+        """Return whether `on_status` should be called with the engine's status."""
         return self.state in _WITH_ENGINE
 
     @property
     def in_run(self) -> bool:
-        """Whether the agent has an assignment, so that this connection is taken."""
+        """Return whether the agent has an assignment, so that this connection is taken."""
         return self.state in _IN_RUN
 
     @property
     def settled(self) -> bool:
-        """Whether the agent has a controller and nothing to do."""
+        """Return whether the agent has a controller and nothing to do."""
         return self.state is AgentState.IDLE
 
     @property
     def pairing(self) -> bool:
-        """Whether it is wanted that the engine's queue pairs are joined with those of network cards."""
+        """Return whether the engine's queue pairs are to be joined with those of network cards."""
         return self.state is AgentState.PAIRING
 
     @property
     def probing(self) -> bool:
-        """Whether the engine's probe outcomes are wanted."""
+        """Return whether the engine's probe outcomes are wanted."""
         return self.state is AgentState.PROBING
 
     # ---- the controller
 
     def on_hello_changed(self, hello: Hello) -> tuple[Action, ...]:
-        """What this agent says of itself has changed; an idle one says so at once, others when they join again."""
+        """Store what this agent reports about itself. An idle agent sends it at once; in other states the next join
+        sends it.
+        """
         self._hello = hello
         if self.state is AgentState.IDLE:
             self._send(hello)
         return self._taken()
 
     def on_hello_unsent(self) -> None:
-        """There was no connection yet to say Hello on; it is said again at the next tick."""
+        """Retry Hello at the next tick, since there was no connection to send it on."""
         self._asking.unsent()
 
     def on_turned_away(self, why: str, now_ns: int) -> tuple[Action, ...]:
-        """A connection broke off in its handshake for good: ZeroMQ does not try again by itself."""
+        """Schedule a new connection after a handshake failed for good: ZeroMQ does not retry by itself."""
         if self.state is AgentState.JOINING and self._asking.turned_away(why, now_ns):
             self._say_refused(why)
         return self._taken()
 
     def on_keys_changed(self, now_ns: int) -> tuple[Action, ...]:
-        """This agent has read its keys again; a connection uses those that it began with."""
+        """Connect again after the keys were read again, except in a run: a connection keeps the keys that it began with."""
         if self.state is AgentState.JOINING:
             self._asking.connect_anew(now_ns)
-        elif not self.in_run:  # A run keeps its connection, and the next one begins with another.
+        elif not self.in_run:  # A run keeps its connection; the new keys apply to the next one.
             self._send(Bye("reads its keys again"))
             self._do(Log("connecting anew with the keys read again"))
             self._ask_again(now_ns, linger=True)
         return self._taken()
 
     def on_message(self, message: ControllerMessage, now_ns: int) -> tuple[Action, ...]:
-        """The controller said something."""
+        """Carry out a message of the controller; an order that is illegal in this state is refused and faults the run."""
         self._heard_ns = now_ns
         try:
             self._on_order(message, now_ns)
@@ -167,10 +169,14 @@ class AgentLife:
         return self._taken()
 
     def on_malformed(self, error: ProtocolError, now_ns: int) -> tuple[Action, ...]:
-        """The controller sent what the protocol does not allow."""
+        """Leave the controller after it sent something that the protocol does not allow; end the process if its version
+        differs.
+        """
         if self.state is not AgentState.JOINING:
-            own = ", ".join(f"{name} {version}" for name, version in self._hello.versions.items())
-            self._send(Bye(clipped(f"cannot read what the controller orders: {error}; it runs {own}")))
+            own_versions = ", ".join(f"{name} {version}" for name, version in self._hello.versions.items())
+            self._send(
+                Bye(clipped(f"cannot read what the controller orders: {error}; it runs {own_versions}"))
+            )
         if isinstance(error, VersionMismatch):
             self._do(Log(f"controller at {self._controller}: {error}"))
             self._leave(ExitCode.PREPARATION_FAILED)
@@ -180,7 +186,7 @@ class AgentLife:
         return self._taken()
 
     def on_tick(self, now_ns: int) -> tuple[Action, ...]:
-        """Time passed."""
+        """Handle the passing of time: send Hello while joining; leave a controller that has been silent for too long."""
         if self.state is AgentState.JOINING:
             self._keep_asking(now_ns)
         elif now_ns - self._heard_ns > self._lost_after_ns:
@@ -189,7 +195,7 @@ class AgentLife:
         return self._taken()
 
     def on_stop(self, reason: str) -> tuple[Action, ...]:
-        """The user wants the agent to end, such as by Ctrl-C."""
+        """End the agent on request of the user, such as Ctrl-C."""
         in_run = self.in_run
         self._do(Log(f"{reason} while {self.state.name}"))
         if self.state is not AgentState.JOINING:
@@ -202,15 +208,17 @@ class AgentLife:
             case Ping(sequence, controller_ns):
                 self._send(Pong(sequence, controller_ns, now_ns, now_ns))
             case Welcome():
-                # A run that a rack leases this agent to welcomes it once more, and may be more patient.
+                # The controller of a run that leases this agent sends Welcome again, perhaps with a longer timeout.
                 self._lost_after_ns = message.lost_after_ns
                 self.report_ns = max(REPORT_NS, message.report_ns)
                 self._asking.welcomed()
-                if self.state is AgentState.JOINING:  # Each Hello that was repeated in vain is answered, too.
+                if (
+                    self.state is AgentState.JOINING
+                ):  # Repeated Hellos are each answered with a Welcome; only the first one counts.
                     self._do(Log(f"joined the controller at {self._controller}"))
                     self._advance(AgentEvent.WELCOMED)
                     self.slots = message.slots
-                else:  # A rack whose rig has more ports here than before.
+                else:  # The rack's rig may have more ports on this host than before.
                     self.slots = max(self.slots, message.slots)
             case Refused(reason, cause):
                 if self._once or cause in LASTING_REFUSALS:
@@ -226,8 +234,8 @@ class AgentLife:
             case Assign(assignment):
                 self._on_assign(assignment)
             case _ if not self.in_run or message.run_id != self._assignment.run_id:
-                what = f"{type(message).__name__} for run {message.run_id}, which was not assigned here"
-                self._do(Log(f"refused an order: {what}"), SendMessage(Faulted(message.run_id, what)))
+                refusal = f"{type(message).__name__} for run {message.run_id}, which was not assigned here"
+                self._do(Log(f"refused an order: {refusal}"), SendMessage(Faulted(message.run_id, refusal)))
             case Pair() | Probe() | Arm() | Start() | QueryWaits() | Collect():
                 self._on_run_order(message, now_ns)
 
@@ -269,12 +277,16 @@ class AgentLife:
         ends: tuple[QueuePairEnd, ...] = (),
         capabilities: tuple[str, ...] = (),
     ) -> tuple[Action, ...]:
-        """The engine asked for is there."""
+        """Report that the engine is built, with its degradations, queue pair ends and capabilities; close it if it is
+        no longer wanted.
+        """
         if self.state is AgentState.LOADING:
             self._advance(AgentEvent.OPENED)
             self._do(*(Log(text) for text in degraded))
-            less, has = (tuple(clipped(text) for text in texts) for texts in (degraded, capabilities))
-            self._send(Loaded(self._assignment.run_id, less, ends, has))
+            degraded_texts, capability_texts = (
+                tuple(clipped(text) for text in texts) for texts in (degraded, capabilities)
+            )
+            self._send(Loaded(self._assignment.run_id, degraded_texts, ends, capability_texts))
         elif self.state is AgentState.COLLECTING:
             self._do(HandOver())
         else:
@@ -282,12 +294,13 @@ class AgentLife:
         return self._taken()
 
     def on_open_failed(self, problems: tuple[Problem, ...]) -> tuple[Action, ...]:
-        """The engine asked for could not be built."""
+        """Report the problems because of which the engine could not be built."""
         self._do(*(Log(str(problem)) for problem in problems))
         if self.state is AgentState.LOADING:
             self._advance(AgentEvent.FAULT)
             reported = (
-                Problem(clipped(each.where), clipped(each.what), clipped(each.remedy)) for each in problems
+                Problem(clipped(problem.where), clipped(problem.what), clipped(problem.remedy))
+                for problem in problems
             )
             self._send(LoadFailed(self._assignment.run_id, tuple(reported)[:_MAX_REPORTED_FAILURES]))
         elif self.state is AgentState.COLLECTING:
@@ -295,18 +308,20 @@ class AgentLife:
         return self._taken()
 
     def on_paired(self) -> tuple[Action, ...]:
-        """The engine's queue pairs are joined with those of network cards."""
+        """Report that the engine's queue pairs are joined with those of network cards."""
         if self.state is AgentState.PAIRING:
             self._advance(AgentEvent.PAIRED)
             self._send(Paired(self._assignment.run_id))
         return self._taken()
 
     def on_probed(self, outcomes: Sequence[ProbeOutcome]) -> tuple[Action, ...]:
-        """The engine's probes have ended."""
+        """Report the outcomes of the engine's probes; any failed probe faults the run."""
         if self.state is not AgentState.PROBING:
             return self._taken()
         failed = [outcome for outcome in outcomes if not outcome.ok]
-        failures = tuple(_probe_failure(each, self._assignment) for each in failed[:_MAX_REPORTED_FAILURES])
+        failures = tuple(
+            _probe_failure(outcome, self._assignment) for outcome in failed[:_MAX_REPORTED_FAILURES]
+        )
         self._advance(AgentEvent.FAULT if failed else AgentEvent.PROBED)
         self._do(Log(f"{len(outcomes) - len(failed)} of {len(outcomes)} queue pairs answered their probe"))
         found = least_round_trips(outcomes)
@@ -314,7 +329,7 @@ class AgentLife:
         return self._taken()
 
     def on_status(self, status: EngineStatus, ops: NDArray[np.void], now_ns: int) -> tuple[Action, ...]:
-        """How the engine stands, and the ops completed until then since the last call."""
+        """Report progress with the ops completed since the last call; act on a failed or completed engine."""
         if self.state not in _WITH_ENGINE:
             return self._taken()
         if self.state in (AgentState.RUNNING, AgentState.FINISHED):
@@ -329,7 +344,7 @@ class AgentLife:
         return self._taken()
 
     def on_engine_error(self, what: str) -> tuple[Action, ...]:
-        """A call into the engine failed in a way that it does not report as its state."""
+        """Fault the run after a call into the engine raised something that the engine does not report as its state."""
         self._do(Log(f"engine error: {what}"))
         if self.state in _WITH_ENGINE:
             self._advance(AgentEvent.FAULT)
@@ -337,7 +352,7 @@ class AgentLife:
         return self._taken()
 
     def on_waits(self, waits: NDArray[np.void]) -> tuple[Action, ...]:
-        """What the engine waits for."""
+        """Send the engine's waits to the controller, in batches."""
         if self.in_run:
             batches = list(_batches(waits))
             for number, batch in enumerate(batches, 1):
@@ -346,7 +361,7 @@ class AgentLife:
         return self._taken()
 
     def on_handed_over(self, left: HandedOver) -> tuple[Action, ...]:
-        """The engine is closed."""
+        """Send all records and counters of the closed engine, then Finished, and forget the run."""
         if self.state is not AgentState.COLLECTING:
             return self._taken()
         run_id = self._assignment.run_id
@@ -393,7 +408,7 @@ class AgentLife:
             self._send(Report(self._assignment.run_id, progress, completed and last, batch))
 
     def _on_refused(self, reason: str, now_ns: int) -> None:
-        """What keeps it out may change without it, so it goes on asking."""
+        """Keep sending Hello after a refusal whose cause may be removed elsewhere."""
         if self.state is not AgentState.JOINING:
             self._ask_again(now_ns, linger=False)
         if self._asking.refused(reason, now_ns):
@@ -418,7 +433,7 @@ class AgentLife:
             )
 
     def _part(self, why: str, code: ExitCode, now_ns: int, *, linger: bool = False) -> None:
-        """Gives up this controller; the run, if any, is over for this agent."""
+        """Give up this controller and the run, if any; with `once` the process ends with `code`."""
         if self.state is AgentState.JOINING:
             return
         self._do(Log(why))
@@ -454,8 +469,8 @@ class AgentLife:
         self._actions.append(SendMessage(message))
 
     def _taken(self) -> tuple[Action, ...]:
-        taken, self._actions = tuple(self._actions), []
-        return taken
+        actions, self._actions = tuple(self._actions), []
+        return actions
 
 
 _IN_RUN: Final = frozenset(AgentState) - {AgentState.JOINING, AgentState.IDLE}
@@ -473,7 +488,9 @@ _WITH_ENGINE: Final = frozenset(
 
 
 def _batches(records: NDArray[np.void]) -> Iterator[NDArray[np.void]]:
-    """The records cut to what one message carries; at least one batch, so that an empty answer is an answer."""
+    """Split the records into batches that fit in one message; yield at least one, possibly empty, so that an empty
+    answer is sent.
+    """
     step = MAX_BATCH_BYTES // records.dtype.itemsize
     for begin in range(0, max(1, len(records)), step):
         yield records[begin : begin + step]

@@ -1,4 +1,6 @@
-"""What an agent's life asks for: of its connection, its engine, its process and its log; and what an engine leaves."""
+"""Actions that an agent's life orders from its connection, engine, process and log; and the results that an engine
+hands over.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,7 @@ class HandOver:
 
 @dataclass(frozen=True, slots=True)
 class CloseEngine:
-    """Stop and close the engine; nobody wants its records."""
+    """Stop and close the engine; its records are discarded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ class Reconnect:
     """Leave the connection and open a new one."""
 
     linger: bool
-    """Whether what is queued may still be delivered; a controller that fell silent gets nothing more."""
+    """True if queued messages may still be delivered; False for a controller that timed out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ class Leave:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """Tell whoever reads the agent's log."""
+    """Write a line to the agent's log."""
 
     text: str
 
@@ -100,7 +102,7 @@ Action = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HandedOver:
-    """What an engine left."""
+    """Results that an engine left: how it ended, its records and its counters."""
 
     end: EngineEnd
     failure: str

@@ -1,8 +1,8 @@
-"""Drives an RDMA device for experiments of somebody else on it: `etloop-agent nic-peer`. A shell: socket, device.
+"""Drives an RDMA device for experiments that another host runs on it: `etloop-agent nic-peer`. A shell: socket, device.
 
-Decides whom the device may send to and who may order it: one host, which whoever starts it names by an address or two. Orders
-come from there only, one connection at a time, and queue pairs are joined to there only, so that nobody can turn the device on
-a third.
+Decides where the device may send and which host may order it: one host, named at the start by one or two addresses.
+Orders are accepted only from there, one connection at a time, and queue pairs are joined only to there, so that the
+device cannot be turned on a third host.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from etloop.traffic._native import CardEnd
 
 _log: Final = logging.getLogger("etloop.agent")
 IDLE_S: Final = 600
-"""A connection that orders nothing for so long is ended."""
+"""Seconds without an order after which a connection is closed."""
 MOST_PAIRS: Final = 10_240
-"""That are there at once."""
+"""Most queue pairs that exist at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class PeerSettings:
-    """What the device is, and for whom."""
+    """The device under test and the host that experiments with it."""
 
     device: str
     address: str
-    """Of the device's network interface."""
+    """IPv4 address of the device's network interface."""
     peers: tuple[IPv4Address, ...]
-    """Who experiments with it: an address, or two of one host."""
+    """One or two addresses of the host that experiments with the device."""
     listen: tuple[str, int]
 
 
@@ -82,7 +82,7 @@ class NicPeer:
         self._is_taken = False
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Carry out the orders of one connection; its queue pairs go with it."""
+        """Carry out the orders of one connection; its queue pairs are destroyed when it ends."""
         place = writer.get_extra_info("peername") or ("?", 0)
         refusal = self._refusal(str(place[0]))
         if refusal:
@@ -141,10 +141,10 @@ class NicPeer:
                 self._pairs.add(qpn)
                 return answer_line(qpn, card.va, card.rkey)
             case CardOrder.JOIN:
-                qpn, which, *rest = numbers
-                if which >= len(self._settings.peers):
+                qpn, peer_index, *settings = numbers
+                if peer_index >= len(self._settings.peers):
                     return refusal_line("one address of yours is known here; name two with --peer")
-                card.join(qpn, str(self._settings.peers[which]), *rest)
+                card.join(qpn, str(self._settings.peers[peer_index]), *settings)
             case CardOrder.WRITE:
                 card.write(*numbers)
             case CardOrder.WRITE_ON_ALL:
@@ -169,7 +169,7 @@ def _words(peers: tuple[IPv4Address, ...]) -> str:
 
 
 async def serve_card(settings: PeerSettings) -> None:
-    """Serve until a signal ends it. Raises `ConfigError` where device or address cannot be used."""
+    """Serve until a signal ends it. Raises `ConfigError` if the device or the address cannot be used."""
     try:
         card = CardEnd.open(settings.device, settings.address)
     except RuntimeError as error:
@@ -182,8 +182,8 @@ async def serve_card(settings: PeerSettings) -> None:
     try:
         server = await asyncio.start_server(peer.serve, host, port, limit=MOST_LINE_BYTES, backlog=4)
     except OSError as error:
-        what = f"{host}:{port} cannot be listened on: {error.strerror or error}"
-        raise ConfigError(Problem("--listen", what, "name another address or port")) from None
+        problem = f"{host}:{port} cannot be listened on: {error.strerror or error}"
+        raise ConfigError(Problem("--listen", problem, "name another address or port")) from None
     place = server.sockets[0].getsockname()
     _log.info("%s at %s:%s takes orders of %s", settings.device, place[0], place[1], _words(settings.peers))
     with event_set_by_stop(stop):

@@ -1,4 +1,4 @@
-"""Reads how long the prefixes of this host's own addresses are, as the kernel has them. A shell: a socket and /proc."""
+"""Reads the prefix lengths of this host's own addresses from the kernel. A shell: a socket and /proc."""
 
 from __future__ import annotations
 
@@ -19,39 +19,42 @@ _MOST_ADDRESSES: Final = 4096
 
 
 def own_prefixes() -> dict[str, int]:
-    """Return the prefix length of every address of this network namespace; one that cannot be told is left out."""
+    """Return the prefix length of every address of this network namespace; an address whose prefix is unknown is left
+    out.
+    """
     return _ipv4() | _ipv6(Path("/proc/net/if_inet6"))
 
 
 def _ipv4() -> dict[str, int]:
-    """netdevice(7): of an address with a label, the mask is asked for by both."""
-    found: dict[str, int] = {}
-    room = bytearray(_IFREQ_BYTES * _MOST_ADDRESSES)
+    """Return prefix length by IPv4 address. An alias address needs label and address in the mask request (netdevice(7))."""
+    prefix_lengths: dict[str, int] = {}
+    buffer = bytearray(_IFREQ_BYTES * _MOST_ADDRESSES)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        held = (ctypes.c_char * len(room)).from_buffer(room)
+        c_buffer = (ctypes.c_char * len(buffer)).from_buffer(buffer)
         with suppress(OSError):
-            used, _ = struct.unpack(
-                "iP", fcntl.ioctl(probe, _SIOCGIFCONF, struct.pack("iP", len(room), ctypes.addressof(held)))
+            used_bytes, _ = struct.unpack(
+                "iP",
+                fcntl.ioctl(probe, _SIOCGIFCONF, struct.pack("iP", len(buffer), ctypes.addressof(c_buffer))),
             )
-            for at in range(0, used - used % _IFREQ_BYTES, _IFREQ_BYTES):
-                request = bytes(room[at : at + _IFREQ_BYTES])
+            for offset in range(0, used_bytes - used_bytes % _IFREQ_BYTES, _IFREQ_BYTES):
+                request = bytes(buffer[offset : offset + _IFREQ_BYTES])
                 address = socket.inet_ntoa(request[_NAME_BYTES + 4 : _NAME_BYTES + 8])
                 with suppress(OSError):
                     answer = fcntl.ioctl(probe, _SIOCGIFNETMASK, request)
                     mask = int.from_bytes(answer[_NAME_BYTES + 4 : _NAME_BYTES + 8], "big")
-                    found[address] = mask.bit_count()
-        del held
-    return found
+                    prefix_lengths[address] = mask.bit_count()
+        del c_buffer
+    return prefix_lengths
 
 
 def _ipv6(path: Path) -> dict[str, int]:
-    found: dict[str, int] = {}
+    prefix_lengths: dict[str, int] = {}
     try:
         lines = path.read_text(encoding="ascii").splitlines()
     except OSError:
-        return found  # A host without IPv6.
+        return prefix_lengths  # A host without IPv6.
     for line in lines[:_MOST_ADDRESSES]:
         words = line.split()
         with suppress(ValueError, IndexError):
-            found[str(ipaddress.IPv6Address(bytes.fromhex(words[0])))] = int(words[2], 16)
-    return found
+            prefix_lengths[str(ipaddress.IPv6Address(bytes.fromhex(words[0])))] = int(words[2], 16)
+    return prefix_lengths

@@ -1,4 +1,4 @@
-"""Judges whether a host is fit to run an agent, and says how to fix what is not. Reading the host is host_facts.py's part."""
+"""Judges whether a host is fit to run an agent, and names a remedy for each deficiency. host_facts.py reads the host."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.capabilities import PACKET_OVERHEAD_BYTES, Capabilities, Interface, RoceDevice
 
 WANTED_RECEIVE_BUFFER_BYTES: Final = 64 << 20
-"""What the engine asks for per address: 6 ms at 100 Gbit/s, the time a busy host may keep a thread from a core."""
+"""Buffer that the engine requests per address: 6 ms at 100 Gbit/s, the time a busy host may keep a thread from a core."""
 WANTED_CORES: Final = 2
 """One that the engine's loop can spin on, one for everything else."""
 WANTED_OPEN_FILES: Final = 65_536
 WANTED_LOCKED_BYTES: Final = 64 << 20
-"""What a port on a network card registers at most for its messages (docs/verbs.md)."""
+"""Most memory that a port on a network card registers for its messages (docs/verbs.md)."""
 PATH_MTUS: Final = (4096, 2048, 1024, 512, 256)
 ROCE_UDP_PORT: Final = 4791
 """IANA; InfiniBand Architecture Specification, annex A17."""
@@ -24,36 +24,36 @@ _BACKENDS: Final = {
     "xdp": "for AF_XDP: CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, Linux 6.6 with CONFIG_XDP_SOCKETS",
     "verbs": "for ranks on a network card: an RDMA device (rdma link), and the packages libibverbs1 and ibverbs-providers",
 }
-"""Kinds of ports, and what each needs beyond a socket."""
+"""Kinds of ports, and their requirements beyond a socket."""
 _STEADY_CLOCKS: Final = ("tsc", "arch_sys_counter", "kvm-clock")
 
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
-    """What preflight judges: what is reported to controllers, and what concerns nobody but its owner."""
+    """Input of preflight: the capabilities reported to controllers, and limits that matter only on this host."""
 
     host: Capabilities
     open_files: int
-    """RLIMIT_NOFILE's hard limit: what a process may raise itself to; -1: no limit."""
+    """RLIMIT_NOFILE's hard limit, up to which a process may raise its own; -1: no limit."""
     locked_bytes: int
-    """RLIMIT_MEMLOCK's; -1: no limit."""
+    """RLIMIT_MEMLOCK's hard limit; -1: no limit."""
     realtime: bool
-    """Whether threads may be real-time."""
+    """True if threads may be real-time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing looked at."""
+    """Result of one check."""
 
     what: str
     found: str
     severity: Severity
     remedy: str
-    """"" if good."""
+    """"" if the check passed."""
 
 
 def check_host(facts: HostFacts) -> tuple[Check, ...]:
-    """All checks, good ones included."""
+    """Return the results of all checks, passed ones included."""
     host = facts.host
     return (
         _check(
@@ -98,7 +98,7 @@ def check_host(facts: HostFacts) -> tuple[Check, ...]:
             host.governor in ("", "performance"),
             "cpupower frequency-set -g performance; a core that slows down while it waits is late when packets come",
         ),
-        *(_mtu_check(each) for each in host.interfaces if each.up and each.addresses and each.name != "lo"),
+        *(_mtu_check(link) for link in host.interfaces if link.up and link.addresses and link.name != "lo"),
         *(_steering_check(device, host) for device in host.roce_devices),
         *map(_device_check, host.roce_devices),
         *_offers(facts),
@@ -106,7 +106,7 @@ def check_host(facts: HostFacts) -> tuple[Check, ...]:
 
 
 def _offers(facts: HostFacts) -> tuple[Check, ...]:
-    """What not every host needs."""
+    """Return the checks of optional features, whose absence is not a fault."""
     host, privileges = facts.host, ", ".join(facts.host.privileges)
     return (
         *(
@@ -138,37 +138,39 @@ def _offers(facts: HostFacts) -> tuple[Check, ...]:
 
 def _mtu_check(interface: Interface) -> Check:
     most = interface.mtu_bytes - PACKET_OVERHEAD_BYTES
-    carried = next((each for each in PATH_MTUS if each <= most), 0)
+    largest_path_mtu_bytes = next(
+        (path_mtu_bytes for path_mtu_bytes in PATH_MTUS if path_mtu_bytes <= most), 0
+    )
     return _check(
         f"MTU of {interface.name}",
-        f"{interface.mtu_bytes} bytes, a path MTU of {carried}"
-        if carried
+        f"{interface.mtu_bytes} bytes, a path MTU of {largest_path_mtu_bytes}"
+        if largest_path_mtu_bytes
         else f"{interface.mtu_bytes} bytes",
-        carried == PATH_MTUS[0],
+        largest_path_mtu_bytes == PATH_MTUS[0],
         f"ip link set dev {interface.name} mtu {PATH_MTUS[0] + PACKET_OVERHEAD_BYTES} and its peer likewise, "
-        f"or transport: {{path_mtu: {carried or PATH_MTUS[-1]}}} in scenarios on it",
+        f"or transport: {{path_mtu: {largest_path_mtu_bytes or PATH_MTUS[-1]}}} in scenarios on it",
     )
 
 
 def _steering_check(device: RoceDevice, host: Capabilities) -> Check:
-    found = f"{device.name} takes UDP {ROCE_UDP_PORT} of {device.interface or 'its interface'} for itself"
+    finding = f"{device.name} takes UDP {ROCE_UDP_PORT} of {device.interface or 'its interface'} for itself"
     if device.lack or "verbs" not in host.backends:
-        return Check("RoCE in hardware", found, Severity.ERROR, steering_remedy(device))
+        return Check("RoCE in hardware", finding, Severity.ERROR, steering_remedy(device))
     remedy = f"name it with backend: verbs in the rig; for ports of other kinds: {steering_remedy(device)}"
-    return Check("RoCE in hardware", found, Severity.WARNING, remedy)
+    return Check("RoCE in hardware", finding, Severity.WARNING, remedy)
 
 
 def _device_check(device: RoceDevice) -> Check:
-    """Whether ports of `backend: verbs` can use it."""
+    """Return whether ports of `backend: verbs` can use the RDMA device, as a check."""
     firmware = f", firmware {device.firmware}" if device.firmware else ""
-    found = f"port {device.state or 'of unknown state'}, {device.addresses} RoCEv2 addresses{firmware}"
+    finding = f"port {device.state or 'of unknown state'}, {device.addresses} RoCEv2 addresses{firmware}"
     up = f"ip link set dev {device.interface or 'INTERFACE'} up"
     remedy = f"{up}, and give it an address: {device.lack}"
-    return _check(f"RDMA device {device.name}", found, not device.lack, remedy)
+    return _check(f"RDMA device {device.name}", finding, not device.lack, remedy)
 
 
 def steering_remedy(device: RoceDevice) -> str:
-    """How sockets get to see what an RDMA device takes for itself."""
+    """Return the commands by which sockets receive the packets that an RDMA device takes for itself."""
     if device.driver:
         return (
             f"devlink dev param set pci/{device.bus_address} name enable_roce value false cmode driverinit && "
@@ -179,14 +181,14 @@ def steering_remedy(device: RoceDevice) -> str:
 
 def _locked_check(facts: HostFacts) -> Check:
     enough = not 0 <= facts.locked_bytes < WANTED_LOCKED_BYTES or "CAP_IPC_LOCK" in facts.host.privileges
-    found = f"{facts.locked_bytes} bytes" if facts.locked_bytes >= 0 else "none"
+    limit_text = f"{facts.locked_bytes} bytes" if facts.locked_bytes >= 0 else "none"
     limit = f"ulimit -l {WANTED_LOCKED_BYTES >> 10} (systemd: LimitMEMLOCK=)"
     remedy = f"{limit}, or give the agent CAP_IPC_LOCK: messages of a card lie in locked memory"
-    return _check("locked memory limit", found, enough, remedy)
+    return _check("locked memory limit", limit_text, enough, remedy)
 
 
 def text(checks: tuple[Check, ...]) -> str:
-    """The checks as aligned lines for people."""
+    """Return the checks as aligned lines."""
     width = max(len(check.what) for check in checks)
     lines = []
     for check in checks:
@@ -201,5 +203,5 @@ def _check(what: str, found: str, good: bool, remedy: str) -> Check:
 
 
 def _offer(what: str, found: str, absent: str, remedy: str) -> Check:
-    """`found` is "" where it is not there."""
+    """Return the check of an optional feature; `found` is "" if it is absent."""
     return Check(what, found, Severity.OK, "") if found else Check(what, absent, Severity.INFO, remedy)

@@ -1,8 +1,10 @@
-"""Tells a rack's MQTT broker that this agent's process lives, with a last will for when it does not. A shell: the connection.
+"""Publishes to a rack's MQTT broker that this agent's process is alive, with a last will for its loss. A shell: the
+connection.
 
-Nothing is listened to, and nothing depends on it: without the broker the agent serves its controller as ever, and this
-comes back with growing pauses. It is the same client to the broker after a restart, so that the will of the process
-before, should it still hang somewhere, is said before the new one is alive and not after.
+The client subscribes to no topic, and the agent does not depend on it: without the broker the agent serves its
+controller as before, and this client reconnects with growing pauses. After a restart it uses the same client
+identifier, so that the will of the previous process, if its connection still exists, is published before the new
+process is announced and not after.
 """
 
 from __future__ import annotations
@@ -43,14 +45,14 @@ _END_AGAIN_S: Final = _GOODBYE_S + 1
 
 @dataclass(frozen=True, slots=True)
 class PresenceSettings:
-    """Which broker the agent publishes to, and under which rack."""
+    """Broker to which the agent publishes, and name of its rack."""
 
     broker: BrokerSettings
     rack: str
 
 
 def add_presence(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `etloop-agent run` about MQTT."""
+    """Add the arguments of `etloop-agent run` about MQTT."""
     group = parser.add_argument_group("tell a broker that this process lives (docs/rack-api)")
     group.add_argument("--mqtt", metavar="HOST[:PORT]", help="broker of the rack (default: none is told)")
     group.add_argument("--rack", default="rack", metavar="NAME", help="name of the rack (default rack)")
@@ -62,11 +64,11 @@ def add_presence(parser: argparse.ArgumentParser) -> None:
 
 
 def presence_settings(options: argparse.Namespace) -> PresenceSettings | None:
-    """What the arguments say; None if no broker is to be told. Raises `ConfigError` with all mistakes."""
+    """Return the settings that the arguments give; None without `--mqtt`. Raises `ConfigError` with all mistakes."""
     if options.mqtt is None:
         return None
-    found = Mistakes()
-    broker = found.of(
+    mistakes = Mistakes()
+    broker = mistakes.of(
         lambda: broker_settings(
             options.mqtt,
             username=options.mqtt_username,
@@ -75,20 +77,20 @@ def presence_settings(options: argparse.Namespace) -> PresenceSettings | None:
             where="--mqtt",
         )
     )
-    found.of(lambda: parse_at("--rack", parse_name, options.rack))
+    mistakes.of(lambda: parse_at("--rack", parse_name, options.rack))
     encrypted = options.mqtt_ca is not None
     if broker and not encrypted and not options.insecure and not is_loopback(f"tcp://{broker.host}:1"):
-        what = f"what is published to {broker.host} crosses the network unencrypted, the password included"
+        problem = f"what is published to {broker.host} crosses the network unencrypted, the password included"
         remedy = "give --mqtt-ca FILE, or --insecure in a closed lab"
-        found.problems.append(Problem("--mqtt", what, remedy))
-    found.refuse(ConfigError)
+        mistakes.problems.append(Problem("--mqtt", problem, remedy))
+    mistakes.refuse(ConfigError)
     assert broker is not None
     return PresenceSettings(broker, options.rack)
 
 
 @contextlib.asynccontextmanager
 async def presence_published(settings: PresenceSettings | None, name: str) -> AsyncIterator[None]:
-    """Tells that agent `name` lives while the block is open, and at its end that it has stopped."""
+    """Publish that agent `name` is alive while the block is open, and at its end that it has stopped."""
     if settings is None:
         yield
         return
@@ -110,16 +112,16 @@ async def presence_published(settings: PresenceSettings | None, name: str) -> As
 
 async def _keep_published(settings: PresenceSettings, alive: AgentProcess) -> None:
     pause_s = _LEAST_PAUSE_S
-    silent = False
+    is_loss_logged = False
     while True:
         try:
             async with _connection(settings, alive) as (client, _):
-                # A broker may have passed the word on before it is known here: the goodbye is owed from now on.
+                # The broker may forward ALIVE before its acknowledgement arrives here: from now on STOPPED must be published.
                 try:
                     await _publish(client, settings, alive)
-                    pause_s, silent = _LEAST_PAUSE_S, False
+                    pause_s, is_loss_logged = _LEAST_PAUSE_S, False
                     async for _ in client.messages:
-                        pass  # Nothing is subscribed to; this ends when the connection does.
+                        pass  # No topic is subscribed; the loop ends when the connection does.
                 except asyncio.CancelledError:
                     async with asyncio.timeout(_GOODBYE_S):
                         await _publish(client, settings, replace(alive, state=ProcessState.STOPPED))
@@ -127,10 +129,10 @@ async def _keep_published(settings: PresenceSettings, alive: AgentProcess) -> No
         except (aiomqtt.MqttError, OSError, ConfigError) as error:
             if is_ending():
                 return
-            if not silent:
+            if not is_loss_logged:
                 broker = settings.broker
                 _LOG.warning("broker %s:%d is not told: %s", broker.host, broker.port, why_lost(error))
-            silent = True
+            is_loss_logged = True
         await asyncio.sleep(pause_s)
         pause_s = min(2 * pause_s, _MOST_PAUSE_S)
 
@@ -138,11 +140,11 @@ async def _keep_published(settings: PresenceSettings, alive: AgentProcess) -> No
 def _connection(
     settings: PresenceSettings, alive: AgentProcess
 ) -> contextlib.AbstractAsyncContextManager[tuple[aiomqtt.Client, MqttVersion]]:
-    lost = process_bytes(replace(alive, state=ProcessState.LOST))
+    last_will = process_bytes(replace(alive, state=ProcessState.LOST))
     return broker_connection(
         settings.broker,
         f"etloop-agent-{settings.rack}-{alive.name}",
-        will=aiomqtt.Will(process_topic(settings.rack, alive.name), lost, qos=_QOS, retain=True),
+        will=aiomqtt.Will(process_topic(settings.rack, alive.name), last_will, qos=_QOS, retain=True),
         keepalive=_KEEPALIVE_S,
     )
 

@@ -1,7 +1,7 @@
 """Runs an agent: a ZeroMQ DEALER, the clock, the process's signals and an engine around `AgentLife`.
 
-One loop receives, looks at the engine, and does what the life asks for. Calls that may take long (building an engine,
-joining its threads) run one after another on a single worker thread, so that heartbeats go on. Decides nothing.
+One loop receives messages, polls the engine, and carries out the actions of the life. Calls that may take long (building an
+engine, joining its threads) run one after another on a single worker thread, so that heartbeats go on. Decides nothing.
 """
 
 from __future__ import annotations
@@ -68,20 +68,20 @@ from zmq.utils.monitor import parse_monitor_message
 
 _TICK_MS: Final = 20
 _IDLE_TICK_MS: Final = 200
-"""With a controller and no run there is nothing to look at that would not do later; what is said is heard at once."""
+"""Poll interval with a controller and no run: nothing is urgent then, and a message ends the wait at once."""
 _LOOK_AT_HOST_NS: Final = 5 * NS_PER_S
 _RECEIVE_BURST: Final = 64
 _QUEUED_MESSAGES: Final = 16
-"""In ZeroMQ's queue; when it is full, records stay in the engine and pongs are left out."""
+"""Length of ZeroMQ's send queue; when it is full, records stay in the engine and pongs are dropped."""
 _LINGER_MS: Final = 1000
 _LASTING_FAILURES: Final = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
-"""After which ZeroMQ does not connect again; a controller that breaks off without a word, it asks again by itself."""
+"""Events after which ZeroMQ does not reconnect; after a plain disconnection it reconnects by itself."""
 _MISMATCH: Final = (
     "one side of the connection has keys and the other has none, or it is no controller; give --controller-key and --key "
     "where the controller's rig has keys, and neither where it has none"
 )
 _CLOSE_S: Final = 5
-"""How long an ending agent waits for its engine's threads."""
+"""Longest wait of an ending agent for its engine's threads."""
 
 _log = logging.getLogger("etloop.agent")
 
@@ -100,7 +100,7 @@ class CurveClient:
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """How an agent finds its controller."""
+    """Settings of an agent: its controller, its keys and its limits."""
 
     controller: str
     """ZeroMQ endpoint, such as "tcp://10.0.0.1:5555"."""
@@ -113,9 +113,9 @@ class AgentSettings:
     allow_plugins: bool = False
     """Compile and run congestion control that the controller sends."""
     cores: tuple[int, ...] = ()
-    """Named for its engine's threads alone; (): none were."""
+    """Cores reserved for the engine's threads by `--cores`; (): none."""
     guard: Guard = field(default_factory=Guard)
-    """What it is willing to send, whatever the controller asks for."""
+    """Limits on what the agent sends, whatever the controller asks for."""
 
 
 def open_native_engine(
@@ -124,9 +124,9 @@ def open_native_engine(
     threads: LoopThreads = ORDINARY,
     limits: SendLimits = UNLIMITED,
 ) -> Engine:
-    """The engine that sends real packets, and keeps them where `capture` says. Raises `RigError` or `PlanError`."""
-    if found := misfits(assignment, read_capabilities(), socket.gethostname()):
-        raise RigError(*found)
+    """Open the engine that sends real packets, and captures them as `capture` gives. Raises `RigError` or `PlanError`."""
+    if problems := misfits(assignment, read_capabilities(), socket.gethostname()):
+        raise RigError(*problems)
     # Late, so that preflight and key generation work where the native module cannot be loaded.
     from etloop.traffic.engine import Engine as NativeEngine
 
@@ -134,23 +134,25 @@ def open_native_engine(
 
 
 def open_allowed(settings: AgentSettings, open_engine: OpenEngineCall, assignment: Assignment) -> Engine:
-    """An engine for the assignment. Raises `ConfigError` if it brings code and this agent runs none, or asks for what this
-    agent does not send; else as `open_engine`.
+    """Open an engine for the assignment by `open_engine`, and raise what it raises.
+
+    Raises `ConfigError` if the assignment brings a plugin without `--allow-plugins`, or asks for traffic that the guard
+    forbids.
     """
     plugins = (transport.congestion.plugin_name for transport in assignment.transports)
     plugin = next(filter(None, plugins), "")
     if plugin and not settings.allow_plugins:
-        what = "is code that the controller sends, and this agent runs none"
+        problem = "is code that the controller sends, and this agent runs none"
         remedy = "start the agent with --allow-plugins if you trust who may command it"
-        raise ConfigError(Problem(f"congestion control {plugin}", what, remedy))
+        raise ConfigError(Problem(f"congestion control {plugin}", problem, remedy))
     host, name = read_capabilities(), socket.gethostname()
-    if found := unwanted(assignment, settings.guard, host, own_prefixes(), name):
-        raise ConfigError(*found)
+    if problems := unwanted(assignment, settings.guard, host, own_prefixes(), name):
+        raise ConfigError(*problems)
     return open_engine(assignment)
 
 
 async def serve(settings: AgentSettings, open_engine: OpenEngineCall = open_native_engine) -> ExitCode:
-    """Joins the controller, runs what it assigns, and returns when told to end.
+    """Join the controller, run what it assigns, and return when the controller or the user ends it.
 
     Raises `ConfigError` for an endpoint or keys that cannot be used.
     """
@@ -159,12 +161,12 @@ async def serve(settings: AgentSettings, open_engine: OpenEngineCall = open_nati
         raise ConfigError(Problem(settings.controller, "is not an endpoint: it says no transport", remedy))
     if not is_loopback(settings.controller) and settings.curve is None and not settings.insecure:
         remedy = "give --controller-key and --key, or --insecure if everybody on this network may command this host"
-        what = "is on another machine, and neither keys are given nor is the connection declared insecure"
-        raise ConfigError(Problem(settings.controller, what, remedy))
+        problem = "is on another machine, and neither keys are given nor is the connection declared insecure"
+        raise ConfigError(Problem(settings.controller, problem, remedy))
     keys = AgentKeys(settings.curve)
     process = secrets.token_hex(8)
     context = zmq.Context()
-    # Held until the end, so that an impatient second Ctrl-C does not cut off the goodbye.
+    # The handlers stay until the end, so that a second Ctrl-C does not cut off the Bye message.
     with stop_reasons() as stops, reload_calls(keys.read_again):
         try:
             return await Slots(
@@ -176,7 +178,7 @@ async def serve(settings: AgentSettings, open_engine: OpenEngineCall = open_nati
 
 
 class AgentKeys:
-    """The keys that an agent's connections begin with, and how often they were read. Raises `ConfigError` if they cannot be."""
+    """Current keys of an agent's connections, and how often they were read. Raises `ConfigError` if they cannot be read."""
 
     def __init__(self, curve: CurveClient | None) -> None:
         self._curve = curve
@@ -184,7 +186,7 @@ class AgentKeys:
         self.current = self._read()
 
     def read_again(self) -> None:
-        """Reads the files again; those that cannot be used leave the keys as they were, and that is said."""
+        """Read the files again; if they cannot be used, keep the present keys and log a warning."""
         try:
             self.current = self._read()
         except ConfigError as error:
@@ -200,16 +202,18 @@ class AgentKeys:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Which slot of which process."""
+    """Slot number and process identifier of a connection."""
 
     slot: int
     process: str
 
 
 def _capabilities(settings: AgentSettings) -> Capabilities:
-    """What this host can do, and which of its cores this agent keeps for itself."""
-    found = read_capabilities()
-    return replace(found, core_ids=settings.cores, cores_named=True) if settings.cores else found
+    """Return what this host can do, with the cores that this agent reserves."""
+    capabilities = read_capabilities()
+    return (
+        replace(capabilities, core_ids=settings.cores, cores_named=True) if settings.cores else capabilities
+    )
 
 
 class _Agent:
@@ -240,9 +244,8 @@ class _Agent:
         self._key_reads = keys.reads
         self._life = AgentLife(hello, settings.controller, once=settings.once, now_ns=monotonic_ns())
         self._dealer = self._connected()
-        """What the controller speaks, as far as it has said; until then our own."""
         self._outbox: deque[AgentMessage] = deque()
-        """What ZeroMQ's queue had no room for; while there is any, the engine's records are left in the engine."""
+        """Messages that ZeroMQ's queue had no room for; while there are any, the engine's records stay in the engine."""
         self._work = EngineWork()
         self._waits_queried = False
         self._next_report_ns = 0
@@ -261,7 +264,7 @@ class _Agent:
         return self._life.in_run
 
     async def live(self, stops: list[str]) -> ExitCode:
-        """Loops until the life asks to leave."""
+        """Loop until the life orders to leave; return its exit code."""
         while True:
             await self._perform(self._life.on_tick(monotonic_ns()))
             await self._look_at_connection()
@@ -279,7 +282,7 @@ class _Agent:
                 await self._receive_burst()
 
     async def end(self) -> None:
-        """Closes what is open, the engine first."""
+        """Close the engine, then the connection."""
         await self._work.end(_CLOSE_S)
         self._disconnect(_LINGER_MS)
 
@@ -289,12 +292,12 @@ class _Agent:
         dealer = self._context.socket(zmq.DEALER)
         try:
             dealer.setsockopt(zmq.LINGER, _LINGER_MS)
-            # Nothing is queued for a controller that is not there.
+            # Queue messages only for a connected controller.
             dealer.setsockopt(zmq.IMMEDIATE, 1)
             dealer.setsockopt(zmq.SNDHWM, _QUEUED_MESSAGES)
             dealer.setsockopt(zmq.MAXMSGSIZE, MAX_TO_AGENT_BYTES)
             dealer.setsockopt(zmq.IPV6, 1)
-            # A connection that breaks and heals within the heartbeat's patience stays the same member.
+            # With a fixed identity, a connection that recovers within the heartbeat timeout counts as the same agent.
             dealer.setsockopt(zmq.IDENTITY, b"\x01" + os.urandom(16))
             if self._keys.current is not None:
                 secure_client(dealer, self._keys.current)
@@ -316,7 +319,7 @@ class _Agent:
         self._dealer.close(linger_ms)
 
     async def _look_at_connection(self) -> None:
-        """Hears of handshakes that ZeroMQ gives up for good, and of keys that were read again."""
+        """Report handshakes that ZeroMQ has given up for good, and keys that were read again."""
         if self._key_reads != self._keys.reads:
             self._key_reads = self._keys.reads
             await self._perform(self._life.on_keys_changed(monotonic_ns()))
@@ -351,9 +354,9 @@ class _Agent:
 
     def _send(self, message: AgentMessage) -> None:
         if isinstance(message, Hello | Pong):
-            # Repeated soon anyway; and behind queued records a pong would tell a wrong time.
-            sent = not self._outbox and self._sent(message)
-            if not sent and isinstance(message, Hello):
+            # Both are repeated soon; a Pong queued behind records would distort the clock comparison.
+            is_sent = not self._outbox and self._sent(message)
+            if not is_sent and isinstance(message, Hello):
                 self._life.on_hello_unsent()
             return
         self._outbox.append(message)
@@ -364,7 +367,7 @@ class _Agent:
             self._outbox.popleft()
 
     def _sent(self, message: AgentMessage) -> bool:
-        # To write a message down that nobody takes, 50 times a second while no controller is there, takes a twentieth of a core.
+        # Check first: encoding a message that cannot be sent, 50 times a second without a controller, costs 5 % of a core.
         if not self._dealer.has_room():
             return False
         if isinstance(message, Pong):
@@ -389,7 +392,7 @@ class _Agent:
         except InputError as error:
             return self._life.on_open_failed(error.problems)
         except ENGINE_ERRORS as error:
-            # The controller has to learn of any failure, and only this agent's log can hold its trace.
+            # The controller must learn of any failure; the traceback is kept only in this agent's log.
             _log.exception("the engine could not be opened")
             return self._life.on_open_failed((engine_problem(error),))
         self._waits_queried = False
@@ -415,21 +418,23 @@ class _Agent:
                 ops = self._work.take_records()
                 await self._perform(self._life.on_status(status, ops, monotonic_ns()))
         except ENGINE_ERRORS as error:
-            # As above: an engine that fails in an unforeseen way ends the run by name, not this process.
+            # As above: an unforeseen failure of the engine fails the run, not this process.
             _log.exception("the engine failed")
             await self._perform(self._life.on_engine_error(str(error)))
 
     async def _look_at_host(self) -> None:
-        """Addresses and links come and go while an agent waits for work; in a run its thread has better to do."""
+        """Read the host's addresses and links again from time to time, outside of runs, and report changes to the
+        controller.
+        """
         now_ns = monotonic_ns()
         if self._look is None and now_ns >= self._next_look_ns and not self.in_run:
             self._look = self._work.run(partial(_capabilities, self._settings))
         if self._look is None or not self._look.done():
             return
         self._next_look_ns = now_ns + _LOOK_AT_HOST_NS
-        found, self._look = self._look.result(), None
-        if found != self._hello.capabilities:
-            self._hello = replace(self._hello, capabilities=found)
+        capabilities, self._look = self._look.result(), None
+        if capabilities != self._hello.capabilities:
+            self._hello = replace(self._hello, capabilities=capabilities)
             await self._perform(self._life.on_hello_changed(self._hello))
 
     # ---- actions
@@ -444,7 +449,7 @@ class _Agent:
                 case Leave(code):
                     self._exit_code = code
                 case Reconnect(linger):
-                    # Whoever is told that this agent is free again may use its ports.
+                    # Close the engine first: a controller that learns that this agent is free may use its ports.
                     await self._work.closed(_CLOSE_S)
                     self._disconnect(_LINGER_MS if linger else 0)
                     self._outbox.clear()

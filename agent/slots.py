@@ -1,6 +1,7 @@
-"""How many connections an agent keeps: one per run it takes part in, and one idle, as far as the controller offers slots.
+"""Decides how many connections an agent keeps: one per run it takes part in, and one idle, as far as the controller
+offers slots.
 
-Starts and ends slots; what a slot does is service.py's. Slot 0 is the agent itself: when it ends, all end.
+Starts and ends slots; service.py runs each slot. Slot 0 is the agent itself: when it ends, all end.
 """
 
 from __future__ import annotations
@@ -21,31 +22,31 @@ class Slot(Protocol):
 
     @property
     def slots(self) -> int:
-        """How many the controller offers, as told on this connection."""
+        """Return the number of slots that the controller offers, as received on this connection."""
 
     @property
     def in_run(self) -> bool:
-        """Whether it is taken."""
+        """Return whether a run has this slot."""
 
     async def live(self, stops: list[str]) -> ExitCode:
-        """Lives until it ends by itself or a reason to end appears in `stops`."""
+        """Run until the slot ends by itself or a reason to end appears in `stops`; return the exit code."""
 
     async def end(self) -> None:
-        """Closes what is open."""
+        """Close the connection and the engine."""
 
 
 class SlotState(Enum):
-    """Where a slot stands."""
+    """State of a slot."""
 
     OPEN = auto()
-    """It waits for a run or has one, as its life says."""
+    """It waits for a run or has one (`Slot.in_run`)."""
     ENDING = auto()
-    """It was told to end, and says goodbye."""
+    """It was ordered to end and is leaving the controller."""
     ENDED = auto()
 
 
 class SlotEvent(Enum):
-    """What moves it on."""
+    """Events that change the state of a slot."""
 
     STOPPED = auto()
     ENDED = auto()
@@ -60,7 +61,7 @@ SLOT_TRANSITIONS: Final[Mapping[SlotState, Mapping[SlotEvent, SlotState]]] = {
 
 
 class _Open:
-    """A slot and the task that it lives in."""
+    """A slot and the task that runs it."""
 
     def __init__(self, slot: Slot) -> None:
         self.slot = slot
@@ -69,7 +70,7 @@ class _Open:
         self.task = asyncio.create_task(self._live())
 
     def stop(self, reason: str) -> None:
-        """Gives it a reason to end."""
+        """Order the slot to end for a reason."""
         self._advance(SlotEvent.STOPPED)
         self._stops.append(reason)
 
@@ -95,7 +96,7 @@ class Slots:
         self._slots: dict[int, _Open] = {}
 
     async def live(self, stops: list[str]) -> ExitCode:
-        """Lives until slot 0 has ended, and returns its exit code."""
+        """Run until slot 0 has ended, and return its exit code."""
         first = self._slots[0] = _Open(self._open_slot(0))
         try:
             while first.state is not SlotState.ENDED:
@@ -106,16 +107,16 @@ class Slots:
             return await first.task
         finally:
             self._stop_all("the agent ends")
-            tasks = [one.task for one in self._slots.values()]
+            tasks = [slot.task for slot in self._slots.values()]
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def _balance(self, first: _Open) -> None:
-        for number, one in list(self._slots.items()):
-            if one is not first and one.task.done():
+        for number, slot in list(self._slots.items()):
+            if slot is not first and slot.task.done():
                 del self._slots[number]
-                one.task.result()  # A slot that broke is a bug of ours, and must not go unseen.
+                slot.task.result()  # An exception of a slot is a bug and must not be lost.
         offered = 1 if self._once else first.slot.slots
-        idle = sorted(number for number, one in self._slots.items() if not one.slot.in_run)
+        idle = sorted(number for number, slot in self._slots.items() if not slot.slot.in_run)
         if not idle and len(self._slots) < offered:
             number = next(number for number in range(offered) if number not in self._slots)
             self._slots[number] = _Open(self._open_slot(number))
@@ -124,6 +125,6 @@ class Slots:
                 self._slots[number].stop("not needed any more")
 
     def _stop_all(self, reason: str) -> None:
-        for one in self._slots.values():
-            if one.state is not SlotState.ENDED:
-                one.stop(reason)
+        for slot in self._slots.values():
+            if slot.state is not SlotState.ENDED:
+                slot.stop(reason)

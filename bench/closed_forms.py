@@ -1,7 +1,7 @@
 """Every algorithm in virtual time beside its closed form: `python -m etloop.bench.closed_forms` prints the table, --check judges.
 
-The network is ideal: every port sends and receives one packet at a time at the speed of its link, any path takes the
-same time, nothing is lost. docs/closed_forms.md derives the formulas; they are written here once more, as code.
+The network is ideal: every port sends and receives one packet at a time at link rate, all paths have the same latency, and no
+packet is lost. docs/closed_forms.md derives the formulas; this is the same as code.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ SCALE_UP_LATENCY_NS: Final = 1_000
 TRANSMIT_QUEUE_NS: Final = 1_000
 PATH_MTU: Final = 4096
 PACKET_OVERHEAD_BYTES: Final = 20 + 14 + 20 + 8 + 12 + 4 + 4
-"""Preamble and gap, Ethernet, IPv4, UDP, BTH, ICRC, FCS."""
+"""Bytes of preamble and gap, Ethernet, IPv4, UDP, BTH, ICRC, FCS."""
 RETH_BYTES: Final = 16
 ACK_BYTES: Final = PACKET_OVERHEAD_BYTES + 4
 TOLERANCE: Final = 0.02
 MIB: Final = 1 << 20
 TREE_CHUNK_BYTES: Final = MIB // 2
-"""Of NCCL's trees and chains, on Simple."""
+"""Chunk of NCCL's trees and chains with protocol Simple."""
 
 
 def wire_ns(message_bytes: float) -> float:
-    """w(m): how long m bytes of payload hold a link, headers of full packets included."""
+    """Return w(m): time in ns that m bytes of payload occupy a link, headers of full packets included."""
     return message_bytes * (1 + PACKET_OVERHEAD_BYTES / PATH_MTU) * 8e9 / LINK_BPS
 
 
 def inside_ns(message_bytes: float) -> float:
-    """u(m): how long m bytes hold a rank's way into its host."""
+    """Return u(m): time in ns that m bytes occupy a rank's scale-up link."""
     return message_bytes * 8e9 / SCALE_UP_BPS
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One operation: n ranks, g a host, S bytes put in by each rank (the own shard of an all-gather)."""
+    """One operation: n ranks, g per host, S input bytes of each rank (the own shard of an all-gather)."""
 
     ranks: int
     per_host: int
@@ -56,38 +56,38 @@ class Point:
 
     @property
     def hosts(self) -> int:
-        """h."""
+        """Return h, the number of hosts."""
         return self.ranks // self.per_host
 
     @property
     def block(self) -> float:
-        """S / n."""
+        """Return S / n, the bytes of a block."""
         return self.size_bytes / self.ranks
 
     @property
     def steps(self) -> int:
-        """ceil(lg n)."""
+        """Return ceil(lg n)."""
         return (self.ranks - 1).bit_length()
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """One algorithm of one collective, with what its time is made of for large messages."""
+    """One algorithm of one collective, with the terms of its time for large messages."""
 
     collective: str
     algorithm: str
     shaping: str
     bandwidth: Callable[[Point], float]
-    """Nanoseconds that follow from bytes."""
+    """Bandwidth term in ns."""
     latencies: Callable[[Point], float]
-    """How many times the latency of the network is paid, one after another."""
+    """Number of network latencies in sequence."""
     ranks: tuple[int, ...] = (4, 5, 8)
     per_host: int = 1
     pins: str = ""
     """Further keys of the collective's section."""
 
     def closed_ns(self, point: Point) -> float:
-        """T."""
+        """Return T, the time in ns."""
         return self.bandwidth(point) + self.latencies(point) * LATENCY_NS
 
 
@@ -96,58 +96,75 @@ def _blocks_with_bit(ranks: int, bit: int) -> int:
 
 
 def _halved_all_reduce(point: Point) -> float:
-    """Halves of the buffer down to 1/p and back, p the power of two inside; a folded pair moves all of it before and after."""
+    """Return ns of halves of the buffer down to 1/p and back, p the power of two inside; a folded pair moves all of it
+    before and after.
+    """
     fold = Folding(point.ranks)
     exchanged = 2 * (fold.inside - 1) / fold.inside * point.size_bytes
     return wire_ns(exchanged + (2 * point.size_bytes if fold.folded else 0))
 
 
-def _exchanged(fold: Folding, begin: int, distances: Iterable[int], sent: Callable[[int, int], int]) -> int:
-    """Blocks one after another on the longest way through the steps. Numbers that stand for two positions begin when
-    `begin` blocks have come; a pair's step lasts as long as the longer of its halves (`sent(number, distance)`)."""
-    over = [begin if number < fold.folded else 0 for number in range(fold.inside)]
+def _longest_path_blocks(
+    fold: Folding, begin: int, distances: Iterable[int], sent: Callable[[int, int], int]
+) -> int:
+    """Return the number of blocks in sequence on the longest path through the steps.
+
+    Numbers of two positions begin when `begin` blocks have arrived; a pair's step lasts as long as the longer of its
+    halves (`sent(number, distance)`).
+    """
+    end_blocks = [begin if number < fold.folded else 0 for number in range(fold.inside)]
     for distance in distances:
-        lasts = [sent(number, distance) for number in range(fold.inside)]
+        step_blocks = [sent(number, distance) for number in range(fold.inside)]
         pairs = [(number, number ^ distance) for number in range(fold.inside)]
-        over = [max(over[one], over[two]) + max(lasts[one], lasts[two]) for one, two in pairs]
-    return max(over)
+        end_blocks = [
+            max(end_blocks[low], end_blocks[high]) + max(step_blocks[low], step_blocks[high])
+            for low, high in pairs
+        ]
+    return max(end_blocks)
 
 
 def _halved_reduce_scatter(point: Point) -> float:
-    """In each step a number sends the blocks of its peer's half of the window; folded, a whole buffer before and a block
-    after."""
+    """Return ns if in each step a number sends the blocks of its peer's half of the window.
+
+    A folded pair moves a whole buffer before and a block after.
+    """
     fold = Folding(point.ranks)
 
-    def sent(number: int, distance: int) -> int:
+    def blocks_sent(number: int, distance: int) -> int:
         first = (number ^ distance) & -distance
         return len(fold.stands_for(range(first, first + distance)))
 
     distances = [1 << step for step in reversed(range(fold.steps))]
-    blocks = _exchanged(fold, point.ranks, distances, sent) + (1 if fold.folded else 0)
+    blocks = _longest_path_blocks(fold, point.ranks, distances, blocks_sent) + (1 if fold.folded else 0)
     return wire_ns(blocks * point.block)
 
 
 def _doubled_all_reduce(point: Point) -> float:
-    """The whole buffer in every step, and before and after for a folded pair."""
+    """Return ns of the whole buffer in every step, and before and after for a folded pair."""
     fold = Folding(point.ranks)
     return wire_ns((fold.steps + (2 if fold.folded else 0)) * point.size_bytes)
 
 
 def _doubled_all_gather(point: Point) -> float:
-    """In each step a number sends the shards of all that it has heard of; folded, one before and all others after."""
+    """Return ns if in each step a number sends all shards that it holds; a folded pair moves one before and all others
+    after.
+    """
     fold = Folding(point.ranks)
 
-    def sent(number: int, distance: int) -> int:
+    def shards_sent(number: int, distance: int) -> int:
         first = number & -distance
         return len(fold.stands_for(range(first, first + distance)))
 
-    shards = _exchanged(fold, 1, [1 << step for step in range(fold.steps)], sent)
+    shards = _longest_path_blocks(fold, 1, [1 << step for step in range(fold.steps)], shards_sent)
     return wire_ns((shards + (point.ranks - 1 if fold.folded else 0)) * point.size_bytes)
 
 
 def _busiest_of_trees(point: Point) -> float:
-    """What the busiest position sends in both trees together, half of the buffer in each, and the hops between it and the
-    leaves: its link has nothing to do before their first chunk has come up, and they wait for the last one to come down."""
+    """Return ns of the busiest position in both trees together.
+
+    It sends half of the buffer in each tree. The hops to the leaves are added: its link is idle until the first chunk
+    arrives from the leaves, and they wait for the last chunk.
+    """
     hosts = hosts_of(point.ranks, 1)
 
     def height(position: int, second: bool) -> int:
@@ -164,7 +181,9 @@ def _busiest_of_trees(point: Point) -> float:
 
 
 def _written_by_token(point: Point) -> float:
-    """As all-to-alls, but every token is a write of its own: a packet that is not full, a RETH, an acknowledgement back."""
+    """Return ns of an all-to-all with one write per token: a packet that is not full, a RETH, and an acknowledgement
+    back.
+    """
     tokens = (point.ranks - 1) * point.block / TOKEN.dispatch_bytes
     packets = -(-TOKEN.dispatch_bytes // PATH_MTU)
     token_bytes = TOKEN.dispatch_bytes + packets * PACKET_OVERHEAD_BYTES + RETH_BYTES + ACK_BYTES
@@ -172,17 +191,17 @@ def _written_by_token(point: Point) -> float:
 
 
 def _both_phases(point: Point) -> float:
-    """Every block but the own one twice: to be added up, and back."""
+    """Return ns of every block but the own one twice: for the reduction, and back."""
     return wire_ns(2 * (point.ranks - 1) * point.block)
 
 
 def _blocks(point: Point) -> float:
-    """Every block but the own one."""
+    """Return ns of every block but the own one."""
     return wire_ns((point.ranks - 1) * point.block)
 
 
 def _buffers(point: Point) -> float:
-    """All that the others put in."""
+    """Return ns of the input buffers of all other ranks."""
     return wire_ns((point.ranks - 1) * point.size_bytes)
 
 
@@ -192,7 +211,7 @@ def _bruck(point: Point) -> float:
 
 
 def _chunks_along(point: Point) -> float:
-    """The buffer, chunk behind chunk along a chain."""
+    """Return ns of the buffer, chunk after chunk along a chain."""
     return wire_ns(point.size_bytes + (point.ranks - 2) * TREE_CHUNK_BYTES)
 
 
@@ -289,7 +308,7 @@ FORMS: Final = (
 
 
 def scenario_of(form: Form) -> str:
-    """The scenario that pins the algorithm."""
+    """Return the scenario that pins the algorithm."""
     pins = ", ".join(filter(None, (f"algorithm: {form.algorithm}", form.pins)))
     nics = f", nics_per_host: {form.per_host}" if form.per_host > 1 else ""
     return (
@@ -301,7 +320,7 @@ def scenario_of(form: Form) -> str:
 
 
 def simulated_ns(form: Form, point: Point) -> int:
-    """Time of the operation in virtual time, from the common start to the last completion."""
+    """Return the virtual time in ns of the operation, from the common start to the last completion."""
     kind = CollectiveKind[form.collective.upper()]
     plan = plan_one_operation(scenario_of(form), kind, point.ranks, point.size_bytes)
     assert form.algorithm in plan.tables.algorithms
@@ -314,14 +333,16 @@ def simulated_ns(form: Form, point: Point) -> int:
 
 
 def compared(form: Form, ranks: int, buffer_bytes: int) -> tuple[Point, float, int]:
-    """One line: the operation whose largest buffer is `buffer_bytes`, in closed form and in virtual time."""
+    """Return the operation whose largest buffer is `buffer_bytes`, with its time in ns by closed form and in virtual
+    time.
+    """
     size = buffer_bytes // ranks if form.collective in ("all_gather", "gather") else buffer_bytes
     point = Point(ranks, form.per_host, size)
     return point, form.closed_ns(point), simulated_ns(form, point)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Prints the table; returns 30 where --check finds a difference above the tolerance."""
+    """Print the table; return 30 if --check finds a difference above the tolerance, else 0."""
     parser = argparse.ArgumentParser(
         prog="python -m etloop.bench.closed_forms", description=__doc__.partition("\n")[0]
     )

@@ -31,23 +31,23 @@ STANDARD_ERRORS: Final = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """How runs come about. Variations are relative standard deviations."""
+    """Random model of runs. Variations are relative standard deviations."""
 
     name: str
     runs: int
     between: float
-    """From run to run."""
+    """Variation between runs."""
     iterations: int = 20
     within: float = 0.02
-    """From iteration to iteration."""
+    """Variation between iterations."""
     correlation: float = 0.0
-    """Of neighbouring iterations."""
+    """Correlation of neighbouring iterations."""
     tails: int = 0
-    """Degrees of freedom of a Student's t that stands for the normal distribution between runs; 0: that."""
+    """Degrees of freedom of a Student's t distribution between runs; 0: normal distribution."""
     shared: float = 0.0
-    """Variation that runs of one round share; they are then compared in rounds."""
+    """Variation that runs of one round share; they are then compared by rounds."""
     promised: bool = True
-    """Whether it meets what the comparison assumes."""
+    """True if it meets the assumptions of the comparison."""
 
 
 CASES: Final = (
@@ -70,26 +70,26 @@ class Rates:
     """Shares of comparisons."""
 
     wrong: float
-    """Something was called a change where there was none."""
+    """A change was reported although there was none."""
     found: float
-    """A planted regression was."""
+    """A planted regression was reported."""
 
 
 def rates(case: Case, comparisons: int, rng: np.random.Generator) -> Rates:
-    """Of so many comparisons without a change, and of as many with `PLANTED`."""
+    """Return the shares over this number of comparisons without a change, and as many with `PLANTED`."""
     settings = ComparisonSettings(warm_up=0, paired=case.shared > 0)
-    wrong = found = 0
+    wrong = detected = 0
     for _ in range(comparisons):
         a, b = sides(case, 0.0, rng)
         lines = compare_runs(a, b, settings).metrics
         wrong += any(line.outcome in {Outcome.REGRESSION, Outcome.IMPROVEMENT} for line in lines)
         a, b = sides(case, PLANTED, rng)
-        found += compare_runs(a, b, settings).verdict is Outcome.REGRESSION
-    return Rates(wrong / comparisons, found / comparisons)
+        detected += compare_runs(a, b, settings).verdict is Outcome.REGRESSION
+    return Rates(wrong / comparisons, detected / comparisons)
 
 
 def sides(case: Case, change: float, rng: np.random.Generator) -> tuple[Side, Side]:
-    """A, and B that takes longer by `change`."""
+    """Return A, and B that takes longer by `change`."""
     rounds = rng.standard_normal(case.runs) * case.shared
     a = _side("A", case, rounds, 1.0, rng)
     return a, _side("B", case, rounds, 1.0 + change, rng)
@@ -112,11 +112,11 @@ def _side(
 
 
 def _chain(case: Case, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Iterations of one run: a chain of first order with variance 1."""
+    """Return iterations of one run, shape (iterations,): a first-order autoregressive chain with variance 1."""
     values = rng.standard_normal(case.iterations)
     for index in range(1, case.iterations):
-        kept = case.correlation * values[index - 1]
-        values[index] = kept + np.sqrt(1 - case.correlation**2) * values[index]
+        correlated = case.correlation * values[index - 1]
+        values[index] = correlated + np.sqrt(1 - case.correlation**2) * values[index]
     return values
 
 
@@ -138,32 +138,32 @@ _NOTHING: Final = RunSamples(
 
 
 def too_often(wrong: float, comparisons: int, promised: float) -> bool:
-    """Whether it is more than promised by more than chance allows."""
+    """Return whether the share exceeds the promised one by more than chance allows."""
     return wrong > promised + STANDARD_ERRORS * math.sqrt(promised * (1 - promised) / comparisons)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Prints the table."""
+    """Print the table; return 30 if --check finds a broken promise, else 0."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--comparisons", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--check", action="store_true")
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     promised = 1 - ComparisonSettings().confidence
-    missed = False
+    any_missed = False
     print(
-        f"{asked.comparisons} comparisons each, seed {asked.seed}; promised: wrong in at most {promised:.1%}"
+        f"{options.comparisons} comparisons each, seed {options.seed}; promised: wrong in at most {promised:.1%}"
     )
     print(f"{'':<45}{'wrong':>8}{'5 % found':>12}")
     for number, case in enumerate(CASES):
-        got = rates(case, asked.comparisons, np.random.default_rng([asked.seed, number]))
-        late = case.promised and too_often(got.wrong, asked.comparisons, promised)
-        missed = missed or late
-        note = "  MISSED" if late else "" if case.promised else "  (beyond what is promised)"
-        print(f"{case.name:<45}{got.wrong:>8.2%}{got.found:>12.1%}{note}")
-    return BAR_MISSED if missed and asked.check else 0
+        measured = rates(case, options.comparisons, np.random.default_rng([options.seed, number]))
+        is_missed = case.promised and too_often(measured.wrong, options.comparisons, promised)
+        any_missed = any_missed or is_missed
+        note = "  MISSED" if is_missed else "" if case.promised else "  (beyond what is promised)"
+        print(f"{case.name:<45}{measured.wrong:>8.2%}{measured.found:>12.1%}{note}")
+    return BAR_MISSED if any_missed and options.check else 0
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ KIB: Final = 1 << 10
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One collective; `shaping` and `transport` without their braces, as a scenario has them."""
+    """One collective; `shaping` and `transport` are the scenario's values without their braces."""
 
     kind: CollectiveKind
     ranks: int
@@ -48,13 +48,13 @@ class Case:
 
 
 def ring(ranks: int, kib: int, channels: int) -> Case:
-    """An all-reduce over rings of so many channels."""
+    """Return an all-reduce over rings with this number of channels."""
     pins = f"nccl, all_reduce: {{algorithm: ring, protocol: simple, channels: {channels}}}"
     return Case(CollectiveKind.ALL_REDUCE, ranks, kib * KIB, pins)
 
 
 def as_nccl(kind: CollectiveKind, ranks: int, kib: int) -> Case:
-    """A collective as NCCL would choose."""
+    """Return a collective with NCCL's choices."""
     return Case(kind, ranks, kib * KIB, "nccl")
 
 
@@ -108,19 +108,19 @@ SPREAD: Final = tuple(spread(seed) for seed in range(16))
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """How long a job takes, by either level."""
+    """Time of a job on both levels."""
 
     packets_ns: int
     flows_ns: int
 
     @property
     def difference(self) -> float:
-        """By what part of the packet level's time flows take longer."""
+        """Return the time on the flow level relative to that on the packet level, minus 1."""
         return self.flows_ns / self.packets_ns - 1
 
 
 def planned(case: Case) -> tuple[Assignment, tuple[str, ...], Topology]:
-    """The job, its ports and the switches between them."""
+    """Return the job, its ports and the switches between them."""
     scenario = (
         f"collectives: {{shaping: {case.shaping}}}\nmapping: {{ranks_per_host: 1}}\n"
         f"transport: {{{case.transport}}}\n"
@@ -146,7 +146,7 @@ def shape_of(case: Case) -> str:
 
 
 def measure(case: Case) -> Times:
-    """Both levels' time of a job."""
+    """Return the times of a job on both levels."""
     assignment, names, topology = planned(case)
     packets = twin(assignment, names, topology, TwinSettings())
     flows = flow_level(assignment, network_of(assignment, names, topology))
@@ -157,7 +157,7 @@ def measure(case: Case) -> Times:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The table of all cases."""
+    """Print the table of all cases; return 30 if --check finds a job beyond the bar, else 0."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--large", action="store_true", help="with jobs of 64 and 128 ranks")
     parser.add_argument(

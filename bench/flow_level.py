@@ -2,10 +2,9 @@
 
     python -m etloop.bench.flow_level [--ranks 256,1024] [--check]
 
-Every rank has a port of its own at 400 Gb/s; the network is ideal where no other is named.
-Each line has a process of its own. Time is that of the
-virtual run alone, from the assignment in memory to its records; planning stands beside it. Memory is the most that the
-process held during the run beyond what it held before, which is the native copy of the plan and all state. --check ends with
+Every rank has a port of its own at 400 Gb/s; the network is ideal unless another one is named. Each line is measured in a
+process of its own. Time is that of the virtual run alone, from the assignment in memory to its records; planning has its own
+column. Memory is the growth of the process's peak during the run: the native copy of the plan and all state. --check ends with
 30 when a bar is not met.
 """
 
@@ -37,7 +36,7 @@ LINK_GBPS: Final = 400
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One collective, and how long 1,024 ranks of it may take."""
+    """One collective, with the bar for 1,024 ranks."""
 
     name: str
     kind: CollectiveKind
@@ -46,7 +45,7 @@ class Case:
     per_host: int = 1
     bar_s: float | None = None
     leaves: bool = False
-    """Whether the network is a leaf-spine of 32 ports a leaf, not oversubscribed, by ECMP; else it is ideal."""
+    """True: a leaf-spine network with 32 ports per leaf, not oversubscribed, with ECMP; False: an ideal network."""
 
 
 CASES: Final = (
@@ -64,16 +63,16 @@ CASES: Final = (
 )
 PORTS_OF_A_LEAF: Final = 32
 MEMORY_BAR: Final = 1.25
-"""Memory with sixteen times the bytes of the all-to-all, and as many flows at a time."""
+"""Largest ratio of the memory with sixteen times the bytes of the all-to-all, and the same number of live flows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """One case at one size."""
+    """Cost of one case at one size."""
 
     planned_s: float
     run_s: float
-    """Processor time."""
+    """CPU time of the run."""
     wall_s: float
     grown_bytes: int
     virtual_ns: int
@@ -85,28 +84,28 @@ class Cost:
 
 
 def planned(case: Case, ranks: int) -> Plan:
-    """The collective over so many ranks."""
+    """Return the plan of the collective over this number of ranks."""
     nics = f", nics_per_host: {case.per_host}" if case.per_host > 1 else ""
     scenario = f"collectives: {{shaping: {case.pins}}}\nmapping: {{ranks_per_host: {case.per_host}{nics}}}\n"
     return plan_one_operation(scenario, case.kind, ranks, case.message_bytes, link_gbps=LINK_GBPS)
 
 
 def leaf_spine(assignment: Assignment) -> FlowNetwork:
-    """The network of leaves of 32 ports, of two at least, and half as many spines."""
+    """Return a network of at least two leaves of up to 32 ports, and half as many spines."""
     names = tuple(port.name for port in assignment.ports)
-    each = min(PORTS_OF_A_LEAF, len(names) // 2)
-    leaves = [names[first : first + each] for first in range(0, len(names), each)]
+    ports_per_leaf = min(PORTS_OF_A_LEAF, len(names) // 2)
+    leaves = [names[first : first + ports_per_leaf] for first in range(0, len(names), ports_per_leaf)]
     spines = max(1, len(leaves) // 2)
     described = ", ".join(f"{{ports: [{', '.join(leaf)}]}}" for leaf in leaves)
     text = (
-        f"leaf_spine: {{rate: {LINK_GBPS}Gbps, uplink_rate: {LINK_GBPS * each // spines}Gbps, spines: {spines}, "
+        f"leaf_spine: {{rate: {LINK_GBPS}Gbps, uplink_rate: {LINK_GBPS * ports_per_leaf // spines}Gbps, spines: {spines}, "
         f"leaf: {{balancing: ecmp}}, leaves: [{described}]}}\n"
     )
     return network_of(assignment, names, parse_topology(text.encode(), "topology.yaml"))
 
 
 def measure(case: Case, ranks: int) -> Cost:
-    """The cost, in this process."""
+    """Return the cost, measured in this process."""
     begin_s = time.process_time()
     assignment = planned(case, ranks).whole()
     network = leaf_spine(assignment) if case.leaves else ideal_network(assignment)
@@ -132,13 +131,15 @@ def measure(case: Case, ranks: int) -> Cost:
 
 
 def _forget_peak() -> int:
-    """Makes the peak of this process what it holds now, and returns that (Linux: proc(5), clear_refs; glibc)."""
+    """Reset the peak memory of this process to its present memory, and return that in bytes (proc(5), clear_refs;
+    glibc).
+    """
     ctypes.CDLL(None).malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")
     return status(os.getpid(), "VmRSS") * 1024
 
 
-def _apart(number: int, ranks: int, factor: int) -> Cost:
+def _measure_in_process(number: int, ranks: int, factor: int) -> Cost:
     return measured_apart(Cost, "etloop.bench.flow_level", "--only", f"{number},{ranks},{factor}")
 
 
@@ -151,7 +152,7 @@ def _line(case: Case, ranks: int, cost: Cost) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The table of all cases."""
+    """Print the table of all cases; return 30 if --check finds a missed bar, else 0."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--ranks", default="256,1024", help="how many, with commas")
     parser.add_argument("--check", action="store_true", help="end with 30 when a bar is not met")
@@ -169,10 +170,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     for number, case in enumerate(CASES):
         for ranks in map(int, chosen.ranks.split(",")):
-            cost = _apart(number, ranks, 1)
+            cost = _measure_in_process(number, ranks, 1)
             met &= case.bar_s is None or ranks > 1024 or cost.run_s <= case.bar_s
             print(_line(case, ranks, cost), flush=True)
-    small, large = (_apart(1, 64, factor) for factor in (1, 16))
+    small, large = (_measure_in_process(1, 64, factor) for factor in (1, 16))
     ratio = large.grown_bytes / small.grown_bytes
     met &= ratio <= MEMORY_BAR
     print(

@@ -33,9 +33,9 @@ from etloop.traffic.topology.topology_file import parse_topology
 JCT_PERCENT: Final = 10
 COUNT_PERCENT: Final = 20
 FEW: Final = 20
-"""Marks or pause frames that may differ whatever their number."""
+"""Difference in marks or pause frames that is allowed whatever their number."""
 ATTEMPTS: Final = 3
-"""A run that a busy machine aborted is tried again."""
+"""Attempts of a run, because a busy machine may abort it."""
 STAR: Final = """\
 single:
   rate: 100Mbps
@@ -87,7 +87,7 @@ JOBS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one side said of a job."""
+    """Figures of a job on one side."""
 
     jct_ns: int
     marks: int
@@ -97,7 +97,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Both sides."""
+    """Figures of a job in the lab and in the twin."""
 
     name: str
     lab: Outcome
@@ -108,16 +108,16 @@ class Pair:
     attempts: int
 
     def holds(self) -> bool:
-        """Whether the bars are met."""
-        apart = abs(self.lab.jct_ns - self.twin.jct_ns)
-        return apart * 100 <= self.twin.jct_ns * JCT_PERCENT and all(
+        """Return whether the bars are met."""
+        difference_ns = abs(self.lab.jct_ns - self.twin.jct_ns)
+        return difference_ns * 100 <= self.twin.jct_ns * JCT_PERCENT and all(
             abs(lab - twin) <= max(FEW, twin * COUNT_PERCENT / 100)
             for lab, twin in ((self.lab.marks, self.twin.marks), (self.lab.pauses, self.twin.pauses))
         )
 
 
 def run_job(job: LabJob) -> Pair:
-    """One job in the lab and in the twin. Raises `EtloopError` where a lab cannot be had or every attempt is aborted."""
+    """Run one job in the lab and in the twin. Raises `EtloopError` if no lab can be made or every attempt is aborted."""
     with tempfile.TemporaryDirectory() as name, contextlib.chdir(name):
         bind = f"tcp://127.0.0.1:{free_port()}"
         topology = parse_topology(job.topology.encode(), "topology.yaml")
@@ -180,40 +180,50 @@ def _etloop(*words: str) -> str:
 
 
 def table(pairs: list[Pair]) -> str:
-    """Both sides of every job, for people."""
+    """Return both sides of every job as a text table."""
     both = ("marks lab", "twin", "pauses lab", "twin", "drops lab", "twin")
     rows: list[tuple[str, ...]] = [
         ("job", "JCT lab", "twin (ms)", "apart", *both, "overload", "late", "resent", "bars")
     ]
-    for one in pairs:
-        apart = 100 * (one.lab.jct_ns - one.twin.jct_ns) / one.twin.jct_ns
-        lab, twin = one.lab, one.twin
+    for pair in pairs:
+        difference_percent = 100 * (pair.lab.jct_ns - pair.twin.jct_ns) / pair.twin.jct_ns
+        lab, twin = pair.lab, pair.twin
         counts = (lab.marks, twin.marks, lab.pauses, twin.pauses, lab.drops, twin.drops)
-        own = (one.overload_frames, one.late_frames, one.retransmitted_packets)
-        times = (f"{lab.jct_ns / 1e6:.1f}", f"{twin.jct_ns / 1e6:.1f}", f"{apart:+.1f} %")
-        rows.append((one.name, *times, *map(str, (*counts, *own)), "met" if one.holds() else "NOT MET"))
+        soft_switch_counts = (pair.overload_frames, pair.late_frames, pair.retransmitted_packets)
+        times = (f"{lab.jct_ns / 1e6:.1f}", f"{twin.jct_ns / 1e6:.1f}", f"{difference_percent:+.1f} %")
+        rows.append(
+            (
+                pair.name,
+                *times,
+                *map(str, (*counts, *soft_switch_counts)),
+                "met" if pair.holds() else "NOT MET",
+            )
+        )
     lines = [f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.2f}"]
     lines += aligned(rows, ())
     return "\n".join(lines) + "\n"
 
 
 def main() -> int:
-    """Runs all three; 30 with --check if a bar is not met."""
+    """Run the jobs and print the results; return 30 if --check finds a missed bar, else 0."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="for programs")
     parser.add_argument("--check", action="store_true", help="exit with 30 when a bar is not met")
     parser.add_argument("jobs", nargs="*", type=int, help=f"numbers of jobs, 1 to {len(JOBS)} (default all)")
-    asked = parser.parse_args()
-    jobs = [JOBS[number - 1] for number in asked.jobs] or JOBS
+    options = parser.parse_args()
+    jobs = [JOBS[number - 1] for number in options.jobs] or JOBS
     pairs: list[Pair] = []
     for job in jobs:
         try:
             pairs.append(run_job(job))
         except EtloopError as error:
             print(f"{job.name}: {error}", file=sys.stderr)
-    print(json.dumps([asdict(one) for one in pairs], indent=2) + "\n" if asked.json else table(pairs), end="")
-    met = len(pairs) == len(jobs) and all(one.holds() for one in pairs)
-    return BAR_MISSED if asked.check and not met else 0
+    print(
+        json.dumps([asdict(pair) for pair in pairs], indent=2) + "\n" if options.json else table(pairs),
+        end="",
+    )
+    met = len(pairs) == len(jobs) and all(pair.holds() for pair in pairs)
+    return BAR_MISSED if options.check and not met else 0
 
 
 if __name__ == "__main__":

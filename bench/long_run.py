@@ -1,9 +1,9 @@
-"""What a run of millions of operations takes of memory, and whether what it measured is kept when it is cancelled.
+"""Measures the memory of a run of millions of operations, and checks that its records survive a cancellation.
 
 `python -m etloop.bench.long_run --time 100s [--check]`: Mosquitto, `etloop controller` and an agent as processes; one job of
-one port, whose eight ranks exchange the smallest messages there are, cancelled so long after its traffic began, or after so many
-operations (`--ops`). Shown are the peaks of each process as the kernel counts them, and what is on disk afterwards: the tables
-hold every operation that the summary counts, each once, and `etloop report` reads them.
+one port, whose eight ranks exchange the smallest possible messages, cancelled a given time after the start of its traffic, or
+after a number of operations (`--ops`). The output is the peak memory of each process as the kernel counts it, and the results on
+disk: the tables must hold every operation that the summary counts exactly once, and `etloop report` must read them.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from etloop.runtime.broker_settings import BrokerSettings
 from etloop.runtime.stop_signals import terminate_as_interrupt
 
 MOST_BYTES: Final = 512 << 20
-"""The bar of each process."""
+"""Bar for the memory of each process."""
 _SCENARIO: Final = (
     "workload: {collective: {kind: all_reduce, ranks: 8, size: SIZE, count: COUNT}}\niterations: 100\nallow_local: true\n"
     "transport: {timeout_floor: 200ms}\nlimits: {stall_timeout: 60s, lost_after: 60s}\n"
 )
-"""A busy host is slow, which is no loss and no end."""
+"""Scenario with timeouts so long that a slow host causes neither loss nor abort."""
 _LOOK_S: Final = 0.1
 _PATIENCE_S: Final = 3_600
 _REPORT_S: Final = 600
@@ -48,7 +48,7 @@ _REPORT_S: Final = 600
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """A run is cancelled after so many operations, or so long."""
+    """Number of operations, or time, after which a run is cancelled."""
 
     ops: int
     time_s: float
@@ -56,7 +56,7 @@ class Length:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What the ranks do, over and over: so many collectives an iteration, each of so many bytes."""
+    """Repeated load of the ranks: collectives per iteration, and bytes of each."""
 
     count: int
     size: str = "8B"
@@ -68,57 +68,57 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class LongRun:
-    """What came of a run that was cancelled."""
+    """Results of a run that was cancelled."""
 
     done_ops: int
-    """As its agent had reported when it was cancelled."""
+    """Ops that its agent had reported when it was cancelled."""
     recorded_ops: int
-    """By its summary."""
+    """Ops recorded by its summary."""
     table_ops: int
     """Rows of ops.parquet."""
     twice_ops: int
-    """Rows that another row repeats."""
+    """Rows that repeat another row."""
     traffic_s: float
     ending_s: float
-    """From the order to cancel until its results were there."""
+    """Seconds from the order to cancel until the results existed."""
     reason: str
     report_exit_code: int
-    """Of `etloop report RUN_DIR`."""
+    """Exit code of `etloop report RUN_DIR`."""
     report_bytes: int
-    """Peak of the process that reads them."""
+    """Peak memory of the process that reads them."""
     peak_bytes: Mapping[str, int]
-    """By process."""
+    """Peak memory by process."""
 
     def faults(self) -> tuple[str, ...]:
-        """Return what is not as it should be."""
-        found = [
+        """Return each violation of an expectation, in words."""
+        violations = [
             f"{name} took {peak / (1 << 20):.0f} MiB, and {MOST_BYTES >> 20} are allowed"
             for name, peak in (*self.peak_bytes.items(), ("etloop report", self.report_bytes))
             if peak > MOST_BYTES
         ]
         if self.recorded_ops < self.done_ops:
-            found.append(f"{self.done_ops} ops were reported and {self.recorded_ops} are recorded")
+            violations.append(f"{self.done_ops} ops were reported and {self.recorded_ops} are recorded")
         if self.table_ops != self.recorded_ops:
-            found.append(f"{self.recorded_ops} ops are recorded and ops.parquet has {self.table_ops}")
+            violations.append(f"{self.recorded_ops} ops are recorded and ops.parquet has {self.table_ops}")
         if self.twice_ops:
-            found.append(f"{self.twice_ops} ops stand twice in ops.parquet")
+            violations.append(f"{self.twice_ops} ops stand twice in ops.parquet")
         if self.report_exit_code:
-            found.append(f"etloop report ended with {self.report_exit_code}")
-        return tuple(found)
+            violations.append(f"etloop report ended with {self.report_exit_code}")
+        return tuple(violations)
 
 
 @dataclass(slots=True)
 class Peaks:
-    """The most memory that processes have held, by name, looked at ten times a second until the block is left."""
+    """Peak memory of processes by name, sampled ten times a second inside the block."""
 
     processes: Mapping[str, int]
-    """Those that live all the time; children of the controller are the runs' and the reports'."""
+    """Permanent processes; children of the controller are processes of runs and reports."""
     bytes_of: dict[str, int] = field(default_factory=dict)
     _over: threading.Event = field(default_factory=threading.Event)
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[Mapping[str, int]]:
-        """Look until the block is left."""
+        """Sample inside the block; yield the peaks in bytes by name."""
         looking = threading.Thread(target=self._look_on, name="peaks")
         looking.start()
         try:
@@ -141,7 +141,7 @@ class Peaks:
 
 
 def measure(directory: Path, length: Length, load: Load, say: Callable[[str], None]) -> LongRun:
-    """Run a job for so long, cancel it, and look at what it left."""
+    """Run a job for this long, cancel it, and check its results."""
     control, broker = free_port(), free_port()
     (directory / "traces").mkdir()
     network = own_network()
@@ -156,7 +156,7 @@ def measure(directory: Path, length: Length, load: Load, say: Callable[[str], No
     say(f"reading {run_dir.name}")
     recorded = json.loads((run_dir / "summary.json").read_text())["ops"]["recorded"]
     table_ops, twice_ops = _rows_of(run_dir / "ops.parquet")
-    exit_code, report_bytes = _reported(run_dir, directory / "report.log")
+    exit_code, report_bytes = _run_report(run_dir, directory / "report.log")
     return LongRun(
         ran.done_ops,
         recorded,
@@ -210,20 +210,24 @@ async def _cancelled(
 
 
 def _rows_of(table: Path) -> tuple[int, int]:
-    """Return how many rows ops.parquet has, and how many repeat another: the same op of the same rank and iteration."""
+    """Return the number of rows of ops.parquet, and of rows that repeat another: the same op of the same rank and
+    iteration.
+    """
     file = pq.ParquetFile(table)
-    seen = np.empty(file.metadata.num_rows, np.uint64)
+    keys_of_rows = np.empty(file.metadata.num_rows, np.uint64)
     filled = 0
     for batch in file.iter_batches(columns=["iteration", "rank", "op"]):
         keys = [batch.column(name).to_numpy().astype(np.uint64) for name in ("iteration", "rank", "op")]
-        seen[filled : filled + batch.num_rows] = keys[0] << np.uint64(48) | keys[1] << np.uint64(40) | keys[2]
+        keys_of_rows[filled : filled + batch.num_rows] = (
+            keys[0] << np.uint64(48) | keys[1] << np.uint64(40) | keys[2]
+        )
         filled += batch.num_rows
-    seen.sort()
-    return filled, int(np.count_nonzero(seen[1:] == seen[:-1]))
+    keys_of_rows.sort()
+    return filled, int(np.count_nonzero(keys_of_rows[1:] == keys_of_rows[:-1]))
 
 
-def _reported(run_dir: Path, log: Path) -> tuple[int, int]:
-    """Return how `etloop report` ended, and what its process took at its peak."""
+def _run_report(run_dir: Path, log: Path) -> tuple[int, int]:
+    """Run `etloop report`; return its exit code and the peak memory of its process in bytes."""
     command = (sys.executable, "-m", "etloop.cli.main", "report", str(run_dir))
     with log.open("wb") as sink, subprocess.Popen(command, stdout=sink, stderr=sink) as process:
         peak_bytes = 0
@@ -247,7 +251,7 @@ def table_of(ran: LongRun) -> str:
         *((f"{name}: memory, peak", mib[name]) for name in sorted(mib)),
         ("`etloop report` of it: memory, peak", f"{ran.report_bytes / (1 << 20):.0f} MiB"),
     )
-    return "\n".join(("| figure | |", "|---|---|", *(f"| {what} | {value} |" for what, value in rows)))
+    return "\n".join(("| figure | |", "|---|---|", *(f"| {label} | {value} |" for label, value in rows)))
 
 
 def main() -> None:
@@ -267,7 +271,7 @@ def main() -> None:
         length = Length(parsed.ops, parse_duration_ns(parsed.time) / 1e9)
     except QuantityError as error:
         parser.error(f"--time: {error}")
-    # What it started would outlive it otherwise.
+    # Its child processes would outlive it otherwise.
     with terminate_as_interrupt(), tempfile.TemporaryDirectory(prefix="etloop-long-") as directory:
         ran = measure(Path(directory), length, Load(parsed.count), lambda line: print(line, file=sys.stderr))
     faults = ran.faults()

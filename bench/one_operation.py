@@ -1,4 +1,4 @@
-"""A plan of a single collective over ports of one agent: what most benches measure."""
+"""A plan of a single collective over ports of one agent, as most benches measure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A rack of processes on this machine: Mosquitto, `etloop controller`, agents. What benches of the rack run jobs on."""
+"""A rack of processes on this machine, on which benches of the rack run jobs: Mosquitto, `etloop controller`, agents."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from etloop.controller.rack.client.client import RackClient
 from etloop.runtime.broker_settings import BrokerSettings
 
 _FIRST_NETWORK: Final = 130
-"""Second byte of the loopback addresses of benches, by the process's id; below are those of tests and of simulated agents."""
+"""Lowest second byte of benches' loopback addresses; lower values belong to tests and simulated agents."""
 _PATIENCE_TO_END_S: Final = (5, 60)
-"""A controller that is told twice does not wait for a run, which may wait for agents that have ended before."""
+"""Seconds to wait after each SIGTERM; after the second one a controller does not wait for a run, whose agents may be gone."""
 
 
 @contextlib.contextmanager
 def started(log: Path, *command: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that lives as long as the block; what it says goes to `log`."""
+    """Run a process inside the block; its output goes to `log`."""
     with (
         log.open("wb") as sink,
         subprocess.Popen(
@@ -45,7 +45,7 @@ def started(log: Path, *command: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def synth_job(directory: Path) -> None:
-    """Write the small job that all latencies and soaks run, as `job`; what is said of it is none of a bench's figures."""
+    """Write the small job that all latencies and soaks run, as `job`; the output of the command is discarded."""
     with contextlib.redirect_stdout(io.StringIO()):
         etloop(
             ["synth", str(directory / "traces/job"), "--layers", "1", "--tp", "1", "--dp", "2", "--pp", "1"]
@@ -53,7 +53,7 @@ def synth_job(directory: Path) -> None:
 
 
 def damaged_job(directory: Path) -> None:
-    """Write a trace that is there and that nobody can prepare, as `damaged`."""
+    """Write a trace that cannot be read, as `damaged`."""
     (directory / "traces/damaged").mkdir(parents=True)
     (directory / "traces/damaged/w.0.et").write_bytes(b"no trace")
 
@@ -64,7 +64,7 @@ def own_network() -> str:
 
 
 def rig_of(control: int, agents: str) -> str:
-    """Return a rig whose controller listens at a port of this machine; `agents` are the entries."""
+    """Return a rig whose controller listens on a port of this machine; `agents` are the entries."""
     return f"controller: {{bind: 'tcp://127.0.0.1:{control}'}}\nagents:\n{agents}"
 
 
@@ -77,7 +77,7 @@ def two_agents(network: str) -> str:
 
 
 def write_rack(directory: Path, rig: str, broker: int, settings: str = "") -> None:
-    """Write the files of a rack; `settings` are further lines of its controller's."""
+    """Write the files of a rack; `settings` are further lines of its controller's settings."""
     (directory / "rig.yaml").write_text(rig)
     (directory / "controller.yaml").write_text(
         "rig: rig.yaml\nstate_dir: state\nscenario_root: traces\nlimits: {free_disk: 1MiB}\n"
@@ -88,7 +88,7 @@ def write_rack(directory: Path, rig: str, broker: int, settings: str = "") -> No
 
 @contextlib.contextmanager
 def controller(directory: Path, broker: int) -> Iterator[int]:
-    """Mosquitto and the controller of a written rack, which serves; the controller's process.
+    """Run Mosquitto and the controller of a written rack inside the block; yield the controller's process id.
 
     Raises `SystemExit` if Mosquitto is absent or the rack does not come up.
     """
@@ -107,7 +107,7 @@ def controller(directory: Path, broker: int) -> Iterator[int]:
 
 @contextlib.contextmanager
 def agent(directory: Path, name: str, control: int) -> Iterator[int]:
-    """An agent's process."""
+    """Run an agent inside the block; yield its process id."""
     command = ("etloop.agent.cli", "run", "--controller", f"tcp://127.0.0.1:{control}", "--name", name)
     with started(directory / f"agent-{name}.log", sys.executable, "-m", *command) as process:
         yield process.pid

@@ -28,7 +28,7 @@ from etloop.contract.base.errors import EtloopError, ExitCode
 from etloop.contract.base.late_dataclass import dataclass
 
 RUNS: Final = 5
-"""A side has."""
+"""Runs of a side."""
 FOUND_SHARE: Final = 0.95
 PODS: Final = 4
 RANKS: Final = 16
@@ -43,12 +43,12 @@ _INCAST: Final = "{incast: {senders: 4, size: 8MiB, bursts: 1}}"
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a switch is put under."""
+    """Load of a switch."""
 
     workload: str
     iterations: int
     buffer: str
-    """Of every switch without a defect."""
+    """Buffer of every switch without a defect."""
 
 
 SPREAD: Final = Load(_ALL_WITH_ALL, 10, "8MiB")
@@ -61,7 +61,7 @@ LOADS: Final = (SPREAD, INCAST, OVERLOAD)
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """How the switches are set."""
+    """Settings of the switches."""
 
     buffer: str
     settings: str = ""
@@ -69,9 +69,9 @@ class Fabric:
     fault: str = ""
     """A random fault of the first switch of the second pod."""
     slow_rate: str = ""
-    """Of the link of the sixth port, where it is not 100 Gb/s."""
+    """Rate of the link of the sixth port, if it is not 100 Gb/s."""
     one_hash: bool = False
-    """All switches hash alike, so that those above see only flows that the ones below sent the same way."""
+    """All switches use the same hash, so that upper ones see only flows for which lower ones chose the same path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ EQUAL: Final = (("all with all", SPREAD), ("incast", INCAST), ("incast that paus
 
 
 def topology_text(fabric: Fabric, seed: int) -> str:
-    """The topology file of a fabric: four pods of two switches below and two above, and four on top."""
+    """Return the topology file of a fabric: four pods of two edge and two aggregation switches, and four core switches."""
     rows = ["switches:"]
     for number, name in enumerate(_SWITCHES):
         keys = [f"name: {name}", f"buffer: {fabric.buffer}"]
@@ -121,7 +121,9 @@ def topology_text(fabric: Fabric, seed: int) -> str:
         for above in range(2):
             ends = [(f"edge{pod}{below}", f"agg{pod}{above}") for below in range(2)]
             ends += [(f"agg{pod}{above}", f"core{2 * above + core}") for core in range(2)]
-            rows += [f"  - {{from: {one}, to: {other}, rate: 100Gbps, delay: 500ns}}" for one, other in ends]
+            rows += [
+                f"  - {{from: {lower}, to: {upper}, rate: 100Gbps, delay: 500ns}}" for lower, upper in ends
+            ]
     rows.append("attach:")
     for rank in range(RANKS):
         rate = fabric.slow_rate if fabric.slow_rate and rank == 5 else "100Gbps"
@@ -131,7 +133,7 @@ def topology_text(fabric: Fabric, seed: int) -> str:
 
 
 def rig_text() -> str:
-    """Sixteen agents of one port."""
+    """Return a rig of sixteen agents with one port."""
     agents = "".join(
         f"  - {{name: h{rank}, ports: [{{name: p0, link: 100Gbps, addresses: 10.0.{rank}.1}}]}}\n"
         for rank in range(RANKS)
@@ -140,7 +142,7 @@ def rig_text() -> str:
 
 
 def scenario_text(load: Load) -> str:
-    """The scenario of a load, with DCQCN."""
+    """Return the scenario of a load, with DCQCN."""
     return (
         f"workload: {load.workload}\nmapping: {{ranks_per_host: 1, placement: round_robin}}\n"
         f"transport: {{cc: {{algorithm: dcqcn}}}}\niterations: {load.iterations}\n"
@@ -149,7 +151,7 @@ def scenario_text(load: Load) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """Five runs: which directory they go to, and which seeds are theirs."""
+    """Five runs, with their directory and their seeds."""
 
     path: Path
     load: Load
@@ -158,7 +160,7 @@ class Side:
 
 
 def run_side(side: Side) -> Path:
-    """Make the runs of a side. Raises `EtloopError` where the twin refuses them."""
+    """Make the runs of a side. Raises `EtloopError` if the twin refuses them."""
     side.path.mkdir(parents=True)
     files = side.path.with_name(f"{side.path.name}-files")
     files.mkdir()
@@ -174,43 +176,45 @@ def run_side(side: Side) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Pairs of a switch without a defect and one as `fabric` says."""
+    """Pairs of a fabric without a defect and the one in `fabric`."""
 
     name: str
     load: Load
     fabric: Fabric
     pairs: int
     planted: bool
-    """Whether `fabric` has a defect."""
+    """True if `fabric` has a defect."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What `etloop compare` said of a series."""
+    """Verdicts of `etloop compare` on a series."""
 
     series: Series
     worse: int
     unsure: int
-    """Pairs of which too little is known to say that B is not worse."""
+    """Pairs with an inconclusive verdict."""
 
     def holds(self) -> bool:
-        """Whether the bar is met."""
+        """Return whether the bar is met."""
         if self.series.planted:
             return self.worse >= math.ceil(FOUND_SHARE * self.series.pairs)
         return self.worse == 0
 
 
 def series_of(seeds: int, pairs: int, only: str = "") -> list[Series]:
-    """All series whose names hold `only`: so many pairs of each defect, and so many without one over all loads."""
-    series = [Series(one.name, one.load, one.fabric, seeds, planted=True) for one in DEFECTS]
+    """Return all series whose names contain `only`: `seeds` pairs of each defect, and `pairs` pairs without one over
+    all loads.
+    """
+    series = [Series(defect.name, defect.load, defect.fabric, seeds, planted=True) for defect in DEFECTS]
     for number, (name, load) in enumerate(EQUAL):
         share = len(range(number, pairs, len(EQUAL)))
         series.append(Series(f"no defect, {name}", load, Fabric(load.buffer), share, planted=False))
-    return [one for one in series if only in one.name]
+    return [row for row in series if only in row.name]
 
 
 def answers(series: Sequence[Series], processes: int, place: Path) -> list[Answer]:
-    """Make all sides below `place` in so many processes, and compare them.
+    """Make all sides below `place` in this number of processes, and compare them.
 
     No two sides have a seed in common.
     """
@@ -224,19 +228,21 @@ def answers(series: Sequence[Series], processes: int, place: Path) -> list[Answe
 
     # Defects of one load are compared with the same sides without one.
     most = {
-        load: max((one.pairs for one in series if one.planted and one.load == load), default=0)
+        load: max((row.pairs for row in series if row.planted and row.load == load), default=0)
         for load in LOADS
     }
     good = {load: [side(load, Fabric(load.buffer)) for _ in range(most[load])] for load in LOADS}
     planned: list[list[tuple[Side, Side]]] = []
-    for one in series:
-        firsts = good[one.load] if one.planted else [side(one.load, one.fabric) for _ in range(one.pairs)]
-        planned.append([(first, side(one.load, one.fabric)) for first in firsts])
-    every = {side.path: side for row in planned for pair in row for side in pair}
+    for part in series:
+        firsts = (
+            good[part.load] if part.planted else [side(part.load, part.fabric) for _ in range(part.pairs)]
+        )
+        planned.append([(first, side(part.load, part.fabric)) for first in firsts])
+    all_sides = {side.path: side for row in planned for pair in row for side in pair}
     with ProcessPoolExecutor(processes) as workers:
-        for _ in workers.map(run_side, every.values()):
+        for _ in workers.map(run_side, all_sides.values()):
             pass
-    return [_answer(one, row) for one, row in zip(series, planned, strict=True)]
+    return [_answer(part, row) for part, row in zip(series, planned, strict=True)]
 
 
 def _answer(series: Series, planned: Sequence[tuple[Side, Side]]) -> Answer:
@@ -261,7 +267,7 @@ def _etloop(*words: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Prints the table."""
+    """Print the table; return 30 if --check finds a missed bar, else 0."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -270,20 +276,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", default="", help="rows whose names hold these words")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at once")
     parser.add_argument("--check", action="store_true", help="end with 30 where a bar is missed")
-    asked = parser.parse_args(arguments)
-    series = series_of(asked.seeds, asked.pairs, asked.only)
+    options = parser.parse_args(arguments)
+    series = series_of(options.seeds, options.pairs, options.only)
     if not series:
-        names = "; ".join(one.name for one in series_of(asked.seeds, asked.pairs))
-        parser.error(f'--only: no row is named "{asked.only}"; rows: {names}')
+        names = "; ".join(row.name for row in series_of(options.seeds, options.pairs))
+        parser.error(f'--only: no row is named "{options.only}"; rows: {names}')
     with tempfile.TemporaryDirectory() as place:
-        found = answers(series, asked.jobs, Path(place))
+        results = answers(series, options.jobs, Path(place))
     print(f"{RUNS} runs a side, in virtual time")
     print(f"{'':<36}{'pairs':>7}{'worse':>7}{'inconclusive':>16}")
-    for one in found:
-        bar = "" if one.holds() else "  NOT MET"
-        row = one.series
-        print(f"{row.name:<36}{row.pairs:>7}{one.worse:>7}{one.unsure:>16}{bar}")
-    return BAR_MISSED if asked.check and not all(one.holds() for one in found) else 0
+    for answer in results:
+        bar = "" if answer.holds() else "  NOT MET"
+        row = answer.series
+        print(f"{row.name:<36}{row.pairs:>7}{answer.worse:>7}{answer.unsure:>16}{bar}")
+    return BAR_MISSED if options.check and not all(answer.holds() for answer in results) else 0
 
 
 if __name__ == "__main__":

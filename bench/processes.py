@@ -1,4 +1,4 @@
-"""A measurement in a process of its own, so that its memory and its caches are its own."""
+"""Runs a measurement in a process of its own, so that it has its own memory and caches."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BAR_MISSED = 30
 
 
 def free_port() -> int:
-    """A TCP port that nobody listens on."""
+    """Return a TCP port on which no process listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -29,29 +29,29 @@ def free_port() -> int:
 
 
 def status(pid: int, field: str) -> int:
-    """A number of /proc/PID/status."""
+    """Return a number of /proc/PID/status."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith(f"{field}:")).split()[1])
 
 
 def children(pid: int) -> list[int]:
-    """The processes that the threads of one have started and that are there still."""
-    found = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(child) for path in found for child in path.read_text().split()]
+    """Return the living child processes of all threads of a process."""
+    child_lists = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for path in child_lists for child in path.read_text().split()]
 
 
 def peak_bytes() -> int:
-    """The most memory that this process has held."""
+    """Return the peak memory of this process in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def print_figures(figures: DataclassInstance) -> None:
-    """Hand figures to the process that waits for them in `measured_apart`."""
+    """Print figures for the process that waits for them in `measured_apart`."""
     sys.stdout.write(json.dumps(asdict(figures)))
 
 
 def measured_apart(kind: type[F], module: str, *arguments: str) -> F:
-    """Figures of a bench's module, run with `arguments` in a fresh process."""
+    """Return the figures of a bench's module, run with `arguments` in a new process."""
     command = [sys.executable, "-m", module, *arguments]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=600)
-    return kind(**json.loads(done.stdout))
+    finished = subprocess.run(command, check=True, capture_output=True, text=True, timeout=600)
+    return kind(**json.loads(finished.stdout))

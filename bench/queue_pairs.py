@@ -2,9 +2,9 @@
 
     python -m etloop.bench.queue_pairs [--counts 10,100,1000,10000] [--check]
 
-One rank sends messages of one and of four packets, which go round over all its queue pairs, so that every packet finds its
-queue pair cold. The whole engine runs in virtual time, which leaves out the kernel: what is measured is ours. Each count has
-a process of its own; memory is what the process grew by over the smallest count. --check ends with 30 when a bar is not met.
+One rank sends messages of one and of four packets in turn on all its queue pairs, so that the state of a packet's queue pair
+is not in the cache. The whole engine runs in virtual time, which excludes the kernel. Each count is measured in a process of
+its own; memory is the growth of the process compared with the smallest count. --check ends with 30 when a bar is not met.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ from tests.support.traffic.assignments_by_hand import TRANSPORT, HandOp, assignm
 COUNTS: Final = (10, 100, 1_000, 10_000)
 MESSAGES: Final = 40_000
 MOST_PER_CONNECTION: Final = 100
-"""Queue pairs of one rank to another; more of them are to more ranks."""
+"""Most queue pairs of one rank to another; further ones go to further ranks."""
 MESSAGE_BYTES: Final = (4_096, 16_384)
 PACKET_COST_BAR: Final = 2.0
-"""Processor time of a packet with the most queue pairs over that with the fewest."""
+"""Largest ratio of the CPU time of a packet with the most queue pairs to that with the fewest."""
 MEMORY_BAR_BYTES: Final = 8_192
-"""Of one queue pair, both ends together."""
+"""Largest memory of one queue pair, both ends together."""
 TURNS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """One count of queue pairs."""
+    """Cost with one number of queue pairs."""
 
     queue_pairs: int
     packets: int
     packet_ns: float
-    """Processor time, both ends and the virtual network; the best of some turns."""
+    """CPU time of a packet, both ends and the virtual network; the best of several turns."""
     peak_bytes: int
-    """Of the process."""
+    """Peak memory of the process."""
 
 
 def measure(queue_pairs: int) -> Cost:
-    """The cost with so many queue pairs, in this process."""
+    """Return the cost with this number of queue pairs, measured in this process."""
     peers = -(-queue_pairs // MOST_PER_CONNECTION)
-    each = queue_pairs // peers
+    qps_per_peer = queue_pairs // peers
     # Message k goes to peer k mod n, the zero-based index among that peer's; sizes change with every round.
     sizes = [MESSAGE_BYTES[k // peers % len(MESSAGE_BYTES)] for k in range(MESSAGES)]
     sends = tuple(
@@ -60,7 +60,7 @@ def measure(queue_pairs: int) -> Cost:
         for peer in range(peers)
     ]
     transport = replace(TRANSPORT, path_mtu_bytes=4096, timeout_ns=640_000_000, window_packets=0)
-    job = assignment((sends, *receives), qps_each=each, transport=transport)
+    job = assignment((sends, *receives), qps_each=qps_per_peer, transport=transport)
     best_ns = 0
     packets = 0
     for _ in range(TURNS):
@@ -71,11 +71,11 @@ def measure(queue_pairs: int) -> Cost:
             raise SystemExit(outcome.failure)
         packets = outcome.packets
         best_ns = min(best_ns or spent_ns, spent_ns)
-    return Cost(each * peers, packets, best_ns / packets, peak_bytes())
+    return Cost(qps_per_peer * peers, packets, best_ns / packets, peak_bytes())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The table of all counts."""
+    """Print the table of all counts; return 30 if --check finds a missed bar, else 0."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
         "--counts", default=",".join(map(str, COUNTS)), help="how many queue pairs, with commas"
@@ -96,8 +96,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         each_bytes = max(cost.peak_bytes - least.peak_bytes, 0) // more if more >= 1_000 else None
         ratio = cost.packet_ns / least.packet_ns
         met &= ratio <= PACKET_COST_BAR and (each_bytes or 0) <= MEMORY_BAR_BYTES
-        shown = "-" if each_bytes is None else str(each_bytes)
-        print(f"{cost.queue_pairs:>11} {cost.packets:>9} {cost.packet_ns:>15.0f} {ratio:>17.2f} {shown:>22}")
+        bytes_text = "-" if each_bytes is None else str(each_bytes)
+        print(
+            f"{cost.queue_pairs:>11} {cost.packets:>9} {cost.packet_ns:>15.0f} {ratio:>17.2f} {bytes_text:>22}"
+        )
     return 0 if met or not chosen.check else BAR_MISSED
 
 

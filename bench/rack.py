@@ -1,11 +1,11 @@
-"""What a large rack costs its controller, and how soon a job starts. `python -m etloop.bench.rack [--agents 256] [--jobs 100]`
+"""Measures the cost of a large rack and the start latency of jobs. `python -m etloop.bench.rack [--agents 256] [--jobs 100]`
 
-Scale: `etloop controller` beside Mosquitto, and agents with four ports each, as far as the controller can tell: many in one
-process, with engines that send nothing. They register, stand idle, and run one job over all ports; measured are the
-controller's processor time and memory, and those of the run's own process.
+Scale: `etloop controller`, Mosquitto, and simulated agents with four ports each: many in one process, with engines that send no
+packets. They register, are idle, and run one job over all ports; measured are the CPU time and memory of the controller, and of
+the run's own process.
 
-Latency: two real agents and one small job after another; from the client's submission to each state as the client hears
-of it over the broker. Once over loopback addresses and, as root, once on a lab: agents in namespaces, a soft switch between.
+Latency: two real agents and one small job after another; from the client's submission to each state, as the client receives it
+from the broker. Once over loopback addresses and, as root, once on a lab: agents in namespaces, a soft switch between them.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ from etloop.traffic.topology.topology_file import parse_topology
 
 PORTS: Final = 4
 _PROCESSES: Final = 8
-"""Of simulated agents: each has one interpreter for all of its own, and must answer heartbeats in time."""
+"""Processes of simulated agents: each has one interpreter for its agents, and must answer heartbeats in time."""
 _IDLE_S: Final = 10
 _PATIENCE_S: Final = 600
 _SCENARIO: Final = "workload: {trace: job}\nmapping: {placement: round_robin}\n"
 _LIMITS: Final = "limits: {gather_timeout: 300s, stall_timeout: 120s, lost_after: 60s}\n"
-"""Hundreds of agents share this machine's cores, and take their parts of the job one after another."""
+"""Long timeouts, because hundreds of agents share this machine's cores and load their parts of the job one after another."""
 
 
 _TOPOLOGY: Final = "single: {rate: 200Mbps, ports: [a/p0, b/p0], switch: {preset: lossless}}\n"
@@ -84,10 +84,10 @@ def _children(pid: int) -> list[int]:
 
 
 def measure_scale(directory: Path, agents: int) -> list[Figure]:
-    """Registers `agents`, lets them stand, and runs one job over all of their ports."""
+    """Register `agents`, keep them idle, and run one job over all of their ports; return the figures."""
     control, broker = free_port(), free_port()
     parallel = ["--tp", str(PORTS), "--dp", str(agents), "--pp", "1"]
-    # What is said of it is none of the figures.
+    # The output of the command is not part of the figures.
     with contextlib.redirect_stdout(sys.stderr):
         etloop(
             ["synth", str(directory / "traces" / "job"), "--layers", "1", "--micro-batches", "1", *parallel]
@@ -117,7 +117,7 @@ def measure_scale(directory: Path, agents: int) -> list[Figure]:
                 count,
             )
             stack.enter_context(started(directory / f"agents-{first}.log", sys.executable, *command))
-        registered_s, port_count = asyncio.run(_registered(settings, agents, began))
+        registered_s, port_count = asyncio.run(_await_registration(settings, agents, began))
         register_cpu_s = _cpu_s(pid) - before_s
         idle_from_s = _cpu_s(pid)
         time.sleep(_IDLE_S)
@@ -133,7 +133,7 @@ def measure_scale(directory: Path, agents: int) -> list[Figure]:
             Figure("controller: memory without agents, peak", empty_mib, "MiB"),
             Figure("controller: memory with all of them, peak", idle_mib, "MiB"),
         ]
-        # Said at once: they stand, whatever becomes of the job.
+        # Print them now: they are valid even if the job fails.
         sys.stderr.write(_table("scale, so far", figures))
         figures += asyncio.run(_one_job(settings, pid))
         figures.append(Figure("controller: processor time for that job", _cpu_s(pid) - run_from_s, "s"))
@@ -141,7 +141,7 @@ def measure_scale(directory: Path, agents: int) -> list[Figure]:
         return figures
 
 
-async def _registered(settings: BrokerSettings, agents: int, began: float) -> tuple[float, int]:
+async def _await_registration(settings: BrokerSettings, agents: int, began: float) -> tuple[float, int]:
     async with RackClient(settings, "rack", response_timeout_s=60) as rack:
         while time.monotonic() - began < _PATIENCE_S:
             update = await rack.inventory()
@@ -155,21 +155,25 @@ async def _one_job(settings: BrokerSettings, controller: int) -> list[Figure]:
     async with RackClient(settings, "rack", response_timeout_s=60) as rack:
         began = time.monotonic()
         job = await rack.submit(_SCENARIO + _LIMITS)
-        seen: dict[str, float] = {}
+        first_seen_s: dict[str, float] = {}
         peak_mib = 0.0
         async for update in rack.follow(job.job_id):
             for child in children(controller):
                 with contextlib.suppress(OSError, StopIteration):
                     peak_mib = max(peak_mib, _peak_mib(child))
             if isinstance(update, JobStatus):
-                seen.setdefault(str(update.state), time.monotonic() - began)
+                first_seen_s.setdefault(str(update.state), time.monotonic() - began)
         result = await rack.result(job.job_id, _PATIENCE_S)
     if result.summary is None or result.summary["state"] != "done":
         raise SystemExit(f"the job over all ports broke: {result.reason}")
     return [
-        Figure("one job over all ports: until its traffic begins", seen["running"], "s"),
-        Figure("its traffic (2 s are the engines') and collecting", seen["storing"] - seen["running"], "s"),
-        Figure("storing its results", seen["finished"] - seen["storing"], "s"),
+        Figure("one job over all ports: until its traffic begins", first_seen_s["running"], "s"),
+        Figure(
+            "its traffic (2 s are the engines') and collecting",
+            first_seen_s["storing"] - first_seen_s["running"],
+            "s",
+        ),
+        Figure("storing its results", first_seen_s["finished"] - first_seen_s["storing"], "s"),
         Figure("operations recorded", result.summary["ops"]["recorded"], ""),
         Figure("the run's own process: memory, peak seen", peak_mib, "MiB"),
     ]
@@ -179,7 +183,7 @@ async def _one_job(settings: BrokerSettings, controller: int) -> list[Figure]:
 
 
 def measure_latency(directory: Path, jobs: int) -> list[Figure]:
-    """One small job after another between two real agents over loopback addresses."""
+    """Run one small job after another between two real agents over loopback addresses; return the figures."""
     control, broker = free_port(), free_port()
     synth_job(directory)
     write_rack(directory, rig_of(control, two_agents(own_network())), broker)
@@ -188,7 +192,7 @@ def measure_latency(directory: Path, jobs: int) -> list[Figure]:
 
 
 def measure_lab_latency(directory: Path, jobs: int) -> list[Figure]:
-    """The same, with the agents in namespaces of their own and a soft switch between them. As root."""
+    """Measure as `measure_latency`, with the agents in namespaces and a soft switch between them. Requires root."""
     bind, broker = f"tcp://127.0.0.1:{free_port()}", free_port()
     synth_job(directory)
     (directory / "topology.yaml").write_text(_TOPOLOGY)
@@ -214,15 +218,15 @@ async def _latencies(settings: BrokerSettings, jobs: int) -> list[Figure]:
             began = time.monotonic()
             job = await rack.submit(_SCENARIO)
             spans["queued"].append(time.monotonic() - began)
-            seen: dict[JobState, float] = {}
+            first_seen_s: dict[JobState, float] = {}
             async for update in rack.follow(job.job_id):
                 if isinstance(update, JobStatus):
-                    seen.setdefault(update.state, time.monotonic() - began)
+                    first_seen_s.setdefault(update.state, time.monotonic() - began)
                     if update.state in ENDED and update.exit_code:
                         raise SystemExit(f"a job broke: {update.reason}")
             for state, values in spans.items():
-                if state in seen and state != "queued":
-                    values.append(seen[JobState(state)])
+                if state in first_seen_s and state != "queued":
+                    values.append(first_seen_s[JobState(state)])
     meanings = {
         "queued": "submission to its answer",
         "starting": "submission to the lease of its ports",
@@ -242,7 +246,7 @@ async def _latencies(settings: BrokerSettings, jobs: int) -> list[Figure]:
 
 
 def main() -> None:
-    """Prints both tables, as Markdown or JSON."""
+    """Print both tables, as Markdown or JSON."""
     parser = argparse.ArgumentParser(
         description="What a large rack costs its controller, and how soon a job starts."
     )
@@ -261,25 +265,25 @@ def main() -> None:
         if measure is measure_lab_latency and os.geteuid() != 0:
             sys.stderr.write("no latency on a lab: that needs root\n")
             continue
-        # What it started would outlive it otherwise.
+        # Its child processes would outlive it otherwise.
         with terminate_as_interrupt(), tempfile.TemporaryDirectory(prefix="etloop-rack-") as directory:
             figures[name] = measure(Path(directory), count)
         if not parsed.json:
             print(_table(name, figures[name]), flush=True)
     if parsed.json:
         rows = {
-            name: [[each.what, each.value, each.unit] for each in each_of]
-            for name, each_of in figures.items()
+            name: [[figure.what, figure.value, figure.unit] for figure in table_figures]
+            for name, table_figures in figures.items()
         }
         print(json.dumps(rows, indent=2))
 
 
 def _table(name: str, lines: list[Figure]) -> str:
     rows = (
-        f"| {each.what} | {each.value:,.3g} {each.unit} |"
-        if each.unit
-        else f"| {each.what} | {each.value:,.0f} |"
-        for each in lines
+        f"| {figure.what} | {figure.value:,.3g} {figure.unit} |"
+        if figure.unit
+        else f"| {figure.what} | {figure.value:,.0f} |"
+        for figure in lines
     )
     return "\n".join((f"| {name} | |", "|---|---|", *rows, ""))
 

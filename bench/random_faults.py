@@ -1,11 +1,10 @@
-"""A rack that chance breaks: is a job lost, run twice, or ended without a reason? `python -m etloop.bench.random_faults`
+"""Injects random faults into a rack and checks that no job is lost or run twice. `python -m etloop.bench.random_faults`
 
-Starts Mosquitto, `etloop controller` and two agents as processes and keeps jobs coming, while faults are drawn by a seed:
-processes killed and stopped, the control connection cut, the data path silent, the disk full, the clock stepped, the broker
-away. After each the time is taken until the rack is ready: controller, broker and both agents there, and nothing that keeps
-jobs from starting. At the end every job that was acknowledged has to be there once, to have been on its ports at most once
-for each time that it was queued, to have ended with an exit code and, where it did not pass, a reason; and every run
-directory that a job names has to hold a whole run.
+Starts Mosquitto, `etloop controller` and two agents as processes and submits jobs continuously, while faults are drawn by a
+seed: processes killed and stopped, the control connection cut, the data path silent, the disk full, the clock stepped, the broker
+down. After each fault the time is measured until the rack is ready: controller, broker and both agents are up, and jobs can
+start. At the end every acknowledged job must exist once, must have run at most once for each time that it was queued, and must
+have ended with an exit code and, unless it passed, a reason; and every run directory that a job names must hold a complete run.
 
 Root, for the full disk (a tmpfs) and the cuts (iptables). The full size is `--faults 1000 --jobs 500`.
 """
@@ -44,26 +43,26 @@ from etloop.runtime.broker_settings import BrokerSettings
 from etloop.runtime.stop_signals import terminate_as_interrupt
 
 READY_BAR_S: Final = 30.0
-"""Within so long after a fault the rack is ready again."""
+"""Longest time after a fault until the rack is ready again."""
 _SCENARIOS: Final = (
     "workload: {trace: job}\niterations: 3\nmapping: {placement: round_robin}\n",
     "workload: {trace: job}\niterations: 3\nmapping: {placement: round_robin}\nscale: {time: 800}\n",
     "workload: {trace: damaged}\n",
 )
-"""A short job, a longer one, and one that cannot be prepared."""
+"""Scenarios of a short job, a longer one, and one that cannot be prepared."""
 _WAITING_JOBS: Final = 4
-"""So many are kept in the queue, as long as there are some left to submit."""
+"""Jobs kept in the queue, as long as there are some left to submit."""
 _END_PATIENCE_S: Final = 600.0
 _A_JOB_S: Final = 20.0
-"""So long a job may take on a busy machine, of those that are still to be submitted when the last fault is over."""
+"""Longest time per job on a busy machine, for the jobs that are not submitted yet when the last fault is over."""
 _DISK_MIB: Final = 128
 _DISK_MIB_A_JOB: Final = 8
-"""Room for everything that is kept, and for what a run sets aside as it begins."""
+"""Disk space per job for everything that is kept, and for the space that a run reserves when it begins."""
 
 
 @dataclass(frozen=True, slots=True)
 class Healed:
-    """One fault, and how long after its end the rack was ready."""
+    """One fault, with the time from its end until the rack was ready."""
 
     fault: Fault
     ready_s: float
@@ -71,22 +70,22 @@ class Healed:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of all of it."""
+    """Result of all faults and jobs."""
 
     healed: tuple[Healed, ...]
     ended: Mapping[str, int]
-    """By state and exit code, jobs."""
+    """Number of jobs by state and exit code."""
     mistakes: tuple[str, ...]
-    """What must not be, in words."""
+    """Violations of the guarantees, in words."""
 
     @property
     def holds(self) -> bool:
-        """Whether nothing was lost and the rack was ready in time."""
-        return not self.mistakes and all(each.ready_s <= READY_BAR_S for each in self.healed)
+        """Return whether no job was lost and the rack was ready in time."""
+        return not self.mistakes and all(healed_fault.ready_s <= READY_BAR_S for healed_fault in self.healed)
 
 
 class Feeder(threading.Thread):
-    """Keeps jobs in the queue, as automation does that must get each of them in: again until it is acknowledged."""
+    """Keeps jobs in the queue, like automation that must submit every one: it repeats each until it is acknowledged."""
 
     def __init__(self, rack: Rack, jobs: int, chance: random.Random) -> None:
         super().__init__(daemon=True)
@@ -100,7 +99,7 @@ class Feeder(threading.Thread):
         self.over = threading.Event()
 
     def run(self) -> None:
-        """Submits until all are in or it is told to end."""
+        """Submit until all jobs are acknowledged or `over` is set."""
         try:
             asyncio.run(self._fed())
         except BaseException as error:  # noqa: BLE001 - the main thread raises it
@@ -125,25 +124,25 @@ class Feeder(threading.Thread):
         job = await client.submit(scenario, ports=("a/p0", "b/p0"), client_key=key)
         if self.acknowledged.setdefault(key, job.job_id) != job.job_id:
             self.mistakes.append(f"{key} stands for {self.acknowledged[key]} and {job.job_id}")
-        # Asked again now and then, as by a client whose answer was lost.
+        # Submit some jobs again, like a client that lost the answer.
         if self._chance.random() < 0.8:
             self._left -= 1
 
 
 def mistakes_of(store: JobStore, state_dir: Path, acknowledged: Mapping[str, str]) -> tuple[str, ...]:
-    """What is wrong with the jobs that a store holds, in words."""
-    found: list[str] = []
+    """Return the mistakes of the jobs in a store, in words."""
+    mistakes: list[str] = []
     jobs = {job.job_id: job for job in store.latest(1 << 20)}
-    found += [
+    mistakes += [
         f"{job_id} was acknowledged and is not there"
         for job_id in acknowledged.values()
         if job_id not in jobs
     ]
     keys = Counter(job.request.client_key for job in jobs.values())
-    found += [f"{count} jobs were submitted as {key}" for key, count in keys.items() if count > 1]
+    mistakes += [f"{count} jobs were submitted as {key}" for key, count in keys.items() if count > 1]
     for job in jobs.values():
-        found += [f"{job.job_id} {what}" for what in _mistakes_of_job(store, state_dir, job)]
-    return tuple(found)
+        mistakes += [f"{job.job_id} {mistake}" for mistake in _mistakes_of_job(store, state_dir, job)]
+    return tuple(mistakes)
 
 
 def _mistakes_of_job(store: JobStore, state_dir: Path, job: Job) -> Iterator[str]:
@@ -151,8 +150,8 @@ def _mistakes_of_job(store: JobStore, state_dir: Path, job: Job) -> Iterator[str
         yield f"has not ended: {job.state}"
         return
     steps = Counter(line.what for line in store.audit(job.job_id))
-    queued = 1 + sum(count for what, count in steps.items() if what.endswith(f"-> {JobState.QUEUED}"))
-    started = sum(count for what, count in steps.items() if what.endswith(f"-> {JobState.RUNNING}"))
+    queued = 1 + sum(count for step, count in steps.items() if step.endswith(f"-> {JobState.QUEUED}"))
+    started = sum(count for step, count in steps.items() if step.endswith(f"-> {JobState.RUNNING}"))
     if started > queued:
         yield f"ran {started} times and was queued {queued} times"
     if job.state is JobState.FINISHED and job.exit_code is None:
@@ -178,7 +177,9 @@ def _names_in(directory: Path) -> str:
 
 
 def broken_rack(directory: Path, faults: int, jobs: int, seed: int, say: Callable[[str], None]) -> Outcome:
-    """Break a rack in `directory`, which must be empty, and judge. Raises `SystemExit` where it cannot come up."""
+    """Inject faults into a rack in `directory`, which must be empty, and check it. Raises `SystemExit` if it cannot
+    start.
+    """
     chance = random.Random(seed)
     rack = written_rack(directory)
     healed: list[Healed] = []
@@ -206,12 +207,12 @@ def broken_rack(directory: Path, faults: int, jobs: int, seed: int, say: Callabl
         try:
             _await_ends(store)
             mistakes = (*feeder.mistakes, *mistakes_of(store, state, feeder.acknowledged))
-            ended = Counter(f"{job.state}, {job.exit_code}" for job in store.latest(1 << 20))
+            jobs_by_end = Counter(f"{job.state}, {job.exit_code}" for job in store.latest(1 << 20))
         finally:
             store.close()
         if len(feeder.acknowledged) != jobs:
             mistakes = (*mistakes, f"{len(feeder.acknowledged)} of {jobs} jobs were acknowledged")
-        return Outcome(tuple(healed), dict(ended), mistakes)
+        return Outcome(tuple(healed), dict(jobs_by_end), mistakes)
     finally:
         feeder.over.set()
         rack.end()
@@ -227,7 +228,7 @@ def _await_ends(store: JobStore) -> None:
 
 
 def absence() -> str:
-    """Why this cannot be done here; "" where it can."""
+    """Return why this cannot be run here; "" if it can."""
     if os.geteuid() != 0:
         return "not root"
     missing = [name for name in ("iptables", "mount") if shutil.which(name) is None]
@@ -239,21 +240,21 @@ def absence() -> str:
 
 
 def table_of(outcome: Outcome) -> str:
-    """The outcome as Markdown."""
+    """Return the outcome as Markdown."""
     lines = ["| fault | times | ready after, median | worst |", "|---|---|---|---|"]
-    by_fault = sorted(outcome.healed, key=lambda each: each.fault.value)
-    for fault, group in itertools.groupby(by_fault, key=lambda each: each.fault):
-        seconds = [each.ready_s for each in group]
+    by_fault = sorted(outcome.healed, key=lambda healed: healed.fault.value)
+    for fault, group in itertools.groupby(by_fault, key=lambda healed: healed.fault):
+        seconds = [healed.ready_s for healed in group]
         middle = statistics.median(seconds)
         lines.append(f"| {fault.value} | {len(seconds)} | {middle:.1f} s | {max(seconds):.1f} s |")
-    ended = ", ".join(f"{count} {what}" for what, count in sorted(outcome.ended.items()))
-    lines += ["", f"jobs (state, exit code): {ended}"]
-    lines += [f"MISTAKE: {each}" for each in outcome.mistakes]
+    job_words = ", ".join(f"{count} {end}" for end, count in sorted(outcome.ended.items()))
+    lines += ["", f"jobs (state, exit code): {job_words}"]
+    lines += [f"MISTAKE: {mistake}" for mistake in outcome.mistakes]
     return "\n".join(lines)
 
 
 def main() -> None:
-    """Prints the table, as Markdown or JSON; with --check, ends with 30 if something was lost or came back late."""
+    """Print the table, as Markdown or JSON; with --check, end with 30 if a job was lost or the rack was late."""
     parser = argparse.ArgumentParser(description="Does a rack that chance breaks lose anything?")
     parser.add_argument("--faults", type=int, default=50, help="how many (default: %(default)s)")
     parser.add_argument("--jobs", type=int, default=25, help="how many (default: %(default)s)")
@@ -272,7 +273,7 @@ def main() -> None:
             lambda text: print(text, file=sys.stderr),
         )
     if parsed.json:
-        healed = [{"fault": each.fault.value, "ready_s": each.ready_s} for each in outcome.healed]
+        healed = [{"fault": row.fault.value, "ready_s": row.ready_s} for row in outcome.healed]
         figures = {
             "seed": parsed.seed,
             "healed": healed,

@@ -2,10 +2,10 @@
 
     python -m etloop.bench.readers [TRACE] [--files N] [--turns N] [--check]
 
-`nodes`: our reader beside the official Python protobuf reader on the same files in alternating turns, both giving every
-node's id, dependencies and attributes. Protobuf gives every attribute as a Python object; ours gives columns of those
-that a replay uses and walks over the others. `job`: the whole trace read, linted and planned beside its bytes merely
-read from the page cache, and the most memory that took, each in a process of its own.
+`nodes`: the native reader compared with the official Python protobuf reader on the same files in alternating turns, both
+returning every node's id, dependencies and attributes. Protobuf returns every attribute as a Python object; the native reader
+returns columns of those that a replay uses and skips the rest. `job`: the time to read, lint and plan the whole trace compared
+with reading its bytes from the page cache, and the peak memory, each in a process of its own.
 
 Without TRACE a synthetic job is written to a temporary directory. --check ends with 30 when a bar is not met.
 """
@@ -34,11 +34,11 @@ from etloop.workload.trace.settings import WorkloadSettings
 from tests.support.traces.chakra_schema import OfficialMetadata, OfficialNode, decode
 
 READER_BAR: Final = 20.0
-"""Our nodes per second over protobuf's."""
+"""Ratio of this reader's nodes per second to protobuf's."""
 JOB_BAR_TIMES: Final = 10.0
-"""Reading, linting and planning over reading the bytes twice ..."""
+"""Ratio of the time to read, lint and plan to that of reading the bytes twice ..."""
 JOB_BAR_S: Final = 15.0
-"""... or this long, whichever is more."""
+"""... or this many seconds, whichever is more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,7 @@ class Readers:
 
     @property
     def ratio(self) -> float:
+        """Return the ratio of the native reader's rate to protobuf's."""
         return self.ours_nodes_per_s / self.protobuf_nodes_per_s
 
 
@@ -74,27 +75,31 @@ class JobFigures:
 
     @property
     def total_s(self) -> float:
+        """Return the seconds to read, lint and plan."""
         return self.read_s + self.lint_s + self.plan_s
 
     @property
     def limit_s(self) -> float:
+        """Return the bar in seconds."""
         return max(JOB_BAR_TIMES * self.bytes_twice_s, JOB_BAR_S)
 
 
 def read_with_protobuf(raw: bytes) -> int:
-    """Every node of a file as the official runtime gives it; returns how many."""
-    at, nodes, size = 0, -1, len(raw)
-    while at < size:
+    """Read every node of a file by the official runtime; return their number."""
+    offset, nodes, size = 0, -1, len(raw)
+    while offset < size:
         length, shift = 0, 0
         while True:
-            byte = raw[at]
-            at += 1
+            byte = raw[offset]
+            offset += 1
             length |= (byte & 0x7F) << shift
             shift += 7
             if byte < 0x80:
                 break
-        message: Any = (OfficialMetadata if nodes < 0 else OfficialNode).FromString(raw[at : at + length])
-        at += length
+        message: Any = (OfficialMetadata if nodes < 0 else OfficialNode).FromString(
+            raw[offset : offset + length]
+        )
+        offset += length
         nodes += 1
         if nodes:
             _look_at(message)
@@ -102,25 +107,25 @@ def read_with_protobuf(raw: bytes) -> int:
 
 
 def _look_at(node: Any) -> tuple[Any, ...]:
-    found = {}
+    attributes = {}
     for attribute in node.attr:
         case = attribute.WhichOneof("value")
         if case is not None:
             value = getattr(attribute, case)
-            found[attribute.name] = list(value.values) if case.endswith("_list") else value
-    return node.id, node.name, node.type, list(node.data_deps), list(node.ctrl_deps), found
+            attributes[attribute.name] = list(value.values) if case.endswith("_list") else value
+    return node.id, node.name, node.type, list(node.data_deps), list(node.ctrl_deps), attributes
 
 
 def read_with_ours(raw: bytes) -> int:
-    """Every node of a file as columns; returns how many."""
+    """Read every node of a file as columns; return their number."""
     columns = decode(raw)
-    every = [getattr(columns, name) for name in dir(columns) if not name.startswith("_")]
-    assert every
+    column_values = [getattr(columns, name) for name in dir(columns) if not name.startswith("_")]
+    assert column_values
     return len(columns.node_id)
 
 
 def compare_readers(paths: Sequence[Path], turns: int) -> Readers:
-    """Alternating turns over files that are in memory, so that nobody pays for the disk."""
+    """Run both readers in alternating turns over files that are in memory, so that disk time does not count."""
     contents = [path.read_bytes() for path in paths]
     best: dict[Callable[[bytes], int], float] = {read_with_protobuf: 0.0, read_with_ours: 0.0}
     nodes = 0
@@ -133,7 +138,7 @@ def compare_readers(paths: Sequence[Path], turns: int) -> Readers:
 
 
 def measure_job(directory: Path) -> JobFigures:
-    """Reads, lints and plans in this process; its peak memory is that of this process."""
+    """Read, lint and plan in this process, and return the figures; peak memory is that of this process."""
     start_peak = peak_bytes()
     paths = sorted(directory.glob("*.et"))
     began = time.perf_counter()
@@ -167,7 +172,7 @@ def measure_job(directory: Path) -> JobFigures:
 
 
 def report_text(readers: Readers, job: JobFigures) -> str:
-    """Both figures in words, with what they are held against."""
+    """Return both figures in words, with their bars."""
     return (
         f"nodes: {readers.nodes} in {readers.files} files; protobuf {readers.protobuf_nodes_per_s:,.0f}/s, "
         f"ours {readers.ours_nodes_per_s:,.0f}/s: {readers.ratio:.1f} times (bar {READER_BAR:.0f})\n"
@@ -180,7 +185,7 @@ def report_text(readers: Readers, job: JobFigures) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measures and prints; returns the exit code."""
+    """Measure and print; return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m etloop.bench.readers", description=__doc__.split("\n", 1)[0]
     )
@@ -190,10 +195,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help=f"end with {BAR_MISSED} when a bar is not met")
     parser.add_argument("--job-only", action="store_true", help=argparse.SUPPRESS)
     parsed = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory() as made:
+    with tempfile.TemporaryDirectory() as work_directory:
         directory = parsed.trace
         if directory is None:
-            directory = Path(made)
+            directory = Path(work_directory)
             job = synthesize(SyntheticSpec(tensor_parallel=4, layers_per_stage=8, micro_batches=4))
             write_trace(directory, job.ranks, job.groups)
         if not any(directory.glob("*.et")):

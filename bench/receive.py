@@ -2,8 +2,8 @@
 
     python -m etloop.bench.receive [--turns N] [--check]
 
-One WRITE of the pattern is made into frames, and a receiver takes them in as ports and their cores do: Ethernet, IP, ICRC, BTH,
-queue pair, acknowledgements. The ways that this processor has take turns. Times are of the thread's processor time, so that
+One WRITE of the pattern is encoded into frames, and a receiver processes them as ports and their cores do: Ethernet, IP, ICRC,
+BTH, queue pair, acknowledgements. The ways that this processor has alternate. Times are CPU times of the thread, so that
 other work on the machine counts only as colder caches. --check ends with 30 where a bar is not met: at path MTU 4096 the way
 that ports use takes at most 150 ns, at 256 it takes no longer than one multiplier does. Only processors with VPCLMULQDQ have
 these bars.
@@ -23,18 +23,18 @@ from etloop.traffic import _native
 
 PATH_MTUS: Final = (256, 1024, 4096)
 BAR_NS: Final = 150.0
-"""At the largest path MTU."""
+"""Bar at the largest path MTU."""
 NOISE: Final = 1.05
-"""Of a comparison within one run."""
+"""Allowed noise of a comparison within one run."""
 _PAYLOAD_BYTES: Final = 1 << 18
-"""Frames of one turn: what a ring of a port hands over at once, and the core finds in its own cache."""
+"""Payload of the frames of one turn: as much as a ring of a port hands over at once, and fits in the core's cache."""
 _ONE_MULTIPLIER: Final = "clmul_128"
 _WIDE: Final = ("clmul_256", "clmul_512")
 
 
 @dataclass(frozen=True, slots=True)
 class ReceiveTimes:
-    """Processor times a packet of one way at one path MTU."""
+    """CPU times per packet of one way at one path MTU."""
 
     path_mtu: int
     way: str
@@ -42,49 +42,51 @@ class ReceiveTimes:
 
     @property
     def median_ns(self) -> float:
+        """Return the median over the turns, in ns per packet."""
         return median(self.turns_ns)
 
 
 def measure(turns: int) -> tuple[ReceiveTimes, ...]:
-    """Return the times at every path MTU, of every way that is here, the fastest last."""
-    found = []
+    """Return the times at every path MTU, for every way that this processor has, the fastest last."""
+    results = []
     for path_mtu in PATH_MTUS:
         times: dict[str, list[float]] = {}
         for way, spent_ns in _native.receive_speed(path_mtu, _PAYLOAD_BYTES // path_mtu, turns):
             times.setdefault(way, []).append(spent_ns)
-        found += [ReceiveTimes(path_mtu, way, tuple(each)) for way, each in times.items()]
-    return tuple(found)
+        results += [ReceiveTimes(path_mtu, way, tuple(turns_ns)) for way, turns_ns in times.items()]
+    return tuple(results)
 
 
 def missed(measured: Sequence[ReceiveTimes]) -> tuple[str, ...]:
-    """Return the bars that were not met; () on a processor without wide multiplication."""
-    by_place = {(one.path_mtu, one.way): one.median_ns for one in measured}
+    """Return the missed bars; () on a processor without wide multiplication."""
+    by_place = {(times.path_mtu, times.way): times.median_ns for times in measured}
     way = measured[-1].way
     if way not in _WIDE:
         return ()
     small, large = PATH_MTUS[0], PATH_MTUS[-1]
-    found = []
+    misses = []
     if by_place[large, way] > BAR_NS:
-        found.append(f"{large} B: {by_place[large, way]:.0f} ns a packet, expected at most {BAR_NS:.0f}")
+        misses.append(f"{large} B: {by_place[large, way]:.0f} ns a packet, expected at most {BAR_NS:.0f}")
     if by_place[small, way] > NOISE * by_place[small, _ONE_MULTIPLIER]:
-        found.append(
+        misses.append(
             f"{small} B: {by_place[small, way]:.0f} ns a packet, expected at most those of one multiplier, "
             f"{by_place[small, _ONE_MULTIPLIER]:.0f}"
         )
-    return tuple(found)
+    return tuple(misses)
 
 
 def table(measured: Sequence[ReceiveTimes]) -> str:
-    """Return the figures as lines, one a path MTU and way; ends with a newline."""
+    """Return the figures as lines, one per path MTU and way; ends with a newline."""
     lines = [f"{'path MTU':<10}{'ICRC by':<12}{'min':>8}{'median':>8}{'max':>8}   ns a packet"]
     lines += [
-        f"{one.path_mtu:<10}{one.way:<12}{min(one.turns_ns):>8.1f}{one.median_ns:>8.1f}{max(one.turns_ns):>8.1f}"
-        for one in measured
+        f"{times.path_mtu:<10}{times.way:<12}{min(times.turns_ns):>8.1f}{times.median_ns:>8.1f}{max(times.turns_ns):>8.1f}"
+        for times in measured
     ]
     return "\n".join(lines) + "\n"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    """Measure and print; return 30 if --check finds a missed bar, else 0."""
     parser = argparse.ArgumentParser(
         prog="python -m etloop.bench.receive", description=(__doc__ or "").split("\n")[0]
     )

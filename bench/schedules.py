@@ -1,4 +1,4 @@
-"""What step tables of a thousand ranks cost: making them, shipping them, loading them into an engine.
+"""Measures the cost of step tables of a thousand ranks: making them, sending them, loading them into an engine.
 
     python -m etloop.bench.schedules [--size N] [--hosted N] [--channels N] [--check] [--only ALGORITHM:COLLECTIVE]
 
@@ -28,16 +28,16 @@ from etloop.traffic.collectives.core.cutting import Cutting, PeerParts, Request
 from etloop.traffic.collectives.core.table import Protocol, Split
 
 TIME_BAR_S: Final = 5.0
-"""Making and loading, each."""
+"""Bar for the time of making, and of loading."""
 SHIPPED_BAR_BYTES: Final = 64_000_000
 MEMORY_BAR_BYTES: Final = 100_000_000
-"""What an agent's share adds to its memory."""
+"""Bar for the memory that an agent's share adds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """One algorithm. Times are those of the processor (one thread, no waiting), so that other work on the machine does not
-    count; memory is what was added to the process by that step, at its peak."""
+    """Figures of one algorithm. Times are CPU times (one thread, no waiting), so that other work on the machine does not
+    count; memory is the growth of the process's peak by that step."""
 
     name: str
     make_s: float
@@ -47,18 +47,18 @@ class Figures:
     load_bytes: int
 
     def misses(self) -> list[str]:
-        """The bars that are not met."""
+        """Return the missed bars, in words."""
         rows = (
             ("making", self.make_s, TIME_BAR_S),
             ("loading", self.load_s, TIME_BAR_S),
             ("bytes shipped", self.shipped_bytes, SHIPPED_BAR_BYTES),
             ("memory of the loaded tables", self.load_bytes, MEMORY_BAR_BYTES),
         )
-        return [f"{self.name}: {what} {value} over {bar}" for what, value, bar in rows if value > bar]
+        return [f"{self.name}: {figure} {value} over {bar}" for figure, value, bar in rows if value > bar]
 
 
 NCCL: Final = ("ring:all-reduce", "p2p:all-to-all")
-"""With NCCL's cut, on so many channels as were asked for."""
+"""Algorithms with NCCL's cutting, on the requested number of channels."""
 OTHERS: Final = (
     *("direct:all-reduce", "direct:all-gather", "direct:reduce-scatter", "direct:all-to-all"),
     *("bruck:all-to-all", "bruck:all-gather", "pairwise:all-to-all", "pairwise:reduce-scatter"),
@@ -75,11 +75,11 @@ OTHERS: Final = (
     *("tree:all-reduce", "chain:broadcast", "chain:reduce", "linear:gather", "linear:scatter"),
     *("binomial:broadcast", "binomial:reduce", "binomial:gather", "binomial:scatter"),
 )
-"""One message a step on one channel, as libraries without channels send them; a ring of two directions has two."""
+"""Algorithms with one message per step on one channel, as libraries without channels send; a bidirectional ring has two."""
 
 
 def request_of(name: str, size: int, channels: int) -> tuple[str, Request]:
-    """The algorithm, and what is asked of it between hosts of eight, or of one where it works between such only."""
+    """Return the algorithm, and its request for hosts of eight ranks, or of one rank if it supports only that."""
     algorithm, collective = name.split(":")
     if name in OTHERS:
         directions = 2 if algorithm == "bidirectional_ring" else 1
@@ -97,7 +97,7 @@ def request_of(name: str, size: int, channels: int) -> tuple[str, Request]:
 
 
 def measure(name: str, size: int, hosted: int, channels: int) -> Figures:
-    """In this process, which should be a fresh one."""
+    """Measure in this process, which should be a new one."""
     algorithm, request = request_of(name, size, channels)
     idle = peak_bytes()
     begin = time.process_time()
@@ -109,14 +109,14 @@ def measure(name: str, size: int, hosted: int, channels: int) -> Figures:
     StepTables(tables)
     load_s, loaded = time.process_time() - loading, peak_bytes()
     begin = time.process_time()
-    everything = to_columns((schedule,))
-    own = np.arange(hosted, dtype=np.int32)
-    select_tables(everything, np.zeros(hosted, np.int32), own)
+    all_tables = to_columns((schedule,))
+    hosted_ranks = np.arange(hosted, dtype=np.int32)
+    select_tables(all_tables, np.zeros(hosted, np.int32), hosted_ranks)
     return Figures(name, time.process_time() - begin, peak_bytes() - idle, shipped, load_s, loaded - before)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command."""
+    """Run the command; return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m etloop.bench.schedules", description="Cost of step tables."
     )
@@ -126,23 +126,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--only", choices=(*NCCL, *OTHERS), metavar="ALGORITHM:COLLECTIVE", action="append")
     parser.add_argument("--here", choices=(*NCCL, *OTHERS), help=argparse.SUPPRESS)
-    asked = parser.parse_args(arguments)
-    if asked.here:
-        print_figures(measure(asked.here, asked.size, asked.hosted, asked.channels))
+    options = parser.parse_args(arguments)
+    if options.here:
+        print_figures(measure(options.here, options.size, options.hosted, options.channels))
         return 0
     misses = []
-    for name in asked.only or chain(NCCL, OTHERS):
-        sizes = ["--size", str(asked.size), "--hosted", str(asked.hosted), "--channels", str(asked.channels)]
+    for name in options.only or chain(NCCL, OTHERS):
+        sizes = [
+            "--size",
+            str(options.size),
+            "--hosted",
+            str(options.hosted),
+            "--channels",
+            str(options.channels),
+        ]
         figures = measured_apart(Figures, "etloop.bench.schedules", "--here", name, *sizes)
         print(
-            f"{name} of {asked.size} ranks: made in {figures.make_s:.2f} s with {figures.make_bytes / 1e6:.0f} MB; "
-            f"{asked.hosted} ranks are {figures.shipped_bytes / 1e6:.1f} MB on the way, "
+            f"{name} of {options.size} ranks: made in {figures.make_s:.2f} s with {figures.make_bytes / 1e6:.0f} MB; "
+            f"{options.hosted} ranks are {figures.shipped_bytes / 1e6:.1f} MB on the way, "
             f"loaded in {figures.load_s:.2f} s into {figures.load_bytes / 1e6:.0f} MB"
         )
         misses += figures.misses()
     for miss in misses:
         print(f"bar not met: {miss}")
-    return BAR_MISSED if misses and asked.check else 0
+    return BAR_MISSED if misses and options.check else 0
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Does a controller grow over many jobs? `python -m etloop.bench.soak --runs 200`, or `--all-kinds --time 2h`.
+"""Checks that a controller does not grow over many jobs: `python -m etloop.bench.soak --runs 200`, or `--all-kinds --time 2h`.
 
-Starts Mosquitto, `etloop controller` and agents as processes, submits one job after another over the broker, and looks at the
-processes after each. `--all-kinds` takes jobs of all kinds (`soaking.kinds`) on a lab, and beside them runs the same kinds in
-virtual time, over and over in one process; it needs root. What grew is decided in `soaking.judged`.
+Starts Mosquitto, `etloop controller` and agents as processes, submits one job after another over the broker, and samples the
+processes after each. `--all-kinds` runs jobs of all kinds (`soaking.kinds`) on a lab, and at the same time the same kinds in
+virtual time, repeatedly in one process; it needs root. `soaking.judged` decides which figures grew.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ _MOST_RUNS: Final = 1_000_000
 _BETWEEN_LINES_S: Final = 60.0
 _SMALL: Final = Kind("small", "workload: {trace: job}\niterations: 3\nmapping: {placement: round_robin}\n")
 _RETENTION: Final = "retention: {size: 40MiB, ended_jobs: 10, audit_lines: 100}\n"
-"""Artifacts of some jobs only, so that retention is under way for most of the soak."""
+"""Room for the artifacts of a few jobs, so that retention is active for most of the soak."""
 _BACKEND: Final = "packet"
-"""The transports that choose source ports need it."""
+"""Port backend, required by transports that choose source ports."""
 _PATIENCE_S: Final = 300
 _MOST_MISHAPS: Final = 20
 _LONGEST_MISHAP: Final = 1_000
@@ -66,30 +66,30 @@ _LONGEST_MISHAP: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """A soak ends after so many jobs, or so long."""
+    """Number of jobs, or time, after which a soak ends."""
 
     jobs: int
     time_s: float
 
     def is_over(self, jobs: int, began_s: float) -> bool:
-        """Whether it ends here; at least one job is run."""
+        """Return whether the soak ends now; at least one job is run."""
         return jobs >= self.jobs or time.monotonic() - began_s >= self.time_s
 
 
 @dataclass(slots=True)
 class Soaked:
-    """What came of a soak so far."""
+    """Results of a soak so far."""
 
     samples: list[Sample]
     jobs: dict[str, int]
-    """By kind."""
+    """Number of jobs by kind."""
     mishaps: list[str]
-    """Jobs that ended otherwise than their kind does, and how."""
+    """Jobs that ended otherwise than expected of their kind, with their end."""
     twins: int = 0
 
 
 def soak_small(directory: Path, length: Length, note: Callable[[Soaked], None]) -> Soaked:
-    """One small job after another between two agents on loopback addresses."""
+    """Run one small job after another between two agents on loopback addresses."""
     control, broker = free_port(), free_port()
     synth_job(directory)
     write_rack(directory, rig_of(control, two_agents(own_network())), broker, _RETENTION)
@@ -98,11 +98,13 @@ def soak_small(directory: Path, length: Length, note: Callable[[Soaked], None]) 
         processes = {"controller": pid} | {
             f"agent {name}": stack.enter_context(agent(directory, name, control)) for name in "ab"
         }
-        return asyncio.run(_soaked(_watched(directory, processes, broker), (_SMALL,), length, note, ""))
+        return asyncio.run(
+            _run_soak(_watched_rack(directory, processes, broker), (_SMALL,), length, note, "")
+        )
 
 
 def soak_all(directory: Path, length: Length, note: Callable[[Soaked], None]) -> Soaked:
-    """Jobs of all kinds in turn on a lab of four agents, and beside them twins of the same in one process. As root."""
+    """Run jobs of all kinds in turn on a lab of four agents, with twins of the same jobs in one process. Requires root."""
     lab = f"soak-{os.getpid()}"
     bind, broker, http = f"tcp://127.0.0.1:{free_port()}", free_port(), free_port()
     synth_job(directory)
@@ -126,8 +128,8 @@ def soak_all(directory: Path, length: Length, note: Callable[[Soaked], None]) ->
         try:
             with started(directory / "twins.log", *twins) as twin:
                 processes = {"controller": pid, "lab": status.pid, "twins": twin.pid} | _agents(status.pid)
-                watched = _watched(directory, processes, broker)
-                return asyncio.run(_soaked(watched, KINDS, length, note, f"http://127.0.0.1:{http}"))
+                watched = _watched_rack(directory, processes, broker)
+                return asyncio.run(_run_soak(watched, KINDS, length, note, f"http://127.0.0.1:{http}"))
         finally:
             lab_down(lab)
 
@@ -141,7 +143,7 @@ def _write_token(directory: Path) -> None:
 
 @contextlib.contextmanager
 def _environment(**values: str) -> Iterator[None]:
-    """Variables of this process, and of those that it starts, for as long as the block lasts."""
+    """Set environment variables of this process and of its children inside the block."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
@@ -155,16 +157,16 @@ def _environment(**values: str) -> Iterator[None]:
 
 
 def _agents(lab: int) -> dict[str, int]:
-    """The agents that a lab's process has started, by their names."""
-    found = {}
+    """Return the process ids of the agents that a lab's process has started, by name."""
+    pids_by_name = {}
     for pid in children(lab):
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
         if "--name" in words:
-            found[f"agent {words[words.index('--name') + 1]}"] = pid
-    return found
+            pids_by_name[f"agent {words[words.index('--name') + 1]}"] = pid
+    return pids_by_name
 
 
-def _watched(directory: Path, processes: dict[str, int], broker: int) -> Watched:
+def _watched_rack(directory: Path, processes: dict[str, int], broker: int) -> Watched:
     working = tuple(name for name in processes if name == "controller" or name.startswith("agent"))
     settings = BrokerSettings("127.0.0.1", broker)
     return Watched(processes, working, directory / "state", directory / "tmp", settings, _look)
@@ -178,13 +180,13 @@ def _look(pid: int) -> ProcessLook:
     return ProcessLook(rss_bytes, status(pid, "Threads"), len(children(pid)))
 
 
-async def _soaked(
+async def _run_soak(
     watched: Watched, kinds: Sequence[Kind], length: Length, note: Callable[[Soaked], None], web: str
 ) -> Soaked:
     soaked = Soaked([], dict.fromkeys((kind.name for kind in kinds), 0), [])
-    counted = watched.temporary.parent / "twins"
+    twin_count_file = watched.temporary.parent / "twins"
     began_s = time.monotonic()
-    # Ctrl-C ends it with what there is.
+    # Ctrl-C ends it with the results so far.
     with contextlib.suppress(asyncio.CancelledError):
         async with RackClient(watched.broker, "rack", response_timeout_s=60) as rack:
             for kind in itertools.cycle(kinds):
@@ -198,8 +200,8 @@ async def _soaked(
                 soaked.jobs[kind.name] += 1
                 await settled(watched)
                 soaked.samples.append(await looked(watched))
-                if counted.exists():
-                    soaked.twins = int(counted.read_text() or soaked.twins)
+                if twin_count_file.exists():
+                    soaked.twins = int(twin_count_file.read_text() or soaked.twins)
                 note(soaked)
                 if length.is_over(len(soaked.samples), began_s):
                     break
@@ -207,7 +209,7 @@ async def _soaked(
 
 
 async def _one_job(rack: RackClient, kind: Kind, watched: Watched, web: str) -> str:
-    """One job from its submission to its end; how it ended, where that is otherwise than its kind does."""
+    """Run one job from submission to end; return its end if that differs from the expected one, else ""."""
     scenario = kind.scenario
     if kind.uploaded:
         archive = watched.temporary.parent / "trace.tar"
@@ -232,7 +234,7 @@ async def _one_job(rack: RackClient, kind: Kind, watched: Watched, web: str) -> 
 
 
 def _upload(archive: Path, web: str) -> str:
-    """Send the trace as an archive, unless the rack has it; what a scenario names it by."""
+    """Upload the trace as an archive, unless the rack has it; return its name for a scenario."""
     if not archive.exists():
         with tarfile.open(archive, "w") as packed:
             for file in sorted((archive.parent / "traces" / "job").iterdir()):
@@ -243,7 +245,7 @@ def _upload(archive: Path, web: str) -> str:
 
 
 class _Notes:
-    """Says now and then how far it is, and keeps every sample in a file where one is named."""
+    """Prints the progress from time to time, and writes every sample to a file if one is named."""
 
     def __init__(self, samples: Path | None) -> None:
         self._samples = samples
@@ -265,7 +267,7 @@ class _Notes:
 
 
 def main() -> None:
-    """Prints the table, as Markdown or JSON, and ends with 1 if anything grows or a job ended otherwise than meant."""
+    """Print the table, as Markdown or JSON, and exit with 1 if a figure grows or a job ended unexpectedly."""
     parser = argparse.ArgumentParser(description="Does a controller grow over many jobs?")
     parser.add_argument("--runs", type=int, help="how many jobs (default: 200 without --time)")
     parser.add_argument("--time", help="how long, such as 2h")
@@ -280,7 +282,7 @@ def main() -> None:
     length = _length_of(parser, parsed)
     if parsed.all_kinds and os.geteuid() != 0:
         parser.error("--all-kinds: needs root, for the lab's namespaces")
-    # What it started would outlive it otherwise.
+    # Its child processes would outlive it otherwise.
     with terminate_as_interrupt(), tempfile.TemporaryDirectory(prefix="etloop-soak-") as directory:
         soak = soak_all if parsed.all_kinds else soak_small
         soaked = soak(Path(directory), length, _Notes(parsed.samples))
@@ -289,8 +291,8 @@ def main() -> None:
     verdicts = soak_verdicts(soaked.samples)
     if parsed.json:
         figures = list(map(asdict, verdicts))
-        whole = {"jobs": soaked.jobs, "twins": soaked.twins, "mishaps": soaked.mishaps, "figures": figures}
-        print(json.dumps(whole, indent=2))
+        report = {"jobs": soaked.jobs, "twins": soaked.twins, "mishaps": soaked.mishaps, "figures": figures}
+        print(json.dumps(report, indent=2))
     else:
         print(f"{len(soaked.samples)} jobs, {soaked.twins} twins\n")
         print("| figure | after the warm-up | after the last job | |\n|---|---|---|---|")
@@ -302,7 +304,7 @@ def main() -> None:
 
 
 def _length_of(parser: argparse.ArgumentParser, parsed: argparse.Namespace) -> Length:
-    """How long it goes on; ends the program where that is no length."""
+    """Return the length of the soak; exit with a usage error if it is invalid."""
     if parsed.runs is not None and not LEAST_RUNS <= parsed.runs <= _MOST_RUNS:
         parser.error(
             f"--runs: at least {LEAST_RUNS}, or there is nothing to compare, and {_MOST_RUNS} at most"

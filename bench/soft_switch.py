@@ -37,10 +37,10 @@ SO_RCVBUFFORCE: Final = 33
 
 @dataclass(frozen=True, slots=True)
 class LoadPoint:
-    """One offered load and what became of it."""
+    """One offered load and its measurements."""
 
     percent: int
-    """Of what the flood got through."""
+    """Offered load in percent of the flood's forwarded frames."""
     offered_frames: int
     forwarded_frames: int
     overload_frames: int
@@ -48,11 +48,11 @@ class LoadPoint:
     added_ns_p99: int
     added_ns_max: int
     processor_percent: float
-    """Of one core, by the switch's thread."""
+    """CPU time of the switch's thread in percent of one core."""
 
 
 def measure_load(percent: int, frames_per_s: int, seconds: float) -> LoadPoint:
-    """A paced load through a switch without a rate limit."""
+    """Send a paced load through a switch without a rate limit; return its measurements."""
     topology = flat_topology(2, UNLIMITED_BPS)
     plan = plan_lab(topology, mtu_bytes=MTU_BYTES, addresses=1)
     with lab_place(plan) as place:
@@ -66,9 +66,9 @@ def measure_load(percent: int, frames_per_s: int, seconds: float) -> LoadPoint:
 def _offer(
     place: LabPlace, plan: LabPlan, switch: SoftSwitch, percent: int, frames_per_s: int, seconds: float
 ) -> LoadPoint:
-    done = threading.Event()
+    is_done = threading.Event()
     sink = inside(place.agents["h1"], partial(_sink, plan.ports[1].addresses[0]))
-    draining = threading.Thread(target=_drain, args=(sink, done))
+    draining = threading.Thread(target=_drain, args=(sink, is_done))
     draining.start()
     began = time.monotonic_ns()
     before = switch.snapshot()
@@ -80,7 +80,7 @@ def _offer(
     ):
         after = switch.snapshot()
     took_ns = time.monotonic_ns() - began
-    done.set()
+    is_done.set()
     draining.join()
     return LoadPoint(
         percent,
@@ -96,11 +96,11 @@ def _offer(
 
 
 def _sink(address: str) -> socket.socket:
-    made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    made.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 64 << 20)
-    made.settimeout(0.1)
-    made.bind((address, UDP_PORT))
-    return made
+    receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    receiver.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 64 << 20)
+    receiver.settimeout(0.1)
+    receiver.bind((address, UDP_PORT))
+    return receiver
 
 
 def _drain(sink: socket.socket, done: threading.Event) -> None:
@@ -127,7 +127,7 @@ def _send(plan: LabPlan, interval_ns: int, duration_ns: int) -> None:
 
 
 def table(capacity: Capacity, points: list[LoadPoint]) -> str:
-    """The measurements for people."""
+    """Return the measurements as a text table."""
     flood_gbps = capacity.frames_per_s * line_bits(MTU_BYTES) / 1e9
     promised_gbps = capacity.held_bps / 1e9
     lines = [
@@ -137,31 +137,33 @@ def table(capacity: Capacity, points: list[LoadPoint]) -> str:
         "load (%)   offered  forwarded  own overload   added p50 (us)   p99 (us)   max (us)   core (%)",
     ]
     lines += [
-        f"{one.percent:8}  {one.offered_frames:8}  {one.forwarded_frames:9}  {one.overload_frames:12}  "
-        f"{one.added_ns_p50 / 1e3:15.1f}  {one.added_ns_p99 / 1e3:9.1f}  {one.added_ns_max / 1e3:9.1f}  "
-        f"{one.processor_percent:9.1f}"
-        for one in points
+        f"{point.percent:8}  {point.offered_frames:8}  {point.forwarded_frames:9}  {point.overload_frames:12}  "
+        f"{point.added_ns_p50 / 1e3:15.1f}  {point.added_ns_p99 / 1e3:9.1f}  {point.added_ns_max / 1e3:9.1f}  "
+        f"{point.processor_percent:9.1f}"
+        for point in points
     ]
     return "\n".join(lines) + "\n"
 
 
 def main() -> int:
-    """Measures and prints; 30 if a frame was lost at or below the load that a lab promises."""
+    """Measure and print; return 30 if --check is given and frames were lost at or below the load that a lab promises."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=1.0, help="length of one measurement (default 1)")
     parser.add_argument("--json", action="store_true", help="for programs")
     parser.add_argument(
         "--check", action="store_true", help="exit with 30 where frames of a promised load were lost"
     )
-    asked = parser.parse_args()
-    capacity = measure_capacity(MTU_BYTES, round(asked.seconds * NS_PER_S))
-    points = [measure_load(percent, capacity.frames_per_s, asked.seconds) for percent in PERCENT]
-    if asked.json:
-        print(json.dumps({"capacity": asdict(capacity), "loads": [asdict(one) for one in points]}, indent=2))
+    options = parser.parse_args()
+    capacity = measure_capacity(MTU_BYTES, round(options.seconds * NS_PER_S))
+    points = [measure_load(percent, capacity.frames_per_s, options.seconds) for percent in PERCENT]
+    if options.json:
+        print(
+            json.dumps({"capacity": asdict(capacity), "loads": [asdict(point) for point in points]}, indent=2)
+        )
     else:
         print(table(capacity, points), end="")
-    broken = any(one.overload_frames for one in points if one.percent <= 50)
-    return BAR_MISSED if asked.check and broken else 0
+    broken = any(point.overload_frames for point in points if point.percent <= 50)
+    return BAR_MISSED if options.check and broken else 0
 
 
 if __name__ == "__main__":

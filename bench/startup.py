@@ -3,8 +3,8 @@
     python -m etloop.bench.startup [TRACE] [--runs N] [--check]
 
 Each command runs in a process of its own, in turn with the others, and finds its modules compiled, as an installed command
-does from its second start on. What counts is the user and system time of that process, so that other work on the machine
-and waiting for the disk do not count; what remains of a busy machine (cold caches, a slower clock) is in the maximum.
+does from its second start on. The figure is the user and system time of that process, so that other work on the machine
+and waiting for the disk do not count; remaining effects of a busy machine (cold caches, a slower clock) show in the maximum.
 Without TRACE a synthetic job is written to a temporary directory. --check ends with 30 when a median is not below the bar.
 """
 
@@ -24,23 +24,25 @@ from etloop.bench.processes import BAR_MISSED
 from etloop.contract.base.late_dataclass import dataclass
 
 BAR_S: Final = 0.25
-"""Of processor time, for each command."""
+"""Bar for the CPU time of each command."""
 _ETLOOP: Final = (sys.executable, "-m", "etloop")
 
 
 @dataclass(frozen=True, slots=True)
 class StartupTimes:
-    """Processor times of one command, a run each."""
+    """CPU times of one command, one per run."""
 
     command: str
     runs_s: tuple[float, ...]
 
     @property
     def median_s(self) -> float:
+        """Return the median CPU time of a run in seconds."""
         return median(self.runs_s)
 
     @property
     def meets_bar(self) -> bool:
+        """Return whether the median is below the bar."""
         return self.median_s < BAR_S
 
 
@@ -66,19 +68,20 @@ def measure(trace: Path, runs: int, compiled: Path) -> tuple[StartupTimes, ...]:
         processor_time_s((*_ETLOOP, *words), compiled)
     times: list[list[float]] = [[] for _ in commands]
     for _ in range(runs):
-        for found, words in zip(times, commands, strict=True):
-            found.append(processor_time_s((*_ETLOOP, *words), compiled))
+        for command_times, words in zip(times, commands, strict=True):
+            command_times.append(processor_time_s((*_ETLOOP, *words), compiled))
     return tuple(
-        StartupTimes(f"etloop {words[0]}", tuple(found)) for words, found in zip(commands, times, strict=True)
+        StartupTimes(f"etloop {words[0]}", tuple(command_times))
+        for words, command_times in zip(commands, times, strict=True)
     )
 
 
 def table(measured: Sequence[StartupTimes]) -> str:
-    """Return the figures as lines, one a command; ends with a newline."""
+    """Return the figures as lines, one per command; ends with a newline."""
     lines = [f"{'processor time':<20}{'min':>9}{'median':>9}{'max':>9}"]
     lines += [
-        f"{one.command:<20}{min(one.runs_s):>7.3f} s{one.median_s:>7.3f} s{max(one.runs_s):>7.3f} s"
-        for one in measured
+        f"{times.command:<20}{min(times.runs_s):>7.3f} s{times.median_s:>7.3f} s{max(times.runs_s):>7.3f} s"
+        for times in measured
     ]
     return "\n".join(lines) + "\n"
 
@@ -99,10 +102,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             subprocess.run((*_ETLOOP, "synth", str(trace)), check=True, stdout=subprocess.DEVNULL)
         measured = measure(trace, parsed.runs, Path(directory) / "compiled")
     print(table(measured), end="")
-    missed = [one for one in measured if not one.meets_bar]
-    for one in missed:
-        print(f"{one.command}: the median is not below {BAR_S} s", file=sys.stderr)
-    return BAR_MISSED if parsed.check and missed else 0
+    slow_commands = [times for times in measured if not times.meets_bar]
+    for times in slow_commands:
+        print(f"{times.command}: the median is not below {BAR_S} s", file=sys.stderr)
+    return BAR_MISSED if parsed.check and slow_commands else 0
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ CASES: Final = (
 
 
 def planned(case: Case, message_bytes: int) -> tuple[Assignment, Topology]:
-    """The job, and the network that it crosses."""
+    """Return the job, and its network."""
     names = [f"p{rank}" for rank in range(case.ranks)]
     scenario = (
         "collectives: {shaping: plain}\nmapping: {ranks_per_host: 1}\n"
@@ -66,15 +66,16 @@ def _topology(case: Case, names: list[str]) -> str:
     settings = f"{{preset: {case.preset}}}"
     if case.leaves == 0:
         return f"single: {{ports: [{', '.join(attached)}], rate: 100Gbps, switch: {settings}}}\n"
-    each = case.ranks // case.leaves
+    ports_per_leaf = case.ranks // case.leaves
     leaves = ", ".join(
-        f"{{ports: [{', '.join(attached[first : first + each])}]}}" for first in range(0, case.ranks, each)
+        f"{{ports: [{', '.join(attached[first : first + ports_per_leaf])}]}}"
+        for first in range(0, case.ranks, ports_per_leaf)
     )
     return f"leaf_spine: {{rate: 100Gbps, spines: {case.spines}, leaves: [{leaves}], leaf: {settings}, spine: {settings}}}\n"
 
 
 def measure(case: Case, message_bytes: int, repeat: int) -> tuple[TwinOutcome, float]:
-    """What happened, and the least processor time of a run."""
+    """Return the outcome, and the least CPU time of a run in seconds."""
     assignment, topology = planned(case, message_bytes)
     ports = tuple(port.name for port in assignment.ports)
     least_s = float("inf")
@@ -88,7 +89,7 @@ def measure(case: Case, message_bytes: int, repeat: int) -> tuple[TwinOutcome, f
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The table of all cases."""
+    """Print the table of all cases; return 30 if --check finds a missed bar, else 0."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--repeat", type=int, default=3, help="runs of each, the best counts")
     parser.add_argument("--megabytes", type=int, default=64, help="what a rank puts in")

@@ -1,1 +1,1 @@
-"""What every part agrees on: units, errors, the clock, the run's life, messages and record schemas. Imports nothing of ours."""
+"""Definitions that all rooms share: units, errors, clock, states of a run, messages, record schemas. Imports no other room."""

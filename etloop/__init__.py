@@ -1,12 +1,12 @@
-"""ETLoop from Python: what `etloop` does, as values, for the author of a test bench (docs/python.md).
+"""ETLoop from Python: the functions of `etloop` for the author of a test bench (docs/python.md).
 
     import etloop
 
     run = etloop.run_twin("scenario.yaml", "rig.yaml", "run1", topology="topology.yaml")
     assert run.summary.verdict.result == "pass"
 
-What `__all__` names stays as it is; everything below this package is internal. Paths may be text, and a scenario, a rig, a
-topology or a sweep may be a dict of what would be in its file. Mistakes come as an `InputError` with all of them in `problems`.
+The names in `__all__` are stable; all other names are internal. Paths may be text, and a scenario, a rig, a topology or a
+sweep may be a dict with the content of its file. Mistakes raise an `InputError` with all of them in `problems`.
 Importing this package loads nothing: a function loads what it needs.
 """
 
@@ -102,11 +102,11 @@ _TYPES: Final = {
     "Trace": "workload.trace.trace",
     "WorkloadSettings": "workload.trace.settings",
 }
-"""Public type -> the module that it is loaded from when it is first asked for (PEP 562)."""
+"""Public type -> the module that it is loaded from at its first use (PEP 562)."""
 
 
 def _with_packages(function: Callable[_Given, _Got]) -> Callable[_Given, _Got]:
-    """Return the function; what it needs and this installation lacks is a `ConfigError` that names the extra."""
+    """Return the function with missing packages reported as a `ConfigError` that names the extra to install."""
 
     @wraps(function)
     def called(*args: _Given.args, **named: _Given.kwargs) -> _Got:
@@ -146,9 +146,10 @@ def read_trace(source: AnyPath, groups: AnyPath | None = None) -> Trace:
 
 @_with_packages
 def lint_trace(trace: Trace, settings: WorkloadSettings | None = None) -> LintReport:
-    """Return everything that is wrong with a trace or worth knowing; `report.replayable` says whether it can be run.
+    """Return everything that is wrong with a trace or worth knowing; `report.replayable` is True if it can be run.
 
-    `settings`: what the files do not say, such as `WorkloadSettings(element_bytes=2)`. Raises nothing for what is in a trace.
+    `settings`: values that the files lack, such as `WorkloadSettings(element_bytes=2)`. No content of a trace raises an
+    exception.
     """
     from etloop.workload.lint.report import lint
     from etloop.workload.trace.settings import WorkloadSettings
@@ -158,9 +159,10 @@ def lint_trace(trace: Trace, settings: WorkloadSettings | None = None) -> LintRe
 
 @_with_packages
 def make_plan(scenario: Given, rig: Given) -> PlanReport:
-    """Lay a scenario out on a rig, and return who would sit where and what would be sent; nothing is.
+    """Plan a scenario on a rig, and return the placement of ranks and the traffic, without sending any.
 
-    Raises `InputError` with the mistakes of both files, or with those of the trace, or with why the job does not fit.
+    Raises `InputError` with the mistakes of both files, with those of the trace, or with the reason why the job does
+    not fit.
     """
     from etloop.controller.plan.report import report_plan
     from etloop.controller.run.pipeline import PrepareOptions, RunInputs, prepare
@@ -180,12 +182,12 @@ def run_twin(
     seed: int | None = None,
     congestion_control: type[CongestionControl] | None = None,
 ) -> Run:
-    """Run a scenario in virtual time on switches as a topology describes them, and keep the results in a new directory.
+    """Run a scenario in virtual time on the switches of a topology, and write the results to a new directory.
 
-    `rig`: None takes a port for each attachment of `topology`. `topology`: the switches, if scenario and rig name none.
-    `seed`: of the switches, in place of those in the topology; the same inputs give the same bytes. `congestion_control`: a
-    class in Python, in the place of the scenario's. Raises `InputError` before anything is run, `CongestionFailed` where the
-    class raised something.
+    `rig`: None makes a port for each attachment of `topology`. `topology`: the switches, if scenario and rig name none.
+    `seed`: seed of the switches, instead of those in the topology; the same inputs give the same bytes. `congestion_control`: a
+    Python class, instead of the scenario's congestion control. Raises `InputError` before the run starts, `CongestionFailed` if
+    the class raised an exception.
     """
     from etloop.virtual_runs import run_twin
 
@@ -201,10 +203,10 @@ def run_lab(
     allow_overcommit: bool = False,
     allow_plugins: bool = False,
 ) -> Run:
-    """Run a scenario for real, between namespaces of this host through switches of software that come up and go for it.
+    """Run a scenario with real packets between namespaces of this host, through soft switches that are brought up for it.
 
-    `allow_overcommit`: also at rates that this host does not hold. `allow_plugins`: the lab's agents compile and run
-    congestion controls that the scenario brings. Raises `InputError` before any traffic, where no lab can be had included.
+    `allow_overcommit`: also at rates that this host does not sustain. `allow_plugins`: the lab's agents compile and run
+    congestion control plugins of the scenario. Raises `InputError` before any traffic, also if no lab can be made.
     """
     from etloop.experiments.sweep.one_run import run_in_lab
     from etloop.given import input_file
@@ -215,10 +217,11 @@ def run_lab(
 
 @_with_packages
 def run_sweep(sweep: Given, out_dir: AnyPath, *, where: str = "twin") -> Any:
-    """Do all runs of a sweep and return its points as a `pyarrow.Table`: settings, runs, result, and each figure's mean.
+    """Make all runs of a sweep and return its points as a `pyarrow.Table`: settings, runs, result, and each figure's
+    mean.
 
-    `where`: "twin", "lab", or the path of a rig whose agents run. The directory also gets compare.html and every run, which
-    `open_run` reads. Raises `InputError` with the mistakes of all points, before the first run.
+    `where`: "twin", "lab", or the path of a rig whose agents run. The directory also gets compare.html and every run,
+    which `open_run` reads. Raises `InputError` with the mistakes of all points, before the first run.
     """
     from etloop.sweeps import run_sweep
 
@@ -227,9 +230,9 @@ def run_sweep(sweep: Given, out_dir: AnyPath, *, where: str = "twin") -> Any:
 
 @_with_packages
 def open_run(run_dir: AnyPath) -> Run:
-    """Read what a run left: `run.summary` (docs/metrics.md), its tables, and what can be plotted of it.
+    """Read the results of a run: `run.summary` (docs/metrics.md), its tables, and its plots.
 
-    Raises `InputError` for a directory that holds no whole run, or one of another version.
+    Raises `InputError` for a directory without a complete run, or with one of another version.
     """
     from pathlib import Path
 
@@ -241,14 +244,16 @@ def open_run(run_dir: AnyPath) -> Run:
 @_with_packages
 def read_table(run: Run, name: str) -> Any:
     """Return a further table of a run as a `pyarrow.Table`: "switches" and "queues" of a twin, "jobs" of several jobs,
-    "counters" of a device, and so on (docs/metrics.md); `run.frame(name)` gives it to pandas.
+    "counters" of a device, and so on (docs/metrics.md); `run.frame(name)` returns it for pandas.
 
-    Raises `InputError` for a table that this run does not have, with those that it has.
+    Raises `InputError`, which lists the tables of this run, for a table that it does not have.
     """
     return run.table(name)
 
 
-if not TYPE_CHECKING:  # A type checker knows the names by their imports above, and finds others missing.
+if (
+    not TYPE_CHECKING
+):  # A type checker knows the names by their imports above, and reports other names as missing.
 
     def __getattr__(name: str) -> Any:
         """Load a public type."""
@@ -262,5 +267,5 @@ if not TYPE_CHECKING:  # A type checker knows the names by their imports above, 
 
 
 def __dir__() -> list[str]:
-    """Return what is public, loaded or not."""
+    """Return the public names, loaded or not."""
     return sorted({*globals(), *__all__})

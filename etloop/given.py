@@ -1,4 +1,4 @@
-"""What a caller hands in, a file or values, as the file that the rest of the program reads."""
+"""Converts the input of a caller, a file or values, to the file that the rest of the program reads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DEEPEST: Final = 32
 
 
 def input_file(given: Given, name: str) -> InputFile:
-    """Return a file, or values as the text of one called `name`. Raises `ConfigError` for values that no file can hold."""
+    """Return a file, or values as the text of a file `name`. Raises `ConfigError` for values that a file cannot contain."""
     from etloop.controller.run.prepare import InputFile
 
     if not isinstance(given, Mapping):
@@ -28,14 +28,18 @@ def input_file(given: Given, name: str) -> InputFile:
 
 
 def text_of(given: Mapping[str, Any], name: str) -> bytes:
-    """Return values as YAML. Raises `ConfigError` for values that no file can hold."""
+    """Return values as YAML. Raises `ConfigError` for values that a file cannot contain."""
     import yaml
 
     return yaml.safe_dump(_plain(given, name, 0), sort_keys=False, allow_unicode=True).encode()
 
 
 def with_plugin(given: Given, name: str, plugin: str) -> InputFile:
-    """Return a scenario whose congestion control is that plugin, in the place of the one it names; the rest of `cc` stays."""
+    """Return a scenario whose congestion control is that plugin instead of the one it names; other keys of `cc` are
+    kept.
+
+    Raises `ConfigError` for text that is not YAML or has another structure.
+    """
     import yaml
 
     from etloop.controller.run.prepare import InputFile
@@ -60,11 +64,11 @@ def _plain(value: Any, where: str, depth: int) -> Any:
     if depth > _DEEPEST:
         raise ConfigError(Problem(where, f"is nested deeper than {_DEEPEST}", "does it contain itself?"))
     if isinstance(value, Mapping):
-        return {str(key): _plain(one, f"{where}.{key}", depth + 1) for key, one in value.items()}
+        return {str(key): _plain(item, f"{where}.{key}", depth + 1) for key, item in value.items()}
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        return [_plain(one, f"{where}[{number}]", depth + 1) for number, one in enumerate(value)]
+        return [_plain(item, f"{where}[{number}]", depth + 1) for number, item in enumerate(value)]
     if value is None or isinstance(value, str | bool | int | float):
         return value
     remedy = "write text, a number, a mapping or a list"

@@ -1,4 +1,4 @@
-"""A run from Python: its figures, its tables as Arrow and pandas, its plots, and how a notebook shows it."""
+"""A run from Python: its figures, its tables as Arrow and pandas, its plots, and its display in a notebook."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TABLE_OF: Final = {"queues": "queues", "control": "cc"}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Run:
-    """A run as its directory keeps it. Tables are `pyarrow.Table`s with units in their fields' metadata (docs/metrics.md)."""
+    """A run read from its directory. Tables are `pyarrow.Table`s with units in their fields' metadata (docs/metrics.md)."""
 
     path: Path
     summary: Summary
@@ -34,29 +34,30 @@ class Run:
 
     @property
     def tables(self) -> tuple[str, ...]:
-        """Return the names of all tables that the directory holds."""
+        """Return the names of all tables in the directory."""
         return tuple(sorted(path.stem for path in self.path.glob("*.parquet")))
 
     def table(self, name: str) -> Any:
-        """Return a table by name. Raises `InputError` for one that this run does not have, with those that it has."""
+        """Return a table by name. Raises `InputError`, which lists the tables of this run, for one that it does not have."""
         from etloop.results.store.run_dir import read_table_of
 
         return read_table_of(self.path, name)
 
     def frame(self, name: str) -> Any:
-        """Return a table as a `pandas.DataFrame`. Raises as `table`, and where pandas is not installed."""
+        """Return a table as a `pandas.DataFrame`. Raises as `table`, and `ConfigError` without pandas."""
         try:
-            import pandas as pd  # noqa: F401  # pyarrow's own message does not say what to install
+            import pandas as pd  # noqa: F401  # pyarrow's own message does not name the package to install
         except ImportError:
             raise ConfigError(Problem("pandas", "is not installed", "pip install pandas")) from None
         return self.table(name).to_pandas()
 
     def plot(self, name: str) -> Any:
-        """Return a `plotly.graph_objects.Figure`, which a notebook shows and `write_html` or `to_image` keep.
+        """Return a `plotly.graph_objects.Figure`, which a notebook shows and `write_html` or `to_image` save.
 
-        "completion": how long collectives and ops took, as distributions; "ports": rates of the device's ports with marks, drops
-        and pauses; "queues": bytes in the fullest queues; "control": rate, window and round trip of queue pairs; "timeline":
-        ops of ranks as bars; "matrix": bytes between ranks. Raises `InputError` where the run has nothing of it, saying why.
+        "completion": distributions of the times of collectives and ops; "ports": rates of the device's ports with
+        marks, drops and pauses; "queues": bytes in the fullest queues; "control": rate, window and RTT of queue pairs;
+        "timeline": ops of ranks as bars; "matrix": bytes between ranks. Raises `InputError`, with the reason, if the
+        run has no data for the plot.
         """
         if name not in PLOTS:
             raise ConfigError(
@@ -64,12 +65,12 @@ class Run:
             )
         figure = _figure(self, name)
         if figure is None:
-            what = f"has nothing to plot as {name}"
-            raise ConfigError(Problem(str(self.path), what, "did anything cross the device in it?"))
+            problem = f"has nothing to plot as {name}"
+            raise ConfigError(Problem(str(self.path), problem, "did anything cross the device in it?"))
         return figure
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows of the run: what it was, its verdict, its first figures."""
+        """Return the HTML that a notebook shows for the run: its job, its verdict, its first figures."""
         summary = self.summary
         rows = [
             ("verdict", str(summary.result)),
@@ -92,7 +93,7 @@ class Run:
 
 
 def open_run(run_dir: Path) -> Run:
-    """Return the run of a directory. Raises `RunDirError` for one that holds no whole run, or one of another version."""
+    """Return the run of a directory. Raises `RunDirError` for one without a complete run, or of another version."""
     from etloop.results.store.run_dir import read_run
 
     stored = read_run(run_dir)
@@ -108,16 +109,16 @@ def _figure(run: Run, name: str) -> Any:
     if name == "timeline":
         return curves.timeline_figure(frame_of("ops", run.ops)) if run.ops.num_rows else None
     if name in _TABLE_OF:
-        frame = frame_of(_TABLE_OF[name], _sampled(run, name))
+        frame = frame_of(_TABLE_OF[name], _sampled_table(run, name))
         return curves.queue_figure(frame) if name == "queues" else curves.control_figure(frame)
     if name == "completion":
         return completion_figure(read_kpis(run.path))
-    given = _given(run.path)
-    return port_figure(given) if name == "ports" else matrix_figure(given)
+    page_inputs = _page_inputs(run.path)
+    return port_figure(page_inputs) if name == "ports" else matrix_figure(page_inputs)
 
 
-def _sampled(run: Run, plot: str) -> Any:
-    """Return a table that only some runs have, with the way to get it in the error of others."""
+def _sampled_table(run: Run, plot: str) -> Any:
+    """Return a table that only some runs have, with a remedy in the error if this run does not."""
     name = _TABLE_OF[plot]
     if name in run.tables:
         return run.table(name)
@@ -128,7 +129,7 @@ def _sampled(run: Run, plot: str) -> Any:
     raise ConfigError(Problem(str(run.path), f"has no table {name}, which the plot is made of", remedy))
 
 
-def _given(run_dir: Path) -> KpiInput:
+def _page_inputs(run_dir: Path) -> KpiInput:
     from etloop.results.artifacts import kpi_input
     from etloop.results.store.run_dir import read_artifacts, read_kpis
 

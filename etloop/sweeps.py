@@ -37,14 +37,14 @@ def run_sweep(sweep: Given, out_dir: str | os.PathLike[str], where: str) -> Any:
 
 
 def points_table(record: SweepRecord, directory: Path) -> Any:
-    """Return a row for each point: its name, its settings by axis, runs that count, the directory of the first one, and the
-    mean of every figure over them.
+    """Return a row for each point: its name, its settings by axis, runs that count, the directory of the first one, and
+    the mean of every figure over them.
     """
-    by_name = {one.name: one for one in record.results}
+    by_name = {result.name: result for result in record.results}
     rows: list[Mapping[str, Any]] = []
     for point in record.points:
         result = by_name.get(point.name)
-        figures = {} if result is None else {one.name: one.mean for one in result.figures}
+        figures = {} if result is None else {figure.name: figure.mean for figure in result.figures}
         rows.append(
             {"point": point.name}
             | dict(point.labels)

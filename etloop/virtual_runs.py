@@ -1,4 +1,4 @@
-"""A twin from Python: from what a caller hands in to a run that is kept."""
+"""A twin from Python: makes a run from the input of a caller and writes it to a directory."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def run_twin(
     seed: int | None,
     control: type[CongestionControl] | None,
 ) -> Run:
-    """See `etloop.run_twin`."""
+    """Run the twin, see `etloop.run_twin`."""
     directory = Path(out_dir)
     refuse_used_directory(directory)
     switches = None if topology is None else input_file(topology, "topology.yaml")
@@ -51,18 +51,18 @@ def run_twin(
     settings = TwinSettings(seed=seed, sample_interval_ns=SAMPLE_INTERVAL_NS)
     options = PrepareOptions()
     job = input_file(scenario, "scenario.yaml")
-    with ExitStack() as known:
-        found = None
+    with ExitStack() as registrations:
+        registration = None
         if control is not None:
-            found = known.enter_context(registered(control))
+            registration = registrations.enter_context(registered(control))
             name = f"{word_of(control)}.py"
             job = with_plugin(scenario, "scenario.yaml", name)
-            plugin = Plugin(found.algorithm, name, b"", found.library)
-            # A case could not bring the class along.
+            plugin = Plugin(registration.algorithm, name, b"", registration.library)
+            # A case could not contain the class.
             options = replace(options, read_plugin=lambda _: plugin, keeps_case=False)
-            settings = replace(settings, cc_library=found.library)
+            settings = replace(settings, cc_library=registration.library)
         prepared = prepare(RunInputs(job, ports, switches, TWIN_ID), options)
         run_plan(prepared, TwinExecution(settings), RunOptions(directory, expects=False), SilentWatcher())
-        if found is not None:
-            found.refuse_failures()
+        if registration is not None:
+            registration.refuse_failures()
     return open_run(directory)

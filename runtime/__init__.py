@@ -1,1 +1,1 @@
-"""What agent and controller both need of the machine: signals, clocks, keys, brokers, memory, processes of ours."""
+"""Access to the machine for agent and controller: signals, clocks, keys, brokers, memory, child processes."""

@@ -1,7 +1,7 @@
-"""One connection to a broker, for agents, the controller's gateway and clients alike. A shell: aiomqtt, TLS.
+"""Opens one connection to a broker, for agents, the controller's gateway and clients alike. A shell: aiomqtt, TLS.
 
-A broker is asked for MQTT 5 first, and 3.1.1 taken of one that refuses it, such as the embedded one. Decides nothing about
-what is said.
+MQTT 5 is tried first, and 3.1.1 is used with a broker that refuses it, such as the embedded one. Decides nothing about
+the messages.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from paho.mqtt.reasoncodes import ReasonCode
 
 
 class MqttVersion(IntEnum):
-    """By the number that CONNECT carries (MQTT 3.1.1 and 5, section 3.1.2.2)."""
+    """Version of MQTT, by the number in CONNECT (MQTT 3.1.1 and 5, section 3.1.2.2)."""
 
     V311 = 4
     V5 = 5
 
     def __str__(self) -> str:
-        """As people write it."""
+        """Return the usual spelling of the version."""
         return "3.1.1" if self is MqttVersion.V311 else "5"
 
 
 MOST_UNACKNOWLEDGED: Final = 512
-"""Messages that a broker which speaks MQTT 5 hands to a client that has not acknowledged the ones before."""
+"""Receive Maximum: messages that a broker of MQTT 5 may have in flight to a client without an acknowledgement."""
 _VERSION_REFUSALS: Final = frozenset({1, 132})
-"""CONNACK of MQTT 3.1.1 (section 3.2.2.3) and of MQTT 5 (section 3.2.2.2)."""
+"""CONNACK codes for an unsupported version in MQTT 3.1.1 (section 3.2.2.3) and MQTT 5 (section 3.2.2.2)."""
 _UNSPECIFIED: Final = 128
 _REMEDIES: Final = {
     129: "is it a broker of MQTT? look at its log",
@@ -58,12 +58,12 @@ _REMEDIES: Final = {
     152: "somebody who administers the broker has ended it",
     159: "let the broker take more connections",
 }
-"""What to do about the reason of a DISCONNECT or CONNACK (MQTT 5, sections 3.14.2.1 and 3.2.2.2)."""
+"""Remedies by the reason code of a DISCONNECT or CONNACK (MQTT 5, sections 3.14.2.1 and 3.2.2.2)."""
 _WITHOUT_A_WORD: Final = (
     "the connection was closed and no reason given: the broker was ended, a network between is cut, or another client of the "
     "same name has come in (two controllers of one rack name, two agents of one name); the broker's log says which"
 )
-"""What the library calls an unspecified error, too. Mosquitto 2.0.11 tells nobody that a session was taken over."""
+"""The library also reports this as an unspecified error. Mosquitto 2.0.11 does not report that a session was taken over."""
 
 
 def broker_settings(
@@ -74,9 +74,9 @@ def broker_settings(
     ca: Path | None = None,
     where: str = "broker",
 ) -> BrokerSettings:
-    """Return how HOST[:PORT], which stands at `where`, is reached, over TLS if there is a `ca`.
+    """Return the settings that reach HOST[:PORT], over TLS if there is a `ca`; `where` names the input in errors.
 
-    Raises `ConfigError` for what cannot be meant, read or used.
+    Raises `ConfigError` for an address that cannot be parsed and for files that cannot be read or used.
     """
     host, port = parse_at(where, parse_broker_address, broker)
     settings = BrokerSettings(
@@ -86,20 +86,22 @@ def broker_settings(
         password=read_secret(password_file) if password_file else "",
         ca_file=ca,
     )
-    tls_context(settings)  # Files may change later; those that cannot be used now are told now.
+    tls_context(settings)  # Files may change later; report now those that cannot be used now.
     return settings
 
 
 class BrokerClient(aiomqtt.Client):
-    """A client whose session stays with the broker, and which says itself when it is done with a message.
+    """A client whose session stays with the broker, and which acknowledges each message explicitly.
 
-    What comes with QoS 1 while it is away waits for it, and what it had not acknowledged when it died comes again.
+    Messages of QoS 1 that arrive while it is away are kept for it; those it did not acknowledge are delivered again.
     """
 
     def __init__(
         self, settings: BrokerSettings, protocol: MqttVersion, identifier: str, kept_s: int, **more: Any
     ) -> None:
-        """As for `aiomqtt.Client`; the session is kept for `kept_s` seconds, by MQTT 3.1.1 as long as the broker likes."""
+        """Initialize as `aiomqtt.Client`; the session is kept for `kept_s` seconds, with MQTT 3.1.1 as long as the
+        broker decides.
+        """
         if protocol is MqttVersion.V5:
             properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
             properties.SessionExpiryInterval = kept_s
@@ -110,14 +112,14 @@ class BrokerClient(aiomqtt.Client):
         super().__init__(**_settings_of(settings, protocol, identifier), **more)
         self._client.manual_ack_set(True)
         self.is_resumed = False
-        """Whether the broker had a session for it, in which something may have waited."""
+        """True if the broker had a session for this client, in which messages may have waited."""
 
     def _on_connect(self, client: Any, userdata: Any, flags: ConnectFlags, *more: Any) -> None:
         self.is_resumed = flags.session_present
         super()._on_connect(client, userdata, flags, *more)
 
     def acknowledge(self, message: aiomqtt.Message) -> None:
-        """Let the broker forget a message, which has been dealt with."""
+        """Acknowledge a message that has been processed, so that the broker forgets it."""
         self._client.ack(message.mid, message.qos)
 
 
@@ -125,11 +127,11 @@ class BrokerClient(aiomqtt.Client):
 async def broker_connection(
     settings: BrokerSettings, identifier: str, **more: Any
 ) -> AsyncIterator[tuple[aiomqtt.Client, MqttVersion]]:
-    """A connection and the version of MQTT that is spoken on it; `more` is for `aiomqtt.Client`.
+    """Open a connection; yield it with its MQTT version. `more` is passed to `aiomqtt.Client`.
 
     Raises `aiomqtt.MqttError` or `OSError`, also in the block if the connection is lost.
     """
-    protocol = await _spoken(settings)
+    protocol = await _supported_version(settings)
     async with aiomqtt.Client(**_settings_of(settings, protocol, identifier), **more) as client:
         yield client, protocol
 
@@ -138,14 +140,17 @@ async def broker_connection(
 async def kept_connection(
     settings: BrokerSettings, identifier: str, kept_s: int, **more: Any
 ) -> AsyncIterator[tuple[BrokerClient, MqttVersion]]:
-    """The same as `broker_connection` with a session that the broker keeps; see `BrokerClient`."""
-    protocol = await _spoken(settings)
+    """Open a connection as `broker_connection` does, with a session that the broker keeps; see `BrokerClient`."""
+    protocol = await _supported_version(settings)
     async with BrokerClient(settings, protocol, identifier, kept_s, **more) as client:
         yield client, protocol
 
 
-async def _spoken(settings: BrokerSettings) -> MqttVersion:
-    """Asked without a last will and a name: of those, a broker that does not know version 5 may make no sense, nor answer."""
+async def _supported_version(settings: BrokerSettings) -> MqttVersion:
+    """Return the MQTT version that the broker speaks.
+
+    The test connection has no last will and no client name: a broker without version 5 may misread them and not answer.
+    """
     try:
         async with aiomqtt.Client(**_settings_of(settings, MqttVersion.V5, "")):
             return MqttVersion.V5
@@ -156,7 +161,7 @@ async def _spoken(settings: BrokerSettings) -> MqttVersion:
 
 
 def why_lost(error: BaseException) -> str:
-    """Return why a connection was lost, with the reason that a broker of MQTT 5 gave when it ended it, and what to do."""
+    """Return why a connection was lost: the reason code that a broker of MQTT 5 gave, if any, with its remedy."""
     cause: BaseException | None = error
     while cause is not None:
         code = cause.rc if isinstance(cause, aiomqtt.MqttCodeError) else None
@@ -169,7 +174,7 @@ def why_lost(error: BaseException) -> str:
 
 
 def properties_of(protocol: MqttVersion, **named: Any) -> Properties | None:
-    """Properties of a message, by their names in paho-mqtt; those that are None are left out, and all of them before MQTT 5."""
+    """Return message properties, by their names in paho-mqtt; values of None are left out. None before MQTT 5."""
     if protocol is not MqttVersion.V5:
         return None
     properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
@@ -180,7 +185,9 @@ def properties_of(protocol: MqttVersion, **named: Any) -> Properties | None:
 
 
 def tls_context(settings: BrokerSettings) -> ssl.SSLContext | None:
-    """What a connection is encrypted by; None if it is not. Raises `ConfigError` with every file that cannot be used."""
+    """Return the TLS context of a connection; None without encryption. Raises `ConfigError` with every file that cannot
+    be used.
+    """
     if not settings.tls and settings.ca_file is None:
         return None
     context = ssl.create_default_context()
@@ -194,11 +201,11 @@ def tls_context(settings: BrokerSettings) -> ssl.SSLContext | None:
             )
     if settings.cert_file is not None:
         try:
-            # Without a password: of a key that has one nobody could be asked for it.
+            # An empty password makes a key with a passphrase fail here, instead of prompting on a terminal.
             context.load_cert_chain(settings.cert_file, settings.key_file, password="")
         except OSError as error:
-            what = "a certificate and its key, as PEM and without a passphrase"
-            problems.append(_unusable("cert", settings.cert_file, error, what))
+            requirement = "a certificate and its key, as PEM and without a passphrase"
+            problems.append(_unusable("cert", settings.cert_file, error, requirement))
         else:
             exposed = exposed_secret(settings.key_file or settings.cert_file)
             problems += [exposed] if exposed else []

@@ -1,4 +1,4 @@
-"""How an MQTT broker is reached, as people write it and as a value. Pure, for agents, gateways and clients."""
+"""Parses and holds the address and credentials of an MQTT broker. Pure, for agents, gateways and clients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ADDRESS: Final = re.compile(r"(?P<host>[^:\[\]\s]+|\[[^\[\]\s]+\])(:(?P<port>[0
 
 @dataclass(frozen=True, slots=True)
 class BrokerSettings:
-    """How the broker is reached."""
+    """Address, credentials and encryption of a broker."""
 
     host: str
     port: int
@@ -29,12 +29,12 @@ class BrokerSettings:
     tls: bool = False
 
     def __repr__(self) -> str:
-        """Without the password."""
+        """Return a text without the password."""
         return f"BrokerSettings({self.host}:{self.port}, user {self.username or '-'})"
 
 
 def parse_broker_address(text: str) -> tuple[str, int | None]:
-    """Parse HOST or HOST:PORT into both; None where no port is written. Raises `QuantityError`."""
+    """Parse HOST or HOST:PORT; the port is None if not given. Raises `QuantityError`."""
     address = _ADDRESS.fullmatch(text)
     host, port = (address["host"].strip("[]"), address["port"] or "") if address else ("", "")
     if not host or (port and not 0 < int(port) < 1 << 16):
@@ -44,5 +44,5 @@ def parse_broker_address(text: str) -> tuple[str, int | None]:
 
 
 def default_port(*, encrypted: bool) -> int:
-    """Return the port that IANA has for MQTT, or for MQTT over TLS."""
+    """Return the port that IANA assigned to MQTT, or to MQTT over TLS."""
     return _TLS_PORT if encrypted else _PORT

@@ -9,15 +9,15 @@ from etloop.contract.base.clock import NS_PER_S
 
 
 def monotonic_ns() -> int:
-    """Monotonic time; its zero means nothing."""
+    """Return monotonic time; only differences have a meaning."""
     return time.monotonic_ns()
 
 
 def wall_ns() -> int:
-    """Wall time since 1970, for others' clocks; durations are `monotonic_ns`'s."""
+    """Return wall time since 1970, to compare with other machines' clocks; use `monotonic_ns` for durations."""
     return round(datetime.now(UTC).timestamp() * NS_PER_S)
 
 
 def wall_time_text() -> str:
-    """Wall time for people, ISO 8601 in UTC with milliseconds."""
+    """Return the wall time as text, ISO 8601 in UTC with milliseconds."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")

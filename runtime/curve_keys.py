@@ -1,7 +1,7 @@
 """Make and read the key pairs of the control connection, and set them on its sockets. A shell: key files, ZeroMQ.
 
-A pair is two files of one directory, `NAME.key` (public) and `NAME.key_secret` (both). Whom a controller admits is decided
-in `controller.session.admission`, from what `key_directory` reads.
+A pair is two files of one directory, `NAME.key` (public) and `NAME.key_secret` (both keys). Which agents a controller admits
+is decided in `controller.session.admission`, from the keys that `key_directory` reads.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from etloop.runtime.secret_file import exposed_secret
 
 _LARGEST_KEY_FILE_BYTES: Final = 65_536
 _KEY_CHARACTERS: Final = 40
-"""Of a key in Z85."""
+"""Length of a key in Z85."""
 _MAKE: Final = "as etloop keys make and etloop-agent keygen write it"
 
 
 class UnreadableKeyFile(ConfigError):
-    """A key file could not be read: that says nothing about what it holds."""
+    """A key file could not be read, so its content is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class KeyPair:
     secret: Path
 
     def lines(self) -> tuple[str, str]:
-        """Return both files with what to do with each, for people."""
+        """Return one line per file with its path and its use."""
         return (
             f"{self.public}  public: give it to the other side",
             f"{self.secret}  secret: never leaves its host",
@@ -45,54 +45,54 @@ class KeyPair:
 
 
 def key_pair(directory: Path, name: str) -> KeyPair:
-    """Return where the pair of `name` lies, whether it is there or not."""
+    """Return the paths of the pair of `name`, whether they exist or not."""
     return KeyPair(directory / f"{name}.key", directory / f"{name}.key_secret")
 
 
 def make_key_pairs(directory: Path, names: Sequence[str], *, keep: bool = False) -> tuple[KeyPair, ...]:
-    """Make a pair for every name; a secret is readable by its owner alone from its first byte on.
+    """Make a pair for every name; from its first byte a secret is readable by its owner only.
 
-    Raises `ConfigError`, before anything is made, for names that cannot be file names and, unless `keep`, for pairs that
-    exist; and for a directory that cannot be written. Of one thread only: it changes the umask while it writes.
+    Raises `ConfigError`, before any file is made, for names that cannot be file names and, unless `keep`, for pairs
+    that exist; and for a directory that cannot be written. Not thread-safe: it changes the umask while it writes.
     """
     problems = name_problems(names)
-    wanted = []
+    missing_pairs = []
     for name in dict.fromkeys(names):
         pair = key_pair(directory, name)
-        taken = [path for path in (pair.public, pair.secret) if path.exists()]
-        if taken and not (keep and len(taken) == 2):
+        existing_paths = [path for path in (pair.public, pair.secret) if path.exists()]
+        if existing_paths and not (keep and len(existing_paths) == 2):
             remedy = "remove it to make a new pair; whoever holds the old one is then locked out"
-            problems.append(Problem(str(taken[0]), "exists already", remedy))
-        elif not taken:
-            wanted.append((name, pair))
+            problems.append(Problem(str(existing_paths[0]), "exists already", remedy))
+        elif not existing_paths:
+            missing_pairs.append((name, pair))
     if problems:
         raise ConfigError(*problems)
-    before = os.umask(0o077)
+    previous_umask = os.umask(0o077)
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        for name, pair in wanted:
+        for name, pair in missing_pairs:
             zmq.auth.create_certificates(directory, name)
             pair.public.chmod(0o644)
     except OSError as error:
-        what = f"cannot be written: {error.strerror}"
+        problem = f"cannot be written: {error.strerror}"
         raise ConfigError(
-            Problem(str(directory), what, "name a directory that this user may write to")
+            Problem(str(directory), problem, "name a directory that this user may write to")
         ) from None
     finally:
-        os.umask(before)
-    return tuple(pair for _, pair in wanted)
+        os.umask(previous_umask)
+    return tuple(pair for _, pair in missing_pairs)
 
 
 def name_problems(names: Sequence[str]) -> list[Problem]:
-    """Return what keeps names from being names of key files."""
-    found = Mistakes()
+    """Return the problems of names that cannot be names of key files."""
+    mistakes = Mistakes()
     for name in names:
-        found.of(partial(parse_at, f'"{name[:64]}"', parse_name, name))
-    return found.problems
+        mistakes.of(partial(parse_at, f'"{name[:64]}"', parse_name, name))
+    return mistakes.problems
 
 
 def public_key_problem(path: Path) -> Problem | None:
-    """Return why a file is not a public key to be given away; None for one that is."""
+    """Return why a file is not a public key that may be given away; None if it is one."""
     try:
         read_public_key(path)
     except ConfigError as error:
@@ -101,7 +101,7 @@ def public_key_problem(path: Path) -> Problem | None:
 
 
 def read_public_key(path: Path) -> bytes:
-    """Read the key of a `.key` file. Raises `ConfigError`, also for a file that holds a secret."""
+    """Read the key of a `.key` file. Raises `ConfigError`, also for a file with a secret key."""
     public, secret = _read(path)
     if secret is not None:
         remedy = "give the .key file; the secret stays on its own host"
@@ -110,7 +110,7 @@ def read_public_key(path: Path) -> bytes:
 
 
 def read_key_pair(path: Path) -> tuple[bytes, bytes]:
-    """Read the public and the secret key of a `.key_secret` file. Raises `ConfigError`, also if others may read it."""
+    """Read the public and the secret key of a `.key_secret` file. Raises `ConfigError`, also if other users may read it."""
     public, secret = _read(path)
     if secret is None:
         raise ConfigError(Problem(str(path), "holds no secret key", f"give a .key_secret file {_MAKE}"))
@@ -121,33 +121,35 @@ def read_key_pair(path: Path) -> tuple[bytes, bytes]:
 
 @dataclass(frozen=True, slots=True)
 class ClientKeys:
-    """What an agent's end of an encrypted connection is made of; read once, so that files may change under it."""
+    """Keys of an agent's end of an encrypted connection, read once, so that the files may change later."""
 
     server: bytes
-    """Public key of the one controller that is followed."""
+    """Public key of the controller; no other one is accepted."""
     public: bytes
     secret: bytes
 
     def __repr__(self) -> str:
-        """Without the secret."""
+        """Return a text without the secret."""
         return f"ClientKeys({self.public.decode('ascii', 'replace')})"
 
 
 def read_client_keys(server_key_file: Path, secret_key_file: Path) -> ClientKeys:
-    """Read what `secure_client` needs. Raises `ConfigError`."""
+    """Read the keys that `secure_client` needs. Raises `ConfigError`."""
     server = read_public_key(server_key_file)
     public, secret = read_key_pair(secret_key_file)
     return ClientKeys(server, public, secret)
 
 
 def secure_client(socket: zmq.Socket[Any], keys: ClientKeys) -> None:
-    """Encrypt a socket before it connects, to the one server of that key."""
+    """Encrypt a socket before it connects; it accepts only the server with that key."""
     socket.curve_serverkey = keys.server
     socket.curve_publickey, socket.curve_secretkey = keys.public, keys.secret
 
 
 def secure_server(socket: zmq.Socket[Any], secret_key_file: Path) -> None:
-    """Encrypt a socket before it binds. Who is admitted is for the context's ZAP to say. Raises `ConfigError`."""
+    """Encrypt a socket before it binds; the context's ZAP handler decides which clients are admitted. Raises
+    `ConfigError`.
+    """
     public, secret = read_key_pair(secret_key_file)
     socket.curve_publickey, socket.curve_secretkey = public, secret
     socket.curve_server = True
@@ -159,12 +161,12 @@ def _read(path: Path) -> tuple[bytes, bytes | None]:
             raise ConfigError(Problem(str(path), "is too large for a key file", f"name a key file {_MAKE}"))
         public, secret = zmq.auth.load_certificate(path)
     except OSError as error:
-        what = f"is no readable key file: {error.strerror or 'it is gone'}"
-        raise UnreadableKeyFile(Problem(str(path), what, f"name a key file {_MAKE}")) from None
+        problem = f"is no readable key file: {error.strerror or 'it is gone'}"
+        raise UnreadableKeyFile(Problem(str(path), problem, f"name a key file {_MAKE}")) from None
     except ValueError:
-        what = "is no readable key file: it holds no public key"
-        raise ConfigError(Problem(str(path), what, f"name a key file {_MAKE}")) from None
+        problem = "is no readable key file: it holds no public key"
+        raise ConfigError(Problem(str(path), problem, f"name a key file {_MAKE}")) from None
     if len(public) != _KEY_CHARACTERS:
-        what = f"holds no public key of {_KEY_CHARACTERS} characters"
-        raise ConfigError(Problem(str(path), what, f"name a key file {_MAKE}"))
+        problem = f"holds no public key of {_KEY_CHARACTERS} characters"
+        raise ConfigError(Problem(str(path), problem, f"name a key file {_MAKE}"))
     return public, secret

@@ -1,4 +1,4 @@
-"""How many files and sockets this process may still open. A shell: it asks the kernel."""
+"""Counts the files and sockets that this process may still open. A shell: it asks the kernel."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def raise_descriptor_limit() -> int:
-    """Let this process have as many descriptors as its hard limit allows; how many that is."""
+    """Raise the descriptor limit of this process to its hard limit; return it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         with contextlib.suppress(OSError, ValueError):
@@ -19,12 +19,12 @@ def raise_descriptor_limit() -> int:
 
 
 def count_open() -> int:
-    """Return how many descriptors this process has open. Raises `OSError`."""
+    """Return the number of open descriptors of this process. Raises `OSError`."""
     return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
 def can_open(count: int) -> bool:
-    """Return whether so many more descriptors can be had now."""
+    """Return whether `count` more descriptors can be opened now."""
     opened: list[int] = []
     try:
         opened.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))

@@ -1,6 +1,7 @@
-"""Which packages of others an installation lacks, and which extra of ours brings them: `pip install etloop` is an agent's.
+"""Names the packages that an installation lacks, and the extra that brings them: `pip install etloop` installs only an
+agent.
 
-Decides the words of the error. What each extra consists of is in pyproject.toml, to which a test holds this table.
+Decides the words of the error. pyproject.toml defines the extras; a test compares it with this table.
 """
 
 from __future__ import annotations
@@ -22,16 +23,18 @@ EXTRAS: Final[Mapping[str, tuple[str, ...]]] = {
     "gnmi": ("grpc", "google"),
     "infragraph": ("infragraph",),
 }
-"""By extra the modules that its packages bring, as they are imported."""
+"""Import names of the modules that each extra installs."""
 
 
 def missing_package(error: ModuleNotFoundError, who: str) -> ConfigError | None:
-    """Return what to say of a module that `who` could not import; None where it is none of what an extra brings."""
-    top = (error.name or "").partition(".")[0]
-    extra = next((name for name, modules in EXTRAS.items() if top in modules), None)
+    """Return the error for a module that `who` could not import; None if no extra brings the module."""
+    top_level = (error.name or "").partition(".")[0]
+    extra = next((name for name, modules in EXTRAS.items() if top_level in modules), None)
     if extra is None:
         return None
-    missing = [module for module in EXTRAS[extra] if find_spec(module) is None] or [top]
-    what = f"needs packages that are not installed here: {', '.join(missing)}"
-    alone = "; for a host with an agent alone, etloop-agent has all it needs" if extra == "controller" else ""
-    return ConfigError(Problem(who, what, f"pip install 'etloop[{extra}]'{alone}"))
+    missing = [module for module in EXTRAS[extra] if find_spec(module) is None] or [top_level]
+    problem = f"needs packages that are not installed here: {', '.join(missing)}"
+    agent_hint = (
+        "; for a host with an agent alone, etloop-agent has all it needs" if extra == "controller" else ""
+    )
+    return ConfigError(Problem(who, problem, f"pip install 'etloop[{extra}]'{agent_hint}"))

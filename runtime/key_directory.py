@@ -1,7 +1,7 @@
-"""Read the directory of agents' public keys, again and again while a controller runs. A shell: the file system.
+"""Reads the directory of agents' public keys, repeatedly while a controller runs. A shell: the file system.
 
-A look costs one listing; files are read only when one of them came, went or changed. Whom the keys admit is decided in
-`controller.session.admission`. What cannot be read says nothing about its keys: the last that was read of it stays true.
+Each poll costs one listing; a file is read only when it appeared or changed. `controller.session.admission` decides
+which agents the keys admit. If a file cannot be read, the key that was read from it last stays valid.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ MOST_KEYS: Final = 4096
 """Keys of one directory; a rack has hundreds of agents at most."""
 _SUFFIX: Final = ".key"
 _Signature = tuple[int, int, int]
-"""What changes with a file: time of change, size, inode."""
+"""Values that change with a file: ctime in ns, size, inode."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListedKeys:
-    """What a key directory says."""
+    """Keys of a key directory, with remarks on unusable files."""
 
     names: Mapping[str, str]
     """Public key in Z85 -> name of its agent, the stem of its file."""
     remarks: tuple[str, ...]
-    """Files that admit nobody, and what cannot be read, and why."""
+    """Files without a usable key, and files that cannot be read, with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class _KeyFile:
-    """What a file said when it was last read."""
+    """Content of a key file when it was last read."""
 
     signature: _Signature | None
-    """None: it is to be read again."""
+    """None: the file must be read again."""
     key: str
-    """"": it holds none."""
+    """"": the file holds no key."""
     why: str
-    """Why it holds no key, or cannot be read now."""
+    """Reason why the file holds no key, or cannot be read now."""
 
 
 class KeyDirectory:
-    """One directory of public keys, and what it said last."""
+    """One directory of public keys, and its content when last read."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -56,52 +56,54 @@ class KeyDirectory:
         """Why the directory could not be listed at the last call; "" if it was."""
 
     def read_again(self) -> ListedKeys | None:
-        """Return what it says now; None if nothing changed since the last call.
+        """Return the keys of the directory now; None if they have not changed since the last call.
 
-        A directory that cannot be listed, or is missing, keeps the keys that it had, and a file that cannot be read keeps its
-        key; remarks say so. A directory that is there and empty admits nobody, and so does a file that is gone.
+        A directory that cannot be listed, or is missing, keeps the keys that it had, and a file that cannot be read
+        keeps its key; remarks report both. An empty directory and a removed file admit no agent.
         """
         try:
             self._look()
         except OSError as error:
             self.unreadable = f"{self._directory} cannot be read ({error.strerror})"
             names = {} if self._said is None else self._said.names
-            listed = ListedKeys(names, (f"{self.unreadable}: the keys that were read before stay admitted",))
+            keys = ListedKeys(names, (f"{self.unreadable}: the keys that were read before stay admitted",))
         else:
             self.unreadable = ""
-            listed = self._listed()
-        if listed == self._said:
+            keys = self._listed()
+        if keys == self._said:
             return None
-        self._said = listed
-        return listed
+        self._said = keys
+        return keys
 
     def _look(self) -> None:
-        """Read the files that came or changed. Raises `OSError`, and has changed nothing, if the directory cannot be listed."""
-        # By a descriptor: files of a directory that is moved meanwhile are still there.
+        """Read the files that appeared or changed. Raises `OSError`, without any change, if the directory cannot be
+        listed.
+        """
+        # Use a descriptor: the files stay reachable if the directory is moved meanwhile.
         directory = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             with os.scandir(directory) as entries:
                 names = sorted(entry.name for entry in entries if entry.name.endswith(_SUFFIX))
-            found = {name: _signature(directory, name) for name in names}
+            signatures = {name: _signature(directory, name) for name in names}
             self._files = {
                 name: self._read(directory, name, signature)
-                for name, signature in found.items()
+                for name, signature in signatures.items()
                 if not (isinstance(signature, OSError) and signature.errno == errno.ENOENT)
             }
         finally:
             os.close(directory)
 
     def _read(self, directory: int, file: str, signature: _Signature | OSError) -> _KeyFile:
-        """Return what a file says now, or what it said last where it cannot be read."""
-        known = self._files.get(file, _KeyFile(None, "", ""))
+        """Return the content of a file now, or its last content if it cannot be read."""
+        last = self._files.get(file, _KeyFile(None, "", ""))
         if isinstance(signature, OSError):
-            return _KeyFile(None, known.key, f"it cannot be read ({signature.strerror})")
-        if signature == known.signature:
-            return known
+            return _KeyFile(None, last.key, f"it cannot be read ({signature.strerror})")
+        if signature == last.signature:
+            return last
         try:
             key = read_public_key(Path(f"/proc/self/fd/{directory}/{file}")).decode("ascii")
         except UnreadableKeyFile as error:
-            return _KeyFile(None, known.key, error.problems[0].what)
+            return _KeyFile(None, last.key, error.problems[0].what)
         except ConfigError as error:
             return _KeyFile(signature, "", error.problems[0].what)
         except UnicodeDecodeError:
@@ -110,17 +112,17 @@ class KeyDirectory:
 
     def _listed(self) -> ListedKeys:
         names: dict[str, str] = {}
-        twice: set[str] = set()
+        duplicates: set[str] = set()
         remarks = []
-        for file, known in list(self._files.items())[:MOST_KEYS]:
-            key = known.key
+        for file, key_file in list(self._files.items())[:MOST_KEYS]:
+            key = key_file.key
             if not key:
-                remarks.append(f"{file} admits nobody: {known.why}")
+                remarks.append(f"{file} admits nobody: {key_file.why}")
                 continue
-            if known.why:
-                remarks.append(f"{file}: {known.why}; its key that was read before stays admitted")
+            if key_file.why:
+                remarks.append(f"{file}: {key_file.why}; its key that was read before stays admitted")
             if key in names:
-                twice.add(key)
+                duplicates.add(key)
                 remarks.append(
                     f"{file} and {names[key]}.key hold one key, which admits nobody: make a pair for each"
                 )
@@ -128,11 +130,11 @@ class KeyDirectory:
             names[key] = file.removesuffix(_SUFFIX)
         if len(self._files) > MOST_KEYS:
             remarks.append(f"{len(self._files)} keys: those after the first {MOST_KEYS} admit nobody")
-        return ListedKeys({key: name for key, name in names.items() if key not in twice}, tuple(remarks))
+        return ListedKeys({key: name for key, name in names.items() if key not in duplicates}, tuple(remarks))
 
 
 def _signature(directory: int, file: str) -> _Signature | OSError:
-    """Return what changes with a file, or why that cannot be asked."""
+    """Return the values that change with a file, or the error why they cannot be read."""
     try:
         status = os.stat(file, dir_fd=directory)
     except OSError as error:
@@ -141,14 +143,14 @@ def _signature(directory: int, file: str) -> _Signature | OSError:
 
 
 def first_keys(directory: KeyDirectory, path: Path) -> ListedKeys:
-    """Return what a directory says at the start. Raises `ConfigError` if it admits nobody."""
-    listed = directory.read_again()
-    if listed is not None and listed.names:
-        return listed
-    what = "holds no agent key (*.key)"
+    """Return the keys of a directory at the start. Raises `ConfigError` if it admits no agent."""
+    keys = directory.read_again()
+    if keys is not None and keys.names:
+        return keys
+    problem = "holds no agent key (*.key)"
     if directory.unreadable:
-        what = f"cannot be used: {directory.unreadable}"
-    elif listed is not None and listed.remarks:
-        what += f": {listed.remarks[0]}"
+        problem = f"cannot be used: {directory.unreadable}"
+    elif keys is not None and keys.remarks:
+        problem += f": {keys.remarks[0]}"
     remedy = "put the .key file of every agent there, as etloop keys make and etloop-agent keygen write it"
-    raise ConfigError(Problem(str(path), what, remedy))
+    raise ConfigError(Problem(str(path), problem, remedy))

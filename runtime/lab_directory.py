@@ -1,4 +1,4 @@
-"""Where a lab of this user keeps its socket and logs."""
+"""Locates the socket and logs of a lab of this user."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ SOCKET_FILE: Final = "lab.sock"
 
 
 def lab_directory(name: str) -> Path:
-    """Where a lab of this user keeps its socket and logs. Raises `RigError` if the place is somebody else's."""
+    """Return the directory of a lab's socket and logs, and make its parent. Raises `RigError` if that belongs to
+    another user.
+    """
     base = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()) / f"etloop-{os.getuid()}"
     try:
         base.mkdir(mode=0o700, exist_ok=True)
-        found = base.lstat()
+        status = base.lstat()
     except OSError as error:
         raise RigError(Problem(str(base), f"cannot be made: {error.strerror}", _remedy())) from None
-    if found.st_uid != os.getuid() or found.st_mode & 0o077 or base.is_symlink():
+    if status.st_uid != os.getuid() or status.st_mode & 0o077 or base.is_symlink():
         raise RigError(
             Problem(str(base), "belongs to others or is open to them", "remove it, or set XDG_RUNTIME_DIR")
         )

@@ -1,12 +1,13 @@
-"""Keeps a process that lives for months from holding on to the memory of its largest messages. A shell: glibc's malloc.
+"""Keeps a long-running process from holding on to the memory of its largest messages. A shell: glibc's malloc.
 
-glibc raises its threshold for giving memory back with every large block that is freed, up to 32 MiB. A controller hands
-batches of records of any size on to runs: their blocks then come from the heap, which is left larger and with more holes by
-every unlucky sequence of them, though nothing is leaked. With fixed thresholds large blocks are pages of their own, given
-back when they are freed, and so is the heap's free end (mallopt(3)).
+glibc raises its mmap and trim thresholds with every large block that is freed, up to 32 MiB. A controller passes
+batches of records of any size to runs. Their blocks then come from the heap, which some sequences of sizes leave larger
+and more fragmented, although no memory is leaked. With fixed thresholds large blocks are pages of their own, returned
+to the system when they are freed, and so is the heap's free end (mallopt(3)).
 
-A process that does one run after another and is not ours, such as a notebook, keeps its thresholds. There the end of a run gives
-back what is free: glibc's and Arrow's allocators hold on to it otherwise, by thread, and go up and down by a third.
+A process that is not this project's, such as a notebook that makes one run after another, keeps its thresholds. There
+the end of a run returns free memory; otherwise the allocators of glibc and Arrow hold on to it, by thread, and its size
+varies by a third.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ _TRIM_THRESHOLD: Final = -1
 """malloc.h"""
 _MMAP_THRESHOLD: Final = -3
 _LARGE_BYTES: Final = 128 << 10
-"""glibc's own values before it adapts them."""
+"""glibc's initial value of both thresholds."""
 
 
 def give_memory_back() -> bool:
-    """Fixes the thresholds for this process; whether its C library knows them."""
+    """Fix both thresholds for this process; return False if the C library does not support it."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         return False
@@ -31,7 +32,7 @@ def give_memory_back() -> bool:
 
 
 def release_free_memory() -> None:
-    """Give the system what is free in the heaps of the C library (malloc_trim(3)) and of Arrow, where that is loaded."""
+    """Return the free memory in the heaps of the C library (malloc_trim(3)) and of Arrow, if loaded, to the system."""
     if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
         trim(0)
     if arrow := sys.modules.get("pyarrow"):

@@ -1,4 +1,4 @@
-"""Name the command that runs a module of ours as a process of its own."""
+"""Builds the command that runs a module of this project as a process of its own."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ import sys
 def own_module(module: str, *words: str) -> tuple[str, ...]:
     """Return the command line that runs `module` of this installation with `words`.
 
-    `-P` keeps the working directory out of the module search: the same code runs, whatever that directory holds.
+    `-P` keeps the working directory out of the module search path, so that modules in it cannot replace this project's.
     """
     return (sys.executable, "-P", "-m", module, *words)

@@ -1,7 +1,7 @@
-"""Ends tasks, and waits until they have ended. Decides nothing about what they do.
+"""Ends tasks, and waits until they have ended. Decides nothing about their work.
 
-One cancellation is not always enough: `asyncio.wait_for` of Python 3.11 forgets one that comes in the moment in which what
-it waits for is there (python/cpython issue 86296), and the broker's client waits by it.
+One cancellation is not always enough: `asyncio.wait_for` of Python 3.11 loses one that arrives at the moment when the
+awaited future completes (python/cpython issue 86296), and the broker's client uses it.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ _AGAIN_S: Final = 1
 
 
 async def end(tasks: Collection[asyncio.Task[Any]], again_s: float = _AGAIN_S) -> None:
-    """Cancel tasks, and those that have not ended `again_s` later once more; return when all have, in whatever way."""
+    """Cancel tasks, again after `again_s` those that have not ended; return when all have ended in any way."""
     waiting = set(tasks)
     while waiting:
         for task in waiting:
             task.cancel()
         _, waiting = await asyncio.wait(waiting, timeout=again_s)
-    # What they raised has been seen: nobody else asks.
+    # Retrieve the exceptions, so that asyncio does not log them as never retrieved.
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def is_ending() -> bool:
-    """Whether the task that asks was cancelled, though what broke on its way out hides it."""
+    """Return whether the current task was cancelled, even if another exception during its cleanup hides it."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

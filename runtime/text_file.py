@@ -1,4 +1,4 @@
-"""Read files of text that a person names."""
+"""Read text files that a user names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which version of ETLoop is installed."""
+"""Reads the installed version of ETLoop, and adds the option that prints it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 
 
 def installed_version() -> str:
-    """Return the version that the package index knows, "unknown" where the package is not installed at all."""
+    """Return the version in the installed package's metadata, "unknown" if the package is not installed."""
     # Here, because it takes longer to load than all else that a short command needs.
     from importlib.metadata import PackageNotFoundError, version
 
@@ -17,7 +17,7 @@ def installed_version() -> str:
 
 
 class PrintVersion(argparse.Action):
-    """Prints the version of a command and ends it: argparse's own action wants to be told it beforehand."""
+    """Prints the version of a command and exits; argparse's own action needs the version when the parser is built."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         """See `argparse.Action`."""
@@ -26,5 +26,5 @@ class PrintVersion(argparse.Action):
 
 
 def add_version(parser: argparse.ArgumentParser) -> None:
-    """Have a command say which version of it is installed."""
+    """Add the option `--version` to a command."""
     parser.add_argument("--version", action=PrintVersion, nargs=0, help="print the installed version")

@@ -1,8 +1,8 @@
-"""Brings pip into an interpreter that has neither pip nor ensurepip: `PYTHON tools/bootstrap_pip.py`.
+"""Installs pip into an interpreter that has neither pip nor ensurepip: `PYTHON tools/bootstrap_pip.py`.
 
-Takes one pinned wheel from the package index (PyPI's "simple" pages, PEP 503; `PIP_INDEX_URL` or pip's own
+Fetches one pinned wheel from the package index (PyPI's "simple" pages, PEP 503; `PIP_INDEX_URL` or pip's own
 configuration files name another) and runs it to install itself. The wheel must have the SHA-256 below, so neither the
-index nor the way to it needs to be trusted; a machine without certificates is served all the same.
+index nor the connection needs to be trusted; it also works on a machine without certificates.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ WHEEL_NAME: Final = f"pip-{PIP_VERSION}-py3-none-any.whl"
 DEFAULT_INDEX: Final = "https://pypi.org/simple"
 TIMEOUT_S: Final = 60
 LARGEST_PAGE_BYTES: Final = 16 << 20
-"""A wheel is about 2 MB and pip's page of versions under 1 MB; more is not what we asked for."""
+"""Limit of a response: a wheel is about 2 MB and pip's page of versions under 1 MB."""
 
 
 class BootstrapError(Exception):
-    """Pip cannot be had; the text says why and what to do."""
+    """Pip cannot be installed; the text gives reason and remedy."""
 
 
 class LinkParser(html.parser.HTMLParser):
@@ -42,13 +42,13 @@ class LinkParser(html.parser.HTMLParser):
         self.links: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Keeps the target of every anchor."""
+        """Store the target of every anchor."""
         if tag == "a":
             self.links += [value for name, value in attrs if name == "href" and value]
 
 
 def configuration_files(environment: dict[str, str], home: Path) -> list[Path]:
-    """Pip's configuration files, weakest first (the order of pip's documentation, "Configuration")."""
+    """Return pip's configuration files, weakest first (the order of pip's documentation, "Configuration")."""
     if chosen := environment.get("PIP_CONFIG_FILE"):
         return [] if chosen == os.devnull else [Path(chosen)]
     user = Path(environment.get("XDG_CONFIG_HOME", home / ".config"))
@@ -56,7 +56,7 @@ def configuration_files(environment: dict[str, str], home: Path) -> list[Path]:
 
 
 def index_url(environment: dict[str, str], files: list[Path]) -> str:
-    """The index that pip itself would use: environment, then configuration files, then PyPI."""
+    """Return the index that pip itself would use: environment, then configuration files, then PyPI."""
     if url := environment.get("PIP_INDEX_URL"):
         return url
     parser = configparser.RawConfigParser()
@@ -68,9 +68,9 @@ def index_url(environment: dict[str, str], files: list[Path]) -> str:
 
 
 def wheel_url(page: str, page_url: str) -> str:
-    """Where the index page says the pinned wheel lies.
+    """Return the URL of the pinned wheel on the index page.
 
-    Raises `BootstrapError` where the page does not list it.
+    Raises `BootstrapError` if the page does not list it.
     """
     parser = LinkParser()
     parser.feed(page)
@@ -82,20 +82,17 @@ def wheel_url(page: str, page_url: str) -> str:
 
 
 def checked(wheel: bytes) -> bytes:
-    """The wheel, if it is the one that was pinned.
-
-    Raises `BootstrapError` otherwise.
-    """
-    found = hashlib.sha256(wheel).hexdigest()
-    if found != PIP_SHA256:
+    """Return the wheel if its SHA-256 is the pinned one. Raises `BootstrapError` otherwise."""
+    digest = hashlib.sha256(wheel).hexdigest()
+    if digest != PIP_SHA256:
         raise BootstrapError(
-            f"{WHEEL_NAME} has the SHA-256 {found}, expected {PIP_SHA256}; the index is not to be trusted"
+            f"{WHEEL_NAME} has the SHA-256 {digest}, expected {PIP_SHA256}; the index is not to be trusted"
         )
     return wheel
 
 
 def fetch(url: str) -> bytes:
-    """The bytes behind an http(s) or file URL."""
+    """Return the content of an http(s) or file URL."""
     try:
         return read(url, ssl.create_default_context(cafile=os.environ.get("PIP_CERT")))
     except urllib.error.URLError as error:
@@ -109,7 +106,7 @@ def fetch(url: str) -> bytes:
 
 
 def read(url: str, context: ssl.SSLContext) -> bytes:
-    """Reads one answer, bounded."""
+    """Read one response of at most `LARGEST_PAGE_BYTES`. Raises `BootstrapError` for a longer one."""
     with urllib.request.urlopen(url, timeout=TIMEOUT_S, context=context) as answer:
         body: bytes = answer.read(LARGEST_PAGE_BYTES + 1)
     if len(body) > LARGEST_PAGE_BYTES:
@@ -120,7 +117,7 @@ def read(url: str, context: ssl.SSLContext) -> bytes:
 
 
 def main() -> int:
-    """Fetches, checks and installs pip into the interpreter that runs this."""
+    """Fetch and check pip, and install it into the interpreter that runs this; return the exit code."""
     index = index_url(dict(os.environ), configuration_files(dict(os.environ), Path.home()))
     page_url = index.rstrip("/") + "/pip/"
     try:

@@ -1,7 +1,7 @@
 """Build the documentation site: `python tools/build_site.py`, which `make docs` calls. A warning of MkDocs is an error.
 
-Pages of the repository link to each other as files, wherever they lie. So the site is built from a copy of them: all pages,
-what they link to, and their diagrams as pictures, for nothing may be fetched when a page is read.
+Pages of the repository link to each other as files in any directory. So the site is built from a copy of them: all pages,
+the files they link to, and their diagrams as pictures, because a page may not fetch anything when it is read.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 SOURCE: Final = ROOT / "build" / "site-source"
 SITE: Final = ROOT / "build" / "site"
 MOST_S: Final = 40
-"""No build may take longer."""
+"""Longest time of a build."""
 _LINK: Final = re.compile(r"(\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
 _FENCE: Final = re.compile(r"^( *)```(\w+)[^\n]*$", re.MULTILINE)
 _DIAGRAM: Final = re.compile(r"^```mermaid\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -33,12 +33,12 @@ _END: Final = '"end" [shape=doublecircle label="" width=0.15];'
 
 def pages() -> list[Path]:
     """Return every page of the site, relative to the repository."""
-    found = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")]
-    return sorted(path.relative_to(ROOT) for path in found)
+    paths = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")]
+    return sorted(path.relative_to(ROOT) for path in paths)
 
 
 def gather(into: Path) -> None:
-    """Copy pages, what they link to and their pictures into a new directory."""
+    """Copy pages, the files they link to and their pictures into a new directory."""
     shutil.rmtree(into, ignore_errors=True)
     for page in pages():
         text = (ROOT / page).read_text(encoding="utf-8")
@@ -51,7 +51,7 @@ def gather(into: Path) -> None:
 
 
 def linked_files(page: Path, text: str) -> Iterator[Path]:
-    """Yield what a page links to that is no page, relative to the repository."""
+    """Yield the files that a page links to, other pages excepted, relative to the repository."""
     for _, target, _ in _LINK.findall(text):
         path = (ROOT / page).parent / target
         if ":" not in target and path.exists() and path.suffix != ".md":
@@ -76,33 +76,35 @@ def copy_linked(linked: Path, into: Path) -> None:
 
 
 def relative_links(text: str, page: Path) -> str:
-    """Return a text whose links from the root are relative to its page."""
+    """Return a text with links from the root made relative to its page."""
     up = "../" * (len(page.parts) - 1)
     return text.replace("](/", f"]({up}")
 
 
 def as_site_page(page: Path, text: str) -> str:
-    """Return a page as MkDocs reads it: languages alone behind fences, diagrams as pictures, directories by their list."""
-    text = _DIAGRAM.sub(lambda found: picture_of(found[1]), text)
+    """Return a page as MkDocs reads it: fences with a language only, diagrams as pictures, directories as their lists
+    of files.
+    """
+    text = _DIAGRAM.sub(lambda match: picture_of(match[1]), text)
     text = _FENCE.sub(r"\1```\2", text)
 
-    def listed(found: re.Match[str]) -> str:
+    def link_to_list(found: re.Match[str]) -> str:
         path = (ROOT / page).parent / found[2]
         is_listed = ":" not in found[2] and path.is_dir()
         return f"{found[1]}{found[2].rstrip('/')}-files.md{found[3]}" if is_listed else found[0]
 
-    return _LINK.sub(listed, text)
+    return _LINK.sub(link_to_list, text)
 
 
 def graph_of(diagram: str) -> str:
     """Return a state diagram of Mermaid as a graph of Graphviz."""
     lines = []
-    for begin, end, event in _MOVE.findall(diagram):
-        first = "begin" if begin == _TERMINAL else begin
-        last = "end" if end == _TERMINAL else end
+    for source, target, event in _MOVE.findall(diagram):
+        first = "begin" if source == _TERMINAL else source
+        last = "end" if target == _TERMINAL else target
         lines.append(f'"{first}" -> "{last}" [label="{event}"];')
-        lines += [_BEGIN] if begin == _TERMINAL else []
-        lines += [_END] if end == _TERMINAL else []
+        lines += [_BEGIN] if source == _TERMINAL else []
+        lines += [_END] if target == _TERMINAL else []
     return "\n".join(["digraph {", _STYLE, *lines, "}"])
 
 
@@ -110,21 +112,21 @@ def picture_of(diagram: str) -> str:
     """Return a diagram as a picture inside the page."""
     if shutil.which("dot") is None:
         sys.exit("tools/build_site.py: dot draws the diagrams and is not here; apt-get install graphviz")
-    drawn = subprocess.run(
+    svg_file = subprocess.run(
         ["dot", "-Tsvg"], input=graph_of(diagram), check=True, capture_output=True, text=True
     ).stdout
-    svg = drawn[drawn.index("<svg") :]
+    svg = svg_file[svg_file.index("<svg") :]
     svg = re.sub(r"\n\s*\n", "\n", svg).replace("black", "currentColor")
     return f'<div style="overflow-x: auto">\n{svg}</div>'
 
 
 def build(source: Path, site: Path) -> str:
-    """Build a site from gathered pages; return what MkDocs warns of, "" if it is nothing."""
+    """Build a site from gathered pages; return the warnings and errors of MkDocs, "" without any."""
     settings = source.parent / "mkdocs.yml"
     settings.write_text(
         f"INHERIT: {ROOT / 'mkdocs.yml'}\ndocs_dir: {source}\nsite_dir: {site}\n", encoding="utf-8"
     )
-    ended = subprocess.run(
+    finished = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--clean", "--config-file", str(settings)],
         cwd=ROOT,
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
@@ -133,8 +135,8 @@ def build(source: Path, site: Path) -> str:
         text=True,
         timeout=MOST_S,
     )
-    said = [line for line in ended.stderr.splitlines() if not line.startswith("INFO")]
-    return "" if ended.returncode == 0 else "\n".join(said) or ended.stdout
+    messages = [line for line in finished.stderr.splitlines() if not line.startswith("INFO")]
+    return "" if finished.returncode == 0 else "\n".join(messages) or finished.stdout
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""Looks for what the native code is built with, before a compiler fails on it: `PYTHON tools/check_build.py`.
+"""Checks the requirements of the native build before a compiler fails: `PYTHON tools/check_build.py`.
 
 Checks for a C++20 compiler and Python's headers. Missing headers are installed where that needs no
 question (root, apt-get); otherwise each missing thing is named with the command that brings it. Standard library only.
@@ -21,7 +21,7 @@ CXX20_PROBE: Final = (
 
 
 def compiler_problem() -> str:
-    """What is wrong with the C++ compiler, "" if it compiles C++20."""
+    """Return the problem of the C++ compiler, "" if it compiles C++20."""
     compiler = os.environ.get("CXX") or next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), "")
     if not compiler:
         return "no C++ compiler; run: sudo apt-get install g++"
@@ -39,7 +39,7 @@ def compiler_problem() -> str:
 
 
 def headers_problem() -> str:
-    """What is wrong with Python's headers, "" if they are there, after trying to install them where root may."""
+    """Return the problem of Python's headers, "" if they exist, after trying to install them as root."""
     if has_headers():
         return ""
     package = headers_package()
@@ -59,24 +59,24 @@ def headers_problem() -> str:
 
 
 def include_directory() -> Path:
-    """Where this interpreter's headers belong."""
+    """Return the directory of this interpreter's headers."""
     return Path(sysconfig.get_paths()["include"])
 
 
 def has_headers() -> bool:
-    """Whether an extension module can be compiled for this interpreter."""
+    """Return whether an extension module can be compiled for this interpreter."""
     return (include_directory() / "Python.h").is_file()
 
 
 def headers_package() -> str:
-    """The Debian package with this interpreter's headers, "" if the interpreter is not Debian's."""
+    """Return the Debian package with this interpreter's headers, "" if the interpreter is not Debian's."""
     if sys.base_prefix != "/usr":
         return ""
     return f"python{sys.version_info.major}.{sys.version_info.minor}-dev"
 
 
 def main() -> int:
-    """Names everything that is missing, at once."""
+    """Print everything that is missing at once; return the exit code."""
     problems = [text for text in (compiler_problem(), headers_problem()) if text]
     for text in problems:
         print(f"etloop cannot be built: {text}", file=sys.stderr)

@@ -15,8 +15,9 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 
 
 def rooms() -> dict[str, Path]:
-    """Return the folder of every room by its name below `etloop`; the package's own folder is "". What only a wheel holds,
-    such as examples, is no room."""
+    """Return the folder of every room by its name below `etloop`; the package's own folder is "". Folders without
+    `__init__.py`, such as examples, which only a wheel has, are not rooms.
+    """
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     packages = settings["tool"]["scikit-build"]["wheel"]["packages"]
     return {
@@ -27,7 +28,7 @@ def rooms() -> dict[str, Path]:
 
 
 def link_package(directory: Path) -> None:
-    """Make `directory`/etloop anew, with a link for each room and each file of the package itself."""
+    """Recreate `directory`/etloop, with a link for each room and each file of the package itself."""
     package = directory / "etloop"
     shutil.rmtree(package, ignore_errors=True)
     package.mkdir(parents=True)

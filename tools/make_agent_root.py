@@ -1,9 +1,9 @@
 """Makes the root file system of an agent's image: `python3 tools/make_agent_root.py ROOT WHEELS`, as root on Debian.
 
-It holds Python's interpreter and standard library, the libraries they load, what `etloop-agent` imports and nothing else: no
+It contains only Python's interpreter and standard library, the libraries they load, and the imports of `etloop-agent`: no
 shell, no package manager. Debian's packages are fetched and checked by apt and unpacked without their scripts; those of
-locks/agent.lock come from the directory WHEELS by their hashes, and ETLoop as the one wheel of it there. What was unpacked
-stands in var/lib/dpkg/status.d, where scanners look for it. Needs an up-to-date `apt-get update`.
+locks/agent.lock are installed from the directory WHEELS by their hashes, and so is ETLoop's own wheel. The unpacked packages
+are listed in var/lib/dpkg/status.d, where scanners search for them. Needs an up-to-date `apt-get update`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ DEBIAN: Final = (
     ),
     *(f"lib{PYTHON}-minimal", f"lib{PYTHON}-stdlib", f"{PYTHON}-minimal"),
 )
-"""Bookworm's, so that a wheel of its Python 3.11 fits."""
+"""Packages of Bookworm, so that a wheel for its Python 3.11 fits."""
 UNREAD: Final = (
     "usr/share/man",
     "usr/share/locale",
@@ -42,28 +42,28 @@ UNREAD: Final = (
     f"usr/local/lib/{PYTHON}/dist-packages/**/tests",
     f"usr/local/lib/{PYTHON}/dist-packages/bin",
 )
-"""What an agent never reads; copyright files stay."""
+"""Files that an agent never reads; copyright files are kept."""
 COMMAND: Final = f"#!/usr/bin/{PYTHON} -I\nimport sys\nfrom etloop.agent.cli import main\nsys.exit(main())\n"
 USERS: Final = "root:x:0:0:root:/:/usr/sbin/nologin\netloop:x:10001:10001::/:/usr/sbin/nologin\n"
 GROUPS: Final = "root:x:0:\netloop:x:10001:\n"
 
 
 class RootError(Exception):
-    """The file system cannot be made; the text says why and what to do."""
+    """The file system cannot be made; the text gives reason and remedy."""
 
 
 def run(*command: str | Path, cwd: Path | None = None) -> str:
-    """Runs a command and returns what it printed; raises `RootError` with its last words."""
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RootError(f"{command[0]} ended with {done.returncode}: {done.stderr.strip()[-500:]}")
-    return done.stdout
+    """Run a command and return its output. Raises `RootError` with the end of its error output."""
+    finished = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    if finished.returncode:
+        raise RootError(f"{command[0]} ended with {finished.returncode}: {finished.stderr.strip()[-500:]}")
+    return finished.stdout
 
 
 def unpack_debian(root: Path) -> None:
-    """Unpacks Debian's packages, and notes what they are."""
-    noted = root / "var" / "lib" / "dpkg" / "status.d"
-    noted.mkdir(parents=True)
+    """Unpack Debian's packages, and store their control data."""
+    status_directory = root / "var" / "lib" / "dpkg" / "status.d"
+    status_directory.mkdir(parents=True)
     with tempfile.TemporaryDirectory() as directory:
         run("apt-get", "download", "--quiet", *DEBIAN, cwd=Path(directory))
         packages = sorted(Path(directory).glob("*.deb"))
@@ -73,14 +73,16 @@ def unpack_debian(root: Path) -> None:
             )
         for package in packages:
             run("dpkg-deb", "--extract", package, root)
-            (noted / package.name.partition("_")[0]).write_text(run("dpkg-deb", "--field", package))
+            (status_directory / package.name.partition("_")[0]).write_text(
+                run("dpkg-deb", "--field", package)
+            )
 
 
 def install_python_packages(root: Path, wheels: Path) -> None:
-    """Installs what the lock names, and our wheel."""
-    ours = sorted(wheels.glob("etloop-*.whl"))
-    if len(ours) != 1:
-        raise RootError(f"{wheels} holds {len(ours)} wheels of etloop, expected one")
+    """Install the packages of the lock, and the wheel of ETLoop."""
+    etloop_wheels = sorted(wheels.glob("etloop-*.whl"))
+    if len(etloop_wheels) != 1:
+        raise RootError(f"{wheels} holds {len(etloop_wheels)} wheels of etloop, expected one")
     target = root / "usr" / "local" / "lib" / PYTHON / "dist-packages"
     pip = (
         sys.executable,
@@ -93,11 +95,11 @@ def install_python_packages(root: Path, wheels: Path) -> None:
         target,
     )
     run(*pip, "--no-index", "--find-links", wheels, "--require-hashes", "--requirement", LOCK)
-    run(*pip, "--no-index", "--no-deps", ours[0])
+    run(*pip, "--no-index", "--no-deps", etloop_wheels[0])
 
 
 def finish(root: Path) -> None:
-    """Takes out what is never read, and adds the command, the user and what is mounted upon."""
+    """Remove files that are never read; add the command, the user and the mount points."""
     for pattern in UNREAD:
         for place in sorted(root.glob(pattern)):
             shutil.rmtree(place)
@@ -113,7 +115,7 @@ def finish(root: Path) -> None:
 
 
 def make(root: Path, wheels: Path) -> None:
-    """Makes the file system; raises `RootError` where it cannot be."""
+    """Make the file system. Raises `RootError` if it cannot be made."""
     if root.exists():
         raise RootError(f"{root} is there already; name a directory that is not")
     if not re.search(r"^VERSION_CODENAME=bookworm$", Path("/etc/os-release").read_text(), re.MULTILINE):
@@ -124,17 +126,17 @@ def make(root: Path, wheels: Path) -> None:
 
 
 def size_bytes(root: Path) -> int:
-    """Returns the bytes of all files, each once however many names it has."""
-    found = (path.lstat() for path in root.rglob("*") if not path.is_dir() or path.is_symlink())
-    return sum({one.st_ino: one.st_size for one in found}.values())
+    """Return the bytes of all files; a file with several hard links counts once."""
+    statuses = (path.lstat() for path in root.rglob("*") if not path.is_dir() or path.is_symlink())
+    return sum({status.st_ino: status.st_size for status in statuses}.values())
 
 
 def main(arguments: list[str]) -> int:
-    """Makes the file system in a directory that is not there yet."""
+    """Make the file system in a directory that does not exist yet; return the exit code."""
     if len(arguments) != 2:
         print("usage: python3 tools/make_agent_root.py ROOT WHEELS", file=sys.stderr)
         return 2
-    root, wheels = (Path(one).resolve() for one in arguments)
+    root, wheels = (Path(argument).resolve() for argument in arguments)
     try:
         make(root, wheels)
     except (RootError, OSError) as error:

@@ -1,7 +1,7 @@
 """Makes the virtual environment that everything is built in: `python3 tools/make_venv.py DIRECTORY`.
 
-Decides how pip gets in: through ensurepip where the interpreter has it, else (Debian and Ubuntu without python3-venv)
-through tools/bootstrap_pip.py. Needs nothing but the standard library. What is installed is the Makefile's business.
+Decides how pip is installed: by ensurepip if the interpreter has it, else (Debian and Ubuntu without python3-venv)
+by tools/bootstrap_pip.py. Needs only the standard library. The Makefile decides which packages are installed.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ OLDEST_PYTHON: Final = (3, 11)
 
 
 def main(arguments: list[str]) -> int:
-    """Creates or completes the environment named by the one argument."""
+    """Create or complete the environment named by the one argument; return the exit code."""
     if len(arguments) != 1:
         print("usage: python3 tools/make_venv.py DIRECTORY", file=sys.stderr)
         return 2
     if sys.version_info < OLDEST_PYTHON:
-        wanted = ".".join(map(str, OLDEST_PYTHON))
+        oldest = ".".join(map(str, OLDEST_PYTHON))
         print(
-            f"Python {sys.version.split()[0]} is too old; run: make PYTHON=/path/to/python{wanted} (or newer)",
+            f"Python {sys.version.split()[0]} is too old; run: make PYTHON=/path/to/python{oldest} (or newer)",
             file=sys.stderr,
         )
         return 1
@@ -43,14 +43,14 @@ def main(arguments: list[str]) -> int:
 
 
 def works(python: Path) -> bool:
-    """Whether the environment's interpreter still runs: it is a link, and the Python it points to may have been removed."""
+    """Return whether the environment's interpreter still runs: it is a link to a Python that may have been removed."""
     return python.exists() and subprocess.run([python, "-c", ""], check=False).returncode == 0
 
 
 def has_pip(python: Path) -> bool:
-    """Whether pip can be run in the environment."""
-    asked = subprocess.run([python, "-m", "pip", "--version"], check=False, capture_output=True)
-    return asked.returncode == 0
+    """Return whether pip can be run in the environment."""
+    finished = subprocess.run([python, "-m", "pip", "--version"], check=False, capture_output=True)
+    return finished.returncode == 0
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""Print how many lines of Python each room has, blank ones and docstrings too: `tools/product_lines.py`. Tests do not count."""
+"""Print the number of lines of Python in each room, blank ones and docstrings included, without tests:
+`tools/product_lines.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Wrap the prose of pages at 100 columns: `python tools/wrap_docs.py [PAGE ...]`; without a page, all of them.
 
-Paragraphs and items of lists are wrapped; code, tables, headings and HTML stay as they are, and so does a paragraph that
-would read as something else. Spans of code are kept on one line, for tests look for commands in them.
+Paragraphs and items of lists are wrapped; code, tables, headings and HTML stay unchanged, and so does a paragraph whose
+meaning in Markdown would change. Spans of code are kept on one line, because tests search for commands in them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LINK: Final = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
 
 @dataclass(frozen=True, slots=True)
 class Paragraph:
-    """Prose of a page."""
+    """A paragraph of a page."""
 
     begin: int
     """Its first line, from 0."""
@@ -36,38 +36,40 @@ class Paragraph:
     """The line after its last."""
     content: str
     column: int
-    """Where its first line begins, behind the marks of lists."""
+    """Column where its first line begins, after list markers."""
 
 
 def pages() -> list[Path]:
     """Return all pages whose prose is written by hand."""
-    found = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")]
-    return sorted(path for path in found if "Written by tools/" not in path.read_text(encoding="utf-8")[:300])
+    paths = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")]
+    return sorted(path for path in paths if "Written by tools/" not in path.read_text(encoding="utf-8")[:300])
 
 
 def paragraphs(text: str) -> Iterator[Paragraph]:
-    """Yield the prose of a page: paragraphs, those of lists among them."""
+    """Yield the paragraphs of a page, those of lists included."""
     lines = text.splitlines()
     tokens = _MARKDOWN.parse(text)
-    for at, token in enumerate(tokens):
+    for index, token in enumerate(tokens):
         if token.type == "paragraph_open" and token.map is not None:
-            begin, end = token.map
-            content = tokens[at + 1].content
-            column = lines[begin].find(content.split("\n")[0])
-            if column >= 0 and ">" not in lines[begin][:column]:
-                yield Paragraph(begin, end, content, column)
+            begin_line, end_line = token.map
+            content = tokens[index + 1].content
+            column = lines[begin_line].find(content.split("\n")[0])
+            if column >= 0 and ">" not in lines[begin_line][:column]:
+                yield Paragraph(begin_line, end_line, content, column)
 
 
 def wrapped(text: str) -> str:
-    """Return a page with its prose wrapped, which reads as before."""
+    """Return a page with its prose wrapped, and with the same meaning in Markdown."""
     for paragraph in reversed(list(paragraphs(text))):
         lines = text.split("\n")
         first = lines[paragraph.begin][: paragraph.column]
         if any(line.endswith(("  ", "\\")) for line in lines[paragraph.begin : paragraph.end - 1]):
             continue
-        kept = _SPAN.sub(lambda span: span[0].replace(" ", _KEPT).replace("\n", _KEPT), paragraph.content)
+        protected = _SPAN.sub(
+            lambda span: span[0].replace(" ", _KEPT).replace("\n", _KEPT), paragraph.content
+        )
         parts = wrap(
-            " ".join(kept.split()),
+            " ".join(protected.split()),
             COLUMNS,
             initial_indent=first,
             subsequent_indent=" " * paragraph.column,
@@ -89,28 +91,32 @@ def wide_lines(text: str) -> list[int]:
     """Return the numbers of lines of prose that are too long and could be shorter."""
     lines = text.splitlines()
     return [
-        at + 1
-        for one in paragraphs(text)
-        for at in range(one.begin, one.end)
-        if len(lines[at]) > COLUMNS and " " in _SPAN.sub("x", lines[at].strip()).rstrip()
+        index + 1
+        for paragraph in paragraphs(text)
+        for index in range(paragraph.begin, paragraph.end)
+        if len(lines[index]) > COLUMNS and " " in _SPAN.sub("x", lines[index].strip()).rstrip()
     ]
 
 
 def long_sentences(text: str) -> list[str]:
-    """Return the sentences of more than `MOST_WORDS` words. A colon or a semicolon ends one, and a span of code is a word."""
-    found = []
-    for one in paragraphs(text):
-        plain = _LINK.sub(r"\1", _SPAN.sub("CODE", " ".join(one.content.split())))
-        found += [
-            each for each in _SENTENCE_END.split(plain) if len(re.findall(r"\w[\w'/.-]*", each)) > MOST_WORDS
+    """Return the sentences of more than `MOST_WORDS` words. A colon or a semicolon ends one, and a span of code is a
+    word.
+    """
+    sentences = []
+    for paragraph in paragraphs(text):
+        plain = _LINK.sub(r"\1", _SPAN.sub("CODE", " ".join(paragraph.content.split())))
+        sentences += [
+            sentence
+            for sentence in _SENTENCE_END.split(plain)
+            if len(re.findall(r"\w[\w'/.-]*", sentence)) > MOST_WORDS
         ]
-    return found
+    return sentences
 
 
 def main() -> int:
-    """Wrap pages."""
-    named = [Path(name) for name in sys.argv[1:]]
-    for page in named or pages():
+    """Wrap the pages named on the command line, or all; return the exit code."""
+    named_pages = [Path(name) for name in sys.argv[1:]]
+    for page in named_pages or pages():
         text = page.read_text(encoding="utf-8")
         page.write_text(wrapped(text), encoding="utf-8")
     return 0

@@ -1,7 +1,7 @@
-"""Write what follows from the table of counters and is no Python: `python tools/write_counters.py`.
+"""Write the files other than Python that follow from the table of counters: `python tools/write_counters.py`.
 
 Writes the fields of the native records, the schema of `transport` in results/summary.schema.json, and the counters of
-docs/metrics.md, from `COUNTERS` of contract/model/counters.py. A test holds the three files current.
+docs/metrics.md, from `COUNTERS` of contract/model/counters.py. A test checks that the three files are current.
 """
 
 from __future__ import annotations
@@ -76,27 +76,32 @@ def metrics_page(text: str, table: Table) -> str:
     text = _with_rows(text, "ports.parquet", counters_of(AgentObject.PORT, table=table))
     sums = []
     for owner, file in ((AgentObject.QUEUE_PAIR, "flows.parquet"), (AgentObject.PORT, "ports.parquet")):
-        names = ", ".join(f"`{one.name}`" for one in counters_of(owner, CounterUse.SUMMED, table))
+        names = ", ".join(f"`{counter.name}`" for counter in counters_of(owner, CounterUse.SUMMED, table))
         sums.append(fill(f"Sums over {file}: {names}.", 100, break_on_hyphens=False) + "\n\n")
     pattern = r"Sums over flows\.parquet: .*?(?=An agent that was lost)"
-    found, places = re.subn(pattern, lambda _: "".join(sums), text, count=1, flags=re.DOTALL)
+    page_text, places = re.subn(pattern, lambda _: "".join(sums), text, count=1, flags=re.DOTALL)
     assert places == 1, "docs/metrics.md has no paragraph on transport"
-    return found
+    return page_text
 
 
 def _with_rows(text: str, section: str, counters: tuple[Counter, ...]) -> str:
-    """Put a row for each counter in the place of the rows from the first counter of that section to the last."""
+    """Replace the rows from the first counter of the section to the last by a row for each counter."""
     lines = text.split("\n")
-    begin = next(at for at, line in enumerate(lines) if re.fullmatch(rf"## \d+\. {section}", line))
-    end = next((at for at, line in enumerate(lines) if at > begin and line.startswith("## ")), len(lines))
+    begin_line = next(index for index, line in enumerate(lines) if re.fullmatch(rf"## \d+\. {section}", line))
+    end_line = next(
+        (index for index, line in enumerate(lines) if index > begin_line and line.startswith("## ")),
+        len(lines),
+    )
     names = {counter.name for counter in counters}
     rows = [
-        at
-        for at in range(begin, end)
+        index
+        for index in range(begin_line, end_line)
         if names
-        & set(re.findall(r"`(\w+)`", lines[at].split("|", 2)[1] if lines[at].startswith("| `") else ""))
+        & set(re.findall(r"`(\w+)`", lines[index].split("|", 2)[1] if lines[index].startswith("| `") else ""))
     ]
-    lines[rows[0] : rows[-1] + 1] = [f"| `{one.name}` | {one.unit} | {one.meaning} |" for one in counters]
+    lines[rows[0] : rows[-1] + 1] = [
+        f"| `{counter.name}` | {counter.unit} | {counter.meaning} |" for counter in counters
+    ]
     return "\n".join(lines)
 
 
@@ -109,11 +114,11 @@ FILES: Final[dict[str, Callable[[str, Table], str]]] = {
     "results/summary.schema.json": summary_schema,
     "docs/metrics.md": metrics_page,
 }
-"""File -> its text from what it was and the table."""
+"""File -> function that makes its new text from the present one and the table."""
 
 
 def main() -> None:
-    """Write every file of `FILES` anew."""
+    """Rewrite every file of `FILES`."""
     for name, text_of in FILES.items():
         path = ROOT / name
         path.write_text(

@@ -1,8 +1,8 @@
 """Writes locks/: `python tools/write_locks.py UV`, where UV is the program that resolves them.
 
-A lock is what pip installs a set of packages from with `--require-hashes`. Versions are those of constraints.txt, hashes those
-of all files of a release, so one lock serves every interpreter and processor. What a lock was made from is in its first
-lines by digest; tests/repo/test_locks.py says which lock is older than what it was made from. Decides no version.
+From a lock pip installs a set of packages with `--require-hashes`. Versions are those of constraints.txt, hashes those of all
+files of a release, so one lock serves every interpreter and processor. The first lines of a lock have a digest of its inputs;
+tests/repo/test_locks.py names each lock that is older than its inputs. Decides no version.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ LOCKS: Final[Mapping[str, tuple[str, ...]]] = {
     "dev": ("pyproject.toml", "--extra", "dev"),
     "supply": ("--group", "supply"),
 }
-"""The sets of packages, each with what uv resolves it from."""
+"""The sets of packages, each with the arguments from which uv resolves it."""
 INDEX: Final = "https://pypi.org/simple"
 EVERYWHERE: Final = frozenset(
     {
@@ -49,23 +49,23 @@ EVERYWHERE: Final = frozenset(
         "platform_python_implementation != 'PyPy'",
     }
 )
-"""What is true wherever a lock is used (`environments` in pyproject.toml)."""
+"""Conditions that hold wherever a lock is used (`environments` in pyproject.toml)."""
 
 
 def pins(text: str) -> dict[str, str]:
-    """Returns the version of every pinned package, by its normalized name, of constraints or of a lock."""
-    found = re.findall(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", text, re.MULTILINE)
-    return {normalized(name): version for name, version in found}
+    """Return the version of every pinned package of constraints or of a lock, by its normalized name."""
+    pairs = re.findall(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", text, re.MULTILINE)
+    return {normalized(name): version for name, version in pairs}
 
 
 def normalized(name: str) -> str:
-    """Returns a package's name as indexes compare it (PEP 503)."""
+    """Return a package's name as indexes compare it (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def digest(constraints: str, project: Mapping[str, Any]) -> str:
-    """Returns a digest of all that decides what is in the locks: versions, and what is asked for."""
-    asked = (
+    """Return a digest of all that determines the locks: versions and requirements."""
+    inputs = (
         sorted(pins(constraints).items()),
         project["project"]["dependencies"],
         project["project"]["optional-dependencies"],
@@ -73,27 +73,27 @@ def digest(constraints: str, project: Mapping[str, Any]) -> str:
         project["tool"]["uv"],
         {name: list(arguments) for name, arguments in LOCKS.items()},
     )
-    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
 
 
 def digest_here() -> str:
-    """Returns the digest of this tree."""
+    """Return the digest of this tree."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     return digest((ROOT / "constraints.txt").read_text(), project)
 
 
 def without_environment(lock: str) -> str:
-    """Returns a lock without the conditions that hold wherever it is used."""
+    """Return a lock without the conditions that hold wherever it is used."""
 
     def shortened(found: re.Match[str]) -> str:
-        left = [clause for clause in found.group(2).split(" and ") if clause not in EVERYWHERE]
-        return found.group(1) + (f" ; {' and '.join(left)}" if left else "") + (found.group(3) or "")
+        clauses = [clause for clause in found.group(2).split(" and ") if clause not in EVERYWHERE]
+        return found.group(1) + (f" ; {' and '.join(clauses)}" if clauses else "") + (found.group(3) or "")
 
     return re.sub(r"^(\S+==\S+) ; (.*?)( \\)?$", shortened, lock, flags=re.MULTILINE)
 
 
 def main(arguments: list[str]) -> int:
-    """Writes every lock; ends with uv's code where it cannot."""
+    """Write every lock; return the exit code, that of uv if it fails."""
     if len(arguments) != 1:
         print("usage: python tools/write_locks.py UV", file=sys.stderr)
         return 2
@@ -107,9 +107,9 @@ def main(arguments: list[str]) -> int:
             "--no-header",
             "--quiet",
         )
-        where = ("--constraint=constraints.txt", f"--default-index={INDEX}", "--no-cache")
+        sources_of_versions = ("--constraint=constraints.txt", f"--default-index={INDEX}", "--no-cache")
         resolved = subprocess.run(
-            (arguments[0], "pip", "compile", *options, *where, *sources),
+            (arguments[0], "pip", "compile", *options, *sources_of_versions, *sources),
             cwd=ROOT,
             capture_output=True,
             text=True,

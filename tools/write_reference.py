@@ -1,7 +1,8 @@
 """Write the reference: `python tools/write_reference.py`. Pages of docs/reference, and the JSON Schemas that editors use.
 
-Keys, types, limits and defaults come from the readers themselves, which are watched while they read; meanings come from the types
-that declare their keys (contract/base/setting.py), and for formats that do not yet, from tools/reference/meanings. Commands come from argparse. A test holds every file current.
+Keys, types, limits and defaults come from the readers themselves, whose questions are recorded. Meanings come from the types
+that declare their keys (contract/base/setting.py), and for formats that do not yet, from tools/reference/meanings. Commands come
+from argparse. A test checks that every file is current.
 """
 
 from __future__ import annotations
@@ -34,61 +35,63 @@ _MEANINGS: Final = ROOT / "tools" / "reference" / "meanings"
 
 @functools.cache
 def meanings_of(name: str) -> dict[str, str]:
-    """Return the meanings of the keys of a format, as they are written down."""
-    found = yaml.load((_MEANINGS / f"{name}.yaml").read_text(encoding="utf-8"), yaml.BaseLoader)
-    assert isinstance(found, dict)
-    return found
+    """Return the written meanings of the keys of a format."""
+    meanings = yaml.load((_MEANINGS / f"{name}.yaml").read_text(encoding="utf-8"), yaml.BaseLoader)
+    assert isinstance(meanings, dict)
+    return meanings
 
 
 @functools.cache
 def root_of(name: str) -> Field:
     """Return the fields of a format."""
-    one = next(each for each in FORMATS if each.name == name)
-    return field_tree([questions_of(one, text) for text in one.readings], one.open_keys)
+    file_format = next(candidate for candidate in FORMATS if candidate.name == name)
+    return field_tree(
+        [questions_of(file_format, text) for text in file_format.readings], file_format.open_keys
+    )
 
 
 def meaning_in(one: Format) -> Callable[[str], str]:
-    """Return what gives the meaning of a key path of a format; "" where none is written down."""
+    """Return a function from a key path of a format to its meaning, "" if it has none."""
     declared = {field.path: field.meaning for field in root_of(one.name).walk() if field.meaning}
     meanings = {**declared, **meanings_of(one.name)}
     if one.name == "scenario":
-        meanings = {**_of_algorithms(), **meanings}
+        meanings = {**_algorithm_meanings(), **meanings}
 
     def meaning(path: str) -> str:
         if path in meanings:
             return meanings[path]
-        for here, there in one.same_as.items():
+        for section_path, described_path in one.same_as.items():
             for mark in (".", "[]."):
-                if path.startswith(here + mark):
-                    rest = path.removeprefix(here + mark)
-                    return meaning(f"{there}.{rest}")
+                if path.startswith(section_path + mark):
+                    key = path.removeprefix(section_path + mark)
+                    return meaning(f"{described_path}.{key}")
         return ""
 
     return meaning
 
 
-def _of_algorithms() -> dict[str, str]:
+def _algorithm_meanings() -> dict[str, str]:
     from etloop.traffic.congestion import built_in
 
-    found: dict[str, dict[str, str]] = {}
+    texts_by_path: dict[str, dict[str, str]] = {}
     for algorithm in built_in():
         for parameter in algorithm.parameters:
             path = f"transport.cc.{parameter.name}"
             text = parameter.meaning[0].upper() + parameter.meaning[1:]
-            found.setdefault(path, {}).setdefault(text.rstrip("."), algorithm.name)
+            texts_by_path.setdefault(path, {}).setdefault(text.rstrip("."), algorithm.name)
     return {
         path: "; ".join(f"{name}: {text[0].lower() + text[1:]}" for text, name in texts.items()) + "."
-        for path, texts in found.items()
+        for path, texts in texts_by_path.items()
     }
 
 
 def files() -> Iterator[tuple[str, str]]:
     """Yield every file of the reference with its text."""
-    for one in FORMATS:
-        meaning = meaning_in(one)
-        schema = schema_of(root_of(one.name), one.file, one.open_keys, meaning)
-        yield f"{SCHEMAS}/{one.name}.json", json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
-        yield f"{PAGES}/{one.name}.md", page_of(one, root_of(one.name), meaning)
+    for file_format in FORMATS:
+        meaning = meaning_in(file_format)
+        schema = schema_of(root_of(file_format.name), file_format.file, file_format.open_keys, meaning)
+        yield f"{SCHEMAS}/{file_format.name}.json", json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
+        yield f"{PAGES}/{file_format.name}.md", page_of(file_format, root_of(file_format.name), meaning)
     yield f"{MANUAL}/etloop.1", etloop_manual()
     yield f"{MANUAL}/etloop-agent.1", agent_manual()
     yield f"{PAGES}/commands.md", commands_page()
@@ -96,7 +99,7 @@ def files() -> Iterator[tuple[str, str]]:
 
 
 def main() -> None:
-    """Write every file of the reference anew."""
+    """Rewrite every file of the reference."""
     for name, text in files():
         path = ROOT / name
         path.parent.mkdir(parents=True, exist_ok=True)

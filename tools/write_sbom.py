@@ -1,8 +1,8 @@
 """Writes the bill of materials: `SUPPLY_PYTHON tools/write_sbom.py PYTHON OUT`, or checks one: `... --check FILE`.
 
-PYTHON is the interpreter of the environment that etloop is installed in; OUT becomes CycloneDX 1.6 as JSON. It lists what a
-rack has installed (locks/rack.lock) as cyclonedx-py finds it, without tools of the developer, and the native modules by
-digest, each with the parts that are compiled into it. SUPPLY_PYTHON is one of the group "supply" (pyproject.toml).
+PYTHON is the interpreter of the environment that etloop is installed in; OUT becomes CycloneDX 1.6 as JSON. It lists the
+packages installed on a rack (locks/rack.lock) as cyclonedx-py finds them, without developers' tools, and the native modules
+by digest, each with the parts that are compiled into it. SUPPLY_PYTHON is one of the group "supply" (pyproject.toml).
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from tools.write_locks import ROOT, normalized, pins
 VERSION: Final = "1.6"
 MODULES: Final = ("etloop.traffic._native", "etloop.workload._et")
 COMPILED_IN: Final = ("nanobind",)
-"""Of whose sources the modules hold a part (NB_STATIC in CMakeLists.txt), at its version in locks/build.lock. nanobind
-carries tsl::robin_map within its own release; all other sources are ours."""
+"""Packages whose sources are partly compiled into the modules (NB_STATIC in CMakeLists.txt), at their versions in
+locks/build.lock. nanobind includes tsl::robin_map in its own release; all other sources are this project's."""
 Document = dict[str, Any]
 
 
 class SbomError(Exception):
-    """The bill cannot be written; the text says why and what to do."""
+    """The bill cannot be written; the text gives reason and remedy."""
 
 
 def native_component(module: str, content: bytes, built_with: Mapping[str, str]) -> Document:
-    """Returns the entry of a native module: its digest, and what of others is compiled into it."""
+    """Return the entry of a native module: its digest, and the packages that are compiled into it."""
     inside = [
         {
             "type": "library",
@@ -56,58 +56,63 @@ def native_component(module: str, content: bytes, built_with: Mapping[str, str])
 
 
 def without_tools(bill: Document, lock: str) -> Document:
-    """Returns the bill with what the lock names; raises `SbomError` where another version or nothing is installed.
+    """Return the bill reduced to the packages of the lock.
 
-    What the lock wants of some interpreters only ("NAME==VERSION ; CONDITION") may be absent.
+    Raises `SbomError` if a package of the lock has another version or is not installed. Packages that the lock requires
+    only for some interpreters ("NAME==VERSION ; CONDITION") may be absent.
     """
     shipped = pins(lock)
     conditional = pins("\n".join(re.findall(r"^\S+==\S+(?= ;)", lock, re.MULTILINE)))
-    kept = {normalized(one["name"]): one for one in bill["components"] if normalized(one["name"]) in shipped}
+    shipped_components = {
+        normalized(component["name"]): component
+        for component in bill["components"]
+        if normalized(component["name"]) in shipped
+    }
     wrong = [
-        f"{name} {kept[name]['version'] if name in kept else 'is absent'}, expected {version}"
+        f"{name} {shipped_components[name]['version'] if name in shipped_components else 'is absent'}, expected {version}"
         for name, version in sorted(shipped.items())
-        if (name not in kept and name not in conditional)
-        or (name in kept and kept[name]["version"] != version)
+        if (name not in shipped_components and name not in conditional)
+        or (name in shipped_components and shipped_components[name]["version"] != version)
     ]
     if wrong:
         raise SbomError(f"the environment is not that of locks/rack.lock: {'; '.join(wrong)}; run: make sbom")
     root = bill["metadata"]["component"]["bom-ref"]
-    refs = {one["bom-ref"] for one in kept.values()} | {root}
+    refs = {component["bom-ref"] for component in shipped_components.values()} | {root}
     edges = [
         edge
         | ({"dependsOn": [ref for ref in edge["dependsOn"] if ref in refs]} if "dependsOn" in edge else {})
         for edge in bill["dependencies"]
         if edge["ref"] in refs
     ]
-    return bill | {"components": list(kept.values()), "dependencies": edges}
+    return bill | {"components": list(shipped_components.values()), "dependencies": edges}
 
 
 def with_native(bill: Document, native: list[Document]) -> Document:
-    """Returns the bill with our native modules, on which the root depends."""
+    """Return the bill with the native modules, on which the root depends."""
     root = bill["metadata"]["component"]["bom-ref"]
-    refs = [one["bom-ref"] for one in native]
+    refs = [component["bom-ref"] for component in native]
     edges = [
         edge | ({"dependsOn": edge.get("dependsOn", []) + refs} if edge["ref"] == root else {})
         for edge in bill["dependencies"]
     ]
     inside = [
-        {"ref": one["bom-ref"], "dependsOn": [part["bom-ref"] for part in one["components"]]}
-        for one in native
+        {"ref": component["bom-ref"], "dependsOn": [part["bom-ref"] for part in component["components"]]}
+        for component in native
     ]
     return bill | {"components": bill["components"] + native, "dependencies": edges + inside}
 
 
 def violation(text: str) -> str:
-    """Returns where a bill is against the schema of CycloneDX; "" if it follows it."""
+    """Return where a bill violates the schema of CycloneDX; "" if it follows it."""
     output = importlib.import_module("cyclonedx.schema").SchemaVersion.from_version(VERSION)
-    found = (
+    validation_error = (
         importlib.import_module("cyclonedx.validation.json").JsonStrictValidator(output).validate_str(text)
     )
-    return "" if found is None else str(found)
+    return "" if validation_error is None else str(validation_error)
 
 
 def bill_of(python: str) -> Document:
-    """Returns the bill of the environment of this interpreter."""
+    """Return the bill of the environment of this interpreter. Raises `SbomError`."""
     command = (
         sys.executable,
         "-m",
@@ -116,7 +121,7 @@ def bill_of(python: str) -> Document:
         "--pyproject",
         str(ROOT / "pyproject.toml"),
     )
-    # The schema is looked at once, by us, when our modules are in it: each time takes seconds.
+    # The schema is checked once, after the native modules are added, because a check takes seconds.
     options = (
         "--no-validate",
         "--output-reproducible",
@@ -126,16 +131,16 @@ def bill_of(python: str) -> Document:
         VERSION,
         python,
     )
-    found = subprocess.run((*command, *options), capture_output=True, text=True, check=False)
-    if found.returncode:
-        raise SbomError(f"cyclonedx-py ended with {found.returncode}: {found.stderr.strip()}")
-    bill = without_tools(json.loads(found.stdout), (ROOT / "locks" / "rack.lock").read_text())
+    environment = subprocess.run((*command, *options), capture_output=True, text=True, check=False)
+    if environment.returncode:
+        raise SbomError(f"cyclonedx-py ended with {environment.returncode}: {environment.stderr.strip()}")
+    bill = without_tools(json.loads(environment.stdout), (ROOT / "locks" / "rack.lock").read_text())
     code = f"import importlib\nfor name in {MODULES!r}: print(importlib.import_module(name).__file__)"
-    told = subprocess.run((python, "-c", code), capture_output=True, text=True, check=False)
-    if told.returncode:
-        raise SbomError(f"the native modules cannot be imported: {told.stderr.strip()}; run: make")
+    imported = subprocess.run((python, "-c", code), capture_output=True, text=True, check=False)
+    if imported.returncode:
+        raise SbomError(f"the native modules cannot be imported: {imported.stderr.strip()}; run: make")
     built_with = pins((ROOT / "locks" / "build.lock").read_text())
-    files = [Path(line) for line in told.stdout.splitlines()]
+    files = [Path(line) for line in imported.stdout.splitlines()]
     native = [
         native_component(module, file.read_bytes(), built_with)
         for module, file in zip(MODULES, files, strict=True)
@@ -144,7 +149,7 @@ def bill_of(python: str) -> Document:
 
 
 def main(arguments: list[str]) -> int:
-    """Writes a bill that follows the schema, or checks one."""
+    """Write a bill that follows the schema, or check one; return the exit code."""
     if len(arguments) != 2:
         print("usage: tools/write_sbom.py PYTHON OUT, or --check FILE", file=sys.stderr)
         return 2

@@ -1,1 +1,1 @@
-"""A rack that is broken on purpose, for `random_faults`."""
+"""A rack with injected faults, for `random_faults`."""

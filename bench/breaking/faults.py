@@ -1,4 +1,6 @@
-"""What may happen to a rack by chance, and how it is made to happen: signals, dropped packets, a full disk, a stepped clock."""
+"""Faults of a rack that are drawn at random, and their injection: signals, dropped packets, a full disk, a stepped
+clock.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from etloop.bench.one_rack import own_network
 
 
 class Fault(Enum):
-    """What may happen, as the table calls it."""
+    """Faults that may be injected, by their names in the table."""
 
     CONTROLLER_KILLED = "controller killed"
     CONTROLLER_STOPPED = "controller stopped for a while"
@@ -33,7 +35,7 @@ class Fault(Enum):
 
 
 def inflict(fault: Fault, rack: Rack, chance: random.Random) -> None:
-    """Let it happen, and end it where it has an end."""
+    """Inject a fault, and remove it after a random time if it is temporary."""
     while_s = chance.uniform(0.2, 6.0)
     agent = chance.choice(AGENTS)
     match fault:
@@ -50,10 +52,10 @@ def inflict(fault: Fault, rack: Rack, chance: random.Random) -> None:
             time.sleep(chance.uniform(0, 3))
             rack.start("broker")
         case Fault.RUN_KILLED:
-            found = children_of(rack.processes["controller"].pid)
+            child_pids = children_of(rack.processes["controller"].pid)
             with contextlib.suppress(ProcessLookupError):
-                if found:
-                    os.kill(chance.choice(found), signal.SIGKILL)
+                if child_pids:
+                    os.kill(chance.choice(child_pids), signal.SIGKILL)
         case Fault.CONTROLLER_STOPPED | Fault.AGENT_STOPPED | Fault.BROKER_STOPPED:
             name = {Fault.CONTROLLER_STOPPED: "controller", Fault.BROKER_STOPPED: "broker"}.get(fault, agent)
             rack.send(name, signal.SIGSTOP)
@@ -76,11 +78,11 @@ def inflict(fault: Fault, rack: Rack, chance: random.Random) -> None:
 
 @contextlib.contextmanager
 def dropped(*match: str) -> Iterator[None]:
-    """Packets that come on the loopback and match vanish for as long as the block lasts."""
+    """Drop packets on the loopback interface that match, inside the block."""
 
     def rule(action: str) -> None:
-        where = ("INPUT", "--in-interface", "lo")
-        command = ["iptables", "--wait", "5", action, *where, *match, "--jump", "DROP"]
+        chain = ("INPUT", "--in-interface", "lo")
+        command = ["iptables", "--wait", "5", action, *chain, *match, "--jump", "DROP"]
         subprocess.run(command, check=True, capture_output=True, timeout=30)
 
     rule("--insert")
@@ -92,7 +94,7 @@ def dropped(*match: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def full_disk(directory: Path) -> Iterator[None]:
-    """No byte is left where the rack keeps its state for as long as the block lasts."""
+    """Fill the disk with the rack's state inside the block."""
     filler = directory / "filler"
     with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
         while True:

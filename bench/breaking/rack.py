@@ -1,6 +1,7 @@
-"""A rack of which every process can be killed, stopped and started again, and that says when it is ready.
+"""A rack of which every process can be killed, stopped and restarted, with a readiness check.
 
-Mosquitto, `etloop controller` and two agents on this machine, each with a log of its own; the controller's clock is a file's.
+Mosquitto, `etloop controller` and two agents on this machine, each with a log of its own; the controller's clock is set
+by a file.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ POLL_S: Final = 0.1
 
 @dataclass(slots=True)
 class Rack:
-    """The processes, each of which may be killed and started again."""
+    """The processes of a rack, each of which may be killed and restarted."""
 
     directory: Path
     control: int
@@ -38,27 +39,27 @@ class Rack:
     environment: dict[str, str]
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     killed: dict[str, int] = field(default_factory=dict)
-    """Agents that have not joined since they were killed, and how long their log was then."""
+    """Agents that have not joined since they were killed, with the length of their log at that time."""
 
     def command(self, name: str) -> tuple[str, ...]:
-        """How a process is started."""
-        ours = (sys.executable, "-m")
+        """Return the command that starts a process."""
+        own_python = (sys.executable, "-m")
         if name == "broker":
             path = shutil.which("mosquitto") or "/usr/sbin/mosquitto"
             return (path, "-c", str(self.directory / "mosquitto.conf"))
         if name == "controller":
             return (
-                *ours,
+                *own_python,
                 "etloop.cli.main",
                 "controller",
                 "--config",
                 str(self.directory / "controller.yaml"),
             )
         address = f"tcp://127.0.0.1:{self.control}"
-        return (*ours, "etloop.agent.cli", "run", "--controller", address, "--name", name)
+        return (*own_python, "etloop.agent.cli", "run", "--controller", address, "--name", name)
 
     def start(self, name: str) -> None:
-        """Start one that is not there."""
+        """Start a process that is not running."""
         log = (self.directory / f"{name}.log").open("ab")
         more = self.environment if name == "controller" else {}
         self.processes[name] = subprocess.Popen(
@@ -72,18 +73,18 @@ class Rack:
         log.close()
 
     def kill(self, name: str) -> None:
-        """End one at once, and reap it."""
+        """Kill a process, and reap it."""
         self.processes[name].kill()
         self.processes[name].wait()
         if name in AGENTS:
             self.killed[name] = (self.directory / f"{name}.log").stat().st_size
 
     def send(self, name: str, number: signal.Signals) -> None:
-        """Send a signal."""
+        """Send a signal to a process."""
         self.processes[name].send_signal(number)
 
     def end(self) -> None:
-        """End all, agents first."""
+        """End all processes, agents first."""
         for name in (*AGENTS, "controller", "broker"):
             if process := self.processes.get(name):
                 with contextlib.suppress(ProcessLookupError):
@@ -95,7 +96,7 @@ class Rack:
                 process.wait()
 
     def is_ready(self) -> bool:
-        """Whether controller, broker and agents are there and jobs may start."""
+        """Return whether controller, broker and agents are up and jobs may start."""
         try:
             base = f"http://127.0.0.1:{self.http}"
             with urllib.request.urlopen(f"{base}/healthz", timeout=2):
@@ -104,11 +105,11 @@ class Rack:
                 figures = answer.read().decode()
         except (urllib.error.URLError, OSError):
             return False
-        wanted = [f'etloop_rack_agent_present{{agent="{name}"}} 1.0' for name in AGENTS]
-        there = all(line in figures for line in (*wanted, "etloop_rack_broker_connected 1.0"))
-        # Until the death of an agent is noticed its controller takes it for there.
+        agent_lines = [f'etloop_rack_agent_present{{agent="{name}"}} 1.0' for name in AGENTS]
+        all_present = all(line in figures for line in (*agent_lines, "etloop_rack_broker_connected 1.0"))
+        # The controller counts a dead agent as present until it detects its loss.
         self._forget_those_who_joined_anew()
-        return there and not self.killed
+        return all_present and not self.killed
 
     def _forget_those_who_joined_anew(self) -> None:
         self.killed = {
@@ -118,20 +119,22 @@ class Rack:
         }
 
     def await_ready(self) -> float:
-        """Seconds until it is ready. Raises `SystemExit` with the controller's last words if it never is."""
+        """Wait until the rack is ready; return the seconds. Raises `SystemExit` with the end of the controller's log on
+        timeout.
+        """
         began_s = time.monotonic()
         while not self.is_ready():
             if time.monotonic() - began_s > _PATIENCE_S:
-                said = (self.directory / "controller.log").read_text(errors="replace")[-2000:]
+                log_end = (self.directory / "controller.log").read_text(errors="replace")[-2000:]
                 raise SystemExit(
-                    f"the rack is not ready after {_PATIENCE_S:g} s; its controller said: {said}"
+                    f"the rack is not ready after {_PATIENCE_S:g} s; its controller said: {log_end}"
                 )
             time.sleep(POLL_S)
         return time.monotonic() - began_s
 
 
 def children_of(pid: int) -> list[int]:
-    """The processes that one has started; none if it is gone."""
+    """Return the child processes of a process; [] if it is gone."""
     try:
         return children(pid)
     except OSError:
@@ -139,11 +142,11 @@ def children_of(pid: int) -> list[int]:
 
 
 def written_rack(directory: Path) -> Rack:
-    """Everything that the processes read, in `directory`; none of them is started."""
+    """Write all files that the processes read to `directory`, and return the rack with none of them started."""
     control, broker, http = free_port(), free_port(), free_port()
     synth_job(directory)
     damaged_job(directory)
-    # No retention: what a job names has to be there.
+    # A retention so large that nothing is deleted: files named by jobs must exist.
     settings = f"http: {{port: {http}}}\nretention: {{size: 1TiB}}\n"
     write_rack(directory, rig_of(control, two_agents(own_network())), broker, settings)
     clock = directory / "clock"

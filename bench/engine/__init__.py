@@ -1,1 +1,1 @@
-"""`etloop bench`: the engine's speed beside the bare kernel's, on this machine."""
+"""`etloop bench`: the engine's speed compared with the bare kernel's, on this machine."""

@@ -1,6 +1,7 @@
-"""What a bench found, as figures: medians with their range, ratios, bars, and both ways of telling them.
+"""Figures of a bench: medians with their range, ratios, bars, and their output as text and JSON.
 
-Decides the arithmetic and the wording. How a figure is measured is decided by `bench`; docs/benchmarks.md derives each.
+Decides the arithmetic and the wording. `bench.engine` decides how a figure is measured; docs/benchmarks.md derives
+each.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _FIGURE_COLUMNS: Final = 11
 
 
 class Unit(StrEnum):
-    """What the samples of a series count."""
+    """Unit of the samples of a series."""
 
     BYTES_PER_S = "bytes_per_s"
     NANOSECONDS = "ns"
@@ -36,7 +37,7 @@ class Series:
 
 
 class Bound(StrEnum):
-    """Which side of its bar a ratio should be on."""
+    """Side of its bar on which a ratio should be."""
 
     AT_LEAST = "at least"
     AT_MOST = "at most"
@@ -44,7 +45,7 @@ class Bound(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """What a ratio is held against."""
+    """Limit of a ratio."""
 
     bound: Bound
     value: float
@@ -53,28 +54,28 @@ class Bar:
         return f"{self.bound} {self.value:.2f}"
 
     def met_by(self, ratio: float) -> bool:
-        """Whether a ratio is on the right side."""
+        """Return whether a ratio is on the right side."""
         return ratio >= self.value if self.bound is Bound.AT_LEAST else ratio <= self.value
 
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """Two series side by side, repetition by repetition, so that what slows the whole machine slows both."""
+    """Quotient of two series, repetition by repetition, so that a slowdown of the whole machine affects both."""
 
     name: str
     samples: tuple[float, ...]
     bar: Bar | None = None
-    """None: told for what the others mean."""
+    """None: reported for information."""
 
     @property
     def met(self) -> bool:
-        """Whether the median is on the right side of the bar, if there is one."""
+        """Return whether the median is on the right side of the bar; True without a bar."""
         return self.bar is None or self.bar.met_by(median(self.samples))
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One benchmark: its series, its ratios, and what a reader of them must know."""
+    """One benchmark: its series, its ratios, and notes for their reader."""
 
     name: str
     title: str
@@ -85,54 +86,54 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class BenchReport:
-    """All that one bench found."""
+    """All results of one bench."""
 
     path: str
-    """What the packets crossed."""
+    """Network that the packets crossed."""
     cores: int
     load_average: float
-    """Of the last minute before the bench: above 0 something else was running."""
+    """Load average of the last minute before the bench: above 0 other programs were running."""
     repetitions: int
     sections: tuple[Section, ...]
     notes: tuple[str, ...] = ()
 
     @property
     def met(self) -> bool:
-        """Whether every bar is met."""
+        """Return whether every bar is met."""
         return all(ratio.met for section in self.sections for ratio in section.ratios)
 
 
 def ratio_of(name: str, ours: Sequence[int], theirs: Sequence[int], bar: Bar) -> Ratio:
-    """`ours / theirs` of every repetition. A rate or time of 0 measured nothing and cannot be divided by."""
+    """Return `ours / theirs` of every repetition. `theirs` must be above 0: a rate or time of 0 is a failed measurement."""
     assert len(ours) == len(theirs) > 0
     assert all(sample > 0 for sample in theirs)
     return Ratio(name, tuple(mine / other for mine, other in zip(ours, theirs, strict=True)), bar)
 
 
 def bytes_per_s(moved_bytes: int, duration_ns: int) -> int:
-    """Rounded down. `duration_ns` is positive."""
+    """Return the rate in bytes per second, rounded down. `duration_ns` is positive."""
     assert duration_ns > 0
     return moved_bytes * NS_PER_S // duration_ns
 
 
 def percentile_of(histogram: Sequence[tuple[int, int]], percent: int) -> int:
-    """Nearest-rank percentile of (least value of a bucket, count) pairs: the least value of the bucket that holds it.
+    """Return the nearest-rank percentile of (least value of a bucket, count) pairs: the least value of its bucket.
 
-    The histogram is not empty.
+    The histogram must not be empty.
     """
     total = sum(count for _, count in histogram)
     assert total > 0
     rank = -(-total * percent // 100)
-    seen = 0
+    cumulated = 0
     for least, count in sorted(histogram):
-        seen += count
-        if seen >= rank:
+        cumulated += count
+        if cumulated >= rank:
             return least
     raise AssertionError("a rank beyond the total")
 
 
 def render(report: BenchReport) -> str:
-    """The report for a person; ends with a newline."""
+    """Return the report as text; ends with a newline."""
     cores = f"{report.cores} core{'' if report.cores == 1 else 's'}"
     lines = [f"over {report.path}; {cores}, load average {report.load_average:.2f} at the start"]
     lines += [f"note: {note}" for note in report.notes]
@@ -163,14 +164,14 @@ def _spread(samples: Sequence[float]) -> tuple[float, float, float]:
 
 
 def _figure(value: float, unit: Unit) -> str:
-    whole = round(value)
+    rounded = round(value)
     if unit is Unit.PER_S:
         return f"{value / 1e6:.3f} M/s"
-    return f"{approximate_bytes(whole)}/s" if unit is Unit.BYTES_PER_S else approximate_duration(whole)
+    return f"{approximate_bytes(rounded)}/s" if unit is Unit.BYTES_PER_S else approximate_duration(rounded)
 
 
 def as_json_value(report: BenchReport) -> dict[str, object]:
-    """The report for a program: `etloop-bench/1`."""
+    """Return the report as a value for JSON: `etloop-bench/1`."""
     return {
         "schema": "etloop-bench/1",
         "path": report.path,

@@ -1,7 +1,8 @@
 """One rank of the all-reduce that `etloop bench collective` is compared with: gloo, through torch.distributed.
 
 Run as a process: rank, number of ranks, file to meet in, bytes, iterations. Prints when its iterations began and ended
-on the monotonic clock. Torch is not a dependency of ours; where it is absent, the bench says so and does not start this.
+on the monotonic clock. Torch is not a dependency of this project; if it is absent, the bench reports that and does not start
+this.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ FLOAT_BYTES: Final = 4
 
 
 def main(words: list[str]) -> int:
-    """Runs the rank that the words of a command line describe."""
+    """Run the rank that the words of a command line describe; return the exit code."""
     rank, ranks, message_bytes, iterations = (int(word) for word in words[:4])
     start_ns, end_ns = all_reduces(rank, ranks, message_bytes, iterations, words[4])
     print(start_ns, end_ns, flush=True)
@@ -28,7 +29,7 @@ def main(words: list[str]) -> int:
 def all_reduces(
     rank: int, ranks: int, message_bytes: int, iterations: int, meeting_file: str
 ) -> tuple[int, int]:
-    """Start and end of `iterations` all-reduces, after one that connects the ranks and is not counted."""
+    """Return start and end in ns of `iterations` all-reduces, after one that connects the ranks and is not counted."""
     torch: Any = importlib.import_module("torch")
     distributed: Any = importlib.import_module("torch.distributed")
     torch.set_num_threads(1)

@@ -1,8 +1,7 @@
-"""The loads of a bench as assignments, on two agents that share a machine: one collective over and over, or a message
-thrown to and fro.
+"""Loads of a bench as assignments, on two agents that share a machine: a repeated collective, messages, or a ping-pong.
 
-They are planned like any other job, with the defaults that a scenario would get; only the job is written here instead of
-read from traces. Ranks alternate between the agents, so that every hop of a ring crosses the sockets.
+They are planned like any other job, with a scenario's defaults; only the job is built here instead of read from traces. Ranks
+alternate between the agents, so that every hop of a ring crosses the sockets.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from etloop.workload.trace.trace import CollectiveKind
 
 AGENTS: Final = ("a", "b")
 _PLAYERS: Final = 2
-"""Ranks that throw a message to and fro; others beside them are a load."""
+"""Ranks of the ping-pong; further ranks are background load."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,43 +38,43 @@ class BenchLoad:
 
     @property
     def ops(self) -> int:
-        """Ops of all ranks and iterations."""
+        """Return the ops of all ranks and iterations."""
         return self.ranks * self.iterations
 
 
 @dataclass(frozen=True, slots=True)
 class PingPong:
-    """Two ranks that answer each message with the next, `exchanges` times to and fro in each iteration."""
+    """Two ranks that answer each message with the next, `exchanges` times in both directions in each iteration."""
 
     message_bytes: int
     exchanges: int
     iterations: int
     bulk_bytes: int = 0
-    """Of each message that two more ranks on the same ports throw at each other meanwhile, as fast as they go; 0: none do."""
+    """Size of each message that two more ranks on the same ports send each other at full rate meanwhile; 0: no such load."""
 
     @property
     def ops(self) -> int:
-        """A send and a receive of both ranks in every exchange."""
+        """Return the ops: a send and a receive of both ranks in every exchange."""
         return 4 * self.exchanges * self.iterations
 
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """Messages of one rank to another, as many at a time as the engine has begun; none waits for another."""
+    """Messages of one rank to another that do not wait for each other; the engine decides how many are outstanding."""
 
     message_bytes: int
     messages: int
-    """Of an iteration."""
+    """Messages per iteration."""
     iterations: int
 
     @property
     def ops(self) -> int:
-        """A send and a receive of each."""
+        """Return the ops: a send and a receive of each message."""
         return 2 * self.messages * self.iterations
 
 
 MOST_PER_CONNECTION: Final = 64
-"""Queue pairs, as a scenario may ask for."""
+"""Most queue pairs of a connection that a scenario may request."""
 
 
 _KIND_NAMES: Final = {kind: name for name, kind in TRANSPORT_KINDS.items()}
@@ -83,40 +82,40 @@ _KIND_NAMES: Final = {kind: name for name, kind in TRANSPORT_KINDS.items()}
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What the load's scenario and rig say beside the defaults; a ring with one connection for each hop and channel, so that
-    a figure is one of the engine and not of a choice."""
+    """Settings of the load's scenario and rig that differ from the defaults. A collective is a ring with one connection for each
+    hop and channel, so that figures measure the engine and not a choice of algorithm."""
 
     queue_pairs: int = 1
-    """From a rank to the next: one to a connection and channel, or the most that divide them and that one may have."""
+    """Queue pairs from a rank to the next, divided over channels with the largest allowed number per connection."""
     path_mtu_bytes: int = 4096
     link_bps: int = 100_000_000_000
     rate_bps: int = 0
-    """At most, of a queue pair; 0: as fast as its link."""
+    """Rate limit of a queue pair; 0: link rate."""
     series_ns: int = 0
-    """Between two looks at what was sent; 0: none."""
+    """Interval of the series of sent packets; 0: no series."""
     shaping: str = ""
-    """How a collective's bytes are cut into messages; "": as a scenario's default has it."""
+    """Shaping of a collective's bytes into messages; "": the scenario's default."""
     kind: TransportKind = TransportKind.ROCE
     queues: int = 1
     """Threads of a port."""
     sleeps: bool = False
-    """Whether threads without work sleep instead of polling, so that the processor's time is that of the work."""
+    """True if idle threads sleep instead of polling, so that CPU time is the time of the work."""
     receive_ring: bool = False
-    """Of packet ports."""
+    """Setting `receive_ring` of packet ports."""
     as_nccl: bool = False
-    """Whether algorithm, protocol, channels and cutting are NCCL's choice, as where a scenario says nothing."""
+    """True if algorithm, protocol, channels and shaping are NCCL's choice, as by a scenario's defaults."""
 
     def scenario_text(self, iterations: int) -> str:
-        """The scenario of `iterations` of the load."""
-        each = max(n for n in range(1, MOST_PER_CONNECTION + 1) if self.queue_pairs % n == 0)
+        """Return the scenario of `iterations` of the load."""
+        per_connection = max(n for n in range(1, MOST_PER_CONNECTION + 1) if self.queue_pairs % n == 0)
         rate = f"max_rate: {format_rate(self.rate_bps)}, " if self.rate_bps else ""
         shaping = f", shaping: {self.shaping}" if self.shaping else ""
-        ring = f"algorithm: ring, protocol: simple, channels: {self.queue_pairs // each}{shaping}"
+        ring = f"algorithm: ring, protocol: simple, channels: {self.queue_pairs // per_connection}{shaping}"
         series = f"series: {{interval: {format_duration(self.series_ns)}}}" if self.series_ns else ""
         return (
             f"workload: {{trace: bench}}\niterations: {iterations}\nmapping: {{placement: round_robin}}\n"
             f"collectives: {{{'' if self.as_nccl else ring}}}\n"
-            f"transport: {{kind: {_KIND_NAMES[self.kind]}, path_mtu: {self.path_mtu_bytes}, qps_per_connection: {each}, "
+            f"transport: {{kind: {_KIND_NAMES[self.kind]}, path_mtu: {self.path_mtu_bytes}, qps_per_connection: {per_connection}, "
             f"cc: {{algorithm: dcqcn, {rate}{series}}}}}\n"
         )
 
@@ -127,7 +126,7 @@ def bench_assignments(
     backends: tuple[PortBackend, PortBackend] = (PortBackend.UDP, PortBackend.UDP),
     shape: Shape | None = None,
 ) -> tuple[Assignment, ...]:
-    """One assignment per agent. `addresses[i]` are those of agent i, at least one for each of its ranks."""
+    """Return one assignment per agent. `addresses[i]` are those of agent i, at least one for each of its ranks."""
     shape = shape or Shape()
     scenario = parse_scenario(shape.scenario_text(load.iterations).encode(), "bench scenario", Path())
     rig = parse_rig(_rig_text(addresses, backends, shape).encode(), "bench rig", Path())
@@ -139,7 +138,7 @@ def bench_assignments(
 def _as_measured(
     assignment: Assignment, load: BenchLoad | PingPong | Messages, *, sleeps: bool
 ) -> Assignment:
-    """The assignment with ranks that are only a load for others in the background."""
+    """Return the assignment with background set for ranks that are only load; with `sleeps`, its threads do not poll."""
     if sleeps:
         assignment = replace(assignment, threads=replace(assignment.threads, contended=True))
     if not isinstance(load, PingPong):
@@ -150,8 +149,8 @@ def _as_measured(
 
 def _rig_text(addresses: Sequence[Sequence[str]], backends: Sequence[PortBackend], shape: Shape) -> str:
     lines = ["agents:"]
-    for name, own, backend in zip(AGENTS, addresses, backends, strict=True):
-        quoted = ", ".join(f'"{address}"' for address in own)
+    for name, agent_addresses, backend in zip(AGENTS, addresses, backends, strict=True):
+        quoted = ", ".join(f'"{address}"' for address in agent_addresses)
         ring = ", receive_ring: true" if shape.receive_ring and backend is PortBackend.PACKET else ""
         port = (
             f"{{name: p0, addresses: [{quoted}], link: {format_rate(shape.link_bps)}, "
@@ -194,7 +193,9 @@ def _collective(load: BenchLoad) -> Job:
 
 
 def _ping_pong(load: PingPong) -> Job:
-    """Op 2k of rank 0 sends message k when message k - 1 has come back; op 2k + 1 of rank 1 answers message k."""
+    """Return the job: op 2k of rank 0 sends message k when message k - 1 has come back; op 2k + 1 of rank 1 answers
+    message k.
+    """
     count = load.exchanges
     sends_first = np.arange(2 * count) % 2 == 0
     programs = []
@@ -220,7 +221,7 @@ def _ping_pong(load: PingPong) -> Job:
 
 
 def _bulk(load: PingPong) -> list[Program]:
-    """Two ranks that send each other more than the ball's time lasts; nothing waits for anything."""
+    """Return the programs of two ranks that send each other more than the ping-pong lasts; no op waits for another."""
     count = load.exchanges * load.iterations
     kinds = np.repeat(np.array([OpKind.SEND, OpKind.RECV], np.uint8), count)
     program = Program(
@@ -237,7 +238,7 @@ def _bulk(load: PingPong) -> list[Program]:
 
 
 def _messages(load: Messages) -> Job:
-    """All of rank 0's ops send, all of rank 1's receive."""
+    """Return the job: all of rank 0's ops send, all of rank 1's receive."""
     count = load.messages
     programs = [
         Program(
@@ -256,7 +257,7 @@ def _messages(load: Messages) -> Job:
 
 
 def _pairs(programs: Sequence[Program]) -> Job:
-    """Ranks with a program each; every two of them have each other as their peer."""
+    """Return a job of ranks with a program each; ranks 2i and 2i + 1 are peers."""
     return Job(
         source="bench",
         communicators=(),

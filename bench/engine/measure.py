@@ -1,6 +1,6 @@
-"""One measurement each: the bare kernel path, its latency, the engine under a load, gloo. Each gives figures of one turn.
+"""Single measurements: the bare kernel path, its latency, the engine under a load, gloo. Each returns figures of one turn.
 
-Decides how a measurement is started and what of it counts; how often and beside what is decided by `bench`.
+Decides how a measurement is started and which part of it counts; the benchmarks decide how often and compared with what.
 """
 
 from __future__ import annotations
@@ -45,57 +45,57 @@ from etloop.runtime.clock import monotonic_ns
 from numpy.typing import NDArray
 
 RESPONSE_TIMEOUT_NS: Final = 30 * NS_PER_S
-"""For everything that is over in a moment."""
+"""Timeout of orders that are carried out immediately."""
 BLAST_LEAD_NS: Final = NS_PER_S
-"""A blast lasts this much longer at the sender: a busy machine takes its time to open a socket, a ring or a program."""
+"""A blast lasts this much longer at the sender, because a busy machine may be slow to open a socket, a ring or a program."""
 START_LEAD_NS: Final = 20 * NS_PER_MS
-"""From the order to start to the start."""
+"""Time from the start order to the start."""
 RUN_TIMEOUT_NS: Final = 120 * NS_PER_S
 GLOO_TIMEOUT_S: Final = 180
 GLOO_OUTPUT_BYTES: Final = 4096
 
 EndCores = tuple[tuple[int, ...], tuple[int, ...]]
-"""Of the threads of either end; none: all that its process may use."""
+"""Cores of the threads of each end; (): all that its process may use."""
 ANY_CORES: Final[EndCores] = ((), ())
 
 
 @dataclass(frozen=True, slots=True)
 class EngineRun:
-    """What the engine did under a load, both ends together."""
+    """Measurements of the engine under a load, both ends together."""
 
     wire_bytes: int
     duration_ns: int
-    """From the first issue of an op to the last completion."""
+    """Time from the first issue of an op to the last completion."""
     packets: int
-    """That both ends sent, acknowledgements among them."""
+    """Packets that both ends sent, acknowledgements included."""
     retransmitted_packets: int
     turnarounds: tuple[tuple[int, int], ...]
-    """As the engine counts them: least nanoseconds of a bucket, count."""
+    """Histogram of the engine: least nanoseconds of a bucket, count."""
     received_ns: tuple[NDArray[np.int64], ...]
-    """When each receive completed, by iteration and op, an array per end."""
+    """Completion times of the receives, by iteration and op, one array per end."""
     degraded: tuple[str, ...]
     sent: tuple[NDArray[np.int64], ...] = ()
-    """Where a series was asked for, by end: rows of a time and the packets sent until then."""
+    """If a series was requested, per end an array (rows, 2): time and packets sent until then."""
     late: tuple[NDArray[np.int64], ...] = ()
-    """By end: rows of when a thread would have taken a turn and did not, and when it did."""
+    """Per end an array (rows, 2): intended and actual time of a delayed turn of a thread."""
     realtime: bool = False
-    """Whether all threads of both ends were."""
+    """True if all threads of both ends were real-time."""
     processor_ns: tuple[int, ...] = ()
-    """Of the processor, by end."""
+    """CPU time by end."""
     slip_ns: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    """Of both ends' ops, ascending."""
+    """Slip of both ends' ops, ascending."""
     background_bytes: int = 0
-    """Payload of ranks that the run did not wait for, as far as their operations were over."""
+    """Payload of background ranks, in completed operations."""
     misdirected_datagrams: int = 0
-    """That came to another queue than their queue pair's, and were handed over."""
+    """Datagrams that arrived at another queue than their queue pair's, and were handed over."""
     kernel_ns: tuple[int, ...] = ()
-    """Of `processor_ns`, inside the kernel, by end."""
+    """Part of `processor_ns` inside the kernel, by end."""
     calls: tuple[PortCalls, ...] = ()
-    """By end."""
+    """System calls by end."""
 
     @property
     def wire_bytes_per_s(self) -> int:
-        """Payload through the sockets, both directions together."""
+        """Return the payload rate through the sockets, both directions together."""
         return bytes_per_s(self.wire_bytes, self.duration_ns)
 
 
@@ -106,11 +106,12 @@ def bare_bytes_per_s(
     backend: PortBackend = PortBackend.UDP,
     message_packets: int = 0,
 ) -> int:
-    """UDP payload that arrives when one end sends as fast as the kernel takes it: segmented datagrams, or whole frames.
+    """Return the UDP payload rate received when one end sends as fast as the kernel accepts: segmented datagrams, or
+    whole frames.
 
-    With `message_packets`, in the calls that RC WRITE messages of so many packets take.
+    With `message_packets`, sent with the system calls of RC WRITE messages of this many packets. Raises `RunAborted`.
     """
-    sender, receiver = (end.addresses[0] for end in place.ends)
+    sender, receiver = (bench_end.addresses[0] for bench_end in place.ends)
     orders = (
         BlastSend(sender, receiver, ROCE_UDP_PORT, duration_ns + BLAST_LEAD_NS, backend, message_packets),
         BlastReceive(receiver, ROCE_UDP_PORT, duration_ns, backend),
@@ -122,21 +123,25 @@ def bare_bytes_per_s(
 
 
 def bare_packets_per_s(place: BenchPlace, workers: Workers, duration_ns: int, datagram_bytes: int) -> int:
-    """Datagrams of this size that arrive in a second at both ends together, each sending and receiving a batch in turn."""
-    one, other = (end.addresses[0] for end in place.ends)
+    """Return the datagrams of this size per second received at both ends together, each sending and receiving batches
+    in turn.
+
+    Raises `RunAborted`.
+    """
+    address_a, address_b = (end.addresses[0] for end in place.ends)
     orders = (
-        BlastExchange(one, other, ROCE_UDP_PORT, duration_ns, datagram_bytes),
-        BlastExchange(other, one, ROCE_UDP_PORT, duration_ns, datagram_bytes),
+        BlastExchange(address_a, address_b, ROCE_UDP_PORT, duration_ns, datagram_bytes),
+        BlastExchange(address_b, address_a, ROCE_UDP_PORT, duration_ns, datagram_bytes),
     )
-    ends = ask_both(workers, orders, (Counted, Counted), duration_ns + RESPONSE_TIMEOUT_NS)
-    if any(end.datagrams == 0 or end.duration_ns == 0 for end in ends):
+    counts = ask_both(workers, orders, (Counted, Counted), duration_ns + RESPONSE_TIMEOUT_NS)
+    if any(end.datagrams == 0 or end.duration_ns == 0 for end in counts):
         raise RunAborted("the bare kernel path moved nothing; look for a firewall between the ends")
-    return sum(end.datagrams * NS_PER_S // end.duration_ns for end in ends)
+    return sum(end.datagrams * NS_PER_S // end.duration_ns for end in counts)
 
 
 def bare_one_way_ns(place: BenchPlace, workers: Workers, count: int, message_bytes: int) -> int:
-    """Half of the median round trip of a datagram between two busy-polling ends."""
-    sender, receiver = (end.addresses[0] for end in place.ends)
+    """Return half of the median round-trip time in ns of a datagram between two busy-polling ends."""
+    sender, receiver = (bench_end.addresses[0] for bench_end in place.ends)
     orders = (
         SendPings(sender, receiver, ROCE_UDP_PORT, count, message_bytes),
         EchoPings(receiver, ROCE_UDP_PORT, count),
@@ -155,52 +160,57 @@ def engine_run(
     realtime: bool = False,
     cores: EndCores = ANY_CORES,
 ) -> EngineRun:
-    """Runs a load from open sockets to the last completion. Raises `RunAborted` if it does not end well."""
+    """Run a load from open sockets to the last completion. Raises `RunAborted` if it does not complete."""
     assignments = bench_assignments(load, [end.addresses for end in place.ends], backends, shape)
-    loads = [Load(assignment, realtime, own) for assignment, own in zip(assignments, cores, strict=True)]
+    loads = [
+        Load(assignment, realtime, end_cores)
+        for assignment, end_cores in zip(assignments, cores, strict=True)
+    ]
     opened = ask_both(workers, loads, (Opened, Opened), RESPONSE_TIMEOUT_NS)
     ask_both(workers, (Probe(), Probe()), (Done, Done), RESPONSE_TIMEOUT_NS)
     start = Start(monotonic_ns() + START_LEAD_NS)
     ask_both(workers, (start, start), (Done, Done), RUN_TIMEOUT_NS)
-    ran = ask_both(workers, (Collect(), Collect()), (Ran, Ran), RESPONSE_TIMEOUT_NS)
-    completed = sum(end.ops for end in ran)
+    results = ask_both(workers, (Collect(), Collect()), (Ran, Ran), RESPONSE_TIMEOUT_NS)
+    completed = sum(end.ops for end in results)
     if completed != load.ops:
         raise RunAborted(f"{completed} of {load.ops} operations were recorded")
     return EngineRun(
-        wire_bytes=sum(end.wire_tx_bytes for end in ran),
-        duration_ns=max(end.last_completed_ns for end in ran) - min(end.first_issued_ns for end in ran),
-        packets=sum(end.packets for end in ran),
-        retransmitted_packets=sum(end.retransmitted_packets for end in ran),
+        wire_bytes=sum(end.wire_tx_bytes for end in results),
+        duration_ns=max(end.last_completed_ns for end in results)
+        - min(end.first_issued_ns for end in results),
+        packets=sum(end.packets for end in results),
+        retransmitted_packets=sum(end.retransmitted_packets for end in results),
         turnarounds=tuple(
             bucket
-            for end in ran
+            for end in results
             for bucket in zip(end.turnaround_least_ns, end.turnaround_counts, strict=True)
         ),
-        received_ns=tuple(np.frombuffer(end.received_ns, "<i8") for end in ran),
+        received_ns=tuple(np.frombuffer(end.received_ns, "<i8") for end in results),
         degraded=tuple(dict.fromkeys(text for end in opened for text in end.degraded)),
-        sent=tuple(_pairs(end.sent) for end in ran),
-        late=tuple(_pairs(end.late) for end in ran),
-        realtime=all(end.realtime for end in ran),
-        processor_ns=tuple(end.processor_ns for end in ran),
-        slip_ns=np.sort(np.concatenate([np.frombuffer(end.slip_ns, "<i8") for end in ran])),
-        background_bytes=sum(end.carried_bytes for end in ran),
-        misdirected_datagrams=sum(end.misdirected_datagrams for end in ran),
-        kernel_ns=tuple(end.kernel_ns for end in ran),
-        calls=tuple(end.calls for end in ran),
+        sent=tuple(_pairs(end.sent) for end in results),
+        late=tuple(_pairs(end.late) for end in results),
+        realtime=all(end.realtime for end in results),
+        processor_ns=tuple(end.processor_ns for end in results),
+        slip_ns=np.sort(np.concatenate([np.frombuffer(end.slip_ns, "<i8") for end in results])),
+        background_bytes=sum(end.carried_bytes for end in results),
+        misdirected_datagrams=sum(end.misdirected_datagrams for end in results),
+        kernel_ns=tuple(end.kernel_ns for end in results),
+        calls=tuple(end.calls for end in results),
     )
 
 
 def watched_cores(
     workers: Workers, duration_ns: int, cores: Sequence[int]
 ) -> tuple[int, int, NDArray[np.int64]]:
-    """Begin, end, and rows of when a thread that only looks at the clock was late on one of two cores, no engine being there.
+    """Return begin, end, and an array (rows, 2) of intended and actual times of delays of a clock-reading thread on two
+    cores.
 
-    Raises `RunAborted` where the workers may not be real-time.
+    No engine runs meanwhile. Raises `RunAborted` if the workers may not be real-time.
     """
     begin_ns = monotonic_ns()
     orders = (Watch(cores[0], duration_ns), Watch(cores[-1], duration_ns))
     ends = ask_both(workers, orders, (Watched, Watched), duration_ns + RESPONSE_TIMEOUT_NS)
-    return begin_ns, begin_ns + duration_ns, np.concatenate([_pairs(end.late) for end in ends])
+    return begin_ns, begin_ns + duration_ns, np.concatenate([_pairs(watched.late) for watched in ends])
 
 
 def _pairs(raw: bytes) -> NDArray[np.int64]:
@@ -208,23 +218,24 @@ def _pairs(raw: bytes) -> NDArray[np.int64]:
 
 
 def wire_turnarounds_ns(load: PingPong, run: EngineRun) -> NDArray[np.int64]:
-    """From the arrival of a message at one end to the arrival of its answer's first packet at the other, ascending.
+    """Return times from the arrival of a message at one end to that of its answer's first packet at the other, in ns,
+    ascending.
 
-    Both are stamps of one kernel, taken at the same point of its receive path, so this is what the wire between the ends
-    sees, plus one crossing of it. Each answer is one packet.
+    Both timestamps are of one kernel, taken at the same point of its receive path, so this is the turnaround on the
+    wire between the ends plus one crossing of it. Each answer is one packet.
     """
     thrown, caught = (
         received.reshape(load.iterations, load.exchanges) for received in reversed(run.received_ns)
     )
-    there = caught - thrown
+    forward = caught - thrown
     back = thrown[:, 1:] - caught[:, :-1]
-    return np.sort(np.concatenate([there.ravel(), back.ravel()]))
+    return np.sort(np.concatenate([forward.ravel(), back.ravel()]))
 
 
 def gloo_duration_ns(place: BenchPlace, load: BenchLoad) -> int:
-    """How long gloo takes for the same all-reduces between the same ends, its ranks placed as ours.
+    """Return how long gloo takes for the same all-reduces between the same ends, with the same placement of ranks.
 
-    Raises `RunAborted` if a rank does not end well; what it said stands on standard error.
+    Raises `RunAborted` if a rank fails; its output is on standard error.
     """
     with tempfile.TemporaryDirectory(prefix="etloop-bench-") as directory, contextlib.ExitStack() as stack:
         numbers = (load.ranks, load.message_bytes, load.iterations)
@@ -239,14 +250,14 @@ def gloo_duration_ns(place: BenchPlace, load: BenchLoad) -> int:
 
 @contextlib.contextmanager
 def _gloo_rank(place: BenchPlace, rank: int, words: tuple[str, ...]) -> Iterator[subprocess.Popen[bytes]]:
-    end = place.ends[rank % len(place.ends)]
+    bench_end = place.ends[rank % len(place.ends)]
     process = start_module(
-        end,
+        bench_end,
         "etloop.bench.engine.gloo",
         str(rank),
         *words,
         stdin=subprocess.DEVNULL,
-        environment={"GLOO_SOCKET_IFNAME": end.interface},
+        environment={"GLOO_SOCKET_IFNAME": bench_end.interface},
     )
     with process:
         try:

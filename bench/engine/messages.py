@@ -1,7 +1,7 @@
-"""`etloop bench messages`: small messages beside bare datagrams that both ends send by sendmmsg and receive by recvmmsg.
+"""`etloop bench messages`: small messages compared with bare datagrams that both ends send by sendmmsg and receive by recvmmsg.
 
-Decides sizes and numbers of queue pairs. Both ends' packets count, acknowledgements and grants among them, for each costs what
-a bare datagram of its kind costs; messages a second are shown beside.
+Decides sizes and numbers of queue pairs. Packets of both ends count, acknowledgements and grants included, because each costs as
+much as a bare datagram of its kind; messages per second are shown, too.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ SIZES_BYTES: Final = (64, 1024, 4096)
 QUEUE_PAIRS: Final = (1, 16, 64)
 MESSAGES_BAR: Final = Bar(Bound.AT_LEAST, 0.7)
 MESSAGES: Final = 2_000
-"""Of an iteration."""
+"""Messages per iteration."""
 MOST_MESSAGES: Final = 100_000
-"""Of a run, whose records an engine keeps until its end."""
+"""Most messages of a run, because an engine keeps their records until its end."""
 HEADERS_BYTES: Final = 36
-"""UDP payload of a message of one packet beside its bytes: BTH, RETH, immediate and ICRC."""
+"""Headers in the UDP payload of a message of one packet: BTH, RETH, immediate and ICRC."""
 _MESSAGE_NS: Final = 4_000
-"""About, to choose how many fill a turn."""
+"""Estimated time of a message, to choose how many fill a turn."""
 
 
 def iterations_of(duration_ns: int) -> int:
-    """How many iterations fill a turn that all numbers of queue pairs share."""
-    wanted = duration_ns // (MESSAGES * _MESSAGE_NS * len(QUEUE_PAIRS))
-    return max(1, min(wanted, MOST_MESSAGES // MESSAGES))
+    """Return the iterations that fill a turn that all numbers of queue pairs share."""
+    fitting = duration_ns // (MESSAGES * _MESSAGE_NS * len(QUEUE_PAIRS))
+    return max(1, min(fitting, MOST_MESSAGES // MESSAGES))
 
 
 def message_sections(bench: Bench) -> tuple[Section, ...]:
-    """A section of every size. Raises as the measurements do."""
+    """Return a section for every size. Raises as the measurements do."""
     return tuple(_section(bench, size) for size in SIZES_BYTES)
 
 
@@ -50,7 +50,7 @@ def _section(bench: Bench, size_bytes: int) -> Section:
         for count in QUEUE_PAIRS:
             runs[count].append(bench.run(load, Shape(queue_pairs=count)))
     packets = {count: [_per_s(run, run.packets) for run in runs[count]] for count in QUEUE_PAIRS}
-    sent = MESSAGES * iterations
+    messages_sent = MESSAGES * iterations
     return Section(
         name=name,
         title=f"RC WRITE messages of {format_bytes(size_bytes)} one way, beside bare datagrams of that size, both ways",
@@ -60,7 +60,7 @@ def _section(bench: Bench, size_bytes: int) -> Section:
                 Series(
                     f"ETLoop messages, {_pairs(count)}",
                     Unit.PER_S,
-                    tuple(_per_s(run, sent) for run in runs[count]),
+                    tuple(_per_s(run, messages_sent) for run in runs[count]),
                 )
                 for count in QUEUE_PAIRS
             ),

@@ -1,6 +1,6 @@
-"""Where a bench's two ends stand: two network namespaces joined by a veth pair, or two loopback addresses.
+"""Network of a bench's two ends: two network namespaces joined by a veth pair, or two loopback addresses.
 
-Namespaces are what a rig on one machine looks like, and need root. They have no names and go with the bench, however it ends.
+Namespaces are used for rigs on one machine, too, and need root. They have no names and vanish with the bench, however it ends.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pyroute2.netlink.exceptions import NetlinkError
 INTERFACE: Final = "bench0"
 """Name of the veth interface in both namespaces."""
 SINGLE: Final = "bench1"
-"""A cable of the same kind beside it, whose ends have one address each: Open MPI takes no more of an interface."""
+"""Second veth pair, whose ends have one address each, because Open MPI uses only one address of an interface."""
 MTU_BYTES: Final = 9000
 RANKS_PER_END: Final = 2
 NAMES: Final = ("a", "b")
@@ -31,32 +31,33 @@ NAMES: Final = ("a", "b")
 
 @dataclass(frozen=True, slots=True)
 class BenchEnd:
-    """One end: how to start a process there and which addresses are its own."""
+    """One end: the command prefix that starts a process there, and its addresses."""
 
     addresses: tuple[str, ...]
     interface: str
     prefix: tuple[str, ...]
-    """Words before a command that make it run there."""
+    """Words in front of a command that run it there."""
     script: str = ""
-    """The same for a shell, whichever process it is a child of; "" on loopback addresses."""
+    """The prefix for a shell with any parent process; "" on loopback addresses."""
     single: str = ""
     """The address of the interface `SINGLE`; "" on loopback addresses."""
 
 
 @dataclass(frozen=True, slots=True)
 class BenchPlace:
-    """Both ends, and what lies between them."""
+    """Both ends, and the network between them."""
 
     path: str
     ends: tuple[BenchEnd, BenchEnd]
     has_frames: bool
-    """Whether ports that write whole frames stand here: there is an Ethernet interface, and root opens it."""
+    """True if ports that write whole frames can be used: there is an Ethernet interface, and this user is root."""
 
 
 @contextlib.contextmanager
 def bench_place(*, ipv6: bool = False, queues: int = 1) -> Iterator[BenchPlace]:
-    """The best place this user may have, for as long as the block lasts; its addresses are of one family, and its interfaces
-    have so many receive queues."""
+    """Yield the best network that this user may create; its addresses are of one family, its interfaces have `queues`
+    receive queues.
+    """
     if os.geteuid() != 0:
         yield loopback_place("namespaces need root")
         return
@@ -78,7 +79,7 @@ def _namespaces(stack: contextlib.ExitStack, *, ipv6: bool, queues: int) -> Benc
             inside(namespaces[-1], _without_address_trials)
     for interface in (INTERFACE, SINGLE):
         inside(namespaces[0], partial(_make_cable, namespaces[1], interface, queues))
-    # 198.18.0.0/15 and 2001:2::/48 are set aside for benchmarks (RFC 2544, RFC 5180, RFC 6890).
+    # 198.18.0.0/15 and 2001:2::/48 are reserved for benchmarks (RFC 2544, RFC 5180, RFC 6890).
     form, bits = ("2001:2::{0}:{1}", 64) if ipv6 else ("198.18.{0}.{1}", 16)
     ends = []
     for number, namespace in enumerate(namespaces):
@@ -95,9 +96,9 @@ def _namespaces(stack: contextlib.ExitStack, *, ipv6: bool, queues: int) -> Benc
 
 
 def _without_address_trials() -> None:
-    """Nobody else is there, and for a second or two an address on trial answers nobody (RFC 4862, 5.4)."""
-    for which in ("all", "default"):
-        set_in_proc(f"ipv6/conf/{which}/accept_dad", "0")
+    """Disable duplicate address detection (RFC 4862, 5.4): a tentative address answers no packets for a second or two."""
+    for scope in ("all", "default"):
+        set_in_proc(f"ipv6/conf/{scope}/accept_dad", "0")
 
 
 def _make_cable(other: int, interface: str, queues: int) -> None:
@@ -112,12 +113,12 @@ def _settle(interface: str, addresses: tuple[str, ...], bits: int) -> None:
         index = index_of(kernel, interface)
         for address in addresses:
             add_address(kernel, index, address, bits)
-        for each in (index, index_of(kernel, "lo")):
-            kernel.link("set", index=each, state="up")
+        for link_index in (index, index_of(kernel, "lo")):
+            kernel.link("set", index=link_index, state="up")
 
 
 def loopback_place(reason: str) -> BenchPlace:
-    """Two ends on loopback addresses; `reason` says why not in namespaces."""
+    """Return two ends on loopback addresses; `reason` is why there are no namespaces."""
     network = f"127.18.{os.getpid() % 256}"
     ends = [
         BenchEnd(

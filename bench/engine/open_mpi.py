@@ -1,6 +1,6 @@
 """All-reduces of Open MPI over TCP between a bench's two ends, as on two hosts of a cluster.
 
-Open MPI is not a dependency of ours; where its compiler and launcher are absent, the bench says so.
+Open MPI is not a dependency of this project; if its compiler and launcher are absent, the bench reports that.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ MOST_OUTPUT_CHARACTERS: Final = 4000
 
 
 class OpenMpi:
-    """A program that is compiled, and where its ranks stand."""
+    """A compiled program, and the ends that its ranks run at."""
 
     def __init__(self, place: BenchPlace, directory: Path) -> None:
-        """Compile it. Raises `RunAborted` with the compiler's text where it cannot."""
+        """Compile the program. Raises `RunAborted` with the compiler's output if that fails."""
         self._place = place
         self._program = directory / "all_reduce"
         # As ssh is called, host first: the other end is one namespace away.
@@ -41,11 +41,11 @@ class OpenMpi:
         _run((COMPILER, "-O2", "-o", str(self._program), str(SOURCE)), COMPILE_TIMEOUT_S)
 
     def durations_ns(self, ranks: int, iterations: Mapping[int, int]) -> dict[int, int]:
-        """By bytes, how long so many all-reduces take over ranks that alternate between the ends.
+        """Return the ns, by bytes, of `iterations[bytes]` all-reduces over ranks that alternate between the ends.
 
-        Raises `RunAborted` where Open MPI does not end well.
+        Raises `RunAborted` if Open MPI fails.
         """
-        here, there = self._place.ends
+        first_end, second_end = self._place.ends
         slots = -(-ranks // 2)
         settings = {
             "plm_rsh_agent": str(self._agent),
@@ -53,11 +53,11 @@ class OpenMpi:
             "btl": "tcp,self",
             "btl_tcp_if_include": SINGLE,
             "oob_tcp_if_include": SINGLE,
-            # Its launchers and other ranks want the cores, too.
+            # Its launchers and other ranks need the cores, too.
             "mpi_yield_when_idle": "1",
         }
-        words = [*here.prefix, LAUNCHER, "--allow-run-as-root", "-np", str(ranks)]
-        words += ["--host", ",".join(f"{end.single}:{slots}" for end in (here, there))]
+        words = [*first_end.prefix, LAUNCHER, "--allow-run-as-root", "-np", str(ranks)]
+        words += ["--host", ",".join(f"{bench_end.single}:{slots}" for bench_end in (first_end, second_end))]
         words += ["--map-by", "node", "--bind-to", "none"]
         for name, value in settings.items():
             words += ["--mca", name, value]
@@ -68,18 +68,18 @@ class OpenMpi:
 
 
 def durations(output: str, sizes: Mapping[int, int]) -> dict[int, int]:
-    """Return what the program printed, by bytes. Raises `RunAborted` where a size is missing."""
+    """Return the times that the program printed, by bytes. Raises `RunAborted` if a size is missing."""
     rows = [line.split() for line in output.splitlines()]
-    found = {
+    printed = {
         int(row[0]): int(row[1]) for row in rows if len(row) == 2 and all(word.isdigit() for word in row)
     }
-    if missing := [size for size in sizes if found.get(size, 0) <= 0]:
+    if missing := [size for size in sizes if printed.get(size, 0) <= 0]:
         raise RunAborted(f"Open MPI said nothing of {missing} bytes: {output[-MOST_OUTPUT_CHARACTERS:]}")
-    return {size: found[size] for size in sizes}
+    return {size: printed[size] for size in sizes}
 
 
 def absence(place: BenchPlace) -> str:
-    """Return why Open MPI cannot be compared with; "" where it can."""
+    """Return why there can be no comparison with Open MPI; "" if there can."""
     if not place.has_frames:
         return "not compared with Open MPI: both ends are on one loopback"
     missing = [name for name in (COMPILER, LAUNCHER) if shutil.which(name) is None]
@@ -88,7 +88,7 @@ def absence(place: BenchPlace) -> str:
 
 @contextlib.contextmanager
 def open_mpi(place: BenchPlace) -> Iterator[OpenMpi | None]:
-    """The program for as long as the block lasts; None where there is no Open MPI."""
+    """Yield the compiled program inside the block; None without Open MPI."""
     if absence(place):
         yield None
         return
@@ -106,6 +106,6 @@ def _run(words: Sequence[str], timeout_s: int) -> str:
             process.terminate()  # mpirun ends its ranks.
             raise RunAborted(f"{words[0]} did not end within {timeout_s} s") from None
     if process.returncode != 0:
-        said = errors[-MOST_OUTPUT_CHARACTERS:].strip()
-        raise RunAborted(f"{shlex.join(words)} ended with code {process.returncode}: {said}")
+        error_text = errors[-MOST_OUTPUT_CHARACTERS:].strip()
+        raise RunAborted(f"{shlex.join(words)} ended with code {process.returncode}: {error_text}")
     return output

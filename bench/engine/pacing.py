@@ -1,7 +1,7 @@
-"""`etloop bench pacing`: how evenly a set rate leaves, and whether its threads were there meanwhile.
+"""`etloop bench pacing`: how evenly packets of a set rate leave, and whether its threads were delayed meanwhile.
 
-Decides which rates are measured, what an error of pacing is, and which windows a thread that was late reaches into. The bar
-is held against the worst window of all; what else is told says where it was lost.
+Decides the measured rates, the definition of the pacing error, and which windows a delayed thread affects. The bar applies to the
+worst window of all; the other figures show the cause of the error.
 """
 
 from __future__ import annotations
@@ -27,69 +27,75 @@ from etloop.workload.trace.trace import CollectiveKind
 from numpy.typing import NDArray
 
 PACING_BAR: Final = Bar(Bound.AT_MOST, 1.0)
-"""Percent, of the set rate, in the worst window of a turn."""
+"""Error in percent of the set rate, in the worst window of a turn."""
 
 LINK_BPS: Final = {
     PortBackend.UDP: 10_000_000_000,
     PortBackend.PACKET: 4_000_000_000,
     PortBackend.XDP: 4_000_000_000,
 }
-"""Of the paced port, as much as a small host's socket of the kind carries; half of it is the fastest rate."""
+"""Link rate of the paced port, as much as a small host's socket of the kind carries; half of it is the fastest rate."""
 PACED: Final = ((100_000_000, 256), (1_000_000_000, 4096))
-"""Rate and path MTU, beside half of the link at 4096: where a packet is 0.5 % of a window or less, for a window's edges
-cut none."""
+"""Rate and path MTU, in addition to half of the link at 4096. A packet is 0.5 % of a window or less, because windows count whole
+packets."""
 WINDOW_NS: Final = 10 * NS_PER_MS
 LOOKS_PER_WINDOW: Final = 10
 CATCH_UP_NS: Final = DEFAULT_CATCH_UP_NS
-"""For so long after a hole more than the rate may leave, at twice the rate and faster."""
+"""Time after a gap in which more than the set rate may leave, at twice the rate and faster."""
 LINK_BYTES: Final = 12 + 4 + 66
-"""Beside the payload of a WRITE MIDDLE: BTH, ICRC, and what it occupies on an IPv4 link (`kLinkBytesIpv4`)."""
+"""Overhead of a WRITE MIDDLE: BTH, ICRC, and the framing on an IPv4 link (`kLinkBytesIpv4`)."""
 WINDOWS_AT_LEAST: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """All windows of 10 ms that lie within the sending of one turn."""
+    """All windows of 10 ms within the transmission of one turn."""
 
     begin_ns: NDArray[np.int64]
     end_ns: NDArray[np.int64]
     bps: NDArray[np.float64]
-    """The rate on the link."""
+    """Rate on the link in each window, shape (windows,)."""
     mean_bps: float
-    """Of all the time that they cover."""
+    """Average rate over the time that they cover."""
 
     def touched_by(self, late: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Those that a time in which a thread was late reaches into: rows of a begin and an end, in any order."""
-        touched = np.zeros(len(self.bps), np.bool_)
+        """Return a mask of the windows that a delay affects, shape (windows,); `late` has rows of begin and end, in any
+        order.
+        """
+        is_touched = np.zeros(len(self.bps), np.bool_)
         for begin_ns, end_ns in late:
-            touched |= (self.begin_ns <= end_ns + CATCH_UP_NS) & (self.end_ns >= begin_ns)
-        return touched
+            is_touched |= (self.begin_ns <= end_ns + CATCH_UP_NS) & (self.end_ns >= begin_ns)
+        return is_touched
 
 
 def pacing_sections(bench: Bench, ports: WirePorts) -> tuple[Section, ...]:
-    """A section of every backend that can be measured here. Raises as the measurements do, and as `cleared_cores`."""
+    """Return a section for every backend that can be measured here. Raises as the measurements do, and as
+    `cleared_cores`.
+    """
     if not bench.clear_cores:
         return tuple(_pacing_section(bench, backend) for backend in backends_here(bench, ports))
-    ends, alone = paced_cores(bench.usable)
-    with cleared_cores(alone, bench.usable) as cleared:
-        on_them = replace(bench, cores=ends)
+    ends, cleared_numbers = paced_cores(bench.usable)
+    with cleared_cores(cleared_numbers, bench.usable) as cleared:
+        bench_on_cores = replace(bench, cores=ends)
         notes = (cleared.done, *cleared.degraded)
-        return tuple(_pacing_section(on_them, backend, notes) for backend in backends_here(bench, ports))
+        return tuple(
+            _pacing_section(bench_on_cores, backend, notes) for backend in backends_here(bench, ports)
+        )
 
 
 def paced_cores(usable: Sequence[int]) -> tuple[EndCores, tuple[int, ...]]:
-    """The cores of the sender and the receiver, and those of them that others are to leave.
+    """Return the cores of sender and receiver, and those of them that other threads must leave.
 
-    Everything else needs a core: where there are two, it shares the receiver's, which may be late by what the sender's window
-    holds.
+    All other threads need a core: with two cores they share the receiver's, which may be delayed by as much as the
+    sender's window covers.
     """
     sender, receiver = usable[-1], usable[-2:][0]
-    alone = (receiver, sender) if len(usable) > 2 else (sender,)
-    return ((sender,), (receiver,)), alone
+    reserved = (receiver, sender) if len(usable) > 2 else (sender,)
+    return ((sender,), (receiver,)), reserved
 
 
 def _pacing_section(bench: Bench, backend: PortBackend, first_notes: tuple[str, ...] = ()) -> Section:
-    """How far what left in any 10 ms of a turn was from the set rate."""
+    """Return the deviation from the set rate of the bytes that left in any 10 ms of a turn."""
     name = f"pacing {backend.name.lower()}"
     series: list[Series] = []
     ratios: list[Ratio] = []
@@ -109,8 +115,8 @@ def _pacing_section(bench: Bench, backend: PortBackend, first_notes: tuple[str, 
             run = bench.run(BenchLoad(CollectiveKind.BROADCAST, 2, size, 1), shape, backend)
             turns.append((windows_of(_sender(run), path_mtu + LINK_BYTES), run))
         runs += [run for _, run in turns]
-        sent = tuple(int(windows.mean_bps) // 8 for windows, _ in turns)
-        series.append(Series(f"{label}: sent", Unit.BYTES_PER_S, sent))
+        rates_sent = tuple(int(windows.mean_bps) // 8 for windows, _ in turns)
+        series.append(Series(f"{label}: sent", Unit.BYTES_PER_S, rates_sent))
         ratios += _ratios(label, rate_bps, turns)
     notes = [*first_notes, *notes_of(runs)]
     if all(run.realtime for run in runs):
@@ -140,10 +146,10 @@ def _ratios(label: str, rate_bps: int, turns: list[tuple[Windows, EngineRun]]) -
         *_spread(label, errors, ("middle 10 ms", "95 of 100", "worst 10 ms"), "all", PACING_BAR),
         Ratio(f"{label}: a thread was late, % of all", tuple(map(_percent, touched))),
     ]
-    whole = [error[~kept] for error, kept in zip(errors, touched, strict=True)]
-    if all(len(error) for error in whole):
+    undisturbed_errors = [error[~is_touched] for error, is_touched in zip(errors, touched, strict=True)]
+    if all(len(error) for error in undisturbed_errors):
         names = ("middle of the others", "95 of 100 others", "worst of the others")
-        rows += _spread(label, whole, names, "the others", None)
+        rows += _spread(label, undisturbed_errors, names, "the others", None)
     return rows
 
 
@@ -163,14 +169,14 @@ def _spread(
 
 
 def _alone(bench: Bench) -> Ratio:
-    """The same of threads that only look at the clock, where nothing of ours runs beside them."""
-    found = []
+    """Return the delayed windows of threads that only read the clock, while no engine runs."""
+    percentages = []
     for _ in range(bench.lengths.repetitions):
         begin_ns, end_ns, late = bench.watch_cores()
         starts = np.arange(begin_ns, end_ns - WINDOW_NS, WINDOW_NS // LOOKS_PER_WINDOW)
         windows = Windows(starts, starts + WINDOW_NS, np.zeros(len(starts)), 0.0)
-        found.append(_percent(windows.touched_by(late)))
-    return Ratio("no engine there: a thread was late, % of all", tuple(found))
+        percentages.append(_percent(windows.touched_by(late)))
+    return Ratio("no engine there: a thread was late, % of all", tuple(percentages))
 
 
 def _percent(which: NDArray[np.bool_]) -> float:
@@ -178,7 +184,7 @@ def _percent(which: NDArray[np.bool_]) -> float:
 
 
 def late_of(run: EngineRun) -> NDArray[np.int64]:
-    """When a thread of either end was late: an end that cannot acknowledge stops the other."""
+    """Return the delays of threads of both ends: an end that cannot acknowledge stops the other one."""
     return np.concatenate(run.late)
 
 
@@ -187,22 +193,23 @@ def _sender(run: EngineRun) -> NDArray[np.int64]:
 
 
 def windows_of(looks: NDArray[np.int64], packet_bytes: int) -> Windows:
-    """Every window that begins at a look and lies within the sending, from times and packets sent until then.
+    """Return every window that begins at a sample and lies within the transmission; `looks` has rows of time and
+    packets sent.
 
-    Raises `RunAborted` where there are too few to tell.
+    Raises `RunAborted` if there are too few.
     """
     last = looks[-1, 1] if len(looks) else 0
-    under_way = looks[(looks[:, 1] > 0) & (looks[:, 1] < last)]
-    ends = np.searchsorted(under_way[:, 0], under_way[:, 0] + WINDOW_NS)
-    begins = np.flatnonzero(ends < len(under_way))
+    sending = looks[(looks[:, 1] > 0) & (looks[:, 1] < last)]
+    ends = np.searchsorted(sending[:, 0], sending[:, 0] + WINDOW_NS)
+    begins = np.flatnonzero(ends < len(sending))
     if len(begins) < WINDOWS_AT_LEAST:
         raise RunAborted("too little was sent to tell how evenly; measure for longer")
-    span = under_way[ends[begins]] - under_way[begins]
-    all_ns, all_packets = under_way[-1] - under_way[0]
+    span = sending[ends[begins]] - sending[begins]
+    all_ns, all_packets = sending[-1] - sending[0]
     packet_bits_ns = packet_bytes * 8.0 * NS_PER_S
     return Windows(
-        under_way[begins, 0],
-        under_way[ends[begins], 0],
+        sending[begins, 0],
+        sending[ends[begins], 0],
         span[:, 1] * packet_bits_ns / span[:, 0],
         float(all_packets * packet_bits_ns / all_ns),
     )

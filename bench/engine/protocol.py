@@ -1,6 +1,6 @@
-"""What a bench tells its two worker processes and what they answer, as types and as bytes.
+"""Orders of a bench to its two worker processes, and their replies, as types and as bytes.
 
-They travel as frames. Reading and writing pipes is left to others.
+They are sent as frames. `worker` and `workers` read and write the pipes.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class Load:
 
     assignment: Assignment
     realtime: bool = False
-    """Its threads are real-time where that is permitted."""
+    """Its threads are real-time if permitted."""
     cores: tuple[int, ...] = ()
-    """Of its threads; none: all that the process may use."""
+    """Cores of its threads; (): all that the process may use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Collect:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """Let a thread do nothing but look at the clock on a core, for so long, with no engine there. Answered by `Watched`."""
+    """Let a thread only read the clock on a core, for this long, without an engine. Answered by `Watched`."""
 
     core: int
     duration_ns: int
@@ -55,7 +55,7 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """When it was late, as in `Ran`."""
+    """Delays of the thread, as in `Ran`."""
 
     late: bytes
 
@@ -69,9 +69,9 @@ class BlastSend:
     udp_port: int
     duration_ns: int
     backend: int = 0
-    """`PortBackend`: over the same kind of socket."""
+    """`PortBackend` whose kind of socket is used."""
     message_packets: int = 0
-    """Of udp: in the calls that messages of so many packets take; 0: all calls are alike."""
+    """UDP: use the system calls of messages of this many packets; 0: all calls are equal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class BlastReceive:
 
 @dataclass(frozen=True, slots=True)
 class BlastExchange:
-    """Send and receive bare datagrams in turn, as the other end does. Answered by `Counted`: what came."""
+    """Send and receive bare datagrams in turn, as the other end does. Answered by `Counted` with the received ones."""
 
     src_ip: str
     dst_ip: str
@@ -124,12 +124,12 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """It was done, and there is nothing to tell."""
+    """The order was carried out; there is no result."""
 
 
 @dataclass(frozen=True, slots=True)
 class PortCalls:
-    """System calls of a port that moved packets, or looked for some, from its opening on; and the packets that they moved."""
+    """System calls of a port that sent, received or polled for packets, since its opening; and the packets that they moved."""
 
     sending: int = 0
     sent_packets: int = 0
@@ -139,42 +139,42 @@ class PortCalls:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What one end measured. Turnarounds are a histogram: least nanoseconds of a bucket, count."""
+    """Measurements of one end. Turnarounds are a histogram: least nanoseconds of a bucket, count."""
 
     ops: int
     first_issued_ns: int
     last_completed_ns: int
     wire_tx_bytes: int
     packets: int
-    """That it sent: requests, acknowledgements and NAKs."""
+    """Packets that it sent: requests, acknowledgements and NAKs."""
     retransmitted_packets: int
     turnaround_least_ns: tuple[int, ...]
     turnaround_counts: tuple[int, ...]
     received_ns: bytes
-    """When each receive completed, by iteration and op: little-endian int64."""
+    """Completion times of the receives, by iteration and op: little-endian int64."""
     sent: bytes = b""
-    """Of the queue pair that sent the most, where a series was asked for: pairs of time and packets sent until then,
-    little-endian int64."""
+    """Series of the queue pair that sent the most, if requested: pairs of time and packets sent until then, little-endian
+    int64."""
     realtime: bool = False
-    """Whether all threads were."""
+    """True if all threads were real-time."""
     processor_ns: int = 0
-    """What its process took of the processor from the start of the run to its end."""
+    """CPU time of its process from the start of the run to its end."""
     slip_ns: bytes = b""
-    """How late each op of the ranks that the run waits for was begun: little-endian int64."""
+    """Slip of each op of the ranks that the run waits for: little-endian int64."""
     carried_bytes: int = 0
-    """Payload of the other ranks."""
+    """Payload of the background ranks."""
     misdirected_datagrams: int = 0
-    """That came to another queue than their queue pair's."""
+    """Datagrams that arrived at another queue than their queue pair's."""
     kernel_ns: int = 0
-    """The part of `processor_ns` that was spent inside the kernel."""
+    """Part of `processor_ns` that was spent inside the kernel."""
     calls: PortCalls = PortCalls()
     late: bytes = b""
-    """When a thread would have taken a turn and did not, and when it did: pairs of little-endian int64."""
+    """Intended and actual times of delayed turns of threads: pairs of little-endian int64."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What a blast moved."""
+    """Datagrams and bytes that a blast moved."""
 
     datagrams: int
     payload_bytes: int

@@ -1,6 +1,6 @@
-"""What every benchmark has to work with: two ends, how long a measurement lasts, and turns.
+"""Common means of all benchmarks: two ends, the length of a measurement, and turns.
 
-Decides the lengths that figures are quoted from; what is compared is decided by `bench` and `bench_wire`.
+Decides the lengths of quotable measurements; the benchmarks decide the comparisons.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from numpy.typing import NDArray
 
 BYTES_PER_MIB: Final = 1 << 20
 EXPECTED_SHARE: Final = 0.7
-"""Of the bare rate, to choose how many iterations fill the time."""
+"""Expected share of the bare rate, to choose how many iterations fill the time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """How much is measured."""
+    """Amount of each measurement."""
 
     repetitions: int
     duration_ns: int
-    """Of one measurement, about."""
+    """Approximate duration of one measurement."""
     broadcast_bytes: int
     all_reduce_bytes: int
     exchanges: int
@@ -45,7 +45,7 @@ class Lengths:
 
 
 def full_lengths(seconds: int, repetitions: int) -> Lengths:
-    """What figures are quoted from."""
+    """Return the lengths of measurements whose figures may be quoted."""
     return Lengths(
         repetitions=repetitions,
         duration_ns=seconds * NS_PER_S,
@@ -64,37 +64,37 @@ SMALL_LENGTHS: Final = Lengths(
     exchanges=2_000,
     pings=2_000,
 )
-"""Enough to see that everything works; too short to quote."""
+"""Lengths for a functional test; too short to quote."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What every benchmark has to work with."""
+    """Common means of all benchmarks."""
 
     place: BenchPlace
     workers: Workers
     lengths: Lengths
     print_status: Callable[[str], None]
     realtime: bool = False
-    """Whether the engines' threads are to be real-time, as by `etloop-agent run --realtime`."""
+    """True if the engines' threads are to be real-time, as by `etloop-agent run --realtime`."""
     usable: tuple[int, ...] = ()
-    """The cores that are there, before any of them was cleared."""
+    """Usable cores, before any of them was cleared."""
     clear_cores: bool = False
-    """Whether pacing is measured on cores that others are kept off, as by `etloop-agent run --clear-cores`."""
+    """True if pacing is measured on cores cleared of other threads, as by `etloop-agent run --clear-cores`."""
     cores: EndCores = ANY_CORES
 
     def turns(self, name: str) -> Iterator[int]:
-        """The repetitions of a benchmark, told as they begin."""
+        """Yield the repetitions of a benchmark, and print each one as it begins."""
         for turn in range(self.lengths.repetitions):
             self.print_status(f"{name} {turn + 1}/{self.lengths.repetitions}")
             yield turn
 
     def bare_bytes_per_s(self, backend: PortBackend = PortBackend.UDP, message_packets: int = 0) -> int:
-        """One turn of the bare path; of udp, with `message_packets` in the calls that such messages take."""
+        """Measure one turn of the bare path; for UDP, with `message_packets`, by the system calls of such messages."""
         return bare_bytes_per_s(self.place, self.workers, self.lengths.duration_ns, backend, message_packets)
 
     def bare_packets_per_s(self, datagram_bytes: int) -> int:
-        """One turn of the bare path, datagram by datagram."""
+        """Measure one turn of the bare path, datagram by datagram."""
         return bare_packets_per_s(self.place, self.workers, self.lengths.duration_ns, datagram_bytes)
 
     def run(
@@ -103,7 +103,7 @@ class Bench:
         shape: Shape | None = None,
         backend: PortBackend = PortBackend.UDP,
     ) -> EngineRun:
-        """One turn of the engine."""
+        """Run one turn of the engine."""
         return engine_run(
             self.place,
             self.workers,
@@ -115,20 +115,22 @@ class Bench:
         )
 
     def watch_cores(self) -> tuple[int, int, NDArray[np.int64]]:
-        """When a thread would be late on one of the engines' cores although they are not there; see `watched_cores`."""
-        watched = tuple(core for own in self.cores for core in own) or self.usable[:2]
+        """Measure delays of threads on the engines' cores while no engine runs; see `watched_cores`."""
+        watched = tuple(core for end_cores in self.cores for core in end_cores) or self.usable[:2]
         return watched_cores(self.workers, self.lengths.duration_ns, watched)
 
     def iterations(self, moved_bytes: int, bare: int) -> int:
-        """How many iterations of `moved_bytes` fill one measurement where the bare path moves `bare` bytes a second."""
+        """Return the iterations of `moved_bytes` that fill one measurement if the bare path moves `bare` bytes per
+        second.
+        """
         wanted_bytes = bare * self.lengths.duration_ns * EXPECTED_SHARE / NS_PER_S
         return max(1, round(wanted_bytes / moved_bytes))
 
 
 def notes_of(runs: Sequence[EngineRun]) -> tuple[str, ...]:
-    """What a reader of the figures of these runs must know."""
-    again = sum(run.retransmitted_packets for run in runs)
-    notes = [f"{again} packets were sent again"] if again else []
+    """Return the notes for a reader of the figures of these runs."""
+    retransmitted_packets = sum(run.retransmitted_packets for run in runs)
+    notes = [f"{retransmitted_packets} packets were sent again"] if retransmitted_packets else []
     if strays := sum(run.misdirected_datagrams for run in runs):
         notes.append(f"{strays} datagrams came to another queue than their queue pair's and were handed over")
     return tuple(dict.fromkeys([*notes, *(text for run in runs for text in run.degraded)]))

@@ -1,8 +1,8 @@
 """`etloop bench scale`: one rank of one address over 1, 2, ... queues of its port.
 
-Decides how many queues are measured, what a packet costs of the processor at either end, and what follows from that for
-fast links. Threads sleep where they have no work, so that the processor's time is that of the work alone: the time of packets
-in the kernel stands with whoever it interrupts, over a veth pair mostly with the sender.
+Decides how many queues are measured, the CPU time per packet at both ends, and the extrapolation to fast links. Idle threads
+sleep, so that CPU time is that of the work alone. The kernel's time for packets is charged to the interrupted thread, over a veth
+pair mostly to the sender.
 """
 
 from __future__ import annotations
@@ -24,27 +24,29 @@ from etloop.workload.trace.trace import CollectiveKind
 RATE_BAR: Final = Bar(Bound.AT_LEAST, 1.0)
 COST_BAR: Final = Bar(Bound.AT_MOST, 1.1)
 BARRED_QUEUES: Final = 2
-"""The bars are of one queue more, where two cores are there; of others the figures are told."""
+"""The bars apply to two queues, if there are two cores; figures of other numbers are only reported."""
 QUEUE_PAIRS: Final = 16
 PATH_MTU_BYTES: Final = 4096
 LINKS_BPS: Final = (100_000_000_000, 200_000_000_000, 400_000_000_000)
 LINK_BYTES: Final = 4096 + 12 + 4 + 8 + 20 + 18 + 20
-"""Of a packet on the link: payload, BTH, ICRC, UDP, IPv4, Ethernet with FCS, preamble and gap."""
+"""Bytes of a packet on the link: payload, BTH, ICRC, UDP, IPv4, Ethernet with FCS, preamble and gap."""
 MOST_QUEUES: Final = 16
 
 
 def queue_counts(cores: int) -> tuple[int, ...]:
-    """1, 2, 4 ... as far as there are cores, and at least 2."""
+    """Return 1, 2, 4 ... up to the number of cores, and at least up to 2."""
     return tuple(count for count in (1, 2, 4, 8, MOST_QUEUES) if count <= max(cores, BARRED_QUEUES))
 
 
 def cores_for(link_bps: int, packet_ns: float) -> float:
-    """Cores that carry full packets at the speed of a link, where one costs a core so long and queues share nothing."""
+    """Return the cores that carry full packets at link rate if each takes `packet_ns` of a core and queues share no
+    resources.
+    """
     return link_bps / (8 * LINK_BYTES) * packet_ns / NS_PER_S
 
 
 def scale_sections(bench: Bench, ports: WirePorts) -> tuple[Section, ...]:
-    """A section of every backend whose frames can be sorted here. Raises as the measurements do."""
+    """Return a section for every backend whose frames can be distributed here. Raises as the measurements do."""
     return tuple(
         _section(bench, backend)
         for backend in backends_here(bench, ports)
@@ -64,10 +66,10 @@ def _section(bench: Bench, backend: PortBackend) -> Section:
             shape = Shape(queue_pairs=QUEUE_PAIRS, queues=count, sleeps=True)
             runs[count].append(bench.run(load, shape, backend))
     rates = {count: [run.wire_bytes_per_s for run in runs[count]] for count in counts}
-    costs = {count: [_packet_ns(run, end) for run in runs[count] for end in (0,)] for count in counts}
+    costs = {count: [_packet_ns(run, sender) for run in runs[count] for sender in (0,)] for count in counts}
     takes = {count: [_packet_ns(run, 1) for run in runs[count]] for count in counts}
-    both = {
-        count: [sent + taken for sent, taken in zip(costs[count], takes[count], strict=True)]
+    total_costs = {
+        count: [send_ns + receive_ns for send_ns, receive_ns in zip(costs[count], takes[count], strict=True)]
         for count in counts
     }
     return Section(
@@ -92,7 +94,7 @@ def _section(bench: Bench, backend: PortBackend) -> Section:
             for count in counts[1:]
             for ratio in (
                 _ratio(f"payload, {_queues(count)} / one", rates[count], rates[1], count, RATE_BAR),
-                _ratio(f"cost, {_queues(count)} / one", both[count], both[1], count, COST_BAR),
+                _ratio(f"cost, {_queues(count)} / one", total_costs[count], total_costs[1], count, COST_BAR),
             )
         ),
         notes=(
@@ -103,7 +105,7 @@ def _section(bench: Bench, backend: PortBackend) -> Section:
 
 
 def _packet_ns(run: EngineRun, end: int) -> int:
-    """Of the processor, for each packet of data; those that answer are in it."""
+    """Return the CPU time in ns per data packet of an end, answers included."""
     packets = max(run.wire_bytes // PATH_MTU_BYTES, 1)
     return max(run.processor_ns[end] // packets, 1)
 
@@ -114,7 +116,7 @@ def _ratio(name: str, ours: Sequence[int], one: Sequence[int], count: int, bar: 
 
 
 def _expectations(send_ns: float, take_ns: float) -> tuple[str, ...]:
-    """What these costs say of links that are faster than this machine."""
+    """Return notes that extrapolate these costs to links that are faster than this machine."""
     return tuple(
         f"by these costs {format_rate(link)} takes {cores_for(link, send_ns):.1f} cores to send and "
         f"{cores_for(link, take_ns):.1f} to receive, if a packet costs the same on every core: a calculation, not a measurement"

@@ -1,6 +1,6 @@
-"""All-reduces size by size, beside Open MPI and gloo between the same ends.
+"""All-reduces size by size, compared with Open MPI and gloo between the same ends.
 
-Decides sizes, how often each is repeated in a turn, and what is compared.
+Decides sizes, repetitions of each in a turn, and the comparisons.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ RANKS: Final = (2, 4)
 OPEN_MPI_BAR: Final = Bar(Bound.AT_LEAST, 1.0)
 MOST_ITERATIONS: Final = 5_000
 _SETUP_NS: Final = 100_000
-"""Of an all-reduce of no bytes, about; to choose how many fill a turn."""
+"""Estimated time of an empty all-reduce; to choose how many fill a turn."""
 _BYTE_NS: Final = 4
-"""Of a byte more, about."""
+"""Estimated time of each further byte."""
 PLAIN: Final = Shape(shaping="plain")
-"""One message a step, whole buffers."""
+"""Shape with one message per step, of whole buffers."""
 AS_NCCL: Final = Shape(as_nccl=True)
 SHAPED_BYTES: Final = 64 * 1024
 SHAPED_BAR: Final = Bar(Bound.AT_MOST, 2.0)
-"""Of the time with NCCL's choices beside the plain ring."""
+"""Ratio of the times with NCCL's choices and with the plain ring."""
 
 
 def iterations_of(size_bytes: int, duration_ns: int) -> int:
-    """How many all-reduces fill about `duration_ns`."""
+    """Return the number of all-reduces that fill about `duration_ns`."""
     return max(2, min(MOST_ITERATIONS, duration_ns // (_SETUP_NS + _BYTE_NS * size_bytes)))
 
 

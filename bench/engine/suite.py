@@ -1,8 +1,7 @@
 """`etloop bench`: how fast the engine is, as ratios to the bare kernel path measured in between, on the same machine.
 
-Decides what is compared, for how long and in which order: bare and ours take turns, so that what slows the machine slows
-both. Where the ends stand is decided by `bench_place`, what a measurement is by `bench_measure`, what figures mean by
-`bench_figures` and docs/benchmarks.md.
+Decides the comparisons, their length and order: bare path and engine alternate, so that a slowdown of the machine affects
+both. `network` places the ends, `measure` defines the measurements, `figures` and docs/benchmarks.md the meaning of figures.
 """
 
 from __future__ import annotations
@@ -44,17 +43,17 @@ from numpy.typing import NDArray
 
 TURNAROUND_BAR: Final = Bar(Bound.AT_MOST, 1.3)
 SLOW_TURNAROUND_NS: Final = 30_000
-"""What one turnaround in a hundred may exceed, on a core that nothing else runs on."""
+"""Limit that one turnaround in a hundred may exceed, on a core without other threads."""
 COLLECTIVE_BAR: Final = Bar(Bound.AT_LEAST, 0.5)
 GLOO_BAR: Final = Bar(Bound.AT_LEAST, 2.0)
 
 COLLECTIVE_RANKS: Final = 4
 PACKET_BYTES: Final = MESSAGE_BYTES + 36
-"""UDP payload of that packet: BTH, RETH, immediate and ICRC beside it."""
+"""UDP payload of that packet, with BTH, RETH, immediate and ICRC."""
 
 
 class Benchmark(StrEnum):
-    """What can be measured by itself."""
+    """Benchmarks that can be run separately."""
 
     WIRE = "wire"
     PACING = "pacing"
@@ -72,11 +71,11 @@ def run_bench(
     realtime: bool = False,
     clear_cores: bool = False,
 ) -> BenchReport:
-    """Measures; `ports` are those of `wire` and `pacing`, and cores are cleared for `pacing`.
+    """Measure and return the report; `ports` are those of `wire` and `pacing`, and cores are cleared for `pacing`.
 
-    Leaves nothing behind however it ends. Raises `RunAborted`, `RigError` or `ConfigError` when it cannot.
+    Cleans up however it ends. Raises `RunAborted`, `RigError` or `ConfigError` if it cannot measure.
     """
-    # The load of others, not that of the bench itself.
+    # The load of other programs, read before the bench itself adds to it.
     load_average = os.getloadavg()[0]
     usable = tuple(sorted(os.sched_getaffinity(0)))
     with terminate_as_interrupt(), bench_place() as place, bench_workers(place) as workers:
@@ -106,7 +105,7 @@ def _turnaround(bench: Bench) -> Section:
         runs.append(bench.run(load))
         wire.append(wire_turnarounds_ns(load, runs[-1]))
     p50, p99 = ([nearest_rank(times, percent) for times in wire] for percent in (50, 99))
-    own = [percentile_of(run.turnarounds, 50) for run in runs]
+    engine_p50 = [percentile_of(run.turnarounds, 50) for run in runs]
     return Section(
         name="turnaround",
         title="message arrived to first packet of its answer out, beside bare one-way latency",
@@ -114,7 +113,7 @@ def _turnaround(bench: Bench) -> Section:
             Series("bare one way (half a round trip, p50)", Unit.NANOSECONDS, tuple(bare)),
             Series("ETLoop turnaround p50, wire to wire", Unit.NANOSECONDS, tuple(p50)),
             Series("ETLoop turnaround p99, wire to wire", Unit.NANOSECONDS, tuple(p99)),
-            Series("the same until the send call returned, p50", Unit.NANOSECONDS, tuple(own)),
+            Series("the same until the send call returned, p50", Unit.NANOSECONDS, tuple(engine_p50)),
         ),
         ratios=(
             ratio_of("ETLoop p50 / bare one way", p50, bare, TURNAROUND_BAR),
@@ -182,10 +181,12 @@ def _sections(benchmark: Benchmark, bench: Bench, ports: WirePorts) -> tuple[Sec
 
 
 def _busbw(load: BenchLoad, duration_ns: int) -> int:
-    """As docs/metrics.md defines it for all-reduce: S / t times 2 (n - 1) / n. Rounded down."""
+    """Return the bus bandwidth of all-reduce as defined in docs/metrics.md: S / t times 2 (n - 1) / n, in B/s, rounded
+    down.
+    """
     return bytes_per_s(2 * (load.ranks - 1) * load.message_bytes * load.iterations // load.ranks, duration_ns)
 
 
 def _print_status(text: str) -> None:
-    """Tells a person; standard output is the answer's alone."""
+    """Print progress to standard error, since standard output has only the result."""
     print(text, file=sys.stderr, flush=True)

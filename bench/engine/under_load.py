@@ -1,8 +1,8 @@
 """Turnaround and slip of small messages while two more ranks move large ones over the same ports, each port's thread alone on
-its core where there are cores for both ends.
+its core if there are cores for both ends.
 
-Decides the load and what is told of it. Percentiles of one turn are of all its messages; what a loop did meanwhile stands in
-their tails.
+Decides the load and the reported figures. Percentiles of one turn are over all its messages; delays by other work of the loop
+show in the tails.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from etloop.results.measure.distribution import nearest_rank
 from numpy.typing import NDArray
 
 MESSAGE_BYTES: Final = 4096
-"""Of a turnaround: one packet of the path MTU."""
+"""Message of a turnaround: one packet of the path MTU."""
 EXCHANGES: Final = 200
-"""To and fro in one iteration; between iterations the receives are granted anew."""
+"""Exchanges in one iteration; between iterations the receives are granted again."""
 BULK_BYTES: Final = BYTES_PER_MIB
 
 
 def under_load_section(bench: Bench) -> Section:
-    """Measure the same ball with and without a load beside it. Raises as the measurements do."""
+    """Measure the same ping-pong with and without a load. Raises as the measurements do."""
     iterations = max(1, bench.lengths.exchanges // EXCHANGES)
     alone = PingPong(MESSAGE_BYTES, EXCHANGES, iterations)
     loaded = PingPong(MESSAGE_BYTES, EXCHANGES, iterations, BULK_BYTES)
@@ -64,5 +64,5 @@ def under_load_section(bench: Bench) -> Section:
 
 
 def _spread(name: str, times: list[NDArray[np.int64]]) -> tuple[Series, Series]:
-    p50, p99 = (tuple(int(nearest_rank(each, percent)) for each in times) for percent in (50, 99))
+    p50, p99 = (tuple(int(nearest_rank(turn_times, percent)) for turn_times in times) for percent in (50, 99))
     return Series(f"{name}, p50", Unit.NANOSECONDS, p50), Series(f"{name}, p99", Unit.NANOSECONDS, p99)

@@ -1,6 +1,6 @@
-"""`etloop bench wire`: what ports carry beside bare sockets of the same kind.
+"""`etloop bench wire`: throughput of ports compared with bare sockets of the same kind.
 
-Decides which ports and how many queue pairs are measured, and their bars.
+Decides the measured ports and numbers of queue pairs, and their bars.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ WIRE_BARS: Final = {
     PortBackend.PACKET: Bar(Bound.AT_LEAST, 1.0),
     PortBackend.XDP: Bar(Bound.AT_LEAST, 1.0),
 }
-"""With any number of queue pairs."""
+"""Bars for any number of queue pairs."""
 MESSAGE_PACKETS: Final = 128
-"""Of a message of the load: 512 KiB, a slot of NCCL's Simple protocol, at path MTU 4096."""
+"""Packets of a message of the load: 512 KiB, a slot of NCCL's Simple protocol, at path MTU 4096."""
 SPRAYED_BAR: Final = Bar(Bound.AT_LEAST, 0.7)
 
 
 @dataclass(frozen=True, slots=True)
 class WirePorts:
-    """What `wire` measures: every backend with every number of queue pairs; and `pacing`: every backend."""
+    """Selection for `wire`: every backend with every number of queue pairs; and for `pacing`: every backend."""
 
     backends: tuple[PortBackend, ...]
     queue_pairs: tuple[int, ...]
     kind: TransportKind = TransportKind.ROCE
-    """Of `wire`: what carries the messages."""
+    """Transport of the messages of `wire`."""
 
 
 ALL_PORTS: Final = WirePorts((PortBackend.UDP, PortBackend.PACKET, PortBackend.XDP), (1, 100, 1000))
 
 
 def wire_sections(bench: Bench, ports: WirePorts) -> tuple[Section, ...]:
-    """A section of every backend that can be measured here. Raises as the measurements do."""
+    """Return a section for every backend that can be measured here. Raises as the measurements do."""
     return tuple(
         _wire_section(bench, backend, ports)
         for backend in backends_here(bench, ports)
@@ -52,14 +52,14 @@ def wire_sections(bench: Bench, ports: WirePorts) -> tuple[Section, ...]:
 
 
 def backends_here(bench: Bench, ports: WirePorts) -> tuple[PortBackend, ...]:
-    """Those asked for that can be had where the bench stands."""
+    """Return the requested backends that can be used on the network of the bench."""
     return tuple(
         backend for backend in ports.backends if backend is PortBackend.UDP or bench.place.has_frames
     )
 
 
 def wire_bar(backend: PortBackend, kind: TransportKind = TransportKind.ROCE) -> Bar:
-    """What a port is held against."""
+    """Return the bar of a port."""
     return WIRE_BARS[backend] if kind is TransportKind.ROCE else SPRAYED_BAR
 
 
@@ -67,7 +67,7 @@ def _wire_section(bench: Bench, backend: PortBackend, ports: WirePorts) -> Secti
     queue_pairs, kind = ports.queue_pairs, ports.kind
     name = f"wire {backend.name.lower()}" + ("" if kind is TransportKind.ROCE else f" {kind.name.lower()}")
     bare: list[int] = []
-    # FIRST and LAST are longer than a MIDDLE, and the kernel cuts equal lengths: what a protocol costs that it does not know.
+    # FIRST and LAST are longer than a MIDDLE, and GSO cuts equal lengths: this is the cost of a protocol unknown to the kernel.
     has_calls = backend is PortBackend.UDP and kind is TransportKind.ROCE
     in_calls: list[int] = []
     runs: dict[int, list[EngineRun]] = {count: [] for count in queue_pairs}
@@ -84,17 +84,17 @@ def _wire_section(bench: Bench, backend: PortBackend, ports: WirePorts) -> Secti
             runs[count].append(bench.run(load, shape, backend))
             if has_ring:
                 by_ring[count].append(bench.run(load, replace(shape, receive_ring=True), backend))
-    rings = {count: [run.wire_bytes_per_s for run in each] for count, each in by_ring.items()}
+    rings = {count: [run.wire_bytes_per_s for run in ring_runs] for count, ring_runs in by_ring.items()}
     ours = {count: [run.wire_bytes_per_s for run in runs[count]] for count in queue_pairs}
-    beside = (
+    bare_words = (
         "UDP with GSO and GRO"
         if backend is PortBackend.UDP
         else f"frames over the {backend.name.lower()} socket"
     )
-    written = "RC WRITE messages with DCQCN" if kind is TransportKind.ROCE else f"{kind.name} writes"
+    messages_word = "RC WRITE messages with DCQCN" if kind is TransportKind.ROCE else f"{kind.name} writes"
     return Section(
         name=name,
-        title=f"payload of {written} one way, path MTU 4096, beside bare {beside}",
+        title=f"payload of {messages_word} one way, path MTU 4096, beside bare {bare_words}",
         series=(
             Series("bare payload", Unit.BYTES_PER_S, tuple(bare)),
             *(
@@ -107,8 +107,8 @@ def _wire_section(bench: Bench, backend: PortBackend, ports: WirePorts) -> Secti
                 for count in queue_pairs
             ),
             *(
-                Series(f"with receive_ring, {_pairs(count)}", Unit.BYTES_PER_S, tuple(each))
-                for count, each in rings.items()
+                Series(f"with receive_ring, {_pairs(count)}", Unit.BYTES_PER_S, tuple(rates))
+                for count, rates in rings.items()
             ),
         ),
         ratios=(
@@ -122,26 +122,28 @@ def _wire_section(bench: Bench, backend: PortBackend, ports: WirePorts) -> Secti
                 else ()
             ),
             *(
-                Ratio(f"ETLoop / bare in the calls of messages, {_pairs(count)}", _quotients(each, in_calls))
-                for count, each in (ours.items() if in_calls else ())
+                Ratio(f"ETLoop / bare in the calls of messages, {_pairs(count)}", _quotients(rates, in_calls))
+                for count, rates in (ours.items() if in_calls else ())
             ),
             *(
-                Ratio(f"with receive_ring / without, {_pairs(count)}", _quotients(each, ours[count]))
-                for count, each in rings.items()
+                Ratio(f"with receive_ring / without, {_pairs(count)}", _quotients(rates, ours[count]))
+                for count, rates in rings.items()
             ),
             *_calls(runs),
         ),
-        notes=notes_of([run for each in (*runs.values(), *by_ring.values()) for run in each]),
+        notes=notes_of([run for repeated in (*runs.values(), *by_ring.values()) for run in repeated]),
     )
 
 
 def _calls(runs: Mapping[int, Sequence[EngineRun]]) -> tuple[Ratio, ...]:
-    """What system calls carry at the end that sends, and how much of both ends' processor time is the kernel's."""
+    """Return packets per system call at the sending end, answers per packet, and the kernel's share of both ends' CPU
+    time.
+    """
     ratios = []
-    for count, each in runs.items():
-        carried = [(run.calls[0].sent_packets, run.calls[0].sending) for run in each]
-        answers = [(run.calls[0].received_packets, run.calls[0].sent_packets) for run in each]
-        kernel = [(sum(run.kernel_ns), sum(run.processor_ns)) for run in each]
+    for count, count_runs in runs.items():
+        carried = [(run.calls[0].sent_packets, run.calls[0].sending) for run in count_runs]
+        answers = [(run.calls[0].received_packets, run.calls[0].sent_packets) for run in count_runs]
+        kernel = [(sum(run.kernel_ns), sum(run.processor_ns)) for run in count_runs]
         ratios += [
             Ratio(f"packets a sending call, {_pairs(count)}", _shares(carried)),
             Ratio(f"answers a packet sent, {_pairs(count)}", _shares(answers)),
@@ -151,11 +153,11 @@ def _calls(runs: Mapping[int, Sequence[EngineRun]]) -> tuple[Ratio, ...]:
 
 
 def _shares(parts: Sequence[tuple[int, int]]) -> tuple[float, ...]:
-    return tuple(part / max(whole, 1) for part, whole in parts)
+    return tuple(part / max(total, 1) for part, total in parts)
 
 
 def _quotients(these: list[int], those: list[int]) -> tuple[float, ...]:
-    return tuple(this / that for this, that in zip(these, those, strict=True))
+    return tuple(dividend / divisor for dividend, divisor in zip(these, those, strict=True))
 
 
 def _pairs(count: int) -> str:

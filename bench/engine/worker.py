@@ -1,6 +1,6 @@
 """One end of a bench: a process that carries out orders from its standard input, one at a time, and ends with it.
 
-A shell without decisions: the engine, the bare kernel path and the clock are all it touches. Started by `bench_ends`.
+A shell without decisions: it uses only the engine, the bare kernel path and the clock. Started by `workers`.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ STDIN: Final = 0
 STDOUT: Final = 1
 READ_BYTES: Final = 1 << 16
 LOOK_EVERY_S: Final = 0.05
-"""Between two looks at a running engine: rare enough not to take the core from it, and of no figure a part."""
+"""Poll interval of a running engine: long enough not to take its core; it is part of no figure."""
 PROBE_TIMEOUT_NS: Final = 10_000_000_000
 
 
 def main() -> int:
-    """Serves until standard input ends, or until nobody reads the answers."""
+    """Serve until standard input ends, or until the answers are no longer read; return the exit code."""
     worker = Worker()
     orders = FrameReader(ORDERS)
     with contextlib.suppress(BrokenPipeError):
@@ -68,7 +68,7 @@ def main() -> int:
 
 
 class Worker:
-    """Holds the one engine between its orders."""
+    """Owner of the engine between its orders."""
 
     def __init__(self) -> None:
         self._engine: Engine | None = None
@@ -78,7 +78,7 @@ class Worker:
         self._kernel_ns = 0
 
     def answer(self, order: Order) -> WorkerReply:
-        """Carries out one order; what goes wrong is the answer."""
+        """Carry out one order and return its reply; a failure is the reply `Failed`."""
         try:
             return self._carry_out(order)
         except (EtloopError, RuntimeError) as error:
@@ -166,10 +166,10 @@ class Worker:
 
     def _measured(self, engine: Engine) -> Ran:
         engine.stop()  # of a loop that runs, records are taken a part at a time
-        everything, flows = engine.take_records(), engine.flows()
-        beside = np.isin(everything["rank"], self._background)
-        ops = everything[~beside]
-        turnarounds, sent = engine.turnarounds(), _sent(engine)
+        records, flows = engine.take_records(), engine.flows()
+        beside = np.isin(records["rank"], self._background)
+        ops = records[~beside]
+        turnarounds, sent_series = engine.turnarounds(), _sent(engine)
         ports = engine.ports()
         misdirected = int(ports["misdirected_datagrams"].sum())
         moved = ("tx_calls", "tx_datagrams", "rx_calls", "rx_datagrams")
@@ -189,12 +189,12 @@ class Worker:
             turnaround_least_ns=tuple(least for least, _ in turnarounds),
             turnaround_counts=tuple(count for _, count in turnarounds),
             received_ns=received["completed_ns"].tobytes(),
-            sent=sent,
+            sent=sent_series,
             realtime=realtime,
             late=late,
             processor_ns=self._processor_ns,
             slip_ns=(ops["issued_ns"] - ops["intended_ns"]).astype("<i8").tobytes(),
-            carried_bytes=int(everything[beside]["wire_tx_bytes"].sum()),
+            carried_bytes=int(records[beside]["wire_tx_bytes"].sum()),
             misdirected_datagrams=misdirected,
             kernel_ns=self._kernel_ns,
             calls=calls,
@@ -224,7 +224,9 @@ def _kernel_ns() -> int:
 
 
 def _pause() -> None:
-    """Waits a moment. Whatever can be read then is the end of the bench, for it never orders two things at once."""
+    """Wait a moment. Raises `RunAborted` if standard input is readable: the bench sends no second order, so it has
+    ended.
+    """
     readable, _, _ = select.select([STDIN], [], [], LOOK_EVERY_S)
     if readable:
         raise RunAborted("the bench ended")

@@ -1,6 +1,6 @@
 """The two worker processes of a bench, driven over their pipes with a limit on every answer.
 
-Decides how long to wait and what a silent or dead worker means; what to ask is decided by `bench`. However the block is
+Decides how long to wait and the consequence of a silent or dead worker; the benchmarks decide the orders. However the block is
 left, both processes have ended after it.
 """
 
@@ -37,7 +37,7 @@ class Worker:
         self._replies = FrameReader(REPLIES)
 
     def send(self, order: Order) -> None:
-        """Gives an order. Raises `RunAborted` if the worker is gone."""
+        """Send an order. Raises `RunAborted` if the worker is gone."""
         try:
             pipe = _pipe(self._process.stdin)
             pipe.write(frame_of(ORDERS, order))
@@ -46,22 +46,24 @@ class Worker:
             raise RunAborted(self._gone()) from None
 
     def descriptor(self) -> int:
-        """What becomes readable when something of an answer has come."""
+        """Return the descriptor that becomes readable when a part of a reply has arrived."""
         return _pipe(self._process.stdout).fileno()
 
     def take(self) -> WorkerReply | None:
-        """Reads what has come; the answer once it is whole. Raises `RunAborted` if the worker is gone."""
+        """Read what has arrived; return the reply once it is complete, else None. Raises `RunAborted` if the worker is
+        gone.
+        """
         part = os.read(self.descriptor(), READ_BYTES)
         if not part:
             raise RunAborted(self._gone())
         return next(self._replies.feed(part), None)
 
     def end(self) -> None:
-        """Lets the process end, kills it if it does not, and reaps it."""
+        """Let the process end, kill it if it does not, and reap it."""
         with contextlib.suppress(BrokenPipeError):
             _pipe(self._process.stdin).close()
         try:
-            # Bare sends end by themselves; there is no reason to wait for them.
+            # Bare sends end by themselves; do not wait for them.
             self._process.wait(0.2)
         except subprocess.TimeoutExpired:
             self._process.terminate()
@@ -83,11 +85,13 @@ Workers = tuple[Worker, Worker]
 
 @contextlib.contextmanager
 def bench_workers(place: BenchPlace) -> Iterator[Workers]:
-    """Starts a worker at each end."""
+    """Start a worker at each end; end both after the block."""
     with contextlib.ExitStack() as stack:
         workers = []
-        for name, end in zip(NAMES, place.ends, strict=True):
-            worker = Worker(name, start_module(end, "etloop.bench.engine.worker", stdin=subprocess.PIPE))
+        for name, bench_end in zip(NAMES, place.ends, strict=True):
+            worker = Worker(
+                name, start_module(bench_end, "etloop.bench.engine.worker", stdin=subprocess.PIPE)
+            )
             stack.callback(worker.end)
             workers.append(worker)
         yield workers[0], workers[1]
@@ -96,7 +100,7 @@ def bench_workers(place: BenchPlace) -> Iterator[Workers]:
 def start_module(
     end: BenchEnd, module: str, *words: str, stdin: int, environment: dict[str, str] | None = None
 ) -> subprocess.Popen[bytes]:
-    """Runs one of our modules at an end, with its standard output in a pipe."""
+    """Start a module of this project at an end, with its standard output in a pipe."""
     return subprocess.Popen(
         [*end.prefix, *own_module(module, *words)],
         stdin=stdin,
@@ -110,7 +114,7 @@ def start_module(
 def ask_both(
     workers: Workers, orders: Sequence[Order], kinds: tuple[type[A], type[B]], timeout_ns: int
 ) -> tuple[A, B]:
-    """Gives each worker its order and waits for both answers, each of its kind. Raises as `answers`."""
+    """Send each worker its order and wait for both replies, each of its type. Raises as `answers`."""
     for worker, order in zip(workers, orders, strict=True):
         worker.send(order)
     first, second = answers(workers, timeout_ns)
@@ -118,7 +122,7 @@ def ask_both(
 
 
 def expected(worker: Worker, answer: WorkerReply, kind: type[A]) -> A:
-    """`answer` if it is of the kind that its order has."""
+    """Return `answer` if it has the expected type. Raises `ProtocolError` otherwise."""
     if not isinstance(answer, kind):
         raise ProtocolError(
             f"worker {worker.name} answered {type(answer).__name__}, expected {kind.__name__}"
@@ -127,13 +131,13 @@ def expected(worker: Worker, answer: WorkerReply, kind: type[A]) -> A:
 
 
 def answers(workers: Sequence[Worker], timeout_ns: int) -> tuple[WorkerReply, ...]:
-    """One answer of every worker, in their order.
+    """Return one reply of every worker, in their order.
 
-    Raises `RunAborted` as soon as one could not do what it was told or is gone, or when the time is over.
+    Raises `RunAborted` as soon as a worker fails or is gone, or when the time is over.
     """
     deadline_ns = monotonic_ns() + timeout_ns
     waiting = {worker.descriptor(): worker for worker in workers}
-    come: dict[str, WorkerReply] = {}
+    reply_by_worker: dict[str, WorkerReply] = {}
     while waiting:
         left_ns = deadline_ns - monotonic_ns()
         readable, _, _ = select.select(list(waiting), [], [], max(left_ns, 0) / NS_PER_S)
@@ -145,8 +149,8 @@ def answers(workers: Sequence[Worker], timeout_ns: int) -> tuple[WorkerReply, ..
             if isinstance(answer, Failed):
                 raise RunAborted(f"worker {waiting[descriptor].name}: {answer.reason}")
             if answer is not None:
-                come[waiting.pop(descriptor).name] = answer
-    return tuple(come[worker.name] for worker in workers)
+                reply_by_worker[waiting.pop(descriptor).name] = answer
+    return tuple(reply_by_worker[worker.name] for worker in workers)
 
 
 def _pipe(stream: IO[bytes] | None) -> IO[bytes]:

@@ -1,1 +1,1 @@
-"""Whole jobs: how fast their recordings are read, what a job takes on paper, and an incast under every control."""
+"""Whole jobs: the speed of reading their recordings, the cost of planning a job, and an incast under every congestion control."""

@@ -3,8 +3,7 @@
     python -m etloop.bench.jobs.incast [--senders 4,15] [--buffers 200KB,800KB] [--size 4096]
 
 Each cell is a run of `etloop twin` in virtual time: every sender has one message for the same receiver, over one lossy switch
-with 100 Gb/s ports. It says how often the time of the receiver's link the job took, and how often a retransmission timer ran
-out.
+with 100 Gb/s ports. It has the job's time relative to that of the receiver's link, and the number of retransmission timeouts.
 The same inputs give the same figures on every machine.
 """
 
@@ -25,7 +24,7 @@ from etloop.contract.base.late_dataclass import dataclass
 
 ALGORITHMS: Final = ("none", "dcqcn", "timely", "dctcp", "swift", "nscc")
 FULL_PACKET_BYTES: Final = 4096 + 16 + 46 + 20
-"""On the line, with preamble and gap."""
+"""Bytes of a full packet on the link, with preamble and gap."""
 LINK_GBPS: Final = 100
 WAYS: Final = {
     "go-back-N": ("retransmission: go_back_n", ""),
@@ -36,12 +35,12 @@ WAYS: Final = {
         ", trimming: {size: 128B, dscp: 48}",
     ),
 }
-"""How it recovers: keys of `transport:` and of the switch."""
+"""Ways to recover: keys of `transport:` and of the switch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Incast:
-    """So many senders with so many KiB each, and the buffer of the switch that they share."""
+    """Number of senders, KiB of each, and the buffer of the switch that they share."""
 
     senders: int
     message_kib: int
@@ -50,7 +49,7 @@ class Incast:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Of one run: what it took beside what the receiver's link takes for full packets alone."""
+    """Result of one run: its time relative to that of full packets on the receiver's link, and its timeouts."""
 
     times_ideal: float
     timeouts: int
@@ -61,7 +60,7 @@ class Outcome:
 
 
 def ideal_ns(incast: Incast) -> float:
-    """How long the receiver's link takes for full packets alone."""
+    """Return the time in ns that the receiver's link takes for the full packets."""
     return incast.senders * (incast.message_kib << 10) // 4096 * FULL_PACKET_BYTES * 8 / LINK_GBPS
 
 
@@ -69,7 +68,7 @@ def outcome_of(algorithm: str, incast: Incast, way: str) -> Outcome:
     """Run one incast in the twin; `way` is a key of `WAYS`."""
     transport, switch = WAYS[way]
     ports = ", ".join(f"a{number}/p0" for number in range(incast.senders + 1))
-    said = io.StringIO()
+    output = io.StringIO()
     with tempfile.TemporaryDirectory() as name:
         scenario, topology = Path(name, "scenario.yaml"), Path(name, "topology.yaml")
         scenario.write_text(
@@ -80,9 +79,9 @@ def outcome_of(algorithm: str, incast: Incast, way: str) -> Outcome:
             f"single: {{ports: [{ports}], rate: {LINK_GBPS}Gbps, "
             f"switch: {{preset: lossy, buffer: {incast.buffer}{switch}}}}}\n"
         )
-        with contextlib.redirect_stdout(said):
+        with contextlib.redirect_stdout(output):
             etloop_main(["twin", str(scenario), "--topology", str(topology), "--json"])
-    summary = json.loads(said.getvalue())["summary"]
+    summary = json.loads(output.getvalue())["summary"]
     if summary["state"] != "done":
         return Outcome(0, 0, str(summary["reason"]))
     return Outcome(
@@ -91,7 +90,7 @@ def outcome_of(algorithm: str, incast: Incast, way: str) -> Outcome:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The table of all incasts."""
+    """Print the table of all incasts; return 0."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--senders", default="4,15", help="how many, with commas")
     parser.add_argument("--buffers", default="200KB,800KB", help="of the switch, with commas")
@@ -103,8 +102,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             incast = Incast(senders, chosen.size, buffer)
             for algorithm in ALGORITHMS:
                 cells = " ".join(f"{outcome_of(algorithm, incast, way)!s:>16s}" for way in WAYS)
-                where = f"{senders}:1, {buffer}"
-                print(f"{where:12s} {algorithm:8s} {ideal_ns(incast) / 1e6:8.2f} {cells}", flush=True)
+                incast_text = f"{senders}:1, {buffer}"
+                print(f"{incast_text:12s} {algorithm:8s} {ideal_ns(incast) / 1e6:8.2f} {cells}", flush=True)
     return 0
 
 

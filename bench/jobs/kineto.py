@@ -2,8 +2,8 @@
 
     python -m etloop.bench.jobs.kineto [TRACE] [--copies N] [--turns N] [--check]
 
-TRACE is a Kineto file, plain or gzip; without one a trace is made: of 14 events ten are of the host, one is a kernel. Its
-events are repeated until the text is long enough to be timed. Times are of the process; what unpacks a file is not in them.
+TRACE is a Kineto file, plain or gzip; without one a trace is made, in which ten of 14 events are of the host and one is a kernel.
+Its events are repeated until the text is long enough to be timed. Times are CPU times of the process, without unpacking the file.
 --check ends with 30 below 150 MB/s, or where the two readings differ.
 """
 
@@ -31,23 +31,23 @@ _GZIP: Final = b"\x1f\x8b"
 
 @dataclass(frozen=True, slots=True)
 class KinetoTimes:
-    """Processor times of one text."""
+    """CPU times of one text."""
 
     text_bytes: int
     events: int
     glanced_s: tuple[float, ...]
     whole_s: tuple[float, ...]
     is_same: bool
-    """Whether both ways found the same."""
+    """True if both ways of reading gave the same result."""
 
     @property
     def bytes_per_s(self) -> float:
-        """Of the way that reads traces, by the median turn."""
+        """Return the rate of the reader in use, by the median turn."""
         return self.text_bytes / median(self.glanced_s)
 
     @property
     def whole_bytes_per_s(self) -> float:
-        """With every event read whole."""
+        """Return the rate with every event parsed completely, by the median turn."""
         return self.text_bytes / median(self.whole_s)
 
 
@@ -81,17 +81,17 @@ def made_events(count: int) -> list[dict[str, object]]:
 
 
 def measure(events: Sequence[object], copies: int, turns: int) -> KinetoTimes:
-    """Return the times of a text that has the events so many times."""
-    one = ",".join(map(json.dumps, events))
-    text = f'{{"{EVENTS_KEY}":[{",".join([one] * copies)}]}}'.encode()
+    """Return the times of a text that repeats the events `copies` times."""
+    events_text = ",".join(map(json.dumps, events))
+    text = f'{{"{EVENTS_KEY}":[{",".join([events_text] * copies)}]}}'.encode()
     times: dict[bool, list[float]] = {True: [], False: []}
-    found: dict[bool, KinetoTrace] = {}
+    traces: dict[bool, KinetoTrace] = {}
     for _ in range(turns):
         for glances in (True, False):
             begun_s = time.process_time()
-            found[glances] = read_kineto(_pieces(text), glances=glances)
+            traces[glances] = read_kineto(_pieces(text), glances=glances)
             times[glances].append(time.process_time() - begun_s)
-    is_same = found[True] == found[False]
+    is_same = traces[True] == traces[False]
     return KinetoTimes(len(text), len(events) * copies, tuple(times[True]), tuple(times[False]), is_same)
 
 
@@ -108,7 +108,7 @@ def events_of(path: Path) -> list[object]:
 
 
 def report_text(measured: KinetoTimes) -> str:
-    """Return what was measured, in two lines."""
+    """Return the measurements in two lines."""
     size = f"{measured.text_bytes / 1e6:.0f} MB, {measured.events} events"
     ratio = measured.bytes_per_s / measured.whole_bytes_per_s
     return (

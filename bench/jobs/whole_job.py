@@ -2,10 +2,10 @@
 
     python -m etloop.bench.jobs.whole_job [--ranks 64] [--summary] [--check]
 
-Ranks are in tensor-parallel groups of eight, a host each, and one port at 400 Gb/s a host behind one switch. Time is on the
-clock, memory the most that the command held. --check ends with 30 when a command fails, all together take more than ten
-minutes, or one holds more than 4 GB; the bar is for 4,096 ranks. With --summary they are `etloop synth` and `plan --summary`,
-and the bar is two minutes for that of 16,384 ranks.
+Ranks are in tensor-parallel groups of eight on one host, with one port at 400 Gb/s per host behind one switch. Time is wall
+time, memory the peak of the command. --check ends with 30 when a command fails, all together take more than ten minutes, or one
+uses more than 4 GB; the bar is for 4,096 ranks. With --summary the commands are `etloop synth` and `plan --summary`, and the bar
+is two minutes for 16,384 ranks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from etloop.contract.base.errors import ExitCode
 
 RANKS_OF_A_HOST: Final = 8
 MOST_RANKS: Final = 8192
-"""A switch has at most 1,024 ports."""
+"""Most ranks, because a switch has at most 1,024 ports."""
 MOST_SUMMARISED: Final = 16384
 BAR_S: Final = 600
 SUMMARY_BAR_S: Final = 120
@@ -45,7 +45,7 @@ def write_inputs(directory: Path, ranks: int) -> None:
 
 
 def commands(ranks: int, *, summary: bool = False) -> tuple[tuple[str, ...], ...]:
-    """Return the command lines, in their order; of a `summary` no more than it needs."""
+    """Return the command lines, in their order; with `summary`, only those that it needs."""
     shape = ("--tp", "8", "--dp", str(ranks // RANKS_OF_A_HOST), "--pp", "1", "--layers", "1")
     planned = ("scenario.yaml", "--rig", "rig.yaml")
     if summary:
@@ -59,19 +59,19 @@ def commands(ranks: int, *, summary: bool = False) -> tuple[tuple[str, ...], ...
 
 
 def timed(directory: Path, words: tuple[str, ...]) -> tuple[int, float, int]:
-    """Run a command; return its exit code, its seconds on the clock and the most bytes that it held."""
+    """Run a command; return its exit code, its wall time in seconds and its peak memory in bytes."""
     begin_s = time.monotonic()
     child = os.posix_spawn(
         "/bin/sh",
         ["sh", "-c", 'cd "$1" && shift && exec "$@" >/dev/null', "sh", str(directory), *_ETLOOP, *words],
         os.environ,
     )
-    _, ended, used = os.wait4(child, 0)
-    return os.waitstatus_to_exitcode(ended), time.monotonic() - begin_s, used.ru_maxrss * 1024
+    _, status, usage = os.wait4(child, 0)
+    return os.waitstatus_to_exitcode(status), time.monotonic() - begin_s, usage.ru_maxrss * 1024
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The table of all commands."""
+    """Print the table of all commands; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--ranks", type=int, default=64, help="a multiple of 8 from 16 to 8192 (default 64)")
     parser.add_argument("--summary", action="store_true", help="on paper alone, of up to 16384 ranks")
@@ -81,19 +81,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if chosen.ranks % RANKS_OF_A_HOST or not 2 * RANKS_OF_A_HOST <= chosen.ranks <= most:
         parser.error(f"--ranks: {chosen.ranks}, expected a multiple of 8 from 16 to {most}")
     bar_s = SUMMARY_BAR_S if chosen.summary else BAR_S
-    whole_s, most_bytes, failed = 0.0, 0, False
-    with tempfile.TemporaryDirectory() as made:
-        write_inputs(Path(made), chosen.ranks)
+    total_s, most_bytes, failed = 0.0, 0, False
+    with tempfile.TemporaryDirectory() as work_directory:
+        write_inputs(Path(work_directory), chosen.ranks)
         print(f"{'':8s} {'ranks':>5} {'wall s':>8} {'MiB':>6}")
         for words in commands(chosen.ranks, summary=chosen.summary):
-            code, lasted_s, held_bytes = timed(Path(made), words)
-            whole_s, most_bytes, failed = whole_s + lasted_s, max(most_bytes, held_bytes), failed or code != 0
+            code, lasted_s, held_bytes = timed(Path(work_directory), words)
+            total_s, most_bytes, failed = total_s + lasted_s, max(most_bytes, held_bytes), failed or code != 0
             print(f"{words[0]:8s} {chosen.ranks:>5} {lasted_s:>8.1f} {held_bytes >> 20:>6}", flush=True)
             if code != 0:
                 print(f"etloop {' '.join(words)} ended with {code}", file=sys.stderr)
                 break
-    print(f"together {whole_s:.1f} s (bar {bar_s}), at most {most_bytes >> 20} MiB (bar {BAR_BYTES >> 20})")
-    met = not failed and whole_s <= bar_s and most_bytes <= BAR_BYTES
+    print(f"together {total_s:.1f} s (bar {bar_s}), at most {most_bytes >> 20} MiB (bar {BAR_BYTES >> 20})")
+    met = not failed and total_s <= bar_s and most_bytes <= BAR_BYTES
     return 0 if met or not chosen.check else ExitCode.VERDICT_FAILED
 
 

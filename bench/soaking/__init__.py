@@ -1,1 +1,1 @@
-"""Parts of `python -m etloop.bench.soak`: kinds of jobs, what is looked at, and what of it grew."""
+"""Parts of `python -m etloop.bench.soak`: kinds of jobs, sampled figures, and the judgement of their growth."""

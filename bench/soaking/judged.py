@@ -1,4 +1,4 @@
-"""What grew over a soak, of what was seen after each job. Pure.
+"""Judges which figures grew over a soak, from the samples after each job. Pure.
 
 The first fifth of the jobs is warm-up. Afterwards a count (descriptors, threads, processes, files, retained topics) must not be
 higher in the last quarter than it was before it, and bytes (resident memory, disk) must not grow by more than
@@ -15,16 +15,16 @@ from typing import Final
 from etloop.contract.base.late_dataclass import dataclass
 
 MOST_GROWTH_BYTES: Final = 8 << 10
-"""A leak of one message or record batch a job is more; what the allocators of Python and Arrow drift by is less."""
+"""Growth per job below that of a leaked message or record batch, and above the drift of Python's and Arrow's allocators."""
 LEAST_FOR_BYTES: Final = 100
 LEAST_RUNS: Final = 5
 _MOST_POINTS: Final = 2_000
-"""Of a series, evenly spread: the pairs of more than these take minutes."""
+"""Most points of a series, evenly spread: the pairs of more points take minutes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What there was after a job."""
+    """Figures sampled after a job."""
 
     sizes_bytes: dict[str, int]
     counts: dict[str, int]
@@ -42,7 +42,9 @@ class Verdict:
 
 
 def slope(values: Sequence[int]) -> float:
-    """Growth a job: the median of the slopes between all pairs (Theil, 1950; Sen, 1968), which outliers do not move."""
+    """Return the growth per job: the median of the slopes between all pairs (Theil, 1950; Sen, 1968), robust against
+    outliers.
+    """
     step = -(-len(values) // _MOST_POINTS)
     points = values[::step]
     pairs = ((points[j] - points[i]) / (j - i) for i in range(len(points)) for j in range(i + 1, len(points)))
@@ -50,7 +52,7 @@ def slope(values: Sequence[int]) -> float:
 
 
 def soak_verdicts(samples: Sequence[Sample]) -> tuple[Verdict, ...]:
-    """Judge every figure after the warm-up. At least five samples."""
+    """Return the verdict on every figure after the warm-up; needs at least five samples."""
     steady = samples[len(samples) // 5 :]
     verdicts = []
     for name in steady[0].sizes_bytes:

@@ -1,4 +1,4 @@
-"""The kinds of jobs of a long soak: what is submitted, what is done to it, and how it ends."""
+"""The kinds of jobs of a long soak: their scenarios, actions on them, and expected ends."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Final
 from etloop.contract.base.late_dataclass import dataclass
 
 TOPOLOGY: Final = "single: {rate: 200Mbps, ports: [a/p0, b/p0, c/p0, d/p0]}\n"
-"""What the lab is, and the twin: small enough that this host holds it while others use it too."""
+"""Topology of lab and twin, with rates that this host sustains next to other work."""
 _PASSED: Final = frozenset({0})
 _FEW: Final = (
     "transport: {path_mtu: 1024, timeout_floor: 200ms}\nlimits: {stall_timeout: 30s, lost_after: 30s}\n"
 )
-"""A busy host is slow, which is no loss and no end."""
+"""Settings with timeouts so long that a slow host causes neither loss nor abort."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,14 +22,14 @@ class Kind:
     name: str
     scenario: str
     exit_codes: frozenset[int] = _PASSED
-    """How it may end; one that is cancelled has none."""
+    """Allowed exit codes; a cancelled job has none."""
     cancelled_after_s: float = 0.0
-    """So long after its traffic began; 0: never."""
+    """Seconds after the start of its traffic; 0: never."""
     time_limit_ns: int = 0
     refused: bool = False
-    """It is no job: the rack says what is wrong with it."""
+    """The rack must refuse it with an error."""
     uploaded: bool = False
-    """Its trace is sent to the rack before it, and named by its digest in place of TRACE."""
+    """Its trace is uploaded to the rack first, and its digest replaces TRACE."""
     in_twin: bool = True
     """It is also run in virtual time."""
 

@@ -1,4 +1,4 @@
-"""What there is of a rack's processes and files at one moment. A shell: /proc, the file system and the broker."""
+"""Samples a rack's processes and files at one moment. A shell: /proc, the file system and the broker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOST_WAITS: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class ProcessLook:
-    """What a process has at one moment."""
+    """Resources of a process at one moment."""
 
     rss_bytes: int
     threads: int
@@ -31,20 +31,20 @@ class ProcessLook:
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What is looked at: processes by their names, the rack's directories, and its broker."""
+    """Sampled objects: processes by name, the rack's directories, and its broker."""
 
     processes: dict[str, int]
     working: tuple[str, ...]
-    """Names of the processes that have children for as long as a job goes on."""
+    """Names of the processes that have children while a job runs."""
     state_dir: Path
     temporary: Path
     broker: BrokerSettings
     look: Callable[[int], ProcessLook]
-    """Looks at a process; raises `OSError` for one that has ended."""
+    """Samples a process; raises `OSError` for one that has ended."""
 
 
 async def settled(watched: Watched) -> None:
-    """Wait until the last run's process is reaped and its agents have one connection each: a turn of the loops."""
+    """Wait until the last run's process is reaped and its agents have one connection each, by letting their loops turn."""
     working = [watched.processes[name] for name in watched.working]
     for _ in range(_MOST_WAITS):
         if not any(watched.look(pid).children for pid in working) and not any(
@@ -56,7 +56,8 @@ async def settled(watched: Watched) -> None:
 
 
 async def looked(watched: Watched) -> Sample:
-    """Return the least of some looks: a file that is open for a moment, as results are removed, is nothing that grows.
+    """Return the minimum of several samples: a file that is open only for a moment, while results are removed, is not
+    growth.
 
     Raises `SystemExit` if one of the processes has ended.
     """
@@ -66,7 +67,7 @@ async def looked(watched: Watched) -> Sample:
         try:
             looks.append(_sample(watched, retained_topics))
         except OSError as error:
-            raise SystemExit(_obituary(watched) or str(error)) from None
+            raise SystemExit(_last_logs(watched) or str(error)) from None
         await asyncio.sleep(_BETWEEN_LOOKS_S)
     counts = {name: min(look.counts[name] for look in looks) for name in looks[-1].counts}
     return Sample(looks[-1].sizes_bytes, counts)
@@ -83,29 +84,29 @@ def _sample(watched: Watched, retained_topics: int) -> Sample:
     pids = watched.processes.values()
     namespaces = {path.readlink() for pid in pids for path in Path(f"/proc/{pid}/ns").iterdir()}
     counts["namespaces that they are in"] = len(namespaces)
-    kept = watched.state_dir / "artifacts"
-    files = [path for path in _files(watched.state_dir) if kept not in path.parents]
+    artifacts = watched.state_dir / "artifacts"
+    files = [path for path in _files(watched.state_dir) if artifacts not in path.parents]
     counts["files beside artifacts and logs"] = sum("logs" not in path.parts for path in files)
-    counts["run directories"] = len(list(kept.iterdir()))
+    counts["run directories"] = len(list(artifacts.iterdir()))
     counts["temporary files"] = len(list(_files(watched.temporary)))
     counts["retained topics"] = retained_topics
     sizes["disk below the state directory"] = sum(map(_bytes_of, _files(watched.state_dir)))
     return Sample(sizes, counts)
 
 
-def _obituary(watched: Watched) -> str:
-    """What the logs of processes that have ended say; "" where none has."""
-    said = []
+def _last_logs(watched: Watched) -> str:
+    """Return the ends of the logs of processes that have ended; "" if none has."""
+    messages = []
     for name, pid in watched.processes.items():
         if not Path(f"/proc/{pid}/exe").exists():
             log = watched.temporary.parent / f"{name.replace(' ', '-')}.log"
             last = log.read_text(errors="replace")[-2000:] if log.exists() else "it left no log"
-            said.append(f"{name} has ended: {last}")
-    return "\n".join(said)
+            messages.append(f"{name} has ended: {last}")
+    return "\n".join(messages)
 
 
 def _files(directory: Path) -> Iterator[Path]:
-    """The files below a directory, of which folders and files may go while they are looked at."""
+    """Yield the files below a directory; files and folders may be removed meanwhile."""
     for folder, _, names in os.walk(directory):
         yield from (Path(folder, name) for name in names)
 

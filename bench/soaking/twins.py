@@ -1,4 +1,4 @@
-"""One process that runs the kinds of a soak in virtual time, over and over: `python -m etloop.bench.soaking.twins DIRECTORY`.
+"""Runs the kinds of a soak in virtual time repeatedly, in one process: `python -m etloop.bench.soaking.twins DIRECTORY`.
 
 The directory has the trace and the topology; the number of runs so far is in its file `twins`.
 """
@@ -16,7 +16,7 @@ import etloop
 
 
 def main() -> None:
-    """Run until it is ended."""
+    """Run until the process is ended."""
     directory = Path(sys.argv[1])
     out = directory / "twin"
     kinds = [kind for kind in KINDS if kind.in_twin]

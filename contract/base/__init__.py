@@ -1,1 +1,1 @@
-"""Units, errors, the clock, IP addresses and YAML text with positions: what values are written in, and what readers ask for."""
+"""Units, errors, the clock, IP addresses, YAML text with positions, and the questions that readers of files ask."""

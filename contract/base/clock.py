@@ -1,6 +1,6 @@
-"""The one notion of time that pure code knows: integer nanoseconds of a monotonic clock, handed in as an argument.
+"""Defines time for pure code: integer nanoseconds of a monotonic clock, passed as an argument.
 
-Wall time appears only in file names and reports. Who reads a clock is an I/O shell; who decides with it is not.
+Wall time appears only in file names and reports. Only I/O shells read a clock; the code that decides does not.
 """
 
 from __future__ import annotations
@@ -13,6 +13,6 @@ NS_PER_S: Final = 1_000_000_000
 
 
 def seconds_text(duration_ns: int) -> str:
-    """A duration for a sentence, in seconds with one decimal ("3.0 s"), rounded down to the tenth."""
+    """Return a duration in seconds with one decimal ("3.0 s"), rounded down to the tenth."""
     tenths = duration_ns * 10 // NS_PER_S
     return f"{tenths // 10}.{tenths % 10} s"

@@ -1,7 +1,7 @@
-"""Errors by whose fault they are, and the one shape in which a mistake is told.
+"""Defines errors by their cause, and `Problem`, the one form in which a mistake is reported.
 
-Every error that a user can cause names what was expected, what came, where, and what to do. Mistakes of one input are
-collected as `Problem` values and raised together. `assert` is for our own mistakes and never guards input.
+Every error that a user can cause names what was expected, what was found, where, and the remedy. Mistakes of one input
+are collected as `Problem` values and raised together. `assert` is for bugs and never guards input.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class ExitCode(IntEnum):
-    """Exit codes of both commands; stable, racks branch on them."""
+    """Exit codes of both commands; stable, since racks branch on them."""
 
     PASS = 0
     USAGE = 2
@@ -26,10 +26,10 @@ class ExitCode(IntEnum):
 
 
 class Severity(StrEnum):
-    """How much a finding matters, the worst first."""
+    """Severity of a finding, the worst first."""
 
     ERROR = "error"
-    """It cannot be run, or not as it is meant."""
+    """It cannot be run, or not as intended."""
     WARNING = "warning"
     """It runs, but not as written, or measures less well."""
     INFO = "info"
@@ -40,7 +40,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One mistake: where it stands, what is wrong (expected and found), and how to fix it."""
+    """One mistake: its place, the fault (expected and found), and the remedy."""
 
     where: str
     what: str
@@ -74,7 +74,7 @@ class Mistakes:
         self.problems: list[Problem] = []
 
     def of(self, read: Callable[[], T]) -> T | None:
-        """Return what `read` does; None where it raises an `InputError`, whose problems are kept."""
+        """Return the result of `read`; None if it raises an `InputError`, whose problems are kept."""
         try:
             return read()
         except InputError as error:
@@ -82,7 +82,7 @@ class Mistakes:
             return None
 
     def refuse(self, kind: type[InputError] = InputError) -> None:
-        """Raise what was found, each mistake once."""
+        """Raise `kind` with the collected problems, each once, if there are any."""
         if self.problems:
             raise kind(*dict.fromkeys(self.problems))
 
@@ -96,7 +96,7 @@ class ConfigError(InputError):
 
 
 class NoRoom(ConfigError):
-    """The disk has no room for what a run would leave: no fault of the run, which may go later."""
+    """The disk has no room for the results of a run; the run is not at fault and may start later."""
 
 
 class PlanError(InputError):

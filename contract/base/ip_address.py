@@ -1,4 +1,4 @@
-"""IPv4 and IPv6 addresses as one value of 16 bytes, and columns of them.
+"""IPv4 and IPv6 addresses as values of 16 bytes, and columns of them.
 
 IPv4 is kept as IPv6 maps it, ::ffff:a.b.c.d (RFC 4291, 2.5.5.2), as traffic/native/base/ip_address.h does.
 """
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
 
 _BROADCAST: Final = IPv4Address("255.255.255.255")
 MOST_ADDRESSES: Final = 4096
-"""Addresses of one port; a rank needs one, and no port stands for more ranks."""
+"""Most addresses of one port; a rank needs one, and a port carries no more ranks than this."""
 
 IP_ADDRESS: Final = np.dtype("V16")
-"""Of a column of addresses, in network order."""
+"""Dtype of a column of addresses, in network byte order."""
 NO_ADDRESS: Final = bytes(16)
 _MAPPED: Final = bytes(10) + b"\xff\xff"
 _MOST_TEXTS: Final = 1 << 14
-"""Tables of hundreds of thousands of queue pairs have a few thousand addresses."""
+"""Size of the cache of texts: tables of hundreds of thousands of queue pairs have a few thousand addresses."""
 
 
 def ip_bytes(text: str) -> bytes:
-    """The 16 bytes of "10.0.0.1" or "fd00::1". Raises ValueError for any other text."""
+    """Return the 16 bytes of "10.0.0.1" or "fd00::1". Raises ValueError for any other text."""
     address = ip_address(text)
     return _MAPPED + address.packed if isinstance(address, IPv4Address) else address.packed
 
 
 def ip_text(value: np.void | bytes) -> str:
-    """An address as people write it; `value` is 16 bytes or an element of a column."""
+    """Return the usual text of an address; `value` is 16 bytes or an element of a column of dtype `IP_ADDRESS`."""
     return _text(value if isinstance(value, bytes) else value.tobytes())
 
 
@@ -46,13 +46,16 @@ def _text(content: bytes) -> str:
 
 
 def ip_column(addresses: Iterable[bytes]) -> NDArray[np.void]:
-    """A column of addresses of 16 bytes each. Raises ValueError if their bytes are no multiple of 16."""
+    """Return a column of addresses of 16 bytes each, shape (n,) of dtype `IP_ADDRESS`.
+
+    Raises ValueError if their bytes are no multiple of 16.
+    """
     return np.frombuffer(b"".join(addresses), IP_ADDRESS)
 
 
 @formed(pattern_form("address or range", r"\s*[0-9A-Fa-f.:]+\s*(-\s*[0-9A-Fa-f.:]+\s*)?"))
 def parse_addresses(text: str) -> tuple[str, ...]:
-    """The addresses of "10.0.1.1" or of the range "10.0.1.1-10.0.1.8". Raises `QuantityError`."""
+    """Parse "10.0.1.1" or the range "10.0.1.1-10.0.1.8" into its addresses. Raises `QuantityError`."""
     remedy = 'write an IPv4 or IPv6 address, or a range such as "10.0.1.1-10.0.1.8"'
     first_text, dash, last_text = text.partition("-")
     try:
@@ -64,14 +67,14 @@ def parse_addresses(text: str) -> tuple[str, ...]:
         raise QuantityError(f'"{text[:64]}" begins and ends in different address families', remedy)
     count = int(last) - int(first) + 1
     if not 1 <= count <= MOST_ADDRESSES:
-        what = f'"{text}" holds {max(count, 0)} addresses'
-        raise QuantityError(what, f"write a range upwards of at most {MOST_ADDRESSES}")
-    for end in (first, last):
-        if end.is_unspecified or end.is_multicast or end == _BROADCAST:
-            raise QuantityError(f"{end} is not the address of one machine", remedy)
-        if end.version == 6 and (end.is_link_local or end.ipv4_mapped or end.scope_id):
-            what = (
-                f"{end} is a link-local or IPv4-mapped IPv6 address, which says nothing beyond its own link"
+        problem = f'"{text}" holds {max(count, 0)} addresses'
+        raise QuantityError(problem, f"write a range upwards of at most {MOST_ADDRESSES}")
+    for address in (first, last):
+        if address.is_unspecified or address.is_multicast or address == _BROADCAST:
+            raise QuantityError(f"{address} is not the address of one machine", remedy)
+        if address.version == 6 and (address.is_link_local or address.ipv4_mapped or address.scope_id):
+            problem = f"{address} is a link-local or IPv4-mapped IPv6 address, which says nothing beyond its own link"
+            raise QuantityError(
+                problem, "give the port a routable or unique local address, such as fd00:1::1"
             )
-            raise QuantityError(what, "give the port a routable or unique local address, such as fd00:1::1")
     return tuple(str(first + offset) for offset in range(count))

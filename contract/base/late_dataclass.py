@@ -1,8 +1,8 @@
-"""Make the methods of a frozen dataclass when they are first called: a command loads hundreds of such classes and uses few.
+"""Makes the methods of a frozen dataclass at their first call: a command loads hundreds of such classes and uses few.
 
-The standard library writes, compiles and executes the text of five or six methods of every class where it is defined; that was
-a third of what starting `etloop run` cost. Here it does so for one method of one class at its first call, and that method then
-takes the place of what stood for it, so later calls cost what they always do.
+The standard library writes, compiles and executes the text of five or six methods of every class at its definition;
+that was a third of the start-up cost of `etloop run`. Here this is done for one method of one class at its first call.
+The method then replaces its placeholder, so later calls cost the same as with the standard library.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ else:
     def dataclass(cls=None, /, *, frozen=False, slots=False, eq=True, **others):
         """Decorate a class as `dataclasses.dataclass` does, with the same methods, fields, errors and pickles.
 
-        Those with `frozen` and `slots`, and at most `eq` beside, get their methods late; all others are left to the standard
-        library. It takes late ones for not frozen: a class that is derived from one comes from here as well.
+        Classes with `frozen` and `slots`, and no other option but `eq`, get their methods late; all other classes are left to the
+        standard library. That does not recognize late classes as frozen: derive from them only with this decorator.
         """
 
         def decorated(plain):
@@ -38,31 +38,33 @@ _OF_THE_LIBRARY: Final[dict[str, dict[str, bool]]] = {
     "__eq__": {"eq": True},
     "__hash__": {"unsafe_hash": True},
 }
-"""How the standard library is asked for one method and, but for what freezes, no other."""
+"""Arguments with which the standard library makes one method and, except those for freezing, no other."""
 
 
 def _has_init_only(plain: type) -> bool:
-    """Whether the constructor takes what is no field: nobody outside the standard library can tell which afterwards."""
+    """Return whether the constructor has parameters that are not fields (`InitVar`); they cannot be found after the
+    class is made.
+    """
     return any("InitVar" in str(annotation) for annotation in inspect.get_annotations(plain).values())
 
 
 def _late(plain: type, *, eq: bool) -> type:
-    """The class with slots, and with something that stands for each method that it does not define itself."""
+    """Return the class with slots, and with a placeholder for each method that it does not define itself."""
     defined = plain.__dict__
-    wanted = [name for name in ("__init__", "__repr__") if name not in defined]
+    missing_methods = [name for name in ("__init__", "__repr__") if name not in defined]
     if eq:
-        # Python itself puts a __hash__ of None beside an __eq__.
+        # Python itself adds a __hash__ of None to a class with an __eq__.
         hashed = defined.get("__hash__") is not None or ("__hash__" in defined and "__eq__" not in defined)
-        wanted += [name for name in ("__eq__",) if name not in defined]
-        wanted += [] if hashed else ["__hash__"]
+        missing_methods += [name for name in ("__eq__",) if name not in defined]
+        missing_methods += [] if hashed else ["__hash__"]
     if plain.__doc__ is None:
-        # It would be the signature, for which the constructor would be needed.
+        # The default docstring is the signature, which would need the constructor.
         plain.__doc__ = plain.__name__
-    made: type = dataclasses.dataclass(init=False, repr=False, eq=False, slots=True)(plain)
-    for name in wanted:
-        _put(made, name, _standing_for(made, name))
-    _freeze(made)
-    return made
+    slotted: type = dataclasses.dataclass(init=False, repr=False, eq=False, slots=True)(plain)
+    for name in missing_methods:
+        _put(slotted, name, _placeholder(slotted, name))
+    _freeze(slotted)
+    return slotted
 
 
 def _put(made: type, name: str, method: Callable[..., Any]) -> None:
@@ -74,7 +76,7 @@ def _put(made: type, name: str, method: Callable[..., Any]) -> None:
     setattr(made, name, method)
 
 
-def _standing_for(made: type, name: str) -> Callable[..., Any]:
+def _placeholder(made: type, name: str) -> Callable[..., Any]:
     def first_call(self: Any, /, *args: Any, **named: Any) -> Any:
         method = _method(made, name)
         _put(made, name, method)
@@ -84,17 +86,20 @@ def _standing_for(made: type, name: str) -> Callable[..., Any]:
 
 
 def _method(made: type, name: str) -> Callable[..., Any]:
-    """What the standard library makes of the same fields."""
-    found = [(each.name, each.type, _again(each)) for each in dataclasses.fields(made)]
-    after = {"__post_init__": None} if hasattr(made, "__post_init__") else {}
-    asked: dict[str, Any] = _AS_THE_CLASS | _OF_THE_LIBRARY[name]
-    twin = dataclasses.make_dataclass(made.__name__, found, namespace=after, **asked)
+    """Return the method that the standard library makes for the same fields."""
+    fields = [
+        (class_field.name, class_field.type, _field_copy(class_field))
+        for class_field in dataclasses.fields(made)
+    ]
+    namespace = {"__post_init__": None} if hasattr(made, "__post_init__") else {}
+    options: dict[str, Any] = _AS_THE_CLASS | _OF_THE_LIBRARY[name]
+    twin = dataclasses.make_dataclass(made.__name__, fields, namespace=namespace, **options)
     method: Callable[..., Any] = twin.__dict__[name]
     return method
 
 
-def _again(known: dataclasses.Field[Any]) -> Any:
-    """A field can be given to one class only."""
+def _field_copy(known: dataclasses.Field[Any]) -> Any:
+    """Return a copy of a field, since a field can be given to one class only."""
     default: dict[str, Any] = {}
     if known.default is not dataclasses.MISSING:
         default["default"] = known.default
@@ -111,8 +116,8 @@ def _again(known: dataclasses.Field[Any]) -> Any:
 
 
 def _freeze(made: type[Any]) -> None:
-    """Refuse what the standard library refuses of a frozen class, with its words, and keep it in pickles as it does."""
-    names = frozenset(each.name for each in dataclasses.fields(made))
+    """Raise the standard library's errors at changes of a frozen instance, and support pickling as it does."""
+    names = frozenset(class_field.name for class_field in dataclasses.fields(made))
 
     def set_attribute(self: Any, name: str, value: Any) -> None:
         if type(self) is made or name in names:
@@ -128,15 +133,15 @@ def _freeze(made: type[Any]) -> None:
         if name in made.__dict__:
             raise TypeError(f"Cannot overwrite attribute {name} in class {made.__name__}")
         _put(made, name, method)
-    for name, kept in (("__getstate__", _state), ("__setstate__", _take_state)):
+    for name, pickling in (("__getstate__", _state), ("__setstate__", _take_state)):
         if name not in made.__dict__:
-            setattr(made, name, kept)
+            setattr(made, name, pickling)
 
 
 def _state(self: Any) -> list[Any]:
-    return [getattr(self, each.name) for each in dataclasses.fields(self)]
+    return [getattr(self, class_field.name) for class_field in dataclasses.fields(self)]
 
 
 def _take_state(self: Any, state: list[Any]) -> None:
-    for each, value in zip(dataclasses.fields(self), state, strict=False):
-        object.__setattr__(self, each.name, value)
+    for class_field, value in zip(dataclasses.fields(self), state, strict=False):
+        object.__setattr__(self, class_field.name, value)

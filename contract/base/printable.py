@@ -1,12 +1,12 @@
-"""Make text of others safe to print: whatever moves a cursor, ends a line or cannot be seen is escaped. Pure."""
+"""Makes foreign text safe to print: characters that move a cursor, end a line or are invisible are escaped. Pure."""
 
 from __future__ import annotations
 
 
 def printable(text: str) -> str:
-    """Return `text` with every character escaped that does not stand for itself: control, format, lone surrogate, line end."""
-    return "".join(each if each.isprintable() else _escaped(each) for each in text)
+    """Return `text` with every unprintable character escaped: controls, formats, lone surrogates, line ends."""
+    return "".join(character if character.isprintable() else _escape(character) for character in text)
 
 
-def _escaped(character: str) -> str:
+def _escape(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")

@@ -1,6 +1,6 @@
-"""What a reader of configuration files asks a file for, as it asks: the source of the reference pages and of the schemas.
+"""Notes the keys that a reader of configuration files asks for: the source of the reference pages and of the schemas.
 
-Decides how a question is written down. Keys, defaults and parsers are the reader's own, so that a reference that is made of
+Decides how a question is noted. Keys, defaults and parsers are the reader's own, so that a reference made from the
 questions cannot differ from the reader.
 """
 
@@ -17,7 +17,7 @@ from etloop.contract.base.value_form import ValueForm
 
 
 class Shape(Enum):
-    """What a reader expects below a key."""
+    """Form of the value that a reader expects under a key."""
 
     VALUE = auto()
     VALUES = auto()
@@ -26,9 +26,9 @@ class Shape(Enum):
     MAPPINGS = auto()
     """A list of mappings."""
     UNREAD = auto()
-    """Anything: it is passed on as it stands."""
+    """Any value; it is passed on unread."""
     UNREAD_LIST = auto()
-    """A list of anything."""
+    """A list of any values, passed on unread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +36,17 @@ class Question:
     """One key that a reader asked for."""
 
     path: str
-    """Keys with dots between, and the numbers of list items in brackets."""
+    """Keys joined by dots, with the numbers of list items in brackets."""
     shape: Shape
     form: ValueForm | None = None
-    """Of a value; None where its parser does not say."""
+    """Form of a value; None if its parser has none."""
     parse: Callable[[str], object] | None = None
     default: Any = None
     required: bool = False
     present: bool = False
-    """Whether the file has the mapping that the key would be in."""
+    """True if the file has the mapping that the key belongs to."""
     meaning: str = ""
-    """What the key means, where it is declared by `setting`; "" where tools/reference/meanings has it."""
+    """Meaning of a key declared by `setting`; "" if tools/reference/meanings has it."""
 
 
 _ASKED: Final[ContextVar[list[Question] | None]] = ContextVar("asked", default=None)
@@ -54,22 +54,22 @@ _ASKED: Final[ContextVar[list[Question] | None]] = ContextVar("asked", default=N
 
 @contextmanager
 def noted_questions() -> Iterator[list[Question]]:
-    """Collect what readers ask within the block."""
-    asked: list[Question] = []
-    token = _ASKED.set(asked)
+    """Collect the questions that readers ask inside the block."""
+    questions: list[Question] = []
+    token = _ASKED.set(questions)
     try:
-        yield asked
+        yield questions
     finally:
         _ASKED.reset(token)
 
 
 def note(question: Question) -> None:
-    """Write a question down if somebody collects them."""
-    asked = _ASKED.get()
-    if asked is not None:
-        asked.append(question)
+    """Note a question if they are being collected."""
+    questions = _ASKED.get()
+    if questions is not None:
+        questions.append(question)
 
 
 def are_noted() -> bool:
-    """Whether somebody collects questions."""
+    """Return whether questions are being collected."""
     return _ASKED.get() is not None

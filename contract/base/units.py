@@ -1,9 +1,9 @@
-"""Quantities and names as people write them, and the integers the program computes with.
+"""Parses and formats quantities and names: text with units on one side, exact integers on the other.
 
 Decides which units exist and that arithmetic is exact: "1.5MiB" is 1572864 and "0.5B" is refused. Everything inside the
 program is an integer of bytes, nanoseconds, bits per second or operations per second; text is parsed once, at the edge.
 A number without a unit is refused, because 400 may be meant as bit/s, Mbit/s or Gbit/s.
-Where a text stands (file, key) is the caller's knowledge, with which `parse_at` turns a `QuantityError` into a `Problem`.
+Only the caller knows the place of a text (file, key); `parse_at` uses it to turn a `QuantityError` into a `Problem`.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ T = TypeVar("T")
 
 NS_PER_S: Final = 1_000_000_000
 LARGEST: Final = 2**63 - 1
-"""No quantity is larger: all of them enter signed 64-bit columns."""
+"""Largest quantity, since all of them are stored in signed 64-bit columns."""
 _LONGEST_TEXT: Final = 64
 
 
 class QuantityError(ValueError):
-    """A text that is not the quantity asked for: what it is instead, and what to write."""
+    """A text that is not the expected quantity, with the reason and the remedy."""
 
     def __init__(self, what: str, remedy: str) -> None:
         super().__init__(f"{what}; {remedy}")
@@ -35,7 +35,9 @@ class QuantityError(ValueError):
 
 
 def parse_at(where: str, parse: Callable[[str], T], text: str) -> T:
-    """Return what `parse` makes of the text that stands at `where`. Raises `ConfigError` for its `QuantityError`."""
+    """Return the result of `parse` for a text; `where` is its place in errors. Raises `ConfigError` for a
+    `QuantityError`.
+    """
     try:
         return parse(text)
     except QuantityError as error:
@@ -44,13 +46,13 @@ def parse_at(where: str, parse: Callable[[str], T], text: str) -> T:
 
 @dataclass(frozen=True, slots=True)
 class _Measure:
-    """One sort of quantity: its name with article, an example, and its units, the finest first."""
+    """One kind of quantity: its name with article, an example, and its units, the finest first."""
 
     noun: str
     example: str
     units: dict[str, Fraction]
     names_units: bool = False
-    """Whether the remedy for another unit names these: where a letter could be two of them."""
+    """True if the remedy for an unknown unit lists these units, because one letter could mean two of them."""
 
     @property
     def remedy(self) -> str:
@@ -58,11 +60,11 @@ class _Measure:
 
     @property
     def other_unit_remedy(self) -> str:
-        """What to do about a unit that is none of these."""
+        """Return the remedy for a unit that this quantity does not have."""
         if not self.names_units:
             return self.remedy
-        *others, last = self.units
-        return f'write {self.noun} in {", ".join(others)} or {last}, such as "{self.example}"'
+        *coarser, last = self.units
+        return f'write {self.noun} in {", ".join(coarser)} or {last}, such as "{self.example}"'
 
 
 def _powers(suffix: str, prefixes: str, base: int, one: int = 1) -> dict[str, Fraction]:
@@ -137,27 +139,27 @@ def _parse(text: str, measure: _Measure) -> int:
 
 
 def parse_bytes(text: str) -> int:
-    """Bytes of a size such as "4KiB" (1024) or "1MB" (1000 * 1000). Raises `QuantityError`."""
+    """Parse a size such as "4KiB" (1024) or "1MB" (1000 * 1000) into bytes. Raises `QuantityError`."""
     return _parse(text, _BYTES)
 
 
 def parse_duration_ns(text: str) -> int:
-    """Nanoseconds of a duration such as "10us" or "5s". Raises `QuantityError`."""
+    """Parse a duration such as "10us" or "5s" into nanoseconds. Raises `QuantityError`."""
     return _parse(text, _DURATION)
 
 
 def parse_rate_bps(text: str) -> int:
-    """Bits per second of a rate such as "400Gbps", or "450GB/s" (bytes). Raises `QuantityError`."""
+    """Parse a rate such as "400Gbps", or "450GB/s" (bytes), into bits per second. Raises `QuantityError`."""
     return _parse(text, _RATE)
 
 
 def parse_flops(text: str) -> int:
-    """Floating-point operations per second of a compute rate such as "312TFLOPS". Raises `QuantityError`."""
+    """Parse a compute rate such as "312TFLOPS" into floating-point operations per second. Raises `QuantityError`."""
     return _parse(text, _FLOPS)
 
 
 def parse_factor(text: str) -> Fraction:
-    """A number without unit above 0, exactly: "0.001", "1/1000", "1e-3", "2" or "5%". Raises `QuantityError`."""
+    """Parse a number without unit above 0, exactly: "0.001", "1/1000", "1e-3", "2" or "5%". Raises `QuantityError`."""
     remedy = 'write a number above 0, such as "1/1000" or 0.25'
     match = _FACTOR.fullmatch(text.strip()) if len(text) <= _LONGEST_TEXT else None
     if match is None:
@@ -178,7 +180,7 @@ def parse_factor(text: str) -> Fraction:
 
 
 def parse_share_per_million(text: str) -> int:
-    """Parts per million of a share such as "1%" or "0.02%", at most 100%. Raises `QuantityError`."""
+    """Parse a share such as "1%" or "0.02%", at most 100%, into parts per million. Raises `QuantityError`."""
     remedy = 'write a share between "0%" and "100%" in steps of 0.0001%, such as "1%"'
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?%", text.strip()) if len(text) <= _LONGEST_TEXT else None
     if match is None:
@@ -190,7 +192,10 @@ def parse_share_per_million(text: str) -> int:
 
 
 def parse_name(text: str) -> str:
-    """A name of an agent, port or host: letters, digits, dots, dashes and underscores, at most 64."""
+    """Check and return a name of an agent, port or host: letters, digits, dots, dashes, underscores, at most 64.
+
+    Raises `QuantityError`.
+    """
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", text):
         remedy = (
             "write letters, digits, dots, dashes or underscores, beginning with a letter or digit, at most 64"
@@ -200,7 +205,7 @@ def parse_name(text: str) -> str:
 
 
 def parse_port_label(text: str) -> str:
-    """A port of a rig as "agent/port", both as `parse_name` has them. Raises `QuantityError` for other texts."""
+    """Check and return a port of a rig as "agent/port", both valid for `parse_name`. Raises `QuantityError`."""
     agent, slash, port = text.partition("/")
     if not slash:
         remedy = 'write agent and port as the rig names them, such as "a/p0"'
@@ -209,7 +214,9 @@ def parse_port_label(text: str) -> str:
 
 
 def _format(value: int, units: dict[str, Fraction], names: tuple[str, ...]) -> str:
-    """`value` in the largest of `names` (the coarsest first) that leaves no remainder, so that parsing gives it back."""
+    """Format `value` in the first of `names` (the coarsest first) that leaves no remainder, so that parsing gives it
+    back.
+    """
     for name in names:
         if value and value % units[name] == 0:
             return f"{value // units[name]}{name}"
@@ -217,30 +224,30 @@ def _format(value: int, units: dict[str, Fraction], names: tuple[str, ...]) -> s
 
 
 def format_bytes(size_bytes: int) -> str:
-    """Exactly `size_bytes` in the coarsest fitting unit: 4096 is "4KiB", 1000000 is "1MB", 1500 is "1500B"."""
+    """Format `size_bytes` exactly in the coarsest fitting unit: 4096 is "4KiB", 1000000 is "1MB", 1500 is "1500B"."""
     best = ("PiB", "TiB", "GiB", "MiB", "PB", "TB", "GB", "MB", "KiB", "kB", "B")
     return _format(size_bytes, _BYTES.units, best)
 
 
 def format_duration(duration_ns: int) -> str:
-    """Exactly `duration_ns` in the coarsest fitting unit up to seconds: 5000 is "5us"."""
+    """Format `duration_ns` exactly in the coarsest fitting unit up to seconds: 5000 is "5us"."""
     return _format(duration_ns, _DURATION.units, ("s", "ms", "us", "ns"))
 
 
 def format_rate(rate_bps: int) -> str:
-    """Exactly `rate_bps` in the coarsest fitting unit: 400 * 10**9 is "400Gbps"."""
+    """Format `rate_bps` exactly in the coarsest fitting unit: 400 * 10**9 is "400Gbps"."""
     return _format(rate_bps, _RATE.units, ("Tbps", "Gbps", "Mbps", "kbps", "bps"))
 
 
 def _approximate(value: int, steps: tuple[tuple[int, str], ...]) -> str:
-    for one, name in steps:
-        if value >= one:
-            return f"{value / one:.3g} {name}" if value < 1000 * one else f"{value / one:.0f} {name}"
+    for unit, name in steps:
+        if value >= unit:
+            return f"{value / unit:.3g} {name}" if value < 1000 * unit else f"{value / unit:.0f} {name}"
     return f"{value} {steps[-1][1]}"
 
 
 def approximate_bytes(size_bytes: int) -> str:
-    """`size_bytes` to three digits for people, in decimal units: "1.53 GB"."""
+    """Format `size_bytes` to three digits, in decimal units: "1.53 GB"."""
     steps = tuple(
         (1000**power, name)
         for power, name in ((5, "PB"), (4, "TB"), (3, "GB"), (2, "MB"), (1, "kB"), (0, "B"))
@@ -249,7 +256,7 @@ def approximate_bytes(size_bytes: int) -> str:
 
 
 def approximate_duration(duration_ns: int) -> str:
-    """`duration_ns` to three digits for people: "12.5 ms"."""
+    """Format `duration_ns` to three digits: "12.5 ms"."""
     return _approximate(duration_ns, ((NS_PER_S, "s"), (1_000_000, "ms"), (1000, "us"), (1, "ns")))
 
 

@@ -1,7 +1,7 @@
-"""What a value of a configuration file looks like: its noun, its limits, and the JSON Schema that editors check it by.
+"""Describes the form of a configuration value: its noun, its limits, and the JSON Schema that editors check it by.
 
 Decides how parsers of single values describe themselves. A parser carries its form, so that the reference pages and the
-schemas say what the parser does; which keys there are is decided by those who read a file.
+schemas agree with the parser; the readers of each file decide which keys exist.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ValueForm:
-    """What one value looks like in a file."""
+    """Form of one value in a file."""
 
     noun: str
-    """Such as "duration"."""
+    """Name of the kind of value, such as "duration"."""
     schema: Mapping[str, Any] = field(default_factory=lambda: {"type": ["string", "number", "boolean"]})
     limits: str = ""
-    """Such as "0 to 63"; "" without limits."""
+    """Allowed values, such as "0 to 63"; "" without limits."""
     write: Callable[[Any], str] = field(default=str, compare=False)
-    """A value as a file has it."""
+    """Formats a value as it is written in a file."""
 
 
 @dataclass(frozen=True, slots=True)
 class FormedParser(Generic[T_co]):
-    """A parser of one value that knows what it reads."""
+    """A parser of one value with the form of that value."""
 
     parse: Callable[[str], T_co]
     form: ValueForm
@@ -63,7 +63,7 @@ def formed(form: ValueForm) -> Callable[[Callable[[str], T]], FormedParser[T]]:
 
 
 def pattern_form(noun: str, pattern: str, limits: str = "") -> ValueForm:
-    """Return the form of texts that fit a regular expression as a whole, such as names; numbers among them are texts too."""
+    """Return the form of texts that match a regular expression entirely, such as names; numbers may be such texts, too."""
     return ValueForm(noun, {"type": ["string", "number", "boolean"], "pattern": f"^(?:{pattern})$"}, limits)
 
 
@@ -75,11 +75,11 @@ def integer_form(least: int, most: int) -> ValueForm:
 
 
 def choice_form(choices: Mapping[str, object]) -> ValueForm:
-    """Return the form of one of several words."""
+    """Return the form of a choice among several words."""
 
     def write(value: object) -> str:
-        same = (word for word, one in choices.items() if one is value)
-        equal = (word for word, one in choices.items() if one == value)
+        same = (word for word, choice in choices.items() if choice is value)
+        equal = (word for word, choice in choices.items() if choice == value)
         return next(same, "") or next(equal, "")
 
     return ValueForm("one of", {"enum": list(choices)}, ", ".join(choices), write)
@@ -91,17 +91,17 @@ def limited(form: ValueForm, limits: str) -> ValueForm:
 
 
 def list_form(noun: str, items: Mapping[str, Any]) -> ValueForm:
-    """Return the form of a list that is read as it stands."""
+    """Return the form of a list that is passed on unread."""
     return ValueForm(noun, {"type": "array", "items": dict(items)})
 
 
 def either(first: ValueForm, second: ValueForm, noun: str) -> ValueForm:
-    """Return the form of what has one of two forms; written as the first one."""
+    """Return the form of a value that has one of two forms; it is written in the first form."""
     return ValueForm(noun, {"anyOf": [dict(first.schema), dict(second.schema)]}, first.limits, first.write)
 
 
 ZERO: Final = ValueForm("0", {"const": 0})
-"""What some quantities are switched off with, without a unit."""
+"""Value without a unit that switches some quantities off."""
 BOOLEAN: Final = ValueForm("true or false", {"type": "boolean"}, write=lambda value: str(value).lower())
 TEXT: Final = ValueForm("text")
 FILE: Final = ValueForm("file name")
@@ -138,9 +138,9 @@ _FORMS: Final[Mapping[object, ValueForm]] = {
     parse_port_label: pattern_form("AGENT/PORT", f"{NAME_PATTERN}/{NAME_PATTERN}"),
     str: TEXT,
 }
-"""Parsers of units.py, which knows no forms, and what they read."""
+"""Forms of the parsers in units.py, which do not carry their form."""
 
 
 def form_of(parse: Callable[[str], object]) -> ValueForm | None:
-    """Return what a parser reads; None of one that does not say."""
+    """Return the form of the value that a parser reads; None if unknown."""
     return parse.form if isinstance(parse, FormedParser) else _FORMS.get(parse)

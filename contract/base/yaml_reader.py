@@ -5,8 +5,8 @@ anchors or aliases, no tags, bounded size, depth and number of values. What the 
 one sort of file (scenarios, rigs, profiles), who ask a `Section` for each key they know; a key never asked for is unknown
 and answered with the nearest known one.
 
-A question returns a usable stand-in after a mistake, so that reading goes on and finds the next one;
-`ConfigFile.refuse_mistakes` at the end keeps a value with stand-ins from ever leaving.
+A question returns a usable placeholder after a mistake, so that reading continues and finds the next one;
+`ConfigFile.refuse_mistakes` at the end raises, so that no value with placeholders is ever returned.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ T = TypeVar("T")
 LARGEST_FILE_BYTES: Final = 1 << 20
 DEEPEST_NESTING: Final = 16
 MOST_VALUES: Final = 1 << 16
-"""Keys, values, lists and mappings in all: reading so many takes some seconds."""
+"""Most keys, values, lists and mappings together: reading so many takes some seconds."""
 MOST_PROBLEMS: Final = 50
 _PLAIN_TAGS: Final = frozenset(
     f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "timestamp", "map", "seq")
@@ -44,12 +44,12 @@ class ConfigFile:
         self.problems: list[Problem] = []
 
     def mistake(self, node: yaml.Node | None, key_path: str, what: str, remedy: str) -> None:
-        """Notes one mistake at a node (None: the file as a whole)."""
-        where = self.name if node is None else f"{self.name}:{node.start_mark.line + 1}"
-        self.problems.append(Problem(f"{where}: {key_path}" if key_path else where, what, remedy))
+        """Note one mistake at a node (None: the file as a whole)."""
+        place = self.name if node is None else f"{self.name}:{node.start_mark.line + 1}"
+        self.problems.append(Problem(f"{place}: {key_path}" if key_path else place, what, remedy))
 
     def refuse_mistakes(self) -> None:
-        """Raises `ConfigError` with all mistakes, in the order of the file, if there are any."""
+        """Raise `ConfigError` with all mistakes, in the order of the file, if there are any."""
         if not self.problems:
             return
         ordered = sorted(self.problems, key=_line_of)
@@ -65,7 +65,7 @@ def _line_of(problem: Problem) -> int:
 
 
 def read_document(text: bytes, file: ConfigFile) -> Section:
-    """The top-level mapping of a YAML text. Raises `ConfigError` where there is none to be read."""
+    """Return the top-level mapping of a YAML text. Raises `ConfigError` if it cannot be read."""
     if len(text) > LARGEST_FILE_BYTES:
         file.mistake(None, "", f"the file has {len(text)} bytes", f"keep it under {LARGEST_FILE_BYTES} bytes")
         file.refuse_mistakes()
@@ -85,14 +85,14 @@ def read_document(text: bytes, file: ConfigFile) -> Section:
         if isinstance(node, yaml.MappingNode):
             file.refuse_mistakes()
             return Section(file, "", node)
-        found = "is empty" if node is None else f"holds {_shape(node)}"
-        file.mistake(None, "", f"the file {found}", "write a mapping of keys to values")
+        content = "is empty" if node is None else f"holds {_shape(node)}"
+        file.mistake(None, "", f"the file {content}", "write a mapping of keys to values")
     file.refuse_mistakes()
     raise AssertionError("a document that was not returned was refused")
 
 
 class _HostileShapeError(Exception):
-    """What we do not read although it is YAML."""
+    """YAML that is valid but refused."""
 
     def __init__(self, line: int, what: str, remedy: str) -> None:
         super().__init__(what)
@@ -102,8 +102,7 @@ class _HostileShapeError(Exception):
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """Composes as its parent does, and stops at an anchor, an alias, too many levels or values before it makes anything of
-    them."""
+    """Composes nodes as its parent does, and stops at an anchor, an alias, too many levels or values before it builds them."""
 
     def __init__(self, stream: str) -> None:
         super().__init__(stream)
@@ -111,7 +110,7 @@ class _PlainLoader(yaml.SafeLoader):
         self._values = 0
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """One node with all below it. Raises `_HostileShapeError`."""
+        """Compose one node with all nodes below it. Raises `_HostileShapeError`."""
         event = self.peek_event()  # type: ignore[no-untyped-call]
         line = event.start_mark.line + 1 if event.start_mark else 0
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
@@ -149,11 +148,11 @@ class Section:
         self._node = node
         self._known: dict[str, None] = {}
         self._below: dict[str, Section] = {}
-        """Mappings below this one that were read, by key."""
+        """Mappings below this one that were already read, by key."""
         self._taken_over: dict[str, str] = {}
-        """Keys whose value stands elsewhere, each with its path there."""
+        """Keys whose value comes from another mapping, each with its path there."""
         self._asked: frozenset[str] | None = None
-        """The keys whose questions are noted, as others stand elsewhere; None: all."""
+        """Keys whose questions are noted, since the other keys belong to another mapping; None: all."""
         self._entries: dict[str, tuple[yaml.Node, yaml.Node]] = {}
         for key_node, value_node in node.value if node is not None else ():
             key = key_node.value if isinstance(key_node, yaml.ScalarNode) else None
@@ -161,22 +160,25 @@ class Section:
                 file.mistake(key_node, path, f"{_shape(key_node)} stands as a key", "write a word as the key")
             elif key in self._entries:
                 first = self._entries[key][0].start_mark.line + 1
-                what = f"the key stands here and in line {first}"
-                file.mistake(key_node, self._at(key), what, "keep one of them")
+                problem = f"the key stands here and in line {first}"
+                file.mistake(key_node, self._at(key), problem, "keep one of them")
             else:
                 self._entries[key] = (key_node, value_node)
 
     def over(self, base: Section, own: frozenset[str], dropped: Collection[str] = ()) -> Section:
-        """The same mapping, unread, with what `base` has of keys that are absent here, but not those `dropped`.
+        """Return this mapping, unread, with the entries of `base` for keys absent here, except those `dropped`.
 
-        `own`: the keys that may stand here; others are mistakes. Mistakes about a value are placed where it stands.
+        `own`: keys that are allowed here; other keys are mistakes. A mistake about a value is placed where the value is
+        written.
         """
         merged = Section(self._file, self._path, None)
         merged._node, merged._asked = self._node, own
         merged._entries = {key: entry for key, entry in self._entries.items() if key in own}
         for key in self._entries.keys() - own:
-            known = ", ".join(sorted(own))
-            self.mistake(key, f"it is not one of {known}", f"write it under {base._path}, where it is of all")
+            allowed = ", ".join(sorted(own))
+            self.mistake(
+                key, f"it is not one of {allowed}", f"write it under {base._path}, where it is of all"
+            )
         for key, entry in base._entries.items():
             if key not in self._entries and key not in dropped:
                 merged._entries[key] = entry
@@ -204,23 +206,23 @@ class Section:
             note(Question(self._at(key), shape, form, parse, default, required, present, meaning))
 
     def mistake(self, key: str, what: str, remedy: str) -> None:
-        """Notes a mistake about the value of `key`, such as one that contradicts another key."""
+        """Note a mistake about the value of `key`, such as one that contradicts another key."""
         node = self._entries[key][1] if key in self._entries else self._node
         self._file.mistake(node, self._at(key), what, remedy)
 
     def where(self, key: str) -> str:
-        """File, line and path of a key, for mistakes that are found later than here."""
+        """Return file, line and path of a key, for mistakes that are found later."""
         node = self._entries[key][1] if key in self._entries else self._node
         line = "" if node is None else f":{node.start_mark.line + 1}"
         return f"{self._file.name}{line}: {self._at(key)}"
 
     def has(self, key: str) -> bool:
-        """Whether the file gives `key` a value (an empty one counts as none)."""
+        """Return whether the file gives `key` a value (an empty one counts as none)."""
         self._known[key] = None
         return key in self._entries and self._entries[key][1].tag != _NULL_TAG
 
     def keys_under(self, key: str) -> tuple[str, ...]:
-        """The keys of the mapping under `key`; none where it is absent or something else."""
+        """Return the keys of the mapping under `key`; () if it is absent or not a mapping."""
         if not self.has(key):
             return ()
         node = self._entries[key][1]
@@ -228,46 +230,48 @@ class Section:
         return tuple(name.value for name, _ in pairs if isinstance(name, yaml.ScalarNode))
 
     def again(self, file: ConfigFile) -> Section:
-        """The same mapping, unread, whose mistakes go to `file`: for a mapping that stands for several things."""
+        """Return the same mapping, unread, with mistakes going to `file`: for a mapping that is read several times."""
         return Section(file, self._path, self._node)
 
     def entry_names(self) -> tuple[str, ...]:
-        """All keys of the mapping, for mappings whose keys are names that the user chooses."""
+        """Return all keys of the mapping, for mappings whose keys are names that the user chooses."""
         return tuple(self._entries)
 
     def node(self, key: str) -> yaml.Node | None:
-        """The value of `key` as it stands in the file, for values that are passed on unread; None where it is absent."""
+        """Return the value of `key` unread, for values that are passed on; None if it is absent."""
         self._note(key, Shape.UNREAD)
         return self._entries[key][1] if self.has(key) else None
 
     def nodes(self, key: str, form: ValueForm = _ANY_LIST) -> list[yaml.Node]:
-        """The items of the list under `key` as they stand in the file; none where it is absent. `form`: what is meant."""
+        """Return the items of the list under `key` unread; none if it is absent. `form` is the form noted for the
+        reference.
+        """
         self._note(key, Shape.UNREAD_LIST, FormedParser(str, form))
         return self._sequence(key)
 
     def optional(self, key: str, parse: Callable[[str], T], default: T, meaning: str = "") -> T:
-        """Return the value of `key` as `parse` reads it; `default` where the key is absent. `meaning`: for the reference."""
+        """Return the value of `key` parsed by `parse`; `default` if the key is absent. `meaning`: for the reference."""
         self._note(key, Shape.VALUE, parse, default, meaning=meaning)
         return self._value(key, parse, default)
 
     def required(self, key: str, parse: Callable[[str], T], stand_in: T, remedy: str) -> T:
-        """As `optional`, but absence is a mistake with this remedy."""
+        """Return the value as `optional` does, but absence is a mistake with this remedy."""
         self._note(key, Shape.VALUE, parse, required=True)
         if not self.has(key):
             self._file.mistake(self._node, self._at(key), "is missing", remedy)
         return self._value(key, parse, stand_in)
 
     def section(self, key: str, meaning: str = "") -> Section:
-        """Return the mapping under `key`; an empty one where it is absent. `meaning`: for the reference."""
+        """Return the mapping under `key`; an empty one if it is absent. `meaning`: for the reference."""
         self._note(key, Shape.MAPPING, meaning=meaning)
         if key not in self._below:
             node = self._entries[key][1] if self.has(key) else None
-            asked = None if self._asked is None or key in self._asked else frozenset[str]()
-            self._below[key] = self._section(node, self._at(key), asked)
+            noted_keys = None if self._asked is None or key in self._asked else frozenset[str]()
+            self._below[key] = self._section(node, self._at(key), noted_keys)
         return self._below[key]
 
     def sections(self, key: str, remedy: str) -> tuple[Section, ...]:
-        """The list of mappings under `key`, which must have at least one."""
+        """Return the list of mappings under `key`; an empty or absent one is a mistake with this remedy."""
         self._note(key, Shape.MAPPINGS, required=True)
         nodes = self._sequence(key)
         if not nodes:
@@ -275,7 +279,7 @@ class Section:
         return tuple(self._section(node, f"{self._at(key)}[{index}]") for index, node in enumerate(nodes))
 
     def up_to(self, most: int, key: str, things: str, remedy: str) -> tuple[Section, ...]:
-        """The first `most` mappings under `key`, none without the key; that more of these `things` stand there is a mistake."""
+        """Return the first `most` mappings under `key`, none without the key; more of these `things` is a mistake."""
         self._note(key, Shape.MAPPINGS)
         sections = self.sections(key, remedy) if self.has(key) else ()
         if len(sections) > most:
@@ -283,7 +287,7 @@ class Section:
         return sections[:most]
 
     def texts(self, key: str, parse: Callable[[str], T], stand_in: T, meaning: str = "") -> tuple[T, ...]:
-        """Return the list under `key`, each item as `parse` reads it; one value alone is a list of one."""
+        """Return the list under `key`, each item parsed by `parse`; a single value counts as a list of one."""
         self._note(key, Shape.VALUES, parse, meaning=meaning)
         if self.has(key) and isinstance(self._entries[key][1], yaml.ScalarNode):
             return (self._value(key, parse, stand_in),)
@@ -294,15 +298,15 @@ class Section:
         )
 
     def close(self) -> None:
-        """Reports every key that was never asked for."""
+        """Note a mistake for every key that was never asked for."""
         for key, (key_node, _) in self._entries.items():
             if key in self._known:
                 continue
-            # The search is slow, and beyond so many mistakes nobody reads its answer.
-            searched = len(self._file.problems) < MOST_PROBLEMS
-            near = difflib.get_close_matches(key, self._known, n=1, cutoff=0.6) if searched else []
-            known = ", ".join(self._known)
-            remedy = f"did you mean {near[0]}?" if near else f"the keys here are {known}"
+            # The search is slow, and mistakes beyond this number are not printed.
+            searches_near = len(self._file.problems) < MOST_PROBLEMS
+            near_keys = difflib.get_close_matches(key, self._known, n=1, cutoff=0.6) if searches_near else []
+            known_keys = ", ".join(self._known)
+            remedy = f"did you mean {near_keys[0]}?" if near_keys else f"the keys here are {known_keys}"
             self._file.mistake(key_node, self._at(key), "unknown key", remedy)
 
     def _value(self, key: str, parse: Callable[[str], T], default: T) -> T:

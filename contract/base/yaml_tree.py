@@ -1,7 +1,8 @@
-"""YAML texts as trees that can be changed: values put in at key paths, and all values by their paths.
+"""YAML texts as trees that can be changed: sets values at key paths, and lists all values by path.
 
-Decides what a key path is and what it may lead through. What files may look like at all is decided by `yaml_reader`, whose
-rules hold here too; what their keys mean is for those who read them. Comments of a text are lost, order and quotes are not.
+Decides the syntax of a key path and which nodes it may pass through. `yaml_reader` decides the allowed form of a file,
+and its rules apply here too; the readers of each file define its keys. Comments of a text are lost, order and quotes
+are kept.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ _MAP_TAG: Final = "tag:yaml.org,2002:map"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Change:
-    """A value at a key path; a null takes the key away."""
+    """A value to set at a key path; a null removes the key."""
 
     path: tuple[str, ...]
     value: yaml.Node
 
 
 def parse_path(text: str) -> tuple[str, ...]:
-    """A key path, keys with dots between. Raises `QuantityError`."""
+    """Parse a key path, keys joined by dots. Raises `QuantityError`."""
     keys = tuple(text.split("."))
     if len(text) > LONGEST_PATH or not all(keys) or re.search(r"\s", text):
         raise QuantityError(
@@ -41,11 +42,10 @@ def parse_path(text: str) -> tuple[str, ...]:
 
 
 def changed_text(text: bytes, source: str, changes: Sequence[Change]) -> str:
-    """The text with all changes made, in their order.
+    """Return the text with all changes applied, in their order.
 
-    Raises:
-        ConfigError: it is not YAML that we read.
-        QuantityError: a path leads through a single value, or beyond the end of a list.
+    Raises `ConfigError` for YAML that is refused, and `QuantityError` for a path through a single value or beyond the
+    end of a list.
     """
     root = tree_of(text, source)
     for change in changes:
@@ -54,7 +54,7 @@ def changed_text(text: bytes, source: str, changes: Sequence[Change]) -> str:
 
 
 def tree_of(text: bytes, source: str) -> yaml.MappingNode:
-    """The text as a tree of its own. Raises `ConfigError`."""
+    """Parse the text into a tree that the caller may change. Raises `ConfigError`."""
     read_document(text, ConfigFile(source))
     root = yaml.compose(text.decode("utf-8-sig"), Loader=yaml.SafeLoader)
     assert isinstance(root, yaml.MappingNode)
@@ -62,21 +62,21 @@ def tree_of(text: bytes, source: str) -> yaml.MappingNode:
 
 
 def values_by_path(text: bytes, source: str) -> dict[str, str]:
-    """Every single value of the text by its path. Raises `ConfigError`."""
+    """Return every single value of the text by its path. Raises `ConfigError`."""
     return dict(_leaves(tree_of(text, source), ""))
 
 
 def value_text(node: yaml.Node) -> str:
-    """A value in one line, as people write it."""
+    """Return a value as text in one line."""
     if isinstance(node, yaml.ScalarNode):
         return str(node.value)
     if isinstance(node, yaml.SequenceNode):
-        return f"[{', '.join(value_text(one) for one in node.value)}]"
+        return f"[{', '.join(value_text(item) for item in node.value)}]"
     return f"{{{', '.join(f'{value_text(key)}: {value_text(value)}' for key, value in node.value)}}}"
 
 
 def is_null(node: yaml.Node) -> bool:
-    """Whether nothing is written there."""
+    """Return whether the node is a null or empty."""
     return isinstance(node, yaml.ScalarNode) and node.tag == NULL_TAG
 
 
@@ -95,13 +95,13 @@ def _leaves(node: yaml.Node, path: str) -> Iterator[tuple[str, str]]:
 def _change(root: yaml.MappingNode, change: Change) -> None:
     node: yaml.Node = root
     for depth, key in enumerate(change.path[:-1]):
-        found = _child(node, key, change.path[: depth + 1])
-        if found is None or is_null(found):
+        child = _child(node, key, change.path[: depth + 1])
+        if child is None or is_null(child):
             if is_null(change.value):
                 return
-            found = yaml.MappingNode(_MAP_TAG, [])
-            _put(node, key, found, change.path[: depth + 1])
-        node = found
+            child = yaml.MappingNode(_MAP_TAG, [])
+            _put(node, key, child, change.path[: depth + 1])
+        node = child
     _put(node, change.path[-1], copy.deepcopy(change.value), change.path)
 
 
@@ -109,8 +109,8 @@ def _child(node: yaml.Node, key: str, path: tuple[str, ...]) -> yaml.Node | None
     if isinstance(node, yaml.MappingNode):
         return next((value for name, value in node.value if name.value == key), None)
     if isinstance(node, yaml.SequenceNode):
-        found: yaml.Node = node.value[_index(node, key, path)]
-        return found
+        child: yaml.Node = node.value[_index(node, key, path)]
+        return child
     raise _through_a_value(path)
 
 
@@ -131,11 +131,11 @@ def _put(node: yaml.Node, key: str, value: yaml.Node, path: tuple[str, ...]) -> 
 
 def _index(node: yaml.SequenceNode, key: str, path: tuple[str, ...]) -> int:
     if not re.fullmatch(r"[0-9]{1,6}", key) or int(key) >= len(node.value):
-        what = f'"{".".join(path)}" is no item of a list of {len(node.value)}'
-        raise QuantityError(what, "number its items from 0")
+        problem = f'"{".".join(path)}" is no item of a list of {len(node.value)}'
+        raise QuantityError(problem, "number its items from 0")
     return int(key)
 
 
 def _through_a_value(path: tuple[str, ...]) -> QuantityError:
-    what = f'"{".".join(path)}" leads into a single value'
-    return QuantityError(what, "name the key itself, or give the section as the value")
+    problem = f'"{".".join(path)}" leads into a single value'
+    return QuantityError(problem, "name the key itself, or give the section as the value")

@@ -1,1 +1,1 @@
-"""Values that parts hand to each other: assignment, run, records, topology, counters, capabilities."""
+"""Values that rooms pass to each other: assignment, run, records, topology, counters, capabilities."""

@@ -1,8 +1,9 @@
-"""What one agent receives for a run: its ranks' programs, the step tables they use, and every connection it is an end of.
+"""Declares what one agent receives for a run: its ranks' programs, the step tables they use, and every connection it is
+an end of.
 
-All bulk is in numpy columns so that a job of 10^5 ops travels as a few binary arrays and enters the engine without a
-Python object per op. Enumerations used in columns: `OpKind` (workload/trace/program.py), `EntryKind` (traffic/collectives/
-table.py); their numbers are part of this contract (`PROTOCOL_VERSION` changes with them).
+All bulk data is in numpy columns, so that a job of 10^5 ops travels as a few binary arrays and enters the engine
+without a Python object per op. Enumerations used in columns: `OpKind` (workload/trace/program.py), `EntryKind`
+(traffic/collectives/ table.py); their numbers are part of this contract (`PROTOCOL_VERSION` changes with them).
 """
 
 from __future__ import annotations
@@ -19,23 +20,23 @@ from numpy.typing import NDArray
 
 
 class Path(IntEnum):
-    """How the bytes of a connection travel."""
+    """Path of the bytes of a connection."""
 
     WIRE = 0
     """RoCEv2 through the device under test."""
     SCALE_UP = 1
-    """Inside a host: bandwidth and latency of the scale-up model."""
+    """Inside a host, with the bandwidth and latency of the scale-up model."""
     HAIRPIN = 2
     """Between hosts on one port: a switch would not send it back, so the engine carries it at the port's rate."""
 
 
 class PortBackend(IntEnum):
-    """What carries the packets of a port. Numbers as in traffic/native/port/device_port.h."""
+    """Backend that carries the packets of a port. Numbers as in traffic/native/port/device_port.h."""
 
     UDP = 0
     """Kernel UDP sockets: no privileges, segmentation offload."""
     PACKET = 1
-    """Packet sockets (AF_PACKET): headers, VLAN tags and pause frames of our own. Needs CAP_NET_RAW."""
+    """Packet sockets (AF_PACKET): the engine writes headers, VLAN tags and pause frames. Needs CAP_NET_RAW."""
     XDP = 2
     """AF_XDP sockets: as PACKET, past most of the kernel. Needs CAP_NET_RAW and CAP_BPF."""
     VERBS = 3
@@ -44,7 +45,7 @@ class PortBackend(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class SegmentRoute:
-    """How packets to one host are led: at each tier one of several micro segments, by their entropy value."""
+    """Route of packets to one host: at each tier one of several micro segments, chosen by their entropy value."""
 
     to: str
     """Address of the host."""
@@ -58,7 +59,7 @@ class SegmentSettings:
     block: int
     """First 32 bits of the destination."""
     decapsulation: int
-    """Behind the last tier: this port takes the outer header off."""
+    """Segment after the last tier: this port removes the outer header."""
     routes: tuple[SegmentRoute, ...]
 
 
@@ -75,42 +76,45 @@ class PortSettings:
     """Queue pair numbers of this port are [qpn_base, qpn_base + qpn_count)."""
     backend: PortBackend = PortBackend.UDP
     interface: str = ""
-    """Of the host; empty: the one that has the first address."""
+    """Interface of the host; empty: the one that has the first address."""
     queues: int = 1
-    """Threads that carry the port; of an XDP port, which takes as many receive queues of the interface, one each."""
+    """Threads that carry the port; an XDP port uses as many receive queues of the interface, one per thread."""
     queue: int = -1
-    """Which of its queues this is, where an agent has divided a port whose queues share all addresses; -1: none."""
+    """Index of this queue, if an agent has divided a port whose queues share all addresses; -1: not divided."""
     planes: int = 1
-    """So many ports of the assignment are the planes of one card, over all of which its queue pairs send. They follow each other,
-    and ranks are on the first."""
+    """Number of ports of the assignment that are the planes of one card; its queue pairs send over all of them. They are
+    consecutive, and ranks are on the first."""
     plane: int = 0
-    """Which of them this is."""
+    """Index of this plane."""
     busy_poll_us: int = 0
-    """How long a look into an empty queue of an XDP port drives the device; 0: its interrupts do."""
+    """Time for which a poll of an empty queue of an XDP port busy-polls the device; 0: interrupts drive it."""
     receive_ring: bool = False
-    """Of a PACKET port: frames arrive in memory shared with the kernel, not by system calls."""
+    """PACKET port: frames arrive in memory shared with the kernel, not by system calls."""
     pauses: tuple[PauseRule, ...] = ()
     device: str = ""
-    """Of a VERBS port: the RDMA device, such as "mlx5_0", which deals other queue pair numbers than those above."""
+    """VERBS port: the RDMA device, such as "mlx5_0", which assigns other queue pair numbers than those above."""
     gid_index: int = -1
     """Entry of the device's GID table; -1: found by address."""
     segments: SegmentSettings | None = None
-    """How SRv6 leads its packets; None: they go by their own addresses."""
+    """SRv6 encapsulation of its packets; None: they are routed by their own addresses."""
     transport: int = 0
-    """Which of `Assignment.transports` all its queue pairs speak."""
+    """Index into `Assignment.transports` of the transport that all its queue pairs use."""
 
     @property
     def engine_threads(self) -> int:
-        """Threads that carry the port; that of a card's first plane carries all of them."""
+        """Return the number of threads that carry the port; 0 except for the first plane of a card, which carries all
+        planes.
+        """
         if self.plane:
             return 0
         return 1 if self.backend is PortBackend.VERBS else self.queues
 
     @property
     def shares_addresses(self) -> bool:
-        """Whether its queues deal the queue pairs of every address among themselves.
+        """Return whether its queues divide the queue pairs of every address among themselves.
 
-        Those of a UDP port with enough addresses have some of these each, so that no message crosses from one to another.
+        On a UDP port with enough addresses each queue has some addresses of its own instead, so that no message crosses
+        queues.
         """
         if self.engine_threads <= 1:
             return False
@@ -119,7 +123,7 @@ class PortSettings:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScheduleColumns:
-    """What holds for a whole schedule: one value each. Meaning of the values: traffic/collectives/core/table.py."""
+    """Columns with one value per schedule. Meaning of the values: traffic/collectives/core/table.py."""
 
     size: NDArray[np.int32]
     """Positions of the whole schedule."""
@@ -153,7 +157,7 @@ class ScheduleTables:
     """Schedule s has the tables [table_offsets[s], table_offsets[s + 1])."""
     # per table
     table_position: NDArray[np.int32]
-    """Rising within a schedule."""
+    """Position of each table; ascending within a schedule."""
     lane_offsets: NDArray[np.int32]
     # per lane
     lane_batch: NDArray[np.int32]
@@ -165,7 +169,7 @@ class ScheduleTables:
     lane_share: NDArray[np.int32]
     lane_shares: NDArray[np.int32]
     lane_bytes: NDArray[np.int64]
-    """What a lane works on whatever the op's byte count (uneven all-to-all); -1: it follows from that."""
+    """Bytes of a lane whatever the op's byte count (uneven all-to-all); -1: derived from the byte count."""
     lane_channel: NDArray[np.int32]
     lane_first_entry: NDArray[np.int32]
     lane_entry_count: NDArray[np.int32]
@@ -204,9 +208,9 @@ class RankAssignment:
     communicators: tuple[int, ...]
     peers: tuple[int, ...]
     background: bool = False
-    """It goes through its program once, whatever `iterations` says, and the run does not wait for it."""
+    """It executes its program once, regardless of `iterations`, and the run does not wait for it."""
     traffic_class: int = -1
-    """Of all packets of its queue pairs; -1: that of the transport."""
+    """Traffic class of all packets of its queue pairs; -1: that of the transport."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -233,25 +237,25 @@ class ConnectionColumns:
 
 @dataclass(frozen=True, slots=True)
 class UdpStream:
-    """One end of a stream of UDP datagrams beside the jobs."""
+    """One end of a background stream of UDP datagrams."""
 
     name: str
     sends: bool
-    """Whether this is the end that sends."""
+    """True if this is the sending end."""
     src_ip: str
     dst_ip: str
     udp_port: int
-    """That the receiving end listens on."""
+    """Port that the receiving end listens on."""
     src_udp_port: int
-    """That the sending end sends from; of UUD the number of its job, too."""
+    """Port that the sending end sends from; for UUD also the number of its job."""
     traffic_class: int
     rate_bps: int
-    """Of what UDP carries."""
+    """Rate of the UDP payload."""
     datagram_bytes: int
     start_ns: int
-    """After the start of the run."""
+    """Time after the start of the run."""
     stop_ns: int
-    """0: with the run."""
+    """Time after the start of the run; 0: at the end of the run."""
     form: StreamForm = StreamForm.UDP
 
 
@@ -260,7 +264,7 @@ class PlannedStream:
     """A stream of UDP from end to end."""
 
     stream: UdpStream
-    """As its sender has it."""
+    """The stream as its sender has it."""
     from_port: str
     """As "agent/port"."""
     to_port: str
@@ -268,20 +272,20 @@ class PlannedStream:
 
 @dataclass(frozen=True, slots=True)
 class HostThreads:
-    """Where the engine threads of an agent stand among all of its machine, so that each has a core of its own, or none polls."""
+    """Position of an agent's engine threads among all on its machine: each gets a core of its own, or none of them polls."""
 
     first: int
-    """Number of this agent's first one."""
+    """Number of this agent's first thread."""
     total: int
     """One more than the greatest number in use by this run."""
     busy: int = 0
     """The first `busy` numbers are left to other runs; `first` and `total` count them."""
     cores: tuple[int, ...] = ()
-    """The core of each number: what all agents may use that share cores with this one; (): what this one may use."""
+    """Core of each thread number, among the cores of all agents that share cores with this one; (): the cores of this agent."""
     sharers: tuple[str, ...] = ()
     """Agents of the run that may use the same cores."""
     contended: bool = False
-    """Somebody else holds some of its cores by name, or there is no one list of those it shares: it does not poll."""
+    """Another user has reserved some of its cores, or the agents sharing cores have different lists: it does not poll."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -306,12 +310,13 @@ class Assignment:
     capture: CaptureSettings = CaptureSettings()
     streams: tuple[UdpStream, ...] = ()
     planes: tuple[tuple[str, ...], ...] = ()
-    """Of cards with several planes, here and at the other ends of connections: what stands for each address on every plane. The
-    first of each is the one that `connections` have."""
+    """For cards with several planes, here and at the other ends of connections: the addresses on all planes that belong together.
+    The first of each is the one in `connections`."""
     other_transports: tuple[TransportSettings, ...] = ()
-    """Of ports that do not speak `transport`. What does not go with a kind is alike in all: path MTU, class, VLAN, waits."""
+    """Transports of ports that do not use `transport`. Settings that do not depend on the kind (path MTU, class, VLAN, timeouts)
+    are equal in all."""
 
     @property
     def transports(self) -> tuple[TransportSettings, ...]:
-        """All transports, by the number that ports have of them."""
+        """Return all transports, indexed by `PortSettings.transport`."""
         return (self.transport, *self.other_transports)

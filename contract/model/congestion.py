@@ -1,7 +1,7 @@
 """Congestion control of a run's queue pairs: settings that travel in an assignment.
 
-Which algorithms there are, with their parameters, is known to traffic/native/cc/*.cpp alone (docs/congestion_control.md);
-what a scenario may write for them is decided in `controller.scenario_congestion`.
+Only traffic/native/cc/*.cpp knows the algorithms and their parameters (docs/congestion_control.md);
+`controller.inputs.scenario.congestion` decides what a scenario may write for them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 MOST_PLUGIN_BYTES = 16 << 20
 """Largest plugin, as source or library, that an assignment carries."""
 DEFAULT_CATCH_UP_NS: Final = NS_PER_MS
-"""Little, for what is made up for leaves at the speed of the port, which no network card's pacing does."""
+"""Short, because the bytes made up for leave at the rate of the port, which no network card's pacing allows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,21 +30,21 @@ class CongestionParameter:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CongestionSettings:
-    """What controls the rate of queue pairs that send data; acknowledgements, grants and notifications are not limited."""
+    """Rate control of queue pairs that send data; ACKs, grants and notifications are not limited."""
 
     algorithm: str = "none"
     profile: str = ""
-    """"": the algorithm's first."""
+    """Preset of the parameters; "": the algorithm's first."""
     parameters: tuple[CongestionParameter, ...] = ()
     plugin_name: str = ""
     """File name of a plugin, ".cpp" or ".so"; "": the algorithm is built in."""
     plugin: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8))
-    """Its content."""
+    """Content of the plugin's file."""
     burst_bytes: int = 64 << 10
-    """Most that a queue pair below the line rate sends back to back; at least one packet."""
+    """Largest burst that a queue pair below the line rate sends back to back; at least one packet."""
     catch_up_ns: int = DEFAULT_CATCH_UP_NS
-    """So much lateness of its host a queue pair below the line rate makes up for, at the speed of the port."""
+    """Longest host delay that a queue pair below the line rate makes up for, by sending at the rate of the port."""
     series_interval_ns: int = 0
-    """Rates and windows are written down so often; 0: not at all."""
+    """Interval at which rates and windows are recorded; 0: never."""
     series_queue_pairs: int = 0
-    """Of so many queue pairs of every port; 0: of all."""
+    """Number of queue pairs per port that are recorded; 0: all."""

@@ -1,11 +1,11 @@
-"""Counters as everybody agrees on them: which there are, what has them, and what one reading of a device is.
+"""Counters by their common names: the table of all, the objects that have them, and the form of one reading of a device.
 
 `COUNTERS` is the one table, of the engine's queue pairs and ports and of devices. From it follow the layout of the
 engine's records (records.py, switch_counters.py and the native header), the columns of Parquet, `transport` and
 `dut.counters` of summary.json with their schema, the lines of totals and the rows of docs/metrics.md. Names are SAI's where
-SAI has them (opencompute/SAI:inc) and mlx5's for what a NIC's transport counts. Readers (counters/readers/) map the names of
-their source to these and leave out what has none; what a device counts differently has a name of its own, never somebody
-else's. How often is read, and what increases mean, is decided elsewhere.
+SAI has them (opencompute/SAI:inc) and mlx5's for counters of a NIC's transport. Readers (counters/readers/) map the names of
+their source to these and leave out counters without one. A counter with a different meaning gets a name of its own. Other
+modules decide how often a device is read and what increases mean.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from typing import Final
 from etloop.contract.base.late_dataclass import dataclass
 
 MOST_READINGS: Final = 200_000
-"""Of one batch: 512 ports with all their queues and groups, twice."""
+"""Most readings of one batch: 512 ports with all their queues and groups, twice."""
 MOST_NAME_CHARACTERS: Final = 128
-"""Of an object's name."""
+"""Longest name of an object."""
 MOST_NUMBER: Final = 63
-"""Of a queue, a priority or a priority group."""
+"""Largest number of a queue, a priority or a priority group."""
 
 
 class AgentObject(StrEnum):
-    """What has counters at an agent."""
+    """Objects of an agent that have counters."""
 
     QUEUE_PAIR = "queue_pair"
-    """One end of it."""
+    """One end of a queue pair."""
     PORT = "agent_port"
 
 
 class CounterObject(StrEnum):
-    """What has counters at a device."""
+    """Objects of a device that have counters."""
 
     PORT = "port"
     PRIORITY = "priority"
@@ -45,21 +45,21 @@ Owner = AgentObject | CounterObject
 
 
 class CounterNature(StrEnum):
-    """How values of a counter at two moments compare."""
+    """Meaning of the difference between two values of a counter."""
 
     CUMULATIVE = "cumulative"
-    """Only goes up, until its device forgets it."""
+    """Only increases, until its device clears it."""
     GAUGE = "gauge"
-    """What is there at this moment."""
+    """The present value."""
     WATERMARK = "watermark"
-    """The most that was there since the device began to watch, which reading may begin anew."""
+    """Largest value since the last reset of the watermark; a reading may reset it."""
 
 
 class CounterUse(Flag):
-    """Where a counter is reported, besides the tables that hold all of its object."""
+    """Places where a counter is reported, in addition to the tables with all counters of its object."""
 
     SUMMED = auto()
-    """Its sum over a run is in summary.json: of agents in `transport`, of devices in `dut.counters`."""
+    """Its sum over a run is in summary.json: `transport` for agents, `dut.counters` for devices."""
     MODELLED = auto()
     """The model of a switch counts it, and so do the twin's and the lab's switches."""
     DISCARD = auto()
@@ -80,18 +80,18 @@ class Counter:
     meaning: str
     uses: CounterUse = NO_USE
     words: str = ""
-    """How a line of totals calls a number of it; "" where no line lists it."""
+    """Words for it in a line of totals; "" if no line lists it."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class CountedObject:
-    """One thing that has counters, by the device's own name."""
+    """One object with counters, by the device's own name."""
 
     kind: CounterObject
     name: str
-    """Of the port that it belongs to, such as "Ethernet0"; of a pool, its own."""
+    """Name of the port that it belongs to, such as "Ethernet0"; a pool has its own name."""
     number: int = -1
-    """Of the priority, queue or group; -1 for ports and pools."""
+    """Number of the priority, queue or group; -1 for ports and pools."""
 
     def __str__(self) -> str:
         match self.kind:
@@ -105,7 +105,7 @@ class CountedObject:
 
 @dataclass(frozen=True, slots=True)
 class CounterReading:
-    """One value."""
+    """One value of a counter."""
 
     object: CountedObject
     counter: str
@@ -113,30 +113,30 @@ class CounterReading:
     value: int
     """0 to 2^width_bits - 1, in the counter's unit."""
     width_bits: int = 64
-    """A cumulative counter begins anew at 2^width_bits: 32 of most of SNMP's, 64 of all else."""
+    """A cumulative counter wraps at 2^width_bits: 32 for most SNMP counters, 64 for all others."""
 
 
 @dataclass(frozen=True, slots=True)
 class CounterBatch:
-    """What one reading of a device gave.
+    """Result of one reading of a device.
 
-    Times are of the reading side's monotonic clock; the values are of some moment between.
+    Times are of the reader's monotonic clock; the values were taken at some moment between them.
     """
 
     begun_ns: int
     ended_ns: int
     readings: tuple[CounterReading, ...]
     complaints: tuple[str, ...] = ()
-    """What the device said and this batch had to leave out, a sentence each; at most a few."""
+    """Values that the device reported and this batch had to leave out, a sentence each; at most a few."""
 
     @property
     def at_ns(self) -> int:
-        """The middle of the reading: off by no more than `error_ns`."""
+        """Return the middle of the reading; its error is at most `error_ns`."""
         return (self.begun_ns + self.ended_ns) // 2
 
     @property
     def error_ns(self) -> int:
-        """Half of the time that the reading took, rounded up."""
+        """Return half of the duration of the reading, rounded up."""
         return (self.ended_ns - self.begun_ns + 1) // 2
 
 
@@ -145,22 +145,22 @@ class FailureKind(StrEnum):
 
     UNREACHABLE = "unreachable"
     REFUSED = "refused"
-    """Reached, and it does not let us: credentials, rights, or what was asked for does not exist."""
+    """The device was reached and refused: credentials, rights, or the requested object does not exist."""
     LATE = "late"
     """No answer in time."""
     NONSENSE = "nonsense"
-    """An answer that is none, or larger than any honest one."""
+    """An answer that cannot be parsed, or is larger than a valid one can be."""
     ENDED = "ended"
-    """It answered before, and the connection is gone."""
+    """It answered before, and the connection is lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class CounterFailure:
-    """A reading that did not come about: a value, because a run goes on without it."""
+    """A failed reading: a value and not an exception, because a run continues without it."""
 
     kind: FailureKind
     what: str
-    """One sentence for people, without secrets."""
+    """One sentence that describes the failure, without secrets."""
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.what}"
@@ -406,8 +406,8 @@ COUNTERS: Final = (
     Counter(_L, "watermark_bytes", "bytes", _W, "most that was in use"),
     Counter(_L, "dropped_packets", "packets", _C, "dropped for want of it"),
 )  # fmt: skip
-"""The one table. A counter of queue pairs or agents' ports that is added here is a field of the engine's record, a column
-of Parquet, and, if it is summed, a key of summary.json with its schema; tools/write_counters.py writes what is no Python."""
+"""The one table. A counter of queue pairs or agents' ports that is added here becomes a field of the engine's record, a column
+of Parquet, and, if it is summed, a key of summary.json with its schema; tools/write_counters.py writes the native header."""
 
 
 def counters_of(
@@ -420,36 +420,36 @@ def counters_of(
 BY_OBJECT_AND_NAME: Final = {
     (one, counter.name): counter for one in CounterObject for counter in counters_of(one)
 }
-"""Counters of devices, which readers give."""
+"""Counters of devices, which readers return."""
 
 
 def counter_of(reading: CounterReading) -> Counter | None:
-    """What a reading is a value of; None if there is no such counter of such an object, which no reader may give."""
+    """Return the counter of a reading; None if its object has no such counter, which is a mistake of the reader."""
     return BY_OBJECT_AND_NAME.get((reading.object.kind, reading.counter))
 
 
 def reading_mistake(reading: CounterReading) -> str:
-    """Why a reading cannot be one; "" if it can. Readers' callers drop and tell what has a mistake."""
-    one = reading.object
-    numbered = one.kind in (CounterObject.PRIORITY, CounterObject.QUEUE, CounterObject.GROUP)
+    """Return why a reading is impossible; "" if it is valid. Callers of readers drop and report an invalid reading."""
+    counted = reading.object
+    numbered = counted.kind in (CounterObject.PRIORITY, CounterObject.QUEUE, CounterObject.GROUP)
     if counter_of(reading) is None:
-        return f'"{reading.counter[:64]}" is no counter of a {one.kind}'
-    if not 0 < len(one.name) <= MOST_NAME_CHARACTERS or not one.name.isprintable():
+        return f'"{reading.counter[:64]}" is no counter of a {counted.kind}'
+    if not 0 < len(counted.name) <= MOST_NAME_CHARACTERS or not counted.name.isprintable():
         return "an object's name is empty, too long or not printable"
-    if numbered != (one.number >= 0) or one.number > MOST_NUMBER:
-        return f"{one.name}: {one.kind} {one.number} cannot be"
+    if numbered != (counted.number >= 0) or counted.number > MOST_NUMBER:
+        return f"{counted.name}: {counted.kind} {counted.number} cannot be"
     if reading.width_bits not in (32, 64) or not 0 <= reading.value < 1 << reading.width_bits:
-        return f"{one}: {reading.counter} is {reading.value}, not a value of {reading.width_bits} bits"
+        return f"{counted}: {reading.counter} is {reading.value}, not a value of {reading.width_bits} bits"
     return ""
 
 
 FOREIGN_REASONS: Final = tuple(
     one.name for one in counters_of(AgentObject.PORT, CounterUse.DISCARD) if one.name.startswith("foreign_")
 )
-"""Reasons for which a datagram is not of this run, in the engine's order; `foreign_datagrams` is their sum."""
+"""Reasons why a datagram does not belong to this run, in the engine's order; `foreign_datagrams` is their sum."""
 UNCLAIMED_REASONS: Final = tuple(
     one.name for one in counters_of(AgentObject.PORT, CounterUse.DISCARD) if one.name.startswith("unclaimed_")
 )
-"""Reasons for which a datagram of this run is not acted on, in the engine's order, behind `FOREIGN_REASONS`."""
+"""Reasons why a datagram of this run is discarded, in the engine's order, after `FOREIGN_REASONS`."""
 DISCARD_REASONS: Final = (*FOREIGN_REASONS, *UNCLAIMED_REASONS)
-"""Reasons for which a port discards a datagram, in the engine's order."""
+"""Reasons why a port discards a datagram, in the engine's order."""

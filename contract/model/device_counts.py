@@ -1,5 +1,6 @@
-"""What was read of a device's counters during a run, as values: samples by series, gaps, notes. The controller samples
-(counters/sampling.py), results work with it (results/device_*.py).
+"""Values of a device's counters during a run: samples by series, gaps, notes.
+
+The controller samples them (counters/sampling.py), results evaluate them (results/device_*.py).
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ class SamplePhase(IntEnum):
     """When a reading was made."""
 
     BEFORE = 0
-    """Before any agent was asked for anything: what increases are counted from."""
+    """Before the first order to an agent: the base of increases."""
     DURING = 1
     AFTER = 2
-    """At once after the session's end."""
+    """Immediately after the end of the session."""
     DRAINED = 3
-    """Later, to see whether the device had come to rest. The last reading is what increases are counted to."""
+    """Later, to see whether the device's queues have drained. Increases are counted up to the last reading."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +34,9 @@ class CounterGap:
 
     source: str
     begin_ns: int
-    """The last reading that succeeded, or when reading was to begin."""
+    """Time of the last successful reading, or of the intended begin."""
     end_ns: int
-    """The next one that did, or when reading ended."""
+    """Time of the next successful reading, or of the end of reading."""
     why: str
 
 
@@ -50,17 +51,17 @@ class Series:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CountedSource:
-    """All that one source told. Row i of the columns is one value at one moment."""
+    """All readings of one source. Row i of the columns is one value at one moment."""
 
     name: str
     reader: str
     interval_ns: int
     peers: tuple[tuple[str, str], ...]
-    """Device's port, and what is at the other end of its cable: a rig's AGENT/PORT, or another device's port."""
+    """Pairs of a device's port and the other end of its cable: a rig's AGENT/PORT, or another device's port."""
     several_devices: bool
-    """Whether ports are named DEVICE/PORT; otherwise they all belong to one device, which is called as the source."""
+    """True if ports are named DEVICE/PORT; otherwise they all belong to one device, which has the name of the source."""
     is_host_side: bool
-    """Whether the rig's own interfaces were read: what such a port sends goes to the device."""
+    """True if the rig's own interfaces were read: bytes sent by such a port enter the device."""
     series: tuple[Series, ...]
     row_series: NDArray[np.int32]
     row_time_ns: NDArray[np.int64]
@@ -69,11 +70,11 @@ class CountedSource:
     row_phase: NDArray[np.int8]
     row_value: NDArray[np.uint64]
     readings: int
-    """How many batches."""
+    """Number of batches."""
     gaps: tuple[CounterGap, ...]
     notes: tuple[str, ...]
     at_rest: bool
-    """Whether the last two readings of ports that lead to the rig were the same: nothing was under way any more."""
+    """True if the last two readings of ports towards the rig were equal: no packets were in flight any more."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,5 +83,5 @@ class CountedDevice:
 
     profile: str
     tolerance_per_million: int
-    """Of the device's counts against the agents', of the profile."""
+    """Allowed difference between the device's and the agents' counts, from the device profile."""
     sources: tuple[CountedSource, ...]

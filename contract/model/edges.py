@@ -1,4 +1,4 @@
-"""What became of a trace's dependencies, as counts by sort: the sorts there are, and one line about them for people."""
+"""Counts a trace's dependencies by what became of them, and words them in one line."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Final
 HONOURED: Final = ("data", "ctrl")
 """Dependencies of the file; ctrl only those that no data dependency implies."""
 ADDED: Final = ("stream", "communicator", "recorded")
-"""By the policy of that name, where no other edge says the same."""
+"""Added by the policy of that name, where no other edge implies it."""
 CHANGED: Final = ("begin",)
-"""The recording shows both nodes at once: one waits for the begin of the other, not for its end."""
+"""The recording shows both nodes at the same time: one waits for the begin of the other, not for its end."""
 DROPPED: Final = ("self", "dangling", "duplicate", "cycle")
-"""On the node itself; on a node that is not there; named before; ctrl between nodes that wait for each other."""
+"""Edges to the node itself, to a missing node, given twice, and ctrl edges between nodes that wait for each other."""
 
 EDGE_SORTS: Final = (*HONOURED, *ADDED, *CHANGED, *DROPPED)
 
 
 def edge_words(edges: Mapping[str, int]) -> str:
-    """The counts in one line; sorts without any are left out."""
+    """Return the counts in one line; kinds of edges with a count of 0 are left out."""
     parts = []
     for verb, sorts in (("honoured", HONOURED), ("added", ADDED), ("dropped", DROPPED)):
         counts = ", ".join(f"{edges[sort]} {sort}" for sort in sorts if edges.get(sort))

@@ -1,4 +1,4 @@
-"""How an engine stands and what its probes found, as the agent that decides about it and the engine itself say it."""
+"""Status and probe results of an engine, shared by the engine and the agent that decides about it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from etloop.contract.base.late_dataclass import dataclass
 
 
 class EnginePhase(Enum):
-    """How far the slowest port of an engine has come; FAILED and STOPPED of any port win."""
+    """Phase of an engine: that of its slowest port, or FAILED or STOPPED if any port is."""
 
     OPEN = 0
     PROBING = 1
@@ -40,12 +40,12 @@ class EngineStatus:
     """Monotonic clock of this machine when an op, message or packet last made progress; 0 before the run."""
     failure: str
     threads: tuple[ThreadBytes, ...] = ()
-    """In the order of the assignment's ports, `engine_threads` of each."""
+    """One entry per thread, in the order of the assignment's ports, `engine_threads` of each."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeOutcome:
-    """Whether one queue pair reached its peer before any load."""
+    """Result of probing the peer of one queue pair before any load."""
 
     connection: int
     queue_pair: int

@@ -17,7 +17,7 @@ from etloop.contract.model.counters import AgentObject, Counter, counters_of
 
 
 def counter_fields(counters: Iterable[Counter]) -> list[tuple[str, str]]:
-    """Return what numpy calls the fields of a record that holds these counters: 64-bit integers in this order."""
+    """Return the numpy fields of a record that holds these counters: 64-bit integers in this order."""
     return [(counter.name, "<i8") for counter in counters]
 
 
@@ -72,7 +72,7 @@ CC_RECORD: Final = np.dtype(
 
 
 class WaitKind:
-    """What an unfinished op waits for; numbers as in traffic/native/plan/records.h."""
+    """Causes for which an unfinished op waits; numbers as in traffic/native/plan/records.h."""
 
     DEPENDENCY: Final = 0
     DELAY: Final = 1
@@ -80,7 +80,7 @@ class WaitKind:
     DATA: Final = 3
     ACKNOWLEDGEMENT: Final = 4
     LANE: Final = 5
-    """Another lane of the same op: a message that this one passes on, received on another connection."""
+    """Another lane of the same op, which receives the message that this lane forwards."""
 
     NAMES: Final = ("dependency", "delay", "clear-to-send", "data", "acknowledgement", "a message to pass on")
 
@@ -112,31 +112,31 @@ PROBE_RECORD: Final = np.dtype(
 
 
 class StreamForm(IntEnum):
-    """What the datagrams of a stream beside the jobs are."""
+    """Form of the datagrams of a background stream."""
 
     UDP = 0
     """Plain UDP."""
     UUD = 1
-    """UET's unreliable delivery: a header of packet delivery and a DATAGRAM request before what is carried."""
+    """UET's unreliable delivery: a packet delivery header and a DATAGRAM request before the payload."""
 
 
 UUD_HEADER_BYTES: Final = 48
-"""A header of unreliable delivery, and a standard request."""
+"""Header of unreliable delivery and a standard request."""
 STREAM_PROBE_BYTES: Final = 26
-"""What a stream carries when it asks its receiver before the run, and what the answer does."""
+"""Payload of a stream's probe of its receiver before the run, and of the answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamCount:
-    """What one end of a stream of datagrams counted."""
+    """Counters of one end of a stream of datagrams."""
 
     name: str
     sends: bool
     datagrams: int
     payload_bytes: int
     left_out: int
-    """Sending: datagrams that were not sent in time; receiving: such that were not of the stream."""
+    """Sender: datagrams that were not sent in time; receiver: datagrams that did not belong to the stream."""
     probes_sent: int = 0
-    """Before the run, to find out whether the other end is there; at the receiving end answers to those that came."""
+    """Sender: probes sent before the run to reach the other end; receiver: answers to the probes that arrived."""
     probes_received: int = 0
     form: StreamForm = StreamForm.UDP

@@ -1,4 +1,4 @@
-"""What a plan and a finished session hand to `results`: everything a report needs, without the controller's own types."""
+"""Output of a plan and a finished session for `results`: everything a report needs, without the controller's own types."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 
 class RunEnd(StrEnum):
-    """How a run ended."""
+    """End of a run."""
 
     DONE = "done"
     ABORTED = "aborted"
-    """It broke off by itself."""
+    """A failure ended it."""
     STOPPED = "stopped"
-    """Somebody ended it early, such as by Ctrl-C."""
+    """A user ended it early, such as by Ctrl-C."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,7 +30,7 @@ class PlannedOps:
     op: NDArray[np.int32]
     node_id: NDArray[np.uint64]
     name: NDArray[np.int32]
-    """Index into `PlanTables.op_names` of what the trace calls it; -1: it has no name."""
+    """Index into `PlanTables.op_names` of its name in the trace; -1: it has no name."""
     kind: NDArray[np.uint8]
     """`OpKind`: 1 collective, 2 send, 3 receive."""
     collective: NDArray[np.int8]
@@ -41,7 +41,7 @@ class PlannedOps:
     """Peer rank of a send or receive, else -1."""
     sequence: NDArray[np.int32]
     message_bytes: NDArray[np.int64]
-    """After scaling: what this rank puts in."""
+    """Input bytes of this rank, after scaling."""
     trace_bytes: NDArray[np.int64]
     """Before scaling."""
     wire_tx_bytes: NDArray[np.int64]
@@ -64,7 +64,7 @@ class PlannedConnections:
     path: NDArray[np.uint8]
     src_ip: NDArray[np.void]
     dst_ip: NDArray[np.void]
-    """`contract.ip_address` columns."""
+    """Columns of addresses as in `contract.base.ip_address`."""
     qp_offsets: NDArray[np.int32]
     src_qpn: NDArray[np.uint32]
     dst_qpn: NDArray[np.uint32]
@@ -76,7 +76,7 @@ class PlannedConnections:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordedBaselines:
-    """Columns over the collectives, and pairs of send and receive, whose recorded time the trace tells."""
+    """Columns over the collectives, and pairs of send and receive, for which the trace has a recorded time."""
 
     communicator: NDArray[np.int32]
     """Index into `PlanTables.communicators`; -1 for a pair."""
@@ -87,31 +87,31 @@ class RecordedBaselines:
     recorded_ns: NDArray[np.int64]
     """From the last rank's begin to the end, as recorded."""
     recorded_ranks: NDArray[np.int32]
-    """Ranks that recorded it; where some did not, `recorded_ns` is an upper bound."""
+    """Number of ranks that recorded it; if some did not, `recorded_ns` is an upper bound."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedChoice:
-    """How ops of one sort are carried out: of one collective, group size, hosts and range of byte counts."""
+    """Algorithm chosen for ops of one collective, group size, hosts and range of byte counts."""
 
     collective: str
     ranks: int
     ranks_per_host: int
     """Consecutive members on each host."""
     least_bytes: int
-    """The ops of this job that it holds for have this many bytes (what one rank puts in; of uneven splits what the
-    busiest rank sends) to `most_bytes`."""
+    """Smallest size of the ops that the choice applies to, up to `most_bytes`: input bytes of one rank, or for uneven splits
+    the bytes that the busiest rank sends."""
     most_bytes: int
     algorithm: str
     protocol: str
     """"simple", "ll" or "ll128"."""
     channels: int
     messages: int
-    """Of all members together, for an op of `most_bytes`."""
+    """Messages of all members together, for an op of `most_bytes`."""
     reason: str
     alternatives: dict[str, int]
-    """Modelled nanoseconds of the largest op, before `scale.bytes`, by "algorithm protocol", the choice among them; empty
-    where nothing is modelled."""
+    """Modelled nanoseconds of the largest op, before `scale.bytes`, by "algorithm protocol", the choice included; empty
+    without a model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +122,9 @@ class PlannedJob:
     first_rank: int
     ranks: int
     passes: int
-    """How often its ranks go through their programs in a phase."""
+    """Number of times its ranks execute their programs in a phase."""
     background: bool = False
-    """Load beside the jobs: it ends with them, and is in none of their figures."""
+    """Background load: it ends with the jobs, and is not in their figures."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -133,14 +133,14 @@ class PlannedJobs:
 
     jobs: tuple[PlannedJob, ...]
     phases: tuple[tuple[int, ...], ...]
-    """Per phase the jobs (indices) that run in it. Of several phases each ends with a barrier of all their ranks."""
+    """Indices of the jobs that run in each phase. With several phases, each ends with a barrier of all their ranks."""
     turn: NDArray[np.int32]
-    """Of each row of `PlannedOps`: phase * passes of its job + pass; -1 for the barriers between phases."""
+    """phase * passes of its job + pass, for each row of `PlannedOps`; -1 for the barriers between phases."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanTables:
-    """The plan as results need it; written as plan.json beside the records."""
+    """The plan as results need it; written to plan.json next to the records."""
 
     source: str
     iterations: int
@@ -151,7 +151,7 @@ class PlanTables:
     """(name, members)."""
     algorithms: tuple[str, ...]
     op_names: tuple[str, ...]
-    """Different names of operations, as the trace has them."""
+    """Distinct names of operations in the trace."""
     ops: PlannedOps
     connections: PlannedConnections
     bytes_scale: str
@@ -161,32 +161,32 @@ class PlanTables:
     edges: dict[str, int]
     notes: tuple[str, ...]
     baselines: RecordedBaselines | None = None
-    """None where the trace recorded no times of collectives."""
+    """None if the trace recorded no times of collectives."""
     shaping: str = ""
-    """Whose traffic it is: "nccl 2.30.7" and so on; "" in tables that no scenario made."""
+    """Library whose traffic is reproduced, such as "nccl 2.30.7"; "" in tables that no scenario made."""
     choices: tuple[PlannedChoice, ...] = ()
     several: PlannedJobs | None = None
-    """None where the plan is of one job, and of nothing beside it."""
+    """None if the plan is of a single job without background load."""
     run_nonce: int = 0
-    """Which queue pair numbers, keys and first sequence numbers it has; 0: those of the seed alone."""
+    """Varies queue pair numbers, keys and first sequence numbers; 0: they depend on the seed alone."""
     rank_transport: tuple[str, ...] = ()
-    """What carries the packets of each rank, as `transport.kind` calls it; empty in plans that were kept without it."""
+    """Transport kind of each rank (`transport.kind`); empty in plans stored without it."""
 
     @property
     def port_names(self) -> list[str]:
-        """Return by rank its port as "agent/port"; a plan of virtual time calls its ports so itself."""
+        """Return the port of each rank as "agent/port"; ports of a plan in virtual time already have such names."""
         places = zip(self.rank_agent, self.rank_port, strict=True)
         return [port if "/" in port else f"{agent}/{port}" for agent, port in places]
 
     def node_words(self, row: int) -> str:
-        """Return which node of its rank's trace a row of `ops` is: its id, and its name where it has one."""
+        """Return words for the trace node of a row of `ops`: its id, and its name if it has one."""
         name = int(self.ops.name[row])
         return f"node {self.ops.node_id[row]}" + (f' "{self.op_names[name]}"' if name >= 0 else "")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AgentRecords:
-    """What one agent measured. Arrays have the record types of contract/model/records.py; times are the agent's own clock."""
+    """Measurements of one agent. Arrays have the record types of contract/model/records.py; times are of the agent's own clock."""
 
     agent: str
     host: str
@@ -198,42 +198,42 @@ class AgentRecords:
     clock_error_ns: int
     """Bound on the error of the offset: half the least round trip."""
     degraded: tuple[str, ...]
-    """What this agent did less well than asked, such as a small receive buffer or blocking instead of spinning."""
+    """Settings that this agent could not meet, such as a small receive buffer or blocking instead of spinning."""
     versions: dict[str, str]
     complete: bool
-    """Whether the agent finished and sent its flow and port counters."""
+    """True if the agent finished and sent its flow and port counters."""
     rates: NDArray[np.void] = field(default_factory=lambda: np.empty(0, CC_RECORD))
-    """Rates and windows over time; empty if they were not asked for."""
+    """Rates and windows over time; empty if not requested."""
     streams: tuple[StreamCount, ...] = ()
-    """Of plain UDP beside the jobs."""
+    """Background streams of UDP."""
     round_trips: NDArray[np.void] = field(default_factory=lambda: np.empty(0, PROBE_RECORD))
     """Least round trips of the agent's connections before the load; empty where nothing was probed."""
     capabilities: tuple[str, ...] = ()
-    """What its ports had of what a host may offer or not, such as departure times; none from agents of earlier versions."""
+    """Optional host features that its ports had, such as departure times; () from agents of earlier versions."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExpectedRun:
-    """What a plan takes on a network that is known entirely, worked out in virtual time."""
+    """Computed run of a plan on a fully known network, in virtual time."""
 
     network: str
-    """"ideal": nothing but the ports' own rates; "twin": as a topology describes the device."""
+    """"ideal": limited only by the ports' own rates; "twin": the device as a topology describes it."""
     level: str
     """"packet": every packet, with the engine's own transport; "flow": messages that share links fairly."""
     described_by: str
     """The topology's file; "" if ideal."""
     iterations: int
-    """The first so many of the plan's."""
+    """Number of iterations of the plan, from the first."""
     ops: NDArray[np.void]
     """OP_RECORD rows of the whole job in virtual time."""
     start_ns: int
-    """When the job began, in that time."""
+    """Start of the job, in virtual time."""
     failure: str
     """"" if every op completed."""
     counters: dict[str, int]
-    """What the described switches counted, such as "ecn_marked_packets"; empty where nothing is."""
+    """Counters of the described switches, such as "ecn_marked_packets"; empty without switches."""
     notes: tuple[str, ...] = ()
-    """What was left out."""
+    """Parts of the run that were left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,62 +241,62 @@ class LinkEvent:
     """A link of the device that was to go down or come up during the run."""
 
     at_ns: int
-    """When it was to, after the start."""
+    """Planned time of the event, after the start."""
     link: str
     """A port of a switch, as "leaf0/3"."""
     up: bool
     done_ns: int
-    """When it had; -1: it did not."""
+    """Time at which it happened; -1: it did not."""
     why: str
-    """Why not; "" if it did."""
+    """Reason why it did not happen; "" if it did."""
 
 
 class KeptOps(Protocol):
-    """Op records of all agents of a run that are kept elsewhere than in memory, in parts of whole iterations."""
+    """Op records of all agents of a run that are kept outside of memory, in parts of whole iterations."""
 
     @property
     def iterations_each(self) -> int:
-        """Iterations of a part; part n begins with iteration n times this."""
+        """Return the number of iterations per part; part n begins with iteration n times this."""
 
     @property
     def parts(self) -> int:
-        """Parts up to the last that has a record."""
+        """Return the number of parts up to the last that has a record."""
 
     @property
     def records(self) -> int:
-        """Records in all, those of `outside` included."""
+        """Return the number of records, those of `outside` included."""
 
     @property
     def outside(self) -> int:
-        """Records that are of no iteration of the plan, and are not kept."""
+        """Return the number of records that belong to no iteration of the plan, and are not kept."""
 
     def part(self, number: int) -> tuple[NDArray[np.void], ...]:
-        """Return the records of a part by agent, in the order in which they came. Raises `OSError`."""
+        """Return the records of a part by agent, in order of arrival. Raises `OSError`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunOutcome:
-    """How a session ended and all that was collected until then."""
+    """End of a session and all that was collected until then."""
 
     run_id: str
     state: RunEnd
     reason: str
-    """Why it was aborted or stopped, "" if done; may have several lines (wait-for chain)."""
+    """Reason why it was aborted or stopped, "" if done; may have several lines (wait-for chain)."""
     started_at: str
-    """Wall time, ISO 8601, for people."""
+    """Wall time, ISO 8601, for display."""
     start_ns: int
     """Controller's monotonic clock at the planned start: time 0 of the tables."""
     agents: tuple[AgentRecords, ...]
     events: tuple[LinkEvent, ...] = ()
-    """Of the scenario's timeline."""
+    """Link events of the scenario's timeline."""
     overload_frames: int = 0
-    """Lost by a soft switch in place of the device because its host could not keep up."""
+    """Frames lost by a soft switch used as the device because its host could not keep up."""
     kept_ops: KeptOps | None = None
-    """Where the op records are, if not with their agents."""
+    """Store of the op records, if they are not in `agents`."""
 
     @property
     def op_records(self) -> int:
-        """How many records of ops there are."""
+        """Return the number of op records."""
         return (
             sum(len(agent.ops) for agent in self.agents) if self.kept_ops is None else self.kept_ops.records
         )

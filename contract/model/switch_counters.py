@@ -1,4 +1,4 @@
-"""What switches, the cards before them and the soft switch count: one row a port, named as SAI and SONiC name it.
+"""Counters of switches, of the cards in front of them and of the soft switch: one row per port, with SAI and SONiC names.
 
 The layouts equal traffic/native/switch/switch_counters.h, switch/soft_fabric.h and bare/soft_switch.h byte for byte,
 which a test checks. All are 64-bit integers; `_bytes` of frames include the check sequence, `_ns` are nanoseconds.
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-def _modelled(owner: CounterObject) -> np.dtype[np.void]:
+def _modelled_counters(owner: CounterObject) -> np.dtype[np.void]:
     return np.dtype(counter_fields(counters_of(owner, CounterUse.MODELLED)))
 
 
-QUEUE_COUNTERS: Final = _modelled(CounterObject.QUEUE)
-"""SAI_QUEUE_STAT_*: of one egress queue of one port."""
-GROUP_COUNTERS: Final = _modelled(CounterObject.GROUP)
-"""SAI_INGRESS_PRIORITY_GROUP_STAT_*: of one priority group of one port."""
+QUEUE_COUNTERS: Final = _modelled_counters(CounterObject.QUEUE)
+"""SAI_QUEUE_STAT_* of one egress queue of one port."""
+GROUP_COUNTERS: Final = _modelled_counters(CounterObject.GROUP)
+"""SAI_INGRESS_PRIORITY_GROUP_STAT_* of one priority group of one port."""
 SWITCH_PORT_COUNTERS: Final = np.dtype(
     [
         *counter_fields(counters_of(CounterObject.PORT, CounterUse.MODELLED)),
@@ -34,7 +34,7 @@ SWITCH_PORT_COUNTERS: Final = np.dtype(
         ("groups", GROUP_COUNTERS, PRIORITIES),
     ]
 )
-"""SAI_PORT_STAT_*: of one port of one switch, with its queues and priority groups."""
+"""SAI_PORT_STAT_* of one port of one switch, with its queues and priority groups."""
 CARD_COUNTERS: Final = np.dtype(
     [
         ("frames", "<i8"),
@@ -47,7 +47,7 @@ CARD_COUNTERS: Final = np.dtype(
         ("delivered_bytes", "<i8"),
     ]
 )
-"""Of the network card that stands between a host of the lab and its switch."""
+"""Counters of the network card between a host of the lab and its switch."""
 SAMPLED: Final[Mapping[str, tuple[CounterObject, str]]] = {
     "queued_bytes": (CounterObject.QUEUE, "current_bytes"),
     "group_bytes": (CounterObject.GROUP, "current_bytes"),
@@ -61,7 +61,7 @@ SAMPLED: Final[Mapping[str, tuple[CounterObject, str]]] = {
     "pfc_tx": (CounterObject.PRIORITY, "pfc_tx"),
     "paused_ns": (CounterObject.QUEUE, "paused_ns"),
 }
-"""What is sampled over time of a class of service of a port -> what it is a value of."""
+"""Field sampled over time per class of service of a port -> object and counter that it is a value of."""
 LANE_SAMPLE: Final = np.dtype(
     [
         ("time_ns", "<i8"),
@@ -89,7 +89,7 @@ SOFT_PORT_COUNTERS: Final = np.dtype(
         ("late_frames", "<i8"),
     ]
 )
-"""What the soft switch did at an interface beside running the model."""
+"""Counters of the soft switch at an interface that are not part of the model."""
 OVERLOAD_COUNTERS: Final = (
     "socket_dropped_frames",
     "memory_dropped_frames",
@@ -97,9 +97,9 @@ OVERLOAD_COUNTERS: Final = (
     "send_failed_frames",
     "uncut_frames",
 )
-"""Of SOFT_PORT_COUNTERS: frames that the soft switch lost although the model had not dropped them."""
+"""Fields of SOFT_PORT_COUNTERS: frames that the soft switch lost although the model had not dropped them."""
 
 
 def rows(content: bytes, layout: np.dtype[np.void]) -> NDArray[np.void]:
-    """The rows of a layout that native code gave as bytes. Raises ValueError if their length does not fit."""
+    """Return the rows of a layout that native code passed as bytes. Raises ValueError if their length does not fit."""
     return np.frombuffer(content, layout)

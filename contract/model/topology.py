@@ -1,8 +1,8 @@
 """A network of switches as values: what each switch is, which links join them, and where the rig's ports are attached.
 
-Decides the shape that the twin, the soft switch and the file format have in common, and no defaults: those are
-`switch_presets`. Which ways packets may take is worked out by `traffic.routes`, what a switch does with them by
-traffic/native/switch/switch_model. Terms follow SAI (opencompute/SAI:inc): traffic class, priority group, queue, pool.
+Decides the types that the twin, the soft switch and the file format share, but no defaults (`switch_presets`).
+`traffic.routes` computes the paths of packets, traffic/native/switch/switch_model models the switches. Terms follow SAI
+(opencompute/SAI:inc): traffic class, priority group, queue, pool.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ FOREVER_NS: Final = 2**63 - 1
 
 
 class LoadBalancing(IntEnum):
-    """How a switch chooses among equally short ways. Numbers as in traffic/native/switch/switch_config.h."""
+    """Choice of a switch among equal-cost paths. Numbers as in traffic/native/switch/switch_config.h."""
 
     ECMP = 0
-    """By a seeded hash of the five-tuple: a flow keeps its way."""
+    """By a seeded hash of the five-tuple: a flow keeps its path."""
     SPRAY = 1
     """At random, packet by packet."""
     FLOWLET = 2
-    """At random, but packets of a flow that follow within `flowlet_gap_ns` keep their way."""
+    """At random, but packets of a flow that follow within `flowlet_gap_ns` keep their path."""
     ADAPTIVE = 3
-    """To the way with least to send in a packet's queue, packet by packet."""
+    """To the port whose queue for the packet is shortest, packet by packet."""
     ADAPTIVE_FLOWLET = 4
-    """The same for the first packet of a flowlet, which the others follow."""
+    """As ADAPTIVE for the first packet of a flowlet; the rest of it follows."""
     STRUCTURED = 5
-    """By bits of the UDP source port: consecutive entropy values take consecutive ways, as planes do."""
+    """By bits of the UDP source port: consecutive entropy values take consecutive paths, as planes do."""
 
     @property
     def reorders(self) -> bool:
-        """Whether packets of one flow may take several ways."""
+        """Return whether packets of one flow may take several paths."""
         return self not in (LoadBalancing.ECMP, LoadBalancing.STRUCTURED)
 
     @property
     def has_gap(self) -> bool:
-        """Whether `flowlet_gap_ns` means something."""
+        """Return whether `flowlet_gap_ns` is used."""
         return self in (LoadBalancing.FLOWLET, LoadBalancing.ADAPTIVE_FLOWLET)
 
 
 class HashField(StrEnum):
-    """What a hash over a packet may cover. In the order of traffic/native/switch/flow_hash.h."""
+    """Fields that a hash over a packet may cover. In the order of traffic/native/switch/flow_hash.h."""
 
     SRC_IP = "src_ip"
     DST_IP = "dst_ip"
@@ -62,11 +62,11 @@ class HashField(StrEnum):
     DEST_QP = "dest_qp"
     """Destination queue pair of RoCEv2 on UDP port 4791 (SAI_NATIVE_HASH_FIELD_RDMA_BTH_DEST_QP)."""
     IN_PORT = "in_port"
-    """Of the switch."""
+    """Ingress port of the switch."""
     FLOW_LABEL = "flow_label"
-    """Of IPv6."""
+    """Flow label of IPv6."""
     INNER_SRC_IP = "inner_src_ip"
-    """Of the packet inside, where IP carries IP; likewise the others."""
+    """Source address of the inner packet, where IP carries IP; likewise for the other inner fields."""
     INNER_DST_IP = "inner_dst_ip"
     INNER_PROTOCOL = "inner_protocol"
     INNER_SRC_PORT = "inner_src_port"
@@ -83,7 +83,7 @@ FIVE_TUPLE: Final = (
 
 
 class WatchdogAction(IntEnum):
-    """What becomes of a queue in a pause storm. Numbers as in traffic/native/switch/switch_config.h."""
+    """Treatment of a queue in a pause storm. Numbers as in traffic/native/switch/switch_config.h."""
 
     DROP = 0
     FORWARD = 1
@@ -96,23 +96,23 @@ class SwitchPort:
     name: str
     rate_bps: int
     delay_ns: int
-    """Propagation to the other end, one way."""
+    """One-way propagation delay to the other end."""
     weight: int = 1
-    """Its share of what has several equally short ways."""
+    """Its share of traffic that has several equal-cost paths."""
 
 
 @dataclass(frozen=True, slots=True)
 class PriorityGroup:
-    """How arriving packets of one priority group are accounted, alike on every port."""
+    """Accounting of arriving packets of one priority group, equal on every port."""
 
     lossless: bool = False
     reserved_bytes: int = 0
     alpha_log2: int = 0
     """A port's group may use 2^alpha_log2 times the shared buffer that is free (dynamic threshold)."""
     headroom_bytes: int = 0
-    """For what arrives beyond the threshold, after senders were told to pause. Of lossless groups only."""
+    """Buffer for bytes that arrive beyond the threshold, after a pause was sent. Lossless groups only."""
     resume_offset_bytes: int = 0
-    """Senders may go on when the group's share is so far below its threshold."""
+    """Senders may resume when the group's share is this far below its threshold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class Marking:
     pmax_per_million: int
     """Share of packets that is marked just below `kmax_bytes`."""
     at_dequeue: bool = True
-    """Whether the queue is looked at when the packet leaves; else when it is queued."""
+    """True: the queue length is tested when the packet leaves; False: when it is queued."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,15 +132,15 @@ class SwitchQueue:
     """One egress queue, alike on every port."""
 
     strict: bool = False
-    """Before all queues that are not, the highest number first."""
+    """Served before all queues that are not strict, the highest number first."""
     weight: int = 1
-    """Of deficit round robin among queues that are not strict."""
+    """Weight of deficit round robin among queues that are not strict."""
     alpha_log2: int = 0
     """A port's queue may hold 2^alpha_log2 times the shared buffer that is free. Lossless traffic is not limited here."""
     reserved_bytes: int = 0
     marking: Marking | None = None
     trims: bool = True
-    """Whether what it refuses may be trimmed, where the switch trims."""
+    """True if packets that it refuses may be trimmed, where the switch trims."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,18 +154,18 @@ class Watchdog:
 
 @dataclass(frozen=True, slots=True)
 class Trimming:
-    """What is cut off a packet instead of dropping it."""
+    """Trimming of packets instead of dropping them."""
 
     frame_bytes: int
-    """Length that is left of its Ethernet frame."""
+    """Length of the trimmed Ethernet frame."""
     dscp: int
-    """What it carries from then on, which chooses its queue."""
+    """DSCP of the trimmed packet, which selects its queue."""
     last_hop_dscp: int | None = None
-    """The same at ports with a host behind them; None: as everywhere."""
+    """DSCP at ports with a host attached; None: `dscp`."""
     queue: int | None = None
-    """That it waits in at the switch which cut it; None: that of its DSCP."""
+    """Queue of the trimmed packet at the switch that trims it; None: that of its DSCP."""
     exempt_dscps: tuple[int, ...] = ()
-    """Whose packets are dropped instead."""
+    """Packets of these DSCPs are dropped instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,24 +185,24 @@ class SwitchFault:
 
 @dataclass(frozen=True, slots=True)
 class SettingsOrigin:
-    """Where the settings of a switch come from that a device profile describes. Entries are "key: value" of the profile."""
+    """Origin of the settings of a switch that a device profile describes. Entries are "key: value" of the profile."""
 
     profile: str
     stated: tuple[str, ...]
-    """Taken from the profile."""
+    """Settings taken from the profile."""
     defaults: tuple[str, ...]
-    """What the profile does not state, with what holds instead."""
+    """Settings that the profile does not state, with the value used instead."""
     left_out: tuple[str, ...]
-    """What it states and the model does not have."""
+    """Settings of the profile that the model does not have."""
     overridden: tuple[str, ...]
-    """Keys of the topology file that hold instead."""
+    """Keys of the topology file that override the profile."""
     most_ports: int | None
-    """How many ports the device has; None: nobody says."""
+    """Number of ports of the device; None: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class OtherNode:
-    """Another switch, as segments name it, and the ports that lead there."""
+    """Another switch by its node segment, with the ports towards it."""
 
     node: int
     ports: tuple[int, ...]
@@ -215,20 +215,20 @@ class Usids:
     block: int
     """First 32 bits of the addresses that carry them."""
     node: int
-    """Its own (uN): taken out, and what follows is looked at."""
+    """Its own node segment (uN): removed, and the next segment is processed."""
     adjacencies: tuple[int, ...]
-    """By port (uA): taken out, and the packet leaves there."""
+    """Adjacency segment of each port (uA): removed, and the packet leaves by that port."""
     others: tuple[OtherNode, ...] = ()
-    """Ways to other switches, along which their own stay in."""
+    """Paths to other switches, whose node segments are not removed here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """How addresses of a network carry micro segments."""
+    """Form in which addresses of a network carry micro segments."""
 
     block: int
     decapsulation: int
-    """Behind the last: hosts take the outer header off."""
+    """Segment after the last one: hosts remove the outer header."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,11 +238,11 @@ class SwitchSettings:
     name: str
     ports: tuple[SwitchPort, ...]
     buffer_bytes: int
-    """All of it: reserves and headroom of every port (or the pool for it), and what is shared."""
+    """Whole buffer: reserves and headroom of every port (or the headroom pool), and the shared part."""
     dscp_to_class: tuple[int, ...]
-    """64 values."""
+    """Traffic class by DSCP, 64 values."""
     class_to_queue: tuple[int, ...]
-    """8 values, as in the maps below."""
+    """Queue by traffic class, 8 values, as in the maps below."""
     class_to_group: tuple[int, ...]
     group_to_priority: tuple[int, ...]
     """The PFC priority that pauses the senders to a group."""
@@ -254,41 +254,41 @@ class SwitchSettings:
     """8 queues."""
     pfc: bool
     pause_quanta: int
-    """Of a pause frame, 512 bit times each (IEEE 802.1Qbb)."""
+    """Duration of a pause frame, in quanta of 512 bit times (IEEE 802.1Qbb)."""
     watchdog: Watchdog | None
     latency_ns: int
-    """From a packet's last bit in to its queue."""
+    """Time from the arrival of a packet's last bit to its queueing."""
     balancing: LoadBalancing
     flowlet_gap_ns: int
     trimming: Trimming | None
     seed: int
-    """Of the hash, of marking, of spraying and of random faults."""
+    """Seed of the hash, marking, spraying and random faults."""
     faults: tuple[SwitchFault, ...] = ()
     headroom_pool_bytes: int | None = None
-    """What all groups of all ports take their headroom from; None: each has its own reserve."""
+    """Headroom pool of all groups of all ports; None: each group has its own reserve."""
     origin: SettingsOrigin | None = None
     """None: a preset."""
     hash_fields: tuple[HashField, ...] = FIVE_TUPLE
-    """What ECMP and flowlets go by."""
+    """Fields hashed for ECMP and flowlets."""
     entropy_shift: int = 0
-    """Of `STRUCTURED`: how many bits of the UDP source port are below those that name a way."""
+    """`STRUCTURED`: number of bits of the UDP source port below those that select a path."""
     entropy_bits: int = 8
-    """How many bits name it."""
+    """`STRUCTURED`: number of bits that select a path."""
     usids: Usids | None = None
-    """None: it knows no segments, and drops what they lead."""
+    """None: it knows no segments, and drops packets routed by them."""
 
     @property
     def hash_bits(self) -> int:
-        """The hashed fields as a set of bits."""
+        """Return the hashed fields as a bit set."""
         return sum(1 << tuple(HashField).index(field) for field in set(self.hash_fields))
 
     @property
     def set_aside_bytes(self) -> int:
-        """Reserves and headroom of all ports: what of the buffer is not shared."""
-        reserved = sum(group.reserved_bytes for group in self.groups)
-        own = sum(group.headroom_bytes for group in self.groups if group.lossless)
+        """Return the part of the buffer that is not shared: reserves and headroom of all ports."""
+        reserved_per_port = sum(group.reserved_bytes for group in self.groups)
+        headroom = sum(group.headroom_bytes for group in self.groups if group.lossless)
         pool = self.headroom_pool_bytes
-        return len(self.ports) * reserved + (len(self.ports) * own if pool is None else pool)
+        return len(self.ports) * reserved_per_port + (len(self.ports) * headroom if pool is None else pool)
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,7 +301,7 @@ class SwitchEnd:
 
 @dataclass(frozen=True, slots=True)
 class SwitchLink:
-    """A link between two switches. Rate and delay stand at both ports and are the same there."""
+    """A link between two switches. Rate and delay are given at both ports and are equal."""
 
     a: SwitchEnd
     b: SwitchEnd
@@ -312,13 +312,13 @@ class Attachment:
     """A port of the rig on a port of a switch. Packets are routed to the number of an attachment."""
 
     rig_port: str
-    """As rig files name it: "agent/port"."""
+    """Port of the rig, "agent/port" as in rig files."""
     end: SwitchEnd
     addresses: tuple[str, ...] = ()
-    """What the lab gives the port; empty: it chooses."""
+    """Addresses that the lab gives the port; empty: the lab chooses."""
     rail: int | None = None
     honours_pause: bool = True
-    """Whether the endpoint stops sending a priority that the switch pauses."""
+    """True if the endpoint stops sending a priority that the switch pauses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,22 +332,22 @@ class Outage:
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """How soon switches act on a link that went down or came up.
+    """Delays after which switches react to a link that went down or came up.
 
-    A switch that has noticed a port of its own sends nothing more there, and takes its other ways. All switches look for the
-    shortest ways anew when a link between two of them has been down, or up again, for the time of convergence.
+    A switch that has detected the loss of its own link forwards by its other ports. All switches recompute the shortest paths
+    when a link between two of them has been down, or up again, for the convergence time.
     """
 
     detection_ns: int = 1_000_000
-    """How long both ends of a link take to notice that it is down. What is sent there meanwhile is lost.
+    """Time that both ends of a link take to detect that it is down. Packets sent there meanwhile are lost.
 
     Of fibres between two ports, "often detected in milliseconds" (RFC 7938, 7.1).
     """
     convergence_ns: int = 100_000_000
-    """FOREVER_NS: switches hear nothing of links that are not their own.
+    """Convergence time; FOREVER_NS: switches react only to their own links.
 
-    Below a second, says RFC 7938, 7, of BGP that hears of its links at once; DentOS measured 118 ms from the withdrawal of
-    1,000 routes to the last packet on the old way (dentproject, "BGP convergence test plan for benchmark performance").
+    RFC 7938, 7, expects less than a second from BGP with immediate link detection; DentOS measured 118 ms from the withdrawal
+    of 1,000 routes to the last packet on the old path (dentproject, "BGP convergence test plan for benchmark performance").
     """
 
 
@@ -361,18 +361,18 @@ class Topology:
     outages: tuple[Outage, ...] = ()
     routing: Routing = Routing()
     segments: Segments | None = None
-    """None: no switch knows any."""
+    """None: no switch knows segments."""
 
     def port_name(self, end: SwitchEnd) -> str:
-        """A switch port as people read it: "leaf0/4"."""
+        """Return the name of a switch port, such as "leaf0/4"."""
         switch = self.switches[end.switch]
         return f"{switch.name}/{switch.ports[end.port].name}"
 
     def cables(self) -> tuple[tuple[str, str], ...]:
-        """Switch ports that are joined, by name and from both ends."""
+        """Return the pairs of joined switch ports by name, each pair in both directions."""
         ends = [(self.port_name(link.a), self.port_name(link.b)) for link in self.links]
         return tuple(cable for a, b in ends for cable in ((a, b), (b, a)))
 
     def port_of(self, end: SwitchEnd) -> SwitchPort:
-        """The port at an end."""
+        """Return the port at an end."""
         return self.switches[end.switch].ports[end.port]

@@ -1,1 +1,1 @@
-"""Messages between controller and agents, their bytes, and the state tables of who speaks."""
+"""Messages between controller and agents, their bytes, and the state tables of both sides."""

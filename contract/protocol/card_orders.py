@@ -1,7 +1,7 @@
-"""Orders to whoever drives a card under test, one line of text each, and their answers.
+"""Orders to the server that drives a card under test, one line of text each, and their answers.
 
-An order is its word and whole numbers; an answer is `ok` with words, or `error` with a sentence. Lines are short, so that
-neither side ever keeps more than one.
+An order is its word and whole numbers; an answer is `ok` with words, or `error` with a sentence. Lines are short, so
+that neither side ever buffers more than one.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from etloop.contract.base.late_dataclass import dataclass
 
 VERSION: Final = "etloop-nic-peer/4"
 USUAL_PORT: Final = 7430
-"""Of whoever drives a card, where nothing else is said."""
+"""Default port of the server that drives a card."""
 MOST_LINE_BYTES: Final = 512
 MOST_POSTED_BYTES: Final = 128 << 20
 MOST_ON_EACH: Final = 128
-"""Writes at once on each of several queue pairs."""
+"""Most writes posted at once on each of several queue pairs."""
 
 
 class CardOrder(StrEnum):
-    """What a card is made to do."""
+    """Orders that a card carries out."""
 
     HELLO = "hello"
     OPEN = "open"
@@ -30,7 +30,7 @@ class CardOrder(StrEnum):
     JOIN = "join"
     WRITE = "write"
     WRITE_ON_ALL = "write-on-all"
-    """So many, on every queue pair."""
+    """Post this many writes on every queue pair."""
     SEND = "send"
     GRANT = "grant"
     """Post a receive."""
@@ -42,7 +42,7 @@ class CardOrder(StrEnum):
 LIMITS: Final[dict[CardOrder, tuple[int, ...]]] = {
     CardOrder.HELLO: (),
     CardOrder.OPEN: (),
-    # Queue pair, which address of ours, our queue pair, path MTU, first PSN of the card, ours, timeout code, retries, RNR
+    # Queue pair, index of the peer's address, peer's queue pair, path MTU, first PSN of card and peer, timeout code, retries, RNR
     # retries, RNR timer code, traffic class, hop limit.
     CardOrder.JOIN: (1 << 24, 2, 1 << 24, 4097, 1 << 24, 1 << 24, 32, 8, 8, 32, 256, 256),
     CardOrder.WRITE: (1 << 24, MOST_POSTED_BYTES + 1),
@@ -52,7 +52,7 @@ LIMITS: Final[dict[CardOrder, tuple[int, ...]]] = {
     CardOrder.STATE: (1 << 24,),
     CardOrder.DROP: (1 << 24,),
 }
-"""Of each order, what each of its numbers is below."""
+"""Exclusive upper bound of each number of each order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +63,17 @@ class OrderLine:
     numbers: tuple[int, ...] = ()
 
     def encode(self) -> bytes:
-        """Return the line."""
+        """Return the line as bytes."""
         return f"{' '.join((self.order.value, *map(str, self.numbers)))}\n".encode()
 
 
 def parse_order(line: bytes) -> OrderLine:
-    """Return the order of a line. Raises `ProtocolError` for anything else."""
+    """Parse a line into its order. Raises `ProtocolError` for any other text."""
     words = line.decode("ascii", errors="replace").split()
-    known = {order.value: order for order in CardOrder}
-    if not words or words[0] not in known:
-        raise ProtocolError(f"{' '.join(words)[:32]!r} is no order; write one of {', '.join(known)}")
-    order = known[words[0]]
+    orders_by_word = {order.value: order for order in CardOrder}
+    if not words or words[0] not in orders_by_word:
+        raise ProtocolError(f"{' '.join(words)[:32]!r} is no order; write one of {', '.join(orders_by_word)}")
+    order = orders_by_word[words[0]]
     limits = LIMITS[order]
     if len(words) - 1 != len(limits):
         raise ProtocolError(f"{order.value} takes {len(limits)} numbers, and {len(words) - 1} came")
@@ -84,18 +84,18 @@ def parse_order(line: bytes) -> OrderLine:
 
 
 def answer_line(*words: object) -> bytes:
-    """Return the line of what was done."""
+    """Return the line that answers an order that was carried out."""
     return f"{' '.join(('ok', *map(str, words)))}\n".encode()
 
 
 def refusal_line(what: str) -> bytes:
-    """Return the line of what was not."""
+    """Return the line that answers an order that was not carried out."""
     return f"error {' '.join(what.split())[: MOST_LINE_BYTES - 16]}\n".encode(errors="replace")
 
 
 def parse_answer(line: bytes) -> tuple[str, ...]:
-    """Return the words of an answer. Raises `ProtocolError` with the sentence of a refusal, or for anything else."""
-    head, _, rest = line.decode(errors="replace").strip().partition(" ")
+    """Return the words of an answer. Raises `ProtocolError` with the sentence of a refusal, or for any other text."""
+    head, _, text = line.decode(errors="replace").strip().partition(" ")
     if head == "ok":
-        return tuple(rest.split())
-    raise ProtocolError(rest if head == "error" and rest else f"{line[:64]!r} is no answer")
+        return tuple(text.split())
+    raise ProtocolError(text if head == "error" and text else f"{line[:64]!r} is no answer")

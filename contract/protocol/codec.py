@@ -1,10 +1,10 @@
-"""Frozen values <-> plain values: the one codec, derived once per type from its annotations. Pure.
+"""Frozen values <-> plain values: the only codec, derived once per type from its annotations. Pure.
 
-Knows dataclasses, integers, numbers, text, true and false, bytes, enumerations, lists as tuples, maps by text, what may be
-null, and numpy columns (`columns`). Plain values are what JSON and msgpack have; `serialization` makes bytes of them.
-Reading trusts nothing: whatever does not fit is refused with all other mistakes of the value, each by its key path with
-what was expected and what came, and nothing but `Misfit` is raised. Writing checks types, not bounds: those bind readers,
-and one long text takes nobody down who says it. Whether values make sense together is for those who use them.
+Supports dataclasses, integers, numbers, text, booleans, bytes, enumerations, lists as tuples, maps with text keys, optional
+values, and numpy columns (`columns`). Plain values are those of JSON and msgpack; `serialization` encodes them.
+Decoding trusts no input: a value that does not fit raises `Misfit`, and no other exception, with all mistakes of the value,
+each by its key path with what was expected and found. Encoding checks types only; bounds are enforced by the decoder, so an
+over-long text never crashes its sender. The users of values check whether they are consistent with each other.
 """
 
 from __future__ import annotations
@@ -50,22 +50,22 @@ class Codec(Generic[T]):
         self._node = node
 
     def read(self, value: object, where: str = "") -> T:
-        """Return plain values as the type. Raises `Misfit` with all mistakes; `where` names the whole in their paths."""
+        """Return plain values as the type. Raises `Misfit` with all mistakes; `where` names the value in their paths."""
         try:
             return cast("T", self._node.read(value))
-        except Misfit as found:
-            raise found.placed(where) from None
+        except Misfit as misfit:
+            raise misfit.placed(where) from None
 
     def write(self, value: T, where: str = "") -> Any:
-        """Return a value as plain values. Raises `Misfit` where it breaks its own annotations, which is our own mistake."""
+        """Return a value as plain values. Raises `Misfit` if it violates its own annotations, which is a bug."""
         try:
             return self._node.write(value)
-        except Misfit as found:
-            raise found.placed(where) from None
+        except Misfit as misfit:
+            raise misfit.placed(where) from None
 
 
 def codec_of(kind: type[T], rules: Rules) -> Codec[T]:
-    """Return the codec of a type; one that has none is our own mistake and fails here."""
+    """Return the codec of a type; asserts that it has one."""
     return cast("Codec[T]", _codec_of(cast("Any", kind), rules))
 
 
@@ -84,12 +84,12 @@ def _node(annotation: Any, bounds: Bounds, rules: Rules) -> Node:
     if annotation in _SCALARS:
         return _SCALARS[annotation](bounds, rules)
     if origin in (typing.Union, types.UnionType):
-        (option,) = (each for each in arguments if each is not types.NoneType)
+        (option,) = (argument for argument in arguments if argument is not types.NoneType)
         return _optional(_node(option, bounds, rules))
     if origin is tuple and arguments[1:] == (Ellipsis,):
         return _list(arguments[0], bounds, rules)
     if origin is tuple:
-        return _row([_node(each, NO_BOUNDS, rules) for each in arguments])
+        return _row([_node(argument, NO_BOUNDS, rules) for argument in arguments])
     if origin is dict:
         assert arguments[0] is str, f"{annotation}: keys are text"
         return _map(_node(arguments[1], NO_BOUNDS, rules), bounds, rules)
@@ -98,7 +98,7 @@ def _node(annotation: Any, bounds: Bounds, rules: Rules) -> Node:
     if dataclasses.is_dataclass(annotation):
         return _object(cast("type[Any]", annotation), rules)
     if origin is typing.Annotated or getattr(origin, "__module__", "") == "numpy":
-        # Here, because numpy takes longer to import than most commands take.
+        # Imported here, because importing numpy takes longer than most commands run.
         from etloop.contract.protocol.columns import numpy_node
 
         return numpy_node(annotation, rules)
@@ -112,7 +112,7 @@ def _integer(bounds: Bounds, _: Rules) -> Node:
     minimum = MIN_INTEGER if bounds.minimum is None else bounds.minimum
     maximum = MAX_INTEGER if bounds.maximum is None else bounds.maximum
 
-    def read(value: object) -> int:
+    def decode(value: object) -> int:
         if type(value) is not int:
             raise wrong_type("an integer", value)
         if not minimum <= value <= maximum:
@@ -120,13 +120,13 @@ def _integer(bounds: Bounds, _: Rules) -> Node:
         return value
 
     def write(value: object) -> int:
-        # A member of an IntEnum, such as an exit code, is an integer where a field says so.
+        # A member of an IntEnum, such as an exit code, is an integer if the field is one.
         number = value.value if isinstance(value, Enum) else value
         if type(number) is not int or not MIN_INTEGER <= number <= MAX_INTEGER:
             raise wrong_type("an integer of 64 bits with sign", value)
         return number
 
-    return Node(read, write)
+    return Node(decode, write)
 
 
 def _number(bounds: Bounds, rules: Rules) -> Node:
@@ -147,7 +147,7 @@ def _number(bounds: Bounds, rules: Rules) -> Node:
 def _text(bounds: Bounds, rules: Rules) -> Node:
     maximum = rules.text_chars if bounds.max_length is None else bounds.max_length
 
-    def read(value: object) -> str:
+    def decode(value: object) -> str:
         if type(value) is not str:
             raise wrong_type("text", value)
         if len(value) > maximum:
@@ -159,29 +159,29 @@ def _text(bounds: Bounds, rules: Rules) -> Node:
             raise wrong_type("text", value)
         return value.value if isinstance(value, StrEnum) else value
 
-    return Node(read, write)
+    return Node(decode, write)
 
 
 def _truth(_: Bounds, __: Rules) -> Node:
-    def read(value: object) -> bool:
+    def decode(value: object) -> bool:
         if type(value) is not bool:
             raise wrong_type("true or false", value)
         return value
 
-    return Node(read, read)
+    return Node(decode, decode)
 
 
 def _bytes(bounds: Bounds, rules: Rules) -> Node:
     assert rules.binary, "JSON has no bytes"
 
-    def read(value: object) -> bytes:
+    def decode(value: object) -> bytes:
         if type(value) is not bytes:
             raise wrong_type("bytes", value)
         if bounds.max_length is not None and len(value) > bounds.max_length:
             raise too_long("bytes", bounds.max_length, len(value))
         return value
 
-    return Node(read, read)
+    return Node(decode, decode)
 
 
 def _anything(_: Bounds, __: Rules) -> Node:
@@ -199,7 +199,7 @@ _SCALARS: Final[dict[Any, Callable[[Bounds, Rules], Node]]] = {
 
 
 def _enumeration(kind: type[Enum]) -> Node:
-    """Texts travel by their value, all others by name."""
+    """Return the node of an enumeration: text enumerations are encoded by value, all others by name."""
     members = {
         str(member.value) if issubclass(kind, StrEnum) else name: member
         for name, member in kind.__members__.items()
@@ -207,7 +207,7 @@ def _enumeration(kind: type[Enum]) -> Node:
     texts = {member: text for text, member in members.items()}
     expected = f"one of {', '.join(members)}"
 
-    def read(value: object) -> Enum:
+    def decode(value: object) -> Enum:
         member = members.get(value) if type(value) is str else None
         if member is None:
             raise wrong_type(expected, value)
@@ -218,10 +218,10 @@ def _enumeration(kind: type[Enum]) -> Node:
             raise wrong_type(expected, value)
         return texts[value]
 
-    return Node(read, write)
+    return Node(decode, write)
 
 
-# ---- what holds others
+# ---- containers
 
 
 def _optional(node: Node) -> Node:
@@ -236,32 +236,32 @@ def _list(item: Any, bounds: Bounds, rules: Rules) -> Node:
     maximum = rules.items if bounds.max_length is None else bounds.max_length
 
     def fit_at_once(value: Sequence[Any]) -> bool:
-        """Return whether all items are as they should be; of long lists without a step of Python per item."""
+        """Return whether all items are valid; checks long lists without Python code per item."""
         if item is int:
             return fit_in_64_bits(value)
         return item is str and set(map(type, value)) == {str} and max(map(len, value)) <= rules.text_chars
 
-    def read(value: object) -> tuple[Any, ...]:
+    def decode(value: object) -> tuple[Any, ...]:
         if type(value) is not list:
             raise wrong_type("a list", value)
         if len(value) > maximum:
             raise too_long("items", maximum, len(value))
         if fit_at_once(value):
             return tuple(value)
-        return tuple(converted((index, node.read, each) for index, each in enumerate(value)))
+        return tuple(converted((index, node.read, element) for index, element in enumerate(value)))
 
     def write(value: object) -> list[Any]:
         if not isinstance(value, tuple | list):
             raise wrong_type("a list", value)
         if fit_at_once(value):
             return list(value)
-        return converted((index, node.write, each) for index, each in enumerate(value))
+        return converted((index, node.write, element) for index, element in enumerate(value))
 
-    return Node(read, write)
+    return Node(decode, write)
 
 
 def _row(nodes: Sequence[Node]) -> Node:
-    """Return that of a tuple whose items have types of their own."""
+    """Return the node of a tuple whose items have types of their own."""
 
     def parts(value: Any, kinds: Any) -> Iterable[tuple[int, Node, Any]]:
         if not isinstance(value, kinds) or len(value) != len(nodes):
@@ -269,8 +269,12 @@ def _row(nodes: Sequence[Node]) -> Node:
         return zip(range(len(nodes)), nodes, value, strict=True)
 
     return Node(
-        lambda value: tuple(converted((at, node.read, each) for at, node, each in parts(value, list))),
-        lambda value: converted((at, node.write, each) for at, node, each in parts(value, tuple | list)),
+        lambda value: tuple(
+            converted((position, node.read, element) for position, node, element in parts(value, list))
+        ),
+        lambda value: converted(
+            (position, node.write, element) for position, node, element in parts(value, tuple | list)
+        ),
     )
 
 
@@ -280,28 +284,28 @@ def _map(node: Node, bounds: Bounds, rules: Rules) -> Node:
     def entries(value: object, step: Callable[[Any], Any]) -> dict[str, Any]:
         if type(value) is not dict or set(map(type, value)) - {str}:
             raise wrong_type("an object", value)
-        return dict(zip(value, converted((key, step, each) for key, each in value.items()), strict=True))
+        return dict(zip(value, converted((key, step, entry) for key, entry in value.items()), strict=True))
 
-    def read(value: object) -> dict[str, Any]:
+    def decode(value: object) -> dict[str, Any]:
         if type(value) is dict and len(value) > maximum:
             raise too_long("entries", maximum, len(value))
-        found = entries(value, node.read)
-        longest = max(map(len, found), default=0)
+        decoded = entries(value, node.read)
+        longest = max(map(len, decoded), default=0)
         if longest > rules.text_chars:
             raise too_long("characters of a key", rules.text_chars, longest)
-        return found
+        return decoded
 
-    return Node(read, lambda value: entries(value, node.write))
+    return Node(decode, lambda value: entries(value, node.write))
 
 
 def _object(kind: type[Any], rules: Rules) -> Node:
     hints = typing.get_type_hints(kind, include_extras=True)
-    fields = {each.name: each for each in dataclasses.fields(kind)}
-    nodes = {name: _node(hints[name], bounds_of(each), rules) for name, each in fields.items()}
+    fields = {class_field.name: class_field for class_field in dataclasses.fields(kind)}
+    nodes = {name: _node(hints[name], bounds_of(class_field), rules) for name, class_field in fields.items()}
     readers = [(name, node.read) for name, node in nodes.items()]
     writers = [(name, node.write) for name, node in nodes.items()]
 
-    def read(value: object) -> Any:
+    def decode(value: object) -> Any:
         if type(value) is not dict:
             raise wrong_type("an object", value)
         fields_read: dict[str, Any] = {}
@@ -312,8 +316,8 @@ def _object(kind: type[Any], rules: Rules) -> Node:
                 unknown -= 1
                 try:
                     fields_read[name] = read_field(value[name])
-                except Misfit as found:
-                    problems += found.under(f".{name}")
+                except Misfit as misfit:
+                    problems += misfit.under(f".{name}")
             elif not may_be_left_out(fields[name]):
                 problems.append(Problem(f".{name}", "is missing", description_of(fields[name]) or "give it"))
         if unknown and not rules.skip_unknown:
@@ -325,19 +329,19 @@ def _object(kind: type[Any], rules: Rules) -> Node:
     def write(value: object) -> dict[str, Any]:
         if type(value) is not kind:
             raise wrong_type(kind.__name__, value)
-        written: dict[str, Any] = {}
+        encoded_fields: dict[str, Any] = {}
         for name, write_field in writers:
             try:
-                written[name] = write_field(getattr(value, name))
-            except Misfit as found:
-                raise Misfit(*found.under(f".{name}")) from None
-        return written
+                encoded_fields[name] = write_field(getattr(value, name))
+            except Misfit as misfit:
+                raise Misfit(*misfit.under(f".{name}")) from None
+        return encoded_fields
 
-    return Node(read, write)
+    return Node(decode, write)
 
 
 def _unknown(value: dict[Any, object], fields: Iterable[str]) -> Iterable[Problem]:
-    known = list(fields)
-    remedy = f"it may have {', '.join(known)}" if known else "it has no keys"
-    for key in islice((key for key in value if key not in known), MAX_PROBLEMS):
+    names = list(fields)
+    remedy = f"it may have {', '.join(names)}" if names else "it has no keys"
+    for key in islice((key for key in value if key not in names), MAX_PROBLEMS):
         yield Problem(f".{key_text(key)}", "is not a key here", remedy)

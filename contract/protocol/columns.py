@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 assert np.dtype("i4") == np.dtype("<i4"), "columns travel as they lie in memory, little-endian"
 
 _COPIED_BYTES: Final = 1 << 16
-"""Columns up to this size are cheaper copied than handed on as they are."""
+"""Columns up to this size are cheaper to copy than to pass as a memory view."""
 _COLUMN_ITEMS: Final = 3
 
 
@@ -46,7 +46,7 @@ def numpy_node(annotation: Any, rules: Rules) -> Node:
 # ---- columns
 
 
-def _checked(value: object, layout: np.dtype[Any], name: str) -> NDArray[Any]:
+def _check_column(value: object, layout: np.dtype[Any], name: str) -> NDArray[Any]:
     if not isinstance(value, np.ndarray) or value.dtype != layout or value.ndim != 1:
         raise wrong_type(f"a column of {name}", value)
     return value
@@ -56,9 +56,9 @@ def _as_bytes(layout: np.dtype[Any], name: str) -> Node:
     def read(value: object) -> NDArray[Any]:
         if type(value) is not list or len(value) != _COLUMN_ITEMS:
             raise wrong_type("a column as type name, length and bytes", value)
-        found, length, content = value
-        if type(found) is not str or found != name:
-            raise wrong_type(f"a column of {name}", found)
+        type_name, length, content = value
+        if type(type_name) is not str or type_name != name:
+            raise wrong_type(f"a column of {name}", type_name)
         if type(length) is not int or length < 0:
             raise wrong_type("the length of a column", length)
         if type(content) is not bytes:
@@ -68,7 +68,7 @@ def _as_bytes(layout: np.dtype[Any], name: str) -> Node:
         return np.frombuffer(content, layout)
 
     def write(value: object) -> list[Any]:
-        column = _checked(value, layout, name)
+        column = _check_column(value, layout, name)
         if column.nbytes <= _COPIED_BYTES:
             return [name, len(column), column.tobytes()]
         return [name, len(column), np.ascontiguousarray(column).view(np.uint8).data]
@@ -91,16 +91,16 @@ def _as_numbers(layout: np.dtype[Any]) -> Node:
 
 
 def _integers(value: object, minimum: int, maximum: int) -> list[int]:
-    """Return a list of integers without a step of Python per item."""
+    """Check and return a list of integers, without Python code per item."""
     if type(value) is not list:
         raise wrong_type("a list", value)
     if value and set(map(type, value)) != {int}:
-        index = next(index for index, each in enumerate(value) if type(each) is not int)
+        index = next(index for index, item in enumerate(value) if type(item) is not int)
         raise Misfit(*wrong_type("an integer", value[index]).under(f"[{index}]"))
     if value and (min(value) < minimum or max(value) > maximum):
-        index = next(index for index, each in enumerate(value) if not minimum <= each <= maximum)
-        found = wrong_type(f"an integer of {minimum} to {maximum}", value[index])
-        raise Misfit(*found.under(f"[{index}]"))
+        index = next(index for index, item in enumerate(value) if not minimum <= item <= maximum)
+        misfit = wrong_type(f"an integer of {minimum} to {maximum}", value[index])
+        raise Misfit(*misfit.under(f"[{index}]"))
     return value
 
 
@@ -119,7 +119,7 @@ def _row(layout: np.dtype[Any]) -> Node:
 
 
 def _fields(layout: np.dtype[Any]) -> Node:
-    """Between the object of a row and the tuple that numpy makes of it."""
+    """Return the node between the object of a row and the tuple that numpy makes from it."""
     assert layout.names is not None
     nodes = {name: _field(layout[name]) for name in layout.names}
     of_one_type = {layout[name] for name in layout.names} == {np.dtype(np.int64)}
@@ -128,9 +128,9 @@ def _fields(layout: np.dtype[Any]) -> Node:
         if type(value) is not dict:
             raise wrong_type("an object", value)
         if of_one_type and value.keys() == nodes.keys():
-            found = tuple(map(value.__getitem__, nodes))
-            if fit_in_64_bits(found):
-                return found
+            items = tuple(map(value.__getitem__, nodes))
+            if fit_in_64_bits(items):
+                return items
         problems = [Problem(f".{name}", "is missing", "give it") for name in nodes if name not in value] + [
             Problem(f".{key_text(name)}", "is not a key here", f"it may have {', '.join(nodes)}")
             for name in value
@@ -141,7 +141,7 @@ def _fields(layout: np.dtype[Any]) -> Node:
         return tuple(converted((name, node.read, value[name]) for name, node in nodes.items()))
 
     def write(value: tuple[Any, ...]) -> dict[str, Any]:
-        return {name: node.write(each) for (name, node), each in zip(nodes.items(), value, strict=True)}
+        return {name: node.write(item) for (name, node), item in zip(nodes.items(), value, strict=True)}
 
     return Node(read, write)
 
@@ -171,6 +171,6 @@ def _fixed_list(item: np.dtype[Any], length: int) -> Node:
             raise wrong_type(f"a list of {length}", value)
         if item == np.int64 and fit_in_64_bits(value):
             return value
-        return converted((index, node.read, each) for index, each in enumerate(value))
+        return converted((index, node.read, element) for index, element in enumerate(value))
 
-    return Node(read, lambda value: [node.write(each) for each in value.tolist()])
+    return Node(read, lambda value: [node.write(element) for element in value.tolist()])

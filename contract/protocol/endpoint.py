@@ -1,4 +1,4 @@
-"""What a ZeroMQ endpoint text says about who can reach it."""
+"""Decides from the text of a ZeroMQ endpoint whether other machines can reach it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _LOOPBACK_HOSTS: Final = ("localhost", "[::1]")
 
 
 def is_loopback(endpoint: str) -> bool:
-    """Whether only this machine can reach an endpoint such as "tcp://127.0.0.1:5555"."""
+    """Return whether only this machine can reach an endpoint such as "tcp://127.0.0.1:5555"."""
     transport, _, address = endpoint.partition("://")
     if transport in ("ipc", "inproc"):
         return True

@@ -1,4 +1,4 @@
-"""Messages in a stream of bytes: each after its length in four bytes, big-endian. Pure."""
+"""Messages in a stream of bytes, each preceded by its length in four bytes, big-endian. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class FrameReader(Generic[M]):
         self._held = bytearray()
 
     def feed(self, received: bytes) -> Iterator[M]:
-        """Return the messages that are complete with `received`. Raises `ProtocolError` at anything else."""
+        """Yield the messages that are complete with `received`. Raises `ProtocolError` if a frame or message is invalid."""
         self._held += received
         while len(self._held) >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(self._held)
@@ -36,9 +36,9 @@ class FrameReader(Generic[M]):
                 raise ProtocolError(
                     f"a frame of {length} bytes; at most {self._messages.max_bytes} are allowed"
                 )
-            end = _LENGTH.size + length
-            if len(self._held) < end:
+            frame_end = _LENGTH.size + length
+            if len(self._held) < frame_end:
                 return
-            body = bytes(memoryview(self._held)[_LENGTH.size : end])
-            del self._held[:end]
+            body = bytes(memoryview(self._held)[_LENGTH.size : frame_end])
+            del self._held[:frame_end]
             yield self._messages.decode(body)

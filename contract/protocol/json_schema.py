@@ -21,7 +21,7 @@ _NAMES: Final = {int: "integer", float: "number", str: "string", bool: "boolean"
 
 
 def schema_of(kind: type[Any], title: str, rules: Rules) -> dict[str, Any]:
-    """Return the schema of a message. With `rules.skip_unknown` other keys are no mistake."""
+    """Return the schema of a message. With `rules.skip_unknown` unknown keys are allowed."""
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title}
     return head | _schema(kind, NO_BOUNDS, rules)
 
@@ -29,7 +29,7 @@ def schema_of(kind: type[Any], title: str, rules: Rules) -> dict[str, Any]:
 def _schema(kind: Any, bounds: Bounds, rules: Rules) -> dict[str, Any]:
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
-        (option,) = (each for each in arguments if each is not types.NoneType)
+        (option,) = (argument for argument in arguments if argument is not types.NoneType)
         return {"anyOf": [_schema(option, bounds, rules), {"type": "null"}]}
     if kind is Any:
         return {}
@@ -43,19 +43,23 @@ def _schema(kind: Any, bounds: Bounds, rules: Rules) -> dict[str, Any]:
         return {"type": "object", "additionalProperties": entries, "maxProperties": length}
     if issubclass(kind, StrEnum):
         return {"enum": [member.value for member in kind]}
-    found: dict[str, Any] = {"type": _NAMES[kind]}
+    schema: dict[str, Any] = {"type": _NAMES[kind]}
     if kind is str:
-        found["maxLength"] = rules.text_chars if bounds.max_length is None else bounds.max_length
+        schema["maxLength"] = rules.text_chars if bounds.max_length is None else bounds.max_length
     limits = {"minimum": bounds.minimum, "maximum": bounds.maximum}
-    return found | {name: limit for name, limit in limits.items() if limit is not None}
+    return schema | {name: limit for name, limit in limits.items() if limit is not None}
 
 
 def _object(kind: type[Any], rules: Rules) -> dict[str, Any]:
     hints = typing.get_type_hints(kind)
     properties: dict[str, Any] = {}
-    for each in dataclasses.fields(kind):
-        described = {"description": description_of(each)} if description_of(each) else {}
-        properties[each.name] = described | _schema(hints[each.name], bounds_of(each), rules)
-    required = [each.name for each in dataclasses.fields(kind) if not may_be_left_out(each)]
+    for class_field in dataclasses.fields(kind):
+        described = {"description": description_of(class_field)} if description_of(class_field) else {}
+        properties[class_field.name] = described | _schema(
+            hints[class_field.name], bounds_of(class_field), rules
+        )
+    required = [
+        class_field.name for class_field in dataclasses.fields(kind) if not may_be_left_out(class_field)
+    ]
     closed = {} if rules.skip_unknown else {"additionalProperties": False}
     return {"type": "object", **closed, "required": required, "properties": properties}

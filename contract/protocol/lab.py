@@ -1,6 +1,6 @@
-"""What is asked of a lab on its Unix socket and what it answers, as types; each travels as a line of JSON. Pure.
+"""Requests to a lab on its Unix socket and its answers, as types; each is sent as a line of JSON. Pure.
 
-`LAB_VERSION` counts changes. The process that makes a lab reports to who started it in the same messages.
+`LAB_VERSION` counts changes. The process that makes a lab reports to its parent in the same messages.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class SwitchPortStatus:
 
     name: str
     up: bool
-    """Of its link."""
+    """True if its link is up."""
     counters: SwitchPortCounters
 
 
@@ -122,7 +122,7 @@ class SoftSwitchStatus:
     """How well the program keeps up that is the switches."""
 
     overload_frames: int
-    """Lost to its own overload: above 0, what crossed the lab is not to be believed."""
+    """Frames lost by overload of the soft switch: above 0, measurements through the lab are not valid."""
     late_frames: int
     lateness_ns_p50: int
     lateness_ns_p99: int
@@ -131,7 +131,7 @@ class SoftSwitchStatus:
     turns: int
     frames_inside: int
     real_time: bool
-    """Whether its thread is a real-time one."""
+    """True if its thread is a real-time thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ class LabCounters:
     """All counters of a lab's switches and of the soft switch itself, since the lab began."""
 
     at_ns: int
-    """Of the machine's monotonic clock."""
+    """Time by the machine's monotonic clock."""
     age_ns: int
     switches: tuple[SwitchStatus, ...]
     attachments: tuple[AttachmentStatus, ...]
@@ -172,12 +172,12 @@ class LabDescription:
     """What a lab is as long as it is up."""
 
     bind: str
-    """Where its agents look for a controller."""
+    """Endpoint at which its agents connect to a controller."""
     mtu_bytes: int
     within_capacity: bool
-    """Whether this host was measured and holds the rates of all attachments together."""
+    """True if this host was measured and sustains the rates of all attachments together."""
     held_bps: int | None
-    """What it holds; None: it was not measured."""
+    """Total rate that the host sustains; None: not measured."""
     measured_frames_per_s: int | None
     agents: tuple[LabAgentStatus, ...]
 
@@ -197,9 +197,9 @@ class LabStatus(LabDescription):
     name: str
     pid: int
     namespaces: dict[str, int]
-    """Of its agents, by descriptors of its process; none where the switch stands between interfaces."""
+    """Namespaces of its agents, as descriptors of the lab's process; empty if the switch is between interfaces."""
     processes: dict[str, str]
-    """How the agents stand that it started."""
+    """State of each agent process that the lab started."""
     directory: str
     gnmi: GnmiStatus | None
     counters: LabCounters

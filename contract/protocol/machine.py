@@ -1,6 +1,6 @@
-"""The life of a run and the life of an agent: every state, every event, and one transition table each.
+"""The state machines of a run and of an agent: every state, every event, and one transition table each.
 
-All rules about what may follow what stand in this file; the controller and the agent only report events to it. An
+All rules about the order of events are in this file; the controller and the agent only report events to it. An
 event that a state does not accept raises `IllegalTransition` and changes nothing. docs/control-plane.md
 shows these tables as diagrams, which a test compares.
 """
@@ -19,24 +19,24 @@ class IllegalTransition(ProtocolError):
 
 
 class RunState(Enum):
-    """Where a run stands, as the controller sees it."""
+    """State of a run, as the controller sees it."""
 
     GATHER = auto()
     """Waiting for every agent that the rig names."""
     ASSIGN = auto()
     """Agents load their part and open their sockets."""
     PAIR = auto()
-    """Ends on network cards learn the numbers of their peers and become ready; a run without cards passes it over."""
+    """Ends on network cards receive the numbers of their peers and become ready; skipped in a run without cards."""
     CONNECT = auto()
     """Every connection is probed through the device under test."""
     ARM = auto()
-    """Clocks are compared, agents stand ready."""
+    """Clocks are compared, agents become ready."""
     RUN = auto()
-    """Traffic flows from the common start on."""
+    """Traffic flows, from the common start time."""
     COLLECT = auto()
-    """Engines are stopped and hand over what they measured."""
+    """Engines are stopped and hand over their records."""
     ABORTING = auto()
-    """The same after a break: what there is of the records is worth waiting for, but not for long."""
+    """As COLLECT, after a failure: the controller waits for the remaining records, but only briefly."""
     DONE = auto()
     ABORTED = auto()
 
@@ -44,11 +44,11 @@ class RunState(Enum):
 PREPARING: Final = frozenset(
     {RunState.GATHER, RunState.ASSIGN, RunState.PAIR, RunState.CONNECT, RunState.ARM}
 )
-"""Before any traffic of the job."""
+"""States before any traffic of the job."""
 
 
 class RunEvent(Enum):
-    """What moves a run on."""
+    """Events that change the state of a run."""
 
     ALL_JOINED = auto()
     ALL_LOADED = auto()
@@ -59,14 +59,14 @@ class RunEvent(Enum):
     ALL_ARMED = auto()
     ALL_COMPLETED = auto()
     BROKEN = auto()
-    """Something that the run needs failed, or somebody stopped it."""
+    """Something that the run needs failed, or a user stopped it."""
     COLLECTED = auto()
     GAVE_UP = auto()
-    """Somebody did not hand over in time."""
+    """An agent did not hand over in time."""
 
 
 class AgentState(Enum):
-    """Where an agent stands."""
+    """State of an agent."""
 
     JOINING = auto()
     """No controller has welcomed it yet."""
@@ -74,7 +74,7 @@ class AgentState(Enum):
     LOADING = auto()
     """Its engine is being built."""
     LOADED = auto()
-    """Sockets are open and answer probes of others."""
+    """Sockets are open and answer probes of other agents."""
     PAIRING = auto()
     """Its queue pairs are joined with those of network cards; then it is LOADED again."""
     PROBING = auto()
@@ -82,14 +82,14 @@ class AgentState(Enum):
     ARMED = auto()
     RUNNING = auto()
     FINISHED = auto()
-    """Its own operations are complete; the engine still acknowledges what others repeat."""
+    """Its own operations are complete; the engine still acknowledges retransmissions of its peers."""
     FAULTED = auto()
-    """The engine cannot go on; what it measured can still be collected."""
+    """The engine has failed; its records can still be collected."""
     COLLECTING = auto()
 
 
 class AgentEvent(Enum):
-    """What moves an agent on."""
+    """Events that change the state of an agent."""
 
     WELCOMED = auto()
     ASSIGNED = auto()
@@ -198,21 +198,23 @@ Event = TypeVar("Event", bound=Enum)
 
 
 def advance_run(state: RunState, event: RunEvent) -> RunState:
-    """The state after `event`. Raises `IllegalTransition` where the table has no entry."""
+    """Return the state of a run after `event`. Raises `IllegalTransition` if the table has no entry."""
     return advance("run", RUN_TRANSITIONS, state, event)
 
 
 def advance_agent(state: AgentState, event: AgentEvent) -> AgentState:
-    """The state after `event`. Raises `IllegalTransition` where the table has no entry."""
+    """Return the state of an agent after `event`. Raises `IllegalTransition` if the table has no entry."""
     return advance("agent", AGENT_TRANSITIONS, state, event)
 
 
 def advance(who: str, table: Mapping[State, Mapping[Event, State]], state: State, event: Event) -> State:
-    """Return the state after `event` by a table of `who`. Raises `IllegalTransition` where it has no entry."""
+    """Return the state after `event` by `table`; `who` names its owner in errors. Raises `IllegalTransition` if it has
+    no entry.
+    """
     try:
         return table[state][event]
     except KeyError:
-        accepted = ", ".join(each.name for each in table[state]) or "nothing"
+        accepted = ", ".join(event_accepted.name for event_accepted in table[state]) or "nothing"
         raise IllegalTransition(
             f"{who} got {event.name} while {state.name}; it accepts {accepted} there"
         ) from None

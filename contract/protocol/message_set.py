@@ -1,8 +1,8 @@
 """Messages of one direction <-> bytes: [version, name, fields by name], as msgpack or as a line of JSON. Pure.
 
-The name is that of the message's type, so that a receiver matches types and never texts. The version stands in every
-message and is looked at before anything else. Of a kind that is mostly zeros the fields travel deflated (RFC 1950), within the
-same limits as if they did not.
+The name is that of the message's type, so that a receiver matches types and never texts. Every message has the version,
+which is checked before the rest. The fields of message types that are mostly zeros are deflated (RFC 1950); the same limits
+apply to them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ENVELOPE_ITEMS: Final = 3
 _MAX_REPORTED: Final = 8
 _NO_MESSAGE: Final = "not a message: expected a list of version, name and fields"
 _DEFLATE_LEVEL: Final = 1
-"""Counters come down to a tenth or less by any level, and this takes the least time."""
+"""Counters shrink to a tenth or less at any level, and this one is the fastest."""
 
 
 class VersionMismatch(ProtocolError):
@@ -41,16 +41,16 @@ class VersionMismatch(ProtocolError):
 
 
 class MessageTooLarge(ProtocolError):
-    """A message of ours exceeds what its direction allows."""
+    """A message to be sent exceeds the limit of its direction."""
 
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """What both directions of a conversation have in common."""
+    """Properties that both directions of a conversation share."""
 
     version: int
     remedy: str
-    """What to do where the two sides have different versions."""
+    """Remedy for a version mismatch."""
     rules: Rules
     as_json: bool = False
 
@@ -68,9 +68,10 @@ class MessageSet(Generic[M]):
         max_values: int | None,
         deflated: Collection[type] = (),
     ) -> None:
-        """`kinds` is the type `M`, a union of dataclasses; a type without a codec fails here.
+        """Derive the codecs; `kinds` is the type `M`, a union of dataclasses, and a type without a codec fails here.
 
-        `max_values` bounds what is read however it is nested; None where only bytes do. `deflated`: of msgpack only.
+        `max_values` bounds the number of decoded values however they are nested; None: only bytes are bounded.
+        `deflated`: message types whose fields are deflated; msgpack only.
         """
         assert not (deflated and protocol.as_json), "JSON has no bytes"
         self.max_bytes = max_bytes
@@ -88,8 +89,8 @@ class MessageSet(Generic[M]):
         name = type(message).__name__
         try:
             fields = self._codecs[name].write(message, name)
-        except Misfit as found:
-            raise ProtocolError(_reported(found)) from None
+        except Misfit as misfit:
+            raise ProtocolError(_problem_text(misfit)) from None
         if name in self._deflated:
             fields = msgpack_bytes(fields)
             self._refuse_too_large(name, len(fields))
@@ -100,7 +101,7 @@ class MessageSet(Generic[M]):
         return body
 
     def decode(self, body: bytes) -> M:
-        """Return the message of some bytes. Raises `ProtocolError`, or `VersionMismatch` before anything else is looked at."""
+        """Return the message of some bytes. Raises `ProtocolError`, or `VersionMismatch` before the rest is decoded."""
         if len(body) > self.max_bytes:
             raise ProtocolError(
                 f"message of {len(body)} bytes; {self._sender} sends at most {self.max_bytes}"
@@ -123,8 +124,8 @@ class MessageSet(Generic[M]):
             fields = self._inflated(name, fields)
         try:
             return cast("M", self._codecs[name].read(fields, name))
-        except Misfit as found:
-            raise ProtocolError(_reported(found)) from None
+        except Misfit as misfit:
+            raise ProtocolError(_problem_text(misfit)) from None
 
     def _refuse_too_large(self, name: str, size_bytes: int) -> None:
         if size_bytes > self.max_bytes:
@@ -133,26 +134,26 @@ class MessageSet(Generic[M]):
             )
 
     def _inflated(self, name: str, fields: object) -> Any:
-        """Return the fields of a kind that travels deflated, bounded while they are inflated."""
+        """Return the fields of a deflated message, with a bound on the inflated bytes."""
         if type(fields) is not bytes:
             raise ProtocolError(f"{name}: expected its fields deflated, got {shown(fields)}")
         inflating = zlib.decompressobj()
         try:
-            whole = inflating.decompress(fields, self.max_bytes + 1)
+            inflated = inflating.decompress(fields, self.max_bytes + 1)
         except zlib.error as error:
             raise ProtocolError(f"{name}: expected its fields deflated (RFC 1950): {error}") from None
-        if len(whole) > self.max_bytes:
+        if len(inflated) > self.max_bytes:
             raise ProtocolError(f"{name}: inflates to more than the {self.max_bytes} bytes of a message")
         if not inflating.eof or inflating.unused_data:
-            what = "is cut off" if not inflating.eof else "goes on after its end"
-            raise ProtocolError(f"{name}: what is deflated in it {what}")
+            defect = "is cut off" if not inflating.eof else "goes on after its end"
+            raise ProtocolError(f"{name}: what is deflated in it {defect}")
         try:
-            return parse_msgpack(whole, self._max_values)
+            return parse_msgpack(inflated, self._max_values)
         except Unreadable as error:
             raise ProtocolError(f"{name}: not the fields of a message: {error}") from None
 
 
-def _reported(found: Misfit) -> str:
+def _problem_text(found: Misfit) -> str:
     more = len(found.problems) - _MAX_REPORTED
-    texts = [f"{each.where}: {each.what}" for each in found.problems[:_MAX_REPORTED]]
+    texts = [f"{problem.where}: {problem.what}" for problem in found.problems[:_MAX_REPORTED]]
     return "; ".join([*texts, f"and {more} more"] if more > 0 else texts)

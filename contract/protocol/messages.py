@@ -1,8 +1,8 @@
 """Every message between a controller and an agent, as a type.
 
 The fields are the protocol: `wire` derives its bytes from the annotations and refuses whatever does not fit them. Any change
-of a field, of `Assignment`, of a record layout or of the meaning of a number in them changes `PROTOCOL_VERSION`. What may be
-said when is decided elsewhere (`machine`).
+of a field, of `Assignment`, of a record layout or of the meaning of a number in them changes `PROTOCOL_VERSION`. `machine`
+decides which messages are allowed when.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from etloop.contract.model.records import (
 from numpy.typing import NDArray
 
 PROTOCOL_VERSION: Final = 18
-"""Both sides have the same one, or refuse each other by name."""
+"""Both sides must have the same version; otherwise they refuse each other with an error that names both."""
 
 MAX_TO_AGENT_BYTES: Final = 256 << 20
 """Largest message to an agent. An assignment shares its connection with heartbeats: at 1 Gbit/s this takes 2.1 s,
@@ -39,7 +39,7 @@ MAX_TO_CONTROLLER_BYTES: Final = 8 << 20
 MAX_BATCH_BYTES: Final = 4 << 20
 """Most record bytes in one message, so that pongs are never far behind."""
 REPORT_NS: Final = 100 * NS_PER_MS
-"""Of a few agents: often enough for somebody who watches."""
+"""Report interval with a few agents: short enough for a live display."""
 MAX_TEXT_CHARS: Final = 4096
 """Longest text inside a message; see `clipped`."""
 
@@ -52,7 +52,7 @@ WaitRecords: TypeAlias = Annotated[NDArray[np.void], WAIT_RECORD, "wait record"]
 
 
 def clipped(text: str) -> str:
-    """`text` cut to what a message may carry, with a mark where it was cut."""
+    """Return `text` cut to the length that a message may carry, with a mark where it was cut."""
     return text if len(text) <= MAX_TEXT_CHARS else text[: MAX_TEXT_CHARS - 4] + " ..."
 
 
@@ -62,7 +62,7 @@ class EngineEnd(Enum):
     DONE = "done"
     FAILED = "failed"
     STOPPED = "stopped"
-    """Before its work was complete, because it was told to."""
+    """It was ordered to stop before its work was complete."""
     NEVER_STARTED = "never started"
 
 
@@ -77,14 +77,14 @@ class Hello:
     host: str
     pid: int
     versions: dict[str, str]
-    """What runs there: etloop, python, kernel ..."""
+    """Versions by component: etloop, python, kernel ..."""
     slot: int = 0
-    """Which of its places this is: a process takes part in as many runs at once as it has connections, each with a slot
-    of its own, counted from 0."""
+    """Slot of this connection, counted from 0: a process takes part in as many runs at once as it has connections, each with a
+    slot of its own."""
     capabilities: Capabilities = UNKNOWN
-    """Said again whenever they change."""
+    """Capabilities of the host; Hello is sent again whenever they change."""
     process: str = ""
-    """Drawn at random when the process begins: two of one name and process number on two hosts of one name differ in it."""
+    """Random identifier of the process: distinguishes two with the same name and process number on hosts of the same name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,16 +102,17 @@ class QueuePairEnd:
     """One end of a queue pair on a network card, which deals its own numbers; ends of ours are as the plan has them."""
 
     connection: int
-    """Row of the connections of the agent that reports it, or that is told of it."""
+    """Row of the connections of the agent that sends or receives this."""
     queue_pair: int
-    """Of the connection, from 0."""
+    """Number of the queue pair within the connection, from 0."""
     sends_data: bool
     qpn: int
     address: int
-    """Where its memory is, and under which key: for grants at a sending end, for what needs none at a receiving one."""
+    """Address of its memory, used with the remote key: for grants at a sending end, for writes without a grant at a receiving
+    end."""
     key: int
     closings: int = 0
-    """Address, under the same key, of the words of a receiving end by which one-sided operations are closed; 0: none."""
+    """Address, with the same key, of the words by which a receiving end closes one-sided operations; 0: none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +121,11 @@ class Loaded:
 
     run_id: str
     degraded: tuple[str, ...]
-    """What the engine will do less well than asked."""
+    """Settings that the engine cannot meet."""
     ends: tuple[QueuePairEnd, ...] = ()
     """Its queue pair ends on network cards."""
     capabilities: tuple[str, ...] = ()
-    """What its ports have of what a host may offer or not, such as departure times, and why not."""
+    """Optional host features that its ports have, such as departure times, and reasons for missing ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +192,7 @@ class Progress:
     quiet_ns: int
     """Time since an operation, message or packet last made progress."""
     threads: tuple[ThreadBytes, ...] = ()
-    """In the order of the assignment's ports, `engine_threads` of each."""
+    """One entry per thread, in the order of the assignment's ports, `engine_threads` of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +202,7 @@ class Report:
     run_id: str
     progress: Progress
     completed: bool
-    """Whether all operations of this agent are complete."""
+    """True if all operations of this agent are complete."""
     ops: OpRecords
 
 
@@ -270,7 +271,7 @@ class Welcome:
     heartbeat_ns: int
     lost_after_ns: int
     slots: int = 1
-    """How many runs at once the controller may have for this agent. While all its slots are taken, an agent with fewer
+    """Number of runs at once that the controller may assign to this agent. While all its slots are taken, an agent with fewer
     connections opens one more, so that one of them waits idle."""
     report_ns: int = REPORT_NS
     """Least time between two of the agent's reports in a run; more where many agents report to one controller."""
@@ -280,16 +281,16 @@ class RefusalCause(Enum):
     """Why an agent may not join."""
 
     MISTAKE = "mistake"
-    """In how it was started, or in the rig: it should end and tell its user."""
+    """A mistake in its command line or in the rig: it ends and reports the mistake to its user."""
     PROTOCOL = "protocol"
-    """It says what the protocol does not allow, or another version of it: the same."""
+    """It violates the protocol, or has another version of it: it ends likewise."""
     NAME_TAKEN = "name_taken"
-    """Another process of that name is there. This and what follows may change without the agent: it asks again."""
+    """Another process of that name is connected. This cause and those below may vanish without the agent: it tries again."""
     KEY_OF_ANOTHER = "key_of_another"
     """Its key is that of an agent of another name."""
     KEY_REVOKED = "key_revoked"
     NOT_NAMED = "not_named"
-    """The rig of a rack does not name it, which is read again while the rack serves."""
+    """The rig of a rack does not name it; the rig is read again while the rack serves."""
 
 
 LASTING_REFUSALS: Final = frozenset({RefusalCause.MISTAKE, RefusalCause.PROTOCOL})
@@ -390,9 +391,9 @@ AgentMessage: TypeAlias = (
     | Finished
     | Bye
 )
-"""What an agent may send."""
+"""Messages that an agent may send."""
 
 ControllerMessage: TypeAlias = (
     Welcome | Refused | Ping | Assign | Pair | Probe | Arm | Start | QueryWaits | Collect | Dismissed
 )
-"""What a controller may send."""
+"""Messages that a controller may send."""

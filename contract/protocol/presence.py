@@ -1,7 +1,7 @@
-"""What an agent's process tells over MQTT of itself: the message, its topic, its bytes. Pure.
+"""Presence of an agent's process on MQTT: the message, its topic, its bytes. Pure.
 
-The controller tells how agents stand to the rack (`agents/NAME/status`); this is the process's own word, with a last will
-that the broker says for it, and is there when no controller runs.
+The controller publishes the state of agents in the rack (`agents/NAME/status`). This message is published by the process
+itself, with a last will that the broker publishes for it, and exists without a controller.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class ProcessState(StrEnum):
     STOPPED = "stopped"
     """It ended in good order."""
     LOST = "lost"
-    """Said by the broker: the process, its host or the way to it is gone."""
+    """Published by the broker: the process, its host or the network to it is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class AgentProcess:
 
 
 def process_topic(rack: str, agent: str) -> str:
-    """Where an agent's process tells of itself."""
+    """Return the topic on which an agent's process publishes its presence."""
     return f"etloop/v1/{rack}/agents/{agent}/process"
 
 

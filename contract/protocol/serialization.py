@@ -1,7 +1,7 @@
-"""Plain values <-> JSON and msgpack, bounded before anything is made of them. Pure; trusts nothing.
+"""Plain values <-> JSON and msgpack, bounded before they are built. Pure; trusts no input.
 
-Whatever cannot be read raises `Unreadable`: other bytes, a key twice, numbers that JSON does not have, more values or deeper
-ones than allowed.
+`Unreadable` is raised for bytes that cannot be parsed, duplicate keys, numbers that JSON does not have, and more or deeper
+nested values than allowed.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any, Final
 import msgpack  # type: ignore[import-untyped]  # ships no types
 
 MAX_VALUES: Final = 1 << 16
-"""In all of a body, however they are nested; more than any request of ours has."""
+"""Most values of a body, however they are nested; more than any request of this protocol has."""
 MAX_DEPTH: Final = 64
 _JSON_TEXT: Final = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\Z)', re.DOTALL)
-"""Unclosed, it reaches to the end, so that each byte is looked at once."""
+"""An unclosed text matches up to the end, so that each byte is scanned once."""
 _BRACKET: Final = re.compile(r"[\[\]{}]")
 _STEPS: Final = {"[": 1, "{": 1, "]": -1, "}": -1}
 
@@ -38,7 +38,7 @@ def msgpack_bytes(value: Any) -> bytes:
 
 
 def parse_json(body: bytes | str, max_values: int | None) -> Any:
-    """Return what JSON says; without `max_values`, of a file that is as large as it is. Raises `Unreadable`."""
+    """Parse JSON; `max_values` bounds the values, None: only for files, whose size is the bound. Raises `Unreadable`."""
     try:
         if isinstance(body, bytes):
             body = body.decode()
@@ -53,11 +53,11 @@ def parse_json(body: bytes | str, max_values: int | None) -> Any:
 
 
 def parse_msgpack(body: bytes, max_values: int | None) -> Any:
-    """Return what msgpack says, as `parse_json` does. Raises `Unreadable`."""
+    """Parse msgpack, with the bounds of `parse_json`. Raises `Unreadable`."""
     max_values = len(body) if max_values is None else max_values
     left = max_values
 
-    def counted(items: Any) -> Any:
+    def count_values(items: Any) -> Any:
         nonlocal left
         left -= len(items) + 1
         if left < 0:
@@ -65,7 +65,7 @@ def parse_msgpack(body: bytes, max_values: int | None) -> Any:
         return items
 
     def fields(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
-        return _once_each(counted(pairs))
+        return _once_each(count_values(pairs))
 
     try:
         return msgpack.unpackb(
@@ -77,7 +77,7 @@ def parse_msgpack(body: bytes, max_values: int | None) -> Any:
             max_array_len=min(len(body), max_values),
             max_map_len=min(len(body), max_values),
             max_ext_len=0,
-            list_hook=counted,
+            list_hook=count_values,
             object_pairs_hook=fields,
         )
     except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
@@ -105,7 +105,9 @@ def _no_constant(name: str) -> Any:
 
 
 def _refuse_half_characters(value: Any) -> None:
-    """Half of a pair of \\u escapes is a text to Python, and to nobody else: neither a store nor a broker takes it."""
+    r"""Raise ValueError for a lone surrogate, half of a pair of \u escapes: Python reads it, but stores and brokers
+    refuse it.
+    """
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:

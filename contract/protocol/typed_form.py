@@ -1,4 +1,4 @@
-"""What describes a frozen type to the codec: bounds and meanings of fields, rules of a form, mistakes by key path. Pure."""
+"""Describes a frozen type to the codec: bounds and meanings of fields, rules of a form, mistakes by key path. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from etloop.contract.base.errors import Problem
 from etloop.contract.base.late_dataclass import dataclass
 
 MAX_PROBLEMS: Final = 64
-"""Mistakes that are reported of one value, at most."""
+"""Most mistakes that are reported for one value."""
 MIN_INTEGER: Final = -(1 << 63)
 MAX_INTEGER: Final = (1 << 63) - 1
 THE_MESSAGE: Final = "the message"
@@ -21,31 +21,31 @@ _DESCRIPTION: Final = "description"
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How a type travels, beyond what its annotations and fields say."""
+    """Rules of a type's encoding that its annotations and fields do not give."""
 
     text_chars: int = 4096
     """Longest text of a field without a bound of its own."""
     items: int = 4096
-    """Most items of a list and entries of a map, likewise."""
+    """Most items of a list and entries of a map without a bound of their own."""
     binary: bool = False
-    """Bytes as they are and columns as bytes, which msgpack can hold; else columns are lists of numbers."""
+    """Bytes are allowed and columns are encoded as bytes (msgpack); otherwise columns are lists of numbers (JSON)."""
     skip_unknown: bool = False
-    """Pass over keys that are not known: their writer may be newer."""
+    """Ignore unknown keys: their writer may be newer."""
 
 
 JSON_RULES: Final = Rules()
 FILE_RULES: Final = Rules(text_chars=1 << 62, items=1 << 62)
-"""Of files that we write, which are as large as what they tell."""
+"""Rules of files that this project writes, whose length has no bound."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Bounds of one field; None: none of its own."""
+    """Bounds of one field; None: the field has none of its own."""
 
     minimum: int | None = None
     maximum: int | None = None
     max_length: int | None = None
-    """Characters of a text, items of a list, entries of a map."""
+    """Most characters of a text, items of a list, or entries of a map."""
 
 
 NO_BOUNDS: Final = Bounds()
@@ -65,12 +65,12 @@ def field(
 
 
 def description_of(one: dataclasses.Field[Any]) -> str:
-    """Return the description that `field` was given; "" of other fields."""
+    """Return the description given to `field` for a dataclass field; "" without it."""
     return cast("str", one.metadata.get(_DESCRIPTION, ""))
 
 
 def bounds_of(one: dataclasses.Field[Any]) -> Bounds:
-    """Return the bounds that `field` was given; none of other fields."""
+    """Return the bounds given to `field` for a dataclass field; no bounds without it."""
     return cast("Bounds", one.metadata.get(_BOUNDS, NO_BOUNDS))
 
 
@@ -87,25 +87,25 @@ class Misfit(Exception):
         self.problems = problems
 
     def under(self, part: str) -> Iterable[Problem]:
-        """Return the mistakes by their paths from one level further out."""
-        return (Problem(part + each.where, each.what, each.remedy) for each in self.problems)
+        """Return the mistakes with `part` put in front of their paths."""
+        return (Problem(part + problem.where, problem.what, problem.remedy) for problem in self.problems)
 
     def placed(self, where: str) -> Misfit:
-        """Return the mistakes by whole paths; `where` names the outermost value, "" where nothing does."""
+        """Return the mistakes by full paths; `where` names the outermost value, "" if it has no name."""
         return Misfit(
             *(
                 Problem(
-                    (where + each.where if where else each.where.removeprefix(".")) or THE_MESSAGE,
-                    each.what,
-                    each.remedy,
+                    (where + problem.where if where else problem.where.removeprefix(".")) or THE_MESSAGE,
+                    problem.what,
+                    problem.remedy,
                 )
-                for each in self.problems[:MAX_PROBLEMS]
+                for problem in self.problems[:MAX_PROBLEMS]
             )
         )
 
 
 def fit_in_64_bits(values: Sequence[Any]) -> bool:
-    """Return whether all are integers of 64 bits with sign, without a step of Python per value; false if there are none."""
+    """Return whether all values are signed 64-bit integers, without Python code per value; False for no values."""
     return set(map(type, values)) == {int} and min(values) >= MIN_INTEGER and max(values) <= MAX_INTEGER
 
 
@@ -117,39 +117,38 @@ class Node(NamedTuple):
 
 
 def wrong_type(expected: str, value: object) -> Misfit:
-    """Return the mistake of another value than expected."""
+    """Return a `Misfit` that says what was expected and what was found."""
     return Misfit(Problem("", f"expected {expected}, got {shown(value)}", f"write {expected}"))
 
 
 def too_long(unit: str, maximum: int, found: int) -> Misfit:
-    """Return the mistake of more characters, items or bytes than allowed."""
+    """Return a `Misfit` for more characters, items or bytes than allowed."""
     return Misfit(
         Problem("", f"expected at most {maximum} {unit}, got {found}", f"give at most {maximum} {unit}")
     )
 
 
 def converted(parts: Iterable[tuple[int | str, Callable[[Any], Any], Any]]) -> list[Any]:
-    """Return what every part comes to, of parts as (index or key, step, value).
+    """Return the converted parts, given as (index or key, step, value).
 
-    Raises:
-        Misfit: with the mistakes of all parts, or of as many as anybody reads.
+    Raises `Misfit` with the mistakes of all parts, at most `MAX_PROBLEMS` or the last part's more.
     """
-    done: list[Any] = []
+    results: list[Any] = []
     problems: list[Problem] = []
     for part, step, value in parts:
         try:
-            done.append(step(value))
-        except Misfit as found:
-            problems += found.under(f"[{part}]" if isinstance(part, int) else f".{key_text(part)}")
+            results.append(step(value))
+        except Misfit as misfit:
+            problems += misfit.under(f"[{part}]" if isinstance(part, int) else f".{key_text(part)}")
             if len(problems) >= MAX_PROBLEMS:
                 break
     if problems:
         raise Misfit(*problems)
-    return done
+    return results
 
 
 def key_text(key: object) -> str:
-    """Return a key that somebody wrote, as a part of a path."""
+    """Return a key from an input as a part of a path, escaped and shortened."""
     return shortened(ascii(key[: _SHOWN_CHARS + 1])[1:-1]) if isinstance(key, str) else shown(key)
 
 

@@ -20,7 +20,7 @@ _MAX_ITEMS: Final = 1 << 20
 """Most elements of one tuple (not of a numpy column): a million communicator slots."""
 _MAX_VALUES_TO_CONTROLLER: Final = 1 << 20
 _MAX_VALUES_TO_AGENT: Final = 1 << 24
-"""Of an assignment: its ranks with their communicators and peers."""
+"""Most values of an assignment: its ranks with their communicators and peers."""
 
 _PROTOCOL: Final = Protocol(
     PROTOCOL_VERSION,

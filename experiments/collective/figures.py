@@ -1,8 +1,9 @@
-"""From the records of a session to the rows of a benchmark: time, bandwidth, what was wrong, what crossed the device.
+"""Computes the rows of a benchmark from the records of a session: time, bandwidth, wrong bytes, bytes through the
+device.
 
-Decides every figure that `etloop collective` prints. Pure. The time of a row is, on one rank, from the issue of its first
-measured operation to the completion of its last, divided by the iterations; both are stamps of one clock. Ranks are then
-averaged as asked.
+Decides every figure that `etloop collective` prints. Pure. The time of a row is, on one rank, from the issue of its
+first measured operation to the completion of its last, divided by the iterations; both timestamps are of one clock. The
+times of the ranks are then averaged by the requested rule.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ NS_PER_S: Final = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class IterationFigures:
-    """Single operations of a row: of each, the time on its slowest rank."""
+    """Times of the single operations of a row, each on its slowest rank."""
 
     times_ns: tuple[int, ...]
     min_ns: int
@@ -35,11 +36,11 @@ class IterationFigures:
     p95_ns: int
     p99_ns: int
     stdev_ns: float
-    """Of the population."""
+    """Population standard deviation."""
 
     @property
     def cv_percent(self) -> float:
-        """Deviation in percent of the mean."""
+        """Return the standard deviation in percent of the mean; 0 for a mean of 0."""
         return 100 * self.stdev_ns / self.avg_ns if self.avg_ns else 0.0
 
 
@@ -54,44 +55,44 @@ class RowFigures:
     time_ns: float | None
     """None if an operation is missing."""
     algbw: float
-    """Bytes per second; 0 where there is no time."""
+    """Bytes per second; 0 without a time."""
     busbw: float
     wrong_bytes: int
-    """By how many bytes the accounting of the measured operations differs from the plan, missing operations included."""
+    """Bytes by which the accounting of the measured operations differs from the plan, missing operations included."""
     sent_bytes: int
     fabric_bytes: int
-    """S_fabric."""
+    """Payload bytes through the device under test (S_fabric)."""
     messages: int
     iterations: IterationFigures | None
 
 
 @dataclass(frozen=True, slots=True)
 class Interference:
-    """One collective of a concurrent benchmark: alone, and while all the others were under way."""
+    """One collective of a concurrent benchmark: alone, and while all other collectives were running."""
 
     kind: int
     amount: Amount
     alone_ns: float | None
     together_ns: float | None
     overlapped: int
-    """Iterations, of the slowest rank, that were complete before another collective had none left. The time is theirs."""
+    """Iterations of the slowest rank that completed before another collective had finished; `together_ns` is their time."""
 
     @property
     def factor(self) -> float | None:
-        """Time together in times of the time alone (the interference factor of the IETF benchmarking draft)."""
+        """Return the time together divided by the time alone (interference factor of the IETF benchmarking draft)."""
         return None if not self.alone_ns or self.together_ns is None else self.together_ns / self.alone_ns
 
 
 def row_figures(
     ops: MeasuredOps, planned: PlannedOps, spans: Sequence[Span], ranks: int, average: Average
 ) -> tuple[RowFigures, ...]:
-    """The figures of every span."""
+    """Return the figures of every span, in the order of `spans`."""
     return tuple(_row(_grid(ops, span, ranks), planned, span, ranks, average) for span in spans)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Grid:
-    """Records of a span by rank and op; rows of `found` that are False hold nothing."""
+    """Records of a span as arrays of shape (ranks, ops); entries without a record are False in `found`."""
 
     records: NDArray[np.void]
     plan_row: NDArray[np.int64]
@@ -107,10 +108,10 @@ def _grid(ops: MeasuredOps, span: Span, ranks: int) -> _Grid:
     shape = (ranks, len(span.ops))
     records = np.zeros(shape, ops.records.dtype)
     plan_row = np.zeros(shape, np.int64)
-    found = np.zeros(shape, np.bool_)
-    at = (ops.records["rank"][inside], column[number[inside]])
-    records[at], plan_row[at], found[at] = ops.records[inside], ops.plan_row[inside], True
-    return _Grid(records, plan_row, found)
+    has_record = np.zeros(shape, np.bool_)
+    index = (ops.records["rank"][inside], column[number[inside]])
+    records[index], plan_row[index], has_record[index] = ops.records[inside], ops.plan_row[inside], True
+    return _Grid(records, plan_row, has_record)
 
 
 def _row(grid: _Grid, planned: PlannedOps, span: Span, ranks: int, average: Average) -> RowFigures:
@@ -120,10 +121,12 @@ def _row(grid: _Grid, planned: PlannedOps, span: Span, ranks: int, average: Aver
         per_rank = (
             grid.records["completed_ns"].max(axis=1) - grid.records["issued_ns"].min(axis=1)
         ) / iterations
-        time_ns = _averaged(per_rank, average)
+        time_ns = _average_ns(per_rank, average)
     algbw = span.amount.size_bytes * NS_PER_S / time_ns if time_ns else 0.0
     factor = float(bus_factor(np.array([span.kind]), np.array([2 if span.kind == SEND_RECV else ranks]))[0])
-    sent = grid.records["wire_tx_bytes"][grid.found].sum() + grid.records["local_tx_bytes"][grid.found].sum()
+    sent_bytes = (
+        grid.records["wire_tx_bytes"][grid.found].sum() + grid.records["local_tx_bytes"][grid.found].sum()
+    )
     return RowFigures(
         kind=span.kind,
         amount=span.amount,
@@ -133,7 +136,7 @@ def _row(grid: _Grid, planned: PlannedOps, span: Span, ranks: int, average: Aver
         algbw=algbw,
         busbw=algbw * factor,
         wrong_bytes=_wrong_bytes(grid, planned, span, ranks),
-        sent_bytes=int(sent) // iterations,
+        sent_bytes=int(sent_bytes) // iterations,
         fabric_bytes=int(grid.records["wire_tx_bytes"][grid.found].sum()) // iterations,
         messages=int(grid.records["tx_messages"][grid.found].sum()) // iterations,
         iterations=_iteration_figures(grid, iterations) if grid.found.all() else None,
@@ -144,7 +147,7 @@ def _iterations(span: Span) -> int:
     return len(span.ops) // 2 if span.kind == SEND_RECV else len(span.ops)
 
 
-def _averaged(per_rank: NDArray[np.float64], average: Average) -> float:
+def _average_ns(per_rank: NDArray[np.float64], average: Average) -> float:
     match average:
         case Average.RANK_0:
             return float(per_rank[0])
@@ -187,42 +190,50 @@ def _iteration_figures(grid: _Grid, iterations: int) -> IterationFigures:
 def interference(
     ops: MeasuredOps, spans: Sequence[Span], ranks: int, average: Average
 ) -> tuple[Interference, ...]:
-    """Of every size of a concurrent benchmark, each collective alone and together, in the order of the spans."""
-    found: list[Interference] = []
+    """Return each collective of a concurrent benchmark alone and together, for every size, in the order of the spans."""
+    results: list[Interference] = []
     alone: dict[tuple[int, int], float | None] = {}
-    at = 0
-    while at < len(spans):
+    start = 0
+    while start < len(spans):
         count = next(
-            (index for index in range(at, len(spans)) if spans[index].together != spans[at].together),
+            (index for index in range(start, len(spans)) if spans[index].together != spans[start].together),
             len(spans),
         )
-        group = spans[at:count]
+        group = spans[start:count]
         grids = [_grid(ops, span, ranks) for span in group]
         for index, span in enumerate(group):
-            own = grids[index]
+            own_grid = grids[index]
             if not span.together:
-                whole = own.found.all()
-                alone[span.kind, span.amount.size_bytes] = _mean_time(own, average, None) if whole else None
+                is_complete = own_grid.found.all()
+                alone[span.kind, span.amount.size_bytes] = (
+                    _mean_time(own_grid, average, None) if is_complete else None
+                )
                 continue
-            others = [grid for other, grid in enumerate(grids) if other != index]
-            known = alone[span.kind, span.amount.size_bytes]
-            if not all(grid.found.all() for grid in (own, *others)):
-                found.append(Interference(span.kind, span.amount, known, None, 0))
+            other_grids = [grid for other, grid in enumerate(grids) if other != index]
+            alone_ns = alone[span.kind, span.amount.size_bytes]
+            if not all(grid.found.all() for grid in (own_grid, *other_grids)):
+                results.append(Interference(span.kind, span.amount, alone_ns, None, 0))
                 continue
-            # Per rank: its iterations until the first of the others had none left.
-            ends = np.min([grid.records["completed_ns"][:, -1] for grid in others], axis=0)
-            done = (own.records["completed_ns"] <= ends[:, None]).sum(axis=1)
-            done = np.maximum(done, 1)
-            found.append(
-                Interference(span.kind, span.amount, known, _mean_time(own, average, done), int(done.min()))
+            # Per rank: its iterations until the first of the other collectives had finished.
+            ends = np.min([grid.records["completed_ns"][:, -1] for grid in other_grids], axis=0)
+            done_iterations = (own_grid.records["completed_ns"] <= ends[:, None]).sum(axis=1)
+            done_iterations = np.maximum(done_iterations, 1)
+            results.append(
+                Interference(
+                    span.kind,
+                    span.amount,
+                    alone_ns,
+                    _mean_time(own_grid, average, done_iterations),
+                    int(done_iterations.min()),
+                )
             )
-        at = count
-    return tuple(found)
+        start = count
+    return tuple(results)
 
 
 def _mean_time(grid: _Grid, average: Average, done: NDArray[np.int64] | None) -> float:
-    """Time of an iteration over the first `done` of each rank, or over all."""
+    """Return the time of an iteration in ns, averaged over the first `done` iterations of each rank, or over all (None)."""
     ranks, iterations = grid.records.shape
-    counted = np.full(ranks, iterations) if done is None else done
-    ends = grid.records["completed_ns"][np.arange(ranks), counted - 1]
-    return _averaged((ends - grid.records["issued_ns"][:, 0]) / counted, average)
+    iterations_of_rank = np.full(ranks, iterations) if done is None else done
+    ends = grid.records["completed_ns"][np.arange(ranks), iterations_of_rank - 1]
+    return _average_ns((ends - grid.records["issued_ns"][:, 0]) / iterations_of_rank, average)

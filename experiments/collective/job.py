@@ -1,7 +1,8 @@
-"""A benchmark as a job in memory: warm-ups, a barrier, the measured operations back to back; row by row, half by half.
+"""Builds a benchmark as a job in memory: warm-ups, a barrier, the measured operations back to back; row by row, half by
+half.
 
-Pure. The order is that of NVIDIA/nccl-tests (src/common.cu, BenchTime): operations of one rank follow each other as on a
-stream, each begins when the one before it is complete on that rank, and only the barrier brings all ranks together.
+Pure. The order is that of NVIDIA/nccl-tests (src/common.cu, BenchTime): operations of one rank follow each other as on
+a stream, each begins when the one before it is complete on that rank, and only the barrier synchronizes all ranks.
 Concurrent benchmarks run each collective alone and then all of them at once, every one on a communicator of its own.
 """
 
@@ -18,25 +19,25 @@ from etloop.workload.trace.trace import CollectiveKind
 from numpy.typing import NDArray
 
 _TO_NEXT, _FROM_BEFORE = 0, 1
-"""Peer slots of a ring of sends: its own message to the next rank, the message of the rank before."""
+"""Peer slots of a ring of sends: to the next rank, and from the rank before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Where the measured operations of one row and half are in every rank's program."""
+    """Position of the measured operations of one row and half in every rank's program."""
 
     kind: int
     amount: Amount
     half: Half
     ops: tuple[int, ...]
-    """Ascending; of a send_recv two an iteration."""
+    """Op numbers, ascending; a send_recv has two per iteration."""
     together: bool = False
-    """Of a concurrent benchmark: with the other collectives under way."""
+    """Concurrent benchmark: measured while the other collectives are running."""
 
 
 @dataclass(frozen=True, slots=True)
 class BenchJob:
-    """The job and what of it is measured."""
+    """The job, with the spans of it that are measured."""
 
     job: Job
     spans: tuple[Span, ...]
@@ -50,7 +51,7 @@ class _ProgramWriter(ProgramWriter):
 
 
 def bench_job(spec: BenchSpec) -> BenchJob:
-    """The job of all rows of `spec`, which has passed `check_spec`."""
+    """Return the job of all rows of `spec`, which has passed `check_spec`."""
     writer = _ProgramWriter()
     spans: list[Span] = []
     if spec.concurrent:
@@ -70,7 +71,7 @@ def bench_job(spec: BenchSpec) -> BenchJob:
 def _write_row(
     spec: BenchSpec, writer: _ProgramWriter, kind: int, slot: int, amount: Amount, last: tuple[int, ...]
 ) -> tuple[int, ...]:
-    """Warm-ups, barrier and measured operations after `last`; returns the measured ones."""
+    """Write warm-ups, barrier and measured operations after `last`; return the measured ops."""
     warm = _chain(writer, kind, slot, amount, spec.warmups, last)
     ready = (writer.collective(CollectiveKind.BARRIER, 0, 0, _tail(kind, warm) or last),)
     return _chain(writer, kind, slot, amount, spec.iterations, ready)
@@ -120,7 +121,7 @@ def _job(spec: BenchSpec, program: Program, communicators: int) -> Job:
     sends = SEND_RECV in spec.kinds
     return Job(
         source="etloop collective",
-        communicators=tuple(Communicator(at, name, members) for at, name in enumerate(names)),
+        communicators=tuple(Communicator(index, name, members) for index, name in enumerate(names)),
         programs=(program,),
         ranks=tuple(
             RankProgram(

@@ -1,7 +1,8 @@
-"""Rows of a benchmark as they are complete, while the session goes on. Pure.
+"""Rows of a benchmark as soon as they are complete, while the session continues. Pure.
 
-Decides when a row is known: when every rank has handed over every measured operation of both its halves. The figures are those
-of `figures`, which need no common clock. Rows leave in their order; one that is never complete is left to the end of the session.
+Decides when a row is complete: when every rank has sent every measured operation of both its halves. The figures are
+those of `figures`, which need no common clock. Rows are yielded in their order; a row that never completes is left to
+the end of the session.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 
 
 class LiveRows:
-    """What has come of each row so far. A row is the spans of one collective and size."""
+    """Records of each row received so far. A row is the spans of one collective and size."""
 
     def __init__(self, planned: PlannedOps, spans: Sequence[Span], ranks: int, average: Average) -> None:
         self._planned, self._ranks, self._average = planned, ranks, average
@@ -34,17 +35,17 @@ class LiveRows:
         self._next = 0
 
     def take(self, records: NDArray[np.void]) -> Iterator[tuple[RowFigures, ...]]:
-        """Take op records of some agent; yield the rows that are known now, each with its halves."""
+        """Take op records of some agent; yield the rows that are complete now, each with its halves."""
         rank, op = records["rank"].astype(np.int64), records["op"].astype(np.int64)
-        known = (records["iteration"] == 0) & (rank < self._ranks) & (op < len(self._row_of_op))
-        records, rank, op = records[known], rank[known], op[known]
+        is_planned = (records["iteration"] == 0) & (rank < self._ranks) & (op < len(self._row_of_op))
+        records, rank, op = records[is_planned], rank[is_planned], op[is_planned]
         row = self._row_of_op[op]
         fresh = (row >= 0) & ~self._seen[rank, op]
         for number in np.unique(row[fresh]).tolist():
-            of_row = fresh & (row == number)
-            self._seen[rank[of_row], op[of_row]] = True
-            self._parts[number].append(records[of_row])
-            self._missing[number] -= int(of_row.sum())
+            in_row = fresh & (row == number)
+            self._seen[rank[in_row], op[in_row]] = True
+            self._parts[number].append(records[in_row])
+            self._missing[number] -= int(in_row.sum())
         while self._next < len(self._rows) and self._missing[self._next] <= 0:
             yield self._figures(self._next)
             self._parts[self._next] = []
@@ -54,17 +55,17 @@ class LiveRows:
         records = np.concatenate([np.empty(0, OP_RECORD), *self._parts[number]])
         order = np.lexsort((records["op"], records["rank"]))
         records = records[order]
-        every = self._planned.rank.astype(np.int64) * (1 << 32) + self._planned.op
-        by_op = np.argsort(every, kind="stable")
-        wanted = records["rank"].astype(np.int64) * (1 << 32) + records["op"]
-        plan_row = by_op[np.minimum(np.searchsorted(every[by_op], wanted), len(by_op) - 1)]
+        planned_keys = self._planned.rank.astype(np.int64) * (1 << 32) + self._planned.op
+        by_op = np.argsort(planned_keys, kind="stable")
+        keys = records["rank"].astype(np.int64) * (1 << 32) + records["op"]
+        plan_row = by_op[np.minimum(np.searchsorted(planned_keys[by_op], keys), len(by_op) - 1)]
         count = len(records)
         ops = MeasuredOps(records, np.ones(count, np.bool_), plan_row, np.zeros(count, np.int64), 0, 0)
         return row_figures(ops, self._planned, self._rows[number], self._ranks, self._average)
 
 
 def _rows_of(spans: Sequence[Span]) -> tuple[tuple[Span, ...], ...]:
-    """The spans of each row, in the order in which they are measured."""
+    """Return the spans of each row, in the order in which they are measured."""
     rows: dict[tuple[int, int, int], list[Span]] = {}
     for span in spans:
         rows.setdefault((span.kind, span.amount.size_bytes, span.amount.count), []).append(span)

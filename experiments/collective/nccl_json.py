@@ -1,8 +1,9 @@
-"""The answer of `etloop collective` for programs: a list of tests, each in the shape that NVIDIA/nccl-tests writes with -J.
+"""JSON output of `etloop collective`: a list of tests, each in the form that NVIDIA/nccl-tests writes with -J.
 
-Decides keys and what stands under them. Within a test the keys, and booleans written as the words "true" and "false", are
-those of nccl-tests (src/util.cu); what it does not have stands under `etloop`. Bandwidths are GB/s, times of rows
-microseconds, as there. Left out is what only a process with GPUs has: environment, NCCL's version, process and device.
+Decides the keys and their values. Within a test the keys, and booleans written as the words "true" and "false", are
+those of nccl-tests (src/util.cu); figures that it does not have are under `etloop`. Bandwidths are GB/s, times of rows
+microseconds, as in nccl-tests. Values that exist only in a process with GPUs are left out: environment, NCCL's version,
+process and device.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ if TYPE_CHECKING:
 
 SCHEMA: Final = "etloop-collective/1"
 NCCL_TESTS_FORM: Final = 2
-"""JSON_FILE_VERSION of the nccl-tests whose keys these are."""
+"""JSON_FILE_VERSION of the nccl-tests version that has these keys."""
 
 Json = dict[str, Any]
-"""A value on its way into a JSON text; nothing reads it back here."""
+"""An object to be written as JSON; it is not read back here."""
 
 
 def tests_as_json(
     version: str, arguments: Sequence[str], spec: BenchSpec, tests: Sequence[TestResult]
 ) -> Json:
-    """The whole answer."""
+    """Return the whole output."""
     return {
         "schema": SCHEMA,
         "version": version,
@@ -91,16 +92,16 @@ def _test(version: str, arguments: Sequence[str], spec: BenchSpec, test: TestRes
             "sent_packets": test.summary.transport["tx_packets"],
             "result": test.summary.result,
             "verdict": None if test.summary.verdict is None else asdict(test.summary.verdict),
-            "interference": [_interference(one) for one in test.interference],
+            "interference": [_interference(row) for row in test.interference],
         },
     }
 
 
 def _results(spec: BenchSpec, test: TestResult) -> list[Json]:
-    found: dict[tuple[int, int], Json] = {}
+    results: dict[tuple[int, int], Json] = {}
     for row in test.rows:
         key = (row.amount.size_bytes, row.amount.count)
-        result = found.setdefault(
+        result = results.setdefault(
             key,
             {
                 "size": row.amount.size_bytes,
@@ -126,7 +127,7 @@ def _results(spec: BenchSpec, test: TestResult) -> list[Json]:
                 "fabric_bytes": row.fabric_bytes,
                 "messages": row.messages,
             }
-    return list(found.values())
+    return list(results.values())
 
 
 def _iterations(single: IterationFigures) -> Json:

@@ -1,4 +1,4 @@
-"""What one test of a benchmark of collectives found: figures, where its ranks were, and what it comes to. Pure."""
+"""Result of one test of a benchmark of collectives: figures, places of its ranks, verdict. Pure."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from etloop.results.schema.summary import Summary
 
 LEAST_SHARE_OF_MINIMUM: Final = 0.9
-"""nccl-tests lets an average pass from here on (NCCL_TESTS_MIN_BW)."""
+"""Share of the required bandwidth from which an average passes, as in nccl-tests (NCCL_TESTS_MIN_BW)."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankLine:
-    """Where one rank is, for the list of devices."""
+    """Place of one rank, for the list of devices."""
 
     rank: int
     host: int
@@ -34,29 +34,29 @@ class Verdict:
     """The verdict at the end of one test."""
 
     average_busbw: float
-    """Bytes per second: plain mean over all rows and halves, as nccl-tests has it."""
+    """Bytes per second: arithmetic mean over all rows and halves, as in nccl-tests."""
     wrong_bytes: int
     complete: bool
     least_busbw: float | None
-    """Bytes per second that the user asks for; None if he does not."""
+    """Bytes per second that the user requires; None if not given."""
 
     @property
     def bandwidth_ok(self) -> bool | None:
-        """None if nobody asked."""
+        """Return whether the average bandwidth is high enough; None if the user requires none."""
         if self.least_busbw is None:
             return None
         return self.average_busbw >= LEAST_SHARE_OF_MINIMUM * self.least_busbw
 
     @property
     def result(self) -> RunResult:
-        """What the test by itself comes to."""
+        """Return the result of the test by itself."""
         if self.wrong_bytes or not self.complete:
             return RunResult.BROKEN
         return RunResult.FAIL if self.bandwidth_ok is False else RunResult.NO_VERDICT
 
 
 def verdict_of(rows: Sequence[RowFigures], least_busbw: float | None) -> Verdict:
-    """The verdict of the rows of one test."""
+    """Return the verdict on the rows of one test."""
     return Verdict(
         average_busbw=sum(row.busbw for row in rows) / len(rows) if rows else 0.0,
         wrong_bytes=sum(row.wrong_bytes for row in rows),
@@ -67,22 +67,22 @@ def verdict_of(rows: Sequence[RowFigures], least_busbw: float | None) -> Verdict
 
 @dataclass(frozen=True, slots=True)
 class TestOpening:
-    """One kind in one variant, as it is known before it is measured."""
+    """One collective in one variant, before it is measured."""
 
-    __test__ = False  # not a test of ours, though pytest would think so
+    __test__ = False  # pytest would collect it as a test otherwise
 
     kind: int
     variant: Variant
     places: tuple[RankLine, ...]
     choices: tuple[PlannedChoice, ...]
-    """How it is carried out, by size."""
+    """Algorithm, protocol and channels, by size."""
     shaping: str
     notes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class TestResult:
-    """One kind in one variant, measured."""
+    """One collective in one variant, measured."""
 
     __test__ = False
 
@@ -91,20 +91,20 @@ class TestResult:
     verdict: Verdict
     interference: tuple[Interference, ...]
     degraded: tuple[str, ...]
-    """In which respects our own side did less well than asked."""
+    """Settings that the agents could not meet."""
     errors: tuple[str, ...]
-    """Why the session broke, or which of its checks failed."""
+    """Reason why the session failed, and its failed checks."""
     started_at: str
     ended_at: str
     summary: Summary
-    """Of the whole session."""
+    """Summary of the whole session."""
 
     @property
     def kind(self) -> int:
-        """Which collective."""
+        """Return the kind of the collective."""
         return self.opening.kind
 
     @property
     def variant(self) -> Variant:
-        """What was pinned."""
+        """Return the pinned settings."""
         return self.opening.variant

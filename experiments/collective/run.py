@@ -1,7 +1,7 @@
-"""Carries a benchmark of collectives out: a session for every variant, each through the pipeline of every run.
+"""Runs a benchmark of collectives: a session for every variant, each through the pipeline of every run.
 
-One session measures all sizes and collectives of one variant, in the job that `job` makes; every variant is planned before
-the first session begins. Decides nothing that is measured.
+One session measures all sizes and collectives of one variant, in the job that `job` builds; every variant is planned
+before the first session begins. Decides no figure.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ from etloop.runtime.clock import wall_time_text
 
 @dataclass(frozen=True, slots=True)
 class BenchRequest:
-    """What is to be measured, and where."""
+    """The benchmark to run, its rig and its output."""
 
     spec: BenchSpec
     rig: InputFile
     scenario: InputFile | None
-    """Settings for it: all of a scenario but its job."""
+    """Settings of the benchmark: a scenario, whose job is ignored."""
     layout: Layout
     out_dir: Path | None
     least_busbw: float | None
     """Bytes per second."""
     strict: bool = False
-    """Whether what the device's profile contradicts is an error."""
+    """True if settings that contradict the device's profile are errors."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trial:
-    """One session to come."""
+    """One planned session."""
 
     variant: Variant
     kinds: tuple[int, ...]
@@ -69,9 +69,9 @@ class Trial:
 
 
 def spec_on(spec: BenchSpec, rig: InputFile) -> BenchSpec:
-    """Return a spec that can be measured, with a rank for every address of the rig if it names no number.
+    """Return a checked spec; without a number of ranks it gets one for every address of the rig.
 
-    Raises `ConfigError` where it cannot.
+    Raises `ConfigError` if it cannot be measured.
     """
     if not spec.ranks:
         addresses = sum(len(port.addresses) for port in read_rig(rig).ports.values())
@@ -84,23 +84,23 @@ def plan_trials(request: BenchRequest) -> tuple[Trial, ...]:
     """Return a plan for every variant. Raises an `InputError` with the problems of all variants together."""
     if request.out_dir is not None:
         refuse_used_directory(request.out_dir)
-    found = Mistakes()
+    mistakes = Mistakes()
     trials = [
-        found.of(partial(_trial, request, number, variant))
+        mistakes.of(partial(_trial, request, number, variant))
         for number, variant in enumerate(request.spec.variants)
     ]
-    found.refuse(ConfigError)
+    mistakes.refuse(ConfigError)
     return tuple(trial for trial in trials if trial is not None)
 
 
 def _trial(request: BenchRequest, number: int, variant: Variant) -> Trial:
     spec, out = request.spec, request.out_dir
-    able = followers_of(spec.kinds, variant)
-    # Beside each other all of them run; whoever cannot follow a pin does so as if there were none.
-    kinds = spec.kinds if spec.concurrent else able.kinds
-    apart = "keeps its own choice" if spec.concurrent else "is left out"
+    followers = followers_of(spec.kinds, variant)
+    # In a concurrent benchmark all of them run; those that cannot follow a pin ignore it.
+    kinds = spec.kinds if spec.concurrent else followers.kinds
+    consequence = "keeps its own choice" if spec.concurrent else "is left out"
     bench = bench_job(replace(spec, kinds=kinds))
-    scenario = bench_scenario(request.scenario, request.layout, able.kinds, variant)
+    scenario = bench_scenario(request.scenario, request.layout, followers.kinds, variant)
 
     def jobs(made: Scenario) -> JobSet:
         return only(bench.job, made.mapping, made.collectives.settings)
@@ -109,32 +109,32 @@ def _trial(request: BenchRequest, number: int, variant: Variant) -> Trial:
     prepared = prepare(inputs, PrepareOptions(strict=request.strict, jobs=jobs, keeps_case=False))
     if out is not None and len(spec.variants) > 1:
         out = out / str(number + 1)
-    notes = tuple(f"{name} {apart}: {why}" for name, why in able.others)
+    notes = tuple(f"{name} {consequence}: {why}" for name, why in followers.others)
     return Trial(variant, kinds, notes, prepared, bench, out)
 
 
 def measure_trial(request: BenchRequest, trial: Trial, watcher: RunWatcher) -> tuple[TestResult, ...]:
-    """Return what a session measured, kind by kind. Raises as `run_plan`."""
+    """Run a session and return its results, one per collective. Raises as `run_plan`."""
     started_at = wall_time_text()
     options = RunOptions(trial.directory, expects=False)
     return _tests(request, trial, run_plan(trial.prepared, SessionExecution(), options, watcher), started_at)
 
 
 def opening_of(trial: Trial, kind: int) -> TestOpening:
-    """Return what is known of a test before its session."""
+    """Return the opening of a test, known before its session."""
     tables = trial.prepared.plan.tables
     return TestOpening(
         kind=kind,
         variant=trial.variant,
         places=_places(trial),
-        choices=tuple(one for one in tables.choices if one.collective == choice_key(kind)),
+        choices=tuple(choice for choice in tables.choices if choice.collective == choice_key(kind)),
         shaping=tables.shaping,
         notes=(*trial.left_out, *tables.notes),
     )
 
 
 def live_rows_of(request: BenchRequest, trial: Trial) -> LiveRows | None:
-    """Return what makes rows while the session goes on; None where collectives run at once, whose rows need all of it."""
+    """Return the maker of live rows; None for concurrent collectives, whose rows need the whole session."""
     if request.spec.concurrent:
         return None
     spec, spans = request.spec, trial.bench.spans
@@ -148,16 +148,16 @@ def _tests(
     ops, spans = finished.measurement.ops, trial.bench.spans
     rows = row_figures(ops, tables.ops, spans, spec.ranks, spec.average)
     failed = [f"{check.name}: {'; '.join(check.examples)}" for check in summary.failed_checks]
-    found = interference(ops, spans, spec.ranks, spec.average) if spec.concurrent else ()
+    results = interference(ops, spans, spec.ranks, spec.average) if spec.concurrent else ()
     tests = []
     for kind in trial.kinds:
-        own = tuple(row for row in rows if row.kind == kind and not row.together)
+        rows_of_kind = tuple(row for row in rows if row.kind == kind and not row.together)
         tests.append(
             TestResult(
                 opening=opening_of(trial, kind),
-                rows=own,
-                verdict=verdict_of(own, request.least_busbw),
-                interference=tuple(one for one in found if one.kind == kind),
+                rows=rows_of_kind,
+                verdict=verdict_of(rows_of_kind, request.least_busbw),
+                interference=tuple(result for result in results if result.kind == kind),
                 degraded=tuple(summary.degraded),
                 errors=tuple(filter(None, (summary.reason, *failed))),
                 started_at=started_at,
@@ -183,5 +183,5 @@ def _places(trial: Trial) -> tuple[RankLine, ...]:
 
 
 def result_of(tests: Iterable[TestResult]) -> RunResult:
-    """Return what came of all tests: the verdicts of their runs, and what the tests themselves find."""
+    """Return the worst result of all tests: the verdicts of their runs and of the tests themselves."""
     return worst_result(result for test in tests for result in (test.summary.result, test.verdict.result))

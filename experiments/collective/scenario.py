@@ -1,7 +1,7 @@
-"""The scenario of a benchmark: what a file says, and on top of it what the command line says. Pure.
+"""Builds the scenario of a benchmark: the settings of a file, overridden by the command line. Pure.
 
-Decides which keys of a file count: workload, scale, iterations and seed are the benchmark's own, and a file that has them
-may be any scenario that is there already. The result is a text like any other, so that one reader finds every mistake.
+Decides which keys of a file count: workload, scale, iterations and seed are set by the benchmark, so the file may be
+any existing scenario. The result is a text like any other, so that one reader finds every mistake.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NO_TRACE: Final = "benchmark"
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where ranks go, as the command line says; None leaves it to the file."""
+    """Placement of ranks given by the command line; None: given by the file."""
 
     ranks_per_host: int | None = None
     nics_per_host: int | None = None
@@ -37,46 +37,46 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Followers:
-    """Which kinds a variant can be measured with."""
+    """Collectives that can be measured in a variant."""
 
     kinds: tuple[int, ...]
     others: tuple[tuple[str, str], ...]
-    """The names of those that cannot, each with the reason."""
+    """Names of the collectives that cannot, each with the reason."""
 
 
 def followers_of(kinds: tuple[int, ...], variant: Variant) -> Followers:
-    """Splits `kinds` by whether any op of theirs could follow the pins of `variant`.
+    """Split `kinds` by whether any op of theirs can follow the pins of `variant`.
 
-    Raises `ConfigError` for a word that is no shaping, protocol or algorithm, and where nothing is left to measure.
+    Raises `ConfigError` for an unknown shaping, protocol or algorithm, and if no collective is left.
     """
-    shapings, protocols = [one.value for one in Shaping], [one.name.lower() for one in Protocol]
-    for option, word, known in (
+    shapings, protocols = [member.value for member in Shaping], [member.name.lower() for member in Protocol]
+    for option, word, allowed in (
         ("--shaping", variant.shaping, shapings),
         ("--protocol", variant.protocol, protocols),
     ):
-        if word and word not in known:
+        if word and word not in allowed:
             raise ConfigError(
-                Problem(option, f'there is no "{word[:64]}"', f"write some of {', '.join(known)}")
+                Problem(option, f'there is no "{word[:64]}"', f"write some of {', '.join(allowed)}")
             )
     shaping = Shaping(variant.shaping or Shaping.NCCL)
     protocol = Protocol[variant.protocol.upper()] if variant.protocol else None
     pin = Pin(variant.algorithm, protocol, variant.channels)
-    able, others = [], []
+    followers, excluded = [], []
     problems = []
     for kind in kinds:
-        wrong = why_not(shaping, COLLECTIVE_KEYS[choice_key(kind)], pin)
-        if wrong is None:
-            able.append(kind)
+        refusal = why_not(shaping, COLLECTIVE_KEYS[choice_key(kind)], pin)
+        if refusal is None:
+            followers.append(kind)
         else:
-            others.append((CONVENTIONS[kind].name, wrong[0]))
-            problems.append(Problem(f"{CONVENTIONS[kind].name} with {variant.words()}", *wrong))
-    if not able:
+            excluded.append((CONVENTIONS[kind].name, refusal[0]))
+            problems.append(Problem(f"{CONVENTIONS[kind].name} with {variant.words()}", *refusal))
+    if not followers:
         raise ConfigError(*problems)
-    return Followers(tuple(able), tuple(others))
+    return Followers(tuple(followers), tuple(excluded))
 
 
 def choice_key(kind: int) -> str:
-    """Of a kind, in the `collectives` section and in the choices of a plan."""
+    """Return the name of a kind in the `collectives` section and in the choices of a plan."""
     if kind == CollectiveKind.REDUCE_SCATTER_BLOCK:
         kind = int(CollectiveKind.REDUCE_SCATTER)
     return CONVENTIONS[kind].name
@@ -85,9 +85,10 @@ def choice_key(kind: int) -> str:
 def bench_scenario(
     file: InputFile | None, layout: Layout, kinds: tuple[int, ...], variant: Variant
 ) -> InputFile:
-    """Return the scenario of a benchmark: what `file` says, if there is one, and on top of it the layout and the variant.
+    """Return the scenario of a benchmark: the settings of `file`, if there is one, overridden by the layout and the
+    variant.
 
-    The pins of `variant` bind the kinds: an op that cannot follow them is refused by the plan.
+    The pins of `variant` bind the kinds: the plan refuses an op that cannot follow them.
 
     Raises `ConfigError` with all mistakes of the file.
     """
@@ -95,7 +96,7 @@ def bench_scenario(
     file_text = base.read()
     values: dict[str, Any] = {}
     if file is not None:
-        # As a whole first, so that mistakes are reported at the lines of the file.
+        # Parse the file itself first, so that mistakes are reported at its lines.
         parse_scenario(file_text, base.source, base.path.parent)
         values = yaml.safe_load(file_text) or {}
     for key in _OWN:
@@ -118,10 +119,10 @@ def bench_scenario(
     pins = {"algorithm": variant.algorithm, "protocol": variant.protocol, "channels": variant.channels}
     pinned = {key: value for key, value in pins.items() if value}
     for kind in kinds if pinned else ():
-        own = dict(collectives.get(choice_key(kind)) or {})
+        collective_settings = dict(collectives.get(choice_key(kind)) or {})
         if variant.algorithm:
-            own.pop("schedule", None)
-        collectives[choice_key(kind)] = own | pinned
+            collective_settings.pop("schedule", None)
+        collectives[choice_key(kind)] = collective_settings | pinned
     if collectives:
         values["collectives"] = collectives
     text = "# Made by etloop collective.\n" + yaml.safe_dump(values, sort_keys=False)

@@ -1,7 +1,7 @@
-"""The text of `etloop collective`: the layout of NVIDIA/nccl-tests, so that what reads its output reads this.
+"""Text output of `etloop collective` in the layout of NVIDIA/nccl-tests, so that parsers of its output work.
 
 Decides wording, widths and rounding (src/common.cu: print_header, print_line_header and the rows of BenchTime); every
-figure comes from `collective_figures`. What nccl-tests does not have stands in further comment lines.
+figure comes from `figures`. Information that nccl-tests does not print is in additional comment lines.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def render_start(
     places: Sequence[RankLine],
     notes: Sequence[str],
 ) -> str:
-    """Everything above the rows of one test."""
+    """Return the text above the rows of one test."""
     pinned = variant.words()
     growth = f"{spec.factor}(factor)" if spec.factor > 1 else f"{spec.step_bytes}(bytes)"
     lines = [
@@ -62,7 +62,7 @@ def render_start(
 
 
 def choice_words(choice: PlannedChoice) -> str:
-    """How operations of a range of sizes were carried out, and why; bytes are what one rank puts in."""
+    """Return how operations of a range of sizes were carried out, and why; bytes are the input of one rank."""
     sizes = str(choice.least_bytes)
     if choice.most_bytes != choice.least_bytes:
         sizes += f" to {choice.most_bytes}"
@@ -71,7 +71,7 @@ def choice_words(choice: PlannedChoice) -> str:
 
 
 def render_heading(*, per_iteration: bool) -> str:
-    """The three lines above the columns."""
+    """Return the three heading lines above the columns."""
     gap = " " * (36 if per_iteration else 0)
     extra = ("i_min", "i_max", "i_p99", "i_cv%") if per_iteration else ()
     units = ("(us)", "(us)", "(us)", "") if per_iteration else ()
@@ -89,22 +89,25 @@ def render_heading(*, per_iteration: bool) -> str:
 def _columns(half: Sequence[str], extra: Sequence[str]) -> str:
     time, algbw, busbw, wrong = half
     text = f"  {time:>7s}  {algbw:>6s}  {busbw:>6s}  {wrong:>6s}"
-    return text + "".join(f"  {one:>7s}" for one in extra)
+    return text + "".join(f"  {heading:>7s}" for heading in extra)
 
 
 def render_rows(spec: BenchSpec, rows: Sequence[RowFigures], *, per_iteration: bool) -> str:
-    """One line for every size, both halves on it."""
+    """Return one line for every size, with both halves."""
     lines = []
     halves: dict[tuple[int, int], dict[Half, RowFigures]] = {}
     for row in rows:
         halves.setdefault((row.amount.size_bytes, row.amount.count), {})[row.half] = row
-    for (size_bytes, count), found in halves.items():
-        kind = found[Half.OUT_OF_PLACE].kind
+    for (size_bytes, count), row_by_half in halves.items():
+        kind = row_by_half[Half.OUT_OF_PLACE].kind
         line = (
             f"{size_bytes:12d}  {count:12d}  {spec.datatype:>8s}  {spec.redop(kind):>6s}  {root_of(kind):6d}"
         )
         lines.append(
-            line + "".join(_half(found[half], per_iteration=per_iteration) for half in Half if half in found)
+            line
+            + "".join(
+                _half(row_by_half[half], per_iteration=per_iteration) for half in Half if half in row_by_half
+            )
         )
     return "".join(f"{line}\n" for line in lines)
 
@@ -126,7 +129,7 @@ def _half(row: RowFigures, *, per_iteration: bool) -> str:
 
 
 def fitted(value: float, width: int) -> str:
-    """Two decimals, or as many as fit into `width`."""
+    """Format a value with two decimals, or as many as fit into `width`."""
     for form in ("%.2f", "%.1f", "%.0f"):
         text = form % value
         if len(text) <= width:
@@ -135,41 +138,41 @@ def fitted(value: float, width: int) -> str:
 
 
 def render_end(kind: int, rows: Sequence[RowFigures], verdict: Verdict) -> str:
-    """Everything below the rows of one test."""
-    # A test that was stopped found nothing wrong in what it looked at; its missing operations are another fault.
-    looked_at = "OK" if verdict.complete else "in the operations that completed; others are missing"
-    bounds = f"{verdict.wrong_bytes} {'FAILED' if verdict.wrong_bytes else looked_at}"
+    """Return the text below the rows of one test."""
+    # A stopped test found no error in its completed operations; the missing ones are reported separately.
+    checked_words = "OK" if verdict.complete else "in the operations that completed; others are missing"
+    bounds = f"{verdict.wrong_bytes} {'FAILED' if verdict.wrong_bytes else checked_words}"
     outcome_words = {None: "", True: " OK", False: " FAILED"}[verdict.bandwidth_ok]
-    sent, fabric = sum(row.sent_bytes for row in rows), sum(row.fabric_bytes for row in rows)
-    share = f"{100 * fabric / sent:.1f} %" if sent else "0 %"
+    sent_bytes, fabric_bytes = sum(row.sent_bytes for row in rows), sum(row.fabric_bytes for row in rows)
+    share = f"{100 * fabric_bytes / sent_bytes:.1f} %" if sent_bytes else "0 %"
     lines = [
-        _labelled("Out of bounds values", bounds),
-        _labelled("Avg bus bandwidth", f"{verdict.average_busbw / 1e9:.4g}{outcome_words}"),
-        _labelled("S_fabric", f"{share} of the bytes sent cross the device under test"),
+        _labelled_line("Out of bounds values", bounds),
+        _labelled_line("Avg bus bandwidth", f"{verdict.average_busbw / 1e9:.4g}{outcome_words}"),
+        _labelled_line("S_fabric", f"{share} of the bytes sent cross the device under test"),
         "#",
         f"# Collective test {'concluded' if verdict.complete else 'incomplete'}: {CONVENTIONS[kind].name}",
     ]
     return "\n".join(lines) + "\n"
 
 
-def _labelled(label: str, text: str) -> str:
+def _labelled_line(label: str, text: str) -> str:
     return f"# {label:<{_LABEL_WIDTH}s} : {text}"
 
 
 def render_opening(version: str, spec: BenchSpec, opening: TestOpening, *, per_iteration: bool) -> str:
-    """What is known of a test before it begins, and the heading of its rows."""
+    """Return the text above the rows of a test: its opening, known before it runs, and the heading of its rows."""
     notes = (f"shaping: {opening.shaping}", *map(choice_words, opening.choices), *opening.notes)
     text = render_start(version, spec, opening.kind, opening.variant, opening.places, notes)
     return text + render_heading(per_iteration=per_iteration)
 
 
 def render_session(summary: Summary, degraded: Sequence[str], errors: Sequence[str]) -> str:
-    """What is known when the session of one or several tests is over."""
+    """Return the text after the session of one or several tests."""
     transport, verdict = summary.transport, summary.verdict
     text = "".join(f"# note: {note}\n" for note in degraded)
     text += "".join(f"# ERROR: {line}\n" for error in errors for line in error.splitlines())
-    resent, sent = transport["retransmitted_packets"], transport["tx_packets"]
-    text += f"# retransmitted {resent} of {sent} packets of the whole session\n"
+    retransmitted_packets, sent_packets = transport["retransmitted_packets"], transport["tx_packets"]
+    text += f"# retransmitted {retransmitted_packets} of {sent_packets} packets of the whole session\n"
     if verdict is not None:
         text += "".join(f"# {line.rstrip()}\n" for line in verdict_lines(verdict))
     return text
@@ -179,14 +182,16 @@ _TOGETHER: Final = "# {:>15s}  {:>12s}  {:>12s}  {:>12s}  {:>8s}  {:>10s}\n"
 
 
 def render_interference(found: Sequence[Interference]) -> str:
-    """Every collective alone and together with the others."""
+    """Return the table of every collective alone and together with the other ones."""
     text = _TOGETHER.format("collective", "size", "alone", "together", "factor", "overlapped")
     text += _TOGETHER.format("", "(B)", "(us)", "(us)", "", "(iters)")
-    for one in found:
-        times = ["N/A" if ns is None else fitted(ns / 1000, 12) for ns in (one.alone_ns, one.together_ns)]
-        factor = "N/A" if one.factor is None else f"{one.factor:.2f}"
-        name, size = CONVENTIONS[one.kind].name, str(one.amount.size_bytes)
-        text += f"  {name:>15s}  {size:>12s}  {times[0]:>12s}  {times[1]:>12s}  {factor:>8s}  {one.overlapped:>10d}\n"
+    for result in found:
+        times = [
+            "N/A" if ns is None else fitted(ns / 1000, 12) for ns in (result.alone_ns, result.together_ns)
+        ]
+        factor = "N/A" if result.factor is None else f"{result.factor:.2f}"
+        name, size = CONVENTIONS[result.kind].name, str(result.amount.size_bytes)
+        text += f"  {name:>15s}  {size:>12s}  {times[0]:>12s}  {times[1]:>12s}  {factor:>8s}  {result.overlapped:>10d}\n"
     return text
 
 
@@ -201,7 +206,7 @@ class SweepLine:
 
 
 def render_sweep(tests: Sequence[SweepLine]) -> str:
-    """All tests of a sweep beside each other: average bus bandwidth, and the best of any size."""
+    """Return the table of all tests of a sweep: average bus bandwidth, and the best one of any size."""
     rows = [
         ("collective", "pinned", "avg busbw", "best busbw", "at size"),
         ("", "", "(GB/s)", "(GB/s)", "(B)"),

@@ -1,7 +1,8 @@
-"""Blind trials: cards drawn by seed, profiled, and held to what was drawn. Pure but for the seed's chance.
+"""Blind trials: cards drawn by seed, profiled, and compared with the drawn parameters. Pure but for the seed's
+randomness.
 
-Decides what a profile must say of a modelled card. A battery that is wrong about cards whose parameters are known would be
-believed about those whose parameters are not.
+Decides the figures that a profile of a modelled card must have. A battery that is wrong about cards with known
+parameters would also be wrong about real ones, where the mistake would not be seen.
 """
 
 from __future__ import annotations
@@ -22,24 +23,24 @@ from etloop.experiments.nic.link.figures import Figure
 from etloop.experiments.nic.link.probe import USUAL_PAIRS, Probe
 
 _LEAST_CUT: Final = 0.2
-"""Below, what is left of a second cut is not always seen."""
+"""Smallest cut after which the remaining depth of a second cut can be measured."""
 _SHORTEST_SEEN_NS: Final = 4 * NS_PER_US
-"""Intervals between notifications below this are not told from none."""
+"""Shortest interval between notifications that can be distinguished from none."""
 
 
 @dataclass(frozen=True, slots=True)
 class BlindTrial:
-    """One card, and what was said of it wrongly."""
+    """One card, with the mistakes of its profile."""
 
     seed: int
     model: NicModel
     figures: tuple[Figure, ...]
     wrong: tuple[str, ...]
-    """In words, by figure."""
+    """Mistakes in words, one per figure."""
 
 
 def truths(model: NicModel) -> dict[str, float | str | None]:
-    """Return what a profile has to say; None: it has to say that it was not seen."""
+    """Return the figures that a profile must have; None: it must report the figure as not seen."""
     has_cnps = model.cnp_scope is not CnpScope.NONE
     is_paced = has_cnps and model.cnp_interval_ns > _SHORTEST_SEEN_NS
     every = model.ack_request_every
@@ -103,12 +104,12 @@ def _climb_truths(model: NicModel) -> dict[str, float | str | None]:
 
 
 def blind_trial(seed: int) -> BlindTrial:
-    """Profile a card that the seed draws, and compare."""
+    """Profile the card that the seed draws, and compare the profile with it."""
     model = drawn_model(Random(seed))  # noqa: S311 -- a trial is repeated by its seed
     card = SimulatedNic(model, Random(seed + (1 << 32)))  # noqa: S311 -- likewise
     probe = Probe(card, card)
-    found = [one for experiment in BATTERY for one in experiment.run(probe)]
-    figures = tuple(one for one in found if isinstance(one, Figure))
+    findings = [finding for experiment in BATTERY for finding in experiment.run(probe)]
+    figures = tuple(finding for finding in findings if isinstance(finding, Figure))
     by_name = {figure.name: figure for figure in figures}
     wrong = tuple(
         f"{name}: {truth} was drawn, {_said(by_name.get(name))}"

@@ -1,6 +1,6 @@
-"""Two profiles next to each other, and a profile next to what a maker states. Pure.
+"""Compares two profiles, or a profile with the figures that a vendor states. Pure.
 
-Decides what is a difference: words that are not the same, and numbers whose intervals do not touch.
+Decides what counts as a difference: words that differ, and numbers whose intervals do not overlap.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 
 _SETTING_OF: Final = {"dscp": "dscp", "timeout": "timeout_code"}
-"""Figures that are our setting where the card does as asked: what another setting would give is not known."""
+"""Figures that are the requested setting if the card follows requests: their value with another setting is unknown."""
 
 
 class Agreement(StrEnum):
-    """How two values stand to each other."""
+    """Result of comparing two values."""
 
     SAME = "same"
     DIFFERENT = "different"
     UNKNOWN = "not known"
-    """One of them was not seen, or not stated."""
+    """One of them was not measured, or not stated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,24 +44,24 @@ class FigurePair:
 
 
 def compare_profiles(a: NicProfile, b: NicProfile) -> tuple[FigurePair, ...]:
-    """Return every figure of either, in the order of the first."""
-    ours, others = a.figures(), b.figures()
+    """Return the comparison of every figure of either profile, in the order of the first."""
+    figures_a, figures_b = a.figures(), b.figures()
     return tuple(
         FigurePair(
             name,
-            _words(ours.get(name)),
-            _words(others.get(name)),
-            _agreement(ours.get(name), others.get(name)),
+            _words(figures_a.get(name)),
+            _words(figures_b.get(name)),
+            _agreement(figures_a.get(name), figures_b.get(name)),
         )
-        for name in dict.fromkeys((*ours, *others))
+        for name in dict.fromkeys((*figures_a, *figures_b))
     )
 
 
 def compare_with_stated(measured: NicProfile, stated: DutProfile) -> tuple[FigurePair, ...]:
-    """Return what a profile of a device states next to what was measured, where both can be compared."""
+    """Return the comparison of stated and measured values, where both exist."""
     figures = measured.figures()
     transport, cnp = stated.transport, stated.cnp
-    known: dict[str, float | str | None] = {
+    stated_values: dict[str, float | str | None] = {
         "recovery": _text(transport.retransmission.value),
         "early_packets": _kept(transport.accepts_out_of_order.value),
         "timeout": transport.timeout_ns.value,
@@ -73,31 +73,31 @@ def compare_with_stated(measured: NicProfile, stated: DutProfile) -> tuple[Figur
         **_dcqcn_of(stated),
     }
     pairs = []
-    for name, value in known.items():
+    for name, value in stated_values.items():
         figure = figures.get(name)
         if value is None or figure is None:
             continue
-        said = value if isinstance(value, str) else f"{value:g} {figure.unit}".strip()
+        stated_words = value if isinstance(value, str) else f"{value:g} {figure.unit}".strip()
         if figure.samples == 0 or is_as_asked(figures.get(_SETTING_OF.get(name, ""))):
             agreement = Agreement.UNKNOWN
         else:
             agreement = Agreement.SAME if figure.holds(value) else Agreement.DIFFERENT
-        pairs.append(FigurePair(name, value_words(figure), said, agreement))
+        pairs.append(FigurePair(name, value_words(figure), stated_words, agreement))
     return tuple(pairs)
 
 
 def _dcqcn_of(stated: DutProfile) -> dict[str, float | str | None]:
-    """DCQCN's parameters by the figures that they are; those that are written in another way are left out."""
-    found: dict[str, float | str | None] = {}
+    """Return DCQCN's stated parameters by the names of their figures; values that cannot be parsed are left out."""
+    parameters: dict[str, float | str | None] = {}
     for parameter in stated.congestion.parameters:
         name, text = DCQCN.get(parameter.name), parameter.setting.value
         if name is None or text is None:
             continue
         for parse in (parse_duration_ns, parse_rate_bps, int):
             with suppress(ValueError, QuantityError):
-                found[name] = parse(text)
+                parameters[name] = parse(text)
                 break
-    return found
+    return parameters
 
 
 def _agreement(a: Figure | None, b: Figure | None) -> Agreement:

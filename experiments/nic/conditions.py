@@ -1,7 +1,7 @@
-"""Conditions on what a card does, judged by the intervals of its figures. Pure.
+"""Evaluates conditions on a card's behaviour by the intervals of its figures. Pure.
 
-Decides that a condition holds only where it holds for every value that a figure may have, and fails only where it fails for all
-of them; between, and where a figure was not seen, nothing is said of the card. The language is that of docs/verdict.md.
+Decides that a condition holds only if it holds for every value in the intervals, and fails only if it fails for all of
+them; otherwise, and if a figure was not measured, the result is inconclusive. The language is that of docs/verdict.md.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
 
 UNITS: Final = {name: unit or "name" for name, unit in FIGURES.items()}
 MOST_FIGURES: Final = 6
-"""Of one condition: each may have two ends."""
+"""Most figures in one condition, since each may have two interval ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What became of one condition."""
+    """Result of one condition."""
 
     expression: str
     why: str
     result: Result
     found: str
-    """The figures that it names, with their intervals."""
+    """Text with the figures that it names and their intervals."""
 
 
 def judge(profile: NicProfile, checks: Sequence[RequestedCheck]) -> tuple[Judged, ...]:
-    """Return what becomes of conditions. Raises `ConfigError` with all that cannot be read."""
+    """Return the results of conditions. Raises `ConfigError` with all that cannot be parsed."""
     conditions: list[tuple[RequestedCheck, Condition]] = []
     problems: list[Problem] = []
     for check in checks:
@@ -51,22 +51,24 @@ def judge(profile: NicProfile, checks: Sequence[RequestedCheck]) -> tuple[Judged
                 Problem(check.where, f"{check.expression}: column {error.at + 1}: {error.what}", error.remedy)
             )
             continue
-        named = len(names_of(condition.tree))
-        if named > MOST_FIGURES:
-            problems.append(Problem(check.where, f"names {named} figures", f"name at most {MOST_FIGURES}"))
+        figure_count = len(names_of(condition.tree))
+        if figure_count > MOST_FIGURES:
+            problems.append(
+                Problem(check.where, f"names {figure_count} figures", f"name at most {MOST_FIGURES}")
+            )
         conditions.append((check, condition))
     if problems:
         raise ConfigError(*problems)
-    return tuple(_judged(check, condition, profile.figures()) for check, condition in conditions)
+    return tuple(_judge_condition(check, condition, profile.figures()) for check, condition in conditions)
 
 
 def result_of(judged: Sequence[Judged]) -> Result:
-    """Return what all of them come to: the worst."""
-    found = {one.result for one in judged}
-    return next((one for one in (Result.FAIL, Result.INCONCLUSIVE) if one in found), Result.PASS)
+    """Return the worst of all results."""
+    results = {condition.result for condition in judged}
+    return next((result for result in (Result.FAIL, Result.INCONCLUSIVE) if result in results), Result.PASS)
 
 
-def _judged(check: RequestedCheck, condition: Condition, figures: dict[str, Figure]) -> Judged:
+def _judge_condition(check: RequestedCheck, condition: Condition, figures: dict[str, Figure]) -> Judged:
     names = sorted(names_of(condition.tree))
     words = {name: figures[name].word for name in names if name in figures and not FIGURES[name]}
     truths = {
@@ -76,12 +78,12 @@ def _judged(check: RequestedCheck, condition: Condition, figures: dict[str, Figu
     result = Result.INCONCLUSIVE
     if len(truths) == 1 and UNKNOWN not in truths:
         result = Result.PASS if truths == {1} else Result.FAIL
-    found = "; ".join(f"{name}: {_said(figures.get(name))}" for name in names)
-    return Judged(check.expression, check.why, result, found)
+    figure_text = "; ".join(f"{name}: {_said(figures.get(name))}" for name in names)
+    return Judged(check.expression, check.why, result, figure_text)
 
 
 def _ends(figure: Figure | None) -> tuple[float | None, ...]:
-    """What a figure may be at the least and at the most."""
+    """Return the smallest and the largest value of a figure; (None,) without an interval."""
     return (None,) if figure is None or figure.low is None else (figure.low, figure.high)
 
 

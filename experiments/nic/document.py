@@ -1,4 +1,4 @@
-"""What a battery leaves: a file an experiment, and the profile that they make together."""
+"""Declares the results of a battery: a file per experiment, and the profile that combines them."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ PROFILE_FILE: Final = "nic.json"
 
 @dataclass(frozen=True, slots=True)
 class ExperimentRecord:
-    """One experiment that was carried out."""
+    """Record of one experiment."""
 
     schema: str
     name: str
     card: str
-    """What was asked, in words: an experiment is not taken for one of another card."""
+    """Description of the card, so that a record is not used for another card."""
     figures: tuple[Figure, ...]
     curves: tuple[Curve, ...]
     failure: str
-    """Why it could not be carried out, "" if it was."""
+    """Reason why it could not be carried out, "" if it was."""
     began_at: str
     lasted_ns: int
-    """On the clock of the wire."""
+    """Duration by the clock of the wire."""
     frames_sent: int
     frames_received: int
 
 
 @dataclass(frozen=True, slots=True)
 class NicProfile:
-    """All that a battery found out about a card."""
+    """All results of a battery on one card."""
 
     schema: str
     card: str
     resolution_ns: int
-    """How late our own stamps may be."""
+    """Largest error of the timestamps taken here."""
     floor_ns: int | None
-    """The card's quickest answer: at most that is the way there and back. None: it was not asked."""
+    """The card's fastest answer, an upper bound of the round-trip time of the link. None: not measured."""
     experiments: tuple[ExperimentRecord, ...]
 
     def curves(self) -> tuple[Curve, ...]:
         """Return all curves."""
-        return tuple(curve for one in self.experiments for curve in one.curves)
+        return tuple(curve for experiment in self.experiments for curve in experiment.curves)
 
     def figures(self) -> dict[str, Figure]:
         """Return all figures by name."""
-        return {figure.name: figure for one in self.experiments for figure in one.figures}
+        return {figure.name: figure for experiment in self.experiments for figure in experiment.figures}

@@ -1,6 +1,6 @@
-"""A profile as one page: what was found and how surely, the curves behind it, conditions, and what others state. Pure.
+"""Renders a profile as one page: figures with intervals, curves, conditions, and comparisons with other sources. Pure.
 
-Decides order and wording; it is of the family of reports (`results.html`).
+Decides order and wording; it has the style of the run reports (`results.html`).
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ _ORDER: Final = (Result.FAIL, Result.INCONCLUSIVE, Result.PASS)
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """What somebody states, or another card does, next to what was found."""
+    """Comparison of the measured figures with stated ones or with another card."""
 
     name: str
     pairs: tuple[FigurePair, ...]
 
 
 def profile_html(profile: NicProfile, judged: Sequence[Judged] = (), beside: Sequence[Beside] = ()) -> str:
-    """Return the page."""
+    """Return the page as HTML."""
     facts = [Fact("resolution", f"{profile.resolution_ns} ns: our own stamps may be so late")]
     if profile.floor_ns is not None:
         facts.append(Fact("floor", f"{profile.floor_ns} ns: its quickest answer"))
-    began = min((one.began_at for one in profile.experiments), default="")
+    began = min((experiment.began_at for experiment in profile.experiments), default="")
     facts.append(Fact("begun", began or "never"))
     sections = (
         Section("conditions", "Conditions", _conditions(judged)),
         Section("figures", "What it does", _figures(profile)),
         *(
-            Section(f"beside{number}", f"Next to {one.name}", _beside(one))
-            for number, one in enumerate(beside)
+            Section(f"beside{number}", f"Next to {comparison.name}", _beside(comparison))
+            for number, comparison in enumerate(beside)
         ),
         Section("curves", "Curves", tuple(map(_plot, profile.curves()))),
         Section("methods", "How each was found", _methods(profile)),
@@ -62,13 +62,13 @@ def profile_html(profile: NicProfile, judged: Sequence[Judged] = (), beside: Seq
 def _conditions(judged: Sequence[Judged]) -> tuple[Block, ...]:
     rows: list[tuple[str | Cell, ...]] = [
         (
-            Cell(one.expression, is_code=True, note=one.why),
-            Cell(str(one.result), badge=str(one.result)),
-            one.found,
+            Cell(condition.expression, is_code=True, note=condition.why),
+            Cell(str(condition.result), badge=str(condition.result)),
+            condition.found,
         )
         for result in _ORDER
-        for one in judged
-        if one.result is result
+        for condition in judged
+        if condition.result is result
     ]
     return table("Conditions, those that failed first", ("condition", "result", "found"), rows)
 
@@ -76,10 +76,13 @@ def _conditions(judged: Sequence[Judged]) -> tuple[Block, ...]:
 def _figures(profile: NicProfile) -> tuple[Block, ...]:
     rows: list[tuple[str | Cell, ...]] = []
     failures: list[Block] = []
-    for one in profile.experiments:
-        if one.failure:
-            failures.append(Text(f"{one.name} could not be carried out: {one.failure}."))
-        rows += [(Cell(figure.name, is_code=True), value_words(figure), one.name) for figure in one.figures]
+    for experiment in profile.experiments:
+        if experiment.failure:
+            failures.append(Text(f"{experiment.name} could not be carried out: {experiment.failure}."))
+        rows += [
+            (Cell(figure.name, is_code=True), value_words(figure), experiment.name)
+            for figure in experiment.figures
+        ]
     return *failures, *table("Figures with their intervals", ("figure", "found", "experiment"), rows)
 
 
@@ -97,10 +100,12 @@ def _beside(one: Beside) -> tuple[Block, ...]:
 
 
 def _plot(curve: Curve) -> Plot:
-    at, values = np.array(curve.xs), np.array(curve.ys)
-    end = float(at.max()) * (2.0 if curve.is_log else 1.0)
-    axis = Axis(curve.along, float(at.min()), end if end > at.min() else float(at.min()) + 1, curve.is_log)
-    panels = (Plotted(curve.of, (Steps(curve.of, 0, at, values),)),)
+    xs, values = np.array(curve.xs), np.array(curve.ys)
+    last_x = float(xs.max()) * (2.0 if curve.is_log else 1.0)
+    axis = Axis(
+        curve.along, float(xs.min()), last_x if last_x > xs.min() else float(xs.min()) + 1, curve.is_log
+    )
+    panels = (Plotted(curve.of, (Steps(curve.of, 0, xs, values),)),)
     return Plot(
         name=f"curve-{curve.name}",
         title=curve.title,
@@ -114,10 +119,10 @@ def _plot(curve: Curve) -> Plot:
 
 def _methods(profile: NicProfile) -> tuple[Block, ...]:
     rows: list[tuple[str | Cell, ...]] = []
-    for one in profile.experiments:
-        experiment = BY_NAME.get(one.name)
+    for record in profile.experiments:
+        experiment = BY_NAME.get(record.name)
         if experiment is not None:
-            frames = f"{one.frames_sent} sent, {one.frames_received} received"
-            rows.append((one.name, experiment.provokes, experiment.reads, experiment.clause, frames))
+            frames = f"{record.frames_sent} sent, {record.frames_received} received"
+            rows.append((record.name, experiment.provokes, experiment.reads, experiment.clause, frames))
     heads = ("experiment", "provokes", "reads", "compare", "frames")
     return (Fold("Methods", table("Methods", heads, rows)),) if rows else ()

@@ -1,4 +1,4 @@
-"""Carries a battery out and keeps what it finds: a file an experiment, so that one that was stopped goes on where it was."""
+"""Runs a battery and stores its results: a file per experiment, so that a stopped battery resumes where it was."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """A card, and how it is reached."""
+    """A card, with the wire and the control connection to it."""
 
     wire: Wire
     nic: NicControl
     card: str
-    """What it is, in words."""
+    """Description of the card."""
     most_pairs: int = USUAL_PAIRS
-    """That are opened at once."""
+    """Most queue pairs open at once."""
 
 
 def chosen(names: Sequence[str]) -> tuple[Experiment, ...]:
@@ -48,36 +48,36 @@ def chosen(names: Sequence[str]) -> tuple[Experiment, ...]:
     if unknown:
         remedy = f"write one of {', '.join(BY_NAME)}"
         raise ConfigError(Problem("--only", f'there is no experiment "{unknown[0][:64]}"', remedy))
-    return tuple(one for one in BATTERY if not names or one.name in names)
+    return tuple(experiment for experiment in BATTERY if not names or experiment.name in names)
 
 
 def run_battery(
     probed: Probed, out_dir: Path, experiments: Sequence[Experiment], report: Report
 ) -> NicProfile:
-    """Carry experiments out, and return the profile, which is in `out_dir` too.
+    """Run experiments, and return the profile, which is also written to `out_dir`.
 
-    Experiments of this card that are there already are kept as they are. Raises `ConfigError` where the directory is of
+    Experiments of this card that have a record there are not repeated. Raises `ConfigError` if the directory is of
     another card, or cannot be written.
     """
     try:
         out_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        what = f"cannot be made: {error.strerror or error}"
-        raise ConfigError(Problem(str(out_dir), what, "name another directory with --out")) from None
-    kept, card = KeptWire(probed.wire), probed.card
-    probe = Probe(kept, probed.nic, probed.most_pairs)
+        reason = f"cannot be made: {error.strerror or error}"
+        raise ConfigError(Problem(str(out_dir), reason, "name another directory with --out")) from None
+    wire, card = KeptWire(probed.wire), probed.card
+    probe = Probe(wire, probed.nic, probed.most_pairs)
     records: list[ExperimentRecord] = []
     for number, experiment in enumerate(experiments, 1):
         path = out_dir / f"{experiment.name}.json"
         record = _kept(path, card)
         if record is None:
             report(f"[{number}/{len(experiments)}] {experiment.name}: {experiment.provokes}")
-            record = _carried_out(experiment, probe, kept, card, out_dir)
+            record = _run_experiment(experiment, probe, wire, card, out_dir)
             path.write_text(to_json(record))
         else:
             report(f"[{number}/{len(experiments)}] {experiment.name}: kept from before")
         records.append(record)
-    profile = NicProfile(PROFILE_SCHEMA, card, kept.resolution_ns, _floor(probe), tuple(records))
+    profile = NicProfile(PROFILE_SCHEMA, card, wire.resolution_ns, _floor(probe), tuple(records))
     (out_dir / PROFILE_FILE).write_text(to_json(profile))
     (out_dir / DUT_FILE).write_text(dut_profile_text(profile))
     return profile
@@ -90,8 +90,8 @@ def read_profile(place: Path) -> NicProfile:
         with path.open("rb") as stream:
             text = stream.read(_MOST_JSON_BYTES + 1)
     except OSError as error:
-        what = f"cannot be read: {error.strerror or error}"
-        raise ConfigError(Problem(str(path), what, "name a directory of etloop nic profile")) from None
+        reason = f"cannot be read: {error.strerror or error}"
+        raise ConfigError(Problem(str(path), reason, "name a directory of etloop nic profile")) from None
     if len(text) > _MOST_JSON_BYTES:
         raise ConfigError(Problem(str(path), f"is larger than {_MOST_JSON_BYTES} bytes", "name another file"))
     return from_json(NicProfile, text.decode(errors="replace"), str(path), PROFILE_SCHEMA)
@@ -109,27 +109,27 @@ def _kept(path: Path, card: str) -> ExperimentRecord | None:
         return None
     record = from_json(ExperimentRecord, path.read_text(), str(path), EXPERIMENT_SCHEMA)
     if record.card != card:
-        what = f"is of {record.card}, and this is {card}"
-        raise ConfigError(Problem(str(path), what, "name another directory with --out"))
+        difference = f"is of {record.card}, and this is {card}"
+        raise ConfigError(Problem(str(path), difference, "name another directory with --out"))
     return None if record.failure else record
 
 
-def _carried_out(
+def _run_experiment(
     experiment: Experiment, probe: Probe, kept: KeptWire, card: str, out_dir: Path
 ) -> ExperimentRecord:
     began_at, begun_ns = wall_time_text(), kept.now_ns()
-    found: tuple[Finding, ...] = ()
+    findings: tuple[Finding, ...] = ()
     failure = ""
     with PcapngFile(out_dir / f"{experiment.name}.pcapng") as capture:
         kept.begin(capture)
         try:
-            found = experiment.run(probe)
+            findings = experiment.run(probe)
         except NicError as error:
             failure = str(error)
-        sent, received = kept.end()
+        sent_frames, received_frames = kept.end()
     lasted_ns = kept.now_ns() - begun_ns
-    figures = tuple(one for one in found if isinstance(one, Figure))
-    curves = tuple(one for one in found if isinstance(one, Curve))
+    figures = tuple(finding for finding in findings if isinstance(finding, Figure))
+    curves = tuple(finding for finding in findings if isinstance(finding, Curve))
     return ExperimentRecord(
         EXPERIMENT_SCHEMA,
         experiment.name,
@@ -139,6 +139,6 @@ def _carried_out(
         failure,
         began_at,
         lasted_ns,
-        sent,
-        received,
+        sent_frames,
+        received_frames,
     )

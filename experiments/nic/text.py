@@ -1,4 +1,4 @@
-"""Profiles and comparisons as people read them. Decides wording and layout only."""
+"""Profiles and comparisons as text. Decides wording and layout only."""
 
 from __future__ import annotations
 
@@ -21,41 +21,44 @@ _MARKS: Final = {Agreement.SAME: "", Agreement.DIFFERENT: "differs", Agreement.U
 
 
 def render_profile(profile: NicProfile, *, with_methods: bool = False) -> str:
-    """Return all figures, experiment by experiment; `with_methods`: also how each was found, and what it is compared with."""
+    """Return all figures, experiment by experiment; `with_methods`: also each method, and the document it refers to."""
     lines = wrapped("card", profile.card)
     lines += wrapped("resolution", f"{profile.resolution_ns} ns: our own stamps may be so late")
     if profile.floor_ns is not None:
-        what = (
+        floor_text = (
             f"{profile.floor_ns} ns: its quickest answer; the way there and back, which cannot be told from its own time, "
             "is at most that"
         )
-        lines += wrapped("floor", what)
+        lines += wrapped("floor", floor_text)
     rows: list[tuple[str, ...]] = []
-    for one in profile.experiments:
-        if one.failure:
-            rows.append((one.name, "", f"could not be carried out: {one.failure}"))
-        rows += [(one.name, figure.name, value_words(figure)) for figure in one.figures]
+    for record in profile.experiments:
+        if record.failure:
+            rows.append((record.name, "", f"could not be carried out: {record.failure}"))
+        rows += [(record.name, figure.name, value_words(figure)) for figure in record.figures]
     lines += ["", *aligned([("experiment", "figure", "found"), *rows], left=(0, 1, 2))]
-    for one in profile.experiments if with_methods else ():
-        experiment = BY_NAME.get(one.name)
+    for record in profile.experiments if with_methods else ():
+        experiment = BY_NAME.get(record.name)
         if experiment is None:
             continue
-        lines += ["", *wrapped(one.name, experiment.provokes)]
+        lines += ["", *wrapped(record.name, experiment.provokes)]
         lines += [*wrapped("reads", experiment.reads), *wrapped("compare", experiment.clause)]
     return "".join(f"{line.rstrip()}\n" for line in lines)
 
 
 def render_judged(judged: Sequence[Judged]) -> str:
-    """Return conditions and what became of them, those that failed last, where they are seen."""
+    """Return conditions with their results, failed ones last, where they are seen first."""
     order = (Result.PASS, Result.INCONCLUSIVE, Result.FAIL)
-    shown = sorted(judged, key=lambda one: order.index(one.result))
-    rows = [("", "condition", "found"), *((str(one.result), one.expression, one.found) for one in shown)]
+    ordered = sorted(judged, key=lambda condition: order.index(condition.result))
+    rows = [
+        ("", "condition", "found"),
+        *((str(condition.result), condition.expression, condition.found) for condition in ordered),
+    ]
     lines = [*aligned(rows, left=(0, 1, 2)), "", *wrapped("verdict", str(result_of(judged)).upper())]
     return "".join(f"{line.rstrip()}\n" for line in lines)
 
 
 def render_pairs(pairs: Sequence[FigurePair], a: str, b: str) -> str:
-    """Return figures side by side, and how many differ."""
+    """Return figures side by side, with the number of differences."""
     rows = [("figure", a[:40], b[:40], "")]
     rows += [(pair.name, pair.a, pair.b, _MARKS[pair.agreement]) for pair in pairs]
     different = sum(pair.agreement is Agreement.DIFFERENT for pair in pairs)

@@ -1,6 +1,7 @@
-"""`search:` of sweep.yaml: the value of one key path up to which runs pass, found by bisection (RFC 2544, section 26.1). Pure.
+"""`search:` of sweep.yaml: the largest value of one key path at which runs pass, by bisection (RFC 2544, section 26.1).
+Pure.
 
-Decides which value is tried next, when it is enough, and what was found. Whether a run passes is decided by its verdict.
+Decides the next value to try, when to stop, and the result. The verdict of a run decides whether it passes.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from etloop.contract.base.yaml_tree import TEXT_TAG, Change, parse_path
 
 MOST_TRIALS: Final = 32
 DEFAULT_TRIALS: Final = 12
-"""The two ends and ten halvings, a thousandth of what lies between them (BMWG: 0.1 % within ten iterations)."""
+"""Both ends and ten bisections, which leave a thousandth of the range (BMWG: 0.1 % within ten iterations)."""
 _MILLION: Final = 1_000_000
 _DEFAULT_RESOLUTION: Final = 1000
 _NUMBER_TAG: Final = "tag:yaml.org,2002:int"
@@ -35,7 +36,7 @@ _NUMBER_TAG: Final = "tag:yaml.org,2002:int"
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What a searched value is a number of."""
+    """Unit of a searched value."""
 
     name: str
     format: Callable[[int], str]
@@ -51,47 +52,49 @@ _COUNT: Final = Unit("", str)
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What is searched for, and how closely."""
+    """The searched value, its range and its resolution."""
 
     path: tuple[str, ...]
     easy: int
-    """`from`: where runs should pass, in the finest unit."""
+    """`from`: value at which runs should pass, in the finest unit."""
     hard: int
-    """`to`: as far as is tried."""
+    """`to`: last value that is tried."""
     unit: Unit
     resolution_per_million: int
-    """Of the way from one end to the other."""
+    """Resolution in millionths of the range."""
     trials: int
 
     @property
     def path_text(self) -> str:
-        """The key path as people write it."""
+        """Return the key path as text, keys joined by dots."""
         return ".".join(self.path)
 
     def text(self, value: int) -> str:
-        """A value as it stands in a file."""
+        """Return a value as it is written in a file."""
         return f"{value}{self.unit.name}"
 
     def words(self, value: int) -> str:
-        """A value for people."""
+        """Return a value as text for display."""
         return self.unit.format(value)
 
     @property
     def steps(self) -> int:
-        """Values are tried in steps of the resolution, of which there are so many from one end to the other."""
+        """Return the number of steps of the resolution from one end of the range to the other; values are tried on
+        these steps.
+        """
         return min(-(-_MILLION // self.resolution_per_million), abs(self.hard - self.easy))
 
     def at_step(self, step: int) -> int:
-        """The value of a step: 0 is `easy`, the last one `hard`."""
-        # To the nearest: cut off, a value could lie nearer to the step before, and `step_of` would not find its own.
+        """Return the value of a step: 0 is `easy`, the last one `hard`."""
+        # Round to nearest: a truncated value could be nearer to the step before, and `step_of` would return that one.
         return self.easy + round(Fraction((self.hard - self.easy) * step, self.steps))
 
     def step_of(self, value: int) -> int:
-        """The step of a value that `at_step` gave."""
+        """Return the step of a value that `at_step` returned."""
         return round(Fraction((value - self.easy) * self.steps, self.hard - self.easy))
 
     def change(self, value: int) -> Change:
-        """What makes a scenario one of this value."""
+        """Return the change that gives a scenario this value."""
         return Change(
             self.path, yaml.ScalarNode(TEXT_TAG if self.unit.name else _NUMBER_TAG, self.text(value))
         )
@@ -106,7 +109,7 @@ class Trial:
 
 
 def read_search(section: Section) -> Search:
-    """A `search:` section, which is closed. Mistakes go to its file."""
+    """Read and close a `search:` section. Mistakes are noted in its file."""
     path = section.required(
         "path", words, "seed", "write the key path of the value, such as workload.incast.rate"
     )
@@ -144,9 +147,10 @@ def _value(section: Section, key: str, remedy: str) -> tuple[int, Unit]:
 
 
 def next_value(search: Search, tried: Sequence[Trial]) -> int | None:
-    """What to try next; None where it is known, or enough were tried.
+    """Return the value to try next; None if the limit is known, or enough values were tried.
 
-    First how far one may go at all: `to`, then `from`; then between the last that passed and the nearest that did not.
+    First come the ends: `to`, then `from`; then the middle between the last value that passed and the nearest that did
+    not.
     """
     if len(tried) >= search.trials:
         return None
@@ -164,11 +168,13 @@ def next_value(search: Search, tried: Sequence[Trial]) -> int | None:
 
 
 def bounds(search: Search, tried: Sequence[Trial]) -> tuple[int | None, int | None]:
-    """The furthest value that passed, and the nearest beyond it that did not; None where there is none."""
+    """Return the furthest value that passed, and the nearest beyond it that did not; None if there is none."""
     sign = 1 if search.hard > search.easy else -1
-    good = max((sign * one.value for one in tried if one.passed), default=None)
+    good = max((sign * trial.value for trial in tried if trial.passed), default=None)
     beyond = [
-        sign * one.value for one in tried if not one.passed and (good is None or sign * one.value > good)
+        sign * trial.value
+        for trial in tried
+        if not trial.passed and (good is None or sign * trial.value > good)
     ]
     bad = min(beyond, default=None)
     return None if good is None else sign * good, None if bad is None else sign * bad

@@ -1,7 +1,7 @@
-"""`sweep.yaml`: which values of a scenario, a rig and a topology are tried, how often and in which order. Parsing only.
+"""`sweep.yaml`: the values of a scenario, a rig and a topology to try, how often and in which order. Parsing only.
 
-Decides the keys, what an axis may look like and how many points there may be; every mistake of the file is told together.
-What a changed scenario means is found out when its point is laid out.
+Decides the keys, the form of an axis and the largest number of points; every mistake of the file is reported together.
+A changed scenario is checked when its point is planned.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ _BACKENDS: Final = ("udp", "packet", "xdp")
 
 
 class Order(StrEnum):
-    """In which order runs take place."""
+    """Order of the runs."""
 
     INTERLEAVED = "interleaved"
-    """Rounds: every point once, in an order drawn for each repeat. What drifts meanwhile meets all points alike."""
+    """Rounds: every point once, in an order drawn for each repeat, so that drift affects all points equally."""
     LISTED = "listed"
     """Point by point, all its repeats."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Setting:
-    """One value of an axis: what it is called, and what it changes."""
+    """One value of an axis: its label and its changes."""
 
     label: str
     changes: tuple[Change, ...]
@@ -64,7 +64,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class LabWish:
-    """How a lab is brought up where the sweep does it."""
+    """Settings of a lab that the sweep brings up."""
 
     addresses: int = DEFAULT_ADDRESSES
     mtu_bytes: int = DEFAULT_MTU_BYTES
@@ -74,7 +74,7 @@ class LabWish:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sweep:
-    """All that `sweep.yaml` says."""
+    """Content of `sweep.yaml`."""
 
     source: str
     scenario: Path
@@ -84,17 +84,17 @@ class Sweep:
     order: Order
     seed: int
     compare: str
-    """Name of the axis whose settings are held against its first one."""
+    """Name of the axis whose settings are compared with its first one."""
     axes: tuple[Axis, ...]
     common: tuple[Change, ...]
-    """What every point changes, before its settings."""
+    """Changes of every point, applied before its settings."""
     lab: LabWish
     search: Search | None = None
-    """At every point the furthest value that passes is searched for, instead of points being held against each other."""
+    """At every point the furthest value that passes is searched, instead of comparing points with each other."""
 
 
 def parse_sweep(text: bytes, source: str, directory: Path) -> Sweep:
-    """The sweep of a YAML text; its paths are relative to `directory`. Raises `ConfigError` with all its mistakes."""
+    """Parse a YAML text into a sweep; its paths are relative to `directory`. Raises `ConfigError` with all its mistakes."""
     file = ConfigFile(source)
     top = read_document(text, file)
     scenario = top.required("scenario", words, "", "name the scenario that is changed")
@@ -133,7 +133,7 @@ def parse_sweep(text: bytes, source: str, directory: Path) -> Sweep:
 
 
 def points_of(sweep: Sweep) -> int:
-    """How many points there are."""
+    """Return the number of points."""
     return prod(len(axis.settings) for axis in sweep.axes)
 
 
@@ -144,8 +144,8 @@ def _refuse_size(sweep: Sweep, top: Section) -> None:
     if points > MOST_POINTS:
         top.mistake("axes", f"{points} points", f"keep to {MOST_POINTS}; fewer settings, or several sweeps")
     elif points * sweep.repeats > MOST_RUNS:
-        what = f"{points} points, {sweep.repeats} times each, are {points * sweep.repeats} runs"
-        top.mistake("repeats", what, f"keep to {MOST_RUNS}")
+        excess = f"{points} points, {sweep.repeats} times each, are {points * sweep.repeats} runs"
+        top.mistake("repeats", excess, f"keep to {MOST_RUNS}")
 
 
 def _read_axes(section: Section, directory: Path) -> tuple[Axis, ...]:
@@ -190,12 +190,12 @@ def _named_settings(section: Section, directory: Path) -> tuple[Setting, ...]:
 
 
 def _read_changes(section: Section, directory: Path) -> tuple[Change, ...]:
-    found = []
+    changes = []
     for path in section.entry_names():
         value = section.node(path) or yaml.ScalarNode(NULL_TAG, "")
-        found.append(_change(section, path, _path(section, path, path), value, directory))
+        changes.append(_change(section, path, _path(section, path, path), value, directory))
     section.close()
-    return tuple(found)
+    return tuple(changes)
 
 
 def _read_zips(top: Section, directory: Path) -> tuple[Axis, ...]:
@@ -230,7 +230,7 @@ def _read_zips(top: Section, directory: Path) -> tuple[Axis, ...]:
 
 
 def _labels(nodes: list[yaml.Node]) -> list[str]:
-    """What values are called: what they are, or their number where that is long or not unique."""
+    """Return the labels of values: the values as text, or their numbers if a text is long or not unique."""
     texts = [value_text(node) if not is_null(node) else "none" for node in nodes]
     good = len(set(texts)) == len(texts) and all(0 < len(text) <= LONGEST_LABEL for text in texts)
     return texts if good else [str(number) for number in range(1, len(texts) + 1)]
@@ -245,7 +245,7 @@ def _path(section: Section, key: str, text: str) -> tuple[str, ...]:
 
 
 def _change(section: Section, key: str, keys: tuple[str, ...], value: yaml.Node, directory: Path) -> Change:
-    """A change; the name of another file is made a path from where we are."""
+    """Return a change; the name of another file becomes a path relative to the working directory."""
     if len(keys) == 1 and keys[0] in {"scenario", "topology", "rig"}:
         if isinstance(value, yaml.ScalarNode) and value.value.strip():
             value = yaml.ScalarNode(TEXT_TAG, str(directory / value.value))

@@ -1,7 +1,7 @@
-"""What a sweep's directory says of it, and whether a sweep may go on there. Pure.
+"""The index of a sweep's directory, and the check whether a sweep may resume there. Pure.
 
-Decides when an earlier part and the rest would not be of one experiment: other points, other files behind them, another
-place or another order. Only more repeats may be asked for than before.
+Decides when the earlier part and the rest would not be one experiment: other points, other files, another mode or
+another order. Only the number of repeats may grow.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ AFRESH: Final = "put the files back as they were, or begin in another directory 
 
 
 def sweep_record(sweep: Sweep, mode: Mode, points: Sequence[PointRecord]) -> SweepRecord:
-    """A sweep before its first run."""
+    """Return the record of a sweep before its first run."""
     return SweepRecord(
         schema=SWEEP_SCHEMA,
         source=sweep.source,
@@ -41,15 +41,15 @@ def sweep_record(sweep: Sweep, mode: Mode, points: Sequence[PointRecord]) -> Swe
 
 
 def point_record(point: Point, files: PointFiles, plan: Plan) -> PointRecord:
-    """A point with digests of everything that it depends on."""
-    # Where the traces lie does not matter.
+    """Return the record of a point, with digests of everything that it depends on."""
+    # The location of the traces does not matter.
     digest = hashlib.sha256()
     _add(digest.update, replace(plan.tables, source=""))
     return PointRecord(point.name, dict(point.labels), files.digest, digest.hexdigest()[:32])
 
 
 def _add(update: Callable[[bytes | memoryview], None], value: object) -> None:
-    """Adds a value of a plan to a digest: columns as their bytes, which are millions of numbers, all else in words."""
+    """Add a value of a plan to a digest: columns as bytes, because they are large, all other values as text."""
     if isinstance(value, np.ndarray):
         update(f"{value.dtype.str}{value.shape}".encode())
         update(np.ascontiguousarray(value).view(np.uint8).data)
@@ -60,8 +60,8 @@ def _add(update: Callable[[bytes | memoryview], None], value: object) -> None:
             update(b")")
     elif isinstance(value, tuple):
         update(f"{len(value)}[".encode())
-        for one in value:
-            _add(update, one)
+        for item in value:
+            _add(update, item)
     else:
         update(f"{value!r};".encode())
 
@@ -69,13 +69,13 @@ def _add(update: Callable[[bytes | memoryview], None], value: object) -> None:
 def refuse_another(
     before: SweepRecord, now: SweepRecord, where: str, changed_values: Callable[[str], tuple[str, ...]]
 ) -> None:
-    """Raises `ConfigError` unless `now` is `before`, perhaps with more repeats.
+    """Raise `ConfigError` unless `now` is `before`, perhaps with more repeats.
 
-    `changed_values` tells what is not as it was in the files of a point, by its name.
+    `changed_values` returns the differences in the files of a point, by its name.
     """
-    found = [
-        (what, x, y)
-        for what, x, y in (
+    differences = [
+        (aspect, x, y)
+        for aspect, x, y in (
             ("mode", str(before.mode), str(now.mode)),
             ("order", before.order, now.order),
             ("seed", str(before.seed), str(now.seed)),
@@ -84,12 +84,12 @@ def refuse_another(
         if x != y
     ]
     problems = [
-        Problem(f"{where}: {what}", f"was {x} when the sweep began, and is {y}", AFRESH)
-        for what, x, y in found
+        Problem(f"{where}: {aspect}", f"was {x} when the sweep began, and is {y}", AFRESH)
+        for aspect, x, y in differences
     ]
     if now.repeats < before.repeats:
-        what = f"were {before.repeats} when the sweep began, and are {now.repeats}"
-        problems.append(Problem(f"{where}: repeats", what, f"ask for {before.repeats} or more"))
+        reduction = f"were {before.repeats} when the sweep began, and are {now.repeats}"
+        problems.append(Problem(f"{where}: repeats", reduction, f"ask for {before.repeats} or more"))
     if len(before.points) == len(now.points):
         for old, new in zip(before.points, now.points, strict=True):
             problems += _point_problems(old, new, where, changed_values)
@@ -108,11 +108,13 @@ def _point_problems(
         return [Problem(place, f"was {_words(old)} when the sweep began, and is {_words(new)}", AFRESH)]
     if old.files != new.files:
         changed = changed_values(new.name)
-        what = f"its files are not those it began with: {'; '.join(changed) or 'comments or order of keys'}"
-        return [Problem(place, what, AFRESH)]
+        difference = (
+            f"its files are not those it began with: {'; '.join(changed) or 'comments or order of keys'}"
+        )
+        return [Problem(place, difference, AFRESH)]
     if old.plan != new.plan:
-        what = "the same files are laid out differently: its traces changed, or this is another version of ETLoop"
-        return [Problem(place, what, AFRESH)]
+        difference = "the same files are laid out differently: its traces changed, or this is another version of ETLoop"
+        return [Problem(place, difference, AFRESH)]
     return []
 
 
@@ -121,7 +123,7 @@ def _words(point: PointRecord) -> str:
 
 
 def value_changes(kind: str, before: bytes, now: bytes) -> tuple[str, ...]:
-    """In words, the values of a file that are not as they were."""
+    """Return, in words, the values of a file that differ from before."""
     try:
         x, y = values_by_path(before, kind), values_by_path(now, kind)
     except ConfigError:

@@ -1,4 +1,4 @@
-"""One run through a lab of its own, without a sweep around it."""
+"""Runs a single scenario through a lab of its own, without a sweep."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def run_in_lab(
     overcommit: bool,
     plugins: bool,
 ) -> Path:
-    """Bring a lab up, run a scenario through it and take it down; return the directory that the run is kept in.
+    """Bring a lab up, run a scenario through it and take it down; return the directory of the run.
 
     Raises an `InputError` before any traffic.
     """

@@ -1,4 +1,4 @@
-"""A lab that runs bring up for themselves: it stands as long as its topology stays the same, and ends with them."""
+"""A lab that runs bring up for themselves: it is kept as long as its topology stays the same, and ends with them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from etloop.lab.request import LabOrder
 
 
 class OwnLab:
-    """The lab of the moment: another topology is another lab."""
+    """The current lab; another topology replaces it."""
 
     def __init__(self, wish: LabWish, *, allow_overcommit: bool, allow_plugins: bool) -> None:
         self._wish = wish
@@ -25,11 +25,11 @@ class OwnLab:
 
     @property
     def name(self) -> str:
-        """As its commands and timelines call it."""
+        """Return the name of the lab in its commands and timelines."""
         return self._name
 
     def rig(self, topology: InputFile) -> InputFile:
-        """Return the rig of the lab's agents. Raises an `InputError` for a topology that no lab can be made of."""
+        """Return the rig of the lab's agents. Raises an `InputError` for a topology that cannot be a lab."""
         wish = self._wish
         device = read_device_file(topology)
         plan = plan_lab(device.topology, mtu_bytes=wish.mtu_bytes, addresses=wish.addresses, bind=wish.bind)
@@ -37,7 +37,7 @@ class OwnLab:
         return InputFile(topology.path.with_name("rig.yaml"), text.encode(), f"rig made of {topology.source}")
 
     def up(self, topology: InputFile) -> None:
-        """Bring up the lab of a topology, if it is not. Raises an `InputError` where it cannot be."""
+        """Bring up the lab of a topology, if it is not up. Raises an `InputError` if that fails."""
         text = topology.read().decode("utf-8-sig")
         if text == self._text:
             return
@@ -60,7 +60,7 @@ class OwnLab:
         )
 
     def down(self) -> None:
-        """End it, if one is up."""
+        """End the lab, if one is up."""
         if self._text is None:
             return
         self._text = None

@@ -1,6 +1,6 @@
-"""Points of a sweep: which settings each has, the texts of its files, and in which order all runs take place. Pure.
+"""Points of a sweep: the settings of each, the texts of its files, and the order of all runs. Pure.
 
-Decides how points are named and what a key path leads into. The files themselves are read by whoever calls.
+Decides how points are named and which file a key path changes. Callers read the files.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 FILES: Final = ("scenario", "rig", "topology")
 MADE_RIG: Final = "rig-of-its-lab.yaml"
-"""Name of a rig that was made of a topology, in messages."""
+"""Name, in messages, of a rig derived from a topology."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,20 +33,20 @@ class Point:
     """One combination of settings."""
 
     name: str
-    """p000, p001, ...: its directory."""
+    """p000, p001, ...: also the name of its directory."""
     labels: tuple[tuple[str, str], ...]
-    """(axis, setting)."""
+    """Pairs of axis and setting."""
     changes: tuple[Change, ...]
 
     @property
     def words(self) -> str:
-        """For people."""
+        """Return the settings as text."""
         return ", ".join(f"{axis}={label}" for axis, label in self.labels)
 
 
 @dataclass(frozen=True, slots=True)
 class PointFiles:
-    """The texts of a point's files, each with the place that its paths start from."""
+    """The texts of a point's files, each with the directory that its paths are relative to."""
 
     scenario: InputFile
     rig: InputFile
@@ -54,7 +54,7 @@ class PointFiles:
 
     @property
     def digest(self) -> str:
-        """Tells apart points whose files differ."""
+        """Return a digest that distinguishes points whose files differ."""
         digest = hashlib.sha256()
         for file in (self.scenario, self.rig, self.topology):
             digest.update(b"\0" if file is None else (file.content or b"") + b"\0")
@@ -63,55 +63,55 @@ class PointFiles:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One run to be."""
+    """One planned run."""
 
     point: int
     repeat: int
 
 
 def points(sweep: Sweep) -> tuple[Point, ...]:
-    """All points, the last axis fastest."""
-    found = []
+    """Return all points, the last axis varying fastest."""
+    all_points = []
     for number, settings in enumerate(product(*(axis.settings for axis in sweep.axes))):
         labels = tuple((axis.name, setting.label) for axis, setting in zip(sweep.axes, settings, strict=True))
         changes = (*sweep.common, *(change for setting in settings for change in setting.changes))
-        found.append(Point(f"p{number:03d}", labels, changes))
-    return tuple(found)
+        all_points.append(Point(f"p{number:03d}", labels, changes))
+    return tuple(all_points)
 
 
 def turns(order: Order, count: int, repeats: int, rng: random.Random) -> tuple[Turn, ...]:
-    """All runs in their order; `rng` draws that of each repeat."""
+    """Return all runs in their order; `rng` shuffles each repeat."""
     if order is Order.LISTED:
         return tuple(Turn(point, number) for point in range(count) for number in range(repeats))
-    found = []
+    shuffled = []
     for number in range(repeats):
         order_of_repeat = list(range(count))
         rng.shuffle(order_of_repeat)
-        found += [Turn(point, number) for point in order_of_repeat]
-    return tuple(found)
+        shuffled += [Turn(point, number) for point in order_of_repeat]
+    return tuple(shuffled)
 
 
 def run_name(number: int) -> str:
-    """Directory of the run of a repeat."""
+    """Return the name of the directory of a repeat's run."""
     return f"r{number:03d}"
 
 
 def point_files(sweep: Sweep, point: Point, read: Callable[[Path], bytes], *, lab: bool) -> PointFiles:
-    """The files of a point. With `lab`, or without any rig, the rig is that of a lab of its topology.
+    """Return the files of a point. With `lab`, or without any rig, the rig is derived from its topology for a lab.
 
     Raises `ConfigError`, which names the point.
     """
     try:
         return _files(sweep, point, read, lab=lab)
     except QuantityError as error:
-        where = f"{sweep.source}: point {point.name} ({point.words})"
-        raise ConfigError(Problem(where, error.what, error.remedy)) from None
+        place = f"{sweep.source}: point {point.name} ({point.words})"
+        raise ConfigError(Problem(place, error.what, error.remedy)) from None
     except ConfigError as error:
         raise ConfigError(*(at_point(point, problem) for problem in error.problems)) from None
 
 
 def at_point(point: Point, problem: Problem) -> Problem:
-    """A problem of one point."""
+    """Return a problem with the point added to its place."""
     return Problem(f"point {point.name} ({point.words}): {problem.where}", problem.what, problem.remedy)
 
 
@@ -132,8 +132,8 @@ def _files(sweep: Sweep, point: Point, read: Callable[[Path], bytes], *, lab: bo
     files = {name: _file(path, changes[name], read) for name, path in paths.items() if path is not None}
     topology = files.get("topology")
     if topology is None and changes["topology"]:
-        what = "changes the topology, and the sweep names none"
-        raise ConfigError(Problem(sweep.source, what, "write topology: FILE"))
+        problem = "changes the topology, and the sweep names none"
+        raise ConfigError(Problem(sweep.source, problem, "write topology: FILE"))
     if "rig" not in files:
         files["rig"] = _made_rig(sweep, topology, changes["rig"])
     return PointFiles(files["scenario"], files["rig"], topology)
@@ -157,7 +157,7 @@ def _made_rig(sweep: Sweep, topology: InputFile | None, changes: list[Change]) -
 
 
 def lab_rig(wish: LabWish, topology: bytes, source: str) -> str:
-    """The rig of a lab of this topology. Raises `ConfigError` or `PlanError` where there can be none."""
+    """Return the rig of a lab of this topology. Raises `ConfigError` or `PlanError` if no lab can be made."""
     plan = plan_lab(
         parse_modelled_topology(topology, source, Path(source).parent),
         mtu_bytes=wish.mtu_bytes,

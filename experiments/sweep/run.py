@@ -1,6 +1,6 @@
-"""Carries out the runs of a sweep one after the other: in virtual time, on a rig, or through labs that it brings up.
+"""Runs the points of a sweep one after the other: in virtual time, on a rig, or through labs that it brings up.
 
-A shell: processes, signals, directories. Which runs there are and what they mean is decided before and after.
+A shell: processes, signals, directories. Other modules decide the runs and evaluate them.
 """
 
 from __future__ import annotations
@@ -41,33 +41,33 @@ if TYPE_CHECKING:
 
 Report = Callable[[str], None]
 SEEDS_OF_A_REPEAT: Final = 1 << 20
-"""Switch i of a repeat gets a seed of its own; repeats are so far apart that no two share one."""
+"""Distance of the seeds of two repeats; every switch of a repeat gets a seed of its own, and none is used twice."""
 MOST_BROKEN_IN_A_ROW: Final = 3
 _KEPT_PLANS: Final = 8
 
 
 class Stopped(EtloopError):
-    """A sweep ended before its last run; what was done is kept."""
+    """A sweep ended before its last run; the completed runs are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class SweepOptions:
-    """What the command line says of the runs."""
+    """Options of the command line for the runs."""
 
     mode: Mode
     expects: bool
-    """Whether ideal and twin are worked out for every run."""
+    """True if ideal network and twin are computed for every run."""
     allow_overcommit: bool
-    """Whether labs come up at rates that this host does not hold."""
+    """True if labs are brought up at rates that this host does not sustain."""
     allow_plugins: bool = False
-    """Whether agents of labs run congestion controls that scenarios bring."""
+    """True if agents of labs run congestion control plugins of scenarios."""
     strict: bool = False
-    """Whether what the device's profile contradicts is an error."""
+    """True if settings that contradict the device's profile are errors."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Study:
-    """What is to be done, and where it is kept."""
+    """The sweep to run, and its directory."""
 
     sweep: Sweep
     options: SweepOptions
@@ -76,37 +76,37 @@ class Study:
 
 
 def carry_out(study: Study, turns: tuple[Turn, ...], record: SweepRecord, watcher: RunWatcher) -> SweepRecord:
-    """Do the runs of `turns` that are not there yet; keep the index after each, and return it.
+    """Make the runs of `turns` that do not exist yet; write the index after each, and return it.
 
-    Raises KeyboardInterrupt once what an interrupted run left is removed, `InputError` if a rig is not ready, and `Stopped`
-    after several runs in a row that broke off. The index is right in every case.
+    Raises KeyboardInterrupt once the remains of an interrupted run are removed, `InputError` if a rig is not ready, and
+    `Stopped` after several failed runs in a row. The index is correct in every case.
     """
     broken_in_a_row = 0
     with Runs(study, watcher) as runs:
         for number, turn in enumerate(turns):
             point, files = study.points[turn.point]
             if study.directory.has(point.name, turn.repeat):
-                known = _known(record, turn, point)
-                if known is None:  # killed between the run and its index
-                    known = run_record(point, turn.repeat, runs.earlier(point, turn.repeat))
-                    record = _with(record, known)
-                if known.result is not RunResult.BROKEN:
+                recorded = _known(record, turn, point)
+                if recorded is None:  # killed between the run and its index
+                    recorded = run_record(point, turn.repeat, runs.earlier(point, turn.repeat))
+                    record = _with_run(record, recorded)
+                if recorded.result is not RunResult.BROKEN:
                     continue
             summary = runs.run(point, files, turn.repeat)
-            one = run_record(point, turn.repeat, summary)
-            record = _with(record, one)
+            run_result = run_record(point, turn.repeat, summary)
+            record = _with_run(record, run_result)
             study.directory.keep(record)
             watcher.report(
-                f"[{number + 1}/{len(turns)}] {point.name} repeat {turn.repeat} ({point.words}): {_words(summary, one)}"
+                f"[{number + 1}/{len(turns)}] {point.name} repeat {turn.repeat} ({point.words}): {_words(summary, run_result)}"
             )
-            broken_in_a_row = broken_in_a_row + 1 if one.result is RunResult.BROKEN else 0
+            broken_in_a_row = broken_in_a_row + 1 if run_result.result is RunResult.BROKEN else 0
             if broken_in_a_row == MOST_BROKEN_IN_A_ROW:
-                raise Stopped(f"{broken_in_a_row} runs in a row broke off, the last one: {one.reason}")
+                raise Stopped(f"{broken_in_a_row} runs in a row broke off, the last one: {run_result.reason}")
     return record
 
 
 def run_record(point: Point, number: int, summary: Summary) -> RunRecord:
-    """Return a run as the index has it."""
+    """Return the record of a run for the index."""
     reason = ""
     if summary.result is RunResult.BROKEN:
         reason = summary.reason.splitlines()[0] if summary.reason else "its records do not add up (checks)"
@@ -117,9 +117,9 @@ def _known(record: SweepRecord, turn: Turn, point: Point) -> RunRecord | None:
     return next((run for run in record.runs if (run.point, run.repeat) == (point.name, turn.repeat)), None)
 
 
-def _with(record: SweepRecord, one: RunRecord) -> SweepRecord:
-    kept = tuple(run for run in record.runs if (run.point, run.repeat) != (one.point, one.repeat))
-    return replace(record, runs=(*kept, one))
+def _with_run(record: SweepRecord, one: RunRecord) -> SweepRecord:
+    other_runs = tuple(run for run in record.runs if (run.point, run.repeat) != (one.point, one.repeat))
+    return replace(record, runs=(*other_runs, one))
 
 
 def _words(summary: Summary, one: RunRecord) -> str:
@@ -131,7 +131,7 @@ def _words(summary: Summary, one: RunRecord) -> str:
 
 
 class Runs:
-    """What several runs share: plans in virtual time, a lab in real time. Left, nothing of it is there any more."""
+    """Resources that several runs share: plans in virtual time, a lab in real time. They are released on exit."""
 
     def __init__(self, study: Study, watcher: RunWatcher) -> None:
         self._study = study
@@ -151,20 +151,20 @@ class Runs:
         self._lab.down()
 
     def earlier(self, point: Point, number: int) -> Summary:
-        """Return what came of a run that is there already."""
+        """Return the summary of a run that exists already."""
         return read_run(self._study.directory.run(point.name, number)).summary
 
     def run(self, point: Point, files: PointFiles, number: int) -> Summary:
-        """Make one run and keep it once it is whole.
+        """Make one run and keep it once it is complete; return its summary.
 
-        Raises `InputError` where it cannot take place, KeyboardInterrupt where somebody stops it; nothing of it is left then.
+        Raises `InputError` if it cannot be made, KeyboardInterrupt if a user stops it; it leaves no files then.
         """
         directory = self._study.directory
         try:
             room = directory.room(point.name, number)
             options = replace(self._options, out_dir=room)
             prepared, execution = self._prepared(point, files, number)
-            # What runs say of themselves is news once; one that breaks off has its reason in its results.
+            # Only the first run reports its progress; a failed run has its reason in its results.
             watcher, self._watcher = self._watcher, SilentWatcher()
             finished = run_plan(prepared, execution, options, watcher)
         except BaseException:

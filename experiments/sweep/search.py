@@ -1,6 +1,6 @@
-"""Carries a search out: trial after trial at every point, each as a run of a sweep.
+"""Runs a search: trial after trial at every point, each as a run of a sweep.
 
-A shell: directories, processes, signals. Which value is next is decided by `bisection`, how a run takes place by `run`.
+A shell: directories, processes, signals. `bisection` decides the next value, `run` makes the runs.
 """
 
 from __future__ import annotations
@@ -50,10 +50,12 @@ def begin_search(
     *,
     resume: bool,
 ) -> SearchRecord:
-    """An empty index, or the one to go on with. Raises `ConfigError` where what is there is of another search."""
+    """Return an empty index, or the one to resume. Raises `ConfigError` if the existing one is of another search."""
     search = sweep.search
     assert search is not None
-    digest = hashlib.sha256(text + repr([(one.files, one.plan) for one in points]).encode()).hexdigest()[:32]
+    digest = hashlib.sha256(
+        text + repr([(point.files, point.plan) for point in points]).encode()
+    ).hexdigest()[:32]
     begun = SearchRecord(
         schema=SEARCH_SCHEMA,
         source=sweep.source,
@@ -64,19 +66,21 @@ def begin_search(
         begin=search.easy,
         end=search.hard,
         repeats=sweep.repeats,
-        points=tuple(SearchedPoint(one.name, one.labels, (), None, None, done=False) for one in points),
+        points=tuple(SearchedPoint(point.name, point.labels, (), None, None, done=False) for point in points),
     )
     if not resume:
         return begun
     path = directory.path / SEARCH_FILE
     if not path.is_file():
-        what = f"has no {SEARCH_FILE}, so no search began here"
-        raise ConfigError(Problem(str(directory.path), what, "leave --resume out, or name its directory"))
+        difference = f"has no {SEARCH_FILE}, so no search began here"
+        raise ConfigError(
+            Problem(str(directory.path), difference, "leave --resume out, or name its directory")
+        )
     before = from_json(SearchRecord, read_index(path), str(path), SEARCH_SCHEMA)
     if (before.digest, before.mode, before.repeats) != (digest, mode, sweep.repeats):
-        what = "is of another search: its files, their plans, mode or repeats were others"
+        difference = "is of another search: its files, their plans, mode or repeats were others"
         raise ConfigError(
-            Problem(str(directory.path), what, "put them back, or begin in another directory (--out)")
+            Problem(str(directory.path), difference, "put them back, or begin in another directory (--out)")
         )
     return before
 
@@ -84,25 +88,30 @@ def begin_search(
 def carry_out_search(
     study: Study, record: SearchRecord, read: Read, watcher: RunWatcher
 ) -> tuple[str, ExitCode]:
-    """Do all trials that are not there yet; keep the index after each. Return the table and the exit code.
+    """Make all trials that do not exist yet; write the index after each. Return the table and the exit code.
 
-    Raises KeyboardInterrupt once the half run is removed, `InputError` where a value cannot be laid out or a rig is not ready.
+    Raises KeyboardInterrupt once the interrupted run is removed, `InputError` if a value cannot be planned or a rig is
+    not ready.
     """
     search = study.sweep.search
     assert search is not None
-    found, directory = list(record.points), study.directory
+    searched_points, directory = list(record.points), study.directory
     with Runs(study, watcher) as runs:
         for number, (point, _) in enumerate(study.points):
-            trials = list(found[number].trials)
-            while (value := next_value(search, [Trial(one.value, one.passed) for one in trials])) is not None:
+            trials = list(searched_points[number].trials)
+            while (
+                value := next_value(
+                    search, [Trial(done_trial.value, done_trial.passed) for done_trial in trials]
+                )
+            ) is not None:
                 trial = _trial(study, runs, point, len(trials), value, read)
                 trials.append(trial)
                 outcome = "passes" if trial.passed else f"fails: {trial.reason}"
                 watcher.report(f"{point.name} {point.words or search.path_text}: {trial.words} {outcome}")
-                found[number] = _searched(search, found[number], trials, done=False)
-                record = _keep(record, found, directory, search.words)
-            found[number] = _searched(search, found[number], trials, done=True)
-            record = _keep(record, found, directory, search.words)
+                searched_points[number] = _updated_point(search, searched_points[number], trials, done=False)
+                record = _keep(record, searched_points, directory, search.words)
+            searched_points[number] = _updated_point(search, searched_points[number], trials, done=True)
+            record = _keep(record, searched_points, directory, search.words)
     return render_search(record, search.words, str(directory.path)), _exit_code(record)
 
 
@@ -117,10 +126,10 @@ def _keep(
     return record
 
 
-def _searched(
+def _updated_point(
     search: Search, point: SearchedPoint, trials: Sequence[TrialRecord], *, done: bool
 ) -> SearchedPoint:
-    best, fails_at = bounds(search, [Trial(one.value, one.passed) for one in trials])
+    best, fails_at = bounds(search, [Trial(trial.value, trial.passed) for trial in trials])
     return replace(point, trials=tuple(trials), best=best, fails_at=fails_at, done=done)
 
 
@@ -130,31 +139,35 @@ def _exit_code(record: SearchRecord) -> ExitCode:
 
 
 def _trial(study: Study, runs: Runs, point: Point, number: int, value: int, read: Read) -> TrialRecord:
-    """A value, as often as the sweep repeats; the first run that does not pass ends it."""
+    """Run a value as often as the sweep repeats; the first run that does not pass ends the trial. Return its record."""
     sweep, directory = study.sweep, study.directory
     search = sweep.search
     assert search is not None
     name = f"t{number:02d}"
     place = f"{point.name}/{name}"
-    tried = replace(point, name=place, changes=(*point.changes, search.change(value)))
-    files = point_files(sweep, tried, read, lab=study.options.mode is Mode.LAB)
+    trial_point = replace(point, name=place, changes=(*point.changes, search.change(value)))
+    files = point_files(sweep, trial_point, read, lab=study.options.mode is Mode.LAB)
     directory.add(place, files)
     results: list[RunResult] = []
     reason, last = "", None
     for turn in range(sweep.repeats):
-        last = runs.earlier(tried, turn) if directory.has(place, turn) else runs.run(tried, files, turn)
-        run = run_record(tried, turn, last)
+        last = (
+            runs.earlier(trial_point, turn)
+            if directory.has(place, turn)
+            else runs.run(trial_point, files, turn)
+        )
+        run = run_record(trial_point, turn, last)
         results.append(run.result)
         if run.result is RunResult.NO_VERDICT:
-            what = "a search goes by the verdict, and no condition is asked for"
+            problem = "a search goes by the verdict, and no condition is asked for"
             remedy = "write verdict: {checks: [{check: lost_packets == 0, why: ...}]}"
-            raise ConfigError(Problem(f"{sweep.scenario}: verdict", what, remedy))
+            raise ConfigError(Problem(f"{sweep.scenario}: verdict", problem, remedy))
         if run.result is not RunResult.PASS:
             reason = run.reason or _why(last)
             break
     assert last is not None
     kpis = read_kpis(directory.run(place, len(results) - 1))
-    found = {name: kpis.value(name) for name in TRIAL_FIGURES}
+    figures = {name: kpis.value(name) for name in TRIAL_FIGURES}
     return TrialRecord(
         name=name,
         value=value,
@@ -162,12 +175,12 @@ def _trial(study: Study, runs: Runs, point: Point, number: int, value: int, read
         passed=not reason,
         runs=tuple(results),
         reason=reason,
-        figures={name: figure for name, figure in found.items() if figure is not None},
+        figures={name: figure for name, figure in figures.items() if figure is not None},
     )
 
 
 def _why(summary: Summary) -> str:
-    """The first condition that did not hold, as the verdict words it."""
+    """Return the first condition that did not hold, in the words of the verdict."""
     verdict = summary.verdict
     assert verdict is not None
     for check in verdict.checks:

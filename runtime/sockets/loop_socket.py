@@ -1,8 +1,8 @@
-"""A ZeroMQ socket in the event loop: its calls never wait, and what waits is one look at its descriptor.
+"""A ZeroMQ socket in the event loop: its calls never block, and one reader on its descriptor wakes the waiting task.
 
-pyzmq's own asyncio sockets make futures and callbacks for every call, also for one that does not wait. The descriptor of a
-socket (ZMQ_FD) tells by an edge that something may have come. What has is asked by ZMQ_EVENTS, after every edge and before every
-wait, for any other call may have taken the edge (zmq_getsockopt(3)).
+pyzmq's own asyncio sockets make futures and callbacks for every call, also for one that does not wait. The descriptor
+of a socket (ZMQ_FD) signals by an edge that a message may have arrived. ZMQ_EVENTS gives the state; it is read after
+every edge and before every wait, because any other call may have consumed the edge (zmq_getsockopt(3)).
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ class LoopSocket:
         self._loop.add_reader(int(socket.getsockopt(zmq.FD)), self._on_edge)
 
     def has_come(self) -> bool:
-        """Whether there is something to receive."""
+        """Return whether there is a message to receive."""
         return bool(int(self.socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN)
 
     def has_room(self) -> bool:
-        """Whether something can be sent."""
+        """Return whether a message can be sent."""
         return bool(int(self.socket.getsockopt(zmq.EVENTS)) & zmq.POLLOUT)
 
     def receive(self) -> list[zmq.Frame] | None:
-        """Return the frames of the next message; None where nothing has come."""
+        """Return the frames of the next message; None if none has arrived."""
         try:
             return self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
         except zmq.Again:
             return None
 
     def send(self, *frames: bytes) -> None:
-        """Hand a message over. Raises `zmq.Again` where there is no room, `zmq.ZMQError` for what else stands against it."""
+        """Queue a message for sending. Raises `zmq.Again` if the queue is full, `zmq.ZMQError` for any other failure."""
         self.socket.send_multipart(frames, zmq.NOBLOCK)
 
     async def wait(self, timeout_ms: int | None = None) -> bool:
-        """Return whether something has come, as soon as it has or the time is over; None: there is no such time."""
+        """Wait until a message has arrived, at most `timeout_ms` (None: without limit); return whether one has."""
         if self.has_come():
             return True
         assert self._waiting is None, "two tasks wait for one socket"
@@ -62,20 +62,20 @@ class LoopSocket:
         return self.has_come()
 
     async def next(self) -> list[zmq.Frame]:
-        """Return the frames of the next message, once it has come."""
-        # Others take their turn between two messages of a flood.
+        """Return the frames of the next message, waiting for it if needed."""
+        # Give other tasks their turn between two messages of a flood.
         await asyncio.sleep(0)
         while (frames := self.receive()) is None:
             await self.wait()
         return frames
 
     def close(self, linger_ms: int) -> None:
-        """Close it; what was handed over may take so long to leave."""
+        """Close the socket; queued messages may take up to `linger_ms` to leave."""
         self._loop.remove_reader(int(self.socket.getsockopt(zmq.FD)))
         self.socket.close(linger=linger_ms)
 
     def _on_edge(self) -> None:
-        # Asked whether somebody waits or not: otherwise the descriptor stays readable, and the loop turns for nothing.
+        # Read the state even if no task waits: otherwise the descriptor stays readable, and the loop spins.
         if self.has_come():
             self._wake()
 

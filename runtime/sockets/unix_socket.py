@@ -1,7 +1,7 @@
-"""The socket of a lab by a path that always fits. A shell: descriptors and sockets.
+"""Opens the socket of a lab by a path that always fits. A shell: descriptors and sockets.
 
-An address of AF_UNIX has room for 107 bytes of path (unix(7)), and runtime directories of test systems are longer than that.
-A path through a descriptor of the directory is short wherever that lies.
+An address of AF_UNIX has room for 107 bytes of path (unix(7)), and runtime directories of test systems are longer than
+that. A path through a descriptor of the directory is short wherever the directory is.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def short_path(path: Path) -> Iterator[str]:
-    """Names the same socket in few bytes, for as long as the block lasts. Raises `OSError` if its directory is not there."""
+    """Yield a short path of the same socket, valid inside the block. Raises `OSError` if its directory does not exist."""
     directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{directory}/{path.name}"
@@ -24,27 +24,27 @@ def short_path(path: Path) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _to_hand_out() -> Iterator[socket.socket]:
-    """A socket for who asked, closed if it comes to nothing."""
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+def _closed_on_error() -> Iterator[socket.socket]:
+    """Yield a new socket that outlives the block; it is closed if the block raises `OSError`."""
+    unix_socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        yield made
+        yield unix_socket
     except OSError:
-        made.close()
+        unix_socket.close()
         raise
 
 
 def listening(path: Path) -> socket.socket:
-    """A socket bound to `path`, in the place of one that a killed process left there. Raises `OSError`."""
+    """Return a socket bound to `path`, replacing one that a killed process left there. Raises `OSError`."""
     path.unlink(missing_ok=True)
-    with _to_hand_out() as bound, short_path(path) as short:
+    with _closed_on_error() as bound, short_path(path) as short:
         bound.bind(short)
     return bound
 
 
 def connected(path: Path, timeout_s: float) -> socket.socket:
-    """A connection to the socket at `path`. Raises `OSError`."""
-    with _to_hand_out() as connection, short_path(path) as short:
+    """Return a connection to the socket at `path`. Raises `OSError`."""
+    with _closed_on_error() as connection, short_path(path) as short:
         connection.settimeout(timeout_s)
         connection.connect(short)
     return connection

@@ -1,4 +1,4 @@
-"""Command lines -> a page with every command, its options and what they mean, and the page of exit codes. Pure."""
+"""Command lines -> a page with every command, its options and their meanings, and the page of exit codes. Pure."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def commands_page() -> str:
     ]
     for name in COMMANDS:
         parser = make_parser((name,))
-        for _, own in below(parser):
-            parts += _parts(own)
-    for _, own in below(make_agent_parser()):
-        parts += _parts(own)
+        for _, command_parser in below(parser):
+            parts += _parts(command_parser)
+    for _, command_parser in below(make_agent_parser()):
+        parts += _parts(command_parser)
     return "\n".join(parts)
 
 
@@ -56,7 +56,7 @@ def exit_codes_page() -> str:
 
 
 def arguments_of(parser: argparse.ArgumentParser) -> list[argparse.Action]:
-    """Return what a parser takes, its commands among it."""
+    """Return the arguments of a parser, its commands included."""
     return parser._actions  # noqa: SLF001 - argparse offers no other way to its own declarations
 
 
@@ -69,18 +69,23 @@ def below(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.Argum
 
 def _parts(parser: argparse.ArgumentParser) -> list[str]:
     positional = [
-        _cell(name_of(one)) for one in arguments_of(parser) if not one.option_strings and not is_hidden(one)
+        _cell(name_of(action))
+        for action in arguments_of(parser)
+        if not action.option_strings and not is_hidden(action)
     ]
     usage = " ".join([parser.prog, "[OPTIONS]", *positional])
-    says = " ".join((parser.description or "").split())
+    description = " ".join((parser.description or "").split())
     rows = "".join(_rows(parser))
     table = ["| argument | default | meaning |\n|---|---|---|\n" + rows] if rows else []
-    parts = [f"## {parser.prog}\n", *([fill(says, 100, break_on_hyphens=False) + "\n"] if says else [])]
+    parts = [
+        f"## {parser.prog}\n",
+        *([fill(description, 100, break_on_hyphens=False) + "\n"] if description else []),
+    ]
     if not any(below(parser)):
         parts.append(fill(f"`{usage}`", 100, break_on_hyphens=False, break_long_words=False) + "\n")
     parts += table
-    for _, own in below(parser):
-        parts += _parts(own)
+    for _, command_parser in below(parser):
+        parts += _parts(command_parser)
     return parts
 
 
@@ -89,24 +94,26 @@ def _rows(parser: argparse.ArgumentParser) -> Iterator[str]:
         if is_hidden(action):
             continue
         default = action.default
-        shown = default not in (None, False, argparse.SUPPRESS, []) and not isinstance(default, bool | tuple)
+        has_default = default not in (None, False, argparse.SUPPRESS, []) and not isinstance(
+            default, bool | tuple
+        )
         meaning = expanded(action, parser.prog)
         if action.required and action.option_strings:
             meaning = f"{meaning} (required)" if meaning else "required"
-        yield f"| `{_cell(name_of(action))}` | {f'`{_cell(str(default))}`' if shown else ''} | {_cell(meaning)} |\n"
+        yield f"| `{_cell(name_of(action))}` | {f'`{_cell(str(default))}`' if has_default else ''} | {_cell(meaning)} |\n"
 
 
 def is_hidden(action: argparse.Action) -> bool:
-    """Whether an argument has no line of its own: --help, commands, and what is for programs alone."""
-    others = (argparse._HelpAction, argparse._SubParsersAction)  # noqa: SLF001
-    return isinstance(action, others) or action.help == argparse.SUPPRESS
+    """Return whether an argument has no line of its own: --help, commands, and arguments for programs only."""
+    hidden_types = (argparse._HelpAction, argparse._SubParsersAction)  # noqa: SLF001
+    return isinstance(action, hidden_types) or action.help == argparse.SUPPRESS
 
 
 def name_of(action: argparse.Action) -> str:
-    """Return an argument as it is written on the command line, with what stands for its value."""
+    """Return an argument as it is written on the command line, with the placeholder of its value."""
     value = action.metavar or (action.dest.upper() if action.choices is None else "")
     if action.choices is not None and not action.metavar:
-        value = "|".join(str(one) for one in action.choices)
+        value = "|".join(str(choice) for choice in action.choices)
     words = " ".join(value) if isinstance(value, tuple) else str(value)
     if not action.option_strings:
         return words
@@ -115,7 +122,7 @@ def name_of(action: argparse.Action) -> str:
 
 
 def expanded(action: argparse.Action, prog: str) -> str:
-    """Return what an argument means, with the values that its text names."""
+    """Return the meaning of an argument, with the values that its text names filled in."""
     values = {"default": action.default, "prog": prog, "type": "", "choices": action.choices}
     return " ".join(((action.help or "") % values).split())
 

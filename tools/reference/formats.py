@@ -1,6 +1,6 @@
-"""The file formats of the reference: how each is read, and files that lead its reader through every question.
+"""The file formats of the reference: their readers, and files that lead each reader through every question.
 
-Decides which readings a reference is made of. A file here need not be one that runs: its reader's questions count.
+Decides the readings that a reference is made of. A file here need not be runnable: only its reader's questions count.
 """
 
 from __future__ import annotations
@@ -36,29 +36,29 @@ _SWITCH_PORT: Final = r"[A-Za-z0-9._-]{1,64}(/[A-Za-z0-9._-]{1,64})?"
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """One sort of file."""
+    """One file format."""
 
     name: str
-    """As `etloop schema NAME` has it."""
+    """Name of the format in `etloop schema NAME`."""
     file: str
-    """What such a file is called."""
+    """Usual name of such a file."""
     says: str
-    """What the file says, for the head of its page."""
+    """Description of the file, for the head of its page."""
     read: Callable[[bytes], object]
     readings: tuple[str, ...]
     """Files in YAML; every question of the reader is asked in one of them."""
     open_keys: Mapping[str, str] = field(default_factory=dict)
-    """Mappings whose keys the user chooses, with what a key looks like."""
+    """Mappings whose keys the user chooses, with the pattern of a key."""
     same_as: Mapping[str, str] = field(default_factory=dict)
     """Sections that are described by another one."""
 
 
 def questions_of(one: Format, text: str) -> list[Question]:
-    """Return what the reader of a format asks a file."""
-    # The mistakes of the file are of no interest, and every question was asked.
-    with noted_questions() as asked, suppress(EtloopError):
+    """Return the questions that the reader of a format asks a file."""
+    # Mistakes of the file do not matter: every question was asked before they are raised.
+    with noted_questions() as questions, suppress(EtloopError):
         one.read(text.encode())
-    return asked
+    return questions
 
 
 _PIN: Final = "{algorithm: ring, schedule: a.et, recorded: 1MiB}"

@@ -13,19 +13,19 @@ from tools.reference.commands import EXIT_CODES, arguments_of, below, expanded, 
 
 def etloop_manual() -> str:
     """Return the page of `etloop`."""
-    own = [parser for name in COMMANDS for _, parser in below(make_parser((name,)))]
-    return _page("etloop", make_parser(), own)
+    command_parsers = [parser for name in COMMANDS for _, parser in below(make_parser((name,)))]
+    return _page("etloop", make_parser(), command_parsers)
 
 
 def agent_manual() -> str:
     """Return the page of `etloop-agent`."""
     parser = make_agent_parser()
-    return _page("etloop-agent", parser, [own for _, own in below(parser)])
+    return _page("etloop-agent", parser, [command_parser for _, command_parser in below(parser)])
 
 
 def _page(name: str, parser: argparse.ArgumentParser, commands: Sequence[argparse.ArgumentParser]) -> str:
-    says = " ".join((parser.description or "").split())
-    first, _, rest = says.partition(". ")
+    description = " ".join((parser.description or "").split())
+    first, _, later_sentences = description.partition(". ")
     lines = [
         '.\\" Written by tools/write_reference.py; a test holds it current.',
         f'.TH "{name.upper()}" "1" "" "ETLoop" "User Commands"',
@@ -36,11 +36,11 @@ def _page(name: str, parser: argparse.ArgumentParser, commands: Sequence[argpars
         ".I COMMAND",
         "[\\fIOPTIONS\\fR]",
     ]
-    if rest:
-        lines += [".SH DESCRIPTION", _text(rest)]
+    if later_sentences:
+        lines += [".SH DESCRIPTION", _text(later_sentences)]
     lines.append(".SH COMMANDS")
-    for one in commands:
-        lines += _command(one)
+    for command in commands:
+        lines += _command(command)
     lines += [".SH EXIT STATUS"]
     for code, meaning in EXIT_CODES.items():
         lines += [".TP", f".B {int(code)}", _text(meaning)]
@@ -51,24 +51,26 @@ def _page(name: str, parser: argparse.ArgumentParser, commands: Sequence[argpars
 
 def _command(parser: argparse.ArgumentParser) -> Iterator[str]:
     positional = [
-        name_of(one) for one in arguments_of(parser) if not one.option_strings and not is_hidden(one)
+        name_of(argument)
+        for argument in arguments_of(parser)
+        if not argument.option_strings and not is_hidden(argument)
     ]
-    deeper = [own for _, own in below(parser)]
+    deeper = [subparser for _, subparser in below(parser)]
     yield f'.SS "{_text(" ".join([parser.prog, *positional]))}"'
-    says = " ".join((parser.description or "").split())
-    if says:
-        yield _text(says)
+    description = " ".join((parser.description or "").split())
+    if description:
+        yield _text(description)
     for action in arguments_of(parser):
         if is_hidden(action):
             continue
         yield ".TP"
         yield f".B {_text(name_of(action))}"
         yield _text(expanded(action, parser.prog) or "(see the documentation)")
-    for own in deeper:
-        yield from _command(own)
+    for subparser in deeper:
+        yield from _command(subparser)
 
 
 def _text(text: str) -> str:
-    """Return a text that no macro is read in."""
+    """Return a text escaped so that it contains no macros."""
     escaped = text.replace("\\", "\\e").replace("-", "\\-").replace('"', "\\(dq")
     return f"\\&{escaped}" if escaped.startswith((".", "'")) else escaped

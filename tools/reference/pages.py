@@ -35,8 +35,8 @@ def page_of(one: Format, root: Field, meaning: Callable[[str], str]) -> str:
 
 def _section(section: Field, one: Format, meaning: Callable[[str], str], title: str) -> list[str]:
     rows = "".join(_row(key, child, one, meaning) for key, child in section.children.items())
-    says = meaning(section.path)
-    parts = [f"## {title}\n", *([says + "\n"] if says else []), _TABLE + rows]
+    description = meaning(section.path)
+    parts = [f"## {title}\n", *([description + "\n"] if description else []), _TABLE + rows]
     for child in section.children.values():
         if child.is_section and child.path not in one.same_as:
             parts += _section(child, one, meaning, heading(child))
@@ -62,23 +62,23 @@ def _row(key: str, child: Field, one: Format, meaning: Callable[[str], str]) -> 
 
 def _value(child: Field, same_as: Mapping[str, str]) -> str:
     forms = " or ".join(dict.fromkeys(_form(form) for form in child.forms))
-    found = []
+    kinds = []
     if Shape.VALUE in child.shapes and Shape.UNREAD_LIST not in child.shapes:
-        found.append(forms or "anything")
+        kinds.append(forms or "anything")
     if Shape.VALUES in child.shapes:
-        found.append(f"{forms}, or a list")
+        kinds.append(f"{forms}, or a list")
     if Shape.UNREAD_LIST in child.shapes:
-        found.append(forms)
+        kinds.append(forms)
     if Shape.UNREAD in child.shapes:
-        found.append("anything")
+        kinds.append("anything")
     sorts = {Shape.MAPPING: "mapping", Shape.MAPPINGS: "list of mappings"}
     for shape, words in sorts.items():
         if shape in child.shapes:
             target = same_as.get(child.path)
             title = target + ("[]" if target == "switches[]" else "") if target else heading(child)
             title = title.replace("[][]", "[]").replace(f".{ANY_KEY}", ".KEY")
-            found.append(f"[{words}](#{_anchor(title)})" if child.is_section or target else words)
-    return " or ".join(dict.fromkeys(found))
+            kinds.append(f"[{words}](#{_anchor(title)})" if child.is_section or target else words)
+    return " or ".join(dict.fromkeys(kinds))
 
 
 def _form(form: ValueForm) -> str:

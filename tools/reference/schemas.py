@@ -20,15 +20,15 @@ def schema_of(root: Field, title: str, open_keys: Mapping[str, str], meaning: Ca
 
 def _mapping(section: Field, open_keys: Mapping[str, str], meaning: Callable[[str], str]) -> Schema:
     inside: Schema = {"type": "object", "additionalProperties": False}
-    named = {key: child for key, child in section.children.items() if key != ANY_KEY}
-    if named:
-        inside["properties"] = {key: _value(child, open_keys, meaning) for key, child in named.items()}
+    fixed = {key: child for key, child in section.children.items() if key != ANY_KEY}
+    if fixed:
+        inside["properties"] = {key: _value(child, open_keys, meaning) for key, child in fixed.items()}
     if ANY_KEY in section.children:
         pattern = open_keys[section.path + "[]" if Shape.MAPPINGS in section.shapes else section.path]
         inside["patternProperties"] = {
             f"^(?:{pattern})$": _value(section.children[ANY_KEY], open_keys, meaning, or_nothing=True)
         }
-    required = sorted(key for key, child in named.items() if child.required)
+    required = sorted(key for key, child in fixed.items() if child.required)
     if required:
         inside["required"] = required
     return inside
@@ -47,12 +47,12 @@ def _value(
         options += scalars
     if Shape.MAPPING in child.shapes:
         options.append(_mapping(child, open_keys, meaning))
-        # A name alone, with nothing said of it.
+        # A name alone, without settings.
         options += [{"type": "null"}] if or_nothing else []
     if Shape.MAPPINGS in child.shapes:
         options.append({"type": "array", "minItems": 1, "items": _mapping(child, open_keys, meaning)})
     if Shape.UNREAD in child.shapes:
-        # Passed on as it stands: a list, or, where no mapping is meant, anything.
+        # Passed on unread: a list, or any value if no mapping is expected.
         anything = {"type": ["string", "number", "boolean", "array", "object", "null"]}
         options.append({"type": "array"} if Shape.MAPPING in child.shapes else anything)
     text = meaning(child.path)
@@ -60,11 +60,11 @@ def _value(
 
 
 def _either(options: list[Schema]) -> Schema:
-    """One of several schemas; words are joined into one list."""
-    words = [word for one in options if set(one) == {"enum"} for word in one["enum"]]
-    rest: list[Schema] = []
-    for one in options:
-        if set(one) != {"enum"} and one not in rest:
-            rest.append(one)
-    found = [{"enum": list(dict.fromkeys(words))}, *rest] if words else rest
-    return found[0] if len(found) == 1 else {"anyOf": found}
+    """Return a schema for any one of several schemas; enumerations of words are joined into one."""
+    words = [word for option in options if set(option) == {"enum"} for word in option["enum"]]
+    other_options: list[Schema] = []
+    for option in options:
+        if set(option) != {"enum"} and option not in other_options:
+            other_options.append(option)
+    alternatives = [{"enum": list(dict.fromkeys(words))}, *other_options] if words else other_options
+    return alternatives[0] if len(alternatives) == 1 else {"anyOf": alternatives}

@@ -1,4 +1,4 @@
-"""The experiments, one file each. A new one is a new file and a line here."""
+"""The experiments, one file each. A new experiment is a new file and a line here."""
 
 from __future__ import annotations
 

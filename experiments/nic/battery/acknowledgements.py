@@ -1,4 +1,4 @@
-"""How many requests a responder answers with one acknowledgement."""
+"""Measures how many requests a responder answers with one acknowledgement."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SINGLES: Final = 15
 
 
 def run(probe: Probe) -> tuple[Figure, ...]:
-    """Send bursts of 64 requests that all ask, and then 64 that do not."""
+    """Send bursts of 64 requests that ask for an ACK, then a burst of 64 that do not."""
     connection = probe.connect()
     psn = 0
     single_ns: list[int] = []
@@ -30,23 +30,23 @@ def run(probe: Probe) -> tuple[Figure, ...]:
         for _ in range(BURST):
             connection.write(psn)
             psn += 1
-        answers.append(sum(one.packet.opcode == ACK for one in connection.collect()))
+        answers.append(sum(arrival.packet.opcode == ACK for arrival in connection.collect()))
     for _ in range(BURST):
         connection.write(psn, ack=False)
         psn += 1
-    unasked = sum(one.packet.opcode == ACK for one in connection.collect())
+    unasked = sum(arrival.packet.opcode == ACK for arrival in connection.collect())
     connection.close()
     round_trip = latency("request_to_ack", single_ns, 0, probe.wire.resolution_ns, "no request was answered")
-    said = word("unasked_requests", "answered" if unasked else "not answered", 1)
+    unasked_figure = word("unasked_requests", "answered" if unasked else "not answered", 1)
     if not any(answers):
-        return unseen("requests_per_ack", "ratio", "no burst was answered"), round_trip, said
+        return unseen("requests_per_ack", "ratio", "no burst was answered"), round_trip, unasked_figure
     least, most = BURST / max(answers), BURST / max(min(answers), 1)
     if least == most and least == int(least):
-        return count("requests_per_ack", int(least), "ratio", len(answers)), round_trip, said
+        return count("requests_per_ack", int(least), "ratio", len(answers)), round_trip, unasked_figure
     middle = Figure(
         "requests_per_ack", "ratio", BURST * len(answers) / sum(answers), least, most, "", len(answers)
     )
-    return middle, round_trip, said
+    return middle, round_trip, unasked_figure
 
 
 EXPERIMENT: Final = Experiment(

@@ -1,4 +1,4 @@
-"""What an experiment is."""
+"""Declares the type of an experiment."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from etloop.experiments.nic.link.probe import Probe
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """One question to a card."""
+    """One question about a card, with the method that answers it."""
 
     name: str
     provokes: str
-    """What is done to the card."""
+    """The stimulus sent to the card."""
     reads: str
-    """What is looked at, and how the figures follow."""
+    """The observed packets, and how the figures are derived from them."""
     clause: str
-    """Which document it is compared with."""
+    """Document that specifies the behaviour."""
     figures: Mapping[str, str]
-    """Names of what it may find, with their units; "" for a word."""
+    """Names of its figures, with their units; "" for a word."""
     run: Callable[[Probe], tuple[Finding, ...]]
-    """Raises `NicError` where the card does not do what the question needs."""
+    """Runs the experiment. Raises `NicError` if the card does not do what the experiment needs."""

@@ -1,4 +1,4 @@
-"""What is in the headers of what a card sends, and which of it is the card's own choice."""
+"""Reads the header fields of a card's packets, and finds which of them the card chooses itself."""
 
 from __future__ import annotations
 
@@ -17,46 +17,59 @@ OTHER_PAIRS: Final = 2
 
 
 OTHERS: Final = PairSettings(dscp=10, ecn=NOT_ECT, hop_limit=37)
-"""Marks that differ from the usual ones in every part."""
+"""Settings that differ from the usual ones in every field."""
 
 
 def run(probe: Probe) -> tuple[Figure, ...]:
-    """Have four queue pairs of the card write eight packets each, and two more that are joined with other marks."""
+    """Have four queue pairs of the card write eight packets each, and two more that are joined with other DSCP, ECN and
+    TTL.
+    """
     usual = _written(probe, [USUAL] * PAIRS)
-    every = [one for each in usual for one in each]
-    if not every:
+    all_packets = [packet for packets in usual for packet in packets]
+    if not all_packets:
         return (unseen("source_port", "", "nothing came"),)
-    other = [one for each in _written(probe, [OTHERS] * OTHER_PAIRS) for one in each]
-    ports = [{one.source_port for one in each} for each in usual if each]
-    if any(len(each) > 1 for each in ports):
-        said = "several a queue pair"
+    other = [packet for packets in _written(probe, [OTHERS] * OTHER_PAIRS) for packet in packets]
+    ports = [{packet.source_port for packet in packets} for packets in usual if packets]
+    if any(len(numbers) > 1 for numbers in ports):
+        port_word = "several a queue pair"
     else:
-        said = "one for all queue pairs" if len(set.union(*ports)) == 1 else "one a queue pair"
-    ids = [one.ip_id for one in every]
-    numbered = "0" if set(ids) == {0} else "counting" if len(set(ids)) > len(ids) // 2 else "several"
+        port_word = "one for all queue pairs" if len(set.union(*ports)) == 1 else "one a queue pair"
+    ids = [packet.ip_id for packet in all_packets]
+    ip_id_word = "0" if set(ids) == {0} else "counting" if len(set(ids)) > len(ids) // 2 else "several"
     return (
-        word("source_port", said, len(every)),
-        asked("dscp", [(USUAL.dscp, _of(every, "dscp")), (OTHERS.dscp, _of(other, "dscp"))]),
-        asked("ecn", [(USUAL.ecn, _of(every, "ecn")), (OTHERS.ecn, _of(other, "ecn"))]),
-        asked("ttl", [(USUAL.hop_limit, _of(every, "ttl")), (OTHERS.hop_limit, _of(other, "ttl"))]),
-        word("ip_id", numbered, len(every)),
+        word("source_port", port_word, len(all_packets)),
+        asked(
+            "dscp",
+            [(USUAL.dscp, _field_values(all_packets, "dscp")), (OTHERS.dscp, _field_values(other, "dscp"))],
+        ),
+        asked(
+            "ecn", [(USUAL.ecn, _field_values(all_packets, "ecn")), (OTHERS.ecn, _field_values(other, "ecn"))]
+        ),
+        asked(
+            "ttl",
+            [
+                (USUAL.hop_limit, _field_values(all_packets, "ttl")),
+                (OTHERS.hop_limit, _field_values(other, "ttl")),
+            ],
+        ),
+        word("ip_id", ip_id_word, len(all_packets)),
     )
 
 
 def _written(probe: Probe, joined: Sequence[PairSettings]) -> list[list[Arrival]]:
-    """Return the packets that queue pairs with these settings write."""
-    found: list[list[Arrival]] = []
+    """Return the packets that queue pairs with these settings write, one list per queue pair."""
+    packets_by_pair: list[list[Arrival]] = []
     for settings in joined:
         connection = probe.connect(settings)
         connection.nic.write(connection.end, PACKETS * connection.settings.path_mtu)
-        found.append([one for one in connection.collect() if is_data(one)][:PACKETS])
+        packets_by_pair.append([arrival for arrival in connection.collect() if is_data(arrival)][:PACKETS])
         connection.answer(PACKETS - 1)
         connection.close()
-    return found
+    return packets_by_pair
 
 
-def _of(packets: Sequence[Arrival], name: str) -> list[int]:
-    return [getattr(one, name) for one in packets]
+def _field_values(packets: Sequence[Arrival], name: str) -> list[int]:
+    return [getattr(packet, name) for packet in packets]
 
 
 EXPERIMENT: Final = Experiment(

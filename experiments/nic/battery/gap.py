@@ -1,4 +1,6 @@
-"""What a responder does about a packet that is missing: how soon it says so, how often, and whether it keeps what follows."""
+"""Measures a responder's reaction to a missing packet: NAK latency, number of NAKs, and whether it keeps the packets
+after the gap.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +13,15 @@ from etloop.experiments.nic.link.wire import Arrival
 
 REPEATS: Final = 15
 EARLY: Final = 4
-"""Packets behind the gap."""
+"""Packets sent after the gap."""
 
 
 def run(probe: Probe) -> tuple[Finding, ...]:
-    """Leave a packet out, send four behind it, and then the one that is missing."""
+    """Leave a packet out, send four packets after it, and then the missing one."""
     floor_ns = probe.floor_ns()
     times_ns: list[int] = []
     naks: list[int] = []
-    kept: list[bool] = []
+    early_kept: list[bool] = []
     connection = probe.connect()
     psn = 0
     for _ in range(REPEATS):
@@ -31,41 +33,46 @@ def run(probe: Probe) -> tuple[Finding, ...]:
             connection.write(psn + number)
         naks.append((first is not None) + sum(map(_is_nak, connection.collect())))
         connection.write(psn)
-        reached = _reached(connection)
+        reached = _last_acknowledged(connection)
         if reached is None:
             break
-        kept.append(reached >= psn + EARLY)
-        # Whatever was kept, what follows is where the card is.
+        early_kept.append(reached >= psn + EARLY)
+        # Continue with the PSN that the card expects, whatever it kept.
         psn = reached + 1
     connection.close()
-    said = "once" if set(naks) == {1} else "for every early packet" if set(naks) == {EARLY} else None
-    said = said or f"{min(naks)} to {max(naks)} times"
+    naks_word = "once" if set(naks) == {1} else "for every early packet" if set(naks) == {EARLY} else None
+    naks_word = naks_word or f"{min(naks)} to {max(naks)} times"
     resolution_ns = probe.wire.resolution_ns
     repeats = by_number("gap", "Time from a gap to the NAK", "repeat (number)", "time (us)", times_ns, 1e3)
-    found = latency("gap_to_nak", times_ns, floor_ns, resolution_ns, "no NAK came for a missing packet")
-    if not kept:
+    nak_figure = latency("gap_to_nak", times_ns, floor_ns, resolution_ns, "no NAK came for a missing packet")
+    if not early_kept:
         return (
-            found,
-            word("naks_per_gap", said, len(naks)),
+            nak_figure,
+            word("naks_per_gap", naks_word, len(naks)),
             unseen("early_packets", "", "no answer to what was missing"),
             *repeats,
         )
-    early = "kept" if all(kept) else "dropped" if not any(kept) else "kept at times"
-    return found, word("naks_per_gap", said, len(naks)), word("early_packets", early, len(kept)), *repeats
+    early = "kept" if all(early_kept) else "dropped" if not any(early_kept) else "kept at times"
+    return (
+        nak_figure,
+        word("naks_per_gap", naks_word, len(naks)),
+        word("early_packets", early, len(early_kept)),
+        *repeats,
+    )
 
 
 def _is_nak(arrival: Arrival) -> bool:
     return arrival.packet.opcode == ACK and arrival.packet.syndrome == NAK_SEQUENCE
 
 
-def _reached(connection: Connection) -> int | None:
-    """Up to which packet the card has acknowledged; None if it says nothing."""
-    answers = [
-        distance(one.packet.psn, connection.settings.receive_psn)
-        for one in connection.collect()
-        if one.packet.opcode == ACK and one.packet.syndrome & 0xE0 == 0
+def _last_acknowledged(connection: Connection) -> int | None:
+    """Return the number of the last packet that the card has acknowledged; None if it sent no ACK."""
+    acknowledged = [
+        distance(arrival.packet.psn, connection.settings.receive_psn)
+        for arrival in connection.collect()
+        if arrival.packet.opcode == ACK and arrival.packet.syndrome & 0xE0 == 0
     ]
-    return max(answers) if answers else None
+    return max(acknowledged) if acknowledged else None
 
 
 EXPERIMENT: Final = Experiment(

@@ -1,8 +1,8 @@
-"""How a requester's rate climbs beyond where congestion notifications left it: DCQCN's additive and hyper increase.
+"""Measures how a requester's rate increases after many congestion notifications: DCQCN's additive and hyper increase.
 
-Decides by a fit. A run of notifications cuts the rate so deep that the line is far away; then it climbs undisturbed: towards the
-rate of before in a few raises, by small steps, and perhaps by large ones. Interval and share of a raise are those that a single
-notification shows; when which step begins and how large steps are is what fits the packets' times.
+Decides by a fit. A series of notifications cuts the rate far below the line rate. Then it increases undisturbed: towards the
+rate before the cut in a few raises, then by small steps, and perhaps by large ones. Interval and share of a raise are those
+measured after a single notification; the begin and size of the steps are fitted to the packets' times.
 """
 
 from __future__ import annotations
@@ -24,52 +24,52 @@ if TYPE_CHECKING:
 
 PATH_MTUS: Final = (256, 512, 1024, 2048, 4096)
 AT_EACH_RAISE: Final = 8
-"""Packets that should leave between one raise and the next where it is slowest, so that steps are seen."""
+"""Packets that should leave between two raises at the lowest rate, so that steps are visible."""
 AROUND_BYTES: Final = 98
-"""Ethernet with preamble, gap and FCS, IPv4, UDP, BTH and ICRC of a packet: rates count what crosses the wire."""
+"""Ethernet with preamble, gap and FCS, IPv4, UDP, BTH and ICRC of a packet: rates count bytes on the wire."""
 SPACING_NS: Final = 20 * NS_PER_US
-"""Between notifications: longer than cards ignore further ones, shorter than they wait until they raise the rate."""
+"""Time between notifications: longer than cards ignore further ones, shorter than their first raise takes."""
 MOST_NOTIFICATIONS: Final = 64
 DEPTH: Final = 32
-"""Down to this part of its rate of before."""
+"""Divisor of the rate before the cut, down to which it is slowed."""
 LEAST_DEPTH: Final = 4
 RAISES: Final = 45
-"""Watched."""
+"""Raises that are observed."""
 MOST_PACKETS: Final = 30_000
 NEAR_LINE: Final = 0.5
-"""Share of its rate of before, from which on it is not watched any further."""
+"""Share of the rate before the cut above which the observation ends."""
 FULL: Final = 0.98
-"""Share of a rate that counts as all of it."""
+"""Share of a rate that counts as the full rate."""
 MOST_FAST: Final = 6
-"""Raises towards the rate of before: DCQCN has 5, cards fewer."""
+"""Most raises towards the rate before the cut: DCQCN has 5, cards fewer."""
 LEAST_SEEN: Final = 4
-"""Raises of a kind that are needed to see its steps."""
+"""Raises of a kind that are needed to detect its steps."""
 INTERVALS: Final = 25
-"""Tried, within what is known of the interval."""
+"""Number of intervals tried between the bounds of the measured interval."""
 AS_GOOD: Final = 4.0
-"""How much larger than the least a fit's mean square error may be that is not excluded."""
+"""Ratio of a fit's mean square error to the least one up to which the fit is not excluded."""
 LARGER: Final = 1.5
-"""Steps that are not so much larger are no second kind."""
+"""Ratio of step sizes above which the larger steps are a second kind."""
 LEAST_GROWTH: Final = 0.05
-"""Share of the rate: what grows less in all that is watched is not seen to grow."""
+"""Share of the rate by which it must grow during the observation to count as growing."""
 ERROR: Final = 0.08
-"""Share by which steps are wrong in the best fit: raises vary."""
+"""Relative error of the steps in the best fit, because raises vary."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Climb:
-    """What was seen of it."""
+    """Packet times observed while the rate increases."""
 
     left_ns: int
-    """When the last notification left."""
+    """Departure of the last notification."""
     times_ns: NDArray[np.float64]
-    """Of the packets since."""
+    """Arrival times of the packets since, shape (packets,)."""
     packet_bits: int
     most_bps: float
-    """Up to which rate it is looked at."""
+    """Rate up to which the increase is evaluated."""
 
     def rates_bps(self, interval_ns: float) -> NDArray[np.float64]:
-        """Return the rate between one raise and the next, the first is that before any."""
+        """Return the rates in bit/s between successive raises, shape (raises,); the first is that before any raise."""
         last_ns = self.times_ns[-1] - self.left_ns if len(self.times_ns) else 0.0
         edges = self.left_ns + interval_ns * np.arange(int(last_ns / interval_ns) + 1)
         crossed = np.interp(edges, self.times_ns, np.arange(len(self.times_ns), dtype=np.float64))
@@ -82,7 +82,7 @@ class _Climb:
 
 @dataclass(frozen=True, slots=True)
 class _Fit:
-    """One way in which the rate may have climbed."""
+    """One fitted course of the increase."""
 
     interval_ns: float
     fast: int
@@ -91,20 +91,20 @@ class _Fit:
     small_bps: float
     large_bps: float
     grows: float
-    """Share of the last rate that all steps make together."""
+    """Share of the last rate that all steps make up together."""
     error: float
-    """Mean square of what it leaves unexplained, in shares of the rate."""
+    """Mean square of the residuals, relative to the rate."""
 
 
 def run(probe: Probe) -> tuple[Finding, ...]:
-    """Notify a card once to learn its interval, and then until it is slow; watch it climb."""
+    """Notify a card once to measure its interval, and then until it is slow; observe the increase of its rate."""
     line_bps, interval, share = _single(probe)
     if interval.value is None or share.value is None:
         return _nothing(interval.word if interval.value is None else share.word)
-    seen = _climb(probe, line_bps, interval.value)
-    if isinstance(seen, str):
-        return _nothing(seen)
-    return *_figures(_fits(seen, interval, share.value)), *_curve(seen, interval.value)
+    climb = _climb(probe, line_bps, interval.value)
+    if isinstance(climb, str):
+        return _nothing(climb)
+    return *_figures(_fits(climb, interval, share.value)), *_curve(climb, interval.value)
 
 
 def _nothing(why: str) -> tuple[Finding, ...]:
@@ -112,7 +112,9 @@ def _nothing(why: str) -> tuple[Finding, ...]:
 
 
 def _single(probe: Probe) -> tuple[float, Figure, Figure]:
-    """Its rate, and the interval and share of a raise, by the smallest packets that it sends at full rate."""
+    """Return the line rate, and the interval and share of a raise, by the smallest packets that the card sends at full
+    rate.
+    """
     line_bps, smallest = 0.0, PATH_MTUS[-1]
     for size in reversed(PATH_MTUS):
         connection = _writing(probe, size, rate_cut.BASE_PACKETS)
@@ -132,26 +134,26 @@ def _single(probe: Probe) -> tuple[float, Figure, Figure]:
 
 
 def _climb(probe: Probe, line_bps: float, interval_ns: float) -> _Climb | str:
-    """Make it slow, and watch it climb; or why it cannot be seen."""
-    fitting = line_bps / DEPTH * interval_ns / NS_PER_S / 8 / AT_EACH_RAISE - AROUND_BYTES
+    """Slow the card and observe its increase; return the reason if it cannot be observed."""
+    largest_bytes = line_bps / DEPTH * interval_ns / NS_PER_S / 8 / AT_EACH_RAISE - AROUND_BYTES
     connection = _writing(
-        probe, max((size for size in PATH_MTUS if size <= fitting), default=PATH_MTUS[0]), MOST_PACKETS
+        probe, max((size for size in PATH_MTUS if size <= largest_bytes), default=PATH_MTUS[0]), MOST_PACKETS
     )
-    usual_bps = _rate_bps(connection, acknowledged(connection, rate_cut.BASE_PACKETS, None))
-    left_ns = _slowed(connection, min(line_bps, usual_bps))
+    initial_bps = _rate_bps(connection, acknowledged(connection, rate_cut.BASE_PACKETS, None))
+    left_ns = _slow_down(connection, min(line_bps, initial_bps))
     times_ns: list[int] = []
     if left_ns is not None:
         end_ns = left_ns + round(RAISES * interval_ns)
         while len(times_ns) < MOST_PACKETS // 2:
-            found = acknowledged(connection, 64, end_ns)
-            times_ns += found
-            if len(found) < 64 or _rate_bps(connection, found) > NEAR_LINE * usual_bps:
+            arrivals = acknowledged(connection, 64, end_ns)
+            times_ns += arrivals
+            if len(arrivals) < 64 or _rate_bps(connection, arrivals) > NEAR_LINE * initial_bps:
                 break
     connection.close()
     if left_ns is None:
         return f"{MOST_NOTIFICATIONS} notifications leave more than 1/{LEAST_DEPTH} of its rate"
     bits = _packet_bits(connection)
-    return _Climb(left_ns, np.asarray(times_ns, dtype=np.float64), bits, NEAR_LINE * usual_bps)
+    return _Climb(left_ns, np.asarray(times_ns, dtype=np.float64), bits, NEAR_LINE * initial_bps)
 
 
 def _writing(probe: Probe, path_mtu: int, packets: int) -> Connection:
@@ -165,13 +167,15 @@ def _packet_bits(connection: Connection) -> int:
 
 
 def _rate_bps(connection: Connection, times_ns: list[int]) -> float:
-    """Over all of these packets."""
+    """Return the average rate over these packets, in bits per second on the wire; 0 if it cannot be computed."""
     lasted_ns = times_ns[-1] - times_ns[0] if times_ns else 0
     return (len(times_ns) - 1) * _packet_bits(connection) * NS_PER_S / lasted_ns if lasted_ns else 0.0
 
 
-def _slowed(connection: Connection, usual_bps: float) -> int | None:
-    """Notify until packets are slow; return when the last notification left. None: they are not."""
+def _slow_down(connection: Connection, usual_bps: float) -> int | None:
+    """Notify until packets are slow; return the departure time of the last notification, or None if they do not become
+    slow.
+    """
     bits = _packet_bits(connection)
     now_bps = usual_bps
     left_ns = 0
@@ -186,25 +190,25 @@ def _slowed(connection: Connection, usual_bps: float) -> int | None:
 
 
 def _fits(seen: _Climb, interval: Figure, share: float) -> list[_Fit]:
-    """All ways to climb that explain the packets about as well as the best, that first."""
+    """Return all fits that explain the packets about as well as the best one, the best first."""
     assert interval.low is not None
     assert interval.high is not None
-    found: list[_Fit] = []
+    fits: list[_Fit] = []
     for interval_ns in np.linspace(max(interval.low, interval.high / 10), interval.high, INTERVALS):
         rates_bps = seen.rates_bps(float(interval_ns))
         for fast, additive in _beginnings(len(rates_bps)):
             fit = _fit(rates_bps, float(interval_ns), share, fast, additive)
             if fit.small_bps > 0 and (not additive or fit.large_bps > LARGER * fit.small_bps):
-                found.append(fit)
-    least = min((fit.error for fit in found), default=0.0)
-    near = [fit for fit in found if fit.error <= AS_GOOD * least]
-    # Where steps of one kind explain it about as well, a second is not believed.
+                fits.append(fit)
+    least = min((fit.error for fit in fits), default=0.0)
+    near = [fit for fit in fits if fit.error <= AS_GOOD * least]
+    # If steps of one kind explain it about as well, no second kind is assumed.
     plain = [fit for fit in near if not fit.additive]
     return sorted(plain or near, key=lambda fit: fit.error)
 
 
 def _beginnings(raises: int) -> list[tuple[int, int]]:
-    """How many raises of the first two kinds there may be, of so many."""
+    """Return the possible numbers of raises of the first two kinds, for this number of raises."""
     return [
         (fast, additive)
         for fast in range(min(MOST_FAST, raises - LEAST_SEEN) + 1)
@@ -213,9 +217,9 @@ def _beginnings(raises: int) -> list[tuple[int, int]]:
 
 
 def _fit(rates_bps: NDArray[np.float64], interval_ns: float, share: float, fast: int, additive: int) -> _Fit:
-    """The best steps for given beginnings: rates depend on them linearly."""
+    """Return the fit with the best steps for given begins: rates depend on the steps linearly."""
     count = len(rates_bps)
-    # What the rate of each raise has of: the first, the one climbed to, a small step, a large step.
+    # Coefficients of each raise's rate: initial rate, target rate, small step, large step.
     columns = np.zeros((count, 4))
     columns[0, 0] = 1
     aim = np.array([0.0, 1, 0, 0])
@@ -223,28 +227,28 @@ def _fit(rates_bps: NDArray[np.float64], interval_ns: float, share: float, fast:
         if raised > fast:
             aim[3 if 0 < additive < raised - fast else 2] += 1
         columns[raised] = columns[raised - 1] + share * (aim - columns[raised - 1])
-    used = (columns if additive else columns[:, :3]) / rates_bps[:, None]
-    solved, *_ = np.linalg.lstsq(used, np.ones(count), rcond=None)
-    error = float(np.mean((used @ solved - 1) ** 2))
-    small_bps, large_bps = float(solved[2]), float(solved[3]) if additive else 0.0
+    design = (columns if additive else columns[:, :3]) / rates_bps[:, None]
+    solution, *_ = np.linalg.lstsq(design, np.ones(count), rcond=None)
+    error = float(np.mean((design @ solution - 1) ** 2))
+    small_bps, large_bps = float(solution[2]), float(solution[3]) if additive else 0.0
     grows = float(aim[2] * small_bps + aim[3] * large_bps) / float(rates_bps[-1])
     return _Fit(interval_ns, fast, additive, small_bps, large_bps, grows, error)
 
 
 def _figures(fits: list[_Fit]) -> tuple[Finding, ...]:
-    """What all fits that are not excluded say; the best is the value."""
+    """Return the figures of all fits that are not excluded; the best fit gives the value."""
     if not fits or fits[0].grows < LEAST_GROWTH:
         return _nothing("it does not climb beyond the rate of before, or not for long enough to be seen")
     raises = [float(fit.fast) for fit in fits]
-    found = (
+    figures = (
         _counted("fast_recovery_raises", raises),
         _spread("additive_increase", "bit/s", [fit.small_bps for fit in fits], ERROR),
     )
     if not fits[0].additive:
         why = "all steps that were watched are of one size, as far as can be told"
-        return *found, unseen("additive_raises", "count", why), unseen("hyper_increase", "bit/s", why)
+        return *figures, unseen("additive_raises", "count", why), unseen("hyper_increase", "bit/s", why)
     return (
-        *found,
+        *figures,
         _counted("additive_raises", [float(fit.additive) for fit in fits]),
         _spread("hyper_increase", "bit/s", [fit.large_bps for fit in fits], ERROR),
     )
@@ -256,7 +260,7 @@ def _spread(name: str, unit: str, values: list[float], error: float) -> Figure:
 
 
 def _counted(name: str, values: list[float]) -> Figure:
-    """Raises, give or take one: where a kind begins is seen by what the next raises do."""
+    """Return a number of raises with an error of one: the begin of a kind shows only in the next raises."""
     return Figure(name, "count", values[0], max(min(values) - 1, 0.0), max(values) + 1, "", 1)
 
 
@@ -265,8 +269,12 @@ def _curve(seen: _Climb, interval_ns: float) -> tuple[Curve, ...]:
     if len(rates_bps) < LEAST_SEEN:
         return ()
     times_us = tuple((number + 0.5) * interval_ns / 1e3 for number in range(len(rates_bps)))
-    along, of = "time since the last notification (us)", "on the wire (Gbit/s)"
-    return (Curve("increase", "Rate after many notifications", along, of, times_us, tuple(rates_bps / 1e9)),)
+    x_label, y_label = "time since the last notification (us)", "on the wire (Gbit/s)"
+    return (
+        Curve(
+            "increase", "Rate after many notifications", x_label, y_label, times_us, tuple(rates_bps / 1e9)
+        ),
+    )
 
 
 EXPERIMENT: Final = Experiment(

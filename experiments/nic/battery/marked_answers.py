@@ -1,4 +1,4 @@
-"""What a requester does about acknowledgements that a switch marked."""
+"""Measures a requester's reaction to acknowledgements that a switch marked."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PACKETS: Final = 400
 
 
 def run(probe: Probe) -> tuple[Figure, ...]:
-    """Have the card write, and mark every acknowledgement of it."""
+    """Have the card write, and mark every acknowledgement sent to it."""
     connection = probe.connect()
     connection.nic.write(connection.end, PACKETS * connection.settings.path_mtu)
     marked = notified = 0

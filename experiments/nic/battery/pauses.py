@@ -1,4 +1,4 @@
-"""What a card's port does when it is told to stop (priority flow control), on a link without a switch between."""
+"""Measures the reaction of a card's port to pause frames (priority flow control), on a link without a switch."""
 
 from __future__ import annotations
 
@@ -19,19 +19,21 @@ PATH_MTU: Final = 4096
 FRAME_BITS: Final = 8 * (PATH_MTU + 82)
 QUANTUM_BITS: Final = 512
 MOST_SPREAD: Final = 1.3
-"""Of the length of a quantum; above, it was not the pause that stopped the card."""
+"""Largest ratio between measured lengths of a quantum; above, the stops have another cause."""
 _UNRESOLVED: Final = 0.1
-"""Of a stop, which lasts at least 20 times our resolution."""
+"""Relative error of a stop, which lasts at least 20 times the resolution."""
 MOST_QUANTA: Final = 65_535
 _STOP_PACKETS: Final = 40
-"""How many packets' time a stop is to last."""
+"""Length of a stop, in packet times."""
 _MOST_PACKETS: Final = 20_000
 _LONGEST_REACTION_NS: Final = 100_000
-"""And the way there and back."""
+"""Longest reaction time, round trip included."""
 
 
 def run(probe: Probe) -> tuple[Figure, ...]:
-    """Have the card write without end, acknowledge all of it, and tell its port to stop, in turn for once and twice as long."""
+    """Have the card write endlessly, acknowledge all of it, and pause its port, alternately for one length and twice
+    that.
+    """
     quantum_ns: list[float] = []
     reactions: list[int] = []
     spacing_ns = 0
@@ -58,7 +60,7 @@ def run(probe: Probe) -> tuple[Figure, ...]:
             reactions.append(last_ns - left_ns)
     if not quantum_ns:
         return (word("pauses", "ignored, or not sent on by what is between", REPEATS),)
-    # What stops for another reason does not stop twice as long when it is asked to.
+    # A stop with another cause does not last twice as long when the pause does.
     if len(quantum_ns) < REPEATS or max(quantum_ns) > MOST_SPREAD * min(quantum_ns):
         return (unseen("pauses", "", "cannot be told: its packets come unevenly by themselves"),)
     return _figures(quantum_ns, reactions, spacing_ns, probe)
@@ -67,12 +69,12 @@ def run(probe: Probe) -> tuple[Figure, ...]:
 def _figures(
     quantum_ns: list[float], reactions: list[int], spacing_ns: int, probe: Probe
 ) -> tuple[Figure, ...]:
-    # What had begun to leave comes a spacing late, and what would have come next too.
+    # The packet that was being sent arrives up to one spacing late, and the next one would have, too.
     reaction = latency(
         "pause_reaction", reactions, probe.floor_ns() + spacing_ns, probe.wire.resolution_ns, ""
     )
     assert reaction.high is not None
-    # A stop is at least as long as asked, and seen with a spacing on either side.
+    # A stop is at least as long as requested, and is observed with a packet spacing on either side.
     error = 2 / _STOP_PACKETS + _UNRESOLVED
     low_ns, high_ns = min(quantum_ns) * (1 - error), max(quantum_ns) * (1 + _UNRESOLVED)
     quantum = Figure("pause_quantum", "ns", median(quantum_ns), low_ns, high_ns, "", REPEATS)

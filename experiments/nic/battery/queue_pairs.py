@@ -1,4 +1,4 @@
-"""How much a requester sends by many queue pairs at once, and how many small messages."""
+"""Measures how much a requester sends on many queue pairs at once, and its rate of small messages."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from etloop.experiments.nic.link.probe import QUIET_NS, Connection, NicError, Pr
 
 COUNTS: Final = (1, 4, 16, 64, 256, 1024, 4096, 10_000)
 PACKETS: Final = 2048
-"""Of all queue pairs together."""
+"""Packets of all queue pairs together."""
 MOST_MESSAGES: Final = 128
-"""Of one queue pair, a packet each."""
+"""Most messages of one queue pair, one packet each."""
 SMALL_BYTES: Final = 64
 _SMALL_PAIRS: Final = 4
 _FULL: Final = 0.9
-"""Share of the best rate that still counts as all of it."""
+"""Share of the best rate that still counts as the full rate."""
 
 
 def run(probe: Probe) -> tuple[Finding, ...]:
     """Post writes of one packet on 1, 4, 16, ... queue pairs as close together as the card's host can, and answer none."""
     rates: dict[int, Figure] = {}
     for pairs in [count for count in COUNTS if count <= probe.most_pairs]:
-        found = _rate(probe, pairs, 1024, "bit/s")
-        if found.value is not None:
-            rates[pairs] = found
+        figure = _rate(probe, pairs, 1024, "bit/s")
+        if figure.value is not None:
+            rates[pairs] = figure
     small = _rate(probe, min(_SMALL_PAIRS, probe.most_pairs), SMALL_BYTES, "1/s")
     if not rates:
         return unseen("pairs_at_full_rate", "queue pairs", "no burst lasted long enough to be seen"), small
@@ -36,46 +36,52 @@ def run(probe: Probe) -> tuple[Finding, ...]:
         "queue pairs (count)",
         "payload (Gbit/s)",
         tuple(map(float, rates)),
-        tuple((one.value or 0.0) / 1e9 for one in rates.values()),
+        tuple((rate.value or 0.0) / 1e9 for rate in rates.values()),
         is_log=True,
     )
     return *_named(rates), small, curve
 
 
 def _named(rates: dict[int, Figure]) -> tuple[Figure, ...]:
-    """Return the rate of the fewest, of the most, and up to how many it is all of it.
+    """Return the rates of the fewest and the most queue pairs, and the largest number of them at full rate.
 
-    Few queue pairs may not fill the link: what counts are those from the best rate on.
+    Few queue pairs may not fill the link, so only numbers from that with the best rate on are compared.
     """
     full = max(rates, key=lambda pairs: rates[pairs].value or 0.0)
     best_low = rates[full].low
     assert best_low is not None
-    for pairs, one in rates.items():
-        assert one.high is not None
-        if pairs > full and one.high < _FULL * best_low:
+    for pairs, rate in rates.items():
+        assert rate.high is not None
+        if pairs > full and rate.high < _FULL * best_low:
             break
         full = max(full, pairs)
     fewest, most = min(rates), max(rates)
-    said = "the most that were tried" if full == most else f"{most} were tried"
-    at = Figure("pairs_at_full_rate", "queue pairs", full, full, full, said, len(rates))
-    return at, _called(rates[fewest], "rate_of_fewest_pairs"), _called(rates[most], "rate_of_most_pairs")
+    remark = "the most that were tried" if full == most else f"{most} were tried"
+    pairs_at_full_rate = Figure("pairs_at_full_rate", "queue pairs", full, full, full, remark, len(rates))
+    return (
+        pairs_at_full_rate,
+        _renamed(rates[fewest], "rate_of_fewest_pairs"),
+        _renamed(rates[most], "rate_of_most_pairs"),
+    )
 
 
-def _called(figure: Figure, name: str) -> Figure:
+def _renamed(figure: Figure, name: str) -> Figure:
     return Figure(name, figure.unit, figure.value, figure.low, figure.high, figure.word, figure.samples)
 
 
 def _rate(probe: Probe, pairs: int, size_bytes: int, unit: str) -> Figure:
-    """Bits of payload, or messages, of a second of the burst."""
+    """Return the rate of a burst: payload in bit/s, or messages per second."""
     connections = [probe.connect() for _ in range(pairs)]
     probe.wire.missed()
     probe.nic.write_on_all(min(max(PACKETS // pairs, 1), MOST_MESSAGES), size_bytes)
     times_ns = _first_arrivals(probe, connections)
-    missed = probe.wire.missed()
+    missed_frames = probe.wire.missed()
     for connection in connections:
         connection.close()
-    if missed:
-        raise NicError(f"our own socket had no room for {missed} frames of {pairs} queue pairs; try fewer")
+    if missed_frames:
+        raise NicError(
+            f"our own socket had no room for {missed_frames} frames of {pairs} queue pairs; try fewer"
+        )
     name = "message_rate" if unit == "1/s" else f"rate_of_{pairs}"
     error_ns = 2 * probe.wire.resolution_ns
     lasted_ns = times_ns[-1] - times_ns[0] if times_ns else 0
@@ -88,13 +94,13 @@ def _rate(probe: Probe, pairs: int, size_bytes: int, unit: str) -> Figure:
 
 
 def _first_arrivals(probe: Probe, connections: list[Connection]) -> list[int]:
-    """When each packet of any of these came for the first time."""
-    ours = {connection.our_qpn for connection in connections}
-    found: dict[tuple[int, int], int] = {}
+    """Return the time in ns of the first arrival of each packet of these connections, sorted."""
+    own_qpns = {connection.our_qpn for connection in connections}
+    first_ns: dict[tuple[int, int], int] = {}
     while (arrival := probe.wire.receive(probe.wire.now_ns() + QUIET_NS)) is not None:
-        if is_data(arrival) and arrival.packet.dest_qpn in ours:
-            found.setdefault((arrival.packet.dest_qpn, arrival.packet.psn), arrival.at_ns)
-    return sorted(found.values())
+        if is_data(arrival) and arrival.packet.dest_qpn in own_qpns:
+            first_ns.setdefault((arrival.packet.dest_qpn, arrival.packet.psn), arrival.at_ns)
+    return sorted(first_ns.values())
 
 
 EXPERIMENT: Final = Experiment(

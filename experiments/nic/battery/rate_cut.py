@@ -1,4 +1,4 @@
-"""What a requester does to its rate at a congestion notification, how it climbs, and how deep a second one cuts."""
+"""Measures how a requester cuts its rate at a congestion notification, how it recovers, and how deep a second one cuts."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ BASE_PACKETS: Final = 128
 WATCHED_NS: Final = 2 * NS_PER_MS
 MOST_PACKETS: Final = 30_000
 MOST_NOISE: Final = 0.05
-"""By how much the times of packets may vary before the notification; above, nothing is said."""
+"""Relative variation of the packets' times before the notification above which there is no figure."""
 MOST_POINTS: Final = 600
-"""Of the curve that is kept."""
+"""Most points of the stored curve."""
 AGAIN_NS: Final = NS_PER_MS // 4
-"""Watched after the second notification."""
+"""Observation time after the second notification."""
 CUT_ERROR: Final = 0.03
 LONGEST_ALPHA_NS: Final = 1000 * NS_PER_MS
 AT_ONCE: Final = 8
-"""Packets whose time together makes one rate."""
+"""Number of packets over which one rate is computed."""
 
 
 def run(probe: Probe) -> tuple[Finding, ...]:
-    """Have the card write without end, acknowledge all of it, and notify it once."""
+    """Have the card write endlessly, acknowledge all of it, and notify it once, and again later."""
     connection = probe.connect(PairSettings(path_mtu=4096))
     connection.nic.write(connection.end, MOST_PACKETS * 4096)
     before = acknowledged(connection, BASE_PACKETS, None)
@@ -41,35 +41,37 @@ def run(probe: Probe) -> tuple[Finding, ...]:
     again_ns = connection.notify()
     last = acknowledged(connection, MOST_PACKETS, again_ns + AGAIN_NS)
     connection.close()
-    found = first_cut(before, after, probe.wire.resolution_ns + probe.floor_ns())
-    alpha = _alpha(found[0], after, last, again_ns - left_ns)
+    cut_figures = first_cut(before, after, probe.wire.resolution_ns + probe.floor_ns())
+    alpha = _alpha(cut_figures[0], after, last, again_ns - left_ns)
     return (
-        *found,
-        climb_share(before, after, found[0], found[1]),
+        *cut_figures,
+        climb_share(before, after, cut_figures[0], cut_figures[1]),
         alpha,
         _curve(before, after + last, left_ns),
     )
 
 
 def climb_share(before: list[int], after: list[int], cut: Figure, recovery: Figure) -> Figure:
-    """How much of the way back the first raise is."""
+    """Return the share of the cut that the first raise recovers."""
     if recovery.value is None or not cut.value:
         return unseen("cnp_climb", "ratio", "no raise is seen")
     spans = _spans(after)
-    usual, slowest = median(_spans(before)), max(spans)
-    end = max(index for index, span in enumerate(spans) if span > 0.98 * slowest)
-    # The level of the first raise: what left within it alone, up to shortly before the next.
-    first, last_ns = end + AT_ONCE, after[end + AT_ONCE] + 0.8 * recovery.value
-    level = [span for at, span in zip(after[AT_ONCE + first :], spans[first:], strict=False) if at < last_ns]
+    usual_span, slowest_span = median(_spans(before)), max(spans)
+    last_slow = max(index for index, span in enumerate(spans) if span > 0.98 * slowest_span)
+    # The level of the first raise: packets that left within it alone, until shortly before the next raise.
+    first, last_ns = last_slow + AT_ONCE, after[last_slow + AT_ONCE] + 0.8 * recovery.value
+    level = [
+        span for at_ns, span in zip(after[AT_ONCE + first :], spans[first:], strict=False) if at_ns < last_ns
+    ]
     if len(level) < AT_ONCE // 2:
         return unseen("cnp_climb", "ratio", "raises follow each other too closely to be seen apart")
-    share = (usual / median(level) - usual / slowest) / (1 - usual / slowest)
+    share = (usual_span / median(level) - usual_span / slowest_span) / (1 - usual_span / slowest_span)
     error = 0.02 / cut.value
     return Figure("cnp_climb", "ratio", share, share - error, share + error, "", len(level))
 
 
 def _alpha(cut: Figure, before: list[int], after: list[int], apart_ns: int) -> Figure:
-    """How soon the depth of a cut halves, by that of a second one."""
+    """Return the half-life of a cut's depth (alpha of DCQCN) from the depth of a second cut."""
     if not cut.value or cut.low is None or cut.high is None:
         return unseen("alpha_half_life", "ns", "no first cut is seen")
     at_first, later = _spans(before)[-AT_ONCE:], _spans(after)
@@ -83,54 +85,58 @@ def _alpha(cut: Figure, before: list[int], after: list[int], apart_ns: int) -> F
     high_ns = min(apart_ns / log2(1 / deep), LONGEST_ALPHA_NS) if deep < 1 else LONGEST_ALPHA_NS
     middle = second / cut.value
     value_ns = apart_ns / log2(1 / middle) if middle < 1 else high_ns
-    said = "it does not decay, as far as can be told" if deep >= 1 else ""
-    return Figure("alpha_half_life", "ns", min(value_ns, high_ns), low_ns, high_ns, said, 1)
+    remark = "it does not decay, as far as can be told" if deep >= 1 else ""
+    return Figure("alpha_half_life", "ns", min(value_ns, high_ns), low_ns, high_ns, remark, 1)
 
 
 def _curve(before: list[int], after: list[int], left_ns: int) -> Curve:
-    """The rate around the notification, a point for every packet."""
+    """Return the rate around the notification, a point for every packet."""
     times_ns = [*before, *after]
     spans = _spans(times_ns)
-    seen = [(at, span) for at, span in zip(times_ns[AT_ONCE:], spans, strict=True) if span > 0]
-    every = max(len(seen) // MOST_POINTS, 1)
-    kept = seen[::every]
+    all_points = [(at_ns, span) for at_ns, span in zip(times_ns[AT_ONCE:], spans, strict=True) if span > 0]
+    every = max(len(all_points) // MOST_POINTS, 1)
+    points = all_points[::every]
     bits = 8 * 4096 * AT_ONCE
     return Curve(
         "rate_cut",
         "Rate around a notification",
         "time since the notification (us)",
         "payload (Gbit/s)",
-        tuple((at - left_ns) / 1e3 for at, _ in kept),
-        tuple(bits / span for _, span in kept),
+        tuple((at_ns - left_ns) / 1e3 for at_ns, _ in points),
+        tuple(bits / span for _, span in points),
     )
 
 
 def first_cut(before: list[int], after: list[int], error_ns: int) -> tuple[Figure, Figure]:
-    """What arrival times before a notification and after it say of the rate."""
+    """Return cut and recovery time from arrival times before and after a notification."""
     quiet, spans = _spans(before), _spans(after)
-    usual, slowest = median(quiet), max(spans, default=0.0)
-    noise = max(quiet) / usual if usual else float("inf")
+    usual_span, slowest_span = median(quiet), max(spans, default=0.0)
+    noise = max(quiet) / usual_span if usual_span else float("inf")
     if noise > 1 + MOST_NOISE:
-        seen = f"varies {noise:.2g}-fold by itself" if usual else "cannot be told: its packets come at once"
-        why = f"its rate {seen}, or we do not see it evenly"
+        cause = (
+            f"varies {noise:.2g}-fold by itself" if usual_span else "cannot be told: its packets come at once"
+        )
+        why = f"its rate {cause}, or we do not see it evenly"
         return unseen("cnp_cut", "ratio", why), unseen("cnp_recovery", "ns", why)
-    if slowest <= 1.06 * usual:
+    if slowest_span <= 1.06 * usual_span:
         why = "its rate did not change"
         return Figure("cnp_cut", "ratio", 0.0, 0.0, 0.06, why, 1), unseen("cnp_recovery", "ns", why)
-    level = [index for index, span in enumerate(spans) if span > 0.98 * slowest]
-    cut = 1 - usual / median([spans[index] for index in level])
-    found = Figure("cnp_cut", "ratio", cut, cut - CUT_ERROR, cut + CUT_ERROR, "", len(level))
+    level = [index for index, span in enumerate(spans) if span > 0.98 * slowest_span]
+    cut = 1 - usual_span / median([spans[index] for index in level])
+    cut_figure = Figure("cnp_cut", "ratio", cut, cut - CUT_ERROR, cut + CUT_ERROR, "", len(level))
     if level[-1] + 1 >= len(spans):
-        return found, unseen("cnp_recovery", "ns", f"it did not climb within {WATCHED_NS // NS_PER_MS} ms")
-    # A span is slow through and through when all its packets are: the cut began a span before the first such.
-    lasted_ns = after[AT_ONCE + level[-1]] - after[AT_ONCE + level[0]] + slowest
-    error_ns += round(3 * slowest)
+        return cut_figure, unseen(
+            "cnp_recovery", "ns", f"it did not climb within {WATCHED_NS // NS_PER_MS} ms"
+        )
+    # A span is entirely slow only if all its packets are: the cut began one span before the first such span.
+    lasted_ns = after[AT_ONCE + level[-1]] - after[AT_ONCE + level[0]] + slowest_span
+    error_ns += round(3 * slowest_span)
     low_ns = max(lasted_ns - error_ns, 0.0)
-    return found, Figure("cnp_recovery", "ns", lasted_ns, low_ns, lasted_ns + error_ns, "", len(level))
+    return cut_figure, Figure("cnp_recovery", "ns", lasted_ns, low_ns, lasted_ns + error_ns, "", len(level))
 
 
 def _spans(times_ns: list[int]) -> list[float]:
-    """Per packet, how long it and those before it took."""
+    """Return the time in ns over each `AT_ONCE` successive packets."""
     return [float(later - earlier) for earlier, later in zip(times_ns, times_ns[AT_ONCE:], strict=False)]
 
 

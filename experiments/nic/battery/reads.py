@@ -1,4 +1,4 @@
-"""What a responder does about RDMA READs and atomics."""
+"""Measures a responder's answers to RDMA READs and atomics."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ def run(probe: Probe) -> tuple[Figure, ...]:
             break
         times_ns.append(first.at_ns - left_ns)
     resolution_ns = probe.wire.resolution_ns
-    found = latency("read_response", times_ns, floor_ns, resolution_ns, "no READ was answered")
+    latency_figure = latency("read_response", times_ns, floor_ns, resolution_ns, "no READ was answered")
     if not times_ns:
         connection.close()
-        return (found,)
-    whole = _read(connection, REPEATS)
-    again = _read(connection, REPEATS)
+        return (latency_figure,)
+    answered_first = _read(connection, REPEATS)
+    answered_again = _read(connection, REPEATS)
     connection.fetch_add(REPEATS + PACKETS)
     result = answers(connection)
     connection.close()
     return (
-        found,
-        word("read_of_several", "answered whole" if whole else "not answered whole"),
-        word("duplicate_read", "answered again" if again else "not answered again"),
+        latency_figure,
+        word("read_of_several", "answered whole" if answered_first else "not answered whole"),
+        word("duplicate_read", "answered again" if answered_again else "not answered again"),
         word(
             "fetch_add",
             "answered" if result == [f"result {REPEATS + PACKETS}"] else ", ".join(result) or "silence",
@@ -46,7 +46,7 @@ def run(probe: Probe) -> tuple[Figure, ...]:
 
 
 def _read(connection: Connection, psn: int) -> bool:
-    """Whether a READ of several packets is answered by exactly those."""
+    """Return whether a READ of several packets is answered by exactly those packets."""
     connection.read(psn, PACKETS * connection.settings.path_mtu)
     return answers(connection) == [f"response {number}" for number in range(psn, psn + PACKETS)]
 

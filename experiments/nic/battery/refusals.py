@@ -1,4 +1,4 @@
-"""What a responder does with packets that are damaged, come twice, are for nobody, or whose numbers wrap."""
+"""Tests a responder with damaged, duplicate and misaddressed packets, and with wrapping PSNs."""
 
 from __future__ import annotations
 
@@ -11,79 +11,82 @@ from etloop.experiments.nic.link.probe import PSNS, Probe
 from etloop.experiments.nic.link.wire import PairSettings
 
 RNR_CODES: Final = (12, 16)
-"""Asked for, so that one that is always the same is seen."""
+"""Two requested codes, so that a fixed one is detected."""
 
 
 def run(probe: Probe) -> tuple[Figure, ...]:
-    """Send each of them on a queue pair of its own."""
+    """Run each test on a queue pair of its own."""
     return (
-        _damaged(probe),
-        _twice(probe),
-        _wrapping(probe),
-        _empty(probe),
-        _foreign(probe),
-        _other_partition(probe),
-        _not_ready(probe),
+        _test_damaged(probe),
+        _test_duplicate(probe),
+        _test_wrapping(probe),
+        _test_empty_write(probe),
+        _test_foreign_key(probe),
+        _test_other_partition(probe),
+        _test_not_ready(probe),
     )
 
 
-def _damaged(probe: Probe) -> Figure:
+def _test_damaged(probe: Probe) -> Figure:
     connection = probe.connect()
     connection.damaged_write(0)
     first = answers(connection)
     connection.write(0)
-    then = answers(connection)
+    second = answers(connection)
     connection.close()
-    said = (
+    behaviour = (
         "dropped in silence"
-        if not first and then == ["ack 0"]
-        else f"{first or 'silence'}, then {then or 'silence'}"
+        if not first and second == ["ack 0"]
+        else f"{first or 'silence'}, then {second or 'silence'}"
     )
-    return word("damaged_packet", said)
+    return word("damaged_packet", behaviour)
 
 
-def _twice(probe: Probe) -> Figure:
+def _test_duplicate(probe: Probe) -> Figure:
     connection = probe.connect()
     for psn in range(4):
         connection.write(psn)
     answers(connection)
     connection.write(1)
-    found = answers(connection)
+    replies = answers(connection)
     connection.close()
     return word(
-        "duplicate", "acknowledged up to the newest" if found == ["ack 3"] else ", ".join(found) or "silence"
+        "duplicate",
+        "acknowledged up to the newest" if replies == ["ack 3"] else ", ".join(replies) or "silence",
     )
 
 
-def _wrapping(probe: Probe) -> Figure:
+def _test_wrapping(probe: Probe) -> Figure:
     first = PSNS - 3
     connection = probe.connect(PairSettings(receive_psn=first))
     for number in range(8):
         connection.write(first + number)
-    found = answers(connection)
+    replies = answers(connection)
     connection.close()
-    passes = bool(found) and found[-1] == "ack 4" and not any(one.startswith("nak") for one in found)
-    return word("psn_wrap", "passes" if passes else ", ".join(found) or "silence")
+    passes = (
+        bool(replies) and replies[-1] == "ack 4" and not any(reply.startswith("nak") for reply in replies)
+    )
+    return word("psn_wrap", "passes" if passes else ", ".join(replies) or "silence")
 
 
-def _empty(probe: Probe) -> Figure:
+def _test_empty_write(probe: Probe) -> Figure:
     connection = probe.connect()
     connection.write(0, 0)
-    found = answers(connection)
+    replies = answers(connection)
     connection.close()
-    return word("zero_length_write", "accepted" if found == ["ack 0"] else ", ".join(found) or "silence")
+    return word("zero_length_write", "accepted" if replies == ["ack 0"] else ", ".join(replies) or "silence")
 
 
-def _foreign(probe: Probe) -> Figure:
+def _test_foreign_key(probe: Probe) -> Figure:
     connection = probe.connect()
     connection.foreign_write(0)
-    found = answers(connection)
+    replies = answers(connection)
     state = connection.nic.state(connection.end)
     connection.close()
-    return word("foreign_key", f"{', '.join(found) or 'silence'}; queue pair {state}")
+    return word("foreign_key", f"{', '.join(replies) or 'silence'}; queue pair {state}")
 
 
-def _other_partition(probe: Probe) -> Figure:
+def _test_other_partition(probe: Probe) -> Figure:
     connection = probe.connect()
     connection.other_partition_write(0)
     first = answers(connection)
@@ -98,19 +101,19 @@ def _other_partition(probe: Probe) -> Figure:
     )
 
 
-def _not_ready(probe: Probe) -> Figure:
-    said = ["rnr nak with its code, then accepted"]
+def _test_not_ready(probe: Probe) -> Figure:
+    behaviours = ["rnr nak with its code, then accepted"]
     for code in RNR_CODES:
         connection = probe.connect(PairSettings(min_rnr_code=code))
         connection.ask_send(0)
-        found = answers(connection)
+        replies = answers(connection)
         connection.nic.grant(connection.end, 4096)
         connection.ask_send(0)
-        then = answers(connection)
+        later_replies = answers(connection)
         connection.close()
-        if found != [f"rnr {code}"] or then != ["ack 0"]:
-            said.append(f"code {code}: {found}, then {then}")
-    return word("not_ready", "; ".join(said[1:]) or said[0], len(RNR_CODES))
+        if replies != [f"rnr {code}"] or later_replies != ["ack 0"]:
+            behaviours.append(f"code {code}: {replies}, then {later_replies}")
+    return word("not_ready", "; ".join(behaviours[1:]) or behaviours[0], len(RNR_CODES))
 
 
 EXPERIMENT: Final = Experiment(

@@ -1,4 +1,4 @@
-"""What a requester sends again after a NAK, and how soon."""
+"""Measures which packets a requester retransmits after a NAK, and how soon."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from etloop.experiments.nic.link.probe import NAK_SEQUENCE, Connection, Probe, d
 REPEATS: Final = 15
 PACKETS: Final = 12
 LOST: Final = 5
-"""Distance of the packet that is called lost."""
+"""Distance of the packet that is reported lost."""
 
 
 def run(probe: Probe) -> tuple[Finding, ...]:
-    """Have the card write messages of twelve packets, and call the sixth of each lost."""
+    """Have the card write messages of twelve packets, and report the sixth of each lost."""
     floor_ns = probe.floor_ns()
     times_ns: list[int] = []
     kinds: list[str] = []
@@ -36,10 +36,12 @@ def run(probe: Probe) -> tuple[Finding, ...]:
         connection.collect()
     connection.close()
     resolution_ns = probe.wire.resolution_ns
-    found = latency("nak_to_resend", times_ns, floor_ns, resolution_ns, "nothing was sent again after a NAK")
+    latency_figure = latency(
+        "nak_to_resend", times_ns, floor_ns, resolution_ns, "nothing was sent again after a NAK"
+    )
     if not kinds:
-        return unseen("recovery", "", "its messages did not come whole"), found
-    said = kinds[0] if len(set(kinds)) == 1 else " or ".join(sorted(set(kinds)))
+        return unseen("recovery", "", "its messages did not come whole"), latency_figure
+    recovery_word = kinds[0] if len(set(kinds)) == 1 else " or ".join(sorted(set(kinds)))
     curve = by_number(
         "retransmission",
         "Time from a NAK to the first packet again",
@@ -48,24 +50,24 @@ def run(probe: Probe) -> tuple[Finding, ...]:
         times_ns,
         1e3,
     )
-    return word("recovery", said, len(kinds)), found, *curve
+    return word("recovery", recovery_word, len(kinds)), latency_figure, *curve
 
 
 def _all_came(connection: Connection, first: int) -> bool:
-    """Whether the packets of a message are all here."""
-    wanted = set(range(first, first + PACKETS))
-    while wanted:
+    """Return whether all packets of a message have arrived."""
+    missing = set(range(first, first + PACKETS))
+    while missing:
         arrival = connection.until(is_data)
         if arrival is None:
             return False
-        wanted.discard(distance(arrival.packet.psn, connection.settings.send_psn))
+        missing.discard(distance(arrival.packet.psn, connection.settings.send_psn))
     return True
 
 
 def _kind(connection: Connection, psn: int, first: int) -> str:
-    """What the card sends again, its first such packet being `psn`."""
+    """Return the kind of retransmission, whose first packet has the number `psn`."""
     again = [psn] + [arrival.packet.psn for arrival in connection.collect() if is_data(arrival)]
-    numbers = [distance(one, connection.settings.send_psn) - first for one in again]
+    numbers = [distance(number, connection.settings.send_psn) - first for number in again]
     if numbers[0] != LOST:
         return f"from {numbers[0] - LOST:+d} of the lost one"
     if set(range(LOST, PACKETS)) <= set(numbers):

@@ -1,4 +1,4 @@
-"""How long a requester waits when the receiver was not ready."""
+"""Measures how long a requester waits after an RNR NAK."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from etloop.experiments.nic.link.probe import PATIENCE_NS, RNR, Probe, is_data
 from etloop.experiments.nic.link.rnr_timer import rnr_timer_ns
 
 CODES: Final = (12, 16, 20)
-"""0.64, 2.56 and 10.24 ms: above what software can do wrong, below what takes long."""
+"""0.64, 2.56 and 10.24 ms: longer than errors of software timing, but not slow to measure."""
 REPEATS: Final = 5
 
 
 def run(probe: Probe) -> tuple[Figure, ...]:
-    """Have the card send, and say that no receive is there."""
+    """Have the card send, and answer that no receive is posted."""
     floor_ns, resolution_ns = probe.floor_ns(), probe.wire.resolution_ns
     connection = probe.connect()
     factors: list[float] = []
-    found: list[Figure] = []
+    wait_figures: list[Figure] = []
     psn = 0
     for code in CODES:
         times_ns: list[int] = []
@@ -37,11 +37,11 @@ def run(probe: Probe) -> tuple[Figure, ...]:
             psn += 1
         nominal_ns = rnr_timer_ns(code)
         why = "it did not send again"
-        found.append(latency(_wait(code), times_ns, floor_ns, resolution_ns, why))
+        wait_figures.append(latency(_wait(code), times_ns, floor_ns, resolution_ns, why))
         factors += [(time_ns - floor_ns / 2) / nominal_ns for time_ns in times_ns]
     error = (floor_ns + resolution_ns) / rnr_timer_ns(CODES[0])
     connection.close()
-    return ratio("rnr_factor", factors, error, "it never sent again after an RNR NAK"), *found
+    return ratio("rnr_factor", factors, error, "it never sent again after an RNR NAK"), *wait_figures
 
 
 def _wait(code: int) -> str:

@@ -1,4 +1,4 @@
-"""How long a requester waits for an acknowledgement, how that grows, and when it gives up."""
+"""Measures how long a requester waits for an acknowledgement, how the wait grows, and when it gives up."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ NOMINAL_NS: Final = 4096 << CODE
 LONGEST_NS: Final = 200 * NS_PER_S
 _GONE_NS: Final = 40 * NOMINAL_NS
 MOST_RETRIES: Final = 7
-"""That a queue pair can be asked for."""
+"""Most retries that a queue pair can be set to."""
 _TIMER_ERROR: Final = 0.15
-"""Share by which timers of ticks may be early: two of 4 ms."""
+"""Relative earliness allowed for timers driven by ticks: two ticks of 4 ms."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Waited:
-    """One write that was not answered."""
+    """Observation of one write that was not answered."""
 
     gaps_ns: list[int]
-    """Between its sendings."""
+    """Times between its transmissions."""
     state: str
-    """Of the queue pair afterwards."""
+    """State of the queue pair afterwards."""
 
 
-def _unanswered(probe: Probe, code: int, retries: int) -> _Waited:
+def _observe_unanswered(probe: Probe, code: int, retries: int) -> _Waited:
     connection = probe.connect(PairSettings(timeout_code=code, retry_count=retries))
     connection.nic.write(connection.end, 64)
     times_ns: list[int] = []
@@ -64,14 +64,14 @@ def _unanswered(probe: Probe, code: int, retries: int) -> _Waited:
 
 
 def run(probe: Probe) -> tuple[Finding, ...]:
-    """Have the card write one packet and never answer; then once more with another timeout code and retry count."""
+    """Have the card write one packet without an answer; then once more with another timeout code and retry count."""
     firsts: list[int] = []
     growths: list[float] = []
     tries: list[int] = []
     states: list[str] = []
     waits: list[int] = []
     for _ in range(REPEATS):
-        waited = _unanswered(probe, CODE, RETRIES)
+        waited = _observe_unanswered(probe, CODE, RETRIES)
         gaps = waited.gaps_ns
         waits = max(waits, gaps, key=len)
         if gaps:
@@ -82,34 +82,38 @@ def run(probe: Probe) -> tuple[Finding, ...]:
     if not firsts:
         return (unseen("timeout", "ns", f"nothing was sent again within {_GONE_NS // NS_PER_MS} ms"),)
     # A ratio of two times that vary by a few percent each varies by their sum.
-    found = [
-        _widened(interval("timeout", firsts, probe.wire.resolution_ns, ""), 0.1),
-        _widened(ratio("timeout_growth", growths, 0.0, "it was sent again only once"), 0.1),
+    figures = [
+        _widen(interval("timeout", firsts, probe.wire.resolution_ns, ""), 0.1),
+        _widen(ratio("timeout_growth", growths, 0.0, "it was sent again only once"), 0.1),
     ]
-    other = _unanswered(probe, OTHER_CODE, OTHER_RETRIES).gaps_ns
-    found.append(asked("timeout_retries", [(RETRIES, tries), (OTHER_RETRIES, [len(other)] if other else [])]))
-    found.append(_code_figure(firsts, other))
-    found.append(word("after_retries", "error" if set(states) == {"ERR"} else ", ".join(sorted(set(states)))))
-    return *found, *by_number(
+    other = _observe_unanswered(probe, OTHER_CODE, OTHER_RETRIES).gaps_ns
+    figures.append(
+        asked("timeout_retries", [(RETRIES, tries), (OTHER_RETRIES, [len(other)] if other else [])])
+    )
+    figures.append(_code_figure(firsts, other))
+    figures.append(
+        word("after_retries", "error" if set(states) == {"ERR"} else ", ".join(sorted(set(states))))
+    )
+    return *figures, *by_number(
         "timeout", "Waits of a write that nobody answers", "try (number)", "wait (ms)", waits, 1e6
     )
 
 
 def _code_figure(firsts_ns: list[int], other_ns: list[int]) -> Figure:
-    """Return whether the first timeout is what the code asks for: 4.096 us * 2^code, at most four times that."""
+    """Return whether the first timeout is as the code requests: 4.096 us * 2^code, at most four times that."""
     if not other_ns:
         return unseen("timeout_code", "", f"nothing was sent again with code {OTHER_CODE}")
     shares = [time_ns / NOMINAL_NS for time_ns in firsts_ns] + [other_ns[0] / (4096 << OTHER_CODE)]
     if all(1 - _TIMER_ERROR <= share <= 4 + _TIMER_ERROR for share in shares):
         return word("timeout_code", AS_ASKED, len(shares))
-    # No numbers: a word is compared with that of another card, and `timeout` has them.
+    # Without numbers, so that words of two cards can be compared; `timeout` has the numbers.
     is_short = [share < 1 - _TIMER_ERROR for share in shares]
-    said = "shorter" if all(is_short) else "shorter or longer" if any(is_short) else "longer"
-    return word("timeout_code", f"{CHANGED}: {said} than codes {CODE} and {OTHER_CODE} say", len(shares))
+    deviation = "shorter" if all(is_short) else "shorter or longer" if any(is_short) else "longer"
+    return word("timeout_code", f"{CHANGED}: {deviation} than codes {CODE} and {OTHER_CODE} say", len(shares))
 
 
-def _widened(figure: Figure, share: float) -> Figure:
-    """The figure with an interval that holds what few repeats may not have shown."""
+def _widen(figure: Figure, share: float) -> Figure:
+    """Return the figure with its interval widened by `share`, for a range that few repeats may have missed."""
     if figure.low is None or figure.high is None:
         return figure
     return replace(figure, low=figure.low * (1 - share), high=figure.high * (1 + share))

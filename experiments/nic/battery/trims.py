@@ -1,4 +1,4 @@
-"""What a responder does about a packet that a switch cut down instead of dropping it."""
+"""Measures a responder's reaction to a packet that a switch trimmed instead of dropping it."""
 
 from __future__ import annotations
 
@@ -10,28 +10,30 @@ from etloop.experiments.nic.link.figures import Figure, latency, unseen, word
 from etloop.experiments.nic.link.probe import Probe
 
 DSCP: Final = 48
-"""Of what was cut: that of SONiC's own example."""
+"""DSCP of trimmed packets, as in SONiC's example."""
 REPEATS: Final = 15
 
 
 def run(probe: Probe) -> tuple[Figure, ...]:
-    """Send the beginning of a packet, with lengths that fit it and with those that the whole packet had."""
+    """Send the beginning of a packet, with corrected lengths and with those of the full packet."""
     figures: list[Figure] = []
     times_ns: list[int] = []
     for says_so, name in ((True, "trimmed_new_lengths"), (False, "trimmed_old_lengths")):
-        said: list[str] = []
+        behaviours: list[str] = []
         connection = probe.connect()
         for psn in range(REPEATS):
             left_ns = connection.trimmed_write(psn, DSCP, says_so=says_so)
             first = connection.until(lambda arrival: bool(answer_words(arrival)), _PATIENCE_NS)
-            said.append("dropped in silence" if first is None else answer_words(first).rstrip(" 0123456789"))
+            behaviours.append(
+                "dropped in silence" if first is None else answer_words(first).rstrip(" 0123456789")
+            )
             if first is None:
                 break
             times_ns.append(first.at_ns - left_ns)
             connection.write(psn)
             connection.collect()
         connection.close()
-        figures.append(word(name, " or ".join(sorted(set(said))), len(said)))
+        figures.append(word(name, " or ".join(sorted(set(behaviours))), len(behaviours)))
     if not times_ns:
         return *figures, unseen("trim_to_answer", "ns", "nothing answers what was cut")
     floor_ns, resolution_ns = probe.floor_ns(), probe.wire.resolution_ns

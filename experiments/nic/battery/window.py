@@ -1,4 +1,4 @@
-"""How much a requester sends without an acknowledgement, and where it asks for one."""
+"""Measures how much a requester sends without an acknowledgement, and where it asks for one."""
 
 from __future__ import annotations
 
@@ -12,47 +12,49 @@ from etloop.experiments.nic.link.probe import Connection, Probe, distance, is_da
 
 MESSAGE_PACKETS: Final = 2048
 QUIET_NS: Final = 5 * NS_PER_MS
-"""Of a card that has begun to repeat."""
+"""Silence after which a card that has begun to retransmit is done."""
 PATIENCE_NS: Final = NS_PER_S
-"""For it to begin: longer than its timeout."""
+"""Longest wait for the first retransmission: longer than its timeout."""
 
 
 def run(probe: Probe) -> tuple[Figure, ...]:
-    """Have the card write a message of 2,048 packets, and answer nothing until it rests."""
+    """Have the card write a message of 2,048 packets, and do not answer until it stops."""
     connection = probe.connect()
     connection.nic.write(connection.end, MESSAGE_PACKETS * connection.settings.path_mtu)
-    seen = _unanswered(connection)
+    packets = _receive_unanswered(connection)
     connection.close()
-    if not seen:
+    if not packets:
         return (unseen("unacknowledged_window", "packets", "nothing came"),)
-    last = max(number for number, _ in seen) + 1
-    asked = sorted({number for number, asks in seen if asks})
+    last = max(number for number, _ in packets) + 1
+    asking_numbers = sorted({number for number, asks in packets if asks})
     window = count("unacknowledged_window", last)
     if last == MESSAGE_PACKETS:
         window = word("unacknowledged_window", f"more than {MESSAGE_PACKETS} packets")
     gaps = {
         later - earlier
-        for earlier, later in pairwise([-1, *(one for one in asked if one < MESSAGE_PACKETS - 1)])
+        for earlier, later in pairwise(
+            [-1, *(number for number in asking_numbers if number < MESSAGE_PACKETS - 1)]
+        )
     }
     if not gaps:
         return window, word("ack_request_every", f"none within {last} packets")
-    # The first may count from another packet than the others.
+    # The first gap may be counted from another packet than the other gaps.
     usual = {gap for gap in gaps if gap == max(gaps)} if len(gaps) <= 2 else gaps
     if len(usual) == 1:
         return window, count("ack_request_every", usual.pop())
     return window, word("ack_request_every", f"{min(gaps)} to {max(gaps)} packets")
 
 
-def _unanswered(connection: Connection) -> list[tuple[int, bool]]:
-    """The packets that come, by number, and whether each asks for an acknowledgement.
+def _receive_unanswered(connection: Connection) -> list[tuple[int, bool]]:
+    """Return the packets that arrive: number, and whether it asks for an acknowledgement.
 
-    A card rests once it repeats what it sent. One that is only silent may still be on its way, as a virtual machine is that
-    waits for a processor.
+    A card is done once it retransmits. A card that is only silent may still have packets in flight, for example a
+    virtual machine that waits for a processor.
     """
-    seen: list[tuple[int, bool]] = []
+    packets: list[tuple[int, bool]] = []
     numbers: set[int] = set()
     repeats = False
-    while len(seen) < 2 * MESSAGE_PACKETS:
+    while len(packets) < 2 * MESSAGE_PACKETS:
         patience_ns = QUIET_NS if repeats else PATIENCE_NS
         arrival = connection.receive(connection.wire.now_ns() + patience_ns)
         if arrival is None:
@@ -61,8 +63,8 @@ def _unanswered(connection: Connection) -> list[tuple[int, bool]]:
             number = distance(arrival.packet.psn, connection.settings.send_psn)
             repeats = repeats or number in numbers
             numbers.add(number)
-            seen.append((number, arrival.packet.ack_req))
-    return seen
+            packets.append((number, arrival.packet.ack_req))
+    return packets
 
 
 EXPERIMENT: Final = Experiment(

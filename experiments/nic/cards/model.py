@@ -1,6 +1,6 @@
-"""The parameters of a modelled card: what a battery is to find out about it. Pure.
+"""Parameters of a modelled card, which a battery must find out. Pure.
 
-Decides what may be written of one and what is drawn for blind trials.
+Decides which parameters may be written and how they are drawn for blind trials.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MOST_NS: Final = 1000 * NS_PER_MS
 
 
 class Recovery(StrEnum):
-    """What a requester sends again after a loss."""
+    """Packets that a requester retransmits after a loss."""
 
     GO_BACK_N = "go_back_n"
     """Everything from the lost packet on."""
@@ -28,90 +28,90 @@ class Recovery(StrEnum):
 
 
 class CnpScope(StrEnum):
-    """What has an interval of its own between congestion notifications."""
+    """Scope that has its own minimum interval between congestion notifications."""
 
     QUEUE_PAIR = "queue_pair"
     ADDRESS = "address"
-    """Of who is notified."""
+    """The notified address."""
     PORT = "port"
     NONE = "none"
-    """It sends none."""
+    """The card sends no notifications."""
 
 
 @dataclass(frozen=True, slots=True)
 class Congestion:
-    """When a modelled card notifies of congestion, and what it does when it is notified."""
+    """Congestion notifications of a modelled card, and its reaction to them."""
 
     cnp_scope: CnpScope = CnpScope.QUEUE_PAIR
     cnp_interval_ns: int = 50 * NS_PER_US
     cnp_dscp: int = 48
     cnp_cut: float = 0.5
-    """Share of its rate that it gives up at a congestion notification; 0: it ignores them."""
+    """Share by which it cuts its rate at a congestion notification; 0: it ignores them."""
     cnp_recovery_ns: int = 300 * NS_PER_US
-    """Until it first raises the rate again, and between its raises."""
+    """Time until the first raise of the rate, and between raises."""
     cnp_climb: float = 0.5
-    """Share of the way back to its rate of before, of each raise."""
+    """Share of the difference to the rate before the cut that each raise recovers."""
     fast_raises: int = 5
-    """Raises towards the rate of before, until it goes beyond."""
+    """Raises towards the rate before the cut, until it increases beyond."""
     additive_bps: int = 100_000_000
-    """By which the rate it climbs to grows with every further raise; 0: it does not go beyond the rate of before."""
+    """Growth of the target rate with every further raise; 0: it does not increase beyond the rate before the cut."""
     additive_raises: int = 0
-    """Raises of that kind before larger ones; 0: any number."""
+    """Number of additive raises before larger ones; 0: any number."""
     hyper_bps: int = 1_000_000_000
-    """The larger ones."""
+    """Growth of the target rate with every larger raise."""
     alpha_half_ns: int = 10 * NS_PER_MS
-    """Until a further notification would cut half as deep (alpha of DCQCN)."""
+    """Time until a further notification would cut half as deep (alpha of DCQCN)."""
     notifies_acks: bool = False
-    """Whether marked acknowledgements get notifications too."""
+    """True if marked acknowledgements are notified, too."""
 
 
 @dataclass(frozen=True, slots=True)
 class NicModel(Congestion):
-    """How a modelled card behaves. Latencies vary by `jitter` around what is written."""
+    """Behaviour of a modelled card. Latencies vary by `jitter` around the given values."""
 
     line_bps: int = 10_000_000_000
     jitter: float = 0.04
-    """Share by which latencies vary, either way."""
+    """Relative variation of latencies in both directions."""
     turnaround_ns: int = 1_500
-    """From a request to its acknowledgement."""
+    """Time from a request to its acknowledgement."""
     recovery: Recovery = Recovery.GO_BACK_N
     resend_ns: int = 10 * NS_PER_US
-    """From a NAK to the first packet that is sent again."""
+    """Time from a NAK to the first retransmitted packet."""
     timeout_ns: int = 67 * NS_PER_MS
-    """The first of a request that nobody answers, with timeout code 14."""
+    """First timeout of an unanswered request, with timeout code 14."""
     timeout_growth: float = 1.0
-    """Every further one is so much longer."""
+    """Factor between successive timeouts."""
     rnr_factor: float = 1.0
-    """How long it waits after an RNR NAK, in times of what the code says."""
+    """Wait after an RNR NAK, relative to the time of its code."""
     window_packets: int = 128
-    """Sent without an acknowledgement."""
+    """Most packets in flight without an acknowledgement."""
     ack_request_every: int = 0
-    """Packets from one that asks for an acknowledgement to the next; 0: only the last of a message does."""
+    """Distance between packets that ask for an acknowledgement; 0: only the last of a message does."""
     nak_ns: int = 5 * NS_PER_US
-    """From a packet that is early to the NAK."""
+    """Time from an early packet to the NAK."""
     nak_repeats: bool = False
-    """Whether every early packet of a gap gets a NAK."""
+    """True if every early packet of a gap gets a NAK."""
     keeps_early: bool = False
-    """Whether packets behind a gap are kept until it is filled."""
+    """True if packets after a gap are kept until it is filled."""
     requests_per_ack: int = 1
-    """Requests that ask for an acknowledgement, for each that comes, while they follow each other at once."""
+    """Requests that ask for an acknowledgement per acknowledgement sent, while they arrive back to back."""
     read_ns: int = 3_000
-    """From a READ request to the first packet of its answer."""
+    """Time from a READ request to the first packet of its response."""
     answers_trims: bool = False
-    """Whether what a switch cut down gets a NAK; after as long as a gap does."""
+    """True if a trimmed packet gets a NAK, with the latency of a gap."""
     honours_pauses: bool = True
-    """Whether its port stops when it is told to (priority flow control)."""
+    """True if its port honours pause frames (priority flow control)."""
     pause_reaction_ns: int = 2 * NS_PER_US
     message_ns: int = 20
-    """From one request packet to the next, however small they are."""
+    """Shortest time between request packets, however small they are."""
     full_rate_pairs: int = 0
-    """Queue pairs that it serves at full rate; of more, a packet takes three times as long. 0: any number."""
+    """Queue pairs served at full rate; with more, a packet takes three times as long. 0: any number."""
     own_dscp: int = -1
-    """DSCP that it sends whatever it is asked for; -1: the one it is asked for."""
+    """Fixed DSCP of the card; -1: as requested."""
     own_retries: int = 0
-    """Times that it sends again whatever it is asked for; 0: as often as it is asked for."""
+    """Fixed number of retries; 0: as requested."""
     cnp_dscp_follows: bool = False
-    """Whether notifications have the DSCP of their queue pair, not `cnp_dscp`."""
+    """True if notifications have the DSCP of their queue pair instead of `cnp_dscp`."""
 
 
 _LEAST_MOST: Final[dict[str, tuple[float, float]]] = {
@@ -146,7 +146,7 @@ _LEAST_MOST: Final[dict[str, tuple[float, float]]] = {
 
 
 def limits_of(name: str) -> tuple[float, float]:
-    """Return the least and the most of a number."""
+    """Return the smallest and the largest value of a numeric parameter."""
     return _LEAST_MOST[name]
 
 
@@ -156,7 +156,7 @@ def parameters() -> tuple[str, ...]:
 
 
 def drawn_model(random: Random) -> NicModel:
-    """Return a card nobody has seen."""
+    """Return a model with randomly drawn parameters."""
     every = random.choice((0, 0, 16, 64, 256))
     line_bps = random.choice((10, 25, 100)) * 1_000_000_000
     additive_bps = _spread(random, line_bps // 4000, line_bps // 250)
@@ -200,6 +200,6 @@ def drawn_model(random: Random) -> NicModel:
 
 
 def _spread(random: Random, least: int, most: int) -> int:
-    """A number between two, every factor equally likely."""
+    """Return a random integer from `least` to `most`, uniform in its logarithm."""
     factor: float = (most / least) ** random.random()
     return round(least * factor)

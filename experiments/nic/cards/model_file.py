@@ -1,4 +1,4 @@
-"""`card.yaml`: a modelled card by its parameters. Decides what may be written."""
+"""Parses `card.yaml`, the parameters of a modelled card. Decides which keys and values are allowed."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ _NUMBER: Final = r"[0-9]+(\.[0-9]+)?"
 
 
 def parse_model(text: bytes, source: str) -> NicModel:
-    """Return the card of a YAML text. Raises `ConfigError` with all its mistakes."""
+    """Parse a YAML text into the model of a card. Raises `ConfigError` with all its mistakes."""
     file = ConfigFile(source)
     top = read_document(text, file)
-    given = {name: value for name, value in _read(top).items() if value is not None}
+    parameters = {name: value for name, value in _read(top).items() if value is not None}
     top.close()
     file.refuse_mistakes()
-    return NicModel(**given)
+    return NicModel(**parameters)
 
 
 def _read(top: Section) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     default = NicModel()
     for field in fields(NicModel):
-        usual = getattr(default, field.name)
+        default_value = getattr(default, field.name)
         key = field.name.removesuffix("_ns").removesuffix("_bps")
-        if isinstance(usual, bool):
-            found[field.name] = top.optional(key, yes_or_no, usual)
-        elif isinstance(usual, StrEnum):
+        if isinstance(default_value, bool):
+            values[field.name] = top.optional(key, yes_or_no, default_value)
+        elif isinstance(default_value, StrEnum):
             words = Recovery if field.name == "recovery" else CnpScope
-            found[field.name] = top.optional(key, word_of(words), usual)
+            values[field.name] = top.optional(key, word_of(words), default_value)
         else:
             least, most = limits_of(field.name)
-            found[field.name] = top.optional(key, _parser(field.name, least, most), usual)
-    return found
+            values[field.name] = top.optional(key, _parser(field.name, least, most), default_value)
+    return values
 
 
 def _parser(name: str, least: float, most: float) -> Callable[[str], float]:

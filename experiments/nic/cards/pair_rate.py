@@ -1,7 +1,7 @@
-"""The rate of a modelled card's queue pair: how notifications cut it, and how it climbs. Pure; time comes with every call.
+"""The rate of a modelled card's queue pair: how notifications cut it, and how it increases. Pure; time is an argument.
 
-The three stages of a climb are those of DCQCN (Zhu et al., SIGCOMM 2015, section 5.1): towards the rate of before, beyond it by
-small steps, and by large ones. Raises come by a timer alone, not by bytes.
+The three stages of an increase are those of DCQCN (Zhu et al., SIGCOMM 2015, section 5.1): towards the rate before the cut,
+beyond it by small steps, and by large ones. Raises are triggered by a timer alone, not by bytes.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from etloop.experiments.nic.cards.model import NicModel
 
 _THERE: Final = 0.999
-"""Share of a rate from which on it counts as reached."""
+"""Share of a rate above which it counts as reached."""
 
 
 class PairRate:
-    """What a queue pair sends at most."""
+    """Current rate limit of a queue pair."""
 
     def __init__(self, model: NicModel) -> None:
         self._model = model
@@ -25,7 +25,7 @@ class PairRate:
         self._notifications = self._raises = 0
 
     def cut(self, now_ns: int) -> int:
-        """Cut it for a notification; return the number by which its raises are known from those of earlier ones."""
+        """Cut the rate for a notification; return the number that identifies its raises."""
         model = self._model
         if self._notifications:
             self._alpha *= 0.5 ** ((now_ns - self._notified_ns) / model.alpha_half_ns)
@@ -35,7 +35,7 @@ class PairRate:
         return self._notifications
 
     def climb(self, number: int) -> bool:
-        """Raise it once, unless a later notification came; return whether another raise follows."""
+        """Raise the rate once, unless a later notification came; return whether another raise follows."""
         if number != self._notifications:
             return False
         self._raises += 1

@@ -1,4 +1,4 @@
-"""The port of a modelled card: packets leave one behind the other, and stop when the port is told to. Pure."""
+"""The port of a modelled card: packets leave in order, and stop when the port is paused. Pure."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from etloop.experiments.nic.link.wire import Arrival
 
 At = Callable[[int, Callable[[], None]], None]
-"""Has something happen at a time."""
+"""Schedules a call at a time in ns."""
 
 
 class CardPort:
-    """What waits to leave, and until when the port is stopped. Time comes with every call."""
+    """Egress queue of a port, and the end of its pause. Time is an argument of every call."""
 
     def __init__(
         self, at: At, now_ns: Callable[[], int], deliver: Callable[[Arrival], None], latency_ns: int
@@ -30,13 +30,13 @@ class CardPort:
         self._stopped_until_ns = 0
 
     def leave(self, takes_ns: float, packet: Arrival) -> None:
-        """Have a packet leave behind those that wait; it arrives with the time of its end."""
+        """Queue a packet that takes `takes_ns` to send; it arrives when its transmission ends."""
         self._waiting.append((takes_ns, packet))
         if len(self._waiting) == 1:
             self._begin_when_open()
 
     def stop(self, duration_ns: int) -> None:
-        """Begin no packet for so long."""
+        """Pause the port for `duration_ns`: it begins no packet in that time."""
         self._stopped_until_ns = self._now_ns() + duration_ns
 
     def _begin_when_open(self) -> None:

@@ -1,7 +1,7 @@
 """A card behind a link: frames by a packet socket, orders to `etloop-agent nic-peer` by TCP. A shell.
 
-Frames are stamped by the kernel when they arrive and by our clock when they leave; both may be late by what the host does
-meanwhile, which `resolution_ns` measures before the battery begins.
+Frames are stamped by the kernel on arrival and by this process on departure. Both stamps may be late because of other work of
+the host; `resolution_ns` measures this lateness before the battery begins.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class PacketWire:
         return time.monotonic_ns()
 
     def send(self, departure: Departure) -> int:
-        """See `Wire`. Raises `NicError` where the interface takes nothing."""
+        """Send a datagram, see `Wire`. Raises `NicError` if the interface fails."""
         return self.send_frame(frame_of(departure, self._addresses))
 
     def send_frame(self, frame: bytes) -> int:
@@ -100,23 +100,23 @@ class PacketWire:
     def answer_requests(
         self, acknowledgement: Departure, our_qpn: int, most: int, until_ns: int | None
     ) -> Answered | None:
-        """See `Wire`. Raises `NicError` where the interface takes or gives nothing."""
+        """Acknowledge requests in native code, see `Wire`. Raises `NicError` if the interface fails."""
         ends_ns = -1 if until_ns is None else until_ns
         frame = self.frame_of(acknowledgement)
         try:
-            times_ns, sizes, heads, left = _native.answer_requests(
+            times_ns, sizes, heads, acknowledgements = _native.answer_requests(
                 self._packets.fileno(), frame, our_qpn, most, ends_ns, PATIENCE_NS
             )
         except OSError as error:
             raise NicError(f"the interface: {error.strerror or error}") from None
         step = _native.NOTED_BYTES
-        kept = tuple(heads[at : at + step] for at in range(0, len(heads), step))
-        return Answered([at_ns - self._ahead_ns for at_ns in times_ns], kept, sizes, left)
+        headers = tuple(heads[start : start + step] for start in range(0, len(heads), step))
+        return Answered([at_ns - self._ahead_ns for at_ns in times_ns], headers, sizes, acknowledgements)
 
     def missed(self) -> int:
-        """See `Wire`."""
-        counted = self._packets.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8)
-        _, dropped = struct.unpack("II", counted)
+        """Return the frames dropped by the socket since the last call, see `Wire`."""
+        statistics = self._packets.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8)
+        _, dropped = struct.unpack("II", statistics)
         return int(dropped)
 
     def frame_of(self, departure: Departure) -> bytes:
@@ -132,14 +132,14 @@ class PacketWire:
 
 
 class RemoteNic:
-    """A `NicControl` at the other end of a TCP connection. Every order raises `NicError` where it is not carried out."""
+    """A `NicControl` at the other end of a TCP connection. Every order raises `NicError` if it is not carried out."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._lines = connection.makefile("rb")
 
     def order(self, order: CardOrder, *numbers: int) -> tuple[str, ...]:
-        """Give an order and return the words of its answer."""
+        """Send an order and return the words of its answer. Raises `NicError` if it fails."""
         try:
             self._connection.sendall(OrderLine(order, numbers).encode())
             line = self._lines.readline(MOST_LINE_BYTES + 1)
@@ -210,24 +210,26 @@ class _Link:
 
 @contextlib.contextmanager
 def open_card(peer: tuple[str, int], interface: str | None) -> Iterator[tuple[Wire, NicControl, str]]:
-    """Open the link to a card and the connection to who drives it; yields both and what the card is.
+    """Open the link to a card and the connection to its peer; yield wire, control and the card's description.
 
-    Raises `ConfigError` where one of them cannot be had.
+    Raises `ConfigError` if one of them cannot be opened.
     """
-    where = f"{peer[0]}:{peer[1]}"
+    peer_text = f"{peer[0]}:{peer[1]}"
     with contextlib.ExitStack() as stack:
         try:
             control = stack.enter_context(socket.create_connection(peer, _PATIENCE_S))
         except OSError as error:
-            what = f"{where} does not answer: {error.strerror or error}"
+            problem = f"{peer_text} does not answer: {error.strerror or error}"
             remedy = "start etloop-agent nic-peer there, with --peer this host"
-            raise ConfigError(Problem("--peer", what, remedy)) from None
+            raise ConfigError(Problem("--peer", problem, remedy)) from None
         nic = RemoteNic(control)
         try:
             words = nic.order(CardOrder.HELLO)
         except NicError as error:
-            raise ConfigError(Problem("--peer", f"{where}: {error}", "see what its --peer names")) from None
-        their_ip, *our_ips = _addresses_of(words, where)
+            raise ConfigError(
+                Problem("--peer", f"{peer_text}: {error}", "see what its --peer names")
+            ) from None
+        their_ip, *our_ips = _addresses_of(words, peer_text)
         link = _link_to(their_ip, interface)
         packets = stack.enter_context(_packet_socket(link.interface))
         for our_ip in our_ips:
@@ -240,41 +242,45 @@ def open_card(peer: tuple[str, int], interface: str | None) -> Iterator[tuple[Wi
 
 
 def _addresses_of(words: tuple[str, ...], where: str) -> list[IPv4Address]:
-    """The card's address in an answer to HELLO, and those of ours that it is for: queue pairs are joined to one by its place."""
+    """Return the card's address and the local addresses in an answer to HELLO; queue pairs are joined to a local one by
+    its index.
+
+    Raises `ConfigError` for an answer of another version.
+    """
     if words[:1] == (VERSION,) and len(words) in (5, 6):
         with contextlib.suppress(ValueError):
             return [IPv4Address(word) for word in words[2:-1]]
-    what = f"{where} speaks {' '.join(words)[:64]!r}, expected {VERSION}"
-    raise ConfigError(Problem("--peer", what, "run the same version on both hosts"))
+    problem = f"{where} speaks {' '.join(words)[:64]!r}, expected {VERSION}"
+    raise ConfigError(Problem("--peer", problem, "run the same version on both hosts"))
 
 
 def _link_to(address: IPv4Address, interface: str | None) -> _Link:
-    """How the card's address is reached: by which interface, and at which hardware address."""
+    """Return the interface and the hardware address by which the card's address is reached. Raises `ConfigError`."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((str(address), ROCE_PORT))
             probe.send(b"")
         except OSError as error:
-            what = f"{address} is not reached: {error.strerror or error}"
+            problem = f"{address} is not reached: {error.strerror or error}"
             raise ConfigError(
-                Problem("--peer", what, "give an interface an address on its network")
+                Problem("--peer", problem, "give an interface an address on its network")
             ) from None
     ip = shutil.which("ip")
     if ip is None:
         raise ConfigError(Problem("etloop nic profile", "no ip command is here", "install iproute2"))
     end_ns = time.monotonic_ns() + 3 * NS_PER_S
     while True:
-        told = subprocess.run(
+        neighbour_words = subprocess.run(
             (ip, "neighbour", "show", str(address)), capture_output=True, text=True, check=False
         ).stdout.split()
-        if "lladdr" in told and "dev" in told:
-            found = told[told.index("dev") + 1]
-            mac = bytes.fromhex(told[told.index("lladdr") + 1].replace(":", ""))
-            return _Link(interface or found, mac)
+        if "lladdr" in neighbour_words and "dev" in neighbour_words:
+            route_interface = neighbour_words[neighbour_words.index("dev") + 1]
+            mac = bytes.fromhex(neighbour_words[neighbour_words.index("lladdr") + 1].replace(":", ""))
+            return _Link(interface or route_interface, mac)
         if time.monotonic_ns() > end_ns:
-            what = f"nobody on this link answers for {address}"
+            problem = f"nobody on this link answers for {address}"
             raise ConfigError(
-                Problem("--peer", what, "see that no router is between, and that the card's link is up")
+                Problem("--peer", problem, "see that no router is between, and that the card's link is up")
             )
         time.sleep(0.05)
 
@@ -283,42 +289,44 @@ def _packet_socket(interface: str) -> socket.socket:
     try:
         packets = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ETH_ALL))
     except PermissionError:
-        what = "frames are for who may: CAP_NET_RAW is missing"
-        raise ConfigError(Problem("etloop nic profile", what, "run it as root")) from None
+        problem = "frames are for who may: CAP_NET_RAW is missing"
+        raise ConfigError(Problem("etloop nic profile", problem, "run it as root")) from None
     packets.setsockopt(socket.SOL_SOCKET, _receive_option(), _RECEIVE_BYTES)
     packets.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
     try:
         packets.bind((interface, _ETH_ALL))
     except OSError as error:
         packets.close()
-        what = f'interface "{interface[:32]}" cannot be used: {error.strerror or error}'
-        raise ConfigError(Problem("--interface", what, "ip link shows which there are")) from None
+        problem = f'interface "{interface[:32]}" cannot be used: {error.strerror or error}'
+        raise ConfigError(Problem("--interface", problem, "ip link shows which there are")) from None
     return packets
 
 
 def _receive_option() -> int:
-    """Root may have more than the system's limit, which holds some hundred frames."""
+    """Return the socket option that sets the receive buffer; root may exceed the system's limit of some hundred frames."""
     return _SO_RCVBUFFORCE if os.geteuid() == 0 else socket.SO_RCVBUF
 
 
 def _roce_port(our_ip: IPv4Address) -> socket.socket:
-    """Keeps the kernel from answering the card's packets with "port unreachable"; nobody reads it."""
-    taken = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    taken.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+    """Bind the RoCE port, so that the kernel does not answer the card's packets with "port unreachable". The socket is
+    never read.
+    """
+    holder = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
     try:
-        taken.bind((str(our_ip), ROCE_PORT))
+        holder.bind((str(our_ip), ROCE_PORT))
     except OSError as error:
-        taken.close()
-        what = f"UDP port {ROCE_PORT} of {our_ip} cannot be had: {error.strerror or error}"
+        holder.close()
+        problem = f"UDP port {ROCE_PORT} of {our_ip} cannot be had: {error.strerror or error}"
         remedy = "end what uses it: an agent, or Soft-RoCE (rdma link delete)"
         if error.errno == errno.EADDRNOTAVAIL:
             remedy = "give it to the interface (ip address add), or name other addresses with nic-peer --peer"
-        raise ConfigError(Problem("--peer", what, remedy)) from None
-    return taken
+        raise ConfigError(Problem("--peer", problem, remedy)) from None
+    return holder
 
 
 def _lateness_ns() -> int:
-    """How late this process may notice the time: the 99th percentile between two looks at the clock."""
+    """Return how late this process may read the clock: the 99th percentile between two readings, plus 20 us."""
     gaps = []
     last = time.monotonic_ns()
     for _ in range(_TRIES):

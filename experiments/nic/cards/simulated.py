@@ -1,7 +1,7 @@
-"""A modelled card in virtual time: what experiments are tried on, and what blind trials draw. Pure but for its own chance.
+"""A modelled card in virtual time, for tests of experiments and for blind trials. Pure but for its own randomness.
 
-It is written from `NicModel` alone and shares no code with the engine's queue pairs, so that an experiment that understands it
-does not understand only ourselves. Packets are real: everything crosses as encoded bytes.
+It is written from `NicModel` alone and shares no code with the engine's queue pairs, so that an experiment that works
+with it does not depend on properties of the engine. Packets are real: everything crosses as encoded bytes.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from random import Random
 
 LATENCY_NS: Final = 1_000
-"""Of the link, one way."""
+"""Latency of the link, one way."""
 FRAMING_BYTES: Final = 24
 """FCS, preamble and gap of a frame."""
 HEADERS_BYTES: Final = 82
@@ -59,7 +59,7 @@ _PACKET_BYTES: Final = 16
 _WRITE_BYTES: Final = 32
 """The same with RETH."""
 _MISSES: Final = 3
-"""How many times as long a packet takes whose queue pair is not at hand."""
+"""Factor on the time of a packet if the card serves more queue pairs than it can at full rate."""
 _OURS, _THEIRS = ("10.0.0.1", "10.0.0.3"), "10.0.0.2"
 _THERE: Final = Addresses(
     b"\2\0\0\0\0\1", b"\2\0\0\0\0\2", IPv4Address(_OURS[0]), IPv4Address(_THEIRS), IPv4Address(_OURS[1])
@@ -69,7 +69,7 @@ _BACK: Final = tuple(
 )
 _TIMEOUT_CODE: Final = 14
 _GATHER_NS: Final = 20_000
-"""How long acknowledgements wait for more requests."""
+"""Time that an acknowledgement waits for further requests."""
 _VA: Final = 0x7F0000000000
 _PARTITION: Final = 0xFFFF
 
@@ -95,13 +95,13 @@ class _Pair:
     acknowledged: int = 0
     next: int = 0
     resends: list[int] = field(default_factory=list)
-    """Single packets to be sent before the next."""
+    """Single packets to be retransmitted before the next new one."""
     pace: LineClock = field(default_factory=LineClock)
     is_held_until_ns: int = 0
     is_leaving: bool = False
     tries: int = 0
     timer: int = 0
-    """Of the timeout that counts; others are of earlier ones."""
+    """Number of the valid timeout; timers with other numbers are obsolete."""
     last_nak: int = -1
     # As responder.
     expected: int = 0
@@ -114,7 +114,7 @@ class _Pair:
 
 
 def _dscp_of(model: NicModel, pair: _Pair) -> int:
-    """Return the DSCP of what a queue pair sends."""
+    """Return the DSCP of packets of a queue pair."""
     return pair.settings.dscp if model.own_dscp < 0 else model.own_dscp
 
 
@@ -160,11 +160,11 @@ class SimulatedNic:
     def answer_requests(
         self, acknowledgement: Departure, our_qpn: int, most: int, until_ns: int | None
     ) -> Answered | None:
-        """See `Wire`: in virtual time nobody is slow."""
+        """Return None, see `Wire`: in virtual time no faster path is needed."""
         return None
 
     def missed(self) -> int:
-        """See `Wire`: nothing is ever missed here."""
+        """Return 0, see `Wire`: no frame is ever dropped here."""
         return 0
 
     def receive(self, until_ns: int) -> Arrival | None:
@@ -184,7 +184,7 @@ class SimulatedNic:
     def _leave(
         self, pair: _Pair, packet: _native.WirePacket, dscp: int | None = None, ecn: int | None = None
     ) -> None:
-        """Have a packet leave; without marks of its own it has those that the queue pair was joined with."""
+        """Send a packet; without `dscp` and `ecn` it has those that the queue pair was joined with."""
         dscp = _dscp_of(self._model, pair) if dscp is None else dscp
         ecn = pair.settings.ecn if ecn is None else ecn
         payload_bytes, address = packet.payload_bytes, pair.settings.address
@@ -199,13 +199,13 @@ class SimulatedNic:
         arrival = Arrival(0, _native.decode(datagram)[0], payload_bytes, dscp, ecn, ttl, 0, 0xD000, frame)
         self._port.leave(takes_ns, arrival)
 
-    # ---- what the card is told
+    # ---- orders to the card
 
     def open(self) -> PairEnd:
-        """See `NicControl`."""
-        end = PairEnd(0x100 + len(self._pairs), _VA, 0x1234 + len(self._pairs))
-        self._pairs[end.qpn] = _Pair(end, PairRate(self._model))
-        return end
+        """Create a queue pair, see `NicControl`."""
+        pair_end = PairEnd(0x100 + len(self._pairs), _VA, 0x1234 + len(self._pairs))
+        self._pairs[pair_end.qpn] = _Pair(pair_end, PairRate(self._model))
+        return pair_end
 
     def join(self, end: PairEnd, our_qpn: int, settings: PairSettings) -> None:
         """See `NicControl`."""
@@ -222,8 +222,8 @@ class SimulatedNic:
         self._post(self._pairs[end.qpn], size_bytes, SEND_FIRST, SEND_ONLY)
 
     def write_on_all(self, count: int, size_bytes: int) -> None:
-        """See `NicControl`."""
-        for pair in [one for one in self._pairs.values() if one.state == "RTS"]:
+        """Post writes on all connected queue pairs, see `NicControl`."""
+        for pair in [pair for pair in self._pairs.values() if pair.state == "RTS"]:
             for _ in range(count):
                 self._post(pair, size_bytes, WRITE_FIRST, WRITE_ONLY)
 
@@ -243,18 +243,24 @@ class SimulatedNic:
     def _post(self, pair: _Pair, size_bytes: int, first: int, only: int) -> None:
         self._active.add(pair.end.qpn)
         mtu = pair.settings.path_mtu
-        whole = max(-(-size_bytes // mtu), 1)
-        every = self._model.ack_request_every
-        for number in range(whole):
-            opcode = only if whole == 1 else first + (0 if number == 0 else 2 if number == whole - 1 else 1)
-            asks = number == whole - 1 or (every > 0 and (len(pair.packets) + 1) % every == 0)
-            pair.packets.append((opcode, min(mtu, size_bytes - number * mtu), asks))
+        packet_count = max(-(-size_bytes // mtu), 1)
+        ack_request_every = self._model.ack_request_every
+        for number in range(packet_count):
+            opcode = (
+                only
+                if packet_count == 1
+                else first + (0 if number == 0 else 2 if number == packet_count - 1 else 1)
+            )
+            asks_for_ack = number == packet_count - 1 or (
+                ack_request_every > 0 and (len(pair.packets) + 1) % ack_request_every == 0
+            )
+            pair.packets.append((opcode, min(mtu, size_bytes - number * mtu), asks_for_ack))
         self._go_on(pair)
 
     # ---- the card as requester
 
     def _go_on(self, pair: _Pair) -> None:
-        """Have the next packet leave when the pair's rate and the card's hold allow it."""
+        """Send the next packet when the pair's rate and the card's hold allow it."""
         if pair.is_leaving or pair.state != "RTS":
             return
         is_open = pair.next - pair.acknowledged < self._model.window_packets
@@ -289,7 +295,7 @@ class SimulatedNic:
         self._go_on(pair)
 
     def _watch(self, pair: _Pair) -> None:
-        """Begin the timeout anew."""
+        """Restart the timeout."""
         pair.timer += 1
         if pair.settings.timeout_code == 0:
             return
@@ -407,7 +413,7 @@ class SimulatedNic:
             self._accept(pair, packet)
 
     def _serve(self, pair: _Pair, packet: _native.WirePacket) -> None:
-        """A READ, the first time or again, or an atomic."""
+        """Answer a READ, the first time or again, or an atomic."""
         mtu, size = pair.settings.path_mtu, packet.dma_bytes
         packets = max(-(-size // mtu), 1)
         if packet.psn == pair.expected:

@@ -1,1 +1,1 @@
-"""The link to a card: frames, our end of a queue pair, figures with their interval, and what is kept of it."""
+"""The link to a card: frames, the local end of a queue pair, figures with their intervals, and captures."""

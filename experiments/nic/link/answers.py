@@ -1,4 +1,4 @@
-"""The card's answers in words. Pure but for the waiting."""
+"""Words the card's answers. Pure but for the waiting."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _NAKS: Final = {1: "invalid request", 2: "remote access error", 3: "remote opera
 
 
 def answers(connection: Connection) -> list[str]:
-    """Return the answers that come until it is quiet: acknowledgements, NAKs, READ responses, results of atomics."""
-    return [said for said in map(answer_words, connection.collect()) if said]
+    """Return the answers that arrive until the link is quiet: ACKs, NAKs, READ responses, results of atomics."""
+    return [words for words in map(answer_words, connection.collect()) if words]
 
 
 def answer_words(arrival: Arrival) -> str:
-    """Return an answer in words; "" for what is none."""
+    """Return an answer in words; "" for a packet that is not an answer."""
     packet = arrival.packet
     if packet.opcode in READ_RESPONSES:
         return f"response {packet.psn}"

@@ -1,7 +1,7 @@
-"""What a card does with a setting that we give it: it takes it, or it has a mind of its own. Pure.
+"""Tests whether a card follows a requested setting or uses a fixed value. Pure.
 
-A value that a card was asked for says nothing about the card. It is tried with two values, and the word says whether both came
-back; only a value of the card's own is a property of the card.
+A value that was requested does not characterize the card. Two values are tried, and the figure's word tells whether
+both were observed; only a fixed value is a property of the card.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ _ALWAYS: Final = re.compile(rf"{CHANGED}: always (\d+)")
 
 
 def asked(name: str, tried: Sequence[tuple[int, Sequence[int]]]) -> Figure:
-    """Return whether a card did as it was asked; `tried` has each value that was asked for with those that were seen."""
-    seen = [value for _, values in tried for value in values]
-    if not all(values for _, values in tried) or not seen:
+    """Return whether a card followed the requests; `tried` has each requested value with the observed ones."""
+    observed = [value for _, values in tried for value in values]
+    if not all(values for _, values in tried) or not observed:
         return unseen(name, "", f"not seen for all of {_listed([value for value, _ in tried])}")
     if all(set(values) == {value} for value, values in tried):
-        return word(name, AS_ASKED, len(seen))
-    if len(set(seen)) == 1:
-        return word(name, f"{CHANGED}: always {seen[0]}", len(seen))
+        return word(name, AS_ASKED, len(observed))
+    if len(set(observed)) == 1:
+        return word(name, f"{CHANGED}: always {observed[0]}", len(observed))
     became = ", ".join(f"{value} as {_listed(values)}" for value, values in tried)
-    return word(name, f"{CHANGED}: {became}", len(seen))
+    return word(name, f"{CHANGED}: {became}", len(observed))
 
 
 def is_as_asked(figure: Figure | None) -> bool:
-    """Return whether a card was seen to do as it was asked."""
+    """Return whether a card was observed to follow the request."""
     return figure is not None and figure.word == AS_ASKED
 
 
 def own_value(figure: Figure | None) -> int | None:
-    """Return the value that a card has whatever it is asked for; None if it does as asked, or was not seen."""
-    found = _ALWAYS.fullmatch(figure.word) if figure is not None else None
-    return None if found is None else int(found[1])
+    """Return the fixed value of a card that ignores requests; None if it follows them, or was not measured."""
+    match = _ALWAYS.fullmatch(figure.word) if figure is not None else None
+    return None if match is None else int(match[1])
 
 
 def _listed(values: Sequence[int]) -> str:

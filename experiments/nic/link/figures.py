@@ -1,8 +1,8 @@
-"""What an experiment finds: figures with their interval, words, and curves behind them. Pure.
+"""Figures of experiments with their intervals, words, and the curves they come from. Pure.
 
-Decides how an interval is made. A latency is the median over repeats with the range of all of them, which holds the median of
-whatever was drawn from with a probability of 1 - 2^(1-n); what our own side and the way there and back can have added widens it
-at the lower end.
+Decides how an interval is computed. A latency is the median over repeats with the range of all of them, which contains
+the median of the underlying distribution with a probability of 1 - 2^(1-n). The time that this host and the link may
+have added extends the lower end.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from etloop.contract.base.late_dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One thing that the card does, as a number or a word."""
+    """One property of the card, as a number or a word."""
 
     name: str
     unit: str
-    """ns, packets, ratio, count; "" of a word."""
+    """ns, packets, ratio, count; "" for a word."""
     value: float | None
-    """None: it is a word, or was not seen."""
+    """None: it is a word, or was not measured."""
     low: float | None
     high: float | None
     word: str
-    """Of a number what it means, where that is not clear; of what was not seen, why."""
+    """A remark on a number, or the reason why it was not measured."""
     samples: int
 
     @property
     def is_word(self) -> bool:
-        """Whether the card did one of several things, rather than something by a number."""
+        """Return whether the figure is one of several words rather than a number."""
         return not self.unit
 
     def holds(self, truth: float | str) -> bool:
-        """Whether this is what somebody who knows says."""
+        """Return whether the figure agrees with a known true value."""
         if isinstance(truth, str):
             return self.word == truth
         return self.low is not None and self.high is not None and self.low <= truth <= self.high
@@ -42,18 +42,18 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """What was seen of something over something else: the points that figures were made of."""
+    """Measured points (xs, ys) from which figures were computed."""
 
     name: str
     title: str
     along: str
-    """Of the first axis, with its unit."""
+    """Label of the first axis, with its unit."""
     of: str
-    """Of the second, with its unit."""
+    """Label of the second axis, with its unit."""
     xs: tuple[float, ...]
     ys: tuple[float, ...]
     is_log: bool = False
-    """The first axis has decades."""
+    """The first axis is logarithmic."""
 
 
 Finding = Figure | Curve
@@ -62,7 +62,7 @@ Finding = Figure | Curve
 def by_number(
     name: str, title: str, along: str, of: str, values: Sequence[float], unit: float
 ) -> tuple[Curve, ...]:
-    """Return values by their number, the first is 1, divided by `unit`; nothing of fewer than two."""
+    """Return a curve of values, divided by `unit`, over their number from 1; () for fewer than two."""
     if len(values) < 2:
         return ()
     numbers = tuple(float(number) for number in range(1, len(values) + 1))
@@ -75,32 +75,32 @@ def word(name: str, said: str, samples: int = 1) -> Figure:
 
 
 def count(name: str, value: int, unit: str = "packets", samples: int = 1) -> Figure:
-    """Return a figure that was counted: it has no error."""
+    """Return a figure that was counted, without an error."""
     return Figure(name, unit, value, value, value, "", samples)
 
 
 def unseen(name: str, unit: str, why: str) -> Figure:
-    """Return a figure that the card did not show."""
+    """Return a figure that could not be measured."""
     return Figure(name, unit, None, None, None, why, 0)
 
 
 def latency(name: str, times_ns: Sequence[int], overhead_ns: int, resolution_ns: int, why: str) -> Figure:
-    """Return a latency of the card, as far as it is seen from here.
+    """Return a latency of the card, as far as it can be measured from here.
 
-    `overhead_ns` is at most what the way there and back takes, which cannot be told from the card's own time; `why` says what
-    it means that there are none.
+    `overhead_ns` is an upper bound of the round-trip time of the link, which cannot be separated from the card's own
+    time; `why` is the reason reported without any times.
     """
     if not times_ns:
         return unseen(name, "ns", why)
     low = max(min(times_ns) - overhead_ns - resolution_ns, 0)
     high = max(times_ns) + resolution_ns
-    middle = min(max(median(times_ns) - overhead_ns / 2, low), high)
-    said = f"below {resolution_ns} ns, our resolution" if high <= 2 * resolution_ns else ""
-    return Figure(name, "ns", middle, low, high, said, len(times_ns))
+    value_ns = min(max(median(times_ns) - overhead_ns / 2, low), high)
+    remark = f"below {resolution_ns} ns, our resolution" if high <= 2 * resolution_ns else ""
+    return Figure(name, "ns", value_ns, low, high, remark, len(times_ns))
 
 
 def interval(name: str, times_ns: Sequence[int], error_ns: int, why: str) -> Figure:
-    """Return a time between two things that the card did itself: the way there is in neither."""
+    """Return a time between two actions of the card, which does not include the link's latency."""
     if not times_ns:
         return unseen(name, "ns", why)
     return Figure(
@@ -115,7 +115,7 @@ def interval(name: str, times_ns: Sequence[int], error_ns: int, why: str) -> Fig
 
 
 def ratio(name: str, values: Sequence[float], error: float, why: str) -> Figure:
-    """Return a ratio over repeats, wrong by at most `error` each."""
+    """Return a ratio over repeats, each with an error of at most `error`."""
     if not values:
         return unseen(name, "ratio", why)
     return Figure(name, "ratio", median(values), min(values) - error, max(values) + error, "", len(values))

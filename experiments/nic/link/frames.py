@@ -1,6 +1,6 @@
-"""Ethernet, IPv4 and UDP around RoCEv2, as an experiment sends them and reads them. Pure.
+"""Encodes and decodes Ethernet, IPv4 and UDP around RoCEv2 for experiments. Pure.
 
-Decides which frames are the card's: UDP to port 4791 from its address, whole, with a header that says so.
+Decides which frames are the card's: complete UDP packets to port 4791 from its address, with a valid header.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _UDP: Final = 17
 _DO_NOT_FRAGMENT: Final = 0x4000
 TTL: Final = 64
 BTH: Final = 42
-"""Where it begins in a frame."""
+"""Offset of the BTH in a frame."""
 _ICRC_BYTES: Final = 4
 _NOT_COVERED: Final = (15, 22, 24, 25, 40, 41, BTH + 4)
 """Bytes that switches may change, all ones to the ICRC: traffic class, TTL, checksums, and the BTH's FECN, BECN and reserved."""
@@ -39,16 +39,16 @@ class Addresses:
     our_ip: IPv4Address
     their_ip: IPv4Address
     our_other_ip: IPv4Address | None = None
-    """Of the same interface of ours."""
+    """Second local address, of the same interface."""
 
     @property
     def our_ips(self) -> tuple[IPv4Address, ...]:
-        """All addresses of ours, the usual first."""
+        """Return all local addresses, the usual one first."""
         return (self.our_ip,) if self.our_other_ip is None else (self.our_ip, self.our_other_ip)
 
 
 def frame_of(departure: Departure, addresses: Addresses) -> bytes:
-    """Return the frame of a datagram, without FCS: identification 0, DF, and no UDP checksum, as the ICRC counts on."""
+    """Return the frame of a datagram, without FCS: identification 0, DF, and no UDP checksum, as the ICRC assumes."""
     udp_bytes = len(departure.datagram) + 8
     traffic_class = departure.dscp << 2 | departure.ecn
     head = struct.pack(
@@ -63,7 +63,7 @@ def frame_of(departure: Departure, addresses: Addresses) -> bytes:
 
 
 def arrival_of(frame: bytes, at_ns: int, addresses: Addresses) -> Arrival | None:
-    """Return what a frame of the card's carries; None for anybody else's, and for what is no RoCEv2 packet of ours."""
+    """Decode a frame of the card; None for a frame of another sender or destination, or an invalid RoCEv2 packet."""
     if len(frame) < 58 or frame[12:14] != b"\x08\x00" or frame[14] != 0x45 or frame[23] != _UDP:
         return None
     if frame[26:30] != addresses.their_ip.packed or IPv4Address(frame[30:34]) not in addresses.our_ips:
@@ -77,31 +77,39 @@ def arrival_of(frame: bytes, at_ns: int, addresses: Addresses) -> Arrival | None
         packet, payload = _native.decode(frame[42 : 34 + udp_bytes])
     except ValueError:
         return None
-    whole = frame[: 34 + udp_bytes]
+    unpadded = frame[: 34 + udp_bytes]
     (ip_id,) = struct.unpack_from("!H", frame, 18)
     return Arrival(
-        at_ns, packet, len(payload), frame[15] >> 2, frame[15] & 3, frame[22], ip_id, source_port, whole
+        at_ns,
+        packet,
+        len(payload),
+        frame[15] >> 2,
+        frame[15] & 3,
+        frame[22],
+        ip_id,
+        source_port,
+        unpadded,
     )
 
 
 def signed(frame: bytes) -> bytes:
-    """Return a RoCEv2 frame with the ICRC that belongs to what is in it (IBTA 1.4, annex A17.3)."""
+    """Return a RoCEv2 frame with the ICRC of its content (IBTA 1.4, annex A17.3)."""
     covered = bytearray(frame[14:-_ICRC_BYTES])
-    for at in _NOT_COVERED:
-        covered[at - 14] = 0xFF
+    for offset in _NOT_COVERED:
+        covered[offset - 14] = 0xFF
     return frame[:-_ICRC_BYTES] + struct.pack("<I", zlib.crc32(b"\xff" * 8 + covered))
 
 
 def trimmed(frame: bytes, keep_bytes: int, dscp: int, *, says_so: bool) -> bytes:
-    """Return what a switch without room leaves of a frame; `says_so`: with lengths of what is left, as not all switches do."""
-    left = bytearray(frame[:keep_bytes])
-    left[15] = dscp << 2 | left[15] & 3
+    """Return a frame trimmed by a switch; `says_so`: with corrected lengths, which not all switches write."""
+    shortened = bytearray(frame[:keep_bytes])
+    shortened[15] = dscp << 2 | shortened[15] & 3
     if says_so:
-        struct.pack_into("!H", left, 16, len(left) - 14)
-        struct.pack_into("!H", left, 38, len(left) - 34)
-    left[24:26] = b"\0\0"
-    struct.pack_into("!H", left, 24, _checksum(bytes(left[14:34])))
-    return bytes(left)
+        struct.pack_into("!H", shortened, 16, len(shortened) - 14)
+        struct.pack_into("!H", shortened, 38, len(shortened) - 34)
+    shortened[24:26] = b"\0\0"
+    struct.pack_into("!H", shortened, 24, _checksum(bytes(shortened[14:34])))
+    return bytes(shortened)
 
 
 def pause_frame(our_mac: bytes, quanta: int) -> bytes:
@@ -111,7 +119,7 @@ def pause_frame(our_mac: bytes, quanta: int) -> bytes:
 
 
 def quanta_of(frame: bytes) -> int | None:
-    """Return for how long a frame stops its receiver; None: it is no priority flow control."""
+    """Return the quanta for which a frame pauses its receiver; None if it is no priority flow control frame."""
     if frame[12:16] != _MAC_CONTROL + _PRIORITY_FLOW_CONTROL:
         return None
     (quanta,) = struct.unpack_from("!H", frame, 18)

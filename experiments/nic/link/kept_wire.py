@@ -1,4 +1,4 @@
-"""A wire that keeps what crosses it in a file, for as long as an experiment goes on."""
+"""A wire that writes the frames that cross it to a file, for the duration of an experiment."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class KeptWire:
         return self._wire.resolution_ns
 
     def begin(self, capture: PcapngFile) -> None:
-        """Keep what crosses from now on."""
+        """Capture frames from now on."""
         self._capture, self._sent, self._received = capture, 0, 0
 
     def end(self) -> tuple[int, int]:
-        """Keep no more; return how much was sent and received."""
+        """Stop capturing; return the numbers of frames sent and received."""
         self._capture = None
         return self._sent, self._received
 
@@ -69,17 +69,15 @@ class KeptWire:
     def answer_requests(
         self, acknowledgement: Departure, our_qpn: int, most: int, until_ns: int | None
     ) -> Answered | None:
-        """See `Wire`. What was answered is kept by its headers; acknowledgements are counted, not kept."""
-        answered = self._wire.answer_requests(acknowledgement, our_qpn, most, until_ns)
-        if answered is not None:
-            self._received += len(answered.times_ns)
-            self._sent += answered.acknowledgements
+        """Acknowledge requests, see `Wire`. The headers of requests are captured; acknowledgements are only counted."""
+        result = self._wire.answer_requests(acknowledgement, our_qpn, most, until_ns)
+        if result is not None:
+            self._received += len(result.times_ns)
+            self._sent += result.acknowledgements
             if self._capture is not None:
-                for at_ns, head, size in zip(
-                    answered.times_ns, answered.heads, answered.frame_bytes, strict=True
-                ):
+                for at_ns, head, size in zip(result.times_ns, result.heads, result.frame_bytes, strict=True):
                     self._capture.add(at_ns, head[:size], size)
-        return answered
+        return result
 
     def missed(self) -> int:
         """See `Wire`."""

@@ -1,4 +1,4 @@
-"""What crossed the wire of an experiment as a pcapng file (draft-ietf-opsawg-pcapng): section, one interface, packets.
+"""Writes the frames of an experiment to a pcapng file (draft-ietf-opsawg-pcapng): section, one interface, packets.
 
 Frames of a modelled card have the addresses of the model.
 """
@@ -14,7 +14,7 @@ _ETHERNET: Final = 1
 _NANOSECONDS: Final = bytes((9, 0, 1, 0, 9, 0, 0, 0)) + bytes(4)
 """Option if_tsresol 9, and the end of options."""
 MOST_BYTES: Final = 256 << 20
-"""Of a file; what comes after is left out."""
+"""Largest file; later frames are left out."""
 
 
 class PcapngFile:

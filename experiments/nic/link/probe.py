@@ -1,6 +1,6 @@
-"""Our end of a queue pair with a card under test: sends what an experiment wants, and answers only when it is told to.
+"""The local end of a queue pair with a card under test: sends the packets of an experiment, and answers only on request.
 
-Nothing here waits for anything but arrivals and the clock of the wire, so that an experiment is the same in virtual time.
+It waits only for arrivals and the clock of the wire, so that an experiment also runs in virtual time.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ NAK_SEQUENCE, RNR, CREDITS = 0x60, 0x20, 0x1F
 PSNS: Final = 1 << 24
 USUAL: Final = PairSettings()
 USUAL_PAIRS: Final = 256
-"""At once, unless more are asked for."""
+"""Queue pairs open at once, unless more are requested."""
 _FIRST_QPN: Final = 0x4000
 _OTHER_PARTITION: Final = b"\x9a\xbc"
 TRIMMED_BYTES: Final = 128
-"""Of a frame: what SONiC's switches leave unless told otherwise."""
+"""Length of a trimmed frame: the default of SONiC's switches."""
 PATIENCE_NS: Final = 200 * NS_PER_MS
-"""How long something is waited for that should come at once."""
+"""Longest wait for a packet that should arrive immediately."""
 QUIET_NS: Final = 20 * NS_PER_MS
-"""Silence after which nothing more is expected."""
+"""Silence after which no more packets are expected."""
 
 
 class NicError(EtloopError):
-    """The card, or what drives it, did not do what an experiment needs."""
+    """The card, or the server that drives it, did not do what an experiment needs."""
 
 
 @dataclass(slots=True)
 class Connection:
-    """A queue pair of the card, joined to a number of ours."""
+    """A queue pair of the card, joined to a local queue pair number."""
 
     wire: Wire
     nic: NicControl
@@ -63,7 +63,7 @@ class Connection:
 
     @property
     def flow(self) -> _native.IpFlow:
-        """Addresses of its datagrams."""
+        """Return the addresses of its datagrams."""
         return self.wire.flows[self.settings.address]
 
     def _put(
@@ -76,17 +76,17 @@ class Connection:
         return self.wire.send(Departure(datagram, dscp, ecn, address=self.settings.address))
 
     def write(self, psn: int, size_bytes: int = 64, *, ack: bool = True, ce: bool = False) -> int:
-        """Send a WRITE of one packet; return when it left."""
+        """Send a WRITE of one packet; return its departure time."""
         return self._put(self._write(psn, size_bytes, ack=ack), ecn=CE if ce else ECT_0)
 
     def damaged_write(self, psn: int) -> int:
-        """Send a WRITE whose ICRC is wrong."""
+        """Send a WRITE whose ICRC is wrong; return its departure time."""
         datagram = bytearray(_native.encode(self._write(psn, 64, ack=True), self.flow))
         datagram[-1] ^= 0x55
         return self._leave(bytes(datagram))
 
     def foreign_write(self, psn: int) -> int:
-        """Send a WRITE to a key that nobody gave out."""
+        """Send a WRITE with a remote key that the card did not issue; return its departure time."""
         packet = self._write(psn, 64, ack=True)
         packet.rkey ^= 0x5A5A5A
         return self._put(packet)
@@ -99,25 +99,25 @@ class Connection:
         return self.wire.send_frame(signed(bytes(frame)))
 
     def trimmed_write(self, psn: int, dscp: int, *, says_so: bool) -> int:
-        """Send what a switch leaves of a WRITE of a kilobyte, with its lengths corrected or not."""
+        """Send a trimmed WRITE of a kilobyte, with its lengths corrected or not; return its departure time."""
         frame = self._frame(self._write(psn, 1024, ack=True))
         self.sent += 1
         return self.wire.send_frame(trimmed(frame, TRIMMED_BYTES, dscp, says_so=says_so))
 
     def pause(self, quanta: int) -> int:
-        """Tell the card's port to stop for `quanta` times 512 bits, 0: to go on."""
+        """Send a pause frame of `quanta` times 512 bit times to the card's port, 0: resume; return its departure time."""
         frame = self._frame(self._write(0, 64, ack=True))
         return self.wire.send_frame(pause_frame(frame[6:12], quanta))
 
     def read(self, psn: int, size_bytes: int) -> int:
-        """Ask for an RDMA READ, which takes a number for every packet of its answer."""
+        """Send an RDMA READ request, which consumes a PSN for every packet of its response; return its departure time."""
         packet = _native.WirePacket(READ_REQUEST)
         packet.dest_qpn, packet.psn, packet.ack_req = self.end.qpn, psn % PSNS, True
         packet.va, packet.rkey, packet.dma_bytes = self.end.va, self.end.rkey, size_bytes
         return self._put(packet)
 
     def fetch_add(self, psn: int) -> int:
-        """Ask for an atomic."""
+        """Send a request for an atomic fetch-and-add."""
         packet = _native.WirePacket(FETCH_ADD)
         packet.dest_qpn, packet.psn, packet.ack_req = self.end.qpn, psn % PSNS, True
         packet.va, packet.rkey, packet.swap_add = self.end.va, self.end.rkey, 1
@@ -135,22 +135,24 @@ class Connection:
         return packet
 
     def ask_send(self, psn: int, size_bytes: int = 64) -> int:
-        """Send a SEND of one packet, which needs a receive there."""
+        """Send a SEND of one packet, which needs a posted receive at the card."""
         packet = _native.WirePacket(SEND_ONLY)
         packet.dest_qpn, packet.psn, packet.ack_req = self.end.qpn, psn % PSNS, True
         packet.payload_bytes = size_bytes
         return self._put(packet)
 
     def acknowledge_all(self, most: int, until_ns: int | None) -> list[int] | None:
-        """Acknowledge requests as `Wire.answer_requests` does, and return when they came; None: it does not."""
+        """Acknowledge requests as `Wire.answer_requests` does, and return their arrival times in ns; None if the wire
+        does not.
+        """
         packet = _native.WirePacket(ACK)
         packet.dest_qpn, packet.syndrome = self.end.qpn, CREDITS
         departure = Departure(_native.encode(packet, self.flow), address=self.settings.address)
-        answered = self.wire.answer_requests(departure, self.our_qpn, most, until_ns)
-        if answered is None:
+        result = self.wire.answer_requests(departure, self.our_qpn, most, until_ns)
+        if result is None:
             return None
-        self.sent += answered.acknowledgements
-        return answered.times_ns
+        self.sent += result.acknowledgements
+        return result.times_ns
 
     def answer(self, psn: int, syndrome: int = CREDITS, msn: int = 0, *, ce: bool = False) -> int:
         """Send an acknowledgement, or a NAK by its syndrome."""
@@ -165,9 +167,9 @@ class Connection:
         return self._put(packet, dscp=48, ecn=0)
 
     def receive(self, until_ns: int) -> Arrival | None:
-        """Return the next arrival of this queue pair; None if there is none until then."""
-        for number, kept in enumerate(self._kept):
-            if kept.packet.dest_qpn == self.our_qpn:
+        """Return the next arrival of this queue pair; None if there is none until `until_ns`."""
+        for number, earlier in enumerate(self._kept):
+            if earlier.packet.dest_qpn == self.our_qpn:
                 return self._kept.pop(number)
         while (arrival := self.wire.receive(until_ns)) is not None:
             if arrival.packet.dest_qpn == self.our_qpn:
@@ -177,7 +179,7 @@ class Connection:
         return None
 
     def until(self, wanted: Callable[[Arrival], bool], patience_ns: int = PATIENCE_NS) -> Arrival | None:
-        """Return the first arrival that is wanted, passing over others; None if none comes in time."""
+        """Return the first arrival that is wanted, dropping earlier ones; None if there is none in time."""
         end_ns = self.wire.now_ns() + patience_ns
         while (arrival := self.receive(end_ns)) is not None:
             if wanted(arrival):
@@ -185,20 +187,20 @@ class Connection:
         return None
 
     def collect(self, quiet_ns: int = QUIET_NS, most: int = 100_000) -> list[Arrival]:
-        """Return what comes until nothing has come for a while."""
-        found: list[Arrival] = []
-        while len(found) < most and (arrival := self.receive(self.wire.now_ns() + quiet_ns)) is not None:
-            found.append(arrival)
-        return found
+        """Return the packets that arrive until none has arrived for `quiet_ns`, at most `most`."""
+        arrivals: list[Arrival] = []
+        while len(arrivals) < most and (arrival := self.receive(self.wire.now_ns() + quiet_ns)) is not None:
+            arrivals.append(arrival)
+        return arrivals
 
     def rest(self, duration_ns: int) -> None:
-        """Let time pass; what comes meanwhile is dropped."""
+        """Let time pass; packets that arrive meanwhile are dropped."""
         end_ns = self.wire.now_ns() + duration_ns
         while self.receive(end_ns) is not None:
             pass
 
     def close(self) -> None:
-        """Give the queue pair back."""
+        """Destroy the queue pair."""
         self.nic.close(self.end)
 
 
@@ -213,13 +215,13 @@ class Probe:
 
     def connect(self, settings: PairSettings = USUAL) -> Connection:
         """Return a new connection. Raises `NicError`."""
-        end = self.nic.open()
+        pair_end = self.nic.open()
         self._next_qpn += 1
-        self.nic.join(end, self._next_qpn, settings)
-        return Connection(self.wire, self.nic, end, self._next_qpn, settings, self._kept)
+        self.nic.join(pair_end, self._next_qpn, settings)
+        return Connection(self.wire, self.nic, pair_end, self._next_qpn, settings, self._kept)
 
     def floor_ns(self) -> int:
-        """Return the quickest answer of the card to a request: at most that long is the way there and back. Raises `NicError`."""
+        """Return the fastest answer of the card to a request in ns, an upper bound of the link's RTT. Raises `NicError`."""
         if self._floor_ns is None:
             connection = self.connect()
             times = []
@@ -236,11 +238,11 @@ class Probe:
 
 
 def distance(later: int, earlier: int) -> int:
-    """Return how far a PSN is ahead of another, negative if it is behind (24-bit, signed)."""
+    """Return the signed 24-bit distance of a PSN from another, negative if it is behind."""
     ahead = (later - earlier) % PSNS
     return ahead - PSNS if ahead >= PSNS // 2 else ahead
 
 
 def is_data(arrival: Arrival) -> bool:
-    """Whether it is a request of the card."""
+    """Return whether the packet is a request of the card."""
     return arrival.packet.opcode < ACK

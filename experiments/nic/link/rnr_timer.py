@@ -1,4 +1,4 @@
-"""What the timer codes of an RNR NAK mean (InfiniBand Architecture Specification, volume 1, 9.7.5.2.8)."""
+"""Times of the timer codes of an RNR NAK (InfiniBand Architecture Specification, volume 1, 9.7.5.2.8)."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ _HUNDREDTHS_MS: Final = (
 
 
 def rnr_timer_ns(code: int) -> int:
-    """Return the time that a code of 5 bits asks a requester to wait."""
+    """Return the time in ns that a 5-bit code asks a requester to wait."""
     return _HUNDREDTHS_MS[code] * 10_000

@@ -1,6 +1,6 @@
-"""What experiments stand on: frames that leave and arrive with their times, and a card that can be told what to post.
+"""Declares the interfaces of experiments: frames that leave and arrive with their times, and a card that accepts orders.
 
-Two sides fulfil it: a modelled card in virtual time (`simulated`), and a card behind sockets (`packet_wire`, `remote_nic`).
+Two implementations exist: a modelled card in virtual time (`simulated`), and a card behind sockets (`real_card`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Departure:
     ecn: int = ECT_0
     source_port: int = 0xC123
     address: int = 0
-    """Which of our addresses it leaves from: a place in `Wire.flows`."""
+    """Local address that it is sent from, an index into `Wire.flows`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Arrival:
     """A datagram that came from the card."""
 
     at_ns: int
-    """On the clock of `Wire.now_ns`: by the network card or the kernel where they stamp, else when it was read."""
+    """Time by the clock of `Wire.now_ns`: stamped by the network card or the kernel if they do, else when it was read."""
     packet: WirePacket
     payload_bytes: int
     dscp: int
@@ -43,28 +43,28 @@ class Arrival:
     ip_id: int
     source_port: int
     frame: bytes = b""
-    """As it came, without FCS."""
+    """The frame as received, without FCS."""
 
 
 @dataclass(frozen=True, slots=True)
 class PairSettings:
-    """How a queue pair of the card is joined to ours."""
+    """Settings with which a queue pair of the card is joined to the local one."""
 
     path_mtu: int = 1024
     timeout_code: int = 20
-    """4.096 us * 2^code; 0: no timeout. So long that no experiment on something else meets it."""
+    """4.096 us * 2^code; 0: no timeout. The default is longer than any experiment that does not test timeouts."""
     retry_count: int = 7
     rnr_retry: int = 7
     min_rnr_code: int = 12
     send_psn: int = 0
-    """The card's first."""
+    """First PSN of the card."""
     receive_psn: int = 0
-    """Ours."""
+    """First PSN of this end."""
     address: int = 0
-    """Which of our addresses it is joined to: a place in `Wire.flows`."""
+    """Local address that it is joined to, an index into `Wire.flows`."""
     dscp: int = 26
     ecn: int = ECT_0
-    """The two of the traffic class that the card is asked to send with."""
+    """ECN bits of the traffic class that the card is asked to send with."""
     hop_limit: int = 64
 
 
@@ -83,7 +83,7 @@ class Answered:
 
     times_ns: list[int]
     heads: tuple[bytes, ...]
-    """The beginning of each frame: all its headers."""
+    """Beginning of each frame with all its headers."""
     frame_bytes: list[int]
     acknowledgements: int
 
@@ -93,56 +93,58 @@ class Wire(Protocol):
 
     @property
     def flows(self) -> tuple[IpFlow, ...]:
-        """Addresses of our datagrams, which an ICRC covers: the usual, and another of ours where we have one."""
+        """Return the addresses of sent datagrams, which the ICRC covers: the usual ones, and a second local address if
+        there is one.
+        """
 
     @property
     def resolution_ns(self) -> int:
-        """How late our own stamps may be: no time below this can be told from 0."""
+        """Return the largest error of local timestamps: shorter times cannot be distinguished from 0."""
 
     def now_ns(self) -> int:
-        """Return the time."""
+        """Return the time of the wire's clock in ns."""
 
     def send(self, departure: Departure) -> int:
-        """Send now; return the time at which it left."""
+        """Send a datagram now; return its departure time."""
 
     def send_frame(self, frame: bytes) -> int:
-        """Send a frame as it is, without FCS; return the time at which it left."""
+        """Send a frame unchanged, without FCS; return its departure time."""
 
     def receive(self, until_ns: int) -> Arrival | None:
-        """Return the next arrival; None if there is none until then."""
+        """Return the next arrival; None if there is none until `until_ns`."""
 
     def answer_requests(
         self, acknowledgement: Departure, our_qpn: int, most: int, until_ns: int | None
     ) -> Answered | None:
-        """Acknowledge requests to a queue pair of ours, up to `most`; `until_ns` None: until none comes any more.
+        """Acknowledge requests to a local queue pair, at most `most`; `until_ns` None: until no more arrive.
 
-        None: this wire does nothing faster than its caller does packet by packet.
+        Return None if this wire is no faster than acknowledging packet by packet.
         """
 
     def missed(self) -> int:
-        """Return how many frames of the card our own side had no room for since this was asked last."""
+        """Return the number of frames of the card that were dropped here since the last call."""
 
     def frame_of(self, departure: Departure) -> bytes:
-        """Return the frame that a departure leaves as, without FCS."""
+        """Return the frame of a departure, without FCS."""
 
 
 class NicControl(Protocol):
-    """What the card is made to do. Raises `NicError` where it does not."""
+    """Orders to the card. Each raises `NicError` if the card does not carry it out."""
 
     def open(self) -> PairEnd:
         """Make a queue pair."""
 
     def join(self, end: PairEnd, our_qpn: int, settings: PairSettings) -> None:
-        """Join it to ours, ready to send and to receive."""
+        """Join it to a local queue pair, ready to send and to receive."""
 
     def write(self, end: PairEnd, size_bytes: int) -> None:
-        """Post an RDMA WRITE to us."""
+        """Post an RDMA WRITE to the joined local queue pair."""
 
     def send_message(self, end: PairEnd, size_bytes: int) -> None:
-        """Post a SEND to us."""
+        """Post a SEND to the joined local queue pair."""
 
     def write_on_all(self, count: int, size_bytes: int) -> None:
-        """Post so many RDMA WRITEs on every queue pair, as close together as it can."""
+        """Post `count` RDMA WRITEs on every queue pair, as close together as possible."""
 
     def grant(self, end: PairEnd, size_bytes: int) -> None:
         """Post a receive."""
@@ -151,4 +153,4 @@ class NicControl(Protocol):
         """Return the state of the queue pair, such as RTS or ERR."""
 
     def close(self, end: PairEnd) -> None:
-        """Destroy it."""
+        """Destroy the queue pair."""
