@@ -1,9 +1,9 @@
-"""The verdict as JUnit XML, which test systems of racks collect: one case a condition, and one for the run itself.
+"""The verdict as JUnit XML, which test systems collect: one test case a condition, and one for the run itself.
 
-Decides how three values map onto JUnit's: a failed condition is a failure, an inconclusive one is skipped with its reason, a
-run that broke off is an error. The form is that of the schema that Jenkins reads (jenkinsci/xunit-plugin, junit-10.xsd), with
-`timestamp` an xs:dateTime as in Ant's: virtual time has no date, so a twin has none, and a property `clock` that says so.
-Only the run has a `time`: a condition takes none.
+Decides how three values map onto JUnit's: a failed condition is a failure, an inconclusive one is skipped with its
+reason, a run that broke off is an error. The format is the schema that Jenkins reads (jenkinsci/xunit-plugin,
+junit-10.xsd), with `timestamp` an xs:dateTime as in Ant's: virtual time has no date, so a twin has no `timestamp` but a
+property `clock` that says so. Only the run has a `time`: a condition takes none.
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ from etloop.results.verdict.junit_names import RUN_CASE, case_names, printable_x
 
 
 def junit_xml(summary: Summary, verdict: Verdict | None, identity: str) -> str:
-    """Return junit.xml of a run; without a verdict it has the run's case alone. `identity`: which run it is (`junit_names`)."""
+    """Return junit.xml of a run; without a verdict it has only the case of the run. `identity`: identifies the run
+    (`junit_names`)."""
     return _document((_suite(summary, verdict, f"etloop.run.{identity}"),))
 
 
 def joined_junit(runs: Iterable[tuple[str, str, Summary]]) -> str:
-    """Return one file for several runs: of each the words that its suite begins with, which run it is, and its summary.
+    """Return one file for several runs, given the prefix of the suite's name, the identity and the summary of each.
 
-    Runs that are called alike are numbered in their order.
+    Runs with equal identities are numbered in their order.
     """
-    found = list(runs)
-    classes = unique_names((f"etloop.sweep.{identity}" for _, identity, _ in found), ())
+    run_list = list(runs)
+    classes = unique_names((f"etloop.sweep.{identity}" for _, identity, _ in run_list), ())
     return _document(
         _suite(summary, summary.verdict, classname, f"{words}: ")
-        for classname, (words, _, summary) in zip(classes, found, strict=True)
+        for classname, (words, _, summary) in zip(classes, run_list, strict=True)
     )
 
 
@@ -76,9 +77,11 @@ def _document(suites: Iterable[ET.Element]) -> str:
 
 
 def _properties(summary: Summary, verdict: Verdict | None) -> tuple[tuple[str, str], ...]:
-    asked = () if verdict is None else (("verdict", verdict.result.value), ("device", verdict.device))
+    verdict_properties = (
+        () if verdict is None else (("verdict", verdict.result.value), ("device", verdict.device))
+    )
     clock = (("clock", VIRTUAL_TIME),) if summary.started_at == VIRTUAL_TIME else ()
-    return (("run_id", summary.run_id), ("workload", summary.workload.source), *clock, *asked)
+    return (("run_id", summary.run_id), ("workload", summary.workload.source), *clock, *verdict_properties)
 
 
 def _case(suite: ET.Element, called: dict[str, str], one: CheckOutcome) -> None:
