@@ -1,6 +1,7 @@
-"""The latency of an empty network where no topology says it exactly: stated by the scenario, or measured before the load.
+"""The latency of an empty network if no topology gives it exactly: stated by the scenario, or measured before the load.
 
-Decides what a probe's round trip leaves for one way: half of it, less the time that the two packets are sent for.
+Decides how a one-way latency follows from a probe's round trip: half of the round trip without the serialization of the
+two packets.
 """
 
 from __future__ import annotations
@@ -19,16 +20,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 REPLY_BYTES: Final = 8
-"""Payload of the answer to a probe (traffic/native/core/packets/probe.h)."""
+"""Payload of the reply to a probe (traffic/native/core/packets/probe.h)."""
 
 
 def with_stated_base(basis: KpiBasis, latency_ns: int | None) -> KpiBasis:
-    """Return the basis with one latency for every pair; as it is where none is stated."""
+    """Return the basis with one latency for every pair; unchanged if none is stated."""
     network = basis.lone_network
     if network is None or latency_ns is None:
         return basis
-    each = (latency_ns,) * len(network.src_rank)
-    return replace(basis, lone_network=replace(network, latency=LatencySource.STATED, latency_ns=each))
+    latencies_ns = (latency_ns,) * len(network.src_rank)
+    return replace(
+        basis, lone_network=replace(network, latency=LatencySource.STATED, latency_ns=latencies_ns)
+    )
 
 
 def with_measured_base(
@@ -39,7 +42,7 @@ def with_measured_base(
 ) -> KpiBasis:
     """Return the basis with the latency that agents measured for each pair before the load.
 
-    As it is where the scenario states one, or no agent measured any, as in virtual time.
+    Unchanged if the scenario states a latency, or no agent measured one, as in virtual time.
     """
     network = basis.lone_network
     if network is None or network.latency is LatencySource.STATED:
@@ -60,6 +63,7 @@ def with_measured_base(
 
 
 def _measured(network: LoneNetwork, least_ns: Mapping[tuple[int, int], int]) -> LoneNetwork:
+    """Return the network with one-way latencies from the least round trips; -1 for pairs without one."""
     sent_ns: dict[tuple[int, int], float] = {}
     latency_ns = []
     for pair, way_set, framing in zip(
@@ -76,7 +80,7 @@ def _measured(network: LoneNetwork, least_ns: Mapping[tuple[int, int], int]) -> 
 
 
 def _probe_sent_ns(network: LoneNetwork, way_set: int, framing: int) -> float:
-    """Return for how long a full packet and the answer to it are sent, on the way where that is shortest."""
+    """Return the serialization time in ns of a full packet and its reply, on the path where it is shortest."""
     packets = replace(network.framings[framing], parts=1)
     sizes = np.array([packets.packet_bytes, REPLY_BYTES], np.float64)
     return min(

@@ -43,9 +43,9 @@ def _suite(summary: Summary, verdict: Verdict | None, classname: str, words: str
     attributes = {
         "name": printable_xml(f"{words}etloop {verdict.device if verdict else ''}".rstrip()),
         "tests": str(len(checks) + 1),
-        "failures": str(sum(one.result is Result.FAIL for one in checks)),
+        "failures": str(sum(check_outcome.result is Result.FAIL for check_outcome in checks)),
         "errors": str(int(not whole)),
-        "skipped": str(sum(one.result is Result.INCONCLUSIVE for one in checks)),
+        "skipped": str(sum(check_outcome.result is Result.INCONCLUSIVE for check_outcome in checks)),
         "time": _seconds(summary.job.jct_ns),
     }
     if summary.started_at != VIRTUAL_TIME:
@@ -55,8 +55,8 @@ def _suite(summary: Summary, verdict: Verdict | None, classname: str, words: str
     for name, text in _properties(summary, verdict):
         ET.SubElement(properties, "property", {"name": name, "value": printable_xml(text)})
     classname = printable_xml(classname)
-    of_run = {"classname": classname, "name": RUN_CASE, "time": _seconds(summary.job.jct_ns)}
-    run = ET.SubElement(suite, "testcase", of_run)
+    run_attributes = {"classname": classname, "name": RUN_CASE, "time": _seconds(summary.job.jct_ns)}
+    run = ET.SubElement(suite, "testcase", run_attributes)
     if not whole:
         failed = [check.name for check in summary.failed_checks]
         reason = summary.reason if broke_off else f"checks that do not hold: {', '.join(failed)}"
@@ -64,8 +64,8 @@ def _suite(summary: Summary, verdict: Verdict | None, classname: str, words: str
             run, "error", {"message": printable_xml(reason.splitlines()[0] if reason else ""), "type": "run"}
         )
         error.text = printable_xml(reason)
-    for name, one in zip(case_names(checks), checks, strict=True):
-        _case(suite, {"classname": classname, "name": name}, one)
+    for name, check_outcome in zip(case_names(checks), checks, strict=True):
+        _case(suite, {"classname": classname, "name": name}, check_outcome)
     return suite
 
 
