@@ -104,13 +104,13 @@ def _in_order_ns(way: LoneWay, message: _Message) -> Floats:
     before, behind = np.cumsum(byte_ns), np.cumsum(byte_ns[::-1])[::-1]
     hops = range(len(byte_ns))
     longest = message.first * before[-1]
-    for join in hops:
-        first_ns = message.first * before[join]
-        longest = np.where(packets == TWO, np.maximum(longest, first_ns + last * behind[join]), longest)
-        for leave in hops[join:]:
-            through_ns = message.full * byte_ns[join : leave + 1].sum()
-            queued_ns = np.maximum(packets - 3, 0) * message.full * byte_ns[join : leave + 1].max()
-            chain_ns = first_ns + through_ns + queued_ns + last * behind[leave]
+    for b in hops:
+        first_ns = message.first * before[b]
+        longest = np.where(packets == TWO, np.maximum(longest, first_ns + last * behind[b]), longest)
+        for c in hops[b:]:
+            through_ns = message.full * byte_ns[b : c + 1].sum()
+            queued_ns = np.maximum(packets - 3, 0) * message.full * byte_ns[b : c + 1].max()
+            chain_ns = first_ns + through_ns + queued_ns + last * behind[c]
             longest = np.where(packets > TWO, np.maximum(longest, chain_ns), longest)
     return np.asarray(longest)
 
