@@ -1,7 +1,7 @@
-"""What happened over time inside a run, as plotly figures: queues of the device, rates and windows of queue pairs, ops of ranks.
+"""Plotly figures of a run over time: queues of the device, rates and windows of queue pairs, ops of ranks.
 
-Decides which lines are drawn (the fullest queues, the queue pairs that moved most) and in which units; axes begin at the start
-of the job. A report and a notebook draw the same.
+Decides which lines are drawn (the fullest queues, the queue pairs that carried most) and in which units; axes start at
+the start of the job. Report and notebook draw the same figures.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 MOST_LINES: Final = 8
 MOST_POINTS: Final = 2_000
-"""Of a line: more than a screen has columns."""
+"""Most points of a line: more than a screen has columns."""
 MOST_BARS: Final = 5_000
 _CONTROLLED: Final = (
     ("rate_bps", 1e9, "rate allowed (Gbit/s)"),
@@ -31,13 +31,13 @@ _COLOURS: Final = (
     *("#1f77b4", "#d62728", "#2ca02c", "#9467bd"),
     *("#ff7f0e", "#17becf", "#8c564b", "#e377c2"),
 )
-"""One a line of what is looked at, whatever is drawn of it."""
+"""One colour for each queue or queue pair, in all its lines."""
 _TIME_AXIS: Final = "time of the run (ms)"
 _NS_PER_MS: Final = 1e6
 
 
 def queue_figure(queues: Frame, most: int = MOST_LINES) -> Any:
-    """Bytes in the fullest queues of the device over time, and what each marked and dropped beneath it on the same axis."""
+    """Return a figure of the bytes in the fullest queues of the device over time, with marks and drops of each below it."""
     figure = make_subplots(rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.08, row_heights=[0.65, 0.35],
                            subplot_titles=["queued (kB)", "ECN marks and drops between two samples"])  # fmt: skip
     columns = queues.columns
@@ -55,13 +55,16 @@ def queue_figure(queues: Frame, most: int = MOST_LINES) -> Any:
         figure.add_trace(
             go.Scatter(x=times, y=most_queued, name=escape(name), legendgroup=name, line=style), row=1, col=1
         )
-        for column, what, dash in (("marked_packets", "marks", "solid"), ("dropped_packets", "drops", "dot")):
+        for column, event_words, dash in (
+            ("marked_packets", "marks", "solid"),
+            ("dropped_packets", "drops", "dot"),
+        ):
             counted = np.maximum(np.diff(_numbers(queues, column)[rows][shown], prepend=0.0), 0)
             if counted.any():
                 line = go.Scatter(
                     x=times,
                     y=counted,
-                    name=escape(f"{name}: {what}"),
+                    name=escape(f"{name}: {event_words}"),
                     legendgroup=name,
                     line=style | {"dash": dash},
                 )
@@ -71,16 +74,19 @@ def queue_figure(queues: Frame, most: int = MOST_LINES) -> Any:
 
 
 def control_figure(rates: Frame, most: int = MOST_LINES) -> Any:
-    """Rate, window and round trip of queue pairs over time, as far as their congestion control has them.
+    """Return a figure of rate, window and round trip of queue pairs over time, as far as their congestion control has
+    them.
 
-    Of each pair of ranks the queue pair that moved most comes before the second one of any pair.
+    The busiest queue pair of every pair of ranks comes before the second one of any pair.
     """
     columns = rates.columns
     ends = zip(columns["src_rank"], columns["dst_rank"], columns["local_qpn"], strict=True)
     pairs = _rows_of([f"{src:.0f} to {dst:.0f}, QP {qpn:.0f}" for src, dst, qpn in ends])
-    shown = [one for one in _CONTROLLED if (np.nan_to_num(_numbers(rates, one[0])) > 0).any()] or _CONTROLLED[
-        :1
-    ]
+    shown = [
+        column_and_unit
+        for column_and_unit in _CONTROLLED
+        if (np.nan_to_num(_numbers(rates, column_and_unit[0])) > 0).any()
+    ] or _CONTROLLED[:1]
     figure = make_subplots(rows=len(shown), cols=1, shared_xaxes=True, vertical_spacing=0.08,
                            subplot_titles=[words for _, _, words in shown])  # fmt: skip
     for number, name in enumerate(_spread(pairs, _numbers(rates, "acked_bytes"))[:most]):
@@ -101,17 +107,18 @@ def control_figure(rates: Frame, most: int = MOST_LINES) -> Any:
 
 
 def _spread(pairs: dict[str, NDArray[np.int64]], moved: NDArray[np.float64]) -> list[str]:
-    by_moved = sorted(pairs, key=lambda one: -moved[pairs[one]].max())
+    """Return the names of queue pairs, the busiest of every pair of ranks first, then the second ones."""
+    by_moved = sorted(pairs, key=lambda pair_name: -moved[pairs[pair_name]].max())
     seen: dict[str, int] = {}
     turn = {}
     for name in by_moved:
         ends = name.partition(",")[0]
         turn[name] = seen[ends] = seen.get(ends, -1) + 1
-    return sorted(by_moved, key=lambda one: turn[one])
+    return sorted(by_moved, key=lambda pair_name: turn[pair_name])
 
 
 def timeline_figure(ops: Frame, most: int = MOST_BARS) -> Any:
-    """Ops of ranks as bars from their begin to completion, one colour a kind; the first `most` of them in time."""
+    """Return a figure of the ops of ranks as bars from begin to completion, one colour a kind; only the first `most` ops."""
     begun, done = begin_ns(ops), _numbers(ops, "completed_ns")
     columns = ops.columns
     first = np.argsort(begun, kind="stable")[:most]
@@ -135,7 +142,7 @@ def timeline_figure(ops: Frame, most: int = MOST_BARS) -> Any:
 
 
 def _shown(count: int) -> NDArray[np.int64]:
-    """Which of so many samples in a row a line has; what is between two of them belongs to the first."""
+    """Return the indices of the samples that a line shows, at most `MOST_POINTS`, evenly spaced (int64)."""
     return np.unique(np.linspace(0, count - 1, min(count, MOST_POINTS)).astype(np.int64))
 
 
@@ -144,10 +151,11 @@ def _numbers(frame: Frame, name: str) -> NDArray[np.float64]:
 
 
 def _rows_of(names: list[str]) -> dict[str, NDArray[np.int64]]:
-    found: dict[str, list[int]] = {}
+    """Return the row numbers of each name."""
+    rows_by_name: dict[str, list[int]] = {}
     for row, name in enumerate(names):
-        found.setdefault(name, []).append(row)
-    return {name: np.array(rows, np.int64) for name, rows in found.items()}
+        rows_by_name.setdefault(name, []).append(row)
+    return {name: np.array(rows, np.int64) for name, rows in rows_by_name.items()}
 
 
 def _styled(figure: Any, height: int) -> Any:

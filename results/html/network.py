@@ -1,6 +1,6 @@
-"""The picture of the network: agents with their ports, the links with their speeds, and the device between them.
+"""The diagram of the network: agents with their ports, the links with their speeds, and the device between them.
 
-Decides how many hosts are drawn one by one; of more, each switch has one box for all of its own.
+Decides how many hosts are drawn one by one; if there are more, each switch gets one box for all of its hosts.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class Host:
 
     lines: tuple[str, ...]
     wires: tuple[tuple[str, int, int | None], ...]
-    """What a wire is called, the number of its switch, its colour."""
+    """Name of each wire, number of its switch, colour number of its port."""
 
 
 def network_picture(given: KpiInput, facts: DeviceFacts, colours: Mapping[str, int]) -> Network:
-    """Return agents below, the device above; of a topology of several switches the upper tiers on top."""
+    """Return agents at the bottom and the device above them; for a topology of several switches, upper tiers on top."""
     ranks = _ranks_by_port(given)
     switch_of, switches = _switches(given, facts)
     hosts = _hosts(given, ranks, switch_of, colours)
@@ -78,24 +78,24 @@ def speed_words(bps: float) -> str:
 
 
 def _ranks_by_port(given: KpiInput) -> dict[tuple[str, str], list[int]]:
-    """Return the ranks of each port, by agent and the name of the port."""
-    found: dict[tuple[str, str], list[int]] = {}
+    """Return the ranks of each port, by agent and name of the port."""
+    ranks_by_port: dict[tuple[str, str], list[int]] = {}
     for rank, (agent, port) in enumerate(zip(given.plan.rank_agent, given.plan.port_names, strict=True)):
-        found.setdefault((agent, port), []).append(rank)
-    return found
+        ranks_by_port.setdefault((agent, port), []).append(rank)
+    return ranks_by_port
 
 
 def _switches(given: KpiInput, facts: DeviceFacts) -> tuple[dict[str, int], tuple[str, ...]]:
-    """Return the number of the switch at each port of the rig, and the switches' names."""
+    """Return the switch number by port of the rig, and the names of the switches."""
     topology = facts.topology
     if topology is None or not topology.switches or len(topology.switches) > MOST_SWITCHES:
         name = facts.model or facts.profile or "device under test"
         if topology is not None and len(topology.switches) > MOST_SWITCHES:
             name = f"{len(topology.switches)} switches"
         return dict.fromkeys(given.plan.port_names, 0), (name,)
-    ends = {one.rig_port: one.end.switch for one in topology.attachments}
+    ends = {attachment.rig_port: attachment.end.switch for attachment in topology.attachments}
     return {name: ends.get(name, 0) for name in given.plan.port_names}, tuple(
-        one.name for one in topology.switches
+        switch.name for switch in topology.switches
     )
 
 
@@ -105,6 +105,7 @@ def _hosts(
     switch_of: Mapping[str, int],
     colours: Mapping[str, int],
 ) -> list[Host]:
+    """Return a box for each agent, or for all agents of a switch if there are more than `MOST_HOSTS`."""
     ports: dict[str, list[str]] = {}
     for agent, port in ranks:
         ports.setdefault(agent, []).append(port)
@@ -113,10 +114,10 @@ def _hosts(
     by_switch: dict[int, list[tuple[str, str]]] = {}
     for agent, port in ranks:
         by_switch.setdefault(switch_of[port], []).append((agent, port))
-    found = []
+    hosts = []
     for switch, members in sorted(by_switch.items()):
         agents = sorted({agent for agent, _ in members}, key=natural)
-        count = sum(len(ranks[one]) for one in members)
+        count = sum(len(ranks[agent_and_port]) for agent_and_port in members)
         lines = (
             f"{len(agents)} agents",
             f"{_short(agents[0])} to",
@@ -124,8 +125,8 @@ def _hosts(
             f"{len(members)} ports",
             f"{count} ranks",
         )
-        found.append(Host(lines, ((f"{len(members)} links", switch, None),)))
-    return found
+        hosts.append(Host(lines, ((f"{len(members)} links", switch, None),)))
+    return hosts
 
 
 def _host(
@@ -145,7 +146,7 @@ def _short(name: str) -> str:
 
 
 def _tiers(switches: tuple[str, ...], edge: set[int], facts: DeviceFacts) -> list[list[int]]:
-    """Return switches by their distance from the hosts, the nearest last."""
+    """Return the switches by their distance from the hosts, the nearest tier last."""
     if facts.topology is None or len(switches) == 1:
         return [list(range(len(switches)))]
     left, tiers = set(range(len(switches))), []
@@ -162,6 +163,7 @@ def _tiers(switches: tuple[str, ...], edge: set[int], facts: DeviceFacts) -> lis
 def _switch_boxes(
     tiers: list[list[int]], switches: tuple[str, ...], width: float, facts: DeviceFacts
 ) -> tuple[list[Box], dict[int, tuple[float, float]]]:
+    """Return the boxes of the switches, and the point of each where wires from below end."""
     boxes: list[Box] = []
     places: dict[int, tuple[float, float]] = {}
     for row, tier in enumerate(tiers):
@@ -173,9 +175,9 @@ def _switch_boxes(
             if len(switches) == 1:
                 identity = " ".join(filter(None, (facts.vendor, facts.model)))
                 lines += [
-                    one[:40]
-                    for one in (identity or facts.profile, facts.software)
-                    if one and one not in lines
+                    line[:40]
+                    for line in (identity or facts.profile, facts.software)
+                    if line and line not in lines
                 ]
             boxes.append(Box(tuple(lines), round(x, 1), y, box_width, 12 + _LINE * len(lines), "device"))
             places[switch] = (x + box_width / 2, y + 12 + _LINE * len(lines))
@@ -183,6 +185,7 @@ def _switch_boxes(
 
 
 def _links(facts: DeviceFacts, places: Mapping[int, tuple[float, float]]) -> list[Wire]:
+    """Return the wires between switches, one for all links of a pair."""
     if facts.topology is None:
         return []
     joined: dict[tuple[int, int], int] = {}
@@ -190,11 +193,11 @@ def _links(facts: DeviceFacts, places: Mapping[int, tuple[float, float]]) -> lis
         a, b = sorted((link.a.switch, link.b.switch))
         joined[a, b] = joined.get((a, b), 0) + 1
     names = [switch.name for switch in facts.topology.switches]
-    found = []
+    wires = []
     for (a, b), count in joined.items():
         if a not in places or b not in places:
             continue
         upper, lower = sorted((places[a], places[b]), key=lambda place: place[1])
         path = f"M{upper[0]:.0f} {upper[1]:.0f}L{lower[0]:.0f} {lower[1] - 27:.0f}"
-        found.append(Wire(f"{names[a]} to {names[b]}: {count} link{'s' if count > 1 else ''}", path, None))
-    return found
+        wires.append(Wire(f"{names[a]} to {names[b]}: {count} link{'s' if count > 1 else ''}", path, None))
+    return wires

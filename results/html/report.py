@@ -1,4 +1,4 @@
-"""report.html: one page of a run, without a network and without scripts: device and verdict first, then what lies behind.
+"""report.html: one page of a run, without network access and without scripts: device and verdict first, then details.
 
 Decides the order of its sections. Figures come from kpis.json and the summary; templates escape everything.
 """
@@ -42,13 +42,15 @@ def report_html(
 ) -> str:
     """Return the page.
 
-    `summary` is the one with the verdict; `texts` are those of scenario and rig; `steps` repeat the run
+    `summary` has the verdict; `texts` are the contents of scenario and rig; `steps` are the commands that repeat the run
     in its directory, if it can be repeated.
     """
     lanes = sampled_lanes(given)
     colours = port_colours(given, lanes)
     scenario_text, rig_text = texts
-    completion = completion_plot(((one, False) for one in kpis.curves), "completion", "How long things took")
+    completion = completion_plot(
+        ((distribution, False) for distribution in kpis.curves), "completion", "How long things took"
+    )
     sections = (
         Section("topology", "Network", (network_picture(given, facts, colours),)),
         Section("verdict", "Verdict", verdict_blocks(summary)),
@@ -72,12 +74,12 @@ def report_html(
         Section("figures", "Key figures", figure_blocks(kpis)),
         Section("again", "Run it again", again_blocks(steps, scenario_text, rig_text)),
     )
-    what = f"ETLoop run {summary.run_id}"
+    title = f"ETLoop run {summary.run_id}"
     work = summary.workload
     turns = "1 iteration" if work.iterations == 1 else f"{work.iterations} iterations"
     subtitle = f"{work.ranks} ranks, {turns} of {work.source}"
     badge = summary.result
-    return render(Page(what, subtitle, badge.value, BADGES[badge], head_facts(summary, facts), sections))
+    return render(Page(title, subtitle, badge.value, BADGES[badge], head_facts(summary, facts), sections))
 
 
 def _or(block: Block | None, absent: str) -> tuple[Block, ...]:

@@ -1,6 +1,6 @@
-"""Values in rows, a row a thing and a dot a value, with intervals where they are known: as numbers that a template draws.
+"""Values in rows, one row a thing and one dot a value, with intervals if known: as numbers that a template draws.
 
-Decides sizes and the extent of the axis: all values, their intervals and a reference are on it.
+Decides sizes and the extent of the axis, which includes all values, their intervals and a reference.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A dot in pixels."""
+    """A dot with its position in pixels."""
 
     name: str
     x: float
@@ -52,7 +52,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class RowsDrawing:
-    """Rows in pixels."""
+    """Rows with positions in pixels."""
 
     width: int
     height: int
@@ -69,7 +69,7 @@ class RowsDrawing:
 
 @dataclass(frozen=True, slots=True)
 class RowChart:
-    """Rows for a wide and for a narrow window, with the names of their colours."""
+    """Rows for a wide and for a narrow window, with a legend."""
 
     template: ClassVar[str] = "rows.html"
     name: str
@@ -85,7 +85,8 @@ def row_chart(
     name: str, title: str, axis: str, rows: tuple[Row, ...], legend: tuple[LegendEntry, ...] = (),
     reference: float | None = None,
 ) -> tuple[RowChart, ...]:  # fmt: skip
-    """Return rows over an axis of that name, with a line at `reference`; nothing of no rows. 0 is on the axis where none is."""
+    """Return rows over an axis of that name, with a line at `reference`; () without rows. Without a reference the axis
+    includes 0."""
     shown = tuple(row for row in rows if row.dots)
     if not shown:
         return ()
@@ -135,10 +136,14 @@ def _draw(rows: tuple[Row, ...], axis: str, reference: float | None, width: int)
 
 
 def _extent(rows: tuple[Row, ...], reference: float) -> tuple[float, float]:
+    """Return the ends of the axis: all values, intervals and the reference, with a margin."""
     values = [reference]
     for row in rows:
         for dot in row.dots:
-            values += [dot.value, *(one for one in (dot.low, dot.high) if one is not None)]
+            values += [
+                dot.value,
+                *(end_of_interval for end_of_interval in (dot.low, dot.high) if end_of_interval is not None),
+            ]
     known = np.array(values)[np.isfinite(values)]
     begin, end = float(known.min()), float(known.max())
     margin = (end - begin or abs(end) or 1.0) * 0.06

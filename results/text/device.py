@@ -1,4 +1,5 @@
-"""What the device counted, as lines of the printed table. Decides wording and rounding only; figures are `device_set`'s."""
+"""The device's own counters, as lines of the printed table. Decides wording and rounding only; figures come from
+`device/summary.py`."""
 
 from __future__ import annotations
 
@@ -22,13 +23,13 @@ MOST_GAPS_SHOWN: Final = 8
 WAYS: Final = {Direction.TO_DEVICE: "to the device", Direction.FROM_DEVICE: "from the device"}
 _HEADINGS: Final = ("port", "on", "way", "agent", "device", "difference", "share")
 _COUNTED: Final = (CounterObject.QUEUE, CounterObject.GROUP, CounterObject.PRIORITY, CounterObject.PORT)
-"""A port's counter stands in for those of its queues and groups that are called the same."""
+"""A port's counter replaces those of its queues and groups with the same words only if they have none."""
 _ALWAYS: Final = ("marked", "pauses sent", "pauses received")
 _DROPS: Final = frozenset(key for figure in DEVICE_FIGURES for key in figure.device_counters)
 
 
 def device_lines(device: DeviceSummary) -> list[str]:
-    """Sources, totals, agreement with the agents, gaps and notes."""
+    """Return the lines on sources, totals, agreement with the agents, gaps and notes."""
     lines = each_wrapped("counters of", map(source_words, device.sources))
     if totals := total_words(device):
         lines += wrapped("device", totals)
@@ -42,7 +43,7 @@ def device_lines(device: DeviceSummary) -> list[str]:
 
 
 def source_words(source: DeviceSource) -> str:
-    """How a source was read."""
+    """Describe how a source was read."""
     if not source.readings:
         return f"{source.name}: NONE READ"
     whole = (
@@ -57,7 +58,7 @@ def source_words(source: DeviceSource) -> str:
 
 
 def total_words(device: DeviceSummary) -> str:
-    """What tells of congestion and loss; "" where the device counts none of it."""
+    """Return the totals of congestion and loss in words; "" if the device counts none of them."""
     parts: dict[str, int] = {}
     drops = drop_words(device_drops(device.counters))
     for owner in _COUNTED:
@@ -70,9 +71,9 @@ def total_words(device: DeviceSummary) -> str:
 
 
 def agreement_words(device: DeviceSummary) -> str:
-    """How many directions of cables agree."""
+    """Return how many directions of cables agree, in words."""
     rows = device.reconciliation
-    counts = {one: sum(row.agreement is one for row in rows) for one in Agreement}
+    counts = {agreement: sum(row.agreement is agreement for row in rows) for agreement in Agreement}
     tolerance = f"{device.tolerance_per_million / 10_000:g}%"
     words = {
         Agreement.EXACT: "frame for frame",
@@ -80,12 +81,14 @@ def agreement_words(device: DeviceSummary) -> str:
         Agreement.BEYOND: f"BEYOND {tolerance}",
         Agreement.UNKNOWN: "cannot be told",
     }
-    counts_text = ", ".join(f"{counts[one]} {words[one]}" for one in Agreement if counts[one])
+    counts_text = ", ".join(
+        f"{counts[agreement]} {words[agreement]}" for agreement in Agreement if counts[agreement]
+    )
     return f"of agents and device, {len(rows)} directions of cables: {counts_text}"
 
 
 def _differences(rows: tuple[ReconciledPort, ...]) -> list[str]:
-    """A line for every direction that does not agree exactly, the worst first."""
+    """Return a line for every direction that does not agree exactly, the worst first."""
     order = list(Agreement)
     shown = sorted(
         (row for row in rows if row.agreement is not Agreement.EXACT),
@@ -115,19 +118,19 @@ def _row(row: ReconciledPort) -> tuple[str, ...]:
 
 
 def difference_text(frames: int | None) -> str:
-    """By how many frames the device counted more."""
+    """Return by how many frames the device counted more."""
     return "-" if frames is None else f"{frames:+d}"
 
 
 def share_text(share: float | None) -> str:
-    """Of a difference; never 0 for what is a little more."""
+    """Return the share of a difference; never "0" for a small one."""
     if share is None:
         return "-"
     return "0" if share == 0 else f"{share:.2%}" if share >= 0.0001 else f"{share * 1e6:.1f} ppm"
 
 
 def count_text(value: int | None) -> str:
-    """Of frames or bytes."""
+    """Return a count of frames or bytes; "-" if not known."""
     return "-" if value is None else str(value)
 
 

@@ -1,6 +1,5 @@
-"""What switches counted, for people: one line for every port and lane where something happened, and for idle links between
-switches; the busiest first if there are too many. Decides wording and rounding only.
-"""
+"""Counters of the modelled switches as a printed table: one line for every used port and lane, and for idle links between
+switches; the busiest ones if there are too many. Decides wording and rounding only."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ _HEADINGS: Final = (
 
 
 _NAMED: Final = frozenset({"ecn_marked_packets", "dropped_packets"})
-"""Totals that the line of totals names whatever they are."""
+"""Totals that the line of totals always has."""
 
 
 def render_switches(topology: Topology, switch_ports: tuple[NDArray[np.void], ...]) -> str:
@@ -84,6 +83,7 @@ def _totals(switch_ports: tuple[NDArray[np.void], ...]) -> list[str]:
 
 
 def _interest(port: np.void, cos: int) -> tuple[int, ...]:
+    """Return the sort key of a lane: drops, marks, pauses, depth, bytes."""
     queue, group = port["queues"][cos], port["groups"][cos]
     return (
         int(queue["dropped_packets"] + group["dropped_packets"]),
@@ -95,8 +95,12 @@ def _interest(port: np.void, cos: int) -> tuple[int, ...]:
 
 
 def _peers(topology: Topology) -> dict[tuple[int, int], str]:
-    found = {(one.end.switch, one.end.port): one.rig_port for one in topology.attachments}
+    """Return the name of the peer of each connected switch port, by switch and port number."""
+    peer_names = {
+        (attachment.end.switch, attachment.end.port): attachment.rig_port
+        for attachment in topology.attachments
+    }
     for link in topology.links:
-        found[link.a.switch, link.a.port] = topology.port_name(link.b)
-        found[link.b.switch, link.b.port] = topology.port_name(link.a)
-    return found
+        peer_names[link.a.switch, link.a.port] = topology.port_name(link.b)
+        peer_names[link.b.switch, link.b.port] = topology.port_name(link.a)
+    return peer_names
