@@ -103,7 +103,7 @@ def compare_runs(a: Side, b: Side, settings: ComparisonSettings) -> Comparison:
         plain=plain_figures(a, b),
         differing=differing[:100],
         differing_total=len(differing),
-        warnings=(*_absent(lines, settings), *_single_runs(a, b, settings), *warnings),
+        warnings=(*_absent(lines, settings), *_single_run_warnings(a, b, settings), *warnings),
     )
 
 
@@ -168,7 +168,7 @@ def _absent(lines: tuple[MetricResult, ...], settings: ComparisonSettings) -> li
     ]
 
 
-def _single_runs(a: Side, b: Side, settings: ComparisonSettings) -> list[str]:
+def _single_run_warnings(a: Side, b: Side, settings: ComparisonSettings) -> list[str]:
     """Return a warning if a side is a single run, whose variation between runs is not known."""
     single = [name for name, side in (("A", a), ("B", b)) if len(side.runs) == 1]
     if not single:
@@ -196,12 +196,12 @@ class _Tested:
 
 def _lines(a: Side, b: Side, settings: ComparisonSettings) -> tuple[MetricResult, ...]:
     """Return the results of all tests, the job's time first."""
-    kinds = sorted(_common(a, b, lambda run: run.kinds))
-    jobs = sorted(_common(a, b, lambda run: run.jobs))
-    others = len(kinds) + len(jobs) + len(settings.figures)
+    kinds = sorted(_common_names(a, b, lambda run: run.kinds))
+    jobs = sorted(_common_names(a, b, lambda run: run.jobs))
+    other_tests = len(kinds) + len(jobs) + len(settings.figures)
     allowed = 1 - settings.confidence
-    first_confidence = 1 - (allowed / 2 if others else allowed)
-    other_confidence = 1 - allowed / 2 / max(others, 1)
+    first_confidence = 1 - (allowed / 2 if other_tests else allowed)
+    other_confidence = 1 - allowed / 2 / max(other_tests, 1)
     times: list[tuple[str, str, Times]] = [(JCT, "the job, per iteration", lambda run: run.jct_ns)]
     times += [
         (f"{JOB}{job}", "iteration of this job", lambda run, job=job: run.jobs[job])  # type: ignore[misc]
@@ -212,14 +212,14 @@ def _lines(a: Side, b: Side, settings: ComparisonSettings) -> tuple[MetricResult
         for kind in kinds
     ]
     lines = [
-        _time_line(name, words, a, b, of, settings, other_confidence if index else first_confidence)
-        for index, (name, words, of) in enumerate(times)
+        _time_line(name, words, a, b, times_of, settings, other_confidence if index else first_confidence)
+        for index, (name, words, times_of) in enumerate(times)
     ]
     figure_lines = (_figure_line(name, a, b, settings, other_confidence) for name in settings.figures)
     return (*lines, *(line for line in figure_lines if line is not None))
 
 
-def _common(a: Side, b: Side, of: Callable[[RunSamples], dict[str, NDArray[np.float64]]]) -> set[str]:
+def _common_names(a: Side, b: Side, of: Callable[[RunSamples], dict[str, NDArray[np.float64]]]) -> set[str]:
     """Return the names that every run of both sides has, with a mean time above 0."""
     runs = (*a.runs, *b.runs)
     names = set.intersection(*(set(of(run)) for run in runs))
@@ -238,17 +238,17 @@ def _time_line(
         run_means[0] or _single_mean(a.runs[0], of, run_means[1], settings),
         run_means[1] or _single_mean(b.runs[0], of, run_means[0], settings),
     )
-    if _is_the_same(a, b, of):
+    if _is_identical(a, b, of):
         tested_difference = Difference(0.0, 0.0, 0.0, confidence, 1.0, relative=True)
     elif settings.paired:
         tested_difference = paired_difference(values[0], values[1], confidence, relative=True)
     else:
         tested_difference = difference(*means, confidence, relative=True)
     thing = _Tested(name, "ns", words, less_is_better=True)
-    return _line(thing, means, tested_difference, settings, _explained(a, b))
+    return _metric_result(thing, means, tested_difference, settings, _own_increase(a, b))
 
 
-def _is_the_same(a: Side, b: Side, of: Times) -> bool:
+def _is_identical(a: Side, b: Side, of: Times) -> bool:
     """Return whether both sides have equal times in virtual time, where nothing is random."""
     return len(a.runs) == len(b.runs) and all(
         run_a.virtual and run_b.virtual and np.array_equal(of(run_a), of(run_b))
@@ -259,8 +259,8 @@ def _is_the_same(a: Side, b: Side, of: Times) -> bool:
 def _single_mean(run: RunSamples, of: Times, other: Mean | None, settings: ComparisonSettings) -> Mean:
     """Return the mean of a side of one run. If the other side shows how much runs differ, at least that variation is
     assumed."""
-    shown = other.cv if other is not None and other.count >= LEAST_RUNS and other.cv is not None else 0.0
-    return mean_of_iterations(of(run), max(shown, 0.0 if run.virtual else settings.between_runs))
+    shown_cv = other.cv if other is not None and other.count >= LEAST_RUNS and other.cv is not None else 0.0
+    return mean_of_iterations(of(run), max(shown_cv, 0.0 if run.virtual else settings.between_runs))
 
 
 def _figure_line(
@@ -278,10 +278,10 @@ def _figure_line(
         tested_difference = difference(*means, confidence, relative=relative)
     figure = BY_NAME[name]
     thing = _Tested(name, figure.unit, figure.words, less_is_better=name not in MORE_IS_BETTER)
-    return _line(thing, means, tested_difference, settings)
+    return _metric_result(thing, means, tested_difference, settings)
 
 
-def _line(
+def _metric_result(
     thing: _Tested,
     means: tuple[Mean, Mean],
     found: Difference,
@@ -297,7 +297,7 @@ def _line(
     without = replace(found, low=found.low - share, high=found.high - share, change=found.change - share)
     worse = outcome(without, least, less_is_better=thing.less_is_better) is Outcome.REGRESSION
     doubted = result is Outcome.REGRESSION and bool(doubt) and not worse
-    shown = is_shown(found, max(abs(a.value), abs(b.value)))
+    is_interval_shown = is_shown(found, max(abs(a.value), abs(b.value)))
     return MetricResult(
         name=thing.name,
         unit=thing.unit,
@@ -309,19 +309,21 @@ def _line(
         a_basis=a.basis,
         b_basis=b.basis,
         change=found.change,
-        low=found.low if shown else None,
-        high=found.high if shown else None,
+        low=found.low if is_interval_shown else None,
+        high=found.high if is_interval_shown else None,
         relative=found.relative,
         confidence=found.confidence,
         p_value=found.p_value,
         outcome=Outcome.OPEN if doubted else result,
         doubt=doubt if doubted else "",
         surely_no_regression=surely_no_regression(found, least, less_is_better=thing.less_is_better),
-        open_words="" if shown or doubted or result is not Outcome.OPEN else open_words(found, least),
+        open_words=""
+        if is_interval_shown or doubted or result is not Outcome.OPEN
+        else open_words(found, least),
     )
 
 
-def _explained(a: Side, b: Side) -> tuple[float, str]:
+def _own_increase(a: Side, b: Side) -> tuple[float, str]:
     """Return how much longer an iteration of B is at most because of the emulator, in ns, and the cause; "" if there is
     none.
 
@@ -408,5 +410,5 @@ def _changed(line: MetricResult) -> str:
 def _most(found: list[Shift], *, better: bool) -> tuple[Shift, ...]:
     """Return the largest shifts: longer times, or shorter ones if `better`."""
     sign = -1 if better else 1
-    moved = [shift for shift in found if sign * shift.added_ns > 0]
-    return tuple(sorted(moved, key=lambda shift: -sign * shift.added_ns)[:MOST_LISTED])
+    directed_shifts = [shift for shift in found if sign * shift.added_ns > 0]
+    return tuple(sorted(directed_shifts, key=lambda shift: -sign * shift.added_ns)[:MOST_LISTED])

@@ -182,8 +182,8 @@ def _worst_outcomes(side: Side) -> dict[str, CheckOutcome]:
     worst: dict[str, CheckOutcome] = {}
     for run in side.runs:
         for check in run.conditions:
-            known = worst.get(check.expression)
-            if known is None or _RESULTS.index(check.result) > _RESULTS.index(known.result):
+            worst_so_far = worst.get(check.expression)
+            if worst_so_far is None or _RESULTS.index(check.result) > _RESULTS.index(worst_so_far.result):
                 worst[check.expression] = check
     return worst
 
@@ -216,14 +216,14 @@ def plain_figures(a: Side, b: Side) -> tuple[Plain, ...]:
 
 def differing_things(a: Side, b: Side) -> tuple[tuple[Differing, ...], list[str]]:
     """Return every value in which the first runs of both sides differ, and warnings."""
-    differences = _differing(a.runs[0].things, b.runs[0].things)
+    differences = _differences(a.runs[0].things, b.runs[0].things)
     warnings = []
     for name, side in (("A", a), ("B", b)):
         sections_within = sorted(
             {
                 _section(difference)
                 for run in side.runs[1:]
-                for difference in _differing(side.runs[0].things, run.things)
+                for difference in _differences(side.runs[0].things, run.things)
             }
         )
         if sections_within:
@@ -241,18 +241,18 @@ def differing_things(a: Side, b: Side) -> tuple[tuple[Differing, ...], list[str]
     if len(sections) > 1:
         warnings.append(f"A and B differ in more than one thing: {', '.join(sections)}")
     scaled = [
-        one
-        for one in differences
-        if _section(one) in {"scenario scale", "trace content", "trace ranks", "measured in"}
+        difference
+        for difference in differences
+        if _section(difference) in {"scenario scale", "trace content", "trace ranks", "measured in"}
     ]
     warnings += [
-        f"{one.thing} {one.path}: {one.a} in A, {one.b} in B; their times are of different things"
-        for one in scaled
+        f"{scaled_difference.thing} {scaled_difference.path}: {scaled_difference.a} in A, {scaled_difference.b} in B; their times are of different things"
+        for scaled_difference in scaled
     ]
     return differences, warnings
 
 
-def _differing(a: dict[str, dict[str, str]], b: dict[str, dict[str, str]]) -> tuple[Differing, ...]:
+def _differences(a: dict[str, dict[str, str]], b: dict[str, dict[str, str]]) -> tuple[Differing, ...]:
     """Return the values that differ between two sets of things."""
     differences = []
     for thing in (*a, *(name for name in b if name not in a)):

@@ -121,22 +121,22 @@ def read_samples(run_dir: Path, warm_up: int) -> RunSamples:
     run = read_run(run_dir)
     summary = run.summary
     iterations = counted_iterations(summary.job.per_iteration, warm_up)
-    counted = tuple(iteration.iteration for iteration in iterations)
-    collectives = _counted_rows(run.collectives, counted, complete=True)
+    iteration_numbers = tuple(iteration.iteration for iteration in iterations)
+    collectives = _counted_rows(run.collectives, iteration_numbers, complete=True)
     kpis = _figures(run_dir) | {NAKS: float(summary.transport["naks_rx"])}
     return RunSamples(
         path=str(run_dir),
         virtual=summary.started_at == VIRTUAL_TIME,
-        broken=_broken(summary, counted),
+        broken=_broken(summary, iteration_numbers),
         doubts=(*(summary.verdict.emulator if summary.verdict else ()), *summary.degraded),
         jct_ns=np.array([iteration.jct_ns for iteration in iterations], np.float64),
         kinds=_kinds(collectives),
         kind_bytes_per_s=_bandwidths(summary),
         parts=_parts(collectives),
-        transfers=_transfers(_counted_rows(run.ops, counted)),
+        transfers=_transfers(_counted_rows(run.ops, iteration_numbers)),
         troubles=_troubles(run.flows),
         figures=kpis,
-        jobs=_jobs(_counted_rows(run.ops, counted)),
+        jobs=_jobs(_counted_rows(run.ops, iteration_numbers)),
         things=_things(run),
         conditions=summary.verdict.checks if summary.verdict else (),
         losses=summary.losses.rows if summary.losses else (),
@@ -170,8 +170,8 @@ def _broken(summary: Summary, counted: tuple[int, ...]) -> str:
 
 
 def _counted_rows(table: Any, counted: tuple[int, ...], *, complete: bool = False) -> Any:
-    chosen = pc.is_in(table["iteration"], value_set=pa.array(counted, pa.int32()))
-    return table.filter(pc.and_(chosen, table["complete"]) if complete else chosen)
+    is_counted = pc.is_in(table["iteration"], value_set=pa.array(counted, pa.int32()))
+    return table.filter(pc.and_(is_counted, table["complete"]) if complete else is_counted)
 
 
 def _plain(table: Any, *names: str) -> Any:
@@ -342,10 +342,10 @@ def paired_runs(a: Side, b: Side) -> tuple[Side, Side] | None:
     common = sorted(set(a.repeats) & set(b.repeats))
     if len(common) < 2:
         return None
-    return _of_pairs(a, common), _of_pairs(b, common)
+    return _select_repeats(a, common), _select_repeats(b, common)
 
 
-def _of_pairs(side: Side, repeats: list[str]) -> Side:
+def _select_repeats(side: Side, repeats: list[str]) -> Side:
     by_name = dict(zip(side.repeats, side.runs, strict=True))
     return replace(side, runs=tuple(by_name[name] for name in repeats), repeats=tuple(repeats))
 

@@ -124,7 +124,7 @@ def difference(a: Mean, b: Mean, confidence: float, *, relative: bool) -> Differ
     gap = math.log(b.value / a.value) if relative else b.value - a.value
     variance = a.variance + b.variance
     if math.isinf(variance):
-        return Difference(_as_change(gap, relative), -math.inf, math.inf, confidence, 1.0, relative)
+        return Difference(_to_change(gap, relative), -math.inf, math.inf, confidence, 1.0, relative)
     runs = min(a.count, b.count) if {a.basis, b.basis} == {Basis.RUNS} else 0
     # Treat both sides as having as many runs as the smaller one.
     spread = (runs, math.sqrt(variance * runs), False)
@@ -140,7 +140,7 @@ def paired_difference(
     gaps = np.log(b / a) if relative else b - a
     mean = float(gaps.mean())
     if len(gaps) < 2:
-        change = _as_change(mean, relative)
+        change = _to_change(mean, relative)
         return Difference(change, -math.inf, math.inf, confidence, 1.0, relative, 1, is_paired=True)
     variance = float(gaps.var(ddof=1))
     spread = (len(gaps), math.sqrt(variance), True)
@@ -154,7 +154,7 @@ def _interval(
     three fields of `Difference`."""
     gap, variance, freedom = gap_of
     if variance <= 0:
-        change = _as_change(gap, relative)
+        change = _to_change(gap, relative)
         p_value = 1.0 if gap == 0 else 0.0
         return Difference(change, change, change, confidence, p_value, relative, *spread)
     # 1e9 degrees of freedom are as good as infinitely many, which the library's functions do not accept.
@@ -163,9 +163,9 @@ def _interval(
     reach = float(stdtrit(freedom, (1 + confidence) / 2)) * error
     p_value = min(2 * float(stdtr(freedom, -abs(gap) / error)), 1.0)
     return Difference(
-        _as_change(gap, relative),
-        _as_change(gap - reach, relative),
-        _as_change(gap + reach, relative),
+        _to_change(gap, relative),
+        _to_change(gap - reach, relative),
+        _to_change(gap + reach, relative),
         confidence,
         p_value,
         relative,
@@ -200,10 +200,12 @@ def more_needed(found: Difference, least_effect: float) -> int | None:
         return fewest
     gap = abs(math.log1p(found.change)) if found.relative else abs(found.change)
     least = math.log1p(least_effect) if found.relative else least_effect
-    wanted = gap if gap >= least else least - gap
+    wanted_gap = gap if gap >= least else least - gap
     for runs in range(found.count + fewest, MOST_NEEDED + found.count + 1):
         freedom = runs - 1.0 if found.is_paired else 2 * runs - 2.0
-        if float(stdtrit(freedom, (1 + found.confidence) / 2)) * found.deviation < wanted * math.sqrt(runs):
+        if float(stdtrit(freedom, (1 + found.confidence) / 2)) * found.deviation < wanted_gap * math.sqrt(
+            runs
+        ):
             return runs - found.count
     return None
 
@@ -241,7 +243,7 @@ def surely_no_regression(found: Difference, least_effect: float, *, less_is_bett
     return found.high < least_effect if less_is_better else found.low > -least_effect
 
 
-def _as_change(gap: float, relative: bool) -> float:
+def _to_change(gap: float, relative: bool) -> float:
     """Return a difference of logarithms as a relative change; other differences unchanged."""
     if not relative:
         return gap

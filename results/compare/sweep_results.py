@@ -62,12 +62,12 @@ def _group(
     settings: ComparisonSettings,
 ) -> Group:
     """Return a group with the comparisons of its points with the first one."""
-    first, others = found[0], found[1:]
-    shared = 1 - (1 - settings.confidence) / max(len(others), 1)
+    first, other_points = found[0], found[1:]
+    shared = 1 - (1 - settings.confidence) / max(len(other_points), 1)
     pair_settings = replace(settings, confidence=shared, paired=True)
     comparisons = {
         point.name: compare_runs(sides[first.name], sides[point.name], pair_settings)
-        for point in others
+        for point in other_points
         if first.name in sides and point.name in sides
     }
     return Group(labels, tuple(found), comparisons)

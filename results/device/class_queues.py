@@ -139,6 +139,6 @@ def _rows_of_port(
 
 def _busiest_other(packets: Mapping[int, int | None], wanted: Collection[int]) -> tuple[int, int] | None:
     """Return queue and packets of the busiest queue that no class should use; if none of them sent a packet, of all queues."""
-    moved = {queue: count for queue, count in packets.items() if count}
-    others = {queue: count for queue, count in moved.items() if queue not in wanted} or moved
-    return max(others.items(), key=lambda item: (item[1], -item[0]), default=None)
+    busy_queues = {queue: count for queue, count in packets.items() if count}
+    candidates = {queue: count for queue, count in busy_queues.items() if queue not in wanted} or busy_queues
+    return max(candidates.items(), key=lambda item: (item[1], -item[0]), default=None)

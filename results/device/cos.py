@@ -54,26 +54,27 @@ def _all_cos(sources: tuple[IndexedSource, ...]) -> list[_Cos]:
     for source in sources:
         peers = dict(source.source.peers)
         for series in source.source.series:
-            counted = series.object
-            if counted.kind in _KINDS:
-                key = (*source.place(counted.name), counted.number)
+            counted_object = series.object
+            if counted_object.kind in _KINDS:
+                key = (*source.place(counted_object.name), counted_object.number)
                 cos_by_place.setdefault(
-                    key, _Cos(source, counted.name, counted.number, peers.get(counted.name))
+                    key,
+                    _Cos(source, counted_object.name, counted_object.number, peers.get(counted_object.name)),
                 )
     return [cos_by_place[key] for key in sorted(cos_by_place)]
 
 
-def _not_counted(sources: tuple[IndexedSource, ...], counted: list[_Cos]) -> list[_Cos]:
+def _uncounted_cos(sources: tuple[IndexedSource, ...], counted: list[_Cos]) -> list[_Cos]:
     """Return lanes for ports whose peer is known and for which no source reports a lane."""
     numbers = sorted({cos.number for cos in counted})
-    known = {cos.place_and_number()[:2] for cos in counted}
+    reported_ports = {cos.place_and_number()[:2] for cos in counted}
     uncounted: list[_Cos] = []
     for source in sources:
         if source.source.is_host_side:
             continue
         for port, peer in source.source.peers:
-            if source.place(port) not in known:
-                known.add(source.place(port))
+            if source.place(port) not in reported_ports:
+                reported_ports.add(source.place(port))
                 uncounted += [_Cos(source, port, number, peer) for number in numbers]
     return uncounted
 
@@ -86,7 +87,7 @@ def device_cos_table(sources: tuple[IndexedSource, ...]) -> pa.Table | None:
     zero. None if no source reports a lane.
     """
     all_cos = _all_cos(sources)
-    all_cos += _not_counted(sources, all_cos)
+    all_cos += _uncounted_cos(sources, all_cos)
     all_cos.sort(key=_Cos.place_and_number)
     if not all_cos:
         return None
@@ -95,11 +96,11 @@ def device_cos_table(sources: tuple[IndexedSource, ...]) -> pa.Table | None:
         name: [place[index] for place in places] for index, name in enumerate(_PLACE)
     }
     for name, (kind, counter) in COS_COUNTERS.items():
-        columns[name] = [_final(cos, kind, counter) for cos in all_cos]
+        columns[name] = [_final_value(cos, kind, counter) for cos in all_cos]
     return _table(columns, LANE_UNITS)
 
 
-def _final(cos: _Cos, kind: CounterObject, counter: str) -> int | None:
+def _final_value(cos: _Cos, kind: CounterObject, counter: str) -> int | None:
     """Return the increase over the run; for a watermark its last value. None if it is not known."""
     if BY_OBJECT_AND_NAME[kind, counter].nature is CounterNature.CUMULATIVE:
         return cos.source.increase(cos.at(kind), counter)

@@ -54,10 +54,10 @@ class IndexedSource:
 
 def indexed(device: CountedDevice) -> tuple[IndexedSource, ...]:
     """Return all sources with their increases, in their order."""
-    return tuple(_indexed(source) for source in device.sources)
+    return tuple(_index_source(source) for source in device.sources)
 
 
-def _indexed(source: CountedSource) -> IndexedSource:
+def _index_source(source: CountedSource) -> IndexedSource:
     order = np.argsort(source.row_series, kind="stable")
     return IndexedSource(
         source,
@@ -147,11 +147,11 @@ def increases_of(source: CountedSource) -> Increases:
         last=value[end - 1] if count else np.empty(0, np.uint64),
         most=most,
         cumulative=cumulative,
-        set_back=_set_back(source, number[1:][back], time_ns[:-1][back], time_ns[1:][back]),
+        set_back=_reset_gaps(source, number[1:][back], time_ns[:-1][back], time_ns[1:][back]),
     )
 
 
-def _set_back(
+def _reset_gaps(
     source: CountedSource, number: NDArray[np.int32], begin_ns: NDArray[np.int64], end_ns: NDArray[np.int64]
 ) -> tuple[CounterGap, ...]:
     """Return one gap for every span in which counters were reset, however many were."""

@@ -151,7 +151,7 @@ def reconcile_losses(given: LossInput) -> LossSummary:
     drops = device_drops(given.device)
     overload = (given.device or {}).get(SOFT_SWITCH.device_counters[0])
     device = (*drops, *(() if overload is None else (_lost(SOFT_SWITCH, overload),)))
-    own = tuple(
+    own_rows = tuple(
         _lost(
             figure, -given.ports[_OWN[figure.name]] if figure is _REPEATED else given.ports[_OWN[figure.name]]
         )
@@ -161,9 +161,9 @@ def reconcile_losses(given: LossInput) -> LossSummary:
     dropped = dropped_by_device(given.device)
     unexplained = None
     if missing is not None and dropped is not None:
-        unexplained = missing - dropped - (overload or 0) - sum(row.packets or 0 for row in own)
+        unexplained = missing - dropped - (overload or 0) - sum(row.packets or 0 for row in own_rows)
     return LossSummary(
-        rows=(*sent, *device, *own, _lost(UNEXPLAINED, unexplained)),
+        rows=(*sent, *device, *own_rows, _lost(UNEXPLAINED, unexplained)),
         dropped_packets=dropped,
         unexplained_packets=unexplained,
         has_others_traffic=given.has_others_traffic,
@@ -226,8 +226,8 @@ def _sent_rows(given: LossInput) -> tuple[LossRow, ...]:
         all_sent = all_received = None
     parts = [pair for name, pair in counts.items() if name != "data_again"]
     counts["others"] = (
-        _less(all_sent, [pair[0] for pair in parts]),
-        _less(all_received, [pair[1] for pair in parts]),
+        _remainder(all_sent, [pair[0] for pair in parts]),
+        _remainder(all_received, [pair[1] for pair in parts]),
     )
     counts["all"] = (all_sent, all_received)
     return tuple(_sent_row(figure, *counts[figure.name]) for figure in SENT_FIGURES)
@@ -245,10 +245,10 @@ def _sum(one: int | None, other: int | None) -> int | None:
     return None if one is None or other is None else one + other
 
 
-def _less(whole: int | None, parts: Sequence[int | None]) -> int | None:
+def _remainder(whole: int | None, parts: Sequence[int | None]) -> int | None:
     """Return `whole` minus all `parts`; None if one of them is unknown."""
-    known = [part for part in parts if part is not None]
-    return None if whole is None or len(known) < len(parts) else whole - sum(known)
+    known_parts = [part for part in parts if part is not None]
+    return None if whole is None or len(known_parts) < len(parts) else whole - sum(known_parts)
 
 
 def _sums(frame: Frame, names: Iterable[str]) -> dict[str, int]:
@@ -258,8 +258,8 @@ def _sums(frame: Frame, names: Iterable[str]) -> dict[str, int]:
 
 def _total(values: Sequence[int | None]) -> int | None:
     """Return the sum of the values; None if one of them is unknown."""
-    known = [value for value in values if value is not None]
-    return sum(known) if len(known) == len(values) else None
+    known_values = [value for value in values if value is not None]
+    return sum(known_values) if len(known_values) == len(values) else None
 
 
 def _unknown(summary: Summary, flow_rows: int, backends: Sequence[str]) -> str:

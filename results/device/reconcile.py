@@ -163,8 +163,8 @@ def _share(
 ) -> float | None:
     """Return the largest difference relative to the agent's count, without sign; None if none can be computed."""
     shares = [
-        abs(more) / whole if whole else (0.0 if more == 0 else 1.0)
-        for more, whole in ((difference, ours), (more_bytes, our_bytes))
-        if more is not None and whole is not None
+        abs(more) / reference if reference else (0.0 if more == 0 else 1.0)
+        for more, reference in ((difference, ours), (more_bytes, our_bytes))
+        if more is not None and reference is not None
     ]
     return max(shares, default=None)

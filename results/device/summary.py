@@ -117,7 +117,7 @@ def device_results(
     received = _received(frames, plan, apart)
     if not apart <= {PacketKind.NOTIFICATIONS}:
         # Queue pairs send over all planes of a card and count packets by kind for all planes together.
-        received = tuple(port for port in received if not _facts(basis, port.port).is_plane)
+        received = tuple(port for port in received if not _port_facts(basis, port.port).is_plane)
     classes = class_queues(received, sources, basis.classes)
     tables = {
         "dut": dut_table(sources, start_ns),
@@ -149,7 +149,7 @@ def _count(frame: Frame, column: str, row: int) -> int:
     return int(frame.columns[column][row].item())
 
 
-def _facts(basis: DeviceBasis, port: str) -> RigPortFacts:
+def _port_facts(basis: DeviceBasis, port: str) -> RigPortFacts:
     return basis.ports.get(port, RigPortFacts(0, counts_packets=True))
 
 
@@ -161,7 +161,7 @@ def _agent_ports(ports: Frame, basis: DeviceBasis) -> tuple[AgentPort, ...]:
         if columns["port"][row] is None:
             continue
         name = f"{columns['agent'][row]}/{columns['port'][row]}"
-        facts = _facts(basis, name)
+        facts = _port_facts(basis, name)
         counted_ports.append(
             AgentPort(
                 port=name,
@@ -190,7 +190,7 @@ def _received(
     If answers or grants are apart, packets that no queue pair accepted are left out, because their kind is not known.
     """
     ports, columns = frames["ports"], frames["ports"].columns
-    of_kind = _of_kinds(frames["flows"], plan)
+    of_kind = _packets_by_kind(frames["flows"], plan)
     received_classes = []
     for row in range(ports.rows):
         name = f"{columns['agent'][row]}/{columns['port'][row]}"
@@ -205,7 +205,7 @@ def _received(
     return tuple(received_classes)
 
 
-def _of_kinds(flows: Frame, plan: PlanTables) -> dict[PacketKind, dict[str, int]]:
+def _packets_by_kind(flows: Frame, plan: PlanTables) -> dict[PacketKind, dict[str, int]]:
     """Return the packets that queue pairs received, by kind and AGENT/PORT."""
     columns = flows.columns
     is_sender = columns["role"] == "sender"
@@ -267,14 +267,15 @@ def _totals(sources: tuple[IndexedSource, ...]) -> dict[str, int]:
         for counter in counters_of(kind, CounterUse.SUMMED):
             increase_by_place: dict[tuple[object, ...], int | None] = {}
             for source in sources:
-                for counted, name in source.numbers:
-                    if (counted.kind, name) == (kind, counter.name):
+                for counted_object, name in source.numbers:
+                    if (counted_object.kind, name) == (kind, counter.name):
                         increase_by_place.setdefault(
-                            (*source.place(counted.name), counted.number), source.increase(counted, name)
+                            (*source.place(counted_object.name), counted_object.number),
+                            source.increase(counted_object, name),
                         )
-            known = [value for value in increase_by_place.values() if value is not None]
-            if increase_by_place and len(known) == len(increase_by_place):
-                totals[f"{kind}_{counter.name}"] = sum(known)
+            known_values = [value for value in increase_by_place.values() if value is not None]
+            if increase_by_place and len(known_values) == len(increase_by_place):
+                totals[f"{kind}_{counter.name}"] = sum(known_values)
     return totals
 
 

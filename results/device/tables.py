@@ -53,14 +53,14 @@ def dut_table(sources: tuple[IndexedSource, ...], start_ns: int) -> pa.Table:
     rows: list[tuple[NDArray[np.integer], ...]] = []
     for indexed_source, offset in zip(sources, first, strict=False):
         source = indexed_source.source
-        kept = _kept(source.row_series, source.row_value, source.row_phase)
+        stored_rows = _kept(source.row_series, source.row_value, source.row_phase)
         rows.append(
             (
-                source.row_time_ns[kept] - start_ns,
-                source.row_error_ns[kept],
-                source.row_phase[kept],
-                source.row_series[kept] + offset,
-                source.row_value[kept],
+                source.row_time_ns[stored_rows] - start_ns,
+                source.row_error_ns[stored_rows],
+                source.row_phase[stored_rows],
+                source.row_series[stored_rows] + offset,
+                source.row_value[stored_rows],
             )
         )
     kinds = (np.int64, np.int64, np.int8, np.int64, np.uint64)
@@ -103,16 +103,16 @@ def counters_table(sources: tuple[IndexedSource, ...]) -> pa.Table:
             [np.empty(0, np.int64), *(getattr(source.increases, name) for source in sources)]
         )
 
-    whole, cumulative = joined("whole").astype(bool), joined("cumulative").astype(bool)
+    is_whole, cumulative = joined("whole").astype(bool), joined("cumulative").astype(bool)
     increase = joined("increase").astype(np.int64)
     number = np.arange(len(series))
-    natures = [BY_OBJECT_AND_NAME[_key(source, index)].nature.value for source, index in series]
+    natures = [BY_OBJECT_AND_NAME[_counter_key(source, index)].nature.value for source, index in series]
     return column_table(
         COUNTERS,
         {
             **_series_columns(series, number),
             "nature": text_column(number, natures),
-            "increase": pa.array(increase, mask=~(whole & cumulative)),
+            "increase": pa.array(increase, mask=~(is_whole & cumulative)),
             "seen_increase": pa.array(increase, mask=~cumulative),
             "last": np.concatenate([np.empty(0, np.uint64), *(source.increases.last for source in sources)]),
             "most": np.concatenate([np.empty(0, np.uint64), *(source.increases.most for source in sources)]),
@@ -121,7 +121,7 @@ def counters_table(sources: tuple[IndexedSource, ...]) -> pa.Table:
     )
 
 
-def _key(one: IndexedSource, number: int) -> tuple[CounterObject, str]:
+def _counter_key(one: IndexedSource, number: int) -> tuple[CounterObject, str]:
     series = one.source.series[number]
     return series.object.kind, series.counter
 
@@ -131,16 +131,16 @@ def _series_columns(series: list[tuple[IndexedSource, int]], number: NDArray[np.
     rows = []
     peers = {id(source): dict(source.source.peers) for source, _ in series}
     for source, index in series:
-        counted, counter = source.source.series[index].object, source.source.series[index].counter
-        unit = BY_OBJECT_AND_NAME[counted.kind, counter].unit
-        peer = peers[id(source)].get(counted.name)
+        counted_object, counter = source.source.series[index].object, source.source.series[index].counter
+        unit = BY_OBJECT_AND_NAME[counted_object.kind, counter].unit
+        peer = peers[id(source)].get(counted_object.name)
         rows.append(
             (
                 source.source.name,
-                str(counted),
-                counted.kind.value,
-                counted.name,
-                counted.number,
+                str(counted_object),
+                counted_object.kind.value,
+                counted_object.name,
+                counted_object.number,
                 peer,
                 counter,
                 unit,

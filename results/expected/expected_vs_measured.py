@@ -255,17 +255,17 @@ def kind_figures(
     rows: CollectiveRows, groups: PlannedGroups, member: NDArray[np.bool_], factor: float
 ) -> KindFigures:
     """Return the figures of complete collectives in the groups selected by `member`."""
-    chosen = np.flatnonzero(member[rows.group] & rows.complete)
-    size_bytes = int(groups.size_bytes[rows.group[chosen]].sum())
-    total_ns, joined_ns = int(rows.time_ns[chosen].sum()), int(rows.joined_ns[chosen].sum())
+    complete_rows = np.flatnonzero(member[rows.group] & rows.complete)
+    size_bytes = int(groups.size_bytes[rows.group[complete_rows]].sum())
+    total_ns, joined_ns = int(rows.time_ns[complete_rows].sum()), int(rows.joined_ns[complete_rows].sum())
 
     def busbw(time_ns: int) -> float | None:
         return factor * size_bytes * 1e9 / time_ns if size_bytes and time_ns > 0 else None
 
     return KindFigures(
-        count=len(chosen),
-        time_avg_ns=total_ns // len(chosen) if len(chosen) else None,
-        joined_avg_ns=joined_ns // len(chosen) if len(chosen) else None,
+        count=len(complete_rows),
+        time_avg_ns=total_ns // len(complete_rows) if len(complete_rows) else None,
+        joined_avg_ns=joined_ns // len(complete_rows) if len(complete_rows) else None,
         busbw_bytes_per_s=busbw(total_ns),
         joined_busbw_bytes_per_s=busbw(joined_ns),
     )

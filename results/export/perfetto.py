@@ -34,13 +34,13 @@ ITERATIONS_PROCESS: Final = 1_000_002
 def perfetto_json(given: KpiInput, most_ops: int = MOST_OPS) -> str:
     """Return trace.perfetto.json with at most `most_ops` ops."""
     left_out = _left_out(given, most_ops)
-    shown = given.with_first_ops(given.frames["ops"].rows - left_out)
-    iterations = list(_iteration_events(shown))
+    shown_run = given.with_first_ops(given.frames["ops"].rows - left_out)
+    iterations = list(_iteration_events(shown_run))
     iteration_begins = [event.time_ns for event in iterations if event.time_ns is not None]
     # An arrow begins within a slice, so slices alone set the origin.
-    origin_ns = min((*iteration_begins, *_first(shown.column("ops", "issued_ns"))), default=0.0)
+    origin_ns = min((*iteration_begins, *_first(shown_run.column("ops", "issued_ns"))), default=0.0)
     # Encode event by event: all event objects together take four times as much memory as their text.
-    events = chain(iterations, _op_events(shown), counters_from(origin_ns, counters(given)))
+    events = chain(iterations, _op_events(shown_run), counters_from(origin_ns, counters(given)))
     encoded = [
         json.dumps(event.encoded(origin_ns), ensure_ascii=False, separators=(",", ":")) for event in events
     ]
@@ -67,8 +67,8 @@ def _first(time_ns: NDArray[np.float64]) -> list[float]:
 
 def _iteration_events(given: KpiInput) -> Iterator[Event]:
     """Yield a slice for each iteration with a shown op, from the end of the previous iteration to its own end."""
-    shown = given.column("ops", "iteration")
-    last = int(shown[-1]) if len(shown) else -1
+    shown_iterations = given.column("ops", "iteration")
+    last = int(shown_iterations[-1]) if len(shown_iterations) else -1
     iterations = [summary for summary in given.summary.job.per_iteration if summary.iteration <= last]
     if iterations:
         yield named("process_name", ITERATIONS_PROCESS, 0, "iterations of the job")

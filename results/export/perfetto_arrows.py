@@ -36,8 +36,8 @@ class Slice(NamedTuple):
 def arrows(given: KpiInput, slice_of: Callable[[int], Slice]) -> Iterator[Event]:
     """Yield both ends of every arrow."""
     began, completed = begin_ns(given.frames["ops"]), given.column("ops", "completed_ns")
-    joined = itertools.islice(_joined(given), MOST_ARROWS)
-    for number, (name, source, target) in enumerate(joined, start=1):
+    connections = itertools.islice(_joined(given), MOST_ARROWS)
+    for number, (name, source, target) in enumerate(connections, start=1):
         from_ns, to_ns = began[source] + _INSIDE_NS, completed[target] - _INSIDE_NS
         inside = from_ns < completed[source] and to_ns > began[target]
         # Clocks of two hosts differ by some microseconds; an arrow that would end before it begins is left out.

@@ -120,11 +120,11 @@ def _control_events(given: KpiInput) -> Iterator[Event]:
     for row, (source, target, number) in enumerate(names):
         pairs.setdefault(f"rank {int(source)} to {int(target)}, QP {int(number):#x}", []).append(row)
     acked = given.column("cc", "acked_bytes")
-    chosen = sorted(pairs, key=lambda name: -float(acked[pairs[name]].max()))[:MOST_PAIRS]
+    busiest_pairs = sorted(pairs, key=lambda name: -float(acked[pairs[name]].max()))[:MOST_PAIRS]
     yield named("process_name", CONTROL_PROCESS, 0, "congestion control")
     time_ns = given.column("cc", "time_ns")
-    points_of_pair = max(MOST_POINTS // (len(chosen) * len(_CONTROL_COUNTERS)), 1)
-    for name in chosen:
+    points_of_pair = max(MOST_POINTS // (len(busiest_pairs) * len(_CONTROL_COUNTERS)), 1)
+    for name in busiest_pairs:
         rows = np.array(pairs[name], np.int64)
         rows = rows[np.argsort(time_ns[rows], kind="stable")][:points_of_pair]
         for column, label, size in _CONTROL_COUNTERS:

@@ -81,7 +81,7 @@ def comparison_html(found: Comparison, a: Side, b: Side) -> str:
         Section("interference", "Interference", _interference(found)),
         Section("iterations-of", "Iterations", _iterations(sides)),
         Section("completion-of", "Completion", completion_blocks(sides, "completion")),
-        Section("carriers", f"What became {_way(found)}", carrier_blocks(found)),
+        Section("carriers", f"What became {_direction_word(found)}", carrier_blocks(found)),
         Section("bandwidth", "Bus bandwidth, all members present", _bandwidths(a, b)),
         Section("figures", "Key figures, means over runs, not tested", _plain(found)),
         Section("differing", "What A and B differ in", differing_blocks(found)),
@@ -150,8 +150,8 @@ def tested_blocks(found: Comparison) -> tuple[Block, ...]:
         for line in found.metrics
     ]
     heads = ("tested", "outcome", "A", "CV", "B", "CV", "change", "interval", "of confidence", "p")
-    shown = table("Tests", heads, list(rows), range(2, 10))
-    return (*shown, Text(f"{false_alarms_text(found)}.", is_dim=True))
+    table_blocks = table("Tests", heads, list(rows), range(2, 10))
+    return (*table_blocks, Text(f"{false_alarms_text(found)}.", is_dim=True))
 
 
 def _cv(cv: float | None) -> str:
@@ -213,7 +213,7 @@ def completion_blocks(sides: Sequence[tuple[str, Side]], name: str) -> tuple[Plo
     return compared_completion(drawn, name) if drawn else ()
 
 
-def _way(found: Comparison) -> str:
+def _direction_word(found: Comparison) -> str:
     return "shorter" if found.verdict is Outcome.IMPROVEMENT else "longer"
 
 
@@ -266,8 +266,8 @@ def _bandwidths(a: Side, b: Side) -> tuple[Block, ...]:
         for kind, rate in means[0].items()
         if kind in means[1] and rate > 0
     ]
-    shown = table("Means over runs", ("collectives", "A", "B", "change"), list(rows), (1, 2, 3))
-    return shown or (Text("None.", is_dim=True),)
+    table_blocks = table("Means over runs", ("collectives", "A", "B", "change"), list(rows), (1, 2, 3))
+    return table_blocks or (Text("None.", is_dim=True),)
 
 
 def _plain(found: Comparison) -> tuple[Block, ...]:
@@ -280,10 +280,12 @@ def _plain(found: Comparison) -> tuple[Block, ...]:
         )
         for figure in found.plain
     ]
-    shown = table("By the names that conditions use", ("figure", "A", "B", "change"), list(rows), (1, 2, 3))
-    if not shown:
+    table_blocks = table(
+        "By the names that conditions use", ("figure", "A", "B", "change"), list(rows), (1, 2, 3)
+    )
+    if not table_blocks:
         return (Text("The runs have no kpis.json.", is_dim=True),)
-    return (Fold(f"All {len(rows)} figures", shown),)
+    return (Fold(f"All {len(rows)} figures", table_blocks),)
 
 
 def differing_blocks(found: Comparison) -> tuple[Block, ...]:
@@ -291,5 +293,5 @@ def differing_blocks(found: Comparison) -> tuple[Block, ...]:
     rows = [(difference.thing, difference.path, difference.a, difference.b) for difference in found.differing]
     more = found.differing_total - len(rows)
     rest = (Text(f"And {more} more.", is_dim=True),) if more else ()
-    shown = table("By their files", ("thing", "what", "A", "B"), list(rows))
-    return (*(shown or (Text("In nothing that their directories say.", is_dim=True),)), *rest)
+    table_blocks = table("By their files", ("thing", "what", "A", "B"), list(rows))
+    return (*(table_blocks or (Text("In nothing that their directories say.", is_dim=True),)), *rest)

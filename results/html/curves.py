@@ -48,10 +48,10 @@ def queue_figure(queues: Frame, most: int = MOST_LINES) -> Any:
     times_ns = _numbers(queues, "time_ns")
     for number, name in enumerate(fullest):
         rows, colour = lanes[name], _COLOURS[number % len(_COLOURS)]
-        shown = _shown(len(rows))
-        times = times_ns[rows][shown] / _NS_PER_MS
+        sample_rows = _sample_indices(len(rows))
+        times = times_ns[rows][sample_rows] / _NS_PER_MS
         style = {"shape": "hv", "color": colour}
-        most_queued = np.maximum.reduceat(depth[rows], shown) / 1e3
+        most_queued = np.maximum.reduceat(depth[rows], sample_rows) / 1e3
         figure.add_trace(
             go.Scatter(x=times, y=most_queued, name=escape(name), legendgroup=name, line=style), row=1, col=1
         )
@@ -59,18 +59,18 @@ def queue_figure(queues: Frame, most: int = MOST_LINES) -> Any:
             ("marked_packets", "marks", "solid"),
             ("dropped_packets", "drops", "dot"),
         ):
-            counted = np.maximum(np.diff(_numbers(queues, column)[rows][shown], prepend=0.0), 0)
-            if counted.any():
+            event_counts = np.maximum(np.diff(_numbers(queues, column)[rows][sample_rows], prepend=0.0), 0)
+            if event_counts.any():
                 line = go.Scatter(
                     x=times,
-                    y=counted,
+                    y=event_counts,
                     name=escape(f"{name}: {event_words}"),
                     legendgroup=name,
                     line=style | {"dash": dash},
                 )
                 figure.add_trace(line, row=2, col=1)
     figure.update_xaxes(title_text=_TIME_AXIS, row=2, col=1)
-    return _styled(figure, 480)
+    return _apply_style(figure, 480)
 
 
 def control_figure(rates: Frame, most: int = MOST_LINES) -> Any:
@@ -82,17 +82,17 @@ def control_figure(rates: Frame, most: int = MOST_LINES) -> Any:
     columns = rates.columns
     ends = zip(columns["src_rank"], columns["dst_rank"], columns["local_qpn"], strict=True)
     pairs = _rows_of([f"{src:.0f} to {dst:.0f}, QP {qpn:.0f}" for src, dst, qpn in ends])
-    shown = [
+    panels = [
         column_and_unit
         for column_and_unit in _CONTROLLED
         if (np.nan_to_num(_numbers(rates, column_and_unit[0])) > 0).any()
     ] or _CONTROLLED[:1]
-    figure = make_subplots(rows=len(shown), cols=1, shared_xaxes=True, vertical_spacing=0.08,
-                           subplot_titles=[words for _, _, words in shown])  # fmt: skip
-    for number, name in enumerate(_spread(pairs, _numbers(rates, "acked_bytes"))[:most]):
-        rows = pairs[name][_shown(len(pairs[name]))]
+    figure = make_subplots(rows=len(panels), cols=1, shared_xaxes=True, vertical_spacing=0.08,
+                           subplot_titles=[words for _, _, words in panels])  # fmt: skip
+    for number, name in enumerate(_order_by_turn(pairs, _numbers(rates, "acked_bytes"))[:most]):
+        rows = pairs[name][_sample_indices(len(pairs[name]))]
         times = _numbers(rates, "time_ns")[rows] / _NS_PER_MS
-        for row, (column, unit, _) in enumerate(shown, 1):
+        for row, (column, unit, _) in enumerate(panels, 1):
             line = go.Scatter(
                 x=times,
                 y=_numbers(rates, column)[rows] / unit,
@@ -102,34 +102,34 @@ def control_figure(rates: Frame, most: int = MOST_LINES) -> Any:
                 line={"shape": "hv", "color": _COLOURS[number % len(_COLOURS)]},
             )
             figure.add_trace(line, row=row, col=1)
-    figure.update_xaxes(title_text=_TIME_AXIS, row=len(shown), col=1)
-    return _styled(figure, 60 + 200 * len(shown))
+    figure.update_xaxes(title_text=_TIME_AXIS, row=len(panels), col=1)
+    return _apply_style(figure, 60 + 200 * len(panels))
 
 
-def _spread(pairs: dict[str, NDArray[np.int64]], moved: NDArray[np.float64]) -> list[str]:
+def _order_by_turn(pairs: dict[str, NDArray[np.int64]], moved: NDArray[np.float64]) -> list[str]:
     """Return the names of queue pairs, the busiest of every pair of ranks first, then the second ones."""
     by_moved = sorted(pairs, key=lambda pair_name: -moved[pairs[pair_name]].max())
-    seen: dict[str, int] = {}
+    last_turn: dict[str, int] = {}
     turn = {}
     for name in by_moved:
         ends = name.partition(",")[0]
-        turn[name] = seen[ends] = seen.get(ends, -1) + 1
+        turn[name] = last_turn[ends] = last_turn.get(ends, -1) + 1
     return sorted(by_moved, key=lambda pair_name: turn[pair_name])
 
 
 def timeline_figure(ops: Frame, most: int = MOST_BARS) -> Any:
     """Return a figure of the ops of ranks as bars from begin to completion, one colour a kind; only the first `most` ops."""
-    begun, done = begin_ns(ops), _numbers(ops, "completed_ns")
+    begins_ns, completed_ns = begin_ns(ops), _numbers(ops, "completed_ns")
     columns = ops.columns
-    first = np.argsort(begun, kind="stable")[:most]
+    first = np.argsort(begins_ns, kind="stable")[:most]
     kinds = [str(name or kind) for name, kind in zip(columns["collective"], columns["kind"], strict=True)]
     figure = go.Figure()
     for kind in dict.fromkeys(kinds[row] for row in first):
         rows = np.array([row for row in first if kinds[row] == kind])
         figure.add_trace(
             go.Bar(
-                base=begun[rows] / _NS_PER_MS,
-                x=(done[rows] - begun[rows]) / _NS_PER_MS,
+                base=begins_ns[rows] / _NS_PER_MS,
+                x=(completed_ns[rows] - begins_ns[rows]) / _NS_PER_MS,
                 y=[f"rank {columns['rank'][row]:.0f}" for row in rows],
                 orientation="h",
                 name=escape(kind),
@@ -138,10 +138,10 @@ def timeline_figure(ops: Frame, most: int = MOST_BARS) -> Any:
         )
     ranks = len({columns["rank"][row] for row in first})
     figure.update_layout(barmode="overlay", xaxis={"title": _TIME_AXIS}, yaxis={"autorange": "reversed"})
-    return _styled(figure, min(1_600, 160 + 24 * ranks))
+    return _apply_style(figure, min(1_600, 160 + 24 * ranks))
 
 
-def _shown(count: int) -> NDArray[np.int64]:
+def _sample_indices(count: int) -> NDArray[np.int64]:
     """Return the indices of the samples that a line shows, at most `MOST_POINTS`, evenly spaced (int64)."""
     return np.unique(np.linspace(0, count - 1, min(count, MOST_POINTS)).astype(np.int64))
 
@@ -158,7 +158,7 @@ def _rows_of(names: list[str]) -> dict[str, NDArray[np.int64]]:
     return {name: np.array(rows, np.int64) for name, rows in rows_by_name.items()}
 
 
-def _styled(figure: Any, height: int) -> Any:
+def _apply_style(figure: Any, height: int) -> Any:
     figure.update_layout(height=height, template="plotly_white", font={"size": 12},
                          margin={"l": 60, "r": 20, "t": 40, "b": 50})  # fmt: skip
     return figure

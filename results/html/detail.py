@@ -99,11 +99,11 @@ def _lanes(frame: Frame | None, colours: Mapping[str, int]) -> tuple[Block, ...]
             -float(np.nan_to_num(watermark[busy[lane]])),
         ),
     )
-    chosen = by_interest[:MOST_ROWS]
-    if len(chosen) <= OPEN_ROWS:
-        chosen = sorted(chosen, key=lambda lane: (natural(lane.port), lane.cos))
-    deepest, depths = in_one_unit([_known(watermark[busy[lane]]) for lane in chosen], _BYTES)
-    unit, times = in_one_unit([_known(paused[busy[lane]]) for lane in chosen], _TIMES)
+    listed_lanes = by_interest[:MOST_ROWS]
+    if len(listed_lanes) <= OPEN_ROWS:
+        listed_lanes = sorted(listed_lanes, key=lambda lane: (natural(lane.port), lane.cos))
+    deepest, depths = in_one_unit([_known(watermark[busy[lane]]) for lane in listed_lanes], _BYTES)
+    unit, times = in_one_unit([_known(paused[busy[lane]]) for lane in listed_lanes], _TIMES)
     rows: list[tuple[str | Cell, ...]] = [
         (
             Cell(lane.port, colour=colours.get(lane.port)), lane.place, str(lane.cos),
@@ -111,7 +111,7 @@ def _lanes(frame: Frame | None, colours: Mapping[str, int]) -> tuple[Block, ...]
               for value in (_known(columns[name][busy[lane]]),)),
             depths[number], times[number],
         )
-        for number, lane in enumerate(chosen)
+        for number, lane in enumerate(listed_lanes)
     ]  # fmt: skip
     heads = (
         "port",
@@ -121,8 +121,8 @@ def _lanes(frame: Frame | None, colours: Mapping[str, int]) -> tuple[Block, ...]
         f"fullest ({deepest})",
         f"paused ({unit})",
     )
-    left = len(busy) - len(chosen)
-    more = f"And {left} more in switches.parquet." if left else ""
+    lanes_left_out = len(busy) - len(listed_lanes)
+    more = f"And {lanes_left_out} more in switches.parquet." if lanes_left_out else ""
     caption = "Queues of the device, as it counted them; drops, marks and pauses first; '-': not counted"
     return _open(caption, heads, rows, range(2, len(heads)), more)
 
@@ -165,8 +165,8 @@ def _ports(given: KpiInput, colours: Mapping[str, int]) -> tuple[Block, ...]:
         for number, row in enumerate(order)
     ]  # fmt: skip
     heads = ("port", "sent", "received", "pause frames", f"paused ({unit})", "lost by us")
-    left = count - len(order)
-    more = f"And {left} more in ports.parquet." if left else ""
+    ports_left_out = count - len(order)
+    more = f"And {ports_left_out} more in ports.parquet." if ports_left_out else ""
     return _open("Ports of the agents, as they counted", heads, rows, range(1, 6), more)
 
 
@@ -181,8 +181,8 @@ def _count(value: float | None) -> str:
 
 def collective_blocks(kpis: KpiSet, summary: Summary) -> tuple[Block, ...]:
     """Return a table with a row for each kind of collective."""
-    shown = kpis.kinds[:MOST_ROWS]
-    if not shown:
+    listed_kinds = kpis.kinds[:MOST_ROWS]
+    if not listed_kinds:
         return (Text("None completed.", is_dim=True),)
     expected = {}
     if summary.comparison is not None:
@@ -192,14 +192,14 @@ def collective_blocks(kpis: KpiSet, summary: Summary) -> tuple[Block, ...]:
         }
     times_ns = [
         (kind.time_avg_ns, kind.time_p50_ns, kind.time_p99_ns, kind.time_max_ns, kind.skew_p99_ns)
-        for kind in shown
+        for kind in listed_kinds
     ]
     time_unit, flat = in_one_unit([time for times in times_ns for time in times], _TIMES)
-    size_unit, sizes = in_one_unit([kind.size_bytes for kind in shown], _BYTES)
-    fabric_unit, fabric = in_one_unit([kind.fabric_bytes for kind in shown], _BYTES)
-    bandwidth_unit, bandwidth = in_one_unit([kind.busbw_bytes_per_s for kind in shown], _BANDWIDTHS)
+    size_unit, sizes = in_one_unit([kind.size_bytes for kind in listed_kinds], _BYTES)
+    fabric_unit, fabric = in_one_unit([kind.fabric_bytes for kind in listed_kinds], _BYTES)
+    bandwidth_unit, bandwidth = in_one_unit([kind.busbw_bytes_per_s for kind in listed_kinds], _BANDWIDTHS)
     rows = []
-    for number, kind in enumerate(shown):
+    for number, kind in enumerate(listed_kinds):
         comparison_of_kind = expected.get((kind.kind, kind.algorithm, kind.ranks))
         per = (
             [None, None]
@@ -218,8 +218,8 @@ def collective_blocks(kpis: KpiSet, summary: Summary) -> tuple[Block, ...]:
         *(f"busbw ({bandwidth_unit})", "of line rate (%)"),
         *(("/ ideal", "/ twin") if expected else ()),
     )
-    left = len(kpis.kinds) - len(shown)
-    notes = [f"And {left} more in kpis.json."] if left else []
+    kinds_left_out = len(kpis.kinds) - len(listed_kinds)
+    notes = [f"And {kinds_left_out} more in kpis.json."] if kinds_left_out else []
     overlap = overlap_words(summary)
     notes += [f"{overlap[:1].upper()}{overlap[1:]}."] if overlap else []
     numbers = range(2, len(heads))
@@ -329,8 +329,8 @@ def _slow_names(slow: SlowNames | None) -> tuple[Block, ...]:
         ),
         *(f"lost in all ({lost_unit})", f"worst one ({lost_unit})", "in iteration"),
     )
-    left = slow.total - len(rows)
-    more = f" And {left} more names in collectives.parquet." if left > 0 else ""
+    names_left_out = slow.total - len(rows)
+    more = f" And {names_left_out} more names in collectives.parquet." if names_left_out > 0 else ""
     why = (
         "Lost: time with every member present, less what the busiest port needs for the bytes; to the network, to the latency of "
         f"steps, and to what else was on the ports.{more}"
@@ -359,7 +359,7 @@ def slowest_transfers(given: KpiInput) -> tuple[SlowTransfer, ...]:
             _op_words(given, row),
             float(transfer_ns[row]),
             float(least_ns[row]),
-            _story(given, row, connections),
+            _transfer_details(given, row, connections),
         )
         for row in rows.tolist()
     )
@@ -381,7 +381,7 @@ def _op_words(given: KpiInput, row: int) -> str:
     return f"{name}{op_text}, {place}"
 
 
-def _story(given: KpiInput, row: int, connections: Frame) -> tuple[str, ...]:
+def _transfer_details(given: KpiInput, row: int, connections: Frame) -> tuple[str, ...]:
     """Describe the bytes and delays of an op, and the trouble of its rank's connections."""
     ops = given.frames["ops"].columns
     intended, issued, first_tx = (

@@ -72,12 +72,12 @@ def _reconciliation(device: DeviceSummary) -> tuple[Block, ...]:
     rows = [_row(row) for row in device.reconciliation[:MOST_ROWS]]
     more = len(device.reconciliation) - len(rows)
     rest = (Text(f"And {more} more in reconciliation.parquet.", is_dim=True),) if more > 0 else ()
-    shown = (*table("Cable by cable, as agent and device counted", heads, rows, _NUMBERS), *rest)
+    table_blocks = (*table("Cable by cable, as agent and device counted", heads, rows, _NUMBERS), *rest)
     beyond = any(row.agreement is Agreement.BEYOND for row in device.reconciliation)
     return (
-        shown
+        table_blocks
         if beyond or not rows
-        else (Fold(f"All {len(device.reconciliation)} directions of cables", shown),)
+        else (Fold(f"All {len(device.reconciliation)} directions of cables", table_blocks),)
     )
 
 

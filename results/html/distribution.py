@@ -44,17 +44,18 @@ _MARGIN: Final = 76
 
 def completion_plot(curves: Iterable[tuple[Curve, bool]], name: str, title: str) -> Plot | None:
     """Return cumulative distributions over time, dashed if the second value of a pair is true; None without curves."""
-    shown = [
+    usable_curves = [
         (distribution, dashed)
         for distribution, dashed in curves
         if distribution.time_ns and max(distribution.time_ns) > 0
     ][:COLOURS]
-    if not shown:
+    if not usable_curves:
         return None
     least = min(
-        min((time for time in distribution.time_ns if time > 0), default=1.0) for distribution, _ in shown
+        min((time for time in distribution.time_ns if time > 0), default=1.0)
+        for distribution, _ in usable_curves
     )
-    most = max(max(distribution.time_ns) for distribution, _ in shown)
+    most = max(max(distribution.time_ns) for distribution, _ in usable_curves)
     unit = scale_of(most, TIMES, "ns")
     begin, end = least / 1.2 / unit.size, most * 1.2 / unit.size
     steps = tuple(
@@ -65,14 +66,14 @@ def completion_plot(curves: Iterable[tuple[Curve, bool]], name: str, title: str)
             np.array(distribution.shares),
             dashed,
         )
-        for colour, (distribution, dashed) in enumerate(shown)
+        for colour, (distribution, dashed) in enumerate(usable_curves)
     )
     panels = (Plotted("took no longer (share)", steps, most=1.0),)
     axis = Axis(f"time ({unit.name}, each decade alike)", begin, end, is_log=True)
     return Plot(
         name=name,
         title=title,
-        description=f"Cumulative distributions of {len(shown)} kinds over time.",
+        description=f"Cumulative distributions of {len(usable_curves)} kinds over time.",
         wide=draw(panels, axis, WIDE),
         narrow=draw(panels, axis, NARROW),
         legend=tuple(LegendEntry(line.name, line.colour) for line in steps),
@@ -118,32 +119,32 @@ def traffic_matrix(given: KpiInput) -> Matrix | None:
         names = ordered[::per]
     count = len(names)
     key = group[links.src_rank[wire].astype(np.int64)] * count + group[links.dst_rank[wire].astype(np.int64)]
-    moved = np.bincount(key, links.payload_bytes[wire] * float(given.plan.iterations), count * count)
-    most = float(moved.max())
+    payload_bytes = np.bincount(key, links.payload_bytes[wire] * float(given.plan.iterations), count * count)
+    most = float(payload_bytes.max())
     size = (_SIZE - _MARGIN) / count
     squares = tuple(
         Square(
-            f"{names[row]} to {names[column]}: {bytes_words(moved[row * count + column])}",
+            f"{names[row]} to {names[column]}: {bytes_words(payload_bytes[row * count + column])}",
             round(_MARGIN + column * size + 0.5, 1),
             round(_MARGIN + row * size + 0.5, 1),
             round(max(size - 1, 1), 1),
-            round(0.08 + 0.92 * float(moved[row * count + column]) / most, 3),
+            round(0.08 + 0.92 * float(payload_bytes[row * count + column]) / most, 3),
         )
-        for row, column in np.argwhere(moved.reshape(count, count) > 0).tolist()
+        for row, column in np.argwhere(payload_bytes.reshape(count, count) > 0).tolist()
     )
     middle = [_MARGIN + (number + 0.5) * size for number in range(count)]
-    shown = [name[-11:] for name in names]
+    short_names = [name[-11:] for name in names]
     drawing = MatrixDrawing(
         _SIZE + 20,
         _SIZE,
         squares,
         tuple(
             Label(name, _MARGIN - 6, round(position + 4, 1))
-            for name, position in zip(shown, middle, strict=True)
+            for name, position in zip(short_names, middle, strict=True)
         ),
         tuple(
             Label(name, round(position + 4, 1), _MARGIN - 6)
-            for name, position in zip(shown, middle, strict=True)
+            for name, position in zip(short_names, middle, strict=True)
         ),
         (Label(f"rows send, columns receive: {unit_words}", 0, 12),),
     )

@@ -251,7 +251,7 @@ def draw(panels: tuple[Plotted, ...], axis: Axis, width: int) -> Drawing:
         log_ticks(axis.begin, axis.end) if axis.is_log else round_ticks(axis.begin, axis.end, _TICKS[width])
     )
     ticks = tuple(
-        Tick(_fine(left + share * (right - left)), tick_words(value))
+        Tick(_round_pixel(left + share * (right - left)), tick_words(value))
         for value, share in zip(places, axis.share(np.array(places)).tolist(), strict=True)
     )
     return Drawing(width, len(panels) * step + _BELOW_PANELS, left, right, axis.name, ticks, drawn)
@@ -268,11 +268,11 @@ def _panel(given: Plotted, axis: Axis, width: int, top: int, *, is_first: bool) 
     most = max(most, values[-1])
 
     def place(value: float) -> float:
-        return _fine(top + height * (1 - value / most))
+        return _round_pixel(top + height * (1 - value / most))
 
     def across(at: float) -> float:
         share = float(axis.share(np.array([at]))[0])
-        return _fine(left + min(max(share, 0.0), 1.0) * (right - left))
+        return _round_pixel(left + min(max(share, 0.0), 1.0) * (right - left))
 
     lines = [(line, _path(line, axis, (left, right), (top + height, height / most))) for line in given.steps]
     stretches = [(stretch, across(stretch.begin), across(stretch.end)) for stretch in axis.stretches]
@@ -289,7 +289,7 @@ def _panel(given: Plotted, axis: Axis, width: int, top: int, *, is_first: bool) 
         bars=tuple(Path(line.name, path, line.colour) for line, path in lines if path and line.is_bars),
         limits=tuple(Tick(place(limit.value), limit.name) for limit in limits),
         spans=tuple(
-            Span(stretch.name, begin, _fine(end - begin), stretch.style)
+            Span(stretch.name, begin, _round_pixel(end - begin), stretch.style)
             for stretch, begin, end in stretches
             if end > begin and stretch.style
         ),
@@ -311,12 +311,12 @@ def _path(given: Steps, axis: Axis, across: tuple[int, int], scale: tuple[int, f
     if not inside.size:
         return ""
     first = max(int(inside[0]) - 1, 0)  # the value at the begin of the axis was set before it
-    chosen = slice(first, int(inside[-1]) + 1)
-    x = left + np.clip(share[chosen], 0, 1) * (right - left)
-    values = given.values[chosen]
-    kept = _thinned(x, values)
-    x_kept = np.round(x[kept], 1).tolist()
-    y_kept = np.round(bottom - values[kept] * height_per_value, 1).tolist()
+    visible = slice(first, int(inside[-1]) + 1)
+    x = left + np.clip(share[visible], 0, 1) * (right - left)
+    values = given.values[visible]
+    kept_points = _thin_out(x, values)
+    x_kept = np.round(x[kept_points], 1).tolist()
+    y_kept = np.round(bottom - values[kept_points] * height_per_value, 1).tolist()
     if given.is_bars:
         return "".join(
             f"M{at:g} {bottom}V{y:g}" for at, y in zip(x_kept, y_kept, strict=True) if y < bottom - 0.05
@@ -334,18 +334,18 @@ def _path(given: Steps, axis: Axis, across: tuple[int, int], scale: tuple[int, f
     return "".join(parts)
 
 
-def _thinned(x: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.int64]:
+def _thin_out(x: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return the indices of the points to keep: within each pixel the first, the lowest, the highest and the last (int64)."""
     pixel = np.floor(x).astype(np.int64)
     starts = np.flatnonzero(np.diff(pixel, prepend=pixel[0] - 1))
     ends = np.append(starts[1:], len(x))
     if len(x) <= 4 * len(starts):
         return np.arange(len(x))
-    kept = []
+    kept_points = []
     for begin, end in zip(starts.tolist(), ends.tolist(), strict=True):
         part = values[begin:end]
-        kept += [begin, begin + int(part.argmin()), begin + int(part.argmax()), end - 1]
-    return np.unique(kept)
+        kept_points += [begin, begin + int(part.argmin()), begin + int(part.argmax()), end - 1]
+    return np.unique(kept_points)
 
 
 def round_ticks(begin: float, end: float, most: int) -> tuple[float, ...]:
@@ -376,6 +376,6 @@ def tick_words(value: float) -> str:
     return f"{value:.6g}" if abs(value) < 1e6 else f"{value:.3g}"
 
 
-def _fine(value: float) -> float:
+def _round_pixel(value: float) -> float:
     """Return a pixel position rounded to one decimal."""
     return round(value, 1)

@@ -71,8 +71,10 @@ def _job_row(one: JobShare) -> tuple[str | Cell, ...]:
     if one.interference is not None:
         note = f"{one.interference_min:.3f} to {one.interference_max:.3f}"
         factor = Cell(f"{one.interference:.3f}", note=note, is_strong=True)
-        shown = [f"{value:.2f}" for value in one.interference_by_round[:20]]
-        spread = ", ".join(shown) + (" ..." if len(one.interference_by_round) > len(shown) else "")
+        first_factors = [f"{value:.2f}" for value in one.interference_by_round[:20]]
+        spread = ", ".join(first_factors) + (
+            " ..." if len(one.interference_by_round) > len(first_factors) else ""
+        )
     ranks = f"{one.first_rank}-{one.first_rank + one.ranks - 1}"
     return (
         one.name, ranks, _times(one.alone), _times(one.together), factor, spread, share_words(one.beside_share),
@@ -98,10 +100,18 @@ def bandwidth_plot(given: KpiInput) -> Plot | None:
     busbw = given.column("collectives", "busbw_bytes_per_s")
     lines = []
     for colour, (name, phase, rows) in enumerate(_series(frame, ~np.isnan(busbw))):
-        chosen = rows[np.argsort(given.column("collectives", "start_ns")[rows], kind="stable")][:MOST_POINTS]
+        ordered_rows = rows[np.argsort(given.column("collectives", "start_ns")[rows], kind="stable")][
+            :MOST_POINTS
+        ]
         together = phase == Phase.TOGETHER
         lines.append(
-            Steps(f"{name}, {phase}", colour, _places(given, chosen), busbw[chosen] / 1e9, is_dashed=together)
+            Steps(
+                f"{name}, {phase}",
+                colour,
+                _places(given, ordered_rows),
+                busbw[ordered_rows] / 1e9,
+                is_dashed=together,
+            )
         )
     return round_plot(tuple(lines), "jobs-busbw", "Bus bandwidth, round by round", "GB/s")
 
@@ -123,12 +133,12 @@ def _series(frame: Frame, usable: NDArray[np.bool_]) -> Iterator[tuple[str, str,
     keys = list(zip(columns["job"], columns["kind"], columns["phase"], strict=True))
     # A pair of send and receive is no collective; flows and goodput show its bandwidth.
     pair = CONVENTIONS[SEND_RECV].name
-    wanted = [
+    series_keys = [
         key
         for key in dict.fromkeys(keys)
         if key[1] != pair or all(key_of_row[1] == pair for key_of_row in keys)
     ]
-    for job, kind, phase in wanted[:COLOURS]:
+    for job, kind, phase in series_keys[:COLOURS]:
         rows = np.array([key == (job, kind, phase) for key in keys], np.bool_) & usable
         if rows.any():
             yield f"{job}: {kind}", str(phase), np.flatnonzero(rows)

@@ -69,8 +69,8 @@ def port_colours(
     given: KpiInput, lanes: Sequence[Lane], loads: Mapping[str, float] | None = None
 ) -> dict[str, int]:
     """Return the colour number of ports. `loads`: bytes that each port carried; None: sent plus received bytes of its agent."""
-    carried = _carried(given) if loads is None else dict(loads)
-    chosen = sorted(carried, key=lambda name: (-carried[name], natural(name)))[:MOST_PORTS]
+    carried = _bytes_of_ports(given) if loads is None else dict(loads)
+    coloured_ports = sorted(carried, key=lambda name: (-carried[name], natural(name)))[:MOST_PORTS]
     if lanes:
         depth = given.column("queues", "queued_bytes")
         deepest: dict[str, float] = {}
@@ -78,12 +78,14 @@ def port_colours(
             deepest[lane.port] = max(
                 deepest.get(lane.port, 0.0), float(np.nan_to_num(depth[lane.rows]).max())
             )
-        others = [name for name in deepest if name not in chosen and deepest[name] > 0]
-        chosen += sorted(others, key=lambda name: (-deepest[name], natural(name)))[: COLOURS - len(chosen)]
-    return {name: colour for colour, name in enumerate(sorted(chosen, key=natural))}
+        deep_ports = [name for name in deepest if name not in coloured_ports and deepest[name] > 0]
+        coloured_ports += sorted(deep_ports, key=lambda name: (-deepest[name], natural(name)))[
+            : COLOURS - len(coloured_ports)
+        ]
+    return {name: colour for colour, name in enumerate(sorted(coloured_ports, key=natural))}
 
 
-def _carried(given: KpiInput) -> dict[str, float]:
+def _bytes_of_ports(given: KpiInput) -> dict[str, float]:
     """Return the bytes that each port sent and received, as its agent counted them."""
     columns = given.frames["ports"].columns
     total = columns["tx_bytes"].astype(np.float64) + columns["rx_bytes"].astype(np.float64)

@@ -133,10 +133,10 @@ def _host(
     agent: str, ports: list[str], ranks: Mapping[tuple[str, str], list[int]], switch_of: Mapping[str, int],
     colours: Mapping[str, int],
 ) -> Host:  # fmt: skip
-    own = [rank for port in ports for rank in ranks[agent, port]]
-    shown = [_short(port.removeprefix(f"{agent}/")) for port in sorted(ports, key=natural)]
-    text = ", ".join(shown[:3]) + (f" +{len(shown) - 3}" if len(shown) > 3 else "")
-    words = f"rank {own[0]}" if len(own) == 1 else f"{len(own)} ranks"
+    own_ranks = [rank for port in ports for rank in ranks[agent, port]]
+    short_ports = [_short(port.removeprefix(f"{agent}/")) for port in sorted(ports, key=natural)]
+    text = ", ".join(short_ports[:3]) + (f" +{len(short_ports) - 3}" if len(short_ports) > 3 else "")
+    words = f"rank {own_ranks[0]}" if len(own_ranks) == 1 else f"{len(own_ranks)} ranks"
     wires = tuple((port, switch_of[port], colours.get(port)) for port in sorted(ports, key=natural))
     return Host((_short(agent), text, words), wires)
 
@@ -149,14 +149,14 @@ def _tiers(switches: tuple[str, ...], edge: set[int], facts: DeviceFacts) -> lis
     """Return the switches by their distance from the hosts, the nearest tier last."""
     if facts.topology is None or len(switches) == 1:
         return [list(range(len(switches)))]
-    left, tiers = set(range(len(switches))), []
+    unplaced, tiers = set(range(len(switches))), []
     tier = sorted(edge) or [0]
     while tier:
         tiers.append(tier)
-        left -= set(tier)
+        unplaced -= set(tier)
         near = set(tier)
         ends = [(link.a.switch, link.b.switch) for link in facts.topology.links]
-        tier = sorted({b if a in near else a for a, b in ends if (a in near) != (b in near)} & left)
+        tier = sorted({b if a in near else a for a, b in ends if (a in near) != (b in near)} & unplaced)
     return tiers[::-1]
 
 
@@ -188,13 +188,13 @@ def _links(facts: DeviceFacts, places: Mapping[int, tuple[float, float]]) -> lis
     """Return the wires between switches, one for all links of a pair."""
     if facts.topology is None:
         return []
-    joined: dict[tuple[int, int], int] = {}
+    links_by_pair: dict[tuple[int, int], int] = {}
     for link in facts.topology.links:
         a, b = sorted((link.a.switch, link.b.switch))
-        joined[a, b] = joined.get((a, b), 0) + 1
+        links_by_pair[a, b] = links_by_pair.get((a, b), 0) + 1
     names = [switch.name for switch in facts.topology.switches]
     wires = []
-    for (a, b), count in joined.items():
+    for (a, b), count in links_by_pair.items():
         if a not in places or b not in places:
             continue
         upper, lower = sorted((places[a], places[b]), key=lambda place: place[1])

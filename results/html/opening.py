@@ -39,8 +39,8 @@ def head_facts(summary: Summary, facts: DeviceFacts) -> tuple[Fact, ...]:
     })  # fmt: skip
     device = " ".join(filter(None, (facts.vendor, facts.model)))
     profile = facts.profile or (summary.verdict.device if summary.verdict is not None else "")
-    shown = (
-        ("device", device or profile or _modelled(facts)),
+    named_values = (
+        ("device", device or profile or _model_words(facts)),
         ("firmware or network system", facts.software),
         ("ASIC", facts.asic),
         ("buffer", facts.buffer),
@@ -54,10 +54,10 @@ def head_facts(summary: Summary, facts: DeviceFacts) -> tuple[Fact, ...]:
         ("drawn from", "; ".join(nonce_words(summary))),
         ("not known", "; ".join(facts.unread)),
     )
-    return tuple(Fact(name, value) for name, value in shown if value)
+    return tuple(Fact(name, value) for name, value in named_values if value)
 
 
-def _modelled(facts: DeviceFacts) -> str:
+def _model_words(facts: DeviceFacts) -> str:
     if facts.topology is None:
         return "not named: the rig has no dut"
     count = len(facts.topology.switches)
@@ -93,12 +93,12 @@ def verdict_blocks(summary: Summary) -> tuple[Block, ...]:
     checks = sorted(verdict.checks, key=lambda check: _ORDER.index(check.result))
     counts = [(sum(check.result is result for check in checks), WORDS[result]) for result in _ORDER]
     words = ", ".join(f"{count} {word}" for count, word in counts if count) or "no conditions"
-    own = tuple(f"the emulator was the limit: {word}" for word in verdict.emulator)
+    emulator_lines = tuple(f"the emulator was the limit: {word}" for word in verdict.emulator)
     heads = ("condition", "result", "found", "limit", "why it matters")
     return (
         Text(f"Conditions: {words}.", badge=verdict.result.value, badge_text=WORDS[verdict.result]),
         *broke,
-        *listing((*verdict.reasons, *own)),
+        *listing((*verdict.reasons, *emulator_lines)),
         *table("Conditions, failed ones first", heads, [_check(check) for check in checks]),
     )
 

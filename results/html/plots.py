@@ -36,13 +36,13 @@ def distributions(curves: Iterable[tuple[Curve, dict[str, Any]]], title: str = "
     """Return curves as steps over an axis with that title, each with options of its line; None without curves."""
     figure = go.Figure()
     for distribution, options in curves:
-        shown = {
+        default_options = {
             "mode": "lines+markers",
             "line_shape": "hv",
             "name": escape(f"{distribution.name} ({distribution.count})"),
         }
         times_us = [time_ns / 1000 for time_ns in distribution.time_ns]
-        figure.add_trace(go.Scatter(x=times_us, y=distribution.shares, **(shown | options)))
+        figure.add_trace(go.Scatter(x=times_us, y=distribution.shares, **(default_options | options)))
     figure.update_layout(
         height=420, xaxis={"title": title, "type": "log"}, yaxis={"title": "share", "range": [0, 1.02]}
     )
@@ -51,12 +51,12 @@ def distributions(curves: Iterable[tuple[Curve, dict[str, Any]]], title: str = "
 
 def port_figure(given: KpiInput) -> Any | None:
     """Return a figure of the load of ports, and below it marks, pauses and drops of switches, if the run sampled them."""
-    counted = (port_rates(given, "rx"), port_rates(given, "tx"))
-    lines = counted if any(counted) else _estimated(given)
+    counted_rates = (port_rates(given, "rx"), port_rates(given, "tx"))
+    lines = counted_rates if any(counted_rates) else _rates_from_ops(given)
     if lines is None:
         return None
     signal_lines = signals(given)
-    by_whom = "counted by the device" if any(counted) else "payload, by the records of ops"
+    by_whom = "counted by the device" if any(counted_rates) else "payload, by the records of ops"
     titles = [f"sent to the device (Gbit/s, {by_whom})", f"received from it (Gbit/s, {by_whom})"]
     figure = make_subplots(
         rows=2 + bool(signal_lines), cols=1, shared_xaxes=True, vertical_spacing=0.06,
@@ -88,7 +88,7 @@ def port_figure(given: KpiInput) -> Any | None:
     figure.update_xaxes(title_text="time of the run (ms)", row=2 + signals_shown, col=1)
     figure.update_layout(height=420 + 180 * signals_shown)
     job = given.summary.job
-    if job.start_ns is not None and job.end_ns is not None and any(counted):
+    if job.start_ns is not None and job.end_ns is not None and any(counted_rates):
         # Readings begin long before the job, while agents are gathered; the initial view shows only the job.
         margin_ns = (job.end_ns - job.start_ns) / 20
         figure.update_xaxes(range=[(job.start_ns - margin_ns) / 1e6, (job.end_ns + margin_ns) / 1e6])
@@ -107,7 +107,7 @@ def _mark_gaps_and_events(figure: Any, given: KpiInput) -> None:
                              annotation_text=escape(f"{event.link} {'up' if event.up else 'down'}"))  # fmt: skip
 
 
-def _estimated(given: KpiInput) -> tuple[list[Line], list[Line]] | None:
+def _rates_from_ops(given: KpiInput) -> tuple[list[Line], list[Line]] | None:
     """Return sent and received load of the agents' ports from the records of ops; None if no traffic crossed the device."""
     series = port_series(given)
     if series is None:
@@ -136,11 +136,11 @@ def matrix_figure(given: KpiInput) -> Any | None:
         source, target = of_rank[source], of_rank[target]
         names = [f"{agent}/{port}" for agent, port in ports]
     count = len(names)
-    moved = np.bincount(
+    payload_bytes = np.bincount(
         source * count + target, links.payload_bytes[wire] * given.plan.iterations, count * count
     )
     labels = [escape(name) for name in names]
-    table = moved.reshape(count, count)
+    table = payload_bytes.reshape(count, count)
     figure = go.Figure(go.Heatmap(z=np.where(table > 0, table, np.nan), x=labels, y=labels, colorscale="Blues",
                                   colorbar={"title": "bytes"}))  # fmt: skip
     figure.update_layout(height=480, xaxis={"title": f"to {unit_word}", "type": "category"},

@@ -59,16 +59,18 @@ def report_html(
         Section(
             "timeline",
             "Over time",
-            _or(timeline(given, facts, lanes, colours), "Nothing crossed the device."),
+            _block_or_text(timeline(given, facts, lanes, colours), "Nothing crossed the device."),
         ),
         Section("events", "Links on the timeline", event_blocks(summary)),
         Section("queues", "Ports and queues", lane_blocks(given, colours)),
         Section("losses", "Losses", loss_blocks(summary)),
         Section("collectives", "Collectives", collective_blocks(kpis, summary)),
         Section("flows", "Flows by size", flow_blocks(summary.flow_sizes)),
-        Section("times", "Completion", _or(completion, "Nothing completed.")),
+        Section("times", "Completion", _block_or_text(completion, "Nothing completed.")),
         Section("slow", "What made it slow", slow_blocks(given, summary.slow_names)),
-        Section("traffic", "Traffic matrix", _or(traffic_matrix(given), "Nothing crosses the device.")),
+        Section(
+            "traffic", "Traffic matrix", _block_or_text(traffic_matrix(given), "Nothing crosses the device.")
+        ),
         Section("trust", "How trustworthy", trust_blocks(summary)),
         Section("device", "Counters of the device", device_blocks(summary)),
         Section("figures", "Key figures", figure_blocks(kpis)),
@@ -82,5 +84,5 @@ def report_html(
     return render(Page(title, subtitle, badge.value, BADGES[badge], head_facts(summary, facts), sections))
 
 
-def _or(block: Block | None, absent: str) -> tuple[Block, ...]:
+def _block_or_text(block: Block | None, absent: str) -> tuple[Block, ...]:
     return (Text(absent, is_dim=True) if block is None else block,)

@@ -87,17 +87,19 @@ def row_chart(
 ) -> tuple[RowChart, ...]:  # fmt: skip
     """Return rows over an axis of that name, with a line at `reference`; () without rows. Without a reference the axis
     includes 0."""
-    shown = tuple(row for row in rows if row.dots)
-    if not shown:
+    rows_with_dots = tuple(row for row in rows if row.dots)
+    if not rows_with_dots:
         return ()
-    description = f"{len(shown)} rows of {sum(len(row.dots) for row in shown)} values; {axis}."
-    wide, narrow = (_draw(shown, axis, reference, width) for width in (WIDE, NARROW))
+    description = (
+        f"{len(rows_with_dots)} rows of {sum(len(row.dots) for row in rows_with_dots)} values; {axis}."
+    )
+    wide, narrow = (_draw(rows_with_dots, axis, reference, width) for width in (WIDE, NARROW))
     return (RowChart(name, title, description, wide, narrow, legend),)
 
 
 def _draw(rows: tuple[Row, ...], axis: str, reference: float | None, width: int) -> RowsDrawing:
     left, right = _LEFT[width], width - 14
-    begin, end = _extent(rows, 0.0 if reference is None else reference)
+    begin, end = _axis_extent(rows, 0.0 if reference is None else reference)
 
     def across(value: float) -> float:
         return round(left + (value - begin) / (end - begin) * (right - left), 1)
@@ -135,7 +137,7 @@ def _draw(rows: tuple[Row, ...], axis: str, reference: float | None, width: int)
     )
 
 
-def _extent(rows: tuple[Row, ...], reference: float) -> tuple[float, float]:
+def _axis_extent(rows: tuple[Row, ...], reference: float) -> tuple[float, float]:
     """Return the ends of the axis: all values, intervals and the reference, with a margin."""
     values = [reference]
     for row in rows:
@@ -144,7 +146,7 @@ def _extent(rows: tuple[Row, ...], reference: float) -> tuple[float, float]:
                 dot.value,
                 *(end_of_interval for end_of_interval in (dot.low, dot.high) if end_of_interval is not None),
             ]
-    known = np.array(values)[np.isfinite(values)]
-    begin, end = float(known.min()), float(known.max())
+    finite_values = np.array(values)[np.isfinite(values)]
+    begin, end = float(finite_values.min()), float(finite_values.max())
     margin = (end - begin or abs(end) or 1.0) * 0.06
     return (begin if begin == 0 else begin - margin), end + margin

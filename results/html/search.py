@@ -42,16 +42,22 @@ assert _TITLES.keys() == set(TRIAL_FIGURES)
 
 def search_html(record: SearchRecord, words: Callable[[int], str]) -> str:
     """Return the page. `words` formats a value as the sweep file writes it."""
-    shown = record.points[:MOST_POINTS]
-    left = len(record.points) - len(shown)
-    more = (Text(f"{left} more points are in search.json.", is_dim=True),) if left else ()
-    sections = (
-        Section("found", "How far it passes", (*_chart(record, shown), *_table(record, shown, words), *more)),
-        Section("tried", "What was tried", tuple(_trials(point) for point in shown if point.trials)),
+    shown_points = record.points[:MOST_POINTS]
+    points_left_out = len(record.points) - len(shown_points)
+    more = (
+        (Text(f"{points_left_out} more points are in search.json.", is_dim=True),) if points_left_out else ()
     )
-    done = sum(point.done for point in record.points)
+    sections = (
+        Section(
+            "found",
+            "How far it passes",
+            (*_chart(record, shown_points), *_table(record, shown_points, words), *more),
+        ),
+        Section("tried", "What was tried", tuple(_trials(point) for point in shown_points if point.trials)),
+    )
+    points_done = sum(point.done for point in record.points)
     subtitle = (
-        f"{record.path} from {words(record.begin)} to {words(record.end)}; {done} of {len(record.points)} points done; "
+        f"{record.path} from {words(record.begin)} to {words(record.end)}; {points_done} of {len(record.points)} points done; "
         f"{record.repeats} runs a value; {record.mode}"
     )
     return render(Page(f"ETLoop search: {record.source}", subtitle, "", "", (), sections))

@@ -53,19 +53,21 @@ def port_rates(given: KpiInput, way: str) -> list[Line]:
         if given.summary.dut
         else set()
     )
-    other = {"rx": "tx", "tx": "rx"}[way]
-    for host_counter, device_counter in zip(_BYTES[other], _BYTES[way], strict=True):
+    opposite_way = {"rx": "tx", "tx": "rx"}[way]
+    for host_counter, device_counter in zip(_BYTES[opposite_way], _BYTES[way], strict=True):
         # The rig's own interface sends what the device receives.
         at_host = np.isin(columns["source"], list(host_sources)) if host_sources else np.zeros(dut.rows, bool)
-        wanted = np.where(at_host, columns["counter"] == host_counter, columns["counter"] == device_counter)
-        chosen = np.flatnonzero(wanted & (columns["kind"] == "port"))
-        for rows in _series(dut, chosen):
+        is_wanted_counter = np.where(
+            at_host, columns["counter"] == host_counter, columns["counter"] == device_counter
+        )
+        counter_rows = np.flatnonzero(is_wanted_counter & (columns["kind"] == "port"))
+        for rows in _series(dut, counter_rows):
             peer = columns["peer"][rows[0]]
             name = str(peer or columns["port"][rows[0]])
             if any(line.name == name for line in lines):
                 continue  # an earlier source has counted it
-            times, moved = _steps(dut, rows)
-            lines.append(Line(name, times, np.append(moved * 8e9 / np.maximum(np.diff(times), 1), 0.0)))
+            times, increases = _steps(dut, rows)
+            lines.append(Line(name, times, np.append(increases * 8e9 / np.maximum(np.diff(times), 1), 0.0)))
     return lines
 
 
@@ -75,15 +77,17 @@ def signals(given: KpiInput) -> list[Line]:
     queues = given.frames.get("queues")
     if queues is not None and queues.rows:
         for column, name in _SIGNALS:
-            lines.append(_summed(given, column, name, np.ones(queues.rows, bool)))
-        lines.append(_summed(given, "tx_packets", "CNPs (their queue)", _notification_lanes(given, queues)))
+            lines.append(_sum_over_lanes(given, column, name, np.ones(queues.rows, bool)))
+        lines.append(
+            _sum_over_lanes(given, "tx_packets", "CNPs (their queue)", _notification_lanes(given, queues))
+        )
     dut = given.frames.get("dut")
     if dut is not None and dut.rows:
         for counter, name in _NIC_SIGNALS:
             parts = [
                 _steps(dut, rows) for rows in _series(dut, np.flatnonzero(dut.columns["counter"] == counter))
             ]
-            lines += [Line(name, times, np.append(moved, 0.0)) for times, moved in parts]
+            lines += [Line(name, times, np.append(increases, 0.0)) for times, increases in parts]
     return [line for line in lines if line.values.any()]
 
 
@@ -92,7 +96,7 @@ def _notification_lanes(given: KpiInput, queues: Frame) -> NDArray[np.bool_]:
     classes = given.frames.get("classes")
     if classes is None:
         return np.zeros(queues.rows, bool)
-    own = {
+    notification_queues = {
         (port, int(lane))
         for port, lane, carries in zip(
             classes.columns["port"], classes.columns["expected_queue"].astype(np.float64), classes.columns["carries"],
@@ -102,11 +106,15 @@ def _notification_lanes(given: KpiInput, queues: Frame) -> NDArray[np.bool_]:
     }  # fmt: skip
     lanes = queues.columns["cos"].astype(np.float64)
     return np.array(
-        [(peer, int(lane)) in own for peer, lane in zip(queues.columns["peer"], lanes, strict=True)], bool
+        [
+            (peer, int(lane)) in notification_queues
+            for peer, lane in zip(queues.columns["peer"], lanes, strict=True)
+        ],
+        bool,
     )
 
 
-def _summed(given: KpiInput, column: str, name: str, chosen: NDArray[np.bool_]) -> Line:
+def _sum_over_lanes(given: KpiInput, column: str, name: str, chosen: NDArray[np.bool_]) -> Line:
     """Return the increase of the sum over lanes between readings, as steps."""
     values = np.nan_to_num(given.column("queues", column))[chosen]
     times, member = np.unique(given.column("queues", "time_ns")[chosen], return_inverse=True)

@@ -52,8 +52,12 @@ def sweep_html(
         )
         for number, group in enumerate(found[:MOST_GROUPS])
     ]
-    left = len(found) - MOST_GROUPS
-    more = (Text(f"{left} more groups are in sweep.json.", is_dim=True),) if left > 0 else ()
+    groups_left_out = len(found) - MOST_GROUPS
+    more = (
+        (Text(f"{groups_left_out} more groups are in sweep.json.", is_dim=True),)
+        if groups_left_out > 0
+        else ()
+    )
     promised = promise(settings)
     sections = (
         Section("promise", "What is promised", (Text(f"{promised[:1].upper()}{promised[1:]}."),)),
@@ -106,11 +110,11 @@ def _group(
     settings_with_runs = [
         (point.labels[record.compare], sides[point.name]) for point in group.points if point.name in sides
     ]
-    shown = _table(record, group, results)
+    table_blocks = _table(record, group, results)
     if not settings_with_runs:
-        return shown
+        return table_blocks
     return (
-        *shown,
+        *table_blocks,
         *_times(settings_with_runs, f"times{number}"),
         *completion_blocks(settings_with_runs, f"completion{number}"),
         *_bandwidths(settings_with_runs, f"bandwidth{number}"),
@@ -118,13 +122,13 @@ def _group(
 
 
 def _table(record: SweepRecord, group: Group, results: Mapping[str, PointResult]) -> tuple[Block, ...]:
-    shown = shown_columns(group, results)
+    column_names = shown_columns(group, results)
     rows: list[tuple[str | Cell, ...]] = []
     for point in group.points:
         label = Cell(point.labels[record.compare], note=point.name, is_strong=True)
         result = results.get(point.name)
         if result is None:
-            rows.append((label, "0", *("" for _ in range(4 + len(shown))), "no run"))
+            rows.append((label, "0", *("" for _ in range(4 + len(column_names))), "no run"))
             continue
         change, interval, word = change_cells(result)
         outcome: str | Cell
@@ -135,8 +139,8 @@ def _table(record: SweepRecord, group: Group, results: Mapping[str, PointResult]
             outcome = Cell(
                 outcome_word, badge=BADGES[result.outcome], note="" if word == outcome_word.lower() else word
             )
-        rows.append((label, *figure_cells(result, shown), change, interval, outcome))
-    titles = (TITLES[name] for name in shown)
+        rows.append((label, *figure_cells(result, column_names), change, interval, outcome))
+    titles = (TITLES[name] for name in column_names)
     heads = (record.compare, "runs", "iteration", "CV", *titles, "change", "interval", "outcome")
     return table("Settings, each against the first", heads, rows, range(1, len(heads) - 1))
 
@@ -178,9 +182,11 @@ def _bandwidths(there: Sequence[tuple[str, Side]], name: str) -> tuple[Block, ..
 
 
 def _details(found: Sequence[Group], axis: str) -> tuple[Block, ...]:
-    shown = [(group, name, comparison) for group in found for name, comparison in group.comparisons.items()]
+    all_comparisons = [
+        (group, name, comparison) for group in found for name, comparison in group.comparisons.items()
+    ]
     blocks: list[Block] = []
-    for number, (group, name, comparison) in enumerate(shown[:MOST_DETAILS]):
+    for number, (group, name, comparison) in enumerate(all_comparisons[:MOST_DETAILS]):
         labels = {point.name: point.labels[axis] for point in group.points}
         words = f": {group.words}" if group.words else ""
         title = f"{labels[name]} against {labels[group.points[0].name]}{words} ({name})"
@@ -192,8 +198,8 @@ def _details(found: Sequence[Group], axis: str) -> tuple[Block, ...]:
             *differing_blocks(comparison),
         )
         blocks.append(Fold(title, parts, BADGES[comparison.verdict], WORDS[comparison.verdict]))
-    if len(shown) > MOST_DETAILS:
-        words = f"{len(shown) - MOST_DETAILS} more: etloop compare POINT POINT shows each."
+    if len(all_comparisons) > MOST_DETAILS:
+        words = f"{len(all_comparisons) - MOST_DETAILS} more: etloop compare POINT POINT shows each."
         blocks.append(Text(words, is_dim=True))
     return tuple(blocks)
 

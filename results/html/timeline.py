@@ -97,8 +97,8 @@ def timeline(
         return None
     begin, end = begin_ns / unit.size, end_ns / unit.size
     axis = Axis(f"time of the run ({unit.name})", begin, end, False, _stretches(scene), _moments(scene))
-    shown = {line.colour for panel in panels for line in panel.steps}
-    legend = tuple(LegendEntry(name, colour) for name, colour in colours.items() if colour in shown)
+    used_colours = {line.colour for panel in panels for line in panel.steps}
+    legend = tuple(LegendEntry(name, colour) for name, colour in colours.items() if colour in used_colours)
     titles = "; ".join(panel.title for panel in panels)
     return Plot(
         name="timeline-plot",
@@ -157,7 +157,7 @@ def _rates(scene: Scene) -> tuple[tuple[Plotted, ...], tuple[str, ...]]:
     by_sent = by_received = "counted by the device"
     if not received:
         received, by_received = _rates_of_queues(scene), "by the device's queues"
-    estimated = _estimated(given)
+    estimated = _rates_from_ops(given)
     if not sent:
         sent, by_sent = estimated[0], "payload, from the records of ops"
         notes.append("What a rank sends for an op is spread evenly over the op's time.")
@@ -186,14 +186,14 @@ def _rate_panel(
     scene: Scene, lines: Sequence[Line], links: Mapping[str, float], title: str, by_whom: str
 ) -> tuple[list[Plotted], int]:
     """Return a panel of rates (none without lines), and how many values were limited to the link's rate."""
-    shown = [line for line in lines if line.name in scene.colours and line.values.any()]
-    if not shown:
+    shown_lines = [line for line in lines if line.name in scene.colours and line.values.any()]
+    if not shown_lines:
         return [], 0
     clipped = 0
-    speeds = [links[line.name] for line in shown if links.get(line.name)]
-    unit = scale_of(max(speeds or [float(line.values.max()) for line in shown]), _RATE_UNITS, "bit/s")
+    speeds = [links[line.name] for line in shown_lines if links.get(line.name)]
+    unit = scale_of(max(speeds or [float(line.values.max()) for line in shown_lines]), _RATE_UNITS, "bit/s")
     steps = []
-    for line in shown:
+    for line in shown_lines:
         most = links.get(line.name) or np.inf
         clipped += int((line.values > most * 1.000001).sum())
         values = np.minimum(line.values, most) / unit.size
@@ -205,7 +205,7 @@ def _rate_panel(
     return [Plotted(f"{title} ({unit.name})", tuple(steps), by_whom, limits)], clipped
 
 
-def _estimated(given: KpiInput) -> tuple[list[Line], list[Line]]:
+def _rates_from_ops(given: KpiInput) -> tuple[list[Line], list[Line]]:
     """Return sent and received rates of ports from the records of ops; empty if no traffic crossed the device."""
     series = port_series(given)
     if series is None:
@@ -222,13 +222,13 @@ def _rates_of_queues(scene: Scene) -> list[Line]:
     ports = set(scene.given.plan.port_names)
     bins = _bins_of_packets(scene)
     edges = np.linspace(scene.begin_ns, scene.end_ns, bins + 1)
-    moved: dict[str, NDArray[np.float64]] = {}
+    bytes_by_port: dict[str, NDArray[np.float64]] = {}
     for lane in scene.lanes:
         if lane.port in ports:
-            parts = np.diff(_reached(scene, lane, "tx_bytes", edges), append=np.nan)
-            moved[lane.port] = moved.get(lane.port, np.zeros(bins + 1)) + np.nan_to_num(parts)
+            parts = np.diff(_values_at(scene, lane, "tx_bytes", edges), append=np.nan)
+            bytes_by_port[lane.port] = bytes_by_port.get(lane.port, np.zeros(bins + 1)) + np.nan_to_num(parts)
     width_ns = edges[1] - edges[0]
-    return [Line(name, edges, values * 8e9 / width_ns) for name, values in moved.items()]
+    return [Line(name, edges, values * 8e9 / width_ns) for name, values in bytes_by_port.items()]
 
 
 def _bins_of_packets(scene: Scene) -> int:
@@ -240,7 +240,7 @@ def _bins_of_packets(scene: Scene) -> int:
     return int(min(max(packets / _PACKETS_A_BIN, _LEAST_BINS), _BINS))
 
 
-def _reached(scene: Scene, lane: Lane, column: str, edges: NDArray[np.float64]) -> NDArray[np.float64]:
+def _values_at(scene: Scene, lane: Lane, column: str, edges: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the value of a lane's counter in the last sample before each moment (float64), 0 before the first."""
     times, values = scene.values["time_ns"][lane.rows], scene.values[column][lane.rows]
     place = np.searchsorted(times, edges, side="right") - 1
@@ -260,20 +260,25 @@ def _depths(scene: Scene) -> Iterator[Plotted]:
         values = scene.values[column]
         most = max(float(values[lane.rows].max()) for lane in fullest)
         unit = scale_of(most, _BYTE_UNITS, "bytes")
-        seen: set[str] = set()
+        drawn_ports: set[str] = set()
         steps = []
         for lane in fullest:
             times = scene.at(scene.values["time_ns"][lane.rows])
             name = f"{lane.port}, class {lane.cos}"
             depth = values[lane.rows] / unit.size
-            steps.append(Steps(name, scene.colours[lane.port], times, depth, is_dashed=lane.port in seen))
-            seen.add(lane.port)
-        shown = tuple(
+            steps.append(
+                Steps(name, scene.colours[lane.port], times, depth, is_dashed=lane.port in drawn_ports)
+            )
+            drawn_ports.add(lane.port)
+        limit_lines = tuple(
             Limit(f"{name} {size / unit.size:.4g} {unit.name}", size / unit.size)
             for name, size in limits(scene, fullest)
         )
         yield Plotted(
-            f"{words} ({unit.name})", tuple(steps), "as sampled; the table below has the greatest", shown
+            f"{words} ({unit.name})",
+            tuple(steps),
+            "as sampled; the table below has the greatest",
+            limit_lines,
         )
 
 
@@ -320,7 +325,7 @@ def _signals(scene: Scene) -> Iterator[Plotted]:
     for column, words in _SIGNALS if scene.lanes else ():
         by_port: dict[str, NDArray[np.float64]] = {}
         for lane in scene.lanes:
-            counts = np.maximum(np.diff(_reached(scene, lane, column, edges), append=np.nan), 0)
+            counts = np.maximum(np.diff(_values_at(scene, lane, column, edges), append=np.nan), 0)
             by_port[lane.port] = by_port.get(lane.port, np.zeros(_BINS + 1)) + np.nan_to_num(counts)
         steps = tuple(
             Steps(name, scene.colours[name], scene.at(edges), counts, is_bars=True)
@@ -370,9 +375,9 @@ def _busiest_pairs(
     pairs: Mapping[tuple[int, int, int], list[int]], moved: NDArray[np.float64], ports: Sequence[str]
 ) -> list[tuple[int, int, int]]:
     """Return the queue pairs that carried most, one of every port before the second of any port."""
-    seen: dict[str, int] = {}
+    last_turn: dict[str, int] = {}
     turn = {}
     for key in sorted(pairs, key=lambda key: -float(moved[pairs[key]].max())):
         port = ports[key[0]]
-        turn[key] = seen[port] = seen.get(port, -1) + 1
+        turn[key] = last_turn[port] = last_turn.get(port, -1) + 1
     return sorted(turn, key=lambda key: turn[key])[:MOST_PAIRS]

@@ -50,12 +50,12 @@ def with_measured_base(
     least_ns: dict[tuple[int, int], int] = {}
     for agent in outcome.agents:
         rows = connection_rows.get(agent.agent, np.empty(0, np.int32))
-        own = agent.round_trips[
+        own_round_trips = agent.round_trips[
             (agent.round_trips["connection"] >= 0) & (agent.round_trips["connection"] < len(rows))
         ]
-        connection = rows[own["connection"]]
+        connection = rows[own_round_trips["connection"]]
         pairs = zip(plan.src_rank[connection].tolist(), plan.dst_rank[connection].tolist(), strict=True)
-        for pair, round_trip_ns in zip(pairs, own["round_trip_ns"].tolist(), strict=True):
+        for pair, round_trip_ns in zip(pairs, own_round_trips["round_trip_ns"].tolist(), strict=True):
             least_ns[pair] = min(round_trip_ns, least_ns.get(pair, round_trip_ns))
     if not least_ns:
         return basis
@@ -70,7 +70,7 @@ def _measured(network: LoneNetwork, least_ns: Mapping[tuple[int, int], int]) -> 
         zip(network.src_rank, network.dst_rank, strict=True), network.way_set, network.framing, strict=True
     ):
         if (way_set, framing) not in sent_ns:
-            sent_ns[way_set, framing] = _probe_sent_ns(network, way_set, framing)
+            sent_ns[way_set, framing] = _probe_serialization_ns(network, way_set, framing)
         round_trip_ns = least_ns.get(pair)
         if round_trip_ns is None:
             latency_ns.append(-1)
@@ -79,7 +79,7 @@ def _measured(network: LoneNetwork, least_ns: Mapping[tuple[int, int], int]) -> 
     return replace(network, latency=LatencySource.PROBED, latency_ns=tuple(latency_ns))
 
 
-def _probe_sent_ns(network: LoneNetwork, way_set: int, framing: int) -> float:
+def _probe_serialization_ns(network: LoneNetwork, way_set: int, framing: int) -> float:
     """Return the serialization time in ns of a full packet and its reply, on the path where it is shortest."""
     packets = replace(network.framings[framing], parts=1)
     sizes = np.array([packets.packet_bytes, REPLY_BYTES], np.float64)

@@ -41,17 +41,17 @@ NOT_ALL_PAIRS: Final = "what a flow takes alone is not known for every pair of r
 
 def has_flows(plan: PlanTables) -> bool:
     """Return whether all counted ops are sends and receives, and some of them cross the device."""
-    ops, counted = plan.ops, counted_ops(plan)
-    sends = counted & (ops.kind == OpCode.SEND) & (ops.wire_tx_bytes > 0)
-    return bool(sends.any()) and not (counted & (ops.kind == OpCode.COLLECTIVE)).any()
+    ops, is_counted = plan.ops, counted_ops(plan)
+    sends = is_counted & (ops.kind == OpCode.SEND) & (ops.wire_tx_bytes > 0)
+    return bool(sends.any()) and not (is_counted & (ops.kind == OpCode.COLLECTIVE)).any()
 
 
 def flow_sizes(given: KpiInput) -> FlowSizes | None:
     """Return completion by size; None if the jobs have collectives, or no flow is planned to cross the device."""
     if not has_flows(given.plan):
         return None
-    ops, counted = given.plan.ops, counted_ops(given.plan)
-    sends = counted & (ops.kind == OpCode.SEND) & (ops.wire_tx_bytes > 0)
+    ops, is_counted = given.plan.ops, counted_ops(given.plan)
+    sends = is_counted & (ops.kind == OpCode.SEND) & (ops.wire_tx_bytes > 0)
     planned_bytes = np.repeat(ops.message_bytes[sends], given.plan.iterations)
     completed_flows = _completed(given)
     network = given.lone_network

@@ -64,7 +64,7 @@ class KpiInput:
         ops = self.frames["ops"]
         if count >= ops.rows:
             return self
-        return replace(self, frames={**self.frames, "ops": _only(ops, np.arange(ops.rows) < count)})
+        return replace(self, frames={**self.frames, "ops": _select_rows(ops, np.arange(ops.rows) < count)})
 
     def port_of_rank(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return the port number of each rank (int64), and the speed of each port in bit/s (float64, NaN if not known)."""
@@ -152,18 +152,18 @@ def of_jobs(frames: Mapping[str, Frame], plan: PlanTables) -> dict[str, Frame]:
     background = background_ranks(plan)
     for name in ("ops", "collectives"):
         phase = frames[name].columns["phase"]
-        job_frames[name] = _only(
+        job_frames[name] = _select_rows(
             frames[name], np.array([name_of_phase is not None for name_of_phase in phase], np.bool_)
         )
     for name in ("flows", "cc"):
         if name in frames:
-            job_frames[name] = _only(
+            job_frames[name] = _select_rows(
                 frames[name], ~background[frames[name].columns["src_rank"].astype(np.int64)]
             )
     return job_frames
 
 
-def _only(frame: Frame, chosen: NDArray[np.bool_]) -> Frame:
+def _select_rows(frame: Frame, chosen: NDArray[np.bool_]) -> Frame:
     """Return the chosen rows of a frame; columns are selected when they are read."""
     rows = np.flatnonzero(chosen)
     columns = LazyColumns(frame.columns, lambda name: frame.columns[name][rows])

@@ -49,7 +49,7 @@ def job_figures(given: KpiInput) -> Iterator[tuple[str, Value]]:
     yield "network_ns", network_ns
     yield "roofline_ns", roofline_ns(compute_ns, network_ns)
     yield "jct_ratio", _ratio(jct_ns, roofline_ns(compute_ns, network_ns))
-    overhead_ns = _first_word(jct_ns, compute_ns) or float(jct_ns) - float(compute_ns)
+    overhead_ns = _first_reason(jct_ns, compute_ns) or float(jct_ns) - float(compute_ns)
     yield "comm_overhead_ns", overhead_ns
     hidden = _ratio(overhead_ns, network_ns)
     yield "overlap_fraction", hidden if isinstance(hidden, str) else 1 - hidden
@@ -85,9 +85,10 @@ def iteration_network_ns(given: KpiInput) -> Value:
     """Return the time that the busiest port direction needs for its payload of one iteration at line rate."""
     ops = given.plan.ops
     zero = np.zeros(len(ops.rank), np.int64)
-    counted = counted_ops(given.plan)
+    is_counted = counted_ops(given.plan)
     tx, rx = (
-        np.where(counted, column, 0).astype(np.float64) for column in (ops.wire_tx_bytes, ops.wire_rx_bytes)
+        np.where(is_counted, column, 0).astype(np.float64)
+        for column in (ops.wire_tx_bytes, ops.wire_rx_bytes)
     )
     least = float(least_network_ns(given, ops.rank.astype(np.int64), tx, rx, zero, 1)[0])
     return NO_SPEED if np.isnan(least) else least
@@ -95,10 +96,10 @@ def iteration_network_ns(given: KpiInput) -> Value:
 
 def roofline_ns(compute_ns: Value, network_ns: Value) -> Value:
     """Return compute plus network time (BMWG, Roofline_seq, over the bytes that cross the device)."""
-    return _first_word(compute_ns, network_ns) or float(compute_ns) + float(network_ns)
+    return _first_reason(compute_ns, network_ns) or float(compute_ns) + float(network_ns)
 
 
-def _first_word(*values: Value) -> str:
+def _first_reason(*values: Value) -> str:
     """Return the first value that is a reason for absence; "" if none is."""
     return next((value for value in values if isinstance(value, str)), "")
 
@@ -107,7 +108,7 @@ def _ratio(
     part: Value, whole: Value, absent: str = "nothing crosses the device, and nothing is computed"
 ) -> Value:
     """Return `part / whole`; `absent` is returned if `whole` is 0."""
-    if word := _first_word(part, whole):
+    if word := _first_reason(part, whole):
         return word
     return float(part) / float(whole) if float(whole) > 0 else absent
 
@@ -121,12 +122,15 @@ def skew_and_transfer_figures(given: KpiInput) -> Iterator[tuple[str, Value]]:
     absent = "no op sent anything through the device"
     yield from spread("transfer", "p50 p99 p999 max", transfer_ns(given), absent)
     least, joined_ns = least_and_joined_ns(given)
-    known = complete & (least > 0)
-    if not known.any():
+    has_least_time = complete & (least > 0)
+    if not has_least_time.any():
         yield "share_of_ideal", NO_SPEED if np.isnan(least).any() else "no collective crossed the device"
     else:
         absent = "its collectives took no time"
-        yield "share_of_ideal", _ratio(float(least[known].sum()), float(joined_ns[known].sum()), absent)
+        yield (
+            "share_of_ideal",
+            _ratio(float(least[has_least_time].sum()), float(joined_ns[has_least_time].sum()), absent),
+        )
 
 
 def transfer_ns(given: KpiInput) -> NDArray[np.float64]:
@@ -209,15 +213,15 @@ def least_and_joined_ns(given: KpiInput) -> tuple[NDArray[np.float64], NDArray[n
 def kind_kpis(given: KpiInput) -> tuple[KindKpis, ...]:
     """Return a row for every kind, algorithm and group size with a complete collective, in their order."""
     rows = given.frames["collectives"].columns
-    least, joined = least_and_joined_ns(given)
+    least_ns, joined_ns = least_and_joined_ns(given)
     complete = rows["complete"] == 1
     names = zip(rows["kind"], rows["algorithm"], rows["ranks"], strict=True)
     keys = [(str(kind), str(algorithm or ""), int(ranks)) for kind, algorithm, ranks in names]
     kinds = []
     for key in sorted(set(keys)):
-        chosen = complete & np.array([other_key == key for other_key in keys], bool)
-        if chosen.any():
-            kinds.append(_kind(given, key, np.flatnonzero(chosen), least, joined))
+        is_of_kind = complete & np.array([other_key == key for other_key in keys], bool)
+        if is_of_kind.any():
+            kinds.append(_kind(given, key, np.flatnonzero(is_of_kind), least_ns, joined_ns))
     return tuple(kinds)
 
 

@@ -38,14 +38,14 @@ def lone_flow_ns(
     ranks = 1 + max((*network.src_rank, *network.dst_rank, *src.tolist(), *dst.tolist()), default=0)
     pair = np.array(network.src_rank, np.int64) * ranks + np.array(network.dst_rank, np.int64)
     order = np.argsort(pair, kind="stable")
-    wanted = src * ranks + dst
-    pair_index = np.searchsorted(pair[order], wanted)
-    known = pair_index < len(pair)
-    known[known] = pair[order[pair_index[known]]] == wanted[known]
-    row = order[pair_index[known]]
+    pair_key = src * ranks + dst
+    pair_index = np.searchsorted(pair[order], pair_key)
+    is_known = pair_index < len(pair)
+    is_known[is_known] = pair[order[pair_index[is_known]]] == pair_key[is_known]
+    row = order[pair_index[is_known]]
     way_and_framing = np.array(network.way_set, np.int64)[row] * len(network.framings)
     way_and_framing += np.array(network.framing, np.int64)[row]
-    known_transfers = np.flatnonzero(known)
+    known_transfers = np.flatnonzero(is_known)
     for number in np.unique(way_and_framing).tolist():
         way_set, framing = divmod(number, len(network.framings))
         members = known_transfers[way_and_framing == number]
@@ -67,7 +67,7 @@ def ways_of(network: LoneNetwork, way_set: int) -> tuple[LoneWay, ...]:
 
 def way_ns(way: LoneWay, framing: Framing, size_bytes: Floats) -> Floats:
     """Return the time of messages over one path in ns, from the first bit sent to the last bit received."""
-    message = _packets_of(framing, size_bytes)
+    message = _split_into_packets(framing, size_bytes)
     chain_ns = _in_order_ns if way.link_bps == way.shared_bps else _spread_ns
     return np.asarray(chain_ns(way, message) + way.latency_ns)
 
@@ -83,7 +83,7 @@ class _Message:
     last: Floats
 
 
-def _packets_of(framing: Framing, size_bytes: Floats) -> _Message:
+def _split_into_packets(framing: Framing, size_bytes: Floats) -> _Message:
     """Return the packets that messages of `size_bytes` are split into."""
     around, ends = framing.around_bytes, framing.first_bytes + framing.last_bytes
     packets = framing.parts * np.maximum(np.ceil(size_bytes / framing.parts / framing.packet_bytes), 1)
@@ -124,7 +124,7 @@ def _spread_ns(way: LoneWay, message: _Message) -> Floats:
     byte_ns = 8e9 / np.array(way.link_bps)
     shared_ns = 8e9 / np.array(way.shared_bps)
     before, behind = np.cumsum(byte_ns), np.cumsum(byte_ns[::-1])[::-1]
-    whole = np.where(packets > 1, message.first + last + np.maximum(packets - TWO, 0) * full, last)
+    message_bytes = np.where(packets > 1, message.first + last + np.maximum(packets - TWO, 0) * full, last)
     longest = message.first * before[-1]
     for hop in range(len(byte_ns)):
         links = max(int(way.shared_bps[hop] // way.link_bps[hop]), 1)
@@ -132,7 +132,7 @@ def _spread_ns(way: LoneWay, message: _Message) -> Floats:
         on_one_link = np.where((packets - 1) % links == 0, (most - 1) * full + last, most * full)
         if way.shared_bps[hop] != links * way.link_bps[hop]:
             on_one_link = last
-        at_hop_ns = np.maximum(whole * shared_ns[hop], on_one_link * byte_ns[hop])
+        at_hop_ns = np.maximum(message_bytes * shared_ns[hop], on_one_link * byte_ns[hop])
         reached_ns = message.first * (before[hop] - byte_ns[hop])
         chain_ns = reached_ns + at_hop_ns + last * (behind[hop] - byte_ns[hop])
         longest = np.where(packets > 1, np.maximum(longest, chain_ns), longest)

@@ -84,7 +84,7 @@ def _lost(given: KpiInput, connections: Frame) -> Value:
         return "no connection was counted at both ends"
     counts = given.summary.transport
     missing = float(connections.columns["missing_packets"].astype(np.float64).sum())
-    own = (
+    own_losses = (
         counts["receive_overflows"]
         + counts["injected_drops"]
         + counts["injected_losses"]
@@ -93,7 +93,7 @@ def _lost(given: KpiInput, connections: Frame) -> Value:
         - counts["injected_duplicates"]
     )
     # Overflows also count datagrams that are no requests, so a run without losses could come out below 0.
-    return max(missing - own, 0.0)
+    return max(missing - own_losses, 0.0)
 
 
 def port_figures(given: KpiInput) -> Iterator[tuple[str, Value]]:
@@ -172,7 +172,7 @@ def device_figures(given: KpiInput) -> Iterator[tuple[str, Value]]:
         absent = "the rig names no source of the device's counters"
     yield "dut_dropped_packets", absent if dropped is None else float(dropped)
     for name, ways in _OF_DEVICE.items():
-        known = next(
+        counted_keys = next(
             (
                 existing_keys
                 for keys in ways
@@ -180,7 +180,7 @@ def device_figures(given: KpiInput) -> Iterator[tuple[str, Value]]:
             ),
             [],
         )
-        yield name, float(sum((counters or {})[key] for key in known)) if known else absent
+        yield name, float(sum((counters or {})[key] for key in counted_keys)) if counted_keys else absent
     shares = (
         [row.difference_share for row in device.reconciliation if row.difference_share is not None]
         if device

@@ -32,22 +32,24 @@ def own_share(given: KpiInput, figures: dict[str, float | None]) -> OwnShare:
         carried_ns = carried_ns + before_ns if overlaps else before_ns
         before_ns = late.get(iteration.iteration, 0.0)
         late_with_carried[iteration.iteration] = carried_ns + before_ns
-    counted = counted_iterations(iterations, 0)
+    complete_iterations = counted_iterations(iterations, 0)
     needless = float(needless_packets(summary.transport))
     return OwnShare(
-        iterations=tuple(iteration.iteration for iteration in counted),
-        jct_ns=np.array([iteration.jct_ns for iteration in counted], np.float64),
-        late_ns=np.array([late_with_carried[iteration.iteration] for iteration in counted], np.float64),
+        iterations=tuple(iteration.iteration for iteration in complete_iterations),
+        jct_ns=np.array([iteration.jct_ns for iteration in complete_iterations], np.float64),
+        late_ns=np.array(
+            [late_with_carried[iteration.iteration] for iteration in complete_iterations], np.float64
+        ),
         whole_late_ns=sum(late.values()),
         whole_ns=float(summary.job.jct_ns or 0),
-        again_ns=_time_of(needless, given),
+        again_ns=_needless_time_ns(needless, given),
         again_packets=needless,
         lost_packets=float(summary.transport["receive_overflows"]) + summary.overload_frames,
         figures=figures,
     )
 
 
-def _time_of(packets: float, given: KpiInput) -> float | None:
+def _needless_time_ns(packets: float, given: KpiInput) -> float | None:
     """Return the time in ns of packets on the slowest link of the run; None if a link speed is not known."""
     if not packets:
         return 0.0
@@ -67,7 +69,7 @@ def _late_by_iteration(given: KpiInput) -> dict[int, float]:
     issued_ns, completed_ns = given.column("ops", "issued_ns"), given.column("ops", "completed_ns")
     # Clocks of two agents differ by up to their error: a completion is assumed that much later, which makes chains
     # longer, but never later than the next op of the rank itself was issued.
-    seen_ns = _not_after_the_next(rank, issued_ns, completed_ns, given.summary.clock.between_agents_error_ns)
+    seen_ns = _cap_at_next_issue(rank, issued_ns, completed_ns, given.summary.clock.between_agents_error_ns)
     order = np.argsort(iteration, kind="stable")
     bounds = np.flatnonzero(np.diff(iteration[order], prepend=-1, append=-2))
     chain_by_iteration = {}
@@ -79,7 +81,7 @@ def _late_by_iteration(given: KpiInput) -> dict[int, float]:
     return chain_by_iteration
 
 
-def _not_after_the_next(
+def _cap_at_next_issue(
     rank: NDArray[np.int64],
     issued_ns: NDArray[np.float64],
     completed_ns: NDArray[np.float64],

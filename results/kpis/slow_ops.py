@@ -33,14 +33,14 @@ def slow_names(given: KpiInput) -> SlowNames | None:
     member = np.array(
         [keys.setdefault((str(op_name), str(op_kind)), len(keys)) for op_name, op_kind in pairs], np.int64
     )
-    count, joined, least, beyond = (
+    count, joined_sums_ns, least_sums_ns, lost_sums_ns = (
         np.bincount(member, weights, len(keys))
         for weights in (None, joined_ns[rows], least_ns[rows], lost_ns)
     )
     names = list(keys)
     iteration = given.column("collectives", "iteration")[rows]
     slowest = []
-    for number in np.argsort(-beyond, kind="stable")[:MOST_SLOW_NAMES].tolist():
+    for number in np.argsort(-lost_sums_ns, kind="stable")[:MOST_SLOW_NAMES].tolist():
         name_rows = np.flatnonzero(member == number)
         worst = name_rows[int(np.argmax(lost_ns[name_rows]))]
         slowest.append(
@@ -48,9 +48,9 @@ def slow_names(given: KpiInput) -> SlowNames | None:
                 name=names[number][0],
                 kind=names[number][1],
                 count=int(count[number]),
-                joined_avg_ns=round(joined[number] / count[number]),
-                least_avg_ns=round(least[number] / count[number]),
-                beyond_ns=round(beyond[number]),
+                joined_avg_ns=round(joined_sums_ns[number] / count[number]),
+                least_avg_ns=round(least_sums_ns[number] / count[number]),
+                beyond_ns=round(lost_sums_ns[number]),
                 worst_iteration=int(iteration[worst]),
                 worst_beyond_ns=round(float(lost_ns[worst])),
             )

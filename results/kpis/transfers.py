@@ -52,8 +52,8 @@ def begin_ns(ops: Frame) -> NDArray[np.float64]:
     issue."""
     begin = ops.columns["issued_ns"].astype(np.float64)
     receives, send = send_of_receive(ops)
-    known = send >= 0
-    begin[receives[known]] = np.maximum(begin[receives[known]], begin[send[known]])
+    has_send = send >= 0
+    begin[receives[has_send]] = np.maximum(begin[receives[has_send]], begin[send[has_send]])
     completed = ops.columns["completed_ns"].astype(np.float64)
     # Clocks of two hosts differ: an op must not end before it begins.
     return np.asarray(np.minimum(begin, completed))

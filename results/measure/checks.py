@@ -100,9 +100,9 @@ class CheckTally:
 
     def _absent_ops(self, ops: MeasuredOps, iterations: range) -> Iterator[str]:
         for iteration in iterations:
-            seen = ~self._awaited
-            seen[ops.plan_row[ops.records["iteration"] == iteration]] = True
-            for row in np.flatnonzero(~seen)[:EXAMPLE_LIMIT]:
+            is_recorded = ~self._awaited
+            is_recorded[ops.plan_row[ops.records["iteration"] == iteration]] = True
+            for row in np.flatnonzero(~is_recorded)[:EXAMPLE_LIMIT]:
                 yield f"{op_words(self._tables, int(row), iteration)} left no record"
 
 

@@ -136,7 +136,7 @@ def group_ops(tables: PlanTables) -> PlannedGroups:
         name=ops.name[first_op],
         algorithm=ops.algorithm[first_op].astype(np.int64),
         ranks=np.where(pair, 2, member_counts[communicator]),
-        size_bytes=_sizes(ops, group_of_op, kind),
+        size_bytes=_group_sizes(ops, group_of_op, kind),
         recorded_ns=recorded_ns,
         recorded_ranks=recorded_ranks,
     )
@@ -151,7 +151,7 @@ def _recorded(
     if baselines is None:
         return recorded_ns, recorded_ranks
     pair = baselines.communicator < 0
-    wanted = np.stack(
+    baseline_identity = np.stack(
         [
             pair,
             np.where(pair, baselines.src_rank, baselines.communicator),
@@ -160,7 +160,7 @@ def _recorded(
         ],
         axis=1,
     ).astype(np.int64)
-    _, number = np.unique(np.concatenate([identity, wanted]), axis=0, return_inverse=True)
+    _, number = np.unique(np.concatenate([identity, baseline_identity]), axis=0, return_inverse=True)
     number = number.reshape(-1)
     row = np.full(int(number.max(initial=-1)) + 1, -1)
     row[number[: len(identity)]] = np.arange(len(identity))
@@ -170,7 +170,9 @@ def _recorded(
     return recorded_ns, recorded_ranks
 
 
-def _sizes(ops: PlannedOps, group_of_op: NDArray[np.int64], kind: NDArray[np.int64]) -> NDArray[np.int64]:
+def _group_sizes(
+    ops: PlannedOps, group_of_op: NDArray[np.int64], kind: NDArray[np.int64]
+) -> NDArray[np.int64]:
     """Return S of each group by the convention of its kind (int64)."""
     total = np.zeros(len(kind), np.int64)
     largest = np.zeros(len(kind), np.int64)

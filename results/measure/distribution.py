@@ -45,7 +45,7 @@ class Distribution:
         self._greatest = max(self._greatest, greatest) if self.count else greatest
         self.count += len(numbers)
         self.total += int(numbers.sum())
-        values, counts = np.unique(_rounded(numbers) if self._is_coarse else numbers, return_counts=True)
+        values, counts = np.unique(_round_down(numbers) if self._is_coarse else numbers, return_counts=True)
         self._merge(values, counts)
 
     def percentile(self, percent: int) -> int:
@@ -76,7 +76,7 @@ class Distribution:
         )
         if len(self._values) > MOST_DISTINCT and not self._is_coarse:
             self._is_coarse = True
-            self._values, self._counts = _merged_counts(_rounded(self._values), self._counts)
+            self._values, self._counts = _merged_counts(_round_down(self._values), self._counts)
 
 
 def _merged_counts(
@@ -89,7 +89,7 @@ def _merged_counts(
     return values[first], np.add.reduceat(counts, first)
 
 
-def _rounded(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+def _round_down(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the numbers with all but their `_LEADING_BITS` leading bits cleared, toward zero."""
     size = np.abs(numbers)
     _, bits = np.frexp(size.astype(np.float64))

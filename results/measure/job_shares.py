@@ -69,10 +69,10 @@ def phase_and_pass_of_op(tables: PlanTables) -> tuple[NDArray[np.int64], NDArray
     """Return phase and pass of each planned op (int64); -1 for ops of no job, and in a run of one job."""
     phase, number = (np.full(len(tables.ops.rank), -1, np.int64) for _ in range(2))
     if tables.several is not None:
-        counted = counted_ops(tables)
+        is_counted = counted_ops(tables)
         passes = np.array([job.passes for job in tables.several.jobs])[job_of_rank(tables)]
-        phase[counted], number[counted] = np.divmod(
-            tables.several.turn[counted], passes[tables.ops.rank[counted]]
+        phase[is_counted], number[is_counted] = np.divmod(
+            tables.several.turn[is_counted], passes[tables.ops.rank[is_counted]]
         )
     return phase, number
 
@@ -87,13 +87,13 @@ def pass_rows(ops: MeasuredOps, tables: PlanTables) -> PassRows:
     assert tables.several is not None
     phases = len(tables.several.phases)
     most = max(job.passes for job in tables.several.jobs)
-    counted = counted_ops(tables)
+    is_counted = counted_ops(tables)
     rank_job = job_of_rank(tables)
     phase_of_op, pass_of_op = phase_and_pass_of_op(tables)
     cell_of_op = (rank_job[tables.ops.rank].astype(np.int64) * phases + phase_of_op) * most + pass_of_op
     cells = len(tables.several.jobs) * phases * most
-    planned = np.bincount(cell_of_op[counted], minlength=cells)
-    rows = counted[ops.plan_row]
+    planned = np.bincount(cell_of_op[is_counted], minlength=cells)
+    rows = is_counted[ops.plan_row]
     records = ops.records[rows]
     key = records["iteration"].astype(np.int64) * cells + cell_of_op[ops.plan_row[rows]]
     unique, member, recorded = np.unique(key, return_inverse=True, return_counts=True)
@@ -109,7 +109,7 @@ def pass_rows(ops: MeasuredOps, tables: PlanTables) -> PassRows:
 
 
 @dataclass(slots=True)
-class _Recorded:
+class _RecordedOps:
     """Sums over the recorded ops of a job."""
 
     ops: int = 0
@@ -135,7 +135,7 @@ class JobTally:
         self._tables = tables
         self._passes: list[PassRows] = []
         several = tables.several
-        self._recorded = [] if several is None else [_Recorded() for _ in several.jobs]
+        self._recorded = [] if several is None else [_RecordedOps() for _ in several.jobs]
 
     def take(self, ops: MeasuredOps) -> None:
         """Add the ops of a block."""
@@ -143,7 +143,7 @@ class JobTally:
             return
         self._passes.append(pass_rows(ops, self._tables))
         for job, recorded in enumerate(self._recorded):
-            recorded.take(ops.records[_own_ops(self._tables, job)[ops.plan_row]])
+            recorded.take(ops.records[_ops_of_job(self._tables, job)[ops.plan_row]])
 
     def passes(self) -> PassRows | None:
         """Return the passes of all jobs; None for a run of one job without background."""
@@ -161,15 +161,15 @@ class JobTally:
         return tuple(_share(self._tables, rows, job, recorded) for job, recorded in enumerate(self._recorded))
 
 
-def _own_ops(tables: PlanTables, job: int) -> NDArray[np.bool_]:
+def _ops_of_job(tables: PlanTables, job: int) -> NDArray[np.bool_]:
     """Return whether each planned op belongs to a job (bool), without barriers between phases."""
     assert tables.several is not None
     planned, rank = tables.several.jobs[job], tables.ops.rank
-    own = (rank >= planned.first_rank) & (rank < planned.first_rank + planned.ranks)
-    return own & (tables.several.turn >= 0)
+    is_in_job = (rank >= planned.first_rank) & (rank < planned.first_rank + planned.ranks)
+    return is_in_job & (tables.several.turn >= 0)
 
 
-def _share(tables: PlanTables, rows: PassRows, job: int, recorded: _Recorded) -> JobShare:
+def _share(tables: PlanTables, rows: PassRows, job: int, recorded: _RecordedOps) -> JobShare:
     """Return the figures of one job."""
     assert tables.several is not None
     planned = tables.several.jobs[job]
@@ -181,7 +181,7 @@ def _share(tables: PlanTables, rows: PassRows, job: int, recorded: _Recorded) ->
         first_rank=planned.first_rank,
         ranks=planned.ranks,
         passes=planned.passes,
-        ops_planned=int(_own_ops(tables, job).sum()) * (1 if planned.background else tables.iterations),
+        ops_planned=int(_ops_of_job(tables, job).sum()) * (1 if planned.background else tables.iterations),
         ops_recorded=recorded.ops,
         sent_bytes=recorded.sent_bytes,
         start_ns=recorded.start_ns,
@@ -227,10 +227,10 @@ def _factors(several: PlannedJobs, times: _Times) -> list[float]:
 
 def _summary(several: PlannedJobs, job: int, times: _Times, sort: Phase) -> PhaseTimes | None:
     """Return the times of a job over its phases of one kind; None if it completed none."""
-    wanted = [key for key in times if sort_of_phase(several, key[1]) is sort]
-    if not wanted:
+    matching_keys = [key for key in times if sort_of_phase(several, key[1]) is sort]
+    if not matching_keys:
         return None
-    jct_ns = [times[key][1] - times[key][0] for key in wanted]
+    jct_ns = [times[key][1] - times[key][0] for key in matching_keys]
     return PhaseTimes(
         len(jct_ns),
         min(jct_ns),
@@ -254,13 +254,15 @@ def _beside_share(several: PlannedJobs, rows: PassRows, job: int) -> float | Non
     for (round_number, owner), (start_ns, end_ns) in spans.items():
         if owner != job:
             continue
-        others = [span for (number, other), span in spans.items() if number == round_number and other != job]
+        other_spans = [
+            span for (number, other_job), span in spans.items() if number == round_number and other_job != job
+        ]
         total_ns += end_ns - start_ns
-        shared_ns += _covered(start_ns, end_ns, others)
+        shared_ns += _covered_ns(start_ns, end_ns, other_spans)
     return shared_ns / total_ns if total_ns else None
 
 
-def _covered(start_ns: int, end_ns: int, spans: list[list[int]]) -> int:
+def _covered_ns(start_ns: int, end_ns: int, spans: list[list[int]]) -> int:
     """Return how much of an interval the spans cover, in ns."""
     covered, covered_until = 0, start_ns
     for first, last in sorted(spans):

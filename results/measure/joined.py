@@ -86,19 +86,19 @@ def op_blocks(outcome: RunOutcome, tables: PlanTables) -> Iterator[OpBlock]:
 
     Only one block is in memory at a time. Raises `OSError` if records that are spooled to disk cannot be read.
     """
-    kept = outcome.kept_ops
-    if kept is None:
+    spooled = outcome.kept_ops
+    if spooled is None:
         yield OpBlock(match_ops(outcome, tables), range(tables.iterations))
         return
-    iterations_per_part = kept.iterations_each
-    for number in range(kept.parts):
+    iterations_per_part = spooled.iterations_each
+    for number in range(spooled.parts):
         iterations = range(
             number * iterations_per_part, min((number + 1) * iterations_per_part, tables.iterations)
         )
-        yield OpBlock(_matched_part(outcome, tables, kept.part(number)), iterations)
+        yield OpBlock(_match_part(outcome, tables, spooled.part(number)), iterations)
 
 
-def _matched_part(outcome: RunOutcome, tables: PlanTables, part: Sequence[NDArray[np.void]]) -> MeasuredOps:
+def _match_part(outcome: RunOutcome, tables: PlanTables, part: Sequence[NDArray[np.void]]) -> MeasuredOps:
     """Return the ops of one spooled part, one array of OP_RECORD per agent."""
     agents = tuple(replace(agent, ops=ops) for agent, ops in zip(outcome.agents, part, strict=True))
     return match_ops(replace(outcome, agents=agents, kept_ops=None), tables, own=True)
@@ -133,14 +133,14 @@ def match_ops(outcome: RunOutcome, tables: PlanTables, *, own: bool = False) -> 
     key = records["iteration"].astype(np.int64) * len(tables.ops.rank) + plan_row
     order = np.argsort(key, kind="stable")
     first = _first_of_each(key[order])
-    chosen = order[first]
+    first_rows = order[first]
     return MeasuredOps(
-        records=records[chosen],
-        has_first_tx=has_first_tx[chosen],
-        plan_row=plan_row[chosen],
-        agent=agent[chosen],
+        records=records[first_rows],
+        has_first_tx=has_first_tx[first_rows],
+        plan_row=plan_row[first_rows],
+        agent=agent[first_rows],
         unknown=sum(len(source.ops) for source in outcome.agents) - len(records),
-        repeated=len(records) - len(chosen),
+        repeated=len(records) - len(first_rows),
     )
 
 
@@ -196,18 +196,18 @@ def match_flows(
     agent = np.repeat(np.arange(len(parts)), [len(part[0]) for part in parts])
     key = queue_pair * 2 + (sends_data == 0)
     order = np.argsort(key, kind="stable")
-    chosen = order[_first_of_each(key[order])]
+    first_rows = order[_first_of_each(key[order])]
     return MeasuredFlows(
-        records=_picked([part[0] for part in parts], agent[chosen], chosen),
-        connection=ends.connection[queue_pair[chosen]],
-        queue_pair=queue_pair[chosen],
-        agent=agent[chosen],
+        records=_pick_rows([part[0] for part in parts], agent[first_rows], first_rows),
+        connection=ends.connection[queue_pair[first_rows]],
+        queue_pair=queue_pair[first_rows],
+        agent=agent[first_rows],
         unknown=sum(len(source.flows) for source in outcome.agents) - len(key),
-        repeated=len(key) - len(chosen),
+        repeated=len(key) - len(first_rows),
     )
 
 
-def _picked(
+def _pick_rows(
     parts: Sequence[NDArray[np.void]], part_of: NDArray[np.int64], chosen: NDArray[np.int64]
 ) -> NDArray[np.void]:
     """Return the rows with numbers `chosen` of the concatenated parts, in this order. Copies each row once, because there
@@ -268,14 +268,14 @@ def _agent_flows(
     if rows is None or not len(rows) or not len(flows):
         return np.empty(0, FLOW_RECORD), np.empty(0, np.int64)
     plan = tables.connections
-    known = (flows["connection"] >= 0) & (flows["connection"] < len(rows))
-    known &= (flows["sends_data"] == 0) | (flows["sends_data"] == 1)
-    connection = rows[np.where(known, flows["connection"], 0)].astype(np.int64)
+    is_known = (flows["connection"] >= 0) & (flows["connection"] < len(rows))
+    is_known &= (flows["sends_data"] == 0) | (flows["sends_data"] == 1)
+    connection = rows[np.where(is_known, flows["connection"], 0)].astype(np.int64)
     is_own_rank = np.array([name == source.agent for name in tables.rank_agent] or [False])
     local_rank = np.where(flows["sends_data"] == 1, plan.src_rank[connection], plan.dst_rank[connection])
-    known &= is_own_rank[local_rank]
+    is_known &= is_own_rank[local_rank]
     queue_pair = ends.find(_end_key(connection, flows["sends_data"].astype(np.int64), flows["local_qpn"]))
-    known &= queue_pair >= 0
-    if known.all():
+    is_known &= queue_pair >= 0
+    if is_known.all():
         return flows, queue_pair
-    return flows[known], queue_pair[known]
+    return flows[is_known], queue_pair[is_known]

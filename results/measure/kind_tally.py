@@ -74,8 +74,8 @@ class KindTally:
         """
         compared = np.unique(rows.group[rows.complete & (self._groups.recorded_ns[rows.group] >= 0)])
         self._compared[compared] = True
-        kept = np.flatnonzero(self._compared)[:MOST_BASELINES].tolist()
-        self._joined = {group: self._joined.get(group) or Distribution() for group in kept}
+        kept_groups = np.flatnonzero(self._compared)[:MOST_BASELINES].tolist()
+        self._joined = {group: self._joined.get(group) or Distribution() for group in kept_groups}
         for group, joined in self._joined.items():
             joined.add(rows.joined_ns[rows.complete & (rows.group == group)])
 

@@ -86,10 +86,10 @@ def bus_factor(kind: NDArray[np.int64], ranks: NDArray[np.int64]) -> NDArray[np.
     """Return busbw / algbw of each row as float64; `kind` indexes `CONVENTIONS`, `ranks` is the group size (at least 1)."""
     import numpy as np
 
-    others = (ranks - 1) / np.maximum(ranks, 1)
+    share_of_others = (ranks - 1) / np.maximum(ranks, 1)
     by_factor = {
-        BusFactor.TWICE_OTHERS: 2 * others,
-        BusFactor.OTHERS: others,
+        BusFactor.TWICE_OTHERS: 2 * share_of_others,
+        BusFactor.OTHERS: share_of_others,
         BusFactor.ONE: np.ones(len(ranks)),
     }
     factors = np.empty(len(ranks))

@@ -140,10 +140,10 @@ class LossSummary:
         row `others` negative; it is not lost, so that row is added here.
         """
         control = [self.packets(name) for name in CONTROL]
-        known = [packets for packets in control if packets is not None]
-        if len(known) < len(control):
+        known_counts = [packets for packets in control if packets is not None]
+        if len(known_counts) < len(control):
             return None
-        return max(sum(known) + min(self.packets("others") or 0, 0), 0)
+        return max(sum(known_counts) + min(self.packets("others") or 0, 0), 0)
 
     @property
     def is_quiet(self) -> bool:

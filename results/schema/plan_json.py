@@ -139,8 +139,8 @@ def _job_problems(file: _PlanFile, where: str) -> Iterator[Problem]:
         first = job.first_rank + job.ranks
     turn = file.several.turn
     turns = len(file.several.phases) * max((job.passes for job in jobs), default=0)
-    known = all(0 <= member < len(jobs) for members in file.several.phases for member in members)
-    fits = first == len(file.rank_agent) and known and bool(((turn >= -1) & (turn < turns)).all())
+    are_members_known = all(0 <= member < len(jobs) for members in file.several.phases for member in members)
+    fits = first == len(file.rank_agent) and are_members_known and bool(((turn >= -1) & (turn < turns)).all())
     if not fits or len(turn) != len(file.ops.rank):
         yield Problem(where, "ranks, phases or turns are not those of the plan", RESTORE)
 

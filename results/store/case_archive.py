@@ -196,7 +196,7 @@ def opened_archive(path: Path, label: str = "") -> Iterator[CaseArchive]:
 def _archive_in(file: IO[bytes], size_bytes: int, label: str) -> Iterator[CaseArchive]:
     _check_end(file, size_bytes, label)
     with _opened(file, label) as archive:
-        yield CaseArchive(label, archive, _checked(archive.infolist(), size_bytes, label))
+        yield CaseArchive(label, archive, _check_members(archive.infolist(), size_bytes, label))
 
 
 def _opened(file: IO[bytes], label: str) -> zipfile.ZipFile:
@@ -231,12 +231,14 @@ def _check_end(file: IO[bytes], size_bytes: int, label: str) -> None:
         raise ConfigError(Problem(label, problem, _PACK_AGAIN))
 
 
-def _checked(entries: Sequence[zipfile.ZipInfo], packed_bytes: int, label: str) -> dict[str, zipfile.ZipInfo]:
+def _check_members(
+    entries: Sequence[zipfile.ZipInfo], packed_bytes: int, label: str
+) -> dict[str, zipfile.ZipInfo]:
     """Return the members by name. Raises `ConfigError` with every member or size that is refused."""
     problems: list[Problem] = []
     entry_by_name: dict[str, zipfile.ZipInfo] = {}
     for entry in entries:
-        fault = _fault(entry)
+        fault = _member_fault(entry)
         if not fault and entry.filename in entry_by_name:
             fault = "is in the archive twice"
         if fault:
@@ -267,7 +269,7 @@ def _checked(entries: Sequence[zipfile.ZipInfo], packed_bytes: int, label: str) 
     return entry_by_name
 
 
-def _fault(entry: zipfile.ZipInfo) -> str:
+def _member_fault(entry: zipfile.ZipInfo) -> str:
     """Return why a member is refused; "" if it is accepted."""
     if fault := name_fault(entry.filename.removesuffix("/")):
         return f"its name {fault}"

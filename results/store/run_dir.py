@@ -81,8 +81,8 @@ def write_run(run_dir: Path, now: RunArtifacts, before: RunArtifacts | None = No
     Raises:
         RunNotWritten: the directory cannot be written; no existing file is lost.
     """
-    known = {} if before is None else before.files()
-    fresh = {name: content for name, content in now.files().items() if content is not known.get(name)}
+    old_files = {} if before is None else before.files()
+    fresh = {name: content for name, content in now.files().items() if content is not old_files.get(name)}
     write_files(run_dir, fresh, keeps=before is None)
 
 
@@ -151,9 +151,9 @@ def _keep_existing(path: Path) -> None:
     if not path.exists():
         return
     for number in range(1, KEPT_LIMIT):
-        kept = path.with_name(f"{path.name}.{number}")
-        if not kept.exists():
-            path.rename(kept)
+        numbered_path = path.with_name(f"{path.name}.{number}")
+        if not numbered_path.exists():
+            path.rename(numbered_path)
             return
     message = f"{path} and {KEPT_LIMIT - 1} numbered copies of it exist"
     raise FileExistsError(message)
@@ -174,7 +174,7 @@ def read_run(run_dir: Path) -> Run:
     Raises:
         RunDirError: no run directory, incomplete, damaged, or of another version.
     """
-    return Run(path=run_dir, summary=read_summary(run_dir), **_of_tables(run_dir, _read_parquet))
+    return Run(path=run_dir, summary=read_summary(run_dir), **_read_tables(run_dir, _read_parquet))
 
 
 def look_at_run(run_dir: Path) -> Summary:
@@ -184,7 +184,7 @@ def look_at_run(run_dir: Path) -> Summary:
     Raises as `read_run`, except for damage within a table.
     """
     summary = read_summary(run_dir)
-    _of_tables(run_dir, _schema_of)
+    _read_tables(run_dir, _schema_of)
     return summary
 
 
@@ -198,21 +198,21 @@ def read_summary(run_dir: Path) -> Summary:
         raise RunDirError(Problem(str(run_dir), problem, remedy))
     text = _read_text(summary_path, SUMMARY_LIMIT_BYTES)
     summary = from_json(Summary, text, str(summary_path), SUMMARY_SCHEMA)
-    known = {name for names in TRANSPORT_COUNTERS.values() for name in names}
-    if differing := sorted(known ^ summary.transport.keys()):
+    counter_names = {name for names in TRANSPORT_COUNTERS.values() for name in names}
+    if differing := sorted(counter_names ^ summary.transport.keys()):
         problem = f"counters missing or unknown: {', '.join(differing)[:200]}"
         raise RunDirError(Problem(f"{summary_path}.transport", problem, OTHER_VERSION))
     return summary
 
 
-def _of_tables(run_dir: Path, read: Callable[[Path], Any]) -> dict[str, Any]:
+def _read_tables(run_dir: Path, read: Callable[[Path], Any]) -> dict[str, Any]:
     """Return the result of `read` for each table that every run has, by name. Raises `RunDirError` with everything wrong
     in them."""
     problems: list[Problem] = []
     table_by_name = {}
     for name, columns in TABLES.items():
         path = run_dir / name
-        table_by_name[name.removesuffix(".parquet")] = table = _or_problem(path, read, problems)
+        table_by_name[name.removesuffix(".parquet")] = table = _read_or_note(path, read, problems)
         expected = arrow_schema(columns)
         schema = table if table is None or isinstance(table, pa.Schema) else table.schema
         if schema is not None and not schema.equals(expected):
@@ -246,7 +246,7 @@ def read_artifacts(run_dir: Path) -> RunArtifacts:
     for name in OPTIONAL_TABLES:
         path = run_dir / f"{name}.parquet"
         if path.exists():
-            tables[name] = _or_problem(path, _read_parquet, problems)
+            tables[name] = _read_or_note(path, _read_parquet, problems)
     if problems:
         raise RunDirError(*problems)
     texts: dict[str, str | bytes] = dict(zip(INPUT_FILES, read_inputs(run_dir), strict=True))
@@ -271,7 +271,7 @@ def read_table_of(run_dir: Path, name: str) -> Any:
         problem = f'has no table "{name[:64]}"'
         raise RunDirError(Problem(str(run_dir), problem, f"name one of {', '.join(names)}"))
     problems: list[Problem] = []
-    table = _or_problem(run_dir / f"{name}.parquet", _read_parquet, problems)
+    table = _read_or_note(run_dir / f"{name}.parquet", _read_parquet, problems)
     if problems:
         raise RunDirError(*problems)
     return table
@@ -321,7 +321,7 @@ def _schema_of(path: Path) -> Any:
     return pq.read_schema(path)
 
 
-def _or_problem(path: Path, read: Callable[[Path], Any], problems: list[Problem]) -> Any:
+def _read_or_note(path: Path, read: Callable[[Path], Any], problems: list[Problem]) -> Any:
     """Return the result of `read` for a table; None if it cannot be read, which is added to `problems`."""
     try:
         return read(path)

@@ -23,7 +23,7 @@ _ROWS_AT_ONCE: Final = 1 << 16
 
 
 @dataclass(slots=True)
-class _Growing:
+class _GrowingFile:
     """A Parquet file that is written in several groups of rows."""
 
     path: Path
@@ -49,8 +49,8 @@ class BlockTables:
         self._count = 0
         self._outcome = outcome
         self._plan = plan
-        self._ops = _Growing(directory / "ops.parquet")
-        self._collectives = _Growing(directory / "collectives.parquet")
+        self._ops = _GrowingFile(directory / "ops.parquet")
+        self._collectives = _GrowingFile(directory / "collectives.parquet")
 
     def take(self, ops: MeasuredOps, groups: PlannedGroups, collectives: CollectiveRows) -> None:
         """Write a block. Raises `OSError`."""

@@ -137,12 +137,12 @@ def ops_table(outcome: RunOutcome, tables: PlanTables, measured: MeasuredOps) ->
             "first_tx_ns": _absent(records["first_tx_ns"], ~measured.has_first_tx),
             "slip_ns": records["issued_ns"] - records["intended_ns"],
             "agent": _agents(outcome, measured.agent),
-            **_of_jobs(tables, row),
+            **_job_columns(tables, row),
         },
     )
 
 
-def _of_jobs(tables: PlanTables, row: NDArray[np.int64]) -> dict[str, pa.Array]:
+def _job_columns(tables: PlanTables, row: NDArray[np.int64]) -> dict[str, pa.Array]:
     """Return job, phase and pass of planned ops; null for barriers between phases."""
     job = job_of_rank(tables)[tables.ops.rank[row]].astype(np.int64)
     phase, number = (column[row] for column in phase_and_pass_of_op(tables))
@@ -194,18 +194,18 @@ def collectives_table(tables: PlanTables, groups: PlannedGroups, rows: Collectiv
         COLLECTIVES,
         {
             "iteration": rows.iteration,
-            **_of_groups(tables, groups, group),
+            **_group_columns(tables, groups, group),
             **{name: getattr(rows, name) for name in _OF_ROWS},
             "recorded_ns": _absent(groups.recorded_ns[group], groups.recorded_ns[group] < 0),
             "recorded_ranks": groups.recorded_ranks[group],
             "algbw_bytes_per_s": pa.array(rows.algbw, mask=np.isnan(rows.algbw)),
             "busbw_bytes_per_s": pa.array(rows.busbw, mask=np.isnan(rows.busbw)),
-            **_of_jobs(tables, groups.first_op[group]),
+            **_job_columns(tables, groups.first_op[group]),
         },
     )
 
 
-def _of_groups(tables: PlanTables, groups: PlannedGroups, group: NDArray[np.int64]) -> dict[str, object]:
+def _group_columns(tables: PlanTables, groups: PlannedGroups, group: NDArray[np.int64]) -> dict[str, object]:
     """Return the columns that identify the collective, or pair of ranks, of each row."""
     is_pair = groups.communicator[group] < 0
     return {
@@ -269,7 +269,7 @@ def comparison_table(tables: PlanTables, groups: PlannedGroups, rows: ComparedRo
         COMPARISON,
         {
             "iteration": rows.iteration,
-            **_of_groups(tables, groups, rows.group),
+            **_group_columns(tables, groups, rows.group),
             **{name: _absent(values, values < 0) for name, values in times.items()},
         },
     )
@@ -286,8 +286,8 @@ def rates_table(
     for index, agent in enumerate(outcome.agents):
         rows = connection_rows.get(agent.agent, np.empty(0, np.int32))
         connection_index = agent.rates["connection"]
-        known = (connection_index >= 0) & (connection_index < len(rows))
-        part = agent.rates[known].copy()
+        is_planned = (connection_index >= 0) & (connection_index < len(rows))
+        part = agent.rates[is_planned].copy()
         part["time_ns"] -= agent.clock_offset_ns + outcome.start_ns
         parts.append(part)
         agents.append(np.full(len(part), index, np.int64))

@@ -75,10 +75,10 @@ def frame_by_hand(name: str, columns: Mapping[str, NDArray[np.generic]], units: 
 
 def _label(name: str, columns: Mapping[str, NDArray[np.generic]]) -> Callable[[int], str]:
     """Return a function from a row number to the label of the row."""
-    wanted = [column for column in LABELS.get(name, ()) if column in columns]
+    label_columns = [column for column in LABELS.get(name, ()) if column in columns]
 
     def label(row: int) -> str:
-        cells = ((column, columns[column][row]) for column in wanted)
+        cells = ((column, columns[column][row]) for column in label_columns)
         return ", ".join(f"{column} {_cell(value)}" for column, value in cells if _has_value(value))
 
     return label

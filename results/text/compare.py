@@ -148,16 +148,16 @@ def _shifts(title: str, shifts: tuple[Shift, ...]) -> list[str]:
 
 
 def _plain(found: Comparison) -> list[str]:
-    moved = [
+    moved_figures = [
         figure
         for figure in found.plain
         if figure.a != figure.b and (figure.change is None or abs(figure.change) >= _PLAIN_CHANGE)
     ]
-    if not moved:
+    if not moved_figures:
         return []
-    more = f"; and {len(moved) - MOST_PLAIN} more" if len(moved) > MOST_PLAIN else ""
+    more = f"; and {len(moved_figures) - MOST_PLAIN} more" if len(moved_figures) > MOST_PLAIN else ""
     lines = ["", f"key figures that moved by {_PLAIN_CHANGE:.0%} or more (told, not tested{more})"]
-    for figure in moved[:MOST_PLAIN]:
+    for figure in moved_figures[:MOST_PLAIN]:
         change = "" if figure.change is None else f"  {change_text(figure.change, 1)}"
         lines.append(
             f"  {figure.name:<24} {value_words(figure.a, figure.unit)} -> {value_words(figure.b, figure.unit)}{change}"

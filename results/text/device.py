@@ -46,13 +46,13 @@ def source_words(source: DeviceSource) -> str:
     """Describe how a source was read."""
     if not source.readings:
         return f"{source.name}: NONE READ"
-    whole = (
+    span_words = (
         "before, during and after the run"
         if source.whole
         else "NOT ALL OF THEM BEFORE AND AFTER THE RUN, so their increases are not known"
     )
     return (
-        f"{source.name}, by {source.reader}: {source.series} counters, {source.readings} readings, {whole}; "
+        f"{source.name}, by {source.reader}: {source.series} counters, {source.readings} readings, {span_words}; "
         f"every {source.interval_ns / 1e9:g} s, moments known to {us(source.error_ns)} us"
     )
 
@@ -66,8 +66,8 @@ def total_words(device: DeviceSummary) -> str:
             value = device.counters.get(f"{owner}_{counter.name}")
             if counter.words and value is not None and f"{owner}_{counter.name}" not in _DROPS:
                 parts.setdefault(counter.words, value)
-    others = [f"{value} {words}" for words, value in parts.items() if value or words in _ALWAYS]
-    return ", ".join([*filter(None, [drops]), *others])
+    other_totals = [f"{value} {words}" for words, value in parts.items() if value or words in _ALWAYS]
+    return ", ".join([*filter(None, [drops]), *other_totals])
 
 
 def agreement_words(device: DeviceSummary) -> str:
@@ -90,18 +90,18 @@ def agreement_words(device: DeviceSummary) -> str:
 def _differences(rows: tuple[ReconciledPort, ...]) -> list[str]:
     """Return a line for every direction that does not agree exactly, the worst first."""
     order = list(Agreement)
-    shown = sorted(
+    inexact_rows = sorted(
         (row for row in rows if row.agreement is not Agreement.EXACT),
         key=lambda row: (-order.index(row.agreement), -(row.difference_share or 0)),
     )
-    if not shown:
+    if not inexact_rows:
         return []
-    cells = [_HEADINGS, *(_row(row) for row in shown[:MOST_ROWS])]
+    cells = [_HEADINGS, *(_row(row) for row in inexact_rows[:MOST_ROWS])]
     lines = [f"  {line}" for line in aligned(cells)]
-    reasons = dict.fromkeys(row.why for row in shown if row.why)
+    reasons = dict.fromkeys(row.why for row in inexact_rows if row.why)
     lines += each_wrapped("", reasons)
-    if len(shown) > MOST_ROWS:
-        lines += wrapped("", f"and {len(shown) - MOST_ROWS} more, see reconciliation.parquet")
+    if len(inexact_rows) > MOST_ROWS:
+        lines += wrapped("", f"and {len(inexact_rows) - MOST_ROWS} more, see reconciliation.parquet")
     return lines
 
 

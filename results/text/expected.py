@@ -91,15 +91,15 @@ def _ratio(ratio: float | None, is_degraded: bool) -> str:
     """Return a ratio as text, with a leading "~" if the comparison is degraded."""
     if ratio is None:
         return "-"
-    shown = f"{ratio:.2f}" if ratio < _MOST_RATIO else f">{_MOST_RATIO}"
-    return f"~{shown}" if is_degraded else shown
+    ratio_text = f"{ratio:.2f}" if ratio < _MOST_RATIO else f">{_MOST_RATIO}"
+    return f"~{ratio_text}" if is_degraded else ratio_text
 
 
 def _expected_text(one: ExpectedSummary) -> str:
     text = _LEVELS.get(one.level, one.level)
     if one.described_by:
         text = f"{one.described_by}, {text}"
-    counted = [f"{one.counters[key]} {word}" for key, word in _COUNTERS if key in one.counters]
-    if counted:
-        text += f"; {', '.join(counted)}"
+    counter_words = [f"{one.counters[key]} {word}" for key, word in _COUNTERS if key in one.counters]
+    if counter_words:
+        text += f"; {', '.join(counter_words)}"
     return text + ("" if one.complete else f"; did not finish: {one.failure}")

@@ -62,8 +62,10 @@ def job_lines(summary: Summary) -> list[str]:
                 if job.start_ns is None
                 else f"{us(job.start_ns)} to {us(job.end_ns)} us"
             )
-            moved = f"{job.sent_bytes / 1e6:.4g} MB through the device in {job.ops_recorded} ops, {span}"
+            traffic_words = (
+                f"{job.sent_bytes / 1e6:.4g} MB through the device in {job.ops_recorded} ops, {span}"
+            )
             lines.append(
-                f"background {printable(job.name)[:_NAME_LIMIT]}: {moved}; in no figure above or below"
+                f"background {printable(job.name)[:_NAME_LIMIT]}: {traffic_words}; in no figure above or below"
             )
     return [*lines, *streams, ""]

@@ -34,8 +34,8 @@ def labelled(label: str, text: str) -> list[str]:
 def wrapped(label: str, text: str) -> list[str]:
     """Return `text` after its label, wrapped between words at the full width. A longer word, such as a path, is not
     broken, so that it can be copied."""
-    shown = printable(" ".join(text.split()))
-    parts = wrap(shown, WIDTH - LABEL_WIDTH, break_on_hyphens=False, break_long_words=False) or [""]
+    clean_text = printable(" ".join(text.split()))
+    parts = wrap(clean_text, WIDTH - LABEL_WIDTH, break_on_hyphens=False, break_long_words=False) or [""]
     return [line for index, part in enumerate(parts) for line in labelled("" if index else label, part)]
 
 

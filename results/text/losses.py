@@ -84,7 +84,7 @@ def pair_cells(pairs: Sequence[LossPair]) -> list[tuple[str, ...]]:
     """Return a row for each difference in the losses of two sides: description, A, B, who counted it."""
     return [
         (
-            _alone(pair),
+            _standalone_words(pair),
             *("not known" if mean is None else f"{mean:.6g}" for mean in (pair.a, pair.b)),
             COUNTED_BY_WORDS[pair.counted_by],
         )
@@ -92,7 +92,7 @@ def pair_cells(pairs: Sequence[LossPair]) -> list[tuple[str, ...]]:
     ]
 
 
-def _alone(one: LossPair) -> str:
+def _standalone_words(one: LossPair) -> str:
     """Return the description of a row for use outside the table of losses."""
     if one.name == "data_again":
         return "data sent again"

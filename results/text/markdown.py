@@ -124,9 +124,9 @@ def _collectives(summary: Summary) -> list[str]:
         )
         for kind in summary.kinds[:MOST_ROWS]
     ]
-    left = len(summary.kinds) - MOST_ROWS
+    kinds_left_out = len(summary.kinds) - MOST_ROWS
     heads = ("collective", "algorithm", "ranks", "count", "bytes", "p50", "p99", "busbw")
-    return [*_table(heads, rows), *([f"And {left} more.", ""] if left > 0 else [])]
+    return [*_table(heads, rows), *([f"And {kinds_left_out} more.", ""] if kinds_left_out > 0 else [])]
 
 
 def _section(title: str, lines: Iterable[str]) -> list[str]:
@@ -136,10 +136,10 @@ def _section(title: str, lines: Iterable[str]) -> list[str]:
 
 def _listed(lines: Iterable[str]) -> list[str]:
     present_lines = [line for line in lines if line]
-    shown = [f"- {_text(line)}" for line in present_lines[:MOST_ROWS]]
+    bullets = [f"- {_text(line)}" for line in present_lines[:MOST_ROWS]]
     if len(present_lines) > MOST_ROWS:
-        shown.append(f"- and {len(present_lines) - MOST_ROWS} more")
-    return [*shown, ""] if shown else []
+        bullets.append(f"- and {len(present_lines) - MOST_ROWS} more")
+    return [*bullets, ""] if bullets else []
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

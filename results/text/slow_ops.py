@@ -34,13 +34,13 @@ def slow_name_lines(slow: SlowNames | None) -> list[str]:
         for slow_name in slow.first[:SHOWN]
     ]
     lines = aligned([*HEADINGS, *rows])
-    left = slow.total - len(rows)
-    if left > 0:
-        lines.append(f"And {left} more in collectives.parquet, column name.")
+    names_left_out = slow.total - len(rows)
+    if names_left_out > 0:
+        lines.append(f"And {names_left_out} more in collectives.parquet, column name.")
     return [*lines, ""]
 
 
 def _shortened(name: str) -> str:
     """Return a name that fits a cell, cut at the front: layers differ at the end of their names."""
-    shown = printable(name)
-    return shown if len(shown) <= _LONGEST else "..." + shown[3 - _LONGEST :]
+    clean_name = printable(name)
+    return clean_name if len(clean_name) <= _LONGEST else "..." + clean_name[3 - _LONGEST :]

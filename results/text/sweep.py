@@ -66,24 +66,36 @@ def promise(settings: ComparisonSettings) -> str:
 
 def group_table(group: Group, axis: str, results: Mapping[str, PointResult]) -> list[str]:
     """Return the table of a group, one line a point."""
-    shown = shown_columns(group, results)
+    column_names = shown_columns(group, results)
     rows = [
-        ("", "point", "runs", "iteration", "CV", *(TITLES[name] for name in shown), "change", "interval", "")
+        (
+            "",
+            "point",
+            "runs",
+            "iteration",
+            "CV",
+            *(TITLES[name] for name in column_names),
+            "change",
+            "interval",
+            "",
+        )
     ]
     for point in group.points:
         result = results.get(point.name)
         if result is None:
             rows.append(
-                (point.labels[axis], point.name, "0", *("-" for _ in range(4 + len(shown))), "no run")
+                (point.labels[axis], point.name, "0", *("-" for _ in range(4 + len(column_names))), "no run")
             )
             continue
-        rows.append((point.labels[axis], point.name, *figure_cells(result, shown), *change_cells(result)))
+        rows.append(
+            (point.labels[axis], point.name, *figure_cells(result, column_names), *change_cells(result))
+        )
     return [f"  {line}" for line in aligned(rows, (0, 1, len(rows[0]) - 1))]
 
 
 def shown_columns(group: Group, results: Mapping[str, PointResult]) -> tuple[str, ...]:
     """Return the key figures with a non-zero mean in some point of the group."""
-    shown = []
+    column_names = []
     for name in TITLES:
         means = {
             figure.mean
@@ -93,8 +105,8 @@ def shown_columns(group: Group, results: Mapping[str, PointResult]) -> tuple[str
             if figure.name == name
         }
         if means - {0.0}:
-            shown.append(name)
-    return tuple(shown)
+            column_names.append(name)
+    return tuple(column_names)
 
 
 def figure_cells(result: PointResult, shown: Sequence[str]) -> tuple[str, ...]:

@@ -34,13 +34,13 @@ def render_switches(topology: Topology, switch_ports: tuple[NDArray[np.void], ..
         for port, cos in np.argwhere(lanes)
     ]
     peers = _peers(topology)
-    shown = sorted(all_cos, key=lambda row: _interest(switch_ports[row[0]][row[1]], row[2]), reverse=True)[
-        :LANES_SHOWN
-    ]
+    shown_lanes = sorted(
+        all_cos, key=lambda row: _interest(switch_ports[row[0]][row[1]], row[2]), reverse=True
+    )[:LANES_SHOWN]
     rows = [*_HEADINGS]
-    for switch, port, cos in sorted(shown):
-        counted = switch_ports[switch][port]
-        queue, group = counted["queues"][cos], counted["groups"][cos]
+    for switch, port, cos in sorted(shown_lanes):
+        port_counts = switch_ports[switch][port]
+        queue, group = port_counts["queues"][cos], port_counts["groups"][cos]
         name = f"{topology.switches[switch].name}/{topology.switches[switch].ports[port].name}"
         rows.append(
             (
@@ -51,18 +51,20 @@ def render_switches(topology: Topology, switch_ports: tuple[NDArray[np.void], ..
                 str(int(queue["packets"])),
                 str(int(queue["ecn_marked_packets"])),
                 str(int(queue["dropped_packets"] + group["dropped_packets"])),
-                str(int(counted["pfc_tx"][cos])),
-                str(int(counted["pfc_rx"][cos])),
+                str(int(port_counts["pfc_tx"][cos])),
+                str(int(port_counts["pfc_rx"][cos])),
                 f"{int(queue['paused_ns']) / 1000:.1f}",
                 approximate_bytes(int(queue["watermark_bytes"])),
             )
         )
     lines = aligned(rows)
-    left = sorted(set(all_cos) - set(shown))
-    if left:
-        idle = sum(not any(_interest(switch_ports[switch][port], cos)) for switch, port, cos in left)
+    lanes_left_out = sorted(set(all_cos) - set(shown_lanes))
+    if lanes_left_out:
+        idle = sum(
+            not any(_interest(switch_ports[switch][port], cos)) for switch, port, cos in lanes_left_out
+        )
         words = f", {idle} of them of idle links between switches" if idle else ""
-        lines.append(f"({len(left)} more lanes{words}; all are in switches.parquet with --out)")
+        lines.append(f"({len(lanes_left_out)} more lanes{words}; all are in switches.parquet with --out)")
     lines += ["", *_totals(switch_ports)]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
@@ -73,13 +75,13 @@ def _totals(switch_ports: tuple[NDArray[np.void], ...]) -> list[str]:
         f"{sums['tx_packets']} packets, {sums['ecn_marked_packets']} marked, {sums['dropped_packets']} dropped for want of "
         f"room, {sums['pfc_tx_frames']} pause frames"
     )
-    others = [
+    other_totals = [
         f"{sums[counter.name]} {counter.words}"
         for owner in (CounterObject.QUEUE, CounterObject.PORT)
         for counter in counters_of(owner, CounterUse.MODELLED | CounterUse.SUMMED)
         if counter.words and counter.name not in _NAMED and sums[counter.name]
     ]
-    return [f"switches        {', '.join([first, *others])}"]
+    return [f"switches        {', '.join([first, *other_totals])}"]
 
 
 def _interest(port: np.void, cos: int) -> tuple[int, ...]:

@@ -102,10 +102,12 @@ def grouped(texts: Iterable[str], most_places: int = 4) -> tuple[str, ...]:
         places.setdefault(message if colon else text, []).append(place if colon else "")
     merged = []
     for message, names in places.items():
-        named = [name for name in names if name]
-        left = len(named) - most_places
-        shown = ", ".join(named[:most_places]) + (f" and {left} more" if left > 0 else "")
-        merged.append(f"{shown}: {message}" if shown else message)
+        known_places = [name for name in names if name]
+        places_left_out = len(known_places) - most_places
+        places_text = ", ".join(known_places[:most_places]) + (
+            f" and {places_left_out} more" if places_left_out > 0 else ""
+        )
+        merged.append(f"{places_text}: {message}" if places_text else message)
     return tuple(merged)
 
 
@@ -134,10 +136,10 @@ def _baselines(summary: Summary) -> list[str]:
     """Return the table of replayed and recorded times, one line a collective; no lines if the trace recorded no times."""
     if not summary.baselines.total:
         return []
-    shown = summary.baselines.first[:BASELINES_SHOWN]
-    rows = [*_BASELINE_HEADINGS, *(_baseline_row(baseline) for baseline in shown)]
+    shown_baselines = summary.baselines.first[:BASELINES_SHOWN]
+    rows = [*_BASELINE_HEADINGS, *(_baseline_row(baseline) for baseline in shown_baselines)]
     lines = aligned(rows)
-    more = summary.baselines.total - len(shown)
+    more = summary.baselines.total - len(shown_baselines)
     if more:
         lines.append(f"And {more} more in collectives.parquet, column recorded_ns.")
     return [*lines, ""]

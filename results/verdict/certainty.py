@@ -34,19 +34,19 @@ def bounds_words(
         for side in (comparison.left, comparison.right):
             bounds = bounded(side, results, own, weak)
             if not bounds.is_exact and names_of(side):
-                words.append(_range(bounds, condition.words(side), dimension_of(side, vocabulary)))
+                words.append(_range_words(bounds, condition.words(side), dimension_of(side, vocabulary)))
     return "; ".join(dict.fromkeys(words))
 
 
-def _range(found: Bounded, name: str, dimension: Dimension) -> str:
+def _range_words(found: Bounded, name: str, dimension: Dimension) -> str:
     """Describe the bounds of `name`, of the row with the widest interval if it is a column."""
     low, high = (np.atleast_1d(end.astype(np.float64)) for end in (found.low, found.high))
-    known = ~np.isnan(low) & ~np.isnan(high)
-    if not known.any():
+    is_known = ~np.isnan(low) & ~np.isnan(high)
+    if not is_known.any():
         return f"{name} is absent"
     with np.errstate(invalid="ignore"):
         # For a column, show the row with the widest interval.
-        widest = int(np.argmax(np.where(known, high - low, -1.0)))
+        widest = int(np.argmax(np.where(is_known, high - low, -1.0)))
     least, most = float(low[widest]), float(high[widest])
     row = " in the row that is touched most" if found.low.shape else ""
     if np.isinf(least) and np.isinf(most):

@@ -86,11 +86,11 @@ class _Bounding:
             case Call():
                 return self._call(node, table)
             case Unary():
-                return _negated(node.sign, self.of(node.operand, table))
+                return _negate(node.sign, self.of(node.operand, table))
             case Binary():
-                return _combined(node.sign, self.of(node.left, table), self.of(node.right, table))
+                return _combine(node.sign, self.of(node.left, table), self.of(node.right, table))
             case _:
-                return _exact(evaluate(node, self._results).values)
+                return _exact_bounds(evaluate(node, self._results).values)
 
     def _name(self, node: Name, table: str | None) -> Bounded:
         frame = self._results.frames.get(table) if table is not None else None
@@ -98,12 +98,12 @@ class _Bounding:
             return self._of_column(table, node.name)
         measured = evaluate(node, self._results).values
         if measured.dtype != np.float64 or np.isnan(measured):
-            return _exact(measured)
+            return _exact_bounds(measured)
         value = self._results.figures[node.name]
         assert value is not None
         low, high = figure_bounds(node.name, value, self._own, self._weak)
         if low == high:
-            return _exact(measured)
+            return _exact_bounds(measured)
         factor = COLUMN_UNITS.get(self._results.figure_units.get(node.name, ""), (Dimension.PURE, 1.0))[1]
         return Bounded(np.array(low * factor), np.array(high * factor))
 
@@ -111,19 +111,19 @@ class _Bounding:
         frame = self._results.frames[table]
         values = frame.columns[column]
         if values.dtype in {np.dtype(object), np.dtype(np.int8)}:
-            return _exact(values)
+            return _exact_bounds(values)
         measured = values.astype(np.float64)
         factor = COLUMN_UNITS.get(frame.units[column], (Dimension.PURE, 1.0))[1]
         low, high = column_bounds(frame, (table, column), measured, self._own, self._weak)
         if low is high:
-            return _exact(measured * factor)
+            return _exact_bounds(measured * factor)
         is_absent = np.isnan(measured)
         return Bounded(np.where(is_absent, np.nan, low * factor), np.where(is_absent, np.nan, high * factor))
 
     def _column(self, node: ColumnOf) -> Bounded:
         frame = self._results.frames.get(node.table)
         if frame is None or node.column not in frame.columns:
-            return _exact(np.empty(0))
+            return _exact_bounds(np.empty(0))
         bounds = self._of_column(node.table, node.column)
         if node.where is None:
             return bounds
@@ -132,7 +132,9 @@ class _Bounding:
         if condition.is_exact:
             rows = selected == 1
             return (
-                _exact(bounds.low[rows]) if bounds.is_exact else Bounded(bounds.low[rows], bounds.high[rows])
+                _exact_bounds(bounds.low[rows])
+                if bounds.is_exact
+                else Bounded(bounds.low[rows], bounds.high[rows])
             )
         rows = selected != 0
         return Bounded(bounds.low[rows], bounds.high[rows], (selected[rows] == 1).astype(np.int8))
@@ -141,12 +143,12 @@ class _Bounding:
         argument = self.of(node.argument, table)
         if argument.is_exact and argument.low.dtype != np.int8:
             if node.function == "count":
-                return _exact(
+                return _exact_bounds(
                     evaluate(node, self._results).values
                     if table is None
                     else np.array(float(argument.low.size))
                 )
-            return _exact(np.array(aggregate(node.function, argument.low.astype(np.float64))))
+            return _exact_bounds(np.array(aggregate(node.function, argument.low.astype(np.float64))))
         is_selected = np.ones(argument.low.shape, bool) if argument.chosen is None else argument.chosen == 1
         if node.function in {"all", "any"}:
             truths = argument.low.astype(np.int8)
@@ -157,7 +159,7 @@ class _Bounding:
             return Bounded(truth, truth, is_exact=argument.is_exact)
         if node.function == "count":
             if table is None and np.isnan(evaluate(node, self._results).values):
-                return _exact(np.array(np.nan))
+                return _exact_bounds(np.array(np.nan))
             is_truth = argument.low.dtype == np.int8
             hits = argument.low == 1 if is_truth else np.ones(argument.low.shape, bool)
             possible_hits = argument.low != 0 if is_truth else hits
@@ -170,34 +172,34 @@ class _Bounding:
         return Bounded(np.array(low), np.array(high))
 
 
-def _exact(values: NDArray[np.generic]) -> Bounded:
+def _exact_bounds(values: NDArray[np.generic]) -> Bounded:
     return Bounded(values, values, is_exact=True)
 
 
-def _negated(sign: str, operand: Bounded) -> Bounded:
+def _negate(sign: str, operand: Bounded) -> Bounded:
     if sign == "not":
         truths = operand.low.astype(np.int8)
         values = np.where(truths == UNKNOWN, UNKNOWN, 1 - truths).astype(np.int8)
         return Bounded(values, values, operand.chosen, operand.is_exact)
     low, high = -operand.high.astype(np.float64), -operand.low.astype(np.float64)
-    return _exact(low) if operand.is_exact else Bounded(low, high, operand.chosen)
+    return _exact_bounds(low) if operand.is_exact else Bounded(low, high, operand.chosen)
 
 
-def _combined(sign: str, left: Bounded, right: Bounded) -> Bounded:
+def _combine(sign: str, left: Bounded, right: Bounded) -> Bounded:
     chosen = left.chosen if left.chosen is not None else right.chosen
     exact = left.is_exact and right.is_exact
     if sign in JUNCTIONS:
         truths = junction(sign, left.low, right.low)
         return Bounded(truths, truths, chosen, exact)
     if sign in COMPARISONS:
-        truths = _compared_bounds(sign, left, right)
+        truths = _compare_bounds(sign, left, right)
         return Bounded(truths, truths, chosen, exact)
     with np.errstate(all="ignore"):
         low, high = _arithmetic_bounds(sign, left, right)
-    return _exact(low) if exact else Bounded(low, high, chosen)
+    return _exact_bounds(low) if exact else Bounded(low, high, chosen)
 
 
-def _compared_bounds(sign: str, left: Bounded, right: Bounded) -> NDArray[np.int8]:
+def _compare_bounds(sign: str, left: Bounded, right: Bounded) -> NDArray[np.int8]:
     if left.is_exact and right.is_exact:
         return compared(sign, left.low, right.low)
     if sign in {"==", "!="}:

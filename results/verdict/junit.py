@@ -39,12 +39,12 @@ def joined_junit(runs: Iterable[tuple[str, str, Summary]]) -> str:
 def _suite(summary: Summary, verdict: Verdict | None, classname: str, words: str = "") -> ET.Element:
     checks = verdict.checks if verdict is not None else ()
     broke_off = summary.state is not RunEnd.DONE
-    whole = not broke_off and summary.checks_hold
+    is_whole = not broke_off and summary.checks_hold
     attributes = {
         "name": printable_xml(f"{words}etloop {verdict.device if verdict else ''}".rstrip()),
         "tests": str(len(checks) + 1),
         "failures": str(sum(check_outcome.result is Result.FAIL for check_outcome in checks)),
-        "errors": str(int(not whole)),
+        "errors": str(int(not is_whole)),
         "skipped": str(sum(check_outcome.result is Result.INCONCLUSIVE for check_outcome in checks)),
         "time": _seconds(summary.job.jct_ns),
     }
@@ -57,7 +57,7 @@ def _suite(summary: Summary, verdict: Verdict | None, classname: str, words: str
     classname = printable_xml(classname)
     run_attributes = {"classname": classname, "name": RUN_CASE, "time": _seconds(summary.job.jct_ns)}
     run = ET.SubElement(suite, "testcase", run_attributes)
-    if not whole:
+    if not is_whole:
         failed = [check.name for check in summary.failed_checks]
         reason = summary.reason if broke_off else f"checks that do not hold: {', '.join(failed)}"
         error = ET.SubElement(

@@ -67,7 +67,7 @@ def figure_bounds(name: str, measured: float, own: OwnShare | None, weak: Weakne
     if name in LOSSES:
         return max(measured - own.lost_packets, 0.0), measured
     if name == "lost_share":
-        return _less(measured, own.lost_packets, own.figures.get("tx_packets")), measured
+        return _share_without(measured, own.lost_packets, own.figures.get("tx_packets")), measured
     if weak.lossy or (weak.unbounded and BY_NAME[name].nature is Nature.TIME and name not in SENT_AGAIN):
         return anything
     return _time_bounds(name, measured, own) or anything
@@ -79,7 +79,7 @@ def _time_bounds(name: str, measured: float, own: OwnShare) -> Bounds | None:
     if name == "retransmitted_packets":
         return max(measured - own.again_packets, 0.0), measured
     if name == "retransmitted_share":
-        return _less(measured, own.again_packets, own.figures.get("tx_packets")), measured
+        return _share_without(measured, own.again_packets, own.figures.get("tx_packets")), measured
     if not count:
         return None
     mean_ns = own.explained_ns / count
@@ -114,7 +114,7 @@ def wire_time_ns(packets: float, mtu_bytes: int, speed_bps: float) -> float:
     return packets * (mtu_bytes + HEADER_BYTES) * 8e9 / speed_bps
 
 
-def _less(share: float, packets: float, whole: float | None) -> float:
+def _share_without(share: float, packets: float, whole: float | None) -> float:
     """Return `share` minus `packets / whole`, at least 0; 0 if `whole` is unknown or 0."""
     return max(share - packets / whole, 0.0) if whole else 0.0
 

@@ -293,9 +293,9 @@ class _Shapes:
             case Call():
                 return self._call(node, inside)
             case Unary():
-                wanted = Dimension.TRUTH if node.sign == "not" else None
+                wanted_dimension = Dimension.TRUTH if node.sign == "not" else None
                 shape = self.of(node.operand, inside)
-                self._refuse(node, wanted, shape)
+                self._refuse(node, wanted_dimension, shape)
                 return shape
             case Binary():
                 return self._binary(node, inside)
@@ -306,7 +306,7 @@ class _Shapes:
             return _Shape(_dimension(self._vocabulary.tables[inside][node.name]), (inside,))
         if node.name in figures:
             return _Shape(_dimension(figures[node.name]))
-        known = [*figures, *(self._vocabulary.tables[inside] if inside else ())]
+        known_names = [*figures, *(self._vocabulary.tables[inside] if inside else ())]
         if node.name in self._vocabulary.tables:
             problem = f"{node.name} is a table"
             raise ExpressionError(node.span.first, problem, f"write {node.name}.COLUMN")
@@ -315,7 +315,7 @@ class _Shapes:
             if inside
             else f"no figure is called {node.name}"
         )
-        raise ExpressionError(node.span.first, problem, _nearest(node.name, known))
+        raise ExpressionError(node.span.first, problem, _nearest(node.name, known_names))
 
     def _column(self, node: ColumnOf) -> _Shape:
         tables = self._vocabulary.tables

@@ -174,7 +174,8 @@ def _verdict_on(
     check_outcome = replace(check_outcome, value=value, limit=limit, checked=truths.size, broken=broken.size)
     if broken.size:
         check_outcome = replace(
-            check_outcome, rows=_rows(outcome, order, results, _value_of_row(condition, results, vocabulary))
+            check_outcome,
+            rows=_rows(outcome, order, results, _value_of_row(condition, results, vocabulary)),
         )
     elif not truths.size or (truths == UNKNOWN).any():
         return replace(check_outcome, reason=_unknown(outcome, truths))
@@ -218,10 +219,10 @@ def _shown_values(
         with np.errstate(all="ignore"):
             left, right = evaluate(comparison.left, results), evaluate(comparison.right, results)
         dimension = dimension_of(comparison.left, vocabulary)
-        worst, places = _worst(comparison, left.values, right.values, broken)
+        worst, places = _worst_value(comparison, left.values, right.values, broken)
         if places.size and len(comparisons_of(condition.tree)) == 1:
             order = places
-        whose = _whose(comparison, left, places, (results, vocabulary))
+        whose = _row_words(comparison, left, places, (results, vocabulary))
         values.append(f"{condition.words(comparison.left)} = {quantity(worst, dimension)}{whose}")
         if right.rows is None:
             limits.append(f"{comparison.sign} {quantity(right.values[()], dimension)}")
@@ -230,7 +231,7 @@ def _shown_values(
     return "; ".join(values), "; ".join(limits), order
 
 
-def _whose(
+def _row_words(
     comparison: Binary, left: Outcome, broken: NDArray[np.int64], found: tuple[Results, Vocabulary]
 ) -> str:
     """Describe which of several rows the value belongs to, and the sum over all rows for counts."""
@@ -264,7 +265,7 @@ def _units_of(node: Node, vocabulary: Vocabulary) -> frozenset[str]:
             return frozenset()
 
 
-def _worst(
+def _worst_value(
     comparison: Binary, left: NDArray[np.generic], right: NDArray[np.generic], broken: NDArray[np.int64]
 ) -> tuple[object, NDArray[np.int64]]:
     """Return the value furthest beyond the limit among the rows that broke it (among all, if none did), and the broken
