@@ -246,8 +246,8 @@ def differing_things(a: Side, b: Side) -> tuple[tuple[Differing, ...], list[str]
         if _section(difference) in {"scenario scale", "trace content", "trace ranks", "measured in"}
     ]
     warnings += [
-        f"{scaled_difference.thing} {scaled_difference.path}: {scaled_difference.a} in A, {scaled_difference.b} in B; their times are of different things"
-        for scaled_difference in scaled
+        f"{entry.thing} {entry.path}: {entry.a} in A, {entry.b} in B; their times are of different things"
+        for entry in scaled
     ]
     return differences, warnings
 
@@ -258,7 +258,7 @@ def _differences(a: dict[str, dict[str, str]], b: dict[str, dict[str, str]]) -> 
     for thing in (*a, *(name for name in b if name not in a)):
         values_a, values_b = a.get(thing, {}), b.get(thing, {})
         if thing in {"topology", "profile", "files"} and not (values_a and values_b):
-            continue  # kept by some runs only
+            continue  # only some runs keep these files
         for path in sorted(values_a.keys() | values_b.keys()):
             x, y = values_a.get(path, "-"), values_b.get(path, "-")
             if x != y and (thing, path) not in IGNORED:

@@ -53,7 +53,7 @@ class Difference:
     low: float
     """Lower bound of its interval; both bounds are infinite if not known."""
     high: float
-    """Bounds of its interval; infinite where nothing is known."""
+    """Bounds of its interval; infinite if not known."""
     confidence: float
     """Confidence level of the interval."""
     p_value: float

@@ -38,18 +38,21 @@ class _Cos:
     peer: str | None
 
     def place(self) -> tuple[object, ...]:
+        """Return switch, port, peer ("" if unknown) and CoS number, the columns `_PLACE`."""
         switch, port = self.source.place(self.port)
         return switch, port, self.peer or "", self.number
 
     def place_and_number(self) -> tuple[str, str, int]:
+        """Return device, port and CoS number, the sort key of a lane."""
         return (*self.source.place(self.port), self.number)
 
     def at(self, kind: CounterObject) -> CountedObject:
+        """Return the queue, priority or group of the lane."""
         return CountedObject(kind, self.port, self.number)
 
 
 def _all_cos(sources: tuple[IndexedSource, ...]) -> list[_Cos]:
-    """Return every lane that a source counts, once: by the first source that has it."""
+    """Return every lane that a source counts, once each, from the first source that has it."""
     cos_by_place: dict[tuple[str, str, int], _Cos] = {}
     for source in sources:
         peers = dict(source.source.peers)
@@ -127,7 +130,7 @@ def device_samples_table(sources: tuple[IndexedSource, ...], start_ns: int) -> p
 
 def _samples(cos: _Cos) -> dict[str, NDArray[np.int64]] | None:
     """Return the columns (int64) of one lane since the start of the run, `_ABSENT` where a reading has no value; None if
-    all are 0."""
+    all values are 0."""
     source = cos.source.source
     rows = {
         name: cos.source.rows(number)
@@ -163,7 +166,7 @@ def _since_begin(values: NDArray[np.uint64], name: str) -> NDArray[np.int64]:
 
 
 def _table(columns: Mapping[str, Any], units: Mapping[str, str]) -> pa.Table:
-    """Return an Arrow table with the types that follow from `units`."""
+    """Return an Arrow table with the columns and types that `units` implies."""
     fields, arrays = [], []
     for name, unit in units.items():
         is_text = unit == "name"

@@ -274,7 +274,7 @@ def _unknown(summary: Summary, flow_rows: int, backends: Sequence[str]) -> str:
 
 
 def _has_others_traffic(summary: Summary) -> bool:
-    """Return whether the device may carry other traffic: every device except a soft switch of ours."""
+    """Return whether the device may carry other traffic: only a soft switch of the lab carries nothing but the run."""
     return summary.dut is not None and any(
         source.reader != SOFT_SWITCH_READER for source in summary.dut.sources
     )

@@ -280,7 +280,7 @@ def _totals(sources: tuple[IndexedSource, ...]) -> dict[str, int]:
 
 
 def _notes(sources: tuple[IndexedSource, ...], rows: Sequence[Any], used: frozenset[str]) -> tuple[str, ...]:
-    """Return notes on the sources and on what could not be compared."""
+    """Return notes on the sources, and on ports and counts that could not be compared."""
     notes = [f"{source.source.name}: {note}" for source in sources for note in source.source.notes]
     compared_ports = {row.port for row in rows}
     unmapped_ports = sorted(used - compared_ports)

@@ -309,7 +309,7 @@ def _is_loopback(address: bytes) -> bool:
 
 
 def expected_reasons(tables: PlanTables, expected: list[ExpectedRows]) -> list[str]:
-    """Return what the expected runs do not cover."""
+    """Return why the expected runs are incomplete or approximate."""
     reasons = []
     for rows in expected:
         run = rows.run
@@ -387,7 +387,7 @@ class ExpectedFigures:
     """Ratio of the average iteration times."""
     kinds: tuple[ExpectedKind, ...]
     notes: tuple[str, ...]
-    """What the expected runs do not cover."""
+    """Why the expected runs are incomplete or approximate."""
 
 
 def expected_figures(

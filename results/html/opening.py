@@ -177,7 +177,7 @@ def _count(value: float | None) -> str:
 
 
 def trust_blocks(summary: Summary) -> tuple[Block, ...]:
-    """Return what limits the accuracy of the figures: lateness of the emulator, clocks, losses, and degradations."""
+    """Return the limits on the accuracy of the figures: lateness of the emulator, clock errors, checks, and degradations."""
     slip, rows = summary.slip, []
     if slip is not None:
         rows.append((

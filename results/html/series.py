@@ -55,7 +55,7 @@ def port_rates(given: KpiInput, way: str) -> list[Line]:
     )
     opposite_way = {"rx": "tx", "tx": "rx"}[way]
     for host_counter, device_counter in zip(_BYTES[opposite_way], _BYTES[way], strict=True):
-        # The rig's own interface sends what the device receives.
+        # The tx counter of the rig's own interface counts the bytes that the device receives.
         at_host = np.isin(columns["source"], list(host_sources)) if host_sources else np.zeros(dut.rows, bool)
         is_wanted_counter = np.where(
             at_host, columns["counter"] == host_counter, columns["counter"] == device_counter

@@ -80,7 +80,7 @@ def _measured(network: LoneNetwork, least_ns: Mapping[tuple[int, int], int]) -> 
 
 
 def _probe_serialization_ns(network: LoneNetwork, way_set: int, framing: int) -> float:
-    """Return the serialization time in ns of a full packet and its reply, on the path where it is shortest."""
+    """Return the serialization time in ns of a full packet and its reply, on the way where it is shortest."""
     packets = replace(network.framings[framing], parts=1)
     sizes = np.array([packets.packet_bytes, REPLY_BYTES], np.float64)
     return min(

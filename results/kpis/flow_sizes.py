@@ -61,7 +61,7 @@ def flow_sizes(given: KpiInput) -> FlowSizes | None:
         grant_ns = lone_flow_ns(
             network, completed_flows.src, completed_flows.dst, np.full(len(alone_ns), GRANT_BYTES)
         )
-        # A receiver that grants a send only when it is due gets the data one grant later, even in an empty network.
+        # A receiver that grants a send only at its intended time gets the data one grant later, even in an empty network.
         alone_ns += np.clip(completed_flows.asked_ns + grant_ns - completed_flows.due_ns, 0, grant_ns)
     slowdown = completed_flows.fct_ns / alone_ns
     rows = []

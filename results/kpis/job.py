@@ -165,7 +165,7 @@ def one_way_ns(given: KpiInput) -> NDArray[np.float64]:
 
 
 def _pair(ops: object, row: int, source: str, target: str) -> tuple[int, ...]:
-    """Return what identifies a send or receive: iteration, source, target, sequence."""
+    """Return the key of a send or receive: iteration, source, target, sequence."""
     return tuple(int(ops[name][row]) for name in ("iteration", source, target, "sequence"))  # type: ignore[index]
 
 

@@ -3,7 +3,7 @@
 Decides the formula. Packets are stored and forwarded at every hop, in order. The last packet then arrives after the
 longest chain of transmissions, each of which waits for the previous one on its link and for its own arrival: the first
 packet over hops 1 to b, all but first and last over hops b to c (those after the second at the rate of the slowest of
-these hops), the last packet over hops c to the end. The least over all paths counts (docs/metrics.md). Packets that are
+these hops), the last packet over hops c to the end. The least over all ways counts (docs/metrics.md). Packets that are
 sprayed over several links have a lower bound instead.
 """
 
@@ -60,13 +60,13 @@ def lone_flow_ns(
 
 
 def ways_of(network: LoneNetwork, way_set: int) -> tuple[LoneWay, ...]:
-    """Return the paths of a set; with latency 0 if latencies are given by pair."""
+    """Return the ways of a set; with latency 0 if latencies are given by pair."""
     ways = network.way_sets[way_set]
     return tuple(replace(way, latency_ns=0) for way in ways) if network.latency_ns else ways
 
 
 def way_ns(way: LoneWay, framing: Framing, size_bytes: Floats) -> Floats:
-    """Return the time of messages over one path in ns, from the first bit sent to the last bit received."""
+    """Return the time of messages over one way in ns, from the first bit sent to the last bit received."""
     message = _split_into_packets(framing, size_bytes)
     chain_ns = _in_order_ns if way.link_bps == way.shared_bps else _spread_ns
     return np.asarray(chain_ns(way, message) + way.latency_ns)

@@ -88,7 +88,7 @@ def _lost(given: KpiInput, connections: Frame) -> Value:
         counts["receive_overflows"]
         + counts["injected_drops"]
         + counts["injected_losses"]
-        # Damaged packets that no rule of ours corrupted were lost in the network.
+        # Damaged packets that no fault rule corrupted were lost in the network.
         + min(counts["rx_icrc_encapsulated"], counts["injected_bad_icrcs"])
         - counts["injected_duplicates"]
     )

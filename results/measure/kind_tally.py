@@ -52,7 +52,7 @@ class KindTally:
         self._groups = groups
         self._kinds: dict[tuple[int, int, int], _Kind] = {}
         self._joined: dict[int, Distribution] = {}
-        """Of groups that have a baseline: the first few by number."""
+        """Times since the last member's issue, by group; only the first `MOST_BASELINES` groups with a baseline."""
         self._compared = np.zeros(len(groups.kind), np.bool_)
 
     def take(self, rows: CollectiveRows) -> None:

@@ -138,7 +138,7 @@ class _Tally:
 
     def __init__(self, outcome: RunOutcome, tables: PlanTables, groups: PlannedGroups) -> None:
         self.counted = counted_ops(tables)
-        """By planned op whether it is of a job."""
+        """Whether each planned op belongs to a job (bool)."""
         self.jobs = JobTally(tables)
         self.recorded = 0
         self._outcome = outcome
@@ -239,7 +239,7 @@ def _workload(tables: PlanTables) -> WorkloadSummary:
 
 
 def workload_digest(tables: PlanTables) -> str:
-    """Return a digest of what a job communicates, before scaling: 16 hexadecimal digits, equal for equal communication."""
+    """Return a digest of the communication of a job, before scaling: 16 hexadecimal digits, equal for equal communication."""
     ops = tables.ops
     hashed = hashlib.sha256(repr(tables.communicators).encode())
     for column in (

@@ -1,4 +1,4 @@
-"""Scheduled link events and what became of them, in words: for the printed table, the report and the list of degradations."""
+"""Scheduled link events and their execution, in words: for the printed table, the report and the list of degradations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def event_words(event: LinkEvent) -> str:
-    """Describe one event: what was scheduled, and when it happened."""
+    """Describe one link event: its schedule, and when it happened."""
     schedule_words = f"{event.link} {'up' if event.up else 'down'} at {approximate_duration(event.at_ns)}"
     if event.done_ns < 0:
         return f"{schedule_words}: not done, {event.why}"

@@ -148,7 +148,7 @@ class Kpi:
     unit: str
     value: float | None
     absent: str
-    """Why there is no value; "" where there is one."""
+    """Why there is no value; "" if there is one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ def needless_packets(counts: Mapping[str, int]) -> int:
 
 
 def is_asked_for(counts: Mapping[str, int]) -> bool:
-    """Return whether NAKs alone caused the retransmissions: no retransmission timer of ours expired."""
+    """Return whether NAKs alone caused the retransmissions: no retransmission timer expired."""
     return not counts["local_ack_timeout_err"] and counts["naks_rx"] > 0
 
 

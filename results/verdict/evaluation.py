@@ -76,7 +76,7 @@ class Results:
     words: Mapping[str, str] = field(default_factory=dict)
     """Figures whose value is a word, with the unit `name`."""
     own: Callable[[], OwnShare] | None = None
-    """Computes what the emulator's weakness explains of the run at most; None: not known."""
+    """Computes the upper bounds of the emulator's own share in the figures; None: not known."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -2,8 +2,8 @@
 
 Decides how three values map onto JUnit's: a failed condition is a failure, an inconclusive one is skipped with its
 reason, a run that broke off is an error. The format is the schema that Jenkins reads (jenkinsci/xunit-plugin,
-junit-10.xsd), with `timestamp` an xs:dateTime as in Ant's: virtual time has no date, so a twin has no `timestamp` but a
-property `clock` that says so. Only the run has a `time`: a condition takes none.
+junit-10.xsd), with `timestamp` an xs:dateTime as in Ant's: virtual time has no date, so a twin has no `timestamp` but a property
+`clock` instead. Only the run has a `time`: a condition takes none.
 """
 
 from __future__ import annotations

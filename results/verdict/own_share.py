@@ -120,7 +120,7 @@ def _share_without(share: float, packets: float, whole: float | None) -> float:
 
 
 def faster(rate: float, time_ns: float, explained_ns: float) -> float:
-    """Return the rate if the time were shorter by `explained_ns`; infinite if nothing of the time is left."""
+    """Return the rate if the time were shorter by `explained_ns`; infinite if no time is left."""
     left_ns = time_ns - explained_ns
     return rate * time_ns / left_ns if left_ns > 0 else math.inf
 

@@ -1,7 +1,7 @@
 """Reads a condition on the results of a run: `lost_share <= 10ppm`, `switches[cos == 3].queue_dropped_packets == 0`.
 
 Decides the grammar and what is refused before a run: unknown names, numbers without their unit, comparisons of unlike
-things, columns of different rows. Nothing is ever executed but the tree that comes out. docs/verdict.md tells the language.
+things, columns of different rows. Only the resulting tree is evaluated, never the text. docs/verdict.md describes the language.
 
     condition  := conjunct ("or" conjunct)*            sum    := product (("+" | "-") product)*
     conjunct   := negation ("and" negation)*           product:= signed (("*" | "/") signed)*
