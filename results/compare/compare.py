@@ -244,8 +244,8 @@ def _time_line(
         tested_difference = paired_difference(values[0], values[1], confidence, relative=True)
     else:
         tested_difference = difference(*means, confidence, relative=True)
-    thing = _Tested(name, "ns", words, less_is_better=True)
-    return _metric_result(thing, means, tested_difference, settings, _own_increase(a, b))
+    figure = _Tested(name, "ns", words, less_is_better=True)
+    return _metric_result(figure, means, tested_difference, settings, _own_increase(a, b))
 
 
 def _is_identical(a: Side, b: Side, of: Times) -> bool:
@@ -277,8 +277,8 @@ def _figure_line(
     else:
         tested_difference = difference(*means, confidence, relative=relative)
     figure = BY_NAME[name]
-    thing = _Tested(name, figure.unit, figure.words, less_is_better=name not in MORE_IS_BETTER)
-    return _metric_result(thing, means, tested_difference, settings)
+    tested = _Tested(name, figure.unit, figure.words, less_is_better=name not in MORE_IS_BETTER)
+    return _metric_result(tested, means, tested_difference, settings)
 
 
 def _metric_result(

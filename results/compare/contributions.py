@@ -114,7 +114,7 @@ def arisen(a: Side, b: Side, confidence: float) -> tuple[Arisen, ...]:
     below 1 - `confidence` (Fisher's exact test, one-sided). If A has some, every run of B has more than any run of A and
     twice as many on average, and the probability of that split in any of the counters is below 1 - `confidence`.
     """
-    grown = []
+    arisen_counters = []
     for name, (unit, words) in WATCHED.items():
         values_a, values_b = ([run.figures.get(name) for run in side.runs] for side in (a, b))
         before, after = (
@@ -125,20 +125,20 @@ def arisen(a: Side, b: Side, confidence: float) -> tuple[Arisen, ...]:
             continue
         mean, mean_after = sum(before) / len(before), sum(after) / len(after)
         if (mean_after - mean) * len(after) >= LEAST_ARISEN and _has_grown(before, after, 1 - confidence):
-            grown.append(Arisen(name, unit, words, mean, mean_after))
-    return tuple(grown)
+            arisen_counters.append(Arisen(name, unit, words, mean, mean_after))
+    return tuple(arisen_counters)
 
 
 def _has_grown(before: Sequence[float], after: Sequence[float], doubt: float) -> bool:
     """Return whether a counter grew from `before` to `after` (one value a run) with a probability of chance of at most
     `doubt`."""
-    ways = comb(len(before) + len(after), len(after))
+    splits = comb(len(before) + len(after), len(after))
     if not any(before):
         hits = sum(count > 0 for count in after)
         rarely = comb(len(after), hits) <= doubt * comb(len(before) + len(after), hits)
         return hits == len(after) or rarely
     doubled = sum(after) * len(before) >= LEAST_GROWTH * sum(before) * len(after)
-    return doubled and min(after) > max(before) and doubt / len(WATCHED) * ways >= 1
+    return doubled and min(after) > max(before) and doubt / len(WATCHED) * splits >= 1
 
 
 def condition_pairs(a: Side, b: Side) -> tuple[ConditionPair, ...]:
@@ -205,9 +205,9 @@ def plain_figures(a: Side, b: Side) -> tuple[Plain, ...]:
         Plain(
             figure.name,
             figure.unit,
-            x := side_means[0][figure.name],
-            y := side_means[1][figure.name],
-            share_moved(x, y),
+            mean_a := side_means[0][figure.name],
+            mean_b := side_means[1][figure.name],
+            share_moved(mean_a, mean_b),
         )
         for figure in FIGURES
         if figure.name in side_means[0] and figure.name in side_means[1]
@@ -260,9 +260,9 @@ def _differences(a: dict[str, dict[str, str]], b: dict[str, dict[str, str]]) -> 
         if thing in {"topology", "profile", "files"} and not (values_a and values_b):
             continue  # only some runs keep these files
         for path in sorted(values_a.keys() | values_b.keys()):
-            x, y = values_a.get(path, "-"), values_b.get(path, "-")
-            if x != y and (thing, path) not in IGNORED:
-                differences.append(Differing(thing, path, x[:200], y[:200]))
+            value_a, value_b = values_a.get(path, "-"), values_b.get(path, "-")
+            if value_a != value_b and (thing, path) not in IGNORED:
+                differences.append(Differing(thing, path, value_a[:200], value_b[:200]))
     return tuple(differences)
 
 

@@ -90,9 +90,9 @@ def class_queues(
 def _queue_packets(source: IndexedSource, port: str) -> dict[int, int | None]:
     """Return the packets that left through each queue of a port that the source reports, by queue; None if not known."""
     return {
-        at.number: source.increase(at, counter)
-        for at, counter in source.numbers
-        if at == CountedObject(CounterObject.QUEUE, port, at.number) and counter == "packets"
+        counted.number: source.increase(counted, counter)
+        for counted, counter in source.numbers
+        if counted == CountedObject(CounterObject.QUEUE, port, counted.number) and counter == "packets"
     }
 
 

@@ -113,9 +113,9 @@ def device_results(
     used = (frozenset(plan.port_names) | {port.port for port in reported}) & basis.ports.keys()
     ports = device_ports(sources, used)
     rows = reconcile(reported, ports, counted.tolerance_per_million)
-    apart = {expected.kind for expected in basis.classes} - {PacketKind.DATA}
-    received = _received(frames, plan, apart)
-    if not apart <= {PacketKind.NOTIFICATIONS}:
+    marked_kinds = {expected.kind for expected in basis.classes} - {PacketKind.DATA}
+    received = _received(frames, plan, marked_kinds)
+    if not marked_kinds <= {PacketKind.NOTIFICATIONS}:
         # Queue pairs send over all planes of a card and count packets by kind for all planes together.
         received = tuple(port for port in received if not _port_facts(basis, port.port).is_plane)
     classes = class_queues(received, sources, basis.classes)

@@ -100,11 +100,11 @@ def expected_rows(run: ExpectedRun, tables: PlanTables, groups: PlannedGroups) -
 
 def _records_of(agent: str, ops: NDArray[np.void]) -> AgentRecords:
     """Return the records of one agent of an expected run, with exact clocks and without counters."""
-    none = np.empty(0, OP_RECORD)
+    no_ops = np.empty(0, OP_RECORD)
     return AgentRecords(
         agent=agent,
         host="",
-        ops=ops if len(ops) else none,
+        ops=ops if len(ops) else no_ops,
         flows=np.empty(0, FLOW_RECORD),
         ports=np.empty(0, PORT_RECORD),
         clock_offset_ns=0,
@@ -186,6 +186,7 @@ def expected_summary(rows: ExpectedRows, tables: PlanTables) -> ExpectedSummary:
 def _job(
     measurement: Measurement, tables: PlanTables, ideal: ExpectedRows | None, twin: ExpectedRows | None
 ) -> JobComparison:
+    """Return the figures of the job in ideal network, twin and measured run."""
     per_iteration = int(counted_ops(tables).sum())
     measured = job_figures(measurement.job_ops, per_iteration)
     sides = [job_figures(side.ops, per_iteration) if side else None for side in (ideal, twin)]

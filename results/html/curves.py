@@ -110,11 +110,11 @@ def _order_by_turn(pairs: dict[str, NDArray[np.int64]], moved: NDArray[np.float6
     """Return the names of queue pairs, the busiest of every pair of ranks first, then the second ones."""
     by_moved = sorted(pairs, key=lambda pair_name: -moved[pairs[pair_name]].max())
     last_turn: dict[str, int] = {}
-    turn = {}
+    turn_by_name = {}
     for name in by_moved:
         ends = name.partition(",")[0]
-        turn[name] = last_turn[ends] = last_turn.get(ends, -1) + 1
-    return sorted(by_moved, key=lambda pair_name: turn[pair_name])
+        turn_by_name[name] = last_turn[ends] = last_turn.get(ends, -1) + 1
+    return sorted(by_moved, key=lambda pair_name: turn_by_name[pair_name])
 
 
 def timeline_figure(ops: Frame, most: int = MOST_BARS) -> Any:

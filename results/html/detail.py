@@ -76,6 +76,7 @@ def lane_blocks(given: KpiInput, colours: Mapping[str, int]) -> tuple[Block, ...
 
 
 def _lanes(frame: Frame | None, colours: Mapping[str, int]) -> tuple[Block, ...]:
+    """Return the table of the device's queues that counted anything, the most relevant first."""
     if frame is None or not frame.rows:
         return ()
     columns = {name: frame.columns[name].astype(np.float64) for name, _ in _LANE_COLUMNS}
@@ -148,6 +149,7 @@ def _open(
 
 
 def _ports(given: KpiInput, colours: Mapping[str, int]) -> tuple[Block, ...]:
+    """Return the table of the agents' ports."""
     columns = given.frames["ports"].columns
     count = given.frames["ports"].rows
     names = []
@@ -201,7 +203,7 @@ def collective_blocks(kpis: KpiSet, summary: Summary) -> tuple[Block, ...]:
     rows = []
     for number, kind in enumerate(listed_kinds):
         comparison_of_kind = expected.get((kind.kind, kind.algorithm, kind.ranks))
-        per = (
+        ratios = (
             [None, None]
             if comparison_of_kind is None
             else [comparison_of_kind.measured_per_ideal, comparison_of_kind.measured_per_twin]
@@ -210,7 +212,7 @@ def collective_blocks(kpis: KpiSet, summary: Summary) -> tuple[Block, ...]:
             kind.kind, kind.algorithm, str(kind.ranks), str(kind.count), sizes[number], fabric[number],
             *flat[5 * number : 5 * number + 5], bandwidth[number],
             "-" if kind.share_of_ideal is None else _digits(kind.share_of_ideal * 100),
-            *("-" if value is None else f"{value:.2f}" for value in (per if expected else ())),
+            *("-" if value is None else f"{value:.2f}" for value in (ratios if expected else ())),
         ))  # fmt: skip
     heads = (
         *("collective", "algorithm", "n", "count", f"total S ({size_unit})", f"S_fabric ({fabric_unit})"),
@@ -250,7 +252,7 @@ def figure_blocks(kpis: KpiSet) -> tuple[Block, ...]:
 
 def again_blocks(steps: tuple[str, ...], scenario_text: str, rig_text: str) -> tuple[Block, ...]:
     """Return the commands that repeat the run, and its inputs; without `steps` it cannot be repeated."""
-    again: tuple[Block, ...] = (
+    repeat_blocks: tuple[Block, ...] = (
         Text(
             "This run cannot be repeated by its directory: it keeps no case.zip, because no scenario describes its job "
             "or an earlier version made it."
@@ -260,7 +262,7 @@ def again_blocks(steps: tuple[str, ...], scenario_text: str, rig_text: str) -> t
         is_real = any(step.startswith("etloop run ") for step in steps)
         has_lab = any(step.startswith("etloop lab up ") for step in steps)
         agents = " The agents of rig.yaml must run." if is_real and not has_lab else ""
-        again = (
+        repeat_blocks = (
             Text(
                 "In the directory of this page, which holds scenario, rig and all that they name; traces above 4 MiB are "
                 "read from where they were, if they are the same. etloop bundle packs all of it into one file for others."
@@ -268,7 +270,7 @@ def again_blocks(steps: tuple[str, ...], scenario_text: str, rig_text: str) -> t
             ),
             Source("", "\n".join(steps)),
         )
-    return (*again, Source("scenario.yaml", scenario_text), Source("rig.yaml", rig_text))
+    return (*repeat_blocks, Source("scenario.yaml", scenario_text), Source("rig.yaml", rig_text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,6 +304,7 @@ def slow_blocks(given: KpiInput, slow: SlowNames | None) -> tuple[Block, ...]:
 
 
 def _slow_names(slow: SlowNames | None) -> tuple[Block, ...]:
+    """Return the table of operations that lost most time, by name; () without names."""
     if slow is None:
         return ()
     unit, times = in_one_unit(

@@ -110,13 +110,13 @@ def traffic_matrix(given: KpiInput) -> Matrix | None:
         of_rank, ports = numbered(given.plan.port_names)
         ordered = sorted(ports, key=natural)
         number_of = {port: number for number, port in enumerate(ordered)}
-        place = np.array([number_of[port] for port in ports], np.int64)
-        per = -(-len(ports) // MOST_FIELDS)
+        sorted_index = np.array([number_of[port] for port in ports], np.int64)
+        ports_per_group = -(-len(ports) // MOST_FIELDS)
         group, unit_words = (
-            place[of_rank] // per,
-            "ports" if per == 1 else f"groups of {per} ports from the one named",
+            sorted_index[of_rank] // ports_per_group,
+            "ports" if ports_per_group == 1 else f"groups of {ports_per_group} ports from the one named",
         )
-        names = ordered[::per]
+        names = ordered[::ports_per_group]
     count = len(names)
     key = group[links.src_rank[wire].astype(np.int64)] * count + group[links.dst_rank[wire].astype(np.int64)]
     payload_bytes = np.bincount(key, links.payload_bytes[wire] * float(given.plan.iterations), count * count)

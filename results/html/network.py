@@ -49,12 +49,12 @@ def network_picture(given: KpiInput, facts: DeviceFacts, colours: Mapping[str, i
         x = offset + number * (_BOX + _GAP)
         boxes.append(Box(host.lines, x, bottom, _BOX, 12 + _LINE * len(host.lines), "box"))
         for index, (name, switch, colour) in enumerate(host.wires):
-            at = x + _BOX * (index + 1) / (len(host.wires) + 1)
+            wire_x = x + _BOX * (index + 1) / (len(host.wires) + 1)
             top_x, top_y = places[switch]
             wires.append(
                 Wire(
                     name,
-                    f"M{at:.0f} {bottom}C{at:.0f} {bottom - 40} {top_x:.0f} {top_y + 40} {top_x:.0f} {top_y}",
+                    f"M{wire_x:.0f} {bottom}C{wire_x:.0f} {bottom - 40} {top_x:.0f} {top_y + 40} {top_x:.0f} {top_y}",
                     colour,
                 )
             )

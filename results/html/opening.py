@@ -79,15 +79,15 @@ def _moment(started_at: str) -> str:
 def verdict_blocks(summary: Summary) -> tuple[Block, ...]:
     """Return the result, and each condition with its value and its limit."""
     verdict = summary.verdict
-    broke: tuple[Block, ...] = ()
+    failure_blocks: tuple[Block, ...] = ()
     if summary.state is not RunEnd.DONE:
-        broke = (Text(f"The run broke off: {summary.reason}"),)
+        failure_blocks = (Text(f"The run broke off: {summary.reason}"),)
     for failed in summary.failed_checks:
         words = f"Its records do not add up: {failed.name}: {failed.mismatches} of {failed.checked}"
-        broke += (Text(f"{words}; {'; '.join(failed.examples)}" if failed.examples else words),)
+        failure_blocks += (Text(f"{words}; {'; '.join(failed.examples)}" if failed.examples else words),)
     if verdict is None:
         return (
-            *broke,
+            *failure_blocks,
             Text("No verdict was asked for: scenario and profile state no conditions.", is_dim=True),
         )
     checks = sorted(verdict.checks, key=lambda check: _ORDER.index(check.result))
@@ -97,7 +97,7 @@ def verdict_blocks(summary: Summary) -> tuple[Block, ...]:
     heads = ("condition", "result", "found", "limit", "why it matters")
     return (
         Text(f"Conditions: {words}.", badge=verdict.result.value, badge_text=WORDS[verdict.result]),
-        *broke,
+        *failure_blocks,
         *listing((*verdict.reasons, *emulator_lines)),
         *table("Conditions, failed ones first", heads, [_check(check) for check in checks]),
     )
@@ -146,30 +146,34 @@ def _bandwidth(kpis: KpiSet) -> Tile:
 
 
 def _drops(kpis: KpiSet) -> Tile:
-    device, again, lost = (
+    device, retransmitted, lost = (
         kpis.value(name) for name in ("dut_dropped_packets", "retransmitted_packets", "not_received_packets")
     )
-    first = device if device is not None else lost
-    by_whom = (
+    packets = device if device is not None else lost
+    source_words = (
         "counted by the device"
         if device is not None
         else "sent and never received; the device's drops were not read"
     )
-    words = f"{by_whom}; {again:.0f} packets sent again" if again is not None else by_whom
-    return Tile("Packets dropped" if device is not None else "Packets lost", _count(first), words)
+    words = (
+        f"{source_words}; {retransmitted:.0f} packets sent again"
+        if retransmitted is not None
+        else source_words
+    )
+    return Tile("Packets dropped" if device is not None else "Packets lost", _count(packets), words)
 
 
 def _pauses(kpis: KpiSet) -> Tile:
-    device, heard, paused = (
+    device, received, paused = (
         kpis.value(name) for name in ("dut_pfc_tx_frames", "pause_frames", "paused_share")
     )
-    first = device if device is not None else heard
+    frames = device if device is not None else received
     words = "sent by the device" if device is not None else "received by our ports"
     if paused:
         words += f"; the most paused port stood still for {share_words(paused)} of the job"
     marked = kpis.value("ecn_marked_share")
     words += f"; {share_words(marked)} of packets marked" if marked is not None else ""
-    return Tile("Pause frames", _count(first), words)
+    return Tile("Pause frames", _count(frames), words)
 
 
 def _count(value: float | None) -> str:

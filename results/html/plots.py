@@ -56,8 +56,8 @@ def port_figure(given: KpiInput) -> Any | None:
     if lines is None:
         return None
     signal_lines = signals(given)
-    by_whom = "counted by the device" if any(counted_rates) else "payload, by the records of ops"
-    titles = [f"sent to the device (Gbit/s, {by_whom})", f"received from it (Gbit/s, {by_whom})"]
+    source_words = "counted by the device" if any(counted_rates) else "payload, by the records of ops"
+    titles = [f"sent to the device (Gbit/s, {source_words})", f"received from it (Gbit/s, {source_words})"]
     figure = make_subplots(
         rows=2 + bool(signal_lines), cols=1, shared_xaxes=True, vertical_spacing=0.06,
         subplot_titles=titles + (["marks, notifications, pauses and drops between two readings"] if signal_lines else []),

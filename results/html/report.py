@@ -78,8 +78,8 @@ def report_html(
     )
     title = f"ETLoop run {summary.run_id}"
     work = summary.workload
-    turns = "1 iteration" if work.iterations == 1 else f"{work.iterations} iterations"
-    subtitle = f"{work.ranks} ranks, {turns} of {work.source}"
+    iterations_text = "1 iteration" if work.iterations == 1 else f"{work.iterations} iterations"
+    subtitle = f"{work.ranks} ranks, {iterations_text} of {work.source}"
     badge = summary.result
     return render(Page(title, subtitle, badge.value, BADGES[badge], head_facts(summary, facts), sections))
 

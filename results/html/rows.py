@@ -98,6 +98,7 @@ def row_chart(
 
 
 def _draw(rows: tuple[Row, ...], axis: str, reference: float | None, width: int) -> RowsDrawing:
+    """Return rows in pixels, with dots of one colour on a line of their own."""
     left, right = _LEFT[width], width - 14
     begin, end = _axis_extent(rows, 0.0 if reference is None else reference)
 

@@ -165,11 +165,11 @@ def _rates(scene: Scene) -> tuple[tuple[Plotted, ...], tuple[str, ...]]:
         received, by_received = estimated[1], "payload, from the records of ops"
     clipped = 0
     panels = []
-    for lines, way, by_whom in (
+    for lines, title, source_words in (
         (sent, "sent to the device", by_sent),
         (received, "received from it", by_received),
     ):
-        rate_panels, clipped_values = _rate_panel(scene, lines, links, way, by_whom)
+        rate_panels, clipped_values = _rate_panel(scene, lines, links, title, source_words)
         clipped += clipped_values
         panels += rate_panels
     if clipped:
@@ -376,8 +376,8 @@ def _busiest_pairs(
 ) -> list[tuple[int, int, int]]:
     """Return the queue pairs that carried most, one of every port before the second of any port."""
     last_turn: dict[str, int] = {}
-    turn = {}
+    turn_by_pair = {}
     for key in sorted(pairs, key=lambda key: -float(moved[pairs[key]].max())):
         port = ports[key[0]]
-        turn[key] = last_turn[port] = last_turn.get(port, -1) + 1
-    return sorted(turn, key=lambda key: turn[key])[:MOST_PAIRS]
+        turn_by_pair[key] = last_turn[port] = last_turn.get(port, -1) + 1
+    return sorted(turn_by_pair, key=lambda key: turn_by_pair[key])[:MOST_PAIRS]

@@ -56,9 +56,9 @@ def transport_figures(given: KpiInput, connections: Frame) -> Iterator[tuple[str
     yield "timeouts", NO_COUNTERS if silent else float(counts["local_ack_timeout_err"])
     yield "trimmed_packets", NO_COUNTERS if silent else float(counts["trimmed_received"])
     yield "discarded_packets", NO_COUNTERS if silent else float(sum(counts[name] for name in _DISCARDS))
-    nothing = "nothing was received"
-    yield "out_of_order_share", of(counts["out_of_sequence"], received, nothing)
-    yield "ecn_marked_share", of(counts["np_ecn_marked_roce_packets"], received, nothing)
+    no_packets = "nothing was received"
+    yield "out_of_order_share", of(counts["out_of_sequence"], received, no_packets)
+    yield "ecn_marked_share", of(counts["np_ecn_marked_roce_packets"], received, no_packets)
     yield "cnps", NO_COUNTERS if silent else float(counts["rp_cnp_handled"] + counts["rp_cnp_ignored"])
 
 
@@ -110,8 +110,11 @@ def port_figures(given: KpiInput) -> Iterator[tuple[str, Value]]:
     yield from balance("ports", given.column("ports", "tx_bytes"))
     yield "own_lost_packets", float(given.column("ports", "receive_overflows").sum())
     turns, idle = given.column("ports", "loop_turns"), given.column("ports", "idle_turns")
-    ran = turns > 0
-    yield "busy_share", float((1 - idle[ran] / turns[ran]).max()) if ran.any() else "no loop turned"
+    has_turns = turns > 0
+    yield (
+        "busy_share",
+        float((1 - idle[has_turns] / turns[has_turns]).max()) if has_turns.any() else "no loop turned",
+    )
 
 
 def balance(

@@ -76,5 +76,5 @@ def spread(
         return np.zeros(len(edges_ns) - 1)
     slope = np.cumsum(change)
     total = np.concatenate([[0.0], np.cumsum(slope[:-1] * np.diff(times))])
-    reached = np.interp(edges_ns, times, total)
-    return np.asarray(np.maximum(np.diff(reached) * 8e9 / np.diff(edges_ns), 0.0))
+    bytes_at_edges = np.interp(edges_ns, times, total)
+    return np.asarray(np.maximum(np.diff(bytes_at_edges) * 8e9 / np.diff(edges_ns), 0.0))

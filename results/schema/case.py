@@ -33,7 +33,7 @@ class CaseRole(StrEnum):
     """The trace of a rank, or an archive of traces; also the file of process groups next to them."""
     GROUPS = "groups"
     KERNELS = "kernels"
-    """Names of kernels that communicate without NCCL."""
+    """A user's table of kernel names that communicate without NCCL."""
     FLOWS = "flows"
     """A list of flows, or a distribution of flow sizes."""
     SCHEDULE = "schedule"

@@ -104,7 +104,7 @@ def is_too_dense(unpacked_bytes: int, packed_bytes: int) -> bool:
 
 
 def pieces_of(content: bytes | Path) -> Iterator[bytes]:
-    """Yield a content, or that of a regular file, in pieces. Raises `OSError`."""
+    """Yield the given content, or that of a regular file, in pieces. Raises `OSError`."""
     if isinstance(content, bytes):
         yield content
         return

@@ -146,16 +146,16 @@ def _job_columns(tables: PlanTables, row: NDArray[np.int64]) -> dict[str, pa.Arr
     """Return job, phase and pass of planned ops; null for barriers between phases."""
     job = job_of_rank(tables)[tables.ops.rank[row]].astype(np.int64)
     phase, number = (column[row] for column in phase_and_pass_of_op(tables))
-    sorts: list[str] = []
+    phase_names: list[str] = []
     if tables.several is not None:
         job[tables.several.turn[row] < 0] = -1
-        sorts = [
+        phase_names = [
             sort_of_phase(tables.several, phase_number).value
             for phase_number in range(len(tables.several.phases))
         ]
     return {
         "job": text_column(job, _job_names(tables)),
-        "phase": text_column(phase, sorts),
+        "phase": text_column(phase, phase_names),
         "pass": _absent(number, number < 0),
     }
 
@@ -169,13 +169,13 @@ def jobs_table(rows: PassRows | None, tables: PlanTables) -> pa.Table | None:
     several = tables.several
     if several is None or rows is None:
         return None
-    sorts = [sort_of_phase(several, phase_number).value for phase_number in range(len(several.phases))]
+    phase_names = [sort_of_phase(several, phase_number).value for phase_number in range(len(several.phases))]
     return column_table(
         JOBS,
         {
             "round": rows.round,
             "job": text_column(rows.job, _job_names(tables)),
-            "phase": text_column(rows.phase, sorts),
+            "phase": text_column(rows.phase, phase_names),
             "pass": rows.number,
             "jct_ns": rows.end_ns - rows.start_ns,
             **{name: getattr(rows, name) for name in ("start_ns", "end_ns", "ops_recorded", "complete")},

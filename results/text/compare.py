@@ -64,8 +64,10 @@ def false_alarms_text(found: Comparison) -> str:
 
 
 def _side(name: str, side: SideRecord) -> list[str]:
-    how = f"{side.runs} runs{' in pairs' if side.basis is Basis.PAIRS else ''}" if side.runs > 1 else "1 run"
-    lines = wrapped(name, f"{side.path}: {how}, {side.iterations} iterations")
+    runs_text = (
+        f"{side.runs} runs{' in pairs' if side.basis is Basis.PAIRS else ''}" if side.runs > 1 else "1 run"
+    )
+    lines = wrapped(name, f"{side.path}: {runs_text}, {side.iterations} iterations")
     lines += each_wrapped("", (f"left out: {reason}" for reason in side.left_out))
     return lines + each_wrapped("", (f"the emulator: {doubt}" for doubt in side.doubts))
 

@@ -102,8 +102,8 @@ def _figures(summary: Summary) -> list[str]:
         dropped, unexplained = summary.losses.dropped_packets, summary.losses.unexplained_packets
         rows.append(("dropped by the device", "not counted" if dropped is None else f"{dropped} packets"))
         rows.append(("not explained", "not known" if unexplained is None else f"{unexplained} packets"))
-    again = summary.transport.get("retransmitted_packets", 0)
-    rows.append(("sent again", f"{again} packets"))
+    retransmitted = summary.transport.get("retransmitted_packets", 0)
+    rows.append(("sent again", f"{retransmitted} packets"))
     rows.append(("ECN marks", f"{summary.transport.get('np_ecn_marked_roce_packets', 0)} packets"))
     if summary.slip is not None:
         rows.append(("our own lateness", f"{time_words(summary.slip.p99_ns)} (99 of 100 ops begin sooner)"))

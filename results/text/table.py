@@ -74,6 +74,7 @@ def render(summary: Summary, run_dir: str, *, pages: Mapping[str, str] | None = 
 
 
 def _header(summary: Summary) -> list[str]:
+    """Return the lines that identify the run and how it ended."""
     workload = summary.workload
     scale = f"bytes x {workload.bytes_scale}, time x {workload.time_scale}"
     lines = [
@@ -173,6 +174,7 @@ def _kind_row(kind: KindSummary) -> tuple[str, ...]:
 
 
 def _figures(summary: Summary) -> list[str]:
+    """Return the lines of job time, ops, slip, payload, retransmissions and losses."""
     job, ops, carried, transport = summary.job, summary.ops, summary.bytes, summary.transport
     slip = summary.slip
     span = "in all" if job.complete else "until it stopped"

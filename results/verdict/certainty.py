@@ -18,8 +18,8 @@ def certain_result(tree: Node, results: Results, own: OwnShare | None, weak: Wea
     """Return whether a condition certainly holds or certainly fails; None if that depends on the emulator's weakness."""
     bounds = bounded(tree, results, own, weak)
     truths = np.atleast_1d(bounds.low)
-    sure = np.ones(truths.shape, bool) if bounds.chosen is None else bounds.chosen == 1
-    if (sure & (truths == 0)).any():
+    is_selected = np.ones(truths.shape, bool) if bounds.chosen is None else bounds.chosen == 1
+    if (is_selected & (truths == 0)).any():
         return False
     return None if (truths == 0).any() or (truths == UNKNOWN).any() else True
 

@@ -173,10 +173,12 @@ class _Bounding:
 
 
 def _exact_bounds(values: NDArray[np.generic]) -> Bounded:
+    """Return bounds that are equal to the values."""
     return Bounded(values, values, is_exact=True)
 
 
 def _negate(sign: str, operand: Bounded) -> Bounded:
+    """Return the bounds of `not` or of the negated value."""
     if sign == "not":
         truths = operand.low.astype(np.int8)
         values = np.where(truths == UNKNOWN, UNKNOWN, 1 - truths).astype(np.int8)
@@ -186,6 +188,7 @@ def _negate(sign: str, operand: Bounded) -> Bounded:
 
 
 def _combine(sign: str, left: Bounded, right: Bounded) -> Bounded:
+    """Return the bounds of a junction, a comparison or an arithmetic operation."""
     chosen = left.chosen if left.chosen is not None else right.chosen
     exact = left.is_exact and right.is_exact
     if sign in JUNCTIONS:
@@ -200,6 +203,7 @@ def _combine(sign: str, left: Bounded, right: Bounded) -> Bounded:
 
 
 def _compare_bounds(sign: str, left: Bounded, right: Bounded) -> NDArray[np.int8]:
+    """Return the truths (int8) of a comparison of bounded values; `UNKNOWN` if both results are possible within the bounds."""
     if left.is_exact and right.is_exact:
         return compared(sign, left.low, right.low)
     if sign in {"==", "!="}:
@@ -220,6 +224,8 @@ def _compare_bounds(sign: str, left: Bounded, right: Bounded) -> NDArray[np.int8
 def _arithmetic_bounds(
     sign: str, left: Bounded, right: Bounded
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the bounds (float64) of a sum, difference, product or quotient; infinite if the divisor may be zero, NaN if
+    a value is absent."""
     ends = [
         np.asarray(_SIGNS[sign](left_end.astype(np.float64), right_end.astype(np.float64)))
         for left_end in (left.low, left.high)

@@ -37,6 +37,7 @@ def joined_junit(runs: Iterable[tuple[str, str, Summary]]) -> str:
 
 
 def _suite(summary: Summary, verdict: Verdict | None, classname: str, words: str = "") -> ET.Element:
+    """Return the test suite of a run: its own case, then one case for each condition."""
     checks = verdict.checks if verdict is not None else ()
     broke_off = summary.state is not RunEnd.DONE
     is_whole = not broke_off and summary.checks_hold

@@ -104,8 +104,8 @@ def _time_bounds(name: str, measured: float, own: OwnShare) -> Bounds | None:
     if name == "overlap_fraction" and network_ns:
         return measured, measured + mean_ns / network_ns
     if name == "retransmissions_per_s" and own.whole_ns:
-        again = own.again_packets * 1e9 / own.whole_ns
-        return max(measured - again, 0.0), faster(measured, own.whole_ns, own.explained_ns)
+        needless_per_s = own.again_packets * 1e9 / own.whole_ns
+        return max(measured - needless_per_s, 0.0), faster(measured, own.whole_ns, own.explained_ns)
     return None
 
 

@@ -104,6 +104,8 @@ class _Token:
 
 
 def _tokens(text: str) -> list[_Token]:
+    """Return the tokens of a text, ended by a token of kind "end". Raises `ExpressionError` at a character that starts no
+    token."""
     tokens = []
     position = 0
     while position < len(text):
@@ -252,6 +254,7 @@ class _Reader:
 
 
 def _number(token: _Token) -> Number:
+    """Return a number with its unit applied. Raises `ExpressionError` for an unknown unit or a number above 1e30."""
     if token.unit and token.unit not in UNITS:
         problem = f"{token.unit!r} is no unit"
         raise ExpressionError(token.span.first, problem, f"write one of {', '.join(UNITS)}")

@@ -39,24 +39,24 @@ class OwnShare:
 
     @property
     def explained_ns(self) -> float:
-        """Return the time explained of the whole run; infinite if there is no bound."""
+        """Return how much of the run's time our own weakness explains, in ns; infinite if there is no bound."""
         return self.whole_late_ns + (math.inf if self.again_ns is None else self.again_ns)
 
     @property
     def most_ns(self) -> float:
-        """Return the greatest time explained of any one iteration, and so of any time within it."""
+        """Return how much of any one iteration our own weakness explains at most, in ns."""
         if not len(self.late_ns):
             return math.inf
         return float(self.late_ns.max()) + self.explained_ns - self.whole_late_ns
 
     def reach(self, iteration: float) -> float:
-        """Return the time explained of a time within `iteration`."""
+        """Return how much of a time within `iteration` our own weakness explains at most, in ns."""
         return (
             self.by_iteration().get(int(iteration), self.most_ns) if not math.isnan(iteration) else math.inf
         )
 
     def by_iteration(self) -> Mapping[int, float]:
-        """Return the time explained of a time within each complete iteration, in ns by iteration."""
+        """Return how much of each complete iteration our own weakness explains at most, in ns by iteration."""
         again_ns = self.explained_ns - self.whole_late_ns
         return {
             iteration: float(late) + again_ns
