@@ -1,5 +1,6 @@
-"""What a run left, made into figures and tables. Works on a run directory alone.
+"""Figures and tables from the records of a run. Works on a run directory alone.
 
-Takes the plan and the records of a session (contract/model/run.py); gives a run directory (`run_dir.write_run`), the figures of
-summary.json (`kpis.measure`) and the table a person reads (`table.render`). docs/metrics.md derives every figure.
+Takes the plan and the records of a session (contract/model/run.py). Produces a run directory (`store.run_dir.write_run`), the
+figures of summary.json (`measure.summary.measure`) and the printed table (`text.table.render`). docs/metrics.md derives every
+figure.
 """

@@ -1,6 +1,8 @@
-"""From the records of a run to all that its directory holds, step by step: measured, compared, counted, with a verdict.
+"""Builds everything a run directory holds from the records of a run, step by step: measurement, comparison, device
+counters, verdict.
 
-Decides which tables and files there are. Every step takes what is known and returns more; `store.run_dir` keeps it.
+Decides which tables and files there are. Every step takes a `RunArtifacts` and returns a larger one; `store.run_dir`
+writes it to disk.
 """
 
 from __future__ import annotations
@@ -46,50 +48,54 @@ from numpy.typing import NDArray
 
 JUNIT_FILE: Final = "junit.xml"
 PART_NOTE: Final = "key figures, conditions and pages are of"
-"""Begins the note on a run whose tables were too long to be worked through as a whole."""
+"""Start of the note on a run whose tables were too long to be evaluated completely."""
 REPORT_FILE: Final = "report.html"
 PERFETTO_FILE: Final = "trace.perfetto.json"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunRecords:
-    """What a run left to be measured, and what it was made of."""
+    """The records of a run that are to be measured, with its plan and input files."""
 
     outcome: RunOutcome
     plan: PlanTables
     connection_rows: Mapping[str, NDArray[np.int32]]
-    """Per agent: row i of its `Assignment.connections` is this row of `plan.connections`."""
+    """Per agent: row i of its `Assignment.connections` is row `connection_rows[agent][i]` of `plan.connections` (int32)."""
     port_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Per agent: the names of its ports in the order of its assignment."""
+    """Per agent: names of its ports, in the order of its assignment."""
     texts: Mapping[str, str | bytes] = field(default_factory=dict)
-    """By file name: scenario, rig and what else the run was made of."""
+    """By file name: contents of the scenario, the rig and the other input files of the run."""
     tables: Mapping[str, Any] = field(default_factory=dict)
-    """By name: what only a twin knows, such as the lanes of its switches."""
+    """By name: tables that only a twin has, such as the lanes of its switches."""
 
 
 def measured_run(
     records: RunRecords, measurement: Measurement, made: Mapping[str, Path] | None = None
 ) -> RunArtifacts:
-    """Return the tables and figures of a run, finished or not, of which `measurement` was made.
+    """Return the tables and figures of a run, finished or not, from its `measurement`.
 
-    `made`: its files that are written already, those of the tables that `measurement` has only in part among them.
+    `made` maps file names to files that are already written, including the complete tables of which `measurement` holds
+    only a part.
     """
-    outcome, plan, found = records.outcome, records.plan, measurement
+    outcome, plan, measurements = records.outcome, records.plan, measurement
     tables = {
-        "ops": ops_table(outcome, plan, found.ops),
-        "collectives": collectives_table(plan, found.groups, found.collectives),
-        "flows": flows_table(outcome, plan, found.flows),
+        "ops": ops_table(outcome, plan, measurements.ops),
+        "collectives": collectives_table(plan, measurements.groups, measurements.collectives),
+        "flows": flows_table(outcome, plan, measurements.flows),
         "ports": ports_table(outcome, plan, records.port_names),
-        "jobs": jobs_table(found.passes, plan),
+        "jobs": jobs_table(measurements.passes, plan),
         "cc": rates_table(outcome, plan, records.connection_rows),
         **records.tables,
     }
-    there = {name: table for name, table in tables.items() if table is not None}
+    existing_tables = {name: table for name, table in tables.items() if table is not None}
     texts = dict.fromkeys(INPUT_FILES, "") | dict(records.texts)
-    return RunArtifacts(found.summary, plan, there, texts, dict(made or {}), _part(plan, found))
+    return RunArtifacts(
+        measurements.summary, plan, existing_tables, texts, dict(made or {}), _part(plan, measurements)
+    )
 
 
 def _part(plan: PlanTables, found: Measurement) -> str:
+    """Return which part of the iterations the figures cover, in words; "" if they cover the whole run."""
     if not found.left_out:
         return ""
     ops = len(found.ops)
@@ -101,33 +107,35 @@ def _part(plan: PlanTables, found: Measurement) -> str:
 def compared_run(
     run: RunArtifacts, measurement: Measurement, expected: Sequence[ExpectedRun], absent: tuple[str, ...]
 ) -> RunArtifacts:
-    """Return a run held against what was expected of it. `absent`: what is not there to compare with, and why."""
-    rows = [expected_rows(one, run.plan, measurement.groups) for one in expected]
+    """Return the run with its comparison with the `expected` runs. `absent`: expected runs that are missing, each with
+    the reason."""
+    rows = [expected_rows(expected_run, run.plan, measurement.groups) for expected_run in expected]
     summary = replace(run.summary, comparison=compare(measurement, run.plan, rows, absent))
     table = comparison_table(run.plan, measurement.groups, compared_rows(measurement, rows))
     return replace(run, summary=summary, tables={**run.tables, "comparison": table})
 
 
 def counted_run(run: RunArtifacts, counted: CountedDevice, basis: DeviceBasis) -> RunArtifacts:
-    """Return a run with what was read of the device's own counters."""
-    found = device_results(counted, basis, run.plan, run.frames())
-    overload = found.summary.counters.get("port_overload_frames", 0)
+    """Return the run with the device's own counters: `dut` of the summary, and their tables."""
+    device = device_results(counted, basis, run.plan, run.frames())
+    overload = device.summary.counters.get("port_overload_frames", 0)
     summary = replace(
-        run.summary, dut=found.summary, overload_frames=max(run.summary.overload_frames, overload)
+        run.summary, dut=device.summary, overload_frames=max(run.summary.overload_frames, overload)
     )
-    return replace(run, summary=summary, tables={**run.tables, **found.tables})
+    return replace(run, summary=summary, tables={**run.tables, **device.tables})
 
 
 def with_joint_figures(run: RunArtifacts, basis: KpiBasis) -> RunArtifacts:
-    """Return a run with what its tables make together: losses, flow completion, slow names; in the place of earlier ones."""
+    """Return the run with the figures that need several tables: losses, flow completion and slow names. Replaces earlier
+    ones."""
     losses = reconcile_losses(loss_input(run.summary, run.frames(), basis.port_backends))
-    given = kpi_input(run, basis)
-    flows, slow = flow_sizes(given), slow_names(given)
+    kpi_inputs = kpi_input(run, basis)
+    flows, slow = flow_sizes(kpi_inputs), slow_names(kpi_inputs)
     return replace(run, summary=replace(run.summary, losses=losses, flow_sizes=flows, slow_names=slow))
 
 
 def kpi_input(run: RunArtifacts, basis: KpiBasis) -> KpiInput:
-    """Return a run with what the rig says of it, as key figures are worked out."""
+    """Return the input of the key figures: the tables of the run with the link speeds that the rig states."""
     plan, frames = run.plan, run.frames()
     speeds = {}
     for agent, port in zip(plan.rank_agent, plan.rank_port, strict=True):
@@ -150,31 +158,36 @@ def run_with_verdict(
     pages: bool = True,
     place: str = "",
 ) -> RunArtifacts:
-    """Return a run with its key figures, the verdict by `conditions` and junit.xml, in the place of earlier ones.
+    """Return the run with its key figures, the verdict by `conditions`, and junit.xml. Replaces earlier ones.
 
-    `facts`: what files say of the device, for the report. `place`: where the run is, for the names of cases (`junit_names.place_of`). Without `pages` only what programs read is made: no report, no trace
-    for a viewer.
+    `facts`: the device as the input files describe it, for the report. `place`: the location of the run, for the names of
+    JUnit cases (`junit_names.place_of`). Without `pages` only machine-readable files are made: no report and no Perfetto
+    trace.
     """
-    kept = tuple(note for note in run.summary.notes if not note.startswith(PART_NOTE))
-    notes = tuple(note for note in conditions.notes if note not in kept)
+    kept_notes = tuple(note for note in run.summary.notes if not note.startswith(PART_NOTE))
+    notes = tuple(note for note in conditions.notes if note not in kept_notes)
     if run.part:
         notes += (f"{PART_NOTE} {run.part}",)
     degraded = tuple(dict.fromkeys((*run.summary.degraded, *run.summary.overload)))
-    run = replace(run, summary=replace(run.summary, notes=kept + notes, degraded=degraded, verdict=None))
+    run = replace(
+        run, summary=replace(run.summary, notes=kept_notes + notes, degraded=degraded, verdict=None)
+    )
     run = with_joint_figures(run, basis)
-    given = kpi_input(run, basis)
-    kpis = key_figures(given, basis)
+    kpi_inputs = kpi_input(run, basis)
+    kpis = key_figures(kpi_inputs, basis)
     verdict = None
     if conditions:
-        verdict = decide_verdict(conditions, results_of(given, kpis), vocabulary(), given.summary, run.part)
+        verdict = decide_verdict(
+            conditions, results_of(kpi_inputs, kpis), vocabulary(), kpi_inputs.summary, run.part
+        )
     summary = replace(run.summary, verdict=verdict)
-    made_of = [run.texts.get(name, "") for name in (*INPUT_FILES, TOPOLOGY_FILE)]
-    identity = ".".join(filter(None, (run_class(summary.workload.source, made_of), place)))
+    input_texts = [run.texts.get(name, "") for name in (*INPUT_FILES, TOPOLOGY_FILE)]
+    identity = ".".join(filter(None, (run_class(summary.workload.source, input_texts), place)))
     texts = {KPI_FILE: to_json(kpis), JUNIT_FILE: junit_xml(summary, verdict, identity)}
     if pages:
         scenario, rig = (str(run.texts[name]) for name in INPUT_FILES)
-        texts[PERFETTO_FILE] = perfetto_json(given, MOST_OPS_OF_PART if run.part else MOST_OPS)
+        texts[PERFETTO_FILE] = perfetto_json(kpi_inputs, MOST_OPS_OF_PART if run.part else MOST_OPS)
         case = run.texts.get(CASE_FILE)
         steps = repeating_steps(case) if isinstance(case, bytes) else ()
-        texts[REPORT_FILE] = report_html(given, kpis, summary, (scenario, rig), facts, steps)
+        texts[REPORT_FILE] = report_html(kpi_inputs, kpis, summary, (scenario, rig), facts, steps)
     return replace(run, summary=summary, texts={**run.texts, **texts})

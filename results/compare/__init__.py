@@ -1,1 +1,1 @@
-"""Two sets of runs -> what is better, worse or the same, with intervals."""
+"""Comparison of two sets of runs: better, worse or no difference, with confidence intervals."""

@@ -1,4 +1,4 @@
-"""A relative change in words: per cent, or of a large one the factor. Decides wording only."""
+"""A relative change in words: per cent, or the factor if it is large. Decides wording only."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import math
 from typing import Final
 
 _AS_FACTOR: Final = 100.0
-"""From which change on a factor is easier to read than per cent."""
+"""Change from which on a factor is easier to read than per cent."""
 _MOST: Final = 1e99
-"""Of a factor that is written out: an exponent has two digits."""
+"""Greatest factor that is printed: an exponent has two digits."""
 
 
 def change_text(change: float, digits: int) -> str:
-    """Return a change, B / A - 1, with `digits` after the point."""
+    """Return a change, B / A - 1, as text with `digits` decimals."""
     if change < _AS_FACTOR:
         return f"{change:+.{digits}%}"
     factor = 1 + change

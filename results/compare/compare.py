@@ -1,7 +1,8 @@
-"""B against A: tests the job's time and its collectives, says what carries a change, and what else the two differ in.
+"""Compares B with A: tests the job's time and its collectives, finds what contributes to a change, and how the two differ
+otherwise.
 
-Decides what is tested and how the probability of a false alarm is shared among the tests: half of it for the job's time, the
-other half equally for the rest (Bonferroni). What a test is stands in `inference`. Pure.
+Decides what is tested and how the probability of a false alarm is divided among the tests: half of it for the job's time,
+the other half equally among the rest (Bonferroni). The tests are in `statistics`. Pure.
 """
 
 from __future__ import annotations
@@ -59,25 +60,25 @@ JOB: Final = "job "
 UNDIRECTED: Final = frozenset(
     "compute_ns network_ns roofline_ns tx_packets one_way_error_ns busy_share comm_overhead_ns".split()
 )
-"""Figures of which neither more nor less is better by itself."""
+"""Figures for which neither more nor less is better."""
 MOST_LISTED: Final = 10
 LEAST_RUNS: Final = 3
-"""From so many on, their variation is taken for that of the other side too, where that has only one."""
+"""Runs from which on their variation is also assumed for the other side if that has a single run."""
 LEAST_NEEDLESS_GROWTH: Final = 0.001
-"""Of the share of packets that were sent again although the receiver had them."""
+"""Least growth of the share of needless retransmissions that counts."""
 Times = Callable[["RunSamples"], "NDArray[np.float64]"]
-"""Picks the times of one thing, by iteration."""
+"""Returns the times of one thing in a run, by iteration."""
 
 
 def compare_runs(a: Side, b: Side, settings: ComparisonSettings) -> Comparison:
-    """Compares two sides. Raises `ConfigError` for a figure that there is not, or that has no better and worse."""
+    """Compare two sides. Raises `ConfigError` for a figure that does not exist, or that has no better and worse."""
     refuse_figures(settings.figures)
     pairs = paired_runs(a, b) if settings.paired else None
     a, b = pairs or (a, b)
     settings = replace(settings, paired=pairs is not None)
     lines = _lines(a, b, settings)
-    risen = arisen(a, b, settings.confidence)
-    verdict, reasons = _verdict(a, b, lines, () if settings.counts_ignored else risen)
+    grown_counters = arisen(a, b, settings.confidence)
+    verdict, reasons = _verdict(a, b, lines, () if settings.counts_ignored else grown_counters)
     parts, only_a, only_b = shifts(a, b, lambda run: run.parts)
     ranks, _, _ = shifts(a, b, lambda run: run.transfers, lambda rank: f"rank {rank}")
     better = verdict is Outcome.IMPROVEMENT
@@ -93,7 +94,7 @@ def compare_runs(a: Side, b: Side, settings: ComparisonSettings) -> Comparison:
         carriers=_most(parts, better=better),
         ranks=_most(ranks, better=better),
         troubles=troubles(a, b)[:MOST_LISTED],
-        arisen=risen,
+        arisen=grown_counters,
         losses=loss_pairs(a, b),
         conditions=condition_pairs(a, b),
         interference=_interference(a, b, lines),
@@ -102,11 +103,12 @@ def compare_runs(a: Side, b: Side, settings: ComparisonSettings) -> Comparison:
         plain=plain_figures(a, b),
         differing=differing[:100],
         differing_total=len(differing),
-        warnings=(*_absent(lines, settings), *_single_runs(a, b, settings), *warnings),
+        warnings=(*_absent(lines, settings), *_single_run_warnings(a, b, settings), *warnings),
     )
 
 
 def _interference(a: Side, b: Side, lines: tuple[MetricResult, ...]) -> tuple[Interference, ...]:
+    """Return the interference factor of each common job if the sides have different sets of jobs."""
     jobs = [set(side.runs[0].jobs) for side in (a, b)]
     if jobs[0] == jobs[1]:
         return ()
@@ -123,7 +125,7 @@ def _interference(a: Side, b: Side, lines: tuple[MetricResult, ...]) -> tuple[In
 
 
 def refuse_figures(figures: tuple[str, ...]) -> None:
-    """Raises `ConfigError` with every name that cannot be tested."""
+    """Raise `ConfigError` with every name that cannot be tested."""
     problems = []
     for name in figures:
         if name not in BY_NAME:
@@ -131,8 +133,8 @@ def refuse_figures(figures: tuple[str, ...]) -> None:
                 Problem("--figures", f'there is no figure "{name[:64]}"', "see docs/metrics.md, section 9")
             )
         elif name in UNDIRECTED:
-            what = f"neither more nor less of {name} is better by itself"
-            problems.append(Problem("--figures", what, "name one that has a better and a worse"))
+            problem = f"neither more nor less of {name} is better by itself"
+            problems.append(Problem("--figures", problem, "name one that has a better and a worse"))
     if problems:
         raise ConfigError(*problems)
 
@@ -157,31 +159,35 @@ def _basis(side: Side, settings: ComparisonSettings) -> Basis:
 
 
 def _absent(lines: tuple[MetricResult, ...], settings: ComparisonSettings) -> list[str]:
-    there = {line.name for line in lines}
+    """Return warnings on figures that were to be tested and that a run does not have."""
+    tested = {line.name for line in lines}
     return [
         f"{name} was to be tested, and a run does not have it"
         for name in settings.figures
-        if name not in there
+        if name not in tested
     ]
 
 
-def _single_runs(a: Side, b: Side, settings: ComparisonSettings) -> list[str]:
+def _single_run_warnings(a: Side, b: Side, settings: ComparisonSettings) -> list[str]:
+    """Return a warning if a side is a single run, whose variation between runs is not known."""
     single = [name for name, side in (("A", a), ("B", b)) if len(side.runs) == 1]
     if not single:
         return []
-    who = f"{' and '.join(single)} {'are one run each' if len(single) > 1 else 'is one run'}"
+    subject = f"{' and '.join(single)} {'are one run each' if len(single) > 1 else 'is one run'}"
     if all(run.virtual for side in (a, b) for run in side.runs):
         return [
-            f"{who}: what another seed would change is not in the intervals; repeat them with other seeds"
+            f"{subject}: what another seed would change is not in the intervals; repeat them with other seeds"
         ]
     allowed = f"{settings.between_runs:.1%}"
     return [
-        f"{who}: how much runs of the same thing differ is not known, and taken to be {allowed}; repeat them"
+        f"{subject}: how much runs of the same thing differ is not known, and taken to be {allowed}; repeat them"
     ]
 
 
 @dataclass(frozen=True, slots=True)
 class _Tested:
+    """A tested figure: name, unit, description and direction."""
+
     name: str
     unit: str
     words: str
@@ -189,12 +195,13 @@ class _Tested:
 
 
 def _lines(a: Side, b: Side, settings: ComparisonSettings) -> tuple[MetricResult, ...]:
-    kinds = sorted(_common(a, b, lambda run: run.kinds))
-    jobs = sorted(_common(a, b, lambda run: run.jobs))
-    others = len(kinds) + len(jobs) + len(settings.figures)
+    """Return the results of all tests, the job's time first."""
+    kinds = sorted(_common_names(a, b, lambda run: run.kinds))
+    jobs = sorted(_common_names(a, b, lambda run: run.jobs))
+    other_tests = len(kinds) + len(jobs) + len(settings.figures)
     allowed = 1 - settings.confidence
-    first = 1 - (allowed / 2 if others else allowed)
-    rest = 1 - allowed / 2 / max(others, 1)
+    first_confidence = 1 - (allowed / 2 if other_tests else allowed)
+    other_confidence = 1 - allowed / 2 / max(other_tests, 1)
     times: list[tuple[str, str, Times]] = [(JCT, "the job, per iteration", lambda run: run.jct_ns)]
     times += [
         (f"{JOB}{job}", "iteration of this job", lambda run, job=job: run.jobs[job])  # type: ignore[misc]
@@ -205,15 +212,15 @@ def _lines(a: Side, b: Side, settings: ComparisonSettings) -> tuple[MetricResult
         for kind in kinds
     ]
     lines = [
-        _time_line(name, words, a, b, of, settings, rest if index else first)
-        for index, (name, words, of) in enumerate(times)
+        _time_line(name, words, a, b, times_of, settings, other_confidence if index else first_confidence)
+        for index, (name, words, times_of) in enumerate(times)
     ]
-    found = (_figure_line(name, a, b, settings, rest) for name in settings.figures)
-    return (*lines, *(line for line in found if line is not None))
+    figure_lines = (_figure_line(name, a, b, settings, other_confidence) for name in settings.figures)
+    return (*lines, *(line for line in figure_lines if line is not None))
 
 
-def _common(a: Side, b: Side, of: Callable[[RunSamples], dict[str, NDArray[np.float64]]]) -> set[str]:
-    """Names that every run of both sides has, with times above 0."""
+def _common_names(a: Side, b: Side, of: Callable[[RunSamples], dict[str, NDArray[np.float64]]]) -> set[str]:
+    """Return the names that every run of both sides has, with a mean time above 0."""
     runs = (*a.runs, *b.runs)
     names = set.intersection(*(set(of(run)) for run in runs))
     return {name for name in names if all(of(run)[name].mean() > 0 for run in runs)}
@@ -222,61 +229,67 @@ def _common(a: Side, b: Side, of: Callable[[RunSamples], dict[str, NDArray[np.fl
 def _time_line(
     name: str, words: str, a: Side, b: Side, of: Times, settings: ComparisonSettings, confidence: float
 ) -> MetricResult:
+    """Return the test result of times."""
     values = [np.array([of(run).mean() for run in side.runs]) for side in (a, b)]
-    seen = [mean_of_runs(one, relative=True) if len(one) > 1 else None for one in values]
+    run_means = [
+        mean_of_runs(side_values, relative=True) if len(side_values) > 1 else None for side_values in values
+    ]
     means = (
-        seen[0] or _single_mean(a.runs[0], of, seen[1], settings),
-        seen[1] or _single_mean(b.runs[0], of, seen[0], settings),
+        run_means[0] or _single_mean(a.runs[0], of, run_means[1], settings),
+        run_means[1] or _single_mean(b.runs[0], of, run_means[0], settings),
     )
-    if _is_the_same(a, b, of):
-        found = Difference(0.0, 0.0, 0.0, confidence, 1.0, relative=True)
+    if _is_identical(a, b, of):
+        tested_difference = Difference(0.0, 0.0, 0.0, confidence, 1.0, relative=True)
     elif settings.paired:
-        found = paired_difference(values[0], values[1], confidence, relative=True)
+        tested_difference = paired_difference(values[0], values[1], confidence, relative=True)
     else:
-        found = difference(*means, confidence, relative=True)
-    thing = _Tested(name, "ns", words, less_is_better=True)
-    return _line(thing, means, found, settings, _explained(a, b))
+        tested_difference = difference(*means, confidence, relative=True)
+    figure = _Tested(name, "ns", words, less_is_better=True)
+    return _metric_result(figure, means, tested_difference, settings, _own_increase(a, b))
 
 
-def _is_the_same(a: Side, b: Side, of: Times) -> bool:
-    """Whether both took the same times in virtual time, where nothing is chance."""
+def _is_identical(a: Side, b: Side, of: Times) -> bool:
+    """Return whether both sides have equal times in virtual time, where nothing is random."""
     return len(a.runs) == len(b.runs) and all(
-        one.virtual and other.virtual and np.array_equal(of(one), of(other))
-        for one, other in zip(a.runs, b.runs, strict=True)
+        run_a.virtual and run_b.virtual and np.array_equal(of(run_a), of(run_b))
+        for run_a, run_b in zip(a.runs, b.runs, strict=True)
     )
 
 
 def _single_mean(run: RunSamples, of: Times, other: Mean | None, settings: ComparisonSettings) -> Mean:
-    """Of a side of one run. Where the other side shows how much runs differ, at least that much is allowed for."""
-    shown = other.cv if other is not None and other.count >= LEAST_RUNS and other.cv is not None else 0.0
-    return mean_of_iterations(of(run), max(shown, 0.0 if run.virtual else settings.between_runs))
+    """Return the mean of a side of one run. If the other side shows how much runs differ, at least that variation is
+    assumed."""
+    shown_cv = other.cv if other is not None and other.count >= LEAST_RUNS and other.cv is not None else 0.0
+    return mean_of_iterations(of(run), max(shown_cv, 0.0 if run.virtual else settings.between_runs))
 
 
 def _figure_line(
     name: str, a: Side, b: Side, settings: ComparisonSettings, confidence: float
 ) -> MetricResult | None:
+    """Return the test result of a key figure; None if a run does not have it."""
     values = [np.array([run.figures.get(name, math.nan) for run in side.runs], np.float64) for side in (a, b)]
-    if any(np.isnan(one).any() for one in values):
+    if any(np.isnan(side_values).any() for side_values in values):
         return None
-    relative = all(bool((one > 0).all()) for one in values)
+    relative = all(bool((side_values > 0).all()) for side_values in values)
     means = mean_of_runs(values[0], relative=relative), mean_of_runs(values[1], relative=relative)
     if settings.paired:
-        found = paired_difference(values[0], values[1], confidence, relative=relative)
+        tested_difference = paired_difference(values[0], values[1], confidence, relative=relative)
     else:
-        found = difference(*means, confidence, relative=relative)
+        tested_difference = difference(*means, confidence, relative=relative)
     figure = BY_NAME[name]
-    thing = _Tested(name, figure.unit, figure.words, less_is_better=name not in MORE_IS_BETTER)
-    return _line(thing, means, found, settings)
+    tested = _Tested(name, figure.unit, figure.words, less_is_better=name not in MORE_IS_BETTER)
+    return _metric_result(tested, means, tested_difference, settings)
 
 
-def _line(
+def _metric_result(
     thing: _Tested,
     means: tuple[Mean, Mean],
     found: Difference,
     settings: ComparisonSettings,
     explained: tuple[float, str] = (0.0, ""),
 ) -> MetricResult:
-    """`explained`: how much longer B is at most by our own doing, in the figure's unit, and what that is."""
+    """Return the test result. `explained`: upper bound of the increase of B that the emulator itself explains, in the
+    figure's unit, and its cause."""
     a, b = means
     least = settings.least_effect if found.relative else settings.least_effect * abs(a.value)
     result = outcome(found, least, less_is_better=thing.less_is_better)
@@ -284,7 +297,7 @@ def _line(
     without = replace(found, low=found.low - share, high=found.high - share, change=found.change - share)
     worse = outcome(without, least, less_is_better=thing.less_is_better) is Outcome.REGRESSION
     doubted = result is Outcome.REGRESSION and bool(doubt) and not worse
-    shown = is_shown(found, max(abs(a.value), abs(b.value)))
+    is_interval_shown = is_shown(found, max(abs(a.value), abs(b.value)))
     return MetricResult(
         name=thing.name,
         unit=thing.unit,
@@ -296,27 +309,30 @@ def _line(
         a_basis=a.basis,
         b_basis=b.basis,
         change=found.change,
-        low=found.low if shown else None,
-        high=found.high if shown else None,
+        low=found.low if is_interval_shown else None,
+        high=found.high if is_interval_shown else None,
         relative=found.relative,
         confidence=found.confidence,
         p_value=found.p_value,
         outcome=Outcome.OPEN if doubted else result,
         doubt=doubt if doubted else "",
         surely_no_regression=surely_no_regression(found, least, less_is_better=thing.less_is_better),
-        open_words="" if shown or doubted or result is not Outcome.OPEN else open_words(found, least),
+        open_words=""
+        if is_interval_shown or doubted or result is not Outcome.OPEN
+        else open_words(found, least),
     )
 
 
-def _explained(a: Side, b: Side) -> tuple[float, str]:
-    """Return how much longer an iteration of B is at most by our own doing, in ns, and what that is; "" where it is nothing.
+def _own_increase(a: Side, b: Side) -> tuple[float, str]:
+    """Return how much longer an iteration of B is at most because of the emulator, in ns, and the cause; "" if there is
+    none.
 
-    Lateness that grew, packets that our timer sent again where nothing was lost, and packets that we lost ourselves: what those
-    cost has no bound.
+    Causes are lateness that grew, needless retransmissions by our timer while nothing was lost, and packets that we lost
+    ourselves, whose cost has no bound.
     """
     figures = mean_figures(a), mean_figures(b)
     jct = [float(np.mean([run.jct_ns.mean() for run in side.runs])) for side in (a, b)]
-    shares = [found.get("slip_share", 0.0) for found in figures]
+    shares = [side_figures.get("slip_share", 0.0) for side_figures in figures]
     explained_ns, words = 0.0, []
     grown_ns = shares[1] * jct[1] - shares[0] * jct[0]
     if grown_ns > 0:
@@ -324,16 +340,16 @@ def _explained(a: Side, b: Side) -> tuple[float, str]:
         words.append(
             f"our own lateness can explain it: it grew from {shares[0]:.1%} to {shares[1]:.1%} of an iteration (slip_share)"
         )
-    lost = [found.get("own_lost_packets", 0.0) for found in figures]
+    lost = [side_figures.get("own_lost_packets", 0.0) for side_figures in figures]
     if lost[1] > lost[0]:
         explained_ns = math.inf
         words.append(
             f"our own receive buffers lost {lost[1]:.6g} packets a run in B, {lost[0]:.6g} in A (own_lost_packets)"
         )
-    needless = [found.get("needless_share", 0.0) for found in figures]
-    missed = figures[1].get("lost_packets", 0.0) or figures[1].get("dut_dropped_packets", 0.0)
-    grew = needless[1] > needless[0] + LEAST_NEEDLESS_GROWTH and figures[1].get("timeouts") != 0
-    if grew and not missed:
+    needless = [side_figures.get("needless_share", 0.0) for side_figures in figures]
+    lost_anyway = figures[1].get("lost_packets", 0.0) or figures[1].get("dut_dropped_packets", 0.0)
+    needless_grew = needless[1] > needless[0] + LEAST_NEEDLESS_GROWTH and figures[1].get("timeouts") != 0
+    if needless_grew and not lost_anyway:
         explained_ns += _again_ns(b)
         words.append(
             f"our own timer sent {needless[1]:.2%} of the packets again in B, {needless[0]:.2%} in A, although the receiver had "
@@ -343,18 +359,22 @@ def _explained(a: Side, b: Side) -> tuple[float, str]:
 
 
 def _again_ns(side: Side) -> float:
-    """Return what packets sent again without need took of an iteration, at most."""
+    """Return an upper bound of the time of an iteration that needless retransmissions took, in ns."""
     return float(np.mean([math.inf if run.again_ns is None else run.again_ns for run in side.runs]))
 
 
 def _verdict(
     a: Side, b: Side, lines: tuple[MetricResult, ...], risen: tuple[Arisen, ...]
 ) -> tuple[Outcome, tuple[str, ...]]:
-    worse = [f"{one.name}: {one.a:.6g} in A, {one.b:.6g} {one.unit} a run in B" for one in risen]
+    """Return the outcome of the comparison and its reasons."""
+    worse = [
+        f"{counter.name}: {counter.a:.6g} in A, {counter.b:.6g} {counter.unit} a run in B"
+        for counter in risen
+    ]
     worse += [f"{line.name}: {_changed(line)}" for line in lines if line.outcome is Outcome.REGRESSION]
     first = lines[0]
     if worse:
-        # How much longer the job took belongs to what is said of it first, certain or not.
+        # The change of the job's time is always reported with a regression, certain or not.
         if first.outcome is Outcome.OPEN and first.change > 0:
             worse.append(
                 f"{first.name}: {_changed(first)}; {first.doubt or first.open_words or 'inconclusive'}"
@@ -379,6 +399,7 @@ def _verdict(
 
 
 def _changed(line: MetricResult) -> str:
+    """Return the change of a figure with its interval, as text."""
     if not line.relative:
         bounds = "" if line.low is None or line.high is None else f" ({line.low:+.6g} to {line.high:+.6g})"
         return f"{line.change:+.6g} {line.unit}{bounds}"
@@ -387,7 +408,7 @@ def _changed(line: MetricResult) -> str:
 
 
 def _most(found: list[Shift], *, better: bool) -> tuple[Shift, ...]:
-    """Those that shifted most: longer ones, or shorter ones if it is `better`."""
+    """Return the largest shifts: longer times, or shorter ones if `better`."""
     sign = -1 if better else 1
-    moved = [one for one in found if sign * one.added_ns > 0]
-    return tuple(sorted(moved, key=lambda one: -sign * one.added_ns)[:MOST_LISTED])
+    directed_shifts = [shift for shift in found if sign * shift.added_ns > 0]
+    return tuple(sorted(directed_shifts, key=lambda shift: -sign * shift.added_ns)[:MOST_LISTED])

@@ -1,6 +1,7 @@
-"""What lies behind a comparison: collectives and ranks that shifted, flows in trouble, key figures, and what differs.
+"""Details of a comparison: collectives and ranks whose times shifted, flows with trouble, key figures, and differing
+settings.
 
-Means over the runs of each side; only counters that arose are tested in here. Pure.
+Values are means over the runs of each side; of these, only counters that arose are tested. Pure.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 K = TypeVar("K", bound="Hashable")
 
 IGNORED: Final = frozenset({("scenario", "seed")})
-"""Values that repeats of one thing may differ in."""
+"""Values that may differ between repeats of the same thing."""
 WATCHED: Final = {
     **{
         name: (BY_NAME[name].unit, BY_NAME[name].words)
@@ -43,11 +44,11 @@ WATCHED: Final = {
     },
     NAKS: ("packets", "negative acknowledgements received"),
 }
-"""Counters of trouble: figures, and what the ends counted."""
+"""Trouble counters: key figures, and counters of the endpoints."""
 LEAST_ARISEN: Final = 20
-"""Fewer more in all runs of B may be one unlucky burst."""
+"""Least growth of a counter summed over all runs of B; less may be one unlucky burst."""
 LEAST_GROWTH: Final = 2
-"""Of the mean of a counter that A has, too."""
+"""Least growth factor of the mean of a counter that A has, too."""
 _RESULTS: Final = (Result.PASS, Result.INCONCLUSIVE, Result.FAIL)
 _SEVERITY: Final = ("timeouts", "retransmissions", "out of order", "CNPs heeded", "ECN marks")
 
@@ -58,16 +59,18 @@ def shifts(
     of: Callable[[RunSamples], Mapping[K, float]],
     name: Callable[[K], str] = str,
 ) -> tuple[list[Shift], int, int]:
-    """Times of everything that both sides have, and how many only A and only B have."""
+    """Return the times of everything that both sides have, and the number of things that only A and only B have."""
     sides = [_means(side, of) for side in (a, b)]
     both = sides[0].keys() & sides[1].keys()
-    found = [Shift(name(key), sides[0][key], sides[1][key], sides[1][key] - sides[0][key]) for key in both]
-    found.sort(key=lambda one: one.what)
-    return found, len(sides[0]) - len(both), len(sides[1]) - len(both)
+    all_shifts = [
+        Shift(name(key), sides[0][key], sides[1][key], sides[1][key] - sides[0][key]) for key in both
+    ]
+    all_shifts.sort(key=lambda shift: shift.what)
+    return all_shifts, len(sides[0]) - len(both), len(sides[1]) - len(both)
 
 
 def _means(side: Side, of: Callable[[RunSamples], Mapping[K, float]]) -> dict[K, float]:
-    """Means over the runs that have it."""
+    """Return means over the runs that have a value."""
     total: dict[K, float] = {}
     count: dict[K, int] = {}
     for run in side.runs:
@@ -78,55 +81,68 @@ def _means(side: Side, of: Callable[[RunSamples], Mapping[K, float]]) -> dict[K,
 
 
 def troubles(a: Side, b: Side) -> tuple[Trouble, ...]:
-    """Counters of flows that rose, the gravest kind first; absent ones are 0 in every run."""
+    """Return the counters of flows that rose, the most severe kind first; absent counters are 0 in every run."""
     sums: list[dict[tuple[int, int, str], float]] = []
     for side in (a, b):
-        found: dict[tuple[int, int, str], float] = {}
+        means: dict[tuple[int, int, str], float] = {}
         for run in side.runs:
             for key, value in run.troubles.items():
-                found[key] = found.get(key, 0.0) + value / len(side.runs)
-        sums.append(found)
+                means[key] = means.get(key, 0.0) + value / len(side.runs)
+        sums.append(means)
     risen = [
         Trouble(*key, a=sums[0].get(key, 0.0), b=value)
         for key, value in sums[1].items()
         if value > sums[0].get(key, 0.0)
     ]
     return tuple(
-        sorted(risen, key=lambda one: (_SEVERITY.index(one.what), one.a - one.b, one.src_rank, one.dst_rank))
+        sorted(
+            risen,
+            key=lambda trouble: (
+                _SEVERITY.index(trouble.what),
+                trouble.a - trouble.b,
+                trouble.src_rank,
+                trouble.dst_rank,
+            ),
+        )
     )
 
 
 def arisen(a: Side, b: Side, confidence: float) -> tuple[Arisen, ...]:
-    """Counters of trouble that B has and A has not, or far less, and that are no matter of chance.
+    """Return the trouble counters that B has and A does not have, or far less, and that are not due to chance.
 
-    Where A has none, every run of B has them, or so many that runs of one kind would rarely all stand on one side: less
-    often than 1 - `confidence` (Fisher's exact test, one-sided). Where A has some, every run of B has more than any of A,
-    twice as many on average, and runs of one kind would fall so less often than that in any of the counters.
+    If A has none, every run of B has some, or so many runs of B that the split would occur by chance with a probability
+    below 1 - `confidence` (Fisher's exact test, one-sided). If A has some, every run of B has more than any run of A and
+    twice as many on average, and the probability of that split in any of the counters is below 1 - `confidence`.
     """
-    found = []
+    arisen_counters = []
     for name, (unit, words) in WATCHED.items():
-        ours, theirs = ([run.figures.get(name) for run in side.runs] for side in (a, b))
-        before, after = [one for one in ours if one is not None], [one for one in theirs if one is not None]
-        if len(before) < len(ours) or len(after) < len(theirs):
+        values_a, values_b = ([run.figures.get(name) for run in side.runs] for side in (a, b))
+        before, after = (
+            [count for count in values_a if count is not None],
+            [count for count in values_b if count is not None],
+        )
+        if len(before) < len(values_a) or len(after) < len(values_b):
             continue
         mean, mean_after = sum(before) / len(before), sum(after) / len(after)
         if (mean_after - mean) * len(after) >= LEAST_ARISEN and _has_grown(before, after, 1 - confidence):
-            found.append(Arisen(name, unit, words, mean, mean_after))
-    return tuple(found)
+            arisen_counters.append(Arisen(name, unit, words, mean, mean_after))
+    return tuple(arisen_counters)
 
 
 def _has_grown(before: Sequence[float], after: Sequence[float], doubt: float) -> bool:
-    ways = comb(len(before) + len(after), len(after))
+    """Return whether a counter grew from `before` to `after` (one value a run) with a probability of chance of at most
+    `doubt`."""
+    splits = comb(len(before) + len(after), len(after))
     if not any(before):
         hits = sum(count > 0 for count in after)
         rarely = comb(len(after), hits) <= doubt * comb(len(before) + len(after), hits)
         return hits == len(after) or rarely
     doubled = sum(after) * len(before) >= LEAST_GROWTH * sum(before) * len(after)
-    return doubled and min(after) > max(before) and doubt / len(WATCHED) * ways >= 1
+    return doubled and min(after) > max(before) and doubt / len(WATCHED) * splits >= 1
 
 
 def condition_pairs(a: Side, b: Side) -> tuple[ConditionPair, ...]:
-    """Conditions of both sides' verdicts, those first in which they differ."""
+    """Return the conditions of both sides' verdicts, differing ones first."""
     worst = [_worst_outcomes(side) for side in (a, b)]
     pairs = [
         ConditionPair(
@@ -143,18 +159,18 @@ def condition_pairs(a: Side, b: Side) -> tuple[ConditionPair, ...]:
         )
         for expression in dict.fromkeys((*worst[0], *worst[1]))
     ]
-    return tuple(sorted(pairs, key=lambda one: one.a == one.b))
+    return tuple(sorted(pairs, key=lambda pair: pair.a == pair.b))
 
 
 def loss_pairs(a: Side, b: Side) -> tuple[LossPair, ...]:
-    """Rows of the losses in which the sides are not alike, in the order of the table."""
+    """Return the rows of the losses in which the sides differ, in the order of the table."""
     sides = [_means(side, _known_losses) for side in (a, b)]
     pairs = (
         LossPair(figure.name, figure.counted_by, *(side.get(figure.name) for side in sides))
         for figure in LOSS_FIGURES
     )
-    # Of what one side does not know, none is nothing to be looked at.
-    return tuple(one for one in pairs if one.a != one.b and (one.a or one.b))
+    # If one side does not know a row, a zero on the other side is not worth a line.
+    return tuple(pair for pair in pairs if pair.a != pair.b and (pair.a or pair.b))
 
 
 def _known_losses(run: RunSamples) -> dict[str, float]:
@@ -166,80 +182,98 @@ def _worst_outcomes(side: Side) -> dict[str, CheckOutcome]:
     worst: dict[str, CheckOutcome] = {}
     for run in side.runs:
         for check in run.conditions:
-            known = worst.get(check.expression)
-            if known is None or _RESULTS.index(check.result) > _RESULTS.index(known.result):
+            worst_so_far = worst.get(check.expression)
+            if worst_so_far is None or _RESULTS.index(check.result) > _RESULTS.index(worst_so_far.result):
                 worst[check.expression] = check
     return worst
 
 
 def mean_figures(side: Side) -> dict[str, float]:
-    """Key figures, as means over the runs that have them."""
+    """Return key figures as means over the runs that have them."""
     return _means(side, lambda run: run.figures)
 
 
 def share_moved(a: float, b: float) -> float | None:
-    """Return B / A - 1; None where that has no meaning: of nothing, and of figures that may be below zero, where one is."""
+    """Return B / A - 1; None if A is not above 0 or B is below 0, where a ratio has no meaning."""
     return b / a - 1 if a > 0 and b >= 0 else None
 
 
 def plain_figures(a: Side, b: Side) -> tuple[Plain, ...]:
-    """Key figures that both sides have, in their order."""
-    found = mean_figures(a), mean_figures(b)
+    """Return the key figures that both sides have, in their order."""
+    side_means = mean_figures(a), mean_figures(b)
     return tuple(
-        Plain(one.name, one.unit, x := found[0][one.name], y := found[1][one.name], share_moved(x, y))
-        for one in FIGURES
-        if one.name in found[0] and one.name in found[1]
+        Plain(
+            figure.name,
+            figure.unit,
+            mean_a := side_means[0][figure.name],
+            mean_b := side_means[1][figure.name],
+            share_moved(mean_a, mean_b),
+        )
+        for figure in FIGURES
+        if figure.name in side_means[0] and figure.name in side_means[1]
     )
 
 
 def differing_things(a: Side, b: Side) -> tuple[tuple[Differing, ...], list[str]]:
-    """Every value in which the first runs of both sides are not alike, and what to be warned of."""
-    found = _differing(a.runs[0].things, b.runs[0].things)
+    """Return every value in which the first runs of both sides differ, and warnings."""
+    differences = _differences(a.runs[0].things, b.runs[0].things)
     warnings = []
     for name, side in (("A", a), ("B", b)):
-        apart = sorted(
-            {_section(one) for run in side.runs[1:] for one in _differing(side.runs[0].things, run.things)}
+        sections_within = sorted(
+            {
+                _section(difference)
+                for run in side.runs[1:]
+                for difference in _differences(side.runs[0].things, run.things)
+            }
         )
-        if apart:
+        if sections_within:
             warnings.append(
-                f"the runs of {name} are not repeats of one thing: they differ in {', '.join(apart)}"
+                f"the runs of {name} are not repeats of one thing: they differ in {', '.join(sections_within)}"
             )
-    of_topology = any(one.thing == "topology" for one in found)
-    sections = sorted({_section(one) for one in found if not (of_topology and _follows_topology(one))})
+    of_topology = any(difference.thing == "topology" for difference in differences)
+    sections = sorted(
+        {
+            _section(difference)
+            for difference in differences
+            if not (of_topology and _follows_topology(difference))
+        }
+    )
     if len(sections) > 1:
         warnings.append(f"A and B differ in more than one thing: {', '.join(sections)}")
     scaled = [
-        one
-        for one in found
-        if _section(one) in {"scenario scale", "trace content", "trace ranks", "measured in"}
+        difference
+        for difference in differences
+        if _section(difference) in {"scenario scale", "trace content", "trace ranks", "measured in"}
     ]
     warnings += [
-        f"{one.thing} {one.path}: {one.a} in A, {one.b} in B; their times are of different things"
-        for one in scaled
+        f"{entry.thing} {entry.path}: {entry.a} in A, {entry.b} in B; their times are of different things"
+        for entry in scaled
     ]
-    return found, warnings
+    return differences, warnings
 
 
-def _differing(a: dict[str, dict[str, str]], b: dict[str, dict[str, str]]) -> tuple[Differing, ...]:
-    found = []
+def _differences(a: dict[str, dict[str, str]], b: dict[str, dict[str, str]]) -> tuple[Differing, ...]:
+    """Return the values that differ between two sets of things."""
+    differences = []
     for thing in (*a, *(name for name in b if name not in a)):
-        ours, theirs = a.get(thing, {}), b.get(thing, {})
-        if thing in {"topology", "profile", "files"} and not (ours and theirs):
-            continue  # kept by some runs only
-        for path in sorted(ours.keys() | theirs.keys()):
-            x, y = ours.get(path, "-"), theirs.get(path, "-")
-            if x != y and (thing, path) not in IGNORED:
-                found.append(Differing(thing, path, x[:200], y[:200]))
-    return tuple(found)
+        values_a, values_b = a.get(thing, {}), b.get(thing, {})
+        if thing in {"topology", "profile", "files"} and not (values_a and values_b):
+            continue  # only some runs keep these files
+        for path in sorted(values_a.keys() | values_b.keys()):
+            value_a, value_b = values_a.get(path, "-"), values_b.get(path, "-")
+            if value_a != value_b and (thing, path) not in IGNORED:
+                differences.append(Differing(thing, path, value_a[:200], value_b[:200]))
+    return tuple(differences)
 
 
 def _follows_topology(one: Differing) -> bool:
-    """The rates of links in a rig that was made of a topology."""
+    """Return whether a difference is a link rate of the rig, which follows from the topology."""
     return one.thing == "rig" and one.path.endswith(".link")
 
 
 def _section(one: Differing) -> str:
-    """What counts as one thing: a section of a scenario (of the transport, one of its own), a file, a trace."""
+    """Return the unit in which differences are counted: a section of a scenario (for the transport, a subsection), a
+    file, a trace."""
     keys = one.path.split(".")
     if one.thing == "scenario":
         return f"scenario {'.'.join(keys[:2]) if keys[0] == 'transport' else keys[0]}"

@@ -1,7 +1,7 @@
-"""Whether one mean differs from another, from few values: intervals, and what may be called better, worse or alike.
+"""Tests whether one mean differs from another, given few values: confidence intervals, and the outcome that follows.
 
-Decides the statistics (docs/experiments.md has them with their measured rates of false alarm). Runs are independent of each
-other; iterations of one run are not, and are taken as a chain of first order (AR(1)). Pure.
+Decides the statistics (docs/experiments.md has them with their measured false alarm rates). Runs are independent of each
+other; iterations of one run are not, and are modelled as a first-order autoregressive process (AR(1)). Pure.
 """
 
 from __future__ import annotations
@@ -18,57 +18,58 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 LEAST_ITERATIONS: Final = 5
-"""Of a single run: of fewer neither their variance nor how they hang together can be told."""
+"""Least iterations of a single run: with fewer, neither variance nor autocorrelation can be estimated."""
 LEAST_PAIRS: Final = 3
-"""Of fewer no interval is shown: the deviation of two is hardly known."""
+"""Least pairs for which an interval is shown: the deviation of two values is hardly known."""
 WIDEST: Final = 10.0
-"""Factor between the ends of an interval that is shown."""
+"""Greatest ratio between the ends of an interval that is shown."""
 MOST_NEEDED: Final = 100
-"""More runs than that are not foretold."""
+"""Greatest number of further runs that is predicted."""
 _MOST_CORRELATION: Final = 0.98
 
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """A mean and how well it is known. Variances are relative to it, squared."""
+    """A mean and its uncertainty. Variances are relative to the squared mean if the comparison is relative."""
 
     value: float
     variance: float
-    """Of the mean; infinite if nothing is known of it."""
+    """Variance of the mean; infinite if not known."""
     freedom: float
-    """Degrees of freedom of that variance; infinite where it is given and not estimated."""
+    """Degrees of freedom of that variance; infinite if it is given and not estimated."""
     count: int
-    """Values that it is the mean of."""
+    """Number of values."""
     basis: Basis
     cv: float | None
-    """Standard deviation of the values / their mean; None for one."""
+    """Standard deviation of the values / their mean; None for a single value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """B against A."""
+    """Difference of B from A, with its interval."""
 
     change: float
-    """B / A - 1, or B - A in the figure's own unit where A and B are not both above 0."""
+    """B / A - 1, or B - A in the figure's own unit if A and B are not both above 0."""
     low: float
+    """Lower bound of its interval; both bounds are infinite if not known."""
     high: float
-    """Bounds of its interval; infinite where nothing is known."""
+    """Bounds of its interval; infinite if not known."""
     confidence: float
-    """Of the interval."""
+    """Confidence level of the interval."""
     p_value: float
-    """How likely a difference at least as large is when there is none; 1 where nothing is known."""
+    """Probability of a difference at least as large if there is none; 1 if not known."""
     relative: bool
     count: int = 0
-    """Pairs, or runs of the side that has fewer; 0 where it is of the iterations of single runs."""
+    """Pairs, or runs of the side that has fewer; 0 for the iterations of single runs."""
     deviation: float = math.nan
-    """Standard deviation of what is between one run of each side: of the logarithm if `relative`; NaN: not known."""
+    """Standard deviation of the difference between one run of each side, of its logarithm if `relative`; NaN if not known."""
     is_paired: bool = False
 
 
 def mean_of_runs(values: NDArray[np.float64], *, relative: bool) -> Mean:
-    """The mean over runs, one value each, which are above 0 if `relative`: then it is the geometric one.
+    """Return the mean over runs, one value each. If `relative`, values must be above 0 and the mean is the geometric one.
 
-    One value has a mean of which nothing more is known.
+    The mean of a single value has infinite variance.
     """
     scaled = np.log(values) if relative else values
     mean = float(scaled.mean())
@@ -80,26 +81,27 @@ def mean_of_runs(values: NDArray[np.float64], *, relative: bool) -> Mean:
 
 
 def mean_of_iterations(values: NDArray[np.float64], between_runs: float) -> Mean:
-    """The mean of the iterations of one run, all above 0; `between_runs` is the variation (CV) to allow between runs.
+    """Return the mean of the iterations of one run, all above 0; `between_runs` is the variation (CV) to assume between
+    runs.
 
-    The variance is that of as many independent values as the iterations are worth: n (1 - r) / (1 + r) for neighbours that
-    correlate by r (a chain of first order). r is estimated, and raised by its known bias, (1 + 3 r) / n (Kendall 1954).
+    The variance is that of the effective number of independent values, n (1 - r) / (1 + r), where neighbours correlate by
+    r (AR(1)). r is estimated, and raised by its known bias, (1 + 3 r) / n (Kendall 1954).
     """
     count = len(values)
     mean = float(values.mean())
     if count < LEAST_ITERATIONS:
         return Mean(mean, math.inf, 1.0, count, Basis.NOTHING, variation(values))
-    worth = independent_count(values)
-    within = float(values.var(ddof=1)) / worth / mean**2
+    effective_count = independent_count(values)
+    within = float(values.var(ddof=1)) / effective_count / mean**2
     allowed = between_runs**2
     variance = within + allowed
     # Welch-Satterthwaite; the allowance is given, not estimated.
-    freedom = (worth - 1) * (variance / within) ** 2 if within > 0 else math.inf
+    freedom = (effective_count - 1) * (variance / within) ** 2 if within > 0 else math.inf
     return Mean(mean, variance, freedom, count, Basis.ITERATIONS, variation(values))
 
 
 def independent_count(values: NDArray[np.float64]) -> float:
-    """As how many independent values they count, at least 2."""
+    """Return the effective number of independent values, at least 2."""
     count = len(values)
     off = values - values.mean()
     total = float((off**2).sum())
@@ -111,33 +113,34 @@ def independent_count(values: NDArray[np.float64]) -> float:
 
 
 def variation(values: NDArray[np.float64]) -> float | None:
-    """Standard deviation (n - 1) / mean; None for fewer than two values or a mean of 0."""
+    """Return standard deviation (n - 1) / mean; None for fewer than two values or a mean of 0."""
     mean = float(values.mean())
     return float(values.std(ddof=1)) / abs(mean) if len(values) > 1 and mean else None
 
 
 def difference(a: Mean, b: Mean, confidence: float, *, relative: bool) -> Difference:
-    """The interval of B against A by Welch's t; of logarithms if `relative`, so that it is one of their ratio."""
+    """Return the difference of B from A by Welch's t test; of logarithms if `relative`, so that the interval is of their
+    ratio."""
     gap = math.log(b.value / a.value) if relative else b.value - a.value
     variance = a.variance + b.variance
     if math.isinf(variance):
-        return Difference(_as_change(gap, relative), -math.inf, math.inf, confidence, 1.0, relative)
+        return Difference(_to_change(gap, relative), -math.inf, math.inf, confidence, 1.0, relative)
     runs = min(a.count, b.count) if {a.basis, b.basis} == {Basis.RUNS} else 0
-    # As if both sides had as many runs as the smaller one.
+    # Treat both sides as having as many runs as the smaller one.
     spread = (runs, math.sqrt(variance * runs), False)
-    spent = sum(one.variance**2 / one.freedom for one in (a, b) if one.variance > 0)
-    freedom = variance**2 / spent if spent > 0 else math.inf
+    freedom_terms = sum(mean.variance**2 / mean.freedom for mean in (a, b) if mean.variance > 0)
+    freedom = variance**2 / freedom_terms if freedom_terms > 0 else math.inf
     return _interval((gap, variance, freedom), confidence, relative, spread)
 
 
 def paired_difference(
     a: NDArray[np.float64], b: NDArray[np.float64], confidence: float, *, relative: bool
 ) -> Difference:
-    """The same of runs that belong together, `a[i]` and `b[i]`, by Student's t of what is between them."""
+    """Return the difference of paired runs, `a[i]` and `b[i]`, by Student's t test of the pairwise differences."""
     gaps = np.log(b / a) if relative else b - a
     mean = float(gaps.mean())
     if len(gaps) < 2:
-        change = _as_change(mean, relative)
+        change = _to_change(mean, relative)
         return Difference(change, -math.inf, math.inf, confidence, 1.0, relative, 1, is_paired=True)
     variance = float(gaps.var(ddof=1))
     spread = (len(gaps), math.sqrt(variance), True)
@@ -147,21 +150,22 @@ def paired_difference(
 def _interval(
     gap_of: tuple[float, float, float], confidence: float, relative: bool, spread: tuple[int, float, bool]
 ) -> Difference:
-    """`gap_of`: what is between the sides, its variance and degrees of freedom; `spread`: of `Difference`, its last three."""
+    """Return the difference with its interval. `gap_of`: difference, its variance and degrees of freedom; `spread`: last
+    three fields of `Difference`."""
     gap, variance, freedom = gap_of
     if variance <= 0:
-        change = _as_change(gap, relative)
+        change = _to_change(gap, relative)
         p_value = 1.0 if gap == 0 else 0.0
         return Difference(change, change, change, confidence, p_value, relative, *spread)
-    # Many degrees are as good as infinitely many, and the library's functions take them.
+    # 1e9 degrees of freedom are as good as infinitely many, which the library's functions do not accept.
     freedom = min(freedom, 1e9)
     error = math.sqrt(variance)
     reach = float(stdtrit(freedom, (1 + confidence) / 2)) * error
     p_value = min(2 * float(stdtr(freedom, -abs(gap) / error)), 1.0)
     return Difference(
-        _as_change(gap, relative),
-        _as_change(gap - reach, relative),
-        _as_change(gap + reach, relative),
+        _to_change(gap, relative),
+        _to_change(gap - reach, relative),
+        _to_change(gap + reach, relative),
         confidence,
         p_value,
         relative,
@@ -170,9 +174,9 @@ def _interval(
 
 
 def is_shown(found: Difference, size: float) -> bool:
-    """Return whether its interval says something: one of at least three pairs, and not wider than a factor of ten.
+    """Return whether its interval is informative: from at least three pairs, and at most a factor of ten wide.
 
-    `size`: the greater of both means, which the interval of a difference in a figure's own unit is held to.
+    `size`: the greater of both means, which limits the interval of a difference in a figure's own unit.
     """
     if found.low == found.high:
         return True
@@ -186,25 +190,28 @@ def is_shown(found: Difference, size: float) -> bool:
 
 
 def more_needed(found: Difference, least_effect: float) -> int | None:
-    """Return how many more runs of each side would likely decide it, as far as those there are tell; None: more than can be told.
+    """Return how many more runs of each side would likely give a decision, from the present deviation; None if more than
+    `MOST_NEEDED`.
 
-    So many that its interval would leave zero out, or, of a change too small to matter, every change that matters.
+    As many as make the interval exclude zero, or, for a change too small to matter, every relevant change.
     """
     fewest = max(LEAST_PAIRS - max(found.count, 1), 1)
     if not math.isfinite(found.deviation):
         return fewest
     gap = abs(math.log1p(found.change)) if found.relative else abs(found.change)
     least = math.log1p(least_effect) if found.relative else least_effect
-    wanted = gap if gap >= least else least - gap
+    wanted_gap = gap if gap >= least else least - gap
     for runs in range(found.count + fewest, MOST_NEEDED + found.count + 1):
         freedom = runs - 1.0 if found.is_paired else 2 * runs - 2.0
-        if float(stdtrit(freedom, (1 + found.confidence) / 2)) * found.deviation < wanted * math.sqrt(runs):
+        if float(stdtrit(freedom, (1 + found.confidence) / 2)) * found.deviation < wanted_gap * math.sqrt(
+            runs
+        ):
             return runs - found.count
     return None
 
 
 def open_words(found: Difference, least_effect: float) -> str:
-    """Return why a difference without an interval is open, in one short form."""
+    """Return why a difference without an interval is inconclusive, in short."""
     more = more_needed(found, least_effect)
     count = max(found.count, 1)
     thing = "pair" if found.is_paired else "run"
@@ -213,10 +220,10 @@ def open_words(found: Difference, least_effect: float) -> str:
 
 
 def outcome(found: Difference, least_effect: float, *, less_is_better: bool) -> Outcome:
-    """What may be said of it. `least_effect` is the smallest change that matters, in the unit of `found.change`.
+    """Return the outcome of a difference. `least_effect` is the smallest relevant change, in the unit of `found.change`.
 
-    A regression or an improvement is certain of its sign and at least that large; no difference is certain to be smaller; not
-    worse is certain to be no regression of that size.
+    A regression or an improvement has a certain sign and is at least that large; no difference is certain to be smaller;
+    not worse is certain to be no regression of that size.
     """
     certain = found.low > 0 or found.high < 0
     if certain and abs(found.change) >= least_effect:
@@ -232,11 +239,12 @@ def outcome(found: Difference, least_effect: float, *, less_is_better: bool) -> 
 
 
 def surely_no_regression(found: Difference, least_effect: float, *, less_is_better: bool) -> bool:
-    """Whether it is certain not to be worse by as much as `least_effect`."""
+    """Return whether B is certain not to be worse by `least_effect` or more."""
     return found.high < least_effect if less_is_better else found.low > -least_effect
 
 
-def _as_change(gap: float, relative: bool) -> float:
+def _to_change(gap: float, relative: bool) -> float:
+    """Return a difference of logarithms as a relative change; other differences unchanged."""
     if not relative:
         return gap
     return math.expm1(gap) if gap < 700 else math.inf

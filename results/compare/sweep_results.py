@@ -1,7 +1,8 @@
-"""What came of a sweep: figures of every point over its runs, and each setting of the compared axis held against the first.
+"""Results of a sweep: figures of every point over its runs, and each setting of the compared axis compared with the
+first.
 
-Decides which points are held against which, and how the probability of a false alarm is shared among the settings of a
-group (Bonferroni): the confidence that is asked for holds for every group as a whole. Pure.
+Decides which points are compared, and how the probability of a false alarm is divided among the settings of a group
+(Bonferroni): the requested confidence holds for every group as a whole. Pure.
 """
 
 from __future__ import annotations
@@ -21,35 +22,37 @@ from etloop.results.schema.sweep import PointRecord, PointResult, Spread, SweepR
 from etloop.results.verdict.evaluation import aggregate
 
 JCT: Final = "jct_ns"
-"""The job's time per iteration (`iterations`), the warm-up left out: as it is tested."""
+"""The job's time per iteration (`iterations`) without warm-up, as it is tested."""
 P99: Final = "jct_ns_p99"
 """Its 99th percentile over the iterations of a run."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Group:
-    """Points that differ in the compared axis alone."""
+    """Points that differ only in the compared axis."""
 
     labels: dict[str, str]
-    """What they have in common: setting by axis."""
+    """Settings that they have in common, by axis."""
     points: tuple[PointRecord, ...]
-    """The first is what the others are held against."""
+    """The first one is the reference of the comparisons."""
     comparisons: dict[str, Comparison]
-    """By the name of the point that is held against the first; those of which both have runs."""
+    """By name of the point that is compared with the first; only points with runs."""
 
     @property
     def words(self) -> str:
-        """What they have in common, for people."""
+        """Return the settings that the points have in common, for people."""
         return ", ".join(f"{axis}={label}" for axis, label in self.labels.items())
 
 
 def groups(record: SweepRecord, sides: Mapping[str, Side], settings: ComparisonSettings) -> tuple[Group, ...]:
-    """All groups in the order of their points; `sides` are the runs of points by name."""
+    """Return all groups in the order of their points; `sides` are the runs of points by name."""
     members: dict[tuple[tuple[str, str], ...], list[PointRecord]] = {}
     for point in record.points:
         common = tuple((axis, label) for axis, label in point.labels.items() if axis != record.compare)
         members.setdefault(common, []).append(point)
-    return tuple(_group(dict(common), found, sides, settings) for common, found in members.items())
+    return tuple(
+        _group(dict(common), group_points, sides, settings) for common, group_points in members.items()
+    )
 
 
 def _group(
@@ -58,26 +61,27 @@ def _group(
     sides: Mapping[str, Side],
     settings: ComparisonSettings,
 ) -> Group:
-    first, others = found[0], found[1:]
-    shared = 1 - (1 - settings.confidence) / max(len(others), 1)
-    each = replace(settings, confidence=shared, paired=True)
+    """Return a group with the comparisons of its points with the first one."""
+    first, other_points = found[0], found[1:]
+    shared = 1 - (1 - settings.confidence) / max(len(other_points), 1)
+    pair_settings = replace(settings, confidence=shared, paired=True)
     comparisons = {
-        point.name: compare_runs(sides[first.name], sides[point.name], each)
-        for point in others
+        point.name: compare_runs(sides[first.name], sides[point.name], pair_settings)
+        for point in other_points
         if first.name in sides and point.name in sides
     }
     return Group(labels, tuple(found), comparisons)
 
 
 def point_results(found: Sequence[Group], sides: Mapping[str, Side]) -> tuple[PointResult, ...]:
-    """What came of every point that has runs, in the order of their names."""
+    """Return the results of every point that has runs, in the order of their names."""
     results = []
     for group in found:
         for point in group.points:
             if point.name in sides:
-                held = group.comparisons.get(point.name)
-                results.append(_result(point.name, sides[point.name], held, group.points[0].name))
-    return tuple(sorted(results, key=lambda one: one.name))
+                comparison = group.comparisons.get(point.name)
+                results.append(_result(point.name, sides[point.name], comparison, group.points[0].name))
+    return tuple(sorted(results, key=lambda result: result.name))
 
 
 def _result(name: str, side: Side, held: Comparison | None, against: str) -> PointResult:
@@ -98,17 +102,17 @@ def _result(name: str, side: Side, held: Comparison | None, against: str) -> Poi
 
 
 def spreads(side: Side) -> tuple[Spread, ...]:
-    """The job's time without the warm-up, every key figure, bus bandwidth by kind: each over the runs that have it."""
-    found = [_spread(JCT, "ns", [float(run.jct_ns.mean()) for run in side.runs])]
-    found.append(_spread(P99, "ns", [aggregate("p99", run.jct_ns) for run in side.runs]))
+    """Return the job's time without warm-up, every key figure, and bus bandwidth by kind: each over the runs that have it."""
+    all_spreads = [_spread(JCT, "ns", [float(run.jct_ns.mean()) for run in side.runs])]
+    all_spreads.append(_spread(P99, "ns", [aggregate("p99", run.jct_ns) for run in side.runs]))
     for figure in FIGURES:
         values = [run.figures[figure.name] for run in side.runs if figure.name in run.figures]
         if values:
-            found.append(_spread(figure.name, figure.unit, values))
+            all_spreads.append(_spread(figure.name, figure.unit, values))
     for kind in sorted({kind for run in side.runs for kind in run.kind_bytes_per_s}):
         values = [run.kind_bytes_per_s[kind] for run in side.runs if kind in run.kind_bytes_per_s]
-        found.append(_spread(f"busbw of {kind}", "bytes/s", values))
-    return tuple(found)
+        all_spreads.append(_spread(f"busbw of {kind}", "bytes/s", values))
+    return tuple(all_spreads)
 
 
 def _spread(name: str, unit: str, values: list[float]) -> Spread:

@@ -1,1 +1,1 @@
-"""What the device's own counters say: increases, queues, reconciliation with what was sent."""
+"""The device's own counters: increases, queues, losses, reconciliation with the agents' counts."""

@@ -1,7 +1,8 @@
-"""A device's queues, priorities and priority groups after and during a run, in the shape of the twin's: switches.parquet and
-queues.parquet (`switch_tables` has the columns). What a device does not count, or not for the whole run, is null.
+"""A device's queues, priorities and priority groups over time and at the end of a run, with the same columns as the
+twin's: switches.parquet and queues.parquet (`switch_tables` has the columns). Values that a device does not count, or not
+for the whole run, are null.
 
-CoS i of a port stands for queue i, PFC priority i and priority group i, as in a modelled switch; a device may pair them
+CoS i of a port means queue i, PFC priority i and priority group i, as in a modelled switch; a device may pair them
 differently, which its profile's maps say.
 """
 
@@ -29,58 +30,67 @@ _ABSENT: Final = np.iinfo(np.int64).min
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Cos:
+    """One lane of a port: queue, priority and group of one number, as one source counts them."""
+
     source: IndexedSource
     port: str
     number: int
     peer: str | None
 
     def place(self) -> tuple[object, ...]:
+        """Return switch, port, peer ("" if unknown) and CoS number, the columns `_PLACE`."""
         switch, port = self.source.place(self.port)
         return switch, port, self.peer or "", self.number
 
     def place_and_number(self) -> tuple[str, str, int]:
+        """Return device, port and CoS number, the sort key of a lane."""
         return (*self.source.place(self.port), self.number)
 
     def at(self, kind: CounterObject) -> CountedObject:
+        """Return the queue, priority or group of the lane."""
         return CountedObject(kind, self.port, self.number)
 
 
 def _all_cos(sources: tuple[IndexedSource, ...]) -> list[_Cos]:
-    """Every lane of which something is counted, once: by the first source that tells of it."""
-    found: dict[tuple[str, str, int], _Cos] = {}
-    for one in sources:
-        peers = dict(one.source.peers)
-        for series in one.source.series:
-            at = series.object
-            if at.kind in _KINDS:
-                key = (*one.place(at.name), at.number)
-                found.setdefault(key, _Cos(one, at.name, at.number, peers.get(at.name)))
-    return [found[key] for key in sorted(found)]
+    """Return every lane that a source counts, once each, from the first source that has it."""
+    cos_by_place: dict[tuple[str, str, int], _Cos] = {}
+    for source in sources:
+        peers = dict(source.source.peers)
+        for series in source.source.series:
+            counted_object = series.object
+            if counted_object.kind in _KINDS:
+                key = (*source.place(counted_object.name), counted_object.number)
+                cos_by_place.setdefault(
+                    key,
+                    _Cos(source, counted_object.name, counted_object.number, peers.get(counted_object.name)),
+                )
+    return [cos_by_place[key] for key in sorted(cos_by_place)]
 
 
-def _not_counted(sources: tuple[IndexedSource, ...], counted: list[_Cos]) -> list[_Cos]:
-    """Return lanes of ports that are known by what they lead to, and of which no source reports a lane."""
+def _uncounted_cos(sources: tuple[IndexedSource, ...], counted: list[_Cos]) -> list[_Cos]:
+    """Return lanes for ports whose peer is known and for which no source reports a lane."""
     numbers = sorted({cos.number for cos in counted})
-    known = {cos.place_and_number()[:2] for cos in counted}
-    found: list[_Cos] = []
-    for one in sources:
-        if one.source.is_host_side:
+    reported_ports = {cos.place_and_number()[:2] for cos in counted}
+    uncounted: list[_Cos] = []
+    for source in sources:
+        if source.source.is_host_side:
             continue
-        for port, peer in one.source.peers:
-            if one.place(port) not in known:
-                known.add(one.place(port))
-                found += [_Cos(one, port, number, peer) for number in numbers]
-    return found
+        for port, peer in source.source.peers:
+            if source.place(port) not in reported_ports:
+                reported_ports.add(source.place(port))
+                uncounted += [_Cos(source, port, number, peer) for number in numbers]
+    return uncounted
 
 
 def device_cos_table(sources: tuple[IndexedSource, ...]) -> pa.Table | None:
-    """Return switches.parquet: one row for every lane that a source reports, and for ports of which none reports any lane.
+    """Return switches.parquet: one row for every lane that a source reports, and for the lanes of ports without any
+    count.
 
-    Lanes of the latter are those of the other ports, without values: they are not counted, which is not zero. None where no
-    source reports a lane.
+    Ports for which no source reports a lane get the lane numbers of the other ports, with null values: not counted is not
+    zero. None if no source reports a lane.
     """
     all_cos = _all_cos(sources)
-    all_cos += _not_counted(sources, all_cos)
+    all_cos += _uncounted_cos(sources, all_cos)
     all_cos.sort(key=_Cos.place_and_number)
     if not all_cos:
         return None
@@ -89,12 +99,12 @@ def device_cos_table(sources: tuple[IndexedSource, ...]) -> pa.Table | None:
         name: [place[index] for place in places] for index, name in enumerate(_PLACE)
     }
     for name, (kind, counter) in COS_COUNTERS.items():
-        columns[name] = [_final(cos, kind, counter) for cos in all_cos]
+        columns[name] = [_final_value(cos, kind, counter) for cos in all_cos]
     return _table(columns, LANE_UNITS)
 
 
-def _final(cos: _Cos, kind: CounterObject, counter: str) -> int | None:
-    """Increase of the run; of a watermark what it was at the end."""
+def _final_value(cos: _Cos, kind: CounterObject, counter: str) -> int | None:
+    """Return the increase over the run; for a watermark its last value. None if it is not known."""
     if BY_OBJECT_AND_NAME[kind, counter].nature is CounterNature.CUMULATIVE:
         return cos.source.increase(cos.at(kind), counter)
     number = cos.source.numbers.get((cos.at(kind), counter))
@@ -102,7 +112,8 @@ def _final(cos: _Cos, kind: CounterObject, counter: str) -> int | None:
 
 
 def device_samples_table(sources: tuple[IndexedSource, ...], start_ns: int) -> pa.Table | None:
-    """queues.parquet: lanes on which something moved, over time; None where none did or nothing was sampled."""
+    """Return queues.parquet: lanes with a non-zero sample, over time; None if there is none. Times are relative to
+    `start_ns`."""
     parts = [(cos, part) for cos in _all_cos(sources) if (part := _samples(cos)) is not None]
     if not parts:
         return None
@@ -118,14 +129,15 @@ def device_samples_table(sources: tuple[IndexedSource, ...], start_ns: int) -> p
 
 
 def _samples(cos: _Cos) -> dict[str, NDArray[np.int64]] | None:
-    """Columns of one lane from the begin of the run on, `_ABSENT` where a reading lacked a value; None where nothing moved."""
+    """Return the columns (int64) of one lane since the start of the run, `_ABSENT` where a reading has no value; None if
+    all values are 0."""
     source = cos.source.source
     rows = {
         name: cos.source.rows(number)
         for name, (kind, counter) in SAMPLED.items()
         if (number := cos.source.numbers.get((cos.at(kind), counter))) is not None
     }
-    values = {name: _since_begin(source.row_value[at], name) for name, at in rows.items()}
+    values = {name: _since_begin(source.row_value[time_index], name) for name, time_index in rows.items()}
     if not any(value.any() for value in values.values()):
         return None
     longest = max(rows.values(), key=len)
@@ -133,18 +145,19 @@ def _samples(cos: _Cos) -> dict[str, NDArray[np.int64]] | None:
     during = source.row_phase[longest] != SamplePhase.BEFORE
     table = {"time_ns": times[during]}
     for name in SAMPLED:
-        known = np.full(len(times), _ABSENT, np.int64)
+        aligned = np.full(len(times), _ABSENT, np.int64)
         if name in rows:
-            own = source.row_time_ns[rows[name]]
-            at = np.minimum(np.searchsorted(times, own), len(times) - 1)
-            same = times[at] == own
-            known[at[same]] = values[name][same]
-        table[name] = known[during]
+            own_times = source.row_time_ns[rows[name]]
+            time_index = np.minimum(np.searchsorted(times, own_times), len(times) - 1)
+            is_same = times[time_index] == own_times
+            aligned[time_index[is_same]] = values[name][is_same]
+        table[name] = aligned[during]
     return table
 
 
 def _since_begin(values: NDArray[np.uint64], name: str) -> NDArray[np.int64]:
-    """Counters as increases since the first reading; a counter that was set back goes on from there."""
+    """Return counters as increases since the first reading (int64); after a reset a counter continues from its last
+    increase."""
     kind, counter = SAMPLED[name]
     if BY_OBJECT_AND_NAME[kind, counter].nature is not CounterNature.CUMULATIVE or not len(values):
         return values.astype(np.int64)
@@ -153,14 +166,17 @@ def _since_begin(values: NDArray[np.uint64], name: str) -> NDArray[np.int64]:
 
 
 def _table(columns: Mapping[str, Any], units: Mapping[str, str]) -> pa.Table:
+    """Return an Arrow table with the columns and types that `units` implies."""
     fields, arrays = [], []
     for name, unit in units.items():
-        text = unit == "name"
-        kind = pa.dictionary(pa.int32(), pa.string()) if text else pa.int32() if name == "cos" else pa.int64()
-        given = columns[name]
-        if text:
-            given = pa.array(given, pa.string()).dictionary_encode()
-        array = given if isinstance(given, pa.Array) else pa.array(given, kind)
+        is_text = unit == "name"
+        kind = (
+            pa.dictionary(pa.int32(), pa.string()) if is_text else pa.int32() if name == "cos" else pa.int64()
+        )
+        column = columns[name]
+        if is_text:
+            column = pa.array(column, pa.string()).dictionary_encode()
+        array = column if isinstance(column, pa.Array) else pa.array(column, kind)
         fields.append(pa.field(name, kind, True, {"unit": unit}))
         arrays.append(array)
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields))

@@ -1,7 +1,8 @@
-"""How much counters of a device moved during a run, found by object and name: the first source that has one, counts. Pure.
+"""Increases of a device's counters over a run, indexed by object and name: the first source that has a counter is used.
+Pure.
 
-Decides what an increase is counted from and to, what a counter of few bits that began anew means, and when a counter was set
-back, so that its increase is not known.
+Decides the readings between which an increase is counted, how the wrap-around of a 32-bit counter is handled, and when a
+counter was reset, so that its increase is not known.
 """
 
 from __future__ import annotations
@@ -22,29 +23,29 @@ NARROW_BITS: Final = 32
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IndexedSource:
-    """One source with its increases."""
+    """One source with the increases of its counters."""
 
     source: CountedSource
     increases: Increases
     numbers: dict[tuple[CountedObject, str], int]
     order: NDArray[np.int64]
-    """Rows by series, in time."""
+    """Row numbers sorted by series, then by time."""
     first: NDArray[np.int64]
-    """Where each series begins in `order`, and the end."""
+    """Start of each series in `order`, followed by the total length."""
 
     def rows(self, number: int) -> NDArray[np.int64]:
-        """Rows of one series, in time."""
+        """Return the row numbers of one series, by time."""
         return self.order[self.first[number] : self.first[number + 1]]
 
     def increase(self, one: CountedObject, counter: str) -> int | None:
-        """Of the run; None where it is not known for the whole of it."""
+        """Return the increase of a counter over the run; None if it is not known for all of it."""
         number = self.numbers.get((one, counter))
         if number is None or not self.increases.whole[number]:
             return None
         return int(self.increases.increase[number])
 
     def place(self, port: str) -> tuple[str, str]:
-        """Device and port of a name."""
+        """Return device and port of a port name."""
         if self.source.several_devices and "/" in port:
             device, _, name = port.partition("/")
             return device, name
@@ -52,78 +53,81 @@ class IndexedSource:
 
 
 def indexed(device: CountedDevice) -> tuple[IndexedSource, ...]:
-    """All sources in their order."""
-    return tuple(_indexed(source) for source in device.sources)
+    """Return all sources with their increases, in their order."""
+    return tuple(_index_source(source) for source in device.sources)
 
 
-def _indexed(source: CountedSource) -> IndexedSource:
+def _index_source(source: CountedSource) -> IndexedSource:
     order = np.argsort(source.row_series, kind="stable")
     return IndexedSource(
         source,
         increases_of(source),
-        {(one.object, one.counter): number for number, one in enumerate(source.series)},
+        {(series.object, series.counter): number for number, series in enumerate(source.series)},
         order,
         np.searchsorted(source.row_series[order], np.arange(len(source.series) + 1)),
     )
 
 
 def device_ports(sources: tuple[IndexedSource, ...], rig_ports: frozenset[str]) -> tuple[DevicePort, ...]:
-    """What the ports that lead to the rig moved, source by source."""
-    found = []
-    for one in sources:
-        for port, peer in one.source.peers:
+    """Return the counts of every device port connected to one of `rig_ports`, source by source."""
+    ports = []
+    for source in sources:
+        for port, peer in source.source.peers:
             if peer not in rig_ports:
                 continue
-            at = CountedObject(CounterObject.PORT, port)
-            with_fcs = (at, "rx_bytes") in one.numbers or (at, "tx_bytes") in one.numbers
+            port_object = CountedObject(CounterObject.PORT, port)
+            with_fcs = (port_object, "rx_bytes") in source.numbers or (
+                port_object,
+                "tx_bytes",
+            ) in source.numbers
             octets = "bytes" if with_fcs else "bytes_without_fcs"
-            found.append(
+            ports.append(
                 DevicePort(
-                    one.source.name,
+                    source.source.name,
                     port,
                     peer,
-                    one.increase(at, "rx_packets"),
-                    one.increase(at, "tx_packets"),
-                    one.increase(at, f"rx_{octets}"),
-                    one.increase(at, f"tx_{octets}"),
+                    source.increase(port_object, "rx_packets"),
+                    source.increase(port_object, "tx_packets"),
+                    source.increase(port_object, f"rx_{octets}"),
+                    source.increase(port_object, f"tx_{octets}"),
                     with_fcs=with_fcs,
-                    is_ours=one.source.is_host_side,
+                    is_ours=source.source.is_host_side,
                 )
             )
-    return tuple(found)
+    return tuple(ports)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Increases:
-    """One row a series of a source, in their order."""
+    """One row per series of a source, in their order."""
 
     samples: NDArray[np.int64]
     increase: NDArray[np.int64]
-    """Of the run, where it is `whole`; of what was seen, where not. Counters of amounts, not of moments, only."""
+    """Over the run if `whole`, else over the readings that exist. 0 for counters that are not cumulative."""
     whole: NDArray[np.bool_]
-    """Read before the run and after it, and never set back."""
+    """Read before and after the run, and never reset."""
     last: NDArray[np.uint64]
     most: NDArray[np.uint64]
-    """Greatest value that was read since the run began."""
+    """Greatest value read since the run began."""
     cumulative: NDArray[np.bool_]
     set_back: tuple[CounterGap, ...]
 
 
 def increases_of(source: CountedSource) -> Increases:
-    """Every series of a source; one without any sample does not exist."""
+    """Return the increase of every series of a source. Every series has at least one sample."""
     count = len(source.series)
     order = np.argsort(source.row_series, kind="stable")
     number, value = source.row_series[order], source.row_value[order]
     phase, time_ns = source.row_phase[order], source.row_time_ns[order]
     samples = np.bincount(number, minlength=count).astype(np.int64)
     end = np.cumsum(samples)
-    natures = [BY_OBJECT_AND_NAME[one.object.kind, one.counter].nature for one in source.series]
+    natures = [BY_OBJECT_AND_NAME[series.object.kind, series.counter].nature for series in source.series]
     cumulative = np.array([nature is CounterNature.CUMULATIVE for nature in natures], bool)
-    narrow = np.array([one.width_bits == NARROW_BITS for one in source.series], bool)
+    narrow = np.array([series.width_bits == NARROW_BITS for series in source.series], bool)
     before, after = phase == SamplePhase.BEFORE, phase >= SamplePhase.AFTER
     has_before = np.bincount(number[before], minlength=count) > 0
     has_after = np.bincount(number[after], minlength=count) > 0
-    # Step i leads from row i to row i + 1 of the same series, and counts unless both were before the run.
+    # Step i is from row i to row i + 1 of the same series. It counts unless both were before the run.
     same = number[1:] == number[:-1]
     counts = same & ~before[1:]
     step = (value[1:] - value[:-1]).view(np.int64)
@@ -143,19 +147,19 @@ def increases_of(source: CountedSource) -> Increases:
         last=value[end - 1] if count else np.empty(0, np.uint64),
         most=most,
         cumulative=cumulative,
-        set_back=_set_back(source, number[1:][back], time_ns[:-1][back], time_ns[1:][back]),
+        set_back=_reset_gaps(source, number[1:][back], time_ns[:-1][back], time_ns[1:][back]),
     )
 
 
-def _set_back(
+def _reset_gaps(
     source: CountedSource, number: NDArray[np.int32], begin_ns: NDArray[np.int64], end_ns: NDArray[np.int64]
 ) -> tuple[CounterGap, ...]:
-    """One gap for every moment at which counters went back, however many did."""
-    found: dict[tuple[int, int], list[int]] = {}
-    for one, begin, end in zip(number.tolist(), begin_ns.tolist(), end_ns.tolist(), strict=True):
-        found.setdefault((begin, end), []).append(one)
+    """Return one gap for every span in which counters were reset, however many were."""
+    numbers_by_span: dict[tuple[int, int], list[int]] = {}
+    for series_number, begin, end in zip(number.tolist(), begin_ns.tolist(), end_ns.tolist(), strict=True):
+        numbers_by_span.setdefault((begin, end), []).append(series_number)
     gaps = []
-    for (begin, end), numbers in sorted(found.items()):
+    for (begin, end), numbers in sorted(numbers_by_span.items()):
         first = source.series[numbers[0]]
         more = f" and {len(numbers) - 1} more" if len(numbers) > 1 else ""
         why = f"{first.object} {first.counter}{more} went back: the device was restarted, or its counters cleared"

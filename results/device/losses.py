@@ -1,9 +1,10 @@
-"""Reconciles what agents and device counted of lost packets: sent, received, dropped by whom, and what nobody explains. Pure.
+"""Reconciles the agents' and the device's counts of lost packets: sent, received, dropped by whom, and unexplained. Pure.
 
-Every packet that a port of an agent sends is received by a port of an agent, or dropped by the device, or lost by our own hosts.
-Decides what is counted from whose counters, so that the sides are of the same packets: the ports count every packet from the
-first probe on (the twin: from the begin of the job on), and so does the device; queue pairs say which kinds they were. Rules of
-the scenario lose and repeat packets between queue pair and port, at either end: they count as sent, and as lost.
+Every packet that a port of an agent sends is received by a port of an agent, dropped by the device, or lost by our own
+hosts. Decides which counters are used for each figure, so that both sides count the same packets: the ports count every
+packet from the first probe on (the twin: from the start of the job on), and so does the device; queue pairs count by kind
+of packet. Rules of the scenario drop and duplicate packets between queue pair and port, at either end: these count as
+sent, and as lost.
 """
 
 from __future__ import annotations
@@ -49,9 +50,10 @@ _UNCLAIMED: Final = {
     "acknowledgements": "unclaimed_acks",
     "naks": "unclaimed_naks",
 }
-"""Columns of ports.parquet that count packets of a kind that came when what they were for was over: received, by no queue pair."""
+"""Columns of ports.parquet that count, by kind, packets that arrived after the end of their queue pair: received by the
+port, not by a queue pair."""
 _UNASKED: Final = {"naks": ("injected_naks", "injected_rnr_naks"), "cnps": ("injected_cnps",)}
-"""Sent by a rule of the scenario and by no queue pair."""
+"""Columns of packets sent by a rule of the scenario and not counted by a queue pair."""
 _OWN: Final = {
     "lost_in_receive_buffers": "receive_overflows",
     "came_damaged": "rx_icrc_encapsulated",
@@ -60,40 +62,41 @@ _OWN: Final = {
     "lost_on_purpose": "injected_losses",
     "repeated_on_purpose": "injected_duplicates",
 }
-"""Columns of ports.parquet."""
+"""Columns of ports.parquet, by figure."""
 
 
 @dataclass(frozen=True, slots=True)
 class LossInput:
-    """Sums over a run."""
+    """Sums over a run that the losses are computed from."""
 
     flows: Mapping[str, int]
-    """Of all ends of queue pairs, by column."""
+    """Sums over all queue pair ends, by column."""
     ports: Mapping[str, int]
-    """Of all ports of agents, by column."""
+    """Sums over all ports of agents, by column."""
     damaged_among_received: int
-    """Of `rx_icrc_encapsulated`, those that are among `rx_datagrams`: not those that a kernel socket dropped."""
+    """Part of `rx_icrc_encapsulated` that `rx_datagrams` includes; packets that a kernel socket dropped are not in it."""
     device: Mapping[str, int] | None
-    """`dut.counters`; None: the device was not read."""
+    """`dut.counters`; None if the device was not read."""
     streams_sent: int | None
-    """Datagrams of plain UDP; None: an end did not tell."""
+    """Datagrams of plain UDP; None if an end did not report them."""
     streams_received: int | None
     streams_among_ports: bool
-    """Whether ports count them, too: those of a twin do."""
+    """Whether port counters include the streams; those of a twin do."""
     stages: tuple[int, int] | None
-    """Packets lost before the device counted them, and after it sent them; None where not every cable was counted."""
+    """Packets lost between agents and device, before the device and after it; None unless every cable was counted at both
+    ends."""
     unknown: str
-    """Why ports cannot be compared; ""."""
+    """Why port counters cannot be compared; "" if they can."""
     has_others_traffic: bool
     notes: tuple[str, ...]
-    """What else may be behind packets that nobody explains."""
+    """Other possible causes of unexplained packets."""
 
 
 def loss_input(summary: Summary, frames: Mapping[str, Frame], port_backends: Mapping[str, str]) -> LossInput:
-    """Return the counts of a run. `port_backends`: how each AGENT/PORT sends and receives, as the rig says."""
+    """Return the counts of a run. `port_backends`: packet backend of each AGENT/PORT, from the rig."""
     is_twin = summary.started_at == VIRTUAL_TIME
     ports, streams = frames["ports"], summary.streams
-    # The model of a host in a twin counts packets like an agent's own port, whatever the rig says of the real one.
+    # The host model of a twin counts packets like an agent's own port, whatever backend the rig states for the real one.
     backends = [
         "" if is_twin else port_backends.get(f"{agent}/{port}", "")
         for agent, port in zip(ports.columns["agent"], ports.columns["port"], strict=True)
@@ -116,8 +119,8 @@ def loss_input(summary: Summary, frames: Mapping[str, Frame], port_backends: Map
         ),
         damaged_among_received=int(damaged[[backend != _UDP for backend in backends]].sum()),
         device=device_counts(summary, frames),
-        streams_sent=_total([one.sent_datagrams for one in streams]),
-        streams_received=_total([one.received_datagrams for one in streams]),
+        streams_sent=_total([stream.sent_datagrams for stream in streams]),
+        streams_received=_total([stream.received_datagrams for stream in streams]),
         streams_among_ports=is_twin,
         stages=None if summary.dut is None else _stages(summary.dut.reconciliation),
         unknown=_unknown(summary, frames["flows"].rows, backends),
@@ -127,27 +130,28 @@ def loss_input(summary: Summary, frames: Mapping[str, Frame], port_backends: Map
 
 
 def device_counts(summary: Summary, frames: Mapping[str, Frame]) -> Mapping[str, int] | None:
-    """Return what the device counted over the whole run as KIND_COUNTER: `dut.counters`, or of a twin what its switches did."""
+    """Return the device's counts over the whole run as KIND_COUNTER: `dut.counters`, or for a twin those of its switches.
+    None if there are none."""
     if summary.dut is not None:
         return summary.dut.counters
     counters = frames.get("counters")
     if counters is None:
         return None
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     columns = counters.columns
     for kind, name, increase in zip(columns["kind"], columns["counter"], columns["increase"], strict=True):
         if not np.isnan(increase):
-            found[f"{kind}_{name}"] = found.get(f"{kind}_{name}", 0) + int(increase)
-    return found
+            counts[f"{kind}_{name}"] = counts.get(f"{kind}_{name}", 0) + int(increase)
+    return counts
 
 
 def reconcile_losses(given: LossInput) -> LossSummary:
-    """Return every figure of a loss, and what of the packets that were not received none of them explains."""
+    """Return every loss figure, and how many of the packets that were not received none of them explains."""
     sent = _sent_rows(given)
     drops = device_drops(given.device)
     overload = (given.device or {}).get(SOFT_SWITCH.device_counters[0])
     device = (*drops, *(() if overload is None else (_lost(SOFT_SWITCH, overload),)))
-    own = tuple(
+    own_rows = tuple(
         _lost(
             figure, -given.ports[_OWN[figure.name]] if figure is _REPEATED else given.ports[_OWN[figure.name]]
         )
@@ -157,9 +161,9 @@ def reconcile_losses(given: LossInput) -> LossSummary:
     dropped = dropped_by_device(given.device)
     unexplained = None
     if missing is not None and dropped is not None:
-        unexplained = missing - dropped - (overload or 0) - sum(row.packets or 0 for row in own)
+        unexplained = missing - dropped - (overload or 0) - sum(row.packets or 0 for row in own_rows)
     return LossSummary(
-        rows=(*sent, *device, *own, _lost(UNEXPLAINED, unexplained)),
+        rows=(*sent, *device, *own_rows, _lost(UNEXPLAINED, unexplained)),
         dropped_packets=dropped,
         unexplained_packets=unexplained,
         has_others_traffic=given.has_others_traffic,
@@ -169,6 +173,7 @@ def reconcile_losses(given: LossInput) -> LossSummary:
 
 
 def _why(given: LossInput, is_counted: bool) -> str:
+    """Return why a loss figure is not known; "" if all are."""
     if given.unknown:
         return given.unknown
     if None in (given.streams_sent, given.streams_received):
@@ -182,11 +187,12 @@ _REPEATED: Final = OWN_FIGURES[-1]
 
 
 def _lost(figure: LossFigure, packets: int | None) -> LossRow:
+    """Return a row that has only a loss."""
     return LossRow(figure.name, figure.counted_by, None, None, packets)
 
 
 def _sent_rows(given: LossInput) -> tuple[LossRow, ...]:
-    """What was sent and received by kind, and all of it."""
+    """Return the rows of packets sent and received, by kind and in total."""
     ports, flows = given.ports, given.flows
     counts: dict[str, tuple[int | None, int | None]] = {
         name: (sum(flows[column] for column in sends), sum(flows[column] for column in receives))
@@ -220,8 +226,8 @@ def _sent_rows(given: LossInput) -> tuple[LossRow, ...]:
         all_sent = all_received = None
     parts = [pair for name, pair in counts.items() if name != "data_again"]
     counts["others"] = (
-        _less(all_sent, [pair[0] for pair in parts]),
-        _less(all_received, [pair[1] for pair in parts]),
+        _remainder(all_sent, [pair[0] for pair in parts]),
+        _remainder(all_received, [pair[1] for pair in parts]),
     )
     counts["all"] = (all_sent, all_received)
     return tuple(_sent_row(figure, *counts[figure.name]) for figure in SENT_FIGURES)
@@ -230,29 +236,34 @@ def _sent_rows(given: LossInput) -> tuple[LossRow, ...]:
 def _sent_row(figure: LossFigure, sent: int | None, received: int | None) -> LossRow:
     missing = None if sent is None or received is None else sent - received
     if figure.name == "data_again":
-        missing = None  # What was sent again and what came twice are no two counts of the same packets.
+        missing = None  # Retransmissions sent and duplicates received do not count the same packets.
     return LossRow(figure.name, figure.counted_by, sent, received, missing)
 
 
 def _sum(one: int | None, other: int | None) -> int | None:
+    """Return the sum; None if either is unknown."""
     return None if one is None or other is None else one + other
 
 
-def _less(whole: int | None, parts: Sequence[int | None]) -> int | None:
-    known = [part for part in parts if part is not None]
-    return None if whole is None or len(known) < len(parts) else whole - sum(known)
+def _remainder(whole: int | None, parts: Sequence[int | None]) -> int | None:
+    """Return `whole` minus all `parts`; None if one of them is unknown."""
+    known_parts = [part for part in parts if part is not None]
+    return None if whole is None or len(known_parts) < len(parts) else whole - sum(known_parts)
 
 
 def _sums(frame: Frame, names: Iterable[str]) -> dict[str, int]:
+    """Return the sums of columns of a frame, by name."""
     return {name: int(frame.columns[name].astype(np.float64).sum()) for name in names}
 
 
 def _total(values: Sequence[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if len(known) == len(values) else None
+    """Return the sum of the values; None if one of them is unknown."""
+    known_values = [value for value in values if value is not None]
+    return sum(known_values) if len(known_values) == len(values) else None
 
 
 def _unknown(summary: Summary, flow_rows: int, backends: Sequence[str]) -> str:
+    """Return why port counters cannot be compared; "" if they can."""
     silent = [agent.name for agent in summary.agents if not agent.complete]
     if summary.started_at != VIRTUAL_TIME and (silent or not flow_rows):
         names = f"agents {', '.join(silent)}" if silent else "any agent"
@@ -263,13 +274,15 @@ def _unknown(summary: Summary, flow_rows: int, backends: Sequence[str]) -> str:
 
 
 def _has_others_traffic(summary: Summary) -> bool:
-    """Only a switch of ours is known to carry nothing but the run."""
+    """Return whether the device may carry other traffic: only a soft switch of the lab carries nothing but the run."""
     return summary.dut is not None and any(
         source.reader != SOFT_SWITCH_READER for source in summary.dut.sources
     )
 
 
 def _stages(rows: Sequence[ReconciledPort]) -> tuple[int, int] | None:
+    """Return the packets lost before and after the device, from the reconciled cables; None unless all were counted at
+    both ends."""
     if not rows or any(row.difference_frames is None for row in rows):
         return None
     more = {way: sum(row.difference_frames or 0 for row in rows if row.direction is way) for way in Direction}
@@ -277,17 +290,19 @@ def _stages(rows: Sequence[ReconciledPort]) -> tuple[int, int] | None:
 
 
 def _suspects(summary: Summary) -> tuple[str, ...]:
-    found = []
+    """Return possible causes of unexplained packets that follow from the summary."""
+    causes = []
     if summary.started_at == VIRTUAL_TIME:
-        found.append("what the network of a twin cannot pass on stays in it")
+        causes.append("what the network of a twin cannot pass on stays in it")
     elif summary.state is not RunEnd.DONE:
-        found.append("the run broke off with packets under way")
+        causes.append("the run broke off with packets under way")
     if summary.streams and summary.started_at != VIRTUAL_TIME:
-        found.append("sockets that receive plain UDP do not count what they lose")
-    return tuple(found)
+        causes.append("sockets that receive plain UDP do not count what they lose")
+    return tuple(causes)
 
 
 def _notes(given: LossInput, unexplained: int | None) -> tuple[str, ...]:
+    """Describe unexplained packets and their possible causes; empty if there are none."""
     if not unexplained:
         return ()
     words = [
@@ -302,7 +317,7 @@ def _notes(given: LossInput, unexplained: int | None) -> tuple[str, ...]:
             words.append(f"{foreign} datagrams came that are of no queue pair of the run (foreign_datagrams)")
     if given.stages is not None:
         before, after = given.stages
-        # What a soft switch could not take in is explained.
+        # Frames lost by a soft switch are explained already.
         before -= (given.device or {}).get(SOFT_SWITCH.device_counters[0], 0)
         words.append(
             f"{before} between our ports and the device, {unexplained - before - after} inside the device, {after} between the "

@@ -1,7 +1,7 @@
-"""All that a run directory gets of the device's own counters: tables, and `dut` of summary.json. Pure.
+"""Everything in a run directory that comes from the device's own counters: tables, and `dut` of summary.json. Pure.
 
-Decides how gaps of sampling and counters that were set back are told together, and what of the agents' counters the device's
-are held against (`reconcile`, `class_queues`).
+Decides how sampling gaps and counter resets are reported together, and which of the agents' counters the device's are
+compared with (`reconcile`, `class_queues`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ RECONCILIATION: Final = (
     Column("difference_share", ColumnType.FLOAT64, "ratio", nullable=True),
     *columns_of(ColumnType.TEXT, "name", "agreement", "why"),
 )
-"""reconciliation.parquet."""
+"""Columns of reconciliation.parquet."""
 CLASSES: Final = (
     *columns_of(ColumnType.TEXT, "name", "port", "device_port", "source"),
     Column("dscp", ColumnType.INT32, "id"),
@@ -53,66 +53,71 @@ CLASSES: Final = (
     Column("found_queue", ColumnType.INT32, "id", nullable=True),
     Column("found_packets", ColumnType.INT64, "packets", nullable=True),
 )
-"""classes.parquet."""
+"""Columns of classes.parquet."""
 
 
 @dataclass(frozen=True, slots=True)
 class RigPortFacts:
-    """What the rig says of one of its ports."""
+    """Properties of one port of the rig."""
 
     ip_version: int
-    """0: it has addresses of both."""
+    """0 if it has addresses of both versions."""
     counts_packets: bool
-    """Whether its agent sees packets; False of network cards that send by themselves."""
+    """Whether its agent sees packets; False for NICs that send by themselves."""
     sees_damaged: bool = True
-    """Whether packets with a wrong check are among those that its agent counts as received; not those of kernel sockets."""
+    """Whether the packets that its agent counts as received include those with a wrong checksum; False for kernel sockets."""
     added_bytes: int | None = 0
-    """Of the VLAN tag and the outer IPv6 header on all packets it sends and gets; None: not known of all."""
+    """Bytes of the VLAN tag and the outer IPv6 header on each packet, both ways; None if not known for all packets."""
     is_plane: bool = False
     """Whether it is one of several ports of a card."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceBasis:
-    """What is needed beside the counts."""
+    """Inputs in addition to the counts."""
 
     start_ns: int
-    """Begin of the job on the controller's clock; 0: it did not begin."""
+    """Start of the job on the controller's clock; 0 if it did not start."""
     ports: dict[str, RigPortFacts]
     """By AGENT/PORT."""
     classes: tuple[ExpectedClass, ...]
-    """Where the profile's maps put the job's packets; () where it has none."""
+    """Queues that the profile's maps assign to the job's packets; () if it has no maps."""
     plain: dict[str, PlainDatagrams] = field(default_factory=dict)
-    """By AGENT/PORT; of those with background of plain UDP."""
+    """By AGENT/PORT, for ports with background of plain UDP."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeviceResults:
-    """What is stored."""
+    """The device's part of the summary and its tables."""
 
     summary: DeviceSummary
     tables: dict[str, Any]
-    """By name."""
+    """Arrow tables by name."""
 
 
 def device_results(
     counted: CountedDevice, basis: DeviceBasis, plan: PlanTables, frames: Mapping[str, Frame]
 ) -> DeviceResults:
-    """Everything of a device; `frames` are the run's own, at least ports and flows."""
+    """Return the summary and tables of a device; `frames` are the run's own, at least ports and flows."""
     sources = indexed(counted)
     start_ns = basis.start_ns or min(
-        (int(one.source.row_time_ns[0]) for one in sources if len(one.source.row_time_ns)), default=0
+        (
+            int(indexed_source.source.row_time_ns[0])
+            for indexed_source in sources
+            if len(indexed_source.source.row_time_ns)
+        ),
+        default=0,
     )
     reported = _agent_ports(frames["ports"], basis)
-    # Of a port that the plan leaves unused, nobody counts anything that could be held against the device's.
-    used = (frozenset(plan.port_names) | {one.port for one in reported}) & basis.ports.keys()
+    # The agents have no counts of ports that the plan leaves unused, so these are not compared.
+    used = (frozenset(plan.port_names) | {port.port for port in reported}) & basis.ports.keys()
     ports = device_ports(sources, used)
     rows = reconcile(reported, ports, counted.tolerance_per_million)
-    apart = {one.kind for one in basis.classes} - {PacketKind.DATA}
-    received = _received(frames, plan, apart)
-    if not apart <= {PacketKind.NOTIFICATIONS}:
-        # Queue pairs send over all planes of a card, and count packets of a kind for all together.
-        received = tuple(one for one in received if not _facts(basis, one.port).is_plane)
+    marked_kinds = {expected.kind for expected in basis.classes} - {PacketKind.DATA}
+    received = _received(frames, plan, marked_kinds)
+    if not marked_kinds <= {PacketKind.NOTIFICATIONS}:
+        # Queue pairs send over all planes of a card and count packets by kind for all planes together.
+        received = tuple(port for port in received if not _port_facts(basis, port.port).is_plane)
     classes = class_queues(received, sources, basis.classes)
     tables = {
         "dut": dut_table(sources, start_ns),
@@ -126,7 +131,7 @@ def device_results(
     summary = DeviceSummary(
         profile=counted.profile,
         tolerance_per_million=counted.tolerance_per_million,
-        sources=tuple(_source(one) for one in sources),
+        sources=tuple(_source(indexed_source) for indexed_source in sources),
         gaps=gaps[:MOST_GAPS],
         gaps_total=len(gaps),
         counters=_totals(sources),
@@ -144,19 +149,20 @@ def _count(frame: Frame, column: str, row: int) -> int:
     return int(frame.columns[column][row].item())
 
 
-def _facts(basis: DeviceBasis, port: str) -> RigPortFacts:
+def _port_facts(basis: DeviceBasis, port: str) -> RigPortFacts:
     return basis.ports.get(port, RigPortFacts(0, counts_packets=True))
 
 
 def _agent_ports(ports: Frame, basis: DeviceBasis) -> tuple[AgentPort, ...]:
+    """Return the agents' counts of every named port."""
     columns = ports.columns
-    found = []
+    counted_ports = []
     for row in range(ports.rows):
         if columns["port"][row] is None:
             continue
         name = f"{columns['agent'][row]}/{columns['port'][row]}"
-        facts = _facts(basis, name)
-        found.append(
+        facts = _port_facts(basis, name)
+        counted_ports.append(
             AgentPort(
                 port=name,
                 tx_datagrams=_count(ports, "tx_datagrams", row),
@@ -173,34 +179,34 @@ def _agent_ports(ports: Frame, basis: DeviceBasis) -> tuple[AgentPort, ...]:
                 plain=basis.plain.get(name, PlainDatagrams()),
             )
         )
-    return tuple(found)
+    return tuple(counted_ports)
 
 
 def _received(
     frames: Mapping[str, Frame], plan: PlanTables, apart: AbstractSet[PacketKind]
 ) -> tuple[ReceivedClasses, ...]:
-    """What came to every port of each kind of packet. Those that are not `apart` are data.
+    """Return the packets that every port received, by kind. Kinds that are not `apart` count as data.
 
-    Where answers or grants are apart, packets that no queue pair took are left out: what they were is not known.
+    If answers or grants are apart, packets that no queue pair accepted are left out, because their kind is not known.
     """
     ports, columns = frames["ports"], frames["ports"].columns
-    of_kind = _of_kinds(frames["flows"], plan)
-    found = []
+    of_kind = _packets_by_kind(frames["flows"], plan)
+    received_classes = []
     for row in range(ports.rows):
         name = f"{columns['agent'][row]}/{columns['port'][row]}"
-        came = _count(ports, "rx_datagrams", row) + _count(ports, "receive_overflows", row)
+        received_packets = _count(ports, "rx_datagrams", row) + _count(ports, "receive_overflows", row)
         packets = {kind: of_kind[kind].get(name, 0) for kind in PacketKind}
         if apart <= {PacketKind.NOTIFICATIONS}:
-            packets[PacketKind.DATA] = max(came - packets[PacketKind.NOTIFICATIONS], 0)
+            packets[PacketKind.DATA] = max(received_packets - packets[PacketKind.NOTIFICATIONS], 0)
         else:
-            own = (kind for kind in PacketKind if kind not in apart)
-            packets[PacketKind.DATA] = sum(packets[kind] for kind in own)
-        found.append(ReceivedClasses(name, packets))
-    return tuple(found)
+            data_kinds = (kind for kind in PacketKind if kind not in apart)
+            packets[PacketKind.DATA] = sum(packets[kind] for kind in data_kinds)
+        received_classes.append(ReceivedClasses(name, packets))
+    return tuple(received_classes)
 
 
-def _of_kinds(flows: Frame, plan: PlanTables) -> dict[PacketKind, dict[str, int]]:
-    """Packets that queue pairs received, by kind and port."""
+def _packets_by_kind(flows: Frame, plan: PlanTables) -> dict[PacketKind, dict[str, int]]:
+    """Return the packets that queue pairs received, by kind and AGENT/PORT."""
     columns = flows.columns
     is_sender = columns["role"] == "sender"
     local = np.where(is_sender, columns["src_rank"], columns["dst_rank"]).astype(np.int64)
@@ -213,17 +219,17 @@ def _of_kinds(flows: Frame, plan: PlanTables) -> dict[PacketKind, dict[str, int]
     counts = {
         PacketKind.DATA: np.where(is_sender, 0, requests),
         PacketKind.ANSWERS: counted("acks_rx", "naks_rx"),
-        # To a sender of data nothing else is written.
+        # A sender of data receives no other requests than clear-to-send writes.
         PacketKind.GRANTS: np.where(is_sender, requests, 0),
         PacketKind.NOTIFICATIONS: counted("rp_cnp_handled", "rp_cnp_ignored"),
     }
-    found: dict[PacketKind, dict[str, int]] = {}
+    packets_by_kind: dict[PacketKind, dict[str, int]] = {}
     for kind, by_flow in counts.items():
-        by_port = found.setdefault(kind, {})
+        by_port = packets_by_kind.setdefault(kind, {})
         for rank, count in zip(local.tolist(), by_flow.tolist(), strict=True):
             name = plan.port_names[rank]
             by_port[name] = by_port.get(name, 0) + int(count)
-    return found
+    return packets_by_kind
 
 
 def _source(one: IndexedSource) -> DeviceSource:
@@ -243,7 +249,8 @@ def _source(one: IndexedSource) -> DeviceSource:
 
 
 def _gaps(sources: tuple[IndexedSource, ...], start_ns: int) -> tuple[DeviceGap, ...]:
-    gaps = [gap for one in sources for gap in (*one.source.gaps, *one.increases.set_back)]
+    """Return the sampling gaps and counter resets of all sources by time, in nanoseconds since `start_ns`."""
+    gaps = [gap for source in sources for gap in (*source.source.gaps, *source.increases.set_back)]
     gaps.sort(key=lambda gap: (gap.begin_ns, gap.end_ns, gap.source))
     return tuple(
         DeviceGap(gap.source, gap.begin_ns - start_ns, gap.end_ns - start_ns, gap.why) for gap in gaps
@@ -251,35 +258,43 @@ def _gaps(sources: tuple[IndexedSource, ...], start_ns: int) -> tuple[DeviceGap,
 
 
 def _totals(sources: tuple[IndexedSource, ...]) -> dict[str, int]:
-    """Return `queue_dropped_packets` and so on: of every object once, by the first source that reports it.
+    """Return sums such as `queue_dropped_packets`, with every object counted once, by the first source that reports it.
 
-    A total of which a part is not known is left out: not counted is not zero.
+    A total with an unknown part is left out: not counted is not zero.
     """
-    found: dict[str, int] = {}
+    totals: dict[str, int] = {}
     for kind in CounterObject:
         for counter in counters_of(kind, CounterUse.SUMMED):
-            seen: dict[tuple[object, ...], int | None] = {}
-            for one in sources:
-                for at, name in one.numbers:
-                    if (at.kind, name) == (kind, counter.name):
-                        seen.setdefault((*one.place(at.name), at.number), one.increase(at, name))
-            known = [value for value in seen.values() if value is not None]
-            if seen and len(known) == len(seen):
-                found[f"{kind}_{counter.name}"] = sum(known)
-    return found
+            increase_by_place: dict[tuple[object, ...], int | None] = {}
+            for source in sources:
+                for counted_object, name in source.numbers:
+                    if (counted_object.kind, name) == (kind, counter.name):
+                        increase_by_place.setdefault(
+                            (*source.place(counted_object.name), counted_object.number),
+                            source.increase(counted_object, name),
+                        )
+            known_values = [value for value in increase_by_place.values() if value is not None]
+            if increase_by_place and len(known_values) == len(increase_by_place):
+                totals[f"{kind}_{counter.name}"] = sum(known_values)
+    return totals
 
 
 def _notes(sources: tuple[IndexedSource, ...], rows: Sequence[Any], used: frozenset[str]) -> tuple[str, ...]:
-    notes = [f"{one.source.name}: {note}" for one in sources for note in one.source.notes]
-    led = {row.port for row in rows}
-    lost = sorted(used - led)
-    if lost and rows:
-        notes.append(f"no source of counters says which port of the device leads to {', '.join(lost)}")
-    if not rows and any(one.source.series for one in sources):
+    """Return notes on the sources, and on ports and counts that could not be compared."""
+    notes = [f"{source.source.name}: {note}" for source in sources for note in source.source.notes]
+    compared_ports = {row.port for row in rows}
+    unmapped_ports = sorted(used - compared_ports)
+    if unmapped_ports and rows:
+        notes.append(
+            f"no source of counters says which port of the device leads to {', '.join(unmapped_ports)}"
+        )
+    if not rows and any(source.source.series for source in sources):
         notes.append(
             "nothing is held against the agents' counts: no `ports:` in the rig's dut.counters says which port leads where"
         )
-    moving = [one.source.name for one in sources if one.source.readings and not one.source.at_rest]
+    moving = [
+        source.source.name for source in sources if source.source.readings and not source.source.at_rest
+    ]
     if moving:
         notes.append(f"counters of {', '.join(moving)} still moved when the last reading was made")
     if any(row.agreement is Agreement.BEYOND for row in rows):

@@ -1,7 +1,6 @@
-"""What a device counted, as Arrow tables: dut.parquet (values over time), counters.parquet (increases of the run), and
-switches.parquet and queues.parquet in the shape that the twin's have.
+"""The device's counters as Arrow tables: dut.parquet (values over time) and counters.parquet (increases over the run).
 
-Decides which samples are kept: of a value that stands still only where it begins and ends to.
+Decides which samples are stored: of a run of equal values only the first and the last.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ _SERIES: Final = (
     Column("peer", ColumnType.TEXT, "name", nullable=True),
     *columns_of(ColumnType.TEXT, "name", "counter", "unit"),
 )
-"""Which counter of which object."""
+"""Columns that identify a counter of an object."""
 DUT: Final = (
     *columns_of(ColumnType.INT64, "ns", "time_ns", "error_ns"),
     Column("phase", ColumnType.TEXT, "name"),
     *_SERIES,
     Column("value", ColumnType.UINT64, "count"),
 )
-"""dut.parquet."""
+"""Columns of dut.parquet."""
 COUNTERS: Final = (
     *_SERIES,
     Column("nature", ColumnType.TEXT, "name"),
@@ -40,24 +39,28 @@ COUNTERS: Final = (
     *columns_of(ColumnType.UINT64, "count", "last", "most"),
     Column("samples", ColumnType.INT64, "count"),
 )
-"""counters.parquet."""
+"""Columns of counters.parquet."""
 
 
 def dut_table(sources: tuple[IndexedSource, ...], start_ns: int) -> pa.Table:
-    """dut.parquet, by source, series and time; times from the begin of the job at `start_ns`."""
-    series = [(one, number) for one in sources for number in range(len(one.source.series))]
-    first = np.cumsum([0, *(len(one.source.series) for one in sources)])
+    """Return dut.parquet, by source, series and time; times are relative to the start of the job at `start_ns`."""
+    series = [
+        (indexed_source, number)
+        for indexed_source in sources
+        for number in range(len(indexed_source.source.series))
+    ]
+    first = np.cumsum([0, *(len(indexed_source.source.series) for indexed_source in sources)])
     rows: list[tuple[NDArray[np.integer], ...]] = []
-    for one, offset in zip(sources, first, strict=False):
-        source = one.source
-        kept = _kept(source.row_series, source.row_value, source.row_phase)
+    for indexed_source, offset in zip(sources, first, strict=False):
+        source = indexed_source.source
+        stored_rows = _kept(source.row_series, source.row_value, source.row_phase)
         rows.append(
             (
-                source.row_time_ns[kept] - start_ns,
-                source.row_error_ns[kept],
-                source.row_phase[kept],
-                source.row_series[kept] + offset,
-                source.row_value[kept],
+                source.row_time_ns[stored_rows] - start_ns,
+                source.row_error_ns[stored_rows],
+                source.row_phase[stored_rows],
+                source.row_series[stored_rows] + offset,
+                source.row_value[stored_rows],
             )
         )
     kinds = (np.int64, np.int64, np.int8, np.int64, np.uint64)
@@ -69,7 +72,7 @@ def dut_table(sources: tuple[IndexedSource, ...], start_ns: int) -> pa.Table:
         {
             "time_ns": time_ns,
             "error_ns": error_ns,
-            "phase": text_column(phase, [one.name.lower() for one in SamplePhase]),
+            "phase": text_column(phase, [sample_phase.name.lower() for sample_phase in SamplePhase]),
             **_series_columns(series, number.astype(np.int64)),
             "value": value,
         },
@@ -77,56 +80,74 @@ def dut_table(sources: tuple[IndexedSource, ...], start_ns: int) -> pa.Table:
 
 
 def _kept(series: NDArray[np.int32], value: NDArray[np.uint64], phase: NDArray[np.int8]) -> NDArray[np.int64]:
-    """Rows worth storing, by series and time: those next to a change of value or phase, and the ends of every series."""
+    """Return the rows to store (int64), by series and time: those next to a change of value or phase, and the ends of
+    every series."""
     order = np.argsort(series, kind="stable")
     differs = np.ones(len(order) + 1, bool)
     if len(order):
-        at, what, when = series[order], value[order], phase[order]
-        differs[1:-1] = (at[1:] != at[:-1]) | (what[1:] != what[:-1]) | (when[1:] != when[:-1])
+        sorted_series, sorted_value, sorted_phase = series[order], value[order], phase[order]
+        differs[1:-1] = (
+            (sorted_series[1:] != sorted_series[:-1])
+            | (sorted_value[1:] != sorted_value[:-1])
+            | (sorted_phase[1:] != sorted_phase[:-1])
+        )
     return np.asarray(order[differs[:-1] | differs[1:]])
 
 
 def counters_table(sources: tuple[IndexedSource, ...]) -> pa.Table:
-    """counters.parquet: a row for every counter of every object."""
-    series = [(one, number) for one in sources for number in range(len(one.source.series))]
+    """Return counters.parquet: a row for every counter of every object."""
+    series = [(source, number) for source in sources for number in range(len(source.source.series))]
 
     def joined(name: str) -> NDArray[np.generic]:
-        return np.concatenate([np.empty(0, np.int64), *(getattr(one.increases, name) for one in sources)])
+        return np.concatenate(
+            [np.empty(0, np.int64), *(getattr(source.increases, name) for source in sources)]
+        )
 
-    whole, cumulative = joined("whole").astype(bool), joined("cumulative").astype(bool)
+    is_whole, cumulative = joined("whole").astype(bool), joined("cumulative").astype(bool)
     increase = joined("increase").astype(np.int64)
     number = np.arange(len(series))
-    natures = [BY_OBJECT_AND_NAME[_key(one, index)].nature.value for one, index in series]
+    natures = [BY_OBJECT_AND_NAME[_counter_key(source, index)].nature.value for source, index in series]
     return column_table(
         COUNTERS,
         {
             **_series_columns(series, number),
             "nature": text_column(number, natures),
-            "increase": pa.array(increase, mask=~(whole & cumulative)),
+            "increase": pa.array(increase, mask=~(is_whole & cumulative)),
             "seen_increase": pa.array(increase, mask=~cumulative),
-            "last": np.concatenate([np.empty(0, np.uint64), *(one.increases.last for one in sources)]),
-            "most": np.concatenate([np.empty(0, np.uint64), *(one.increases.most for one in sources)]),
+            "last": np.concatenate([np.empty(0, np.uint64), *(source.increases.last for source in sources)]),
+            "most": np.concatenate([np.empty(0, np.uint64), *(source.increases.most for source in sources)]),
             "samples": joined("samples").astype(np.int64),
         },
     )
 
 
-def _key(one: IndexedSource, number: int) -> tuple[CounterObject, str]:
+def _counter_key(one: IndexedSource, number: int) -> tuple[CounterObject, str]:
     series = one.source.series[number]
     return series.object.kind, series.counter
 
 
 def _series_columns(series: list[tuple[IndexedSource, int]], number: NDArray[np.int64]) -> dict[str, object]:
-    """The columns of `_SERIES`, of rows that are of the series of that number."""
+    """Return the columns of `_SERIES` for rows whose series have the given numbers."""
     rows = []
-    peers = {id(one): dict(one.source.peers) for one, _ in series}
-    for one, index in series:
-        at, counter = one.source.series[index].object, one.source.series[index].counter
-        unit = BY_OBJECT_AND_NAME[at.kind, counter].unit
-        peer = peers[id(one)].get(at.name)
-        rows.append((one.source.name, str(at), at.kind.value, at.name, at.number, peer, counter, unit))
+    peers = {id(source): dict(source.source.peers) for source, _ in series}
+    for source, index in series:
+        counted_object, counter = source.source.series[index].object, source.source.series[index].counter
+        unit = BY_OBJECT_AND_NAME[counted_object.kind, counter].unit
+        peer = peers[id(source)].get(counted_object.name)
+        rows.append(
+            (
+                source.source.name,
+                str(counted_object),
+                counted_object.kind.value,
+                counted_object.name,
+                counted_object.number,
+                peer,
+                counter,
+                unit,
+            )
+        )
     fields = dict(
-        zip((one.name for one in _SERIES), zip(*rows, strict=True) if rows else [()] * 8, strict=True)
+        zip((column.name for column in _SERIES), zip(*rows, strict=True) if rows else [()] * 8, strict=True)
     )
     numbers = np.array(fields["number"], np.int32)[number]
     return {name: text_column(number, values) for name, values in fields.items()} | {"number": numbers}

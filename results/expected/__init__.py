@@ -1,1 +1,1 @@
-"""What the plan should have taken, next to what was measured."""
+"""Expected times of the plan (ideal network and twin) next to the measured ones."""

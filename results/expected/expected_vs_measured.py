@@ -1,8 +1,7 @@
-"""A measured run beside what was expected of it: `ideal`, `twin` and `measured`, for the job and every kind of collective.
+"""A measured run next to the expected ones: `ideal`, `twin` and `measured`, for the job and every kind of collective.
 
-Decides which figures stand beside each other, also where nothing was measured, and why a comparison is degraded. Where
-expectations come from is decided by whoever works them out (`contract.run.ExpectedRun`); docs/metrics.md derives the
-figures.
+Decides which figures are compared, also if nothing was measured, and why a comparison is degraded. The caller decides how
+the expected runs are obtained (`contract.run.ExpectedRun`); docs/metrics.md derives the figures.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from numpy.typing import NDArray
 IDEAL: Final = "ideal"
 TWIN: Final = "twin"
 NOTICEABLE: Final = 0.1
-"""Lateness or clock error of so much of a kind's time makes its comparison degraded."""
+"""Share of a kind's time: more lateness or clock error than this makes its comparison degraded."""
 NOTICEABLE_OF_JOB: Final = 0.02
 FASTER_THAN_IDEAL: Final = 0.98
 _LOOPBACK_V4: Final = bytes([0] * 10 + [255, 255, 127])
@@ -48,7 +47,7 @@ _PROVOKED: Final = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExpectedRows:
-    """One expected run with its collectives put together."""
+    """One expected run with its ops grouped into collectives."""
 
     run: ExpectedRun
     ops: MeasuredOps
@@ -57,9 +56,10 @@ class ExpectedRows:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ComparedRows:
-    """One row per iteration and collective that any of the three completed; times from the last member's issue.
+    """One row per iteration and collective that completed in at least one of the three; times from the last member's
+    issue.
 
-    -1 where one did not.
+    -1 if it did not complete in that one.
     """
 
     iteration: NDArray[np.int64]
@@ -71,7 +71,7 @@ class ComparedRows:
 
 
 def expected_rows(run: ExpectedRun, tables: PlanTables, groups: PlannedGroups) -> ExpectedRows:
-    """The collectives of an expected run."""
+    """Return the ops and collectives of an expected run."""
     rank = run.ops["rank"]
     agents = dict.fromkeys(tables.rank_agent)
     outcome = RunOutcome(
@@ -82,7 +82,13 @@ def expected_rows(run: ExpectedRun, tables: PlanTables, groups: PlannedGroups) -
         start_ns=run.start_ns,
         agents=tuple(
             _records_of(
-                name, run.ops[np.isin(rank, [at for at, has in enumerate(tables.rank_agent) if has == name])]
+                name,
+                run.ops[
+                    np.isin(
+                        rank,
+                        [rank_number for rank_number, owner in enumerate(tables.rank_agent) if owner == name],
+                    )
+                ],
             )
             for name in agents
         ),
@@ -93,11 +99,12 @@ def expected_rows(run: ExpectedRun, tables: PlanTables, groups: PlannedGroups) -
 
 
 def _records_of(agent: str, ops: NDArray[np.void]) -> AgentRecords:
-    none = np.empty(0, OP_RECORD)
+    """Return the records of one agent of an expected run, with exact clocks and without counters."""
+    no_ops = np.empty(0, OP_RECORD)
     return AgentRecords(
         agent=agent,
         host="",
-        ops=ops if len(ops) else none,
+        ops=ops if len(ops) else no_ops,
         flows=np.empty(0, FLOW_RECORD),
         ports=np.empty(0, PORT_RECORD),
         clock_offset_ns=0,
@@ -111,7 +118,7 @@ def _records_of(agent: str, ops: NDArray[np.void]) -> AgentRecords:
 def compare(
     measurement: Measurement, tables: PlanTables, expected: Sequence[ExpectedRows], absent: tuple[str, ...]
 ) -> ComparisonSummary:
-    """The three beside each other. At most one of `expected` for each network."""
+    """Return ideal, twin and measured figures next to each other. `expected` has at most one run of each network."""
     by_network = {rows.run.network: rows for rows in expected}
     ideal, twin = by_network.get(IDEAL), by_network.get(TWIN)
     groups = measurement.groups
@@ -147,7 +154,7 @@ def compare(
 
 
 def compared_rows(measurement: Measurement, expected: Sequence[ExpectedRows]) -> ComparedRows:
-    """Collective by collective."""
+    """Return the times of every collective in ideal, twin and measured run, by iteration and group."""
     groups = len(measurement.groups.kind)
     sides = {rows.run.network: rows.collectives for rows in expected} | {
         "measured": measurement.job_collectives
@@ -162,7 +169,7 @@ def compared_rows(measurement: Measurement, expected: Sequence[ExpectedRows]) ->
 
 
 def expected_summary(rows: ExpectedRows, tables: PlanTables) -> ExpectedSummary:
-    """What the run was, without its figures."""
+    """Return the description of an expected run, without its figures."""
     run = rows.run
     return ExpectedSummary(
         network=run.network,
@@ -179,6 +186,7 @@ def expected_summary(rows: ExpectedRows, tables: PlanTables) -> ExpectedSummary:
 def _job(
     measurement: Measurement, tables: PlanTables, ideal: ExpectedRows | None, twin: ExpectedRows | None
 ) -> JobComparison:
+    """Return the figures of the job in ideal network, twin and measured run."""
     per_iteration = int(counted_ops(tables).sum())
     measured = job_figures(measurement.job_ops, per_iteration)
     sides = [job_figures(side.ops, per_iteration) if side else None for side in (ideal, twin)]
@@ -200,8 +208,10 @@ def _job(
 
 
 def job_figures(ops: MeasuredOps, ops_per_iteration: int) -> JobFigures:
-    """Over iterations of which every op completed."""
-    jct_ns = [one.jct_ns for one in counted_iterations(measure_iterations(ops, ops_per_iteration), 0)]
+    """Return the figures of the job over iterations in which every op completed."""
+    jct_ns = [
+        iteration.jct_ns for iteration in counted_iterations(measure_iterations(ops, ops_per_iteration), 0)
+    ]
     return JobFigures(
         iterations=len(jct_ns),
         iteration_jct_avg_ns=sum(jct_ns) // len(jct_ns) if jct_ns else None,
@@ -212,19 +222,19 @@ def job_figures(ops: MeasuredOps, ops_per_iteration: int) -> JobFigures:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JobKind:
-    """Collectives of one kind, algorithm and size of group in the jobs."""
+    """Collectives of one kind, algorithm and group size in the jobs."""
 
     name: str
     algorithm: str
     ranks: int
     member: NDArray[np.bool_]
-    """By group of `PlannedGroups`."""
+    """By group of `PlannedGroups`: whether it is of this kind."""
     factor: float
-    """Bus bandwidth by algorithm bandwidth."""
+    """busbw / algbw."""
 
 
 def job_kinds(groups: PlannedGroups, tables: PlanTables) -> tuple[JobKind, ...]:
-    """The kinds that the jobs have, background left out."""
+    """Return the kinds of collectives in the jobs, without background."""
     identity = np.stack([groups.kind, groups.algorithm, groups.ranks], axis=1)
     of_jobs = np.unique(groups.group_of_op[counted_ops(tables)])
     unique, kind_of_job_group = np.unique(identity[of_jobs], axis=0, return_inverse=True)
@@ -245,52 +255,54 @@ def job_kinds(groups: PlannedGroups, tables: PlanTables) -> tuple[JobKind, ...]:
 def kind_figures(
     rows: CollectiveRows, groups: PlannedGroups, member: NDArray[np.bool_], factor: float
 ) -> KindFigures:
-    """Over complete collectives of the groups that are `member`."""
-    chosen = np.flatnonzero(member[rows.group] & rows.complete)
-    size_bytes = int(groups.size_bytes[rows.group[chosen]].sum())
-    total_ns, joined_ns = int(rows.time_ns[chosen].sum()), int(rows.joined_ns[chosen].sum())
+    """Return the figures of complete collectives in the groups selected by `member`."""
+    complete_rows = np.flatnonzero(member[rows.group] & rows.complete)
+    size_bytes = int(groups.size_bytes[rows.group[complete_rows]].sum())
+    total_ns, joined_ns = int(rows.time_ns[complete_rows].sum()), int(rows.joined_ns[complete_rows].sum())
 
     def busbw(time_ns: int) -> float | None:
         return factor * size_bytes * 1e9 / time_ns if size_bytes and time_ns > 0 else None
 
     return KindFigures(
-        count=len(chosen),
-        time_avg_ns=total_ns // len(chosen) if len(chosen) else None,
-        joined_avg_ns=joined_ns // len(chosen) if len(chosen) else None,
+        count=len(complete_rows),
+        time_avg_ns=total_ns // len(complete_rows) if len(complete_rows) else None,
+        joined_avg_ns=joined_ns // len(complete_rows) if len(complete_rows) else None,
         busbw_bytes_per_s=busbw(total_ns),
         joined_busbw_bytes_per_s=busbw(joined_ns),
     )
 
 
 def ratio(measured_ns: int | None, expected_ns: int | None) -> float | None:
-    """One by the other, where there are both."""
+    """Return `measured_ns / expected_ns`; None if either is missing or the expected time is 0."""
     return measured_ns / expected_ns if measured_ns is not None and expected_ns else None
 
 
 def _run_reasons(measurement: Measurement, tables: PlanTables) -> list[str]:
-    """What was not as it should be when the run was measured."""
-    summary, found = measurement.summary, []
+    """Return the degradations of the measured run that weaken the comparison."""
+    summary, reasons = measurement.summary, []
     if summary.state is not RunEnd.DONE:
-        found.append(f"the run was {summary.state.value}; measured is what completed until then")
+        reasons.append(f"the run was {summary.state.value}; measured is what completed until then")
     if summary.degraded:
-        found.append(f"agents did less well than asked, {len(summary.degraded)} times (see degraded)")
+        reasons.append(f"agents did less well than asked, {len(summary.degraded)} times (see degraded)")
     counts = summary.transport
     if lost := counts["receive_overflows"]:
-        found.append(f"{lost} packets were lost in receive buffers of the agents")
+        reasons.append(f"{lost} packets were lost in receive buffers of the agents")
     if provoked := sum(counts[name] for name in _PROVOKED):
-        found.append(f"the scenario lost or changed {provoked} packets on purpose")
+        reasons.append(f"the scenario lost or changed {provoked} packets on purpose")
     if pauses := counts["tx_pause_frames"]:
-        found.append(f"the scenario sent {pauses} pause frames on purpose")
+        reasons.append(f"the scenario sent {pauses} pause frames on purpose")
     connections = tables.connections
     wire = connections.path == 0
     loopback = [address for address in np.unique(connections.src_ip[wire]) if _is_loopback(address.tobytes())]
     if loopback:
-        found.append("ports have loopback addresses: what was measured is this machine, not a device")
+        reasons.append("ports have loopback addresses: what was measured is this machine, not a device")
     agents = np.array(tables.rank_agent)
-    beside = int((wire & (agents[connections.src_rank] == agents[connections.dst_rank])).sum())
-    if beside:
-        found.append(f"{beside} connections join ports of one agent and may never have left its machine")
-    return found
+    same_agent = int((wire & (agents[connections.src_rank] == agents[connections.dst_rank])).sum())
+    if same_agent:
+        reasons.append(
+            f"{same_agent} connections join ports of one agent and may never have left its machine"
+        )
+    return reasons
 
 
 def _is_loopback(address: bytes) -> bool:
@@ -298,57 +310,61 @@ def _is_loopback(address: bytes) -> bool:
 
 
 def expected_reasons(tables: PlanTables, expected: list[ExpectedRows]) -> list[str]:
-    """What the expected runs left out."""
-    found = []
+    """Return why the expected runs are incomplete or approximate."""
+    reasons = []
     for rows in expected:
         run = rows.run
         if run.failure:
-            found.append(f"{run.network} did not finish: {run.failure}")
+            reasons.append(f"{run.network} did not finish: {run.failure}")
         if run.iterations < tables.iterations:
-            found.append(f"{run.network} is of the first {run.iterations} of {tables.iterations} iterations")
+            reasons.append(
+                f"{run.network} is of the first {run.iterations} of {tables.iterations} iterations"
+            )
         if run.network == TWIN and run.level == "flow":
-            found.append("the twin knows no packets: " + ("; ".join(run.notes) or "rates only"))
+            reasons.append("the twin knows no packets: " + ("; ".join(run.notes) or "rates only"))
         elif run.notes:
-            found.append(f"{run.network} is {'; '.join(run.notes)}")
-    return found
+            reasons.append(f"{run.network} is {'; '.join(run.notes)}")
+    return reasons
 
 
 def _job_reasons(measurement: Measurement, measured: JobFigures, per_ideal: float | None) -> list[str]:
-    found = []
+    """Return why the comparison of the job's times is degraded."""
+    reasons = []
     jct_ns, slip = measured.iteration_jct_avg_ns, measurement.summary.slip
     if jct_ns and slip and slip.p99_ns > NOTICEABLE_OF_JOB * jct_ns:
-        found.append(
+        reasons.append(
             f"our own lateness, p99 {slip.p99_ns / 1000:.1f} us, is {slip.p99_ns / jct_ns:.0%} of an iteration"
         )
     if per_ideal is not None and per_ideal < FASTER_THAN_IDEAL:
-        found.append("the job was faster than its ports' rates allow: the rig file states them too low")
-    return found
+        reasons.append("the job was faster than its ports' rates allow: the rig file states them too low")
+    return reasons
 
 
 def _kind_reasons(
     measurement: Measurement, member: NDArray[np.bool_], measured: KindFigures, per_ideal: float | None
 ) -> tuple[str, ...]:
+    """Return why the comparison of one kind of collective is degraded."""
     joined_ns = measured.joined_avg_ns
     if joined_ns is None:
         return ("none completed",)
-    found = []
+    reasons = []
     records = measurement.job_ops.records
-    mine = member[measurement.groups.group_of_op[measurement.job_ops.plan_row]]
-    slip_ns = np.sort((records["issued_ns"] - records["intended_ns"])[mine])
+    is_of_kind = member[measurement.groups.group_of_op[measurement.job_ops.plan_row]]
+    slip_ns = np.sort((records["issued_ns"] - records["intended_ns"])[is_of_kind])
     p99_ns = nearest_rank(slip_ns, 99) if len(slip_ns) else 0
     if p99_ns > NOTICEABLE * joined_ns:
-        found.append(f"our own lateness (slip p99) is more than {NOTICEABLE:.0%} of its time")
+        reasons.append(f"our own lateness (slip p99) is more than {NOTICEABLE:.0%} of its time")
     error_ns = measurement.summary.clock.between_agents_error_ns
     if error_ns > NOTICEABLE * joined_ns:
-        found.append(f"clocks of agents are only known to more than {NOTICEABLE:.0%} of its time")
+        reasons.append(f"clocks of agents are only known to more than {NOTICEABLE:.0%} of its time")
     if per_ideal is not None and per_ideal < FASTER_THAN_IDEAL:
-        found.append("faster than the ports' rates allow")
-    return tuple(found)
+        reasons.append("faster than the ports' rates allow")
+    return tuple(reasons)
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedKind:
-    """Collectives of one kind, algorithm and size of group; None where there is no such run."""
+    """Collectives of one kind, algorithm and group size; None if there is no such expected run."""
 
     kind: str
     algorithm: str
@@ -356,47 +372,50 @@ class ExpectedKind:
     ideal: KindFigures | None
     twin: KindFigures | None
     twin_per_ideal: float | None
-    """Of `joined_avg_ns`."""
+    """Ratio of `joined_avg_ns`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedFigures:
-    """The job and its collectives, as expected."""
+    """Expected figures of the job and its collectives."""
 
     expected: tuple[ExpectedSummary, ...]
     absent: tuple[str, ...]
-    """What could not be worked out, and why."""
+    """Expected runs that could not be made, each with the reason."""
     ideal: JobFigures | None
     twin: JobFigures | None
     twin_per_ideal: float | None
-    """Of iterations of the job, on the average."""
+    """Ratio of the average iteration times."""
     kinds: tuple[ExpectedKind, ...]
     notes: tuple[str, ...]
-    """What was left out."""
+    """Why the expected runs are incomplete or approximate."""
 
 
 def expected_figures(
     runs: Sequence[ExpectedRun], absent: tuple[str, ...], tables: PlanTables
 ) -> ExpectedFigures:
-    """At most one run of each network."""
+    """Return the figures of expected runs, at most one of each network."""
     groups = group_ops(tables)
-    found = [expected_rows(run, tables, groups) for run in runs]
-    by_network = {rows.run.network: rows for rows in found}
+    rows_of_runs = [expected_rows(run, tables, groups) for run in runs]
+    by_network = {rows.run.network: rows for rows in rows_of_runs}
     sides = [by_network.get(name) for name in (IDEAL, TWIN)]
     per_iteration = int(counted_ops(tables).sum())
     ideal, twin = (job_figures(side.ops, per_iteration) if side else None for side in sides)
     kinds = []
     for kind in job_kinds(groups, tables):
-        of_ideal, of_twin = (
+        ideal_figures, twin_figures = (
             kind_figures(side.collectives, groups, kind.member, kind.factor) if side else None
             for side in sides
         )
         per_ideal = ratio(
-            of_twin.joined_avg_ns if of_twin else None, of_ideal.joined_avg_ns if of_ideal else None
+            twin_figures.joined_avg_ns if twin_figures else None,
+            ideal_figures.joined_avg_ns if ideal_figures else None,
         )
-        kinds.append(ExpectedKind(kind.name, kind.algorithm, kind.ranks, of_ideal, of_twin, per_ideal))
+        kinds.append(
+            ExpectedKind(kind.name, kind.algorithm, kind.ranks, ideal_figures, twin_figures, per_ideal)
+        )
     return ExpectedFigures(
-        expected=tuple(expected_summary(rows, tables) for rows in found),
+        expected=tuple(expected_summary(rows, tables) for rows in rows_of_runs),
         absent=absent,
         ideal=ideal,
         twin=twin,
@@ -404,5 +423,5 @@ def expected_figures(
             twin.iteration_jct_avg_ns if twin else None, ideal.iteration_jct_avg_ns if ideal else None
         ),
         kinds=tuple(kinds),
-        notes=tuple(expected_reasons(tables, found)),
+        notes=tuple(expected_reasons(tables, rows_of_runs)),
     )

@@ -1,8 +1,9 @@
 """The run as a trace for ui.perfetto.dev: iterations, a track for every rank with its ops, arrows, counters over time.
 
-Decides names and how ops that overlap on a rank are put on lanes. The form is Chrome's JSON trace events (Trace Event Format,
-google/perfetto:docs/reference/synthetic-track-event.md names it as readable). Times are microseconds from the first slice: an
-importer drops what lies before zero, and devices are read seconds before a job begins, which nobody wants to look at.
+Decides names and how overlapping ops of a rank are arranged on lanes. The format is Chrome's JSON trace events (Trace
+Event Format, google/perfetto:docs/reference/synthetic-track-event.md names it as readable). Times are microseconds since
+the first slice: an importer drops negative times, and devices are read seconds before a job begins, which is not worth
+showing.
 """
 
 from __future__ import annotations
@@ -24,33 +25,35 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MOST_OPS: Final = 200_000
-"""Beyond it only the first whole iterations are written; the viewer holds everything in memory."""
+"""Limit of ops; beyond it only the first complete iterations are written, because the viewer holds everything in memory."""
 MOST_OPS_OF_PART: Final = 20_000
-"""Of a run whose tables were too long for memory already."""
+"""The same limit for a run whose tables were already too long for memory."""
 ITERATIONS_PROCESS: Final = 1_000_002
 
 
 def perfetto_json(given: KpiInput, most_ops: int = MOST_OPS) -> str:
-    """trace.perfetto.json, of so many ops at most."""
+    """Return trace.perfetto.json with at most `most_ops` ops."""
     left_out = _left_out(given, most_ops)
-    shown = given.with_first_ops(given.frames["ops"].rows - left_out)
-    iterations = list(_iteration_events(shown))
-    begun = [event.time_ns for event in iterations if event.time_ns is not None]
-    # An arrow begins within a slice.
-    origin_ns = min((*begun, *_first(shown.column("ops", "issued_ns"))), default=0.0)
-    # Event by event: together they take four times as much as their text.
-    events = chain(iterations, _op_events(shown), counters_from(origin_ns, counters(given)))
+    shown_run = given.with_first_ops(given.frames["ops"].rows - left_out)
+    iterations = list(_iteration_events(shown_run))
+    iteration_begins = [event.time_ns for event in iterations if event.time_ns is not None]
+    # An arrow begins within a slice, so slices alone set the origin.
+    origin_ns = min((*iteration_begins, *_first(shown_run.column("ops", "issued_ns"))), default=0.0)
+    # Encode event by event: all event objects together take four times as much memory as their text.
+    events = chain(iterations, _op_events(shown_run), counters_from(origin_ns, counters(given)))
     encoded = [
         json.dumps(event.encoded(origin_ns), ensure_ascii=False, separators=(",", ":")) for event in events
     ]
-    about = {
+    other_data = {
         "run_id": given.summary.run_id,
         "workload": given.summary.workload.source,
         "ops_left_out": left_out,
         "zero_is_ns_of_run": round(origin_ns),
     }
-    # One copy of what may be fifty megabytes, not three.
-    head = f'{{"displayTimeUnit":"ns","otherData":{json.dumps(about, ensure_ascii=False)},"traceEvents":[\n'
+    # Join once: the text may have fifty megabytes, and further copies would triple that.
+    head = (
+        f'{{"displayTimeUnit":"ns","otherData":{json.dumps(other_data, ensure_ascii=False)},"traceEvents":[\n'
+    )
     if encoded:
         encoded[0] = head + encoded[0]
         encoded[-1] += "\n]}\n"
@@ -63,24 +66,31 @@ def _first(time_ns: NDArray[np.float64]) -> list[float]:
 
 
 def _iteration_events(given: KpiInput) -> Iterator[Event]:
-    """A slice for each iteration that ops are shown of, from the end of the one before to its own."""
-    shown = given.column("ops", "iteration")
-    last = int(shown[-1]) if len(shown) else -1
-    found = [one for one in given.summary.job.per_iteration if one.iteration <= last]
-    if found:
+    """Yield a slice for each iteration with a shown op, from the end of the previous iteration to its own end."""
+    shown_iterations = given.column("ops", "iteration")
+    last = int(shown_iterations[-1]) if len(shown_iterations) else -1
+    iterations = [summary for summary in given.summary.job.per_iteration if summary.iteration <= last]
+    if iterations:
         yield named("process_name", ITERATIONS_PROCESS, 0, "iterations of the job")
-    for one in found:
-        arguments = {"jct_ns": one.jct_ns, "ops_recorded": one.ops_recorded, "complete": one.complete}
+    for summary in iterations:
+        arguments = {
+            "jct_ns": summary.jct_ns,
+            "ops_recorded": summary.ops_recorded,
+            "complete": summary.complete,
+        }
         fields = {
             "tid": 1,
-            "dur": one.jct_ns / 1000,
-            "name": f"iteration {one.iteration}",
+            "dur": summary.jct_ns / 1000,
+            "name": f"iteration {summary.iteration}",
             "cat": "iteration",
         }
-        yield Event("X", ITERATIONS_PROCESS, float(one.end_ns - one.jct_ns), {**fields, "args": arguments})
+        yield Event(
+            "X", ITERATIONS_PROCESS, float(summary.end_ns - summary.jct_ns), {**fields, "args": arguments}
+        )
 
 
 def _op_events(given: KpiInput) -> Iterator[Event]:
+    """Yield the slices of ops, by host and rank, and their arrows."""
     ops = given.frames["ops"].columns
     rank = given.column("ops", "rank").astype(np.int64)
     hosts = dict(zip(range(len(given.plan.rank_host)), given.plan.rank_host, strict=True))
@@ -88,14 +98,16 @@ def _op_events(given: KpiInput) -> Iterator[Event]:
         yield named("process_name", host, 0, f"host {host}")
     began, completed = begin_ns(given.frames["ops"]), given.column("ops", "completed_ns")
     threads = np.zeros(len(rank), np.int64)
-    for one in range(len(given.plan.rank_agent)):
-        rows = np.flatnonzero(rank == one)
+    for rank_number in range(len(given.plan.rank_agent)):
+        rows = np.flatnonzero(rank == rank_number)
         rows = rows[np.argsort(began[rows], kind="stable")]
         lanes = lanes_of(began[rows], completed[rows])
         for lane in range(int(lanes.max(initial=0)) + 1):
-            name = f"rank {one} ({given.plan.rank_agent[one]})" + (f", also {lane}" if lane else "")
-            yield named("thread_name", hosts[one], _thread(one, lane), name)
-        threads[rows] = _thread(one, 0) + lanes
+            name = f"rank {rank_number} ({given.plan.rank_agent[rank_number]})" + (
+                f", also {lane}" if lane else ""
+            )
+            yield named("thread_name", hosts[rank_number], _thread(rank_number, lane), name)
+        threads[rows] = _thread(rank_number, 0) + lanes
         for row in rows.tolist():
             fields = {
                 "tid": int(threads[row]),
@@ -104,25 +116,25 @@ def _op_events(given: KpiInput) -> Iterator[Event]:
                 "cat": "op",
                 "args": _arguments(given, row),
             }
-            yield Event("X", hosts[one], float(began[row]), fields)
+            yield Event("X", hosts[rank_number], float(began[row]), fields)
     yield from arrows(given, _Places(hosts, threads, rank).slice_of)
 
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """Where the slices of ops are."""
+    """Process and thread of the slices of ops."""
 
     hosts: dict[int, int]
     threads: NDArray[np.int64]
     rank: NDArray[np.int64]
 
     def slice_of(self, row: int) -> Slice:
-        """Return where the slice of a row of ops is drawn."""
+        """Return process and thread of the slice of a row of ops."""
         return Slice(self.hosts[int(self.rank[row])], int(self.threads[row]))
 
 
 def _left_out(given: KpiInput, most_ops: int) -> int:
-    """Ops of the last iterations, if all were too many: rows are sorted by iteration."""
+    """Return the number of ops in the last iterations that are left out; rows are sorted by iteration."""
     iteration = given.column("ops", "iteration")
     if len(iteration) <= most_ops:
         return 0
@@ -148,7 +160,8 @@ def _arguments(given: KpiInput, row: int) -> dict[str, object]:
 
 
 def lanes_of(begin_ns: NDArray[np.float64], end_ns: NDArray[np.float64]) -> NDArray[np.int64]:
-    """A lane for each span, begins ascending, so that no two of a lane overlap; at most 64, the last takes the rest."""
+    """Return a lane for each span (int64), so that spans of a lane do not overlap; begins are ascending. At most 64
+    lanes, the last takes the rest."""
     free: list[int] = []
     busy: list[tuple[float, int]] = []
     lanes = np.zeros(len(begin_ns), np.int64)

@@ -1,7 +1,9 @@
-"""Arrows between slices of a trace for ui.perfetto.dev: from a send to its receive, and from the last member of a collective.
+"""Arrows between slices of a trace for ui.perfetto.dev: from a send to its receive, and from the last member of a
+collective.
 
-Decides who is joined by one. Of a collective an arrow leads from the member that joined last to each that waited for it, for it
-is the one that held the others up. An arrow begins and ends a nanosecond inside its slices, which is what binds it to them.
+Decides which slices are connected. In a collective an arrow goes from the member that joined last, which delayed the
+others, to each member that waited for it. An arrow begins and ends a nanosecond inside its slices, which binds it to
+them.
 """
 
 from __future__ import annotations
@@ -20,12 +22,12 @@ if TYPE_CHECKING:
 
 MOST_ARROWS: Final = 50_000
 MOST_MEMBERS: Final = 16
-"""Of a collective; in a larger one the first so many that waited."""
+"""Most arrows of a collective; in a larger one the first members that waited."""
 _INSIDE_NS: Final = 1.0
 
 
 class Slice(NamedTuple):
-    """Where an op is drawn."""
+    """Process and thread of the slice of an op."""
 
     process: int
     thread: int
@@ -34,23 +36,25 @@ class Slice(NamedTuple):
 def arrows(given: KpiInput, slice_of: Callable[[int], Slice]) -> Iterator[Event]:
     """Yield both ends of every arrow."""
     began, completed = begin_ns(given.frames["ops"]), given.column("ops", "completed_ns")
-    joined = itertools.islice(_joined(given), MOST_ARROWS)
-    for number, (name, source, target) in enumerate(joined, start=1):
+    connections = itertools.islice(_joined(given), MOST_ARROWS)
+    for number, (name, source, target) in enumerate(connections, start=1):
         from_ns, to_ns = began[source] + _INSIDE_NS, completed[target] - _INSIDE_NS
         inside = from_ns < completed[source] and to_ns > began[target]
-        # Clocks of two hosts differ by some microseconds; what ends before it begins is no arrow.
+        # Clocks of two hosts differ by some microseconds; an arrow that would end before it begins is left out.
         if inside and from_ns <= to_ns:
-            about = {"name": name, "cat": name, "id": number}
+            common_fields = {"name": name, "cat": name, "id": number}
             for phase, row, time_ns, more in (
                 ("s", source, from_ns, {}),
                 ("f", target, to_ns, {"bp": "e"}),
             ):
                 place = slice_of(row)
-                yield Event(phase, place.process, float(time_ns), {"tid": place.thread, **about, **more})
+                yield Event(
+                    phase, place.process, float(time_ns), {"tid": place.thread, **common_fields, **more}
+                )
 
 
 def _joined(given: KpiInput) -> Iterator[tuple[str, int, int]]:
-    """Yield what an arrow means, and the rows it leads from and to."""
+    """Yield the label of each arrow, and the rows of ops that it starts and ends at."""
     group = collective_of_ops(given)
     ops = given.frames["ops"].columns
     kind, issued = ops["kind"], given.column("ops", "issued_ns")

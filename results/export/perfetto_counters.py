@@ -1,6 +1,7 @@
-"""What is drawn over time in a trace for ui.perfetto.dev: load of ports, queues of switches, congestion control.
+"""Counters over time in a trace for ui.perfetto.dev: load of ports, queues of switches, congestion control.
 
-Decides which series there are and how many points. An event's time is the run's, in nanoseconds, until it is encoded.
+Decides which series are written and with how many points. An event's time is in nanoseconds of the run until it is
+encoded.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ PORTS_PROCESS: Final = 1_000_000
 SWITCHES_PROCESS: Final = 1_000_001
 CONTROL_PROCESS: Final = 1_000_003
 MOST_POINTS: Final = 200_000
-"""Of queues, and of queue pairs."""
+"""Limit of queue samples, and of points of all queue pairs."""
 MOST_PAIRS: Final = 64
-"""Queue pairs whose rates are drawn: those that carried most."""
+"""Queue pairs whose rates are drawn: those that carried the most bytes."""
 _PORT_COUNTERS: Final = (("tx", "tx_bps"), ("rx", "rx_bps"))
 _LANE_COUNTERS: Final = ("queued_bytes", "marked_packets", "dropped_packets", "pfc_tx", "paused_ns")
 _CONTROL_COUNTERS: Final = (
@@ -39,29 +40,29 @@ class Event:
     """`ph` of the format."""
     process: int
     time_ns: float | None
-    """Of the run; None: of no time, such as a name."""
+    """Time in the run; None if the event has no time, such as a name."""
     fields: Mapping[str, object]
 
     def encoded(self, origin_ns: float) -> dict[str, object]:
-        """Return the event as the file has it, its time in microseconds from `origin_ns`."""
+        """Return the event as in the file, its time in microseconds since `origin_ns`."""
         time = {} if self.time_ns is None else {"ts": round((self.time_ns - origin_ns) / 1000, 3)}
         return {"ph": self.phase, "pid": self.process, **time, **self.fields}
 
 
 def named(what: str, process: int, thread: int, name: str) -> Event:
-    """Return the name of a process or of a thread."""
+    """Return the event that names a process or a thread."""
     return Event("M", process, None, {"tid": thread, "name": what, "args": {"name": name}})
 
 
 def counters(given: KpiInput) -> Iterator[Event]:
-    """Yield every counter of a run."""
+    """Yield every counter event of a run."""
     yield from _port_events(given)
     yield from _switch_events(given)
     yield from _control_events(given)
 
 
 def counters_from(origin_ns: float, events: Iterable[Event]) -> Iterator[Event]:
-    """Yield counters from a moment on; of what each was before it the last value stands at the moment."""
+    """Yield counter events from `origin_ns` on; the last value of each counter before that is moved to `origin_ns`."""
     before: dict[tuple[int, object], Event] = {}
     later = []
     for event in events:
@@ -76,6 +77,7 @@ def counters_from(origin_ns: float, events: Iterable[Event]) -> Iterator[Event]:
 
 
 def _port_events(given: KpiInput) -> Iterator[Event]:
+    """Yield the payload rates of ports over time."""
     series = port_series(given)
     if series is None:
         return
@@ -88,27 +90,27 @@ def _port_events(given: KpiInput) -> Iterator[Event]:
 
 
 def _switch_events(given: KpiInput) -> Iterator[Event]:
-    """Queues of switches over time, of runs that sampled them."""
+    """Yield the queues of switches over time, if the run sampled them."""
     queues = given.frames.get("queues")
     if queues is None or not queues.rows:
         return
     yield named("process_name", SWITCHES_PROCESS, 0, "switches")
     columns = queues.columns
     time_ns = given.column("queues", "time_ns")
-    found = {name: given.column("queues", name) for name in _LANE_COUNTERS}
+    column_by_name = {name: given.column("queues", name) for name in _LANE_COUNTERS}
     last: dict[str, float] = {}
     for row in range(min(queues.rows, MOST_POINTS)):
         place = f"{columns['switch'][row]}/{columns['port'][row]} CoS {int(columns['cos'][row].item())}"
-        for name, values in found.items():
+        for name, values in column_by_name.items():
             track, value = f"{place} {name}", float(values[row])
-            # A viewer holds a counter at its last value, and most samples change nothing.
+            # A viewer holds a counter at its last value, and most samples repeat it.
             if last.get(track) != value:
                 last[track] = value
                 yield _counter(SWITCHES_PROCESS, track, float(time_ns[row]), value)
 
 
 def _control_events(given: KpiInput) -> Iterator[Event]:
-    """What congestion control allowed the queue pairs that carried most, of runs that wrote it down."""
+    """Yield rate, window and round trip of the queue pairs that carried most, if the run recorded them."""
     table = given.frames.get("cc")
     if table is None or not table.rows:
         return
@@ -118,18 +120,20 @@ def _control_events(given: KpiInput) -> Iterator[Event]:
     for row, (source, target, number) in enumerate(names):
         pairs.setdefault(f"rank {int(source)} to {int(target)}, QP {int(number):#x}", []).append(row)
     acked = given.column("cc", "acked_bytes")
-    chosen = sorted(pairs, key=lambda name: -float(acked[pairs[name]].max()))[:MOST_PAIRS]
+    busiest_pairs = sorted(pairs, key=lambda name: -float(acked[pairs[name]].max()))[:MOST_PAIRS]
     yield named("process_name", CONTROL_PROCESS, 0, "congestion control")
     time_ns = given.column("cc", "time_ns")
-    each = max(MOST_POINTS // (len(chosen) * len(_CONTROL_COUNTERS)), 1)
-    for name in chosen:
+    points_of_pair = max(MOST_POINTS // (len(busiest_pairs) * len(_CONTROL_COUNTERS)), 1)
+    for name in busiest_pairs:
         rows = np.array(pairs[name], np.int64)
-        rows = rows[np.argsort(time_ns[rows], kind="stable")][:each]
-        for column, what, size in _CONTROL_COUNTERS:
+        rows = rows[np.argsort(time_ns[rows], kind="stable")][:points_of_pair]
+        for column, label, size in _CONTROL_COUNTERS:
             values = given.column("cc", column)[rows]
-            there = ~np.isnan(values) & (values > 0)
-            for time, value in zip(time_ns[rows][there].tolist(), values[there].tolist(), strict=True):
-                yield _counter(CONTROL_PROCESS, f"{name} {what}", time, value / size)
+            has_value = ~np.isnan(values) & (values > 0)
+            for time, value in zip(
+                time_ns[rows][has_value].tolist(), values[has_value].tolist(), strict=True
+            ):
+                yield _counter(CONTROL_PROCESS, f"{name} {label}", time, value / size)
 
 
 def _counter(process: int, name: str, time_ns: float, value: float) -> Event:

@@ -1,6 +1,6 @@
-"""What a page is made of: frozen values that templates lay out, without a word of markup in them.
+"""Parts of a page: frozen values that templates lay out, without any markup.
 
-Decides which kinds of parts there are; each names the template that shows it. `render` turns a page into HTML.
+Decides which kinds of parts exist; each names the template that shows it. `render` turns a page into HTML.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Block(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One cell of a table: its text, and what stands under it."""
+    """One cell of a table: its text, and the lines below it."""
 
     text: str
     note: str = ""
@@ -27,14 +27,14 @@ class Cell:
     badge: str = ""
     """Class of a result: the text is shown as a badge."""
     colour: int | None = None
-    """Of the port that the row is about."""
+    """Colour of the port that the row is about."""
     is_code: bool = False
     is_strong: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows under heads; the first cell of a row names it. Columns of `numbers` stand to the right."""
+    """Rows under headings; the first cell of a row names it. Columns in `numbers` are aligned to the right."""
 
     template: ClassVar[str] = "table.html"
     caption: str
@@ -56,7 +56,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Lines of equal weight."""
+    """A list of lines."""
 
     template: ClassVar[str] = "listing.html"
     title: str
@@ -65,7 +65,7 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A text to be copied as it is; folded away where it has a title."""
+    """A text to be copied verbatim; folded if it has a title."""
 
     template: ClassVar[str] = "source.html"
     title: str
@@ -74,7 +74,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """One figure that a reader looks for first."""
+    """One of the most important figures."""
 
     label: str
     value: str
@@ -83,7 +83,7 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """The first figures."""
+    """The most important figures, at the top of a report."""
 
     template: ClassVar[str] = "tiles.html"
     tiles: tuple[Tile, ...]
@@ -91,7 +91,7 @@ class Tiles:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """A picture over an axis, drawn for a wide and for a narrow window, with the names of its colours."""
+    """A plot over one axis, drawn for a wide and for a narrow window, with a legend."""
 
     template: ClassVar[str] = "plot.html"
     name: str
@@ -105,7 +105,7 @@ class Plot:
 
 @dataclass(frozen=True, slots=True)
 class LegendEntry:
-    """What a colour stands for."""
+    """Meaning of a colour."""
 
     name: str
     colour: int
@@ -113,7 +113,7 @@ class LegendEntry:
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """Squares by row and column."""
+    """A matrix of coloured squares."""
 
     template: ClassVar[str] = "matrix.html"
     name: str
@@ -124,7 +124,7 @@ class Matrix:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """Agents, ports and device."""
+    """A diagram of agents, ports and device."""
 
     template: ClassVar[str] = "network.html"
     name: str
@@ -135,7 +135,7 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """Parts that are there for who opens them."""
+    """Parts that are hidden until a reader opens them."""
 
     template: ClassVar[str] = "fold.html"
     title: str
@@ -146,7 +146,7 @@ class Fold:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Parts under one heading; without blocks it is left out."""
+    """Parts under one heading; a section without blocks is left out."""
 
     name: str
     title: str
@@ -174,8 +174,8 @@ class Page:
 
     @property
     def shown(self) -> tuple[Section, ...]:
-        """Sections that have something in them."""
-        return tuple(one for one in self.sections if one.blocks)
+        """Return the sections that have blocks."""
+        return tuple(section for section in self.sections if section.blocks)
 
 
 def table(
@@ -184,13 +184,13 @@ def table(
     rows: list[tuple[str | Cell, ...]],
     numbers: range | tuple[int, ...] = (),
 ) -> tuple[Table, ...]:
-    """Return a table of texts and cells as the blocks of a section; none of no rows."""
+    """Return a table of texts and cells as the blocks of a section; () without rows."""
     if not rows:
         return ()
-    cells = tuple(tuple(one if isinstance(one, Cell) else Cell(one) for one in row) for row in rows)
+    cells = tuple(tuple(cell if isinstance(cell, Cell) else Cell(cell) for cell in row) for row in rows)
     return (Table(caption, heads, cells, frozenset(numbers)),)
 
 
 def listing(items: tuple[str, ...], title: str = "") -> tuple[Listing, ...]:
-    """Return a list as the blocks of a section; none of no lines."""
+    """Return a list as the blocks of a section; () without lines."""
     return (Listing(title, items),) if items else ()

@@ -1,4 +1,4 @@
-"""The page of a comparison of two sets of runs: verdict, intervals, distributions, what carries the change, what differs.
+"""The page of a comparison of two sets of runs: verdict, intervals, distributions, contributions, differing settings.
 
 Decides order and wording. Templates escape everything.
 """
@@ -55,13 +55,13 @@ BASES: Final = {
     Basis.NOTHING: "nothing",
 }
 MOST_KINDS: Final = 8
-"""Of which distributions are drawn."""
+"""Most kinds of collectives whose distributions are drawn."""
 _COLOUR_OF: Final = {"fail": 10, "pass": 2, "inconclusive": 6}
-"""Of templates/style.css, by badge."""
+"""Colour number of templates/style.css, by badge."""
 
 
 def colour(number: int) -> int:
-    """Return that of a side or setting, by its number."""
+    """Return the colour of a side or setting, by its number."""
     return number % COLOURS
 
 
@@ -81,7 +81,7 @@ def comparison_html(found: Comparison, a: Side, b: Side) -> str:
         Section("interference", "Interference", _interference(found)),
         Section("iterations-of", "Iterations", _iterations(sides)),
         Section("completion-of", "Completion", completion_blocks(sides, "completion")),
-        Section("carriers", f"What became {_way(found)}", carrier_blocks(found)),
+        Section("carriers", f"What became {_direction_word(found)}", carrier_blocks(found)),
         Section("bandwidth", "Bus bandwidth, all members present", _bandwidths(a, b)),
         Section("figures", "Key figures, means over runs, not tested", _plain(found)),
         Section("differing", "What A and B differ in", differing_blocks(found)),
@@ -93,7 +93,10 @@ def comparison_html(found: Comparison, a: Side, b: Side) -> str:
 
 
 def _arisen(found: Comparison) -> tuple[Block, ...]:
-    rows = [(one.words, f"{one.a:.6g} {one.unit}", f"{one.b:.6g} {one.unit}") for one in found.arisen]
+    rows = [
+        (counter.words, f"{counter.a:.6g} {counter.unit}", f"{counter.b:.6g} {counter.unit}")
+        for counter in found.arisen
+    ]
     return table("Counters, per run", ("counter", "A", "B"), list(rows), range(1, 3))
 
 
@@ -107,14 +110,14 @@ def _losses(found: Comparison) -> tuple[Block, ...]:
 
 def _conditions(found: Comparison) -> tuple[Block, ...]:
     rows = [
-        (Cell(one.expression, is_code=True), one.a or "-", one.a_value, one.b or "-", one.b_value)
-        for one in found.conditions
+        (Cell(pair.expression, is_code=True), pair.a or "-", pair.a_value, pair.b or "-", pair.b_value)
+        for pair in found.conditions
     ]
     return table("Results of both sides", ("condition", "A", "value", "B", "value"), list(rows))
 
 
 def verdict_blocks(found: Comparison) -> tuple[Block, ...]:
-    """Return the verdict, why, and what to be warned of."""
+    """Return the verdict with its reasons and warnings."""
     outcome = Text("", badge=BADGES[found.verdict], badge_text=WORDS[found.verdict])
     return (outcome, *listing(found.reasons), *listing(found.warnings, "Mind:"))
 
@@ -147,8 +150,8 @@ def tested_blocks(found: Comparison) -> tuple[Block, ...]:
         for line in found.metrics
     ]
     heads = ("tested", "outcome", "A", "CV", "B", "CV", "change", "interval", "of confidence", "p")
-    shown = table("Tests", heads, list(rows), range(2, 10))
-    return (*shown, Text(f"{false_alarms_text(found)}.", is_dim=True))
+    table_blocks = table("Tests", heads, list(rows), range(2, 10))
+    return (*table_blocks, Text(f"{false_alarms_text(found)}.", is_dim=True))
 
 
 def _cv(cv: float | None) -> str:
@@ -191,26 +194,35 @@ def completion_blocks(sides: Sequence[tuple[str, Side]], name: str) -> tuple[Plo
     """Return distributions of the times of iterations, and of collectives by kind: one line a side."""
     kinds = sorted(set.intersection(*(set(run.kinds) for _, side in sides for run in side.runs)))
     things = [
-        ("iteration", [Times(side, np.concatenate([run.jct_ns for run in one.runs])) for side, one in sides])
+        (
+            "iteration",
+            [
+                Times(name_of_side, np.concatenate([run.jct_ns for run in side.runs]))
+                for name_of_side, side in sides
+            ],
+        )
     ]
     for kind in kinds[: MOST_KINDS - 1]:
-        lines = [Times(side, np.concatenate([run.kinds[kind] for run in one.runs])) for side, one in sides]
+        lines = [
+            Times(name_of_side, np.concatenate([run.kinds[kind] for run in side.runs]))
+            for name_of_side, side in sides
+        ]
         things.append((kind, lines))
-    # A single time is a step without a length, which nobody sees; the rows above have it as a dot.
-    drawn = [(what, lines) for what, lines in things if any(len(line.times_ns) > 1 for line in lines)]
+    # A single time is a step of zero length, which is invisible; the chart of iterations shows it as a dot.
+    drawn = [(thing, lines) for thing, lines in things if any(len(line.times_ns) > 1 for line in lines)]
     return compared_completion(drawn, name) if drawn else ()
 
 
-def _way(found: Comparison) -> str:
+def _direction_word(found: Comparison) -> str:
     return "shorter" if found.verdict is Outcome.IMPROVEMENT else "longer"
 
 
 def carrier_blocks(found: Comparison) -> tuple[Block, ...]:
-    """Return collectives, ranks and flows behind the change."""
+    """Return the collectives, ranks and flows that contribute to the change."""
     blocks = [*_shifts("collective, per iteration", found.carriers), *_shifts("ops of", found.ranks)]
     rows = [
-        (f"{one.src_rank} to {one.dst_rank}", one.what, f"{one.a:.6g}", f"{one.b:.6g}")
-        for one in found.troubles
+        (f"{trouble.src_rank} to {trouble.dst_rank}", trouble.what, f"{trouble.a:.6g}", f"{trouble.b:.6g}")
+        for trouble in found.troubles
     ]
     blocks += table("More of in B, per run", ("flow", "what", "A", "B"), list(rows), (2, 3))
     if not blocks:
@@ -224,18 +236,19 @@ def carrier_blocks(found: Comparison) -> tuple[Block, ...]:
 def _interference(found: Comparison) -> tuple[Block, ...]:
     rows = [
         (
-            one.job,
-            f"{one.factor:.3f}",
-            "unknown" if one.low is None or one.high is None else f"{one.low:.3f} .. {one.high:.3f}",
+            job.job,
+            f"{job.factor:.3f}",
+            "unknown" if job.low is None or job.high is None else f"{job.low:.3f} .. {job.high:.3f}",
         )
-        for one in found.interference
+        for job in found.interference
     ]
     return table("Jobs beside others", ("job", "factor: time in B / in A", "interval"), list(rows), (1, 2))
 
 
 def _shifts(title: str, shifts: Sequence[Shift]) -> list[Block]:
     rows = [
-        (one.what, time_words(one.a_ns), time_words(one.b_ns), time_words(one.added_ns)) for one in shifts
+        (shift.what, time_words(shift.a_ns), time_words(shift.b_ns), time_words(shift.added_ns))
+        for shift in shifts
     ]
     return list(table(f"Added by {title}", (title, "A", "B", "added"), list(rows), (1, 2, 3)))
 
@@ -253,30 +266,32 @@ def _bandwidths(a: Side, b: Side) -> tuple[Block, ...]:
         for kind, rate in means[0].items()
         if kind in means[1] and rate > 0
     ]
-    shown = table("Means over runs", ("collectives", "A", "B", "change"), list(rows), (1, 2, 3))
-    return shown or (Text("None.", is_dim=True),)
+    table_blocks = table("Means over runs", ("collectives", "A", "B", "change"), list(rows), (1, 2, 3))
+    return table_blocks or (Text("None.", is_dim=True),)
 
 
 def _plain(found: Comparison) -> tuple[Block, ...]:
     rows = [
         (
-            Cell(one.name, is_code=True),
-            value_words(one.a, one.unit),
-            value_words(one.b, one.unit),
-            "" if one.change is None else change_text(one.change, 2),
+            Cell(figure.name, is_code=True),
+            value_words(figure.a, figure.unit),
+            value_words(figure.b, figure.unit),
+            "" if figure.change is None else change_text(figure.change, 2),
         )
-        for one in found.plain
+        for figure in found.plain
     ]
-    shown = table("By the names that conditions use", ("figure", "A", "B", "change"), list(rows), (1, 2, 3))
-    if not shown:
+    table_blocks = table(
+        "By the names that conditions use", ("figure", "A", "B", "change"), list(rows), (1, 2, 3)
+    )
+    if not table_blocks:
         return (Text("The runs have no kpis.json.", is_dim=True),)
-    return (Fold(f"All {len(rows)} figures", shown),)
+    return (Fold(f"All {len(rows)} figures", table_blocks),)
 
 
 def differing_blocks(found: Comparison) -> tuple[Block, ...]:
-    """Return in what the two were not runs of the same thing."""
-    rows = [(one.thing, one.path, one.a, one.b) for one in found.differing]
+    """Return the settings in which the two sides differ."""
+    rows = [(difference.thing, difference.path, difference.a, difference.b) for difference in found.differing]
     more = found.differing_total - len(rows)
     rest = (Text(f"And {more} more.", is_dim=True),) if more else ()
-    shown = table("By their files", ("thing", "what", "A", "B"), list(rows))
-    return (*(shown or (Text("In nothing that their directories say.", is_dim=True),)), *rest)
+    table_blocks = table("By their files", ("thing", "what", "A", "B"), list(rows))
+    return (*(table_blocks or (Text("In nothing that their directories say.", is_dim=True),)), *rest)

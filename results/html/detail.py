@@ -1,7 +1,7 @@
-"""What stands behind a verdict: ports by queue, collectives, the slowest transfers, key figures, and how to run it again.
+"""Details behind a verdict: ports by queue, collectives, the slowest transfers, key figures, and how to repeat the run.
 
-Decides bounds of tables, one unit a column, and which transfers count as slow: by their time over the least that their port
-needs for their bytes.
+Decides limits of tables, one unit a column, and which transfers count as slow: by their time beyond the least that their
+port needs for their bytes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 MOST_ROWS: Final = 60
 OPEN_ROWS: Final = 16
-"""Of ports and queues; longer tables are folded, after the rows that tell most."""
+"""Rows of ports and queues that are visible; further rows are folded, after the most relevant ones."""
 SHOWN: Final = 10
 _TIMES: Final = ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1, "ns"))
 _BYTES: Final = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1, "B"))
@@ -56,10 +56,10 @@ _NATURES: Final = {
 
 
 def in_one_unit(values: Sequence[float | None], units: Sequence[tuple[float, str]]) -> tuple[str, list[str]]:
-    """Return the unit in which the median of a column is one or more, and every value in it."""
-    there = sorted(abs(value) for value in values if value)
-    middle = there[len(there) // 2] if there else 0.0
-    size, name = next((one for one in units if middle >= one[0]), units[-1])
+    """Return the unit in which the median of a column is at least one, and every value in it."""
+    magnitudes = sorted(abs(value) for value in values if value)
+    median = magnitudes[len(magnitudes) // 2] if magnitudes else 0.0
+    size, name = next((size_and_name for size_and_name in units if median >= size_and_name[0]), units[-1])
     return name, ["-" if value is None else _digits(value / size) for value in values]
 
 
@@ -70,11 +70,13 @@ def _digits(value: float) -> str:
 
 
 def lane_blocks(given: KpiInput, colours: Mapping[str, int]) -> tuple[Block, ...]:
-    """Return ports by queue as the device counted them, those that dropped, marked or paused first; then our own ports."""
+    """Return the device's counters by port and queue, those with drops, marks or pauses first; then the counters of our
+    own ports."""
     return (*_lanes(given.frames.get("switches"), colours), *_ports(given, colours))
 
 
 def _lanes(frame: Frame | None, colours: Mapping[str, int]) -> tuple[Block, ...]:
+    """Return the table of the device's queues that counted anything, the most relevant first."""
     if frame is None or not frame.rows:
         return ()
     columns = {name: frame.columns[name].astype(np.float64) for name, _ in _LANE_COLUMNS}
@@ -87,7 +89,7 @@ def _lanes(frame: Frame | None, colours: Mapping[str, int]) -> tuple[Block, ...]
         for lane in lanes_of(frame)
         for row in (int(lane.rows[0]),)
         if is_idle_link[row]
-        or any(np.nan_to_num(one[row]) for one in columns.values())
+        or any(np.nan_to_num(values[row]) for values in columns.values())
         or np.nan_to_num(watermark[row])
     }
     signs = [name for name, _ in _LANE_COLUMNS[1:]]
@@ -98,11 +100,11 @@ def _lanes(frame: Frame | None, colours: Mapping[str, int]) -> tuple[Block, ...]
             -float(np.nan_to_num(watermark[busy[lane]])),
         ),
     )
-    chosen = by_interest[:MOST_ROWS]
-    if len(chosen) <= OPEN_ROWS:
-        chosen = sorted(chosen, key=lambda lane: (natural(lane.port), lane.cos))
-    deepest, depths = in_one_unit([_known(watermark[busy[lane]]) for lane in chosen], _BYTES)
-    unit, times = in_one_unit([_known(paused[busy[lane]]) for lane in chosen], _TIMES)
+    listed_lanes = by_interest[:MOST_ROWS]
+    if len(listed_lanes) <= OPEN_ROWS:
+        listed_lanes = sorted(listed_lanes, key=lambda lane: (natural(lane.port), lane.cos))
+    deepest, depths = in_one_unit([_known(watermark[busy[lane]]) for lane in listed_lanes], _BYTES)
+    unit, times = in_one_unit([_known(paused[busy[lane]]) for lane in listed_lanes], _TIMES)
     rows: list[tuple[str | Cell, ...]] = [
         (
             Cell(lane.port, colour=colours.get(lane.port)), lane.place, str(lane.cos),
@@ -110,7 +112,7 @@ def _lanes(frame: Frame | None, colours: Mapping[str, int]) -> tuple[Block, ...]
               for value in (_known(columns[name][busy[lane]]),)),
             depths[number], times[number],
         )
-        for number, lane in enumerate(chosen)
+        for number, lane in enumerate(listed_lanes)
     ]  # fmt: skip
     heads = (
         "port",
@@ -120,14 +122,14 @@ def _lanes(frame: Frame | None, colours: Mapping[str, int]) -> tuple[Block, ...]
         f"fullest ({deepest})",
         f"paused ({unit})",
     )
-    left = len(busy) - len(chosen)
-    more = f"And {left} more in switches.parquet." if left else ""
+    lanes_left_out = len(busy) - len(listed_lanes)
+    more = f"And {lanes_left_out} more in switches.parquet." if lanes_left_out else ""
     caption = "Queues of the device, as it counted them; drops, marks and pauses first; '-': not counted"
     return _open(caption, heads, rows, range(2, len(heads)), more)
 
 
 def _idle_links(frame: Frame) -> NDArray[np.bool_]:
-    """Return which lanes of links between switches carried nothing, in classes that another such link carried."""
+    """Return which lanes of links between switches carried nothing, in classes that another such link carried (bool)."""
     sent, of_link = frame.columns["queue_bytes"].astype(np.float64), between_switches(frame)
     classes = frame.columns["cos"][of_link & (sent > 0)]
     return np.asarray(of_link & (sent == 0) & np.isin(frame.columns["cos"], classes), np.bool_)
@@ -136,7 +138,7 @@ def _idle_links(frame: Frame) -> NDArray[np.bool_]:
 def _open(
     caption: str, heads: tuple[str, ...], rows: list[tuple[str | Cell, ...]], numbers: range, more: str
 ) -> tuple[Block, ...]:
-    """Return a table whose later rows are folded."""
+    """Return a table with its later rows folded."""
     first = table(caption, heads, rows[:OPEN_ROWS], numbers)
     rest: tuple[Block, ...] = table(f"{caption}, continued", heads, rows[OPEN_ROWS:], numbers)
     if more:
@@ -147,6 +149,7 @@ def _open(
 
 
 def _ports(given: KpiInput, colours: Mapping[str, int]) -> tuple[Block, ...]:
+    """Return the table of the agents' ports."""
     columns = given.frames["ports"].columns
     count = given.frames["ports"].rows
     names = []
@@ -164,8 +167,8 @@ def _ports(given: KpiInput, colours: Mapping[str, int]) -> tuple[Block, ...]:
         for number, row in enumerate(order)
     ]  # fmt: skip
     heads = ("port", "sent", "received", "pause frames", f"paused ({unit})", "lost by us")
-    left = count - len(order)
-    more = f"And {left} more in ports.parquet." if left else ""
+    ports_left_out = count - len(order)
+    more = f"And {ports_left_out} more in ports.parquet." if ports_left_out else ""
     return _open("Ports of the agents, as they counted", heads, rows, range(1, 6), more)
 
 
@@ -179,29 +182,37 @@ def _count(value: float | None) -> str:
 
 
 def collective_blocks(kpis: KpiSet, summary: Summary) -> tuple[Block, ...]:
-    """Return a row a kind of collective."""
-    shown = kpis.kinds[:MOST_ROWS]
-    if not shown:
+    """Return a table with a row for each kind of collective."""
+    listed_kinds = kpis.kinds[:MOST_ROWS]
+    if not listed_kinds:
         return (Text("None completed.", is_dim=True),)
     expected = {}
     if summary.comparison is not None:
-        expected = {(one.kind, one.algorithm, one.ranks): one for one in summary.comparison.kinds}
+        expected = {
+            (compared.kind, compared.algorithm, compared.ranks): compared
+            for compared in summary.comparison.kinds
+        }
     times_ns = [
-        (one.time_avg_ns, one.time_p50_ns, one.time_p99_ns, one.time_max_ns, one.skew_p99_ns) for one in shown
+        (kind.time_avg_ns, kind.time_p50_ns, kind.time_p99_ns, kind.time_max_ns, kind.skew_p99_ns)
+        for kind in listed_kinds
     ]
     time_unit, flat = in_one_unit([time for times in times_ns for time in times], _TIMES)
-    size_unit, sizes = in_one_unit([one.size_bytes for one in shown], _BYTES)
-    fabric_unit, fabric = in_one_unit([one.fabric_bytes for one in shown], _BYTES)
-    bandwidth_unit, bandwidth = in_one_unit([one.busbw_bytes_per_s for one in shown], _BANDWIDTHS)
+    size_unit, sizes = in_one_unit([kind.size_bytes for kind in listed_kinds], _BYTES)
+    fabric_unit, fabric = in_one_unit([kind.fabric_bytes for kind in listed_kinds], _BYTES)
+    bandwidth_unit, bandwidth = in_one_unit([kind.busbw_bytes_per_s for kind in listed_kinds], _BANDWIDTHS)
     rows = []
-    for number, one in enumerate(shown):
-        found = expected.get((one.kind, one.algorithm, one.ranks))
-        per = [None, None] if found is None else [found.measured_per_ideal, found.measured_per_twin]
+    for number, kind in enumerate(listed_kinds):
+        comparison_of_kind = expected.get((kind.kind, kind.algorithm, kind.ranks))
+        ratios = (
+            [None, None]
+            if comparison_of_kind is None
+            else [comparison_of_kind.measured_per_ideal, comparison_of_kind.measured_per_twin]
+        )
         rows.append((
-            one.kind, one.algorithm, str(one.ranks), str(one.count), sizes[number], fabric[number],
+            kind.kind, kind.algorithm, str(kind.ranks), str(kind.count), sizes[number], fabric[number],
             *flat[5 * number : 5 * number + 5], bandwidth[number],
-            "-" if one.share_of_ideal is None else _digits(one.share_of_ideal * 100),
-            *("-" if value is None else f"{value:.2f}" for value in (per if expected else ())),
+            "-" if kind.share_of_ideal is None else _digits(kind.share_of_ideal * 100),
+            *("-" if value is None else f"{value:.2f}" for value in (ratios if expected else ())),
         ))  # fmt: skip
     heads = (
         *("collective", "algorithm", "n", "count", f"total S ({size_unit})", f"S_fabric ({fabric_unit})"),
@@ -209,8 +220,8 @@ def collective_blocks(kpis: KpiSet, summary: Summary) -> tuple[Block, ...]:
         *(f"busbw ({bandwidth_unit})", "of line rate (%)"),
         *(("/ ideal", "/ twin") if expected else ()),
     )
-    left = len(kpis.kinds) - len(shown)
-    notes = [f"And {left} more in kpis.json."] if left else []
+    kinds_left_out = len(kpis.kinds) - len(listed_kinds)
+    notes = [f"And {kinds_left_out} more in kpis.json."] if kinds_left_out else []
     overlap = overlap_words(summary)
     notes += [f"{overlap[:1].upper()}{overlap[1:]}."] if overlap else []
     numbers = range(2, len(heads))
@@ -221,7 +232,7 @@ def collective_blocks(kpis: KpiSet, summary: Summary) -> tuple[Block, ...]:
 
 
 def figure_blocks(kpis: KpiSet) -> tuple[Block, ...]:
-    """Return the key figures that exist, by what they are about; folded."""
+    """Return the key figures that have a value, by nature; folded."""
     tables: list[Block] = []
     for nature, title in _NATURES.items():
         rows = [
@@ -240,8 +251,8 @@ def figure_blocks(kpis: KpiSet) -> tuple[Block, ...]:
 
 
 def again_blocks(steps: tuple[str, ...], scenario_text: str, rig_text: str) -> tuple[Block, ...]:
-    """Return the commands that repeat the run, and what it was made of; no steps: it cannot be repeated."""
-    again: tuple[Block, ...] = (
+    """Return the commands that repeat the run, and its inputs; without `steps` it cannot be repeated."""
+    repeat_blocks: tuple[Block, ...] = (
         Text(
             "This run cannot be repeated by its directory: it keeps no case.zip, because no scenario describes its job "
             "or an earlier version made it."
@@ -251,7 +262,7 @@ def again_blocks(steps: tuple[str, ...], scenario_text: str, rig_text: str) -> t
         is_real = any(step.startswith("etloop run ") for step in steps)
         has_lab = any(step.startswith("etloop lab up ") for step in steps)
         agents = " The agents of rig.yaml must run." if is_real and not has_lab else ""
-        again = (
+        repeat_blocks = (
             Text(
                 "In the directory of this page, which holds scenario, rig and all that they name; traces above 4 MiB are "
                 "read from where they were, if they are the same. etloop bundle packs all of it into one file for others."
@@ -259,12 +270,12 @@ def again_blocks(steps: tuple[str, ...], scenario_text: str, rig_text: str) -> t
             ),
             Source("", "\n".join(steps)),
         )
-    return (*again, Source("scenario.yaml", scenario_text), Source("rig.yaml", rig_text))
+    return (*repeat_blocks, Source("scenario.yaml", scenario_text), Source("rig.yaml", rig_text))
 
 
 @dataclass(frozen=True, slots=True)
 class SlowTransfer:
-    """One op of one rank."""
+    """One slow op of one rank."""
 
     name: str
     transfer_ns: float
@@ -273,14 +284,17 @@ class SlowTransfer:
 
 
 def slow_blocks(given: KpiInput, slow: SlowNames | None) -> tuple[Block, ...]:
-    """Return the trace's operations that lost most, by name, and the transfers that took longest beyond what their bytes need."""
+    """Return the trace's operations that lost most, by name, and the transfers that took longest beyond what their bytes
+    need."""
     slowest = slowest_transfers(given)
     if not slowest:
         return (Text("Nothing crossed the device.", is_dim=True),)
-    unit, times = in_one_unit([value for one in slowest for value in (one.transfer_ns, one.least_ns)], _TIMES)
+    unit, times = in_one_unit(
+        [value for transfer in slowest for value in (transfer.transfer_ns, transfer.least_ns)], _TIMES
+    )
     rows = [
-        (one.name, times[2 * number], times[2 * number + 1], "; ".join(one.story))
-        for number, one in enumerate(slowest)
+        (transfer.name, times[2 * number], times[2 * number + 1], "; ".join(transfer.story))
+        for number, transfer in enumerate(slowest)
     ]
     heads = ("op of a rank", f"took ({unit})", f"at line rate ({unit})", "what happened")
     transfers = table(
@@ -290,20 +304,23 @@ def slow_blocks(given: KpiInput, slow: SlowNames | None) -> tuple[Block, ...]:
 
 
 def _slow_names(slow: SlowNames | None) -> tuple[Block, ...]:
+    """Return the table of operations that lost most time, by name; () without names."""
     if slow is None:
         return ()
     unit, times = in_one_unit(
-        [time for one in slow.first for time in (one.joined_avg_ns, one.least_avg_ns)], _TIMES
+        [time for slow_name in slow.first for time in (slow_name.joined_avg_ns, slow_name.least_avg_ns)],
+        _TIMES,
     )
     lost_unit, lost = in_one_unit(
-        [time for one in slow.first for time in (one.beyond_ns, one.worst_beyond_ns)], _TIMES
+        [time for slow_name in slow.first for time in (slow_name.beyond_ns, slow_name.worst_beyond_ns)],
+        _TIMES,
     )
     rows: list[tuple[str | Cell, ...]] = [
         (
-            Cell(one.name, is_code=True), one.kind, str(one.count), *times[2 * row : 2 * row + 2],
-            *lost[2 * row : 2 * row + 2], str(one.worst_iteration),
+            Cell(slow_name.name, is_code=True), slow_name.kind, str(slow_name.count), *times[2 * row : 2 * row + 2],
+            *lost[2 * row : 2 * row + 2], str(slow_name.worst_iteration),
         )
-        for row, one in enumerate(slow.first)
+        for row, slow_name in enumerate(slow.first)
     ]  # fmt: skip
     heads = (
         *(
@@ -315,8 +332,8 @@ def _slow_names(slow: SlowNames | None) -> tuple[Block, ...]:
         ),
         *(f"lost in all ({lost_unit})", f"worst one ({lost_unit})", "in iteration"),
     )
-    left = slow.total - len(rows)
-    more = f" And {left} more names in collectives.parquet." if left > 0 else ""
+    names_left_out = slow.total - len(rows)
+    more = f" And {names_left_out} more names in collectives.parquet." if names_left_out > 0 else ""
     why = (
         "Lost: time with every member present, less what the busiest port needs for the bytes; to the network, to the latency of "
         f"steps, and to what else was on the ports.{more}"
@@ -328,7 +345,7 @@ def _slow_names(slow: SlowNames | None) -> tuple[Block, ...]:
 
 
 def slowest_transfers(given: KpiInput) -> tuple[SlowTransfer, ...]:
-    """Return the slowest first, by how much longer they took than their own bytes need at line rate."""
+    """Return the slowest transfers first, by their time beyond what their own bytes need at line rate."""
     first_tx, completed = given.column("ops", "first_tx_ns"), given.column("ops", "completed_ns")
     rows = np.flatnonzero(~np.isnan(first_tx))
     if not rows.size:
@@ -337,34 +354,38 @@ def slowest_transfers(given: KpiInput) -> tuple[SlowTransfer, ...]:
     bps = speed[port[given.column("ops", "rank").astype(np.int64)]]
     carried = np.maximum(given.column("ops", "wire_tx_bytes"), given.column("ops", "wire_rx_bytes"))
     least_ns = np.nan_to_num(carried * 8e9 / bps, nan=0.0)
-    taken = completed - first_tx
-    rows = rows[np.argsort(-(taken - least_ns)[rows], kind="stable")][:SHOWN]
+    transfer_ns = completed - first_tx
+    rows = rows[np.argsort(-(transfer_ns - least_ns)[rows], kind="stable")][:SHOWN]
     connections = connection_frame(given)
     return tuple(
         SlowTransfer(
-            _op_words(given, row), float(taken[row]), float(least_ns[row]), _story(given, row, connections)
+            _op_words(given, row),
+            float(transfer_ns[row]),
+            float(least_ns[row]),
+            _transfer_details(given, row, connections),
         )
         for row in rows.tolist()
     )
 
 
 def _op_words(given: KpiInput, row: int) -> str:
-    """Return an op of a rank as people know it: by its name in the trace, or by what it is alone."""
+    """Describe an op of a rank: its name in the trace if it has one, kind, sequence, rank and iteration."""
     ops = given.frames["ops"].columns
     number, peer = (np.asarray(ops[name][row]).item() for name in ("sequence", "peer"))
     match ops["kind"][row]:
         case "collective":
-            what = f"{ops['collective'][row]} #{number:.0f} of communicator {ops['communicator'][row]}"
+            op_text = f"{ops['collective'][row]} #{number:.0f} of communicator {ops['communicator'][row]}"
         case "send":
-            what = f"send #{number:.0f} to rank {peer:.0f}"
+            op_text = f"send #{number:.0f} to rank {peer:.0f}"
         case _:
-            what = f"receive #{number:.0f} from rank {peer:.0f}"
+            op_text = f"receive #{number:.0f} from rank {peer:.0f}"
     place = f"rank {float(ops['rank'][row]):.0f}, iteration {float(ops['iteration'][row]):.0f}"
     name = f"{ops['name'][row]}: " if ops["name"][row] else ""
-    return f"{name}{what}, {place}"
+    return f"{name}{op_text}, {place}"
 
 
-def _story(given: KpiInput, row: int, connections: Frame) -> tuple[str, ...]:
+def _transfer_details(given: KpiInput, row: int, connections: Frame) -> tuple[str, ...]:
+    """Describe the bytes and delays of an op, and the trouble of its rank's connections."""
     ops = given.frames["ops"].columns
     intended, issued, first_tx = (
         float(ops[name][row].item()) for name in ("intended_ns", "issued_ns", "first_tx_ns")
@@ -372,15 +393,15 @@ def _story(given: KpiInput, row: int, connections: Frame) -> tuple[str, ...]:
     sent, received = float(ops["wire_tx_bytes"][row].item()), float(ops["wire_rx_bytes"][row].item())
     rank = float(ops["rank"][row].item())
     columns = connections.columns
-    mine = (columns["src_rank"] == rank) | (columns["dst_rank"] == rank)
-    met = [
+    is_of_rank = (columns["src_rank"] == rank) | (columns["dst_rank"] == rank)
+    trouble_words = [
         f"{total:.0f} {word}"
         for name, word in _SIGNS
-        if (total := float(columns[name][mine].astype(np.float64).sum())) > 0
+        if (total := float(columns[name][is_of_rank].astype(np.float64).sum())) > 0
     ]
     return (
         f"sent {bytes_words(sent)}, received {bytes_words(received)}",
         f"issued {time_words(issued - intended)} late",
         f"first packet {time_words(first_tx - issued)} after that",
-        f"connections of rank {rank:.0f} in the whole run: {', '.join(met) or 'no loss, no mark, no timeout'}",
+        f"connections of rank {rank:.0f} in the whole run: {', '.join(trouble_words) or 'no loss, no mark, no timeout'}",
     )

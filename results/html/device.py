@@ -1,6 +1,6 @@
-"""What the device counted, as parts of the report page: how it was read, agreement with the agents cable by cable, gaps.
+"""The device's own counters, as parts of the report: how they were read, agreement with the agents cable by cable, gaps.
 
-Decides order and bounds; words and figures are those of the printed table (`device_text`).
+Decides order and limits; words and figures are those of the printed table (`text/device.py`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _WORDS: Final = {
 
 
 def loss_blocks(summary: Summary) -> tuple[Block, ...]:
-    """Return every figure of a loss; nothing of a run of an earlier version."""
+    """Return every loss figure; () for a run of an earlier version."""
     losses = summary.losses
     if losses is None:
         return ()
@@ -48,7 +48,7 @@ def loss_blocks(summary: Summary) -> tuple[Block, ...]:
 
 
 def device_blocks(summary: Summary) -> tuple[Block, ...]:
-    """Return what was read of the device; nothing where the rig names no source of counters."""
+    """Return the device's counters; () if the rig names no source of counters."""
     device = summary.dut
     if device is None:
         return ()
@@ -72,12 +72,12 @@ def _reconciliation(device: DeviceSummary) -> tuple[Block, ...]:
     rows = [_row(row) for row in device.reconciliation[:MOST_ROWS]]
     more = len(device.reconciliation) - len(rows)
     rest = (Text(f"And {more} more in reconciliation.parquet.", is_dim=True),) if more > 0 else ()
-    shown = (*table("Cable by cable, as agent and device counted", heads, rows, _NUMBERS), *rest)
+    table_blocks = (*table("Cable by cable, as agent and device counted", heads, rows, _NUMBERS), *rest)
     beyond = any(row.agreement is Agreement.BEYOND for row in device.reconciliation)
     return (
-        shown
+        table_blocks
         if beyond or not rows
-        else (Fold(f"All {len(device.reconciliation)} directions of cables", shown),)
+        else (Fold(f"All {len(device.reconciliation)} directions of cables", table_blocks),)
     )
 
 

@@ -1,6 +1,6 @@
-"""How long things took as distributions, bandwidth by round, and bytes between ranks, as plots of a page.
+"""Distributions of times, bandwidth by round, and bytes between ranks, as plots of a page.
 
-Decides how many lines a plot has, and into how many groups the ranks of a large job are put.
+Decides how many lines a plot has, and how the ranks of a large job are grouped.
 """
 
 from __future__ import annotations
@@ -36,48 +36,55 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MOST_FIELDS: Final = 32
-"""Rows and columns of a matrix."""
+"""Most rows and columns of a matrix."""
 TIMES: Final = ((1e9, "s"), (1e6, "ms"), (1e3, "us"))
 _SIZE: Final = 560
 _MARGIN: Final = 76
 
 
 def completion_plot(curves: Iterable[tuple[Curve, bool]], name: str, title: str) -> Plot | None:
-    """Return curves as shares over time, dashed where the second value says so; None of none."""
-    shown = [(one, dashed) for one, dashed in curves if one.time_ns and max(one.time_ns) > 0][:COLOURS]
-    if not shown:
+    """Return cumulative distributions over time, dashed if the second value of a pair is true; None without curves."""
+    usable_curves = [
+        (distribution, dashed)
+        for distribution, dashed in curves
+        if distribution.time_ns and max(distribution.time_ns) > 0
+    ][:COLOURS]
+    if not usable_curves:
         return None
-    least = min(min((time for time in one.time_ns if time > 0), default=1.0) for one, _ in shown)
-    most = max(max(one.time_ns) for one, _ in shown)
+    least = min(
+        min((time for time in distribution.time_ns if time > 0), default=1.0)
+        for distribution, _ in usable_curves
+    )
+    most = max(max(distribution.time_ns) for distribution, _ in usable_curves)
     unit = scale_of(most, TIMES, "ns")
     begin, end = least / 1.2 / unit.size, most * 1.2 / unit.size
     steps = tuple(
         Steps(
-            f"{one.name} ({one.count})",
+            f"{distribution.name} ({distribution.count})",
             colour,
-            np.array(one.time_ns) / unit.size,
-            np.array(one.shares),
+            np.array(distribution.time_ns) / unit.size,
+            np.array(distribution.shares),
             dashed,
         )
-        for colour, (one, dashed) in enumerate(shown)
+        for colour, (distribution, dashed) in enumerate(usable_curves)
     )
     panels = (Plotted("took no longer (share)", steps, most=1.0),)
     axis = Axis(f"time ({unit.name}, each decade alike)", begin, end, is_log=True)
     return Plot(
         name=name,
         title=title,
-        description=f"Cumulative distributions of {len(shown)} kinds over time.",
+        description=f"Cumulative distributions of {len(usable_curves)} kinds over time.",
         wide=draw(panels, axis, WIDE),
         narrow=draw(panels, axis, NARROW),
-        legend=tuple(LegendEntry(one.name, one.colour) for one in steps),
+        legend=tuple(LegendEntry(line.name, line.colour) for line in steps),
     )
 
 
 def round_plot(lines: tuple[Steps, ...], name: str, title: str, unit: str) -> Plot | None:
-    """Return values by round; None of none."""
+    """Return values by round; None without lines."""
     if not lines:
         return None
-    axis = Axis("round", 1, max(float(one.at.max()) for one in lines) + 1)
+    axis = Axis("round", 1, max(float(line.at.max()) for line in lines) + 1)
     panels = (Plotted(f"{title} ({unit})", lines),)
     return Plot(
         name=name,
@@ -85,54 +92,61 @@ def round_plot(lines: tuple[Steps, ...], name: str, title: str, unit: str) -> Pl
         description=f"{title} of {len(lines)} series over the rounds of the run.",
         wide=draw(panels, axis, WIDE),
         narrow=draw(panels, axis, NARROW),
-        legend=tuple(LegendEntry(one.name, one.colour) for one in lines),
-        note="Dashed: together with other jobs." if any(one.is_dashed for one in lines) else "",
+        legend=tuple(LegendEntry(line.name, line.colour) for line in lines),
+        note="Dashed: together with other jobs." if any(line.is_dashed for line in lines) else "",
     )
 
 
 def traffic_matrix(given: KpiInput) -> Matrix | None:
-    """Return payload through the device by source and destination as planned: by rank, port or groups of ports."""
+    """Return the planned payload through the device by source and destination: by rank, port or groups of ports. None if
+    there is none."""
     links = given.plan.connections
     wire = (links.path == Path.WIRE) & ~background_ranks(given.plan)[links.src_rank]
     if not wire.any():
         return None
     ranks = len(given.plan.rank_agent)
-    names, what, group = [str(rank) for rank in range(ranks)], "ranks", np.arange(ranks)
+    names, unit_words, group = [str(rank) for rank in range(ranks)], "ranks", np.arange(ranks)
     if ranks > MOST_FIELDS:
         of_rank, ports = numbered(given.plan.port_names)
         ordered = sorted(ports, key=natural)
         number_of = {port: number for number, port in enumerate(ordered)}
-        place = np.array([number_of[port] for port in ports], np.int64)
-        per = -(-len(ports) // MOST_FIELDS)
-        group, what = (
-            place[of_rank] // per,
-            "ports" if per == 1 else f"groups of {per} ports from the one named",
+        sorted_index = np.array([number_of[port] for port in ports], np.int64)
+        ports_per_group = -(-len(ports) // MOST_FIELDS)
+        group, unit_words = (
+            sorted_index[of_rank] // ports_per_group,
+            "ports" if ports_per_group == 1 else f"groups of {ports_per_group} ports from the one named",
         )
-        names = ordered[::per]
+        names = ordered[::ports_per_group]
     count = len(names)
     key = group[links.src_rank[wire].astype(np.int64)] * count + group[links.dst_rank[wire].astype(np.int64)]
-    moved = np.bincount(key, links.payload_bytes[wire] * float(given.plan.iterations), count * count)
-    most = float(moved.max())
+    payload_bytes = np.bincount(key, links.payload_bytes[wire] * float(given.plan.iterations), count * count)
+    most = float(payload_bytes.max())
     size = (_SIZE - _MARGIN) / count
     squares = tuple(
         Square(
-            f"{names[row]} to {names[column]}: {bytes_words(moved[row * count + column])}",
+            f"{names[row]} to {names[column]}: {bytes_words(payload_bytes[row * count + column])}",
             round(_MARGIN + column * size + 0.5, 1),
             round(_MARGIN + row * size + 0.5, 1),
             round(max(size - 1, 1), 1),
-            round(0.08 + 0.92 * float(moved[row * count + column]) / most, 3),
+            round(0.08 + 0.92 * float(payload_bytes[row * count + column]) / most, 3),
         )
-        for row, column in np.argwhere(moved.reshape(count, count) > 0).tolist()
+        for row, column in np.argwhere(payload_bytes.reshape(count, count) > 0).tolist()
     )
     middle = [_MARGIN + (number + 0.5) * size for number in range(count)]
-    shown = [name[-11:] for name in names]
+    short_names = [name[-11:] for name in names]
     drawing = MatrixDrawing(
         _SIZE + 20,
         _SIZE,
         squares,
-        tuple(Label(name, _MARGIN - 6, round(at + 4, 1)) for name, at in zip(shown, middle, strict=True)),
-        tuple(Label(name, round(at + 4, 1), _MARGIN - 6) for name, at in zip(shown, middle, strict=True)),
-        (Label(f"rows send, columns receive: {what}", 0, 12),),
+        tuple(
+            Label(name, _MARGIN - 6, round(position + 4, 1))
+            for name, position in zip(short_names, middle, strict=True)
+        ),
+        tuple(
+            Label(name, round(position + 4, 1), _MARGIN - 6)
+            for name, position in zip(short_names, middle, strict=True)
+        ),
+        (Label(f"rows send, columns receive: {unit_words}", 0, 12),),
     )
     title = f"Payload through the device in the whole run; the fullest field is {bytes_words(most)}"
     return Matrix("matrix", title, f"Bytes by source and destination, {count} by {count}.", drawing)
@@ -140,41 +154,41 @@ def traffic_matrix(given: KpiInput) -> Matrix | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Times:
-    """How long something took, each time, on one side."""
+    """Times of one thing on one side, in ns."""
 
     side: str
     times_ns: NDArray[np.float64]
 
 
 def compared_completion(things: Sequence[tuple[str, Sequence[Times]]], name: str) -> tuple[Plot, ...]:
-    """Return a panel a thing with a line a side; nothing of none. The first thing is the iteration."""
-    positive = [one.times_ns[one.times_ns > 0] for _, lines in things for one in lines]
-    positive = [one for one in positive if one.size]
+    """Return one panel for each thing with one line for each side; () without times. The first thing is the iteration."""
+    positive = [line.times_ns[line.times_ns > 0] for _, lines in things for line in lines]
+    positive = [times_ns for times_ns in positive if times_ns.size]
     if not positive:
         return ()
-    unit = scale_of(max(float(one.max()) for one in positive), TIMES, "ns")
+    unit = scale_of(max(float(times_ns.max()) for times_ns in positive), TIMES, "ns")
     begin, end = (
-        min(float(one.min()) for one in positive) / 1.1,
-        max(float(one.max()) for one in positive) * 1.1,
+        min(float(times_ns.min()) for times_ns in positive) / 1.1,
+        max(float(times_ns.max()) for times_ns in positive) * 1.1,
     )
     panels = []
     for number, (thing, lines) in enumerate(things):
         steps = []
-        for side, one in enumerate(lines):
-            found = curve(one.side, one.times_ns)
+        for side, line in enumerate(lines):
+            distribution = curve(line.side, line.times_ns)
             steps.append(
                 Steps(
-                    f"{one.side} ({found.count})",
+                    f"{line.side} ({distribution.count})",
                     side % COLOURS,
-                    np.array(found.time_ns) / unit.size,
-                    np.array(found.shares),
+                    np.array(distribution.time_ns) / unit.size,
+                    np.array(distribution.shares),
                 )
             )
         panels.append(
             Plotted(f"{thing} (share)", tuple(steps), "" if number == 0 else "mean of an iteration", most=1.0)
         )
     axis = Axis(f"time ({unit.name}, each decade alike)", begin / unit.size, end / unit.size, is_log=True)
-    legend = tuple(LegendEntry(one.side, number % COLOURS) for number, one in enumerate(things[0][1]))
+    legend = tuple(LegendEntry(line.side, number % COLOURS) for number, line in enumerate(things[0][1]))
     title = "Share of times that took no longer, a line a side"
     wide, narrow = (draw(tuple(panels), axis, width) for width in (WIDE, NARROW))
     return (Plot(name, title, f"{len(panels)} panels of cumulative distributions.", wide, narrow, legend),)

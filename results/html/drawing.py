@@ -1,7 +1,7 @@
-"""Panels over one axis as numbers that a template draws: places of lines, ticks, bands and limits, in pixels of a picture.
+"""Panels over one axis as numbers that a template draws: positions of lines, ticks, bands and limits, in pixels.
 
-Decides sizes, round ticks, and how a long line is thinned: what is highest and lowest within a pixel stays. What is drawn is
-for others (`timeline`, `distribution`).
+Decides sizes, round ticks, and how a long line is thinned: the highest and lowest values within a pixel stay. `timeline`
+and `distribution` decide what is drawn.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _STEPS: Final = (1, 2, 2.5, 5, 10)
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """A labelled place."""
+    """A labelled position."""
 
     place: float
     label: str
@@ -46,7 +46,7 @@ class Path:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A part of the axis with a ground of its own."""
+    """A part of the axis with its own background."""
 
     name: str
     x: float
@@ -56,7 +56,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A moment."""
+    """A vertical line at a moment."""
 
     name: str
     x: float
@@ -65,7 +65,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One plot of several above each other."""
+    """One of several plots above each other."""
 
     title: str
     top: int
@@ -80,7 +80,7 @@ class Panel:
 
     @property
     def bottom(self) -> int:
-        """Place of its axis."""
+        """Return the vertical position of its axis."""
         return self.top + self.height
 
 
@@ -99,7 +99,7 @@ class Drawing:
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """A word at a place."""
+    """A text at a position."""
 
     text: str
     x: float
@@ -108,7 +108,7 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class Square:
-    """One field of a matrix; `share` of the greatest."""
+    """One field of a matrix; `share` is relative to the greatest value."""
 
     name: str
     x: float
@@ -119,7 +119,7 @@ class Square:
 
 @dataclass(frozen=True, slots=True)
 class MatrixDrawing:
-    """Fields by row and column with their names."""
+    """Fields by row and column, with the names of both."""
 
     width: int
     height: int
@@ -142,7 +142,7 @@ class Box:
 
     @property
     def middle(self) -> float:
-        """Place of its words."""
+        """Return the horizontal position of its text."""
         return self.x + self.width / 2
 
 
@@ -168,7 +168,7 @@ class NetworkDrawing:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Steps:
-    """What is drawn as a line: `values[i]` holds from `at[i]` on. `is_bars`: counts, a stroke each, none where it is 0."""
+    """A step function: `values[i]` holds from `at[i]` on. `is_bars`: counts, drawn as one stroke each, except where 0."""
 
     name: str
     colour: int
@@ -180,7 +180,7 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A value that lines are read against."""
+    """A reference value that is drawn across a panel."""
 
     name: str
     value: float
@@ -188,16 +188,16 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Plotted:
-    """One panel before it has a size."""
+    """One panel before its size is known."""
 
     title: str
-    """With its unit."""
+    """Title with the unit."""
     steps: tuple[Steps, ...]
     detail: str = ""
-    """What a wide picture says besides."""
+    """Additional title text of a wide picture."""
     limits: tuple[Limit, ...] = ()
     most: float | None = None
-    """End of the axis; None: by what is drawn."""
+    """End of the vertical axis; None: from the values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +213,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A place on the axis that every panel shows."""
+    """A position on the axis that every panel marks."""
 
     name: str
     at: float
@@ -222,7 +222,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """What the panels share. `is_log`: decades are alike."""
+    """The common axis of the panels. `is_log`: logarithmic."""
 
     name: str
     begin: float
@@ -232,7 +232,7 @@ class Axis:
     moments: tuple[Moment, ...] = ()
 
     def share(self, at: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return where values are, from 0 at the begin to 1 at the end."""
+        """Return the positions of values on the axis, from 0 at its begin to 1 at its end (float64)."""
         if self.is_log:
             decades = np.log(np.maximum(at, self.begin) / self.begin) / np.log(self.end / self.begin)
             return np.asarray(decades)
@@ -240,80 +240,83 @@ class Axis:
 
 
 def draw(panels: tuple[Plotted, ...], axis: Axis, width: int) -> Drawing:
-    """Return panels above each other, `WIDE` or `NARROW`."""
+    """Return panels above each other, for width `WIDE` or `NARROW`."""
     left, right = _LEFT[width], width - _RIGHT_MARGIN
     step = _PANEL_HEIGHT[width] + _ABOVE_PANEL
     drawn = tuple(
-        _panel(one, axis, width, _ABOVE_PANEL + number * step, is_first=number == 0)
-        for number, one in enumerate(panels)
+        _panel(panel, axis, width, _ABOVE_PANEL + number * step, is_first=number == 0)
+        for number, panel in enumerate(panels)
     )
     places = (
         log_ticks(axis.begin, axis.end) if axis.is_log else round_ticks(axis.begin, axis.end, _TICKS[width])
     )
     ticks = tuple(
-        Tick(_fine(left + share * (right - left)), tick_words(value))
+        Tick(_round_pixel(left + share * (right - left)), tick_words(value))
         for value, share in zip(places, axis.share(np.array(places)).tolist(), strict=True)
     )
     return Drawing(width, len(panels) * step + _BELOW_PANELS, left, right, axis.name, ticks, drawn)
 
 
 def _panel(given: Plotted, axis: Axis, width: int, top: int, *, is_first: bool) -> Panel:
+    """Return one panel in pixels."""
     left, right, height = _LEFT[width], width - _RIGHT_MARGIN, _PANEL_HEIGHT[width]
-    highest = max((float(one.values.max(initial=0)) for one in given.steps), default=0.0)
-    limits = tuple(one for one in given.limits if one.value <= 4 * highest)
-    most = given.most or max([highest, *(one.value * 1.05 for one in limits)], default=0.0) or 1.0
-    whole = any(one.is_bars for one in given.steps)
-    values = tuple(one for one in round_ticks(0, most, 4) if not whole or one == int(one))
+    highest = max((float(line.values.max(initial=0)) for line in given.steps), default=0.0)
+    limits = tuple(limit for limit in given.limits if limit.value <= 4 * highest)
+    most = given.most or max([highest, *(limit.value * 1.05 for limit in limits)], default=0.0) or 1.0
+    only_integers = any(line.is_bars for line in given.steps)
+    values = tuple(tick for tick in round_ticks(0, most, 4) if not only_integers or tick == int(tick))
     most = max(most, values[-1])
 
     def place(value: float) -> float:
-        return _fine(top + height * (1 - value / most))
+        return _round_pixel(top + height * (1 - value / most))
 
     def across(at: float) -> float:
         share = float(axis.share(np.array([at]))[0])
-        return _fine(left + min(max(share, 0.0), 1.0) * (right - left))
+        return _round_pixel(left + min(max(share, 0.0), 1.0) * (right - left))
 
-    lines = [(one, _path(one, axis, (left, right), (top + height, height / most))) for one in given.steps]
-    stretches = [(one, across(one.begin), across(one.end)) for one in axis.stretches]
+    lines = [(line, _path(line, axis, (left, right), (top + height, height / most))) for line in given.steps]
+    stretches = [(stretch, across(stretch.begin), across(stretch.end)) for stretch in axis.stretches]
     return Panel(
         title=f"{given.title}: {given.detail}" if given.detail and width == WIDE else given.title,
         top=top,
         height=height,
         ticks=tuple(Tick(place(value), tick_words(value)) for value in values),
         lines=tuple(
-            Path(one.name, path, one.colour, one.is_dashed) for one, path in lines if path and not one.is_bars
+            Path(line.name, path, line.colour, line.is_dashed)
+            for line, path in lines
+            if path and not line.is_bars
         ),
-        bars=tuple(Path(one.name, path, one.colour) for one, path in lines if path and one.is_bars),
-        limits=tuple(Tick(place(one.value), one.name) for one in limits),
+        bars=tuple(Path(line.name, path, line.colour) for line, path in lines if path and line.is_bars),
+        limits=tuple(Tick(place(limit.value), limit.name) for limit in limits),
         spans=tuple(
-            Span(one.name, begin, _fine(end - begin), one.style)
-            for one, begin, end in stretches
-            if end > begin and one.style
+            Span(stretch.name, begin, _round_pixel(end - begin), stretch.style)
+            for stretch, begin, end in stretches
+            if end > begin and stretch.style
         ),
         span_labels=tuple(
-            Tick((begin + end) / 2, one.label)
-            for one, begin, end in stretches
-            if is_first and one.label and end - begin > 8 * len(one.label) + 6
+            Tick((begin + end) / 2, stretch.label)
+            for stretch, begin, end in stretches
+            if is_first and stretch.label and end - begin > 8 * len(stretch.label) + 6
         ),
-        marks=tuple(Mark(one.name, across(one.at), one.style) for one in axis.moments),
+        marks=tuple(Mark(moment.name, across(moment.at), moment.style) for moment in axis.moments),
     )
 
 
 def _path(given: Steps, axis: Axis, across: tuple[int, int], scale: tuple[int, float]) -> str:
-    """Return the strokes of a line in pixels, with at most four points a pixel."""
+    """Return the strokes of a line in pixels (SVG path data), with at most four points a pixel."""
     left, right = across
     bottom, height_per_value = scale
     share = axis.share(given.at)
     inside = np.flatnonzero((share >= 0) & (share <= 1))
     if not inside.size:
         return ""
-    first = max(int(inside[0]) - 1, 0)  # what holds at the begin of the axis began before
-    chosen = slice(first, int(inside[-1]) + 1)
-    x = left + np.clip(share[chosen], 0, 1) * (right - left)
-    values = given.values[chosen]
-    kept = _thinned(x, values)
-    x_kept = np.round(x[kept], 1).tolist()
-    y_kept = np.round(bottom - values[kept] * height_per_value, 1).tolist()
+    first = max(int(inside[0]) - 1, 0)  # the value at the begin of the axis was set before it
+    visible = slice(first, int(inside[-1]) + 1)
+    x = left + np.clip(share[visible], 0, 1) * (right - left)
+    values = given.values[visible]
+    kept_points = _thin_out(x, values)
+    x_kept = np.round(x[kept_points], 1).tolist()
+    y_kept = np.round(bottom - values[kept_points] * height_per_value, 1).tolist()
     if given.is_bars:
         return "".join(
             f"M{at:g} {bottom}V{y:g}" for at, y in zip(x_kept, y_kept, strict=True) if y < bottom - 0.05
@@ -331,46 +334,48 @@ def _path(given: Steps, axis: Axis, across: tuple[int, int], scale: tuple[int, f
     return "".join(parts)
 
 
-def _thinned(x: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return which points stay: of those within one pixel the first, the lowest, the highest and the last."""
+def _thin_out(x: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return the indices of the points to keep: within each pixel the first, the lowest, the highest and the last (int64)."""
     pixel = np.floor(x).astype(np.int64)
     starts = np.flatnonzero(np.diff(pixel, prepend=pixel[0] - 1))
     ends = np.append(starts[1:], len(x))
     if len(x) <= 4 * len(starts):
         return np.arange(len(x))
-    kept = []
+    kept_points = []
     for begin, end in zip(starts.tolist(), ends.tolist(), strict=True):
         part = values[begin:end]
-        kept += [begin, begin + int(part.argmin()), begin + int(part.argmax()), end - 1]
-    return np.unique(kept)
+        kept_points += [begin, begin + int(part.argmin()), begin + int(part.argmax()), end - 1]
+    return np.unique(kept_points)
 
 
 def round_ticks(begin: float, end: float, most: int) -> tuple[float, ...]:
-    """Return round values from `begin` to `end`, at most `most` steps between them; on an axis from 0 one beyond the end."""
+    """Return round values from `begin` to `end` with at most `most` steps; an axis from 0 with few steps gets one value
+    beyond the end."""
     span = end - begin
     if span <= 0:
         return (begin,)
     raw = span / most
     scale = 10 ** floor(log10(raw))
-    step = next(one * scale for one in _STEPS if one * scale >= raw * (1 - 1e-9))
+    step = next(factor * scale for factor in _STEPS if factor * scale >= raw * (1 - 1e-9))
     first = ceil(begin / step - 1e-9)
     last = ceil(end / step - 1e-9) if begin == 0 and most <= 4 else floor(end / step + 1e-9)
     return tuple(round(number * step, 12) for number in range(first, last + 1))
 
 
 def log_ticks(begin: float, end: float) -> tuple[float, ...]:
-    """Return the powers of ten from `begin` to `end`, with 2 and 5 of each where there are few; below a decade, round steps."""
+    """Return the powers of ten from `begin` to `end`, with 2 and 5 times each if there are few; round steps below a decade."""
     low, high = floor(log10(begin)), ceil(log10(end))
     factors = (1,) if high - low > 3 else (1, 2, 5)
-    found = [factor * 10.0**power for power in range(low, high + 1) for factor in factors]
-    within = tuple(one for one in found if begin <= one <= end)
+    candidates = [factor * 10.0**power for power in range(low, high + 1) for factor in factors]
+    within = tuple(tick for tick in candidates if begin <= tick <= end)
     return within if len(within) > 3 else round_ticks(begin, end, 5)
 
 
 def tick_words(value: float) -> str:
-    """Return a value as short as a tick is wide."""
+    """Return a value as text that fits a tick."""
     return f"{value:.6g}" if abs(value) < 1e6 else f"{value:.3g}"
 
 
-def _fine(value: float) -> float:
+def _round_pixel(value: float) -> float:
+    """Return a pixel position rounded to one decimal."""
     return round(value, 1)

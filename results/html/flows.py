@@ -17,7 +17,7 @@ _HEADS = (
 
 
 def flow_blocks(flows: FlowSizes | None) -> tuple[Block, ...]:
-    """Return the table; nothing for a run that is not of sends and receives alone."""
+    """Return the table; () for a run that has not only sends and receives."""
     if flows is None:
         return ()
     rows = tuple(tuple(Cell(text) for text in cells) for cells in flow_cells(flows))

@@ -1,6 +1,6 @@
-"""Lanes of the device, a port and a class of traffic each, and the one colour that a port has everywhere on a page.
+"""Lanes of the device (a port and a class of traffic each), and the colour of each port, the same everywhere on a page.
 
-Decides which ports have a colour: the busiest, and those whose queues were fullest; all others are in tables only.
+Decides which ports have a colour: the busiest, and those with the fullest queues; other ports are only in tables.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 COLOURS: Final = 12
-"""Of templates/style.css."""
+"""Number of colours in templates/style.css."""
 MOST_PORTS: Final = 8
 _DIGITS: Final = re.compile(r"(\d+)")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lane:
-    """One class of traffic of a port of the device, with its samples in the order of time."""
+    """One class of traffic of a port of the device, with its rows in a table."""
 
     port: str
-    """What is at its other end, where that is known."""
+    """The peer of the port, if known; else the port itself."""
     place: str
     cos: int
     rows: NDArray[np.int64]
 
 
 def natural(name: str) -> tuple[tuple[int, str], ...]:
-    """Return a key by which h2 comes before h10."""
+    """Return a sort key by which h2 comes before h10."""
     return tuple((int(part), "") if part.isdigit() else (-1, part) for part in _DIGITS.split(name))
 
 
@@ -46,7 +46,7 @@ def sampled_lanes(given: KpiInput) -> tuple[Lane, ...]:
     if queues is None or not queues.rows:
         return ()
     lanes = lanes_of(queues)
-    return tuple(sorted(lanes, key=lambda one: (natural(one.port), one.cos)))
+    return tuple(sorted(lanes, key=lambda lane: (natural(lane.port), lane.cos)))
 
 
 def lanes_of(frame: Frame) -> tuple[Lane, ...]:
@@ -57,20 +57,20 @@ def lanes_of(frame: Frame) -> tuple[Lane, ...]:
     ordered = np.argsort(number, kind="stable")
     ends = np.cumsum(np.bincount(number, minlength=len(keys)))
     parts = np.split(ordered, ends[:-1]) if len(keys) else []
-    found = []
+    lanes = []
     for (switch, port, peer, lane), rows in zip(keys, parts, strict=True):
         name = str(port)
         place = name if "/" in name or not switch else f"{switch}/{name}"
-        found.append(Lane(str(peer) if peer else place, place, int(lane), rows))
-    return tuple(found)
+        lanes.append(Lane(str(peer) if peer else place, place, int(lane), rows))
+    return tuple(lanes)
 
 
 def port_colours(
     given: KpiInput, lanes: Sequence[Lane], loads: Mapping[str, float] | None = None
 ) -> dict[str, int]:
-    """Return a colour by port. `loads`: what each carried; None: what its agent sent and received."""
-    carried = _carried(given) if loads is None else dict(loads)
-    chosen = sorted(carried, key=lambda name: (-carried[name], natural(name)))[:MOST_PORTS]
+    """Return the colour number of ports. `loads`: bytes that each port carried; None: sent plus received bytes of its agent."""
+    carried = _bytes_of_ports(given) if loads is None else dict(loads)
+    coloured_ports = sorted(carried, key=lambda name: (-carried[name], natural(name)))[:MOST_PORTS]
     if lanes:
         depth = given.column("queues", "queued_bytes")
         deepest: dict[str, float] = {}
@@ -78,17 +78,20 @@ def port_colours(
             deepest[lane.port] = max(
                 deepest.get(lane.port, 0.0), float(np.nan_to_num(depth[lane.rows]).max())
             )
-        others = [name for name in deepest if name not in chosen and deepest[name] > 0]
-        chosen += sorted(others, key=lambda name: (-deepest[name], natural(name)))[: COLOURS - len(chosen)]
-    return {name: colour for colour, name in enumerate(sorted(chosen, key=natural))}
+        deep_ports = [name for name in deepest if name not in coloured_ports and deepest[name] > 0]
+        coloured_ports += sorted(deep_ports, key=lambda name: (-deepest[name], natural(name)))[
+            : COLOURS - len(coloured_ports)
+        ]
+    return {name: colour for colour, name in enumerate(sorted(coloured_ports, key=natural))}
 
 
-def _carried(given: KpiInput) -> dict[str, float]:
+def _bytes_of_ports(given: KpiInput) -> dict[str, float]:
+    """Return the bytes that each port sent and received, as its agent counted them."""
     columns = given.frames["ports"].columns
     total = columns["tx_bytes"].astype(np.float64) + columns["rx_bytes"].astype(np.float64)
-    named = dict.fromkeys(given.plan.port_names, 0.0)
+    bytes_by_port = dict.fromkeys(given.plan.port_names, 0.0)
     for agent, port, bytes_carried in zip(columns["agent"], columns["port"], total.tolist(), strict=True):
         name = str(port) if port and "/" in str(port) else f"{agent}/{port}"
         if port:
-            named[name] = named.get(name, 0.0) + float(np.nan_to_num(bytes_carried))
-    return named
+            bytes_by_port[name] = bytes_by_port.get(name, 0.0) + float(np.nan_to_num(bytes_carried))
+    return bytes_by_port

@@ -1,6 +1,6 @@
-"""The picture of the network: agents with their ports, the links with their speeds, and the device between them.
+"""The diagram of the network: agents with their ports, the links with their speeds, and the device between them.
 
-Decides how many hosts are drawn one by one; of more, each switch has one box for all of its own.
+Decides how many hosts are drawn one by one; if there are more, each switch gets one box for all of its hosts.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class Host:
 
     lines: tuple[str, ...]
     wires: tuple[tuple[str, int, int | None], ...]
-    """What a wire is called, the number of its switch, its colour."""
+    """Name of each wire, number of its switch, colour number of its port."""
 
 
 def network_picture(given: KpiInput, facts: DeviceFacts, colours: Mapping[str, int]) -> Network:
-    """Return agents below, the device above; of a topology of several switches the upper tiers on top."""
+    """Return agents at the bottom and the device above them; for a topology of several switches, upper tiers on top."""
     ranks = _ranks_by_port(given)
     switch_of, switches = _switches(given, facts)
     hosts = _hosts(given, ranks, switch_of, colours)
@@ -49,12 +49,12 @@ def network_picture(given: KpiInput, facts: DeviceFacts, colours: Mapping[str, i
         x = offset + number * (_BOX + _GAP)
         boxes.append(Box(host.lines, x, bottom, _BOX, 12 + _LINE * len(host.lines), "box"))
         for index, (name, switch, colour) in enumerate(host.wires):
-            at = x + _BOX * (index + 1) / (len(host.wires) + 1)
+            wire_x = x + _BOX * (index + 1) / (len(host.wires) + 1)
             top_x, top_y = places[switch]
             wires.append(
                 Wire(
                     name,
-                    f"M{at:.0f} {bottom}C{at:.0f} {bottom - 40} {top_x:.0f} {top_y + 40} {top_x:.0f} {top_y}",
+                    f"M{wire_x:.0f} {bottom}C{wire_x:.0f} {bottom - 40} {top_x:.0f} {top_y + 40} {top_x:.0f} {top_y}",
                     colour,
                 )
             )
@@ -78,24 +78,24 @@ def speed_words(bps: float) -> str:
 
 
 def _ranks_by_port(given: KpiInput) -> dict[tuple[str, str], list[int]]:
-    """Return the ranks of each port, by agent and the name of the port."""
-    found: dict[tuple[str, str], list[int]] = {}
+    """Return the ranks of each port, by agent and name of the port."""
+    ranks_by_port: dict[tuple[str, str], list[int]] = {}
     for rank, (agent, port) in enumerate(zip(given.plan.rank_agent, given.plan.port_names, strict=True)):
-        found.setdefault((agent, port), []).append(rank)
-    return found
+        ranks_by_port.setdefault((agent, port), []).append(rank)
+    return ranks_by_port
 
 
 def _switches(given: KpiInput, facts: DeviceFacts) -> tuple[dict[str, int], tuple[str, ...]]:
-    """Return the number of the switch at each port of the rig, and the switches' names."""
+    """Return the switch number by port of the rig, and the names of the switches."""
     topology = facts.topology
     if topology is None or not topology.switches or len(topology.switches) > MOST_SWITCHES:
         name = facts.model or facts.profile or "device under test"
         if topology is not None and len(topology.switches) > MOST_SWITCHES:
             name = f"{len(topology.switches)} switches"
         return dict.fromkeys(given.plan.port_names, 0), (name,)
-    ends = {one.rig_port: one.end.switch for one in topology.attachments}
+    ends = {attachment.rig_port: attachment.end.switch for attachment in topology.attachments}
     return {name: ends.get(name, 0) for name in given.plan.port_names}, tuple(
-        one.name for one in topology.switches
+        switch.name for switch in topology.switches
     )
 
 
@@ -105,6 +105,7 @@ def _hosts(
     switch_of: Mapping[str, int],
     colours: Mapping[str, int],
 ) -> list[Host]:
+    """Return a box for each agent, or for all agents of a switch if there are more than `MOST_HOSTS`."""
     ports: dict[str, list[str]] = {}
     for agent, port in ranks:
         ports.setdefault(agent, []).append(port)
@@ -113,10 +114,10 @@ def _hosts(
     by_switch: dict[int, list[tuple[str, str]]] = {}
     for agent, port in ranks:
         by_switch.setdefault(switch_of[port], []).append((agent, port))
-    found = []
+    hosts = []
     for switch, members in sorted(by_switch.items()):
         agents = sorted({agent for agent, _ in members}, key=natural)
-        count = sum(len(ranks[one]) for one in members)
+        count = sum(len(ranks[agent_and_port]) for agent_and_port in members)
         lines = (
             f"{len(agents)} agents",
             f"{_short(agents[0])} to",
@@ -124,18 +125,18 @@ def _hosts(
             f"{len(members)} ports",
             f"{count} ranks",
         )
-        found.append(Host(lines, ((f"{len(members)} links", switch, None),)))
-    return found
+        hosts.append(Host(lines, ((f"{len(members)} links", switch, None),)))
+    return hosts
 
 
 def _host(
     agent: str, ports: list[str], ranks: Mapping[tuple[str, str], list[int]], switch_of: Mapping[str, int],
     colours: Mapping[str, int],
 ) -> Host:  # fmt: skip
-    own = [rank for port in ports for rank in ranks[agent, port]]
-    shown = [_short(port.removeprefix(f"{agent}/")) for port in sorted(ports, key=natural)]
-    text = ", ".join(shown[:3]) + (f" +{len(shown) - 3}" if len(shown) > 3 else "")
-    words = f"rank {own[0]}" if len(own) == 1 else f"{len(own)} ranks"
+    own_ranks = [rank for port in ports for rank in ranks[agent, port]]
+    short_ports = [_short(port.removeprefix(f"{agent}/")) for port in sorted(ports, key=natural)]
+    text = ", ".join(short_ports[:3]) + (f" +{len(short_ports) - 3}" if len(short_ports) > 3 else "")
+    words = f"rank {own_ranks[0]}" if len(own_ranks) == 1 else f"{len(own_ranks)} ranks"
     wires = tuple((port, switch_of[port], colours.get(port)) for port in sorted(ports, key=natural))
     return Host((_short(agent), text, words), wires)
 
@@ -145,23 +146,24 @@ def _short(name: str) -> str:
 
 
 def _tiers(switches: tuple[str, ...], edge: set[int], facts: DeviceFacts) -> list[list[int]]:
-    """Return switches by their distance from the hosts, the nearest last."""
+    """Return the switches by their distance from the hosts, the nearest tier last."""
     if facts.topology is None or len(switches) == 1:
         return [list(range(len(switches)))]
-    left, tiers = set(range(len(switches))), []
+    unplaced, tiers = set(range(len(switches))), []
     tier = sorted(edge) or [0]
     while tier:
         tiers.append(tier)
-        left -= set(tier)
+        unplaced -= set(tier)
         near = set(tier)
         ends = [(link.a.switch, link.b.switch) for link in facts.topology.links]
-        tier = sorted({b if a in near else a for a, b in ends if (a in near) != (b in near)} & left)
+        tier = sorted({b if a in near else a for a, b in ends if (a in near) != (b in near)} & unplaced)
     return tiers[::-1]
 
 
 def _switch_boxes(
     tiers: list[list[int]], switches: tuple[str, ...], width: float, facts: DeviceFacts
 ) -> tuple[list[Box], dict[int, tuple[float, float]]]:
+    """Return the boxes of the switches, and the point of each where wires from below end."""
     boxes: list[Box] = []
     places: dict[int, tuple[float, float]] = {}
     for row, tier in enumerate(tiers):
@@ -173,9 +175,9 @@ def _switch_boxes(
             if len(switches) == 1:
                 identity = " ".join(filter(None, (facts.vendor, facts.model)))
                 lines += [
-                    one[:40]
-                    for one in (identity or facts.profile, facts.software)
-                    if one and one not in lines
+                    line[:40]
+                    for line in (identity or facts.profile, facts.software)
+                    if line and line not in lines
                 ]
             boxes.append(Box(tuple(lines), round(x, 1), y, box_width, 12 + _LINE * len(lines), "device"))
             places[switch] = (x + box_width / 2, y + 12 + _LINE * len(lines))
@@ -183,18 +185,19 @@ def _switch_boxes(
 
 
 def _links(facts: DeviceFacts, places: Mapping[int, tuple[float, float]]) -> list[Wire]:
+    """Return the wires between switches, one for all links of a pair."""
     if facts.topology is None:
         return []
-    joined: dict[tuple[int, int], int] = {}
+    links_by_pair: dict[tuple[int, int], int] = {}
     for link in facts.topology.links:
         a, b = sorted((link.a.switch, link.b.switch))
-        joined[a, b] = joined.get((a, b), 0) + 1
+        links_by_pair[a, b] = links_by_pair.get((a, b), 0) + 1
     names = [switch.name for switch in facts.topology.switches]
-    found = []
-    for (a, b), count in joined.items():
+    wires = []
+    for (a, b), count in links_by_pair.items():
         if a not in places or b not in places:
             continue
         upper, lower = sorted((places[a], places[b]), key=lambda place: place[1])
         path = f"M{upper[0]:.0f} {upper[1]:.0f}L{lower[0]:.0f} {lower[1] - 27:.0f}"
-        found.append(Wire(f"{names[a]} to {names[b]}: {count} link{'s' if count > 1 else ''}", path, None))
-    return found
+        wires.append(Wire(f"{names[a]} to {names[b]}: {count} link{'s' if count > 1 else ''}", path, None))
+    return wires

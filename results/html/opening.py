@@ -1,6 +1,6 @@
-"""The begin of a report: which device and run it is, the conditions with those that failed first, and four figures.
+"""The top of a report: device and run, the conditions with failed ones first, and four figures.
 
-Decides order and wording; what a condition means is for `results.verdict`.
+Decides order and wording; `results.verdict` decides what a condition means.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ BADGES: Final = {
 
 
 def head_facts(summary: Summary, facts: DeviceFacts) -> tuple[Fact, ...]:
-    """Return device, firmware, who and when, and what was replayed; nothing of what is not known."""
+    """Return the facts on device, firmware, run and workload; unknown ones are left out."""
     work = summary.workload
-    hosts = sorted({one.host for one in summary.agents if one.host})
+    hosts = sorted({agent.host for agent in summary.agents if agent.host})
     versions = sorted({
-        f"{name} {version}" for one in summary.agents for name, version in one.versions.items() if name == "etloop"
+        f"{name} {version}" for agent in summary.agents for name, version in agent.versions.items() if name == "etloop"
     })  # fmt: skip
     device = " ".join(filter(None, (facts.vendor, facts.model)))
     profile = facts.profile or (summary.verdict.device if summary.verdict is not None else "")
-    shown = (
-        ("device", device or profile or _modelled(facts)),
+    named_values = (
+        ("device", device or profile or _model_words(facts)),
         ("firmware or network system", facts.software),
         ("ASIC", facts.asic),
         ("buffer", facts.buffer),
@@ -54,14 +54,16 @@ def head_facts(summary: Summary, facts: DeviceFacts) -> tuple[Fact, ...]:
         ("drawn from", "; ".join(nonce_words(summary))),
         ("not known", "; ".join(facts.unread)),
     )
-    return tuple(Fact(name, value) for name, value in shown if value)
+    return tuple(Fact(name, value) for name, value in named_values if value)
 
 
-def _modelled(facts: DeviceFacts) -> str:
+def _model_words(facts: DeviceFacts) -> str:
     if facts.topology is None:
         return "not named: the rig has no dut"
     count = len(facts.topology.switches)
-    profiles = sorted({one.origin.profile for one in facts.topology.switches if one.origin is not None})
+    profiles = sorted(
+        {switch.origin.profile for switch in facts.topology.switches if switch.origin is not None}
+    )
     words = f"modelled after {', '.join(profiles)}" if profiles else "of no profile"
     return f"{count} switch{'es' if count > 1 else ''} of topology.yaml, {words}"
 
@@ -75,41 +77,41 @@ def _moment(started_at: str) -> str:
 
 
 def verdict_blocks(summary: Summary) -> tuple[Block, ...]:
-    """Return the result and each condition with its value and its limit."""
+    """Return the result, and each condition with its value and its limit."""
     verdict = summary.verdict
-    broke: tuple[Block, ...] = ()
+    failure_blocks: tuple[Block, ...] = ()
     if summary.state is not RunEnd.DONE:
-        broke = (Text(f"The run broke off: {summary.reason}"),)
-    for one in summary.failed_checks:
-        words = f"Its records do not add up: {one.name}: {one.mismatches} of {one.checked}"
-        broke += (Text(f"{words}; {'; '.join(one.examples)}" if one.examples else words),)
+        failure_blocks = (Text(f"The run broke off: {summary.reason}"),)
+    for failed in summary.failed_checks:
+        words = f"Its records do not add up: {failed.name}: {failed.mismatches} of {failed.checked}"
+        failure_blocks += (Text(f"{words}; {'; '.join(failed.examples)}" if failed.examples else words),)
     if verdict is None:
         return (
-            *broke,
+            *failure_blocks,
             Text("No verdict was asked for: scenario and profile state no conditions.", is_dim=True),
         )
-    checks = sorted(verdict.checks, key=lambda one: _ORDER.index(one.result))
-    counts = [(sum(one.result is result for one in checks), WORDS[result]) for result in _ORDER]
+    checks = sorted(verdict.checks, key=lambda check: _ORDER.index(check.result))
+    counts = [(sum(check.result is result for check in checks), WORDS[result]) for result in _ORDER]
     words = ", ".join(f"{count} {word}" for count, word in counts if count) or "no conditions"
-    own = tuple(f"the emulator was the limit: {word}" for word in verdict.emulator)
+    emulator_lines = tuple(f"the emulator was the limit: {word}" for word in verdict.emulator)
     heads = ("condition", "result", "found", "limit", "why it matters")
     return (
         Text(f"Conditions: {words}.", badge=verdict.result.value, badge_text=WORDS[verdict.result]),
-        *broke,
-        *listing((*verdict.reasons, *own)),
-        *table("Conditions, failed ones first", heads, [_check(one) for one in checks]),
+        *failure_blocks,
+        *listing((*verdict.reasons, *emulator_lines)),
+        *table("Conditions, failed ones first", heads, [_check(check) for check in checks]),
     )
 
 
 def _check(one: CheckOutcome) -> tuple[str | Cell, ...]:
     badge = Cell(WORDS[one.result], badge=one.result.value)
     count = f"{one.broken} of {one.checked} rows break it" if one.broken and one.checked > 1 else ""
-    found = Cell(one.value or "-", note="; ".join(filter(None, (one.reason, count))), items=one.rows)
-    return Cell(one.expression, is_code=True), badge, found, one.limit, one.why
+    value_cell = Cell(one.value or "-", note="; ".join(filter(None, (one.reason, count))), items=one.rows)
+    return Cell(one.expression, is_code=True), badge, value_cell, one.limit, one.why
 
 
 def tiles(kpis: KpiSet, summary: Summary) -> Tiles:
-    """Return the four figures."""
+    """Return the four most important figures."""
     return Tiles((_completion(summary), _bandwidth(kpis), _drops(kpis), _pauses(kpis)))
 
 
@@ -131,11 +133,11 @@ def _completion(summary: Summary) -> Tile:
 
 def _bandwidth(kpis: KpiSet) -> Tile:
     shares = [
-        one for one in kpis.kinds if one.share_of_ideal is not None and one.busbw_bytes_per_s is not None
+        kind for kind in kpis.kinds if kind.share_of_ideal is not None and kind.busbw_bytes_per_s is not None
     ]
     if not shares:
         return Tile(_BANDWIDTH, "-", "no collective crosses the device at a known speed")
-    greatest = max(shares, key=lambda one: one.size_bytes * one.count)
+    greatest = max(shares, key=lambda kind: kind.size_bytes * kind.count)
     words = (
         f"{greatest.kind}, {greatest.ranks} ranks, once all take part; "
         f"busbw {rate_words(greatest.busbw_bytes_per_s)}, with the wait for the last of them"
@@ -144,30 +146,34 @@ def _bandwidth(kpis: KpiSet) -> Tile:
 
 
 def _drops(kpis: KpiSet) -> Tile:
-    device, again, lost = (
+    device, retransmitted, lost = (
         kpis.value(name) for name in ("dut_dropped_packets", "retransmitted_packets", "not_received_packets")
     )
-    first = device if device is not None else lost
-    by_whom = (
+    packets = device if device is not None else lost
+    source_words = (
         "counted by the device"
         if device is not None
         else "sent and never received; the device's drops were not read"
     )
-    words = f"{by_whom}; {again:.0f} packets sent again" if again is not None else by_whom
-    return Tile("Packets dropped" if device is not None else "Packets lost", _count(first), words)
+    words = (
+        f"{source_words}; {retransmitted:.0f} packets sent again"
+        if retransmitted is not None
+        else source_words
+    )
+    return Tile("Packets dropped" if device is not None else "Packets lost", _count(packets), words)
 
 
 def _pauses(kpis: KpiSet) -> Tile:
-    device, heard, paused = (
+    device, received, paused = (
         kpis.value(name) for name in ("dut_pfc_tx_frames", "pause_frames", "paused_share")
     )
-    first = device if device is not None else heard
+    frames = device if device is not None else received
     words = "sent by the device" if device is not None else "received by our ports"
     if paused:
         words += f"; the most paused port stood still for {share_words(paused)} of the job"
     marked = kpis.value("ecn_marked_share")
     words += f"; {share_words(marked)} of packets marked" if marked is not None else ""
-    return Tile("Pause frames", _count(first), words)
+    return Tile("Pause frames", _count(frames), words)
 
 
 def _count(value: float | None) -> str:
@@ -175,7 +181,7 @@ def _count(value: float | None) -> str:
 
 
 def trust_blocks(summary: Summary) -> tuple[Block, ...]:
-    """Return how far the figures can be believed: our own lateness, clocks, losses, and all that was degraded."""
+    """Return the limits on the accuracy of the figures: lateness of the emulator, clock errors, checks, and degradations."""
     slip, rows = summary.slip, []
     if slip is not None:
         rows.append((
@@ -193,9 +199,9 @@ def trust_blocks(summary: Summary) -> tuple[Block, ...]:
     )
     emulator = () if summary.verdict is None else summary.verdict.emulator
     agents = [
-        (one.name, one.host, str(one.ranks), str(one.ops_recorded), time_words(one.clock_error_ns),
-         ", ".join(f"{name} {version}" for name, version in one.versions.items()))
-        for one in summary.agents[:60]
+        (agent.name, agent.host, str(agent.ranks), str(agent.ops_recorded), time_words(agent.clock_error_ns),
+         ", ".join(f"{name} {version}" for name, version in agent.versions.items()))
+        for agent in summary.agents[:60]
     ]  # fmt: skip
     absent = summary.comparison.absent if summary.comparison is not None else ()
     return (

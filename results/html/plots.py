@@ -24,21 +24,25 @@ if TYPE_CHECKING:
 
 MOST_LINES: Final = 16
 MOST_RANKS: Final = 256
-"""Of a traffic matrix; larger jobs are drawn by port."""
+"""Most ranks of a traffic matrix; larger jobs are drawn by port."""
 
 
 def completion_figure(kpis: KpiSet) -> Any | None:
-    """How long things took, as distributions."""
-    return distributions((one, {}) for one in kpis.curves[:MOST_LINES])
+    """Return a figure of the distributions of times; None without any."""
+    return distributions((distribution, {}) for distribution in kpis.curves[:MOST_LINES])
 
 
 def distributions(curves: Iterable[tuple[Curve, dict[str, Any]]], title: str = "time (us)") -> Any | None:
-    """Curves as steps over an axis of that title, each with options of its line; None where there is none."""
+    """Return curves as steps over an axis with that title, each with options of its line; None without curves."""
     figure = go.Figure()
-    for one, options in curves:
-        shown = {"mode": "lines+markers", "line_shape": "hv", "name": escape(f"{one.name} ({one.count})")}
-        times_us = [time_ns / 1000 for time_ns in one.time_ns]
-        figure.add_trace(go.Scatter(x=times_us, y=one.shares, **(shown | options)))
+    for distribution, options in curves:
+        default_options = {
+            "mode": "lines+markers",
+            "line_shape": "hv",
+            "name": escape(f"{distribution.name} ({distribution.count})"),
+        }
+        times_us = [time_ns / 1000 for time_ns in distribution.time_ns]
+        figure.add_trace(go.Scatter(x=times_us, y=distribution.shares, **(default_options | options)))
     figure.update_layout(
         height=420, xaxis={"title": title, "type": "log"}, yaxis={"title": "share", "range": [0, 1.02]}
     )
@@ -46,14 +50,14 @@ def distributions(curves: Iterable[tuple[Curve, dict[str, Any]]], title: str = "
 
 
 def port_figure(given: KpiInput) -> Any | None:
-    """Load of ports, and below it on the same axis what switches did to it, where the run sampled that."""
-    counted = (port_rates(given, "rx"), port_rates(given, "tx"))
-    lines = counted if any(counted) else _estimated(given)
+    """Return a figure of the load of ports, and below it marks, pauses and drops of switches, if the run sampled them."""
+    counted_rates = (port_rates(given, "rx"), port_rates(given, "tx"))
+    lines = counted_rates if any(counted_rates) else _rates_from_ops(given)
     if lines is None:
         return None
     signal_lines = signals(given)
-    by_whom = "counted by the device" if any(counted) else "payload, by the records of ops"
-    titles = [f"sent to the device (Gbit/s, {by_whom})", f"received from it (Gbit/s, {by_whom})"]
+    source_words = "counted by the device" if any(counted_rates) else "payload, by the records of ops"
+    titles = [f"sent to the device (Gbit/s, {source_words})", f"received from it (Gbit/s, {source_words})"]
     figure = make_subplots(
         rows=2 + bool(signal_lines), cols=1, shared_xaxes=True, vertical_spacing=0.06,
         subplot_titles=titles + (["marks, notifications, pauses and drops between two readings"] if signal_lines else []),
@@ -84,15 +88,15 @@ def port_figure(given: KpiInput) -> Any | None:
     figure.update_xaxes(title_text="time of the run (ms)", row=2 + signals_shown, col=1)
     figure.update_layout(height=420 + 180 * signals_shown)
     job = given.summary.job
-    if job.start_ns is not None and job.end_ns is not None and any(counted):
-        # Readings begin long before the job, while agents are gathered; who wants to see that, zooms out.
+    if job.start_ns is not None and job.end_ns is not None and any(counted_rates):
+        # Readings begin long before the job, while agents are gathered; the initial view shows only the job.
         margin_ns = (job.end_ns - job.start_ns) / 20
         figure.update_xaxes(range=[(job.start_ns - margin_ns) / 1e6, (job.end_ns + margin_ns) / 1e6])
     return figure
 
 
 def _mark_gaps_and_events(figure: Any, given: KpiInput) -> None:
-    """Times in which the device was not read, and links that went down or came up."""
+    """Mark the times in which the device was not read, and links that went down or came up."""
     for gap in given.summary.dut.gaps[:MOST_LINES] if given.summary.dut is not None else ():
         figure.add_vrect(
             x0=gap.begin_ns / 1e6, x1=gap.end_ns / 1e6, fillcolor="gray", opacity=0.12, line_width=0
@@ -103,8 +107,8 @@ def _mark_gaps_and_events(figure: Any, given: KpiInput) -> None:
                              annotation_text=escape(f"{event.link} {'up' if event.up else 'down'}"))  # fmt: skip
 
 
-def _estimated(given: KpiInput) -> tuple[list[Line], list[Line]] | None:
-    """Load of the agents' ports by their records, where no device told its own."""
+def _rates_from_ops(given: KpiInput) -> tuple[list[Line], list[Line]] | None:
+    """Return sent and received load of the agents' ports from the records of ops; None if no traffic crossed the device."""
     series = port_series(given)
     if series is None:
         return None
@@ -117,7 +121,7 @@ def _estimated(given: KpiInput) -> tuple[list[Line], list[Line]] | None:
 
 
 def matrix_figure(given: KpiInput) -> Any | None:
-    """Payload through the device by source and destination, of the whole run as planned."""
+    """Return a figure of the planned payload through the device by source and destination, for the whole run."""
     links = given.plan.connections
     wire = (links.path == Path.WIRE) & ~background_ranks(given.plan)[links.src_rank]
     if not wire.any():
@@ -125,20 +129,20 @@ def matrix_figure(given: KpiInput) -> Any | None:
     ranks = len(given.plan.rank_agent)
     names = [str(rank) for rank in range(ranks)]
     source, target = links.src_rank[wire].astype(np.int64), links.dst_rank[wire].astype(np.int64)
-    what = "rank"
+    unit_word = "rank"
     if ranks > MOST_RANKS:
-        what = "port"
+        unit_word = "port"
         of_rank, ports = numbered(list(zip(given.plan.rank_agent, given.plan.rank_port, strict=True)))
         source, target = of_rank[source], of_rank[target]
         names = [f"{agent}/{port}" for agent, port in ports]
     count = len(names)
-    moved = np.bincount(
+    payload_bytes = np.bincount(
         source * count + target, links.payload_bytes[wire] * given.plan.iterations, count * count
     )
     labels = [escape(name) for name in names]
-    table = moved.reshape(count, count)
+    table = payload_bytes.reshape(count, count)
     figure = go.Figure(go.Heatmap(z=np.where(table > 0, table, np.nan), x=labels, y=labels, colorscale="Blues",
                                   colorbar={"title": "bytes"}))  # fmt: skip
-    figure.update_layout(height=480, xaxis={"title": f"to {what}", "type": "category"},
-                         yaxis={"title": f"from {what}", "type": "category", "autorange": "reversed"})  # fmt: skip
+    figure.update_layout(height=480, xaxis={"title": f"to {unit_word}", "type": "category"},
+                         yaxis={"title": f"from {unit_word}", "type": "category", "autorange": "reversed"})  # fmt: skip
     return figure

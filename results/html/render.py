@@ -1,7 +1,7 @@
-"""A page as one file of HTML without scripts and without a network: templates laid over the values of `blocks`.
+"""Renders a page as one HTML file without scripts and without network access: templates over the values of `blocks`.
 
-Decides that everything is escaped, and that a template which names what is not there is a mistake. Shapes of pictures have
-their looks as attributes too, which any style has precedence over: Jenkins shows published pages without styles of their own.
+Decides that everything is escaped, and that a template which uses an undefined name is an error. Shapes also have their
+style as attributes, which any style sheet overrides: Jenkins shows published pages without their own styles.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TEMPLATES: Final = Path(__file__).parent / "templates"
 _SHAPE: Final = re.compile(r'<(?:svg|rect|line|path|text|circle) class="([a-z0-9 -]+)"')
 _COLOUR: Final = re.compile(r"--([a-z0-9]+):(#[0-9a-f]+)")
 _COLOURED: Final = frozenset({"line", "bars", "wire"})
-"""Shapes whose stroke is the colour of what they show: c0, c1, ..."""
+"""Shapes whose stroke has the colour of their series: c0, c1, ..."""
 _LOOKS: Final = {
     "plot": 'font-size="11" font-family="sans-serif"',
     "matrix": 'font-size="11" font-family="sans-serif"',
@@ -46,18 +46,18 @@ _LOOKS: Final = {
     "box": 'fill="{soft}" stroke="{rule}"',
     "device": 'fill="{band}" stroke="{dim}"',
 }
-"""By class, what style.css says that a picture cannot be read without."""
+"""By class, the declarations of style.css without which a picture is not readable."""
 
 
 def render(page: Page) -> str:
-    """Return the page; ends with a newline."""
+    """Return the page as HTML; it ends with a newline."""
     text = _environment().get_template("page.html").render(page=page) + "\n"
     return _SHAPE.sub(lambda shape: f"{shape[0]} {_look(shape[1])}".rstrip(), text)
 
 
 @cache
 def _look(classes: str) -> str:
-    """Return the attributes of a shape with these classes."""
+    """Return the style attributes of a shape with these classes."""
     colours, names = _colours(), classes.split()
     looks = [_LOOKS[name].format_map(colours) for name in names if name in _LOOKS]
     colour = next((colours[name] for name in names if name in colours and name[1:].isdigit()), colours["dim"])
@@ -72,7 +72,7 @@ def _look(classes: str) -> str:
 
 @cache
 def _colours() -> dict[str, str]:
-    """Return the colours of the style on a light ground, by name."""
+    """Return the colours of the style for a light background, by name."""
     light, _, _ = (_TEMPLATES / "style.css").read_text(encoding="utf-8").partition("@media")
     return dict(_COLOUR.findall(light))
 

@@ -1,4 +1,4 @@
-"""report.html: one page of a run, without a network and without scripts: device and verdict first, then what lies behind.
+"""report.html: one page of a run, without network access and without scripts: device and verdict first, then details.
 
 Decides the order of its sections. Figures come from kpis.json and the summary; templates escape everything.
 """
@@ -42,13 +42,15 @@ def report_html(
 ) -> str:
     """Return the page.
 
-    `summary` is the one with the verdict; `texts` are those of scenario and rig; `steps` repeat the run
+    `summary` has the verdict; `texts` are the contents of scenario and rig; `steps` are the commands that repeat the run
     in its directory, if it can be repeated.
     """
     lanes = sampled_lanes(given)
     colours = port_colours(given, lanes)
     scenario_text, rig_text = texts
-    completion = completion_plot(((one, False) for one in kpis.curves), "completion", "How long things took")
+    completion = completion_plot(
+        ((distribution, False) for distribution in kpis.curves), "completion", "How long things took"
+    )
     sections = (
         Section("topology", "Network", (network_picture(given, facts, colours),)),
         Section("verdict", "Verdict", verdict_blocks(summary)),
@@ -57,28 +59,30 @@ def report_html(
         Section(
             "timeline",
             "Over time",
-            _or(timeline(given, facts, lanes, colours), "Nothing crossed the device."),
+            _block_or_text(timeline(given, facts, lanes, colours), "Nothing crossed the device."),
         ),
         Section("events", "Links on the timeline", event_blocks(summary)),
         Section("queues", "Ports and queues", lane_blocks(given, colours)),
         Section("losses", "Losses", loss_blocks(summary)),
         Section("collectives", "Collectives", collective_blocks(kpis, summary)),
         Section("flows", "Flows by size", flow_blocks(summary.flow_sizes)),
-        Section("times", "Completion", _or(completion, "Nothing completed.")),
+        Section("times", "Completion", _block_or_text(completion, "Nothing completed.")),
         Section("slow", "What made it slow", slow_blocks(given, summary.slow_names)),
-        Section("traffic", "Traffic matrix", _or(traffic_matrix(given), "Nothing crosses the device.")),
+        Section(
+            "traffic", "Traffic matrix", _block_or_text(traffic_matrix(given), "Nothing crosses the device.")
+        ),
         Section("trust", "How trustworthy", trust_blocks(summary)),
         Section("device", "Counters of the device", device_blocks(summary)),
         Section("figures", "Key figures", figure_blocks(kpis)),
         Section("again", "Run it again", again_blocks(steps, scenario_text, rig_text)),
     )
-    what = f"ETLoop run {summary.run_id}"
+    title = f"ETLoop run {summary.run_id}"
     work = summary.workload
-    turns = "1 iteration" if work.iterations == 1 else f"{work.iterations} iterations"
-    subtitle = f"{work.ranks} ranks, {turns} of {work.source}"
+    iterations_text = "1 iteration" if work.iterations == 1 else f"{work.iterations} iterations"
+    subtitle = f"{work.ranks} ranks, {iterations_text} of {work.source}"
     badge = summary.result
-    return render(Page(what, subtitle, badge.value, BADGES[badge], head_facts(summary, facts), sections))
+    return render(Page(title, subtitle, badge.value, BADGES[badge], head_facts(summary, facts), sections))
 
 
-def _or(block: Block | None, absent: str) -> tuple[Block, ...]:
+def _block_or_text(block: Block | None, absent: str) -> tuple[Block, ...]:
     return (Text(absent, is_dim=True) if block is None else block,)

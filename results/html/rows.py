@@ -1,6 +1,6 @@
-"""Values in rows, a row a thing and a dot a value, with intervals where they are known: as numbers that a template draws.
+"""Values in rows, one row a thing and one dot a value, with intervals if known: as numbers that a template draws.
 
-Decides sizes and the extent of the axis: all values, their intervals and a reference are on it.
+Decides sizes and the extent of the axis, which includes all values, their intervals and a reference.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A dot in pixels."""
+    """A dot with its position in pixels."""
 
     name: str
     x: float
@@ -52,7 +52,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class RowsDrawing:
-    """Rows in pixels."""
+    """Rows with positions in pixels."""
 
     width: int
     height: int
@@ -69,7 +69,7 @@ class RowsDrawing:
 
 @dataclass(frozen=True, slots=True)
 class RowChart:
-    """Rows for a wide and for a narrow window, with the names of their colours."""
+    """Rows for a wide and for a narrow window, with a legend."""
 
     template: ClassVar[str] = "rows.html"
     name: str
@@ -85,18 +85,22 @@ def row_chart(
     name: str, title: str, axis: str, rows: tuple[Row, ...], legend: tuple[LegendEntry, ...] = (),
     reference: float | None = None,
 ) -> tuple[RowChart, ...]:  # fmt: skip
-    """Return rows over an axis of that name, with a line at `reference`; nothing of no rows. 0 is on the axis where none is."""
-    shown = tuple(row for row in rows if row.dots)
-    if not shown:
+    """Return rows over an axis of that name, with a line at `reference`; () without rows. Without a reference the axis
+    includes 0."""
+    rows_with_dots = tuple(row for row in rows if row.dots)
+    if not rows_with_dots:
         return ()
-    description = f"{len(shown)} rows of {sum(len(row.dots) for row in shown)} values; {axis}."
-    wide, narrow = (_draw(shown, axis, reference, width) for width in (WIDE, NARROW))
+    description = (
+        f"{len(rows_with_dots)} rows of {sum(len(row.dots) for row in rows_with_dots)} values; {axis}."
+    )
+    wide, narrow = (_draw(rows_with_dots, axis, reference, width) for width in (WIDE, NARROW))
     return (RowChart(name, title, description, wide, narrow, legend),)
 
 
 def _draw(rows: tuple[Row, ...], axis: str, reference: float | None, width: int) -> RowsDrawing:
+    """Return rows in pixels, with dots of one colour on a line of their own."""
     left, right = _LEFT[width], width - 14
-    begin, end = _extent(rows, 0.0 if reference is None else reference)
+    begin, end = _axis_extent(rows, 0.0 if reference is None else reference)
 
     def across(value: float) -> float:
         return round(left + (value - begin) / (end - begin) * (right - left), 1)
@@ -134,12 +138,16 @@ def _draw(rows: tuple[Row, ...], axis: str, reference: float | None, width: int)
     )
 
 
-def _extent(rows: tuple[Row, ...], reference: float) -> tuple[float, float]:
+def _axis_extent(rows: tuple[Row, ...], reference: float) -> tuple[float, float]:
+    """Return the ends of the axis: all values, intervals and the reference, with a margin."""
     values = [reference]
     for row in rows:
         for dot in row.dots:
-            values += [dot.value, *(one for one in (dot.low, dot.high) if one is not None)]
-    known = np.array(values)[np.isfinite(values)]
-    begin, end = float(known.min()), float(known.max())
+            values += [
+                dot.value,
+                *(end_of_interval for end_of_interval in (dot.low, dot.high) if end_of_interval is not None),
+            ]
+    finite_values = np.array(values)[np.isfinite(values)]
+    begin, end = float(finite_values.min()), float(finite_values.max())
     margin = (end - begin or abs(end) or 1.0) * 0.06
     return (begin if begin == 0 else begin - margin), end + margin

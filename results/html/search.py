@@ -1,6 +1,7 @@
-"""The page of a search: how far each combination of settings passes, what was tried, and what did not hold beyond.
+"""The page of a search: the furthest value that passes for each combination of settings, the trials, and what failed
+beyond it.
 
-Decides order, wording and bounds. Templates escape everything that a file named.
+Decides order, wording and limits. Templates escape everything that a file named.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from etloop.results.schema.sweep import SearchedPoint, SearchRecord, TrialRecord
 
 MOST_POINTS: Final = 60
-"""That are drawn; all are in search.json."""
+"""Most points that are drawn; search.json has all of them."""
 _PASSED: Final = 2
 _FAILED: Final = 1
 _SCALES: Final = {
@@ -28,7 +29,7 @@ _SCALES: Final = {
     "ns": ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns")),
     "": ((1.0, "count"),),
 }
-"""By unit of the record: sizes and names, the greatest first."""
+"""By unit of the record: sizes and names of units, the greatest first."""
 _TITLES: Final = {
     "goodput_bps": "goodput",
     "busiest_port_share": "of line rate",
@@ -40,20 +41,26 @@ assert _TITLES.keys() == set(TRIAL_FIGURES)
 
 
 def search_html(record: SearchRecord, words: Callable[[int], str]) -> str:
-    """Return the page. `words`: a value as the sweep's file writes it."""
-    shown = record.points[:MOST_POINTS]
-    left = len(record.points) - len(shown)
-    more = (Text(f"{left} more points are in search.json.", is_dim=True),) if left else ()
-    sections = (
-        Section("found", "How far it passes", (*_chart(record, shown), *_table(record, shown, words), *more)),
-        Section("tried", "What was tried", tuple(_trials(point) for point in shown if point.trials)),
+    """Return the page. `words` formats a value as the sweep file writes it."""
+    shown_points = record.points[:MOST_POINTS]
+    points_left_out = len(record.points) - len(shown_points)
+    more = (
+        (Text(f"{points_left_out} more points are in search.json.", is_dim=True),) if points_left_out else ()
     )
-    done = sum(point.done for point in record.points)
-    about = (
-        f"{record.path} from {words(record.begin)} to {words(record.end)}; {done} of {len(record.points)} points done; "
+    sections = (
+        Section(
+            "found",
+            "How far it passes",
+            (*_chart(record, shown_points), *_table(record, shown_points, words), *more),
+        ),
+        Section("tried", "What was tried", tuple(_trials(point) for point in shown_points if point.trials)),
+    )
+    points_done = sum(point.done for point in record.points)
+    subtitle = (
+        f"{record.path} from {words(record.begin)} to {words(record.end)}; {points_done} of {len(record.points)} points done; "
         f"{record.repeats} runs a value; {record.mode}"
     )
-    return render(Page(f"ETLoop search: {record.source}", about, "", "", (), sections))
+    return render(Page(f"ETLoop search: {record.source}", subtitle, "", "", (), sections))
 
 
 def _named(point: SearchedPoint) -> str:
@@ -61,9 +68,13 @@ def _named(point: SearchedPoint) -> str:
 
 
 def _chart(record: SearchRecord, shown: tuple[SearchedPoint, ...]) -> tuple[Block, ...]:
-    """Return every value that was tried, a row a point, with a colour for those that passed."""
+    """Return a chart of every value that was tried, one row a point, coloured by result."""
     most = max((abs(trial.value) for point in shown for trial in point.trials), default=1) or 1
-    scale, unit = next(one for one in _SCALES[record.unit] if most >= one[0] or one[0] == 1.0)
+    scale, unit = next(
+        size_and_name
+        for size_and_name in _SCALES[record.unit]
+        if most >= size_and_name[0] or size_and_name[0] == 1.0
+    )
     rows = tuple(
         Row(
             _named(point),
@@ -73,7 +84,7 @@ def _chart(record: SearchRecord, shown: tuple[SearchedPoint, ...]) -> tuple[Bloc
                     trial.value / scale,
                     _PASSED if trial.passed else _FAILED,
                 )
-                for trial in sorted(point.trials, key=lambda one: one.passed, reverse=True)
+                for trial in sorted(point.trials, key=lambda tried: tried.passed, reverse=True)
             ),
         )
         for point in shown

@@ -1,6 +1,6 @@
-"""What the device's ports carried and signalled over time, as steps: from its own counters, or from the records of ops.
+"""Rates and signals of the device's ports over time, as steps, from its own counters.
 
-Decides what a line of a device is: a port's rate between two readings, and how much of a signal came between two readings, over
+Decides what a line shows: the rate of a port between two readings, or the increase of a signal between two readings, over
 all lanes.
 """
 
@@ -42,57 +42,61 @@ class Line:
 
 
 def port_rates(given: KpiInput, way: str) -> list[Line]:
-    """What each port of the device received ("rx") or sent ("tx"), in bit/s; by the name of what is at the other end."""
+    """Return the rate in bit/s at which each port of the device received ("rx") or sent ("tx"), by the name of its peer."""
     dut = given.frames.get("dut")
     if dut is None or not dut.rows:
         return []
     columns = dut.columns
     lines: list[Line] = []
-    hosts = (
+    host_sources = (
         {source.name for source in given.summary.dut.sources if source.is_host_side}
         if given.summary.dut
         else set()
     )
-    other = {"rx": "tx", "tx": "rx"}[way]
-    for ours, theirs in zip(_BYTES[other], _BYTES[way], strict=True):
-        # What the rig's own interface sends, its device receives.
-        at_host = np.isin(columns["source"], list(hosts)) if hosts else np.zeros(dut.rows, bool)
-        wanted = np.where(at_host, columns["counter"] == ours, columns["counter"] == theirs)
-        chosen = np.flatnonzero(wanted & (columns["kind"] == "port"))
-        for rows in _series(dut, chosen):
+    opposite_way = {"rx": "tx", "tx": "rx"}[way]
+    for host_counter, device_counter in zip(_BYTES[opposite_way], _BYTES[way], strict=True):
+        # The tx counter of the rig's own interface counts the bytes that the device receives.
+        at_host = np.isin(columns["source"], list(host_sources)) if host_sources else np.zeros(dut.rows, bool)
+        is_wanted_counter = np.where(
+            at_host, columns["counter"] == host_counter, columns["counter"] == device_counter
+        )
+        counter_rows = np.flatnonzero(is_wanted_counter & (columns["kind"] == "port"))
+        for rows in _series(dut, counter_rows):
             peer = columns["peer"][rows[0]]
             name = str(peer or columns["port"][rows[0]])
             if any(line.name == name for line in lines):
-                continue  # another source told of it
-            times, moved = _steps(dut, rows)
-            lines.append(Line(name, times, np.append(moved * 8e9 / np.maximum(np.diff(times), 1), 0.0)))
+                continue  # an earlier source has counted it
+            times, increases = _steps(dut, rows)
+            lines.append(Line(name, times, np.append(increases * 8e9 / np.maximum(np.diff(times), 1), 0.0)))
     return lines
 
 
 def signals(given: KpiInput) -> list[Line]:
-    """Marks, drops, pauses and notifications between two readings, where there were any."""
-    found = []
+    """Return marks, drops, pauses and notifications between two readings; only signals that occurred."""
+    lines = []
     queues = given.frames.get("queues")
     if queues is not None and queues.rows:
         for column, name in _SIGNALS:
-            found.append(_summed(given, column, name, np.ones(queues.rows, bool)))
-        found.append(_summed(given, "tx_packets", "CNPs (their queue)", _notification_lanes(given, queues)))
+            lines.append(_sum_over_lanes(given, column, name, np.ones(queues.rows, bool)))
+        lines.append(
+            _sum_over_lanes(given, "tx_packets", "CNPs (their queue)", _notification_lanes(given, queues))
+        )
     dut = given.frames.get("dut")
     if dut is not None and dut.rows:
         for counter, name in _NIC_SIGNALS:
             parts = [
                 _steps(dut, rows) for rows in _series(dut, np.flatnonzero(dut.columns["counter"] == counter))
             ]
-            found += [Line(name, times, np.append(moved, 0.0)) for times, moved in parts]
-    return [line for line in found if line.values.any()]
+            lines += [Line(name, times, np.append(increases, 0.0)) for times, increases in parts]
+    return [line for line in lines if line.values.any()]
 
 
 def _notification_lanes(given: KpiInput, queues: Frame) -> NDArray[np.bool_]:
-    """Rows of queues that carry congestion notifications and nothing else of the job."""
+    """Return the rows of queues that carry only congestion notifications of the job (bool)."""
     classes = given.frames.get("classes")
     if classes is None:
         return np.zeros(queues.rows, bool)
-    own = {
+    notification_queues = {
         (port, int(lane))
         for port, lane, carries in zip(
             classes.columns["port"], classes.columns["expected_queue"].astype(np.float64), classes.columns["carries"],
@@ -102,12 +106,16 @@ def _notification_lanes(given: KpiInput, queues: Frame) -> NDArray[np.bool_]:
     }  # fmt: skip
     lanes = queues.columns["cos"].astype(np.float64)
     return np.array(
-        [(peer, int(lane)) in own for peer, lane in zip(queues.columns["peer"], lanes, strict=True)], bool
+        [
+            (peer, int(lane)) in notification_queues
+            for peer, lane in zip(queues.columns["peer"], lanes, strict=True)
+        ],
+        bool,
     )
 
 
-def _summed(given: KpiInput, column: str, name: str, chosen: NDArray[np.bool_]) -> Line:
-    """Sum over lanes, by reading, as steps."""
+def _sum_over_lanes(given: KpiInput, column: str, name: str, chosen: NDArray[np.bool_]) -> Line:
+    """Return the increase of the sum over lanes between readings, as steps."""
     values = np.nan_to_num(given.column("queues", column))[chosen]
     times, member = np.unique(given.column("queues", "time_ns")[chosen], return_inverse=True)
     totals = np.bincount(member.reshape(-1), values, len(times))
@@ -115,7 +123,7 @@ def _summed(given: KpiInput, column: str, name: str, chosen: NDArray[np.bool_]) 
 
 
 def _series(dut: Frame, rows: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """Rows of each (source, object), in time; those before the run as far as the last of them."""
+    """Return the rows of each (source, object) by time, from the last reading before the run on."""
     keys: dict[tuple[object, object], list[int]] = {}
     for row in rows.tolist():
         keys.setdefault((dut.columns["source"][row], dut.columns["object"][row]), []).append(row)
@@ -129,5 +137,6 @@ def _series(dut: Frame, rows: NDArray[np.int64]) -> list[NDArray[np.int64]]:
 
 
 def _steps(dut: Frame, rows: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the times of readings, and the increase between each two of them (float64)."""
     times = dut.columns["time_ns"][rows].astype(np.float64)
     return times, np.maximum(np.diff(dut.columns["value"][rows].astype(np.float64)), 0)

@@ -1,6 +1,6 @@
-"""The page of a sweep: for every group of points a table, times, distributions and bandwidths beside each other.
+"""The page of a sweep: for every group of points a table, times, distributions and bandwidths next to each other.
 
-Decides order, wording and bounds. Templates escape everything that a file or a trace named.
+Decides order, wording and limits. Templates escape everything that a file or a trace named.
 """
 
 from __future__ import annotations
@@ -36,24 +36,28 @@ if TYPE_CHECKING:
     from etloop.results.schema.sweep import PointResult, SweepRecord
 
 MOST_GROUPS: Final = 40
-"""That are drawn; all are in the table of sweep.json."""
+"""Most groups that are drawn; sweep.json has all of them."""
 MOST_DETAILS: Final = 60
-"""Comparisons that are shown in full."""
+"""Most comparisons that are shown in full."""
 
 
 def sweep_html(
     record: SweepRecord, found: Sequence[Group], sides: Mapping[str, Side], settings: ComparisonSettings
 ) -> str:
     """Return the page."""
-    results = {one.name: one for one in record.results}
+    results = {result.name: result for result in record.results}
     groups = [
         Section(
             f"group{number}", group.words or record.compare, _group(record, group, results, sides, number)
         )
         for number, group in enumerate(found[:MOST_GROUPS])
     ]
-    left = len(found) - MOST_GROUPS
-    more = (Text(f"{left} more groups are in sweep.json.", is_dim=True),) if left > 0 else ()
+    groups_left_out = len(found) - MOST_GROUPS
+    more = (
+        (Text(f"{groups_left_out} more groups are in sweep.json.", is_dim=True),)
+        if groups_left_out > 0
+        else ()
+    )
     promised = promise(settings)
     sections = (
         Section("promise", "What is promised", (Text(f"{promised[:1].upper()}{promised[1:]}."),)),
@@ -63,31 +67,31 @@ def sweep_html(
         Section("details", "In full", _details(found, record.compare)),
         Section("broken", "Runs that broke off", _broken(record)),
     )
-    about = (
+    subtitle = (
         f"{len(record.points)} points, {record.repeats} runs each, {len(record.runs)} done; {record.mode}; {record.order} (seed "
         f"{record.seed}); settings of {record.compare} are compared with the first"
     )
-    return render(Page(f"ETLoop sweep: {record.source}", about, "", "", (), sections))
+    return render(Page(f"ETLoop sweep: {record.source}", subtitle, "", "", (), sections))
 
 
 def _overview(
     record: SweepRecord, found: Sequence[Group], results: Mapping[str, PointResult]
 ) -> tuple[Block, ...]:
-    """Return the job's time by setting, of every group against its first point."""
+    """Return a chart of the job's time by setting, for every group relative to its first point."""
     labels = list(dict.fromkeys(point.labels[record.compare] for group in found for point in group.points))
     rows = []
     for group in found[:MOST_GROUPS]:
-        there = [point for point in group.points if point.name in results]
-        if not there or there[0] is not group.points[0]:
+        points_with_results = [point for point in group.points if point.name in results]
+        if not points_with_results or points_with_results[0] is not group.points[0]:
             continue
-        base = _jct(results[there[0].name])
+        base = _jct(results[points_with_results[0].name])
         dots = tuple(
             Dot(
                 f"{label}: {_jct(results[point.name]) / base:.4g}",
                 _jct(results[point.name]) / base,
                 colour(labels.index(label)),
             )
-            for point in there
+            for point in points_with_results
             for label in (point.labels[record.compare],)
         )
         rows.append(Row(group.words, dots))
@@ -103,44 +107,46 @@ def _group(
     sides: Mapping[str, Side],
     number: int,
 ) -> tuple[Block, ...]:
-    there = [
+    settings_with_runs = [
         (point.labels[record.compare], sides[point.name]) for point in group.points if point.name in sides
     ]
-    shown = _table(record, group, results)
-    if not there:
-        return shown
+    table_blocks = _table(record, group, results)
+    if not settings_with_runs:
+        return table_blocks
     return (
-        *shown,
-        *_times(there, f"times{number}"),
-        *completion_blocks(there, f"completion{number}"),
-        *_bandwidths(there, f"bandwidth{number}"),
+        *table_blocks,
+        *_times(settings_with_runs, f"times{number}"),
+        *completion_blocks(settings_with_runs, f"completion{number}"),
+        *_bandwidths(settings_with_runs, f"bandwidth{number}"),
     )
 
 
 def _table(record: SweepRecord, group: Group, results: Mapping[str, PointResult]) -> tuple[Block, ...]:
-    shown = shown_columns(group, results)
+    column_names = shown_columns(group, results)
     rows: list[tuple[str | Cell, ...]] = []
     for point in group.points:
         label = Cell(point.labels[record.compare], note=point.name, is_strong=True)
         result = results.get(point.name)
         if result is None:
-            rows.append((label, "0", *("" for _ in range(4 + len(shown))), "no run"))
+            rows.append((label, "0", *("" for _ in range(4 + len(column_names))), "no run"))
             continue
         change, interval, word = change_cells(result)
         outcome: str | Cell
         if result.outcome is None:
             outcome = word
         else:
-            said = WORDS[result.outcome]
-            outcome = Cell(said, badge=BADGES[result.outcome], note="" if word == said.lower() else word)
-        rows.append((label, *figure_cells(result, shown), change, interval, outcome))
-    titles = (TITLES[name] for name in shown)
+            outcome_word = WORDS[result.outcome]
+            outcome = Cell(
+                outcome_word, badge=BADGES[result.outcome], note="" if word == outcome_word.lower() else word
+            )
+        rows.append((label, *figure_cells(result, column_names), change, interval, outcome))
+    titles = (TITLES[name] for name in column_names)
     heads = (record.compare, "runs", "iteration", "CV", *titles, "change", "interval", "outcome")
     return table("Settings, each against the first", heads, rows, range(1, len(heads) - 1))
 
 
 def _times(there: Sequence[tuple[str, Side]], name: str) -> tuple[Block, ...]:
-    """Return the job's time of every run, a row a setting."""
+    """Return a chart of the job's time in every run, one row a setting."""
     unit = scale_of(max(float(run.jct_ns.mean()) for _, side in there for run in side.runs), TIMES, "ns")
     rows = tuple(
         Row(
@@ -158,7 +164,7 @@ def _times(there: Sequence[tuple[str, Side]], name: str) -> tuple[Block, ...]:
 
 
 def _bandwidths(there: Sequence[tuple[str, Side]], name: str) -> tuple[Block, ...]:
-    """Return bus bandwidth by kind of collective with standard deviations, a colour a setting."""
+    """Return a chart of the bus bandwidth by kind of collective with standard deviations, one colour a setting."""
     kinds = sorted({kind for _, side in there for run in side.runs for kind in run.kind_bytes_per_s})
     rows = []
     for kind in kinds:
@@ -176,30 +182,32 @@ def _bandwidths(there: Sequence[tuple[str, Side]], name: str) -> tuple[Block, ..
 
 
 def _details(found: Sequence[Group], axis: str) -> tuple[Block, ...]:
-    shown = [(group, name, held) for group in found for name, held in group.comparisons.items()]
+    all_comparisons = [
+        (group, name, comparison) for group in found for name, comparison in group.comparisons.items()
+    ]
     blocks: list[Block] = []
-    for number, (group, name, held) in enumerate(shown[:MOST_DETAILS]):
+    for number, (group, name, comparison) in enumerate(all_comparisons[:MOST_DETAILS]):
         labels = {point.name: point.labels[axis] for point in group.points}
         words = f": {group.words}" if group.words else ""
         title = f"{labels[name]} against {labels[group.points[0].name]}{words} ({name})"
         parts = (
-            *verdict_blocks(held),
-            *change_chart(held.metrics, f"changes{number}"),
-            *tested_blocks(held),
-            *carrier_blocks(held),
-            *differing_blocks(held),
+            *verdict_blocks(comparison),
+            *change_chart(comparison.metrics, f"changes{number}"),
+            *tested_blocks(comparison),
+            *carrier_blocks(comparison),
+            *differing_blocks(comparison),
         )
-        blocks.append(Fold(title, parts, BADGES[held.verdict], WORDS[held.verdict]))
-    if len(shown) > MOST_DETAILS:
-        words = f"{len(shown) - MOST_DETAILS} more: etloop compare POINT POINT shows each."
+        blocks.append(Fold(title, parts, BADGES[comparison.verdict], WORDS[comparison.verdict]))
+    if len(all_comparisons) > MOST_DETAILS:
+        words = f"{len(all_comparisons) - MOST_DETAILS} more: etloop compare POINT POINT shows each."
         blocks.append(Text(words, is_dim=True))
     return tuple(blocks)
 
 
 def _broken(record: SweepRecord) -> tuple[Block, ...]:
-    rows = [(one.point, str(one.repeat), one.reason) for one in record.runs if one.result is RunResult.BROKEN]
+    rows = [(run.point, str(run.repeat), run.reason) for run in record.runs if run.result is RunResult.BROKEN]
     return table("Each with its reason", ("point", "repeat", "why"), list(rows[:MOST_DETAILS]), (1,))
 
 
 def _jct(result: PointResult) -> float:
-    return next(one.mean for one in result.figures if one.name == JCT)
+    return next(figure.mean for figure in result.figures if figure.name == JCT)

@@ -1,7 +1,7 @@
-"""What happened over time, on one axis: rates of ports, depth of queues, marks, drops and pauses, and congestion control.
+"""The plot over time with one axis: rates of ports, depth of queues, marks, drops and pauses, and congestion control.
 
-Decides which panels there are and which lines each has. No rate is drawn above its port's link: whole packets between two
-readings, and bytes spread over an op, can seem to make more.
+Decides which panels exist and which lines each has. No rate is drawn above its port's link rate: whole packets between
+two readings, and bytes spread over an op, can seem to exceed it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MOST_PAIRS: Final = 8
 _BINS: Final = 240
 _LEAST_BINS: Final = 24
 _PACKETS_A_BIN: Final = 24
-"""Of a link at its full rate: one packet more or less is then no spike."""
+"""Packets of a link at full rate in a bin: with so many, a single packet makes no spike."""
 _TIME_UNITS: Final = ((1e9, "s"), (1e6, "ms"), (1e3, "us"))
 _RATE_UNITS: Final = ((1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s"))
 _BYTE_UNITS: Final = ((1e6, "MB"), (1e3, "kB"))
@@ -53,7 +53,7 @@ _SIGNALS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """A unit and how many of the base unit are in it."""
+    """A unit and its size in the base unit."""
 
     size: float
     name: str
@@ -61,7 +61,7 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What all panels are made from."""
+    """Inputs that all panels share."""
 
     given: KpiInput
     facts: DeviceFacts
@@ -71,17 +71,17 @@ class Scene:
     end_ns: float
     time: Scale
     values: Mapping[str, NDArray[np.float64]]
-    """Columns of queues.parquet; a lane's rows are some of theirs."""
+    """Columns of queues.parquet; the rows of a lane index them."""
 
     def at(self, times_ns: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return moments as the axis has them."""
+        """Return times in the unit of the axis (float64)."""
         return np.asarray(times_ns / self.time.size)
 
 
 def timeline(
     given: KpiInput, facts: DeviceFacts, lanes: tuple[Lane, ...], colours: Mapping[str, int]
 ) -> Plot | None:
-    """Return the plot; None where nothing was recorded that has a time."""
+    """Return the plot; None if no op completed or there is nothing to draw."""
     job = given.summary.job
     if job.start_ns is None or job.end_ns is None or job.end_ns <= job.start_ns:
         return None
@@ -97,13 +97,13 @@ def timeline(
         return None
     begin, end = begin_ns / unit.size, end_ns / unit.size
     axis = Axis(f"time of the run ({unit.name})", begin, end, False, _stretches(scene), _moments(scene))
-    shown = {one.colour for panel in panels for one in panel.steps}
-    legend = tuple(LegendEntry(name, colour) for name, colour in colours.items() if colour in shown)
-    what = "; ".join(panel.title for panel in panels)
+    used_colours = {line.colour for panel in panels for line in panel.steps}
+    legend = tuple(LegendEntry(name, colour) for name, colour in colours.items() if colour in used_colours)
+    titles = "; ".join(panel.title for panel in panels)
     return Plot(
         name="timeline-plot",
         title="Everything on one axis of time; grounds are iterations, one colour is one port",
-        description=f"Panels above each other over the time of the run: {what}.",
+        description=f"Panels above each other over the time of the run: {titles}.",
         wide=draw(panels, axis, WIDE),
         narrow=draw(panels, axis, NARROW),
         legend=legend,
@@ -112,30 +112,31 @@ def timeline(
 
 
 def scale_of(most: float, units: Sequence[tuple[float, str]], base: str, least: float = 1) -> Scale:
-    """Return the first unit of which there are at least `least`."""
+    """Return the first unit of which `most` is at least `least`."""
     return next((Scale(size, name) for size, name in units if most >= least * size), Scale(1, base))
 
 
 def _stretches(scene: Scene) -> tuple[Stretch, ...]:
+    """Return the iterations, and the gaps in which the device was not read."""
     passes = scene.given.summary.job.per_iteration
-    found = [
+    stretches = [
         Stretch(
-            f"iteration {one.iteration + 1}",
-            f"iteration {one.iteration + 1}" if len(passes) <= 12 else str(one.iteration + 1),
-            (one.end_ns - one.jct_ns) / scene.time.size,
-            one.end_ns / scene.time.size,
-            "band" if one.iteration % 2 == 0 else "",
+            f"iteration {iteration.iteration + 1}",
+            f"iteration {iteration.iteration + 1}" if len(passes) <= 12 else str(iteration.iteration + 1),
+            (iteration.end_ns - iteration.jct_ns) / scene.time.size,
+            iteration.end_ns / scene.time.size,
+            "band" if iteration.iteration % 2 == 0 else "",
         )
-        for one in passes[:256]
+        for iteration in passes[:256]
     ]
     device = scene.given.summary.dut
-    found += [
+    stretches += [
         Stretch(
             f"not read: {gap.why}", "", gap.begin_ns / scene.time.size, gap.end_ns / scene.time.size, "gap"
         )
         for gap in (device.gaps if device is not None else ())
     ]
-    return tuple(found)
+    return tuple(stretches)
 
 
 def _moments(scene: Scene) -> tuple[Moment, ...]:
@@ -147,7 +148,7 @@ def _moments(scene: Scene) -> tuple[Moment, ...]:
 
 
 def _rates(scene: Scene) -> tuple[tuple[Plotted, ...], tuple[str, ...]]:
-    """Return the panels of sent and received, and what must be known of them."""
+    """Return the panels of sent and received rates, and notes on them."""
     given, notes = scene.given, []
     links = {
         f"{agent}/{port}" if "/" not in port else port: bps for (agent, port), bps in given.port_bps.items()
@@ -156,7 +157,7 @@ def _rates(scene: Scene) -> tuple[tuple[Plotted, ...], tuple[str, ...]]:
     by_sent = by_received = "counted by the device"
     if not received:
         received, by_received = _rates_of_queues(scene), "by the device's queues"
-    estimated = _estimated(given)
+    estimated = _rates_from_ops(given)
     if not sent:
         sent, by_sent = estimated[0], "payload, from the records of ops"
         notes.append("What a rank sends for an op is spread evenly over the op's time.")
@@ -164,13 +165,13 @@ def _rates(scene: Scene) -> tuple[tuple[Plotted, ...], tuple[str, ...]]:
         received, by_received = estimated[1], "payload, from the records of ops"
     clipped = 0
     panels = []
-    for lines, way, by_whom in (
+    for lines, title, source_words in (
         (sent, "sent to the device", by_sent),
         (received, "received from it", by_received),
     ):
-        found, above = _rate_panel(scene, lines, links, way, by_whom)
-        clipped += above
-        panels += found
+        rate_panels, clipped_values = _rate_panel(scene, lines, links, title, source_words)
+        clipped += clipped_values
+        panels += rate_panels
     if clipped:
         notes.append(
             f"In {clipped} places the records make more than the link carries; the link's rate is drawn there."
@@ -184,14 +185,15 @@ def _rates(scene: Scene) -> tuple[tuple[Plotted, ...], tuple[str, ...]]:
 def _rate_panel(
     scene: Scene, lines: Sequence[Line], links: Mapping[str, float], title: str, by_whom: str
 ) -> tuple[list[Plotted], int]:
-    shown = [line for line in lines if line.name in scene.colours and line.values.any()]
-    if not shown:
+    """Return a panel of rates (none without lines), and how many values were limited to the link's rate."""
+    shown_lines = [line for line in lines if line.name in scene.colours and line.values.any()]
+    if not shown_lines:
         return [], 0
     clipped = 0
-    speeds = [links[line.name] for line in shown if links.get(line.name)]
-    unit = scale_of(max(speeds or [float(line.values.max()) for line in shown]), _RATE_UNITS, "bit/s")
+    speeds = [links[line.name] for line in shown_lines if links.get(line.name)]
+    unit = scale_of(max(speeds or [float(line.values.max()) for line in shown_lines]), _RATE_UNITS, "bit/s")
     steps = []
-    for line in shown:
+    for line in shown_lines:
         most = links.get(line.name) or np.inf
         clipped += int((line.values > most * 1.000001).sum())
         values = np.minimum(line.values, most) / unit.size
@@ -203,7 +205,8 @@ def _rate_panel(
     return [Plotted(f"{title} ({unit.name})", tuple(steps), by_whom, limits)], clipped
 
 
-def _estimated(given: KpiInput) -> tuple[list[Line], list[Line]]:
+def _rates_from_ops(given: KpiInput) -> tuple[list[Line], list[Line]]:
+    """Return sent and received rates of ports from the records of ops; empty if no traffic crossed the device."""
     series = port_series(given)
     if series is None:
         return [], []
@@ -215,21 +218,21 @@ def _estimated(given: KpiInput) -> tuple[list[Line], list[Line]]:
 
 
 def _rates_of_queues(scene: Scene) -> list[Line]:
-    """Return what queues of the device sent to each port of the rig, as means over equal spans."""
+    """Return the rate at which queues of the device sent to each port of the rig, as means over equal time bins."""
     ports = set(scene.given.plan.port_names)
     bins = _bins_of_packets(scene)
     edges = np.linspace(scene.begin_ns, scene.end_ns, bins + 1)
-    moved: dict[str, NDArray[np.float64]] = {}
+    bytes_by_port: dict[str, NDArray[np.float64]] = {}
     for lane in scene.lanes:
         if lane.port in ports:
-            parts = np.diff(_reached(scene, lane, "tx_bytes", edges), append=np.nan)
-            moved[lane.port] = moved.get(lane.port, np.zeros(bins + 1)) + np.nan_to_num(parts)
+            parts = np.diff(_values_at(scene, lane, "tx_bytes", edges), append=np.nan)
+            bytes_by_port[lane.port] = bytes_by_port.get(lane.port, np.zeros(bins + 1)) + np.nan_to_num(parts)
     width_ns = edges[1] - edges[0]
-    return [Line(name, edges, values * 8e9 / width_ns) for name, values in moved.items()]
+    return [Line(name, edges, values * 8e9 / width_ns) for name, values in bytes_by_port.items()]
 
 
 def _bins_of_packets(scene: Scene) -> int:
-    """Return into how many spans the run is cut so that a link carries several packets in each."""
+    """Return the number of time bins, such that a link at full rate carries several packets in each."""
     speeds = [float(bps) for bps in scene.given.port_bps.values() if bps]
     if not speeds:
         return _BINS
@@ -237,15 +240,16 @@ def _bins_of_packets(scene: Scene) -> int:
     return int(min(max(packets / _PACKETS_A_BIN, _LEAST_BINS), _BINS))
 
 
-def _reached(scene: Scene, lane: Lane, column: str, edges: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return what a counter of a lane stood at, at the last sample before each moment."""
+def _values_at(scene: Scene, lane: Lane, column: str, edges: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the value of a lane's counter in the last sample before each moment (float64), 0 before the first."""
     times, values = scene.values["time_ns"][lane.rows], scene.values[column][lane.rows]
     place = np.searchsorted(times, edges, side="right") - 1
     return np.where(place >= 0, values[np.maximum(place, 0)], 0.0)
 
 
 def _depths(scene: Scene) -> Iterator[Plotted]:
-    """The fullest queues with their marking thresholds, and what their priority groups held with the limit of pauses."""
+    """Yield the depth of the fullest queues with their marking thresholds, and the bytes of their priority groups with
+    the pause limit."""
     for column, words, limits in (
         ("queued_bytes", "in the fullest queues", _marking_limits),
         ("group_bytes", "held by ingress port and group", _pause_limits),
@@ -256,24 +260,30 @@ def _depths(scene: Scene) -> Iterator[Plotted]:
         values = scene.values[column]
         most = max(float(values[lane.rows].max()) for lane in fullest)
         unit = scale_of(most, _BYTE_UNITS, "bytes")
-        seen: set[str] = set()
+        drawn_ports: set[str] = set()
         steps = []
         for lane in fullest:
             times = scene.at(scene.values["time_ns"][lane.rows])
             name = f"{lane.port}, class {lane.cos}"
             depth = values[lane.rows] / unit.size
-            steps.append(Steps(name, scene.colours[lane.port], times, depth, is_dashed=lane.port in seen))
-            seen.add(lane.port)
-        shown = tuple(
+            steps.append(
+                Steps(name, scene.colours[lane.port], times, depth, is_dashed=lane.port in drawn_ports)
+            )
+            drawn_ports.add(lane.port)
+        limit_lines = tuple(
             Limit(f"{name} {size / unit.size:.4g} {unit.name}", size / unit.size)
             for name, size in limits(scene, fullest)
         )
         yield Plotted(
-            f"{words} ({unit.name})", tuple(steps), "as sampled; the table below has the greatest", shown
+            f"{words} ({unit.name})",
+            tuple(steps),
+            "as sampled; the table below has the greatest",
+            limit_lines,
         )
 
 
 def _fullest(scene: Scene, column: str) -> list[Lane]:
+    """Return the lanes with the greatest values of a column, of ports that have a colour."""
     if not scene.lanes:
         return []
     values = scene.values[column]
@@ -283,43 +293,45 @@ def _fullest(scene: Scene, column: str) -> list[Lane]:
 
 
 def _marking_limits(scene: Scene, lanes: Sequence[Lane]) -> list[tuple[str, float]]:
-    """Return Kmin and Kmax where all lanes have the same."""
-    found = {
+    """Return Kmin and Kmax if all lanes have the same."""
+    thresholds = {
         (queue.marking.kmin_bytes, queue.marking.kmax_bytes)
         for lane in lanes
         for switch in scene.facts.switches_of(lane.place)
         if (queue := switch.queues[lane.cos % len(switch.queues)]).marking is not None
     }
-    if len(found) != 1:
+    if len(thresholds) != 1:
         return []
-    kmin, kmax = found.pop()
+    kmin, kmax = thresholds.pop()
     return [("Kmin", kmin), ("Kmax", kmax)] if kmax > kmin else [("K", kmin)]
 
 
 def _pause_limits(scene: Scene, lanes: Sequence[Lane]) -> list[tuple[str, float]]:
-    """Return where a lossless group pauses its senders if it alone fills the buffer; more of them share, and pause earlier."""
-    found = set()
+    """Return the xoff threshold of a lossless group that is alone in the buffer; if several share it, they pause earlier."""
+    thresholds_bytes = set()
     for lane in lanes:
         for switch in scene.facts.switches_of(lane.place):
             group = switch.groups[lane.cos % len(switch.groups)]
             if switch.pfc and group.lossless:
                 factor = 2.0**group.alpha_log2
                 shared = max(switch.buffer_bytes - switch.set_aside_bytes, 0)
-                found.add(group.reserved_bytes + shared * factor / (1 + factor))
-    return [("xoff of one group alone", found.pop())] if len(found) == 1 else []
+                thresholds_bytes.add(group.reserved_bytes + shared * factor / (1 + factor))
+    return [("xoff of one group alone", thresholds_bytes.pop())] if len(thresholds_bytes) == 1 else []
 
 
 def _signals(scene: Scene) -> Iterator[Plotted]:
-    """Marks, drops, trims and pauses between moments, by port."""
+    """Yield marks, drops, trims and pauses per time bin, by port."""
     edges = np.linspace(scene.begin_ns, scene.end_ns, _BINS + 1)
     for column, words in _SIGNALS if scene.lanes else ():
         by_port: dict[str, NDArray[np.float64]] = {}
         for lane in scene.lanes:
-            counts = np.maximum(np.diff(_reached(scene, lane, column, edges), append=np.nan), 0)
+            counts = np.maximum(np.diff(_values_at(scene, lane, column, edges), append=np.nan), 0)
             by_port[lane.port] = by_port.get(lane.port, np.zeros(_BINS + 1)) + np.nan_to_num(counts)
         steps = tuple(
             Steps(name, scene.colours[name], scene.at(edges), counts, is_bars=True)
-            for name, counts in sorted(by_port.items(), key=lambda one: natural(one[0]))
+            for name, counts in sorted(
+                by_port.items(), key=lambda port_and_counts: natural(port_and_counts[0])
+            )
             if counts.any() and name in scene.colours
         )
         if steps:
@@ -328,7 +340,7 @@ def _signals(scene: Scene) -> Iterator[Plotted]:
 
 
 def _control(scene: Scene) -> Iterator[Plotted]:
-    """Rates and windows of the queue pairs that moved most, in the colour of their port."""
+    """Yield rates and windows of the queue pairs that carried most, in the colour of their port."""
     rates = scene.given.frames.get("cc")
     if rates is None or not rates.rows:
         return
@@ -362,10 +374,10 @@ def _control(scene: Scene) -> Iterator[Plotted]:
 def _busiest_pairs(
     pairs: Mapping[tuple[int, int, int], list[int]], moved: NDArray[np.float64], ports: Sequence[str]
 ) -> list[tuple[int, int, int]]:
-    """Return the queue pairs that moved most, one of every port before the second of any."""
-    seen: dict[str, int] = {}
-    turn = {}
+    """Return the queue pairs that carried most, one of every port before the second of any port."""
+    last_turn: dict[str, int] = {}
+    turn_by_pair = {}
     for key in sorted(pairs, key=lambda key: -float(moved[pairs[key]].max())):
         port = ports[key[0]]
-        turn[key] = seen[port] = seen.get(port, -1) + 1
-    return sorted(turn, key=lambda key: turn[key])[:MOST_PAIRS]
+        turn_by_pair[key] = last_turn[port] = last_turn.get(port, -1) + 1
+    return sorted(turn_by_pair, key=lambda key: turn_by_pair[key])[:MOST_PAIRS]

@@ -1,6 +1,6 @@
-"""All key figures of a run: puts together what `kpi_job`, `kpi_network` and `kpi_rates` work out.
+"""All key figures of a run, combined from the other modules of this package.
 
-Decides nothing but their order, which is that of `kpi_set.FIGURES`, and the tables that conditions may read.
+Decides only their order, which is that of `schema.kpis.FIGURES`, and the tables that conditions may read.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 
 
 def key_figures(given: KpiInput, basis: KpiBasis) -> KpiSet:
-    """Every figure of `FIGURES`, with its value or why it is absent."""
-    found: dict[str, Value] = {}
+    """Return every figure of `FIGURES`, with its value or why it is absent."""
+    values: dict[str, Value] = {}
     for part in (
         job_figures(given),
         skew_and_transfer_figures(given),
@@ -59,12 +59,14 @@ def key_figures(given: KpiInput, basis: KpiBasis) -> KpiSet:
         device_figures(given),
         slip_figures(given),
     ):
-        found.update(part)
-    assert found.keys() == {figure.name for figure in FIGURES}, found.keys() ^ {one.name for one in FIGURES}
+        values.update(part)
+    assert values.keys() == {figure.name for figure in FIGURES}, values.keys() ^ {
+        figure.name for figure in FIGURES
+    }
     return KpiSet(
         KPI_SCHEMA,
         given.summary.run_id,
-        tuple(_kpi(figure.name, figure.unit, found[figure.name]) for figure in FIGURES),
+        tuple(_kpi(figure.name, figure.unit, values[figure.name]) for figure in FIGURES),
         kind_kpis(given),
         curves(given),
         basis,
@@ -82,6 +84,7 @@ def _kpi(name: str, unit: str, value: Value) -> Kpi:
 
 
 def _unit_of(name: str) -> str:
+    """Return the unit of a field from the end of its name."""
     for ending, unit in (("_bytes_per_s", "bytes/s"), ("_ns", "ns"), ("_bytes", "bytes")):
         if name.endswith(ending):
             return unit
@@ -93,7 +96,7 @@ ITERATION_UNITS: Final = {field.name: _unit_of(field.name) for field in fields(I
 
 
 def vocabulary() -> Vocabulary:
-    """Every name that a condition may use, whether a certain run has it or not."""
+    """Return every name that a condition may use, whether or not a particular run has it."""
     stored = {name.removesuffix(".parquet"): columns for name, columns in TABLES.items()}
     stored |= {"cc": RATES, "comparison": COMPARISON, "jobs": JOBS}
     stored |= {"dut": DUT, "counters": COUNTERS, "reconciliation": RECONCILIATION, "classes": CLASSES}
@@ -106,7 +109,7 @@ def vocabulary() -> Vocabulary:
 
 
 def results_of(given: KpiInput, kpis: KpiSet) -> Results:
-    """What conditions are worked out over."""
+    """Return the figures and tables that conditions are evaluated over."""
     frames = dict(given.frames)
     frames["connections"] = connection_frame(given)
     frames["kinds"] = _frame("kinds", kpis.kinds, KIND_UNITS)

@@ -1,8 +1,8 @@
-"""Flow completion times and slowdowns by size, of runs that consist of sends and receives alone.
+"""Flow completion times and slowdowns by size, of runs that have only sends and receives.
 
-Slowdown is the completion time of a flow by what it takes alone in an empty network (`lone_flow`), which follows from links and
-switches as a topology states them, or from rates of ports and a latency that is stated or was measured before the load; never
-from a flow of the same run. Studies of congestion control plot these (HPCC, SIGCOMM 2019, 5.3).
+Slowdown is the completion time of a flow divided by its time alone in an empty network (`lone_flow`). That time follows
+from links and switches as a topology states them, or from port rates and a latency that is stated or was measured before
+the load; never from a flow of the same run. Studies of congestion control plot these (HPCC, SIGCOMM 2019, 5.3).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 GRANT_BYTES: Final = 64.0
-"""Payload of the message by which a receiver grants sends (traffic/native/wire/clear_to_send.h)."""
+"""Payload of the clear-to-send message (traffic/native/wire/clear_to_send.h)."""
 _BOUNDS: Final = (0, *(10**power for power in range(3, 13)), 1 << 62)
 NO_FLOWS: Final = "the run is not of sends and receives alone"
 NONE_COMPLETED: Final = "no flow crossed the device and completed"
@@ -40,40 +40,51 @@ NOT_ALL_PAIRS: Final = "what a flow takes alone is not known for every pair of r
 
 
 def has_flows(plan: PlanTables) -> bool:
-    """Return whether all counted operations are sends and receives, and some of them cross the device."""
-    ops, counted = plan.ops, counted_ops(plan)
-    sends = counted & (ops.kind == OpCode.SEND) & (ops.wire_tx_bytes > 0)
-    return bool(sends.any()) and not (counted & (ops.kind == OpCode.COLLECTIVE)).any()
+    """Return whether all counted ops are sends and receives, and some of them cross the device."""
+    ops, is_counted = plan.ops, counted_ops(plan)
+    sends = is_counted & (ops.kind == OpCode.SEND) & (ops.wire_tx_bytes > 0)
+    return bool(sends.any()) and not (is_counted & (ops.kind == OpCode.COLLECTIVE)).any()
 
 
 def flow_sizes(given: KpiInput) -> FlowSizes | None:
-    """Return completion by size; None where the jobs have collectives, or no flow is to cross the device."""
+    """Return completion by size; None if the jobs have collectives, or no flow is planned to cross the device."""
     if not has_flows(given.plan):
         return None
-    ops, counted = given.plan.ops, counted_ops(given.plan)
-    sends = counted & (ops.kind == OpCode.SEND) & (ops.wire_tx_bytes > 0)
+    ops, is_counted = given.plan.ops, counted_ops(given.plan)
+    sends = is_counted & (ops.kind == OpCode.SEND) & (ops.wire_tx_bytes > 0)
     planned_bytes = np.repeat(ops.message_bytes[sends], given.plan.iterations)
-    done = _completed(given)
+    completed_flows = _completed(given)
     network = given.lone_network
-    alone_ns = np.full(len(done.size_bytes), np.nan)
+    alone_ns = np.full(len(completed_flows.size_bytes), np.nan)
     if network is not None:
-        alone_ns = lone_flow_ns(network, done.src, done.dst, done.wire_bytes)
-        grant_ns = lone_flow_ns(network, done.src, done.dst, np.full(len(alone_ns), GRANT_BYTES))
-        # A receiver that asks for its data when they are due has them one grant later, however empty the network is.
-        alone_ns += np.clip(done.asked_ns + grant_ns - done.due_ns, 0, grant_ns)
-    slowdown = done.fct_ns / alone_ns
+        alone_ns = lone_flow_ns(network, completed_flows.src, completed_flows.dst, completed_flows.wire_bytes)
+        grant_ns = lone_flow_ns(
+            network, completed_flows.src, completed_flows.dst, np.full(len(alone_ns), GRANT_BYTES)
+        )
+        # A receiver that grants a send only at its intended time gets the data one grant later, even in an empty network.
+        alone_ns += np.clip(completed_flows.asked_ns + grant_ns - completed_flows.due_ns, 0, grant_ns)
+    slowdown = completed_flows.fct_ns / alone_ns
     rows = []
     for above, upto in (*itertools.pairwise(_BOUNDS), (0, _BOUNDS[-1])):
         planned = int(((planned_bytes > above) & (planned_bytes <= upto)).sum())
         if planned:
-            of_row = (done.size_bytes > above) & (done.size_bytes <= upto)
+            is_in_range = (completed_flows.size_bytes > above) & (completed_flows.size_bytes <= upto)
             bounds = above, min(upto, int(planned_bytes.max()))
-            rows.append(_row(bounds, planned, done.fct_ns[of_row], slowdown[of_row], alone_ns[of_row]))
+            rows.append(
+                _row(
+                    bounds,
+                    planned,
+                    completed_flows.fct_ns[is_in_range],
+                    slowdown[is_in_range],
+                    alone_ns[is_in_range],
+                )
+            )
     source = LatencySource.UNKNOWN if network is None else network.latency
     return FlowSizes(tuple(rows), source, _why_absent(network, alone_ns))
 
 
 def _why_absent(network: LoneNetwork | None, alone_ns: NDArray[np.float64]) -> str:
+    """Return why there is no slowdown; "" if there is one for every flow."""
     if network is None:
         return NO_NETWORK
     if network.latency is LatencySource.UNKNOWN:
@@ -82,18 +93,18 @@ def _why_absent(network: LoneNetwork | None, alone_ns: NDArray[np.float64]) -> s
 
 
 def flow_figures(given: KpiInput) -> Iterator[tuple[str, float | str]]:
-    """Key figures of all flows."""
-    found = given.summary.flow_sizes
-    whole = found.rows[-1] if found is not None else None
+    """Yield the key figures of all flows."""
+    sizes = given.summary.flow_sizes
+    all_flows = sizes.rows[-1] if sizes is not None else None
     for name in ("fct_p50_ns", "fct_p99_ns", "slowdown_p50", "slowdown_p95", "slowdown_p99"):
-        value = getattr(whole, name) if whole is not None else None
+        value = getattr(all_flows, name) if all_flows is not None else None
         figure = name if name.startswith("fct") else f"fct_{name}"
         if value is not None:
             yield figure, float(value)
-        elif found is None or whole is None:
+        elif sizes is None or all_flows is None:
             yield figure, NO_FLOWS
         else:
-            yield figure, NONE_COMPLETED if not whole.completed else found.why_no_slowdown
+            yield figure, NONE_COMPLETED if not all_flows.completed else sizes.why_no_slowdown
 
 
 def _row(
@@ -103,6 +114,8 @@ def _row(
     slowdown: NDArray[np.float64],
     alone_ns: NDArray[np.float64],
 ) -> FlowSizeRow:
+    """Return the figures of the flows in one range of sizes."""
+
     def of(function: str, values: NDArray[np.float64]) -> float | None:
         return aggregate(function, values) if values.size and bool(np.isfinite(values).all()) else None
 
@@ -127,7 +140,7 @@ class _Completed:
 
     size_bytes: NDArray[np.float64]
     wire_bytes: NDArray[np.float64]
-    """Payload that the flow sends through the device: some protocols send flags beside the data."""
+    """Payload that the flow sends through the device: some protocols send flags in addition to the data."""
     due_ns: NDArray[np.float64]
     asked_ns: NDArray[np.float64]
     """When the receiver was to grant the send."""
@@ -139,9 +152,9 @@ class _Completed:
 def _completed(given: KpiInput) -> _Completed:
     """Return the flows with a record at both ends."""
     received, sent = send_of_receive(given.frames["ops"])
-    whole = sent >= 0
-    whole[whole] = given.column("ops", "planned_wire_tx_bytes")[sent[whole]] > 0
-    sent, received = sent[whole], received[whole]
+    crosses_device = sent >= 0
+    crosses_device[crosses_device] = given.column("ops", "planned_wire_tx_bytes")[sent[crosses_device]] > 0
+    sent, received = sent[crosses_device], received[crosses_device]
     due_ns = given.column("ops", "intended_ns")[sent]
     fct_ns = given.column("ops", "completed_ns")[received] - due_ns
     src, dst = (given.column("ops", name)[sent].astype(np.int64) for name in ("rank", "peer"))

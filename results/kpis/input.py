@@ -1,8 +1,8 @@
-"""What key figures are worked out from: the tables of a run, its plan, and the speeds of its ports.
+"""Inputs of the key figures: the tables of a run, its plan, and the speeds of its ports.
 
-Key figures and conditions are about jobs, so they see tables without background and without the barriers between phases of a
-round; what ports, switches and counters say is of everything that crossed them. Decides how the two ends of a queue pair are
-put together (`connections`) and how long a port needs at least for its bytes.
+Key figures and conditions are about jobs, so they see tables without background and without the barriers between phases
+of a round; counters of ports, switches and the device cover all traffic that crossed them. Decides how the two ends of a
+queue pair are combined (`connections`) and the least time that a port needs for its bytes.
 """
 
 from __future__ import annotations
@@ -32,54 +32,54 @@ CONNECTION_UNITS: Final = (
     dict.fromkeys(("connection", "src_rank", "dst_rank"), "id")
     | dict.fromkeys(("src_port", "dst_port"), "name")
     | {"missing_packets": "packets"}
-    | {one.name: one.unit for one in FLOW_COUNTERS if one.name in _OF_SENDER + _OF_RECEIVER}
+    | {counter.name: counter.unit for counter in FLOW_COUNTERS if counter.name in _OF_SENDER + _OF_RECEIVER}
 )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KpiInput:
-    """A run as read back, and what the rig says of it."""
+    """A run as read back, with the port speeds that the rig states."""
 
     summary: Summary
     plan: PlanTables
     frames: Mapping[str, Frame]
     """By file name without its ending: at least ops, collectives, flows, ports."""
     port_bps: Mapping[tuple[str, str], int]
-    """Speed of a port by agent and name; empty where it is not known."""
+    """Speed of a port by agent and name; no entry if it is not known."""
     compute_ns: NDArray[np.int64] | None
-    """Per rank, compute of an iteration; None where it is not known."""
+    """Compute of an iteration per rank; None if not known."""
     mtu_bytes: int = 4096
     """Payload of a packet."""
     load: Frame | None = None
-    """Ops of everything that crossed the ports, background included; None: those of `frames`."""
+    """Ops of all traffic through the ports, background included; None: those of `frames`."""
     lone_network: LoneNetwork | None = None
-    """What a transfer finds alone in the network; None where it is not kept."""
+    """The empty network as a single transfer sees it; None if the run did not store it."""
 
     def column(self, table: str, name: str) -> NDArray[np.float64]:
-        """A numeric column."""
+        """Return a numeric column as float64."""
         return self.frames[table].columns[name].astype(np.float64)
 
     def with_first_ops(self, count: int) -> KpiInput:
-        """Return the run with its first rows of ops alone."""
+        """Return the run with only the first `count` rows of ops."""
         ops = self.frames["ops"]
         if count >= ops.rows:
             return self
-        return replace(self, frames={**self.frames, "ops": _only(ops, np.arange(ops.rows) < count)})
+        return replace(self, frames={**self.frames, "ops": _select_rows(ops, np.arange(ops.rows) < count)})
 
     def port_of_rank(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Per rank the number of its port, and per port its speed in bit/s (NaN where it is not known)."""
+        """Return the port number of each rank (int64), and the speed of each port in bit/s (float64, NaN if not known)."""
         number, ports = numbered(list(zip(self.plan.rank_agent, self.plan.rank_port, strict=True)))
         return number, np.array([float(self.port_bps.get(port, 0)) or float("nan") for port in ports])
 
 
 def numbered(names: Sequence[Name]) -> tuple[NDArray[np.int64], tuple[Name, ...]]:
-    """The place of each name among the different ones, which stand in the order of their first."""
+    """Return the index of each name among the distinct names, and the distinct names in order of first appearance."""
     numbers = {name: index for index, name in enumerate(dict.fromkeys(names))}
     return np.array([numbers[name] for name in names], np.int64), tuple(numbers)
 
 
 def connection_frame(given: KpiInput) -> Frame:
-    """One row for every direction of a connection that both ends have counted: what was sent, and what came."""
+    """Return one row for every direction of a connection that both ends have counted: packets sent and packets received."""
     flows = given.frames["flows"].columns
     port = given.plan.port_names
     sends = np.array(flows["role"] == "sender", bool)
@@ -90,13 +90,16 @@ def connection_frame(given: KpiInput) -> Frame:
         if sender["ends"] != receiver["ends"]:
             continue
         ranks = int(sender["src_rank"]), int(sender["dst_rank"])
-        for one, other, (source, target) in ((sender, receiver, ranks), (receiver, sender, ranks[::-1])):
+        for near_end, far_end, (source, target) in (
+            (sender, receiver, ranks),
+            (receiver, sender, ranks[::-1]),
+        ):
             rows.append(
                 {"connection": connection, "src_rank": source, "dst_rank": target}
                 | {"src_port": port[source], "dst_port": port[target]}
-                | {"missing_packets": one["tx_packets"] - other["rx_packets"]}
-                | {name: one[name] for name in _OF_SENDER}
-                | {name: other[name] for name in _OF_RECEIVER}
+                | {"missing_packets": near_end["tx_packets"] - far_end["rx_packets"]}
+                | {name: near_end[name] for name in _OF_SENDER}
+                | {name: far_end[name] for name in _OF_RECEIVER}
             )
     columns: dict[str, NDArray[np.generic]] = {
         name: np.array([row[name] for row in rows], object if unit == "name" else np.float64)
@@ -108,17 +111,17 @@ def connection_frame(given: KpiInput) -> Frame:
 def _totals(
     flows: Mapping[str, NDArray[np.generic]], chosen: NDArray[np.bool_]
 ) -> dict[int, dict[str, float]]:
-    """Counters of one role, added up by connection."""
+    """Return the counters of one role, summed by connection."""
     connection = flows["connection"][chosen].astype(np.int64)
     unique, first, member = np.unique(connection, return_index=True, return_inverse=True)
-    found = {
+    sums = {
         name: np.bincount(member, flows[name][chosen].astype(np.float64), len(unique))
         for name in _OF_SENDER + _OF_RECEIVER
     }
-    found["ends"] = np.bincount(member, minlength=len(unique)).astype(np.float64)
-    found |= {name: flows[name][chosen][first].astype(np.float64) for name in ("src_rank", "dst_rank")}
+    sums["ends"] = np.bincount(member, minlength=len(unique)).astype(np.float64)
+    sums |= {name: flows[name][chosen][first].astype(np.float64) for name in ("src_rank", "dst_rank")}
     return {
-        connection: {name: float(values[index]) for name, values in found.items()}
+        connection: {name: float(values[index]) for name, values in sums.items()}
         for index, connection in enumerate(unique.tolist())
     }
 
@@ -127,9 +130,9 @@ def least_network_ns(
     given: KpiInput, rank: NDArray[np.int64], tx_bytes: NDArray[np.float64], rx_bytes: NDArray[np.float64],
     group: NDArray[np.int64], groups: int,
 ) -> NDArray[np.float64]:  # fmt: skip
-    """Per group of ops: the time that its busiest port direction needs for their bytes at its line rate, payload only.
+    """Return per group of ops the time that its busiest port direction needs for their payload at line rate, in ns.
 
-    NaN where a port that carries any has no known speed.
+    NaN if a port that carries any has no known speed.
     """
     port, speed = given.port_of_rank()
     key = group * len(speed) + port[rank]
@@ -142,21 +145,26 @@ def least_network_ns(
 
 
 def of_jobs(frames: Mapping[str, Frame], plan: PlanTables) -> dict[str, Frame]:
-    """The frames of a run directory that key figures are worked out from."""
-    found = dict(frames)
+    """Return the frames of a run directory restricted to the jobs, without background."""
+    job_frames = dict(frames)
     if plan.several is None:
-        return found
+        return job_frames
     background = background_ranks(plan)
     for name in ("ops", "collectives"):
         phase = frames[name].columns["phase"]
-        found[name] = _only(frames[name], np.array([one is not None for one in phase], np.bool_))
+        job_frames[name] = _select_rows(
+            frames[name], np.array([name_of_phase is not None for name_of_phase in phase], np.bool_)
+        )
     for name in ("flows", "cc"):
         if name in frames:
-            found[name] = _only(frames[name], ~background[frames[name].columns["src_rank"].astype(np.int64)])
-    return found
+            job_frames[name] = _select_rows(
+                frames[name], ~background[frames[name].columns["src_rank"].astype(np.int64)]
+            )
+    return job_frames
 
 
-def _only(frame: Frame, chosen: NDArray[np.bool_]) -> Frame:
+def _select_rows(frame: Frame, chosen: NDArray[np.bool_]) -> Frame:
+    """Return the chosen rows of a frame; columns are selected when they are read."""
     rows = np.flatnonzero(chosen)
     columns = LazyColumns(frame.columns, lambda name: frame.columns[name][rows])
     return Frame(columns, frame.units, len(rows), lambda row: frame.label(int(rows[row])))

@@ -1,6 +1,6 @@
 """Key figures of time: iterations against their roofline, collectives and transfers as percentiles, skew, one-way delay.
 
-Decides these formulas (docs/metrics.md derives them); counters are for `kpi_network`, rates over time for `kpi_rates`.
+Decides these formulas (docs/metrics.md derives them); figures of counters are in `network`, rates over time in `rates`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Value = float | str
 
 
 def job_figures(given: KpiInput) -> Iterator[tuple[str, Value]]:
-    """Iterations: their distribution, the roofline, and what of it was reached."""
+    """Yield the figures of iterations: distribution, roofline, and the achieved share of it."""
     jct = _iteration_ns(given)
     for name, function in (("min", "min"), ("avg", "mean"), ("p50", "p50"), ("p99", "p99"), ("max", "max")):
         yield f"jct_{name}_ns", aggregate(function, jct) if jct.size else NO_ITERATION
@@ -40,16 +40,16 @@ def job_figures(given: KpiInput) -> Iterator[tuple[str, Value]]:
     if given.compute_ns is not None:
         compute_ns = float(given.compute_ns[~background_ranks(given.plan)].max(initial=0))
     network_ns = iteration_network_ns(given)
-    jobs = [one for one in given.summary.jobs if not one.background]
+    jobs = [job for job in given.summary.jobs if not job.background]
     if len(jobs) > 1:
         compute_ns = network_ns = SEVERAL_JOBS
-    factors = [one.interference for one in jobs if one.interference is not None]
+    factors = [job.interference for job in jobs if job.interference is not None]
     yield "interference_max", max(factors) if factors else "no job ran alone and beside others"
     yield "compute_ns", compute_ns
     yield "network_ns", network_ns
     yield "roofline_ns", roofline_ns(compute_ns, network_ns)
     yield "jct_ratio", _ratio(jct_ns, roofline_ns(compute_ns, network_ns))
-    overhead_ns = _first_word(jct_ns, compute_ns) or float(jct_ns) - float(compute_ns)
+    overhead_ns = _first_reason(jct_ns, compute_ns) or float(jct_ns) - float(compute_ns)
     yield "comm_overhead_ns", overhead_ns
     hidden = _ratio(overhead_ns, network_ns)
     yield "overlap_fraction", hidden if isinstance(hidden, str) else 1 - hidden
@@ -69,79 +69,86 @@ def job_figures(given: KpiInput) -> Iterator[tuple[str, Value]]:
 def spread(
     name: str, functions: str, times_ns: NDArray[np.float64], absent: str
 ) -> Iterator[tuple[str, Value]]:
-    """Figures `NAME_FUNCTION_ns` of times."""
+    """Yield figures `NAME_FUNCTION_ns` of times."""
     for function in functions.split():
         yield f"{name}_{function}_ns", aggregate(function, times_ns) if times_ns.size else absent
 
 
 def _iteration_ns(given: KpiInput) -> NDArray[np.float64]:
+    """Return the times of complete iterations."""
     return np.array(
-        [one.jct_ns for one in counted_iterations(given.summary.job.per_iteration, 0)], np.float64
+        [iteration.jct_ns for iteration in counted_iterations(given.summary.job.per_iteration, 0)], np.float64
     )
 
 
 def iteration_network_ns(given: KpiInput) -> Value:
-    """What the busiest direction of a port needs for its payload of one iteration at line rate."""
+    """Return the time that the busiest port direction needs for its payload of one iteration at line rate."""
     ops = given.plan.ops
     zero = np.zeros(len(ops.rank), np.int64)
-    counted = counted_ops(given.plan)
+    is_counted = counted_ops(given.plan)
     tx, rx = (
-        np.where(counted, column, 0).astype(np.float64) for column in (ops.wire_tx_bytes, ops.wire_rx_bytes)
+        np.where(is_counted, column, 0).astype(np.float64)
+        for column in (ops.wire_tx_bytes, ops.wire_rx_bytes)
     )
     least = float(least_network_ns(given, ops.rank.astype(np.int64), tx, rx, zero, 1)[0])
     return NO_SPEED if np.isnan(least) else least
 
 
 def roofline_ns(compute_ns: Value, network_ns: Value) -> Value:
-    """Compute and network one after the other (BMWG, Roofline_seq, over the bytes that cross the device)."""
-    return _first_word(compute_ns, network_ns) or float(compute_ns) + float(network_ns)
+    """Return compute plus network time (BMWG, Roofline_seq, over the bytes that cross the device)."""
+    return _first_reason(compute_ns, network_ns) or float(compute_ns) + float(network_ns)
 
 
-def _first_word(*values: Value) -> str:
+def _first_reason(*values: Value) -> str:
+    """Return the first value that is a reason for absence; "" if none is."""
     return next((value for value in values if isinstance(value, str)), "")
 
 
 def _ratio(
     part: Value, whole: Value, absent: str = "nothing crosses the device, and nothing is computed"
 ) -> Value:
-    """`absent`: what it means that `whole` is nothing."""
-    if word := _first_word(part, whole):
+    """Return `part / whole`; `absent` is returned if `whole` is 0."""
+    if word := _first_reason(part, whole):
         return word
     return float(part) / float(whole) if float(whole) > 0 else absent
 
 
 def skew_and_transfer_figures(given: KpiInput) -> Iterator[tuple[str, Value]]:
-    """How unevenly members began, and how long ranks' ops were under way."""
+    """Yield the figures of members' start skew, and of the times of ranks' ops."""
     rows = given.frames["collectives"].columns
     complete = rows["complete"] == 1
     skew = given.column("collectives", "skew_ns")[complete & (rows["kind"] != CONVENTIONS[SEND_RECV].name)]
     yield from spread("start_skew", "p50 p99 max", skew, "no collective completed")
     absent = "no op sent anything through the device"
     yield from spread("transfer", "p50 p99 p999 max", transfer_ns(given), absent)
-    least, taken = least_and_joined_ns(given)
-    known = complete & (least > 0)
-    if not known.any():
+    least, joined_ns = least_and_joined_ns(given)
+    has_least_time = complete & (least > 0)
+    if not has_least_time.any():
         yield "share_of_ideal", NO_SPEED if np.isnan(least).any() else "no collective crossed the device"
     else:
         absent = "its collectives took no time"
-        yield "share_of_ideal", _ratio(float(least[known].sum()), float(taken[known].sum()), absent)
+        yield (
+            "share_of_ideal",
+            _ratio(float(least[has_least_time].sum()), float(joined_ns[has_least_time].sum()), absent),
+        )
 
 
 def transfer_ns(given: KpiInput) -> NDArray[np.float64]:
-    """Per op of a rank that sent through the device: from its first packet to its completion."""
-    taken = given.column("ops", "completed_ns") - given.column("ops", "first_tx_ns")
-    return np.asarray(taken[~np.isnan(taken)])
+    """Return the time from first packet to completion of each op that sent through the device, in ns."""
+    times_ns = given.column("ops", "completed_ns") - given.column("ops", "first_tx_ns")
+    return np.asarray(times_ns[~np.isnan(times_ns)])
 
 
 def one_way_figures(given: KpiInput) -> Iterator[tuple[str, Value]]:
-    """Sends of one packet: from the sender's first packet to the receiver's completion, two clocks apart."""
+    """Yield the one-way delay of single-packet sends: from the sender's first packet to the receiver's completion, on two
+    clocks."""
     absent = "no send of one packet crossed the device"
     yield from spread("one_way", "min p50 p99", one_way_ns(given), absent)
     yield "one_way_error_ns", float(given.summary.clock.between_agents_error_ns)
 
 
 def one_way_ns(given: KpiInput) -> NDArray[np.float64]:
-    """Per iteration and pair whose message is one packet through the device: first packet sent to arrival."""
+    """Return the one-way delay of each single-packet message through the device, in ns, by iteration and pair."""
     ops = given.frames["ops"].columns
     kind, message = ops["kind"], given.column("ops", "message_bytes")
     small = (message > 0) & (message <= given.mtu_bytes)
@@ -158,11 +165,12 @@ def one_way_ns(given: KpiInput) -> NDArray[np.float64]:
 
 
 def _pair(ops: object, row: int, source: str, target: str) -> tuple[int, ...]:
+    """Return the key of a send or receive: iteration, source, target, sequence."""
     return tuple(int(ops[name][row]) for name in ("iteration", source, target, "sequence"))  # type: ignore[index]
 
 
 def collective_of_ops(given: KpiInput) -> NDArray[np.int64]:
-    """Return for every row of ops its row of collectives.parquet."""
+    """Return for every row of ops its row of collectives.parquet (int64)."""
     rows, ops = given.frames["collectives"].columns, given.frames["ops"].columns
     receives, pair = ops["kind"] == "receive", ops["kind"] != "collective"
     rank, peer = given.column("ops", "rank"), given.column("ops", "peer")
@@ -170,12 +178,12 @@ def collective_of_ops(given: KpiInput) -> NDArray[np.int64]:
     target = np.where(pair, np.where(receives, rank, peer), np.nan)
     numbers: dict[object, int] = {}
     communicators = [
-        np.array([numbers.setdefault(one, len(numbers)) for one in table["communicator"]], np.float64)
+        np.array([numbers.setdefault(name, len(numbers)) for name in table["communicator"]], np.float64)
         for table in (rows, ops)
     ]
     count = len(communicators[0])
     number = np.zeros(count + len(rank), np.int64)
-    # Pair by pair of columns: of millions of ops all columns at once, sorted as rows, take ten times as much.
+    # One pair of columns at a time: sorting all columns of millions of ops as rows takes ten times as much memory.
     for pair_of_columns in (
         communicators,
         [given.column("collectives", "src_rank"), source],
@@ -188,13 +196,13 @@ def collective_of_ops(given: KpiInput) -> NDArray[np.int64]:
         number = numbered_pairs(number, cells)
     row_of = np.full(int(number.max(initial=-1)) + 1, -1, np.int64)
     row_of[number[:count]] = np.arange(count)
-    found = row_of[number[count:]]
-    assert (found >= 0).all()
-    return found
+    collective_row = row_of[number[count:]]
+    assert (collective_row >= 0).all()
+    return collective_row
 
 
 def least_and_joined_ns(given: KpiInput) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return per row of collectives.parquet the least time through the device, and time with all members present."""
+    """Return per row of collectives.parquet the least time through the device, and the time since the last member's issue."""
     group, groups = collective_of_ops(given), given.frames["collectives"].rows
     rank = given.column("ops", "rank").astype(np.int64)
     tx, rx = given.column("ops", "planned_wire_tx_bytes"), given.column("ops", "planned_wire_rx_bytes")
@@ -203,30 +211,31 @@ def least_and_joined_ns(given: KpiInput) -> tuple[NDArray[np.float64], NDArray[n
 
 
 def kind_kpis(given: KpiInput) -> tuple[KindKpis, ...]:
-    """A row for every kind, algorithm and size of group of which one completed, in their order."""
+    """Return a row for every kind, algorithm and group size with a complete collective, in their order."""
     rows = given.frames["collectives"].columns
-    least, joined = least_and_joined_ns(given)
+    least_ns, joined_ns = least_and_joined_ns(given)
     complete = rows["complete"] == 1
     names = zip(rows["kind"], rows["algorithm"], rows["ranks"], strict=True)
     keys = [(str(kind), str(algorithm or ""), int(ranks)) for kind, algorithm, ranks in names]
-    found = []
+    kinds = []
     for key in sorted(set(keys)):
-        chosen = complete & np.array([one == key for one in keys], bool)
-        if chosen.any():
-            found.append(_kind(given, key, np.flatnonzero(chosen), least, joined))
-    return tuple(found)
+        is_of_kind = complete & np.array([other_key == key for other_key in keys], bool)
+        if is_of_kind.any():
+            kinds.append(_kind(given, key, np.flatnonzero(is_of_kind), least_ns, joined_ns))
+    return tuple(kinds)
 
 
 def _kind(
     given: KpiInput, key: tuple[str, str, int], rows: NDArray[np.int64], least: NDArray[np.float64],
     joined: NDArray[np.float64],
 ) -> KindKpis:  # fmt: skip
+    """Return the figures of the collectives in `rows`, which are of one kind."""
     time_ns, size, busbw = (
         given.column("collectives", name)[rows] for name in ("time_ns", "size_bytes", "busbw_bytes_per_s")
     )
     least_ns, share = float(least[rows].mean()), float(least[rows].sum() / max(joined[rows].sum(), 1))
     crosses = not np.isnan(least_ns) and least_ns > 0
-    kind = [one.name for one in CONVENTIONS].index(key[0])
+    kind = [convention.name for convention in CONVENTIONS].index(key[0])
     factor = float(bus_factor(np.array([kind]), np.array([key[2]]))[0])
     total_ns, total_bytes = float(time_ns.sum()), float(size.sum())
     return KindKpis(
@@ -251,21 +260,25 @@ def _kind(
 
 
 def curves(given: KpiInput) -> tuple[Curve, ...]:
-    """Distributions of completion: of collectives by kind and size of group, of ranks' transfers, of iterations."""
+    """Return the distributions of completion times: of collectives by kind and group size, of ranks' transfers, of
+    iterations."""
     rows = given.frames["collectives"].columns
     complete = rows["complete"] == 1
-    taken = given.column("collectives", "time_ns")
-    names = np.array([kind_label(*one) for one in zip(rows["kind"], rows["ranks"], strict=True)], object)
-    found = [
-        curve(str(name), taken[complete & (names == name)])
+    times_ns = given.column("collectives", "time_ns")
+    names = np.array(
+        [kind_label(*kind_and_ranks) for kind_and_ranks in zip(rows["kind"], rows["ranks"], strict=True)],
+        object,
+    )
+    all_curves = [
+        curve(str(name), times_ns[complete & (names == name)])
         for name in sorted(set(names[complete]))[: MOST_CURVES - 2]
     ]
-    found += [curve("transfers of ranks", transfer_ns(given)), curve("iterations", _iteration_ns(given))]
-    return tuple(one for one in found if one.count)
+    all_curves += [curve("transfers of ranks", transfer_ns(given)), curve("iterations", _iteration_ns(given))]
+    return tuple(distribution for distribution in all_curves if distribution.count)
 
 
 def curve(name: str, values: NDArray[np.float64]) -> Curve:
-    """At most `CURVE_POINTS` points of the distribution of `values`: each is one of them, by nearest rank."""
+    """Return at most `CURVE_POINTS` points of the distribution of `values`, each of them a value (nearest rank)."""
     ordered = np.sort(values)
     if len(ordered) <= CURVE_POINTS:
         places = np.arange(1, len(ordered) + 1)

@@ -1,4 +1,5 @@
-"""Key figures of counters: loss, retransmission, order, congestion signals, balance over ports and links, our own part.
+"""Key figures of counters: loss, retransmission, order, congestion signals, balance over ports and links, the emulator's
+own part.
 
 Decides these formulas (docs/metrics.md derives them). A counter that no agent sent is absent, never 0.
 """
@@ -21,11 +22,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 NO_COUNTERS = "no agent sent its counters"
-_DISCARDS: Final = [one.name for owner in AgentObject for one in counters_of(owner, CounterUse.DISCARD)]
+_DISCARDS: Final = [
+    counter.name for owner in AgentObject for counter in counters_of(owner, CounterUse.DISCARD)
+]
 
 
 def transport_figures(given: KpiInput, connections: Frame) -> Iterator[tuple[str, Value]]:
-    """What became of packets between the ends."""
+    """Yield the figures of packets between the ends: sent, lost, retransmitted, marked, discarded."""
     counts = given.summary.transport
     silent = not given.frames["flows"].rows
     received = float(given.column("flows", "rx_packets").sum())
@@ -53,13 +56,14 @@ def transport_figures(given: KpiInput, connections: Frame) -> Iterator[tuple[str
     yield "timeouts", NO_COUNTERS if silent else float(counts["local_ack_timeout_err"])
     yield "trimmed_packets", NO_COUNTERS if silent else float(counts["trimmed_received"])
     yield "discarded_packets", NO_COUNTERS if silent else float(sum(counts[name] for name in _DISCARDS))
-    nothing = "nothing was received"
-    yield "out_of_order_share", of(counts["out_of_sequence"], received, nothing)
-    yield "ecn_marked_share", of(counts["np_ecn_marked_roce_packets"], received, nothing)
+    no_packets = "nothing was received"
+    yield "out_of_order_share", of(counts["out_of_sequence"], received, no_packets)
+    yield "ecn_marked_share", of(counts["np_ecn_marked_roce_packets"], received, no_packets)
     yield "cnps", NO_COUNTERS if silent else float(counts["rp_cnp_handled"] + counts["rp_cnp_ignored"])
 
 
 def _losses_of_every_kind(given: KpiInput) -> Iterator[tuple[str, Value]]:
+    """Yield the figures of the reconciled losses."""
     losses = given.summary.losses
     if losses is None:
         yield from dict.fromkeys(
@@ -75,25 +79,25 @@ def _losses_of_every_kind(given: KpiInput) -> Iterator[tuple[str, Value]]:
 
 
 def _lost(given: KpiInput, connections: Frame) -> Value:
-    """Packets of connections that both ends have counted, less what was lost at our own ends, or on purpose."""
+    """Return the lost packets of connections that both ends counted, without those lost at our own ends or on purpose."""
     if not connections.rows:
         return "no connection was counted at both ends"
     counts = given.summary.transport
     missing = float(connections.columns["missing_packets"].astype(np.float64).sum())
-    own = (
+    own_losses = (
         counts["receive_overflows"]
         + counts["injected_drops"]
         + counts["injected_losses"]
-        # What came damaged without our doing was lost on the way.
+        # Damaged packets that no fault rule corrupted were lost in the network.
         + min(counts["rx_icrc_encapsulated"], counts["injected_bad_icrcs"])
         - counts["injected_duplicates"]
     )
-    # Overflows also count datagrams that are no requests, so that a clean run could come out below 0.
-    return max(missing - own, 0.0)
+    # Overflows also count datagrams that are no requests, so a run without losses could come out below 0.
+    return max(missing - own_losses, 0.0)
 
 
 def port_figures(given: KpiInput) -> Iterator[tuple[str, Value]]:
-    """Pauses and balance over the agents' ports, and how busy we were ourselves."""
+    """Yield pauses and balance over the agents' ports, and how busy the engine was."""
     if not given.frames["ports"].rows:
         names = "pause_frames paused_ns paused_share ports_jain ports_max_to_mean own_lost_packets busy_share"
         yield from dict.fromkeys(names.split(), NO_COUNTERS).items()
@@ -106,29 +110,32 @@ def port_figures(given: KpiInput) -> Iterator[tuple[str, Value]]:
     yield from balance("ports", given.column("ports", "tx_bytes"))
     yield "own_lost_packets", float(given.column("ports", "receive_overflows").sum())
     turns, idle = given.column("ports", "loop_turns"), given.column("ports", "idle_turns")
-    ran = turns > 0
-    yield "busy_share", float((1 - idle[ran] / turns[ran]).max()) if ran.any() else "no loop turned"
+    has_turns = turns > 0
+    yield (
+        "busy_share",
+        float((1 - idle[has_turns] / turns[has_turns]).max()) if has_turns.any() else "no loop turned",
+    )
 
 
 def balance(
     prefix: str, sent: np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 ) -> Iterator[tuple[str, Value]]:
-    """Jain's index (Jain, Chiu, Hawe 1984) and the greatest against the mean; alike loads have 1 in both."""
+    """Yield Jain's index (Jain, Chiu, Hawe 1984) and the greatest load divided by the mean; both are 1 for equal loads."""
     absent = "fewer than two" if len(sent) < 2 else "nothing was sent" if not sent.any() else ""
     yield f"{prefix}_jain", absent or aggregate("jain", sent)
     yield f"{prefix}_max_to_mean", absent or aggregate("max_to_mean", sent)
 
 
 def between_switches(switches: Frame) -> NDArray[np.bool_]:
-    """Return which rows of switches.parquet are of ports that lead to another switch of the table."""
+    """Return which rows of switches.parquet are of ports connected to another switch of the table (bool)."""
     columns = switches.columns
     names = tuple(f"{name}/" for name in {str(name) for name in columns["switch"]})
-    leads = {peer: str(peer).startswith(names) for peer in set(columns["peer"].tolist())}
-    return np.array([leads[peer] for peer in columns["peer"].tolist()], np.bool_)
+    is_switch_peer = {peer: str(peer).startswith(names) for peer in set(columns["peer"].tolist())}
+    return np.array([is_switch_peer[peer] for peer in columns["peer"].tolist()], np.bool_)
 
 
 def uplink_figures(given: KpiInput) -> Iterator[tuple[str, Value]]:
-    """Balance over the links between switches, by bytes that left through them."""
+    """Yield the balance over the links between switches, by bytes sent through them."""
     switches = given.frames.get("switches")
     if switches is None:
         absent = "the run has no counters of switches"
@@ -155,11 +162,11 @@ _OF_DEVICE: Final = {
     "dut_pfc_rx_frames": (("priority_pfc_rx",),),
     "dut_paused_ns": (("queue_paused_ns",),),
 }
-"""Keys of `dut.counters` that are added up, or others where there is none of them."""
+"""Alternative sets of keys of `dut.counters` to sum; the first set with an existing key is used."""
 
 
 def device_figures(given: KpiInput) -> Iterator[tuple[str, Value]]:
-    """What the device itself counted over the whole run, and how far it is from what the agents did."""
+    """Yield the device's own counts over the whole run, and their difference from the agents' counts."""
     device = given.summary.dut
     counters = device_counts(given.summary, given.frames)
     dropped = dropped_by_device(counters)
@@ -168,10 +175,15 @@ def device_figures(given: KpiInput) -> Iterator[tuple[str, Value]]:
         absent = "the rig names no source of the device's counters"
     yield "dut_dropped_packets", absent if dropped is None else float(dropped)
     for name, ways in _OF_DEVICE.items():
-        known = next(
-            (found for keys in ways if (found := [key for key in keys if key in (counters or {})])), []
+        counted_keys = next(
+            (
+                existing_keys
+                for keys in ways
+                if (existing_keys := [key for key in keys if key in (counters or {})])
+            ),
+            [],
         )
-        yield name, float(sum((counters or {})[key] for key in known)) if known else absent
+        yield name, float(sum((counters or {})[key] for key in counted_keys)) if counted_keys else absent
     shares = (
         [row.difference_share for row in device.reconciliation if row.difference_share is not None]
         if device
@@ -184,14 +196,14 @@ def device_figures(given: KpiInput) -> Iterator[tuple[str, Value]]:
 
 
 def slip_figures(given: KpiInput) -> Iterator[tuple[str, Value]]:
-    """Our own lateness, and what of an iteration it could explain at most."""
+    """Yield the emulator's own lateness, and the share of an iteration that it could explain at most."""
     slip = given.summary.slip
     for name in ("p50", "p99", "max"):
         yield f"slip_{name}_ns", "no op completed" if slip is None else float(getattr(slip, f"{name}_ns"))
     jct = {
-        one.iteration: one.jct_ns
-        for one in given.summary.job.per_iteration
-        if one.complete and one.jct_ns > 0
+        summary.iteration: summary.jct_ns
+        for summary in given.summary.job.per_iteration
+        if summary.complete and summary.jct_ns > 0
     }
     late = given.column("ops", "slip_ns").clip(min=0)
     iteration, rank = given.column("ops", "iteration"), given.column("ops", "rank")

@@ -1,6 +1,7 @@
-"""Load of ports over time, from the records of ops: what a rank sent for an op is spread evenly over the op's own time.
+"""Load of ports over time, from the records of ops: the bytes of an op are spread evenly over the op's duration.
 
-Decides that approximation and the width of a bin. It shows who loaded the device when, not how packets were spaced.
+Decides that approximation and the width of a bin. It shows which ports loaded the device when, not how packets were
+paced.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ BINS: Final = 240
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PortSeries:
-    """Payload rate of every port in each of equal spans of the run."""
+    """Payload rate of every port in equal time bins of the run."""
 
     edges_ns: NDArray[np.float64]
     ports: tuple[str, ...]
     tx_bps: NDArray[np.float64]
-    """By port and bin."""
+    """By port and bin, in bit/s."""
     rx_bps: NDArray[np.float64]
 
 
 def port_series(given: KpiInput) -> PortSeries | None:
-    """None where nothing crossed the device."""
+    """Return per-port rates over time, or None if no traffic crossed the device."""
     load = given.frames["ops"] if given.load is None else given.load
 
     def of_load(name: str) -> NDArray[np.float64]:
@@ -49,8 +50,8 @@ def port_series(given: KpiInput) -> PortSeries | None:
     rates = [
         np.stack(
             [
-                spread(begin[port == one], end[port == one], carried[port == one], edges)
-                for one in range(len(ports))
+                spread(begin[port == number], end[port == number], carried[port == number], edges)
+                for number in range(len(ports))
             ]
         )
         for carried in (sent, received)
@@ -62,7 +63,8 @@ def spread(
     begin_ns: NDArray[np.float64], end_ns: NDArray[np.float64], carried_bytes: NDArray[np.float64],
     edges_ns: NDArray[np.float64],
 ) -> NDArray[np.float64]:  # fmt: skip
-    """Mean rate in bit/s between the edges, of bytes that each flowed evenly from begin to end (1 ns at least)."""
+    """Return the mean rate in bit/s between the edges (float64), for bytes that each flowed evenly from begin to end (at
+    least 1 ns)."""
     carries = carried_bytes > 0
     begin, carried = begin_ns[carries], carried_bytes[carries]
     end = np.maximum(end_ns[carries], begin + 1)
@@ -74,5 +76,5 @@ def spread(
         return np.zeros(len(edges_ns) - 1)
     slope = np.cumsum(change)
     total = np.concatenate([[0.0], np.cumsum(slope[:-1] * np.diff(times))])
-    reached = np.interp(edges_ns, times, total)
-    return np.asarray(np.maximum(np.diff(reached) * 8e9 / np.diff(edges_ns), 0.0))
+    bytes_at_edges = np.interp(edges_ns, times, total)
+    return np.asarray(np.maximum(np.diff(bytes_at_edges) * 8e9 / np.diff(edges_ns), 0.0))

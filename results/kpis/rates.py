@@ -26,7 +26,7 @@ _NAMES: Final = (
 
 
 def rate_figures(given: KpiInput) -> Iterator[tuple[str, Value]]:
-    """Round trips and convergence."""
+    """Yield the figures of round trips and convergence."""
     if "cc" not in given.frames or not given.frames["cc"].rows:
         for name in _NAMES:
             yield name, NOT_SAMPLED
@@ -51,7 +51,8 @@ def rate_figures(given: KpiInput) -> Iterator[tuple[str, Value]]:
 
 
 def settled_rates(given: KpiInput) -> tuple[list[float | None], list[float]]:
-    """Per paced queue pair: time from its first sample until its rate stays settled (None: never), and its last rate."""
+    """Return per paced queue pair the time from its first sample until its rate stays settled (None: never), and its last
+    rate."""
     columns = given.frames["cc"].columns
     pair = np.stack(
         [np.unique(columns["agent"].astype(str), return_inverse=True)[1], given.column("cc", "local_qpn")],
@@ -73,13 +74,14 @@ def settled_rates(given: KpiInput) -> tuple[list[float | None], list[float]]:
 
 
 def _last(rate: NDArray[np.float64]) -> float:
+    """Return the mean of the last quarter of the samples."""
     return float(rate[-max(len(rate) // 4, 1) :].mean())
 
 
 def settling_ns(time_ns: NDArray[np.float64], rate: NDArray[np.float64]) -> float | None:
-    """From the first sample to the first one from which on all stay within 10 % of the mean of the last quarter.
+    """Return the time from the first sample to the one after which all stay within 10 % of the mean of the last quarter.
 
-    None where that is in the last quarter itself: it was not seen to stay there.
+    None if that point is within the last quarter itself, where the rate cannot be seen to stay settled.
     """
     outside = np.abs(rate - _last(rate)) > SETTLED_WITHIN * _last(rate)
     first = int(np.flatnonzero(outside)[-1]) + 1 if outside.any() else 0

@@ -1,8 +1,8 @@
-"""Which operations of the trace lost most beyond what their bytes need: names people know a model's layers by.
+"""Operations of the trace that lost most time beyond what their bytes need, by their names in the trace.
 
-Decides what counts as lost: time with every member present, less what the busiest port needs for the bytes at line rate. So
-a straggler's compute is nobody's loss, and bytes that have to be carried are none either. Summed over iterations, for a name
-that is a little slow every time costs more than one that was once.
+Decides what counts as lost: the time since the last member's issue, minus what the busiest port needs for the bytes at
+line rate. A straggler's compute is therefore no loss, nor is the time that the bytes need. Losses are summed over
+iterations, because an op that is a little slow every time costs more than one that was slow once.
 """
 
 from __future__ import annotations
@@ -19,42 +19,45 @@ if TYPE_CHECKING:
 
 
 def slow_names(given: KpiInput) -> SlowNames | None:
-    """Return the names that lost most; None where the trace has no names, or nothing that has one crossed the device."""
+    """Return the names that lost most; None if the trace has no names, or no named collective crossed the device."""
     columns = given.frames["collectives"].columns
     name, kind = columns["name"], columns["kind"]
     least_ns, joined_ns = least_and_joined_ns(given)
-    rows = np.flatnonzero((columns["complete"] == 1) & (least_ns > 0) & _is_there(name))
+    rows = np.flatnonzero((columns["complete"] == 1) & (least_ns > 0) & _has_name(name))
     if not rows.size:
         return None
-    # Of those that a late member held up some bytes were there before it came.
+    # If a member was late, some bytes arrived before it joined, so the difference may be negative.
     lost_ns = np.maximum(joined_ns - least_ns, 0)[rows]
     keys: dict[tuple[str, str], int] = {}
     pairs = zip(name[rows], kind[rows], strict=True)
-    member = np.array([keys.setdefault((str(one), str(two)), len(keys)) for one, two in pairs], np.int64)
-    count, joined, least, beyond = (
+    member = np.array(
+        [keys.setdefault((str(op_name), str(op_kind)), len(keys)) for op_name, op_kind in pairs], np.int64
+    )
+    count, joined_sums_ns, least_sums_ns, lost_sums_ns = (
         np.bincount(member, weights, len(keys))
         for weights in (None, joined_ns[rows], least_ns[rows], lost_ns)
     )
     names = list(keys)
     iteration = given.column("collectives", "iteration")[rows]
-    found = []
-    for number in np.argsort(-beyond, kind="stable")[:MOST_SLOW_NAMES].tolist():
-        own = np.flatnonzero(member == number)
-        worst = own[int(np.argmax(lost_ns[own]))]
-        found.append(
+    slowest = []
+    for number in np.argsort(-lost_sums_ns, kind="stable")[:MOST_SLOW_NAMES].tolist():
+        name_rows = np.flatnonzero(member == number)
+        worst = name_rows[int(np.argmax(lost_ns[name_rows]))]
+        slowest.append(
             SlowName(
                 name=names[number][0],
                 kind=names[number][1],
                 count=int(count[number]),
-                joined_avg_ns=round(joined[number] / count[number]),
-                least_avg_ns=round(least[number] / count[number]),
-                beyond_ns=round(beyond[number]),
+                joined_avg_ns=round(joined_sums_ns[number] / count[number]),
+                least_avg_ns=round(least_sums_ns[number] / count[number]),
+                beyond_ns=round(lost_sums_ns[number]),
                 worst_iteration=int(iteration[worst]),
                 worst_beyond_ns=round(float(lost_ns[worst])),
             )
         )
-    return SlowNames(len(names), tuple(found))
+    return SlowNames(len(names), tuple(slowest))
 
 
-def _is_there(names: NDArray[np.generic]) -> NDArray[np.bool_]:
-    return np.array([one is not None for one in names], np.bool_)
+def _has_name(names: NDArray[np.generic]) -> NDArray[np.bool_]:
+    """Return which names exist (bool)."""
+    return np.array([name is not None for name in names], np.bool_)

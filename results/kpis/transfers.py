@@ -1,7 +1,7 @@
-"""Sends and their receives: which row of ops belongs to which, and when a transfer begins.
+"""Sends and their receives: which rows of ops belong together, and when a transfer begins.
 
-Decides that a receive that is posted ahead of its data begins with its send: the wait for a send that is not yet due is no part
-of a transfer.
+Decides that a receive posted before its data is sent begins with its send: waiting for a send that has not started is not
+part of a transfer.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ if TYPE_CHECKING:
 
 
 def send_of_receive(ops: Frame) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the rows of receives, rising, and for each the row of its send; -1 where the send left no record."""
+    """Return the rows of receives, ascending, and for each the row of its send; -1 if the send left no record. Both are
+    int64."""
     kind = ops.columns["kind"]
     sends = np.flatnonzero(np.asarray(kind == "send", bool))
     receives = np.flatnonzero(np.asarray(kind == "receive", bool))
     if not len(receives):
         return receives, receives
     number = np.zeros(len(sends) + len(receives), np.int64)
-    # Column by column: all columns at once, sorted as rows, take ten times as much memory.
+    # One column at a time: sorting all columns as rows takes ten times as much memory.
     for of_send, of_receive in (
         ("rank", "peer"),
         ("peer", "rank"),
@@ -38,7 +39,7 @@ def send_of_receive(ops: Frame) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def numbered_pairs(first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return a number from zero on for each pair of cells, the same for equal ones; `first` are such numbers already."""
+    """Return a number from zero for each pair of cells, equal for equal pairs; `first` already holds such numbers."""
     values, second = np.unique(second, return_inverse=True)
     if len(values) < 2:
         return first
@@ -47,11 +48,12 @@ def numbered_pairs(first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArr
 
 
 def begin_ns(ops: Frame) -> NDArray[np.float64]:
-    """Return when each op began: of a receive the later of its own issue and that of its send, of others their issue."""
+    """Return when each op began, in ns: for a receive the later of its own issue and that of its send, for others their
+    issue."""
     begin = ops.columns["issued_ns"].astype(np.float64)
     receives, send = send_of_receive(ops)
-    known = send >= 0
-    begin[receives[known]] = np.maximum(begin[receives[known]], begin[send[known]])
+    has_send = send >= 0
+    begin[receives[has_send]] = np.maximum(begin[receives[has_send]], begin[send[has_send]])
     completed = ops.columns["completed_ns"].astype(np.float64)
-    # Clocks of two hosts differ: nothing ends before it begins.
+    # Clocks of two hosts differ: an op must not end before it begins.
     return np.asarray(np.minimum(begin, completed))

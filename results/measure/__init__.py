@@ -1,1 +1,1 @@
-"""Plan and records -> figures of operations, collectives and jobs."""
+"""Figures of operations, collectives and jobs, from plan and records."""

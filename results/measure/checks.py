@@ -1,6 +1,7 @@
-"""What must hold of every run: all planned ops completed, every byte went where the plan says, no record is a stranger.
+"""Checks that every run must pass: all planned ops completed, every byte took its planned path, every record belongs to
+the plan.
 
-Decides pass or fail and words the first mismatches; says nothing about speed.
+Decides pass or fail and words the first mismatches; does not judge speed.
 """
 
 from __future__ import annotations
@@ -36,26 +37,26 @@ _REFUSED_FLOWS: Final = (
 
 @dataclass(slots=True)
 class _Mismatches:
-    """What a check of ops found so far."""
+    """Mismatches of one check so far."""
 
     checked: int = 0
     count: int = 0
     examples: list[str] = field(default_factory=list)
 
     def take(self, checked: int, count: int, examples: Iterable[str]) -> None:
-        """Add what was found in a block; the first examples stay."""
+        """Add the mismatches of a block; at most `EXAMPLE_LIMIT` examples are kept, the first ones."""
         self.checked += checked
         self.count += count
         self.examples += islice(examples, EXAMPLE_LIMIT - len(self.examples))
 
 
 class CheckTally:
-    """Looks at the ops of a run, a block of iterations at a time and in their order, then at all else."""
+    """Checks of a run, accumulated over blocks of iterations in their order."""
 
     def __init__(self, outcome: RunOutcome, tables: PlanTables) -> None:
         self._outcome = outcome
         self._tables = tables
-        # Background ends with the jobs, wherever it is then.
+        # Background stops when the jobs end, so its ops need not complete.
         self._awaited = ~background_ranks(tables)[tables.ops.rank]
         self._recorded = self._unknown = self._repeated = 0
         self._absent = _Mismatches()
@@ -64,7 +65,7 @@ class CheckTally:
         self._iterations = 0
 
     def take(self, block: OpBlock) -> None:
-        """Look at the ops of a block."""
+        """Check the ops of a block."""
         ops = block.ops
         self._recorded += len(ops)
         self._unknown += ops.unknown
@@ -74,7 +75,7 @@ class CheckTally:
         self._bytes.take(*_op_bytes(self._tables, ops))
 
     def checks(self, flows: MeasuredFlows) -> tuple[Check, ...]:
-        """Return all checks, in the order in which a reader should look at them."""
+        """Return all checks, in the order in which a reader should read them."""
         outcome, tables, ended = self._outcome, self._tables, self._outcome.state is RunEnd.DONE
         self._look_for_absent(NO_OPS, range(self._iterations, tables.iterations))
         unknown = self._unknown + (0 if outcome.kept_ops is None else outcome.kept_ops.outside)
@@ -99,13 +100,14 @@ class CheckTally:
 
     def _absent_ops(self, ops: MeasuredOps, iterations: range) -> Iterator[str]:
         for iteration in iterations:
-            seen = ~self._awaited
-            seen[ops.plan_row[ops.records["iteration"] == iteration]] = True
-            for row in np.flatnonzero(~seen)[:EXAMPLE_LIMIT]:
+            is_recorded = ~self._awaited
+            is_recorded[ops.plan_row[ops.records["iteration"] == iteration]] = True
+            for row in np.flatnonzero(~is_recorded)[:EXAMPLE_LIMIT]:
                 yield f"{op_words(self._tables, int(row), iteration)} left no record"
 
 
 def _check(name: str, checked: int, mismatches: int, examples: Iterable[str], ended: bool = True) -> Check:
+    """Return a check; not `ended` makes it `NOT_CHECKED`."""
     failed = CheckResult.FAIL if mismatches else CheckResult.PASS
     return Check(
         name=name,
@@ -117,22 +119,23 @@ def _check(name: str, checked: int, mismatches: int, examples: Iterable[str], en
 
 
 def op_words(tables: PlanTables, plan_row: int, iteration: int) -> str:
-    """An op as a reader knows it: rank, place in its communicator or pair, iteration and trace node."""
+    """Describe an op for a reader: rank, position in its communicator or pair, iteration and trace node."""
     ops = tables.ops
     rank, sequence = int(ops.rank[plan_row]), int(ops.sequence[plan_row])
     peer = int(ops.peer[plan_row])
     if ops.kind[plan_row] == OpCode.COLLECTIVE:
         kind = CONVENTIONS[int(ops.collective[plan_row])].name
         communicator = tables.communicators[int(ops.communicator[plan_row])][0]
-        what = f"{kind} #{sequence} of communicator {communicator}"
+        op_text = f"{kind} #{sequence} of communicator {communicator}"
     elif ops.kind[plan_row] == OpCode.SEND:
-        what = f"send #{sequence} to rank {peer}"
+        op_text = f"send #{sequence} to rank {peer}"
     else:
-        what = f"receive #{sequence} from rank {peer}"
-    return f"rank {rank} {what} ({tables.node_words(plan_row)}) in iteration {iteration}"
+        op_text = f"receive #{sequence} from rank {peer}"
+    return f"rank {rank} {op_text} ({tables.node_words(plan_row)}) in iteration {iteration}"
 
 
 def _agents_complete(outcome: RunOutcome, ended: bool) -> Check:
+    """Return the check that every agent finished and sent its counters."""
     silent = [agent.agent for agent in outcome.agents if not agent.complete]
     return _check(
         "agents_complete",
@@ -144,14 +147,14 @@ def _agents_complete(outcome: RunOutcome, ended: bool) -> Check:
 
 
 def _known(name: str, kept: int, unknown: int, repeated: int, words: tuple[str, str]) -> Check:
-    """That no record was refused; `words` are of unknown and of repeated ones."""
+    """Return the check that no record was refused; `words` describe unknown and repeated records."""
     counts = (unknown, repeated)
     examples = [f"{count} {word}" for count, word in zip(counts, words, strict=True) if count]
     return _check(name, kept + sum(counts), sum(counts), examples)
 
 
 def _times_in_order(tables: PlanTables, ops: MeasuredOps) -> tuple[int, int, list[str]]:
-    """Return how many ops were looked at, how many are wrong, and the first of them in words."""
+    """Return how many ops were checked, how many have times out of order, and the first of them in words."""
     records = ops.records
     wrong = (records["intended_ns"] > records["issued_ns"]) | (records["issued_ns"] > records["completed_ns"])
     first_tx_ns = records["first_tx_ns"]
@@ -172,7 +175,7 @@ def _times_in_order(tables: PlanTables, ops: MeasuredOps) -> tuple[int, int, lis
 
 
 def _op_bytes(tables: PlanTables, ops: MeasuredOps) -> tuple[int, int, list[str]]:
-    """As `_times_in_order`."""
+    """Return how many ops were checked, how many have bytes other than planned, and the first of them in words."""
     planned = {name: getattr(tables.ops, name)[ops.plan_row] for name in BYTE_COLUMNS}
     wrong = np.zeros(len(ops), np.bool_)
     for name in BYTE_COLUMNS:
@@ -191,7 +194,7 @@ def _op_bytes(tables: PlanTables, ops: MeasuredOps) -> tuple[int, int, list[str]
 
 
 def _plan_consistent(tables: PlanTables) -> Check:
-    """The plan counts bytes twice, by op and by connection; three sums of it must agree."""
+    """Return the check that the plan's bytes agree: sent by ops, received by ops, and carried by connections."""
     plan = tables.connections
     by_connection = int(plan.payload_bytes[plan.path == Path.WIRE].sum())
     sent, received = int(tables.ops.wire_tx_bytes.sum()), int(tables.ops.wire_rx_bytes.sum())
@@ -206,9 +209,11 @@ def _plan_consistent(tables: PlanTables) -> Check:
 def connection_payload(
     flows: MeasuredFlows, connection_count: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Bytes that each connection's sender sent first and its receiver received in order, over all queue pairs.
+    """Return the payload bytes of each connection over all its queue pairs: first transmissions sent, and bytes received
+    in order.
 
-    Clear-to-send writes, which travel the other way, are not in either.
+    Both are int64 of length `connection_count`. Clear-to-send writes, which travel in the other direction, are in
+    neither.
     """
     sent = np.zeros(connection_count, np.int64)
     received = np.zeros(connection_count, np.int64)
@@ -219,6 +224,7 @@ def connection_payload(
 
 
 def _connection_bytes(tables: PlanTables, flows: MeasuredFlows, ended: bool) -> Check:
+    """Return the check that every connection on the wire sent and received its planned bytes."""
     plan = tables.connections
     planned = plan.payload_bytes * tables.iterations
     sent, received = connection_payload(flows, len(plan.src_rank))

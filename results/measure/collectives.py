@@ -1,6 +1,6 @@
-"""Puts the ops of all members of one collective (or a send and its receive) together: time, skew, bandwidth.
+"""Combines the ops of all members of one collective (or a send and its receive): time, skew, bandwidth.
 
-Decides what is one collective and when it counts as complete. Statistics over many of them are in `kpis.py`.
+Decides which ops form one collective and when it counts as complete. Statistics over many of them are in `kind_tally.py`.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlannedGroups:
-    """What belongs together in every iteration: the collectives by (communicator, sequence), then the pairs by
-    (source, destination, sequence)."""
+    """Planned ops that form one group in every iteration: first the collectives by (communicator, sequence), then the
+    pairs by (source, destination, sequence)."""
 
     group_of_op: NDArray[np.int64]
-    """Of each row of `PlanTables.ops`."""
+    """Group of each row of `PlanTables.ops`."""
     kind_of_op: NDArray[np.uint8]
     """`OpCode` of each row of `PlanTables.ops`."""
     first_op: NDArray[np.int64]
-    """Of each group its first row of `PlanTables.ops`."""
+    """First row of each group in `PlanTables.ops`."""
     kind: NDArray[np.int64]
     """Index into `kinds.CONVENTIONS`."""
     communicator: NDArray[np.int64]
@@ -40,38 +40,38 @@ class PlannedGroups:
     dst_rank: NDArray[np.int64]
     sequence: NDArray[np.int64]
     name: NDArray[np.int32]
-    """Index into `PlanTables.op_names` of what the first member's trace calls it; -1: it has no name."""
+    """Index into `PlanTables.op_names` of the name in the first member's trace; -1 if it has none."""
     algorithm: NDArray[np.int64]
     ranks: NDArray[np.int64]
     """n: members of the communicator, 2 for a pair."""
     size_bytes: NDArray[np.int64]
-    """S by the convention of the kind."""
+    """S, by the convention of the kind."""
     recorded_ns: NDArray[np.int64]
-    """Baseline of the trace; -1 where it has none."""
+    """Baseline of the trace; -1 if it has none."""
     recorded_ranks: NDArray[np.int64]
-    """Ranks behind the baseline: an upper bound where fewer than all. 0 where there is none."""
+    """Ranks with a recorded time; if fewer than all, the baseline is an upper bound. 0 without baseline."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CollectiveRows:
-    """One row per iteration and group of which at least one member completed, sorted by (iteration, group)."""
+    """One row per iteration and group with at least one recorded member, sorted by (iteration, group)."""
 
     iteration: NDArray[np.int64]
     group: NDArray[np.int64]
     """Index into `PlannedGroups`."""
     members_recorded: NDArray[np.int64]
     complete: NDArray[np.bool_]
-    """All n members left a record."""
+    """Whether all n members left a record."""
     start_ns: NDArray[np.int64]
     last_issued_ns: NDArray[np.int64]
     end_ns: NDArray[np.int64]
     sent_bytes: NDArray[np.int64]
-    """Payload that members sent, whatever way it went."""
+    """Payload that members sent, on any path."""
     fabric_bytes: NDArray[np.int64]
-    """S_fabric: the part of it through the device under test."""
+    """S_fabric: the part of it that crossed the device under test."""
     messages: NDArray[np.int64]
     algbw: NDArray[np.float64]
-    """Bytes per second; NaN where there is none (incomplete, no bytes, or no time)."""
+    """Bytes per second; NaN if the row is incomplete, or has no bytes or no time."""
     busbw: NDArray[np.float64]
 
     def __len__(self) -> int:
@@ -79,30 +79,30 @@ class CollectiveRows:
 
     @property
     def time_ns(self) -> NDArray[np.int64]:
-        """From the first member's issue, or that of the send of a pair, to the last member's completion."""
+        """Return the time from the first member's issue (for a pair from that of the send) to the last member's completion."""
         return self.end_ns - self.start_ns
 
     @property
     def joined_ns(self) -> NDArray[np.int64]:
-        """From the last member's issue to the last member's completion: what a baseline is compared with."""
+        """Return the time from the last member's issue to the last member's completion, which a baseline is compared with."""
         return self.end_ns - self.last_issued_ns
 
     @property
     def skew_ns(self) -> NDArray[np.int64]:
-        """From the first member's issue to the last member's issue."""
+        """Return the time from the first member's issue to the last member's issue."""
         return self.last_issued_ns - self.start_ns
 
 
 def joined_rows(parts: Sequence[CollectiveRows]) -> CollectiveRows:
-    """Return the rows of several blocks of iterations as one, in their order; there must be one block."""
+    """Return the rows of several blocks of iterations as one, in their order; there must be at least one block."""
     if len(parts) == 1:
         return parts[0]
     names = (field.name for field in fields(CollectiveRows))
-    return CollectiveRows(**{name: np.concatenate([getattr(one, name) for one in parts]) for name in names})
+    return CollectiveRows(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
 
 
 def group_ops(tables: PlanTables) -> PlannedGroups:
-    """Which planned ops belong together, and what each group is."""
+    """Return the groups that planned ops form, with the properties of each group."""
     ops = tables.ops
     is_collective = ops.kind == OpCode.COLLECTIVE
     receives = ops.kind == OpCode.RECEIVE
@@ -136,7 +136,7 @@ def group_ops(tables: PlanTables) -> PlannedGroups:
         name=ops.name[first_op],
         algorithm=ops.algorithm[first_op].astype(np.int64),
         ranks=np.where(pair, 2, member_counts[communicator]),
-        size_bytes=_sizes(ops, group_of_op, kind),
+        size_bytes=_group_sizes(ops, group_of_op, kind),
         recorded_ns=recorded_ns,
         recorded_ranks=recorded_ranks,
     )
@@ -145,12 +145,13 @@ def group_ops(tables: PlanTables) -> PlannedGroups:
 def _recorded(
     baselines: RecordedBaselines | None, identity: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Baseline of each group and the ranks behind it; rows of `identity` are ascending and distinct."""
+    """Return the baseline of each group (-1 if none) and the number of ranks with a recorded time; rows of `identity` are
+    ascending and distinct."""
     recorded_ns, recorded_ranks = np.full(len(identity), -1, np.int64), np.zeros(len(identity), np.int64)
     if baselines is None:
         return recorded_ns, recorded_ranks
     pair = baselines.communicator < 0
-    wanted = np.stack(
+    baseline_identity = np.stack(
         [
             pair,
             np.where(pair, baselines.src_rank, baselines.communicator),
@@ -159,17 +160,20 @@ def _recorded(
         ],
         axis=1,
     ).astype(np.int64)
-    _, number = np.unique(np.concatenate([identity, wanted]), axis=0, return_inverse=True)
+    _, number = np.unique(np.concatenate([identity, baseline_identity]), axis=0, return_inverse=True)
     number = number.reshape(-1)
     row = np.full(int(number.max(initial=-1)) + 1, -1)
     row[number[: len(identity)]] = np.arange(len(identity))
-    at = row[number[len(identity) :]]
-    recorded_ns[at[at >= 0]] = baselines.recorded_ns[at >= 0]
-    recorded_ranks[at[at >= 0]] = baselines.recorded_ranks[at >= 0]
+    group_row = row[number[len(identity) :]]
+    recorded_ns[group_row[group_row >= 0]] = baselines.recorded_ns[group_row >= 0]
+    recorded_ranks[group_row[group_row >= 0]] = baselines.recorded_ranks[group_row >= 0]
     return recorded_ns, recorded_ranks
 
 
-def _sizes(ops: PlannedOps, group_of_op: NDArray[np.int64], kind: NDArray[np.int64]) -> NDArray[np.int64]:
+def _group_sizes(
+    ops: PlannedOps, group_of_op: NDArray[np.int64], kind: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return S of each group by the convention of its kind (int64)."""
     total = np.zeros(len(kind), np.int64)
     largest = np.zeros(len(kind), np.int64)
     np.add.at(total, group_of_op, ops.message_bytes)
@@ -179,7 +183,7 @@ def _sizes(ops: PlannedOps, group_of_op: NDArray[np.int64], kind: NDArray[np.int
 
 
 def measure_groups(measured: MeasuredOps, groups: PlannedGroups) -> CollectiveRows:
-    """Bring the members' records of every iteration and group together."""
+    """Return one row per iteration and group from the records of the members."""
     group_count = len(groups.kind)
     records = measured.records
     key = records["iteration"].astype(np.int64) * group_count + groups.group_of_op[measured.plan_row]
@@ -188,12 +192,13 @@ def measure_groups(measured: MeasuredOps, groups: PlannedGroups) -> CollectiveRo
     last_issued_ns = np.full(len(cells), np.iinfo(np.int64).min)
     end_ns = last_issued_ns.copy()
     fabric_bytes, local_bytes, messages = (np.zeros(len(cells), np.int64) for _ in range(3))
-    # A receive is posted ahead of its data: a transfer begins with its send, and with the receive only where no send is known.
+    # A receive is posted before its data is sent: a transfer begins with its send, or with the receive if the send has no
+    # record.
     begins = groups.kind_of_op[measured.plan_row] != OpCode.RECEIVE
     np.minimum.at(start_ns, cell_of_record[begins], records["issued_ns"][begins])
     np.maximum.at(last_issued_ns, cell_of_record, records["issued_ns"])
-    without = start_ns == np.iinfo(np.int64).max
-    start_ns[without] = last_issued_ns[without]
+    has_no_send = start_ns == np.iinfo(np.int64).max
+    start_ns[has_no_send] = last_issued_ns[has_no_send]
     np.maximum.at(end_ns, cell_of_record, records["completed_ns"])
     np.add.at(fabric_bytes, cell_of_record, records["wire_tx_bytes"])
     np.add.at(local_bytes, cell_of_record, records["local_tx_bytes"])

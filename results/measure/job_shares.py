@@ -1,7 +1,8 @@
-"""Several jobs in one run: which ops count, how long each job took alone and beside the others, what background did.
+"""Several jobs in one run: the ops that count, the time of each job alone and together with the others, and the
+background.
 
-Decides the interference factor and what belongs to no job: barriers between phases, and background, which is in no figure of a
-job. In a run of one job with nothing beside it every op counts.
+Decides the interference factor and which ops belong to no job: barriers between phases, and background, which is in no
+figure of a job. In a run of one job without background every op counts.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PassRows:
-    """One row per round, job and pass of which an op was recorded, sorted by (round, job, phase, pass)."""
+    """One row per round, job and pass with a recorded op, sorted by (round, job, phase, pass)."""
 
     round: NDArray[np.int64]
     job: NDArray[np.int64]
     phase: NDArray[np.int64]
     number: NDArray[np.int64]
-    """Of the pass in its phase."""
+    """Number of the pass in its phase."""
     start_ns: NDArray[np.int64]
     end_ns: NDArray[np.int64]
     ops_recorded: NDArray[np.int64]
@@ -38,12 +39,12 @@ class PassRows:
 
 
 def interference_factor(contended_jct_ns: float, alone_jct_ns: float) -> float:
-    """How many times longer a job takes beside others than alone (BMWG, JCT Interference Factor)."""
+    """Return how many times longer a job takes with other jobs than alone (BMWG, JCT Interference Factor)."""
     return contended_jct_ns / alone_jct_ns
 
 
 def job_of_rank(tables: PlanTables) -> NDArray[np.int32]:
-    """By rank its job; -1 in a run of one job with nothing beside it."""
+    """Return the job of each rank (int32); -1 in a run of one job without background."""
     if tables.several is None:
         return np.full(len(tables.rank_agent), -1, np.int32)
     counts = [job.ranks for job in tables.several.jobs]
@@ -51,48 +52,48 @@ def job_of_rank(tables: PlanTables) -> NDArray[np.int32]:
 
 
 def background_ranks(tables: PlanTables) -> NDArray[np.bool_]:
-    """By rank whether it is background."""
+    """Return whether each rank is background (bool)."""
     if tables.several is None:
         return np.zeros(len(tables.rank_agent), np.bool_)
     return np.array([job.background for job in tables.several.jobs])[job_of_rank(tables)]
 
 
 def counted_ops(tables: PlanTables) -> NDArray[np.bool_]:
-    """By planned op whether it belongs to a job: no background, no barrier between phases."""
+    """Return whether each planned op belongs to a job (bool): no background, no barrier between phases."""
     if tables.several is None:
         return np.ones(len(tables.ops.rank), np.bool_)
     return ~background_ranks(tables)[tables.ops.rank] & (tables.several.turn >= 0)
 
 
 def phase_and_pass_of_op(tables: PlanTables) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """By planned op its phase and its pass within it; -1 of what belongs to no job, and in a run of one job."""
+    """Return phase and pass of each planned op (int64); -1 for ops of no job, and in a run of one job."""
     phase, number = (np.full(len(tables.ops.rank), -1, np.int64) for _ in range(2))
     if tables.several is not None:
-        counted = counted_ops(tables)
+        is_counted = counted_ops(tables)
         passes = np.array([job.passes for job in tables.several.jobs])[job_of_rank(tables)]
-        phase[counted], number[counted] = np.divmod(
-            tables.several.turn[counted], passes[tables.ops.rank[counted]]
+        phase[is_counted], number[is_counted] = np.divmod(
+            tables.several.turn[is_counted], passes[tables.ops.rank[is_counted]]
         )
     return phase, number
 
 
 def sort_of_phase(several: PlannedJobs, phase: int) -> Phase:
-    """What a phase is called."""
+    """Return whether a phase runs one job alone or several together."""
     return Phase.ALONE if len(several.phases[phase]) == 1 and len(several.phases) > 1 else Phase.TOGETHER
 
 
 def pass_rows(ops: MeasuredOps, tables: PlanTables) -> PassRows:
-    """The passes of all jobs of a run of several."""
+    """Return the passes of all jobs in a run of several jobs."""
     assert tables.several is not None
     phases = len(tables.several.phases)
     most = max(job.passes for job in tables.several.jobs)
-    counted = counted_ops(tables)
+    is_counted = counted_ops(tables)
     rank_job = job_of_rank(tables)
     phase_of_op, pass_of_op = phase_and_pass_of_op(tables)
     cell_of_op = (rank_job[tables.ops.rank].astype(np.int64) * phases + phase_of_op) * most + pass_of_op
     cells = len(tables.several.jobs) * phases * most
-    planned = np.bincount(cell_of_op[counted], minlength=cells)
-    rows = counted[ops.plan_row]
+    planned = np.bincount(cell_of_op[is_counted], minlength=cells)
+    rows = is_counted[ops.plan_row]
     records = ops.records[rows]
     key = records["iteration"].astype(np.int64) * cells + cell_of_op[ops.plan_row[rows]]
     unique, member, recorded = np.unique(key, return_inverse=True, return_counts=True)
@@ -108,8 +109,8 @@ def pass_rows(ops: MeasuredOps, tables: PlanTables) -> PassRows:
 
 
 @dataclass(slots=True)
-class _Recorded:
-    """What was recorded of a job."""
+class _RecordedOps:
+    """Sums over the recorded ops of a job."""
 
     ops: int = 0
     sent_bytes: int = 0
@@ -128,13 +129,13 @@ class _Recorded:
 
 
 class JobTally:
-    """Adds up what each job of a run did, a block of iterations at a time. Of a run of one job there is nothing to add."""
+    """Per-job shares, accumulated over blocks of iterations; empty for a run of one job."""
 
     def __init__(self, tables: PlanTables) -> None:
         self._tables = tables
         self._passes: list[PassRows] = []
         several = tables.several
-        self._recorded = [] if several is None else [_Recorded() for _ in several.jobs]
+        self._recorded = [] if several is None else [_RecordedOps() for _ in several.jobs]
 
     def take(self, ops: MeasuredOps) -> None:
         """Add the ops of a block."""
@@ -142,33 +143,34 @@ class JobTally:
             return
         self._passes.append(pass_rows(ops, self._tables))
         for job, recorded in enumerate(self._recorded):
-            recorded.take(ops.records[_own_ops(self._tables, job)[ops.plan_row]])
+            recorded.take(ops.records[_ops_of_job(self._tables, job)[ops.plan_row]])
 
     def passes(self) -> PassRows | None:
-        """Return the passes of all jobs; None of a run of one job with nothing beside it."""
+        """Return the passes of all jobs; None for a run of one job without background."""
         if self._tables.several is None:
             return None
         names = [field.name for field in fields(PassRows)]
         parts = self._passes or [pass_rows(NO_OPS, self._tables)]
-        return PassRows(**{name: np.concatenate([getattr(one, name) for one in parts]) for name in names})
+        return PassRows(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
 
     def shares(self) -> tuple[JobShare, ...]:
-        """Return every job and all background; none where the run is of one job."""
+        """Return the shares of every job and background; empty for a run of one job."""
         rows = self.passes()
         if rows is None:
             return ()
         return tuple(_share(self._tables, rows, job, recorded) for job, recorded in enumerate(self._recorded))
 
 
-def _own_ops(tables: PlanTables, job: int) -> NDArray[np.bool_]:
-    """By planned op whether it is of a job, barriers between phases left out."""
+def _ops_of_job(tables: PlanTables, job: int) -> NDArray[np.bool_]:
+    """Return whether each planned op belongs to a job (bool), without barriers between phases."""
     assert tables.several is not None
     planned, rank = tables.several.jobs[job], tables.ops.rank
-    own = (rank >= planned.first_rank) & (rank < planned.first_rank + planned.ranks)
-    return own & (tables.several.turn >= 0)
+    is_in_job = (rank >= planned.first_rank) & (rank < planned.first_rank + planned.ranks)
+    return is_in_job & (tables.several.turn >= 0)
 
 
-def _share(tables: PlanTables, rows: PassRows, job: int, recorded: _Recorded) -> JobShare:
+def _share(tables: PlanTables, rows: PassRows, job: int, recorded: _RecordedOps) -> JobShare:
+    """Return the figures of one job."""
     assert tables.several is not None
     planned = tables.several.jobs[job]
     times = {} if planned.background else _phase_times(tables.several, rows, job)
@@ -179,7 +181,7 @@ def _share(tables: PlanTables, rows: PassRows, job: int, recorded: _Recorded) ->
         first_rank=planned.first_rank,
         ranks=planned.ranks,
         passes=planned.passes,
-        ops_planned=int(_own_ops(tables, job).sum()) * (1 if planned.background else tables.iterations),
+        ops_planned=int(_ops_of_job(tables, job).sum()) * (1 if planned.background else tables.iterations),
         ops_recorded=recorded.ops,
         sent_bytes=recorded.sent_bytes,
         start_ns=recorded.start_ns,
@@ -195,38 +197,40 @@ def _share(tables: PlanTables, rows: PassRows, job: int, recorded: _Recorded) ->
 
 
 _Times = dict[tuple[int, int], tuple[int, int]]
-"""(round, phase) -> begin and end of a job in it, if every op completed."""
+"""(round, phase) -> start and end of a job in it, if every op completed."""
 
 
 def _phase_times(several: PlannedJobs, rows: PassRows, job: int) -> _Times:
-    found: dict[tuple[int, int], list[int]] = {}
+    """Return start and end of a job in each round and phase in which every pass completed."""
+    rows_by_phase: dict[tuple[int, int], list[int]] = {}
     for row in np.flatnonzero((rows.job == job) & rows.complete).tolist():
-        found.setdefault((int(rows.round[row]), int(rows.phase[row])), []).append(row)
+        rows_by_phase.setdefault((int(rows.round[row]), int(rows.phase[row])), []).append(row)
     return {
-        key: (int(rows.start_ns[own].min()), int(rows.end_ns[own].max()))
-        for key, own in found.items()
-        if len(own) == several.jobs[job].passes
+        key: (int(rows.start_ns[phase_rows].min()), int(rows.end_ns[phase_rows].max()))
+        for key, phase_rows in rows_by_phase.items()
+        if len(phase_rows) == several.jobs[job].passes
     }
 
 
 def _factors(several: PlannedJobs, times: _Times) -> list[float]:
-    """By round in which the job was whole both times: its time together / alone."""
+    """Return the interference factor of each round in which the job completed both alone and together."""
     by_sort: dict[tuple[int, Phase], int] = {}
     for (round_number, phase), (start_ns, end_ns) in times.items():
         by_sort[round_number, sort_of_phase(several, phase)] = end_ns - start_ns
     rounds = sorted({round_number for round_number, _ in by_sort})
     return [
-        interference_factor(by_sort[one, Phase.TOGETHER], by_sort[one, Phase.ALONE])
-        for one in rounds
-        if (one, Phase.TOGETHER) in by_sort and by_sort.get((one, Phase.ALONE), 0) > 0
+        interference_factor(by_sort[number, Phase.TOGETHER], by_sort[number, Phase.ALONE])
+        for number in rounds
+        if (number, Phase.TOGETHER) in by_sort and by_sort.get((number, Phase.ALONE), 0) > 0
     ]
 
 
 def _summary(several: PlannedJobs, job: int, times: _Times, sort: Phase) -> PhaseTimes | None:
-    wanted = [key for key in times if sort_of_phase(several, key[1]) is sort]
-    if not wanted:
+    """Return the times of a job over its phases of one kind; None if it completed none."""
+    matching_keys = [key for key in times if sort_of_phase(several, key[1]) is sort]
+    if not matching_keys:
         return None
-    jct_ns = [times[key][1] - times[key][0] for key in wanted]
+    jct_ns = [times[key][1] - times[key][0] for key in matching_keys]
     return PhaseTimes(
         len(jct_ns),
         min(jct_ns),
@@ -237,7 +241,7 @@ def _summary(several: PlannedJobs, job: int, times: _Times, sort: Phase) -> Phas
 
 
 def _beside_share(several: PlannedJobs, rows: PassRows, job: int) -> float | None:
-    """Over all rounds: time together with at least one other under way / time together."""
+    """Return, over all rounds, time together with at least one other job running / time together; None if unknown."""
     if several.jobs[job].background:
         return None
     together = [phase for phase, members in enumerate(several.phases) if len(members) > 1]
@@ -250,18 +254,20 @@ def _beside_share(several: PlannedJobs, rows: PassRows, job: int) -> float | Non
     for (round_number, owner), (start_ns, end_ns) in spans.items():
         if owner != job:
             continue
-        others = [span for (number, other), span in spans.items() if number == round_number and other != job]
+        other_spans = [
+            span for (number, other_job), span in spans.items() if number == round_number and other_job != job
+        ]
         total_ns += end_ns - start_ns
-        shared_ns += _covered(start_ns, end_ns, others)
+        shared_ns += _covered_ns(start_ns, end_ns, other_spans)
     return shared_ns / total_ns if total_ns else None
 
 
-def _covered(start_ns: int, end_ns: int, spans: list[list[int]]) -> int:
-    """How much of an interval the spans cover."""
-    covered, at = 0, start_ns
+def _covered_ns(start_ns: int, end_ns: int, spans: list[list[int]]) -> int:
+    """Return how much of an interval the spans cover, in ns."""
+    covered, covered_until = 0, start_ns
     for first, last in sorted(spans):
-        begin, end = max(first, at), min(last, end_ns)
+        begin, end = max(first, covered_until), min(last, end_ns)
         if end > begin:
             covered += end - begin
-            at = end
+            covered_until = end
     return covered

@@ -1,8 +1,8 @@
-"""Joins what agents measured with what was planned: which record is which op, which counter which queue pair.
+"""Joins measurements with the plan: the planned op of every record, the planned queue pair of every counter.
 
-Decides which records count. A record that the plan does not know, that comes from an agent which does not run the rank, or
-whose times cannot be times, is refused and counted; of records that come twice the first counts. Nothing is invented for
-ops that left no record. Times leave here on the run's clock (ns since its planned start).
+Decides which records count. A record is refused and counted if the plan does not have it, if it comes from an agent that
+does not run the rank, or if its times are impossible; of repeated records the first one counts. Ops without a record get
+none. Times in the result are on the run's clock (ns since its planned start).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 TIME_LIMIT_NS: Final = 1 << 62
-"""No monotonic clock reads this (146 years); beyond it differences could overflow."""
+"""Upper bound of a plausible clock value (146 years); larger values could overflow differences."""
 
 TIME_COLUMNS: Final = ("intended_ns", "issued_ns", "first_tx_ns", "completed_ns")
 
@@ -30,22 +30,22 @@ class MeasuredOps:
     """One row per completed op of one iteration, sorted by (iteration, rank, op)."""
 
     records: NDArray[np.void]
-    """OP_RECORD rows, times on the run's clock; `first_tx_ns` means something only where `has_first_tx`."""
+    """OP_RECORD rows, times on the run's clock; `first_tx_ns` is valid only where `has_first_tx`."""
     has_first_tx: NDArray[np.bool_]
     plan_row: NDArray[np.int64]
     """Row of `PlanTables.ops`."""
     agent: NDArray[np.int64]
     """Index into `RunOutcome.agents`."""
     unknown: int
-    """Records refused: not in the plan, not this agent's, or with impossible times."""
+    """Refused records: not in the plan, not this agent's, or with impossible times."""
     repeated: int
-    """Records refused: the op's iteration had been recorded already."""
+    """Refused records: the op was already recorded for that iteration."""
 
     def __len__(self) -> int:
         return len(self.records)
 
     def only(self, rows: NDArray[np.bool_]) -> MeasuredOps:
-        """Some of the ops, in their order; what was refused is not theirs."""
+        """Return the ops selected by `rows` (bool), in their order, with 0 refused records."""
         if rows.all():
             return self
         return MeasuredOps(
@@ -69,34 +69,37 @@ class MeasuredFlows:
     """Row of the queue pair columns of `PlanTables.connections`."""
     agent: NDArray[np.int64]
     unknown: int
-    """Counters refused: the connection or queue pair is not in the plan, or not this end's."""
+    """Refused counters: the connection or queue pair is not in the plan, or not this end's."""
     repeated: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpBlock:
-    """The ops of some iterations, every one that was recorded."""
+    """All recorded ops of some iterations."""
 
     ops: MeasuredOps
     iterations: range
 
 
 def op_blocks(outcome: RunOutcome, tables: PlanTables) -> Iterator[OpBlock]:
-    """Find the planned op of every record of `outcome`, a block of iterations at a time, in their order.
+    """Yield the recorded ops of `outcome` with their planned ops, a block of iterations at a time, in their order.
 
-    What is in memory is one block, however much it is. Raises `OSError` where records that are kept elsewhere cannot be read.
+    Only one block is in memory at a time. Raises `OSError` if records that are spooled to disk cannot be read.
     """
-    kept = outcome.kept_ops
-    if kept is None:
+    spooled = outcome.kept_ops
+    if spooled is None:
         yield OpBlock(match_ops(outcome, tables), range(tables.iterations))
         return
-    each = kept.iterations_each
-    for number in range(kept.parts):
-        iterations = range(number * each, min((number + 1) * each, tables.iterations))
-        yield OpBlock(_matched_part(outcome, tables, kept.part(number)), iterations)
+    iterations_per_part = spooled.iterations_each
+    for number in range(spooled.parts):
+        iterations = range(
+            number * iterations_per_part, min((number + 1) * iterations_per_part, tables.iterations)
+        )
+        yield OpBlock(_match_part(outcome, tables, spooled.part(number)), iterations)
 
 
-def _matched_part(outcome: RunOutcome, tables: PlanTables, part: Sequence[NDArray[np.void]]) -> MeasuredOps:
+def _match_part(outcome: RunOutcome, tables: PlanTables, part: Sequence[NDArray[np.void]]) -> MeasuredOps:
+    """Return the ops of one spooled part, one array of OP_RECORD per agent."""
     agents = tuple(replace(agent, ops=ops) for agent, ops in zip(outcome.agents, part, strict=True))
     return match_ops(replace(outcome, agents=agents, kept_ops=None), tables, own=True)
 
@@ -106,45 +109,45 @@ def joined_ops(parts: Sequence[MeasuredOps]) -> MeasuredOps:
     if len(parts) == 1:
         return parts[0]
     return MeasuredOps(
-        records=np.concatenate([np.empty(0, OP_RECORD), *(one.records for one in parts)]),
-        has_first_tx=np.concatenate([np.empty(0, np.bool_), *(one.has_first_tx for one in parts)]),
-        plan_row=np.concatenate([np.empty(0, np.int64), *(one.plan_row for one in parts)]),
-        agent=np.concatenate([np.empty(0, np.int64), *(one.agent for one in parts)]),
-        unknown=sum(one.unknown for one in parts),
-        repeated=sum(one.repeated for one in parts),
+        records=np.concatenate([np.empty(0, OP_RECORD), *(part.records for part in parts)]),
+        has_first_tx=np.concatenate([np.empty(0, np.bool_), *(part.has_first_tx for part in parts)]),
+        plan_row=np.concatenate([np.empty(0, np.int64), *(part.plan_row for part in parts)]),
+        agent=np.concatenate([np.empty(0, np.int64), *(part.agent for part in parts)]),
+        unknown=sum(part.unknown for part in parts),
+        repeated=sum(part.repeated for part in parts),
     )
 
 
 def match_ops(outcome: RunOutcome, tables: PlanTables, *, own: bool = False) -> MeasuredOps:
-    """Find the planned op of every record in memory and put all times on the run's clock.
+    """Find the planned op of every record in memory and convert all times to the run's clock.
 
-    `own`: nobody else has the records, so that their times may be changed where they are.
+    `own`: the caller owns the records, so that their times may be changed in place.
     """
     parts = [_agent_ops(records, outcome.start_ns, tables, own=own) for records in outcome.agents]
-    # Of one agent nothing is copied: a block of ops is what takes memory here.
-    found = [part[0] for part in parts if len(part[0])] or [np.empty(0, OP_RECORD)]
-    records = found[0] if len(found) == 1 else np.concatenate(found)
+    # Avoid a copy for a single agent: a block of ops is what takes memory here.
+    record_parts = [part[0] for part in parts if len(part[0])] or [np.empty(0, OP_RECORD)]
+    records = record_parts[0] if len(record_parts) == 1 else np.concatenate(record_parts)
     has_first_tx = np.concatenate([part[1] for part in parts] or [np.empty(0, np.bool_)])
     plan_row = np.concatenate([part[2] for part in parts] or [np.empty(0, np.int64)])
     agent = np.repeat(np.arange(len(parts)), [len(part[0]) for part in parts])
     key = records["iteration"].astype(np.int64) * len(tables.ops.rank) + plan_row
     order = np.argsort(key, kind="stable")
     first = _first_of_each(key[order])
-    chosen = order[first]
+    first_rows = order[first]
     return MeasuredOps(
-        records=records[chosen],
-        has_first_tx=has_first_tx[chosen],
-        plan_row=plan_row[chosen],
-        agent=agent[chosen],
+        records=records[first_rows],
+        has_first_tx=has_first_tx[first_rows],
+        plan_row=plan_row[first_rows],
+        agent=agent[first_rows],
         unknown=sum(len(source.ops) for source in outcome.agents) - len(records),
-        repeated=len(records) - len(chosen),
+        repeated=len(records) - len(first_rows),
     )
 
 
 def _agent_ops(
     source: AgentRecords, start_ns: int, tables: PlanTables, *, own: bool
 ) -> tuple[NDArray[np.void], NDArray[np.bool_], NDArray[np.int64]]:
-    """The credible records of one agent, whether each has a first transmission, and its row in the plan."""
+    """Return the credible records of one agent, whether each has a first transmission, and its row in the plan."""
     plan = tables.ops
     records = source.ops
     if not len(records) or not len(plan.rank):
@@ -152,18 +155,18 @@ def _agent_ops(
     credible = (records["op"] >= 0) & (records["iteration"] >= 0) & (records["iteration"] < tables.iterations)
     for name in TIME_COLUMNS:
         credible &= (records[name] >= 0) & (records[name] < TIME_LIMIT_NS)
-    mine = np.array([name == source.agent for name in tables.rank_agent] or [False])
-    rank_known = (records["rank"] >= 0) & (records["rank"] < len(mine))
-    credible &= rank_known & mine[np.where(rank_known, records["rank"], 0)]
+    is_own_rank = np.array([name == source.agent for name in tables.rank_agent] or [False])
+    rank_known = (records["rank"] >= 0) & (records["rank"] < len(is_own_rank))
+    credible &= rank_known & is_own_rank[np.where(rank_known, records["rank"], 0)]
     plan_key = _op_key(plan.rank, plan.op)
     key = _op_key(records["rank"], records["op"])
     row = np.minimum(np.searchsorted(plan_key, key), len(plan_key) - 1)
     credible &= plan_key[row] == key
-    kept = records if own and credible.all() else records[credible]
-    has_first_tx = kept["first_tx_ns"] > 0
+    credible_records = records if own and credible.all() else records[credible]
+    has_first_tx = credible_records["first_tx_ns"] > 0
     for name in TIME_COLUMNS:
-        kept[name] -= source.clock_offset_ns + start_ns
-    return kept, has_first_tx, row[credible].astype(np.int64)
+        credible_records[name] -= source.clock_offset_ns + start_ns
+    return credible_records, has_first_tx, row[credible].astype(np.int64)
 
 
 def _op_key(rank: NDArray[np.int32], op: NDArray[np.int32]) -> NDArray[np.int64]:
@@ -171,6 +174,7 @@ def _op_key(rank: NDArray[np.int32], op: NDArray[np.int32]) -> NDArray[np.int64]
 
 
 def _first_of_each(sorted_key: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return where a key differs from the one before it (bool)."""
     first = np.ones(len(sorted_key), np.bool_)
     first[1:] = sorted_key[1:] != sorted_key[:-1]
     return first
@@ -192,21 +196,22 @@ def match_flows(
     agent = np.repeat(np.arange(len(parts)), [len(part[0]) for part in parts])
     key = queue_pair * 2 + (sends_data == 0)
     order = np.argsort(key, kind="stable")
-    chosen = order[_first_of_each(key[order])]
+    first_rows = order[_first_of_each(key[order])]
     return MeasuredFlows(
-        records=_picked([part[0] for part in parts], agent[chosen], chosen),
-        connection=ends.connection[queue_pair[chosen]],
-        queue_pair=queue_pair[chosen],
-        agent=agent[chosen],
+        records=_pick_rows([part[0] for part in parts], agent[first_rows], first_rows),
+        connection=ends.connection[queue_pair[first_rows]],
+        queue_pair=queue_pair[first_rows],
+        agent=agent[first_rows],
         unknown=sum(len(source.flows) for source in outcome.agents) - len(key),
-        repeated=len(key) - len(chosen),
+        repeated=len(key) - len(first_rows),
     )
 
 
-def _picked(
+def _pick_rows(
     parts: Sequence[NDArray[np.void]], part_of: NDArray[np.int64], chosen: NDArray[np.int64]
 ) -> NDArray[np.void]:
-    """Return rows by their numbers in all parts together, in this order: each is copied once, for there may be a million."""
+    """Return the rows with numbers `chosen` of the concatenated parts, in this order. Copies each row once, because there
+    may be a million."""
     picked = np.empty(len(chosen), FLOW_RECORD)
     by_part = np.argsort(part_of, kind="stable")
     ends = np.searchsorted(part_of[by_part], np.arange(len(parts)), side="right")
@@ -223,12 +228,13 @@ class _QueuePairEnds:
     """Both ends of every queue pair, looked up by (connection, end, queue pair number)."""
 
     connection: NDArray[np.int64]
-    """Of each queue pair."""
+    """Connection of each queue pair."""
     sorted_key: NDArray[np.int64]
     order: NDArray[np.int64]
 
     @staticmethod
     def of(plan: PlannedConnections) -> _QueuePairEnds:
+        """Build the index from the plan."""
         connection = np.repeat(np.arange(len(plan.src_rank)), np.diff(plan.qp_offsets))
         sender = _end_key(connection, np.ones(len(connection), np.int64), plan.src_qpn)
         receiver = _end_key(connection, np.zeros(len(connection), np.int64), plan.dst_qpn)
@@ -237,12 +243,12 @@ class _QueuePairEnds:
         return _QueuePairEnds(connection=connection, sorted_key=key[order], order=order)
 
     def find(self, key: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Queue pair of each key, -1 where the plan has none."""
+        """Return the queue pair of each key (int64); -1 if the plan has none."""
         if not len(self.sorted_key):
             return np.full(len(key), -1, np.int64)
         position = np.minimum(np.searchsorted(self.sorted_key, key), len(self.sorted_key) - 1)
-        found = self.sorted_key[position] == key
-        return np.where(found, self.order[position] % len(self.connection), -1)
+        is_known = self.sorted_key[position] == key
+        return np.where(is_known, self.order[position] % len(self.connection), -1)
 
 
 def _end_key(
@@ -257,18 +263,19 @@ def _agent_flows(
     rows: NDArray[np.int32] | None,
     ends: _QueuePairEnds,
 ) -> tuple[NDArray[np.void], NDArray[np.int64]]:
+    """Return the flow counters of one agent that the plan knows, and the queue pair of each."""
     flows = source.flows
     if rows is None or not len(rows) or not len(flows):
         return np.empty(0, FLOW_RECORD), np.empty(0, np.int64)
     plan = tables.connections
-    known = (flows["connection"] >= 0) & (flows["connection"] < len(rows))
-    known &= (flows["sends_data"] == 0) | (flows["sends_data"] == 1)
-    connection = rows[np.where(known, flows["connection"], 0)].astype(np.int64)
-    mine = np.array([name == source.agent for name in tables.rank_agent] or [False])
+    is_known = (flows["connection"] >= 0) & (flows["connection"] < len(rows))
+    is_known &= (flows["sends_data"] == 0) | (flows["sends_data"] == 1)
+    connection = rows[np.where(is_known, flows["connection"], 0)].astype(np.int64)
+    is_own_rank = np.array([name == source.agent for name in tables.rank_agent] or [False])
     local_rank = np.where(flows["sends_data"] == 1, plan.src_rank[connection], plan.dst_rank[connection])
-    known &= mine[local_rank]
+    is_known &= is_own_rank[local_rank]
     queue_pair = ends.find(_end_key(connection, flows["sends_data"].astype(np.int64), flows["local_qpn"]))
-    known &= queue_pair >= 0
-    if known.all():
+    is_known &= queue_pair >= 0
+    if is_known.all():
         return flows, queue_pair
-    return flows[known], queue_pair[known]
+    return flows[is_known], queue_pair[is_known]

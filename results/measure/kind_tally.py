@@ -1,4 +1,5 @@
-"""Time and bandwidth per kind of collective, and beside the trace's own baselines, added up a block of iterations at a time.
+"""Time and bandwidth per kind of collective, and replay next to the trace's own baselines, accumulated over blocks of
+iterations.
 
 Decides the formulas of `kinds` and `baselines` of summary.json (docs/metrics.md derives them).
 """
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Kind:
-    """Of one kind, algorithm and size of group. Sums are of complete collectives."""
+    """Sums of one kind, algorithm and group size, over complete collectives."""
 
     time: Distribution = field(default_factory=Distribution)
     skew: Distribution = field(default_factory=Distribution)
@@ -32,26 +33,26 @@ class _Kind:
     messages: int = 0
 
     def take(self, rows: CollectiveRows, groups: PlannedGroups, selected: NDArray[np.int64]) -> None:
-        """Add the rows that are `selected`, which are of this kind."""
-        whole = selected[rows.complete[selected]]
-        self.time.add(rows.time_ns[whole])
-        self.skew.add(rows.skew_ns[whole])
-        self.incomplete += len(selected) - len(whole)
-        self.size_bytes += int(groups.size_bytes[rows.group[whole]].sum())
-        self.sent_bytes += int(rows.sent_bytes[whole].sum())
-        self.fabric_bytes += int(rows.fabric_bytes[whole].sum())
-        self.messages += int(rows.messages[whole].sum())
+        """Add the rows numbered `selected`, which are of this kind."""
+        complete_rows = selected[rows.complete[selected]]
+        self.time.add(rows.time_ns[complete_rows])
+        self.skew.add(rows.skew_ns[complete_rows])
+        self.incomplete += len(selected) - len(complete_rows)
+        self.size_bytes += int(groups.size_bytes[rows.group[complete_rows]].sum())
+        self.sent_bytes += int(rows.sent_bytes[complete_rows].sum())
+        self.fabric_bytes += int(rows.fabric_bytes[complete_rows].sum())
+        self.messages += int(rows.messages[complete_rows].sum())
 
 
 class KindTally:
-    """The collectives of a run."""
+    """Figures of the collectives of a run, by kind."""
 
     def __init__(self, tables: PlanTables, groups: PlannedGroups) -> None:
         self._tables = tables
         self._groups = groups
         self._kinds: dict[tuple[int, int, int], _Kind] = {}
         self._joined: dict[int, Distribution] = {}
-        """Of groups that have a baseline: the first few by number."""
+        """Times since the last member's issue, by group; only the first `MOST_BASELINES` groups with a baseline."""
         self._compared = np.zeros(len(groups.kind), np.bool_)
 
     def take(self, rows: CollectiveRows) -> None:
@@ -66,16 +67,20 @@ class KindTally:
         self._take_baselines(rows)
 
     def _take_baselines(self, rows: CollectiveRows) -> None:
-        """Of a group that comes later none was complete before, so that those with the least numbers miss nothing."""
+        """Add the times of groups that have a baseline, keeping the first `MOST_BASELINES` groups.
+
+        A group that first completes in this block has no complete collective in earlier blocks, so no time of a kept
+        group is lost.
+        """
         compared = np.unique(rows.group[rows.complete & (self._groups.recorded_ns[rows.group] >= 0)])
         self._compared[compared] = True
-        kept = np.flatnonzero(self._compared)[:MOST_BASELINES].tolist()
-        self._joined = {group: self._joined.get(group) or Distribution() for group in kept}
+        kept_groups = np.flatnonzero(self._compared)[:MOST_BASELINES].tolist()
+        self._joined = {group: self._joined.get(group) or Distribution() for group in kept_groups}
         for group, joined in self._joined.items():
             joined.add(rows.joined_ns[rows.complete & (rows.group == group)])
 
     def kinds(self) -> tuple[KindSummary, ...]:
-        """Return every kind of which one was recorded."""
+        """Return every kind with a recorded collective."""
         return tuple(self._kind(*key, self._kinds[key]) for key in sorted(self._kinds))
 
     def _kind(self, kind: int, algorithm: int, ranks: int, found: _Kind) -> KindSummary:
@@ -133,5 +138,5 @@ class KindTally:
 
 
 def _rate(size_bytes: int, time_ns: int) -> float | None:
-    """Bytes per second, or None where there were no bytes or no time."""
+    """Return bytes per second, or None without bytes or time."""
     return size_bytes * 1e9 / time_ns if size_bytes > 0 and time_ns > 0 else None

@@ -1,6 +1,7 @@
-"""Key figures of a run: job completion time, time and bandwidth per kind of collective, slip, transport counters.
+"""Summary figures of a run: job completion time, time and bandwidth per kind of collective, slip, transport counters.
 
-Decides every formula of summary.json (docs/metrics.md derives them). Conservation is judged in `checks.py`.
+Decides every formula of summary.json (docs/metrics.md derives them). `checks.py` decides whether bytes and records add
+up.
 """
 
 from __future__ import annotations
@@ -56,28 +57,28 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Measurement:
-    """A run's records joined with its plan, and the figures that follow. The summary is of all that was recorded."""
+    """A run's records joined with its plan, and the figures that follow. The summary covers all records."""
 
     ops: MeasuredOps
-    """All that was recorded, or that of the first whole iterations (see `left_out`)."""
+    """All recorded ops, or those of the first complete blocks of iterations (see `left_out`)."""
     flows: MeasuredFlows
     groups: PlannedGroups
     collectives: CollectiveRows
-    """Those of `ops`."""
+    """Collectives of `ops`."""
     job_ops: MeasuredOps
-    """Of the jobs: without background and what stands between jobs (`job_shares`)."""
+    """Ops of the jobs, without background and without barriers between phases (`job_shares`)."""
     job_collectives: CollectiveRows
     passes: PassRows | None
-    """Of all jobs of a run of several."""
+    """Passes of all jobs in a run of several jobs; else None."""
     summary: Summary
     left_out: int = 0
-    """Recorded ops that are not among `ops`."""
+    """Number of recorded ops that are not in `ops`."""
     iterations: int = 0
-    """Iterations that `ops` are of: the first so many."""
+    """Number of iterations that `ops` covers, from the first one on."""
 
 
 class BlockTaker(Protocol):
-    """Gets the ops of a run block by block, in the order of their iterations."""
+    """Receives the ops of a run block by block, in the order of their iterations."""
 
     def take(self, ops: MeasuredOps, groups: PlannedGroups, collectives: CollectiveRows) -> None:
         """Take the ops of some iterations and their collectives."""
@@ -90,35 +91,34 @@ def measure(
     most_ops: int | None = None,
     taker: BlockTaker | None = None,
 ) -> Measurement:
-    """Everything that follows from the records of a run, whether it finished or not.
+    """Return the measurement of a run, whether it finished or not.
 
-    `most_ops`: so many ops are kept in memory (None: all), of whole iterations and at least of those of one block;
-    `taker` gets all.
-    Raises `OSError` where records that are kept elsewhere cannot be read, or `taker` fails.
+    `most_ops`: limit of ops kept in memory (None: no limit); whole blocks of iterations are kept, at least one. `taker`
+    receives all ops. Raises `OSError` if records that are spooled to disk cannot be read, or if `taker` fails.
     """
     flows = match_flows(outcome, tables, connection_rows)
     groups = group_ops(tables)
     tally = _Tally(outcome, tables, groups)
-    kept: list[tuple[MeasuredOps, CollectiveRows, MeasuredOps, CollectiveRows]] = []
+    kept_blocks: list[tuple[MeasuredOps, CollectiveRows, MeasuredOps, CollectiveRows]] = []
     kept_ops = iterations = 0
     is_room = True
     for block in op_blocks(outcome, tables):
-        everything = measure_groups(block.ops, groups)
+        all_collectives = measure_groups(block.ops, groups)
         job_ops = block.ops.only(tally.counted[block.ops.plan_row])
-        collectives = measure_groups(job_ops, groups) if len(job_ops) < len(block.ops) else everything
+        collectives = measure_groups(job_ops, groups) if len(job_ops) < len(block.ops) else all_collectives
         tally.take(block, job_ops, collectives)
         if taker is not None:
-            taker.take(block.ops, groups, everything)
-        is_room = is_room and (most_ops is None or not kept or kept_ops + len(block.ops) <= most_ops)
+            taker.take(block.ops, groups, all_collectives)
+        is_room = is_room and (most_ops is None or not kept_blocks or kept_ops + len(block.ops) <= most_ops)
         if is_room:
-            kept.append((block.ops, everything, job_ops, collectives))
+            kept_blocks.append((block.ops, all_collectives, job_ops, collectives))
             kept_ops += len(block.ops)
             iterations = block.iterations.stop
-        del block, everything, job_ops, collectives  # Or they are there beside the next.
-    if not kept:
-        none = measure_groups(NO_OPS, groups)
-        kept.append((NO_OPS, none, NO_OPS, none))
-    all_ops, all_rows, ops, rows = zip(*kept, strict=True)
+        del block, all_collectives, job_ops, collectives  # Free the block before the next one is loaded.
+    if not kept_blocks:
+        no_collectives = measure_groups(NO_OPS, groups)
+        kept_blocks.append((NO_OPS, no_collectives, NO_OPS, no_collectives))
+    all_ops, all_rows, ops, rows = zip(*kept_blocks, strict=True)
     return Measurement(
         joined_ops(all_ops),
         flows,
@@ -134,11 +134,11 @@ def measure(
 
 
 class _Tally:
-    """What the summary is made of, added up block by block."""
+    """Inputs of the summary, accumulated block by block."""
 
     def __init__(self, outcome: RunOutcome, tables: PlanTables, groups: PlannedGroups) -> None:
         self.counted = counted_ops(tables)
-        """By planned op whether it is of a job."""
+        """Whether each planned op belongs to a job (bool)."""
         self.jobs = JobTally(tables)
         self.recorded = 0
         self._outcome = outcome
@@ -154,7 +154,7 @@ class _Tally:
         self._sums: Counter[str] = Counter()
 
     def take(self, block: OpBlock, job_ops: MeasuredOps, collectives: CollectiveRows) -> None:
-        """Add a block, and of it what is of the jobs."""
+        """Add a block; `job_ops` and `collectives` are its part that belongs to jobs."""
         records, planned = job_ops.records, self._tables.ops
         self.recorded += len(block.ops)
         self._job_ops += len(job_ops)
@@ -162,9 +162,9 @@ class _Tally:
         self._checks.take(block)
         self._kinds.take(collectives)
         self._slip.add(records["issued_ns"] - records["intended_ns"])
-        found = measure_iterations(job_ops, self._ops_per_iteration, self._ended_ns)
-        self._iterations += found
-        self._ended_ns = max((one.end_ns for one in found), default=self._ended_ns)
+        iterations = measure_iterations(job_ops, self._ops_per_iteration, self._ended_ns)
+        self._iterations += iterations
+        self._ended_ns = max((iteration.end_ns for iteration in iterations), default=self._ended_ns)
         self._ended_ns = max(self._ended_ns, 0)
         self._by_agent += np.bincount(job_ops.agent, minlength=len(self._by_agent))
         for name in (*BYTE_COLUMNS, "tx_messages"):
@@ -176,7 +176,7 @@ class _Tally:
         """Return the figures of all blocks."""
         outcome, tables = self._outcome, self._tables
         planned = self._ops_per_iteration * tables.iterations
-        of_jobs = ~background_ranks(tables)[tables.connections.src_rank[flows.connection]]
+        is_of_job = ~background_ranks(tables)[tables.connections.src_rank[flows.connection]]
         return Summary(
             schema=SUMMARY_SCHEMA,
             run_id=outcome.run_id,
@@ -190,7 +190,7 @@ class _Tally:
             baselines=self._kinds.baselines(),
             slip=_slip(self._slip),
             bytes=self._bytes(),
-            transport=_transport(outcome, flows.records[of_jobs]),
+            transport=_transport(outcome, flows.records[is_of_job]),
             clock=_clock(outcome),
             checks=self._checks.checks(flows),
             agents=_agents(outcome, tables, self._by_agent.tolist()),
@@ -239,7 +239,7 @@ def _workload(tables: PlanTables) -> WorkloadSummary:
 
 
 def workload_digest(tables: PlanTables) -> str:
-    """Return what tells jobs apart by what they communicate, before scaling: 16 hexadecimal digits."""
+    """Return a digest of the communication of a job, before scaling: 16 hexadecimal digits, equal for equal communication."""
     ops = tables.ops
     hashed = hashlib.sha256(repr(tables.communicators).encode())
     for column in (
@@ -256,17 +256,18 @@ def workload_digest(tables: PlanTables) -> str:
 
 
 def _job(per_iteration: tuple[IterationSummary, ...], complete: bool) -> JobSummary:
+    """Return the figures of the job; minimum, average and maximum are over complete iterations."""
     start_ns = min((iteration.start_ns for iteration in per_iteration), default=None)
     end_ns = max((iteration.end_ns for iteration in per_iteration), default=None)
-    whole = [one.jct_ns for one in counted_iterations(per_iteration, 0)]
+    complete_jct_ns = [iteration.jct_ns for iteration in counted_iterations(per_iteration, 0)]
     return JobSummary(
         start_ns=start_ns,
         end_ns=end_ns,
         jct_ns=None if end_ns is None else max(end_ns, 0),
         complete=complete,
-        iteration_jct_min_ns=min(whole, default=None),
-        iteration_jct_avg_ns=sum(whole) // len(whole) if whole else None,
-        iteration_jct_max_ns=max(whole, default=None),
+        iteration_jct_min_ns=min(complete_jct_ns, default=None),
+        iteration_jct_avg_ns=sum(complete_jct_ns) // len(complete_jct_ns) if complete_jct_ns else None,
+        iteration_jct_max_ns=max(complete_jct_ns, default=None),
         per_iteration=per_iteration,
     )
 
@@ -284,6 +285,7 @@ def _share(part_bytes: int, whole_bytes: int) -> float | None:
 
 
 def _transport(outcome: RunOutcome, flows: NDArray[np.void]) -> dict[str, int]:
+    """Return the sums of the transport counters over `flows` and all ports, by name."""
     ports = [agent.ports for agent in outcome.agents]
     return {
         name: sum(int(rows[name].sum()) for rows in records)
@@ -293,27 +295,31 @@ def _transport(outcome: RunOutcome, flows: NDArray[np.void]) -> dict[str, int]:
 
 
 def _streams(outcome: RunOutcome) -> tuple[StreamSummary, ...]:
+    """Return the streams of datagrams, joining the counts of both ends by name."""
     ends = [count for agent in outcome.agents for count in agent.streams]
-    found = []
+    streams = []
     for name in dict.fromkeys(count.name for count in ends):
         sent = next((count for count in ends if count.name == name and count.sends), None)
-        came = next((count for count in ends if count.name == name and not count.sends), None)
-        found.append(
+        received = next((count for count in ends if count.name == name and not count.sends), None)
+        streams.append(
             StreamSummary(
                 name=name,
                 sent_datagrams=sent.datagrams if sent else None,
                 sent_bytes=sent.payload_bytes if sent else None,
                 left_out=sent.left_out if sent else None,
-                received_datagrams=came.datagrams if came else None,
-                received_bytes=came.payload_bytes if came else None,
-                form=StreamWord((sent or came or ends[0]).form.name.lower()),
+                received_datagrams=received.datagrams if received else None,
+                received_bytes=received.payload_bytes if received else None,
+                form=StreamWord((sent or received or ends[0]).form.name.lower()),
             )
         )
-    return tuple(found)
+    return tuple(streams)
 
 
 def _clock(outcome: RunOutcome) -> ClockSummary:
-    """A time difference between two agents is wrong by at most the sum of their bounds; on one agent it is exact."""
+    """Return the accuracy of the agents' clocks.
+
+    A time difference between two agents is wrong by at most the sum of their bounds; on one agent it is exact.
+    """
     errors = sorted((agent.clock_error_ns for agent in outcome.agents), reverse=True)
     return ClockSummary(
         error_max_ns=errors[0] if errors else 0,
@@ -322,7 +328,7 @@ def _clock(outcome: RunOutcome) -> ClockSummary:
 
 
 def _agents(outcome: RunOutcome, tables: PlanTables, recorded: Sequence[int]) -> tuple[AgentSummary, ...]:
-    """`recorded`: ops of the jobs by agent."""
+    """Return the agents' parts; `recorded` has the ops of the jobs by agent."""
     return tuple(
         AgentSummary(
             name=agent.agent,

@@ -1,4 +1,4 @@
-"""What became of a timeline, in words: for the printed table, the report and the list of what was degraded."""
+"""Scheduled link events and their execution, in words: for the printed table, the report and the list of degradations."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
 
 
 def event_words(event: LinkEvent) -> str:
-    """One event: what was to happen, and when it really did."""
-    what = f"{event.link} {'up' if event.up else 'down'} at {approximate_duration(event.at_ns)}"
+    """Describe one link event: its schedule, and when it happened."""
+    schedule_words = f"{event.link} {'up' if event.up else 'down'} at {approximate_duration(event.at_ns)}"
     if event.done_ns < 0:
-        return f"{what}: not done, {event.why}"
+        return f"{schedule_words}: not done, {event.why}"
     if event.done_ns == event.at_ns:
-        return f"{what}: done"
+        return f"{schedule_words}: done"
     late = approximate_duration(abs(event.done_ns - event.at_ns))
-    return f"{what}: done {late} {'after' if event.done_ns >= event.at_ns else 'before'} that"
+    return f"{schedule_words}: done {late} {'after' if event.done_ns >= event.at_ns else 'before'} that"
 
 
 def missed_events(events: Iterable[LinkEvent]) -> tuple[str, ...]:
-    """Those that were not done."""
+    """Return the events that did not happen, in words."""
     return tuple(f"timeline: {event_words(event)}" for event in events if event.done_ns < 0)

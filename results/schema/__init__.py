@@ -1,1 +1,1 @@
-"""The figures of a run directory as typed values: what summary.json, kpis and tables may hold."""
+"""The figures of a run directory as typed values: the contents of summary.json, kpis.json and tables."""

@@ -1,6 +1,6 @@
-"""The shape of case.json: what a run was made of, file by file, so that it can be repeated and checked to be the same.
+"""The shape of case.json: the files a run was made of, so that it can be repeated and checked to be the same.
 
-Decides what a case says of its files; how they are packed, found and verified is decided by `controller.case`.
+Decides what a case records about its files; `controller.case` decides how they are packed, found and verified.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from etloop.results.schema.typed_json import OTHER_VERSION, RunDirError, from_js
 CASE_SCHEMA: Final = "etloop-case/1"
 MANIFEST_FILE: Final = "case.json"
 CASE_FILE: Final = "case.zip"
-"""The case of a run, in its run directory."""
+"""Name of the case of a run in its run directory."""
 MOST_FILES: Final = 50_000
-"""Of a case."""
+"""Most files that a case may list."""
 
 
 class CaseRole(StrEnum):
-    """What a file is to the run."""
+    """Role of a file in the run."""
 
     SCENARIO = "scenario"
     RIG = "rig"
     TOPOLOGY = "topology"
     PROFILE = "profile"
     TRACE = "trace"
-    """Of a rank, or an archive of them; also the group file beside them."""
+    """The trace of a rank, or an archive of traces; also the file of process groups next to them."""
     GROUPS = "groups"
     KERNELS = "kernels"
-    """What communicates beside NCCL, by its names."""
+    """A user's table of kernel names that communicate without NCCL."""
     FLOWS = "flows"
-    """Flows one by one, or how large they are."""
+    """A list of flows, or a distribution of flow sizes."""
     SCHEDULE = "schedule"
     PLUGIN = "plugin"
     PRIVATE = "private"
-    """A key, a certificate or credentials: no case holds one, or a digest of one."""
+    """A key, a certificate or credentials: a case contains neither the file nor its digest."""
     RESULT = "result"
-    """What the run left."""
+    """A file that the run wrote."""
 
 
 class Repeat(StrEnum):
@@ -56,69 +56,70 @@ class CaseFile:
     """One file of a case."""
 
     name: str
-    """In the case, with / between folders."""
+    """Path in the case, with / between folders."""
     role: CaseRole
     size_bytes: int
     sha256: str
-    """Of its content, in hexadecimal digits; "" of a secret."""
+    """Digest of the content, in hexadecimal digits; "" for a secret."""
     inside: bool
     why: str = ""
-    """Why it is not inside."""
+    """Why the file is not inside; "" if it is."""
     place: str = ""
-    """Where the run read it, in the case of a run directory; "" in a bundle, which goes elsewhere."""
+    """Path from which the run read it, in the case of a run directory; "" in a bundle, which moves to other machines."""
     read_sha256: str = ""
-    """Of a scenario, rig or topology as the run read it, before what it names got the names of the case."""
+    """Digest of a scenario, rig or topology as the run read it, before the paths in it were replaced by names in the case."""
 
 
 @dataclass(frozen=True, slots=True)
 class CaseVersions:
-    """What made the run."""
+    """Versions of the software that made the run."""
 
     etloop: str
     python: str
     protocol: int
-    """Of the messages between controller and agents."""
+    """Version of the messages between controller and agents."""
 
 
 @dataclass(frozen=True, slots=True)
 class RepeatedBy:
-    """The command that makes the run again, with the options that its figures depend on."""
+    """The command that repeats the run, with the options that its figures depend on."""
 
     command: Repeat
     hosts: str = ""
-    """Of a twin: what sends."""
+    """The host model of a twin; "" for a run."""
     seed: int | None = None
-    """Of a twin: of its switches; None: as the topology has it."""
+    """Seed of a twin's switches; None: as the topology states it."""
     limit_ns: int | None = None
-    """Of a twin: the virtual time after which it gives up."""
+    """Virtual time after which a twin gives up."""
     sample_ns: int | None = None
-    """Of a twin: how often queues are written down."""
+    """Interval at which a twin samples its queues."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """All that case.json says."""
+    """The content of case.json."""
 
     schema: str
     run_id: str
     versions: CaseVersions
     repeated_by: RepeatedBy
     steps: tuple[str, ...]
-    """Commands that make the run again, for people; CASE stands for the case."""
+    """Commands that repeat the run, for people; CASE is a placeholder for the path of the case."""
     workload_digest: str
     """`workload.digest` of the run's summary."""
     files: tuple[CaseFile, ...] = field("every file, inside or not", max_length=MOST_FILES)
 
 
 def case_from_json(text: str, where: str) -> Case:
-    """Read a case.json; `where` names it. Raises `RunDirError` with all mistakes, or because it is of another schema."""
+    """Parse a case.json; `where` names it in errors. Raises `RunDirError` with all mistakes, or if the schema is another
+    one."""
     try:
-        found = parse_json(text, None)
+        document = parse_json(text, None)
     except Unreadable as error:
         raise RunDirError(Problem(where, f"not JSON: {error}", "pack the case again")) from None
-    # Before all else: another version may well have other keys.
-    schema = found.get("schema") if isinstance(found, dict) else None
+    # Check the schema first: another version may have other keys.
+    schema = document.get("schema") if isinstance(document, dict) else None
     if isinstance(schema, str) and schema != CASE_SCHEMA:
-        what = f'schema is "{schema[:64]}", this version reads {CASE_SCHEMA}'
-        raise RunDirError(Problem(where, what, OTHER_VERSION))
+        problem = f'schema is "{schema[:64]}", this version reads {CASE_SCHEMA}'
+        raise RunDirError(Problem(where, problem, OTHER_VERSION))
     return from_json(Case, text, where, CASE_SCHEMA)

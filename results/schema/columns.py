@@ -1,7 +1,7 @@
-"""The columns of the four Parquet files of a run: name, type, unit, whether a value may be absent.
+"""The columns of the Parquet files of a run: name, type, unit, and whether a value may be absent.
 
-The one list of them: tables are built by it, a run directory is refused by it, and a test holds docs/metrics.md to it.
-Columns of counters follow from the table of counters (contract/model/counters.py).
+This is the only list of them: tables are built from it, a run directory that deviates from it is refused, and a test
+compares docs/metrics.md with it. Columns of counters follow from the table of counters (contract/model/counters.py).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from etloop.contract.model.counters import AgentObject, Counter, counters_of
 
 
 class ColumnType(Enum):
-    """How a column is stored."""
+    """Storage type of a column."""
 
     INT32 = "int32"
     INT64 = "int64"
@@ -29,7 +29,7 @@ class ColumnType(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column. `unit` goes into the field's metadata."""
+    """One column. `unit` is written into the metadata of the field."""
 
     name: str
     type: ColumnType
@@ -38,12 +38,12 @@ class Column:
 
 
 def columns_of(type_: ColumnType, unit: str, *names: str, nullable: bool = False) -> tuple[Column, ...]:
-    """Return columns that are alike but for their names."""
+    """Return columns that differ only in their names."""
     return tuple(Column(name, type_, unit, nullable) for name in names)
 
 
 def counter_columns(counters: Iterable[Counter]) -> tuple[Column, ...]:
-    """Return a column for each counter, which every row has."""
+    """Return a non-nullable int64 column for each counter."""
     return tuple(Column(counter.name, ColumnType.INT64, counter.unit) for counter in counters)
 
 
@@ -51,7 +51,7 @@ _OF_JOBS: Final = (
     *columns_of(ColumnType.TEXT, "name", "job", "phase", nullable=True),
     Column("pass", ColumnType.INT32, "id", nullable=True),
 )
-"""Of a run of several jobs; absent in others."""
+"""Columns of runs of several jobs; null in other runs."""
 
 OPS: Final = (
     *columns_of(ColumnType.INT32, "id", "rank", "iteration", "op"),
@@ -83,7 +83,7 @@ _COLLECTIVE: Final = (
     Column("sequence", ColumnType.INT32, "count"),
     Column("name", ColumnType.TEXT, "name", nullable=True),
 )
-"""Which collective, or send with its receive, of which iteration."""
+"""Identify a collective, or a send with its receive, and its iteration."""
 
 COLLECTIVES: Final = (
     *_COLLECTIVE,
@@ -132,7 +132,7 @@ RATES: Final = (
     Column("tx_packets", ColumnType.INT64, "packets"),
     Column("rtt_ns", ColumnType.INT64, "ns", nullable=True),
 )
-"""cc.parquet, which a run has only if its scenario asks for it."""
+"""Columns of cc.parquet, which a run has only if its scenario asks for it."""
 
 COMPARISON: Final = (
     *_COLLECTIVE,
@@ -140,7 +140,7 @@ COMPARISON: Final = (
     Column("size_bytes", ColumnType.INT64, "bytes"),
     *columns_of(ColumnType.INT64, "ns", "ideal_ns", "twin_ns", "measured_ns", nullable=True),
 )
-"""comparison.parquet, of a run that was held against what was expected of it."""
+"""Columns of comparison.parquet, which a run has if it was compared with expected runs."""
 
 JOBS: Final = (
     Column("round", ColumnType.INT32, "id"),
@@ -150,7 +150,7 @@ JOBS: Final = (
     Column("ops_recorded", ColumnType.INT64, "ops"),
     Column("complete", ColumnType.BOOL, "flag"),
 )
-"""jobs.parquet, of a run of several jobs or with background."""
+"""Columns of jobs.parquet, of a run of several jobs or with background."""
 
 TABLES: Final = {
     "ops.parquet": OPS,
@@ -158,3 +158,4 @@ TABLES: Final = {
     "flows.parquet": FLOWS,
     "ports.parquet": PORTS,
 }
+"""Columns by file, of the Parquet files that every run has."""

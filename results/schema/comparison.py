@@ -1,6 +1,7 @@
-"""The shape of a comparison of two sets of runs, B against A: what is tested, what carries it, what makes it doubtful.
+"""The shape of a comparison of two sets of runs, B against A: tested figures, what contributes to a change, and doubts.
 
-`contrast.py` fills it, `contrast_text.py` and `comparison_html.py` tell it; as JSON it is the answer of `etloop compare --json`.
+`results/compare/compare.py` fills it; `results/text/compare.py` and `results/html/compare.py` print it. As JSON it is the
+output of `etloop compare --json`.
 """
 
 from __future__ import annotations
@@ -15,64 +16,64 @@ COMPARISON_SCHEMA: Final = "etloop-compare/2"
 
 
 class Basis(StrEnum):
-    """What the uncertainty of a mean is known from."""
+    """Source of the uncertainty of a mean."""
 
     RUNS = "runs"
-    """From run to run: everything that differs between runs of one thing is in it."""
+    """From run to run: includes everything that differs between runs of the same thing."""
     ITERATIONS = "iterations"
-    """Within one run only, and an allowance for what differs between runs."""
+    """Within one run only, plus an allowance for differences between runs."""
     PAIRS = "pairs"
-    """From pair to pair: each run of B is held against the run of A beside it."""
+    """From pair to pair: each run of B is compared with the run of A of the same name."""
     NOTHING = "nothing"
-    """One value."""
+    """A single value, without a spread."""
 
 
 class Outcome(StrEnum):
-    """What can be said of B against A."""
+    """Result of comparing B with A."""
 
     REGRESSION = "regression"
     IMPROVEMENT = "improvement"
     ALIKE = "no difference"
     NOT_WORSE = "not worse"
-    """Certainly not worse by what matters; whether it is better or alike is open."""
+    """Certainly not worse by a relevant amount; whether it is better or equal is undecided."""
     OPEN = "inconclusive"
 
     @classmethod
     def _missing_(cls, value: object) -> Outcome | None:
-        """Return the outcome that files of earlier versions call otherwise."""
+        """Return the outcome for a name that files of earlier versions use."""
         return cls.OPEN if value == "too few to say" else None
 
 
 @dataclass(frozen=True, slots=True)
 class ComparisonSettings:
-    """How two sides are compared."""
+    """Parameters of a comparison of two sides."""
 
     confidence: float = 0.95
-    """1 - the probability that anything is called a regression or an improvement where there is none."""
+    """1 - the probability of calling any figure a regression or an improvement although there is no change."""
     least_effect: float = 0.02
-    """Smallest change that matters, relative."""
+    """Smallest relevant change, relative."""
     between_runs: float = 0.01
-    """Variation (CV) allowed for between runs in real time where there is but one; in virtual time there is none."""
+    """Variation (CV) assumed between runs in real time if a side has a single run; in virtual time there is none."""
     warm_up: int = 1
-    """Iterations left out at the begin of every run."""
+    """Iterations left out at the start of every run."""
     figures: tuple[str, ...] = ()
-    """Of kpis.json, tested beside the times."""
+    """Names of figures of kpis.json to test in addition to the times."""
     counts_ignored: bool = False
-    """Whether counters that were 0 in A and are not in B are reported only, and are no regression by themselves."""
+    """Whether counters that are 0 in A and above 0 in B are only reported, instead of being a regression by themselves."""
     paired: bool = False
-    """Whether runs of the same name belong together: they are held against each other, so that what both share (a seed, the
-    state of the machine at that time) drops out."""
+    """Whether runs of the same name form pairs: each is compared with its partner, so that common effects (a seed, the
+    state of the machine at that time) cancel out."""
 
 
 @dataclass(frozen=True, slots=True)
 class SideRecord:
-    """A side in words."""
+    """Description of one side of the comparison."""
 
     name: str
     path: str
     runs: int
     iterations: int
-    """Of all runs, warm-up left out."""
+    """Of all runs, without warm-up."""
     basis: Basis
     left_out: tuple[str, ...]
     doubts: tuple[str, ...]
@@ -80,7 +81,7 @@ class SideRecord:
 
 @dataclass(frozen=True, slots=True)
 class MetricResult:
-    """One figure of both sides. Absent numbers are those that nothing is known of."""
+    """One tested figure of both sides. Unknown numbers are None."""
 
     name: str
     unit: str
@@ -97,19 +98,19 @@ class MetricResult:
     high: float | None
     relative: bool
     confidence: float
-    """Of the interval; above that of the settings, because several figures are tested."""
+    """Confidence level of the interval; above that of the settings because several figures are tested."""
     p_value: float
     outcome: Outcome
     doubt: str
-    """Why a regression is not called one; "" otherwise."""
+    """Why a regression is not reported as one; "" otherwise."""
     surely_no_regression: bool
     open_words: str = ""
-    """What an open outcome without an interval is, and how many more runs it takes; "" of all others."""
+    """For an inconclusive outcome without an interval: the reason, and how many more runs are needed; "" otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """Something whose time changed."""
+    """A collective, pair or rank whose time changed."""
 
     what: str
     a_ns: float
@@ -119,7 +120,7 @@ class Shift:
 
 @dataclass(frozen=True, slots=True)
 class Interference:
-    """How many times longer a job takes in B than in A, which have different jobs beside it (BMWG, interference factor)."""
+    """Ratio of a job's time in B to its time in A, where different other jobs run next to it (BMWG, interference factor)."""
 
     job: str
     factor: float
@@ -140,7 +141,7 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class Arisen:
-    """A counter of trouble that B has and A has not, or far less; `a` and `b` are means of their runs."""
+    """A trouble counter that is present in B and absent, or far smaller, in A; `a` and `b` are means over runs."""
 
     name: str
     unit: str
@@ -151,19 +152,19 @@ class Arisen:
 
 @dataclass(frozen=True, slots=True)
 class LossPair:
-    """A row of the losses of both sides that is not alike: packets lost, or sent again, as means of their runs."""
+    """A row of the losses that differs between the sides: packets lost or retransmitted, as means over runs."""
 
     name: str
-    """Of `LOSS_FIGURES`."""
+    """One of `LOSS_FIGURES`."""
     counted_by: CountedBy
     a: float | None
-    """None: no run of the side knows it."""
+    """None: unknown in every run of the side."""
     b: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class ConditionPair:
-    """A condition of the verdicts of both sides: the worst result of the runs of each, with its value; "" without one."""
+    """A condition of the verdicts of both sides: the worst result among the runs of each, with its value; "" if it has none."""
 
     expression: str
     a: str
@@ -174,19 +175,19 @@ class ConditionPair:
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """A key figure of both sides, told and not tested."""
+    """A key figure of both sides that is reported and not tested."""
 
     name: str
     unit: str
     a: float
     b: float
     change: float | None
-    """B / A - 1; None where A is 0, or one of them below it."""
+    """B / A - 1; None if A is 0 or either value is negative."""
 
 
 @dataclass(frozen=True, slots=True)
 class Differing:
-    """Something that A and B are not alike in."""
+    """A setting in which A and B differ."""
 
     thing: str
     path: str
@@ -196,7 +197,7 @@ class Differing:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """B against A."""
+    """Comparison of B with A."""
 
     schema: str
     verdict: Outcome
@@ -205,21 +206,22 @@ class Comparison:
     b: SideRecord
     settings: ComparisonSettings
     metrics: tuple[MetricResult, ...]
-    """Tested, the job's time first."""
+    """Tested figures, the job's time first."""
     carriers: tuple[Shift, ...]
-    """Collectives and pairs whose time changed most, in the verdict's direction."""
+    """Collectives and pairs whose time changed most, in the direction of the verdict."""
     ranks: tuple[Shift, ...]
-    """Ranks whose transfers did."""
+    """Ranks whose transfers changed most, in the direction of the verdict."""
     troubles: tuple[Trouble, ...]
     arisen: tuple[Arisen, ...]
     losses: tuple[LossPair, ...]
-    """Where the losses of the sides are not alike."""
+    """Rows of the losses that differ between the sides."""
     conditions: tuple[ConditionPair, ...]
     interference: tuple[Interference, ...]
-    """Jobs that both sides have, where the sides are not of the same jobs."""
+    """Jobs that both sides have, if the sides have different sets of jobs."""
     only_a: int
-    """Collectives and pairs that the other side does not have."""
+    """Number of collectives and pairs that only A has."""
     only_b: int
+    """Number of collectives and pairs that only B has."""
     plain: tuple[Plain, ...]
     differing: tuple[Differing, ...]
     differing_total: int

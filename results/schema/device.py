@@ -1,4 +1,4 @@
-"""The shape of what a run tells of the device's own counters: `dut` of summary.json. `device_summary` fills it."""
+"""The shape of the device's own counters in summary.json (`dut`). `results/device/summary.py` fills it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from etloop.contract.base.late_dataclass import dataclass
 
 
 class Direction(StrEnum):
-    """Which way frames went, seen from the agents."""
+    """Direction of frames, seen from the agents."""
 
     TO_DEVICE = "to_device"
     FROM_DEVICE = "from_device"
@@ -19,40 +19,40 @@ class Agreement(StrEnum):
 
     EXACT = "exact"
     WITHIN = "within"
-    """They differ by no more than the tolerance."""
+    """They differ by at most the tolerance."""
     BEYOND = "beyond"
     UNKNOWN = "unknown"
-    """One of the two was not counted; `why` says which."""
+    """One of the two was not counted; `why` names it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReconciledPort:
-    """One direction of one cable: what the agent counted and what the device did."""
+    """One direction of one cable: the agent's count and the device's count."""
 
     port: str
-    """Of the rig, AGENT/PORT."""
+    """Port of the rig, AGENT/PORT."""
     source: str
     device_port: str
     direction: Direction
     agent_frames: int | None
-    """Sent onto the wire, or come off it: read by the agent and lost in its own receive buffers."""
+    """Frames sent onto the wire, or received from it: read by the agent plus lost in its own receive buffers."""
     device_frames: int | None
     difference_frames: int | None
-    """Device's less agent's."""
+    """Device's count minus agent's."""
     agent_bytes: int | None
-    """As frames with check sequence, where every packet of the port has the same headers."""
+    """Counted as frames with check sequence, if every packet of the port has the same headers; else None."""
     device_bytes: int | None
     difference_bytes: int | None
     difference_share: float | None
-    """The greater of both differences by the agent's count, without sign."""
+    """The larger of both differences divided by the agent's count, without sign."""
     agreement: Agreement
     why: str
-    """What is missing, or what else may be in the difference; "" otherwise."""
+    """Which count is missing, or what else the difference may contain; "" otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceGap:
-    """A span in which a device's counters were not read, in nanoseconds of the run."""
+    """A span in which a device's counters were not read, in nanoseconds since the start of the run."""
 
     source: str
     begin_ns: int
@@ -70,27 +70,27 @@ class DeviceSource:
     readings: int
     series: int
     whole: bool
-    """Read before the run and after it, and never set back: increases are those of the run."""
+    """Read before and after the run, and never reset: its increases are those of the run."""
     at_rest: bool
-    """The last two readings were the same."""
+    """Whether the last two readings were the same."""
     is_host_side: bool
-    """The rig's own interfaces were read, not the device's ports."""
+    """Whether the rig's own interfaces were read instead of the device's ports."""
     error_ns: int
-    """Half the longest reading: how well the moment of a value is known."""
+    """Half the longest reading: the uncertainty of a value's time."""
     notes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceSummary:
-    """All of a run that the device itself counted."""
+    """Everything that the device itself counted in a run."""
 
     profile: str
     tolerance_per_million: int
     sources: tuple[DeviceSource, ...]
     gaps: tuple[DeviceGap, ...]
-    """The first `MOST_GAPS` in the order of time."""
+    """The first `MOST_GAPS` by time."""
     gaps_total: int
     counters: dict[str, int]
-    """Sums over all ports and queues of what tells of congestion and loss; only what the device counts."""
+    """Sums over all ports and queues of the counters of congestion and loss; only those that the device has."""
     reconciliation: tuple[ReconciledPort, ...]
     notes: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""What is known of the device before anything is measured: its identity by profile or rig, and its network by topology.
+"""Facts about the device that are known before any measurement: its identity by profile or rig, its network by topology.
 
 Decides nothing: the controller fills it from the files of a run, and pages show it.
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DeviceFacts:
-    """The device as files describe it; "" and None for what they do not say."""
+    """The device as files describe it; "" and None for facts that no file states."""
 
     profile: str = ""
     vendor: str = ""
@@ -25,18 +25,18 @@ class DeviceFacts:
     """Network operating system or firmware, with its version."""
     buffer: str = ""
     basis: str = ""
-    """What the identity rests on: measured, configured or declared."""
+    """Source of the identity: measured, configured or declared."""
     topology: Topology | None = None
-    """Of the twin or the lab; of a real device what the run was compared with."""
+    """Topology of the twin or the lab; for a real device the topology that the run was compared with."""
     unread: tuple[str, ...] = ()
-    """Files of the run that could not be read for this, and why."""
+    """Files of the run that could not be read for these facts, with the reason."""
 
     def switches_of(self, place: str) -> tuple[SwitchSettings, ...]:
-        """Return the switch of "SWITCH/PORT"; none where the topology has no such one."""
+        """Return the switch named in "SWITCH/PORT"; an empty tuple if the topology has none of that name."""
         if self.topology is None:
             return ()
         name = place.rpartition("/")[0]
-        return tuple(one for one in self.topology.switches if one.name == name)
+        return tuple(switch for switch in self.topology.switches if switch.name == name)
 
 
 NO_FACTS: Final = DeviceFacts()

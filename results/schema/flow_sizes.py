@@ -1,4 +1,4 @@
-"""Completion of single transfers by their size, as summary.json and the table have it."""
+"""Completion of single transfers by their size, as summary.json and the table show it."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ class FlowSizeRow:
     """Transfers through the device under test whose sizes lie in one range."""
 
     above_bytes: int
-    """Sizes of the row are above this."""
+    """Exclusive lower bound of the sizes in the row."""
     upto_bytes: int
-    """And at most this."""
+    """Inclusive upper bound."""
     planned: int
     completed: int
     fct_p50_ns: int | None
-    """Flow completion time: from when the send was due to the receive's completion."""
+    """Flow completion time: from the time at which the send was to start until the receive completed."""
     fct_p99_ns: int | None
     alone_p50_ns: int | None
-    """Completion time of each flow alone in an empty network, median; None where it is not known."""
+    """Median completion time of each flow alone in an empty network; None if it is not known."""
     slowdown_p50: float | None
-    """Completion time by that; None where it is not known."""
+    """Completion time divided by the time alone; None if that is not known."""
     slowdown_p95: float | None
     slowdown_p99: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class FlowSizes:
-    """Transfers of a run of sends and receives alone."""
+    """Transfers of a run that has only sends and receives."""
 
     rows: tuple[FlowSizeRow, ...]
-    """By size, then one over all."""
+    """By size, followed by one row over all sizes."""
     latency: LatencySource
-    """Where the latency of the empty network comes from."""
+    """Source of the latency of the empty network."""
     why_no_slowdown: str
-    """"" where the slowdown is known."""
+    """Why there is no slowdown; "" if it is known."""

@@ -1,4 +1,4 @@
-"""Figures of one job of several: how long it took alone and together with others."""
+"""Figures of one job of several: its duration alone and together with the other jobs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BARRIER_GROUP: Final = "rounds"
 
 
 class Phase(StrEnum):
-    """What else ran."""
+    """Whether a job ran alone or together with the other jobs."""
 
     ALONE = "alone"
     TOGETHER = "together"
@@ -20,19 +20,19 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PhaseTimes:
-    """A job in all its phases of one sort, over those of which every op completed."""
+    """Times of a job over all phases of one kind in which every op completed."""
 
     count: int
     jct_min_ns: int
     jct_avg_ns: int
     jct_max_ns: int
     pass_avg_ns: int
-    """Of one pass of the job through its programs. Passes may overlap, so it is a phase's time by its number of passes."""
+    """Time of one pass of the job through its programs. Passes may overlap, so it is the phase's time divided by its passes."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobShare:
-    """One job of several, or background beside jobs."""
+    """One job of several, or background next to jobs."""
 
     name: str
     background: bool
@@ -40,18 +40,18 @@ class JobShare:
     ranks: int
     passes: int
     ops_planned: int
-    """Of all rounds. Of background as much as there would have been if the jobs had gone on."""
+    """Over all rounds. For background: as many as there would have been if the jobs had continued."""
     ops_recorded: int
     sent_bytes: int
-    """Payload of its ops that were recorded, through the device."""
+    """Payload of its recorded ops that crossed the device."""
     start_ns: int | None
     end_ns: int | None
     alone: PhaseTimes | None
     together: PhaseTimes | None
     interference: float | None
-    """Mean over rounds of the time together divided by the time alone of the same round."""
+    """Mean over rounds of time together / time alone in the same round."""
     interference_min: float | None
     interference_max: float | None
     interference_by_round: tuple[float, ...]
     beside_share: float | None
-    """Share of its time together in which at least one other job was under way."""
+    """Share of its time together in which at least one other job was running."""

@@ -1,4 +1,4 @@
-"""Kinds of communication and how bandwidth is counted for each: the conventions of nccl-tests.
+"""Kinds of communication and the definition of bandwidth for each: the conventions of nccl-tests.
 
 Decides what S (the size a bandwidth is quoted for) and busbw mean per kind. Grouping and timing are in `collectives.py`.
 Source: NVIDIA/nccl-tests doc/PERFORMANCE.md, and src/gather.cu and src/scatter.cu for the two it does not derive.
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class OpCode(IntEnum):
-    """`PlannedOps.kind`: the numbers of the network ops of a program."""
+    """Codes of the network ops of a program, as in `PlannedOps.kind`."""
 
     COLLECTIVE = 1
     SEND = 2
@@ -28,7 +28,7 @@ OP_NAMES: Final = {OpCode.COLLECTIVE: "collective", OpCode.SEND: "send", OpCode.
 
 
 class SizeRule(Enum):
-    """How S follows from what each member puts in."""
+    """How S follows from the bytes that each member contributes."""
 
     BUFFER = "the largest buffer of a member"
     TOTAL = "all members together"
@@ -36,7 +36,7 @@ class SizeRule(Enum):
 
 
 class BusFactor(Enum):
-    """busbw / algbw for n ranks: what makes busbw comparable with a link's speed."""
+    """busbw / algbw for n ranks: it makes busbw comparable with the speed of a link."""
 
     TWICE_OTHERS = "2(n-1)/n"
     OTHERS = "(n-1)/n"
@@ -45,7 +45,7 @@ class BusFactor(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Convention:
-    """One kind's name and conventions."""
+    """Name and bandwidth conventions of one kind."""
 
     name: str
     size: SizeRule
@@ -65,31 +65,31 @@ CONVENTIONS: Final = (
     Convention("barrier", SizeRule.NOTHING, BusFactor.ONE),
     Convention("send_recv", SizeRule.BUFFER, BusFactor.ONE),
 )
-"""Indexed by `CollectiveKind` (a test compares them); one more for a send with its receive."""
+"""Indexed by `CollectiveKind` (a test compares them), with one more entry for a send with its receive."""
 
 SEND_RECV: Final = len(CONVENTIONS) - 1
 
 
 def kind_label(kind: str, ranks: float) -> str:
-    """Return what collectives of one kind and size of group are called."""
+    """Return the label of collectives of one kind and group size, such as "all_reduce, 8 ranks"."""
     return f"{kind}, {int(ranks)} ranks"
 
 
 def kinds_where(size: SizeRule) -> NDArray[np.bool_]:
-    """For every kind, whether its S follows `size`."""
-    import numpy as np  # Here, because the command line needs the names of kinds and no arithmetic.
+    """Return a bool array over `CONVENTIONS`: whether the S of a kind follows `size`."""
+    import numpy as np  # Imported here because the command line needs only the names of kinds, not numpy.
 
     return np.array([convention.size is size for convention in CONVENTIONS])
 
 
 def bus_factor(kind: NDArray[np.int64], ranks: NDArray[np.int64]) -> NDArray[np.float64]:
-    """busbw / algbw of each row; `kind` indexes `CONVENTIONS`, `ranks` is the group's size (at least 1)."""
+    """Return busbw / algbw of each row as float64; `kind` indexes `CONVENTIONS`, `ranks` is the group size (at least 1)."""
     import numpy as np
 
-    others = (ranks - 1) / np.maximum(ranks, 1)
+    share_of_others = (ranks - 1) / np.maximum(ranks, 1)
     by_factor = {
-        BusFactor.TWICE_OTHERS: 2 * others,
-        BusFactor.OTHERS: others,
+        BusFactor.TWICE_OTHERS: 2 * share_of_others,
+        BusFactor.OTHERS: share_of_others,
         BusFactor.ONE: np.ones(len(ranks)),
     }
     factors = np.empty(len(ranks))

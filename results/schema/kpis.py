@@ -1,7 +1,7 @@
 """The shape of kpis.json: the key figures of a run by which a device is judged, each with its unit or why it is absent.
 
-The one list of them: conditions of a verdict may use these names and no others, and a test holds docs/metrics.md to it.
-Formulas are in `kpi_job.py`, `kpi_network.py` and `kpi_rates.py`.
+This is the only list of them: conditions of a verdict may use no other names, and a test compares docs/metrics.md with
+it. Formulas are in `results/kpis/job.py`, `network.py` and `rates.py`.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ KPI_FILE: Final = "kpis.json"
 
 
 class Nature(StrEnum):
-    """What a figure is about, hence which of our own weaknesses would show in it."""
+    """Subject of a figure, which decides which weaknesses of the emulator can affect it."""
 
     TIME = "time"
-    """Our lateness and our losses make it worse."""
+    """Lateness and losses of the emulator make it worse."""
     TRANSPORT = "transport"
-    """Our losses make it worse."""
+    """Losses of the emulator make it worse."""
     DEVICE = "device"
-    """The device's own counters."""
+    """From the device's own counters."""
     OWN = "own"
-    """Of the emulator itself."""
+    """About the emulator itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One key figure: its name in conditions, its unit, what it is in words."""
+    """One key figure: its name in conditions, its unit, and its description."""
 
     name: str
     unit: str
@@ -148,12 +148,12 @@ class Kpi:
     unit: str
     value: float | None
     absent: str
-    """Why there is no value; "" where there is one."""
+    """Why there is no value; "" if there is one."""
 
 
 @dataclass(frozen=True, slots=True)
 class KindKpis:
-    """Complete collectives of one kind, algorithm and size of group: how long they took, as percentiles."""
+    """Times of complete collectives of one kind, algorithm and group size, as percentiles."""
 
     kind: str
     algorithm: str
@@ -173,13 +173,13 @@ class KindKpis:
     busbw_bytes_per_s: float | None
     busbw_p50_bytes_per_s: float | None
     least_ns: float | None
-    """Mean of what the busiest port needs for the bytes that cross the device."""
+    """Mean of the time that the busiest port needs at line rate for the bytes that cross the device."""
     share_of_ideal: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A distribution: `time_ns[i]` is not exceeded by the share `shares[i]` of the values."""
+    """A distribution: the share `shares[i]` of the values is at most `time_ns[i]`."""
 
     name: str
     count: int
@@ -189,24 +189,25 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class KpiBasis:
-    """What figures rest on beside the run's own tables; kept so that a run can be judged again by its directory alone."""
+    """Inputs of the figures in addition to the run's own tables; stored so that a run can be judged again from its
+    directory alone."""
 
     port_bps: dict[str, int]
-    """Speed of the link by `AGENT/PORT`, as the rig states it."""
+    """Link speed by `AGENT/PORT`, as the rig states it."""
     compute_ns: tuple[int, ...] | None
-    """Per rank, all its compute of an iteration, scaled."""
+    """Per rank: all its compute in one iteration, scaled."""
     mtu_bytes: int
     """Payload of a packet."""
     port_backends: dict[str, str] = field(default_factory=dict)
-    """What carries the packets of a port by `AGENT/PORT`: udp, packet, xdp or verbs. Not in files of earlier versions."""
+    """Packet backend of each port by `AGENT/PORT`: udp, packet, xdp or verbs. Empty in files of earlier versions."""
     lone_network: LoneNetwork | None = None
-    """What a transfer finds alone in the network; None for runs that are not of sends and receives alone, and in files of
-    earlier versions."""
+    """The empty network as a single transfer sees it; None for runs that are not of sends and receives alone, and in
+    files of earlier versions."""
 
 
 @dataclass(frozen=True, slots=True)
 class KpiSet:
-    """kpis.json."""
+    """The content of kpis.json."""
 
     schema: str
     run_id: str
@@ -216,5 +217,5 @@ class KpiSet:
     basis: KpiBasis
 
     def value(self, name: str) -> float | None:
-        """The figure of that name; None where it does not exist."""
+        """Return the value of the figure of that name; None if it does not exist."""
         return next((kpi.value for kpi in self.figures if kpi.name == name), None)

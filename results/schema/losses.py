@@ -1,7 +1,7 @@
-"""The shape of `losses` of summary.json: every figure of a loss, who counted it, and what nobody explains.
+"""The shape of `losses` of summary.json: every loss figure, who counted it, and the losses that remain unexplained.
 
-Each figure has one definition (docs/metrics.md, `losses`) and one wording, which table, report, conditions and comparison use.
-`results.device.losses` fills it.
+Each figure has one definition (docs/metrics.md, `losses`) and one wording, which table, report, conditions and comparison
+use. `results.device.losses` fills it.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from etloop.contract.base.late_dataclass import dataclass
 
 
 class CountedBy(StrEnum):
-    """Who counted a figure of a loss."""
+    """Source of a loss figure."""
 
     QUEUE_PAIRS = "queue_pairs"
-    """The agents, packet by packet of the job's queue pairs: probes are not among them."""
+    """The agents, packet by packet on the job's queue pairs, without probes."""
     PORTS = "ports"
-    """The agents' ports: every packet of the session, probes included."""
+    """The agents' ports: every packet of the session, including probes."""
     STREAMS = "streams"
     """Both ends of the background of plain UDP."""
     DEVICE = "device"
-    """The device, in its own counters: packets of every kind, and those of others where others use it."""
+    """The device's own counters: packets of every kind, including other users' traffic on a shared device."""
     DIFFERENCE = "difference"
-    """Nobody: what is left of the others."""
+    """Not counted: the remainder after the other figures."""
 
 
 COUNTED_BY_WORDS: Final = {
@@ -45,7 +45,7 @@ class LossFigure:
     words: str
     counted_by: CountedBy
     device_counters: tuple[str, ...] = ()
-    """Keys of `dut.counters`, the first of which counts that the device has; () of what the device does not count."""
+    """Keys of `dut.counters`; the first one that the device has is used. () if the figure is not a device counter."""
 
 
 _QP, _PORT, _STREAM, _DEVICE, _REST = CountedBy
@@ -60,9 +60,9 @@ SENT_FIGURES: Final = (
     LossFigure("others", "probes, and what no queue pair took", _REST),
     LossFigure("all", "all", _PORT),
 )
-"""What was sent and what came, by kind of packet. `all` is what our ports counted, `others` is that without the kinds above."""
+"""Packets sent and received, by kind. `all` is the ports' count; `others` is `all` minus the other kinds."""
 CONTROL: Final = ("acknowledgements", "naks", "cnps")
-"""Kinds that answer data."""
+"""Kinds of packets that answer data."""
 DEVICE_FIGURES: Final = (
     LossFigure(
         "dropped_at_queue", "no room at a queue", _DEVICE, ("queue_dropped_packets", "port_tx_dropped_packets")
@@ -77,7 +77,7 @@ DEVICE_FIGURES: Final = (
     LossFigure("dropped_by_fault", "by faults of the topology", _DEVICE, ("port_fault_dropped_packets",)),
     LossFigure("dropped_damaged", "damaged before they came to it", _DEVICE, ("port_rx_error_packets",)),
 )  # fmt: skip
-"""What the device dropped, by reason. Ports' drops stand in for those of queues and groups only where it counts neither."""
+"""Drops of the device, by reason. Port drops are used only if the device counts neither queue nor group drops."""
 SOFT_SWITCH: Final = LossFigure(
     "soft_switch_lost", "lost by the soft switch itself", _DEVICE, ("port_overload_frames",)
 )
@@ -89,14 +89,14 @@ OWN_FIGURES: Final = (
     LossFigure("lost_on_purpose", "lost by a fault rule, as the scenario asks", _PORT),
     LossFigure("repeated_on_purpose", "less: repeated by a fault rule", _PORT),
 )
-"""What our own hosts did."""
+"""Losses and changes made by the emulator's own hosts."""
 UNEXPLAINED: Final = LossFigure("unexplained", "not explained", _REST)
 LOSS_FIGURES: Final = (*SENT_FIGURES, *DEVICE_FIGURES, SOFT_SWITCH, *OWN_FIGURES, UNEXPLAINED)
 """Every row, in the order of the table."""
 _NO_ROOM: Final = DEVICE_FIGURES[:2]
 _IN_PLACE: Final = ("port_rx_dropped_packets", "port_tx_dropped_packets")
-"""What ports dropped counts in place of what their queues and groups did."""
-BY_LOSS_NAME: Final = {one.name: one for one in LOSS_FIGURES}
+"""Port drop counters that replace those of queues and groups where these do not exist."""
+BY_LOSS_NAME: Final = {figure.name: figure for figure in LOSS_FIGURES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,56 +104,56 @@ class LossRow:
     """One figure of one run."""
 
     name: str
-    """Of `LOSS_FIGURES`."""
+    """One of `LOSS_FIGURES`."""
     counted_by: CountedBy
     sent: int | None
-    """Packets; None where the row is about a loss only, or it is not known."""
+    """Packets; None if the row is about a loss only, or if it is not known."""
     received: int | None
     packets: int | None
-    """Not received (sent - received), or lost for this reason; None where it is not known."""
+    """Packets not received (sent - received), or lost for this reason; None if not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class LossSummary:
-    """Every packet of the session between the agents: sent, received, and where the others are."""
+    """Every packet of the session between the agents: sent, received, and where the missing ones were lost."""
 
     rows: tuple[LossRow, ...]
     dropped_packets: int | None
-    """By the device, for whatever reason; None: it was not counted over the whole run."""
+    """Dropped by the device for any reason; None: not counted over the whole run."""
     unexplained_packets: int | None
-    """Not received, less dropped by the device and lost by ourselves. Negative: more was dropped than is missing."""
+    """Not received, minus dropped by the device, minus lost by the emulator. Negative: more were dropped than are missing."""
     has_others_traffic: bool
-    """Whether counters of the device may hold packets of others."""
+    """Whether counters of the device may include packets of other users."""
     why: str
-    """What is not known, and why; "" otherwise."""
+    """Which figures are not known, and why; "" otherwise."""
     notes: tuple[str, ...]
 
     def packets(self, name: str) -> int | None:
-        """Return the packets of a row; None where it is not there, or not known."""
+        """Return the packets of a row; None if there is no such row, or its value is not known."""
         return next((row.packets for row in self.rows if row.name == name), None)
 
     @property
     def lost_control_packets(self) -> int | None:
-        """Answers that were not received; None where that is not known.
+        """Return the control packets (ACKs, NAKs, CNPs) that were not received; None if that is not known.
 
-        What arrived when its queue pair was over is received by the port and taken by nobody, which the row of the others
-        says by a number below zero.
+        A packet that arrives after the end of its queue pair is counted by the port and by no queue pair, which makes the
+        row `others` negative; it is not lost, so that row is added here.
         """
         control = [self.packets(name) for name in CONTROL]
-        known = [packets for packets in control if packets is not None]
-        if len(known) < len(control):
+        known_counts = [packets for packets in control if packets is not None]
+        if len(known_counts) < len(control):
             return None
-        return max(sum(known) + min(self.packets("others") or 0, 0), 0)
+        return max(sum(known_counts) + min(self.packets("others") or 0, 0), 0)
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing was lost, dropped or sent again, as far as it is known."""
+        """Return whether no packet is known to be lost, dropped or retransmitted."""
         again = next((row.sent for row in self.rows if row.name == "data_again"), 0)
         return not again and not any(row.packets for row in self.rows)
 
 
 def device_drops(counters: Mapping[str, int] | None) -> tuple[LossRow, ...]:
-    """Return what the device dropped, by every reason that it counts."""
+    """Return the drops of the device as one row for each reason that it counts."""
     if counters is None:
         return ()
     by_queue = any(figure.device_counters[0] in counters for figure in _NO_ROOM)
@@ -168,9 +168,9 @@ def device_drops(counters: Mapping[str, int] | None) -> tuple[LossRow, ...]:
 
 
 def dropped_by_device(counters: Mapping[str, int] | None) -> int | None:
-    """Return how many packets the device dropped, for whatever reason.
+    """Return how many packets the device dropped for any reason.
 
-    None where what it has no room for, the least that every device counts, was not counted over the whole run.
+    None if drops for lack of room, which every device counts at least, were not counted over the whole run.
     """
     rows = device_drops(counters)
     no_room = {figure.name for figure in _NO_ROOM}

@@ -1,4 +1,4 @@
-"""What was sent again although the receiver had it, and who asked for it: our own timer, or NAKs."""
+"""Retransmissions of packets that the receiver already had, and their cause: our own timer, or NAKs."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Mapping
 
 
 def needless_packets(counts: Mapping[str, int]) -> int:
-    """Return how many packets came that were there already, less those that the scenario doubled."""
+    """Return how many packets arrived that the receiver already had, without those that the scenario duplicated."""
     return max(counts["duplicate_request"] - counts["injected_duplicates"], 0)
 
 
 def is_asked_for(counts: Mapping[str, int]) -> bool:
-    """Whether NAKs alone asked for what was sent again: no timer of ours ran out."""
+    """Return whether NAKs alone caused the retransmissions: no retransmission timer expired."""
     return not counts["local_ack_timeout_err"] and counts["naks_rx"] > 0
 
 
 def needless_words(counts: Mapping[str, int]) -> str:
-    """Return what is said of such packets; "" where there is none."""
+    """Describe the needless retransmissions and their cause; "" if there are none."""
     packets = needless_packets(counts)
     if not packets:
         return ""

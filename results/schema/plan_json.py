@@ -1,4 +1,4 @@
-"""plan.json: the plan of a run as columns of numbers, so that a run directory can be measured again by itself."""
+"""plan.json: the plan of a run as columns of numbers, so that a run directory can be measured again from its files alone."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PLAN_SCHEMA: Final = "etloop-plan/3"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _ConnectionNumbers:
-    """Those columns of `PlannedConnections` that are numbers."""
+    """The numeric columns of `PlannedConnections`."""
 
     communicator: NDArray[np.int32]
     channel: NDArray[np.int32]
@@ -46,7 +46,7 @@ class _ConnectionNumbers:
 
 @dataclass(frozen=True, slots=True)
 class _Addresses:
-    """The others, as texts."""
+    """The address columns, as text."""
 
     src_ip: tuple[str, ...]
     dst_ip: tuple[str, ...]
@@ -60,7 +60,7 @@ class _Communicator:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _PlanFile:
-    """plan.json as it stands."""
+    """plan.json as it is on disk."""
 
     schema: str
     source: str
@@ -108,7 +108,7 @@ def plan_to_json(tables: PlanTables) -> str:
 
 
 def plan_from_json(text: str, where: str) -> PlanTables:
-    """Read what `plan_to_json` wrote.
+    """Parse the output of `plan_to_json`.
 
     Raises:
         RunDirError: with every mistake by key path.
@@ -128,7 +128,7 @@ def plan_from_json(text: str, where: str) -> PlanTables:
 
 
 def _job_problems(file: _PlanFile, where: str) -> Iterator[Problem]:
-    """Yield what does not fit among the jobs of the plan, whose numbers other columns are looked up by."""
+    """Yield the inconsistencies among the jobs of the plan, whose numbers index other columns."""
     if file.several is None:
         return
     jobs, where = file.several.jobs, f"{where}.several"
@@ -139,14 +139,14 @@ def _job_problems(file: _PlanFile, where: str) -> Iterator[Problem]:
         first = job.first_rank + job.ranks
     turn = file.several.turn
     turns = len(file.several.phases) * max((job.passes for job in jobs), default=0)
-    known = all(0 <= member < len(jobs) for members in file.several.phases for member in members)
-    fits = first == len(file.rank_agent) and known and bool(((turn >= -1) & (turn < turns)).all())
+    are_members_known = all(0 <= member < len(jobs) for members in file.several.phases for member in members)
+    fits = first == len(file.rank_agent) and are_members_known and bool(((turn >= -1) & (turn < turns)).all())
     if not fits or len(turn) != len(file.ops.rank):
         yield Problem(where, "ranks, phases or turns are not those of the plan", RESTORE)
 
 
 def _name_problems(file: _PlanFile, where: str) -> Iterator[Problem]:
-    """Yield names of operations that are not there, and ranks whose transport is not."""
+    """Yield op names that do not index `op_names`, and a list of transports that does not cover the ranks."""
     name = file.ops.name
     if len(name) != len(file.ops.rank) or not ((name >= -1) & (name < len(file.op_names))).all():
         yield Problem(f"{where}.ops.name", "is not a number of op_names for each op", RESTORE)
@@ -156,7 +156,7 @@ def _name_problems(file: _PlanFile, where: str) -> Iterator[Problem]:
 
 
 def _address_column(texts: tuple[str, ...], where: str, problems: list[Problem]) -> NDArray[np.void]:
-    """Return a column of addresses; what does not fit is added to `problems`."""
+    """Return a column of addresses; addresses that cannot be parsed are added to `problems`."""
     try:
         return ip_column(map(ip_bytes, texts))
     except ValueError as error:

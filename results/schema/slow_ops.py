@@ -1,4 +1,4 @@
-"""What made a job slow by the trace's own names, as summary.json and the table have it."""
+"""The ops that slowed a job down, by their names in the trace, as summary.json and the table show them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 from etloop.contract.base.late_dataclass import dataclass
 
 MOST_SLOW_NAMES: Final = 16
-"""Names that summary.json has; all are in collectives.parquet, column name."""
+"""Most names in summary.json; collectives.parquet has all of them, in the column `name`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,19 +22,19 @@ class SlowName:
     joined_avg_ns: int
     """From the last member's issue to the last one's completion."""
     least_avg_ns: int
-    """What the busiest port needs for their bytes at its line rate."""
+    """Time that the busiest port needs for their bytes at its line rate."""
     beyond_ns: int
-    """Joined less least, all of them added up, where that is above 0: lost to the network, and to the latency of steps."""
+    """Sum of max(joined - least, 0): time lost to the network and to the latency of steps."""
     worst_iteration: int
-    """In which one of them lost most."""
+    """The iteration in which one of them lost most."""
     worst_beyond_ns: int
 
 
 @dataclass(frozen=True, slots=True)
 class SlowNames:
-    """Names by what they lost."""
+    """Names ordered by the time they lost."""
 
     total: int
-    """Different names and kinds."""
+    """Number of different names and kinds."""
     first: tuple[SlowName, ...]
-    """Of those the `MOST_SLOW_NAMES` that lost most, the gravest first."""
+    """The `MOST_SLOW_NAMES` that lost most, the worst first."""

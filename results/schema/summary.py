@@ -1,7 +1,8 @@
-"""The shape of summary.json: what a run is in figures, one frozen value. `kpis.py` fills it; `table.py` prints it.
+"""The shape of summary.json: the figures of a run as one frozen value. `measure/summary.py` fills it; `text/table.py`
+prints it.
 
-Field names are the keys of the file; `summary.schema.json` is the same for other programs and docs/metrics.md derives
-every figure. A figure that does not exist (no op completed, no bytes) is None, never 0.
+Field names are the keys of the file; `summary.schema.json` describes the same for other programs, and docs/metrics.md
+derives every figure. A figure that does not exist (no op completed, no bytes) is None, never 0.
 """
 
 from __future__ import annotations
@@ -24,23 +25,23 @@ MOST_BASELINES: Final = 64
 TRANSPORT_COUNTERS: Final = {
     owner: tuple(counter.name for counter in counters_of(owner, CounterUse.SUMMED)) for owner in AgentObject
 }
-"""Names of the counters whose sums are in `transport`, by what has them."""
+"""By owning object: names of the counters whose sums are in `transport`."""
 VIRTUAL_TIME: Final = "in virtual time"
-"""Stands for the wall time at which a run began that took place in none: the same inputs give the same bytes."""
+"""Used instead of the wall time of the start of a run in virtual time, so that the same inputs give the same bytes."""
 
 
 class CheckResult(StrEnum):
-    """What a check found."""
+    """Result of a check."""
 
     PASS = "pass"  # noqa: S105 - a word, not a password
     FAIL = "fail"
     NOT_CHECKED = "not_checked"
-    """A run that ended early cannot be expected to have carried everything."""
+    """The run ended early, so it cannot be expected to have carried everything."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that must hold of what was measured."""
+    """One property that the measurements must have."""
 
     name: str
     result: CheckResult
@@ -52,7 +53,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class AgentSummary:
-    """One agent's part."""
+    """One agent's part in the run."""
 
     name: str
     host: str
@@ -64,12 +65,12 @@ class AgentSummary:
     degraded: tuple[str, ...]
     versions: dict[str, str]
     capabilities: tuple[str, ...] = ()
-    """What its ports had of what a host may offer or not; none in files of earlier versions."""
+    """Optional features of the host that its ports had; empty in files of earlier versions."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkloadSummary:
-    """What was to be carried, and how."""
+    """The planned communication and how it was to be carried out."""
 
     source: str
     ranks: int
@@ -79,11 +80,11 @@ class WorkloadSummary:
     bytes_scale: str
     time_scale: str
     shaping: str
-    """Whose traffic it was, such as "nccl 2.30.7"."""
+    """The library whose traffic is modelled, such as "nccl 2.30.7"."""
     choices: tuple[PlannedChoice, ...]
     """How the collectives were carried out, and why."""
     digest: str
-    """Of what the traces ask for, before scaling: alike for the same communication, whatever the files are called."""
+    """Digest of what the traces ask for, before scaling: equal for equal communication, whatever the files are called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +102,10 @@ class IterationSummary:
 
     iteration: int
     start_ns: int
-    """Its first issue, which may be before the end of the iteration before."""
+    """Its first issue, which may be earlier than the end of the previous iteration."""
     end_ns: int
     jct_ns: int
-    """From the end of the iteration before, of the first from the start of the run (`iterations`)."""
+    """From the end of the previous iteration; for the first one from the start of the run (`iterations`)."""
     ops_recorded: int
     complete: bool
 
@@ -114,16 +115,16 @@ class JobSummary:
     """All iterations together. The per-iteration figures are over complete iterations only."""
 
     start_ns: int | None
-    """Its first issue."""
+    """First issue of any op."""
     end_ns: int | None
     jct_ns: int | None
-    """From the start of the run to `end_ns`: what its iterations add up to."""
+    """From the start of the run to `end_ns`: the sum of the times of its iterations."""
     complete: bool
     iteration_jct_min_ns: int | None
     iteration_jct_avg_ns: int | None
     iteration_jct_max_ns: int | None
     per_iteration: tuple[IterationSummary, ...]
-    """Those that left a record."""
+    """Iterations with at least one record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +155,7 @@ class KindSummary:
 
 @dataclass(frozen=True, slots=True)
 class BaselineSummary:
-    """One collective, or pair, whose time the trace recorded: the replay beside it."""
+    """One collective or pair whose time the trace recorded, with its time in the replay."""
 
     kind: str
     communicator: str
@@ -162,18 +163,18 @@ class BaselineSummary:
     sequence: int
     size_bytes: int
     count: int
-    """Complete ones, over all iterations."""
+    """Complete ones over all iterations."""
     joined_min_ns: int
     joined_p50_ns: int
     recorded_ns: int
     ranks: int
     recorded_ranks: int
-    """Fewer than `ranks`: `recorded_ns` is an upper bound."""
+    """If fewer than `ranks`, `recorded_ns` is an upper bound."""
 
 
 @dataclass(frozen=True, slots=True)
 class Baselines:
-    """Replay beside recording."""
+    """Replayed times next to recorded times."""
 
     total: int
     first: tuple[BaselineSummary, ...]
@@ -208,7 +209,7 @@ class ByteCounts:
 
 @dataclass(frozen=True, slots=True)
 class ClockSummary:
-    """How well the agents' clocks are known."""
+    """Accuracy of the agents' clocks."""
 
     error_max_ns: int
     between_agents_error_ns: int
@@ -216,17 +217,17 @@ class ClockSummary:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedSummary:
-    """One run in virtual time that the measured one is held against."""
+    """One run in virtual time that the measured run is compared with."""
 
     network: str
-    """"ideal" or "twin"; docs/flow_level.md and docs/device.md say what each is."""
+    """"ideal" or "twin"; docs/flow_level.md and docs/device.md define them."""
     level: str
     """"packet" or "flow"."""
     described_by: str
-    """The topology's file; "" if ideal."""
+    """File name of the topology; "" if ideal."""
     iterations: int
     complete: bool
-    """Whether every op of them completed."""
+    """Whether every op of the iterations completed."""
     failure: str
     counters: dict[str, int]
     notes: tuple[str, ...]
@@ -234,10 +235,10 @@ class ExpectedSummary:
 
 @dataclass(frozen=True, slots=True)
 class JobFigures:
-    """The job in one of the three."""
+    """Figures of the job in one of ideal, twin and measured."""
 
     iterations: int
-    """Complete ones: those that the figures are over."""
+    """Number of complete iterations, over which the figures are computed."""
     iteration_jct_avg_ns: int | None
     iteration_jct_min_ns: int | None
     iteration_jct_max_ns: int | None
@@ -245,7 +246,7 @@ class JobFigures:
 
 @dataclass(frozen=True, slots=True)
 class KindFigures:
-    """Collectives of one kind in one of the three; over complete ones."""
+    """Figures of complete collectives of one kind in one of ideal, twin and measured."""
 
     count: int
     time_avg_ns: int | None
@@ -258,7 +259,7 @@ class KindFigures:
 
 @dataclass(frozen=True, slots=True)
 class JobComparison:
-    """The job as it was measured, beside what was expected; None where there is no such run."""
+    """Figures of the measured job next to the expected ones; None if there is no such expected run."""
 
     ideal: JobFigures | None
     twin: JobFigures | None
@@ -266,12 +267,13 @@ class JobComparison:
     measured_per_ideal: float | None
     measured_per_twin: float | None
     degraded: tuple[str, ...]
-    """Why the two sides are not alike."""
+    """Why the measured and the expected runs are not fully comparable."""
 
 
 @dataclass(frozen=True, slots=True)
 class KindComparison:
-    """All collectives of one kind, algorithm and size of group, likewise; ratios are of `joined_avg_ns`."""
+    """Figures of all collectives of one kind, algorithm and group size, measured and expected; ratios are of
+    `joined_avg_ns`."""
 
     kind: str
     algorithm: str
@@ -282,22 +284,22 @@ class KindComparison:
     measured_per_ideal: float | None
     measured_per_twin: float | None
     degraded: tuple[str, ...]
-    """Beside those of the job."""
+    """Reasons in addition to those of the job."""
 
 
 @dataclass(frozen=True, slots=True)
 class ComparisonSummary:
-    """`ideal`, `twin` and `measured` beside each other."""
+    """`ideal`, `twin` and `measured` next to each other."""
 
     expected: tuple[ExpectedSummary, ...]
     absent: tuple[str, ...]
-    """What is not there to compare with, and why."""
+    """Expected runs that are missing, each with the reason."""
     job: JobComparison
     kinds: tuple[KindComparison, ...]
 
 
 class StreamWord(StrEnum):
-    """What the datagrams of a stream are."""
+    """Type of the datagrams of a stream."""
 
     UDP = "udp"
     UUD = "uud"
@@ -306,13 +308,13 @@ class StreamWord(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StreamSummary:
-    """One stream of datagrams beside the jobs; None where an end did not tell."""
+    """One stream of datagrams next to the jobs; None for counts that an end did not report."""
 
     name: str
     sent_datagrams: int | None
     sent_bytes: int | None
     left_out: int | None
-    """Datagrams that the sending agent did not manage to send in time."""
+    """Datagrams that the sending agent could not send in time."""
     received_datagrams: int | None
     received_bytes: int | None
     form: StreamWord = StreamWord.UDP
@@ -320,7 +322,7 @@ class StreamSummary:
 
 @dataclass(frozen=True, slots=True)
 class RunIdentity:
-    """Which run it is, and how it ended."""
+    """Identity of a run and how it ended."""
 
     schema: str
     run_id: str
@@ -332,7 +334,7 @@ class RunIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Summary(RunIdentity):
-    """summary.json."""
+    """The content of summary.json."""
 
     workload: WorkloadSummary
     ops: OpCounts
@@ -351,52 +353,52 @@ class Summary(RunIdentity):
     comparison: ComparisonSummary | None = None
     """None in runs that were not compared, and in files of earlier versions."""
     verdict: Verdict | None = None
-    """None in runs that ask for none, and in files of earlier versions."""
+    """None in runs without conditions, and in files of earlier versions."""
     dut: DeviceSummary | None = None
     """None in runs whose rig names no source of the device's counters, and in files of earlier versions."""
     jobs: tuple[JobShare, ...] = ()
-    """Of a run of several jobs, or with background; all other figures of jobs are without the background."""
+    """Only in a run of several jobs or with background; all other figures of jobs exclude the background."""
     streams: tuple[StreamSummary, ...] = ()
     """Background of plain UDP."""
     timeline: tuple[LinkEvent, ...] = ()
-    """Links that were to go down or come up."""
+    """Scheduled link-down and link-up events."""
     losses: LossSummary | None = None
     """None in files of earlier versions, and in runs that were stopped before their verdict."""
     overload_frames: int = 0
-    """Lost by a soft switch in place of the device because its host could not keep up; none in files of earlier versions."""
+    """Frames lost by a soft switch used as the device because its host could not keep up; 0 in files of earlier versions."""
     flow_sizes: FlowSizes | None = None
-    """Of a run of sends and receives alone; None in others, and in files of earlier versions."""
+    """Only in a run that has only sends and receives; None in other runs, and in files of earlier versions."""
     slow_names: SlowNames | None = None
-    """None in runs of a trace without names or of which nothing crossed the device, and in files of earlier versions."""
+    """None if the trace has no names or no traffic crossed the device, and in files of earlier versions."""
     run_nonce: int = 0
-    """What queue pair numbers, keys and first sequence numbers were drawn from, beside the seed; 0: nothing."""
+    """Seed, in addition to the scenario's, of queue pair numbers, keys and first sequence numbers; 0: none."""
 
     @property
     def checks_hold(self) -> bool:
-        """Whether no check failed."""
+        """Return whether no check failed."""
         return not self.failed_checks
 
     @property
     def failed_checks(self) -> tuple[Check, ...]:
-        """What of the run's own records does not add up."""
+        """Return the checks of the run's own records that failed."""
         return tuple(check for check in self.checks if check.result is CheckResult.FAIL)
 
     @property
     def overload(self) -> tuple[str, ...]:
-        """In words, in which respects a soft switch in place of the device was itself the limit."""
-        what = f"the soft switch lost {self.overload_frames} frames because its host could not keep up"
-        return (f"{what} (overload_frames)",) if self.overload_frames else ()
+        """Return, in words, how a soft switch used as the device was itself the limit; empty if it was not."""
+        message = f"the soft switch lost {self.overload_frames} frames because its host could not keep up"
+        return (f"{message} (overload_frames)",) if self.overload_frames else ()
 
     @property
     def result(self) -> RunResult:
-        """What came of the run: its verdict, unless it ended early or its own records do not add up."""
+        """Return the result of the run: its verdict, or `BROKEN` if it ended early or its own records do not add up."""
         if self.state is not RunEnd.DONE or not self.checks_hold:
             return RunResult.BROKEN
         return RunResult.NO_VERDICT if self.verdict is None else RunResult(self.verdict.result)
 
     @property
     def failure(self) -> str:
-        """Why it is not a pass, a line each, the gravest first; "" if it is one."""
+        """Return why the run did not pass, one reason a line, the most severe first; "" if it passed."""
         if self.result in {RunResult.PASS, RunResult.NO_VERDICT}:
             return ""
         lines = [self.reason] if self.reason else []

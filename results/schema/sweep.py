@@ -1,7 +1,7 @@
-"""The shape of sweep.json: what a sweep was to do, what it has done, and what came of every point; and of search.json: which
-values were tried at every point of a search, what became of them, and what was found.
+"""The shapes of sweep.json (plan, progress and results of a sweep) and of search.json (values tried at every point, their
+results, and the limits found).
 
-Written after every run, so that a sweep that was killed can go on. `sweep_results.py` fills in what came of it.
+Written after every run, so that a sweep that was killed can continue. `compare/sweep_results.py` fills in the results.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ SEARCH_PAGE: Final = "search.html"
 
 
 class Mode(StrEnum):
-    """Where runs take place."""
+    """Where the runs of a sweep take place."""
 
     LIVE = "live"
-    """On a rig whose agents run."""
+    """On a rig with running agents."""
     LAB = "lab"
-    """Through switches of software that the sweep brings up."""
+    """Through soft switches that the sweep starts."""
     TWIN = "twin"
     """In virtual time."""
 
@@ -40,18 +40,18 @@ class PointRecord:
     files: str
     """Digest of the texts of its scenario, rig and topology."""
     plan: str
-    """Digest of what was laid out of them and of its traces."""
+    """Digest of the plan made from these files and their traces."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """One run that took place."""
+    """One finished run of a point."""
 
     point: str
     repeat: int
     result: RunResult
     reason: str
-    """Why it broke off; "" otherwise."""
+    """Why the run broke off; "" otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,28 +70,28 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class PointResult:
-    """What came of a point."""
+    """Results of a point."""
 
     name: str
     runs: int
-    """That can be used."""
+    """Number of usable runs."""
     left_out: tuple[str, ...]
     figures: tuple[Spread, ...]
     against: str
-    """The point it was held against; "" if it is one of those itself, or cannot be held against it."""
+    """The point it was compared with; "" if it is a reference itself, or cannot be compared."""
     outcome: Outcome | None
     change: float | None
-    """Of the job's time; `low` and `high` are the bounds of its interval."""
+    """Change of the job's time; `low` and `high` are the bounds of its interval."""
     low: float | None
     high: float | None
     reasons: tuple[str, ...]
     open_words: str = ""
-    """Of an open outcome without an interval: how many more runs it takes."""
+    """For an inconclusive outcome without an interval: how many more runs are needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class SweepRecord:
-    """sweep.json."""
+    """The content of sweep.json."""
 
     schema: str
     source: str
@@ -107,43 +107,43 @@ class SweepRecord:
 
 @dataclass(frozen=True, slots=True)
 class TrialRecord:
-    """One value that was tried. It passed if every run of it did."""
+    """One value that was tried. It passed if every run of it passed."""
 
     name: str
-    """Directory below the point's."""
+    """Directory below that of the point."""
     value: int
     words: str
     passed: bool
     runs: tuple[RunResult, ...]
     reason: str
-    """The first condition that did not hold, or why a run broke off; "" where all passed."""
+    """The first condition that failed, or why a run broke off; "" if all passed."""
     figures: dict[str, float]
-    """Of its last run, those of `TRIAL_FIGURES` that exist."""
+    """Those of `TRIAL_FIGURES` that exist, of its last run."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchedPoint:
-    """What was found at one combination of settings."""
+    """Result of the search at one combination of settings."""
 
     name: str
     labels: dict[str, str]
     trials: tuple[TrialRecord, ...]
     """In the order in which they were tried."""
     best: int | None
-    """The furthest value that passed."""
+    """The furthest value that passed; None if none did."""
     fails_at: int | None
-    """The nearest beyond it that did not; None where all passed."""
+    """The nearest value beyond `best` that failed; None if all passed."""
     done: bool
 
 
 @dataclass(frozen=True, slots=True)
 class SearchRecord:
-    """search.json."""
+    """The content of search.json."""
 
     schema: str
     source: str
     digest: str
-    """Of the sweep's file and all files and plans of its points."""
+    """Digest of the sweep file and of all files and plans of its points."""
     mode: Mode
     path: str
     unit: str

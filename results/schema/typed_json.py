@@ -1,4 +1,4 @@
-"""Frozen values as the JSON files of a run directory: an unknown key, a missing one or a wrong type is refused by key path."""
+"""Frozen values as the JSON files of a run directory: an unknown or missing key or a wrong type is refused by key path."""
 
 from __future__ import annotations
 
@@ -31,24 +31,25 @@ class RunDirError(InputError):
 
 
 def to_json(value: DataclassInstance) -> str:
-    """Return `value` as indented JSON with a stable order of keys. NaN and infinity do not occur in our values."""
+    """Return `value` as indented JSON with a stable order of keys. Raises `ValueError` on NaN and infinity, which our
+    values never hold."""
     return json.dumps(plain(value, FILE_RULES), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
 
 
 def from_json(cls: type[T], text: str, where: str, schema: str) -> T:
-    """Read a `cls` of that `schema` from JSON.
+    """Parse a `cls` of that `schema` from JSON.
 
     Raises:
-        RunDirError: with every mistake by key path, `where` naming the file, or because it is of another schema.
+        RunDirError: with every mistake by key path, where `where` names the file, or if the file has another schema.
     """
     try:
         value = codec_of(cls, FILE_RULES).read(parse_json(text, None), where)
     except Unreadable as error:
         raise RunDirError(Problem(where, f"not JSON: {error}", RESTORE)) from None
-    except Misfit as found:
+    except Misfit as misfit:
         remedy = f"{RESTORE}, or {OTHER_VERSION}"
-        raise RunDirError(*(replace(each, remedy=remedy) for each in found.problems)) from None
+        raise RunDirError(*(replace(problem, remedy=remedy) for problem in misfit.problems)) from None
     if value.schema != schema:
-        what = f"schema is {value.schema!r}, this version reads {schema!r}"
-        raise RunDirError(Problem(where, what, OTHER_VERSION))
+        message = f"schema is {value.schema!r}, this version reads {schema!r}"
+        raise RunDirError(Problem(where, message, OTHER_VERSION))
     return value

@@ -1,6 +1,7 @@
 """The shape of a verdict: whether the device is good enough, by which conditions, and which rows broke them.
 
-Part of summary.json. `verdict.py` fills it, `junit.py` writes it for test systems, `verdict_text.py` for people.
+Part of summary.json. `verdict/verdict.py` fills it, `verdict/junit.py` writes it for test systems, `text/verdict.py` for
+people.
 """
 
 from __future__ import annotations
@@ -13,19 +14,19 @@ from etloop.contract.base.late_dataclass import dataclass
 
 
 class Result(StrEnum):
-    """What a condition, or all of them, came to."""
+    """Result of one condition, or of all of them."""
 
     PASS = "pass"  # noqa: S105 - a word, not a password
     FAIL = "fail"
     INCONCLUSIVE = "inconclusive"
-    """Nothing can be said of the device: a figure is missing, the run broke off, or the emulator was the limit."""
+    """No statement on the device is possible: a figure is missing, the run broke off, or the emulator was the limit."""
 
 
 class RunResult(StrEnum):
-    """What came of one run, from best to worst: its verdict, or why it has none."""
+    """Result of one run, from best to worst: its verdict, or why it has none."""
 
     NO_VERDICT = "no_verdict"
-    """It is whole, and no verdict was asked for."""
+    """The run is complete, and no verdict was asked for."""
     PASS = "pass"  # noqa: S105 - a word, not a password
     INCONCLUSIVE = "inconclusive"
     FAIL = "fail"
@@ -34,7 +35,7 @@ class RunResult(StrEnum):
 
     @property
     def exit_code(self) -> ExitCode:
-        """Of a command that made such a run."""
+        """Return the exit code of a command that made such a run."""
         return {
             RunResult.FAIL: ExitCode.VERDICT_FAILED,
             RunResult.INCONCLUSIVE: ExitCode.INCONCLUSIVE,
@@ -43,34 +44,34 @@ class RunResult(StrEnum):
 
 
 def worst_result(results: Iterable[RunResult]) -> RunResult:
-    """Return the result that several runs have together; `NO_VERDICT` of none."""
+    """Return the combined (worst) result of several runs; `NO_VERDICT` if there are none."""
     return max(results, key=list(RunResult).index, default=RunResult.NO_VERDICT)
 
 
 @dataclass(frozen=True, slots=True)
 class RequestedCheck:
-    """A condition that profile or scenario state."""
+    """A condition that the profile or the scenario states."""
 
     expression: str
     why: str
     where: str
-    """File, line and key."""
+    """File, line and key of the condition."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckOutcome:
-    """What became of one condition."""
+    """Result of one condition."""
 
     expression: str
     why: str
     where: str
     result: Result
     value: str
-    """What was found, with its unit; of a column the worst that broke it."""
+    """The measured value with its unit; for a column the worst value that broke the condition."""
     limit: str
-    """What it was held against."""
+    """The limit that the value was compared with."""
     checked: int
-    """Rows, or 1 for a figure; 0 where there was nothing to look at."""
+    """Rows, or 1 for a figure; 0 if there was no row to check."""
     broken: int
     rows: tuple[str, ...]
     """The first of the rows that broke it, worst first."""
@@ -86,7 +87,7 @@ class Verdict:
     device: str
     """The profile's name; "" if the run names none."""
     reasons: tuple[str, ...]
-    """Why it is not a pass, in words, the gravest first."""
+    """Why it is not a pass, in words, the most severe first."""
     emulator: tuple[str, ...]
     """In which respects the emulator itself was the limit."""
     checks: tuple[CheckOutcome, ...]

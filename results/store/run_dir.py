@@ -1,7 +1,7 @@
-"""Writes and reads a run directory: the values that it holds, and nothing of what they mean.
+"""Writes and reads a run directory: the values in it, not their meaning.
 
-Every file is written under a temporary name, flushed to disk and renamed; summary.json comes last, so a directory that has
-one is whole. A file that a new run finds in its way is kept under a numbered name, never overwritten.
+Every file is written under a temporary name, flushed to disk and renamed; summary.json comes last, so a directory that
+has one is complete. An existing file is kept under a numbered name and never overwritten by a new run.
 """
 
 from __future__ import annotations
@@ -39,29 +39,29 @@ OPTIONAL_TABLES: Final = (
 SUMMARY_LIMIT_BYTES: Final = 64 << 20
 PLAN_LIMIT_BYTES: Final = 1 << 30
 PARTIAL_FILES: Final = ".*.partial"
-"""Names of files that are being made."""
+"""Pattern of the names of files that are being written."""
 KEPT_LIMIT: Final = 10_000
-"""Numbered names tried for a file that stands in the way."""
+"""Numbered names that are tried for an existing file."""
 
 
 class RunNotWritten(EtloopError):
-    """A run took place and its directory cannot be written: no mistake of the input, so not an `InputError`."""
+    """The directory of a finished run cannot be written: no mistake of the input, so not an `InputError`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunArtifacts:
-    """All that is known of a run; its directory holds the same in files."""
+    """The values of a run; its directory holds the same in files."""
 
     summary: Summary
     plan: PlanTables
     tables: Mapping[str, Any]
     """`pyarrow.Table`s by name, those of columns.py and `OPTIONAL_TABLES`."""
     texts: Mapping[str, str | bytes]
-    """By file name: the inputs, and what was made for readers."""
+    """By file name: the inputs, and the files made for readers."""
     made: Mapping[str, Path] = field(default_factory=dict)
-    """Files that are made already, by the names that they will have; whole, where `tables` have the first part only."""
+    """Files that are already written, by their final names; complete, while `tables` holds only the first part of them."""
     part: str = ""
-    """Of what part of the run `tables` are, in words; "" if of all of it."""
+    """Part of the run that `tables` covers, in words; "" if all of it."""
 
     def frames(self) -> dict[str, Frame]:
         """Return the tables as conditions, key figures and reports read them."""
@@ -74,23 +74,24 @@ class RunArtifacts:
 
 
 def write_run(run_dir: Path, now: RunArtifacts, before: RunArtifacts | None = None) -> None:
-    """Bring a directory from what it holds of a run, `before`, to what is known of it `now`; None: from nothing of it.
+    """Update a run directory from the files of `before` to those of `now`; None: nothing was written before.
 
-    Until the new summary.json is in its place, the old one is.
+    The old summary.json stays until the new one replaces it.
 
     Raises:
-        RunNotWritten: the directory cannot be written; nothing that was there is lost.
+        RunNotWritten: the directory cannot be written; no existing file is lost.
     """
-    known = {} if before is None else before.files()
-    fresh = {name: content for name, content in now.files().items() if content is not known.get(name)}
+    old_files = {} if before is None else before.files()
+    fresh = {name: content for name, content in now.files().items() if content is not old_files.get(name)}
     write_files(run_dir, fresh, keeps=before is None)
 
 
 def write_files(directory: Path, files: Mapping[str, object], *, keeps: bool = False) -> None:
-    """Put files into a directory (made if absent), in the place of those of the same names unless it `keeps` them.
+    """Write files into a directory (made if absent). An existing file of the same name is replaced, or kept under a
+    numbered name if `keeps`.
 
-    A file's content is a `pyarrow.Table`, a plan, a summary, a text, bytes, or a file on the same disk, which stays there, too.
-    Raises `RunNotWritten`.
+    A file's content is a `pyarrow.Table`, a plan, a summary, a text, bytes, or a file on the same disk, which stays in
+    its place, too. Raises `RunNotWritten`.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -98,14 +99,14 @@ def write_files(directory: Path, files: Mapping[str, object], *, keeps: bool = F
             _write(directory / name, content, keeps=keeps)
         _flush(directory)
     except OSError as error:
-        what = f"cannot write the run: {error}"
-        problem = Problem(str(directory), what, "choose a directory that can be written")
+        reason = f"cannot write the run: {error}"
+        problem = Problem(str(directory), reason, "choose a directory that can be written")
         raise RunNotWritten(str(problem)) from error
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Run:
-    """A run directory as far as most readers need it. Tables are `pyarrow.Table`s with the columns of columns.py."""
+    """A run directory with the tables that most readers need: `pyarrow.Table`s with the columns of columns.py."""
 
     path: Path
     summary: Summary
@@ -116,12 +117,12 @@ class Run:
 
 
 def read_index(path: Path) -> str:
-    """The text of a file that we wrote for ourselves. Raises `RunDirError`."""
+    """Return the text of a file that ETLoop wrote for its own use. Raises `RunDirError`."""
     return _read_text(path, SUMMARY_LIMIT_BYTES)
 
 
 def _write(path: Path, content: object, *, keeps: bool) -> None:
-    """Make the file under a temporary name, then give it its own; `keeps` what has that name."""
+    """Write the file under a temporary name, then rename it; `keeps` an existing file of that name."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         match content:
@@ -146,20 +147,20 @@ def _write(path: Path, content: object, *, keeps: bool) -> None:
 
 
 def _keep_existing(path: Path) -> None:
-    """Move a file of an earlier run out of the way, as NAME.1, NAME.2, and so on."""
+    """Rename a file of an earlier run to NAME.1, NAME.2, and so on."""
     if not path.exists():
         return
     for number in range(1, KEPT_LIMIT):
-        kept = path.with_name(f"{path.name}.{number}")
-        if not kept.exists():
-            path.rename(kept)
+        numbered_path = path.with_name(f"{path.name}.{number}")
+        if not numbered_path.exists():
+            path.rename(numbered_path)
             return
     message = f"{path} and {KEPT_LIMIT - 1} numbered copies of it exist"
     raise FileExistsError(message)
 
 
 def _flush(path: Path) -> None:
-    """Have the file, or the names in the directory, on disk before going on."""
+    """Flush the file, or the entries of the directory, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -171,58 +172,60 @@ def read_run(run_dir: Path) -> Run:
     """Read a run directory, its tables into memory.
 
     Raises:
-        RunDirError: no run directory, written only in part, damaged, or of another version.
+        RunDirError: no run directory, incomplete, damaged, or of another version.
     """
-    return Run(path=run_dir, summary=read_summary(run_dir), **_of_tables(run_dir, _read_parquet))
+    return Run(path=run_dir, summary=read_summary(run_dir), **_read_tables(run_dir, _read_parquet))
 
 
 def look_at_run(run_dir: Path) -> Summary:
-    """Return the summary of a run directory whose tables are there and of this version; their rows stay where they are.
+    """Return the summary of a run directory after checking that its tables exist and have this version's columns, without
+    reading rows.
 
-    Raises as `read_run`, but for what is damaged within a table.
+    Raises as `read_run`, except for damage within a table.
     """
     summary = read_summary(run_dir)
-    _of_tables(run_dir, _schema_of)
+    _read_tables(run_dir, _schema_of)
     return summary
 
 
 def read_summary(run_dir: Path) -> Summary:
-    """Read summary.json. Raises as `read_run`."""
+    """Return the content of summary.json. Raises as `read_run`."""
     summary_path = run_dir / SUMMARY_FILE
     if not summary_path.is_file():
         names = sorted(name for name in TABLES if (run_dir / name).exists())
-        what = f"has no {SUMMARY_FILE}" + (f", only {', '.join(names)}" if names else "")
+        problem = f"has no {SUMMARY_FILE}" + (f", only {', '.join(names)}" if names else "")
         remedy = "name the directory given to `etloop run --out`; a run that wrote no summary did not end"
-        raise RunDirError(Problem(str(run_dir), what, remedy))
+        raise RunDirError(Problem(str(run_dir), problem, remedy))
     text = _read_text(summary_path, SUMMARY_LIMIT_BYTES)
     summary = from_json(Summary, text, str(summary_path), SUMMARY_SCHEMA)
-    known = {name for names in TRANSPORT_COUNTERS.values() for name in names}
-    if differing := sorted(known ^ summary.transport.keys()):
-        what = f"counters missing or unknown: {', '.join(differing)[:200]}"
-        raise RunDirError(Problem(f"{summary_path}.transport", what, OTHER_VERSION))
+    counter_names = {name for names in TRANSPORT_COUNTERS.values() for name in names}
+    if differing := sorted(counter_names ^ summary.transport.keys()):
+        problem = f"counters missing or unknown: {', '.join(differing)[:200]}"
+        raise RunDirError(Problem(f"{summary_path}.transport", problem, OTHER_VERSION))
     return summary
 
 
-def _of_tables(run_dir: Path, read: Callable[[Path], Any]) -> dict[str, Any]:
-    """Return what `read` makes of each table that every run has, by its name; `RunDirError` with all that is wrong of them."""
+def _read_tables(run_dir: Path, read: Callable[[Path], Any]) -> dict[str, Any]:
+    """Return the result of `read` for each table that every run has, by name. Raises `RunDirError` with everything wrong
+    in them."""
     problems: list[Problem] = []
-    found = {}
+    table_by_name = {}
     for name, columns in TABLES.items():
         path = run_dir / name
-        found[name.removesuffix(".parquet")] = table = _or_problem(path, read, problems)
+        table_by_name[name.removesuffix(".parquet")] = table = _read_or_note(path, read, problems)
         expected = arrow_schema(columns)
         schema = table if table is None or isinstance(table, pa.Schema) else table.schema
         if schema is not None and not schema.equals(expected):
             differing = ", ".join(sorted(set(schema.names) ^ set(expected.names))) or "types"
-            what = f"columns differ from this version's: {differing}"
-            problems.append(Problem(str(path), what, OTHER_VERSION))
+            problem = f"columns differ from this version's: {differing}"
+            problems.append(Problem(str(path), problem, OTHER_VERSION))
     if problems:
         raise RunDirError(*problems)
-    return found
+    return table_by_name
 
 
 def read_plan(run_dir: Path) -> PlanTables:
-    """Read the plan that a run directory keeps.
+    """Read the plan of a run directory.
 
     Raises:
         RunDirError: absent or damaged.
@@ -232,10 +235,10 @@ def read_plan(run_dir: Path) -> PlanTables:
 
 
 def read_artifacts(run_dir: Path) -> RunArtifacts:
-    """Read all of a run directory but what was made for readers.
+    """Read a run directory, except for the files made for readers.
 
     Raises:
-        RunDirError: no run directory, or something in it is damaged.
+        RunDirError: no run directory, or a file in it is damaged.
     """
     run = read_run(run_dir)
     tables = {name: getattr(run, name) for name in ("ops", "collectives", "flows", "ports")}
@@ -243,7 +246,7 @@ def read_artifacts(run_dir: Path) -> RunArtifacts:
     for name in OPTIONAL_TABLES:
         path = run_dir / f"{name}.parquet"
         if path.exists():
-            tables[name] = _or_problem(path, _read_parquet, problems)
+            tables[name] = _read_or_note(path, _read_parquet, problems)
     if problems:
         raise RunDirError(*problems)
     texts: dict[str, str | bytes] = dict(zip(INPUT_FILES, read_inputs(run_dir), strict=True))
@@ -253,7 +256,7 @@ def read_artifacts(run_dir: Path) -> RunArtifacts:
 
 
 def read_table(run: Run, name: str) -> Any:
-    """Return the table `name` of a run directory, any that it has.
+    """Return the table `name` of a run directory, which may be any of its tables.
 
     Raises:
         RunDirError: the run has no such table, or it is damaged.
@@ -265,29 +268,29 @@ def read_table_of(run_dir: Path, name: str) -> Any:
     """Return a table of a directory that is known to hold a run; see `read_table`."""
     names = sorted(path.stem for path in run_dir.glob("*.parquet"))
     if name not in names:
-        what = f'has no table "{name[:64]}"'
-        raise RunDirError(Problem(str(run_dir), what, f"name one of {', '.join(names)}"))
+        problem = f'has no table "{name[:64]}"'
+        raise RunDirError(Problem(str(run_dir), problem, f"name one of {', '.join(names)}"))
     problems: list[Problem] = []
-    table = _or_problem(run_dir / f"{name}.parquet", _read_parquet, problems)
+    table = _read_or_note(run_dir / f"{name}.parquet", _read_parquet, problems)
     if problems:
         raise RunDirError(*problems)
     return table
 
 
 def read_kpis(run_dir: Path) -> KpiSet:
-    """The key figures that a run directory keeps, with what they rest on. Raises `RunDirError` where they are gone."""
+    """Return the key figures of a run directory, with their basis. Raises `RunDirError` if the file is missing or damaged."""
     path = run_dir / KPI_FILE
     return from_json(KpiSet, _read_text(path, PLAN_LIMIT_BYTES), str(path), KPI_SCHEMA)
 
 
 def read_inputs(run_dir: Path) -> tuple[str, str]:
-    """Scenario and rig as the run read them. Raises `RunDirError` where they are gone."""
+    """Return scenario and rig as the run read them. Raises `RunDirError` if they are missing."""
     scenario, rig = (_read_text(run_dir / name, SUMMARY_LIMIT_BYTES) for name in INPUT_FILES)
     return scenario, rig
 
 
 def read_input(run_dir: Path, name: str) -> str | None:
-    """A file that the run was made of, `TOPOLOGY_FILE` or `PROFILE_FILE`; None if it had none. Raises `RunDirError`."""
+    """Return an input file of the run, `TOPOLOGY_FILE` or `PROFILE_FILE`; None if it had none. Raises `RunDirError`."""
     path = run_dir / name
     return _read_text(path, SUMMARY_LIMIT_BYTES) if path.exists() else None
 
@@ -303,8 +306,8 @@ def _read_bytes(path: Path, limit_bytes: int) -> bytes:
     try:
         size_bytes = path.stat().st_size
         if size_bytes > limit_bytes:
-            what = f"{size_bytes} bytes, more than the {limit_bytes} that are read"
-            raise RunDirError(Problem(str(path), what, "is it the file that the run wrote?"))
+            problem = f"{size_bytes} bytes, more than the {limit_bytes} that are read"
+            raise RunDirError(Problem(str(path), problem, "is it the file that the run wrote?"))
         return path.read_bytes()
     except OSError as error:
         raise RunDirError(Problem(str(path), f"cannot be read: {error}", RESTORE)) from None
@@ -318,12 +321,12 @@ def _schema_of(path: Path) -> Any:
     return pq.read_schema(path)
 
 
-def _or_problem(path: Path, read: Callable[[Path], Any], problems: list[Problem]) -> Any:
-    """Return what `read` makes of a table; None if it cannot be read, which is one more of the problems."""
+def _read_or_note(path: Path, read: Callable[[Path], Any], problems: list[Problem]) -> Any:
+    """Return the result of `read` for a table; None if it cannot be read, which is added to `problems`."""
     try:
         return read(path)
     except (OSError, pa.ArrowException) as error:
-        # Its text for a file that is not there is the file's name alone.
+        # The text of FileNotFoundError from Arrow is only the name of the file.
         reason = "no such file" if isinstance(error, FileNotFoundError) else str(error).splitlines()[0]
         problems.append(Problem(str(path), f"cannot be read: {reason}", RESTORE))
         return None

@@ -1,4 +1,4 @@
-"""Writes the tables of ops and collectives of a run block by block, where they do not fit in memory. A shell: files."""
+"""Writes the tables of ops and collectives of a run block by block, if they do not fit in memory. A shell: files."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     from etloop.results.measure.joined import MeasuredOps
 
 _ROWS_AT_ONCE: Final = 1 << 16
-"""As an Arrow table: 15 MiB of ops."""
+"""Rows of an Arrow table at a time: 15 MiB of ops."""
 
 
 @dataclass(slots=True)
-class _Growing:
+class _GrowingFile:
+    """A Parquet file that is written in several groups of rows."""
+
     path: Path
     writer: Any = None
 
@@ -35,9 +37,9 @@ class _Growing:
 
 
 class BlockTables:
-    """ops.parquet and collectives.parquet in the making, in `directory`. A `results.measure.summary.BlockTaker`.
+    """Writer of ops.parquet and collectives.parquet in `directory`; a `results.measure.summary.BlockTaker`.
 
-    `stored` gets how many ops are written.
+    `stored` is called with the number of ops written so far.
     """
 
     def __init__(
@@ -47,8 +49,8 @@ class BlockTables:
         self._count = 0
         self._outcome = outcome
         self._plan = plan
-        self._ops = _Growing(directory / "ops.parquet")
-        self._collectives = _Growing(directory / "collectives.parquet")
+        self._ops = _GrowingFile(directory / "ops.parquet")
+        self._collectives = _GrowingFile(directory / "collectives.parquet")
 
     def take(self, ops: MeasuredOps, groups: PlannedGroups, collectives: CollectiveRows) -> None:
         """Write a block. Raises `OSError`."""
@@ -61,13 +63,14 @@ class BlockTables:
         self._collectives.add(collectives_table(self._plan, groups, collectives))
 
     def finish(self) -> dict[str, Path]:
-        """Return the files by their names in a run directory; there must have been a block. Raises `OSError`."""
+        """Close the files and return them by their names in a run directory; at least one block must have been written.
+        Raises `OSError`."""
         for table in (self._ops, self._collectives):
             table.writer.close()
         return {table.path.name: table.path for table in (self._ops, self._collectives)}
 
     def abandon(self) -> None:
-        """Close what is open and remove what was written."""
+        """Close and remove the files."""
         for table in (self._ops, self._collectives):
             with contextlib.suppress(OSError):
                 if table.writer is not None:

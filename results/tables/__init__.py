@@ -1,1 +1,1 @@
-"""Arrow tables and frames of what a run counted."""
+"""Arrow tables and frames of the records and counters of a run."""

@@ -1,6 +1,7 @@
-"""Builds the four tables of a run as Arrow tables with units in each field's metadata.
+"""Builds the tables of a run as Arrow tables with units in each field's metadata.
 
-Decides how values are laid out (columns.py lists them); figures come from `measured.py` and `collectives.py`.
+Decides how values are laid out (columns.py lists them); figures come from `measure/joined.py` and
+`measure/collectives.py`.
 """
 
 from __future__ import annotations
@@ -43,23 +44,23 @@ if TYPE_CHECKING:
 
 
 _OF_PLAN: Final = ("rank", "op", "node_id", "sequence", "message_bytes", "trace_bytes")
-"""Columns of ops.parquet that are the plan's."""
+"""Columns of ops.parquet from the plan."""
 _OF_RECORDS: Final = (
     *("iteration", "intended_ns", "issued_ns", "completed_ns", "wire_tx_bytes", "wire_rx_bytes"),
     *("local_tx_bytes", "local_rx_bytes", "tx_messages", "rx_messages"),
 )
-"""Columns of ops.parquet that are the records'."""
+"""Columns of ops.parquet from the records."""
 _OF_ROWS: Final = (
     *("members_recorded", "complete", "sent_bytes", "fabric_bytes", "messages"),
     *("start_ns", "end_ns", "time_ns", "skew_ns"),
 )
-"""Columns of collectives.parquet that are those of `CollectiveRows`."""
+"""Columns of collectives.parquet from `CollectiveRows`."""
 _OF_RATES: Final = "local_qpn time_ns rate_bps window_bytes in_flight_bytes acked_bytes tx_packets".split()
-"""Columns of cc.parquet that are the records'."""
+"""Columns of cc.parquet from the records."""
 
 
 def arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:
-    """The Arrow schema of a table; each field's metadata has its unit."""
+    """Return the Arrow schema of a table; each field's metadata has its unit."""
     return pa.schema(
         [
             pa.field(column.name, _arrow_type(column.type), column.nullable, {"unit": column.unit})
@@ -75,9 +76,9 @@ def _arrow_type(type_: ColumnType) -> pa.DataType:
 
 
 def text_column(codes: NDArray[np.integer], names: Sequence[object]) -> pa.Array:
-    """Strings by index into `names`; a negative index, and a name that is None, is null.
+    """Return strings by index into `names`, dictionary-encoded; null for a negative index or a name that is None.
 
-    Equal names share one entry: Arrow writes a dictionary with equal entries in full, and not the same bytes every time.
+    Equal names share one entry: Arrow writes a dictionary with equal entries in full, and not always with the same bytes.
     """
     unique: dict[object, int] = {}
     entries = [-1 if name is None else unique.setdefault(name, len(unique)) for name in names]
@@ -87,7 +88,7 @@ def text_column(codes: NDArray[np.integer], names: Sequence[object]) -> pa.Array
 
 
 def column_table(columns: tuple[Column, ...], values: Mapping[str, object]) -> pa.Table:
-    """A table of these columns, whose values may be given in any order."""
+    """Return a table of these columns; `values` may have any order."""
     schema = arrow_schema(columns)
     assert values.keys() == set(schema.names), set(values) ^ set(schema.names)
     arrays = []
@@ -102,6 +103,7 @@ def column_table(columns: tuple[Column, ...], values: Mapping[str, object]) -> p
 
 
 def _absent(values: NDArray[np.integer], absent: NDArray[np.bool_]) -> pa.Array:
+    """Return the values as an Arrow array, null where `absent`."""
     return pa.array(np.ascontiguousarray(values), mask=absent)
 
 
@@ -114,7 +116,7 @@ def _agents(outcome: RunOutcome, codes: NDArray[np.integer]) -> pa.Array:
 
 
 def ops_table(outcome: RunOutcome, tables: PlanTables, measured: MeasuredOps) -> pa.Table:
-    """ops.parquet: one row per completed op, sorted by (iteration, rank, op)."""
+    """Return ops.parquet: one row per completed op, sorted by (iteration, rank, op)."""
     plan, row, records = tables.ops, measured.plan_row, measured.records
     communicator = plan.communicator[row]
     sizes = np.array([len(members) for _, members in tables.communicators] or [0], np.int32)
@@ -135,22 +137,25 @@ def ops_table(outcome: RunOutcome, tables: PlanTables, measured: MeasuredOps) ->
             "first_tx_ns": _absent(records["first_tx_ns"], ~measured.has_first_tx),
             "slip_ns": records["issued_ns"] - records["intended_ns"],
             "agent": _agents(outcome, measured.agent),
-            **_of_jobs(tables, row),
+            **_job_columns(tables, row),
         },
     )
 
 
-def _of_jobs(tables: PlanTables, row: NDArray[np.int64]) -> dict[str, pa.Array]:
-    """Job, phase and pass of planned ops; of what stands between jobs none of it."""
+def _job_columns(tables: PlanTables, row: NDArray[np.int64]) -> dict[str, pa.Array]:
+    """Return job, phase and pass of planned ops; null for barriers between phases."""
     job = job_of_rank(tables)[tables.ops.rank[row]].astype(np.int64)
     phase, number = (column[row] for column in phase_and_pass_of_op(tables))
-    sorts: list[str] = []
+    phase_names: list[str] = []
     if tables.several is not None:
         job[tables.several.turn[row] < 0] = -1
-        sorts = [sort_of_phase(tables.several, one).value for one in range(len(tables.several.phases))]
+        phase_names = [
+            sort_of_phase(tables.several, phase_number).value
+            for phase_number in range(len(tables.several.phases))
+        ]
     return {
         "job": text_column(job, _job_names(tables)),
-        "phase": text_column(phase, sorts),
+        "phase": text_column(phase, phase_names),
         "pass": _absent(number, number < 0),
     }
 
@@ -160,17 +165,17 @@ def _job_names(tables: PlanTables) -> list[str]:
 
 
 def jobs_table(rows: PassRows | None, tables: PlanTables) -> pa.Table | None:
-    """jobs.parquet: one row per round, job and pass; None for a run of one job with nothing beside it."""
+    """Return jobs.parquet: one row per round, job and pass; None for a run of one job without background."""
     several = tables.several
     if several is None or rows is None:
         return None
-    sorts = [sort_of_phase(several, one).value for one in range(len(several.phases))]
+    phase_names = [sort_of_phase(several, phase_number).value for phase_number in range(len(several.phases))]
     return column_table(
         JOBS,
         {
             "round": rows.round,
             "job": text_column(rows.job, _job_names(tables)),
-            "phase": text_column(rows.phase, sorts),
+            "phase": text_column(rows.phase, phase_names),
             "pass": rows.number,
             "jct_ns": rows.end_ns - rows.start_ns,
             **{name: getattr(rows, name) for name in ("start_ns", "end_ns", "ops_recorded", "complete")},
@@ -183,25 +188,25 @@ def _kind_names() -> list[str]:
 
 
 def collectives_table(tables: PlanTables, groups: PlannedGroups, rows: CollectiveRows) -> pa.Table:
-    """collectives.parquet: one row per collective, or pair of send and receive, and iteration."""
+    """Return collectives.parquet: one row per collective, or pair of send and receive, and iteration."""
     group = rows.group
     return column_table(
         COLLECTIVES,
         {
             "iteration": rows.iteration,
-            **_of_groups(tables, groups, group),
+            **_group_columns(tables, groups, group),
             **{name: getattr(rows, name) for name in _OF_ROWS},
             "recorded_ns": _absent(groups.recorded_ns[group], groups.recorded_ns[group] < 0),
             "recorded_ranks": groups.recorded_ranks[group],
             "algbw_bytes_per_s": pa.array(rows.algbw, mask=np.isnan(rows.algbw)),
             "busbw_bytes_per_s": pa.array(rows.busbw, mask=np.isnan(rows.busbw)),
-            **_of_jobs(tables, groups.first_op[group]),
+            **_job_columns(tables, groups.first_op[group]),
         },
     )
 
 
-def _of_groups(tables: PlanTables, groups: PlannedGroups, group: NDArray[np.int64]) -> dict[str, object]:
-    """What each row is of: a collective, or a pair of ranks."""
+def _group_columns(tables: PlanTables, groups: PlannedGroups, group: NDArray[np.int64]) -> dict[str, object]:
+    """Return the columns that identify the collective, or pair of ranks, of each row."""
     is_pair = groups.communicator[group] < 0
     return {
         "kind": text_column(groups.kind[group], _kind_names()),
@@ -215,7 +220,7 @@ def _of_groups(tables: PlanTables, groups: PlannedGroups, group: NDArray[np.int6
 
 
 def flows_table(outcome: RunOutcome, tables: PlanTables, flows: MeasuredFlows) -> pa.Table:
-    """flows.parquet: one row per queue pair end that was counted."""
+    """Return flows.parquet: one row per queue pair end that was counted."""
     plan, connection, queue_pair = tables.connections, flows.connection, flows.queue_pair
     sends = flows.records["sends_data"] == 1
     return column_table(
@@ -240,14 +245,15 @@ def flows_table(outcome: RunOutcome, tables: PlanTables, flows: MeasuredFlows) -
 
 
 def _transports(tables: PlanTables, rank: NDArray[np.int32]) -> pa.Array:
-    """What carries the packets of ranks; null where the plan was kept without it."""
+    """Return the transport of ranks; null if the stored plan does not have it."""
     names = tuple(dict.fromkeys(tables.rank_transport))
     numbers = np.array([names.index(name) for name in tables.rank_transport], np.int64)
     return text_column(numbers[rank] if names else np.full(len(rank), -1), names)
 
 
 def _job_of_connection(tables: PlanTables) -> NDArray[np.int64]:
-    """-1 of those that only carry barriers between jobs: their ends are of two jobs."""
+    """Return the job of each connection (int64); -1 for those that only carry barriers between jobs, whose ends are in
+    two jobs."""
     job = job_of_rank(tables).astype(np.int64)
     src, dst = job[tables.connections.src_rank], job[tables.connections.dst_rank]
     between = np.array([name == BARRIER_GROUP for name, _ in tables.communicators], np.bool_)
@@ -257,13 +263,13 @@ def _job_of_connection(tables: PlanTables) -> NDArray[np.int64]:
 
 
 def comparison_table(tables: PlanTables, groups: PlannedGroups, rows: ComparedRows) -> pa.Table:
-    """comparison.parquet: one row per iteration and collective that ideal, twin or run completed."""
+    """Return comparison.parquet: one row per iteration and collective that completed in ideal, twin or run."""
     times = {"ideal_ns": rows.ideal_ns, "twin_ns": rows.twin_ns, "measured_ns": rows.measured_ns}
     return column_table(
         COMPARISON,
         {
             "iteration": rows.iteration,
-            **_of_groups(tables, groups, rows.group),
+            **_group_columns(tables, groups, rows.group),
             **{name: _absent(values, values < 0) for name, values in times.items()},
         },
     )
@@ -272,16 +278,16 @@ def comparison_table(tables: PlanTables, groups: PlannedGroups, rows: ComparedRo
 def rates_table(
     outcome: RunOutcome, tables: PlanTables, connection_rows: Mapping[str, NDArray[np.int32]]
 ) -> pa.Table | None:
-    """cc.parquet: one row per queue pair and moment; None where no agent wrote any down.
+    """Return cc.parquet: one row per queue pair and sampling time; None if no agent sampled rates.
 
     Rows of connections that are not in the plan are left out.
     """
     parts, agents, connections = [], [], []
     for index, agent in enumerate(outcome.agents):
         rows = connection_rows.get(agent.agent, np.empty(0, np.int32))
-        own = agent.rates["connection"]
-        known = (own >= 0) & (own < len(rows))
-        part = agent.rates[known].copy()
+        connection_index = agent.rates["connection"]
+        is_planned = (connection_index >= 0) & (connection_index < len(rows))
+        part = agent.rates[is_planned].copy()
         part["time_ns"] -= agent.clock_offset_ns + outcome.start_ns
         parts.append(part)
         agents.append(np.full(len(part), index, np.int64))
@@ -311,10 +317,10 @@ def _addresses(values: NDArray[np.void]) -> pa.Array:
 def ports_table(
     outcome: RunOutcome, tables: PlanTables, port_names: Mapping[str, tuple[str, ...]]
 ) -> pa.Table:
-    """ports.parquet: one row per port of every agent that sent its counters.
+    """Return ports.parquet: one row per port of every agent that sent its counters.
 
-    `port_names[agent]` names the agent's ports in the order of its assignment; without it a name is given only where
-    the agent has one port and the plan names it.
+    `port_names[agent]` names the agent's ports in the order of its assignment; without it a port is named only if the
+    agent has a single port and the plan names it.
     """
     records = np.concatenate([agent.ports for agent in outcome.agents]) if outcome.agents else None
     rows = [
@@ -340,7 +346,7 @@ def ports_table(
 def _port_names(
     agent: AgentRecords, tables: PlanTables, named: tuple[str, ...] | None
 ) -> tuple[str | None, ...]:
-    """A name, or None where it is not certain, for each port of `agent`."""
+    """Return a name for each port of `agent`, or None if it is not certain."""
     if named is None:
         named = tuple(
             {
@@ -349,7 +355,7 @@ def _port_names(
                 if owner == agent.agent
             }
         )
-        # With several ports the plan's ranks do not tell which row is which.
+        # With several ports the plan's ranks do not determine which row is which port.
         if len(named) != 1:
             return (None,) * len(agent.ports)
     if len(named) != len(agent.ports):

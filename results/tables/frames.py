@@ -1,7 +1,7 @@
-"""Tables of a run as conditions, key figures and reports read them: one numpy column at a time, absent cells marked.
+"""Tables of a run as conditions, key figures and reports read them: one numpy column at a time, with absent cells marked.
 
-Decides how Arrow's types become numpy's and what a reader calls a row. Columns are made when they are asked for, so a run
-of millions of ops costs only what is looked at.
+Decides how Arrow types become numpy types, and the label of a row. Columns are converted on first use, so a run of
+millions of ops costs only the columns that are read.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ LABELS: Final[dict[str, tuple[str, ...]]] = {
         *("queue_packets", "found_queue", "found_packets"),
     ),
 }
-"""Columns that tell a reader which row it is."""
+"""Columns that identify a row for a reader."""
 
 
 class LazyColumns(Mapping[str, "NDArray[np.generic]"]):
-    """Columns of these names, each made when it is first asked for."""
+    """Columns by name, each made on first use."""
 
     def __init__(self, names: Iterable[str], make: Callable[[str], NDArray[np.generic]]) -> None:
         self._made: dict[str, NDArray[np.generic] | None] = dict.fromkeys(names)
@@ -61,29 +61,31 @@ class LazyColumns(Mapping[str, "NDArray[np.generic]"]):
 
 
 def frame_of(name: str, table: Any) -> Frame:
-    """An Arrow table with units in its fields' metadata, as a frame."""
+    """Return an Arrow table with units in its fields' metadata as a frame."""
     units = {field.name: (field.metadata or {}).get(b"unit", b"").decode() for field in table.schema}
     columns = LazyColumns(units, lambda name: _column(table.column(name).combine_chunks()))
     return Frame(columns, units, table.num_rows, _label(name, columns))
 
 
 def frame_by_hand(name: str, columns: Mapping[str, NDArray[np.generic]], units: Mapping[str, str]) -> Frame:
-    """A frame of columns that are worked out rather than stored; all of the same length."""
+    """Return a frame of computed columns, all of the same length."""
     rows = next((len(column) for column in columns.values()), 0)
     return Frame(columns, units, rows, _label(name, columns))
 
 
 def _label(name: str, columns: Mapping[str, NDArray[np.generic]]) -> Callable[[int], str]:
-    wanted = [column for column in LABELS.get(name, ()) if column in columns]
+    """Return a function from a row number to the label of the row."""
+    label_columns = [column for column in LABELS.get(name, ()) if column in columns]
 
     def label(row: int) -> str:
-        cells = ((column, columns[column][row]) for column in wanted)
-        return ", ".join(f"{column} {_cell(value)}" for column, value in cells if _is_there(value))
+        cells = ((column, columns[column][row]) for column in label_columns)
+        return ", ".join(f"{column} {_cell(value)}" for column, value in cells if _has_value(value))
 
     return label
 
 
-def _is_there(value: Any) -> bool:
+def _has_value(value: Any) -> bool:
+    """Return whether a cell has a value."""
     return value is not None and value == value and value != ""
 
 
@@ -94,6 +96,8 @@ def _cell(value: Any) -> str:
 
 
 def _column(array: Any) -> NDArray[np.generic]:
+    """Return an Arrow array as numpy: objects with None for texts, int8 with -1 for absent truths, float64 with NaN for
+    absent numbers."""
     if isinstance(array, pa.ChunkedArray):
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
     kind = array.type

@@ -1,7 +1,7 @@
-"""Switches after and during a run, as Arrow tables: a row for every port and class, and used lanes over time.
+"""Counters of the modelled switches as Arrow tables: a row for every port and class, and samples of used lanes over time.
 
-CoS i of a port stands for queue i, PFC priority i and priority group i. Decides columns and names; figures are the switch
-model's (contract/model/switch_counters.py).
+CoS i of a port means queue i, PFC priority i and priority group i. Decides columns and names; values come from the switch
+model (contract/model/switch_counters.py).
 """
 
 from __future__ import annotations
@@ -35,24 +35,26 @@ COS_COUNTERS: Final = {
     for counter in counters_of(owner, CounterUse.MODELLED)
     if counter.nature is not CounterNature.GAUGE
 }
-"""Column of switches.parquet -> what it is the value of at the end of a run."""
+"""Column of switches.parquet -> object and counter whose value at the end of a run it holds."""
 _PLACE: Final = {"switch": "name", "port": "name", "peer": "name", "cos": "id"}
-LANE_UNITS: Final = _PLACE | {name: BY_OBJECT_AND_NAME[one].unit for name, one in COS_COUNTERS.items()}
+LANE_UNITS: Final = _PLACE | {
+    name: BY_OBJECT_AND_NAME[counter].unit for name, counter in COS_COUNTERS.items()
+}
 """Columns of switches.parquet with their units."""
 _OF_PORT: Final = {CounterObject.QUEUE: "queues", CounterObject.GROUP: "groups"}
-"""Fields of SWITCH_PORT_COUNTERS that hold rows of their own."""
+"""Fields of SWITCH_PORT_COUNTERS that are arrays of structures."""
 _TOTALS: Final = {
-    owner: [one.name for one in counters_of(owner, CounterUse.MODELLED | CounterUse.SUMMED)]
+    owner: [counter.name for counter in counters_of(owner, CounterUse.MODELLED | CounterUse.SUMMED)]
     for owner in (CounterObject.QUEUE, CounterObject.PORT)
 }
 SAMPLE_UNITS: Final = (
-    {"time_ns": "ns"} | _PLACE | {name: BY_OBJECT_AND_NAME[one].unit for name, one in SAMPLED.items()}
+    {"time_ns": "ns"} | _PLACE | {name: BY_OBJECT_AND_NAME[counter].unit for name, counter in SAMPLED.items()}
 )
 """Columns of queues.parquet with their units."""
 
 
 def used_cos(ports: NDArray[np.void]) -> NDArray[np.bool_]:
-    """By port and lane of SWITCH_PORT_COUNTERS rows: whether anything was counted there."""
+    """Return, by port and lane of SWITCH_PORT_COUNTERS rows, whether anything was counted (bool)."""
     queues, groups = ports["queues"], ports["groups"]
     used: NDArray[np.bool_] = (
         (queues["watermark_bytes"] > 0)
@@ -66,9 +68,9 @@ def used_cos(ports: NDArray[np.void]) -> NDArray[np.bool_]:
 
 
 def shown_cos(topology: Topology, switch_ports: tuple[NDArray[np.void], ...]) -> list[NDArray[np.bool_]]:
-    """Return, by switch, port and class, what a table for people has a line for.
+    """Return, by switch, port and class, which lanes a printed table shows (bool).
 
-    These are lanes where something was counted, and idle links between switches, in each class that another link between
+    These are lanes with a non-zero count, and idle links between switches in each class that another link between
     switches carried.
     """
     used = [used_cos(ports) for ports in switch_ports]
@@ -81,13 +83,16 @@ def shown_cos(topology: Topology, switch_ports: tuple[NDArray[np.void], ...]) ->
         for ports, of_link in zip(switch_ports, links, strict=True)
     ]
     classes = np.any(carried, axis=0) if carried else np.zeros(0, np.bool_)
-    return [own | np.outer(of_link, classes) for own, of_link in zip(used, links, strict=True)]
+    return [
+        used_of_switch | np.outer(of_link, classes)
+        for used_of_switch, of_link in zip(used, links, strict=True)
+    ]
 
 
 def lanes_table(topology: Topology, switch_ports: tuple[NDArray[np.void], ...]) -> pa.Table:
     """Return switches.parquet: one row for every port and every class, in the order of the topology.
 
-    A lane that carried nothing has a row of zeros: it is known, and it was idle.
+    A lane without traffic has a row of zeros: it is known to be idle.
     """
     counts = [len(ports) for ports in switch_ports]
     ports = np.concatenate(switch_ports) if switch_ports else np.empty(0, SWITCH_PORT_COUNTERS)
@@ -103,7 +108,7 @@ def lanes_table(topology: Topology, switch_ports: tuple[NDArray[np.void], ...]) 
 
 
 def samples_table(topology: Topology, samples: NDArray[np.void], start_ns: int) -> pa.Table:
-    """queues.parquet: LANE_SAMPLE rows with names; times from the begin of the job at `start_ns`."""
+    """Return queues.parquet: LANE_SAMPLE rows with names; times are relative to the start of the job at `start_ns`."""
     columns: dict[str, object] = {"time_ns": samples["time_ns"] - start_ns}
     columns |= _Names(topology).columns(samples["switch"].astype(np.int64), samples["port"].astype(np.int64))
     columns["cos"] = samples["cos"].astype(np.int32)
@@ -111,7 +116,7 @@ def samples_table(topology: Topology, samples: NDArray[np.void], start_ns: int) 
 
 
 class _Names:
-    """Switches, ports and what is at the other end, as columns of text."""
+    """Names of switches, ports and peers, as columns of text."""
 
     def __init__(self, topology: Topology) -> None:
         self._switches = [switch.name for switch in topology.switches]
@@ -126,7 +131,7 @@ class _Names:
             self._peers[self._first[attachment.end.switch] + attachment.end.port] = attachment.rig_port
 
     def columns(self, switch: NDArray[np.int64], port: NDArray[np.int64]) -> dict[str, object]:
-        """Columns `switch`, `port` and `peer` of rows that have these numbers."""
+        """Return the columns `switch`, `port` and `peer` for rows with these numbers."""
         flat = self._first[switch] + port
         return {
             "switch": text_column(switch, self._switches),
@@ -146,7 +151,7 @@ def _table(columns: Mapping[str, object], units: Mapping[str, str]) -> pa.Table:
 
 
 def totals(switch_ports: tuple[NDArray[np.void], ...]) -> dict[str, int]:
-    """Return sums over all switches, in the words of summaries."""
+    """Return sums over all switches, by their names in summaries."""
     sums = dict.fromkeys(("tx_packets", "dropped_packets", "pfc_tx_frames"), 0)
     sums |= {name: 0 for names in _TOTALS.values() for name in names}
     for ports in switch_ports:

@@ -1,4 +1,4 @@
-"""Colours for the table of a run on a terminal: what is good, bad or doubtful is seen before it is read. Pure wording."""
+"""Colours for the table of a run on a terminal: pass, fail and warnings are visible at a glance. Pure wording."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ _RULES: Final = (
     (re.compile(r"^(FAILED) +\S.*"), _RED),
     (re.compile(r"^(warning|degraded|aborted|stopped|needless) +\S.*"), _YELLOW),
 )
-"""What of a line is painted (its group), and how (ECMA-48, select graphic rendition)."""
+"""Group of a line that is coloured, and its SGR parameters (ECMA-48, select graphic rendition)."""
 
 
 def painted(table: str) -> str:
-    """Return a table of a run, or of collectives with `# ` before such lines, with its states in colour; nothing else changes."""
+    """Return a table of a run, or of collectives with `# ` in front of such lines, with its states in colour; the text is
+    unchanged."""
     return "".join(map(_painted_line, table.splitlines(keepends=True)))
 
 
 def _painted_line(line: str) -> str:
     for rule, colour in _RULES:
-        if found := rule.match(line):
-            start, end = found.span(1)
+        if match := rule.match(line):
+            start, end = match.span(1)
             return f"{line[:start]}\x1b[{colour}m{line[start:end]}\x1b[0m{line[end:]}"
     return line

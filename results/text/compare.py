@@ -1,4 +1,4 @@
-"""A comparison of two sets of runs in words: the table that a person reads after `etloop compare`. Decides wording only."""
+"""A comparison of two sets of runs in words: the table that `etloop compare` prints. Decides wording only."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ LOSS_HEADINGS: Final = ("losses, packets a run", "A", "B", "counted by")
 MOST_DIFFERING: Final = 12
 MOST_PLAIN: Final = 12
 _PLAIN_CHANGE: Final = 0.05
-"""From which on a key figure that is not tested is worth a line."""
+"""Relative change from which on a key figure that is not tested gets a line."""
 
 
 def render_comparison(found: Comparison) -> str:
-    """Verdict, sides, what was tested, what carries it, what differs."""
+    """Return the table: verdict, sides, tested figures, contributions, and differing settings."""
     lines = wrapped("verdict", WORDS[found.verdict])
     lines += each_wrapped("", found.reasons)
     lines += _side("A", found.a) + _side("B", found.b)
@@ -33,7 +33,10 @@ def render_comparison(found: Comparison) -> str:
     lines += _interference(found)
     if found.arisen:
         lines += ["", "not in A, or far less, and in B, per run"]
-        lines += [f"  {one.name} {one.a:.6g} -> {one.b:.6g} {one.unit}: {one.words}" for one in found.arisen]
+        lines += [
+            f"  {counter.name} {counter.a:.6g} -> {counter.b:.6g} {counter.unit}: {counter.words}"
+            for counter in found.arisen
+        ]
     lines += _losses(found)
     lines += _conditions(found)
     if found.verdict is not Outcome.ALIKE:
@@ -43,8 +46,8 @@ def render_comparison(found: Comparison) -> str:
     if found.troubles:
         lines += ["", "more in B, per run"]
         lines += [
-            f"  {one.src_rank} -> {one.dst_rank}: {one.b:.6g} {one.what} (A {one.a:.6g})"
-            for one in found.troubles
+            f"  {trouble.src_rank} -> {trouble.dst_rank}: {trouble.b:.6g} {trouble.what} (A {trouble.a:.6g})"
+            for trouble in found.troubles
         ]
     lines += _plain(found)
     lines += _differing(found)
@@ -52,7 +55,7 @@ def render_comparison(found: Comparison) -> str:
 
 
 def false_alarms_text(found: Comparison) -> str:
-    """What the intervals promise."""
+    """Return the guarantee of the intervals in words."""
     settings = found.settings
     return (
         f"Changes of less than {settings.least_effect:.1%} do not count. Where nothing changed, anything is called a regression "
@@ -61,10 +64,12 @@ def false_alarms_text(found: Comparison) -> str:
 
 
 def _side(name: str, side: SideRecord) -> list[str]:
-    how = f"{side.runs} runs{' in pairs' if side.basis is Basis.PAIRS else ''}" if side.runs > 1 else "1 run"
-    lines = wrapped(name, f"{side.path}: {how}, {side.iterations} iterations")
-    lines += each_wrapped("", (f"left out: {one}" for one in side.left_out))
-    return lines + each_wrapped("", (f"the emulator: {one}" for one in side.doubts))
+    runs_text = (
+        f"{side.runs} runs{' in pairs' if side.basis is Basis.PAIRS else ''}" if side.runs > 1 else "1 run"
+    )
+    lines = wrapped(name, f"{side.path}: {runs_text}, {side.iterations} iterations")
+    lines += each_wrapped("", (f"left out: {reason}" for reason in side.left_out))
+    return lines + each_wrapped("", (f"the emulator: {doubt}" for doubt in side.doubts))
 
 
 def _tested(found: Comparison) -> list[str]:
@@ -87,12 +92,12 @@ def _tested(found: Comparison) -> list[str]:
 
 
 def change_words(line: MetricResult) -> str:
-    """By how much B is more than A."""
+    """Return by how much B is more than A, as text."""
     return change_text(line.change, 2) if line.relative else f"{line.change:+.4g}"
 
 
 def interval_words(line: MetricResult) -> str:
-    """Within which bounds that is certain."""
+    """Return the bounds of the change, as text; "-" if there is no interval."""
     if line.low is None or line.high is None:
         return "-"
     if line.relative:
@@ -110,9 +115,9 @@ def _interference(found: Comparison) -> list[str]:
     if not found.interference:
         return []
     lines = ["", "interference factor: time beside the jobs of B / beside those of A"]
-    for one in found.interference:
-        bounds = "" if one.low is None or one.high is None else f"  ({one.low:.3f} .. {one.high:.3f})"
-        lines.append(f"  {one.job}: {one.factor:.3f}{bounds}")
+    for job in found.interference:
+        bounds = "" if job.low is None or job.high is None else f"  ({job.low:.3f} .. {job.high:.3f})"
+        lines.append(f"  {job.job}: {job.factor:.3f}{bounds}")
     return lines
 
 
@@ -127,7 +132,8 @@ def _conditions(found: Comparison) -> list[str]:
         return []
     rows = [("condition", "A", "", "B", "")]
     rows += [
-        (one.expression, one.a or "-", one.a_value, one.b or "-", one.b_value) for one in found.conditions
+        (pair.expression, pair.a or "-", pair.a_value, pair.b or "-", pair.b_value)
+        for pair in found.conditions
     ]
     return ["", *aligned(rows, range(5))]
 
@@ -135,28 +141,28 @@ def _conditions(found: Comparison) -> list[str]:
 def _shifts(title: str, shifts: tuple[Shift, ...]) -> list[str]:
     if not shifts:
         return []
-    width = max(len(one.what) for one in shifts)
+    width = max(len(shift.what) for shift in shifts)
     return ["", title] + [
-        f"  {one.what.ljust(width)}  {time_words(one.a_ns):>9} -> {time_words(one.b_ns):>9}  "
-        f"{'+' if one.added_ns > 0 else '-'}{time_words(abs(one.added_ns))}"
-        for one in shifts
+        f"  {shift.what.ljust(width)}  {time_words(shift.a_ns):>9} -> {time_words(shift.b_ns):>9}  "
+        f"{'+' if shift.added_ns > 0 else '-'}{time_words(abs(shift.added_ns))}"
+        for shift in shifts
     ]
 
 
 def _plain(found: Comparison) -> list[str]:
-    moved = [
-        one
-        for one in found.plain
-        if one.a != one.b and (one.change is None or abs(one.change) >= _PLAIN_CHANGE)
+    moved_figures = [
+        figure
+        for figure in found.plain
+        if figure.a != figure.b and (figure.change is None or abs(figure.change) >= _PLAIN_CHANGE)
     ]
-    if not moved:
+    if not moved_figures:
         return []
-    more = f"; and {len(moved) - MOST_PLAIN} more" if len(moved) > MOST_PLAIN else ""
+    more = f"; and {len(moved_figures) - MOST_PLAIN} more" if len(moved_figures) > MOST_PLAIN else ""
     lines = ["", f"key figures that moved by {_PLAIN_CHANGE:.0%} or more (told, not tested{more})"]
-    for one in moved[:MOST_PLAIN]:
-        change = "" if one.change is None else f"  {change_text(one.change, 1)}"
+    for figure in moved_figures[:MOST_PLAIN]:
+        change = "" if figure.change is None else f"  {change_text(figure.change, 1)}"
         lines.append(
-            f"  {one.name:<24} {value_words(one.a, one.unit)} -> {value_words(one.b, one.unit)}{change}"
+            f"  {figure.name:<24} {value_words(figure.a, figure.unit)} -> {value_words(figure.b, figure.unit)}{change}"
         )
     return lines
 
@@ -165,6 +171,9 @@ def _differing(found: Comparison) -> list[str]:
     if not found.differing:
         return ["", "A and B are runs of the same files"]
     lines = ["", "A and B differ in"]
-    lines += [f"  {one.thing} {one.path}: {one.a} | {one.b}" for one in found.differing[:MOST_DIFFERING]]
+    lines += [
+        f"  {difference.thing} {difference.path}: {difference.a} | {difference.b}"
+        for difference in found.differing[:MOST_DIFFERING]
+    ]
     more = found.differing_total - MOST_DIFFERING
     return [*lines, *([f"  and {more} more"] if more > 0 else [])]

@@ -1,13 +1,13 @@
-"""The first line of an answer about a job most of which does not cross the device under test."""
+"""Warning at the top of an output on a job of which most traffic does not cross the device under test."""
 
 from __future__ import annotations
 
 LEAST_PERCENT = 50
-"""Below it an answer is about the model of the hosts more than about the device."""
+"""Below this share of payload the results depend more on the model of the hosts than on the device."""
 
 
 def local_traffic_warning(fabric_bytes: int, payload_bytes: int) -> str:
-    """Return what to know first where less than half of the payload crosses the device; "" where more does."""
+    """Return a warning if less than half of the payload crosses the device; "" otherwise."""
     if fabric_bytes * 100 >= payload_bytes * LEAST_PERCENT:
         return ""
     percent = 100 * fabric_bytes / payload_bytes

@@ -1,4 +1,5 @@
-"""What the device counted, as lines of the printed table. Decides wording and rounding only; figures are `device_set`'s."""
+"""The device's own counters, as lines of the printed table. Decides wording and rounding only; figures come from
+`device/summary.py`."""
 
 from __future__ import annotations
 
@@ -22,13 +23,13 @@ MOST_GAPS_SHOWN: Final = 8
 WAYS: Final = {Direction.TO_DEVICE: "to the device", Direction.FROM_DEVICE: "from the device"}
 _HEADINGS: Final = ("port", "on", "way", "agent", "device", "difference", "share")
 _COUNTED: Final = (CounterObject.QUEUE, CounterObject.GROUP, CounterObject.PRIORITY, CounterObject.PORT)
-"""A port's counter stands in for those of its queues and groups that are called the same."""
+"""A port's counter replaces those of its queues and groups with the same words only if they have none."""
 _ALWAYS: Final = ("marked", "pauses sent", "pauses received")
 _DROPS: Final = frozenset(key for figure in DEVICE_FIGURES for key in figure.device_counters)
 
 
 def device_lines(device: DeviceSummary) -> list[str]:
-    """Sources, totals, agreement with the agents, gaps and notes."""
+    """Return the lines on sources, totals, agreement with the agents, gaps and notes."""
     lines = each_wrapped("counters of", map(source_words, device.sources))
     if totals := total_words(device):
         lines += wrapped("device", totals)
@@ -42,22 +43,22 @@ def device_lines(device: DeviceSummary) -> list[str]:
 
 
 def source_words(source: DeviceSource) -> str:
-    """How a source was read."""
+    """Describe how a source was read."""
     if not source.readings:
         return f"{source.name}: NONE READ"
-    whole = (
+    span_words = (
         "before, during and after the run"
         if source.whole
         else "NOT ALL OF THEM BEFORE AND AFTER THE RUN, so their increases are not known"
     )
     return (
-        f"{source.name}, by {source.reader}: {source.series} counters, {source.readings} readings, {whole}; "
+        f"{source.name}, by {source.reader}: {source.series} counters, {source.readings} readings, {span_words}; "
         f"every {source.interval_ns / 1e9:g} s, moments known to {us(source.error_ns)} us"
     )
 
 
 def total_words(device: DeviceSummary) -> str:
-    """What tells of congestion and loss; "" where the device counts none of it."""
+    """Return the totals of congestion and loss in words; "" if the device counts none of them."""
     parts: dict[str, int] = {}
     drops = drop_words(device_drops(device.counters))
     for owner in _COUNTED:
@@ -65,14 +66,14 @@ def total_words(device: DeviceSummary) -> str:
             value = device.counters.get(f"{owner}_{counter.name}")
             if counter.words and value is not None and f"{owner}_{counter.name}" not in _DROPS:
                 parts.setdefault(counter.words, value)
-    others = [f"{value} {words}" for words, value in parts.items() if value or words in _ALWAYS]
-    return ", ".join([*filter(None, [drops]), *others])
+    other_totals = [f"{value} {words}" for words, value in parts.items() if value or words in _ALWAYS]
+    return ", ".join([*filter(None, [drops]), *other_totals])
 
 
 def agreement_words(device: DeviceSummary) -> str:
-    """How many directions of cables agree."""
+    """Return how many directions of cables agree, in words."""
     rows = device.reconciliation
-    counts = {one: sum(row.agreement is one for row in rows) for one in Agreement}
+    counts = {agreement: sum(row.agreement is agreement for row in rows) for agreement in Agreement}
     tolerance = f"{device.tolerance_per_million / 10_000:g}%"
     words = {
         Agreement.EXACT: "frame for frame",
@@ -80,25 +81,27 @@ def agreement_words(device: DeviceSummary) -> str:
         Agreement.BEYOND: f"BEYOND {tolerance}",
         Agreement.UNKNOWN: "cannot be told",
     }
-    counts_text = ", ".join(f"{counts[one]} {words[one]}" for one in Agreement if counts[one])
+    counts_text = ", ".join(
+        f"{counts[agreement]} {words[agreement]}" for agreement in Agreement if counts[agreement]
+    )
     return f"of agents and device, {len(rows)} directions of cables: {counts_text}"
 
 
 def _differences(rows: tuple[ReconciledPort, ...]) -> list[str]:
-    """A line for every direction that does not agree exactly, the worst first."""
+    """Return a line for every direction that does not agree exactly, the worst first."""
     order = list(Agreement)
-    shown = sorted(
+    inexact_rows = sorted(
         (row for row in rows if row.agreement is not Agreement.EXACT),
         key=lambda row: (-order.index(row.agreement), -(row.difference_share or 0)),
     )
-    if not shown:
+    if not inexact_rows:
         return []
-    cells = [_HEADINGS, *(_row(row) for row in shown[:MOST_ROWS])]
+    cells = [_HEADINGS, *(_row(row) for row in inexact_rows[:MOST_ROWS])]
     lines = [f"  {line}" for line in aligned(cells)]
-    reasons = dict.fromkeys(row.why for row in shown if row.why)
+    reasons = dict.fromkeys(row.why for row in inexact_rows if row.why)
     lines += each_wrapped("", reasons)
-    if len(shown) > MOST_ROWS:
-        lines += wrapped("", f"and {len(shown) - MOST_ROWS} more, see reconciliation.parquet")
+    if len(inexact_rows) > MOST_ROWS:
+        lines += wrapped("", f"and {len(inexact_rows) - MOST_ROWS} more, see reconciliation.parquet")
     return lines
 
 
@@ -115,19 +118,19 @@ def _row(row: ReconciledPort) -> tuple[str, ...]:
 
 
 def difference_text(frames: int | None) -> str:
-    """By how many frames the device counted more."""
+    """Return by how many frames the device counted more."""
     return "-" if frames is None else f"{frames:+d}"
 
 
 def share_text(share: float | None) -> str:
-    """Of a difference; never 0 for what is a little more."""
+    """Return the share of a difference; never "0" for a small one."""
     if share is None:
         return "-"
     return "0" if share == 0 else f"{share:.2%}" if share >= 0.0001 else f"{share * 1e6:.1f} ppm"
 
 
 def count_text(value: int | None) -> str:
-    """Of frames or bytes."""
+    """Return a count of frames or bytes; "-" if not known."""
     return "-" if value is None else str(value)
 
 

@@ -1,6 +1,6 @@
-"""`ideal`, `twin` and `measured` beside each other as lines of the printed table.
+"""`ideal`, `twin` and `measured` next to each other, as lines of the printed table.
 
-Decides wording and rounding only; every figure comes from `summary.py`.
+Decides wording and rounding only; every figure comes from `expected_vs_measured.py`.
 """
 
 from __future__ import annotations
@@ -36,21 +36,24 @@ _COUNTERS: Final = (
 
 
 def comparison_lines(comparison: ComparisonSummary) -> list[str]:
-    """The rows of every kind and of the job, then what each side is and what makes comparing them doubtful."""
+    """Return the rows of every kind and of the job, then the description of each side and why the comparison is degraded."""
     job = comparison.job
     rows = [
         _row(
-            (one.kind, one.algorithm, str(one.ranks)),
-            (side.joined_avg_ns if side else None for side in (one.ideal, one.twin, one.measured)),
-            (_ratio(ratio, bool(one.degraded)) for ratio in (one.measured_per_ideal, one.measured_per_twin)),
+            (kind.kind, kind.algorithm, str(kind.ranks)),
+            (side.joined_avg_ns if side else None for side in (kind.ideal, kind.twin, kind.measured)),
+            (
+                _ratio(ratio, bool(kind.degraded))
+                for ratio in (kind.measured_per_ideal, kind.measured_per_twin)
+            ),
         )
-        for one in comparison.kinds
+        for kind in comparison.kinds
     ]
     times = (side.iteration_jct_avg_ns if side else None for side in (job.ideal, job.twin, job.measured))
     ratios = (_ratio(ratio, bool(job.degraded)) for ratio in (job.measured_per_ideal, job.measured_per_twin))
     lines = aligned([*_HEADINGS, *rows, _row(_JOB, times, ratios)])
-    for one in comparison.expected:
-        lines += wrapped(one.network, _expected_text(one))
+    for expected_run in comparison.expected:
+        lines += wrapped(expected_run.network, _expected_text(expected_run))
     lines += each_wrapped("not compared", comparison.absent)
     lines += each_wrapped("~ degraded", job.degraded)
     by_reason: dict[str, list[str]] = {}
@@ -61,19 +64,19 @@ def comparison_lines(comparison: ComparisonSummary) -> list[str]:
 
 
 def expected_lines(figures: ExpectedFigures) -> list[str]:
-    """The same of what is only expected."""
+    """Return the rows of every kind and of the job for expected runs without a measured one."""
     rows = [
         _row(
-            (one.kind, one.algorithm, str(one.ranks)),
-            (side.joined_avg_ns if side else None for side in (one.ideal, one.twin)),
-            [_ratio(one.twin_per_ideal, False)],
+            (kind.kind, kind.algorithm, str(kind.ranks)),
+            (side.joined_avg_ns if side else None for side in (kind.ideal, kind.twin)),
+            [_ratio(kind.twin_per_ideal, False)],
         )
-        for one in figures.kinds
+        for kind in figures.kinds
     ]
     times = (side.iteration_jct_avg_ns if side else None for side in (figures.ideal, figures.twin))
     lines = aligned([*_EXPECTED_HEADINGS, *rows, _row(_JOB, times, [_ratio(figures.twin_per_ideal, False)])])
-    for one in figures.expected:
-        lines += wrapped(one.network, _expected_text(one))
+    for expected_run in figures.expected:
+        lines += wrapped(expected_run.network, _expected_text(expected_run))
     return [*lines, *each_wrapped("not there", figures.absent), *each_wrapped("note", figures.notes)]
 
 
@@ -85,18 +88,18 @@ def _row(
 
 
 def _ratio(ratio: float | None, is_degraded: bool) -> str:
-    """With a mark where it compares what is not alike."""
+    """Return a ratio as text, with a leading "~" if the comparison is degraded."""
     if ratio is None:
         return "-"
-    shown = f"{ratio:.2f}" if ratio < _MOST_RATIO else f">{_MOST_RATIO}"
-    return f"~{shown}" if is_degraded else shown
+    ratio_text = f"{ratio:.2f}" if ratio < _MOST_RATIO else f">{_MOST_RATIO}"
+    return f"~{ratio_text}" if is_degraded else ratio_text
 
 
 def _expected_text(one: ExpectedSummary) -> str:
     text = _LEVELS.get(one.level, one.level)
     if one.described_by:
         text = f"{one.described_by}, {text}"
-    counted = [f"{one.counters[key]} {word}" for key, word in _COUNTERS if key in one.counters]
-    if counted:
-        text += f"; {', '.join(counted)}"
+    counter_words = [f"{one.counters[key]} {word}" for key, word in _COUNTERS if key in one.counters]
+    if counter_words:
+        text += f"; {', '.join(counter_words)}"
     return text + ("" if one.complete else f"; did not finish: {one.failure}")

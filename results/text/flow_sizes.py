@@ -1,4 +1,4 @@
-"""Flow completion by size as people read it. Decides wording and rounding only."""
+"""Flow completion by size as a printed table. Decides wording and rounding only."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HEADINGS: Final = (
 
 
 def flow_size_lines(flows: FlowSizes | None) -> list[str]:
-    """Return the table of a run's flows, ended by an empty line; nothing where there is none."""
+    """Return the table of a run's flows, followed by an empty line; no lines without flows."""
     if flows is None:
         return []
     lines = aligned([*HEADINGS, *flow_cells(flows)], left=(0,))
@@ -26,7 +26,7 @@ def flow_size_lines(flows: FlowSizes | None) -> list[str]:
 
 
 def slowdown_words(flows: FlowSizes) -> str:
-    """Return what slowdown is of, in words."""
+    """Return the definition of the slowdown in words, or why there is none."""
     if flows.why_no_slowdown:
         return flows.why_no_slowdown
     base = {

@@ -1,4 +1,4 @@
-"""The lines about several jobs in the table that a person reads after a run. Wording only."""
+"""The lines on several jobs in the table that is printed after a run. Wording only."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FORM_WORDS: Final = {StreamWord.UDP: "plain UDP", StreamWord.UUD: "UUD of UET"}
 
 
 def stream_words(one: StreamSummary) -> str:
-    """What became of a stream of datagrams."""
+    """Return how many datagrams of a stream were sent and received, in words."""
     if one.sent_datagrams is None or one.received_datagrams is None:
         return "an end of it did not tell"
     text = f"{one.sent_datagrams} datagrams sent, {one.received_datagrams} received"
@@ -31,39 +31,41 @@ def stream_words(one: StreamSummary) -> str:
 
 
 def job_lines(summary: Summary) -> list[str]:
-    """A table of jobs, and what background there was; nothing in a run of one job."""
+    """Return the table of jobs and the lines on background; no lines for a run of one job without background."""
     streams = [
-        f"background {printable(one.name)[:_NAME_LIMIT]}: {FORM_WORDS[one.form]}, {stream_words(one)}"
-        for one in summary.streams
+        f"background {printable(stream.name)[:_NAME_LIMIT]}: {FORM_WORDS[stream.form]}, {stream_words(stream)}"
+        for stream in summary.streams
     ]
     if not summary.jobs:
         return [*streams, ""] if streams else []
     rows: list[tuple[str, ...]] = [*_HEADINGS]
-    for one in summary.jobs:
-        if one.background:
+    for job in summary.jobs:
+        if job.background:
             continue
-        factor = (one.interference, one.interference_min, one.interference_max)
+        factor = (job.interference, job.interference_min, job.interference_max)
         rows.append(
             (
-                printable(one.name)[:_NAME_LIMIT],
-                str(one.ranks),
-                us(one.alone.jct_avg_ns if one.alone else None),
-                us(one.together.jct_avg_ns if one.together else None),
-                str(one.together.count if one.together else 0),
+                printable(job.name)[:_NAME_LIMIT],
+                str(job.ranks),
+                us(job.alone.jct_avg_ns if job.alone else None),
+                us(job.together.jct_avg_ns if job.together else None),
+                str(job.together.count if job.together else 0),
                 *("-" if value is None else f"{value:.3f}" for value in factor),
-                "-" if one.beside_share is None else f"{one.beside_share:.0%}",
+                "-" if job.beside_share is None else f"{job.beside_share:.0%}",
             )
         )
     lines = aligned(rows, (0,))
-    for one in summary.jobs:
-        if one.background:
+    for job in summary.jobs:
+        if job.background:
             span = (
                 "nothing was recorded of it"
-                if one.start_ns is None
-                else f"{us(one.start_ns)} to {us(one.end_ns)} us"
+                if job.start_ns is None
+                else f"{us(job.start_ns)} to {us(job.end_ns)} us"
             )
-            moved = f"{one.sent_bytes / 1e6:.4g} MB through the device in {one.ops_recorded} ops, {span}"
+            traffic_words = (
+                f"{job.sent_bytes / 1e6:.4g} MB through the device in {job.ops_recorded} ops, {span}"
+            )
             lines.append(
-                f"background {printable(one.name)[:_NAME_LIMIT]}: {moved}; in no figure above or below"
+                f"background {printable(job.name)[:_NAME_LIMIT]}: {traffic_words}; in no figure above or below"
             )
     return [*lines, *streams, ""]

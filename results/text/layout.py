@@ -1,4 +1,4 @@
-"""How the printed table says things: lines behind a label, aligned cells, times. Pure wording, no figures."""
+"""Layout of the printed table: lines with a label, aligned cells, times. Pure wording, no figures."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from textwrap import wrap
 from typing import Final
 
 WIDTH: Final = 118
-"""Columns; only a line of one word, such as a path, may be longer."""
+"""Columns of a line; only a line of one word, such as a path, may be longer."""
 LABEL_WIDTH: Final = 16
 NS_NOT_SPELT_OUT: Final = 1_000_000_000_000
-"""A thousand seconds; longer times would push the table apart."""
+"""A thousand seconds; longer times are printed with an exponent so that columns stay narrow."""
 
 
 def aligned(rows: Sequence[Sequence[str]], left: Container[int] = (0, 1), gap: str = "  ") -> list[str]:
-    """Rows as lines, every column as wide as its longest cell: those of `left` to the left, all others to the right."""
+    """Return rows as lines, every column as wide as its longest cell; columns in `left` are aligned to the left, all
+    others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         gap.join(
@@ -26,30 +27,31 @@ def aligned(rows: Sequence[Sequence[str]], left: Container[int] = (0, 1), gap: s
 
 
 def labelled(label: str, text: str) -> list[str]:
-    """One line behind its label."""
+    """Return one line with its label."""
     return [f"{label.ljust(LABEL_WIDTH)}{text}"]
 
 
 def wrapped(label: str, text: str) -> list[str]:
-    """`text` after its label, broken between words where the line is full. A longer word, such as a path, stays whole: it is
-    there to be copied."""
-    shown = printable(" ".join(text.split()))
-    parts = wrap(shown, WIDTH - LABEL_WIDTH, break_on_hyphens=False, break_long_words=False) or [""]
+    """Return `text` after its label, wrapped between words at the full width. A longer word, such as a path, is not
+    broken, so that it can be copied."""
+    clean_text = printable(" ".join(text.split()))
+    parts = wrap(clean_text, WIDTH - LABEL_WIDTH, break_on_hyphens=False, break_long_words=False) or [""]
     return [line for index, part in enumerate(parts) for line in labelled("" if index else label, part)]
 
 
 def each_wrapped(label: str, texts: Iterable[str]) -> list[str]:
-    """Every text after the same label."""
+    """Return every text wrapped after the same label."""
     return [line for text in texts for line in wrapped(label, text)]
 
 
 def printable(text: str) -> str:
-    """The text without what a terminal would obey: agents and files write some of what is shown."""
+    """Return the text with `?` for control characters: agents and files supply some of the printed text, and a terminal
+    would execute them."""
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def us(time_ns: int | None) -> str:
-    """Microseconds in at most nine characters, with no more digits than a reader needs."""
+    """Return microseconds in at most nine characters, with no more digits than a reader needs; "-" for None."""
     if time_ns is None:
         return "-"
     if abs(time_ns) >= NS_NOT_SPELT_OUT:

@@ -1,4 +1,4 @@
-"""Lost packets as people read them: one table of what was sent, received and lost, by whom counted. Decides wording only."""
+"""Lost packets as a printed table: sent, received and lost, and who counted them. Decides wording only."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ALWAYS: Final = frozenset({"data", "all"})
 
 
 def loss_lines(losses: LossSummary | None) -> list[str]:
-    """Return the table, or one line where nothing was lost, dropped or sent again."""
+    """Return the table, or one line if nothing was lost, dropped or retransmitted."""
     if losses is None:
         return []
     lines = wrapped("losses", loss_words(losses))
@@ -37,30 +37,30 @@ def loss_lines(losses: LossSummary | None) -> list[str]:
 
 
 def loss_words(losses: LossSummary) -> str:
-    """Return how many were not received and how many the device dropped, in a sentence."""
+    """Return how many packets were not received and how many the device dropped, in a sentence."""
     rows = {row.name: row for row in losses.rows}
-    whole = rows["all"]
-    if whole.packets is None:
-        first = "packets of every kind: not known"
+    all_row = rows["all"]
+    if all_row.packets is None:
+        main_clause = "packets of every kind: not known"
     elif losses.is_quiet:
-        first = f"none: {whole.sent} packets were sent, every one was received, none was sent again"
+        main_clause = f"none: {all_row.sent} packets were sent, every one was received, none was sent again"
     else:
         data, control = rows["data"].packets, losses.lost_control_packets or 0
-        first = f"{whole.packets} of {whole.sent} packets not received: {data} of data, {control} of their answers"
+        main_clause = f"{all_row.packets} of {all_row.sent} packets not received: {data} of data, {control} of their answers"
         if streams := rows["streams"].packets:
-            first += f", {streams} of plain UDP"
-    parts = [first]
+            main_clause += f", {streams} of plain UDP"
+    parts = [main_clause]
     if losses.dropped_packets is not None and not losses.is_quiet:
         parts.append(f"{losses.dropped_packets} dropped by the device")
     if losses.unexplained_packets is not None and not losses.is_quiet:
         parts.append(f"{losses.unexplained_packets} not explained")
-    if losses.why and not (losses.is_quiet and whole.packets == 0):
+    if losses.why and not (losses.is_quiet and all_row.packets == 0):
         parts.append(losses.why)
     return "; ".join(parts)
 
 
 def loss_cells(losses: LossSummary) -> list[tuple[str, ...]]:
-    """Return the rows of the table that have something to say."""
+    """Return the rows of the table that are not empty."""
     return [
         (
             row_words(row),
@@ -75,32 +75,32 @@ def loss_cells(losses: LossSummary) -> list[tuple[str, ...]]:
 
 
 def row_words(row: LossRow | LossPair) -> str:
-    """Return what a row is about."""
+    """Return the description of a row."""
     words = BY_LOSS_NAME[row.name].words if row.name in BY_LOSS_NAME else row.name
     return f"dropped: {words}" if row.name in OF_DEVICE else words
 
 
 def pair_cells(pairs: Sequence[LossPair]) -> list[tuple[str, ...]]:
-    """Return how the losses of two sides differ, a row each: what, A, B, who counted it."""
+    """Return a row for each difference in the losses of two sides: description, A, B, who counted it."""
     return [
         (
-            _alone(one),
-            *("not known" if mean is None else f"{mean:.6g}" for mean in (one.a, one.b)),
-            COUNTED_BY_WORDS[one.counted_by],
+            _standalone_words(pair),
+            *("not known" if mean is None else f"{mean:.6g}" for mean in (pair.a, pair.b)),
+            COUNTED_BY_WORDS[pair.counted_by],
         )
-        for one in pairs
+        for pair in pairs
     ]
 
 
-def _alone(one: LossPair) -> str:
-    """Return what a row is about without the columns of the whole table above it."""
+def _standalone_words(one: LossPair) -> str:
+    """Return the description of a row for use outside the table of losses."""
     if one.name == "data_again":
         return "data sent again"
     return f"{row_words(one)}, not received" if one.name in _OF_KINDS else row_words(one)
 
 
 def drop_words(rows: Sequence[LossRow]) -> str:
-    """Return how many packets the device dropped, with the reasons; "" where it does not count them."""
+    """Return how many packets the device dropped, with the reasons; "" if it does not count them."""
     if not rows:
         return ""
     total = sum(row.packets or 0 for row in rows)

@@ -1,6 +1,6 @@
-"""A run as a page of Markdown, for the summaries of continuous integration: verdict first, then figures, then what to know.
+"""A run as a page of Markdown, for the summaries of continuous integration: verdict first, then figures, then notes.
 
-Decides order, wording and how much there is; the text of a trace, a rig or a condition stays text.
+Decides order, wording and length. Text of a trace, a rig or a condition is escaped, so it is not taken for markup.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ _ORDER: Final = (Result.FAIL, Result.INCONCLUSIVE, Result.PASS)
 
 
 def markdown(summary: Summary) -> str:
-    """Return the page; ends with a newline."""
+    """Return the page; it ends with a newline."""
     work = summary.workload
     device = (
         f" of {_text(summary.verdict.device)}"
         if summary.verdict is not None and summary.verdict.device
         else ""
     )
-    about = (
+    run_line = (
         f"ETLoop run {_text(summary.run_id)}: {_text(work.source)}, {work.ranks} ranks, {work.iterations} iterations, "
         f"bytes x {work.bytes_scale}, time x {work.time_scale}; started {_text(summary.started_at)}"
     )
     lines = [
         f"## {SIGNS[summary.result]}{device}",
         "",
-        f"{about}.",
+        f"{run_line}.",
         "",
         *_listed(
             summary.failure.splitlines()
@@ -64,10 +64,16 @@ def markdown(summary: Summary) -> str:
 def _conditions(summary: Summary) -> list[str]:
     if summary.verdict is None:
         return []
-    checks = sorted(summary.verdict.checks, key=lambda one: _ORDER.index(one.result))
+    checks = sorted(summary.verdict.checks, key=lambda check: _ORDER.index(check.result))
     rows = [
-        (one.result.value, _code(one.expression), _text(one.value), _text(one.limit), _text(_why(one)))
-        for one in checks
+        (
+            check.result.value,
+            _code(check.expression),
+            _text(check.value),
+            _text(check.limit),
+            _text(_why(check)),
+        )
+        for check in checks
     ]
     return _table(("result", "condition", "found", "limit", "why"), rows)
 
@@ -96,8 +102,8 @@ def _figures(summary: Summary) -> list[str]:
         dropped, unexplained = summary.losses.dropped_packets, summary.losses.unexplained_packets
         rows.append(("dropped by the device", "not counted" if dropped is None else f"{dropped} packets"))
         rows.append(("not explained", "not known" if unexplained is None else f"{unexplained} packets"))
-    again = summary.transport.get("retransmitted_packets", 0)
-    rows.append(("sent again", f"{again} packets"))
+    retransmitted = summary.transport.get("retransmitted_packets", 0)
+    rows.append(("sent again", f"{retransmitted} packets"))
     rows.append(("ECN marks", f"{summary.transport.get('np_ecn_marked_roce_packets', 0)} packets"))
     if summary.slip is not None:
         rows.append(("our own lateness", f"{time_words(summary.slip.p99_ns)} (99 of 100 ops begin sooner)"))
@@ -107,20 +113,20 @@ def _figures(summary: Summary) -> list[str]:
 def _collectives(summary: Summary) -> list[str]:
     rows = [
         (
-            _text(one.kind),
-            _text(one.algorithm),
-            str(one.ranks),
-            str(one.count),
-            bytes_words(one.size_bytes),
-            time_words(one.time_p50_ns),
-            time_words(one.time_p99_ns),
-            rate_words(one.busbw_bytes_per_s),
+            _text(kind.kind),
+            _text(kind.algorithm),
+            str(kind.ranks),
+            str(kind.count),
+            bytes_words(kind.size_bytes),
+            time_words(kind.time_p50_ns),
+            time_words(kind.time_p99_ns),
+            rate_words(kind.busbw_bytes_per_s),
         )
-        for one in summary.kinds[:MOST_ROWS]
+        for kind in summary.kinds[:MOST_ROWS]
     ]
-    left = len(summary.kinds) - MOST_ROWS
+    kinds_left_out = len(summary.kinds) - MOST_ROWS
     heads = ("collective", "algorithm", "ranks", "count", "bytes", "p50", "p99", "busbw")
-    return [*_table(heads, rows), *([f"And {left} more.", ""] if left > 0 else [])]
+    return [*_table(heads, rows), *([f"And {kinds_left_out} more.", ""] if kinds_left_out > 0 else [])]
 
 
 def _section(title: str, lines: Iterable[str]) -> list[str]:
@@ -129,11 +135,11 @@ def _section(title: str, lines: Iterable[str]) -> list[str]:
 
 
 def _listed(lines: Iterable[str]) -> list[str]:
-    given = [line for line in lines if line]
-    shown = [f"- {_text(line)}" for line in given[:MOST_ROWS]]
-    if len(given) > MOST_ROWS:
-        shown.append(f"- and {len(given) - MOST_ROWS} more")
-    return [*shown, ""] if shown else []
+    present_lines = [line for line in lines if line]
+    bullets = [f"- {_text(line)}" for line in present_lines[:MOST_ROWS]]
+    if len(present_lines) > MOST_ROWS:
+        bullets.append(f"- and {len(present_lines) - MOST_ROWS} more")
+    return [*bullets, ""] if bullets else []
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -147,8 +153,8 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def _text(text: str) -> str:
-    """Return a text as Markdown shows it: in one line, its marks not taken for markup."""
-    line = " ".join("".join(one if one.isprintable() else " " for one in text).split())
+    """Return a text as Markdown shows it: on one line, with Markdown's special characters escaped."""
+    line = " ".join("".join(character if character.isprintable() else " " for character in text).split())
     return _MARKS.sub(r"\\\1", line[:LONGEST_CELL])
 
 

@@ -1,4 +1,4 @@
-"""What made a job slow, as people read it. Decides wording, rounding and how many names there are."""
+"""The slowest operations of the trace as a printed table. Decides wording, rounding and how many names are shown."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ _LONGEST: Final = 44
 
 
 def slow_name_lines(slow: SlowNames | None) -> list[str]:
-    """Return the table of names that lost most, ended by an empty line; nothing where there is none."""
+    """Return the table of names that lost most time, followed by an empty line; no lines if there is none."""
     if slow is None:
         return []
     rows = [
         (
-            _shortened(one.name),
-            one.kind[:20],
-            str(one.count),
-            us(one.joined_avg_ns),
-            us(one.least_avg_ns),
-            us(one.beyond_ns),
-            f"iteration {one.worst_iteration}",
+            _shortened(slow_name.name),
+            slow_name.kind[:20],
+            str(slow_name.count),
+            us(slow_name.joined_avg_ns),
+            us(slow_name.least_avg_ns),
+            us(slow_name.beyond_ns),
+            f"iteration {slow_name.worst_iteration}",
         )
-        for one in slow.first[:SHOWN]
+        for slow_name in slow.first[:SHOWN]
     ]
     lines = aligned([*HEADINGS, *rows])
-    left = slow.total - len(rows)
-    if left > 0:
-        lines.append(f"And {left} more in collectives.parquet, column name.")
+    names_left_out = slow.total - len(rows)
+    if names_left_out > 0:
+        lines.append(f"And {names_left_out} more in collectives.parquet, column name.")
     return [*lines, ""]
 
 
 def _shortened(name: str) -> str:
-    """Return a name in one cell: the end of a long one tells layers apart."""
-    shown = printable(name)
-    return shown if len(shown) <= _LONGEST else "..." + shown[3 - _LONGEST :]
+    """Return a name that fits a cell, cut at the front: layers differ at the end of their names."""
+    clean_name = printable(name)
+    return clean_name if len(clean_name) <= _LONGEST else "..." + clean_name[3 - _LONGEST :]

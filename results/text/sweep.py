@@ -1,4 +1,4 @@
-"""What came of a sweep, or what a search found, as a table for people. Decides wording and which figures are worth a column."""
+"""Results of a sweep, or of a search, as a printed table. Decides wording and which figures get a column."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TITLES: Final = {
     "dut_dropped_packets": "dropped",
     "unexplained_packets": "unexplained",
 }
-"""Key figures that have a column where they are not alike in all points, and what it is called."""
+"""Heading by key figure, of the figures that get a column if any point has a non-zero value."""
 _SHOWN: Final = ("goodput_bps", "busiest_port_share")
 _HEADINGS: Final = ("point", "passes up to", "fails at", "trials", "goodput", "of line rate")
 
@@ -41,8 +41,8 @@ _HEADINGS: Final = ("point", "passes up to", "fails at", "trials", "goodput", "o
 def render_sweep(
     record: SweepRecord, found: Sequence[Group], settings: ComparisonSettings, out_dir: str
 ) -> str:
-    """One table a group, and what the intervals promise."""
-    results = {one.name: one for one in record.results}
+    """Return one table a group, followed by the guarantee of the intervals."""
+    results = {result.name: result for result in record.results}
     lines = wrapped(
         "sweep", f"{record.source}: {len(record.points)} points, {len(record.runs)} runs, {record.mode}"
     )
@@ -56,7 +56,7 @@ def render_sweep(
 
 
 def promise(settings: ComparisonSettings) -> str:
-    """What the intervals of a group promise."""
+    """Return the guarantee of a group's intervals in words."""
     return (
         f"where nothing changed, anything in a table is called a regression or an improvement in at most "
         f"{1 - settings.confidence:.1%} of sweeps; changes below {settings.least_effect:.1%} do not count; runs are held "
@@ -65,41 +65,53 @@ def promise(settings: ComparisonSettings) -> str:
 
 
 def group_table(group: Group, axis: str, results: Mapping[str, PointResult]) -> list[str]:
-    """The points of a group, one line each."""
-    shown = shown_columns(group, results)
+    """Return the table of a group, one line a point."""
+    column_names = shown_columns(group, results)
     rows = [
-        ("", "point", "runs", "iteration", "CV", *(TITLES[name] for name in shown), "change", "interval", "")
+        (
+            "",
+            "point",
+            "runs",
+            "iteration",
+            "CV",
+            *(TITLES[name] for name in column_names),
+            "change",
+            "interval",
+            "",
+        )
     ]
     for point in group.points:
         result = results.get(point.name)
         if result is None:
             rows.append(
-                (point.labels[axis], point.name, "0", *("-" for _ in range(4 + len(shown))), "no run")
+                (point.labels[axis], point.name, "0", *("-" for _ in range(4 + len(column_names))), "no run")
             )
             continue
-        rows.append((point.labels[axis], point.name, *figure_cells(result, shown), *change_cells(result)))
+        rows.append(
+            (point.labels[axis], point.name, *figure_cells(result, column_names), *change_cells(result))
+        )
     return [f"  {line}" for line in aligned(rows, (0, 1, len(rows[0]) - 1))]
 
 
 def shown_columns(group: Group, results: Mapping[str, PointResult]) -> tuple[str, ...]:
-    """Key figures that tell the points of a group apart."""
-    shown = []
+    """Return the key figures with a non-zero mean in some point of the group."""
+    column_names = []
     for name in TITLES:
         means = {
-            one.mean
+            figure.mean
             for point in group.points
             if point.name in results
-            for one in results[point.name].figures
-            if one.name == name
+            for figure in results[point.name].figures
+            if figure.name == name
         }
         if means - {0.0}:
-            shown.append(name)
-    return tuple(shown)
+            column_names.append(name)
+    return tuple(column_names)
 
 
 def figure_cells(result: PointResult, shown: Sequence[str]) -> tuple[str, ...]:
-    """Runs, the job's time, how much it differs between them, and the figures that are `shown`."""
-    figures = {one.name: one for one in result.figures}
+    """Return the number of runs, the job's time, its variation between runs, and the figures in `shown`."""
+    figures = {figure.name: figure for figure in result.figures}
     jct = figures[JCT]
     means = (
         value_words(figures[name].mean, figures[name].unit) if name in figures else "-" for name in shown
@@ -109,7 +121,7 @@ def figure_cells(result: PointResult, shown: Sequence[str]) -> tuple[str, ...]:
 
 
 def change_cells(result: PointResult) -> tuple[str, str, str]:
-    """Change, its interval and what may be said of it."""
+    """Return the change, its interval and the outcome in words."""
     if result.outcome is None or result.change is None:
         return "-", "-", "the others are held against it" if not result.against else "-"
     interval = "-"
@@ -119,21 +131,23 @@ def change_cells(result: PointResult) -> tuple[str, str, str]:
 
 
 def outcome_words(result: PointResult) -> str:
-    """What may be said of a point, and of what where that is not the job's time."""
+    """Return the outcome of a point in words, with the figure it applies to if that is not the job's time."""
     if result.outcome is None:
         return ""
     word = WORDS[result.outcome].lower()
     if result.outcome is Outcome.OPEN and result.open_words:
         return result.open_words
     decided = result.outcome in {Outcome.REGRESSION, Outcome.IMPROVEMENT}
-    of = [reason.split(":", 1)[0] for reason in result.reasons]
-    if not decided or of[:1] == [IN_ALL]:
+    figure_names = [reason.split(":", 1)[0] for reason in result.reasons]
+    if not decided or figure_names[:1] == [IN_ALL]:
         return word
-    return f"{word} of {of[0]}{f' and {len(of) - 1} more' if len(of) > 1 else ''}"
+    return (
+        f"{word} of {figure_names[0]}{f' and {len(figure_names) - 1} more' if len(figure_names) > 1 else ''}"
+    )
 
 
 def render_search(record: SearchRecord, words: Callable[[int], str], where: str) -> str:
-    """The table, why the first value beyond did not pass, and where all runs are."""
+    """Return the table, the reason why the first value beyond the limit failed, and the location of the runs."""
     rows: list[tuple[str, ...]] = [("settings", *_HEADINGS)]
     rows += [_row(point, words) for point in record.points]
     lines = aligned(rows, range(len(rows[0])))

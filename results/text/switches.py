@@ -1,6 +1,5 @@
-"""What switches counted, for people: one line for every port and lane where something happened, and for idle links between
-switches; the busiest first if there are too many. Decides wording and rounding only.
-"""
+"""Counters of the modelled switches as a printed table: one line for every used port and lane, and for idle links between
+switches; the busiest ones if there are too many. Decides wording and rounding only."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ _HEADINGS: Final = (
 
 
 _NAMED: Final = frozenset({"ecn_marked_packets", "dropped_packets"})
-"""Totals that the line of totals names whatever they are."""
+"""Totals that the line of totals always has."""
 
 
 def render_switches(topology: Topology, switch_ports: tuple[NDArray[np.void], ...]) -> str:
@@ -35,13 +34,13 @@ def render_switches(topology: Topology, switch_ports: tuple[NDArray[np.void], ..
         for port, cos in np.argwhere(lanes)
     ]
     peers = _peers(topology)
-    shown = sorted(all_cos, key=lambda row: _interest(switch_ports[row[0]][row[1]], row[2]), reverse=True)[
-        :LANES_SHOWN
-    ]
+    shown_lanes = sorted(
+        all_cos, key=lambda row: _interest(switch_ports[row[0]][row[1]], row[2]), reverse=True
+    )[:LANES_SHOWN]
     rows = [*_HEADINGS]
-    for switch, port, cos in sorted(shown):
-        counted = switch_ports[switch][port]
-        queue, group = counted["queues"][cos], counted["groups"][cos]
+    for switch, port, cos in sorted(shown_lanes):
+        port_counts = switch_ports[switch][port]
+        queue, group = port_counts["queues"][cos], port_counts["groups"][cos]
         name = f"{topology.switches[switch].name}/{topology.switches[switch].ports[port].name}"
         rows.append(
             (
@@ -52,18 +51,20 @@ def render_switches(topology: Topology, switch_ports: tuple[NDArray[np.void], ..
                 str(int(queue["packets"])),
                 str(int(queue["ecn_marked_packets"])),
                 str(int(queue["dropped_packets"] + group["dropped_packets"])),
-                str(int(counted["pfc_tx"][cos])),
-                str(int(counted["pfc_rx"][cos])),
+                str(int(port_counts["pfc_tx"][cos])),
+                str(int(port_counts["pfc_rx"][cos])),
                 f"{int(queue['paused_ns']) / 1000:.1f}",
                 approximate_bytes(int(queue["watermark_bytes"])),
             )
         )
     lines = aligned(rows)
-    left = sorted(set(all_cos) - set(shown))
-    if left:
-        idle = sum(not any(_interest(switch_ports[switch][port], cos)) for switch, port, cos in left)
+    lanes_left_out = sorted(set(all_cos) - set(shown_lanes))
+    if lanes_left_out:
+        idle = sum(
+            not any(_interest(switch_ports[switch][port], cos)) for switch, port, cos in lanes_left_out
+        )
         words = f", {idle} of them of idle links between switches" if idle else ""
-        lines.append(f"({len(left)} more lanes{words}; all are in switches.parquet with --out)")
+        lines.append(f"({len(lanes_left_out)} more lanes{words}; all are in switches.parquet with --out)")
     lines += ["", *_totals(switch_ports)]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
@@ -74,16 +75,17 @@ def _totals(switch_ports: tuple[NDArray[np.void], ...]) -> list[str]:
         f"{sums['tx_packets']} packets, {sums['ecn_marked_packets']} marked, {sums['dropped_packets']} dropped for want of "
         f"room, {sums['pfc_tx_frames']} pause frames"
     )
-    others = [
+    other_totals = [
         f"{sums[counter.name]} {counter.words}"
         for owner in (CounterObject.QUEUE, CounterObject.PORT)
         for counter in counters_of(owner, CounterUse.MODELLED | CounterUse.SUMMED)
         if counter.words and counter.name not in _NAMED and sums[counter.name]
     ]
-    return [f"switches        {', '.join([first, *others])}"]
+    return [f"switches        {', '.join([first, *other_totals])}"]
 
 
 def _interest(port: np.void, cos: int) -> tuple[int, ...]:
+    """Return the sort key of a lane: drops, marks, pauses, depth, bytes."""
     queue, group = port["queues"][cos], port["groups"][cos]
     return (
         int(queue["dropped_packets"] + group["dropped_packets"]),
@@ -95,8 +97,12 @@ def _interest(port: np.void, cos: int) -> tuple[int, ...]:
 
 
 def _peers(topology: Topology) -> dict[tuple[int, int], str]:
-    found = {(one.end.switch, one.end.port): one.rig_port for one in topology.attachments}
+    """Return the name of the peer of each connected switch port, by switch and port number."""
+    peer_names = {
+        (attachment.end.switch, attachment.end.port): attachment.rig_port
+        for attachment in topology.attachments
+    }
     for link in topology.links:
-        found[link.a.switch, link.a.port] = topology.port_name(link.b)
-        found[link.b.switch, link.b.port] = topology.port_name(link.a)
-    return found
+        peer_names[link.a.switch, link.a.port] = topology.port_name(link.b)
+        peer_names[link.b.switch, link.b.port] = topology.port_name(link.a)
+    return peer_names

@@ -1,6 +1,6 @@
-"""The table that a person reads after a run: plain text, aligned, at most 118 columns, the same for the same summary.
+"""The table that is printed after a run: plain text, aligned, at most 118 columns, equal for equal summaries.
 
-Decides wording and rounding only; every figure comes from `summary.py`.
+Decides wording and rounding only; every figure comes from `measure/summary.py`.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _BASELINE_HEADINGS: Final = (
     ("collective", "communicator", "k", "count", "S", "min", "p50", "(us)"),
 )
 BASELINES_SHOWN: Final = 16
-_DISCARDS: Final = [one for owner in AgentObject for one in counters_of(owner, CounterUse.DISCARD)]
+_DISCARDS: Final = [counter for owner in AgentObject for counter in counters_of(owner, CounterUse.DISCARD)]
 _PROVOKED: Final = [
-    one
-    for one in counters_of(AgentObject.PORT, CounterUse.SUMMED)
-    if one.words and CounterUse.DISCARD not in one.uses
+    counter
+    for counter in counters_of(AgentObject.PORT, CounterUse.SUMMED)
+    if counter.words and CounterUse.DISCARD not in counter.uses
 ]
 _KIND_LIMIT: Final = 20
 _COMMUNICATOR_LIMIT: Final = 20
@@ -45,10 +45,10 @@ _ALGORITHM_LIMIT: Final = 10
 
 
 def render(summary: Summary, run_dir: str, *, pages: Mapping[str, str] | None = None, more: str = "") -> str:
-    """The table of a run whose files lie in `run_dir`; ends with a newline.
+    """Return the table of a run whose files are in `run_dir`; it ends with a newline.
 
-    The verdict is what a reader looks for, so it comes last; behind it stand only the places of the results: `pages` are
-    files for people, by what they are. `more` is text of the caller's that belongs to the figures.
+    The verdict comes last, because readers look for it first; only the locations of the results follow. `pages`: paths of
+    files for people, by description. `more`: additional text of the caller, printed after the figures.
     """
     carried = summary.bytes
     warning = local_traffic_warning(carried.wire_tx_bytes, carried.wire_tx_bytes + carried.local_tx_bytes)
@@ -68,12 +68,13 @@ def render(summary: Summary, run_dir: str, *, pages: Mapping[str, str] | None = 
     if summary.verdict is not None:
         lines += verdict_lines(summary.verdict)
     lines += labelled("results", run_dir)
-    for what, place in (pages or {}).items():
-        lines += labelled(what, place)
+    for label, place in (pages or {}).items():
+        lines += labelled(label, place)
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
 def _header(summary: Summary) -> list[str]:
+    """Return the lines that identify the run and how it ended."""
     workload = summary.workload
     scale = f"bytes x {workload.bytes_scale}, time x {workload.time_scale}"
     lines = [
@@ -87,33 +88,36 @@ def _header(summary: Summary) -> list[str]:
         *each_wrapped("numbers", nonce_words(summary)),
     ]
     if summary.state is not RunEnd.DONE:
-        # The wait-for chain of a stall has a line per link; keep its lines.
+        # The wait-for chain of a stall has one line per link, so its line breaks are kept.
         for index, line in enumerate(summary.reason.splitlines() or ["no reason was given"]):
             lines += wrapped(summary.state.value if index == 0 else "", line)
     return lines
 
 
 def grouped(texts: Iterable[str], most_places: int = 4) -> tuple[str, ...]:
-    """Return what several places say alike, "PLACE: text" each, once with the names of the places; others as they are."""
+    """Merge texts "PLACE: text" that differ only in the place into one line that names the places; other texts stay
+    unchanged."""
     places: dict[str, list[str]] = {}
     for text in texts:
-        place, colon, what = text.partition(": ")
-        places.setdefault(what if colon else text, []).append(place if colon else "")
-    found = []
-    for what, names in places.items():
-        named = [name for name in names if name]
-        left = len(named) - most_places
-        shown = ", ".join(named[:most_places]) + (f" and {left} more" if left > 0 else "")
-        found.append(f"{shown}: {what}" if shown else what)
-    return tuple(found)
+        place, colon, message = text.partition(": ")
+        places.setdefault(message if colon else text, []).append(place if colon else "")
+    merged = []
+    for message, names in places.items():
+        known_places = [name for name in names if name]
+        places_left_out = len(known_places) - most_places
+        places_text = ", ".join(known_places[:most_places]) + (
+            f" and {places_left_out} more" if places_left_out > 0 else ""
+        )
+        merged.append(f"{places_text}: {message}" if places_text else message)
+    return tuple(merged)
 
 
 def nonce_words(summary: Summary) -> tuple[str, ...]:
-    """Return how this run's numbers on the wire are made again; nothing where they are those of every run."""
+    """Return the setting that reproduces this run's numbers on the wire; empty if they are the default ones."""
     if not summary.run_nonce:
         return ()
-    what = "queue pair numbers, keys and first PSNs were drawn from it"
-    return (f"transport.run_nonce {summary.run_nonce}: {what}",)
+    explanation = "queue pair numbers, keys and first PSNs were drawn from it"
+    return (f"transport.run_nonce {summary.run_nonce}: {explanation}",)
 
 
 def _kinds(summary: Summary) -> list[str]:
@@ -130,13 +134,13 @@ def _kinds(summary: Summary) -> list[str]:
 
 
 def _baselines(summary: Summary) -> list[str]:
-    """Replay beside recording, one line a collective; nothing where the trace recorded no times."""
+    """Return the table of replayed and recorded times, one line a collective; no lines if the trace recorded no times."""
     if not summary.baselines.total:
         return []
-    shown = summary.baselines.first[:BASELINES_SHOWN]
-    rows = [*_BASELINE_HEADINGS, *(_baseline_row(one) for one in shown)]
+    shown_baselines = summary.baselines.first[:BASELINES_SHOWN]
+    rows = [*_BASELINE_HEADINGS, *(_baseline_row(baseline) for baseline in shown_baselines)]
     lines = aligned(rows)
-    more = summary.baselines.total - len(shown)
+    more = summary.baselines.total - len(shown_baselines)
     if more:
         lines.append(f"And {more} more in collectives.parquet, column recorded_ns.")
     return [*lines, ""]
@@ -170,6 +174,7 @@ def _kind_row(kind: KindSummary) -> tuple[str, ...]:
 
 
 def _figures(summary: Summary) -> list[str]:
+    """Return the lines of job time, ops, slip, payload, retransmissions and losses."""
     job, ops, carried, transport = summary.job, summary.ops, summary.bytes, summary.transport
     slip = summary.slip
     span = "in all" if job.complete else "until it stopped"
@@ -209,7 +214,7 @@ def _figures(summary: Summary) -> list[str]:
 
 
 def _own_losses(counts: Mapping[str, int]) -> list[str]:
-    """What a run of an earlier version, without a table of losses, says of them."""
+    """Return the losses of a run of an earlier version, which has no table of losses."""
     lines = []
     if dropped := counts["injected_drops"]:
         lines += wrapped("dropped by us", f"{dropped} of the datagrams received, as the scenario asks")
@@ -219,11 +224,11 @@ def _own_losses(counts: Mapping[str, int]) -> list[str]:
 
 
 def overlap_words(summary: Summary) -> str:
-    """Return why a collective takes longer than an iteration; "" where none does."""
+    """Return why a collective takes longer than an iteration; "" if none does."""
     ends_ns, overlap = 0, False
-    for one in summary.job.per_iteration:
-        overlap |= one.iteration > 0 and one.start_ns < ends_ns
-        ends_ns = max(ends_ns, one.end_ns)
+    for iteration in summary.job.per_iteration:
+        overlap |= iteration.iteration > 0 and iteration.start_ns < ends_ns
+        ends_ns = max(ends_ns, iteration.end_ns)
     shortest_ns = summary.job.iteration_jct_min_ns or 0
     longest_ns = max((kind.time_max_ns or 0 for kind in summary.kinds), default=0)
     if not overlap or longest_ns <= shortest_ns:
@@ -235,16 +240,16 @@ def overlap_words(summary: Summary) -> str:
 
 
 def discard_words(counts: Mapping[str, int]) -> str:
-    """Return how many packets ends discarded for each reason; "" where they took all."""
-    parts = [f"{counts[one.name]} {one.words}" for one in _DISCARDS if counts[one.name]]
+    """Return how many packets the endpoints discarded, by reason; "" if none."""
+    parts = [f"{counts[counter.name]} {counter.words}" for counter in _DISCARDS if counts[counter.name]]
     return f"packets {', '.join(parts)}" if parts else ""
 
 
 def _provoked(counts: Mapping[str, int]) -> str:
-    """What the scenario's fault rules did, in words; empty if nothing."""
-    parts = [f"{counts[one.name]} {one.words}" for one in _PROVOKED if counts[one.name]]
+    """Return the effects of the scenario's fault rules in words; "" if there were none."""
+    parts = [f"{counts[counter.name]} {counter.words}" for counter in _PROVOKED if counts[counter.name]]
     words = [f"packets {', '.join(parts)}"] if parts else []
-    if counts["tx_pause_frames"]:  # agents send none of their own accord
+    if counts["tx_pause_frames"]:  # agents send pause frames only if the scenario asks for them
         words.append(f"{counts['tx_pause_frames']} pause frames sent")
     return f"{', '.join(words)}, as the scenario asks" if words else ""
 
@@ -274,10 +279,10 @@ def _checks(summary: Summary) -> list[str]:
 
 
 def _bytes(size_bytes: int) -> str:
-    """Bytes with a decimal unit, four digits: 999 B, 24.58 MB."""
+    """Return bytes with a decimal unit and four digits: 999 B, 24.58 MB."""
     value, units = float(size_bytes), iter(("B", "kB", "MB", "GB", "TB", "PB", "EB"))
     unit = next(units)
-    # 999.95 would be rounded up to a fifth digit.
+    # 999.95 would be rounded up to five digits.
     while value >= 999.95:
         value, unit = value / 1000, next(units)
     if unit == "B":
@@ -286,7 +291,7 @@ def _bytes(size_bytes: int) -> str:
 
 
 def _percent(share: float | None) -> str:
-    """Of a whole, to a percent; never 100% for what is a little less, nor 0% for a little more."""
+    """Return a share in whole percent; never "100%" for less than all, nor "0%" for more than nothing."""
     if share is None:
         return "-"
     percent = round(100 * share)
@@ -296,7 +301,7 @@ def _percent(share: float | None) -> str:
 
 
 def _gigabytes_per_s(rate: float | None) -> str:
-    """GB = 10^9 bytes."""
+    """Return a rate in GB/s (10^9 bytes per second) without unit; "-" for None."""
     if rate is None:
         return "-"
     return f"{rate / 1e9:.3f}" if rate < 999.9995e9 else f"{rate / 1e9:.4g}"

@@ -1,42 +1,42 @@
-"""Values of the report in words: a unit that fits, no more digits than a reader needs, a dash for what does not exist."""
+"""Values of the report in words: with a fitting unit, no more digits than a reader needs, and "-" for None."""
 
 from __future__ import annotations
 
 
 def time_words(time_ns: float | None) -> str:
-    """Nanoseconds as ns, us, ms or s."""
+    """Return nanoseconds as ns, us, ms or s."""
     return _in_unit(time_ns, {"s": 1e9, "ms": 1e6, "us": 1e3}, "ns")
 
 
 def bytes_words(size_bytes: float | None) -> str:
-    """Bytes with a decimal unit."""
+    """Return bytes with a decimal unit."""
     return _in_unit(size_bytes, {"TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3}, "B")
 
 
 def _in_unit(value: float | None, units: dict[str, float], least: str) -> str:
-    """In the first of the `units` of which it is one or more, else in whole `least` ones."""
+    """Return a value in the first unit of which it is at least one, else in whole `least` units."""
     if value is None:
         return "-"
-    for unit, one in units.items():
-        if abs(value) >= one:
-            return f"{value / one:.4g} {unit}"
+    for unit, size in units.items():
+        if abs(value) >= size:
+            return f"{value / size:.4g} {unit}"
     return f"{value:.0f} {least}"
 
 
 def rate_words(bytes_per_s: float | None) -> str:
-    """Bytes per second as GB/s, as nccl-tests has it."""
+    """Return bytes per second as GB/s, as nccl-tests prints them."""
     return "-" if bytes_per_s is None else f"{bytes_per_s / 1e9:.4g} GB/s"
 
 
 def share_words(share: float | None) -> str:
-    """A share in percent, or parts per million where it is small."""
+    """Return a share in percent, or in parts per million if it is small."""
     if share is None:
         return "-"
     return f"{share * 1e6:.4g} ppm" if 0 < abs(share) < 1e-3 else f"{share * 100:.4g} %"
 
 
 def value_words(value: float, unit: str) -> str:
-    """A key figure by its unit."""
+    """Return a key figure with its unit."""
     match unit:
         case "ns":
             return time_words(value)

@@ -1,4 +1,4 @@
-"""The verdict in the table that a person reads after a run. Decides wording only."""
+"""The verdict in the table that is printed after a run. Decides wording only."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ WORDS: Final = {Result.PASS: "PASS", Result.FAIL: "FAIL", Result.INCONCLUSIVE: "
 
 
 def verdict_lines(verdict: Verdict) -> list[str]:
-    """A line for all, one for every condition, those that fail first, and the rows that broke it."""
-    counts = {result: sum(one.result is result for one in verdict.checks) for result in Result}
+    """Return a summary line, then the lines of every condition, failed ones first, with the rows that broke it."""
+    counts = {result: sum(check.result is result for check in verdict.checks) for result in Result}
     summary_text = (
         ", ".join(f"{counts[result]} {result.value}" for result in Result if counts[result])
         or "no conditions"
     )
     device = f" of {verdict.device}" if verdict.device else ""
     lines = wrapped("verdict", f"{WORDS[verdict.result]}{device}: {summary_text}")
-    for one in sorted(verdict.checks, key=lambda one: _ORDER.index(one.result)):
-        lines += _check_lines(one)
+    for check in sorted(verdict.checks, key=lambda outcome: _ORDER.index(outcome.result)):
+        lines += _check_lines(check)
     return lines + each_wrapped("emulator", verdict.emulator)
 
 

@@ -1,4 +1,4 @@
-"""Bounds of the functions of `evaluation.aggregate` over rows of which each lies between two bounds. Pure."""
+"""Bounds of the functions of `evaluation.aggregate` if each row lies between two bounds. Pure."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _RISING: Final = frozenset({"min", "max", "sum", "mean", *SHARES})
-"""Functions that are no less where no row is less."""
+"""Functions that are monotonically increasing in every row."""
 
 
 def aggregate_bounds(
     function: str, low: NDArray[np.float64], high: NDArray[np.float64]
 ) -> tuple[float, float]:
-    """Return between what `aggregate` lies for all rows between `low` and `high`."""
+    """Return the bounds of `aggregate(function, rows)` for all rows between `low` and `high` (float64, one value a row).
+
+    (NaN, NaN) without rows or if a bound is NaN.
+    """
     if not low.size or np.isnan(low).any() or np.isnan(high).any():
         return math.nan, math.nan
     if np.array_equal(low, high):
@@ -39,23 +42,27 @@ def aggregate_bounds(
     least, most = cv_bounds(low, high)
     if function == "cv":
         return least, most
-    # Jain's index is 1 / (1 + cv^2) with the variance over n.
+    # Jain's index is 1 / (1 + cv^2), where cv uses the variance over n; `cv_bounds` uses n - 1.
     share = (low.size - 1) / low.size
     return max(1 / (1 + share * most**2), 1 / low.size), 1 / (1 + share * least**2)
 
 
 def cv_bounds(low: NDArray[np.float64], high: NDArray[np.float64]) -> tuple[float, float]:
-    """Return between what the coefficient of variation lies for all rows between `low` and `high`, none below zero.
+    """Return the bounds of the coefficient of variation for all rows between `low` and `high`, which must not be
+    negative.
 
-    To take off the mean is a projection, so that the deviation moves by no more than the rows do together.
+    Subtracting the mean is a projection, so the deviation changes by at most the norm of the change of the rows. (NaN,
+    NaN) for fewer than two rows.
     """
     count = low.size
     if count < 2 or not high.any():
         return math.nan, math.nan
     middle = (low + high) / 2
-    moved = float(np.linalg.norm((high - low) / 2)) / math.sqrt(count - 1)
+    most_shift = float(np.linalg.norm((high - low) / 2)) / math.sqrt(count - 1)
     deviation = float(middle.std(ddof=1))
     least_mean = float(low.mean())
-    # The greatest that n numbers above zero can have is sqrt(n): all but one are zero.
-    most = min((deviation + moved) / least_mean, math.sqrt(count)) if least_mean > 0 else math.sqrt(count)
-    return max(deviation - moved, 0.0) / float(high.mean()), most
+    # The largest value for n non-negative numbers is sqrt(n): all but one are zero.
+    most = (
+        min((deviation + most_shift) / least_mean, math.sqrt(count)) if least_mean > 0 else math.sqrt(count)
+    )
+    return max(deviation - most_shift, 0.0) / float(high.mean()), most

@@ -1,6 +1,6 @@
-"""What a condition comes to whatever our own weakness did within its bounds, and those bounds in words.
+"""Result of a condition that holds however the emulator's weakness acted within its bounds, and these bounds in words.
 
-Decides which bounds are shown: of the left side of each comparison that our weakness touches.
+Decides which bounds are shown: those of each compared value that the weakness affects.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from etloop.results.verdict.weakness import OwnShare, Weakness
 
 
 def certain_result(tree: Node, results: Results, own: OwnShare | None, weak: Weakness) -> bool | None:
-    """Return whether a condition holds, or does not, whatever our weakness did; None where it depends on that."""
-    found = bounded(tree, results, own, weak)
-    truths = np.atleast_1d(found.low)
-    sure = np.ones(truths.shape, bool) if found.chosen is None else found.chosen == 1
-    if (sure & (truths == 0)).any():
+    """Return whether a condition certainly holds or certainly fails; None if that depends on the emulator's weakness."""
+    bounds = bounded(tree, results, own, weak)
+    truths = np.atleast_1d(bounds.low)
+    is_selected = np.ones(truths.shape, bool) if bounds.chosen is None else bounds.chosen == 1
+    if (is_selected & (truths == 0)).any():
         return False
     return None if (truths == 0).any() or (truths == UNKNOWN).any() else True
 
@@ -27,25 +27,26 @@ def certain_result(tree: Node, results: Results, own: OwnShare | None, weak: Wea
 def bounds_words(
     condition: Condition, given: tuple[Results, Vocabulary], own: OwnShare | None, weak: Weakness
 ) -> str:
-    """Return between what the compared values lie without our weakness; "" where it touches none of them."""
+    """Describe the bounds of the compared values without the emulator's weakness; "" if it affects none of them."""
     results, vocabulary = given
     words = []
     for comparison in comparisons_of(condition.tree):
         for side in (comparison.left, comparison.right):
-            found = bounded(side, results, own, weak)
-            if not found.is_exact and names_of(side):
-                words.append(_range(found, condition.words(side), dimension_of(side, vocabulary)))
+            bounds = bounded(side, results, own, weak)
+            if not bounds.is_exact and names_of(side):
+                words.append(_range_words(bounds, condition.words(side), dimension_of(side, vocabulary)))
     return "; ".join(dict.fromkeys(words))
 
 
-def _range(found: Bounded, name: str, dimension: Dimension) -> str:
+def _range_words(found: Bounded, name: str, dimension: Dimension) -> str:
+    """Describe the bounds of `name`, of the row with the widest interval if it is a column."""
     low, high = (np.atleast_1d(end.astype(np.float64)) for end in (found.low, found.high))
-    known = ~np.isnan(low) & ~np.isnan(high)
-    if not known.any():
+    is_known = ~np.isnan(low) & ~np.isnan(high)
+    if not is_known.any():
         return f"{name} is absent"
     with np.errstate(invalid="ignore"):
-        # Of a column the row that is touched most says it.
-        widest = int(np.argmax(np.where(known, high - low, -1.0)))
+        # For a column, show the row with the widest interval.
+        widest = int(np.argmax(np.where(is_known, high - low, -1.0)))
     least, most = float(low[widest]), float(high[widest])
     row = " in the row that is touched most" if found.low.shape else ""
     if np.isinf(least) and np.isinf(most):
@@ -58,7 +59,7 @@ def _range(found: Bounded, name: str, dimension: Dimension) -> str:
 
 
 def quantity(value: object, dimension: Dimension) -> str:
-    """Return a value with the unit that a reader expects."""
+    """Return a value as text with the unit that a reader expects."""
     if value is None or (isinstance(value, float | np.floating) and np.isnan(value)):
         return "absent"
     if isinstance(value, str):

@@ -1,7 +1,7 @@
-"""Works a condition out over the figures and tables of a run, in three values: true, false, unknown.
+"""Evaluates a condition over the figures and tables of a run, in three values: true, false, unknown.
 
-Decides what is unknown: a figure or cell that does not exist, a division by zero, a condition over no rows at all. Unknown
-joins as in Kleene's logic: `false and unknown` is false, `true and unknown` is unknown.
+Decides what is unknown: a figure or cell that does not exist, a division by zero, a condition over no rows at all.
+Unknown combines as in Kleene's logic: `false and unknown` is false, `true and unknown` is unknown.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _PLAIN: Final[dict[str, Callable[..., np.float64]]] = {
 SHARES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 """Percentiles by the name of their function."""
 UNKNOWN: Final = -1
-"""Of truths: 1 true, 0 false."""
+"""Truth values are int8: 1 true, 0 false, -1 unknown."""
 
 _COMPARE: Final[dict[str, Callable[..., NDArray[np.bool_]]]] = {
     "<=": operator.le,
@@ -56,32 +56,32 @@ _COMPARE: Final[dict[str, Callable[..., NDArray[np.bool_]]]] = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Frame:
-    """A table as conditions see it: numbers as float64 with NaN for what is absent, texts as objects with None, truths
-    as int8."""
+    """A table as conditions see it: numbers as float64 with NaN for absent values, texts as objects with None, truths as
+    int8."""
 
     columns: Mapping[str, NDArray[np.generic]]
     units: Mapping[str, str]
     rows: int
     label: Callable[[int], str]
-    """What a reader calls a row."""
+    """Returns the label of a row, for readers."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Results:
-    """Everything that conditions can be about. A figure that does not exist is None; an absent table is not there."""
+    """Everything that conditions can refer to. A figure that does not exist is None; an absent table has no entry."""
 
     figures: Mapping[str, float | None]
     figure_units: Mapping[str, str]
     frames: Mapping[str, Frame]
     words: Mapping[str, str] = field(default_factory=dict)
-    """Figures that are a word, with the unit `name`."""
+    """Figures whose value is a word, with the unit `name`."""
     own: Callable[[], OwnShare] | None = None
-    """Works out what our own weakness explains of the run at most; None: it is not known."""
+    """Computes the upper bounds of the emulator's own share in the figures; None: not known."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
-    """What a part came to. One value has shape (), a column one value a row of `rows`."""
+    """Value of a part of a condition. A single value has shape (), a column one value for each row of `rows`."""
 
     values: NDArray[np.generic]
     table: str = ""
@@ -91,7 +91,7 @@ class Outcome:
 
 
 def evaluate(node: Node, results: Results) -> Outcome:
-    """The values of a tree that `expression.parse` held against the vocabulary."""
+    """Return the value of a tree that `parser.parse` checked against the vocabulary."""
     return _Evaluation(results).of(node, None)
 
 
@@ -100,7 +100,7 @@ class _Evaluation:
         self._results = results
 
     def of(self, node: Node, inside: Outcome | None) -> Outcome:
-        """`inside`: the rows between whose brackets `node` stands."""
+        """Return the value of `node`; `inside` holds the table and rows if `node` is inside brackets."""
         match node:
             case Number():
                 return Outcome(np.array(node.number))
@@ -139,14 +139,14 @@ class _Evaluation:
     def _column(self, node: ColumnOf) -> Outcome:
         frame = self._results.frames.get(node.table)
         if frame is None or node.column not in frame.columns:
-            lacking = node.table if frame is None else f"{node.table}.{node.column}"
-            return Outcome(np.empty(0), node.table, np.empty(0, np.int64), (lacking,))
+            missing_name = node.table if frame is None else f"{node.table}.{node.column}"
+            return Outcome(np.empty(0), node.table, np.empty(0, np.int64), (missing_name,))
         rows = np.arange(frame.rows)
         missing: tuple[str, ...] = ()
         if node.where is not None:
-            chosen = self.of(node.where, Outcome(np.empty(0), node.table, rows))
-            rows = rows[np.broadcast_to(chosen.values, rows.shape) == 1]
-            missing = chosen.missing
+            selection = self.of(node.where, Outcome(np.empty(0), node.table, rows))
+            rows = rows[np.broadcast_to(selection.values, rows.shape) == 1]
+            missing = selection.missing
         return Outcome(_scaled(frame, node.column)[rows], node.table, rows, missing)
 
     def _call(self, node: Call, inside: Outcome | None) -> Outcome:
@@ -154,10 +154,10 @@ class _Evaluation:
         if node.function in {"all", "any"}:
             return Outcome(joined(argument.values, node.function == "all"), missing=argument.missing)
         if node.function == "count":
-            truths = argument.values.dtype == np.int8
-            number = float(np.count_nonzero(argument.values == 1) if truths else argument.values.size)
-            absent = bool(argument.missing)
-            return Outcome(np.array(np.nan if absent else number), missing=argument.missing)
+            is_truth = argument.values.dtype == np.int8
+            number = float(np.count_nonzero(argument.values == 1) if is_truth else argument.values.size)
+            is_absent = bool(argument.missing)
+            return Outcome(np.array(np.nan if is_absent else number), missing=argument.missing)
         numbers = argument.values.astype(np.float64)
         return Outcome(np.array(aggregate(node.function, numbers)), missing=argument.missing)
 
@@ -191,7 +191,7 @@ def _scaled(frame: Frame, name: str) -> NDArray[np.generic]:
 
 
 def aggregate(function: str, numbers: NDArray[np.float64]) -> float:
-    """A function over rows; NaN over no rows, or where one of them is absent, except that a count is made of what is."""
+    """Return `function` over rows (float64); NaN without rows, or if a value is NaN."""
     if not numbers.size or np.isnan(numbers).any():
         return float("nan")
     if function in _PLAIN:
@@ -211,7 +211,7 @@ def aggregate(function: str, numbers: NDArray[np.float64]) -> float:
 
 
 def absent(values: NDArray[np.generic]) -> NDArray[np.bool_]:
-    """Return where a value is absent."""
+    """Return where a value is absent, as bool of the same shape."""
     if values.dtype == object:
         return np.array([value is None for value in values.reshape(-1)], bool).reshape(values.shape)
     if values.dtype == np.int8:
@@ -220,10 +220,10 @@ def absent(values: NDArray[np.generic]) -> NDArray[np.bool_]:
 
 
 def compared(sign: str, left: NDArray[np.generic], right: NDArray[np.generic]) -> NDArray[np.int8]:
-    """Return the truth of a comparison, value by value."""
+    """Return the truth of a comparison, value by value, as int8 (1, 0, `UNKNOWN`)."""
     unknown = absent(left) | absent(right)
     if object in {left.dtype, right.dtype}:
-        # Where the figure is absent its stand-in is a number: unlike every text, and unknown all the same.
+        # An absent text is represented by the number NaN, which is unlike every text; the result is unknown anyway.
         holds = np.asarray(left == right, bool) if sign == "==" else np.asarray(left != right, bool)
     else:
         with np.errstate(invalid="ignore"):
@@ -232,7 +232,7 @@ def compared(sign: str, left: NDArray[np.generic], right: NDArray[np.generic]) -
 
 
 def junction(sign: str, left: NDArray[np.generic], right: NDArray[np.generic]) -> NDArray[np.int8]:
-    """Return what two truths come to by `and` or `or`."""
+    """Return `left and right` or `left or right` of truths (int8), value by value."""
     decided = 0 if sign == "and" else 1
     certain = (left == decided) | (right == decided)
     unknown = (left == UNKNOWN) | (right == UNKNOWN)
@@ -240,7 +240,7 @@ def junction(sign: str, left: NDArray[np.generic], right: NDArray[np.generic]) -
 
 
 def joined(truths: NDArray[np.generic], of_all: bool) -> NDArray[np.int8]:
-    """Return what truths of rows come to: whether all hold, or any."""
+    """Return one truth (int8) for the truths of rows: whether all of them hold, or any. Unknown without rows."""
     decided = 0 if of_all else 1
     if (truths == decided).any():
         return np.array(decided, np.int8)
@@ -250,11 +250,13 @@ def joined(truths: NDArray[np.generic], of_all: bool) -> NDArray[np.int8]:
 
 
 def _arithmetic(sign: str, left: NDArray[np.generic], right: NDArray[np.generic]) -> NDArray[np.float64]:
-    one, two = left.astype(np.float64), right.astype(np.float64)
+    left_numbers, right_numbers = left.astype(np.float64), right.astype(np.float64)
     if sign in "+-*":
-        exact: NDArray[np.float64] = {"+": operator.add, "-": operator.sub, "*": operator.mul}[sign](one, two)
+        exact: NDArray[np.float64] = {"+": operator.add, "-": operator.sub, "*": operator.mul}[sign](
+            left_numbers, right_numbers
+        )
         return np.asarray(exact)
-    shape = np.broadcast_shapes(one.shape, two.shape)
+    shape = np.broadcast_shapes(left_numbers.shape, right_numbers.shape)
     quotient = np.full(shape, np.nan)
-    np.divide(one, two, out=quotient, where=np.broadcast_to(two != 0, shape))
+    np.divide(left_numbers, right_numbers, out=quotient, where=np.broadcast_to(right_numbers != 0, shape))
     return quotient

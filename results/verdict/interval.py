@@ -1,8 +1,8 @@
-"""Works a condition out between bounds: what it comes to whatever our own weakness did within them.
+"""Evaluates a condition between bounds: its result however the emulator's weakness acted within them.
 
-Decides three values like `evaluation`: true and false are certain, unknown means that it depends on where in their bounds the
-values lie. Interval arithmetic treats each mention of a figure on its own, so bounds may be wider than they need be, never
-narrower. Pure.
+Decides three values like `evaluation`: true and false are certain; unknown means that the result depends on where the
+values lie between their bounds. Interval arithmetic treats each mention of a figure independently, so bounds may be wider
+than necessary, never narrower. Pure.
 """
 
 from __future__ import annotations
@@ -54,19 +54,19 @@ _MIRRORED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bounded:
-    """What a part lies between. Of a truth or a text both ends are the same; a truth that depends is `UNKNOWN`."""
+    """Bounds of a part of a condition. Both ends of a truth or a text are equal; a truth that is not certain is `UNKNOWN`."""
 
     low: NDArray[np.generic]
     high: NDArray[np.generic]
     chosen: NDArray[np.int8] | None = None
-    """Of a column, per row of `low` whether it surely is one of those that the brackets choose; None: all are."""
+    """For a column, per row of `low`: whether the brackets certainly select the row (int8); None: they select all rows."""
 
     is_exact: bool = False
-    """Whether our weakness does not touch it."""
+    """Whether the emulator's weakness does not affect it."""
 
 
 def bounded(node: Node, results: Results, own: OwnShare | None, weak: Weakness) -> Bounded:
-    """Return between what a part of a condition lies without our weakness, of which `own` is known."""
+    """Return the bounds of a part of a condition without the emulator's weakness, given the known share `own` of it."""
     return _Bounding(results, own, weak).of(node, None)
 
 
@@ -77,7 +77,7 @@ class _Bounding:
         self._weak = weak
 
     def of(self, node: Node, table: str | None) -> Bounded:
-        """Return the bounds of `node`, which stands between the brackets of `table`, or outside of any."""
+        """Return the bounds of `node`; `table` names the table between whose brackets it is, None outside brackets."""
         match node:
             case Name():
                 return self._name(node, table)
@@ -86,11 +86,11 @@ class _Bounding:
             case Call():
                 return self._call(node, table)
             case Unary():
-                return _negated(node.sign, self.of(node.operand, table))
+                return _negate(node.sign, self.of(node.operand, table))
             case Binary():
-                return _combined(node.sign, self.of(node.left, table), self.of(node.right, table))
+                return _combine(node.sign, self.of(node.left, table), self.of(node.right, table))
             case _:
-                return _exact(evaluate(node, self._results).values)
+                return _exact_bounds(evaluate(node, self._results).values)
 
     def _name(self, node: Name, table: str | None) -> Bounded:
         frame = self._results.frames.get(table) if table is not None else None
@@ -98,12 +98,12 @@ class _Bounding:
             return self._of_column(table, node.name)
         measured = evaluate(node, self._results).values
         if measured.dtype != np.float64 or np.isnan(measured):
-            return _exact(measured)
+            return _exact_bounds(measured)
         value = self._results.figures[node.name]
         assert value is not None
         low, high = figure_bounds(node.name, value, self._own, self._weak)
         if low == high:
-            return _exact(measured)
+            return _exact_bounds(measured)
         factor = COLUMN_UNITS.get(self._results.figure_units.get(node.name, ""), (Dimension.PURE, 1.0))[1]
         return Bounded(np.array(low * factor), np.array(high * factor))
 
@@ -111,56 +111,60 @@ class _Bounding:
         frame = self._results.frames[table]
         values = frame.columns[column]
         if values.dtype in {np.dtype(object), np.dtype(np.int8)}:
-            return _exact(values)
+            return _exact_bounds(values)
         measured = values.astype(np.float64)
         factor = COLUMN_UNITS.get(frame.units[column], (Dimension.PURE, 1.0))[1]
         low, high = column_bounds(frame, (table, column), measured, self._own, self._weak)
         if low is high:
-            return _exact(measured * factor)
-        gone = np.isnan(measured)
-        return Bounded(np.where(gone, np.nan, low * factor), np.where(gone, np.nan, high * factor))
+            return _exact_bounds(measured * factor)
+        is_absent = np.isnan(measured)
+        return Bounded(np.where(is_absent, np.nan, low * factor), np.where(is_absent, np.nan, high * factor))
 
     def _column(self, node: ColumnOf) -> Bounded:
         frame = self._results.frames.get(node.table)
         if frame is None or node.column not in frame.columns:
-            return _exact(np.empty(0))
-        found = self._of_column(node.table, node.column)
+            return _exact_bounds(np.empty(0))
+        bounds = self._of_column(node.table, node.column)
         if node.where is None:
-            return found
-        where = self.of(node.where, node.table)
-        chosen = np.broadcast_to(where.low, (frame.rows,)).astype(np.int8)
-        if where.is_exact:
-            rows = chosen == 1
-            return _exact(found.low[rows]) if found.is_exact else Bounded(found.low[rows], found.high[rows])
-        rows = chosen != 0
-        return Bounded(found.low[rows], found.high[rows], (chosen[rows] == 1).astype(np.int8))
+            return bounds
+        condition = self.of(node.where, node.table)
+        selected = np.broadcast_to(condition.low, (frame.rows,)).astype(np.int8)
+        if condition.is_exact:
+            rows = selected == 1
+            return (
+                _exact_bounds(bounds.low[rows])
+                if bounds.is_exact
+                else Bounded(bounds.low[rows], bounds.high[rows])
+            )
+        rows = selected != 0
+        return Bounded(bounds.low[rows], bounds.high[rows], (selected[rows] == 1).astype(np.int8))
 
     def _call(self, node: Call, table: str | None) -> Bounded:
         argument = self.of(node.argument, table)
         if argument.is_exact and argument.low.dtype != np.int8:
             if node.function == "count":
-                return _exact(
+                return _exact_bounds(
                     evaluate(node, self._results).values
                     if table is None
                     else np.array(float(argument.low.size))
                 )
-            return _exact(np.array(aggregate(node.function, argument.low.astype(np.float64))))
-        sure = np.ones(argument.low.shape, bool) if argument.chosen is None else argument.chosen == 1
+            return _exact_bounds(np.array(aggregate(node.function, argument.low.astype(np.float64))))
+        is_selected = np.ones(argument.low.shape, bool) if argument.chosen is None else argument.chosen == 1
         if node.function in {"all", "any"}:
             truths = argument.low.astype(np.int8)
             decided = 0 if node.function == "all" else 1
-            # A row that may not be one of those chosen cannot decide by itself.
-            doubted = np.where(~sure & (truths == decided), UNKNOWN, truths).astype(np.int8)
-            truth = joined(doubted, node.function == "all")
+            # A row that is possibly not selected cannot decide the result.
+            certain_truths = np.where(~is_selected & (truths == decided), UNKNOWN, truths).astype(np.int8)
+            truth = joined(certain_truths, node.function == "all")
             return Bounded(truth, truth, is_exact=argument.is_exact)
         if node.function == "count":
             if table is None and np.isnan(evaluate(node, self._results).values):
-                return _exact(np.array(np.nan))
+                return _exact_bounds(np.array(np.nan))
             is_truth = argument.low.dtype == np.int8
             hits = argument.low == 1 if is_truth else np.ones(argument.low.shape, bool)
-            maybe = argument.low != 0 if is_truth else hits
-            return Bounded(np.array(float((hits & sure).sum())), np.array(float(maybe.sum())))
-        if not sure.all():
+            possible_hits = argument.low != 0 if is_truth else hits
+            return Bounded(np.array(float((hits & is_selected).sum())), np.array(float(possible_hits.sum())))
+        if not is_selected.all():
             return Bounded(np.array(-np.inf), np.array(np.inf))
         low, high = aggregate_bounds(
             node.function, argument.low.astype(np.float64), argument.high.astype(np.float64)
@@ -168,42 +172,46 @@ class _Bounding:
         return Bounded(np.array(low), np.array(high))
 
 
-def _exact(values: NDArray[np.generic]) -> Bounded:
+def _exact_bounds(values: NDArray[np.generic]) -> Bounded:
+    """Return bounds that are equal to the values."""
     return Bounded(values, values, is_exact=True)
 
 
-def _negated(sign: str, operand: Bounded) -> Bounded:
+def _negate(sign: str, operand: Bounded) -> Bounded:
+    """Return the bounds of `not` or of the negated value."""
     if sign == "not":
         truths = operand.low.astype(np.int8)
         values = np.where(truths == UNKNOWN, UNKNOWN, 1 - truths).astype(np.int8)
         return Bounded(values, values, operand.chosen, operand.is_exact)
     low, high = -operand.high.astype(np.float64), -operand.low.astype(np.float64)
-    return _exact(low) if operand.is_exact else Bounded(low, high, operand.chosen)
+    return _exact_bounds(low) if operand.is_exact else Bounded(low, high, operand.chosen)
 
 
-def _combined(sign: str, left: Bounded, right: Bounded) -> Bounded:
+def _combine(sign: str, left: Bounded, right: Bounded) -> Bounded:
+    """Return the bounds of a junction, a comparison or an arithmetic operation."""
     chosen = left.chosen if left.chosen is not None else right.chosen
     exact = left.is_exact and right.is_exact
     if sign in JUNCTIONS:
         truths = junction(sign, left.low, right.low)
         return Bounded(truths, truths, chosen, exact)
     if sign in COMPARISONS:
-        truths = _compared_bounds(sign, left, right)
+        truths = _compare_bounds(sign, left, right)
         return Bounded(truths, truths, chosen, exact)
     with np.errstate(all="ignore"):
         low, high = _arithmetic_bounds(sign, left, right)
-    return _exact(low) if exact else Bounded(low, high, chosen)
+    return _exact_bounds(low) if exact else Bounded(low, high, chosen)
 
 
-def _compared_bounds(sign: str, left: Bounded, right: Bounded) -> NDArray[np.int8]:
+def _compare_bounds(sign: str, left: Bounded, right: Bounded) -> NDArray[np.int8]:
+    """Return the truths (int8) of a comparison of bounded values; `UNKNOWN` if both results are possible within the bounds."""
     if left.is_exact and right.is_exact:
         return compared(sign, left.low, right.low)
     if sign in {"==", "!="}:
         low, high = compared("<", left.high, right.low), compared(">", left.low, right.high)
-        apart = (low == 1) | (high == 1)
-        same = (compared("==", left.low, right.high) == 1) & (compared("==", left.high, right.low) == 1)
-        gone = absent(left.low) | absent(right.low)
-        truths = np.where(gone, UNKNOWN, np.where(apart, 0, np.where(same, 1, UNKNOWN)))
+        differs = (low == 1) | (high == 1)
+        is_equal = (compared("==", left.low, right.high) == 1) & (compared("==", left.high, right.low) == 1)
+        is_absent = absent(left.low) | absent(right.low)
+        truths = np.where(is_absent, UNKNOWN, np.where(differs, 0, np.where(is_equal, 1, UNKNOWN)))
         if sign == "!=":
             truths = np.where(truths == UNKNOWN, UNKNOWN, 1 - truths)
         return truths.astype(np.int8)
@@ -216,20 +224,22 @@ def _compared_bounds(sign: str, left: Bounded, right: Bounded) -> NDArray[np.int
 def _arithmetic_bounds(
     sign: str, left: Bounded, right: Bounded
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the bounds (float64) of a sum, difference, product or quotient; infinite if the divisor may be zero, NaN if
+    a value is absent."""
     ends = [
-        np.asarray(_SIGNS[sign](one.astype(np.float64), other.astype(np.float64)))
-        for one in (left.low, left.high)
-        for other in (right.low, right.high)
+        np.asarray(_SIGNS[sign](left_end.astype(np.float64), right_end.astype(np.float64)))
+        for left_end in (left.low, left.high)
+        for right_end in (right.low, right.high)
     ]
-    gone = np.isnan(left.low.astype(np.float64)) | np.isnan(right.low.astype(np.float64))
-    # Zero times anything is zero, however little is known of it.
-    ends = [np.where(np.isnan(end) & ~gone, 0.0 if sign == "*" else np.nan, end) for end in ends]
+    is_absent = np.isnan(left.low.astype(np.float64)) | np.isnan(right.low.astype(np.float64))
+    # Zero times an unbounded value is zero.
+    ends = [np.where(np.isnan(end) & ~is_absent, 0.0 if sign == "*" else np.nan, end) for end in ends]
     low, high = np.minimum.reduce(ends), np.maximum.reduce(ends)
     if sign == "/":
         bottom, top = right.low.astype(np.float64), right.high.astype(np.float64)
-        nothing = (bottom == 0) & (top == 0)
-        open_ended = ~nothing & (bottom <= 0) & (top >= 0)
+        is_zero = (bottom == 0) & (top == 0)
+        open_ended = ~is_zero & (bottom <= 0) & (top >= 0)
         low, high = np.where(open_ended, -np.inf, low), np.where(open_ended, np.inf, high)
-        gone = gone | nothing
+        is_absent = is_absent | is_zero
     low, high = np.where(np.isnan(low), -np.inf, low), np.where(np.isnan(high), np.inf, high)
-    return np.where(gone, np.nan, low), np.where(gone, np.nan, high)
+    return np.where(is_absent, np.nan, low), np.where(is_absent, np.nan, high)

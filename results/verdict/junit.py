@@ -1,9 +1,9 @@
-"""The verdict as JUnit XML, which test systems of racks collect: one case a condition, and one for the run itself.
+"""The verdict as JUnit XML, which test systems collect: one test case a condition, and one for the run itself.
 
-Decides how three values map onto JUnit's: a failed condition is a failure, an inconclusive one is skipped with its reason, a
-run that broke off is an error. The form is that of the schema that Jenkins reads (jenkinsci/xunit-plugin, junit-10.xsd), with
-`timestamp` an xs:dateTime as in Ant's: virtual time has no date, so a twin has none, and a property `clock` that says so.
-Only the run has a `time`: a condition takes none.
+Decides how three values map onto JUnit's: a failed condition is a failure, an inconclusive one is skipped with its
+reason, a run that broke off is an error. The format is the schema that Jenkins reads (jenkinsci/xunit-plugin,
+junit-10.xsd), with `timestamp` an xs:dateTime as in Ant's: virtual time has no date, so a twin has no `timestamp` but a property
+`clock` instead. Only the run has a `time`: a condition takes none.
 """
 
 from __future__ import annotations
@@ -18,33 +18,35 @@ from etloop.results.verdict.junit_names import RUN_CASE, case_names, printable_x
 
 
 def junit_xml(summary: Summary, verdict: Verdict | None, identity: str) -> str:
-    """Return junit.xml of a run; without a verdict it has the run's case alone. `identity`: which run it is (`junit_names`)."""
+    """Return junit.xml of a run; without a verdict it has only the case of the run. `identity`: identifies the run
+    (`junit_names`)."""
     return _document((_suite(summary, verdict, f"etloop.run.{identity}"),))
 
 
 def joined_junit(runs: Iterable[tuple[str, str, Summary]]) -> str:
-    """Return one file for several runs: of each the words that its suite begins with, which run it is, and its summary.
+    """Return one file for several runs, given the prefix of the suite's name, the identity and the summary of each.
 
-    Runs that are called alike are numbered in their order.
+    Runs with equal identities are numbered in their order.
     """
-    found = list(runs)
-    classes = unique_names((f"etloop.sweep.{identity}" for _, identity, _ in found), ())
+    run_list = list(runs)
+    classes = unique_names((f"etloop.sweep.{identity}" for _, identity, _ in run_list), ())
     return _document(
         _suite(summary, summary.verdict, classname, f"{words}: ")
-        for classname, (words, _, summary) in zip(classes, found, strict=True)
+        for classname, (words, _, summary) in zip(classes, run_list, strict=True)
     )
 
 
 def _suite(summary: Summary, verdict: Verdict | None, classname: str, words: str = "") -> ET.Element:
+    """Return the test suite of a run: its own case, then one case for each condition."""
     checks = verdict.checks if verdict is not None else ()
     broke_off = summary.state is not RunEnd.DONE
-    whole = not broke_off and summary.checks_hold
+    is_whole = not broke_off and summary.checks_hold
     attributes = {
         "name": printable_xml(f"{words}etloop {verdict.device if verdict else ''}".rstrip()),
         "tests": str(len(checks) + 1),
-        "failures": str(sum(one.result is Result.FAIL for one in checks)),
-        "errors": str(int(not whole)),
-        "skipped": str(sum(one.result is Result.INCONCLUSIVE for one in checks)),
+        "failures": str(sum(check_outcome.result is Result.FAIL for check_outcome in checks)),
+        "errors": str(int(not is_whole)),
+        "skipped": str(sum(check_outcome.result is Result.INCONCLUSIVE for check_outcome in checks)),
         "time": _seconds(summary.job.jct_ns),
     }
     if summary.started_at != VIRTUAL_TIME:
@@ -54,17 +56,17 @@ def _suite(summary: Summary, verdict: Verdict | None, classname: str, words: str
     for name, text in _properties(summary, verdict):
         ET.SubElement(properties, "property", {"name": name, "value": printable_xml(text)})
     classname = printable_xml(classname)
-    of_run = {"classname": classname, "name": RUN_CASE, "time": _seconds(summary.job.jct_ns)}
-    run = ET.SubElement(suite, "testcase", of_run)
-    if not whole:
+    run_attributes = {"classname": classname, "name": RUN_CASE, "time": _seconds(summary.job.jct_ns)}
+    run = ET.SubElement(suite, "testcase", run_attributes)
+    if not is_whole:
         failed = [check.name for check in summary.failed_checks]
         reason = summary.reason if broke_off else f"checks that do not hold: {', '.join(failed)}"
         error = ET.SubElement(
             run, "error", {"message": printable_xml(reason.splitlines()[0] if reason else ""), "type": "run"}
         )
         error.text = printable_xml(reason)
-    for name, one in zip(case_names(checks), checks, strict=True):
-        _case(suite, {"classname": classname, "name": name}, one)
+    for name, check_outcome in zip(case_names(checks), checks, strict=True):
+        _case(suite, {"classname": classname, "name": name}, check_outcome)
     return suite
 
 
@@ -76,9 +78,11 @@ def _document(suites: Iterable[ET.Element]) -> str:
 
 
 def _properties(summary: Summary, verdict: Verdict | None) -> tuple[tuple[str, str], ...]:
-    asked = () if verdict is None else (("verdict", verdict.result.value), ("device", verdict.device))
+    verdict_properties = (
+        () if verdict is None else (("verdict", verdict.result.value), ("device", verdict.device))
+    )
     clock = (("clock", VIRTUAL_TIME),) if summary.started_at == VIRTUAL_TIME else ()
-    return (("run_id", summary.run_id), ("workload", summary.workload.source), *clock, *asked)
+    return (("run_id", summary.run_id), ("workload", summary.workload.source), *clock, *verdict_properties)
 
 
 def _case(suite: ET.Element, called: dict[str, str], one: CheckOutcome) -> None:

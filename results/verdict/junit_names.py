@@ -1,9 +1,9 @@
-"""What a case of junit.xml is called: unique among files that are collected together, the same from one execution to the next.
+"""Names of the cases in junit.xml: unique among files that are collected together, stable from one execution to the next.
 
-Decides what identifies a run: its job, a digest of scenario, rig and topology as values, and its directory (in a sweep: point and
-repeat), without which a run before and one after a change of firmware would have the same names.
-Conditions are not in the digest, so that a stricter one does not rename the others; nor are addresses, which a machine may draw
-anew. Test systems know a case by (classname, name) and nothing else. Pure.
+Decides what identifies a run: its job, a digest of scenario, rig and topology as values, and its directory (in a sweep:
+point and repeat). Without the directory, runs before and after a change of firmware would have the same names. Conditions
+are not in the digest, so that a stricter one does not rename the others; nor are addresses, which a machine may allocate
+anew. Test systems identify a case by (classname, name) alone. Pure.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from etloop.results.schema.verdict import CheckOutcome
 
 RUN_CASE: Final = "run"
 _LONGEST_NAME: Final = 240
-"""Characters of a condition, and of why it is one: some readers cut longer names off."""
+"""Most characters of a condition, and of its `why`: some readers truncate longer names."""
 _UNLIKE_FROM_RUN_TO_RUN: Final = re.compile(r"(^|\.)(verdict|controller|addresses|bind|address)(\.|\[|$)")
 _REPEAT: Final = re.compile(r"\.?(r[0-9]+)(\.partial)?")
 _POINT: Final = re.compile(r"p[0-9]+")
 
 
 def run_class(source: str, texts: Sequence[str | bytes]) -> str:
-    """Return what a run is called by its job, `source`, and by its scenario, rig and topology, "" where it has none."""
+    """Return the class name of a run from its job (`source`) and the texts of its scenario, rig and topology ("" if absent)."""
     digest = hashlib.blake2b(digest_size=5)
     for text in texts:
         digest.update(f"{_values_text(text)}\0".encode(errors="replace"))
@@ -35,6 +35,7 @@ def run_class(source: str, texts: Sequence[str | bytes]) -> str:
 
 
 def _values_text(text: str | bytes) -> str:
+    """Return the values of a YAML text, one `path=value` a line, without those that differ from run to run."""
     content = text if isinstance(text, bytes) else text.encode(errors="replace")
     try:
         values = values_by_path(content, "")
@@ -52,15 +53,15 @@ def place_in_sweep(run_dir: Path) -> str:
 
 
 def place_of(run_dir: Path) -> str:
-    """Return what tells a run from another one of the same files: its place in a sweep, else the names of its directory and of
-    the directory above it, such as `runs.before`."""
+    """Return what distinguishes runs of the same files: the place in a sweep, else the names of the run directory and of
+    its parent, such as `runs.before`."""
     directory = run_dir.absolute()
     names = (directory.parent.name, directory.name)
     return place_in_sweep(directory) or ".".join(plain_word(name) for name in names if name)
 
 
 def plain_word(text: str) -> str:
-    """Return a text as one part of a classname, whose parts end at dots; unlike texts stay unlike."""
+    """Return a text as one part of a classname, whose parts end at dots; different texts stay different."""
     word = re.sub(r"[^\w+=-]+", "-", text).strip("-") or "-"
     if word == text:
         return word
@@ -68,10 +69,10 @@ def plain_word(text: str) -> str:
 
 
 def case_names(checks: Sequence[CheckOutcome]) -> tuple[str, ...]:
-    """Return a name for each condition: its text and why it is one, numbered where both are alike."""
+    """Return a name for each condition: its text and its `why`, numbered if several are equal."""
     return unique_names(
-        (f"{_cut(one.expression)} ({_cut(one.why)})" if one.why.strip() else _cut(one.expression))
-        for one in checks
+        (f"{_cut(check.expression)} ({_cut(check.why)})" if check.why.strip() else _cut(check.expression))
+        for check in checks
     )
 
 
@@ -81,21 +82,21 @@ def _cut(text: str) -> str:
 
 
 def unique_names(names: Iterable[str], taken: Iterable[str] = (RUN_CASE,)) -> tuple[str, ...]:
-    """Return the names with ` [2]`, ` [3]` and so on behind those that were there before, in their order."""
+    """Return the names in their order; repeated ones, and those in `taken`, get ` [2]`, ` [3]` and so on appended."""
     used = set(taken)
-    found = []
+    unique = []
     for name in names:
         number, fresh = 1, name
         while fresh in used:
             number += 1
             fresh = f"{name} [{number}]"
         used.add(fresh)
-        found.append(fresh)
-    return tuple(found)
+        unique.append(fresh)
+    return tuple(unique)
 
 
 def printable_xml(text: str) -> str:
-    """Return a text without characters that XML 1.0 cannot carry (its section 2.2)."""
+    """Return a text with `?` for each character that XML 1.0 cannot carry (its section 2.2)."""
     return "".join(
         character
         if character in "\t\n"

@@ -1,8 +1,9 @@
-"""What our own weakness can have done at most to figures and columns: bounds between which their undisturbed values lie.
+"""Bounds of figures and columns without the emulator's own weakness: the range in which the undisturbed value lies.
 
-Decides one bound for each name. Lateness only adds time: an undisturbed time is at most the measured one and at least that less
-what our lateness explains; of a rate the other way round. Packets sent again without need explain the time that their bytes took
-on the slowest link, and themselves. Where no bound is known the undisturbed value is anything on its better side. Pure.
+Decides one bound for each name. Lateness only adds time: an undisturbed time is at most the measured one and at least
+that minus what our lateness explains; for a rate it is the other way round. Needless retransmissions explain the time
+that their bytes took on the slowest link, and themselves as packets. If no bound is known, the undisturbed value may be
+any better value. Pure.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ Bounds = tuple[float, float]
 MORE_IS_BETTER: Final = frozenset(
     "overlap_fraction goodput_bps busiest_port_share share_of_ideal rates_jain ports_jain uplinks_jain".split()
 )
-"""Figures that our weakness makes smaller."""
+"""Figures that our weakness decreases."""
 HEADER_BYTES: Final = 128
-"""More than the headers, check sequences, preamble and gap of a packet."""
+"""Upper bound of the headers, check sequences, preamble and gap of a packet."""
 _OF_ITERATIONS: Final = {"jct_min_ns": "min", "jct_p50_ns": "p50", "jct_p99_ns": "p99", "jct_max_ns": "max"}
 _OF_THE_MEAN: Final = frozenset({"jct_avg_ns", "comm_overhead_ns"})
 _PER_REFERENCE: Final = frozenset({"jct_ratio", "jct_per_ideal", "jct_per_twin"})
 _OF_OPS: Final = ("start_skew_", "transfer_", "fct_p")
-"""Begin the names of times that lie within one iteration."""
+"""Prefixes of the names of times that lie within one iteration."""
 _RATES: Final = frozenset({"goodput_bps", "busiest_port_share"})
 LOSSES: Final = frozenset(
     "lost_packets not_received_packets unexplained_packets missing_packets lost".split()
@@ -40,24 +41,24 @@ LOSSES: Final = frozenset(
 SENT_AGAIN: Final = frozenset(
     "retransmitted_packets duplicate_request retransmitted_share needless_share".split()
 )
-"""Counts that contain what was sent again without need."""
+"""Counts that include needless retransmissions."""
 _AFTER_SILENCE: Final = frozenset("local_ack_timeout_err roce_adp_retrans roce_adp_retrans_to".split())
 TABLE_NATURES: Final = {
     **dict.fromkeys(("ops", "collectives", "iterations", "kinds", "cc", "comparison", "jobs"), Nature.TIME),
     **dict.fromkeys(("flows", "connections", "ports", "reconciliation", "classes"), Nature.TRANSPORT),
     **dict.fromkeys(("switches", "queues", "counters", "dut"), Nature.DEVICE),
 }
-"""What the columns of a table are about."""
+"""Nature of the columns of a table."""
 _MOMENTS: Final = frozenset(
     "start_ns end_ns intended_ns issued_ns first_tx_ns completed_ns first_issue_ns last_completion_ns".split()
 )
 _NOT_OURS: Final = frozenset("recorded_ns least_ns slip_ns trace_bytes".split())
-"""Columns of tables of times that lateness does not touch, or that are our lateness itself."""
+"""Columns of tables of times that our lateness does not affect, or that are our lateness itself."""
 _UNTOUCHED_UNITS: Final = frozenset({"id", "name", "flag", "bytes", "messages", "ranks", "count"})
 
 
 def figure_bounds(name: str, measured: float, own: OwnShare | None, weak: Weakness) -> Bounds:
-    """Return between what the figure lies without our weakness."""
+    """Return the bounds of a figure without our weakness."""
     if name not in BY_NAME or not weak.touches(nature_of_figure(name)) or name == "needless_share":
         return measured, measured
     anything = (measured, math.inf) if name in MORE_IS_BETTER else (min(0.0, measured), measured)
@@ -66,19 +67,19 @@ def figure_bounds(name: str, measured: float, own: OwnShare | None, weak: Weakne
     if name in LOSSES:
         return max(measured - own.lost_packets, 0.0), measured
     if name == "lost_share":
-        return _less(measured, own.lost_packets, own.figures.get("tx_packets")), measured
+        return _share_without(measured, own.lost_packets, own.figures.get("tx_packets")), measured
     if weak.lossy or (weak.unbounded and BY_NAME[name].nature is Nature.TIME and name not in SENT_AGAIN):
         return anything
     return _time_bounds(name, measured, own) or anything
 
 
 def _time_bounds(name: str, measured: float, own: OwnShare) -> Bounds | None:
-    """Return bounds by our lateness and by what was sent again without need; None where none are known."""
+    """Return bounds from our lateness and from needless retransmissions; None if none are known."""
     count = len(own.jct_ns)
     if name == "retransmitted_packets":
         return max(measured - own.again_packets, 0.0), measured
     if name == "retransmitted_share":
-        return _less(measured, own.again_packets, own.figures.get("tx_packets")), measured
+        return _share_without(measured, own.again_packets, own.figures.get("tx_packets")), measured
     if not count:
         return None
     mean_ns = own.explained_ns / count
@@ -103,33 +104,34 @@ def _time_bounds(name: str, measured: float, own: OwnShare) -> Bounds | None:
     if name == "overlap_fraction" and network_ns:
         return measured, measured + mean_ns / network_ns
     if name == "retransmissions_per_s" and own.whole_ns:
-        again = own.again_packets * 1e9 / own.whole_ns
-        return max(measured - again, 0.0), faster(measured, own.whole_ns, own.explained_ns)
+        needless_per_s = own.again_packets * 1e9 / own.whole_ns
+        return max(measured - needless_per_s, 0.0), faster(measured, own.whole_ns, own.explained_ns)
     return None
 
 
 def wire_time_ns(packets: float, mtu_bytes: int, speed_bps: float) -> float:
-    """Return the time that packets take on a link, at most."""
+    """Return an upper bound of the time in ns that packets take on a link of `speed_bps`."""
     return packets * (mtu_bytes + HEADER_BYTES) * 8e9 / speed_bps
 
 
-def _less(share: float, packets: float, whole: float | None) -> float:
+def _share_without(share: float, packets: float, whole: float | None) -> float:
+    """Return `share` minus `packets / whole`, at least 0; 0 if `whole` is unknown or 0."""
     return max(share - packets / whole, 0.0) if whole else 0.0
 
 
 def faster(rate: float, time_ns: float, explained_ns: float) -> float:
-    """Return the rate in a time that is shorter by what is explained; infinite where all of it is."""
+    """Return the rate if the time were shorter by `explained_ns`; infinite if no time is left."""
     left_ns = time_ns - explained_ns
     return rate * time_ns / left_ns if left_ns > 0 else math.inf
 
 
 def nature_of_figure(name: str) -> Nature:
-    """Return what a figure is about."""
+    """Return the nature of a figure."""
     return BY_NAME[name].nature
 
 
 def column_nature(table: str, column: str, unit: str = "") -> Nature:
-    """Return what a column is about: of tables of times those that are no times are as they were planned."""
+    """Return the nature of a column. In tables of times, columns that are no times count as planned values (`Nature.OWN`)."""
     if column in SENT_AGAIN or column in _AFTER_SILENCE:
         return Nature.TIME
     nature = TABLE_NATURES[table]
@@ -140,14 +142,14 @@ def column_nature(table: str, column: str, unit: str = "") -> Nature:
 def column_bounds(
     frame: Frame, place: tuple[str, str], measured: NDArray[np.float64], own: OwnShare | None, weak: Weakness
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return between what each row of column `place` (table, column) of `frame` lies without our weakness."""
+    """Return the bounds of each row of column `place` (table, column) of `frame` without our weakness, as float64."""
     table, column = place
     unit = frame.units[column]
     if not weak.touches(column_nature(table, column, unit)):
         return measured, measured
     rises = column.startswith("share_of") or unit in {"bytes/s", "bit/s"}
-    nothing, endless = np.minimum(measured, 0.0), np.full(measured.shape, math.inf)
-    anything = (measured, endless) if rises else (nothing, measured)
+    at_most_zero, infinite = np.minimum(measured, 0.0), np.full(measured.shape, math.inf)
+    anything = (measured, infinite) if rises else (at_most_zero, measured)
     if own is None:
         return anything
     if column in LOSSES:
@@ -168,17 +170,21 @@ def column_bounds(
 
 
 def _explained_of_rows(frame: Frame, column: str, own: OwnShare) -> NDArray[np.float64]:
+    """Return the time in ns that our lateness explains of each row of `column`, at most."""
     if column in _MOMENTS:
         return np.full(frame.rows, own.explained_ns)
     if "iteration" not in frame.columns:
         return np.full(frame.rows, own.most_ns)
-    known = own.by_iteration()
+    explained_by_iteration = own.by_iteration()
     rows = frame.columns["iteration"].astype(np.float64)
-    # Of an iteration that is not complete all lateness of the run may be in it.
-    return np.array([known.get(int(one), own.explained_ns) for one in rows], np.float64)
+    # An iteration that is not complete may contain all lateness of the run.
+    return np.array(
+        [explained_by_iteration.get(int(iteration), own.explained_ns) for iteration in rows], np.float64
+    )
 
 
 def _times_of_rows(frame: Frame, table: str) -> NDArray[np.float64] | None:
+    """Return the time in ns by which the rates of each row were divided; None if the table has none."""
     if table == "collectives":
         time_ns, skew_ns = (frame.columns[name].astype(np.float64) for name in ("time_ns", "skew_ns"))
         return np.asarray(time_ns - skew_ns)

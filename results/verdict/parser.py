@@ -1,7 +1,7 @@
 """Reads a condition on the results of a run: `lost_share <= 10ppm`, `switches[cos == 3].queue_dropped_packets == 0`.
 
 Decides the grammar and what is refused before a run: unknown names, numbers without their unit, comparisons of unlike
-things, columns of different rows. Nothing is ever executed but the tree that comes out. docs/verdict.md tells the language.
+things, columns of different rows. Only the resulting tree is evaluated, never the text. docs/verdict.md describes the language.
 
     condition  := conjunct ("or" conjunct)*            sum    := product (("+" | "-") product)*
     conjunct   := negation ("and" negation)*           product:= signed (("*" | "/") signed)*
@@ -51,7 +51,7 @@ _TOKEN: Final = re.compile(
     r"|(?P<sign><=|>=|==|!=|[<>()\[\].+\-*/])"
 )
 _MOST_NAMES: Final = 40
-"""Of those that could have been meant."""
+"""Most names listed as possible spellings."""
 _WORDS: Final = frozenset({"and", "or", "not", "true", "false"})
 
 
@@ -65,33 +65,33 @@ class Vocabulary:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A text that was read, with its tree."""
+    """A parsed text with its tree."""
 
     text: str
     tree: Node
 
     def words(self, node: Node) -> str:
-        """A part of the tree as the text has it."""
+        """Return the part of the text that `node` was parsed from."""
         return self.text[node.span.first : node.span.end]
 
 
 def parse(text: str, vocabulary: Vocabulary) -> Condition:
-    """The condition that `text` is. Raises `ExpressionError` at the first thing that is wrong."""
+    """Return the parsed condition. Raises `ExpressionError` at the first mistake."""
     if len(text) > LONGEST_TEXT:
-        what = f"{len(text)} characters, and at most {LONGEST_TEXT} are read"
-        raise ExpressionError(LONGEST_TEXT, what, "write several checks")
+        problem = f"{len(text)} characters, and at most {LONGEST_TEXT} are read"
+        raise ExpressionError(LONGEST_TEXT, problem, "write several checks")
     reader = _Reader(text)
     tree = reader.condition()
     reader.finish()
     shape = _Shapes(vocabulary).of(tree, None)
     if shape.dimension is not Dimension.TRUTH:
-        what = f"this is {shape.dimension} and no condition"
-        raise ExpressionError(tree.span.first, what, f"compare it, as in <= {EXAMPLES[shape.dimension]}")
+        problem = f"this is {shape.dimension} and no condition"
+        raise ExpressionError(tree.span.first, problem, f"compare it, as in <= {EXAMPLES[shape.dimension]}")
     return Condition(text, tree)
 
 
 def dimension_of(node: Node, vocabulary: Vocabulary) -> Dimension:
-    """Of what a part of a condition that was read is."""
+    """Return the dimension of a part of a parsed condition."""
     return _Shapes(vocabulary).of(node, None).dimension
 
 
@@ -104,25 +104,27 @@ class _Token:
 
 
 def _tokens(text: str) -> list[_Token]:
-    found = []
-    at = 0
-    while at < len(text):
-        match = _TOKEN.match(text, at)
+    """Return the tokens of a text, ended by a token of kind "end". Raises `ExpressionError` at a character that starts no
+    token."""
+    tokens = []
+    position = 0
+    while position < len(text):
+        match = _TOKEN.match(text, position)
         if match is None:
-            remedy = "write ==" if text[at] == "=" else "see docs/verdict.md for the language"
-            raise ExpressionError(at, f"{text[at]!r} means nothing here", remedy)
-        at = match.end()
-        span = Span(match.start(), at)
+            remedy = "write ==" if text[position] == "=" else "see docs/verdict.md for the language"
+            raise ExpressionError(position, f"{text[position]!r} means nothing here", remedy)
+        position = match.end()
+        span = Span(match.start(), position)
         if match["number"] is not None:
-            found.append(_Token("number", match["number"], span, match["unit"] or ""))
+            tokens.append(_Token("number", match["number"], span, match["unit"] or ""))
         elif match["name"] is not None:
-            found.append(_Token("word" if match["name"] in _WORDS else "name", match["name"], span))
+            tokens.append(_Token("word" if match["name"] in _WORDS else "name", match["name"], span))
         elif match["sign"] is not None:
-            found.append(_Token("sign", match["sign"], span))
+            tokens.append(_Token("sign", match["sign"], span))
         elif match["space"] is None:
-            found.append(_Token("text", match["double"] or match["single"] or "", span))
-    found.append(_Token("end", "", Span(len(text), len(text))))
-    return found
+            tokens.append(_Token("text", match["double"] or match["single"] or "", span))
+    tokens.append(_Token("end", "", Span(len(text), len(text))))
+    return tokens
 
 
 class _Reader:
@@ -134,6 +136,7 @@ class _Reader:
         self._depth = 0
 
     def finish(self) -> None:
+        """Raise `ExpressionError` unless all tokens are used up."""
         if self._now.kind != "end":
             raise ExpressionError(
                 self._now.span.first, f"{self._now.text!r} is too much", "join conditions by and, or"
@@ -153,12 +156,12 @@ class _Reader:
 
     def _expect(self, sign: str) -> _Token:
         if not self._is(sign):
-            found = repr(self._now.text) if self._now.kind != "end" else "the end"
-            raise ExpressionError(self._now.span.first, f"expected {sign!r}, found {found}", f"write {sign}")
+            actual = repr(self._now.text) if self._now.kind != "end" else "the end"
+            raise ExpressionError(self._now.span.first, f"expected {sign!r}, found {actual}", f"write {sign}")
         return self._take()
 
     def condition(self) -> Node:
-        """Anything, down to the loosest sign."""
+        """Parse a whole condition, from the operator that binds loosest (`or`) down."""
         self._depth += 1
         if self._depth > DEEPEST:
             raise ExpressionError(
@@ -225,9 +228,11 @@ class _Reader:
             case "name", name:
                 return self._named(token, name)
             case _:
-                found = repr(token.text) if token.text else "the end"
+                actual = repr(token.text) if token.text else "the end"
                 remedy = "write a figure, a table's column, a number or a text"
-                raise ExpressionError(token.span.first, f"expected something to judge, found {found}", remedy)
+                raise ExpressionError(
+                    token.span.first, f"expected something to judge, found {actual}", remedy
+                )
 
     def _named(self, token: _Token, name: str) -> Node:
         if self._is("("):
@@ -249,9 +254,10 @@ class _Reader:
 
 
 def _number(token: _Token) -> Number:
+    """Return a number with its unit applied. Raises `ExpressionError` for an unknown unit or a number above 1e30."""
     if token.unit and token.unit not in UNITS:
-        what = f"{token.unit!r} is no unit"
-        raise ExpressionError(token.span.first, what, f"write one of {', '.join(UNITS)}")
+        problem = f"{token.unit!r} is no unit"
+        raise ExpressionError(token.span.first, problem, f"write one of {', '.join(UNITS)}")
     dimension, factor = UNITS.get(token.unit, (Dimension.PURE, 1.0))
     number = float(token.text) * factor
     if number > 1e30:
@@ -261,7 +267,7 @@ def _number(token: _Token) -> Number:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """What a part yields: its dimension; which rows, where it is a column; whether it is a plain 0, which fits all."""
+    """Type of a part: its dimension; which rows it has, if it is a column; whether it is a plain 0, which fits every unit."""
 
     dimension: Dimension
     rows: tuple[object, ...] | None = None
@@ -269,13 +275,13 @@ class _Shape:
 
 
 class _Shapes:
-    """Holds a tree against the names that there are."""
+    """Type checker of a tree against the vocabulary."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
 
     def of(self, node: Node, inside: str | None) -> _Shape:
-        """The shape of `node`; `inside` names the table between whose brackets it stands."""
+        """Return the shape of `node`; `inside` names the table between whose brackets it is. Raises `ExpressionError`."""
         match node:
             case Number():
                 return _Shape(node.dimension, zero=node.number == 0)
@@ -290,9 +296,9 @@ class _Shapes:
             case Call():
                 return self._call(node, inside)
             case Unary():
-                wanted = Dimension.TRUTH if node.sign == "not" else None
+                wanted_dimension = Dimension.TRUTH if node.sign == "not" else None
                 shape = self.of(node.operand, inside)
-                self._refuse(node, wanted, shape)
+                self._refuse(node, wanted_dimension, shape)
                 return shape
             case Binary():
                 return self._binary(node, inside)
@@ -303,16 +309,16 @@ class _Shapes:
             return _Shape(_dimension(self._vocabulary.tables[inside][node.name]), (inside,))
         if node.name in figures:
             return _Shape(_dimension(figures[node.name]))
-        known = [*figures, *(self._vocabulary.tables[inside] if inside else ())]
+        known_names = [*figures, *(self._vocabulary.tables[inside] if inside else ())]
         if node.name in self._vocabulary.tables:
-            what = f"{node.name} is a table"
-            raise ExpressionError(node.span.first, what, f"write {node.name}.COLUMN")
-        what = (
+            problem = f"{node.name} is a table"
+            raise ExpressionError(node.span.first, problem, f"write {node.name}.COLUMN")
+        problem = (
             f"no column of {inside} or figure is called {node.name}"
             if inside
             else f"no figure is called {node.name}"
         )
-        raise ExpressionError(node.span.first, what, _nearest(node.name, known))
+        raise ExpressionError(node.span.first, problem, _nearest(node.name, known_names))
 
     def _column(self, node: ColumnOf) -> _Shape:
         tables = self._vocabulary.tables
@@ -321,29 +327,29 @@ class _Shapes:
                 node.span.first, f"no table is called {node.table}", _nearest(node.table, tables)
             )
         if node.column not in tables[node.table]:
-            what = f"{node.table} has no column {node.column}"
-            raise ExpressionError(node.span.first, what, _nearest(node.column, tables[node.table]))
+            problem = f"{node.table} has no column {node.column}"
+            raise ExpressionError(node.span.first, problem, _nearest(node.column, tables[node.table]))
         if node.where is not None:
             self._refuse(node.where, Dimension.TRUTH, self.of(node.where, node.table))
         return _Shape(_dimension(tables[node.table][node.column]), (node.table, node.where))
 
     def _call(self, node: Call, inside: str | None) -> _Shape:
         if node.function not in FUNCTIONS:
-            what = f"no function is called {node.function}"
-            raise ExpressionError(node.span.first, what, _nearest(node.function, FUNCTIONS))
+            problem = f"no function is called {node.function}"
+            raise ExpressionError(node.span.first, problem, _nearest(node.function, FUNCTIONS))
         shape = self.of(node.argument, inside)
         if shape.rows is None:
-            what = f"{node.function} is of a column, and this is one value"
+            problem = f"{node.function} is of a column, and this is one value"
             raise ExpressionError(
-                node.argument.span.first, what, "write a table's column between the parentheses"
+                node.argument.span.first, problem, "write a table's column between the parentheses"
             )
         if node.function == "count" or shape.dimension is Dimension.TRUTH or node.function in OF_TRUTH:
             if node.function not in OF_TRUTH or (
                 node.function != "count" and shape.dimension is not Dimension.TRUTH
             ):
-                what = f"{node.function} of {shape.dimension}"
+                problem = f"{node.function} of {shape.dimension}"
                 raise ExpressionError(
-                    node.span.first, what, "all and any are of conditions, the others of numbers"
+                    node.span.first, problem, "all and any are of conditions, the others of numbers"
                 )
             return _Shape(Dimension.PURE if node.function == "count" else Dimension.TRUTH)
         self._refuse(node.argument, None, shape)
@@ -354,9 +360,9 @@ class _Shapes:
         left, right = self.of(node.left, inside), self.of(node.right, inside)
         rows = left.rows if left.rows is not None else right.rows
         if right.rows is not None and right.rows != rows:
-            what = "the two sides are columns of different rows"
+            problem = "the two sides are columns of different rows"
             raise ExpressionError(
-                node.span.first, what, "select both alike, or take max(...), sum(...) of one"
+                node.span.first, problem, "select both alike, or take max(...), sum(...) of one"
             )
         if node.sign in JUNCTIONS:
             for side, shape in ((node.left, left), (node.right, right)):
@@ -373,39 +379,41 @@ class _Shapes:
         return _Shape(_product(node, left.dimension, right.dimension), rows)
 
     def _refuse(self, node: Node, wanted: Dimension | None, shape: _Shape) -> None:
-        """`wanted` None stands for a number."""
+        """Raise `ExpressionError` unless `shape` has the `wanted` dimension; None accepts any number."""
         number = shape.dimension not in {Dimension.TEXT, Dimension.TRUTH}
         if shape.dimension is not wanted if wanted else not number:
-            what = f"expected {wanted or 'a number'}, found {shape.dimension}"
+            problem = f"expected {wanted or 'a number'}, found {shape.dimension}"
             remedy = (
                 f"compare it, as in <= {EXAMPLES[shape.dimension]}" if number else "compare it by == or !="
             )
-            raise ExpressionError(node.span.first, what, remedy)
+            raise ExpressionError(node.span.first, problem, remedy)
 
     def _refuse_unlike(self, node: Binary, left: _Shape, right: _Shape) -> None:
+        """Raise `ExpressionError` unless both sides have the same dimension and the operator is defined for it."""
         unordered = {Dimension.TEXT, Dimension.TRUTH}
         if left.dimension is not right.dimension and not (
             (left.zero and right.dimension not in unordered)
             or (right.zero and left.dimension not in unordered)
         ):
-            what = f"{left.dimension} on the left of {node.sign}, {right.dimension} on its right"
+            problem = f"{left.dimension} on the left of {node.sign}, {right.dimension} on its right"
             raise ExpressionError(
-                node.span.first, what, f"write both alike, such as {EXAMPLES[left.dimension]}"
+                node.span.first, problem, f"write both alike, such as {EXAMPLES[left.dimension]}"
             )
         if left.dimension in unordered and node.sign not in {"==", "!="}:
-            what = f"{left.dimension} has no order"
-            raise ExpressionError(node.span.first, what, "compare it by == or !=")
+            problem = f"{left.dimension} has no order"
+            raise ExpressionError(node.span.first, problem, "compare it by == or !=")
 
 
 def _product(node: Binary, left: Dimension, right: Dimension) -> Dimension:
+    """Return the dimension of a product or quotient. Raises `ExpressionError` if it has none."""
     if right is Dimension.PURE:
         return left
     if node.sign == "/" and left is right:
         return Dimension.PURE
     if node.sign == "*" and left is Dimension.PURE:
         return right
-    what = f"{left} {node.sign} {right} has no unit here"
-    raise ExpressionError(node.span.first, what, "divide alike things, or multiply by a plain number")
+    problem = f"{left} {node.sign} {right} has no unit here"
+    raise ExpressionError(node.span.first, problem, "divide alike things, or multiply by a plain number")
 
 
 def _dimension(unit: str) -> Dimension:
@@ -413,6 +421,7 @@ def _dimension(unit: str) -> Dimension:
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
+    """Return a remedy that names the known names most similar to `name`."""
     names = list(known)
     near = difflib.get_close_matches(name, names, 3, 0.5)
     if near:

@@ -1,7 +1,7 @@
-"""What expressions of a verdict are made of: dimensions and units, the tree, and what is wrong with a text.
+"""Parts of a verdict's expressions: dimensions and units, the tree, and the error for a text that cannot be parsed.
 
-Decides which units there are and how sizes of one expression are bounded. `expression` reads a text into the tree and holds
-it against the names that exist; `expression_value` works it out.
+Decides which units exist and the size limits of an expression. `parser` parses a text into the tree and checks it against
+the existing names; `evaluation` evaluates it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from etloop.contract.base.late_dataclass import dataclass
 
 
 class Dimension(StrEnum):
-    """What a number is of; only alike numbers are compared or added."""
+    """Dimension of a value; only values of the same dimension are compared or added."""
 
     PURE = "a plain number"
     TIME = "a time"
@@ -49,7 +49,7 @@ UNITS: Final[dict[str, tuple[Dimension, float]]] = {
     "MB/s": (Dimension.RATE, 8e6),
     "GB/s": (Dimension.RATE, 8e9),
 }
-"""Units that a number of an expression may have, and what one of them is in ns, bytes or bit/s."""
+"""Units that a number in an expression may have, each with its factor to ns, bytes or bit/s."""
 
 COLUMN_UNITS: Final[dict[str, tuple[Dimension, float]]] = {
     "ns": (Dimension.TIME, 1.0),
@@ -72,18 +72,18 @@ EXAMPLES: Final = {
 
 LONGEST_TEXT: Final = 1000
 DEEPEST: Final = 32
-"""Parentheses, calls and negations inside each other."""
+"""Greatest nesting depth of parentheses, calls and negations."""
 
 FUNCTIONS: Final = (
     *("min", "max", "sum", "mean", "count", "cv", "jain", "max_to_mean"),
     *("p50", "p90", "p95", "p99", "p999", "all", "any"),
 )
-"""Of a column, over its rows."""
+"""Functions of a column, over its rows."""
 OF_TRUTH: Final = ("all", "any", "count")
 
 
 class ExpressionError(ValueError):
-    """A text that is no condition: where in it, what is wrong, and what to do."""
+    """A text that is no valid condition: the position, the mistake, and the remedy."""
 
     def __init__(self, at: int, what: str, remedy: str) -> None:
         super().__init__(f"column {at + 1}: {what}; {remedy}")
@@ -94,7 +94,8 @@ class ExpressionError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Where a part of an expression stands in its text. Parts that say the same are equal wherever they stand."""
+    """Position of a part of an expression in its text, from `first` up to but not including `end`. Nodes are compared
+    without it."""
 
     first: int
     end: int
@@ -102,7 +103,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A number in ns, bytes, bit/s or as it is."""
+    """A number in ns, bytes, bit/s, or without a unit."""
 
     span: Span = field(compare=False)
     number: float
@@ -127,7 +128,7 @@ class Truth:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A figure of the run; between brackets a column of the table before them."""
+    """A figure of the run; between brackets, a column of the table in front of them."""
 
     span: Span = field(compare=False)
     name: str
@@ -154,7 +155,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Unary:
-    """`not` or a minus."""
+    """`not`, or a minus sign."""
 
     span: Span = field(compare=False)
     sign: str
@@ -178,7 +179,7 @@ JUNCTIONS: Final = ("and", "or")
 
 
 def comparisons_of(node: Node) -> tuple[Binary, ...]:
-    """The comparisons that a condition is joined of, from left to right."""
+    """Return the comparisons that a condition consists of, from left to right."""
     match node:
         case Binary() if node.sign in COMPARISONS:
             return (node,)
@@ -193,7 +194,7 @@ def comparisons_of(node: Node) -> tuple[Binary, ...]:
 
 
 def names_of(node: Node | None) -> frozenset[str]:
-    """The figures, and `table.column` of the columns, that a tree reads."""
+    """Return the names that a tree reads: figures, and `table.column` for columns."""
     match node:
         case Name():
             return frozenset({node.name})

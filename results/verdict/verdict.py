@@ -1,7 +1,7 @@
-"""Judges a run: works its conditions out and says, for each and for all, whether the device is good enough.
+"""Judges a run: evaluates its conditions and decides, for each and for all, whether the device is good enough.
 
-Decides when the emulator and not the device was the limit. A condition then fails if no lateness or loss of our own can explain
-that it does not hold, passes if it holds whatever they did, and is inconclusive between the two.
+Decides when the emulator and not the device was the limit. A condition then fails if no lateness or loss of our own can
+explain the failure, passes if it holds whatever they did, and is inconclusive otherwise.
 """
 
 from __future__ import annotations
@@ -31,47 +31,48 @@ from numpy.typing import NDArray
 
 ROWS_SHOWN: Final = 10
 _OVER_TIME: Final = frozenset({"cc", "dut", "queues"})
-"""Tables of readings over time: what was counted stands in every row that follows."""
+"""Tables of readings over time: a count stays in every following row, so rows must not be summed."""
 _COUNTS: Final = frozenset({"packets", "frames", "datagrams", "messages", "events", "count"})
-"""Units of columns that may be added up over rows."""
+"""Units of columns that may be summed over rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class EmulatorLimits:
-    """From where on the emulator counts as the limit itself; the scenario may state its own."""
+    """Thresholds above which the emulator itself counts as the limit; the scenario may state its own."""
 
     slip_share: float = 0.05
-    """Lateness of a rank's ops added up, of the iteration."""
+    """Summed lateness of a rank's ops as a share of the iteration."""
     busy_share: float = 0.98
-    """Turns of the engine's loop that had work."""
+    """Share of turns of the engine's loop that had work."""
     own_lost_packets: int = 0
-    """Dropped by our own receive buffers."""
+    """Packets dropped by our own receive buffers."""
     needless_share: float = 0.001
-    """Packets sent again that the receiver already had, where nothing was lost, of those sent."""
+    """Share of sent packets that were retransmitted although the receiver had them and nothing was lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What a run is held against for its verdict."""
+    """The conditions and limits by which a run is judged."""
 
     checks: tuple[RequestedCheck, ...] = ()
     limits: EmulatorLimits = EmulatorLimits()
     device: str = ""
-    """Name of the device's profile."""
+    """Name of the device profile."""
     unreadable: str = ""
-    """Why the conditions of that profile are not among them; "" otherwise."""
+    """Why the conditions of that profile could not be read; "" otherwise."""
     notes: tuple[str, ...] = ()
-    """What of scenario and rig the profile contradicts; goes into the results."""
+    """Contradictions between the profile and the scenario or the rig; written into the results."""
 
     def __bool__(self) -> bool:
-        """Return whether there is anything to decide."""
+        """Return whether there is a condition to decide."""
         return bool(self.checks or self.unreadable)
 
 
 def decide_verdict(
     conditions: Conditions, results: Results, vocabulary: Vocabulary, summary: Summary, part: str = ""
 ) -> Verdict:
-    """Return the verdict of a run under `conditions`. `part`: of what part of it the `results` are, "" if of all of it."""
+    """Return the verdict of a run under `conditions`. `part` describes the part of the run that `results` cover; "" if
+    all of it."""
     limits = _own_limits(results, conditions.limits, summary)
     emulator = limits.reasons
     own = results.own() if emulator and results.own is not None else None
@@ -79,17 +80,25 @@ def decide_verdict(
         _verdict_on(check, (results, vocabulary), summary, own, limits) for check in conditions.checks
     )
     broken_off = "the run broke off" if summary.state is not RunEnd.DONE else ""
-    looked_at = f"conditions were looked at over {part}" if part else ""
-    unaccounted = "" if summary.checks_hold else "the run's own records do not add up (checks)"
+    part_reason = f"conditions were looked at over {part}" if part else ""
+    checks_reason = "" if summary.checks_hold else "the run's own records do not add up (checks)"
     reasons = [
-        f"{one.expression}: {one.value or 'does not hold'}" for one in outcomes if one.result is Result.FAIL
+        f"{outcome.expression}: {outcome.value or 'does not hold'}"
+        for outcome in outcomes
+        if outcome.result is Result.FAIL
     ]
     result = Result.FAIL if reasons else Result.PASS
     open_reasons = [
-        f"{one.expression}: {one.reason}" for one in outcomes if one.result is Result.INCONCLUSIVE
+        f"{outcome.expression}: {outcome.reason}"
+        for outcome in outcomes
+        if outcome.result is Result.INCONCLUSIVE
     ]
-    open_reasons += [word for word in (conditions.unreadable, broken_off, looked_at, unaccounted) if word]
-    if open_reasons and (result is Result.PASS or looked_at):
+    open_reasons += [
+        open_reason
+        for open_reason in (conditions.unreadable, broken_off, part_reason, checks_reason)
+        if open_reason
+    ]
+    if open_reasons and (result is Result.PASS or part_reason):
         result = Result.INCONCLUSIVE
     return Verdict(result, conditions.device, tuple(reasons + open_reasons), emulator, outcomes)
 
@@ -97,25 +106,26 @@ def decide_verdict(
 def check_mistakes(
     checks: Sequence[RequestedCheck], vocabulary: Vocabulary
 ) -> tuple[tuple[RequestedCheck, ExpressionError], ...]:
-    """Conditions that cannot be read, for a warning before the run."""
-    found = []
+    """Return the conditions that cannot be parsed, each with its error, for a warning before the run."""
+    mistakes = []
     for check in checks:
         try:
             parse(check.expression, vocabulary)
         except ExpressionError as error:
-            found.append((check, error))
-    return tuple(found)
+            mistakes.append((check, error))
+    return tuple(mistakes)
 
 
 @dataclass(frozen=True, slots=True)
 class _OwnLimits:
-    """In which respects we were the limit."""
+    """In which respects the emulator was the limit."""
 
     reasons: tuple[str, ...]
     weak: Weakness
 
 
 def _own_limits(results: Results, limits: EmulatorLimits, summary: Summary) -> _OwnLimits:
+    """Return in which respects the emulator exceeded its `limits`."""
     figures = results.figures
     late, unbounded, lossy = [], [], list(summary.overload)
     slip, busy, lost = figures.get("slip_share"), figures.get("busy_share"), figures.get("own_lost_packets")
@@ -147,26 +157,28 @@ def _verdict_on(
     own: OwnShare | None,
     limits: _OwnLimits,
 ) -> CheckOutcome:
+    """Return the outcome of one condition."""
     results, vocabulary = given
-    found = CheckOutcome(
+    check_outcome = CheckOutcome(
         check.expression, check.why, check.where, Result.INCONCLUSIVE, "", "", 0, 0, (), reason=""
     )
     try:
         condition = parse(check.expression, vocabulary)
     except ExpressionError as error:
-        return replace(found, reason=f"cannot be read: {error}")
+        return replace(check_outcome, reason=f"cannot be read: {error}")
     with np.errstate(all="ignore"):
         outcome = evaluate(condition.tree, results)
     truths = np.atleast_1d(outcome.values)
     broken = np.flatnonzero(truths == 0)
     value, limit, order = _shown_values(condition, results, vocabulary, broken)
-    found = replace(found, value=value, limit=limit, checked=truths.size, broken=broken.size)
+    check_outcome = replace(check_outcome, value=value, limit=limit, checked=truths.size, broken=broken.size)
     if broken.size:
-        found = replace(
-            found, rows=_rows(outcome, order, results, _value_of_row(condition, results, vocabulary))
+        check_outcome = replace(
+            check_outcome,
+            rows=_rows(outcome, order, results, _value_of_row(condition, results, vocabulary)),
         )
     elif not truths.size or (truths == UNKNOWN).any():
-        return replace(found, reason=_unknown(outcome, truths))
+        return replace(check_outcome, reason=_unknown(outcome, truths))
     if limits.reasons:
         with np.errstate(all="ignore"):
             certain = certain_result(condition.tree, results, own, limits.weak)
@@ -174,17 +186,18 @@ def _verdict_on(
         if certain is None:
             verb = "does not hold" if broken.size else "holds"
             reason = f"{verb}, and the emulator itself was the limit: {words}; {'; '.join(limits.reasons)}"
-            return replace(found, reason=reason)
+            return replace(check_outcome, reason=reason)
         if words and broken.size:
-            found = replace(found, value=f"{value}; {words}")
+            check_outcome = replace(check_outcome, value=f"{value}; {words}")
     if broken.size:
-        return replace(found, result=Result.FAIL)
+        return replace(check_outcome, result=Result.FAIL)
     if summary.state is not RunEnd.DONE:
-        return replace(found, reason="holds as far as the run went, and it broke off")
-    return replace(found, result=Result.PASS)
+        return replace(check_outcome, reason="holds as far as the run went, and it broke off")
+    return replace(check_outcome, result=Result.PASS)
 
 
 def _unknown(outcome: Outcome, truths: NDArray[np.generic]) -> str:
+    """Return why a condition has no result."""
     if outcome.missing:
         return f"the run has no {' and no '.join(outcome.missing)}"
     if not truths.size:
@@ -199,17 +212,17 @@ def _unknown(outcome: Outcome, truths: NDArray[np.generic]) -> str:
 def _shown_values(
     condition: Condition, results: Results, vocabulary: Vocabulary, broken: NDArray[np.int64]
 ) -> tuple[str, str, NDArray[np.int64]]:
-    """Value and limit in words, and the rows that broke the condition, the worst first."""
+    """Return value and limit in words, and the rows that broke the condition (int64), the worst first."""
     values, limits = [], []
     order = broken
     for comparison in comparisons_of(condition.tree):
         with np.errstate(all="ignore"):
             left, right = evaluate(comparison.left, results), evaluate(comparison.right, results)
         dimension = dimension_of(comparison.left, vocabulary)
-        worst, places = _worst(comparison, left.values, right.values, broken)
+        worst, places = _worst_value(comparison, left.values, right.values, broken)
         if places.size and len(comparisons_of(condition.tree)) == 1:
             order = places
-        whose = _whose(comparison, left, places, (results, vocabulary))
+        whose = _row_words(comparison, left, places, (results, vocabulary))
         values.append(f"{condition.words(comparison.left)} = {quantity(worst, dimension)}{whose}")
         if right.rows is None:
             limits.append(f"{comparison.sign} {quantity(right.values[()], dimension)}")
@@ -218,31 +231,31 @@ def _shown_values(
     return "; ".join(values), "; ".join(limits), order
 
 
-def _whose(
+def _row_words(
     comparison: Binary, left: Outcome, broken: NDArray[np.int64], found: tuple[Results, Vocabulary]
 ) -> str:
-    """Say of which row the value is where there are several, and what counts come to over all of them."""
+    """Describe which of several rows the value belongs to, and the sum over all rows for counts."""
     results, vocabulary = found
     count = left.values.size
     if left.rows is None or count < 2:
         return ""
     if not broken.size:
         numbers = left.values.dtype != object
-        alike = numbers and bool((left.values == left.values[0]).all())
-        return f" in each of {count} rows" if alike else f" in the row nearest to the limit, of {count}"
+        is_equal = numbers and bool((left.values == left.values[0]).all())
+        return f" in each of {count} rows" if is_equal else f" in the row nearest to the limit, of {count}"
     frame = results.frames.get(left.table)
     row = "" if frame is None else f", {frame.label(int(left.rows[broken[0]]))}"
     units = _units_of(comparison.left, vocabulary)
-    whole = (
+    sum_words = (
         f"; {np.nansum(left.values.astype(np.float64)):.0f} in all {count} rows"
         if units and units <= _COUNTS and left.table not in _OVER_TIME
         else ""
     )
-    return f" in the worst of {count} rows{row}{whole}"
+    return f" in the worst of {count} rows{row}{sum_words}"
 
 
 def _units_of(node: Node, vocabulary: Vocabulary) -> frozenset[str]:
-    """Return the units of the columns that a value is worked out from, without those that choose its rows."""
+    """Return the units of the columns that a value is computed from, without those in brackets."""
     match node:
         case ColumnOf():
             return frozenset({vocabulary.tables[node.table][node.column]})
@@ -252,10 +265,11 @@ def _units_of(node: Node, vocabulary: Vocabulary) -> frozenset[str]:
             return frozenset()
 
 
-def _worst(
+def _worst_value(
     comparison: Binary, left: NDArray[np.generic], right: NDArray[np.generic], broken: NDArray[np.int64]
 ) -> tuple[object, NDArray[np.int64]]:
-    """The value furthest beyond the limit among the rows that broke it (among all, if none did), and those rows in order."""
+    """Return the value furthest beyond the limit among the rows that broke it (among all, if none did), and the broken
+    rows, worst first."""
     if left.shape == ():
         return left[()], np.empty(0, np.int64)
     rows = broken if broken.size and broken.max() < left.size else np.arange(left.size)
@@ -272,6 +286,7 @@ def _worst(
 def _rows(
     outcome: Outcome, order: NDArray[np.int64], results: Results, value_of: Callable[[int], str]
 ) -> tuple[str, ...]:
+    """Return the first rows that broke the condition, in words; `order` lists them, worst first."""
     if outcome.rows is None or outcome.table not in results.frames:
         return ()
     frame = results.frames[outcome.table]
@@ -282,7 +297,8 @@ def _rows(
 
 
 def _value_of_row(condition: Condition, results: Results, vocabulary: Vocabulary) -> Callable[[int], str]:
-    """What the left side of a condition of one comparison is in a row of it; nothing of other conditions."""
+    """Return a function from a row to its value in words; it returns "" unless the condition is a single comparison of a
+    column."""
     comparisons = comparisons_of(condition.tree)
     if len(comparisons) != 1:
         return lambda _: ""

@@ -1,4 +1,5 @@
-"""Our own weakness in a run: in which respects the emulator was the limit, and how much of the run that explains at most. Pure."""
+"""The emulator's own weakness in a run: in which respects it was the limit, and how much of the run that explains at
+most. Pure."""
 
 from __future__ import annotations
 
@@ -17,60 +18,63 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OwnShare:
-    """What our own weakness explains of a run at most."""
+    """Upper bounds of what the emulator's own weakness explains of a run."""
 
     iterations: tuple[int, ...] = ()
-    """Complete iterations, in their order."""
+    """Numbers of the complete iterations, in their order."""
     jct_ns: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
-    """Of each of them."""
+    """Time of each of these iterations."""
     late_ns: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
-    """What of each of them our lateness explains, with what the one before left to it."""
+    """Time of each of these iterations that our lateness explains, including lateness carried over from the previous one."""
     whole_late_ns: float = 0.0
-    """Of the whole run."""
+    """Time of the whole run that our lateness explains."""
     whole_ns: float = 0.0
     """Time of the whole run."""
     again_ns: float | None = 0.0
-    """Time that the packets sent again without need took; None where the speed of no link is known."""
+    """Time that needless retransmissions took; None if no link speed is known."""
     again_packets: float = 0.0
     lost_packets: float = 0.0
-    """Lost by our own receive buffers, or by a switch of ours that could not keep up."""
+    """Packets lost by our own receive buffers, or by a soft switch that could not keep up."""
     figures: Mapping[str, float | None] = field(default_factory=dict)
 
     @property
     def explained_ns(self) -> float:
-        """Return what is explained of the whole run; infinite where there is no bound."""
+        """Return how much of the run's time our own weakness explains, in ns; infinite if there is no bound."""
         return self.whole_late_ns + (math.inf if self.again_ns is None else self.again_ns)
 
     @property
     def most_ns(self) -> float:
-        """Return what is explained of any one iteration, and so of any time within it."""
+        """Return how much of any one iteration our own weakness explains at most, in ns."""
         if not len(self.late_ns):
             return math.inf
         return float(self.late_ns.max()) + self.explained_ns - self.whole_late_ns
 
     def reach(self, iteration: float) -> float:
-        """Return what is explained of a time within `iteration`."""
+        """Return how much of a time within `iteration` our own weakness explains at most, in ns."""
         return (
             self.by_iteration().get(int(iteration), self.most_ns) if not math.isnan(iteration) else math.inf
         )
 
     def by_iteration(self) -> Mapping[int, float]:
-        """Return what is explained of a time within each complete iteration."""
+        """Return how much of each complete iteration our own weakness explains at most, in ns by iteration."""
         again_ns = self.explained_ns - self.whole_late_ns
-        return {one: float(late) + again_ns for one, late in zip(self.iterations, self.late_ns, strict=True)}
+        return {
+            iteration: float(late) + again_ns
+            for iteration, late in zip(self.iterations, self.late_ns, strict=True)
+        }
 
 
 @dataclass(frozen=True, slots=True)
 class Weakness:
-    """In which respects the emulator was the limit, as far as it matters to bounds."""
+    """In which respects the emulator was the limit, as far as bounds depend on it."""
 
     late: bool = False
     lossy: bool = False
     unbounded: tuple[str, ...] = ()
-    """Weaknesses of which it is not known how much time they explain, in words."""
+    """Weaknesses without a bound on the time they explain, in words."""
 
     def touches(self, nature: Nature) -> bool:
-        """Return whether figures of `nature` are not those of the device alone."""
+        """Return whether our weakness affects figures of `nature`."""
         if nature is Nature.TIME:
             return self.late or self.lossy
         return self.lossy and nature is Nature.TRANSPORT
