@@ -129,9 +129,7 @@ class AgentLife:
     # ---- the controller
 
     def on_hello_changed(self, hello: Hello) -> tuple[Action, ...]:
-        """Store what this agent reports about itself. An idle agent sends it at once; in other states the next join
-        sends it.
-        """
+        """Store this agent's new Hello; an idle agent sends it at once, in other states the next join does."""
         self._hello = hello
         if self.state is AgentState.IDLE:
             self._send(hello)
@@ -169,9 +167,7 @@ class AgentLife:
         return self._taken()
 
     def on_malformed(self, error: ProtocolError, now_ns: int) -> tuple[Action, ...]:
-        """Leave the controller after it sent something that the protocol does not allow; end the process if its version
-        differs.
-        """
+        """Leave the controller after it violated the protocol; end the process if its version differs."""
         if self.state is not AgentState.JOINING:
             own_versions = ", ".join(f"{name} {version}" for name, version in self._hello.versions.items())
             self._send(
@@ -277,9 +273,7 @@ class AgentLife:
         ends: tuple[QueuePairEnd, ...] = (),
         capabilities: tuple[str, ...] = (),
     ) -> tuple[Action, ...]:
-        """Report that the engine is built, with its degradations, queue pair ends and capabilities; close it if it is
-        no longer wanted.
-        """
+        """Report that the engine is built, or close it if it is no longer wanted."""
         if self.state is AgentState.LOADING:
             self._advance(AgentEvent.OPENED)
             self._do(*(Log(text) for text in degraded))
@@ -488,9 +482,7 @@ _WITH_ENGINE: Final = frozenset(
 
 
 def _batches(records: NDArray[np.void]) -> Iterator[NDArray[np.void]]:
-    """Split the records into batches that fit in one message; yield at least one, possibly empty, so that an empty
-    answer is sent.
-    """
+    """Split the records into batches that fit in a message; yield at least one, so that an empty answer is sent."""
     step = MAX_BATCH_BYTES // records.dtype.itemsize
     for begin in range(0, max(1, len(records)), step):
         yield records[begin : begin + step]

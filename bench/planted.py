@@ -233,16 +233,18 @@ def answers(series: Sequence[Series], processes: int, place: Path) -> list[Answe
     }
     good = {load: [side(load, Fabric(load.buffer)) for _ in range(most[load])] for load in LOADS}
     planned: list[list[tuple[Side, Side]]] = []
-    for part in series:
+    for one_series in series:
         firsts = (
-            good[part.load] if part.planted else [side(part.load, part.fabric) for _ in range(part.pairs)]
+            good[one_series.load]
+            if one_series.planted
+            else [side(one_series.load, one_series.fabric) for _ in range(one_series.pairs)]
         )
-        planned.append([(first, side(part.load, part.fabric)) for first in firsts])
+        planned.append([(first, side(one_series.load, one_series.fabric)) for first in firsts])
     all_sides = {side.path: side for row in planned for pair in row for side in pair}
     with ProcessPoolExecutor(processes) as workers:
         for _ in workers.map(run_side, all_sides.values()):
             pass
-    return [_answer(part, row) for part, row in zip(series, planned, strict=True)]
+    return [_answer(one_series, row) for one_series, row in zip(series, planned, strict=True)]
 
 
 def _answer(series: Series, planned: Sequence[tuple[Side, Side]]) -> Answer:

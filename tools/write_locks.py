@@ -107,9 +107,9 @@ def main(arguments: list[str]) -> int:
             "--no-header",
             "--quiet",
         )
-        sources_of_versions = ("--constraint=constraints.txt", f"--default-index={INDEX}", "--no-cache")
+        version_options = ("--constraint=constraints.txt", f"--default-index={INDEX}", "--no-cache")
         resolved = subprocess.run(
-            (arguments[0], "pip", "compile", *options, *sources_of_versions, *sources),
+            (arguments[0], "pip", "compile", *options, *version_options, *sources),
             cwd=ROOT,
             capture_output=True,
             text=True,

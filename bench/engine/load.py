@@ -107,15 +107,15 @@ class Shape:
 
     def scenario_text(self, iterations: int) -> str:
         """Return the scenario of `iterations` of the load."""
-        per_connection = max(n for n in range(1, MOST_PER_CONNECTION + 1) if self.queue_pairs % n == 0)
+        qps_each = max(n for n in range(1, MOST_PER_CONNECTION + 1) if self.queue_pairs % n == 0)
         rate = f"max_rate: {format_rate(self.rate_bps)}, " if self.rate_bps else ""
         shaping = f", shaping: {self.shaping}" if self.shaping else ""
-        ring = f"algorithm: ring, protocol: simple, channels: {self.queue_pairs // per_connection}{shaping}"
+        ring = f"algorithm: ring, protocol: simple, channels: {self.queue_pairs // qps_each}{shaping}"
         series = f"series: {{interval: {format_duration(self.series_ns)}}}" if self.series_ns else ""
         return (
             f"workload: {{trace: bench}}\niterations: {iterations}\nmapping: {{placement: round_robin}}\n"
             f"collectives: {{{'' if self.as_nccl else ring}}}\n"
-            f"transport: {{kind: {_KIND_NAMES[self.kind]}, path_mtu: {self.path_mtu_bytes}, qps_per_connection: {per_connection}, "
+            f"transport: {{kind: {_KIND_NAMES[self.kind]}, path_mtu: {self.path_mtu_bytes}, qps_per_connection: {qps_each}, "
             f"cc: {{algorithm: dcqcn, {rate}{series}}}}}\n"
         )
 

@@ -186,7 +186,7 @@ class PlanTables:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AgentRecords:
-    """Measurements of one agent. Arrays have the record types of contract/model/records.py; times are of the agent's own clock."""
+    """Measurements of one agent. Arrays have the record types of contract/model/records.py; times are of the agent's clock."""
 
     agent: str
     host: str

@@ -214,7 +214,7 @@ def advance(who: str, table: Mapping[State, Mapping[Event, State]], state: State
     try:
         return table[state][event]
     except KeyError:
-        accepted = ", ".join(event_accepted.name for event_accepted in table[state]) or "nothing"
+        accepted = ", ".join(legal_event.name for legal_event in table[state]) or "nothing"
         raise IllegalTransition(
             f"{who} got {event.name} while {state.name}; it accepts {accepted} there"
         ) from None

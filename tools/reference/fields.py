@@ -66,10 +66,10 @@ def field_tree(probes: Sequence[Sequence[Question]], open_keys: Mapping[str, str
             text = default_text(question)
             if text and text not in place.defaults:
                 place.defaults.append(text)
-    for child in root.walk():
+    for walked_field in root.walk():
         # A value that is read twice, once parsed and once as text.
-        if len(child.forms) > 1 and TEXT in child.forms:
-            child.forms.remove(TEXT)
+        if len(walked_field.forms) > 1 and TEXT in walked_field.forms:
+            walked_field.forms.remove(TEXT)
     return root
 
 

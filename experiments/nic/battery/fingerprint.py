@@ -30,7 +30,7 @@ def run(probe: Probe) -> tuple[Figure, ...]:
         return (unseen("source_port", "", "nothing came"),)
     other = [packet for packets in _written(probe, [OTHERS] * OTHER_PAIRS) for packet in packets]
     ports = [{packet.source_port for packet in packets} for packets in usual if packets]
-    if any(len(numbers) > 1 for numbers in ports):
+    if any(len(pair_ports) > 1 for pair_ports in ports):
         port_word = "several a queue pair"
     else:
         port_word = "one for all queue pairs" if len(set.union(*ports)) == 1 else "one a queue pair"

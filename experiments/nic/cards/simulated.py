@@ -243,18 +243,12 @@ class SimulatedNic:
     def _post(self, pair: _Pair, size_bytes: int, first: int, only: int) -> None:
         self._active.add(pair.end.qpn)
         mtu = pair.settings.path_mtu
-        packet_count = max(-(-size_bytes // mtu), 1)
-        ack_request_every = self._model.ack_request_every
-        for number in range(packet_count):
-            opcode = (
-                only
-                if packet_count == 1
-                else first + (0 if number == 0 else 2 if number == packet_count - 1 else 1)
-            )
-            asks_for_ack = number == packet_count - 1 or (
-                ack_request_every > 0 and (len(pair.packets) + 1) % ack_request_every == 0
-            )
-            pair.packets.append((opcode, min(mtu, size_bytes - number * mtu), asks_for_ack))
+        count = max(-(-size_bytes // mtu), 1)
+        ack_every = self._model.ack_request_every
+        for number in range(count):
+            opcode = only if count == 1 else first + (0 if number == 0 else 2 if number == count - 1 else 1)
+            asks = number == count - 1 or (ack_every > 0 and (len(pair.packets) + 1) % ack_every == 0)
+            pair.packets.append((opcode, min(mtu, size_bytes - number * mtu), asks))
         self._go_on(pair)
 
     # ---- the card as requester
