@@ -17,10 +17,10 @@ from etloop.contract.base.errors import PlanError, Problem
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.assignment import Assignment, Path, PlannedStream, UdpStream
 from etloop.contract.model.counters import DISCARD_REASONS
+from etloop.contract.model.fault_rules import FaultAction
 from etloop.contract.model.records import StreamCount
 from etloop.contract.model.switch_counters import CARD_COUNTERS, LANE_SAMPLE, SWITCH_PORT_COUNTERS, rows
 from etloop.contract.model.topology import SwitchEnd, Topology
-from etloop.contract.model.transport import FaultAction
 from etloop.traffic import _native
 from etloop.traffic.cc_library import libraries_for
 from etloop.traffic.outcome import outcome_of

@@ -14,8 +14,8 @@ T = TypeVar("T")
 def read_settings(kind: type[T], section: Section, **known: object) -> T:
     """Return a value of `kind` from the keys of a section; mistakes go to the file of the section.
 
-    `known`: fields that the caller determines; their keys are not read here. Fields that are no keys keep their defaults. Mappings
-    below the section are closed, the section itself is not: its caller may read further keys.
+    `known`: fields that the caller determines; their keys are not read here. Fields that are no keys keep their defaults.
+    Mappings below the section are closed, the section itself is not: its caller may read further keys.
     """
     values: dict[str, Any] = dict(known)
     for field in dataclasses.fields(kind):  # type: ignore[arg-type]

@@ -6,8 +6,6 @@ Rules that concern several keys are in `controller.inputs.scenario`; what the se
 
 from __future__ import annotations
 
-import re
-from dataclasses import replace
 from enum import IntEnum
 from typing import Final
 
@@ -20,70 +18,16 @@ from etloop.contract.base.units import (
     format_duration,
     parse_bytes,
     parse_duration_ns,
-    parse_factor,
     parse_share_per_million,
 )
-from etloop.contract.base.value_form import (
-    DURATION,
-    SIZE,
-    TEXT,
-    FormedParser,
-    ValueForm,
-    choice_form,
-    either,
-    form_of,
-    formed,
-)
+from etloop.contract.base.value_form import FormedParser, choice_form
 from etloop.contract.base.value_parsers import bounded, integer, one_of, yes_or_no
 from etloop.contract.model.congestion import CongestionSettings
+from etloop.contract.model.fault_rules import FaultRule
+from etloop.contract.model.transport_forms import factor_text, path_mtu, percent_of, rnr_timer, share_text
 
-PATH_MTUS: Final = (256, 512, 1024, 2048, 4096)
-"""InfiniBand's path MTUs in payload bytes; 4096 needs Ethernet frames of 4158 bytes (jumbo)."""
-_MTUS: Final = ", ".join(map(str, PATH_MTUS))
-_US: Final = 1000
-RNR_TIMERS_NS: Final = tuple(
-    10 * _US * hundredths
-    for hundredths in (
-        *(65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192),
-        *(256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152),
-    )
-)
-"""Receiver-not-ready waits by code (InfiniBand Architecture Specification vol. 1, table 45)."""
 dscp_value: Final = integer(0, 63)
 _wait: Final = bounded(parse_duration_ns, 0, 60 * NS_PER_S, format_duration)
-
-
-@formed(either(ValueForm("one of", {"enum": list(PATH_MTUS)}, _MTUS), SIZE, "one of, or as a size"))
-def _path_mtu(text: str) -> int:
-    # An enumeration, not a quantity: the only size that may be a bare number.
-    mtu_bytes = int(text) if re.fullmatch(r"[0-9]{1,6}", text) else parse_bytes(text)
-    if mtu_bytes not in PATH_MTUS:
-        raise QuantityError(f'"{text}" is not a path MTU', f"write one of {_MTUS}")
-    return mtu_bytes
-
-
-def _rnr_text(code: int) -> str:
-    return format_duration(RNR_TIMERS_NS[code])
-
-
-@formed(replace(DURATION, limits="10us to 655.36ms, as InfiniBand has codes for", write=_rnr_text))
-def _rnr_timer(text: str) -> int:
-    wait_ns = parse_duration_ns(text)
-    if wait_ns not in RNR_TIMERS_NS:
-        known = ", ".join(format_duration(timer_ns) for timer_ns in sorted(RNR_TIMERS_NS))
-        raise QuantityError(f'"{text}" has no code in InfiniBand', f"write one of {known}")
-    return RNR_TIMERS_NS.index(wait_ns)
-
-
-_percent: Final = formed(form_of(parse_factor) or TEXT)(lambda text: int(parse_factor(text) * 100))
-
-
-def _factor_text(percent: int) -> str:
-    return f"{percent / 100:g}"
-
-
-def _share_text(per_million: int) -> str:
-    return f"{per_million / 10_000:g}%"
 
 
 class TrimAnswer(IntEnum):
@@ -114,7 +58,8 @@ class TrimSettings:
     last_hop_dscps: tuple[int, ...] = list_setting(
         "last_hop",
         dscp_value,
-        "Those of them that the last switch gives, at ports with a host; MRC and UET report it to the sender, which keeps the path.",
+        "Those of them that the last switch gives, at ports with a host; MRC and UET report it to the sender, which keeps"
+        " the path.",
     )
 
 
@@ -151,8 +96,8 @@ class RecoverySettings:
         "tail_probe",
         _wait,
         -1,
-        "With selective_repeat and MRC, the shortest silence after which both ends of what is under way are sent again, or MRC asks"
-        " for a SACK; 0 never. Left out, a quarter of `timeout_floor`.",
+        "With selective_repeat and MRC, the shortest silence after which both ends of what is under way are sent again,"
+        " or MRC asks for a SACK; 0 never. Left out, a quarter of `timeout_floor`.",
     )
     reorder_packets: int = setting(
         "reorder_packets",
@@ -168,7 +113,7 @@ class RecoverySettings:
     )
     min_rnr_timer_code: int = setting(
         "min_rnr_timer",
-        _rnr_timer,
+        rnr_timer,
         12,
         "How long a receiver that is not ready asks its sender to wait.",
     )
@@ -236,14 +181,14 @@ class CreditSettings:
     )
     window_percent: int = setting(
         "credit_window",
-        bounded(_percent, 10, 10_000, _factor_text),
+        bounded(percent_of, 10, 10_000, factor_text),
         150,
         "Initial and largest credit of a sender, in bandwidth-delay products.",
     )
     quantum_packets: int = setting("credit_quantum", integer(1, 64), 4, "Packets of one grant.")
     share_per_million: int = setting(
         "credit_share",
-        bounded(parse_share_per_million, 10_000, 1_000_000, _share_text),
+        bounded(parse_share_per_million, 10_000, 1_000_000, share_text),
         1_000_000,
         "Share of the receiver's link rate that is granted.",
     )
@@ -281,8 +226,8 @@ class UetSettings:
         "delivery",
         FormedParser(_delivery, choice_form(_DELIVERIES)),
         DeliveryOrder.ANY,
-        "rud takes packets as they arrive, each by its own path; rod takes them in order, by one path, and repeats everything from the"
-        " missing packet on.",
+        "rud takes packets as they arrive, each by its own path; rod takes them in order, by one path, and repeats"
+        " everything from the missing packet on.",
     )
     sends: bool = setting(
         "messages",
@@ -371,7 +316,7 @@ class CnpSettings:
     interval_ns: int = setting(
         "interval",
         bounded(parse_duration_ns, 0, NS_PER_S, format_duration),
-        4 * _US,
+        4_000,
         "Least time between two notifications.",
     )
     scope: CnpScope = setting(
@@ -393,62 +338,6 @@ class CnpSettings:
         return traffic_class(self.dscp, self.ecn)
 
 
-class FaultAction(IntEnum):
-    """What is done to a packet. Numbers as in traffic/native/plan/fault_rules.h."""
-
-    DROP = 0
-    DUPLICATE = 1
-    REORDER = 2
-    DELAY = 3
-    CORRUPT_ICRC = 4
-    MARK_CE = 5
-    SEND_NAK = 6
-    SEND_RNR = 7
-    SEND_CNP = 8
-    TRIM = 9
-    """As a switch does that trims: what is received is cut down to its headers."""
-
-
-class FaultDirection(IntEnum):
-    """At which side of an endpoint's port."""
-
-    SENT = 0
-    RECEIVED = 1
-
-
-class FaultPackets(IntEnum):
-    """Which packets a rule looks at and counts."""
-
-    ANY = 0
-    DATA = 1
-    """WRITE, SEND and READ responses with the job's payload."""
-    CLEAR_TO_SEND = 2
-    ACK = 3
-    NAK = 4
-    """NAKs of every kind."""
-    CNP = 5
-    REQUEST = 6
-    """Whatever asks for something: WRITE, SEND, READ, atomics, clear-to-send."""
-
-
-ANY_COMMUNICATOR: Final = -2
-"""Of a rule that does not ask which communicator a connection belongs to."""
-
-
-@dataclass(frozen=True, slots=True)
-class PauseRule:
-    """Pause frames (IEEE 802.1Qbb) that a port sends unasked while the run is under way."""
-
-    priority: int
-    quanta: int
-    """How long each asks for, in 512 bit times of the link; 0: go on."""
-    first_ns: int
-    """After the start of the run."""
-    every_ns: int
-    count: int
-    """0: until the end."""
-
-
 @dataclass(frozen=True, slots=True)
 class CaptureSettings:
     """Which ports of an agent are to keep their packets, if whoever started the agent allows it."""
@@ -460,38 +349,6 @@ class CaptureSettings:
     file_bytes: int = 1 << 30
 
 
-@dataclass(frozen=True, slots=True)
-class FaultRule:
-    """Do `action` to the packets of a kind that number and chance select, counted for every queue pair end by itself."""
-
-    action: FaultAction
-    direction: FaultDirection
-    packets: FaultPackets
-    src_rank: int = -1
-    """Of the connection; -1: any."""
-    dst_rank: int = -1
-    queue_pair: int = -1
-    """Which of the connection, from 0; -1: all."""
-    communicator: int = ANY_COMMUNICATOR
-    """Row of the assignment's communicators; -1: point-to-point sends."""
-    channel: int = -1
-    """Of the connection; -1: any."""
-    entropy_value: int = -1
-    """Number of the one that a packet takes, of those between two addresses, from 0; -1: any."""
-    first: int = 1
-    """Number of the first packet, from 1."""
-    last: int = 0
-    """Number of the last one; 0: there is no last."""
-    every: int = 1
-    """From `first` on, every so many-th."""
-    chance_per_million: int = 1_000_000
-    delay_ns: int = 0
-    """DELAY: how long. REORDER: how long at most, if too little follows."""
-    behind_packets: int = 0
-    """REORDER: how many packets of the queue pair are let past."""
-    seed: int = 0
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class TransportSettings:
     """How queue pairs of a run carry their messages."""
@@ -500,11 +357,11 @@ class TransportSettings:
         "kind",
         one_of(TRANSPORT_KINDS),
         TransportKind.ROCE,
-        "What carries messages, RoCEv2's reliable connection, or MRC (docs/mrc.md) or Ultra Ethernet's transport (docs/uet.md), which"
-        " send every packet on a path of its own.",
+        "What carries messages, RoCEv2's reliable connection, or MRC (docs/mrc.md) or Ultra Ethernet's transport"
+        " (docs/uet.md), which send every packet on a path of its own.",
     )
     path_mtu_bytes: int = setting(
-        "path_mtu", _path_mtu, 4096, "Payload of a packet in bytes; 4096 needs frames of 4,158 bytes."
+        "path_mtu", path_mtu, 4096, "Payload of a packet in bytes; 4096 needs frames of 4,158 bytes."
     )
     # What most RoCE guides map to the lossless class.
     dscp: int = setting("dscp", dscp_value, 26, "DSCP of every packet whose kind has none of its own.")
@@ -527,7 +384,8 @@ class TransportSettings:
         "timeout",
         bounded(parse_duration_ns, 100_000, 60 * NS_PER_S, format_duration),
         640_000_000,
-        "The longest wait for an ACK before packets are sent again (InfiniBand: local ACK timeout). A plan may lengthen the default.",
+        "The longest wait for an ACK before packets are sent again (InfiniBand: local ACK timeout). A plan may lengthen"
+        " the default.",
     )
     retry_limit: int = setting(
         "retries", integer(0, 63), 7, "Timeouts in a row after which a queue pair gives up."

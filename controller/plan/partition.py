@@ -22,7 +22,8 @@ from etloop.contract.model.assignment import (
     ScheduleTables,
     SegmentSettings,
 )
-from etloop.contract.model.transport import CaptureSettings, PauseRule, TransportSettings
+from etloop.contract.model.fault_rules import PauseRule
+from etloop.contract.model.transport import CaptureSettings, TransportSettings
 from etloop.controller.plan.connections import PlacedConnections, select_connections
 from etloop.controller.plan.places.cards import plane_addresses
 from etloop.controller.plan.port_settings import captures_of, pauses_of

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from etloop.contract.model.counters import DISCARD_REASONS, FOREIGN_REASONS
+from etloop.contract.model.fault_rules import FaultAction
 from etloop.contract.model.records import PORT_RECORD, StreamCount
 from etloop.contract.model.run import AgentRecords, RunEnd, RunOutcome
-from etloop.contract.model.transport import FaultAction
 from etloop.controller.plan.udp_streams import agent_of
 from etloop.results.schema.summary import VIRTUAL_TIME
 from numpy.typing import NDArray

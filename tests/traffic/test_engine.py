@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from etloop.contract.base.errors import RigError
 from etloop.contract.model.engine import EnginePhase
+from etloop.contract.model.fault_rules import FaultAction, FaultDirection, FaultPackets, FaultRule
 from etloop.contract.model.records import WaitKind
-from etloop.contract.model.transport import FaultAction, FaultDirection, FaultPackets, FaultRule
 from etloop.traffic.collectives.selection import CollectiveName
 from etloop.traffic.engine import Engine
 

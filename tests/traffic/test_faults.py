@@ -5,13 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import pytest
-from etloop.contract.model.transport import (
-    FaultAction,
-    FaultDirection,
-    FaultPackets,
-    FaultRule,
-    RecoverySettings,
-)
+from etloop.contract.model.fault_rules import FaultAction, FaultDirection, FaultPackets, FaultRule
+from etloop.contract.model.transport import RecoverySettings
 from etloop.traffic.simulation import SimulationOutcome, SimulationSettings, simulate
 
 from tests.support.traffic.assignments_by_hand import TRANSPORT, HandOp, assignment

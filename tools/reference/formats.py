@@ -13,7 +13,7 @@ from typing import Final
 
 from etloop.contract.base.errors import EtloopError
 from etloop.contract.base.questions import Question, noted_questions
-from etloop.contract.model.transport import FaultAction
+from etloop.contract.model.fault_rules import FaultAction
 from etloop.controller.inputs.rig import parse_rig
 from etloop.controller.inputs.scenario.collectives import COLLECTIVE_KEYS
 from etloop.controller.inputs.scenario.scenario import parse_scenario

@@ -25,15 +25,14 @@ from etloop.contract.base.value_form import formed, pattern_form
 from etloop.contract.base.value_parsers import bounded, integer, one_of, words
 from etloop.contract.base.yaml_reader import Section
 from etloop.contract.model.assignment import ConnectionColumns, Path
-from etloop.contract.model.transport import (
+from etloop.contract.model.fault_rules import (
     ANY_COMMUNICATOR,
     FaultAction,
     FaultDirection,
     FaultPackets,
     FaultRule,
-    TransportKind,
-    TransportSettings,
 )
+from etloop.contract.model.transport import TransportKind, TransportSettings
 from etloop.controller.inputs.scenario.pauses import PortPause, read_pause
 from numpy.typing import NDArray
 

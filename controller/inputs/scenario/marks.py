@@ -1,4 +1,4 @@
-"""Rules on the marks of packets: a kind of packet whose DSCP or ECN is stated has both, and only tagged frames have a priority."""
+"""Rules on the marks of packets: DSCP and ECN of a kind of packet go together, and only tagged frames have a priority."""
 
 from __future__ import annotations
 

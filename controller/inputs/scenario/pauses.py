@@ -12,7 +12,7 @@ from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import NS_PER_S, format_duration, parse_duration_ns, parse_port_label
 from etloop.contract.base.value_parsers import bounded, integer
 from etloop.contract.base.yaml_reader import Section
-from etloop.contract.model.transport import PauseRule
+from etloop.contract.model.fault_rules import PauseRule
 
 _LONGEST_QUANTA: Final = 0xFFFF
 _LEAST_INTERVAL_NS: Final = 1000

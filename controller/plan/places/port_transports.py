@@ -15,7 +15,7 @@ from etloop.contract.base.late_dataclass import dataclass
 from etloop.controller.inputs.scenario.faults import kind_has
 
 if TYPE_CHECKING:
-    from etloop.contract.model.transport import FaultRule
+    from etloop.contract.model.fault_rules import FaultRule
     from etloop.controller.inputs.scenario.scenario import Scenario
     from etloop.controller.inputs.scenario.transport import Transport
     from etloop.controller.plan.job_set import JobPart, JobSet

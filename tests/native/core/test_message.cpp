@@ -246,7 +246,7 @@ void probes_are_repeated_and_then_given_up() {
   Prober prober;
   for (uint32_t qp = 0; qp < 10; ++qp) prober.add(0, static_cast<int32_t>(qp), qp);
   CHECK_EQ(prober.next(0), -1);  // not started
-  prober.start();
+  prober.start(ProbeRounds::one);
   Nanos now = 1;
   const auto send_due = [&prober, &now] {
     uint32_t sent = 0;
@@ -281,7 +281,7 @@ void probes_are_repeated_and_then_given_up() {
 void after_the_first_that_was_given_up_others_have_fewer_attempts() {
   Prober prober;
   for (uint32_t qp = 0; qp < kProbesAtOnce + 1; ++qp) prober.add(0, static_cast<int32_t>(qp), qp);
-  prober.start();
+  prober.start(ProbeRounds::one);
   Nanos now = 1;
   uint32_t last_attempts = 0;
   for (; !prober.over(); now += kProbeTimeoutNs) {

@@ -8,6 +8,7 @@ from enum import Enum
 import pytest
 from etloop.contract.base.errors import PlanError
 from etloop.contract.model.assignment import Assignment, SegmentSettings
+from etloop.contract.model.fault_rules import FaultAction, FaultDirection, FaultPackets, FaultRule
 from etloop.contract.model.topology import (
     FIVE_TUPLE,
     HashField,
@@ -20,10 +21,6 @@ from etloop.contract.model.transport import (
     CreditSettings,
     DeliveryOrder,
     EntropyChoice,
-    FaultAction,
-    FaultDirection,
-    FaultPackets,
-    FaultRule,
     MultipathSettings,
     RecoverySettings,
     TransportKind,

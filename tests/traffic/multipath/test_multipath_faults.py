@@ -5,15 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import pytest
-from etloop.contract.model.transport import (
-    FaultAction,
-    FaultDirection,
-    FaultPackets,
-    FaultRule,
-    TransportKind,
-    TrimAnswer,
-    TrimSettings,
-)
+from etloop.contract.model.fault_rules import FaultAction, FaultDirection, FaultPackets, FaultRule
+from etloop.contract.model.transport import TransportKind, TrimAnswer, TrimSettings
 from etloop.traffic.simulation import SimulationOutcome, SimulationSettings, simulate
 
 from tests.support.traffic.assignments_by_hand import HandOp, assignment

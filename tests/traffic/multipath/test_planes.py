@@ -11,14 +11,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from etloop.contract.model.fault_rules import FaultAction, FaultDirection, FaultPackets, FaultRule
 from etloop.contract.model.topology import LoadBalancing, SwitchEnd, Topology, Trimming
 from etloop.contract.model.transport import (
     CreditSettings,
     DeliveryOrder,
-    FaultAction,
-    FaultDirection,
-    FaultPackets,
-    FaultRule,
     MultipathSettings,
     TransportKind,
     TrimAnswer,

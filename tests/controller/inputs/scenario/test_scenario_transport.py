@@ -10,15 +10,12 @@ import numpy as np
 import pytest
 from etloop.contract.base.errors import ConfigError, PlanError
 from etloop.contract.model.assignment import Path as Way
+from etloop.contract.model.fault_rules import FaultAction, FaultDirection, FaultPackets, FaultRule
 from etloop.contract.model.transport import (
     AS_DATA,
     ClassMarks,
     CnpScope,
     CnpSettings,
-    FaultAction,
-    FaultDirection,
-    FaultPackets,
-    FaultRule,
     RecoverySettings,
     TrimAnswer,
     TrimSettings,

@@ -1,0 +1,99 @@
+"""What endpoints do wrong on purpose: faults of packets and pause frames, as an assignment carries them.
+
+What a scenario may write for them is decided in `controller.inputs.scenario.faults`; what they do, in traffic/native.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+from etloop.contract.base.late_dataclass import dataclass
+
+
+class FaultAction(IntEnum):
+    """What is done to a packet. Numbers as in traffic/native/plan/fault_rules.h."""
+
+    DROP = 0
+    DUPLICATE = 1
+    REORDER = 2
+    DELAY = 3
+    CORRUPT_ICRC = 4
+    MARK_CE = 5
+    SEND_NAK = 6
+    SEND_RNR = 7
+    SEND_CNP = 8
+    TRIM = 9
+    """As a switch does that trims: what is received is cut down to its headers."""
+
+
+class FaultDirection(IntEnum):
+    """At which side of an endpoint's port."""
+
+    SENT = 0
+    RECEIVED = 1
+
+
+class FaultPackets(IntEnum):
+    """Which packets a rule looks at and counts."""
+
+    ANY = 0
+    DATA = 1
+    """WRITE, SEND and READ responses with the job's payload."""
+    CLEAR_TO_SEND = 2
+    ACK = 3
+    NAK = 4
+    """NAKs of every kind."""
+    CNP = 5
+    REQUEST = 6
+    """Whatever asks for something: WRITE, SEND, READ, atomics, clear-to-send."""
+
+
+ANY_COMMUNICATOR: Final = -2
+"""Of a rule that does not ask which communicator a connection belongs to."""
+
+
+@dataclass(frozen=True, slots=True)
+class PauseRule:
+    """Pause frames (IEEE 802.1Qbb) that a port sends unasked while the run is under way."""
+
+    priority: int
+    quanta: int
+    """How long each asks for, in 512 bit times of the link; 0: go on."""
+    first_ns: int
+    """After the start of the run."""
+    every_ns: int
+    count: int
+    """0: until the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class FaultRule:
+    """Do `action` to the packets of a kind that number and chance select, counted for every queue pair end by itself."""
+
+    action: FaultAction
+    direction: FaultDirection
+    packets: FaultPackets
+    src_rank: int = -1
+    """Of the connection; -1: any."""
+    dst_rank: int = -1
+    queue_pair: int = -1
+    """Which of the connection, from 0; -1: all."""
+    communicator: int = ANY_COMMUNICATOR
+    """Row of the assignment's communicators; -1: point-to-point sends."""
+    channel: int = -1
+    """Of the connection; -1: any."""
+    entropy_value: int = -1
+    """Number of the one that a packet takes, of those between two addresses, from 0; -1: any."""
+    first: int = 1
+    """Number of the first packet, from 1."""
+    last: int = 0
+    """Number of the last one; 0: there is no last."""
+    every: int = 1
+    """From `first` on, every so many-th."""
+    chance_per_million: int = 1_000_000
+    delay_ns: int = 0
+    """DELAY: how long. REORDER: how long at most, if too little follows."""
+    behind_packets: int = 0
+    """REORDER: how many packets of the queue pair are let past."""
+    seed: int = 0
