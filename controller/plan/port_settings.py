@@ -158,7 +158,8 @@ def refuse_one_sided(transport: Transport, schedules: Sequence[Schedule]) -> Non
     )
     if not transport.sprays or not names:
         return
-    text = f"{transport.kind_name.upper()} has {transport.operations} alone, and {', '.join(names)} closes its messages by atomics"
+    kind = transport.kind_name.upper()
+    text = f"{kind} has {transport.operations} alone, and {', '.join(names)} closes its messages by atomics"
     raise PlanError(Problem("transport.kind", text, "choose another algorithm, or kind: rocev2"))
 
 

@@ -125,7 +125,8 @@ def _file_name(
     recorded_keys, keys = names.of(members), names.of(own_members)
     if len(keys) != len(recorded_keys):
         contradictions[
-            f'{len(keys)} groups of ranks {_listed(own_members)} in the group file, and {len(recorded_keys)} of those of "{shown(key)}"'
+            f"{len(keys)} groups of ranks {_listed(own_members)} in the group file, and {len(recorded_keys)} of those of "
+            f'"{shown(key)}"'
         ] = None
         return key
     return keys[recorded_keys.index(key)]

@@ -86,7 +86,8 @@ def report_assumed(
         "even" if uneven.choice is UnevenChoice.EVEN else f"drawn with a skew of {float(uneven.skew):g}"
     )
     remedy = (
-        f"as workload.uneven says ({uneven}): the splits of an all-to-all are {split_words}; an all-gather brings what each member puts "
+        f"as workload.uneven says ({uneven}): the splits of an all-to-all are {split_words}; an all-gather brings what each "
+        "member puts "
         "in to every other, a reduce-scatter to each member as much as it states"
     )
     found = f"{kind.name} whose members put in different sizes"

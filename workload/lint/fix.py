@@ -77,7 +77,8 @@ class Repair:
         """Describe the repair in one sentence for a report."""
         count_words = f" ({self.count} times)" if self.count > 1 else ""
         example = self.example
-        return f"{self.rule}{count_words}: {SENTENCES[self.rule]}; first at {example.where}: {example.found} -> {example.expected}"
+        change = f"{example.found} -> {example.expected}"
+        return f"{self.rule}{count_words}: {SENTENCES[self.rule]}; first at {example.where}: {change}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Losses of drawn jobs in virtual time: of a clean run every packet of every kind is received, and planted drops are counted exactly.
+"""Losses of drawn jobs in virtual time: a clean run receives every packet of every kind, and planted drops are counted exactly.
 
 Contexts of UET close in the middle of a job, and timers are so short that commands, answers and data come twice and late.
 ETLOOP_FULL=1 draws 100 jobs a transport; a failing one names its seed.

@@ -1,6 +1,6 @@
-// Two ends in virtual time between which a copy of every packet comes again when what it was for is over, whole and cut down by a
-// switch. Each copy is counted once, as received: by its queue pair, or under the reason for its kind, and never as foreign. The
-// same copies at the ends of another run are foreign there, or refused by a queue pair: they do not stand for packets of that run.
+// Two ends in virtual time: a copy of every packet arrives again when its purpose is over, whole and trimmed. Each copy is
+// counted once, as received: by its queue pair, or under the reason for its kind, and never as foreign. The same copies at the
+// ends of another run are foreign there, or refused by a queue pair.
 #include <algorithm>
 #include <array>
 #include <memory>

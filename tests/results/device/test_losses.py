@@ -78,7 +78,7 @@ def test_a_lossy_run_is_explained_to_the_packet() -> None:
 
 
 def test_what_came_to_a_closed_context_is_received_by_its_kind() -> None:
-    """The port has received it; without its own count, 6 of 979 acknowledgements and 2 of 8743 packets of data would be missing."""
+    """The port has received it; without its own count, 6 of 979 ACKs and 2 of 8743 packets of data would be missing."""
     flows = FLOWS | {"rx_packets": 8741, "acks_rx": 973, "naks_rx": 143, "retransmitted_packets": 0}
     late = {"unclaimed_requests": 2, "unclaimed_acks": 6, "unclaimed_naks": 1}
     losses = found(flows=flows, ports=PORTS | {"rx_datagrams": 9962} | late, device=dict.fromkeys(DEVICE, 0))

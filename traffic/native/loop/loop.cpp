@@ -25,9 +25,9 @@ constexpr Nanos kLongestSleepNs = 100'000'000;
 // A loop with a core of its own wakes so long before what is due, and looks at the clock until then: sleeps end some 5 to
 // 50 us late, by the processor's idle states and the scheduler.
 constexpr Nanos kWakeEarlyNs = 60'000;
-// Of a run that is done, packets for which no end waits may still lie in queues of the device, which counts them. A port that may
-// be sent such packets stays until none has come for so long, or until it has stayed the longest. So does a port whose run broke off,
-// which sends no more and counts what is under way to it.
+// Linger after the run so that packets which no end waits for, still queued in the device, are counted at both ends. A port that
+// may be sent such packets stays until none has come for kQuietNs, kLongestStayNs at most. So does a port whose run broke off; it
+// sends no more.
 constexpr Nanos kQuietNs = 400'000'000;
 constexpr Nanos kLongestStayNs = 2'000'000'000;
 
@@ -36,8 +36,8 @@ class MonotonicClock final : public Clock {
   Nanos now() override { return monotonic_ns(); }
 };
 
-// Whether packets that no end waits for may be under way to this port: repetitions, their answers and congestion notifications; and
-// over a multipath transport any answer, as one that leaves later by another path may come before it.
+// Whether packets that no end waits for may be in flight to this port: retransmissions, their answers and CNPs; over a multipath
+// transport any answer, because one that leaves later by another path may overtake it.
 bool may_still_receive(TransportKind kind, const std::vector<FlowRecord>& flows) {
   if (kind != TransportKind::roce) return true;
   return std::ranges::any_of(flows, [](const FlowRecord& flow) {

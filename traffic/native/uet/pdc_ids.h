@@ -1,5 +1,5 @@
-// The numbers of a port's packet delivery contexts: whose each is, and whose it was. A number that is given back is taken again as
-// late as possible, so that packets that come late do not find another context. 0 is no context's.
+// The numbers of a port's packet delivery contexts, with their present and former owners. A returned number is reused as late as
+// possible, so that late packets do not find another context. 0 is not used.
 #pragma once
 
 #include <array>

@@ -193,7 +193,8 @@ def _degrees(rows: Sequence[_Row], kept: Sequence[_Row], stages: str) -> tuple[D
     missing = {role: line for role, line in first_unsized.items() if role is not None and role not in sizes}
     if not sizes:
         if len(first_unsized) > 1:
-            problem = f"several groups are used ({', '.join(sorted(map(_group_name, first_unsized)))}), and no row says their sizes"
+            names = ", ".join(sorted(map(_group_name, first_unsized)))
+            problem = f"several groups are used ({names}), and no row says their sizes"
             raise WorkloadFault(0, problem, "give a file with the column comm_group_size")
         remedy = "state how many there are: workload.replicate_ranks (--replicate-ranks)"
         return None, [Note("does not say how many ranks there are", remedy)]

@@ -106,7 +106,10 @@ def _degrees(head: dict[str, str]) -> Degrees:
             mismatch = f"{key} is {head[key]}: layers that compute forward again are not read, 0 was expected"
             raise WorkloadFault(1, mismatch, "write the workload without checkpoints")
     if world % (tensor * pipeline):
-        mismatch = f"all_gpus is {world}, which groups of {tensor} (model_parallel_NPU_group) in {pipeline} stages (pp) do not divide"
+        mismatch = (
+            f"all_gpus is {world}, which groups of {tensor} (model_parallel_NPU_group) in {pipeline} stages (pp) "
+            "do not divide"
+        )
         raise WorkloadFault(1, mismatch)
     degrees = Degrees(tensor, world // (tensor * pipeline), pipeline, expert)
     if problem := degrees.problem():

@@ -118,10 +118,16 @@ def read_device(kineto: KinetoTrace, book: GroupBook, table: KernelTable) -> Ran
         rows.append(row)
     remarks = []
     if kernels_without_arguments := outcomes[_Completeness.NOTHING]:
-        problem = f"{kernels_without_arguments} NCCL kernels carry no collective arguments (profilers before 2024): sizes and groups are not known"
+        problem = (
+            f"{kernels_without_arguments} NCCL kernels carry no collective arguments (profilers before 2024): "
+            "sizes and groups are not known"
+        )
         remarks.append(Remark(problem, BESIDE.format("host")))
     if operations_with_cut_splits := outcomes[_Completeness.SPLITS_CUT]:
-        problem = f"{operations_with_cut_splits} all-to-alls have split sizes that the profiler shortened: their buffers are split evenly"
+        problem = (
+            f"{operations_with_cut_splits} all-to-alls have split sizes that the profiler shortened: "
+            "their buffers are split evenly"
+        )
         remarks.append(Remark(problem, BESIDE.format("host")))
     return RankRead(
         tuple(rows), "kineto", book.members, (*remarks, *other_ops.remarks, *_calls_alone(kineto, other_ops))

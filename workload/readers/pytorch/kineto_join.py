@@ -149,7 +149,8 @@ def _match_lanes(
     if len(assignments) != 1:
         raise JsonFault(
             "traceEvents",
-            f"have NCCL kernels on {len(lanes)} streams, which fit the {len(runs)} groups in {len(assignments)} ways; one was expected",
+            f"have NCCL kernels on {len(lanes)} streams, which fit the {len(runs)} groups in {len(assignments)} ways; "
+            "one was expected",
         )
     return [(lane, runs[index]) for lane, index in zip(lanes, assignments[0], strict=True)]
 
