@@ -173,7 +173,7 @@ def test_where_there_can_be_no_switch_the_demo_says_so_and_uses_loopback(
         return 7
 
     monkeypatch.setattr(demo_lab, "lab_up", refused)
-    monkeypatch.setattr(demo, "_over_loopback", ran)
+    monkeypatch.setattr(demo, "_run_over_loopback", ran)
     assert demo.run_demo(tmp_path / "demo", iterations=3) == 7
     printed = capsys.readouterr().err
     assert (
@@ -205,7 +205,7 @@ def children_of(pid: int) -> list[int]:
 
 @contextmanager
 def running_demo(directory: Path) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
-    """A demo over loopback whose run has begun, and its agents."""
+    """A demo over loopback whose run has begun, and its children: two agents, and the door of the control port."""
     command = [sys.executable, "-m", "etloop.cli.main", "demo", "--loopback", "--out", "demo"]
     with subprocess.Popen(
         [*command, "--iterations", "100000"],
@@ -221,29 +221,29 @@ def running_demo(directory: Path) -> Iterator[tuple[subprocess.Popen[str], list[
             printed.append(line)
             if line.rstrip().endswith(": RUN"):
                 break
-        agents = children_of(process.pid)
-        assert len(agents) == 2, "".join(printed)
-        yield process, agents
+        children = children_of(process.pid)
+        assert len(children) == 3, "".join(printed)
+        yield process, children
 
 
 @pytest.mark.e2e
 def test_ctrl_c_ends_the_demo_and_its_agents(tmp_path: Path) -> None:
-    with running_demo(tmp_path) as (process, agents):
+    with running_demo(tmp_path) as (process, children):
         process.send_signal(signal.SIGINT)
         out, err = process.communicate()
     assert process.returncode == 50, err
     assert "stopped" in out
     assert "Ctrl-C" in out
     assert (tmp_path / "demo" / "run" / "summary.json").exists()
-    alive = [pid for pid in agents if Path(f"/proc/{pid}").exists()]
+    alive = [pid for pid in children if Path(f"/proc/{pid}").exists()]
     assert alive == []
 
 
 @pytest.mark.e2e
 def test_a_killed_demo_takes_its_agents_with_it(tmp_path: Path) -> None:
-    with running_demo(tmp_path) as (process, agents):
-        ends = [os.pidfd_open(pid) for pid in agents]
+    with running_demo(tmp_path) as (process, children):
+        ends = [os.pidfd_open(pid) for pid in children]
         process.kill()
     for end in ends:
-        assert select.select([end], [], [], PATIENCE_S)[0], "an agent outlives its demo"
+        assert select.select([end], [], [], PATIENCE_S)[0], "a child outlives its demo"
         os.close(end)
