@@ -14,7 +14,8 @@ import numpy as np
 from etloop.contract.base.errors import PlanError, Problem
 from etloop.contract.model.assignment import Assignment
 from etloop.contract.model.topology import FIVE_TUPLE, LoadBalancing, SwitchSettings, Topology
-from etloop.contract.model.transport import DeliveryOrder, EntropyChoice, TransportKind, TransportSettings
+from etloop.contract.model.transport import DeliveryOrder, EntropyChoice, TransportSettings
+from etloop.contract.model.transport_kinds import TransportKind
 from etloop.traffic.flow_walk import Fabric, Parts
 from etloop.traffic.topology.routes import Routes
 from numpy.typing import NDArray

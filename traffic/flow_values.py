@@ -12,12 +12,8 @@ from typing import Final
 import numpy as np
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.assignment import Assignment, Path
-from etloop.contract.model.transport import (
-    MOST_SPRAYED_WINDOW,
-    DeliveryOrder,
-    TransportKind,
-    TransportSettings,
-)
+from etloop.contract.model.transport import MOST_SPRAYED_WINDOW, DeliveryOrder, TransportSettings
+from etloop.contract.model.transport_kinds import TransportKind
 from etloop.traffic import _native
 from numpy.typing import NDArray
 

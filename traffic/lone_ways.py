@@ -18,7 +18,8 @@ from etloop.contract.model.assignment import Assignment, Path, PortSettings
 from etloop.contract.model.capabilities import OUTER_HEADER_BYTES, packet_overhead_bytes
 from etloop.contract.model.empty_network import Framing, LatencySource, LoneNetwork, LoneWay
 from etloop.contract.model.topology import SwitchEnd, Topology
-from etloop.contract.model.transport import TransportKind, TransportSettings
+from etloop.contract.model.transport import TransportSettings
+from etloop.contract.model.transport_kinds import TransportKind
 from etloop.traffic.topology.routes import Routes, routes
 from etloop.traffic.twin import attachments_of
 

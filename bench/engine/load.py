@@ -15,7 +15,7 @@ import numpy as np
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import format_duration, format_rate
 from etloop.contract.model.assignment import Assignment, PortBackend
-from etloop.contract.model.transport import TRANSPORT_KINDS, TransportKind
+from etloop.contract.model.transport_kinds import TRANSPORT_KINDS, TransportKind
 from etloop.controller.inputs.rig import parse_rig
 from etloop.controller.inputs.scenario.scenario import parse_scenario
 from etloop.controller.plan.plan import make_plan

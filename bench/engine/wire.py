@@ -15,7 +15,7 @@ from etloop.bench.engine.measure import EngineRun
 from etloop.bench.engine.rounds import Bench, notes_of
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.assignment import PortBackend
-from etloop.contract.model.transport import TransportKind
+from etloop.contract.model.transport_kinds import TransportKind
 from etloop.workload.trace.trace import CollectiveKind
 
 WIRE_BARS: Final = {

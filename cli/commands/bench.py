@@ -11,7 +11,7 @@ from etloop.bench.engine.wire import ALL_PORTS, WirePorts
 from etloop.cli.result import CommandResult, to_json
 from etloop.contract.base.errors import ConfigError, ExitCode, Problem
 from etloop.contract.model.assignment import PortBackend
-from etloop.contract.model.transport import TRANSPORT_KINDS
+from etloop.contract.model.transport_kinds import TRANSPORT_KINDS
 
 if TYPE_CHECKING:
     import argparse

@@ -7,7 +7,7 @@ from typing import Final
 
 from etloop.cli.parser import Command
 from etloop.cli.values import queue_pair_counts, turns
-from etloop.contract.model.transport import TRANSPORT_KINDS
+from etloop.contract.model.transport_kinds import TRANSPORT_KINDS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

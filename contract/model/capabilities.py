@@ -10,7 +10,7 @@ import ipaddress
 from typing import Final
 
 from etloop.contract.base.late_dataclass import dataclass
-from etloop.contract.model.transport import TransportKind
+from etloop.contract.model.transport_kinds import TransportKind
 
 MOST_INTERFACES: Final = 256
 MOST_ADDRESSES: Final = 4096

@@ -25,6 +25,7 @@ from etloop.contract.base.value_parsers import bounded, integer, one_of, yes_or_
 from etloop.contract.model.congestion import CongestionSettings
 from etloop.contract.model.fault_rules import FaultRule
 from etloop.contract.model.transport_forms import factor_text, path_mtu, percent_of, rnr_timer, share_text
+from etloop.contract.model.transport_kinds import TRANSPORT_KINDS, TransportKind
 
 dscp_value: Final = integer(0, 63)
 _wait: Final = bounded(parse_duration_ns, 0, 60 * NS_PER_S, format_duration)
@@ -130,21 +131,6 @@ class RecoverySettings:
         "First packet sequence number; drawn for every run if left out.",
     )
     trimming: TrimSettings = TrimSettings()
-
-
-class TransportKind(IntEnum):
-    """What carries messages between queue pairs. Numbers as in traffic/native/plan/plan.h."""
-
-    ROCE = 0
-    """RoCEv2's reliable connection: one path for a queue pair."""
-    MRC = 1
-    """OCP Multipath Reliable Connection: writes alone, and a path for every packet."""
-    UET = 2
-    """Ultra Ethernet's transport: writes or sends, a path for every packet where no order is kept."""
-
-
-TRANSPORT_KINDS: Final = {"rocev2": TransportKind.ROCE, "mrc": TransportKind.MRC, "uet": TransportKind.UET}
-"""By the names that people write."""
 
 
 class EntropyChoice(IntEnum):

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final
 from etloop.contract.base.errors import PlanError, Problem
 from etloop.contract.model.assignment import PortBackend
 from etloop.contract.model.fault_rules import FaultAction, FaultRule, PauseRule
-from etloop.contract.model.transport import CaptureSettings, DeliveryOrder, TransportKind, TrimSettings
+from etloop.contract.model.transport import CaptureSettings, DeliveryOrder, TrimSettings
+from etloop.contract.model.transport_kinds import TransportKind
 from etloop.traffic.collectives.core.table import Handshake
 
 if TYPE_CHECKING:

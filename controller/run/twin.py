@@ -15,7 +15,8 @@ from etloop.contract.model.assignment import Assignment
 from etloop.contract.model.assignment import Path as Way
 from etloop.contract.model.run import LinkEvent
 from etloop.contract.model.topology import Topology
-from etloop.contract.model.transport import TransportKind, TransportSettings
+from etloop.contract.model.transport import TransportSettings
+from etloop.contract.model.transport_kinds import TransportKind
 from etloop.controller.inputs.scenario.recovery import WINDOW_OF_SELECTIVE_REPEAT
 from etloop.controller.inputs.scenario.timeline import ENDED, TimelineEvent
 from etloop.controller.plan.patience import card_floor_ns

@@ -179,15 +179,15 @@ def _verdict_on(
         )
     elif not truths.size or (truths == UNKNOWN).any():
         return replace(check_outcome, reason=_unknown(outcome, truths))
-    if limits.reasons:
+    if limits.reasons and broken.size:
         with np.errstate(all="ignore"):
             certain = certain_result(condition.tree, results, own, limits.weak)
             words = bounds_words(condition, given, own, limits.weak)
         if certain is None:
-            verb = "does not hold" if broken.size else "holds"
-            reason = f"{verb}, and the emulator itself was the limit: {words}; {'; '.join(limits.reasons)}"
+            limit_words = "; ".join(limits.reasons)
+            reason = f"does not hold, and the emulator itself was the limit: {words}; {limit_words}"
             return replace(check_outcome, reason=reason)
-        if words and broken.size:
+        if words:
             check_outcome = replace(check_outcome, value=f"{value}; {words}")
     if broken.size:
         return replace(check_outcome, result=Result.FAIL)

@@ -13,7 +13,8 @@ from etloop.agent.service import open_native_engine
 from etloop.contract.base.errors import RigError
 from etloop.contract.model.assignment import PortBackend, PortSettings, SegmentSettings
 from etloop.contract.model.capabilities import UNKNOWN, Capabilities, Interface, RoceDevice
-from etloop.contract.model.transport import CreditSettings, MultipathSettings, TransportKind, UetSettings
+from etloop.contract.model.transport import CreditSettings, MultipathSettings, UetSettings
+from etloop.contract.model.transport_kinds import TransportKind
 from etloop.contract.protocol.messages import Hello, Welcome
 from etloop.controller.rack.agent_pool import AgentPresence
 from etloop.controller.rack.mqtt.statuses import agent_status

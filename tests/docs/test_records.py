@@ -24,6 +24,7 @@ SHOWN = [
 ]
 CONSTANTS = {
     "docs/congestion_control.md": ["| | connectx | paper | ns3 | sources |"],
+    "docs/security.md": ["| limit of open files | agents' connections | strangers |"],
     "docs/schedules.md": ["| | chunk | messages of a chunk | under way | on the wire |"],
 }
 """Tables of what the code states, which measure nothing."""

@@ -11,7 +11,7 @@ from etloop.bench.engine.measure import engine_run
 from etloop.bench.engine.network import bench_place
 from etloop.bench.engine.workers import bench_workers
 from etloop.contract.model.assignment import PortBackend
-from etloop.contract.model.transport import TransportKind
+from etloop.contract.model.transport_kinds import TransportKind
 from etloop.workload.trace.trace import CollectiveKind
 
 from tests.lab.test_lab_truths import NO_NAMESPACES, namespaces_are_allowed

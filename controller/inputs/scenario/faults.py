@@ -32,7 +32,8 @@ from etloop.contract.model.fault_rules import (
     FaultPackets,
     FaultRule,
 )
-from etloop.contract.model.transport import TransportKind, TransportSettings
+from etloop.contract.model.transport import TransportSettings
+from etloop.contract.model.transport_kinds import TransportKind
 from etloop.controller.inputs.scenario.pauses import PortPause, read_pause
 from numpy.typing import NDArray
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from etloop.contract.base.value_parsers import one_of
 from etloop.contract.base.yaml_reader import ConfigFile, Section
-from etloop.contract.model.transport import TRANSPORT_KINDS
+from etloop.contract.model.transport_kinds import TRANSPORT_KINDS
 from etloop.controller.inputs.scenario.faults import kind_has
 from etloop.controller.inputs.scenario.transport import Transport
 

@@ -13,14 +13,8 @@ from etloop.contract.base.setting import setting
 from etloop.contract.base.settings_reader import read_settings
 from etloop.contract.base.value_parsers import integer, word_of
 from etloop.contract.base.yaml_reader import Section
-from etloop.contract.model.transport import (
-    MOST_SPRAYED_WINDOW,
-    TRANSPORT_KINDS,
-    DeliveryOrder,
-    MultipathSettings,
-    TransportKind,
-    UetSettings,
-)
+from etloop.contract.model.transport import MOST_SPRAYED_WINDOW, DeliveryOrder, MultipathSettings, UetSettings
+from etloop.contract.model.transport_kinds import TRANSPORT_KINDS, TransportKind
 from etloop.traffic.congestion import Need
 from etloop.traffic.topology.segment_routes import SegmentChoice
 

@@ -78,7 +78,9 @@ def test_the_same_again_byte_for_byte_and_a_directory_like_that_of_a_run(
     for name in ("one", "two"):
         assert main(command(files, "--topology", str(files / "t.yaml"), "--out", str(files / name))) == 0
     for file in sorted((files / "one").iterdir()):
-        assert file.read_bytes() == (files / "two" / file.name).read_bytes(), file.name
+        # Names of cases have the directory in them.
+        again = (files / "two" / file.name).read_bytes().replace(b".two", b".one")
+        assert file.read_bytes() == again, file.name
     queues = pq.read_table(files / "one" / "queues.parquet").to_pydict()
     assert set(queues["switch"]) == {"switch"}
     assert max(queues["tx_packets"]) > 0

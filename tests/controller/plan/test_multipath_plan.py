@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from etloop.contract.base.errors import PlanError
 from etloop.contract.model.assignment import PortBackend
-from etloop.contract.model.transport import TransportKind
+from etloop.contract.model.transport_kinds import TransportKind
 from etloop.controller.plan.plan import make_plan
 from etloop.workload.trace.trace import CollectiveKind
 

@@ -14,11 +14,11 @@ from etloop.contract.model.transport import (
     DeliveryOrder,
     EntropyChoice,
     MultipathSettings,
-    TransportKind,
     TrimAnswer,
     TrimSettings,
     UetSettings,
 )
+from etloop.contract.model.transport_kinds import TransportKind
 from etloop.traffic.twin import TwinSettings
 
 from tests.support.traffic.twin_by_hand import GBPS, UNCONTROLLED, changed

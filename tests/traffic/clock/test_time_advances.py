@@ -10,7 +10,7 @@ import pytest
 from etloop.cli.main import main
 from etloop.contract.base.errors import RunAborted
 from etloop.contract.model.fault_rules import FaultAction, FaultDirection, FaultPackets, FaultRule
-from etloop.contract.model.transport import TransportKind
+from etloop.contract.model.transport_kinds import TransportKind
 from etloop.experiments.nic.cards.virtual_time import MOST_TURNS, VirtualTime
 from etloop.traffic.simulation import SimulationSettings, simulate
 from etloop.traffic.twin import TwinSettings

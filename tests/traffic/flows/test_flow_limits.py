@@ -23,9 +23,9 @@ from etloop.contract.model.transport import (
     EntropyChoice,
     MultipathSettings,
     RecoverySettings,
-    TransportKind,
     TransportSettings,
 )
+from etloop.contract.model.transport_kinds import TransportKind
 from etloop.traffic.congestion import built_in
 from etloop.traffic.flow_level import FlowNetwork, flow_level
 from etloop.traffic.flow_limits import BALANCING, CONTROL, DELIVERY, ENTROPY, KINDS, MODELLED

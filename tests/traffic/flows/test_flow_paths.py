@@ -12,11 +12,11 @@ from etloop.contract.model.topology import LoadBalancing, Topology
 from etloop.contract.model.transport import (
     EntropyChoice,
     MultipathSettings,
-    TransportKind,
     TransportSettings,
     TrimAnswer,
     TrimSettings,
 )
+from etloop.contract.model.transport_kinds import TransportKind
 from etloop.traffic import flow_network
 from etloop.traffic.flow_level import FlowNetwork, flow_level
 from etloop.traffic.flow_network import network_of

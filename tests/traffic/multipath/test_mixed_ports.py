@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from etloop.contract.model.transport import TransportKind
+from etloop.contract.model.transport_kinds import TransportKind
 from etloop.traffic.twin import TwinOutcome, TwinSettings
 
 from tests.support.traffic.twin_by_hand import pairs, star, through

@@ -11,13 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from etloop.contract.model.topology import SwitchEnd, Trimming
-from etloop.contract.model.transport import (
-    EntropyChoice,
-    MultipathSettings,
-    TransportKind,
-    TrimAnswer,
-    TrimSettings,
-)
+from etloop.contract.model.transport import EntropyChoice, MultipathSettings, TrimAnswer, TrimSettings
+from etloop.contract.model.transport_kinds import TransportKind
 from etloop.traffic.simulation import SimulationSettings, simulate
 from etloop.traffic.twin import LinkChange, TwinOutcome
 

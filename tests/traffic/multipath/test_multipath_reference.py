@@ -17,11 +17,11 @@ from etloop.contract.model.transport import (
     ClassMarks,
     CreditSettings,
     MultipathSettings,
-    TransportKind,
     TransportSettings,
     TrimAnswer,
     TrimSettings,
 )
+from etloop.contract.model.transport_kinds import TransportKind
 from etloop.traffic.twin import TwinOutcome
 
 from tests.support.traffic.fat_tree import TRIMMED_DSCP, fat_tree

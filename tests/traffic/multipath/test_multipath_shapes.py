@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from etloop.contract.model.topology import LoadBalancing, SwitchEnd
-from etloop.contract.model.transport import TransportKind
+from etloop.contract.model.transport_kinds import TransportKind
 from etloop.traffic.simulation import SimulationSettings, simulate
 from etloop.traffic.twin import LinkChange, TwinOutcome
 

@@ -15,10 +15,10 @@ from etloop.contract.model.transport import (
     CreditSettings,
     EntropyChoice,
     MultipathSettings,
-    TransportKind,
     TrimAnswer,
     TrimSettings,
 )
+from etloop.contract.model.transport_kinds import TransportKind
 from etloop.traffic.twin import LinkChange
 
 from tests.support.traffic.assignments_by_hand import HandOp, assignment

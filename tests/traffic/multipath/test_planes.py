@@ -17,10 +17,10 @@ from etloop.contract.model.transport import (
     CreditSettings,
     DeliveryOrder,
     MultipathSettings,
-    TransportKind,
     TrimAnswer,
     TrimSettings,
 )
+from etloop.contract.model.transport_kinds import TransportKind
 from etloop.traffic.twin import LinkChange, TwinOutcome, TwinSettings
 
 from tests.support.traffic.assignments_by_hand import HandOp, assignment

@@ -19,10 +19,10 @@ from etloop.contract.model.transport import (
     CreditSettings,
     DeliveryOrder,
     MultipathSettings,
-    TransportKind,
     TrimAnswer,
     TrimSettings,
 )
+from etloop.contract.model.transport_kinds import TransportKind
 from etloop.traffic.simulation import SimulationSettings, simulate
 
 from tests.support.traffic.fat_tree import TRIMMED_DSCP, fat_tree

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from etloop.contract.base.errors import ConfigError
 from etloop.contract.model.fault_rules import FaultAction
-from etloop.contract.model.transport import TransportKind
+from etloop.contract.model.transport_kinds import TransportKind
 from etloop.controller.inputs.scenario.scenario import Scenario, parse_scenario
 from etloop.controller.inputs.scenario.transport import Transport
 

@@ -12,9 +12,9 @@ from etloop.contract.model.transport import (
     DeliveryOrder,
     EntropyChoice,
     MultipathSettings,
-    TransportKind,
     UetSettings,
 )
+from etloop.contract.model.transport_kinds import TransportKind
 from etloop.controller.inputs.scenario.multipath import SprayEndpoint
 from etloop.controller.inputs.scenario.scenario import parse_scenario
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from etloop.contract.base.errors import PlanError
 from etloop.contract.model.assignment import Path as Way
-from etloop.contract.model.transport import TransportKind
+from etloop.contract.model.transport_kinds import TransportKind
 from etloop.controller.inputs.scenario.scenario import Scenario, parse_scenario
 from etloop.controller.plan.jobs import build_jobs
 from etloop.controller.plan.patience import patient
