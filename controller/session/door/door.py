@@ -91,6 +91,11 @@ class Door:
         notices, self._notices = tuple(self._notices), []
         return notices
 
+    def note_open_passage(self) -> None:
+        """Notify the operator that processes of this host can reach ZeroMQ past the door."""
+        text = "this kernel grants no socket filter to an unprivileged process: connections from this host itself are not bounded"
+        self._notices.append(Notice("control port", text))
+
     async def end(self) -> None:
         """Return when the process has ended; it gets time to send what is queued."""
         if self._restarting is not None:
@@ -183,10 +188,13 @@ async def open_door(bind: str) -> AsyncIterator[OpenDoor]:
             listener = stack.enter_context(listening_at(bind))
             port_holder = stack.enter_context(held_port())
             port = port_holder.getsockname()[1]
-            inside = stack.enter_context(listening_for(port))
+            inside, is_filtered = listening_for(port)
+            stack.enter_context(inside)
             inside_port = inside.getsockname()[1]
             soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
             door = Door(listener, door_budget(soft, hard, count_open()), inside_port, port)
+            if not is_filtered:
+                door.note_open_passage()
             door.start()
         except OSError as error:
             problem = f"cannot listen there: {error.strerror or error}"

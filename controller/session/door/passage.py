@@ -3,7 +3,8 @@
 ZeroMQ has to accept the relayed connections. Of its listeners only the TCP one survives a lack of descriptors; the
 AF_UNIX one aborts the process (libzmq 4.3.5, src/ipc_listener.cpp). So the passage is TCP on loopback, where any user
 may connect, with a filter on the listening socket by which the kernel drops all packets that do not come from one
-source port. A socket bound with SO_REUSEPORT holds that port, so only processes of the same user can share it
+source port. Some hardened kernels refuse a filter to unprivileged processes; there the passage is open to processes of this
+host, and the operator is notified. A socket bound with SO_REUSEPORT holds that port, so only processes of the same user can share it
 (socket(7)). The connections differ by their source addresses in 127.0.0.0/8.
 """
 
@@ -39,18 +40,21 @@ def held_port() -> socket.socket:
     return holder
 
 
-def listening_for(port: int) -> socket.socket:
-    """Return a socket that listens on loopback for connections from source port `port`. Raises `OSError`."""
+def listening_for(port: int) -> tuple[socket.socket, bool]:
+    """Return a socket that listens on loopback for connections from source port `port`, and whether the kernel enforces the port.
+
+    Raises `OSError`.
+    """
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         listener.bind(("127.0.0.1", 0))
-        _let_in_only(listener, port)
+        is_filtered = _let_in_only(listener, port)
         listener.listen(socket.SOMAXCONN)
         listener.setblocking(False)
     except OSError:
         listener.close()
         raise
-    return listener
+    return listener, is_filtered
 
 
 class Passage:
@@ -81,8 +85,9 @@ class Passage:
         return connection, address
 
 
-def _let_in_only(listener: socket.socket, port: int) -> None:
-    """Attach a classic BPF filter, which needs no privilege, that drops TCP packets from other source ports than `port`."""
+def _let_in_only(listener: socket.socket, port: int) -> bool:
+    """Attach a classic BPF filter that drops TCP packets from other source ports than `port`; return False if the kernel refuses
+    it to this process. Linux asks for no privilege (socket(7)), hardened kernels do. Raises `OSError`."""
     code = b"".join(
         struct.pack("=HBBI", *instruction)
         for instruction in (
@@ -98,6 +103,12 @@ def _let_in_only(listener: socket.socket, port: int) -> None:
         )
     )
     program = ctypes.create_string_buffer(code, len(code))
-    listener.setsockopt(
-        socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("@HP", len(code) // 8, ctypes.addressof(program))
-    )
+    try:
+        listener.setsockopt(
+            socket.SOL_SOCKET,
+            _SO_ATTACH_FILTER,
+            struct.pack("@HP", len(code) // 8, ctypes.addressof(program)),
+        )
+    except PermissionError:
+        return False
+    return True
