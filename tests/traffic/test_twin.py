@@ -354,7 +354,7 @@ def test_outages_and_faults_count_from_the_start_of_the_job() -> None:
 @pytest.mark.parametrize("algorithm", ["dctcp", "nscc"])
 def test_many_holes_are_filled_without_a_timeout_for_each(algorithm: str) -> None:
     """What arrived between two holes is not under way: a window that counts it lets nothing be sent again."""
-    switch = changed(star(9, lossless=False), buffer_bytes=800_000)
+    switch = changed(star(9, lossless=False), buffer_bytes=600_000)
     transport = replace(UNCONTROLLED, window_packets=256, congestion=CongestionSettings(algorithm=algorithm))
     lasted_ns = {}
     for selective in (False, True):

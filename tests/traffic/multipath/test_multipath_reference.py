@@ -33,8 +33,8 @@ PACKET_BYTES = 4_150
 """Theirs on the wire, by which their queues are measured."""
 ANSWERS = ClassMarks(dscp=48, ecn=0)
 AS_DATA = ClassMarks()
-MEAN_WITHIN = 0.12
-"""Of fifteen to one: ours is 11.5 % earlier, as each of our flows aims by the round trip that it measured itself."""
+MEAN_WITHIN = 0.14
+"""Of fifteen to one: ours is 11.5 % earlier over MRC and 13.2 % over UET, because each flow's target is from its own RTT."""
 NETWORK_RTT = (CongestionParameter("base_rtt", 14_023),)
 """Theirs is of the whole network, whoever a flow goes to."""
 NO_CREDIT = CreditSettings()
