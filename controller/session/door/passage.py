@@ -3,9 +3,11 @@
 ZeroMQ has to accept the relayed connections. Of its listeners only the TCP one survives a lack of descriptors; the
 AF_UNIX one aborts the process (libzmq 4.3.5, src/ipc_listener.cpp). So the passage is TCP on loopback, where any user
 may connect, with a filter on the listening socket by which the kernel drops all packets that do not come from one
-source port. Some hardened kernels refuse a filter to unprivileged processes; there the passage is open to processes of this
-host, and the operator is notified. A socket bound with SO_REUSEPORT holds that port, so only processes of the same user can share it
+source port. A socket bound with SO_REUSEPORT holds that port, so only processes of the same user can share it
 (socket(7)). The connections differ by their source addresses in 127.0.0.0/8.
+
+Some hardened kernels refuse a filter to unprivileged processes. There, processes of this host can reach the passage,
+and the operator is notified.
 """
 
 from __future__ import annotations
