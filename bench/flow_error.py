@@ -82,7 +82,7 @@ IN_ANY_ORDER: Final = "window_packets: 1024, out_of_order: accept, cc: {algorith
 
 
 def spread(seed: int) -> Case:
-    """A collective through leaves and spines without oversubscription, in whose network packets of a flow take many paths."""
+    """Return a drawn collective through a leaf-spine without oversubscription, where packets of a flow take many paths."""
     draw = random.Random(seed)
     leaves, hosts = draw.choice((2, 3, 4)), draw.choice((2, 4, 8))
     entropy = draw.choice(SPRAYED)

@@ -212,8 +212,8 @@ def _stream_counts(stream: UdpStream, sent: int, left_out: int, lost: int) -> tu
     """Return the counts of a stream's sender and receiver."""
     size, received = stream.datagram_bytes, sent - lost
     return (
-        StreamCount(stream.name, True, sent, sent * size, left_out, stream.form),
-        StreamCount(stream.name, False, received, received * size, 0, stream.form),
+        StreamCount(stream.name, True, sent, sent * size, left_out, form=stream.form),
+        StreamCount(stream.name, False, received, received * size, 0, form=stream.form),
     )
 
 

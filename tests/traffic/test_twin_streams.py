@@ -58,7 +58,7 @@ def test_datagrams_leave_as_agents_send_them(
 
 def test_uud_is_its_datagrams_and_is_counted_as_what_it_is() -> None:
     loose = stream(form=StreamForm.UUD, udp_port=4793, src_udp_port=47911)
-    sent = StreamCount("bulk", True, 1250, 1_250_000, 0, StreamForm.UUD)
+    sent = StreamCount("bulk", True, 1250, 1_250_000, 0, form=StreamForm.UUD)
     outcome = lasting(10.5, loose)
     assert outcome.streams == ((sent, replace(sent, sends=False)),)
     assert outcome.ops.tobytes() == lasting(10.5, stream()).ops.tobytes()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import fcntl
 import resource
 import socket
@@ -239,9 +240,12 @@ def _listening(family: int, address: tuple[Any, ...]) -> socket.socket:
 
 
 def _address_of_interface(name: str) -> str | None:
+    """Return the IPv4 address of an interface; None if there is no such interface or it has none. Raises `OSError`."""
     request = struct.pack("256s", name.encode()[:15])
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe_socket:
         try:
             return socket.inet_ntoa(fcntl.ioctl(probe_socket.fileno(), _SIOCGIFADDR, request)[20:24])
-        except OSError:
+        except OSError as error:
+            if error.errno not in {errno.ENODEV, errno.EADDRNOTAVAIL}:
+                raise
             return None
