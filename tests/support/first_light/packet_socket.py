@@ -6,6 +6,7 @@ The parsing is written from the formats alone: Ethernet, IPv4, UDP, the base tra
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import socket
 import struct
 import zlib
@@ -18,10 +19,13 @@ from typing import Final
 ROCE_PORT: Final = 4791
 EVERY_PROTOCOL: Final = 3
 SO_RCVBUFFORCE: Final = 33
+SO_ATTACH_FILTER: Final = 26
 SO_RXQ_BYTES: Final = 512 << 20
-"""All of a run, so that nothing needs to be read while it goes on."""
+"""Room for every frame of a run, so that the socket is read only once the run is over."""
 SOL_PACKET: Final = 263
 PACKET_STATISTICS: Final = 6
+INSTRUCTION_BYTES: Final = 8
+JUMP_TO_REJECT: Final = 255
 PACKET_OUTGOING: Final = 4
 LARGEST_FRAME_BYTES: Final = 70_000
 WITH_IMMEDIATE: Final = frozenset({9, 11})
@@ -43,11 +47,19 @@ class Capture:
 def capture(interface: str, network: str) -> Iterator[Capture]:
     """Takes what passes `interface` to UDP port 4791 of addresses that begin with `network`; complete after the block.
 
-    On loopback every frame passes twice, out and in; it is taken coming in.
+    On loopback every frame passes twice, out and in; it is taken coming in. The kernel filters: frames of other tests
+    on the same interface would fill the queue otherwise.
     """
     taken = Capture()
+    program = network_filter(network, incoming_only=interface == "lo")
+    instructions = ctypes.create_string_buffer(program, len(program))
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(EVERY_PROTOCOL)) as tap:
         tap.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, SO_RXQ_BYTES)
+        tap.setsockopt(
+            socket.SOL_SOCKET,
+            SO_ATTACH_FILTER,
+            struct.pack("HL", len(program) // INSTRUCTION_BYTES, ctypes.addressof(instructions)),
+        )
         tap.bind((interface, EVERY_PROTOCOL))
         yield taken
         tap.setblocking(False)
@@ -58,6 +70,30 @@ def capture(interface: str, network: str) -> Iterator[Capture]:
                     continue
                 taken.frames.append(frame)
         _, taken.lost = struct.unpack("II", tap.getsockopt(SOL_PACKET, PACKET_STATISTICS, 8))
+
+
+def network_filter(network: str, *, incoming_only: bool) -> bytes:
+    """Return a classic BPF program that accepts UDP to the RoCE port of IPv4 addresses beginning with `network`."""
+    parts = network.split(".")
+    prefix = int.from_bytes(bytes(map(int, parts)).ljust(4, b"\0"))
+    mask = (0xFFFFFFFF << (32 - 8 * len(parts))) & 0xFFFFFFFF
+    load_word, load_half, load_byte, equal, and_, accept = 0x20, 0x28, 0x30, 0x15, 0x54, 0x06
+    packet_type = 0xFFFFF000 + 4  # SKF_AD_OFF + SKF_AD_PKTTYPE
+    tests = [(load_half, 12, 0x0800), (load_byte, 23, socket.IPPROTO_UDP), (load_half, 36, ROCE_PORT)]
+    program: list[tuple[int, int, int, int]] = []
+    if incoming_only:
+        program += [(load_word, 0, 0, packet_type), (equal, JUMP_TO_REJECT, 0, PACKET_OUTGOING)]
+    for load, offset, value in tests:
+        program += [(load, 0, 0, offset), (equal, 0, JUMP_TO_REJECT, value)]
+    program += [(load_word, 0, 0, 30), (and_, 0, 0, mask), (equal, 0, JUMP_TO_REJECT, prefix)]
+    program += [(accept, 0, 0, 0xFFFFFFFF), (accept, 0, 0, 0)]
+    reject = len(program) - 1
+    return b"".join(
+        struct.pack(
+            "HBBI", code, *(reject - at - 1 if jump == JUMP_TO_REJECT else jump for jump in jumps), value
+        )
+        for at, (code, *jumps, value) in enumerate(program)
+    )
 
 
 def is_ours(frame: bytes, network: str) -> bool:
