@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.contract.model.engine import EngineStatus, ProbeOutcome
 from etloop.contract.model.records import StreamCount
 from etloop.contract.protocol.messages import QueuePairEnd
-from numpy.typing import NDArray
 
 
 class Engine(Protocol):

@@ -15,6 +15,8 @@ from enum import Enum, auto
 from typing import Any, Final, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.agent.engine_protocol import Engine
 from etloop.agent.lifecycle_actions import HandedOver
 from etloop.contract.base.errors import InputError, Problem
@@ -23,7 +25,6 @@ from etloop.contract.model.records import OP_RECORD
 from etloop.contract.protocol.machine import advance
 from etloop.contract.protocol.messages import EngineEnd
 from etloop.runtime.garbage_collection import collect_cycles
-from numpy.typing import NDArray
 
 T = TypeVar("T")
 

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Final
 
 import numpy as np
+
 from etloop.contract.base.errors import ConfigError, Mistakes, Problem
 from etloop.contract.base.ip_address import ip_text
 from etloop.contract.base.late_dataclass import dataclass

@@ -10,7 +10,9 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
-from etloop.agent.asking import Asking
+from numpy.typing import NDArray
+
+from etloop.agent.hello_retry import Asking
 from etloop.agent.lifecycle_actions import (
     Action,
     CloseEngine,
@@ -72,7 +74,6 @@ from etloop.contract.protocol.messages import (
     Welcome,
     clipped,
 )
-from numpy.typing import NDArray
 
 _MAX_REPORTED_FAILURES: Final = 64
 """Probe failures reported by name; with a cut link thousands fail for one reason."""

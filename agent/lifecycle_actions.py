@@ -7,12 +7,13 @@ from __future__ import annotations
 from dataclasses import field
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.contract.base.errors import ExitCode
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.assignment import Assignment
 from etloop.contract.model.records import CC_RECORD, FLOW_RECORD, OP_RECORD, PORT_RECORD, StreamCount
 from etloop.contract.protocol.messages import AgentMessage, EngineEnd, QueuePairEnd
-from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import aiomqtt
+
 from etloop.contract.base.errors import ConfigError, Mistakes, Problem
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import parse_at, parse_name

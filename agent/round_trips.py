@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+
 from etloop.contract.model.records import PROBE_RECORD
 from etloop.contract.protocol.messages import MAX_BATCH_BYTES
 
 if TYPE_CHECKING:
-    from etloop.contract.model.engine import ProbeOutcome
     from numpy.typing import NDArray
+
+    from etloop.contract.model.engine import ProbeOutcome
 
 
 def least_round_trips(outcomes: Sequence[ProbeOutcome]) -> NDArray[np.void]:

@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Final
 
 import zmq
+from zmq.utils.monitor import parse_monitor_message
+
 from etloop.agent.engine_protocol import Engine
 from etloop.agent.engine_work import ENGINE_ERRORS, EngineWork, engine_problem
 from etloop.agent.guard import Guard, unwanted
@@ -64,7 +66,6 @@ from etloop.runtime.stop_signals import reload_calls, stop_reasons
 from etloop.traffic.capture import CaptureTarget
 from etloop.traffic.send_limits import UNLIMITED, SendLimits
 from etloop.traffic.threads.loop_threads import ORDINARY, LoopThreads
-from zmq.utils.monitor import parse_monitor_message
 
 _TICK_MS: Final = 20
 _IDLE_TICK_MS: Final = 200

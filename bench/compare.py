@@ -17,12 +17,13 @@ from dataclasses import replace
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.bench.processes import BAR_MISSED
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.results.compare.compare import compare_runs
 from etloop.results.compare.samples import RunSamples, Side
 from etloop.results.schema.comparison import ComparisonSettings, Outcome
-from numpy.typing import NDArray
 
 KINDS: Final = 4
 PLANTED: Final = 0.05

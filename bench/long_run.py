@@ -24,6 +24,7 @@ from typing import Final
 
 import numpy as np
 import pyarrow.parquet as pq
+
 from etloop.bench.one_rack import agent, controller, own_network, rig_of, write_rack
 from etloop.bench.processes import BAR_MISSED, children, free_port, status
 from etloop.contract.base.late_dataclass import dataclass

@@ -19,7 +19,6 @@ from typing import Final
 from etloop.bench.processes import BAR_MISSED, measured_apart, peak_bytes, print_figures
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.traffic.simulation import SimulationSettings, simulate
-
 from tests.support.traffic.assignments_by_hand import TRANSPORT, HandOp, assignment
 
 COUNTS: Final = (10, 100, 1_000, 10_000)

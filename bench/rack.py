@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+
 from etloop.bench.one_rack import (
     agent,
     controller,

@@ -30,7 +30,6 @@ from etloop.workload.readers.files import read_trace
 from etloop.workload.synthetic.spec import SyntheticSpec
 from etloop.workload.synthetic.training_step import synthesize
 from etloop.workload.trace.settings import WorkloadSettings
-
 from tests.support.traces.chakra_schema import OfficialMetadata, OfficialNode, decode
 
 READER_BAR: Final = 20.0

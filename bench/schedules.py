@@ -19,6 +19,7 @@ from itertools import chain
 from typing import Final
 
 import numpy as np
+
 from etloop.bench.processes import BAR_MISSED, measured_apart, peak_bytes, print_figures
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.traffic._native import StepTables

@@ -38,7 +38,7 @@ from etloop.bench.one_rack import (
 from etloop.bench.processes import children, free_port, status
 from etloop.bench.soaking.judged import LEAST_RUNS, Sample, soak_verdicts
 from etloop.bench.soaking.kinds import KINDS, TOPOLOGY, Kind
-from etloop.bench.soaking.looks import ProcessLook, Watched, looked, settled
+from etloop.bench.soaking.rack_samples import ProcessLook, Watched, looked, settled
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import QuantityError, parse_duration_ns
 from etloop.controller.rack.client.client import RackClient, RequestRefused

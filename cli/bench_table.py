@@ -23,11 +23,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy as np
+    from numpy.typing import NDArray
+
     from etloop.cli.progress import StatusWatcher
     from etloop.controller.session.actions import RunProgress
     from etloop.experiments.collective.figures import RowFigures
     from etloop.experiments.collective.result import TestResult
-    from numpy.typing import NDArray
 
 
 class TableWatcher:

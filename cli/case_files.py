@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 from etloop.cli.progress import print_status
 from etloop.contract.base.errors import ConfigError, InputError, Problem
 from etloop.contract.base.late_dataclass import dataclass
-from etloop.controller.case.opening import OpenCase, is_as_the_run_read_it, opened_case, version_notes
 from etloop.controller.case.recognition import lies_in_run_directory
+from etloop.controller.case.unpack import OpenCase, is_as_the_run_read_it, opened_case, version_notes
 from etloop.controller.run.prepare import InputFile, Prepared, RunInputs, new_run_id
 from etloop.results.measure.summary import workload_digest
 from etloop.results.schema.case import CASE_FILE, Repeat

@@ -14,12 +14,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import numpy as np
+    from numpy.typing import NDArray
+
     from etloop.cli.live_page import LivePage
     from etloop.cli.text.live import LiveRun
     from etloop.controller.run.pipeline import Step
     from etloop.controller.session.actions import RunProgress
     from etloop.workload.readers.files import Progress
-    from numpy.typing import NDArray
 
 FEWEST_FILES: Final = 16
 """Fewest files for which a bar is shown."""

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from etloop.cli.values import quantity, whole
 from etloop.contract.base.units import parse_flops, parse_rate_bps
+from etloop.workload.trace.rank_aliases import StandIn, recorded_ranks
 from etloop.workload.trace.settings import DependencyPolicy, SizeUnit, Uneven, WorkloadSettings
-from etloop.workload.trace.stand_ins import StandIn, recorded_ranks
 
 
 def add_trace(parser: argparse.ArgumentParser) -> None:

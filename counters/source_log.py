@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
 from etloop.contract.base.clock import seconds_text
 from etloop.contract.model.counters import (
     MOST_READINGS,

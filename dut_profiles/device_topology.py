@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 import yaml
+
 from etloop.contract.base.yaml_tree import TEXT_TAG, Change, changed_text
 from etloop.contract.model.topology import Topology
 from etloop.dut_profiles.switch_settings import device_finder

@@ -166,7 +166,7 @@ def make_plan(scenario: Given, rig: Given) -> PlanReport:
     """
     from etloop.controller.plan.report import report_plan
     from etloop.controller.run.pipeline import PrepareOptions, RunInputs, prepare
-    from etloop.given import input_file
+    from etloop.input_files import input_file
 
     inputs = RunInputs(input_file(scenario, "scenario.yaml"), input_file(rig, "rig.yaml"))
     return report_plan(prepare(inputs, PrepareOptions(keeps_case=False)).plan)
@@ -209,7 +209,7 @@ def run_lab(
     congestion control plugins of the scenario. Raises `InputError` before any traffic, also if no lab can be made.
     """
     from etloop.experiments.sweep.one_run import run_in_lab
-    from etloop.given import input_file
+    from etloop.input_files import input_file
 
     switches, job = input_file(topology, "topology.yaml"), input_file(scenario, "scenario.yaml")
     return open_run(run_in_lab(job, switches, out_dir, overcommit=allow_overcommit, plugins=allow_plugins))

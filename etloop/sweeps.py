@@ -13,13 +13,13 @@ import pyarrow as pa
 from etloop.cli.commands.sweep import sweep_of
 from etloop.cli.parser import make_parser
 from etloop.experiments.sweep.points import run_name
-from etloop.given import input_file
+from etloop.input_files import input_file
 from etloop.results.schema.sweep import SWEEP_SCHEMA, SweepRecord
 from etloop.results.schema.typed_json import from_json
 from etloop.results.store.run_dir import read_index
 
 if TYPE_CHECKING:
-    from etloop.given import Given
+    from etloop.input_files import Given
 
 INDEX: Final = "sweep.json"
 

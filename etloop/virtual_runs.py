@@ -22,13 +22,13 @@ from etloop.controller.run.pipeline import (
     run_plan,
 )
 from etloop.controller.run.twin import TwinExecution
-from etloop.given import input_file, with_plugin
+from etloop.input_files import input_file, with_plugin
 from etloop.runs import Run, open_run
 from etloop.traffic.python_congestion import registered, word_of
 from etloop.traffic.twin import SAMPLE_INTERVAL_NS, TwinSettings
 
 if TYPE_CHECKING:
-    from etloop.given import Given
+    from etloop.input_files import Given
     from etloop.traffic.python_congestion import CongestionControl
 
 

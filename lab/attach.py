@@ -15,6 +15,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from pyroute2 import IPRoute
+from pyroute2.netlink.exceptions import NetlinkError
+
 from etloop.contract.base.errors import ExitCode, Problem, RigError
 from etloop.contract.protocol.lab import LabStatus
 from etloop.lab.client import lab_taken, release
@@ -23,8 +26,6 @@ from etloop.lab.server import Lab, LabParts, measured, planned
 from etloop.lab.setup import disable_ipv6_autoconf, ethtool, index_of
 from etloop.lab.wiring import Wiring, cables, wire
 from etloop.traffic.soft_switch import SoftLimits, SoftSwitch
-from pyroute2 import IPRoute
-from pyroute2.netlink.exceptions import NetlinkError
 
 LOOK_S: Final = 0.05
 """Polling interval while waiting for an interface."""

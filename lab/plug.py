@@ -11,6 +11,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pyroute2 import IPRoute
+from pyroute2.netlink.exceptions import NetlinkError
+
 from etloop.contract.base.errors import ConfigError, Problem, RigError
 from etloop.lab.setup import (
     FIRST_TABLE,
@@ -25,8 +28,6 @@ from etloop.lab.setup import (
     no_tcp_offload,
 )
 from etloop.lab.wiring import others
-from pyroute2 import IPRoute
-from pyroute2.netlink.exceptions import NetlinkError
 
 if TYPE_CHECKING:
     from etloop.lab.plan import LabAgent, LabPlan, LabPort

@@ -18,11 +18,12 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from pyroute2 import IPRoute
+from pyroute2.netlink.exceptions import NetlinkError
+
 from etloop.contract.base.errors import Problem, RigError
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.lab.namespaces import inside, new_namespace, set_in_proc
-from pyroute2 import IPRoute
-from pyroute2.netlink.exceptions import NetlinkError
 
 if TYPE_CHECKING:
     from etloop.lab.plan import LabAgent, LabPlan, LabPort

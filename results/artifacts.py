@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.device_counts import CountedDevice
 from etloop.contract.model.run import ExpectedRun, PlanTables, RunOutcome
@@ -21,9 +23,9 @@ from etloop.results.device.summary import DeviceBasis, device_results
 from etloop.results.expected.expected_vs_measured import compare, compared_rows, expected_rows
 from etloop.results.export.perfetto import MOST_OPS, MOST_OPS_OF_PART, perfetto_json
 from etloop.results.html.report import report_html
-from etloop.results.kpis.all import key_figures, results_of, vocabulary
 from etloop.results.kpis.flow_sizes import flow_sizes
 from etloop.results.kpis.input import KpiInput, of_jobs
+from etloop.results.kpis.run_kpis import key_figures, results_of, vocabulary
 from etloop.results.kpis.slow_ops import slow_names
 from etloop.results.measure.summary import Measurement
 from etloop.results.schema.case import CASE_FILE
@@ -44,7 +46,6 @@ from etloop.results.tables.arrow_tables import (
 from etloop.results.verdict.junit import junit_xml
 from etloop.results.verdict.junit_names import run_class
 from etloop.results.verdict.verdict import Conditions, decide_verdict
-from numpy.typing import NDArray
 
 JUNIT_FILE: Final = "junit.xml"
 PART_NOTE: Final = "key figures, conditions and pages are of"

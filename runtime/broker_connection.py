@@ -14,14 +14,15 @@ from pathlib import Path
 from typing import Any, Final
 
 import aiomqtt
-from etloop.contract.base.errors import ConfigError, Problem
-from etloop.contract.base.units import parse_at
-from etloop.runtime.broker_settings import BrokerSettings, default_port, parse_broker_address
-from etloop.runtime.secret_file import exposed_secret, read_secret
 from paho.mqtt.client import ConnectFlags
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
+
+from etloop.contract.base.errors import ConfigError, Problem
+from etloop.contract.base.units import parse_at
+from etloop.runtime.broker_settings import BrokerSettings, default_port, parse_broker_address
+from etloop.runtime.secret_file import exposed_secret, read_secret
 
 
 class MqttVersion(IntEnum):

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import zmq
 import zmq.auth
+
 from etloop.contract.base.errors import ConfigError, Mistakes, Problem
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import parse_at, parse_name

@@ -3,6 +3,8 @@
 from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.contract.model.assignment import Assignment, ScheduleTables
 from etloop.contract.model.topology import Topology
 from etloop.traffic.capture import PlannedCapture
@@ -13,7 +15,6 @@ from etloop.traffic.soft_switch import SoftLimits, SoftPort
 from etloop.traffic.threads.loop_threads import ThreadPlan
 from etloop.traffic.topology.routes import Routes
 from etloop.traffic.twin import StreamPath, TwinSettings
-from numpy.typing import NDArray
 
 # bind/schedule.cpp
 

@@ -10,6 +10,8 @@ from enum import Enum
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.contract.base.errors import Problem, RigError
 from etloop.contract.model.assignment import Assignment, PortSettings
 from etloop.contract.model.engine import EnginePhase, EngineStatus, ProbeOutcome, ThreadBytes
@@ -30,7 +32,6 @@ from etloop.traffic.send_limits import UNLIMITED, SendLimits, loop_limits
 from etloop.traffic.threads.loop_threads import ORDINARY, UNPLANNED, LoopThreads, ThreadPlan, plan_threads
 from etloop.traffic.threads.port_queues import Spread, gather_counters, spread_queues
 from etloop.traffic.udp_streams import UdpStreams
-from numpy.typing import NDArray
 
 MOST_TAKEN: Final = 1 << 17
 """Maximum records copied from a loop at once (11 MiB). If the controller is slow, further records wait in the loop."""

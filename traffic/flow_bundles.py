@@ -8,9 +8,10 @@ many spines there are.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.traffic.flow_walk import Parts
-from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,11 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.assignment import Assignment, Path, PlannedStream, UdpStream
 from etloop.traffic import _native
 from etloop.traffic.outcome import outcome_of
-from numpy.typing import NDArray
 
 LINK_BYTES_PER_DATAGRAM = 66
 """Bytes of an IPv4 datagram on a link around its payload: preamble, Ethernet, IPv4, UDP, FCS and inter-packet gap."""

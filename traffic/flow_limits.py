@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.contract.base.errors import PlanError, Problem
 from etloop.contract.model.assignment import Assignment
 from etloop.contract.model.topology import FIVE_TUPLE, LoadBalancing, SwitchSettings, Topology
@@ -18,7 +20,6 @@ from etloop.contract.model.transport import DeliveryOrder, EntropyChoice, Transp
 from etloop.contract.model.transport_kinds import TransportKind
 from etloop.traffic.flow_walk import Fabric, Parts
 from etloop.traffic.topology.routes import Routes
-from numpy.typing import NDArray
 
 _LIKE: Final = 1.001
 """Links whose densities differ by no more than this factor count as equal."""

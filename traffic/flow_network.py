@@ -12,6 +12,8 @@ from dataclasses import replace
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.contract.model.assignment import Assignment
 from etloop.contract.model.topology import LoadBalancing, Topology
 from etloop.traffic.flow_bundles import bundle
@@ -21,7 +23,6 @@ from etloop.traffic.flow_values import PortValues, port_values, window_of
 from etloop.traffic.flow_walk import BY_KEY, Fabric, Parts, Rows, has_choice, walk
 from etloop.traffic.topology.routes import routes
 from etloop.traffic.twin import attachments_of
-from numpy.typing import NDArray
 
 LINK_BYTES_PER_PACKET: Final = 82
 """Bytes of a packet on a link around its payload (docs/closed_forms.md)."""

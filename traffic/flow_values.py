@@ -10,12 +10,13 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.assignment import Assignment, Path
 from etloop.contract.model.transport import MOST_SPRAYED_WINDOW, DeliveryOrder, TransportSettings
 from etloop.contract.model.transport_kinds import TransportKind
 from etloop.traffic import _native
-from numpy.typing import NDArray
 
 FIRST_PORT: Final = 49152
 """First port of the range in which entropy values are consecutive; they wrap around at its end."""

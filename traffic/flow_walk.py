@@ -11,12 +11,13 @@ from collections.abc import Callable
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.contract.base.errors import PlanError, Problem
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.topology import LoadBalancing, SwitchSettings, Topology
 from etloop.traffic import _native
 from etloop.traffic.topology.routes import Routes
-from numpy.typing import NDArray
 
 MOST_ROWS: Final = 1 << 25
 """Maximum number of flow parts that are followed in parallel in one step."""

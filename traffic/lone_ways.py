@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
+
 from etloop.contract.base.ip_address import ip_text
 from etloop.contract.model.assignment import Assignment, Path, PortSettings
 from etloop.contract.model.capabilities import OUTER_HEADER_BYTES, packet_overhead_bytes

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.switch_counters import rows
 from etloop.traffic import _native
@@ -16,8 +17,9 @@ from etloop.traffic.outcome import outcome_of
 from etloop.traffic.threads.port_queues import whole_ports
 
 if TYPE_CHECKING:
-    from etloop.contract.model.assignment import Assignment
     from numpy.typing import NDArray
+
+    from etloop.contract.model.assignment import Assignment
 
 
 QUEUE_SAMPLE = np.dtype(

@@ -13,6 +13,8 @@ from enum import IntEnum
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.contract.base.errors import PlanError, Problem
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.assignment import Assignment, Path, PlannedStream, UdpStream
@@ -26,7 +28,6 @@ from etloop.traffic.cc_library import libraries_for
 from etloop.traffic.outcome import outcome_of
 from etloop.traffic.threads.port_queues import whole_ports
 from etloop.traffic.topology.routes import Routes, routes
-from numpy.typing import NDArray
 
 SAMPLE_INTERVAL_NS: Final = 10_000
 MOST_SAMPLES: Final = 1 << 18

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import format_duration, format_rate
 from etloop.contract.model.assignment import Assignment, PortBackend

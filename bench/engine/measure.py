@@ -13,6 +13,8 @@ from dataclasses import field
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.bench.engine.figures import bytes_per_s
 from etloop.bench.engine.load import BenchLoad, Messages, PingPong, Shape, bench_assignments
 from etloop.bench.engine.network import BenchPlace
@@ -42,7 +44,6 @@ from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.assignment import PortBackend
 from etloop.controller.inputs.rig import ROCE_UDP_PORT
 from etloop.runtime.clock import monotonic_ns
-from numpy.typing import NDArray
 
 RESPONSE_TIMEOUT_NS: Final = 30 * NS_PER_S
 """Timeout of orders that are carried out immediately."""

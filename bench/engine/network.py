@@ -12,13 +12,14 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
+from pyroute2 import IPRoute
+from pyroute2.netlink.exceptions import NetlinkError
+
 from etloop.contract.base.errors import RigError
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.lab.namespaces import inside, new_namespace, set_in_proc
 from etloop.lab.setup import add_address, index_of
 from etloop.runtime.own_module import own_module
-from pyroute2 import IPRoute
-from pyroute2.netlink.exceptions import NetlinkError
 
 INTERFACE: Final = "bench0"
 """Name of the veth interface in both namespaces."""

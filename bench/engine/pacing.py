@@ -11,6 +11,8 @@ from dataclasses import replace
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.bench.engine.figures import Bar, Bound, Ratio, Section, Series, Unit
 from etloop.bench.engine.load import BenchLoad, Shape
 from etloop.bench.engine.measure import EndCores, EngineRun
@@ -24,7 +26,6 @@ from etloop.contract.model.assignment import PortBackend
 from etloop.contract.model.congestion import DEFAULT_CATCH_UP_NS
 from etloop.traffic.threads.cleared_cores import cleared_cores
 from etloop.workload.trace.trace import CollectiveKind
-from numpy.typing import NDArray
 
 PACING_BAR: Final = Bar(Bound.AT_MOST, 1.0)
 """Error in percent of the set rate, in the worst window of a turn."""

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.bench.engine.load import BenchLoad, Messages, PingPong, Shape
 from etloop.bench.engine.measure import (
     ANY_CORES,
@@ -24,7 +26,6 @@ from etloop.bench.engine.workers import Workers
 from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.assignment import PortBackend
-from numpy.typing import NDArray
 
 BYTES_PER_MIB: Final = 1 << 20
 EXPECTED_SHARE: Final = 0.7

@@ -14,6 +14,8 @@ from enum import StrEnum
 from typing import Final, assert_never
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.bench.engine.figures import (
     Bar,
     BenchReport,
@@ -39,7 +41,6 @@ from etloop.bench.engine.workers import bench_workers
 from etloop.results.measure.distribution import nearest_rank
 from etloop.runtime.stop_signals import terminate_as_interrupt
 from etloop.workload.trace.trace import CollectiveKind
-from numpy.typing import NDArray
 
 TURNAROUND_BAR: Final = Bar(Bound.AT_MOST, 1.3)
 SLOW_TURNAROUND_NS: Final = 30_000

@@ -10,13 +10,14 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.bench.engine.figures import Ratio, Section, Series, Unit, bytes_per_s
 from etloop.bench.engine.load import PingPong
 from etloop.bench.engine.measure import EngineRun, wire_turnarounds_ns
 from etloop.bench.engine.rounds import BYTES_PER_MIB, Bench, notes_of
 from etloop.contract.base.errors import RunAborted
 from etloop.results.measure.distribution import nearest_rank
-from numpy.typing import NDArray
 
 MESSAGE_BYTES: Final = 4096
 """Message of a turnaround: one packet of the path MTU."""

@@ -14,6 +14,7 @@ import time
 from typing import Final, assert_never
 
 import numpy as np
+
 from etloop.bench.engine.protocol import (
     ORDERS,
     REPLIES,

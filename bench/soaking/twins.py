@@ -10,9 +10,8 @@ import shutil
 import sys
 from pathlib import Path
 
-from etloop.bench.soaking.kinds import KINDS
-
 import etloop
+from etloop.bench.soaking.kinds import KINDS
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 import yaml
+
 from etloop.cli.result import CommandResult, to_json
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.units import QuantityError, format_rate, parse_name

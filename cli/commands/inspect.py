@@ -12,6 +12,7 @@ from math import prod
 from typing import Final
 
 import numpy as np
+
 from etloop.cli.progress import reading_bar
 from etloop.cli.result import CommandResult, to_json, write_answer
 from etloop.cli.text.heat_map import character_map, svg_map

@@ -31,7 +31,6 @@ from etloop.contract.protocol.codec import plain
 from etloop.controller.rack.client.client import RackClient
 from etloop.controller.rack.client.web import RackWeb
 from etloop.controller.rack.config import RackConfig, parse_rack_config
-from etloop.controller.rack.exchange.links import Links
 from etloop.controller.rack.job import ENDED, JobState
 from etloop.controller.rack.log_settings import LogLevel
 from etloop.controller.rack.mqtt.messages import (
@@ -43,6 +42,7 @@ from etloop.controller.rack.mqtt.reservation_messages import ReservationStatus
 from etloop.controller.rack.mqtt.statuses import job_status
 from etloop.controller.rack.mqtt.topics import is_job_id
 from etloop.controller.rack.store.job_store import JobStore
+from etloop.controller.rack.transfers.links import Links
 from etloop.runtime.stop_signals import level_calls
 
 if TYPE_CHECKING:

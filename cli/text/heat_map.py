@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from xml.sax.saxutils import escape
 
 import numpy as np
+
 from etloop.contract.base.units import approximate_bytes
 
 if TYPE_CHECKING:

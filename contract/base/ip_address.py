@@ -11,6 +11,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
 from etloop.contract.base.units import QuantityError
 from etloop.contract.base.value_form import formed, pattern_form
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection
 from typing import Final, TypeVar
 
 import yaml
+
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.questions import Question, Shape, are_noted, note
 from etloop.contract.base.units import QuantityError

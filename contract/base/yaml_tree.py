@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 import yaml
+
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import QuantityError
 from etloop.contract.base.yaml_reader import ConfigFile, read_document

@@ -12,12 +12,13 @@ from enum import IntEnum
 from typing import Annotated
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.contract.base.ip_address import IP_ADDRESS
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.fault_rules import PauseRule
 from etloop.contract.model.records import StreamForm
 from etloop.contract.model.transport import CaptureSettings, TransportSettings
-from numpy.typing import NDArray
 
 
 class Path(IntEnum):

@@ -10,9 +10,10 @@ from dataclasses import field
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.contract.base.clock import NS_PER_MS
 from etloop.contract.base.late_dataclass import dataclass
-from numpy.typing import NDArray
 
 MOST_PLUGIN_BYTES = 16 << 20
 """Largest plugin, as source or library, that an assignment carries."""

@@ -12,6 +12,7 @@ from enum import IntEnum
 from typing import Final
 
 import numpy as np
+
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.counters import AgentObject, Counter, counters_of
 

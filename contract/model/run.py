@@ -7,9 +7,10 @@ from enum import StrEnum
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.records import CC_RECORD, PROBE_RECORD, StreamCount
-from numpy.typing import NDArray
 
 
 class RunEnd(StrEnum):

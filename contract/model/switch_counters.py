@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
 from etloop.contract.model.counters import CounterObject, CounterUse, counters_of
 from etloop.contract.model.records import counter_fields
 from etloop.contract.model.topology import PRIORITIES

@@ -10,6 +10,8 @@ import typing
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.contract.base.errors import Problem
 from etloop.contract.protocol.typed_form import (
     Misfit,
@@ -20,7 +22,6 @@ from etloop.contract.protocol.typed_form import (
     key_text,
     wrong_type,
 )
-from numpy.typing import NDArray
 
 assert np.dtype("i4") == np.dtype("<i4"), "columns travel as they lie in memory, little-endian"
 

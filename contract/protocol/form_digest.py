@@ -14,6 +14,7 @@ from enum import Enum
 from typing import Any, Final
 
 import numpy as np
+
 from etloop.contract.protocol import messages
 
 MESSAGES: Final = "messages"

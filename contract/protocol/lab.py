@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Annotated, Final, TypeAlias
 
 import numpy as np
+
 from etloop.contract.base.errors import Problem
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.switch_counters import CARD_COUNTERS, SOFT_PORT_COUNTERS, SWITCH_PORT_COUNTERS

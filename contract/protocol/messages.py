@@ -11,6 +11,8 @@ from enum import Enum
 from typing import Annotated, Final, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.contract.base.clock import NS_PER_MS
 from etloop.contract.base.errors import Problem
 from etloop.contract.base.late_dataclass import dataclass
@@ -26,7 +28,6 @@ from etloop.contract.model.records import (
     WAIT_RECORD,
     StreamCount,
 )
-from numpy.typing import NDArray
 
 PROTOCOL_VERSION: Final = 18
 """Both sides must have the same version; otherwise they refuse each other with an error that names both."""

@@ -14,8 +14,8 @@ from typing import IO, Final
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import approximate_bytes
-from etloop.controller.case.making import members_of
-from etloop.controller.case.opening import GIVE_TRACES, found_files
+from etloop.controller.case.pack import members_of
+from etloop.controller.case.unpack import GIVE_TRACES, found_files
 from etloop.results.artifacts import JUNIT_FILE, REPORT_FILE
 from etloop.results.schema.case import CASE_FILE, Case, CaseFile, CaseRole
 from etloop.results.schema.kpis import KPI_FILE

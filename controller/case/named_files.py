@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 import yaml
+
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.yaml_tree import TEXT_TAG, Change, changed_text, is_null, tree_of
 from etloop.controller.inputs.scenario.flows import SHIPPED_SIZES

@@ -21,7 +21,7 @@ def is_case(path: Path) -> bool:
         return False
     if not lies_in_run_directory(path):
         return False
-    from etloop.controller.case.opening import is_as_the_run_read_it
+    from etloop.controller.case.unpack import is_as_the_run_read_it
 
     return is_as_the_run_read_it(path)
 

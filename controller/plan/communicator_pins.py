@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
 from etloop.contract.base.errors import PlanError, Problem
 from etloop.traffic.collectives.group_pins import GroupedSettings
 from etloop.workload.inspect.parallelism import Shape, guess_roles

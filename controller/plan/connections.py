@@ -10,12 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.contract.base.errors import PlanError, Problem
 from etloop.contract.base.ip_address import IP_ADDRESS, NO_ADDRESS, ip_bytes, ip_column
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.assignment import ConnectionColumns, Path
 from etloop.controller.inputs.scenario.source_ports import SourcePorts, deal_source_ports
-from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from etloop.controller.plan.demand import PairColumns

@@ -16,6 +16,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.contract.base.errors import PlanError, Problem
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import approximate_bytes
@@ -26,7 +28,6 @@ from etloop.traffic._native import StepTables
 from etloop.traffic.collectives.core.columns import to_columns
 from etloop.traffic.collectives.core.table import Schedule
 from etloop.workload.trace.program import Communicator, Job, OpKind, Program, RankProgram
-from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from etloop.controller.plan.job_set import JobSet

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
+
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.units import NS_PER_S
 from etloop.controller.inputs.flow_files import (

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.controller.inputs.scenario.mapping import Mapping
 from etloop.controller.plan.places.placement import host_numbers
@@ -15,9 +16,10 @@ from etloop.controller.plan.places.rank_order import with_hosts
 from etloop.workload.trace.program import Job
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from etloop.contract.model.run import PlannedJob
     from etloop.traffic.collectives.choice import Settings
-    from numpy.typing import NDArray
 
 ANY_CLASS = -1
 """Value of `JobPart.traffic_class`: use that of the scenario's transport."""

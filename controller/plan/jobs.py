@@ -23,7 +23,7 @@ from etloop.workload.program.excerpts import excerpt_of
 from etloop.workload.program.merge import Part, side_by_side
 from etloop.workload.readers.files import Progress, read_trace
 from etloop.workload.trace.program import Job
-from etloop.workload.trace.stand_ins import recorded_ranks
+from etloop.workload.trace.rank_aliases import recorded_ranks
 
 
 def with_all_schedule_files(scenario: Scenario) -> Scenario:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
+
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.units import NS_PER_S, approximate_bytes
 from etloop.controller.inputs.collective_spec import amount_of

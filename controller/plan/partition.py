@@ -11,6 +11,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.assignment import (
     Assignment,
@@ -30,7 +32,6 @@ from etloop.controller.plan.port_settings import captures_of, pauses_of
 from etloop.controller.plan.udp_streams import streams_of_agents
 from etloop.traffic.collectives.core.columns import select_tables
 from etloop.workload.trace.program import Job, OpKind
-from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from etloop.controller.inputs.rig import Rig

@@ -11,6 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.contract.base.errors import PlanError, Problem
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.assignment import Assignment, ConnectionColumns, Path
@@ -41,7 +43,6 @@ from etloop.controller.plan.run_numbers import PLAN_ID, run_nonce, with_first_ps
 from etloop.controller.plan.segments import segment_notes, segment_settings
 from etloop.controller.plan.udp_streams import plan_streams, refuse_taken_ports
 from etloop.workload.trace.program import Job
-from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from etloop.contract.model.topology import Topology

@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import NS_PER_S
 from etloop.contract.model.assignment import Path
@@ -16,7 +18,6 @@ from etloop.results.schema.kinds import CONVENTIONS, SEND_RECV
 from etloop.traffic.collectives.algorithms.alltoall import UNEVEN
 from etloop.workload.trace.findings import Check
 from etloop.workload.trace.program import OpKind
-from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -12,13 +12,14 @@ from functools import lru_cache
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.contract.base.errors import PlanError, Problem
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.traffic.collectives.choice import Choice, Settings
 from etloop.traffic.collectives.core.cutting import Request
 from etloop.traffic.collectives.core.table import Schedule
 from etloop.traffic.collectives.selection import choose_for, choose_for_send, choose_for_splits
-from numpy.typing import NDArray
 
 MOST_UNEVEN_LANES: Final = 1 << 21
 """Limit of the lanes of all uneven all-to-alls: about 80 MB in every agent's assignment."""

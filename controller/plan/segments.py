@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+
 from etloop.contract.base.errors import PlanError, Problem
 from etloop.contract.base.ip_address import ip_text
 from etloop.contract.model.assignment import Path, PortBackend, SegmentRoute, SegmentSettings

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import NS_PER_S
 from etloop.contract.model.assignment import Path
@@ -22,7 +24,6 @@ from etloop.controller.plan.places.port_transports import port_transports, trans
 from etloop.controller.plan.plan import refuse_odd_jobs
 from etloop.controller.plan.report import stand_in_notes
 from etloop.workload.trace.program import Job, OpKind
-from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from etloop.controller.inputs.rig import Rig

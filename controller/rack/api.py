@@ -25,9 +25,6 @@ from etloop.controller.rack.events import (
     RackState,
     Subscription,
 )
-from etloop.controller.rack.exchange.links import Links
-from etloop.controller.rack.exchange.reading import Readings
-from etloop.controller.rack.exchange.trace_shelf import TraceShelf
 from etloop.controller.rack.job import (
     ENDED,
     JOB_TRANSITIONS,
@@ -38,12 +35,10 @@ from etloop.controller.rack.job import (
     JobState,
     bounded_reason,
 )
-from etloop.controller.rack.people.people import People
-from etloop.controller.rack.people.reservations import Reservations
+from etloop.controller.rack.maintenance import OrderKind, StandingOrders
 from etloop.controller.rack.port_health import PortHealth
 from etloop.controller.rack.rig.rig_change import RigReading
 from etloop.controller.rack.runs.submitted_code import AllowedCode, PluginNamed, looking_reader, refuse_python
-from etloop.controller.rack.standing_orders import OrderKind, StandingOrders
 from etloop.controller.rack.store.job_store import JobStore, StoreFailed
 from etloop.controller.rack.store.quarantine import QuarantineRecord
 from etloop.controller.rack.submissions import (
@@ -56,6 +51,11 @@ from etloop.controller.rack.submissions import (
     key_problems,
     request_problems,
 )
+from etloop.controller.rack.transfers.links import Links
+from etloop.controller.rack.transfers.reading import Readings
+from etloop.controller.rack.transfers.trace_shelf import TraceShelf
+from etloop.controller.rack.users.people import People
+from etloop.controller.rack.users.reservations import Reservations
 
 _MOST_PUBLISHED_WAITING: Final = 32
 """Number of jobs next to start whose changed wait reason is published; that of later jobs is returned on request."""

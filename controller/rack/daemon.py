@@ -28,7 +28,7 @@ from etloop.controller.rack.job import Job, JobEvent
 from etloop.controller.rack.log import RackLog
 from etloop.controller.rack.loop_troubles import LoopTroubles
 from etloop.controller.rack.member_lines import MemberLines
-from etloop.controller.rack.obstacles import DISK, PROCESSES, STORE, Obstacles
+from etloop.controller.rack.readiness import DISK, PROCESSES, STORE, Obstacles
 from etloop.controller.rack.rig.served_rig import ServedRig
 from etloop.controller.rack.runs.orders import artifacts_of, to_close, to_run
 from etloop.controller.rack.runs.protocol import (

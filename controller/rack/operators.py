@@ -15,8 +15,8 @@ from etloop.contract.base.printable import printable
 from etloop.controller.rack.actor import is_user_name
 from etloop.controller.rack.dispatch import RackPort
 from etloop.controller.rack.job import ENDED, HIGHEST_PRIORITY, LOWEST_PRIORITY, Job, JobState
-from etloop.controller.rack.people.reservations import Reservation, parse_time_ns
-from etloop.controller.rack.standing_orders import MOST_REASON_CHARACTERS, OrderKind
+from etloop.controller.rack.maintenance import MOST_REASON_CHARACTERS, OrderKind
+from etloop.controller.rack.users.reservations import Reservation, parse_time_ns
 
 if TYPE_CHECKING:
     from etloop.controller.rack.api import Rack

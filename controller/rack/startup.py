@@ -20,20 +20,10 @@ from etloop.controller.rack.agent_pool import Hub
 from etloop.controller.rack.api import Rack, ScenarioRules
 from etloop.controller.rack.config import BrokerConfig, HttpConfig, OtelConfig, RackConfig
 from etloop.controller.rack.daemon import HEARTBEAT_NS, LOST_AFTER_NS, Daemon
-from etloop.controller.rack.exchange.admission import HttpAdmission
-from etloop.controller.rack.exchange.links import Links
-from etloop.controller.rack.exchange.run_pages import RunPages
-from etloop.controller.rack.exchange.tokens import token_file
-from etloop.controller.rack.exchange.trace_check import trace_problems
-from etloop.controller.rack.exchange.trace_pages import TraceDirectory, TracePages
-from etloop.controller.rack.exchange.trace_shelf import TraceShelf
-from etloop.controller.rack.exchange.transfers import Transfers
 from etloop.controller.rack.gateways import Gateway
 from etloop.controller.rack.log import RackLog
 from etloop.controller.rack.mqtt.embedded_broker import EmbeddedBroker
 from etloop.controller.rack.mqtt.gateway import MqttGateway
-from etloop.controller.rack.people.people import People
-from etloop.controller.rack.people.users import parse_users
 from etloop.controller.rack.rig.rig_change import rack_ports, slots_of
 from etloop.controller.rack.rig.served_rig import ServedRig, read_rig
 from etloop.controller.rack.runs.confinement import within
@@ -45,6 +35,16 @@ from etloop.controller.rack.store.job_store import JobStore, StoreFailed
 from etloop.controller.rack.telemetry.condition_pages import ConditionPages
 from etloop.controller.rack.telemetry.http import HttpGateway
 from etloop.controller.rack.telemetry.metrics import RackCollector
+from etloop.controller.rack.transfers.admission import HttpAdmission
+from etloop.controller.rack.transfers.links import Links
+from etloop.controller.rack.transfers.run_pages import RunPages
+from etloop.controller.rack.transfers.tokens import token_file
+from etloop.controller.rack.transfers.trace_check import trace_problems
+from etloop.controller.rack.transfers.trace_pages import TraceDirectory, TracePages
+from etloop.controller.rack.transfers.trace_shelf import TraceShelf
+from etloop.controller.rack.transfers.transfers import Transfers
+from etloop.controller.rack.users.people import People
+from etloop.controller.rack.users.users import parse_users
 from etloop.controller.session.settings import CurveServer, SessionSettings, check_exposure
 from etloop.runtime.broker_connection import tls_context
 from etloop.runtime.descriptors import raise_descriptor_limit

@@ -16,9 +16,9 @@ from urllib.parse import quote
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.printable import printable
-from etloop.controller.rack.exchange.live_page import VERDICTS, live_page, table, verdict_badge, verdict_of
 from etloop.controller.rack.job import ENDED, JobState
 from etloop.controller.rack.mqtt.messages import JobStatus
+from etloop.controller.rack.transfers.live_page import VERDICTS, live_page, table, verdict_badge, verdict_of
 from etloop.controller.racks.filters import JobFilter, owner_of, parse_labels
 from etloop.controller.racks.survey import RackAnswer, RackView
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from aiohttp import web
+
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.controller.rack.telemetry.connections import Connections

@@ -17,7 +17,7 @@ from etloop.dut_profiles.model.profile import DutProfile
 from etloop.dut_profiles.reading.catalogue import find_profile
 from etloop.dut_profiles.rules.contradictions import check_profile
 from etloop.dut_profiles.rules.job import check_job, check_rig
-from etloop.results.kpis.all import vocabulary
+from etloop.results.kpis.run_kpis import vocabulary
 from etloop.results.schema.verdict import RequestedCheck
 from etloop.results.verdict.verdict import check_mistakes
 

@@ -11,6 +11,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.contract.base.errors import PlanError, Problem
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.assignment import Assignment, Path, PlannedStream
@@ -30,7 +32,6 @@ from etloop.traffic.flow_level import (
 )
 from etloop.traffic.flow_network import left_out, network_of
 from etloop.traffic.twin import LinkChange, TwinSettings, twin
-from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from etloop.controller.plan.plan import Plan

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.contract.base.errors import ConfigError, NoRoom, Problem
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.run import PlanTables, RunOutcome
@@ -25,7 +27,6 @@ from etloop.results.schema.plan_json import plan_from_json, plan_to_json
 from etloop.results.schema.typed_json import RunDirError, from_json, to_json
 from etloop.results.store.run_dir import PARTIAL_FILES, PLAN_FILE, SUMMARY_FILE, RunNotWritten, write_files
 from etloop.results.verdict.verdict import Conditions
-from numpy.typing import NDArray
 
 SPOOL: Final = "spool"
 _SCHEMA: Final = "etloop-spool/1"

@@ -16,18 +16,20 @@ from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.contract.base.errors import InputError, Problem
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.device_counts import CountedDevice
 from etloop.contract.model.run import RunEnd, RunOutcome
-from etloop.controller.case.making import packed_case
-from etloop.controller.run.affordable import MOST_OPS, most_ops
+from etloop.controller.case.pack import packed_case
 from etloop.controller.run.device_counters import device_basis
 from etloop.controller.run.device_facts import device_facts
 from etloop.controller.run.expectation import Expectation, expect, iterations_reached
 from etloop.controller.run.kept_run import SPOOL, RunMaterial, forget_spool, has_spool, kept_run, spool_of
 from etloop.controller.run.out_directory import claimed_directory
 from etloop.controller.run.prepare import InputFile, Prepared, PrepareOptions, RunInputs, new_run_id, prepare
+from etloop.controller.run.record_budget import MOST_OPS, most_ops
 from etloop.controller.run.verdict import basis_of, conditions_of_run
 from etloop.controller.session.actions import RunProgress
 from etloop.controller.session.service import SessionWatcher
@@ -50,7 +52,6 @@ from etloop.results.store.table_writer import BlockTables
 from etloop.results.verdict.junit_names import place_of
 from etloop.runtime.malloc_tuning import release_free_memory
 from etloop.traffic.twin import TwinOutcome
-from numpy.typing import NDArray
 
 __all__ = ["InputFile", "PrepareOptions", "RunInputs", "new_run_id", "prepare", "run_plan"]
 

@@ -16,19 +16,19 @@ from typing import Final
 
 from etloop.contract.base.errors import ConfigError, Mistakes, Problem
 from etloop.contract.base.late_dataclass import dataclass
-from etloop.controller.case.making import CaseInputs, CaseMaker, Origin, lab_options
 from etloop.controller.case.named_files import of_ports
+from etloop.controller.case.pack import CaseInputs, CaseMaker, Origin, lab_options
 from etloop.controller.inputs.files import read_file
 from etloop.controller.inputs.rig import Rig, parse_rig
 from etloop.controller.inputs.scenario.congestion import Plugin, PluginReader
 from etloop.controller.inputs.scenario.scenario import Scenario, parse_scenario
-from etloop.controller.plan.crossing import refuse_idle_device
+from etloop.controller.plan.device_traffic import refuse_idle_device
 from etloop.controller.plan.job_set import JobSet
 from etloop.controller.plan.jobs import background_notes, build_jobs, with_all_schedule_files
-from etloop.controller.plan.patience import patient
 from etloop.controller.plan.plan import Plan, plan_jobs
 from etloop.controller.plan.run_numbers import PLAN_ID
 from etloop.controller.plan.summary import PlanSummary, summarise
+from etloop.controller.plan.timeouts import patient
 from etloop.controller.run.device_check import contradictions_of
 from etloop.controller.run.topology_check import DescribedDevice, check_device
 from etloop.controller.run.verdict import refuse_mistaken_conditions

@@ -19,9 +19,9 @@ from etloop.contract.model.transport import TransportSettings
 from etloop.contract.model.transport_kinds import TransportKind
 from etloop.controller.inputs.scenario.recovery import WINDOW_OF_SELECTIVE_REPEAT
 from etloop.controller.inputs.scenario.timeline import ENDED, TimelineEvent
-from etloop.controller.plan.patience import card_floor_ns
 from etloop.controller.plan.plan import Plan
 from etloop.controller.plan.run_numbers import TWIN_ID
+from etloop.controller.plan.timeouts import card_floor_ns
 from etloop.controller.run.expectation import (
     MOST_PACKETS,
     at_device_rates,

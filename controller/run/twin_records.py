@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.contract.model.counters import DISCARD_REASONS, FOREIGN_REASONS
 from etloop.contract.model.fault_rules import FaultAction
 from etloop.contract.model.records import PORT_RECORD, StreamCount
 from etloop.contract.model.run import AgentRecords, RunEnd, RunOutcome
 from etloop.controller.plan.udp_streams import agent_of
 from etloop.results.schema.summary import VIRTUAL_TIME
-from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from etloop.contract.model.topology import Topology

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.controller.inputs.files import read_file
 from etloop.controller.inputs.rig import Rig, parse_rig
@@ -25,9 +26,9 @@ from etloop.dut_profiles.model.profile import DutKind, DutProfile
 from etloop.dut_profiles.reading.catalogue import find_profile
 from etloop.dut_profiles.reading.profile_file import DEFAULT_TOLERANCE_PER_MILLION
 from etloop.results.artifacts import run_with_verdict
-from etloop.results.kpis.all import vocabulary
 from etloop.results.kpis.base_latency import with_stated_base
 from etloop.results.kpis.flow_sizes import has_flows
+from etloop.results.kpis.run_kpis import vocabulary
 from etloop.results.schema.kpis import KpiBasis
 from etloop.results.schema.summary import VIRTUAL_TIME, Summary
 from etloop.results.schema.verdict import RequestedCheck

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.contract.base.errors import EtloopError, ProtocolError
 from etloop.contract.model.assignment import Assignment
 from etloop.contract.model.records import CC_RECORD, FLOW_RECORD, OP_RECORD, PORT_RECORD, PROBE_RECORD
@@ -30,7 +32,6 @@ from etloop.contract.protocol.messages import (
 from etloop.controller.session.actions import PortProgress, RunProgress
 from etloop.controller.session.clock_map import ClockOffset
 from etloop.workload.trace.program import OpKind
-from numpy.typing import NDArray
 
 MOST_RATE_ROWS: Final = 1 << 19
 """Rows of one port's rate series. The engine thins out at half of that (traffic/native/cc/rate_series.h), but keeps at

@@ -16,6 +16,8 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Final
 
 import zmq
+from zmq.utils import z85
+
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.late_dataclass import dataclass
@@ -29,7 +31,6 @@ from etloop.runtime.curve_keys import secure_server
 from etloop.runtime.key_directory import KeyDirectory, first_keys
 from etloop.runtime.sockets.loop_socket import LoopSocket
 from etloop.runtime.task_shutdown import end
-from zmq.utils import z85
 
 _QUEUED_MESSAGES: Final = 16
 """Per agent and direction; with batches of 4 MiB a slow controller holds at most 64 MiB per agent."""

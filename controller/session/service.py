@@ -12,6 +12,8 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.contract.base.clock import NS_PER_MS
 from etloop.contract.base.errors import NoRoom, PlanError, Problem, ProtocolError, RigError
 from etloop.contract.model.assignment import Assignment
@@ -29,7 +31,6 @@ from etloop.controller.session.settings import SessionSettings, check_exposure
 from etloop.controller.session.spool import RunSpool
 from etloop.runtime.clock import monotonic_ns, wall_time_text
 from etloop.runtime.stop_signals import stop_reasons
-from numpy.typing import NDArray
 
 _TICK_MS: Final = 20
 """Finest ping interval that a session requests."""

@@ -25,6 +25,8 @@ from pathlib import Path
 from typing import Final, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.contract.base.errors import ProtocolError
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.records import OP_RECORD
@@ -36,7 +38,6 @@ from etloop.contract.protocol.typed_form import FILE_RULES, Misfit
 from etloop.contract.protocol.wire import decode_from_agent, encode
 from etloop.controller.session.clock_map import ClockOffset
 from etloop.controller.session.records import RecordKeeper, RecordSink, SpoolFailed
-from numpy.typing import NDArray
 
 PART_OPS: Final = 1 << 18
 """Records per part, approximately (22 MiB), unless one iteration has more: the amount in memory while it is read."""

@@ -12,6 +12,8 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.contract.base.ip_address import ip_text
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.assignment import Assignment, Path
@@ -19,7 +21,6 @@ from etloop.contract.model.records import WaitKind
 from etloop.contract.model.run import PlannedOps, PlanTables
 from etloop.workload.trace.program import OpKind
 from etloop.workload.trace.trace import CollectiveKind
-from numpy.typing import NDArray
 
 _MAX_LINES: Final = 12
 """Longest chain printed in full; a longer one is printed with both ends only."""

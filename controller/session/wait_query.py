@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.contract.base.errors import ProtocolError
 from etloop.contract.model.records import WAIT_RECORD
 from etloop.contract.protocol.messages import Waits
 from etloop.controller.session.stall import StallEvidence
-from numpy.typing import NDArray
 
 _MAX_RECORDS: Final = 1_000_000
 """Most wait records of one agent: 40 MB."""

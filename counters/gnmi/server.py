@@ -13,6 +13,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from google.protobuf.message import DecodeError
+
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import Problem, RigError
 from etloop.contract.base.late_dataclass import dataclass
@@ -48,7 +50,6 @@ from etloop.counters.gnmi.requests import (
 from etloop.counters.gnmi.sampled import Sampled
 from etloop.counters.gnmi.tree import Tree
 from etloop.runtime.clock import monotonic_ns
-from google.protobuf.message import DecodeError
 
 if TYPE_CHECKING:
     Context = grpc.aio.ServicerContext[bytes, bytes]

@@ -15,6 +15,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from time import monotonic_ns
 from typing import Any, Final, TypeVar
 
+from google.protobuf.message import DecodeError
+
 from etloop.contract.base.errors import ConfigError
 from etloop.contract.model.counters import (
     CountedObject,
@@ -56,7 +58,6 @@ from etloop.counters.readers.gnmi_values import (
     updates_of,
 )
 from etloop.dut_profiles.model.profile import CounterPaths
-from google.protobuf.message import DecodeError
 
 MOST_RESPONSE_BYTES: Final = 1 << 24
 """Per message."""

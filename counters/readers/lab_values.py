@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
+
 from etloop.contract.model.counters import (
     CountedObject,
     CounterObject,

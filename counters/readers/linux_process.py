@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from etloop.counters.readers.linux_names import VERSION
 from pyroute2 import IPRoute
 from pyroute2.ethtool.ioctl import IoctlEthtool
 from pyroute2.netlink.exceptions import NetlinkError
+
+from etloop.counters.readers.linux_names import VERSION
 
 MOST_INTERFACES: Final = 1024
 _SYSFS: Final = Path("/sys/class")

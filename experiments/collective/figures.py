@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.run import PlannedOps
 from etloop.controller.inputs.collective_spec import Amount, Average, Half
@@ -19,7 +21,6 @@ from etloop.experiments.collective.job import Span
 from etloop.results.measure.distribution import nearest_rank
 from etloop.results.measure.joined import MeasuredOps
 from etloop.results.schema.kinds import SEND_RECV, bus_factor
-from numpy.typing import NDArray
 
 NS_PER_S: Final = 1_000_000_000
 

@@ -9,6 +9,8 @@ Concurrent benchmarks run each collective alone and then all of them at once, ev
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.controller.inputs.collective_spec import Amount, BenchSpec, Half
 from etloop.results.schema.kinds import CONVENTIONS, SEND_RECV
@@ -16,7 +18,6 @@ from etloop.traffic.collectives.selection import op_bytes_for
 from etloop.workload.program.writer import ProgramWriter
 from etloop.workload.trace.program import Communicator, Job, OpKind, Program, RankProgram
 from etloop.workload.trace.trace import CollectiveKind
-from numpy.typing import NDArray
 
 _TO_NEXT, _FROM_BEFORE = 0, 1
 """Peer slots of a ring of sends: to the next rank, and from the rank before."""

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.contract.model.records import OP_RECORD
 from etloop.contract.model.run import PlannedOps
 from etloop.controller.inputs.collective_spec import Average
 from etloop.experiments.collective.figures import RowFigures, row_figures
 from etloop.experiments.collective.job import Span
 from etloop.results.measure.joined import MeasuredOps
-from numpy.typing import NDArray
 
 
 class LiveRows:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
+
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.controller.inputs.collective_spec import Variant

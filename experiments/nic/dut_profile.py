@@ -9,6 +9,7 @@ import re
 from typing import Final
 
 import yaml
+
 from etloop.experiments.nic.document import NicProfile
 from etloop.experiments.nic.link.asked import is_as_asked, own_value
 from etloop.experiments.nic.link.figures import Figure

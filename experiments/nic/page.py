@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.experiments.nic.battery import BY_NAME
 from etloop.experiments.nic.comparison import Agreement, FigurePair

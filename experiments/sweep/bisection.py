@@ -11,6 +11,7 @@ from fractions import Fraction
 from typing import Final
 
 import yaml
+
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import (
     QuantityError,

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 import yaml
+
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import QuantityError, format_bytes, parse_bytes
 from etloop.contract.base.value_form import TEXT, FormedParser

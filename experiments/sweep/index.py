@@ -12,6 +12,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.yaml_tree import values_by_path
 from etloop.results.schema.sweep import SWEEP_SCHEMA, Mode, PointRecord, SweepRecord

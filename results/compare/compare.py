@@ -13,6 +13,8 @@ from dataclasses import replace
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.results.compare.change import change_text
@@ -53,7 +55,6 @@ from etloop.results.schema.comparison import (
 )
 from etloop.results.schema.kpis import BY_NAME
 from etloop.results.verdict.own_share import MORE_IS_BETTER
-from numpy.typing import NDArray
 
 JCT: Final = "jct"
 JOB: Final = "job "

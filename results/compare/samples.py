@@ -14,6 +14,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
+
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.yaml_tree import values_by_path
@@ -41,7 +43,6 @@ from etloop.results.store.run_dir import (
     read_run,
 )
 from etloop.results.verdict.own_share import wire_time_ns
-from numpy.typing import NDArray
 
 _BY_CONTENT: Final = (CaseRole.GROUPS, CaseRole.FLOWS, CaseRole.SCHEDULE, CaseRole.PLUGIN, CaseRole.PROFILE)
 """Files that are compared by digest. For traces the requested communication is compared, not the bytes."""

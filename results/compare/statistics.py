@@ -10,9 +10,10 @@ import math
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from scipy.special import stdtr, stdtrit
+
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.results.schema.comparison import Basis, Outcome
-from scipy.special import stdtr, stdtrit
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 import numpy as np
+
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.results.compare.compare import compare_runs
 from etloop.results.compare.samples import Side

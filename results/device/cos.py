@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
+
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.counters import BY_OBJECT_AND_NAME, CountedObject, CounterNature, CounterObject
 from etloop.contract.model.device_counts import SamplePhase

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
+
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.counters import CounterObject, CounterUse, counters_of
 from etloop.contract.model.device_counts import CountedDevice
@@ -25,10 +27,10 @@ from etloop.results.schema.columns import Column, ColumnType, columns_of
 from etloop.results.schema.device import Agreement, DeviceGap, DeviceSource, DeviceSummary
 from etloop.results.tables.arrow_tables import arrow_schema
 from etloop.results.verdict.evaluation import Frame
-from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+
     from etloop.contract.model.run import PlanTables
 
 MOST_GAPS: Final = 256

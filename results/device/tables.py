@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
+
 from etloop.contract.model.counters import BY_OBJECT_AND_NAME, CounterObject
 from etloop.contract.model.device_counts import SamplePhase
 from etloop.results.device.index import IndexedSource

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.records import FLOW_RECORD, OP_RECORD, PORT_RECORD
 from etloop.contract.model.run import AgentRecords, ExpectedRun, PlanTables, RunEnd, RunOutcome
@@ -28,7 +30,6 @@ from etloop.results.schema.summary import (
     KindComparison,
     KindFigures,
 )
-from numpy.typing import NDArray
 
 IDEAL: Final = "ideal"
 TWIN: Final = "twin"

@@ -16,13 +16,15 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
 from etloop.results.export.perfetto_arrows import Slice, arrows
 from etloop.results.export.perfetto_counters import Event, counters, counters_from, named
 from etloop.results.kpis.transfers import begin_ns
 
 if TYPE_CHECKING:
-    from etloop.results.kpis.input import KpiInput
     from numpy.typing import NDArray
+
+    from etloop.results.kpis.input import KpiInput
 
 MOST_OPS: Final = 200_000
 """Limit of ops; beyond it only the first complete iterations are written, because the viewer holds everything in memory."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
+
 from etloop.results.export.perfetto_counters import Event
 from etloop.results.kpis.job import collective_of_ops
 from etloop.results.kpis.transfers import begin_ns

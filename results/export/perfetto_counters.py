@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
 from etloop.results.kpis.port_series import port_series
 
 if TYPE_CHECKING:

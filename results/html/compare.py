@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
 from etloop.results.compare.change import change_text
 from etloop.results.html.blocks import (
     Block,

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import plotly.graph_objects as go
-from etloop.results.kpis.transfers import begin_ns
 from plotly.subplots import make_subplots
 
+from etloop.results.kpis.transfers import begin_ns
+
 if TYPE_CHECKING:
-    from etloop.results.verdict.evaluation import Frame
     from numpy.typing import NDArray
+
+    from etloop.results.verdict.evaluation import Frame
 
 MOST_LINES: Final = 8
 MOST_POINTS: Final = 2_000

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.results.html.blocks import Block, Cell, Fold, Source, Text, table
 from etloop.results.html.lanes import lanes_of, natural
@@ -22,8 +23,9 @@ from etloop.results.text.table import overlap_words
 from etloop.results.text.units import bytes_words, time_words, value_words
 
 if TYPE_CHECKING:
-    from etloop.results.verdict.evaluation import Frame
     from numpy.typing import NDArray
+
+    from etloop.results.verdict.evaluation import Frame
 
 MOST_ROWS: Final = 60
 OPEN_ROWS: Final = 16

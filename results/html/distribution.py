@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.assignment import Path
 from etloop.results.html.blocks import LegendEntry, Matrix, Plot
@@ -31,9 +32,10 @@ from etloop.results.measure.job_shares import background_ranks
 from etloop.results.text.units import bytes_words
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from etloop.results.kpis.input import KpiInput
     from etloop.results.schema.kpis import Curve
-    from numpy.typing import NDArray
 
 MOST_FIELDS: Final = 32
 """Most rows and columns of a matrix."""

@@ -10,6 +10,7 @@ from math import ceil, floor, log10
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
 from etloop.contract.base.late_dataclass import dataclass
 
 if TYPE_CHECKING:

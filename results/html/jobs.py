@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
 from etloop.results.html.blocks import Block, Cell, Plot, Text, listing, table
 from etloop.results.html.distribution import completion_plot, round_plot
 from etloop.results.html.drawing import Steps
@@ -21,10 +22,11 @@ from etloop.results.text.jobs import FORM_WORDS, stream_words
 from etloop.results.text.units import bytes_words, share_words, time_words
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from etloop.results.kpis.input import KpiInput
     from etloop.results.schema.summary import Summary
     from etloop.results.verdict.evaluation import Frame
-    from numpy.typing import NDArray
 
 MOST_POINTS: Final = 4096
 

@@ -10,13 +10,15 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.results.kpis.input import numbered
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from etloop.results.kpis.input import KpiInput
     from etloop.results.verdict.evaluation import Frame
-    from numpy.typing import NDArray
 
 COLOURS: Final = 12
 """Number of colours in templates/style.css."""

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
 from etloop.contract.model.assignment import Path
 from etloop.results.html.series import Line, port_rates, signals
 from etloop.results.kpis.input import numbered
 from etloop.results.kpis.port_series import port_series
 from etloop.results.measure.job_shares import background_ranks
 from etloop.results.schema.kpis import Curve, KpiSet
-from plotly.subplots import make_subplots
 
 if TYPE_CHECKING:
     from etloop.results.kpis.input import KpiInput

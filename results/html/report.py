@@ -21,7 +21,7 @@ from etloop.results.html.flows import flow_blocks
 from etloop.results.html.jobs import event_blocks, job_blocks
 from etloop.results.html.lanes import port_colours, sampled_lanes
 from etloop.results.html.network import network_picture
-from etloop.results.html.opening import BADGES, head_facts, tiles, trust_blocks, verdict_blocks
+from etloop.results.html.overview import BADGES, head_facts, tiles, trust_blocks, verdict_blocks
 from etloop.results.html.render import render
 from etloop.results.html.timeline import timeline
 from etloop.results.schema.device_facts import DeviceFacts

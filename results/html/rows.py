@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import ClassVar, Final
 
 import numpy as np
+
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.results.html.blocks import LegendEntry
 from etloop.results.html.drawing import NARROW, WIDE, Label, Path, Tick, round_ticks, tick_words

@@ -9,12 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
 from etloop.contract.base.late_dataclass import dataclass
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from etloop.results.kpis.input import KpiInput
     from etloop.results.verdict.evaluation import Frame
-    from numpy.typing import NDArray
 
 _BYTES: Final = {"rx": ("rx_bytes", "rx_bytes_without_fcs"), "tx": ("tx_bytes", "tx_bytes_without_fcs")}
 _SIGNALS: Final = (

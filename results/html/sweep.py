@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
 from etloop.results.compare.sweep_results import JCT, Group
 from etloop.results.html.blocks import Block, Cell, Fold, LegendEntry, Page, Section, Text, table
 from etloop.results.html.compare import (

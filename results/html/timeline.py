@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.results.html.blocks import LegendEntry, Plot
 from etloop.results.html.drawing import (
@@ -29,9 +30,10 @@ from etloop.results.kpis.port_series import port_series
 from etloop.results.measure.timeline import event_words
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from etloop.results.kpis.input import KpiInput
     from etloop.results.schema.device_facts import DeviceFacts
-    from numpy.typing import NDArray
 
 MOST_LANES: Final = 6
 MOST_PAIRS: Final = 8

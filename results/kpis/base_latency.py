@@ -11,13 +11,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
 from etloop.contract.model.empty_network import LatencySource, LoneNetwork
 from etloop.results.kpis.lone_flow import way_ns
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from etloop.contract.model.run import PlannedConnections, RunOutcome
     from etloop.results.schema.kpis import KpiBasis
-    from numpy.typing import NDArray
 
 REPLY_BYTES: Final = 8
 """Payload of the reply to a probe (traffic/native/core/packets/probe.h)."""

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.empty_network import LatencySource, LoneNetwork
 from etloop.contract.model.run import PlanTables

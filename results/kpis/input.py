@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
+
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.results.measure.job_shares import background_ranks
 from etloop.results.schema.columns import FLOW_COUNTERS
@@ -19,10 +20,11 @@ from etloop.results.tables.frames import LazyColumns, frame_by_hand
 from etloop.results.verdict.evaluation import Frame
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from etloop.contract.model.empty_network import LoneNetwork
     from etloop.contract.model.run import PlanTables
     from etloop.results.schema.summary import Summary
-    from numpy.typing import NDArray
 
 Name = TypeVar("Name", bound="Hashable")
 _OF_SENDER: Final = ("tx_packets", "retransmitted_packets", "rp_cnp_handled", "local_ack_timeout_err")

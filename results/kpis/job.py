@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.results.kpis.input import KpiInput, least_network_ns
 from etloop.results.kpis.transfers import numbered_pairs
 from etloop.results.measure.iterations import counted_iterations
@@ -16,7 +18,6 @@ from etloop.results.measure.job_shares import background_ranks, counted_ops
 from etloop.results.schema.kinds import CONVENTIONS, SEND_RECV, bus_factor, kind_label
 from etloop.results.schema.kpis import Curve, KindKpis
 from etloop.results.verdict.evaluation import aggregate
-from numpy.typing import NDArray
 
 CURVE_POINTS: Final = 101
 MOST_CURVES: Final = 32

@@ -13,11 +13,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
 from etloop.contract.base.late_dataclass import dataclass
 
 if TYPE_CHECKING:
-    from etloop.contract.model.empty_network import Framing, LoneNetwork, LoneWay
     from numpy.typing import NDArray
+
+    from etloop.contract.model.empty_network import Framing, LoneNetwork, LoneWay
 
     Floats = NDArray[np.float64]
 

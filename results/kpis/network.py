@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
 from etloop.contract.model.counters import AgentObject, CounterUse, counters_of
 from etloop.results.device.losses import device_counts
 from etloop.results.schema.losses import dropped_by_device
@@ -17,9 +18,10 @@ from etloop.results.schema.needless import needless_packets
 from etloop.results.verdict.evaluation import Frame, aggregate
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from etloop.results.kpis.input import KpiInput
     from etloop.results.kpis.job import Value
-    from numpy.typing import NDArray
 
 NO_COUNTERS = "no agent sent its counters"
 _DISCARDS: Final = [

@@ -10,13 +10,14 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.results.kpis.input import KpiInput
 from etloop.results.kpis.job import collective_of_ops
 from etloop.results.measure.iterations import counted_iterations
 from etloop.results.schema.needless import needless_packets
 from etloop.results.verdict.own_share import wire_time_ns
 from etloop.results.verdict.weakness import OwnShare
-from numpy.typing import NDArray
 
 
 def own_share(given: KpiInput, figures: dict[str, float | None]) -> OwnShare:

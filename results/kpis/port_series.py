@@ -9,13 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.results.kpis.input import numbered
 from etloop.results.kpis.transfers import begin_ns
 
 if TYPE_CHECKING:
-    from etloop.results.kpis.input import KpiInput
     from numpy.typing import NDArray
+
+    from etloop.results.kpis.input import KpiInput
 
 BINS: Final = 240
 

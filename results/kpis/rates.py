@@ -9,12 +9,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
 from etloop.results.kpis.job import Value, spread
 from etloop.results.verdict.evaluation import aggregate
 
 if TYPE_CHECKING:
-    from etloop.results.kpis.input import KpiInput
     from numpy.typing import NDArray
+
+    from etloop.results.kpis.input import KpiInput
 
 SETTLED_WITHIN: Final = 0.10
 LEAST_SAMPLES: Final = 8

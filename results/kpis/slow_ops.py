@@ -10,12 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+
 from etloop.results.kpis.job import least_and_joined_ns
 from etloop.results.schema.slow_ops import MOST_SLOW_NAMES, SlowName, SlowNames
 
 if TYPE_CHECKING:
-    from etloop.results.kpis.input import KpiInput
     from numpy.typing import NDArray
+
+    from etloop.results.kpis.input import KpiInput
 
 
 def slow_names(given: KpiInput) -> SlowNames | None:

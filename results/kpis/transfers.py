@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from etloop.results.verdict.evaluation import Frame
     from numpy.typing import NDArray
+
+    from etloop.results.verdict.evaluation import Frame
 
 
 def send_of_receive(ops: Frame) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -12,13 +12,14 @@ from itertools import islice
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.contract.model.assignment import Path
 from etloop.contract.model.run import PlanTables, RunEnd, RunOutcome
 from etloop.results.measure.job_shares import background_ranks
 from etloop.results.measure.joined import NO_OPS, MeasuredFlows, MeasuredOps, OpBlock
 from etloop.results.schema.kinds import CONVENTIONS, OpCode
 from etloop.results.schema.summary import Check, CheckResult
-from numpy.typing import NDArray
 
 EXAMPLE_LIMIT: Final = 5
 

@@ -9,6 +9,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING
 
 import numpy as np
+
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.results.measure.joined import MeasuredOps
 from etloop.results.schema.kinds import SEND_RECV, OpCode, SizeRule, bus_factor, kinds_where
@@ -16,8 +17,9 @@ from etloop.results.schema.kinds import SEND_RECV, OpCode, SizeRule, bus_factor,
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from etloop.contract.model.run import PlannedOps, PlanTables, RecordedBaselines
     from numpy.typing import NDArray
+
+    from etloop.contract.model.run import PlannedOps, PlanTables, RecordedBaselines
 
 
 @dataclass(frozen=True, slots=True, eq=False)

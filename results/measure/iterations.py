@@ -10,6 +10,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
+
 from etloop.results.measure.joined import MeasuredOps
 from etloop.results.schema.summary import IterationSummary
 

@@ -11,13 +11,15 @@ from dataclasses import fields
 from typing import TYPE_CHECKING
 
 import numpy as np
+
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.results.measure.joined import NO_OPS, MeasuredOps
 from etloop.results.schema.jobs import JobShare, Phase, PhaseTimes
 
 if TYPE_CHECKING:
-    from etloop.contract.model.run import PlannedJobs, PlanTables
     from numpy.typing import NDArray
+
+    from etloop.contract.model.run import PlannedJobs, PlanTables
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,12 +12,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.records import FLOW_RECORD, OP_RECORD
 
 if TYPE_CHECKING:
-    from etloop.contract.model.run import AgentRecords, PlannedConnections, PlanTables, RunOutcome
     from numpy.typing import NDArray
+
+    from etloop.contract.model.run import AgentRecords, PlannedConnections, PlanTables, RunOutcome
 
 TIME_LIMIT_NS: Final = 1 << 62
 """Upper bound of a plausible clock value (146 years); larger values could overflow differences."""

@@ -10,14 +10,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
+
 from etloop.results.measure.distribution import Distribution
 from etloop.results.schema.kinds import CONVENTIONS, bus_factor
 from etloop.results.schema.summary import MOST_BASELINES, Baselines, BaselineSummary, KindSummary
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from etloop.contract.model.run import PlanTables
     from etloop.results.measure.collectives import CollectiveRows, PlannedGroups
-    from numpy.typing import NDArray
 
 
 @dataclass(slots=True)

@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.counters import AgentObject
 from etloop.contract.model.run import PlanTables, RunOutcome
@@ -52,7 +54,6 @@ from etloop.results.schema.summary import (
     Summary,
     WorkloadSummary,
 )
-from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)

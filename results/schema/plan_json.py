@@ -8,6 +8,8 @@ from dataclasses import fields
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.contract.base.errors import Problem
 from etloop.contract.base.ip_address import ip_bytes, ip_column, ip_text
 from etloop.contract.base.late_dataclass import dataclass
@@ -22,7 +24,6 @@ from etloop.contract.model.run import (
 from etloop.contract.protocol.codec import plain
 from etloop.contract.protocol.typed_form import FILE_RULES
 from etloop.results.schema.typed_json import RESTORE, RunDirError, from_json
-from numpy.typing import NDArray
 
 PLAN_SCHEMA: Final = "etloop-plan/3"
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
 from etloop.contract.base.errors import EtloopError, Problem
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.run import PlanTables

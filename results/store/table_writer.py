@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow.parquet as pq
+
 from etloop.results.tables.arrow_tables import collectives_table, ops_table
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
+
 from etloop.contract.base.ip_address import ip_text
 from etloop.results.measure.collectives import CollectiveRows, PlannedGroups
 from etloop.results.measure.job_shares import (
@@ -38,9 +39,10 @@ from etloop.results.schema.jobs import BARRIER_GROUP
 from etloop.results.schema.kinds import CONVENTIONS, OP_NAMES, OpCode
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from etloop.contract.model.run import AgentRecords, PlanTables, RunOutcome
     from etloop.results.expected.expected_vs_measured import ComparedRows
-    from numpy.typing import NDArray
 
 
 _OF_PLAN: Final = ("rank", "op", "node_id", "sequence", "message_bytes", "trace_bytes")

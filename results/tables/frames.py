@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
+
 from etloop.results.verdict.evaluation import Frame
 
 if TYPE_CHECKING:

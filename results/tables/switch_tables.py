@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
+
 from etloop.contract.model.counters import (
     BY_OBJECT_AND_NAME,
     CounterNature,

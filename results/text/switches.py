@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
 from etloop.contract.base.units import approximate_bytes
 from etloop.contract.model.counters import CounterObject, CounterUse, counters_of
 from etloop.contract.model.topology import Topology

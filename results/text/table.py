@@ -14,12 +14,12 @@ from etloop.contract.model.run import RunEnd
 from etloop.results.measure.timeline import event_words
 from etloop.results.schema.needless import needless_words
 from etloop.results.schema.summary import BaselineSummary, CheckResult, KindSummary, Summary
-from etloop.results.text.crossing import local_traffic_warning
 from etloop.results.text.device import device_lines
 from etloop.results.text.expected import comparison_lines
 from etloop.results.text.flow_sizes import flow_size_lines
 from etloop.results.text.jobs import job_lines
 from etloop.results.text.layout import WIDTH, aligned, each_wrapped, labelled, printable, us, wrapped
+from etloop.results.text.local_traffic import local_traffic_warning
 from etloop.results.text.losses import loss_lines
 from etloop.results.text.slow_ops import slow_name_lines
 from etloop.results.text.verdict import verdict_lines

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
 from etloop.results.verdict.evaluation import SHARES, aggregate
 
 if TYPE_CHECKING:

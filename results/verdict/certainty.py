@@ -6,6 +6,7 @@ Decides which bounds are shown: those of each compared value that the weakness a
 from __future__ import annotations
 
 import numpy as np
+
 from etloop.contract.base.units import approximate_bytes, approximate_duration
 from etloop.results.verdict.evaluation import UNKNOWN, Results
 from etloop.results.verdict.interval import Bounded, bounded

@@ -12,6 +12,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.results.verdict.terms import (
     COLUMN_UNITS,
@@ -30,8 +31,9 @@ from etloop.results.verdict.terms import (
 )
 
 if TYPE_CHECKING:
-    from etloop.results.verdict.weakness import OwnShare
     from numpy.typing import NDArray
+
+    from etloop.results.verdict.weakness import OwnShare
 
 _PLAIN: Final[dict[str, Callable[..., np.float64]]] = {
     "min": np.min,

@@ -11,6 +11,7 @@ import operator
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.results.verdict.aggregate_bounds import aggregate_bounds
 from etloop.results.verdict.evaluation import (

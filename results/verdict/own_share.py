@@ -12,14 +12,16 @@ import math
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
 from etloop.results.schema.kpis import BY_NAME, Nature
 from etloop.results.verdict.aggregate_bounds import cv_bounds
 from etloop.results.verdict.evaluation import aggregate
 from etloop.results.verdict.weakness import OwnShare, Weakness
 
 if TYPE_CHECKING:
-    from etloop.results.verdict.evaluation import Frame
     from numpy.typing import NDArray
+
+    from etloop.results.verdict.evaluation import Frame
 
 Bounds = tuple[float, float]
 MORE_IS_BETTER: Final = frozenset(

@@ -11,6 +11,8 @@ from dataclasses import replace
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.run import RunEnd
 from etloop.results.schema.needless import is_asked_for
@@ -27,7 +29,6 @@ from etloop.results.verdict.terms import (
     comparisons_of,
 )
 from etloop.results.verdict.weakness import OwnShare, Weakness
-from numpy.typing import NDArray
 
 ROWS_SHOWN: Final = 10
 _OVER_TIME: Final = frozenset({"cc", "dut", "queues"})

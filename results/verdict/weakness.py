@@ -9,6 +9,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING
 
 import numpy as np
+
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.results.schema.kpis import Nature
 

@@ -10,12 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ConfigError, RigError
 from etloop.controller.session.actions import RunProgress
 from etloop.controller.session.settings import CurveServer, SessionSettings
 from etloop.runtime.curve_keys import make_key_pairs, read_public_key
-
 from tests.agent.test_agent_service import Agents, agents, said, session, settings
 
 __all__ = ["agents", "settings"]

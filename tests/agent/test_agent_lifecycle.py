@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+
 from etloop.agent.lifecycle import AgentLife
 from etloop.agent.lifecycle_actions import (
     Action,
@@ -56,7 +57,6 @@ from etloop.contract.protocol.messages import (
     Waits,
     Welcome,
 )
-
 from tests.support.control_plane.control_plane_by_hand import ring_assignments
 
 HELLO = Hello("a", "host", 1, {})

@@ -14,6 +14,7 @@ from typing import Any
 import aiomqtt
 import jsonschema  # type: ignore[import-untyped]
 import pytest
+
 from etloop.agent.cli import main
 from etloop.agent.presence import PresenceSettings, presence_published
 from etloop.contract.base.errors import ExitCode
@@ -21,7 +22,6 @@ from etloop.contract.protocol.json_schema import schema_of
 from etloop.contract.protocol.presence import AgentProcess, ProcessState, process_topic
 from etloop.contract.protocol.typed_form import JSON_RULES
 from etloop.runtime.broker_settings import BrokerSettings
-
 from tests.controller.rack.mqtt.test_rack_mqtt import Mosquitto, free_port, mosquitto
 from tests.controller.rack.test_rack_daemon import place, serving
 from tests.e2e.rack.test_rack_security import Secured, secured

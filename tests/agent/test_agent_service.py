@@ -19,6 +19,8 @@ import numpy as np
 import pytest
 import zmq
 import zmq.asyncio
+from numpy.typing import NDArray
+
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ExitCode, RigError
 from etloop.contract.model.run import RunOutcome
@@ -28,8 +30,6 @@ from etloop.contract.protocol.wire import decode_from_controller
 from etloop.controller.session.actions import RunProgress
 from etloop.controller.session.service import run
 from etloop.controller.session.settings import SessionSettings
-from numpy.typing import NDArray
-
 from tests.support.control_plane.control_plane_by_hand import ring_assignments, ring_tables
 from tests.support.places import ROOT
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
 from etloop.agent.host_fit import misfits
 from etloop.agent.host_reading import read_capabilities
 from etloop.agent.service import open_native_engine
@@ -19,7 +20,6 @@ from etloop.contract.protocol.messages import Hello, Welcome
 from etloop.controller.rack.agent_pool import AgentPresence
 from etloop.controller.rack.mqtt.statuses import agent_status
 from etloop.controller.session.roster import Roster
-
 from tests.support.control_plane.control_plane_by_hand import ring_assignments
 
 ADDRESS = "10.9.8.7"

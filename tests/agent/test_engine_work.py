@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+
 from etloop.agent.engine_work import ENGINE_TRANSITIONS, EngineEvent, EngineState, EngineWork
 from etloop.agent.slots import SLOT_TRANSITIONS, SlotState
 from etloop.contract.model.engine import EnginePhase

@@ -6,13 +6,13 @@ import ipaddress
 from dataclasses import replace
 
 import pytest
+
 from etloop.agent.guard import Guard, own_networks, read_guard, unwanted
 from etloop.agent.own_prefixes import own_prefixes
 from etloop.contract.base.errors import ConfigError
 from etloop.contract.model.assignment import Assignment, PortBackend, UdpStream
 from etloop.contract.model.capabilities import Capabilities
 from etloop.traffic.send_limits import LoopLimits, SendLimits, loop_limits
-
 from tests.support.control_plane.control_plane_by_hand import ring_assignments
 
 LOCAL = Capabilities(local_networks=("127.0.0.0/8",), complete=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ipaddress import IPv4Address
 
 import pytest
+
 from etloop.agent.nic_peer import peer_settings
 from etloop.contract.base.errors import ConfigError
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from etloop.agent.cli import main
 from etloop.agent.preflight import HostFacts, check_host, text
 from etloop.contract.base.errors import ExitCode, Severity

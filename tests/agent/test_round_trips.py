@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from etloop.agent import round_trips
 from etloop.agent.round_trips import least_round_trips
 from etloop.contract.model.engine import ProbeOutcome

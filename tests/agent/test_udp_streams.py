@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 import pytest
+
 from etloop.contract.base.units import NS_PER_S
 from etloop.contract.model.assignment import UdpStream
 from etloop.contract.model.records import STREAM_PROBE_BYTES

@@ -13,6 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from etloop.agent.host_facts import host_facts
 from etloop.bench.engine.figures import (
     Bar,
@@ -58,8 +61,6 @@ from etloop.contract.model.assignment import Path
 from etloop.contract.protocol.message_set import MessageSet
 from etloop.workload.trace.program import OpKind
 from etloop.workload.trace.trace import CollectiveKind
-from hypothesis import given
-from hypothesis import strategies as st
 
 SECOND_NS = 1_000_000_000
 AT_LEAST_HALF = Bar(Bound.AT_LEAST, 0.5)

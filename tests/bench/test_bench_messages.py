@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from etloop.bench.engine import messages
 from etloop.bench.engine.load import BenchLoad, Messages, Shape, bench_assignments
 from etloop.bench.engine.measure import bare_packets_per_s, engine_run

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from etloop.bench.engine.figures import Bar, Bound, Ratio
 from etloop.bench.engine.pacing import CATCH_UP_NS, WINDOW_NS, windows_of
 from etloop.contract.base.errors import RunAborted

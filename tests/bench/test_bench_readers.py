@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
 from etloop.bench.readers import (
     JobFigures,
     Readers,

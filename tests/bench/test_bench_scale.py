@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from etloop.bench.engine import scale
 from etloop.bench.engine.load import BenchLoad, PingPong, Shape
 from etloop.bench.engine.measure import engine_run

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+
 from etloop.bench.closed_forms import FORMS, MIB, TOLERANCE, Form, compared, main
 from etloop.traffic.collectives.algorithms.registry import ALGORITHMS
-
 from tests.support.first_light.commands import FULL
 
 BUFFER_BYTES = 64 * MIB if FULL else 32 * MIB

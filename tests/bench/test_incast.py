@@ -9,6 +9,7 @@ import os
 from typing import Final
 
 import pytest
+
 from etloop.bench.jobs.incast import ALGORITHMS, WAYS, Incast, main, outcome_of
 
 FULL: Final = os.environ.get("ETLOOP_FULL") == "1"

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from etloop.bench.jobs.kineto import KinetoTimes, events_of, made_events, main, measure, report_text
 
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from etloop.bench.long_run import MOST_BYTES, Length, Load, LongRun, measure, table_of
 
+from etloop.bench.long_run import MOST_BYTES, Length, Load, LongRun, measure, table_of
 from tests.controller.rack.mqtt.test_rack_mqtt import mosquitto
 
 __all__ = ["mosquitto"]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from etloop.bench.breaking.faults import Fault
 from etloop.bench.random_faults import (
     Healed,
@@ -22,7 +23,6 @@ from etloop.bench.random_faults import (
 from etloop.contract.base.errors import ExitCode
 from etloop.controller.rack.job import Job, JobEvent, JobRequest, PortDemand
 from etloop.controller.rack.store.job_store import JobStore
-
 from tests.support.first_light.commands import FULL
 
 FAULTS, JOBS = (1000, 500) if FULL else (50, 25)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from etloop.bench.receive import PATH_MTUS, ReceiveTimes, main, measure, missed
 from etloop.traffic import _native
 

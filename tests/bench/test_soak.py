@@ -13,10 +13,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from etloop.bench.soaking.judged import LEAST_FOR_BYTES, MOST_GROWTH_BYTES, Sample, slope, soak_verdicts
-from etloop.bench.soaking.kinds import KINDS, TOPOLOGY
 
 import etloop
+from etloop.bench.soaking.judged import LEAST_FOR_BYTES, MOST_GROWTH_BYTES, Sample, slope, soak_verdicts
+from etloop.bench.soaking.kinds import KINDS, TOPOLOGY
 from tests.controller.rack.mqtt.test_rack_mqtt import mosquitto
 
 __all__ = ["mosquitto"]

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+
 from etloop.cli.browser import BROWSERS, open_page, print_page
 from etloop.contract.base.errors import ConfigError, RigError
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
 from etloop.cli.commands import run
 from etloop.cli.main import main
 from etloop.cli.parser import COMMANDS, make_parser
-
 from tests.support.places import ROOT
 
 if TYPE_CHECKING:

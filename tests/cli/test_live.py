@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from etloop.cli.text.live import LiveRun
 from etloop.contract.protocol.machine import RunState
 from etloop.controller.session.actions import PortProgress, RunProgress

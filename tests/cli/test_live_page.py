@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from etloop.cli.live_page import MOST_BROWSERS, LivePage
 from etloop.cli.text.live import LivePort, LiveView
 from etloop.contract.base.errors import ConfigError

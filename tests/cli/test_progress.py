@@ -6,6 +6,7 @@ import io
 from pathlib import Path
 
 import pytest
+
 from etloop.cli.progress import bar_text, reading_bar
 from etloop.workload.chakra.encoder import EtNode
 from etloop.workload.readers.et_writer import write_trace

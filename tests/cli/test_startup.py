@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+
 from etloop.bench import startup
 from etloop.bench.processes import BAR_MISSED
 from etloop.cli.main import main

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from etloop.contract.base.errors import ProtocolError
 from etloop.contract.protocol.card_orders import (
     LIMITS,
@@ -14,8 +17,6 @@ from etloop.contract.protocol.card_orders import (
     parse_order,
     refusal_line,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
 
 @pytest.mark.parametrize("order", CardOrder)

@@ -8,12 +8,13 @@ from typing import Annotated, Any
 
 import numpy as np
 import pytest
-from etloop.contract.base.errors import Problem
-from etloop.contract.protocol.codec import codec_of, plain
-from etloop.contract.protocol.typed_form import FILE_RULES, JSON_RULES, MAX_PROBLEMS, Misfit, Rules, field
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+
+from etloop.contract.base.errors import Problem
+from etloop.contract.protocol.codec import codec_of, plain
+from etloop.contract.protocol.typed_form import FILE_RULES, JSON_RULES, MAX_PROBLEMS, Misfit, Rules, field
 
 ROW = np.dtype([("count", "<i8"), ("lanes", "<u2", 2), ("queues", [("bytes", "<i8")], 2)])
 BINARY = Rules(binary=True)

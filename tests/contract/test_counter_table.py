@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import pytest
+
 from etloop.contract.model.counters import (
     COUNTERS,
     AgentObject,
@@ -22,12 +23,12 @@ from etloop.contract.model.switch_counters import LANE_SAMPLE
 from etloop.results.schema.columns import FLOW_COUNTERS, PORT_COUNTERS, counter_columns
 from etloop.results.schema.summary import TRANSPORT_COUNTERS
 from etloop.traffic import _native
-
 from tests.support.places import ROOT
 from tools.write_counters import FILES, metrics_page, native_header, summary_schema
 
 if TYPE_CHECKING:
     import numpy as np
+
     from etloop.contract.model.counters import Owner
 
 OWNERS: Final = (*AgentObject, *CounterObject)

@@ -8,8 +8,9 @@ from typing import Annotated, Any
 
 import numpy as np
 import pytest
-from etloop.contract.protocol.form_digest import form_digest, messages_digest
 from numpy.typing import NDArray
+
+from etloop.contract.protocol.form_digest import form_digest, messages_digest
 
 ROW = np.dtype([("a", "<i4")])
 WIDER = np.dtype([("a", "<i8")])

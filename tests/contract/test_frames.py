@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from etloop.contract.base.errors import ProtocolError
 from etloop.contract.protocol.frames import FrameReader, frame_of
 from etloop.contract.protocol.message_set import MessageSet, Protocol, VersionMismatch
 from etloop.contract.protocol.typed_form import Rules
-from hypothesis import given
-from hypothesis import strategies as st
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from ipaddress import IPv4Address, IPv6Address
 
 import pytest
-from etloop.contract.base.ip_address import IP_ADDRESS, NO_ADDRESS, ip_bytes, ip_column, ip_text
 from hypothesis import given
 from hypothesis import strategies as st
+
+from etloop.contract.base.ip_address import IP_ADDRESS, NO_ADDRESS, ip_bytes, ip_column, ip_text
 
 IPV4 = st.integers(0, 2**32 - 1).map(lambda number: str(IPv4Address(number)))
 IPV6 = st.integers(2**48, 2**128 - 1).map(lambda number: str(IPv6Address(number)))

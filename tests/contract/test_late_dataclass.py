@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Final
 
 import pytest
+
 from etloop.contract.base import late_dataclass
 
 MADE: Final = ("__init__", "__repr__", "__eq__", "__hash__", "__setattr__", "__delattr__")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from etloop.contract.protocol.machine import (
     AGENT_TRANSITIONS,
     RUN_TRANSITIONS,
@@ -14,7 +15,6 @@ from etloop.contract.protocol.machine import (
     advance_agent,
     advance_run,
 )
-
 from tests.support.places import ROOT
 from tests.support.state_diagram import mermaid
 

@@ -9,6 +9,9 @@ from typing import Any
 import msgpack  # type: ignore[import-untyped]  # ships no types
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from etloop.contract.base.errors import ProtocolError
 from etloop.contract.model.assignment import Assignment
 from etloop.contract.model.records import FLOW_RECORD, OP_RECORD
@@ -28,9 +31,6 @@ from etloop.contract.protocol.messages import (
     clipped,
 )
 from etloop.contract.protocol.wire import decode_from_agent, decode_from_controller, encode
-from hypothesis import given
-from hypothesis import strategies as st
-
 from tests.support.control_plane.protocol_golden import (
     FROM_AGENT,
     FROM_CONTROLLER,

@@ -8,6 +8,9 @@ from typing import Any
 
 import msgpack  # type: ignore[import-untyped]  # ships no types
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from etloop.contract.protocol.serialization import (
     MAX_DEPTH,
     MAX_VALUES,
@@ -17,8 +20,6 @@ from etloop.contract.protocol.serialization import (
     parse_json,
     parse_msgpack,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
 Parser = Callable[[bytes, int | None], Any]
 

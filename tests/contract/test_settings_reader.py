@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 
 import pytest
+
 from etloop.contract.base.errors import ConfigError
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.questions import noted_questions

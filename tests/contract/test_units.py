@@ -7,9 +7,10 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import pytest
-from etloop.contract.base import units
 from hypothesis import given
 from hypothesis import strategies as st
+
+from etloop.contract.base import units
 
 if TYPE_CHECKING:
     from collections.abc import Callable

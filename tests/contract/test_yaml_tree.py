@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
 from etloop.contract.base.errors import ConfigError
 from etloop.contract.base.units import QuantityError
 from etloop.contract.base.yaml_tree import Change, changed_text, parse_path, value_text, values_by_path
-from hypothesis import given
-from hypothesis import strategies as st
 
 TEXT = b"""\
 trace: job   # a comment

@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 import pytest
+
 from etloop.contract.model.counters import (
     CountedObject,
     CounterBatch,

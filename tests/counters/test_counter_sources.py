@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+
 from etloop.contract.base.errors import ConfigError
 from etloop.contract.base.yaml_reader import ConfigFile, read_document
 from etloop.counters.base.address import Address, address
@@ -32,7 +33,6 @@ from etloop.counters.readers.gnmi_settings import (
 from etloop.counters.readers.snmp_settings import InterfaceNames, SnmpSource, read_snmp
 from etloop.dut_profiles.model.profile import CounterPaths
 from etloop.dut_profiles.reading.catalogue import find_profile
-
 from tests.support.counters.snmp_by_hand import secret_file
 from tests.support.places import ROOT
 

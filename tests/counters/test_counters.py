@@ -9,6 +9,9 @@ from typing import Any, Final
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from etloop.cli.text.counters import reading_json, reading_text, values_of
 from etloop.contract.base.errors import ConfigError, ProtocolError
 from etloop.contract.model.counters import (
@@ -42,8 +45,6 @@ from etloop.counters.readers.lab_values import lab_readings
 from etloop.counters.readers.linux_names import NotCounters, linux_readings
 from etloop.counters.readers.linux_process import rdma_counters
 from etloop.counters.settings import LinuxSource, Side, SoftSwitchSource
-from hypothesis import given
-from hypothesis import strategies as st
 
 PORT: Final = CountedObject(CounterObject.PORT, "Ethernet0")
 KEYS: Final = (

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+
 from etloop.cli.main import main
 from etloop.contract.model.switch_presets import (
     LARGEST_FRAME_BYTES,
@@ -19,10 +20,9 @@ from etloop.contract.model.switch_presets import (
 from etloop.contract.model.topology import SwitchPort
 from etloop.controller.inputs.scenario.scenario import parse_scenario
 from etloop.lab.plan import plan_lab, rig_text
-from etloop.results.kpis.all import vocabulary
+from etloop.results.kpis.run_kpis import vocabulary
 from etloop.results.verdict.parser import parse
 from etloop.traffic.topology.topology_file import parse_topology
-
 from tests.support.docs.pages import PAGES, Block, page_blocks
 from tests.support.places import ROOT
 from tests.support.traffic.msccl_by_hand import direct_all_gather

@@ -7,8 +7,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from etloop.counters.base.credentials import snmp_credentials
 
+from etloop.counters.base.credentials import snmp_credentials
 from tests.docs.stages import STAGES
 from tests.support.docs.checks import objections
 from tests.support.docs.pages import NOT_RUN, PAGES, Block, blocks_of, differences, page_blocks, shape

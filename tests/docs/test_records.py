@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-from etloop.bench import flow_level, queue_pairs
 
+from etloop.bench import flow_level, queue_pairs
 from tests.support.docs.pages import PAGES, page_blocks
 from tests.support.docs.records import LAB_TWIN, marked, records, rendered, tables_of_figures
 from tests.support.places import ROOT

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
 from etloop.controller.run.device_check import CHECK_RULE
 from etloop.dut_profiles.model.findings import ProfileVerdict
 from etloop.dut_profiles.model.profile import DutProfile
@@ -20,7 +21,6 @@ from etloop.dut_profiles.rules.job import (
     check_job,
     check_rig,
 )
-
 from tests.support.places import ROOT
 
 SOUND = """

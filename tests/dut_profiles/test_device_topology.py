@@ -6,6 +6,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+
 from etloop.contract.base.errors import ConfigError
 from etloop.dut_profiles.device_topology import parse_modelled_topology, with_device
 from etloop.dut_profiles.switch_settings import device_finder

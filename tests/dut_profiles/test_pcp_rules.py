@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
 from etloop.dut_profiles.model.findings import ProfileVerdict
 from etloop.dut_profiles.rules.job import check_job
-
 from tests.dut_profiles.test_contradictions import JOB, SOUND, found, profile
 
 TRUSTS_PCP = SOUND.replace("trust: dscp", "trust: pcp")

@@ -7,6 +7,9 @@ from fractions import Fraction
 from typing import TypeVar
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from etloop.contract.base.errors import ConfigError
 from etloop.contract.model.topology import HashField
 from etloop.dut_profiles.model.profile import Breakout, DutKind, DutProfile, WatchdogAction
@@ -14,8 +17,6 @@ from etloop.dut_profiles.model.stated import Basis, Claim, Stated, stated_values
 from etloop.dut_profiles.reading.catalogue import find_profile, profile_names
 from etloop.dut_profiles.reading.profile_file import parse_profile
 from etloop.dut_profiles.rules.contradictions import check_profile
-from hypothesis import given
-from hypothesis import strategies as st
 
 T = TypeVar("T")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from etloop.contract.base.errors import ConfigError
 from etloop.contract.model.switch_presets import LATENCY_NS
 from etloop.contract.model.topology import (

@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
+
 from etloop.contract.base.errors import ExitCode
 from etloop.contract.protocol.form_digest import messages_digest
 from etloop.contract.protocol.messages import PROTOCOL_VERSION
-
 from tests.e2e.first_light.test_first_light_ends import write_job
 from tests.support.first_light.commands import PATIENCE_S, agents, free_place, run_to_end, running
 

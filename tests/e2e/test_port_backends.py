@@ -6,13 +6,13 @@ import itertools
 from typing import TYPE_CHECKING
 
 import pytest
+
 from etloop.bench.engine.load import BenchLoad, Shape
 from etloop.bench.engine.measure import engine_run
 from etloop.bench.engine.network import bench_place
 from etloop.bench.engine.workers import bench_workers
 from etloop.contract.model.assignment import PortBackend
 from etloop.workload.trace.trace import CollectiveKind
-
 from tests.lab.test_lab_truths import NO_NAMESPACES, namespaces_are_allowed
 
 if TYPE_CHECKING:

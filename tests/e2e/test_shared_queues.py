@@ -6,6 +6,7 @@ import itertools
 from typing import TYPE_CHECKING
 
 import pytest
+
 from etloop.bench.engine.load import BenchLoad, Messages, Shape
 from etloop.bench.engine.measure import engine_run
 from etloop.bench.engine.network import bench_place
@@ -13,7 +14,6 @@ from etloop.bench.engine.workers import bench_workers
 from etloop.contract.model.assignment import PortBackend
 from etloop.contract.model.transport_kinds import TransportKind
 from etloop.workload.trace.trace import CollectiveKind
-
 from tests.lab.test_lab_truths import NO_NAMESPACES, namespaces_are_allowed
 
 if TYPE_CHECKING:

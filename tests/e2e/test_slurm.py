@@ -9,8 +9,8 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
-from etloop.contract.base.errors import ExitCode
 
+from etloop.contract.base.errors import ExitCode
 from tests.support.first_light import commands
 from tests.support.first_light.commands import Place
 from tests.support.places import ROOT

@@ -6,13 +6,14 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from etloop.contract.base.errors import InputError
-from etloop.controller.case.making import CaseMaker, packed_case
-from etloop.controller.case.opening import opened_case
-from etloop.results.schema.case import CaseRole, Repeat, RepeatedBy, case_from_json
-from etloop.results.store.case_archive import opened_archive
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+from etloop.contract.base.errors import InputError
+from etloop.controller.case.pack import CaseMaker, packed_case
+from etloop.controller.case.unpack import opened_case
+from etloop.results.schema.case import CaseRole, Repeat, RepeatedBy, case_from_json
+from etloop.results.store.case_archive import opened_archive
 
 SHARED_DIRECTORY = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300)
 

@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 import zstandard
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
 from etloop.contract.base.errors import TraceError
 from etloop.workload.chakra.encoder import encode_trace
 from etloop.workload.readers.files import read_trace
@@ -18,8 +21,6 @@ from etloop.workload.readers.tar_members import TarFault, members
 from etloop.workload.synthetic.spec import SyntheticSpec
 from etloop.workload.synthetic.training_step import synthesize
 from etloop.workload.trace.trace import Trace
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 JOB = synthesize(SyntheticSpec(layers_per_stage=1, micro_batches=1))
 FILE = b"".join(encode_trace(JOB.ranks[0]))

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
 from etloop.contract.base.errors import TraceError
 from etloop.workload.lint.report import lint
 from etloop.workload.readers.files import read_trace
 from etloop.workload.trace.settings import WorkloadSettings
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-
 from tests.support.traces.json_traces_by_hand import (
     call,
     comms,

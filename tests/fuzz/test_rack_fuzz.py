@@ -7,13 +7,14 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from etloop.controller.rack.exchange.trace_check import found_problems
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
 from etloop.controller.rack.mqtt.encoding import content_type, decode_request
 from etloop.controller.rack.mqtt.messages import CancelRequest, SubmitRequest
 from etloop.controller.rack.mqtt.return_address import return_address
 from etloop.controller.rack.mqtt.topics import Topics
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from etloop.controller.rack.transfers.trace_check import found_problems
 
 BLOCK = 512
 SIZE, CHECKSUM, KIND = slice(124, 136), slice(148, 156), 156

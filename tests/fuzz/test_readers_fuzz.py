@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from etloop.contract.base.errors import Problem, TraceError
 from etloop.workload.chakra.encoder import encode_trace
 from etloop.workload.chakra.nodes import et_nodes
@@ -28,7 +29,6 @@ from etloop.workload.synthetic.spec import SyntheticSpec
 from etloop.workload.synthetic.training_step import synthesize
 from etloop.workload.trace.ideal_network import IdealNetwork
 from etloop.workload.trace.settings import DependencyPolicy, WorkloadSettings
-
 from tests.support.traces.json_traces_by_hand import (
     call,
     comms,

@@ -17,9 +17,9 @@ from types import TracebackType
 from typing import Final, Self
 
 import numpy as np
+
 from etloop.contract.model.records import FLOW_RECORD
 from etloop.traffic import _native
-
 from tests.interop.machine import (
     GUEST_ADDRESS_6,
     GUEST_ADDRESSES,

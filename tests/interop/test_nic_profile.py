@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from etloop.experiments.nic.battery import BATTERY
 from etloop.experiments.nic.document import NicProfile
 from etloop.experiments.nic.link.figures import Figure
 from etloop.experiments.nic.run import read_profile
-
 from tests.interop.machine import GUEST_ADDRESSES, HOST_ADDRESSES, Machine
 
 pytestmark = pytest.mark.timeout(400)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from etloop.traffic import _native
 
+from etloop.traffic import _native
 from tests.interop.machine import Machine
 from tests.interop.soft_end import RxePeer, Setting, SoftEnd, joined, pattern
 

@@ -8,11 +8,11 @@ from itertools import chain
 from typing import Any, Final
 
 import yaml
+
 from etloop.cli.main import main
 from etloop.controller.inputs.rig import parse_rig
 from etloop.dut_profiles.reading.profile_file import parse_profile
 from etloop.traffic.topology.topology_file import parse_topology
-
 from tests.support.places import ROOT
 
 PLACE: Final = ROOT / "examples" / "containerlab"

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+
 from etloop.cli.main import main
 from etloop.contract.base.errors import ConfigError, InputError, RigError
 from etloop.contract.model.counters import CounterBatch, CounterObject
@@ -25,7 +26,6 @@ from etloop.dut_profiles.model.profile import CounterPaths
 from etloop.lab.client import lab_down, lab_exec, lab_status, lab_up
 from etloop.lab.request import GNMI_READY, LabOrder
 from etloop.lab.status import status_text
-
 from tests.e2e.lab.test_counters_lab import Bench, bench
 from tests.lab.test_lab import Desk, desk, has_ended, watched
 from tests.lab.test_lab_truths import NO_NAMESPACES, namespaces_are_allowed

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+
 from etloop.cli.main import main
 from etloop.contract.base.errors import RigError
 from etloop.contract.protocol.lab import (
@@ -33,7 +34,6 @@ from etloop.lab.request import LOG_FILE, LabOrder
 from etloop.lab.status import status_text
 from etloop.runtime.lab_directory import SOCKET_FILE
 from etloop.runtime.sockets.unix_socket import connected
-
 from tests.lab.test_lab_truths import NO_NAMESPACES, namespaces_are_allowed
 from tests.support.places import ROOT
 

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from pyroute2 import IPRoute
+
 from etloop.contract.base.errors import ConfigError, InputError, RigError
 from etloop.contract.model.topology import Topology
 from etloop.contract.protocol.lab import LabStatus
@@ -30,8 +32,6 @@ from etloop.lab.wiring import agent_named, cables, others, wire
 from etloop.runtime.lab_directory import lab_directory
 from etloop.traffic.soft_switch import SoftLimits, SoftPort, SoftSwitch
 from etloop.traffic.topology.topology_file import parse_topology
-from pyroute2 import IPRoute
-
 from tests.lab.test_lab_truths import NO_NAMESPACES, namespaces_are_allowed
 from tests.support.first_light.commands import PATIENCE_S
 from tests.support.places import ROOT

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from etloop.cli.main import main
 from etloop.contract.base.errors import ExitCode
 from etloop.contract.base.yaml_reader import LARGEST_FILE_BYTES

@@ -7,8 +7,8 @@ import struct
 from dataclasses import replace
 
 import pytest
-from etloop.contract.model.topology import SwitchFault
 
+from etloop.contract.model.topology import SwitchFault
 from tests.lab.test_lab_truths import (
     FRAME_BYTES,
     NO_NAMESPACES,

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow.parquet as pq
 import pytest
+
 from etloop.cli.main import main
 from etloop.cli.text.uet_lines import uet_text
-
 from tests.lab.test_lab import desk
 from tests.lab.test_lab_truths import NO_NAMESPACES, namespaces_are_allowed
 from tests.support.places import ROOT

@@ -11,9 +11,9 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 import pytest
+
 from etloop.cli.main import main
 from etloop.traffic import _native
-
 from tests.lab.test_lab import desk
 from tests.lab.test_lab_truths import NO_NAMESPACES, namespaces_are_allowed
 from tests.support.places import ROOT

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from etloop.contract.base.errors import ConfigError, InputError, PlanError
 from etloop.contract.model.switch_counters import (
     CARD_COUNTERS,

@@ -11,8 +11,8 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
-from etloop.cli.main import main
 
+from etloop.cli.main import main
 from tests.lab.test_lab import PATIENCE_S, desk
 from tests.lab.test_lab_truths import NO_NAMESPACES, namespaces_are_allowed
 from tests.support.places import ROOT

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from etloop.runtime.sockets.unix_socket import connected, listening
 
 _TOO_LONG = "d" * 150

@@ -19,6 +19,7 @@ from typing import Final
 
 import numpy as np
 import pytest
+
 from etloop.contract.base.errors import RigError
 from etloop.contract.base.ip_address import ip_bytes
 from etloop.contract.model.switch_presets import CNP_DSCP, ROCE_CLASS, ROCE_DSCP, preset

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
 from etloop.contract.model.switch_presets import ROCE_DSCP
 from etloop.contract.model.topology import HashField
 from etloop.lab.namespaces import inside
 from etloop.traffic import _native
-
 from tests.lab.test_lab_truths import (
     ECT,
     MASK,

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+
 from etloop.cli.main import main
 from etloop.contract.base.errors import ExitCode
 from etloop.controller.inputs.files import read_file
 from etloop.controller.run.prepare import RunInputs, prepare
 from etloop.experiments.sweep.file import parse_sweep
 from etloop.experiments.sweep.points import point_files, points
-
 from tests.support.places import ROOT
 
 EXAMPLES = ROOT / "examples" / "bmwg"

@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 import yaml
+
 from etloop.agent import cli as agent_cli
 from etloop.cli.parser import make_parser
 from etloop.contract.base.units import parse_duration_ns
-
 from tests.support.kustomized import kustomized
 from tests.support.places import ROOT
 

@@ -8,20 +8,20 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
 from etloop.agent.cli import main as agent_main
 from etloop.cli.main import main as controller_main
 from etloop.controller.inputs.rig import parse_rig
 from etloop.controller.inputs.scenario.scenario import parse_scenario
 from etloop.controller.inputs.scenario.verdict import conditions_of
 from etloop.controller.rack.config import parse_rack_config
-from etloop.controller.rack.people.users import parse_users
+from etloop.controller.rack.users.users import parse_users
 from etloop.controller.racks.racks_file import parse_racks
 from etloop.dut_profiles.reading.profile_file import parse_profile
 from etloop.experiments.nic.cards.model_file import parse_model
 from etloop.experiments.sweep.file import parse_sweep
 from etloop.traffic.topology.topology_file import parse_topology
 from etloop.workload.readers.pytorch.kernel_table import parse_table
-
 from tests.support.places import ROOT
 
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])

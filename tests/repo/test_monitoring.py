@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 import yaml
+
 from etloop.controller.rack.job import JobRequest, PortDemand
 from etloop.controller.rack.runs.submitted_code import AllowedCode
 from etloop.controller.rack.store.job_store import JobStore
 from etloop.controller.rack.telemetry.metrics import RackCollector, Tallies, exposition
-
 from tests.controller.rack.runs.test_rack_code import rack as rack_of
 from tests.controller.rack.runs.test_rack_code import root
 from tests.support.places import ROOT

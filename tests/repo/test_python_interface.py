@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from etloop.cli.main import main
-from etloop.runtime.lab_directory import lab_directory
 
 import etloop
+from etloop.cli.main import main
+from etloop.runtime.lab_directory import lab_directory
 from tests.support.docs.stage import NO_NAMESPACES, apart
 from tests.support.places import ROOT
 

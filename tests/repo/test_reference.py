@@ -14,6 +14,9 @@ from typing import Any
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from etloop.cli.main import main
 from etloop.cli.options.inputs.schema import FORMATS as SCHEMA_NAMES
 from etloop.cli.parser import COMMANDS
@@ -21,9 +24,6 @@ from etloop.contract.base.errors import ConfigError, ExitCode, Problem
 from etloop.contract.base.questions import Shape
 from etloop.contract.base.value_parsers import integer
 from etloop.contract.base.yaml_reader import ConfigFile, read_document
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from tests.repo.test_docs import EXAMPLES, blocks
 from tests.support.places import ROOT
 from tools.reference.commands import EXIT_CODES
@@ -41,7 +41,7 @@ READERS = (
     *(ROOT / "traffic/topology").glob("*_file.py"),
     *(ROOT / "experiments/sweep").glob("*.py"),
     ROOT / "controller/rack/config.py",
-    ROOT / "controller/rack/people/users.py",
+    ROOT / "controller/rack/users/users.py",
 )
 ASKING = {"optional": 0, "required": 0, "section": 0, "sections": 0, "texts": 0, "nodes": 0, "up_to": 1}
 """Questions of a `Section`, and which argument is the key."""

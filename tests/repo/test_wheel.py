@@ -21,8 +21,8 @@ from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
-from etloop.contract.base.errors import ExitCode
 
+from etloop.contract.base.errors import ExitCode
 from tests.support.places import ROOT
 from tools.write_locks import normalized, pins
 

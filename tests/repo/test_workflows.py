@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import pytest
 import yaml
-from etloop.contract.base.errors import ExitCode
 
+from etloop.contract.base.errors import ExitCode
 from tests.support.places import ROOT
 
 ACTION: Final = ROOT / "action.yml"

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from etloop.cli.result import on_terminal, pages_of
 from etloop.results.text.colour import painted
 from etloop.results.text.table import grouped

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import aiomqtt
 import pytest
-from etloop.runtime.broker_connection import why_lost
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.reasoncodes import ReasonCode
+
+from etloop.runtime.broker_connection import why_lost
 
 
 def lost(code: int) -> aiomqtt.MqttError:

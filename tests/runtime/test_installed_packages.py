@@ -7,9 +7,9 @@ import tomllib
 from importlib.metadata import packages_distributions
 
 import pytest
+
 from etloop.runtime import installed_packages
 from etloop.runtime.installed_packages import EXTRAS, missing_package
-
 from tests.support.places import ROOT
 from tools.write_locks import normalized
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import zmq.auth
+
 from etloop.contract.base.errors import ConfigError
 from etloop.runtime.curve_keys import read_public_key
 from etloop.runtime.key_directory import KeyDirectory, ListedKeys, first_keys

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from etloop.contract.base.errors import RigError
 from etloop.runtime.lab_directory import lab_directory
 

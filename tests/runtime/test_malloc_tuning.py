@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+
 from etloop.runtime.malloc_tuning import release_free_memory
 
 MIB = 1 << 20

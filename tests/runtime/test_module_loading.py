@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+
 from etloop.runtime.module_loading import quick_loading
 
 VARIABLE = "OPENBLAS_NUM_THREADS"

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from etloop.contract.base.errors import ConfigError
 from etloop.runtime.secret_file import exposed_secret, read_secret
 

@@ -9,13 +9,13 @@ import signal
 import threading
 
 import pytest
+
 from etloop.runtime.stop_signals import (
     event_set_by_stop,
     ignore_stops,
     stop_reasons,
     terminate_as_interrupt,
 )
-
 from tests.support.places import ROOT
 
 PATIENCE_S = 10

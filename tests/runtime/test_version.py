@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from importlib import metadata
 
+import pytest
+
 import etloop.agent.cli
 import etloop.cli.main
-import pytest
 
 
 @pytest.mark.parametrize(

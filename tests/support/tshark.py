@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+
 from etloop.cli.commands.capture import dissector_of
 
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+
 from etloop.agent.cli import main as agent_main
 from etloop.cli.main import main
 from etloop.cli.text.capture import capture_lines
@@ -22,7 +23,6 @@ from etloop.traffic import _native
 from etloop.traffic.capture import CaptureTarget
 from etloop.traffic.collectives.selection import CollectiveName
 from etloop.traffic.engine import Engine
-
 from tests.support.places import ROOT
 from tests.support.traffic.assignments_by_hand import TRANSPORT, HandOp, assignment
 

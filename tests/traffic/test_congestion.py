@@ -13,6 +13,7 @@ from typing import Final, NoReturn
 
 import numpy as np
 import pytest
+
 from etloop.agent.service import AgentSettings, open_allowed
 from etloop.contract.base.errors import ConfigError
 from etloop.contract.model.assignment import Assignment
@@ -21,7 +22,6 @@ from etloop.traffic.cc_library import library_for, library_of, read_plugin
 from etloop.traffic.collectives.selection import CollectiveName
 from etloop.traffic.congestion import Need, Unit, built_in, mistakes, of_library
 from etloop.traffic.simulation import SimulationSettings, simulate
-
 from tests.support.places import ROOT
 from tests.support.traffic.assignments_by_hand import TRANSPORT, HandOp, assignment
 from tests.support.traffic.incast import Incast, run_incast, steady

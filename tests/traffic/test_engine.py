@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+
 from etloop.contract.base.errors import RigError
 from etloop.contract.model.engine import EnginePhase
 from etloop.contract.model.fault_rules import FaultAction, FaultDirection, FaultPackets, FaultRule
 from etloop.contract.model.records import WaitKind
 from etloop.traffic.collectives.selection import CollectiveName
 from etloop.traffic.engine import Engine
-
 from tests.support.traffic.assignments_by_hand import TRANSPORT, HandOp, assignment
 
 if TYPE_CHECKING:

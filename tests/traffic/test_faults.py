@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import pytest
+
 from etloop.contract.model.fault_rules import FaultAction, FaultDirection, FaultPackets, FaultRule
 from etloop.contract.model.transport import RecoverySettings
 from etloop.traffic.simulation import SimulationOutcome, SimulationSettings, simulate
-
 from tests.support.traffic.assignments_by_hand import TRANSPORT, HandOp, assignment
 
 MESSAGE_BYTES = 4 << 20

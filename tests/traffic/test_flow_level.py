@@ -7,6 +7,9 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from etloop.contract.model.assignment import Assignment
 from etloop.contract.model.congestion import CongestionSettings
 from etloop.contract.model.transport import TransportSettings
@@ -14,9 +17,6 @@ from etloop.traffic import _native
 from etloop.traffic.collectives.selection import CollectiveName
 from etloop.traffic.flow_level import FlowLevelOutcome, FlowLevelSettings, flow_level, ideal_network
 from etloop.traffic.simulation import SimulationSettings, simulate
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from tests.support.traffic.assignments_by_hand import TRANSPORT, HandOp, assignment
 
 AR = CollectiveName.ALL_REDUCE

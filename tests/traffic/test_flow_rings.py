@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from etloop.bench.flow_error import BAR, Case, as_nccl, measure, ring
 from etloop.workload.trace.trace import CollectiveKind
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
 from etloop.contract.model.congestion import CongestionSettings
 from etloop.contract.model.transport import CnpSettings
 from etloop.traffic.twin import TwinOutcome
-
 from tests.support.traffic.sprayed_by_hand import lossy
 from tests.support.traffic.twin_by_hand import (
     LINE_BYTES,

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+
 from etloop.cli.text.capture_files import frames_of
 from etloop.contract.model.engine import EnginePhase
 from etloop.contract.model.transport import RecoverySettings
@@ -26,7 +27,6 @@ from etloop.traffic.collectives.algorithms.deepep import low_latency_dispatch
 from etloop.traffic.collectives.core.table import Schedule
 from etloop.traffic.collectives.selection import CollectiveName
 from etloop.traffic.engine import Engine
-
 from tests.support.first_light.packet_socket import icrc_holds
 from tests.support.traffic.assignments_by_hand import TRANSPORT, HandOp, assignment
 from tests.support.traffic.one_channel_schedules import schedule_for

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from etloop.cli.main import main
 
 import etloop
+from etloop.cli.main import main
 from tests.support.places import ROOT
 
 PLUGIN = ROOT / "examples" / "cc_plugin"

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+
 from etloop.contract.base.errors import RigError
 from etloop.contract.model.assignment import Path
 from etloop.contract.model.engine import EnginePhase
 from etloop.traffic.collectives.selection import CollectiveName
 from etloop.traffic.engine import Engine
 from etloop.traffic.simulation import SimulationSettings, simulate
-
 from tests.support.traffic.assignments_by_hand import TRANSPORT, HandOp, assignment
 
 if TYPE_CHECKING:

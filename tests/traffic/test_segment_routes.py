@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from etloop.cli.main import main
 from etloop.contract.base.errors import ConfigError, PlanError
 from etloop.contract.model.topology import OtherNode, Segments, Topology

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pytest
+
 from etloop.contract.model.records import WaitKind
 from etloop.contract.model.transport import RecoverySettings
 from etloop.traffic.collectives.selection import CollectiveName
 from etloop.traffic.simulation import QueueTroubles, SimulationOutcome, SimulationSettings, simulate
 from etloop.traffic.threads.port_queues import spread_queues
-
 from tests.support.traffic.assignments_by_hand import TRANSPORT, HandOp, assignment
 
 if TYPE_CHECKING:

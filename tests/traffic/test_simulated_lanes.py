@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
 from etloop.contract.model.records import WaitKind
 from etloop.traffic._native import StepTables
 from etloop.traffic.collectives.algorithms.deepep import low_latency_dispatch, normal_dispatch
@@ -14,7 +15,6 @@ from etloop.traffic.collectives.core.table import Entry, EntryKind, Handshake, L
 from etloop.traffic.collectives.proof.validate import validate
 from etloop.traffic.collectives.selection import CollectiveName
 from etloop.traffic.simulation import SimulationOutcome, SimulationSettings, simulate
-
 from tests.support.traffic.algorithm_cases import (
     CASES,
     Case,

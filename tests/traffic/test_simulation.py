@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+
 from etloop.contract.model.records import WaitKind
 from etloop.traffic.collectives.selection import CollectiveName
 from etloop.traffic.simulation import SimulationOutcome, SimulationSettings, simulate
-
 from tests.support.traffic.assignments_by_hand import TRANSPORT, HandOp, assignment
 
 if TYPE_CHECKING:

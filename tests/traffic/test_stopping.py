@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
+
 from etloop.traffic.collectives.selection import CollectiveName
 from etloop.traffic.flow_level import flow_level, ideal_network
 from etloop.traffic.twin import TwinSettings
-
 from tests.support.traffic.assignments_by_hand import HandOp, assignment
 from tests.support.traffic.twin_by_hand import UNCONTROLLED, incast, star, through
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
 from etloop.contract.model.congestion import CongestionSettings
 from etloop.contract.model.topology import Trimming
 from etloop.contract.model.transport import TrimAnswer, TrimSettings
 from etloop.traffic.twin import TwinOutcome
-
 from tests.support.traffic.twin_by_hand import (
     LINE_BYTES,
     RATE_BPS,

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
 from etloop.contract.base.errors import PlanError
 from etloop.contract.model.congestion import CongestionSettings
 from etloop.contract.model.switch_counters import LANE_SAMPLE, SWITCH_PORT_COUNTERS
@@ -23,7 +24,6 @@ from etloop.contract.model.transport import RecoverySettings
 from etloop.traffic import _native
 from etloop.traffic.collectives.selection import CollectiveName
 from etloop.traffic.twin import TwinOutcome, TwinSettings
-
 from tests.support.traffic.assignments_by_hand import TRANSPORT, HandOp, assignment
 from tests.support.traffic.twin_by_hand import (
     DELAY_NS,

@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 import pytest
+
 from etloop.contract.model.assignment import Assignment
 from etloop.contract.model.switch_presets import preset
 from etloop.contract.model.topology import (
@@ -23,7 +24,6 @@ from etloop.contract.model.topology import (
 from etloop.traffic import _native
 from etloop.traffic.collectives.selection import CollectiveName
 from etloop.traffic.twin import LinkNews, TwinOutcome, TwinSettings
-
 from tests.support.traffic.assignments_by_hand import TRANSPORT, HandOp, assignment
 from tests.support.traffic.twin_by_hand import (
     DELAY_NS,

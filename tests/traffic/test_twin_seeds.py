@@ -11,11 +11,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+
 from etloop.contract.model.congestion import CongestionSettings
 from etloop.contract.model.topology import LoadBalancing, Topology, Trimming, Watchdog
 from etloop.traffic.collectives.selection import CollectiveName
 from etloop.traffic.twin import TwinOutcome, TwinSettings
-
 from tests.support.traffic.assignments_by_hand import TRANSPORT, HandOp, assignment
 from tests.support.traffic.twin_by_hand import changed, dropped, star, through, two_tiers
 from tests.traffic.test_twin import conserved

@@ -6,14 +6,14 @@ from dataclasses import replace
 from typing import Final
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from etloop.contract.base.errors import PlanError
 from etloop.contract.model.assignment import PlannedStream, UdpStream
 from etloop.contract.model.records import StreamCount, StreamForm
 from etloop.traffic.flow_level import ideal_network, less_streams
 from etloop.traffic.twin import TwinOutcome, TwinSettings
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from tests.support.traffic.assignments_by_hand import TRANSPORT, HandOp, assignment
 from tests.support.traffic.twin_by_hand import GBPS, UNCONTROLLED, pairs, star, through
 

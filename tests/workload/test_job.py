@@ -6,6 +6,9 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from etloop.contract.base.errors import ConfigError
 from etloop.workload.graph.compute import MAX_DELAY_NS
 from etloop.workload.job import build_job
@@ -13,9 +16,6 @@ from etloop.workload.program.builder import scaled_bytes
 from etloop.workload.trace.program import Job, OpKind
 from etloop.workload.trace.settings import DependencyPolicy, SizeUnit, WorkloadSettings
 from etloop.workload.trace.trace import CollectiveKind, NodeKind
-from hypothesis import given
-from hypothesis import strategies as st
-
 from tests.support.traces.traces_by_hand import (
     HandNode,
     all_reduce,

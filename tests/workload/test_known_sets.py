@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from etloop.contract.base.errors import Severity
 from etloop.workload.graph.analysis import Analysis, analyse
 from etloop.workload.graph.dependencies import rank_graph
@@ -18,7 +19,6 @@ from etloop.workload.trace.findings import Check, Finding
 from etloop.workload.trace.program import Job, OpKind
 from etloop.workload.trace.settings import DependencyPolicy, SizeUnit, WorkloadSettings
 from etloop.workload.trace.trace import CollectiveKind, Trace
-
 from tests.support.traces.shared_traces import KnownSet, known_set, set_parameters
 
 WITHOUT_PEERS = {"generator_one_comm_recv_node", "generator_one_comm_send_node"}

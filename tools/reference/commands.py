@@ -12,7 +12,6 @@ from etloop.agent.cli import make_parser as make_agent_parser
 from etloop.cli.main import BROKEN_PIPE, STOPPED_BY_SIGINT
 from etloop.cli.parser import COMMANDS, make_parser
 from etloop.contract.base.errors import ExitCode
-
 from tools.reference.pages import WRITTEN_BY
 
 EXIT_CODES: Final[Mapping[int, str]] = {

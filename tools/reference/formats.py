@@ -18,7 +18,7 @@ from etloop.controller.inputs.rig import parse_rig
 from etloop.controller.inputs.scenario.collectives import COLLECTIVE_KEYS
 from etloop.controller.inputs.scenario.scenario import parse_scenario
 from etloop.controller.rack.config import parse_rack_config
-from etloop.controller.rack.people.users import parse_users
+from etloop.controller.rack.users.users import parse_users
 from etloop.controller.racks.racks_file import parse_racks
 from etloop.dut_profiles.model.profile import CounterReader
 from etloop.experiments.nic.cards.model_file import parse_model

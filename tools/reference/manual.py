@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 
 from etloop.agent.cli import make_parser as make_agent_parser
 from etloop.cli.parser import COMMANDS, make_parser
-
 from tools.reference.commands import EXIT_CODES, arguments_of, below, expanded, is_hidden, name_of
 
 

@@ -9,7 +9,6 @@ from typing import Final
 
 from etloop.contract.base.questions import Shape
 from etloop.contract.base.value_form import ValueForm
-
 from tools.reference.fields import ANY_KEY, Field
 from tools.reference.formats import Format
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from etloop.contract.base.questions import Shape
-
 from tools.reference.fields import ANY_KEY, Field, as_json
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"

@@ -16,11 +16,12 @@ import itertools
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.assignment import Assignment, PortBackend, PortSettings
 from etloop.contract.model.counters import AgentObject, CounterNature, counters_of
 from etloop.contract.model.records import PORT_RECORD
-from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+
 from etloop.contract.base.errors import Severity
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.graph.communicators import resolve_communicators
 from etloop.workload.graph.compute import delays_ns, report_delays, report_moves
 from etloop.workload.graph.dependencies import CleanEdges, RankGraph, rank_graph, report_graph
+from etloop.workload.graph.derived_ranks import stood_for
 from etloop.workload.graph.dimensions import WORLD_KEYS, obey_dimensions
 from etloop.workload.graph.global_order import OpIndex, eager_order, job_graph, meeting_order, report_deadlock
 from etloop.workload.graph.lowering import LoweredRank, lower_rank, pace_of
@@ -32,7 +34,6 @@ from etloop.workload.graph.splits import (
     report_uneven,
     split_matrices,
 )
-from etloop.workload.graph.stand_ins import stood_for
 from etloop.workload.trace.findings import (
     Check,
     Finding,

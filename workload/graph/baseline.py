@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.contract.model.run import RecordedBaselines
 from etloop.workload.graph.recorded import MAX_RECORDING_NS, recorded_duration_ns, recorded_start_ns
 from etloop.workload.trace.program import OpKind
-from etloop.workload.trace.stand_ins import recorded_ranks as stood_for_by
+from etloop.workload.trace.rank_aliases import recorded_ranks as stood_for_by
 from etloop.workload.trace.trace import ABSENT, RankTrace
-from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from etloop.workload.graph.analysis import Analysis

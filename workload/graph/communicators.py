@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
 from etloop.workload.graph.dimensions import WORLD_KEYS, some_dimensions
 from etloop.workload.graph.network_ops import RankOps
 from etloop.workload.trace.findings import Check, FindingLog, RankFindings, job_example

@@ -11,6 +11,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
 from etloop.contract.base.errors import Severity
 from etloop.workload.trace.findings import Check, FindingLog, RankFindings, node_example
 from etloop.workload.trace.settings import WorkloadSettings

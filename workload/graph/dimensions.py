@@ -15,6 +15,7 @@ from math import prod
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
 from etloop.contract.base.errors import Severity
 from etloop.workload.trace.findings import Check, FindingLog, RankFindings, job_example
 from etloop.workload.trace.shared_columns import columns_digest

@@ -10,6 +10,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
+
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.graph.dependencies import RankGraph
 from etloop.workload.graph.recorded import RecordedTimes, paced

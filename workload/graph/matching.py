@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.graph.network_ops import RankOps
 from etloop.workload.trace.findings import Check, FindingLog, node_example, node_words

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.trace.contraction import Dag
 from etloop.workload.trace.findings import Check, FindingLog, RankFindings, node_example

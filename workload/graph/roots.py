@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
 from etloop.workload.graph.matching import Matching
 from etloop.workload.graph.network_ops import ROOTED, RankOps
 from etloop.workload.trace.findings import EXAMPLES_KEPT, Check, FindingLog, RankFindings, node_example

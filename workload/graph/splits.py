@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.graph.matching import Matching
 from etloop.workload.graph.network_ops import RankOps

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+
 from etloop.workload.graph.matching import MAY_DIFFER, Matching
 from etloop.workload.graph.network_ops import RankOps
 from etloop.workload.trace.findings import Check, FindingLog, node_example

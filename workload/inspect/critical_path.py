@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
 from etloop.workload.graph.global_order import eager_order, job_graph
 from etloop.workload.trace.findings import node_example
 from etloop.workload.trace.ideal_network import IdealNetwork, op_durations_ns
@@ -19,8 +20,9 @@ from etloop.workload.trace.program import OpKind
 from etloop.workload.trace.trace import CollectiveKind
 
 if TYPE_CHECKING:
-    from etloop.workload.graph.analysis import Analysis, Lowering
     from numpy.typing import NDArray
+
+    from etloop.workload.graph.analysis import Analysis, Lowering
 
 _LONGEST_KEPT: Final = 8
 _DELAY: Final = "compute"

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+
 from etloop.workload.graph.analysis import Analysis, analyse
 from etloop.workload.graph.compute import delays_ns
 from etloop.workload.inspect.critical_path import CriticalPath, critical_path, rank_durations_ns

@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
 from etloop.workload.trace.program import OpKind
 from etloop.workload.trace.trace import CollectiveKind
 
 if TYPE_CHECKING:
-    from etloop.workload.graph.analysis import Analysis
     from numpy.typing import NDArray
+
+    from etloop.workload.graph.analysis import Analysis
 
 MAX_CELLS_A_SIDE: Final = 1024
 """Limit of rows of the matrix (8 MiB). Larger jobs are reported in blocks of neighbouring ranks."""

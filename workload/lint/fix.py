@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.graph.compute import COMPUTES, delays_ns
 from etloop.workload.graph.dimensions import obey_dimensions, some_dimensions

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.graph.dependencies import cycle_sets, ready_order
 from etloop.workload.trace.shared_columns import offsets_of

@@ -8,6 +8,7 @@ key may mean other ranks elsewhere. A group file cannot express that, so one of 
 from __future__ import annotations
 
 import numpy as np
+
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.graph.dimensions import WORLD_KEYS, some_dimensions
 from etloop.workload.trace.trace import NodeKind, RankTrace, Trace

@@ -14,6 +14,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
+
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.graph.analysis import Analysis, Lowering, slots_of
 from etloop.workload.graph.splits import SplitMatrices

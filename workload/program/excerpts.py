@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
 from etloop.contract.base.errors import PlanError, Problem
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import approximate_bytes, format_duration, format_rate
@@ -19,8 +20,9 @@ from etloop.workload.trace.ideal_network import op_durations_ns
 from etloop.workload.trace.program import Communicator, Job, OpKind, Program, RankProgram
 
 if TYPE_CHECKING:
-    from etloop.workload.trace.excerpt import Excerpt
     from numpy.typing import NDArray
+
+    from etloop.workload.trace.excerpt import Excerpt
 
 _GONE: Final = -1
 

@@ -15,6 +15,8 @@ from dataclasses import replace
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.contract.base.errors import PlanError, Problem
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.run import PlannedJob, RecordedBaselines
@@ -22,7 +24,6 @@ from etloop.workload.graph.network_ops import BARRIER_BYTES
 from etloop.workload.program.writer import program_of
 from etloop.workload.trace.program import Communicator, Job, OpKind, Program, RankProgram
 from etloop.workload.trace.trace import CollectiveKind
-from numpy.typing import NDArray
 
 MOST_BARRIER_RANKS: Final = 1024
 """Limit of ranks in the barrier group."""

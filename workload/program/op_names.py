@@ -9,12 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
 from etloop.contract.base.printable import printable
 from etloop.workload.trace.shared_columns import columns_digest
 
 if TYPE_CHECKING:
-    from etloop.workload.trace.trace import RankTrace
     from numpy.typing import NDArray
+
+    from etloop.workload.trace.trace import RankTrace
 
 MOST_NAMES: Final = 65_536
 """Limit of different names in a job."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+
 from etloop.workload.trace.program import OpKind, Program
 
 if TYPE_CHECKING:

@@ -49,8 +49,9 @@ from etloop.workload.trace.trace_names import TraceName, by_prefix, listed, rank
 
 if TYPE_CHECKING:
     import numpy as np
-    from etloop.workload.readers.pytorch.kernel_table import KernelTable
     from numpy.typing import NDArray
+
+    from etloop.workload.readers.pytorch.kernel_table import KernelTable
 
 _REMEDIES: Final = {
     EtFaultKind.EMPTY: COPY_AGAIN,

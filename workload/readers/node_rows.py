@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+
 from etloop.workload.trace.shared_columns import offsets_of
 from etloop.workload.trace.trace import ABSENT, DIMENSION_COUNT_SHIFT, CommColumns, NodeKind, RankTrace, Rows
 

@@ -19,6 +19,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.trace.shared_columns import offsets_of
 

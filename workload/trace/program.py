@@ -14,8 +14,9 @@ from etloop.contract.base.late_dataclass import dataclass
 
 if TYPE_CHECKING:
     import numpy as np
-    from etloop.contract.model.run import RecordedBaselines
     from numpy.typing import NDArray
+
+    from etloop.contract.model.run import RecordedBaselines
 
 
 class OpKind(IntEnum):

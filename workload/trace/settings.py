@@ -14,7 +14,7 @@ from typing import ClassVar, Final
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import QuantityError
-from etloop.workload.trace.stand_ins import StandIn, stand_in_problem
+from etloop.workload.trace.rank_aliases import StandIn, stand_in_problem
 
 STAGE_SCHEMA: Final = "symbolic_tensor_network"
 """Schema attribute of files written by astra-sim/stage, whose comm_size counts elements."""

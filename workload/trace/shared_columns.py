@@ -12,6 +12,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
+
 from etloop.workload.trace.trace import RankTrace
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import shtab
+
 from etloop.cli.parser import whole_parser
 from etloop.cli.result import CommandResult
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+
 from etloop.contract.base.errors import ConfigError
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import (

@@ -12,6 +12,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.contract.base.errors import PlanError, Problem
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import (
@@ -35,7 +37,6 @@ from etloop.contract.model.fault_rules import (
 from etloop.contract.model.transport import TransportSettings
 from etloop.contract.model.transport_kinds import TransportKind
 from etloop.controller.inputs.scenario.pauses import PortPause, read_pause
-from numpy.typing import NDArray
 
 MOST_RULES: Final = 64
 POINT_TO_POINT: Final = "p2p"

@@ -11,6 +11,7 @@ from dataclasses import fields, replace
 from typing import Any, Final
 
 import numpy as np
+
 from etloop.contract.base.value_parsers import one_of
 from etloop.contract.base.yaml_reader import ConfigFile, Section
 from etloop.contract.model.transport_kinds import TRANSPORT_KINDS

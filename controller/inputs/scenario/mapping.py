@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Final
 
 import yaml
+
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import parse_port_label
 from etloop.contract.base.value_form import list_form

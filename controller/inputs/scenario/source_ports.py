@@ -10,13 +10,15 @@ import re
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import QuantityError
 from etloop.contract.base.value_form import formed, pattern_form
 
 if TYPE_CHECKING:
-    from etloop.contract.base.yaml_reader import Section
     from numpy.typing import NDArray
+
+    from etloop.contract.base.yaml_reader import Section
 
 _FLOW_LABEL_MASK: Final = 0xFFFFF
 _FIRST_DYNAMIC: Final = 0xC000

@@ -26,6 +26,7 @@ from etloop.controller.inputs.scenario.loads import LOAD_KEYS, Load, has_load, r
 from etloop.traffic.collectives.choice import Settings, Shaping
 from etloop.workload.trace.excerpt import Excerpt, RankRange
 from etloop.workload.trace.ideal_network import IdealNetwork
+from etloop.workload.trace.rank_aliases import StandIn
 from etloop.workload.trace.settings import (
     MAX_REPLICAS,
     MOST_DIMENSIONS,
@@ -34,7 +35,6 @@ from etloop.workload.trace.settings import (
     Uneven,
     WorkloadSettings,
 )
-from etloop.workload.trace.stand_ins import StandIn
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+
 from etloop.controller.plan.job_set import JobPart, JobSet
 from etloop.controller.plan.places.cards import by_card, refuse_planes, with_planes
 from etloop.controller.plan.places.placement import (
@@ -20,9 +21,10 @@ from etloop.controller.plan.places.placement import (
 )
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from etloop.controller.inputs.rig import Rig
     from etloop.controller.plan.demand import PairColumns
-    from numpy.typing import NDArray
 
 
 def place_jobs(jobs: JobSet, chunks: Iterable[PairColumns], rig: Rig) -> Placement:

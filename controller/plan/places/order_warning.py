@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
 from etloop.controller.inputs.scenario.mapping import BY_COMMUNICATORS, PlacementRule
 from etloop.controller.plan.places.placement import hosts_of
 from etloop.controller.plan.places.rank_order import crossing_bytes, hosts_by_communicators
@@ -13,9 +14,10 @@ from etloop.workload.trace.program import Communicator, Job
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from numpy.typing import NDArray
+
     from etloop.controller.plan.demand import PairColumns
     from etloop.controller.plan.job_set import JobPart, JobSet
-    from numpy.typing import NDArray
 
 _LEAST_GAIN: Final = 0.05
 """Share of the payload that another order must keep inside hosts before a warning is worth it."""

@@ -10,17 +10,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+
 from etloop.contract.base.errors import PlanError, Problem
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.controller.inputs.scenario.faults import kind_has
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from etloop.contract.model.fault_rules import FaultRule
     from etloop.controller.inputs.scenario.scenario import Scenario
     from etloop.controller.inputs.scenario.transport import Transport
     from etloop.controller.plan.job_set import JobPart, JobSet
     from etloop.controller.plan.places.placement import Placement
-    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,10 +13,11 @@ from math import prod
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.contract.base.errors import PlanError, Problem
 from etloop.controller.inputs.scenario.mapping import Mapping
 from etloop.workload.trace.program import Job, OpKind
-from numpy.typing import NDArray
 
 Hosts = tuple[tuple[int, ...], ...]
 _WHERE: Final = "mapping"

@@ -22,6 +22,8 @@ from types import TracebackType
 from typing import Any, Final, Self, TypedDict, TypeVar, Unpack
 
 import aiomqtt
+from paho.mqtt.reasoncodes import ReasonCode
+
 from etloop.contract.base.errors import EtloopError, ExitCode, InputError, Problem
 from etloop.controller.rack.actor import is_user_name
 from etloop.controller.rack.job import ENDED, JobState
@@ -59,7 +61,6 @@ from etloop.controller.rack.mqtt.reservation_messages import (
 from etloop.controller.rack.mqtt.topics import Topics
 from etloop.runtime.broker_connection import MqttVersion, broker_connection, properties_of
 from etloop.runtime.broker_settings import BrokerSettings
-from paho.mqtt.reasoncodes import ReasonCode
 
 T = TypeVar("T")
 

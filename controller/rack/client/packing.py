@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Final
 
 import yaml
+
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.printable import printable
-from etloop.controller.rack.exchange.trace_names import PREFIX
+from etloop.controller.rack.transfers.trace_names import PREFIX
 from etloop.workload.readers.aicb.text_job import is_workload_file
 from etloop.workload.readers.files import files_of_trace
 from etloop.workload.readers.json_job import PAIR_MARK

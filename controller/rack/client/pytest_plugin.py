@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+
 from etloop.contract.base.errors import EtloopError
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ from etloop.controller.rack.agent_pool import AgentPresence
 from etloop.controller.rack.api import Rack
 from etloop.controller.rack.dispatch import RackPort
 from etloop.controller.rack.job import Job, JobRequest, JobState, PortDemand
+from etloop.controller.rack.maintenance import OrderKind
 from etloop.controller.rack.mqtt.message_parts import FORMAT
 from etloop.controller.rack.mqtt.messages import (
     CancelRequest,
@@ -47,10 +48,9 @@ from etloop.controller.rack.mqtt.reservation_messages import (
 from etloop.controller.rack.mqtt.statuses import agent_status, job_status, reservation_status
 from etloop.controller.rack.mqtt.topics import Topics
 from etloop.controller.rack.operators import Operators, Refused, Wanted
-from etloop.controller.rack.people.users import Right, right_over
-from etloop.controller.rack.standing_orders import OrderKind
 from etloop.controller.rack.store.job_store import StoreFailed
 from etloop.controller.rack.submissions import Accepted, Known, Rejected
+from etloop.controller.rack.users.users import Right, right_over
 from etloop.runtime.clock import wall_ns
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from amqtt.broker import Broker  # type: ignore[import-untyped]  # ships no types
 from amqtt.session import Session  # type: ignore[import-untyped]
+
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.protocol.endpoint import is_loopback
 from etloop.runtime.broker_settings import BrokerSettings

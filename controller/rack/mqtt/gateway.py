@@ -18,6 +18,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import aiomqtt
+from paho.mqtt.properties import Properties
+from paho.mqtt.subscribeoptions import SubscribeOptions
+
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.controller.rack.agent_pool import AgentPresence
@@ -63,8 +66,6 @@ from etloop.runtime.broker_connection import (
 from etloop.runtime.clock import monotonic_ns
 from etloop.runtime.task_shutdown import end, is_ending
 from etloop.runtime.version import installed_version
-from paho.mqtt.properties import Properties
-from paho.mqtt.subscribeoptions import SubscribeOptions
 
 if TYPE_CHECKING:
     from etloop.controller.rack.telemetry.metrics import Tallies

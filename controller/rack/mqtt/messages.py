@@ -22,6 +22,7 @@ from etloop.controller.rack.job import (
     MOST_RETRIES,
     JobState,
 )
+from etloop.controller.rack.maintenance import MOST_REASON_CHARACTERS
 from etloop.controller.rack.mqtt.message_parts import (
     FORMAT,
     MOST_CORRELATION,
@@ -35,8 +36,7 @@ from etloop.controller.rack.mqtt.reservation_messages import (
     ReserveRequest,
     UnreserveRequest,
 )
-from etloop.controller.rack.people.reservations import MOST_RESERVATIONS
-from etloop.controller.rack.standing_orders import MOST_REASON_CHARACTERS
+from etloop.controller.rack.users.reservations import MOST_RESERVATIONS
 
 MOST_LISTED: Final = 1000
 _MOST_SCENARIO: Final = 16 << 20

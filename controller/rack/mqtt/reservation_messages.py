@@ -7,8 +7,8 @@ from typing import Final
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.protocol.typed_form import field
 from etloop.controller.rack.job import MOST_PORTS
+from etloop.controller.rack.maintenance import MOST_REASON_CHARACTERS
 from etloop.controller.rack.mqtt.message_parts import MOST_CORRELATION, MOST_TOPIC, RETRY, RequestProblem
-from etloop.controller.rack.standing_orders import MOST_REASON_CHARACTERS
 
 _MOST_TIME: Final = 64
 

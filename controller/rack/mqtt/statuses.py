@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from etloop.contract.model.capabilities import UNKNOWN, Capabilities
 from etloop.controller.rack.agent_pool import AgentPresence
-from etloop.controller.rack.exchange.links import Links
 from etloop.controller.rack.job import Job
 from etloop.controller.rack.mqtt.message_parts import FORMAT
 from etloop.controller.rack.mqtt.messages import AgentStatus, HostStatus, InterfaceStatus, JobStatus
 from etloop.controller.rack.mqtt.reservation_messages import ReservationStatus
-from etloop.controller.rack.people.reservations import Reservation, time_text
+from etloop.controller.rack.transfers.links import Links
+from etloop.controller.rack.users.reservations import Reservation, time_text
 
 
 def job_status(job: Job, links: Links, waits_for: str = "", requeued_as: str = "") -> JobStatus:

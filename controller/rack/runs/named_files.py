@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.printable import printable
-from etloop.controller.rack.exchange.trace_names import PREFIX
 from etloop.controller.rack.runs.confinement import confine, key_of, paths_of
+from etloop.controller.rack.transfers.trace_names import PREFIX
 from etloop.workload.readers.json_job import PAIR_MARK
 
 if TYPE_CHECKING:

@@ -22,12 +22,13 @@ from etloop.runtime.module_loading import quick_loading
 with quick_loading():
     import numpy as np
     import pyarrow as pa
+    from numpy.typing import NDArray
+
     from etloop.contract.base.clock import NS_PER_S
     from etloop.contract.base.errors import ConfigError, EtloopError, ExitCode, NoRoom, Problem, RigError
     from etloop.contract.protocol.frames import FrameReader, frame_of
     from etloop.contract.protocol.machine import RunState
     from etloop.controller.inputs.scenario.scenario import Scenario
-    from etloop.controller.rack.exchange.trace_names import PREFIX, digests_in, file_name, with_places
     from etloop.controller.rack.port_health import blamed_ports
     from etloop.controller.rack.runs.confinement import confine, confined
     from etloop.controller.rack.runs.protocol import (
@@ -45,6 +46,7 @@ with quick_loading():
         TrafficEnded,
     )
     from etloop.controller.rack.runs.submitted_code import compiling_reader, refuse_python
+    from etloop.controller.rack.transfers.trace_names import PREFIX, digests_in, file_name, with_places
     from etloop.controller.run.execute import SessionExecution
     from etloop.controller.run.pipeline import (
         InputFile,
@@ -66,7 +68,6 @@ with quick_loading():
     from etloop.runtime.clock import monotonic_ns
     from etloop.runtime.malloc_tuning import give_memory_back
     from etloop.runtime.stop_signals import ignore_stops
-    from numpy.typing import NDArray
 
 _READ_BYTES: Final = 1 << 16
 _WAITING_FRAMES: Final = 256

@@ -20,8 +20,7 @@ from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.protocol.codec import codec_of
 from etloop.contract.protocol.typed_form import FILE_RULES, Misfit
 from etloop.controller.rack.job import ENDED, Job, JobEvent, JobRequest, JobState, advance_job
-from etloop.controller.rack.people.reservations import Reservation
-from etloop.controller.rack.standing_orders import OrderKind, StandingOrder
+from etloop.controller.rack.maintenance import OrderKind, StandingOrder
 from etloop.controller.rack.store.seen_time import SeenTime
 from etloop.controller.rack.store.store_file import (
     MAY_WRITE,
@@ -31,6 +30,7 @@ from etloop.controller.rack.store.store_file import (
     make_or_check,
     refuse_empty,
 )
+from etloop.controller.rack.users.reservations import Reservation
 from etloop.runtime.clock import wall_time_text
 
 _REQUEST: Final = codec_of(JobRequest, FILE_RULES)

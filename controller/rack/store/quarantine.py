@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from etloop.controller.rack.actor import CONTROLLER
-from etloop.controller.rack.standing_orders import OrderKind
+from etloop.controller.rack.maintenance import OrderKind
 
 if TYPE_CHECKING:
     from etloop.controller.rack.port_health import PortHealth

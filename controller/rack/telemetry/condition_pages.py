@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from aiohttp import web
+
 from etloop.controller.rack.events import RackState
 from etloop.controller.rack.telemetry.metrics import RackCollector, exposition
 

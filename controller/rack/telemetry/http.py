@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Final
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Middleware
-from etloop.controller.rack.exchange.admission import HttpAdmission
+
 from etloop.controller.rack.telemetry.connections import Connections
+from etloop.controller.rack.transfers.admission import HttpAdmission
 
 if TYPE_CHECKING:
     from etloop.controller.rack.log import RackLog

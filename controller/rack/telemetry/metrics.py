@@ -14,17 +14,18 @@ from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
+from prometheus_client import CollectorRegistry, Info, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.protocol.messages import RefusalCause
 from etloop.controller.rack.events import RackState
-from etloop.controller.rack.exchange.admission import REQUEST_REFUSALS
 from etloop.controller.rack.job import ENDED, Job, JobState
-from etloop.controller.rack.standing_orders import OrderKind
+from etloop.controller.rack.maintenance import OrderKind
+from etloop.controller.rack.transfers.admission import REQUEST_REFUSALS
 from etloop.controller.session.admission import ADMISSION_REFUSALS
 from etloop.runtime.clock import monotonic_ns
 from etloop.runtime.version import installed_version
-from prometheus_client import CollectorRegistry, Info, ProcessCollector, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
 if TYPE_CHECKING:
     from etloop.controller.rack.agent_pool import AgentPresence

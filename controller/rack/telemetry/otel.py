@@ -16,6 +16,9 @@ from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.sdk.metrics.export import MetricExportResult
+
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.controller.rack.events import JobChanged
@@ -24,8 +27,6 @@ from etloop.controller.rack.store import artifacts
 from etloop.controller.rack.telemetry.otel_points import EndedJob, metrics_data
 from etloop.runtime.clock import wall_ns
 from etloop.runtime.version import installed_version
-from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
-from opentelemetry.sdk.metrics.export import MetricExportResult
 
 if TYPE_CHECKING:
     from etloop.controller.rack.api import Rack

@@ -11,9 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from etloop.contract.base.clock import NS_PER_S
-from etloop.contract.base.late_dataclass import dataclass
-from etloop.controller.rack.job import Job
 from opentelemetry.sdk.metrics.export import (
     AggregationTemporality,
     Gauge,
@@ -28,6 +25,10 @@ from opentelemetry.sdk.metrics.export import (
 )
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+
+from etloop.contract.base.clock import NS_PER_S
+from etloop.contract.base.late_dataclass import dataclass
+from etloop.controller.rack.job import Job
 
 NAMES: Final[Mapping[str, tuple[str, str]]] = {
     "etloop_rack_jobs": ("etloop.rack.jobs", "{job}"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
 from etloop.contract.base.clock import NS_PER_S, NS_PER_US
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.experiments.nic.battery import rate_cut
@@ -19,8 +20,9 @@ from etloop.experiments.nic.link.figures import Curve, Figure, Finding, unseen
 from etloop.experiments.nic.link.wire import PairSettings
 
 if TYPE_CHECKING:
-    from etloop.experiments.nic.link.probe import Connection, Probe
     from numpy.typing import NDArray
+
+    from etloop.experiments.nic.link.probe import Connection, Probe
 
 PATH_MTUS: Final = (256, 512, 1024, 2048, 4096)
 AT_EACH_RAISE: Final = 8

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from etloop.cli.main import main
-from etloop.controller.case import bundling, making
+from etloop.controller.case import bundling, pack
 from etloop.results.store import case_archive
 from etloop.results.store.run_dir import read_run
-
 from tests.support.places import ROOT
 
 RIG = """\
@@ -234,7 +234,7 @@ class TestTracesThatAreTooLargeForRunDirectories:
     @pytest.fixture
     def run_dir(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         """A run that keeps no traces."""
-        monkeypatch.setattr(making, "MOST_KEPT_BYTES", 10)
+        monkeypatch.setattr(pack, "MOST_KEPT_BYTES", 10)
         a_run(tmp_path)
         monkeypatch.chdir(tmp_path)
         return tmp_path / "run"
@@ -394,7 +394,7 @@ def test_secrets_stay_where_they_are(run_dir: Path, capsys: pytest.CaptureFixtur
 def test_another_version_is_said_once(
     run_dir: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(making, "installed_version", lambda: "99.0")
+    monkeypatch.setattr(pack, "installed_version", lambda: "99.0")
     capsys.readouterr()
     ran("twin", "run")
     told = capsys.readouterr().err

@@ -8,6 +8,7 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
+
 from etloop.cli.commands.inspect import covers_ranks, render_inspection
 from etloop.cli.main import main
 from etloop.workload.chakra.encoder import EtAttribute, EtNode, ValueCase
@@ -17,7 +18,6 @@ from etloop.workload.readers.et_writer import write_trace
 from etloop.workload.trace.ideal_network import IdealNetwork
 from etloop.workload.trace.settings import WorkloadSettings
 from etloop.workload.trace.trace import NodeKind
-
 from tests.support.traces.traces_by_hand import all_reduce, trace_of
 
 

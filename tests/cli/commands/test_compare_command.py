@@ -7,11 +7,11 @@ import shutil
 from pathlib import Path
 
 import pytest
+
 from etloop.cli.main import main
 from etloop.contract.base.errors import ExitCode
 from etloop.results.compare.samples import read_samples
 from etloop.results.store.run_dir import read_run
-
 from tests.support.runs.sweep_by_hand import answered, copy_study, make_study, point
 
 

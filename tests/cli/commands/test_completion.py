@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from etloop.cli import main
 from etloop.cli.options.inputs.completion import SHELLS
 from etloop.cli.parser import COMMANDS

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
 from etloop.cli.commands import demo, demo_lab
 from etloop.contract.base.errors import Problem, RigError
 from etloop.controller.inputs.rig import ROCE_UDP_PORT, parse_rig
@@ -23,7 +24,6 @@ from etloop.results.store.run_dir import read_run
 from etloop.traffic.topology.topology_file import parse_topology
 from etloop.workload.synthetic.spec import SyntheticSpec
 from etloop.workload.synthetic.training_step import synthesize
-
 from tests.lab.test_lab_truths import namespaces_are_allowed
 from tests.support.places import ROOT
 

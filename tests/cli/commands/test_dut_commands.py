@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from etloop.cli.main import main
 from etloop.controller.inputs.rig import parse_rig
 from etloop.controller.inputs.scenario.scenario import parse_scenario

@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
+
 from etloop.cli.commands.inputs.examples import WHAT
 from etloop.cli.main import main
 from etloop.cli.options.inputs.schema import MESSAGES
 from etloop.contract.base.errors import ExitCode
-
 from tests.support.places import ROOT
 
 

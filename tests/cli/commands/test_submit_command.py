@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from etloop.cli.commands.submit import _result_text
 from etloop.controller.rack.job import JobState
 from etloop.controller.rack.mqtt.messages import ResultStatus

@@ -10,6 +10,7 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
+
 from etloop.cli.commands.demo import agents, choose_rig, rig_text
 from etloop.cli.main import STOPPED_BY_SIGINT, main
 from etloop.contract.base.errors import ExitCode
@@ -22,7 +23,6 @@ from etloop.results.schema.summary import Summary
 from etloop.results.schema.sweep import PointRecord, PointResult, Spread
 from etloop.results.store.run_dir import read_run
 from etloop.results.text.sweep import group_table
-
 from tests.lab.test_lab_truths import NO_NAMESPACES, namespaces_are_allowed
 from tests.support.places import ROOT
 from tests.support.runs.sweep_by_hand import TOPOLOGY, answered, copy_study, make_study

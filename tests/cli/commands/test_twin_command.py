@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 import pytest
+
 from etloop.cli.main import main
 from etloop.contract.base.errors import ExitCode
 from etloop.dut_profiles.reading.catalogue import profile_content
-
 from tests.support.places import ROOT
 
 if TYPE_CHECKING:

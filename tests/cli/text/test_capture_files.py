@@ -8,9 +8,6 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from etloop.cli.text.capture import capture_lines
-from etloop.cli.text.capture_files import frames_of
-from etloop.contract.base.errors import ConfigError
 from hypothesis import given
 from hypothesis import strategies as st
 from scapy.layers.inet import ICMP, IP, TCP, UDP
@@ -18,6 +15,9 @@ from scapy.layers.l2 import ARP, Ether
 from scapy.packet import Raw
 from scapy.utils import PcapNgWriter, PcapWriter
 
+from etloop.cli.text.capture import capture_lines
+from etloop.cli.text.capture_files import frames_of
+from etloop.contract.base.errors import ConfigError
 from tests.support.places import ROOT
 
 GOLDEN: Final = (ROOT / "tests/data/golden.pcap").read_bytes()

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from etloop.cli.text.counter_rates import MOST_ROWS, rate_rows, rates_text
 from etloop.contract.model.counters import CountedObject, CounterBatch, CounterObject, CounterReading
 

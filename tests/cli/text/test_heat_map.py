@@ -5,9 +5,10 @@ from __future__ import annotations
 from xml.etree import ElementTree as ET
 
 import numpy as np
-from etloop.cli.text.heat_map import MOST_SVG_CELLS, character_map, in_blocks, svg_map
 from hypothesis import given
 from hypothesis import strategies as st
+
+from etloop.cli.text.heat_map import MOST_SVG_CELLS, character_map, in_blocks, svg_map
 
 
 def test_characters_go_with_the_logarithm() -> None:

@@ -8,11 +8,11 @@ import struct
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+
 from etloop.cli.text.capture import capture_lines
 from etloop.cli.text.capture_files import CapturedFrame
 from etloop.cli.text.mrc_lines import mrc_text, psn_ranges
 from etloop.traffic import _native
-
 from tests.support.places import ROOT
 from tests.support.tshark import dissected, pcap
 

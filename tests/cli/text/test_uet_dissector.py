@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+
 from etloop.cli.commands.capture import dissector_of
 from etloop.cli.main import main
 from etloop.traffic import _native
-
 from tests.support.places import ROOT
 from tests.support.tshark import dissected, pcap
 

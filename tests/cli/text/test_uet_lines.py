@@ -7,10 +7,10 @@ import random
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+
 from etloop.cli.text.capture import capture_lines
 from etloop.cli.text.capture_files import CapturedFrame
 from etloop.cli.text.uet_lines import TYPE_NAMES, cut_from, uet_text
-
 from tests.support.places import ROOT
 
 if TYPE_CHECKING:

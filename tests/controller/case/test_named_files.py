@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from etloop.contract.base.errors import ConfigError
 from etloop.controller.case.named_files import NAMES, named_files, of_ports, with_names, with_topology
 from etloop.controller.inputs.rig import Rig, parse_rig

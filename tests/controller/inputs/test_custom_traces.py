@@ -3,12 +3,12 @@
 import re
 
 import pytest
+
 from etloop.contract.base.errors import TraceError
 from etloop.controller.inputs.chakra_schedules import read_custom, schedule_of_custom
 from etloop.traffic.collectives.choice import Settings, choose
 from etloop.traffic.collectives.nccl.hardware import Layout
 from etloop.traffic.collectives.proof.validate import validate
-
 from tests.support.traces.traces_by_hand import HandNode, compute, recv, send, trace_of
 
 KIB = 1024

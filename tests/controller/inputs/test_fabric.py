@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+
 from etloop.cli.commands.fabric import mapping_of, rig_of
 from etloop.cli.main import main
 from etloop.contract.base.errors import ConfigError

@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from etloop.contract.base.errors import ConfigError
 from etloop.controller.inputs.flow_files import (
     Flow,
@@ -14,8 +17,6 @@ from etloop.controller.inputs.flow_files import (
     read_flow_list,
 )
 from etloop.controller.inputs.scenario.flows import MOST_FLOWS
-from hypothesis import given
-from hypothesis import strategies as st
 
 CSV = "from,to,bytes,start_us\n0,1,1000,2.5\n1,0,20,0\n"
 NS3 = "2\n2 1 3 100 200000000 2\n0 1 3 7 0.000001\n\nFirst line: # of flows\n"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from etloop.contract.base.errors import ConfigError
 from etloop.contract.model.assignment import PortBackend
 from etloop.controller.inputs.rig import DEFAULT_BIND, parse_rig
-
 from tests.support.places import ROOT
 
 EXAMPLES = ROOT / "examples"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from etloop.contract.base.errors import InputError
 from etloop.controller.inputs import schedule_files
 from etloop.controller.inputs.scenario.scenario import Scenario, parse_scenario
@@ -17,7 +18,6 @@ from etloop.workload.job import build_job
 from etloop.workload.readers.et_writer import write_trace
 from etloop.workload.trace.settings import WorkloadSettings
 from etloop.workload.trace.trace import CollectiveKind
-
 from tests.support.places import ROOT
 from tests.support.runs.plan_by_hand import Coll, job_of, rig_of
 from tests.support.traces.shared_traces import SHARED_TRACES, require_shared_traces

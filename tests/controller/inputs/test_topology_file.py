@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 
 import pytest
+
 from etloop.contract.base.errors import ConfigError
 from etloop.contract.model.switch_presets import preset
 from etloop.contract.model.topology import (

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
 from etloop.contract.base.errors import PlanError
 from etloop.contract.base.ip_address import NO_ADDRESS
 from etloop.contract.model.assignment import Path
@@ -14,7 +15,6 @@ from etloop.controller.inputs.scenario.source_ports import udp_source_port
 from etloop.controller.plan.connections import FIRST_QPN, QPN_SPACE, connect, select_connections
 from etloop.controller.plan.demand import PairColumns
 from etloop.controller.plan.places.placement import Placement, place
-
 from tests.support.runs.plan_by_hand import rig_of
 
 

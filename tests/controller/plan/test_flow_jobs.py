@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+import etloop
 from etloop.contract.base.errors import ConfigError
 from etloop.contract.base.units import NS_PER_S
 from etloop.controller.inputs.flow_files import SizeDistribution, distribution_of
@@ -15,8 +17,6 @@ from etloop.controller.inputs.scenario.flows import DrawnFlows, FlowPattern, Flo
 from etloop.controller.inputs.scenario.scenario import Scenario, parse_scenario
 from etloop.controller.plan.flow_jobs import SHIPPED, drawn_flows, flow_job
 from etloop.workload.trace.program import OpKind
-
-import etloop
 
 KILOBYTE = SizeDistribution((1000,), (1.0,))
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+
 from etloop.contract.base.errors import PlanError
 from etloop.contract.model.assignment import PortBackend
 from etloop.contract.model.transport_kinds import TransportKind
 from etloop.controller.plan.plan import make_plan
 from etloop.workload.trace.trace import CollectiveKind
-
 from tests.support.runs.plan_by_hand import Coll, job_of, rig_of, scenario_of
 
 if TYPE_CHECKING:

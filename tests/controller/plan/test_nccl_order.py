@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from etloop.cli.text.plan import render_plan
 from etloop.controller.inputs.scenario.scenario import parse_scenario
 from etloop.controller.plan.plan import Plan, make_plan
 from etloop.controller.plan.report import report_plan
 from etloop.traffic.simulation import SimulationSettings, simulate
 from etloop.workload.job import build_job
-
 from tests.support.runs.plan_by_hand import rig_of
 from tests.support.traces.traces_by_hand import all_reduce, trace_of
 

@@ -7,6 +7,9 @@ import json
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from etloop.cli.text.plan import rank_ranges, render_plan
 from etloop.contract.base.errors import PlanError
 from etloop.contract.model.assignment import Path, PortBackend
@@ -15,9 +18,6 @@ from etloop.controller.plan.plan import Plan, make_plan
 from etloop.controller.plan.report import report_plan
 from etloop.workload.trace.program import OpKind
 from etloop.workload.trace.trace import CollectiveKind
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from tests.support.runs.plan_by_hand import Coll, Msg, job_of, rig_of, scenario_of
 
 AR, AG, RS, A2A, BC = (

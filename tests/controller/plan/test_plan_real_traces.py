@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from etloop.controller.plan.plan import make_plan
 from etloop.workload.job import build_job
 from etloop.workload.trace.settings import SizeUnit, WorkloadSettings
 from etloop.workload.trace.trace import CollectiveKind
-
 from tests.support.runs.plan_by_hand import rig_of, scenario_of
 from tests.support.traces.shared_traces import known_set
 

@@ -7,6 +7,7 @@ from pathlib import Path as FilePath
 from typing import TYPE_CHECKING
 
 import pytest
+
 from etloop.cli.text.plan import render_plan
 from etloop.contract.base.errors import ConfigError, PlanError
 from etloop.contract.model.assignment import Path
@@ -15,7 +16,6 @@ from etloop.controller.plan.places.rails import port_sets
 from etloop.controller.plan.plan import make_plan
 from etloop.controller.plan.report import report_plan
 from etloop.workload.trace.trace import CollectiveKind
-
 from tests.support.runs.plan_by_hand import Coll, job_of, rig_of, scenario_of
 
 if TYPE_CHECKING:

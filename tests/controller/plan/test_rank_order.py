@@ -6,6 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from etloop.cli.text.plan import render_plan
 from etloop.contract.base.errors import ConfigError, PlanError
 from etloop.controller.inputs.scenario.mapping import Mapping
@@ -15,9 +18,6 @@ from etloop.controller.plan.plan import Plan, make_plan
 from etloop.controller.plan.report import report_plan
 from etloop.workload.trace.program import Job
 from etloop.workload.trace.trace import CollectiveKind
-from hypothesis import given
-from hypothesis import strategies as st
-
 from tests.support.runs.plan_by_hand import Coll, job_of, rig_of, scenario_of
 
 AR = CollectiveKind.ALL_REDUCE

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+
 from etloop.controller.plan.job_set import only
 from etloop.controller.plan.plan import Plan, plan_jobs
 from etloop.controller.plan.run_numbers import PLAN_ID, TWIN_ID
 from etloop.results.schema.plan_json import plan_from_json, plan_to_json
 from etloop.workload.trace.trace import CollectiveKind
-
 from tests.support.runs.plan_by_hand import Coll, job_of, rig_of, scenario_of
 
 

@@ -6,11 +6,11 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+
 from etloop.controller.plan.plan import Plan, make_plan
 from etloop.workload.job import build_job
 from etloop.workload.trace.settings import WorkloadSettings
 from etloop.workload.trace.trace import CollectiveKind, Trace
-
 from tests.support.runs.plan_by_hand import rig_of, scenario_of
 from tests.support.traces.splits_by_hand import all_to_all_v
 from tests.support.traces.traces_by_hand import all_reduce, collective, recv, send, trace_of

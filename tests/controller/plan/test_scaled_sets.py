@@ -7,12 +7,12 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import pytest
+
 from etloop.controller.plan.plan import Plan, make_plan
 from etloop.controller.plan.report import report_plan
 from etloop.workload.job import build_job
 from etloop.workload.trace.settings import WorkloadSettings
 from etloop.workload.trace.trace import CollectiveKind
-
 from tests.support.runs.plan_by_hand import Coll, job_of, rig_of, scenario_of
 from tests.support.traces.shared_traces import known_set
 

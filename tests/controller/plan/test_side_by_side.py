@@ -6,6 +6,9 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from etloop.contract.base.errors import PlanError
 from etloop.contract.model.run import RecordedBaselines
 from etloop.controller.inputs.scenario.loads import CollectiveLoad
@@ -13,9 +16,6 @@ from etloop.controller.plan.load_jobs import job_of as load_job
 from etloop.workload.program.merge import BARRIER, Part, Together, side_by_side
 from etloop.workload.trace.program import Job, OpKind
 from etloop.workload.trace.trace import CollectiveKind
-from hypothesis import given
-from hypothesis import strategies as st
-
 from tests.support.runs.plan_by_hand import Coll, Msg, job_of
 
 AR, A2A = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_TO_ALL

@@ -6,11 +6,11 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+
 from etloop.controller.plan.plan import make_plan
 from etloop.traffic.simulation import SimulationSettings, simulate
 from etloop.workload.job import build_job
 from etloop.workload.trace.settings import WorkloadSettings
-
 from tests.support.runs.plan_by_hand import rig_of, scenario_of
 from tests.support.traces.shared_traces import known_set
 

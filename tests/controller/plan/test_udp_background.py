@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
+
 from etloop.contract.base.errors import ConfigError, PlanError
 from etloop.contract.model.records import StreamCount, StreamForm
 from etloop.controller.inputs.scenario.jobs import StreamEntry
@@ -15,7 +16,6 @@ from etloop.controller.plan.jobs import build_jobs
 from etloop.controller.plan.plan import plan_jobs
 from etloop.controller.plan.udp_streams import plain_datagrams
 from etloop.results.device.reconcile import PlainDatagrams
-
 from tests.support.runs.plan_by_hand import rig_of
 from tests.support.runs.records_by_hand import outcome_by_hand
 

@@ -11,6 +11,9 @@ from typing import Any, Final
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from etloop.cli.text.plan import render_plan
 from etloop.contract.base.errors import PlanError
 from etloop.contract.model.records import PORT_RECORD
@@ -29,9 +32,6 @@ from etloop.workload.readers.files import read_trace
 from etloop.workload.trace.program import Job
 from etloop.workload.trace.settings import WorkloadSettings
 from etloop.workload.trace.trace import CollectiveKind, Trace
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from tests.support.runs.plan_by_hand import rig_of, scenario_of
 from tests.support.runs.records_by_hand import run_by_hand
 from tests.support.traces.shared_traces import SHARED_TRACES

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from etloop.cli.text.job import audit_line
 from etloop.contract.base.printable import printable
 from etloop.controller.rack.actor import CONTROLLER, MOST_CLAIM_CHARACTERS, MQTT, actor, claim_problems

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from etloop.contract.base.errors import ProtocolError
 from etloop.contract.protocol.messages import (
     Bye,

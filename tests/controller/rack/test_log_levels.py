@@ -10,11 +10,11 @@ import signal
 from pathlib import Path
 
 import pytest
+
 from etloop.controller.rack.log import _WEIGHTS, RackLog
 from etloop.controller.rack.log_settings import LogFormat, LogLevel
 from etloop.controller.rack.store.job_logs import JobLogs
 from etloop.runtime.stop_signals import level_calls
-
 from tests.support.places import ROOT
 
 

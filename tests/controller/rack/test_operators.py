@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from etloop.contract.base.errors import ExitCode
 from etloop.controller.rack.api import Rack, ScenarioRules
 from etloop.controller.rack.dispatch import RackPort
 from etloop.controller.rack.job import Job, JobEvent, JobRequest, JobState, PortDemand
+from etloop.controller.rack.maintenance import OrderKind, StandingOrder, StandingOrders
 from etloop.controller.rack.operators import Operators, Refused
-from etloop.controller.rack.standing_orders import OrderKind, StandingOrder, StandingOrders
 from etloop.controller.rack.store.job_store import JobStore
 from etloop.controller.rack.submissions import Accepted, RackLimits, Rejected
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from etloop.contract.base.errors import Problem
 from etloop.contract.protocol.form_digest import MESSAGES, messages_digest
 from etloop.contract.protocol.machine import IllegalTransition, advance
@@ -17,7 +18,6 @@ from etloop.controller.rack.port_health import (
     blamed_ports,
 )
 from etloop.controller.session.run_problems import unloadable
-
 from tests.support.places import ROOT
 from tests.support.state_diagram import mermaid
 

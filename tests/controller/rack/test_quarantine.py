@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from etloop.controller.rack.api import Rack, ScenarioRules
 from etloop.controller.rack.dispatch import RackPort
 from etloop.controller.rack.operators import Operators

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import zmq
+
 from etloop.cli.main import main
 from etloop.contract.base.errors import ExitCode, Problem
 from etloop.controller.rack.config import parse_rack_config
@@ -26,7 +27,6 @@ from etloop.controller.rack.store import locks
 from etloop.controller.rack.store.orphaned_runs import lock_of
 from etloop.controller.rack.submissions import Accepted, Rejected
 from etloop.controller.session.router import RouterLink
-
 from tests.support.first_light.commands import GLANCE_S, PATIENCE_S, Place, agents, free_place
 
 SCENARIO = "workload: {trace: job}\niterations: 3\nmapping: {placement: round_robin}\nallow_local: true\n"

@@ -9,6 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from etloop.cli.main import main
 from etloop.contract.base.errors import ConfigError, ExitCode
 from etloop.contract.protocol.machine import IllegalTransition
@@ -28,8 +31,6 @@ from etloop.controller.rack.job import (
 from etloop.controller.rack.store import artifacts, locks
 from etloop.controller.rack.store.job_store import JobStore, StoreFailed
 from etloop.controller.rack.submissions import Accepted, RackLimits, Rejected
-from hypothesis import given
-from hypothesis import strategies as st
 
 GIGABIT = 1_000_000_000
 PORTS = tuple(RackPort(f"{agent}/p{k}", agent, 100 * GIGABIT) for agent in "ab" for k in range(2))

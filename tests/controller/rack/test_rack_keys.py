@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 import zmq
 import zmq.asyncio
+
 from etloop.contract.base.errors import ExitCode
 from etloop.contract.protocol.messages import Hello
 from etloop.contract.protocol.wire import encode
 from etloop.controller.rack.job import JobState
 from etloop.controller.session.log_limit import MOST_LINES
 from etloop.runtime.curve_keys import make_key_pairs, read_client_keys, secure_client
-
 from tests.controller.rack.test_rack_daemon import SCENARIO, Serving, place, serving
 from tests.support.first_light.commands import Live, Place, agent
 

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+
 from etloop.cli.commands.submit import waited
 from etloop.cli.main import main
 from etloop.contract.base.clock import NS_PER_S
@@ -31,7 +32,6 @@ from etloop.controller.rack.submissions import RackLimits
 from etloop.runtime.broker_connection import broker_settings
 from etloop.runtime.broker_settings import BrokerSettings
 from etloop.runtime.seen_time import SinceBoot
-
 from tests.support.first_light.commands import PATIENCE_S
 
 CONFIG = "rig: rig.yaml\nstate_dir: state\nscenario_root: traces\n"

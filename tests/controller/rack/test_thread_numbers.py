@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from etloop.controller.rack.thread_numbers import lowest_free, number_threads
 from hypothesis import given
 from hypothesis import strategies as st
+
+from etloop.controller.rack.thread_numbers import lowest_free, number_threads
 
 ONE_MACHINE = {"a": "m", "b": "m", "c": "n"}
 

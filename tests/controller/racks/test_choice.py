@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
 from etloop.controller.rack.job import JobState
 from etloop.controller.rack.mqtt.messages import (
     AgentStatus,

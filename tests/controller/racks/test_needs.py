@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from etloop.controller.inputs.scenario.scenario import parse_scenario
 from etloop.controller.racks.needs import Needs
 from etloop.controller.racks.scenario_needs import needs_of

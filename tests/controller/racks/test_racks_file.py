@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from etloop.contract.base.errors import ConfigError
 from etloop.controller.racks.racks_file import RackPlace, chosen_racks, parse_racks, racks_path, read_racks
 

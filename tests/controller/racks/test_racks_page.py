@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
 from etloop.cli.main import main
 from etloop.contract.base.errors import ConfigError
 from etloop.controller.rack.job import JobState
@@ -17,7 +18,6 @@ from etloop.controller.rack.mqtt.messages import ControllerStatus, JobStatus, Ra
 from etloop.controller.racks.page import PageQuery, parse_query, racks_page
 from etloop.controller.racks.racks_file import RackPlace
 from etloop.controller.racks.survey import RackAnswer, RackView
-
 from tests.controller.rack.mqtt.test_rack_mqtt import free_port
 from tests.controller.racks.test_bulk_orders import queue
 from tests.controller.racks.test_choice import changed, job, rack

@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 
 import pytest
-from etloop.cli.main import main
 
+from etloop.cli.main import main
 from tests.controller.rack.test_rack_daemon import LONG, SCENARIO
 from tests.support.first_light.commands import agents
 from tests.support.rack.two_racks import two_racks

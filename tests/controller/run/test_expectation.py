@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from etloop.contract.base.errors import ConfigError, PlanError
 from etloop.contract.model.run import ExpectedRun
 from etloop.contract.model.topology import FOREVER_NS, Outage, Routing, SwitchEnd
@@ -31,7 +32,6 @@ from etloop.traffic.flow_network import network_of
 from etloop.traffic.topology.routes import routes
 from etloop.traffic.topology.topology_file import parse_topology
 from etloop.workload.trace.trace import CollectiveKind
-
 from tests.support.runs.plan_by_hand import Coll, job_of
 
 MIB = 1 << 20

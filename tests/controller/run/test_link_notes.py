@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
 from etloop.contract.model.topology import FOREVER_NS, Outage, Routing, SwitchEnd, Topology
 from etloop.controller.run.link_notes import link_notes
 from etloop.traffic.twin import LinkNews, LinkStep, TwinOutcome, TwinSettings
-
 from tests.support.traffic.twin_by_hand import pairs, star, through, two_tiers
 
 UP0, UP1 = SwitchEnd(0, 2), SwitchEnd(0, 3)

@@ -9,6 +9,7 @@ from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
+
 from etloop.controller.run.pipeline import (
     FinishedRun,
     InputFile,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
+
 from etloop.contract.base.errors import ConfigError, ExitCode, PlanError, Problem
 from etloop.contract.model.run import RunEnd
 from etloop.controller.run import out_directory
@@ -40,10 +41,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import numpy as np
+    from numpy.typing import NDArray
+
     from etloop.controller.inputs.scenario.scenario import Scenario
     from etloop.controller.run.pipeline import RunWatcher
     from etloop.controller.session.actions import RunProgress
-    from numpy.typing import NDArray
 
 T = TypeVar("T")
 SCENARIO = (

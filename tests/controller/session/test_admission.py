@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from etloop.controller.session.admission import (
     CONNECTION_OF_ANOTHER,
     FORGET_AFTER_NS,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from etloop.contract.base.clock import NS_PER_MS, NS_PER_S, seconds_text
-from etloop.controller.session.clock_map import ClockMap, ClockOffset, ClockSample
 from hypothesis import given
 from hypothesis import strategies as st
+
+from etloop.contract.base.clock import NS_PER_MS, NS_PER_S, seconds_text
+from etloop.controller.session.clock_map import ClockMap, ClockOffset, ClockSample
 
 
 def sample(sent_ns: int, offset_ns: int, out_ns: int, back_ns: int, inside_ns: int = 0) -> ClockSample:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+
 from etloop.contract.base.clock import NS_PER_S
 from etloop.controller.session.door.budget import DoorBudget, door_budget
 from etloop.controller.session.door.handshake import HandshakeSide, signature_is_possible

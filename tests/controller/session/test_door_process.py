@@ -14,10 +14,10 @@ from typing import Final
 import pytest
 import zmq
 import zmq.asyncio
+
 from etloop.contract.base.errors import ConfigError
 from etloop.controller.session.door.door import listening_at
 from etloop.controller.session.router import RouterLink, open_router
-
 from tests.agent.test_agent_service import free_endpoint
 
 PATIENCE_S: Final = 30.0

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ProtocolError
 from etloop.contract.protocol.machine import RunState
 from etloop.contract.protocol.messages import Loaded, Pair, QueuePairEnd
 from etloop.controller.session.actions import Send
 from etloop.controller.session.nic_endpoints import peers_of
-
 from tests.support.control_plane.control_plane_by_hand import ring_assignments
 from tests.support.control_plane.rehearsal import NEVER_NS, Rehearsal
 

@@ -10,13 +10,13 @@ from typing import Final
 
 import pytest
 import zmq
+
 from etloop.contract.protocol.messages import Bye, Hello, RefusalCause, Refused
 from etloop.contract.protocol.wire import decode_from_agent, decode_from_controller, encode
 from etloop.controller.session.router import RouterLink, open_router
 from etloop.controller.session.settings import CurveServer
 from etloop.runtime.curve_keys import make_key_pairs, read_client_keys, secure_client
 from etloop.runtime.sockets.loop_socket import LoopSocket
-
 from tests.agent.test_agent_service import free_endpoint
 
 PATIENCE_MS: Final = 10_000

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+
 from etloop.contract.model.records import PROBE_RECORD
 from etloop.contract.protocol.messages import Probed, ProbeFailure
 from etloop.controller.session.run_problems import absent, unreachable

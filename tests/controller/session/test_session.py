@@ -6,6 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
 from etloop.contract.base.errors import ConfigError, ExitCode, ProtocolError
 from etloop.contract.model.records import FLOW_RECORD, OP_RECORD, PORT_RECORD, WAIT_RECORD
@@ -30,9 +33,6 @@ from etloop.contract.protocol.messages import (
 from etloop.contract.protocol.wire import encode
 from etloop.controller.session.actions import Send
 from etloop.controller.session.settings import SessionSettings, check_exposure
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from tests.support.control_plane.rehearsal import OPS, Rehearsal
 
 PROGRESS = Progress(1, 20, 0, 0, 0)

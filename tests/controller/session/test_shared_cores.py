@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import pytest
+
 from etloop.contract.model.assignment import Assignment, HostThreads
 from etloop.contract.model.capabilities import Capabilities
 from etloop.contract.protocol.messages import Hello
 from etloop.controller.session.shared_cores import share_cores
 from etloop.traffic.threads.loop_threads import ORDINARY, LoopThreads, ThreadPlan, plan_threads
-
 from tests.support.control_plane.control_plane_by_hand import ring_assignments
 
 

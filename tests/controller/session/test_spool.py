@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
+
 from etloop.contract.base.errors import ProtocolError
 from etloop.contract.model.records import FLOW_RECORD, OP_RECORD, PORT_RECORD
 from etloop.contract.model.run import RunEnd, RunOutcome
@@ -17,8 +19,6 @@ from etloop.contract.protocol.messages import EngineEnd, Finished, Flows
 from etloop.controller.session.records import SpoolFailed
 from etloop.controller.session.spool import Begun, BegunAgent, RunSpool, read_spool
 from etloop.results.measure.summary import measure
-from numpy.typing import NDArray
-
 from tests.support.runs.records_by_hand import connection_rows_by_hand, outcome_by_hand, tables_by_hand
 
 PLANNED = 8

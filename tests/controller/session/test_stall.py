@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from etloop.contract.model.records import WAIT_RECORD, WaitKind
-from etloop.controller.session.stall import StallEvidence, StallFinding, explain
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from etloop.contract.model.records import WAIT_RECORD, WaitKind
+from etloop.controller.session.stall import StallEvidence, StallFinding, explain
 from tests.support.control_plane.control_plane_by_hand import ring_assignments, ring_tables
 
 NAMES = ("a", "b", "c", "d")

@@ -5,6 +5,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pygnmi.spec.v080 import gnmi_pb2
+
 from etloop.contract.model.counters import CountedObject, CounterObject, CounterReading, reading_mistake
 from etloop.counters.gnmi import openconfig, sonic
 from etloop.counters.gnmi.messages import POOL, Encoding, Notification, TypedValue, Update
@@ -20,10 +24,6 @@ from etloop.counters.readers.gnmi_values import (
     updates_of,
 )
 from etloop.dut_profiles.model.profile import CounterPaths
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from pygnmi.spec.v080 import gnmi_pb2
-
 from tests.support.counters.gnmi_by_hand import PORTS, path_of, reading, switch_readings
 
 # ---- messages

@@ -10,6 +10,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Final
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from etloop.contract.model.counters import CountedObject, CounterObject, CounterReading
 from etloop.counters.base.address import Address
 from etloop.counters.gnmi.grpc_library import grpc
@@ -32,9 +35,6 @@ from etloop.counters.gnmi.server import GnmiServer
 from etloop.counters.gnmi.tree import Leaves, Tree
 from etloop.counters.readers.gnmi_settings import GnmiSource
 from etloop.dut_profiles.model.profile import CounterPaths
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from tests.support.counters.gnmi_by_hand import (
     Device,
     calling,

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+
 from etloop.contract.model.counters import CounterBatch, CounterFailure, CounterObject, FailureKind
 from etloop.counters.readers.linux import LinuxCounters
-
 from tests.lab.test_lab_truths import NO_NAMESPACES, namespaces_are_allowed
 from tests.support.places import ROOT
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+
 from etloop.contract.base.errors import RigError
 from etloop.contract.model.counters import CounterBatch, CounterFailure, CounterObject, FailureKind
 from etloop.counters.base.address import Address
@@ -25,7 +26,6 @@ from etloop.counters.gnmi.server import GnmiServer, ServerKeys
 from etloop.counters.readers.gnmi import GnmiCounters
 from etloop.counters.readers.gnmi_settings import GnmiEncoding, GnmiMode, GnmiSource, Tls
 from etloop.dut_profiles.model.profile import CounterPaths
-
 from tests.support.counters.gnmi_by_hand import (
     PORTS,
     Answers,

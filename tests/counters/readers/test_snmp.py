@@ -14,6 +14,9 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from etloop.contract.model.counters import (
     CountedObject,
     CounterBatch,
@@ -37,9 +40,6 @@ from etloop.counters.readers.snmp_rows import (
     served,
 )
 from etloop.counters.readers.snmp_settings import SnmpSource
-from hypothesis import given
-from hypothesis import strategies as st
-
 from tests.support.counters.snmp_by_hand import (
     COMMUNITY,
     END_OF_VIEW,

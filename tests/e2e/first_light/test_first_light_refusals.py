@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from etloop.cli.main import main
 
+from etloop.cli.main import main
 from tests.support.first_light import commands
 from tests.support.first_light.commands import ROCE_PORT, Ended, Place
 from tests.support.first_light.trace_oracle import COLLECTIVE, SEND, Node, written

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from etloop.traffic import _native
 
+from etloop.traffic import _native
 from tests.support.first_light import commands
 from tests.support.first_light.cable import NETWORK, cable_agents, cabled, for_root, run_tool
 from tests.support.first_light.commands import Left, Place

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from etloop.traffic.collectives.algorithms.alltoall import UNEVEN
 
+from etloop.traffic.collectives.algorithms.alltoall import UNEVEN
 from tests.support.first_light import commands
 from tests.support.traces.shared_traces import SHARED_TRACES, known_sets
 

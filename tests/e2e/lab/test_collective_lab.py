@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pytest
+
 from etloop.lab.client import lab_counters, lab_down
 from etloop.traffic.collectives.algorithms.registry import ALGORITHMS
 from etloop.workload.chakra.nodes import et_nodes
 from etloop.workload.readers.et_writer import write_trace
-
 from tests.lab.test_lab_truths import NO_NAMESPACES, namespaces_are_allowed
 from tests.support.first_light.commands import FULL, PATIENCE_S, Place, etloop, free_place
 from tests.support.traces.traces_by_hand import recv, send, trace_of

@@ -15,9 +15,9 @@ from typing import Any, Final
 
 import pyarrow.parquet as pq
 import pytest
+
 from etloop.cli.main import main
 from etloop.lab.client import lab_down
-
 from tests.lab.test_lab_truths import NO_NAMESPACES, namespaces_are_allowed
 from tests.support.places import ROOT
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 import pytest
+
 from etloop.cli.commands import demo
 from etloop.cli.main import main
 from etloop.contract.base.errors import ExitCode
 from etloop.lab.client import lab_counters
-
 from tests.lab.test_lab import Desk, desk  # noqa: F401 - a fixture
 from tests.lab.test_lab_truths import NO_NAMESPACES, namespaces_are_allowed
 

@@ -23,11 +23,11 @@ from typing import Any, Final
 
 import pytest
 import yaml
+
 from etloop.controller.inputs.rig import parse_rig
 from etloop.lab.plan import plan_lab
 from etloop.lab.relay import relay_from
 from etloop.traffic.topology.topology_file import parse_topology
-
 from tests.lab.test_lab_truths import NO_NAMESPACES, namespaces_are_allowed
 from tests.support.first_light.commands import free_place, kill_session
 from tests.support.places import ROOT

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from etloop.controller.rack.job import JobState
 
+from etloop.controller.rack.job import JobState
 from tests.controller.rack.test_rack_daemon import place, serving
 from tests.support.first_light.commands import Place, agents
 

@@ -13,10 +13,10 @@ import signal
 import subprocess
 
 import pytest
+
 from etloop.controller.rack.client.client import RackClient
 from etloop.controller.rack.job import ENDED, Job
 from etloop.runtime.broker_settings import BrokerSettings
-
 from tests.controller.rack.mqtt.test_rack_mqtt import Mosquitto, mosquitto
 from tests.controller.rack.mqtt.test_rack_republishing import retained_states
 from tests.controller.rack.test_rack_daemon import LONG, SCENARIO, place

@@ -9,10 +9,10 @@ import socket
 from pathlib import Path
 
 import pytest
+
 from etloop.contract.base.errors import ExitCode
 from etloop.controller.rack.client.client import RequestRefused
 from etloop.controller.rack.job import ENDED, JobState
-
 from tests.controller.rack.mqtt.test_rack_mqtt import Mosquitto, mosquitto
 from tests.controller.rack.test_rack_daemon import CALM, LONG, SCENARIO, place
 from tests.support.first_light.cable import cable_agents, cabled, for_root, ip

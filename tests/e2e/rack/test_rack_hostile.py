@@ -15,12 +15,12 @@ from typing import Final
 import aiomqtt
 import pytest
 import zmq
+
 from etloop.contract.base.errors import ExitCode
 from etloop.contract.protocol.messages import Assign, Bye, Hello, Ping, Pong
 from etloop.contract.protocol.wire import decode_from_controller, encode
 from etloop.controller.rack.job import ENDED, JobState
 from etloop.controller.rack.mqtt.topics import Topics
-
 from tests.controller.rack.mqtt.test_rack_mqtt import Mosquitto, free_port, mosquitto
 from tests.controller.rack.test_rack_daemon import LONG, SCENARIO, place
 from tests.support.first_light.commands import Live, Place, agent

@@ -6,12 +6,12 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+
 from etloop.cli.main import main
 from etloop.contract.base.errors import ExitCode
 from etloop.controller.rack.job import JobRequest, JobState, PortDemand
 from etloop.controller.rack.submissions import Accepted
 from etloop.lab.client import lab_counters, lab_down
-
 from tests.controller.rack.test_rack_daemon import SCENARIO, place, serving
 from tests.lab.test_lab_truths import NO_NAMESPACES, namespaces_are_allowed
 from tests.support.first_light.commands import Place, agents, free_place

@@ -21,6 +21,7 @@ from typing import Final
 
 import aiomqtt
 import pytest
+
 from etloop.cli.main import main
 from etloop.contract.base.errors import ConfigError, ExitCode
 from etloop.controller.rack.client.client import RackClient, RackUnreachable, RequestRefused
@@ -29,7 +30,6 @@ from etloop.controller.rack.job import JobState
 from etloop.controller.rack.mqtt.messages import JobChange
 from etloop.controller.rack.mqtt.topics import Topics
 from etloop.runtime.broker_settings import BrokerSettings
-
 from tests.controller.rack.mqtt.test_rack_mqtt import Mosquitto
 from tests.controller.rack.test_rack_daemon import SCENARIO, Serving, place, serving
 from tests.support.first_light.commands import PATIENCE_S, Place, agents

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+
 from etloop.contract.base.errors import ExitCode
 from etloop.controller.rack.job import ENDED, JobState
-
 from tests.controller.rack.mqtt.test_rack_mqtt import Mosquitto, mosquitto
 from tests.controller.rack.test_rack_daemon import CALM, LONG, SCENARIO, place
 from tests.controller.rack.test_rack_keys import keys, options

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+
 from etloop.cli import main
 from etloop.contract.base.errors import ConfigError
 from etloop.contract.model.records import FLOW_RECORD, PORT_RECORD
@@ -28,7 +29,6 @@ from etloop.traffic.collectives.core.table import Protocol
 from etloop.traffic.simulation import SimulationSettings, simulate
 from etloop.workload.trace.program import OpKind
 from etloop.workload.trace.trace import CollectiveKind
-
 from tests.support.first_light.commands import agents, etloop, free_place
 from tests.support.runs.plan_by_hand import rig_of, scenario_of
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from etloop.cli.options.collective import names_of, size_of
 from etloop.contract.base.errors import ConfigError
 from etloop.controller.inputs.collective_spec import Amount, BenchSpec, Variant, amount_of, check_spec
 from etloop.results.schema.kinds import CONVENTIONS, SEND_RECV
 from etloop.workload.trace.trace import CollectiveKind
-from hypothesis import given
-from hypothesis import strategies as st
 
 AR, AG, RS, A2A, BC = (
     int(CollectiveKind.ALL_REDUCE),

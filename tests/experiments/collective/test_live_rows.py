@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
+
 from etloop.controller.inputs.collective_spec import Average, BenchSpec
 from etloop.controller.plan.plan import Plan, make_plan
 from etloop.experiments.collective.figures import RowFigures, row_figures
@@ -15,8 +17,6 @@ from etloop.experiments.collective.live_rows import LiveRows
 from etloop.results.measure.joined import MeasuredOps
 from etloop.traffic.simulation import SimulationSettings, simulate
 from etloop.workload.trace.trace import CollectiveKind
-from numpy.typing import NDArray
-
 from tests.support.runs.plan_by_hand import rig_of, scenario_of
 
 AR, A2A = int(CollectiveKind.ALL_REDUCE), int(CollectiveKind.ALL_TO_ALL)

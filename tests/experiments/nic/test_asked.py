@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 import yaml
+
 from etloop.dut_profiles.model.profile import DutProfile
 from etloop.dut_profiles.model.stated import Stated
 from etloop.dut_profiles.reading.catalogue import find_profile

@@ -7,6 +7,7 @@ from random import Random
 from typing import Final
 
 import pytest
+
 from etloop.experiments.nic.battery import BATTERY, BY_NAME
 from etloop.experiments.nic.blind import blind_trial, truths
 from etloop.experiments.nic.cards.model import CnpScope, NicModel, Recovery, drawn_model, parameters
@@ -14,7 +15,6 @@ from etloop.experiments.nic.cards.simulated import SimulatedNic
 from etloop.experiments.nic.link.figures import Figure
 from etloop.experiments.nic.link.probe import NicError, Probe
 from etloop.experiments.nic.link.wire import Arrival
-
 from tests.support.first_light.commands import FULL
 
 TRIALS: Final = 500 if FULL else 10

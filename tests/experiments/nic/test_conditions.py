@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from etloop.cli import main
 from etloop.contract.base.errors import ConfigError
 from etloop.experiments.nic.battery import BATTERY

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from etloop.cli import main
 from etloop.dut_profiles.reading.catalogue import find_profile
 from etloop.experiments.nic.battery import BATTERY

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+
 from etloop.experiments.nic.battery import BATTERY
 from etloop.experiments.nic.link.figures import Figure
 from etloop.experiments.nic.link.probe import Probe
-
 from tests.support.engine_card import EngineCard
 
 

@@ -6,13 +6,14 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
 from etloop.cli.main import main
 from etloop.contract.base.errors import ConfigError, ExitCode
 from etloop.contract.base.yaml_tree import changed_text
 from etloop.experiments.sweep.bisection import Search, Trial, bounds, next_value
 from etloop.experiments.sweep.file import parse_sweep
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 if TYPE_CHECKING:
     from pathlib import Path

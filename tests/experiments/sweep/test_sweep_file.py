@@ -7,12 +7,13 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from etloop.contract.base.errors import ConfigError
 from etloop.contract.base.yaml_tree import value_text, values_by_path
 from etloop.experiments.sweep.file import Order, Sweep, parse_sweep
 from etloop.experiments.sweep.points import point_files, points, run_name, turns
-from hypothesis import given
-from hypothesis import strategies as st
 
 TOP = "scenario: s.yaml\ntopology: t.yaml\n"
 SCENARIO = b"workload: {trace: job}\niterations: 3\ntransport: {cc: {algorithm: dcqcn, preset: connectx}}\n"

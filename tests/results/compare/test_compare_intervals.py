@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 import pytest
+
 from etloop.results.compare.change import change_text
 from etloop.results.compare.compare import compare_runs
 from etloop.results.compare.samples import Side
@@ -15,7 +16,6 @@ from etloop.results.html.compare import comparison_html
 from etloop.results.schema.comparison import Outcome
 from etloop.results.schema.typed_json import to_json
 from etloop.results.text.compare import render_comparison
-
 from tests.results.compare.test_compare_runs import SETTINGS, run, side
 
 

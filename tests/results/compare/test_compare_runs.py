@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
 from etloop.bench.compare import CASES, main, rates, too_often
 from etloop.contract.base.errors import ConfigError
 from etloop.results.compare.compare import compare_runs

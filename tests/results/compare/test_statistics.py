@@ -7,6 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
 from etloop.results.compare.statistics import (
     Difference,
     Mean,
@@ -22,8 +25,6 @@ from etloop.results.compare.statistics import (
     surely_no_regression,
 )
 from etloop.results.schema.comparison import Basis, Outcome
-from numpy.typing import NDArray
-from scipy import stats
 
 RUNS_A = np.array([10.0, 10.4, 9.9, 10.2])
 RUNS_B = np.array([11.0, 11.9, 10.7])

@@ -9,6 +9,9 @@ from typing import Any, Final
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from etloop.contract.model.counters import CountedObject, CounterObject
 from etloop.contract.model.device_counts import CountedDevice, CountedSource, CounterGap, SamplePhase, Series
 from etloop.contract.model.run import RunOutcome
@@ -19,7 +22,7 @@ from etloop.results.device.class_queues import ExpectedClass, PacketKind, Receiv
 from etloop.results.device.index import device_ports, increases_of, indexed
 from etloop.results.device.reconcile import AgentPort, DevicePort, PlainDatagrams, reconcile
 from etloop.results.device.summary import DeviceBasis, RigPortFacts
-from etloop.results.kpis.all import key_figures, vocabulary
+from etloop.results.kpis.run_kpis import key_figures, vocabulary
 from etloop.results.schema.device import Agreement, Direction
 from etloop.results.schema.kpis import KpiBasis
 from etloop.results.schema.summary import Summary
@@ -27,9 +30,6 @@ from etloop.results.schema.verdict import RequestedCheck, Result
 from etloop.results.store.run_dir import read_artifacts, read_run, write_run
 from etloop.results.text.table import render
 from etloop.results.verdict.verdict import Conditions, EmulatorLimits, check_mistakes
-from hypothesis import given
-from hypothesis import strategies as st
-
 from tests.support.runs.records_by_hand import (
     START_NS,
     outcome_by_hand,

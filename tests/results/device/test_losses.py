@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 import pytest
+
 from etloop.contract.model.device_counts import CountedDevice, SamplePhase
 from etloop.results.artifacts import with_joint_figures
 from etloop.results.device.losses import LossInput, loss_input, reconcile_losses
@@ -15,7 +16,6 @@ from etloop.results.schema.kpis import KpiBasis
 from etloop.results.schema.losses import LOSS_FIGURES, LossSummary, device_drops, dropped_by_device
 from etloop.results.text.losses import loss_lines
 from etloop.results.text.table import render
-
 from tests.results.device.test_device_results import B_PORT, counted, moved, queue, source_of, with_verdict
 from tests.support.runs.records_by_hand import aborted_by_hand, run_by_hand
 

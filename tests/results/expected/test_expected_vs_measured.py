@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+
 from etloop.contract.base.errors import InputError
 from etloop.contract.base.ip_address import ip_bytes, ip_column
 from etloop.contract.model.records import OP_RECORD
@@ -24,7 +25,6 @@ from etloop.results.store.run_dir import read_run, write_run
 from etloop.results.text.expected import comparison_lines
 from etloop.results.text.layout import WIDTH
 from etloop.results.text.table import render
-
 from tests.support.runs.records_by_hand import (
     aborted_by_hand,
     connection_rows_by_hand,

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from etloop.results.artifacts import run_with_verdict
 from etloop.results.export.perfetto import ITERATIONS_PROCESS
 from etloop.results.schema.columns import RATES
@@ -16,7 +17,6 @@ from etloop.results.schema.kpis import KpiBasis
 from etloop.results.store.run_dir import read_artifacts, write_run
 from etloop.results.tables.arrow_tables import column_table
 from etloop.results.verdict.verdict import Conditions
-
 from tests.support.runs.records_by_hand import run_by_hand
 
 FIELDS = {

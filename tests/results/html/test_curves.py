@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from etloop.results.html.curves import MOST_LINES, MOST_POINTS, control_figure, queue_figure, timeline_figure
 from etloop.results.tables.frames import frame_by_hand
 from etloop.results.verdict.evaluation import Frame

@@ -7,6 +7,7 @@ import re
 import jinja2
 import numpy as np
 import pytest
+
 from etloop.results.html.blocks import Block, Cell, Fold, Page, Section, Text, table
 from etloop.results.html.drawing import (
     NARROW,

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from etloop.cli.main import main
 
+from etloop.cli.main import main
 from tests.support.browser import BROWSER, PageSeen, look_at
 from tests.support.runs.sweep_by_hand import make_search, make_study
 

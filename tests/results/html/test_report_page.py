@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pytest
+from hypothesis import given as with_given
+from hypothesis import strategies as st
+
 from etloop.cli.main import main
 from etloop.contract.base.errors import ConfigError, ExitCode
 from etloop.contract.model.run import RunOutcome
@@ -24,9 +27,6 @@ from etloop.results.schema.typed_json import RunDirError
 from etloop.results.schema.verdict import RequestedCheck, Result
 from etloop.results.store.run_dir import read_artifacts, read_kpis, read_run, write_run
 from etloop.results.verdict.verdict import Conditions
-from hypothesis import given as with_given
-from hypothesis import strategies as st
-
 from tests.support.runs.records_by_hand import (
     aborted_by_hand,
     outcome_by_hand,

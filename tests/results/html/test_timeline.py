@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
 from etloop.results.artifacts import kpi_input
 from etloop.results.html.blocks import Plot
 from etloop.results.html.distribution import traffic_matrix
@@ -19,7 +20,6 @@ from etloop.results.schema.kpis import KpiBasis
 from etloop.results.tables.frames import frame_by_hand
 from etloop.results.verdict.evaluation import Frame
 from etloop.traffic.topology.topology_file import parse_topology
-
 from tests.support.runs.records_by_hand import run_by_hand
 
 LINK_BPS = 10**9

@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+
 from etloop.contract.base.errors import ConfigError
 from etloop.contract.model.empty_network import Framing, LatencySource, LoneNetwork, LoneWay
 from etloop.contract.model.records import PROBE_RECORD
@@ -14,7 +15,6 @@ from etloop.controller.inputs.scenario.verdict import conditions_of
 from etloop.results.kpis.base_latency import REPLY_BYTES, with_measured_base, with_stated_base
 from etloop.results.kpis.lone_flow import lone_flow_ns
 from etloop.results.schema.kpis import KpiBasis
-
 from tests.support.runs.records_by_hand import (
     connection_rows_by_hand,
     outcome_by_hand,

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 import pytest
+
 from etloop.results.kpis.job import collective_of_ops
 from etloop.results.tables.frames import frame_by_hand
 
 if TYPE_CHECKING:
-    from etloop.results.kpis.input import KpiInput
     from numpy.typing import NDArray
+
+    from etloop.results.kpis.input import KpiInput
 
 MOST_BYTES_PER_OP: Final = 200
 """Of what is there at once beside the tables; a sort of rows of all columns takes 600."""

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+import etloop
 from etloop.contract.model.counters import CountedObject, CounterBatch, CounterObject, CounterReading
 from etloop.contract.model.device_counts import CountedDevice, SamplePhase
 from etloop.contract.model.switch_counters import SWITCH_PORT_COUNTERS
@@ -18,8 +20,6 @@ from etloop.results.store.run_dir import read_kpis
 from etloop.results.tables.frames import frame_of
 from etloop.results.text.switches import render_switches
 from etloop.traffic.topology.topology_file import parse_topology
-
-import etloop
 
 
 def fabric(**leaf: Any) -> dict[str, Any]:

@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pytest
+from hypothesis import given as with_given
+from hypothesis import strategies as st
+
 from etloop.contract.model.records import CC_RECORD
 from etloop.contract.model.run import AgentRecords, RunOutcome
 from etloop.results.artifacts import kpi_input, with_joint_figures
-from etloop.results.kpis.all import key_figures
 from etloop.results.kpis.job import curve
 from etloop.results.kpis.network import balance
 from etloop.results.kpis.rates import settling_ns
+from etloop.results.kpis.run_kpis import key_figures
 from etloop.results.measure.job_shares import interference_factor
 from etloop.results.schema.kpis import FIGURES, KindKpis, KpiBasis, KpiSet
 from etloop.results.schema.summary import JobComparison, JobFigures
 from etloop.results.store.run_dir import read_artifacts, write_run
 from etloop.results.tables.frames import frame_by_hand
 from etloop.results.tables.switch_tables import LANE_UNITS
-from hypothesis import given as with_given
-from hypothesis import strategies as st
-
 from tests.support.places import ROOT
 from tests.support.runs.records_by_hand import (
     OFFSET_NS,

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pytest
+
 from etloop.contract.model.run import AgentRecords
-from etloop.results.kpis.all import key_figures
+from etloop.results.kpis.run_kpis import key_figures
 from etloop.results.schema.kpis import FIGURES
 from etloop.results.schema.summary import JobComparison, JobFigures
 from etloop.results.tables.frames import frame_by_hand
-
 from tests.results.kpis.test_key_figures import ABSENT, BASIS, BY_HAND, input_of, kpis_of
 from tests.support.runs.records_by_hand import outcome_by_hand, with_agent
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+import etloop
 from etloop.contract.model.empty_network import Framing, LatencySource, LoneNetwork, LoneWay
 from etloop.controller.run.verdict import judge_again
 from etloop.results.kpis.lone_flow import lone_flow_ns, way_ns
-
-import etloop
 
 ROCE = Framing(4096, 82, 16, 4, 4, 1)
 NO_CONTROL = {"cc": {"algorithm": "none"}}

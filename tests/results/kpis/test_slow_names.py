@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+
 from etloop.results.artifacts import run_with_verdict
 from etloop.results.schema.kpis import KpiBasis
 from etloop.results.schema.slow_ops import SlowName, SlowNames
 from etloop.results.text.slow_ops import slow_name_lines
 from etloop.results.verdict.verdict import Conditions
-
 from tests.support.runs.records_by_hand import run_by_hand, tables_by_hand
 
 BASIS = KpiBasis({"a/p0": 10**9, "b/p0": 10**9}, (1000, 2000, 0, 0), 4096)

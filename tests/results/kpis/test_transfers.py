@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
 from etloop.results.artifacts import kpi_input
 from etloop.results.export.perfetto import perfetto_json
 from etloop.results.html.curves import timeline_figure
@@ -15,7 +16,6 @@ from etloop.results.kpis.port_series import port_series
 from etloop.results.kpis.transfers import begin_ns, send_of_receive
 from etloop.results.schema.kpis import KpiBasis
 from etloop.results.tables.frames import frame_by_hand
-
 from tests.support.runs.records_by_hand import run_by_hand
 
 SENT_NS = 20_000

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+
 from etloop.contract.model.run import PlannedJob, PlannedJobs, PlanTables
 from etloop.results.artifacts import kpi_input
-from etloop.results.kpis.all import key_figures
 from etloop.results.kpis.input import of_jobs
+from etloop.results.kpis.run_kpis import key_figures
 from etloop.results.measure.summary import measure
 from etloop.results.schema.plan_json import plan_from_json, plan_to_json
 from etloop.results.schema.summary import Summary
 from etloop.results.schema.typed_json import RunDirError
 from etloop.results.store.run_dir import read_artifacts, write_run
 from etloop.results.text.table import render
-
 from tests.results.kpis.test_key_figures import BASIS
 from tests.support.runs.records_by_hand import (
     connection_rows_by_hand,

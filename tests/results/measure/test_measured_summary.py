@@ -9,6 +9,10 @@ from typing import Any, Final
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
 from etloop.contract.model.records import OP_RECORD
 from etloop.contract.model.run import AgentRecords, PlanTables, RunEnd, RunOutcome
 from etloop.results.measure.collectives import group_ops
@@ -18,10 +22,6 @@ from etloop.results.schema.kinds import CONVENTIONS, OP_NAMES, SEND_RECV, OpCode
 from etloop.results.schema.summary import Check, CheckResult, KindSummary, Summary
 from etloop.workload.trace.program import OpKind
 from etloop.workload.trace.trace import CollectiveKind
-from hypothesis import given
-from hypothesis import strategies as st
-from numpy.typing import NDArray
-
 from tests.support.runs.records_by_hand import (
     aborted_by_hand,
     connection_rows_by_hand,

@@ -7,6 +7,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any, Final, get_args, get_type_hints
 
 import pytest
+
 from etloop.contract.model.run import RunEnd
 from etloop.results.device.summary import CLASSES, RECONCILIATION
 from etloop.results.device.tables import COUNTERS, DUT
@@ -14,7 +15,6 @@ from etloop.results.measure.summary import measure
 from etloop.results.schema.columns import COMPARISON, JOBS, TABLES, Column
 from etloop.results.schema.kinds import CONVENTIONS
 from etloop.results.schema.summary import SUMMARY_SCHEMA, CheckResult, Summary
-
 from tests.support.places import ROOT
 from tests.support.runs.records_by_hand import connection_rows_by_hand, outcome_by_hand, tables_by_hand
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from etloop.results.schema.needless import needless_packets, needless_words
 
 COUNTERS = "duplicate_request injected_duplicates local_ack_timeout_err naks_rx injected_naks injected_rnr_naks".split()

@@ -9,7 +9,6 @@ from enum import StrEnum
 from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 
 from etloop.results.schema.summary import SUMMARY_SCHEMA, TRANSPORT_COUNTERS, Summary
-
 from tests.support.places import ROOT
 
 SCHEMA_PATH: Final = ROOT / "results" / "summary.schema.json"

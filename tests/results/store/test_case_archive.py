@@ -10,8 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from etloop.contract.base.errors import ConfigError
-from etloop.controller.case.making import CaseInputs, packed_case
+from etloop.controller.case.pack import CaseInputs, packed_case
 from etloop.results.schema.case import Repeat, RepeatedBy
 from etloop.results.store import case_archive
 from etloop.results.store.case_archive import (

@@ -14,6 +14,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from etloop.contract.base.errors import ExitCode
 from etloop.contract.model.run import RunOutcome
 from etloop.results.measure.summary import measure
@@ -22,9 +25,6 @@ from etloop.results.schema.plan_json import plan_from_json, plan_to_json
 from etloop.results.schema.summary import SUMMARY_SCHEMA, Summary
 from etloop.results.schema.typed_json import RunDirError, from_json, to_json
 from etloop.results.store.run_dir import RunNotWritten, look_at_run, read_plan, read_run, write_run
-from hypothesis import given
-from hypothesis import strategies as st
-
 from tests.support.runs.records_by_hand import (
     aborted_by_hand,
     connection_rows_by_hand,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from etloop.results.schema.verdict import CheckOutcome, Result, RunResult, Verdict
-from etloop.results.text.markdown import MOST_ROWS, SIGNS, markdown
 from markdown_it import MarkdownIt
 
+from etloop.results.schema.verdict import CheckOutcome, Result, RunResult, Verdict
+from etloop.results.text.markdown import MOST_ROWS, SIGNS, markdown
 from tests.support.runs.records_by_hand import run_by_hand
 
 SUMMARY = run_by_hand().summary

@@ -6,15 +6,15 @@ from dataclasses import replace
 from typing import Final
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from etloop.contract.model.run import RunOutcome
 from etloop.results.measure.summary import measure
 from etloop.results.schema.kinds import CONVENTIONS
 from etloop.results.schema.summary import Check, CheckResult, KindSummary, Summary
 from etloop.results.text.layout import WIDTH, wrapped
 from etloop.results.text.table import overlap_words, render
-from hypothesis import given
-from hypothesis import strategies as st
-
 from tests.support.runs.records_by_hand import (
     aborted_by_hand,
     connection_rows_by_hand,

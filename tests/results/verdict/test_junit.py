@@ -9,14 +9,14 @@ from xml.etree import ElementTree as ET
 
 import pytest
 import xmlschema
+from hypothesis import given
+from hypothesis import strategies as st
+
 from etloop.results.measure.summary import measure
 from etloop.results.schema.summary import VIRTUAL_TIME, Check, CheckResult, Summary
 from etloop.results.schema.verdict import CheckOutcome, Result, Verdict
 from etloop.results.verdict.junit import joined_junit, junit_xml
 from etloop.results.verdict.junit_names import case_names, place_in_sweep, place_of, run_class
-from hypothesis import given
-from hypothesis import strategies as st
-
 from tests.support.places import ROOT
 from tests.support.runs.records_by_hand import (
     aborted_by_hand,

@@ -8,8 +8,12 @@ from typing import Final
 
 import numpy as np
 import pytest
-from etloop.results.kpis.all import vocabulary
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
 from etloop.results.kpis.own_delay import longest_chain_ns
+from etloop.results.kpis.run_kpis import vocabulary
 from etloop.results.measure.summary import measure
 from etloop.results.schema.kpis import BY_NAME, FIGURES
 from etloop.results.schema.verdict import CheckOutcome, RequestedCheck, Result
@@ -22,10 +26,6 @@ from etloop.results.verdict.parser import parse
 from etloop.results.verdict.terms import FUNCTIONS, OF_TRUTH
 from etloop.results.verdict.verdict import Conditions, decide_verdict
 from etloop.results.verdict.weakness import OwnShare, Weakness
-from hypothesis import given
-from hypothesis import strategies as st
-from numpy.typing import NDArray
-
 from tests.support.runs.records_by_hand import connection_rows_by_hand, outcome_by_hand, tables_by_hand
 
 WORDS: Final = vocabulary()

@@ -9,6 +9,9 @@ from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
+from hypothesis import given as with_given
+from hypothesis import strategies as st
+
 from etloop.contract.base.errors import ExitCode
 from etloop.results.measure.summary import measure
 from etloop.results.schema.summary import Summary
@@ -20,9 +23,6 @@ from etloop.results.verdict.junit import junit_xml
 from etloop.results.verdict.parser import Vocabulary, parse
 from etloop.results.verdict.terms import ExpressionError
 from etloop.results.verdict.verdict import Conditions, decide_verdict
-from hypothesis import given as with_given
-from hypothesis import strategies as st
-
 from tests.support.runs.records_by_hand import (
     aborted_by_hand,
     connection_rows_by_hand,

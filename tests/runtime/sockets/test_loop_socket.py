@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 import zmq
+
 from etloop.runtime.sockets.loop_socket import LoopSocket
 
 FOR_EVER_MS = 60_000

@@ -6,6 +6,7 @@ The engine never sees it, so its step tables say nothing; everything else fits t
 from __future__ import annotations
 
 import numpy as np
+
 from etloop.contract.base.ip_address import ip_bytes, ip_column
 from etloop.contract.model.assignment import (
     Assignment,

@@ -10,6 +10,8 @@ import time
 from enum import Enum
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.agent.cli import main
 from etloop.contract.base.errors import ExitCode, Problem, RigError
 from etloop.contract.model.assignment import Assignment
@@ -24,7 +26,6 @@ from etloop.contract.model.records import (
     WaitKind,
 )
 from etloop.contract.protocol.messages import QueuePairEnd
-from numpy.typing import NDArray
 
 OP_NS = 20_000_000
 """Time one op takes."""

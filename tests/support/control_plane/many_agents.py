@@ -12,13 +12,13 @@ import sys
 import time
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.agent.service import AgentSettings, serve
 from etloop.contract.model.assignment import Assignment
 from etloop.contract.model.engine import EnginePhase, EngineStatus
 from etloop.contract.model.records import FLOW_RECORD, OP_RECORD
 from etloop.workload.trace.program import OpKind
-from numpy.typing import NDArray
-
 from tests.support.control_plane.fake_engine import Behaviour, FakeEngine
 
 RUN_NS = 2_000_000_000

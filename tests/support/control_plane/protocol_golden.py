@@ -11,6 +11,7 @@ from typing import Final
 
 import msgpack  # type: ignore[import-untyped]  # ships no types
 import numpy as np
+
 from etloop.contract.base.errors import Problem
 from etloop.contract.model.records import (
     CC_RECORD,
@@ -56,7 +57,6 @@ from etloop.contract.protocol.messages import (
     Welcome,
 )
 from etloop.contract.protocol.wire import encode
-
 from tests.support.control_plane.control_plane_by_hand import ring_assignments
 from tests.support.places import ROOT
 

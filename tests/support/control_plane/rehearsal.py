@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
+
 from etloop.agent.lifecycle import AgentLife
 from etloop.agent.lifecycle_actions import Action as LifeAction
 from etloop.agent.lifecycle_actions import (
@@ -39,7 +40,6 @@ from etloop.contract.protocol.wire import decode_from_agent, decode_from_control
 from etloop.controller.session.actions import Action, LogLine, Send
 from etloop.controller.session.session import Session
 from etloop.controller.session.settings import SessionSettings
-
 from tests.support.control_plane.control_plane_by_hand import ring_assignments, ring_tables
 
 STEP_NS = 10 * NS_PER_MS

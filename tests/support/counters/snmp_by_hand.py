@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final, cast
 
 import pytest
+
 from etloop.counters.base.address import Address
 from etloop.counters.readers.snmp_settings import SnmpSource
 

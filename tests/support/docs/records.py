@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from etloop.bench.lab_twin import COUNT_PERCENT, FEW
-
 from tests.support.places import ROOT
 
 OUTCOMES: Final = ROOT / "bench" / "outcomes"

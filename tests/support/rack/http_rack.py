@@ -12,14 +12,6 @@ from pathlib import Path
 from typing import Final
 
 from etloop.controller.rack.api import Rack, ScenarioRules
-from etloop.controller.rack.exchange.admission import HttpAdmission
-from etloop.controller.rack.exchange.links import Links
-from etloop.controller.rack.exchange.run_pages import RunPages
-from etloop.controller.rack.exchange.tokens import token_file
-from etloop.controller.rack.exchange.trace_check import trace_problems
-from etloop.controller.rack.exchange.trace_pages import TraceDirectory, TracePages
-from etloop.controller.rack.exchange.trace_shelf import TraceShelf
-from etloop.controller.rack.exchange.transfers import Transfers
 from etloop.controller.rack.job import Job, JobEvent, JobRequest, PortDemand
 from etloop.controller.rack.log import RackLog
 from etloop.controller.rack.log_settings import LogFormat
@@ -29,7 +21,14 @@ from etloop.controller.rack.submissions import RackLimits
 from etloop.controller.rack.telemetry.condition_pages import ConditionPages
 from etloop.controller.rack.telemetry.http import HttpGateway
 from etloop.controller.rack.telemetry.metrics import RackCollector, Tallies
-
+from etloop.controller.rack.transfers.admission import HttpAdmission
+from etloop.controller.rack.transfers.links import Links
+from etloop.controller.rack.transfers.run_pages import RunPages
+from etloop.controller.rack.transfers.tokens import token_file
+from etloop.controller.rack.transfers.trace_check import trace_problems
+from etloop.controller.rack.transfers.trace_pages import TraceDirectory, TracePages
+from etloop.controller.rack.transfers.trace_shelf import TraceShelf
+from etloop.controller.rack.transfers.transfers import Transfers
 from tests.controller.rack.mqtt.test_rack_mqtt import free_port
 from tests.support.first_light.commands import PATIENCE_S
 

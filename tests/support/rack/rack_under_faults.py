@@ -28,7 +28,6 @@ from etloop.controller.rack.store import locks
 from etloop.controller.rack.store.job_store import JobStore
 from etloop.controller.rack.store.orphaned_runs import lock_of
 from etloop.runtime.broker_settings import BrokerSettings
-
 from tests.controller.rack.mqtt.test_rack_mqtt import Mosquitto
 from tests.controller.rack.test_rack_daemon import SCENARIO
 from tests.support.first_light.commands import PATIENCE_S, Live, Place, running

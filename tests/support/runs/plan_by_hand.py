@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
 from etloop.controller.inputs.rig import Rig, parse_rig
 from etloop.controller.inputs.scenario.scenario import Scenario, parse_scenario
 from etloop.workload.trace.program import Communicator, Job, OpKind, Program, RankProgram

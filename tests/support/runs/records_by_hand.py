@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
 from etloop.contract.base.ip_address import NO_ADDRESS, ip_bytes, ip_column
 from etloop.contract.model.assignment import Path
 from etloop.contract.model.records import FLOW_RECORD, OP_RECORD, PORT_RECORD
@@ -30,8 +31,9 @@ from etloop.results.measure.summary import measure
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from etloop.results.store.run_dir import RunArtifacts
     from numpy.typing import NDArray
+
+    from etloop.results.store.run_dir import RunArtifacts
 
 START_NS: Final = 5_000_000_000
 """Controller's clock at the start of the run."""

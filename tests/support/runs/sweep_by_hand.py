@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+
 from etloop.cli.main import main
 from etloop.contract.base.errors import ExitCode
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
 from etloop.workload._et import EtColumns, EtDecoder, EtFault
 from etloop.workload.chakra.encoder import EtNode, ValueCase
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 _TYPE: Final = descriptor_pb2.FieldDescriptorProto
 CASE_TYPES: Final = {case: getattr(_TYPE, f"TYPE_{case.name}") for case in ValueCase}

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+
 from etloop.workload.readers.files import read_trace
 from etloop.workload.trace.trace import ABSENT, RankTrace, Trace
-
 from tests.support.places import SHARED
 
 SHARED_TRACES: Final = SHARED / "traces"

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Final
 
 import numpy as np
+
 from etloop.workload.trace.findings import Check
 from etloop.workload.trace.trace import CollectiveKind, RankTrace, Rows, Trace
-
 from tests.support.traces.traces_by_hand import all_reduce, collective, trace_of
 
 Matrix = tuple[tuple[int, ...], ...]

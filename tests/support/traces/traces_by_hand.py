@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+
 from etloop.workload.trace.trace import ABSENT, CollectiveKind, CommColumns, NodeKind, RankTrace, Rows, Trace
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.traffic._native import StepTables
 from etloop.traffic.collectives.algorithms.halving_doubling import Folding
 from etloop.traffic.collectives.algorithms.registry import ALGORITHMS
@@ -14,7 +16,6 @@ from etloop.traffic.collectives.core.columns import to_columns
 from etloop.traffic.collectives.core.cutting import KIB, Cutting, PeerParts, Request
 from etloop.traffic.collectives.core.table import Protocol, Schedule, Split
 from etloop.traffic.collectives.proof.outcome import share_bytes
-from numpy.typing import NDArray
 
 WHOLE_BYTES: Final = 1 << 30
 

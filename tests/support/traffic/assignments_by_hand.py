@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+
 from etloop.contract.base.ip_address import ip_bytes, ip_column
 from etloop.contract.model.assignment import (
     Assignment,
@@ -19,7 +20,6 @@ from etloop.contract.model.transport import TransportSettings
 from etloop.traffic.collectives.core.columns import to_columns
 from etloop.traffic.collectives.core.table import Schedule
 from etloop.traffic.collectives.selection import CollectiveName
-
 from tests.support.traffic.one_channel_schedules import SEND_RECV, schedule_for, schedule_for_splits
 
 Splits = tuple[tuple[int, ...], ...]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+
 from etloop.contract.model.congestion import CongestionParameter, CongestionSettings
 from etloop.contract.model.transport import CnpSettings
 from etloop.traffic.simulation import SimulationOutcome, SimulationSettings, simulate
-
 from tests.support.traffic.assignments_by_hand import TRANSPORT, HandOp, assignment
 
 PACKET_OF_PAYLOAD = (4096 + 16 + 66) / 4096

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from etloop.contract.model.topology import Attachment, SwitchEnd, SwitchLink, Topology
 from etloop.traffic.twin import TwinOutcome, TwinSettings, twin
-
 from tests.support.traffic.assignments_by_hand import ip_of
 from tests.support.traffic.sprayed_by_hand import PROBED
 from tests.support.traffic.twin_by_hand import RATE_BPS, star, two_tiers

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import pytest
+
 from etloop.contract.model.congestion import CongestionSettings
 from etloop.contract.model.transport import (
     MOST_SPRAYED_WINDOW,
@@ -20,7 +21,6 @@ from etloop.contract.model.transport import (
 )
 from etloop.contract.model.transport_kinds import TransportKind
 from etloop.traffic.twin import TwinSettings
-
 from tests.support.traffic.twin_by_hand import GBPS, UNCONTROLLED, changed
 
 if TYPE_CHECKING:

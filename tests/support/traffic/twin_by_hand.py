@@ -17,7 +17,6 @@ from etloop.contract.model.topology import (
 )
 from etloop.contract.model.transport import CnpSettings
 from etloop.traffic.twin import TwinOutcome, TwinSettings, twin
-
 from tests.support.traffic.assignments_by_hand import TRANSPORT, HandOp, assignment
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
+
 from etloop.contract.model.assignment import ScheduleTables
 
 

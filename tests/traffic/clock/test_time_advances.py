@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+import etloop
 from etloop.cli.main import main
 from etloop.contract.base.errors import RunAborted
 from etloop.contract.model.fault_rules import FaultAction, FaultDirection, FaultPackets, FaultRule
@@ -14,8 +16,6 @@ from etloop.contract.model.transport_kinds import TransportKind
 from etloop.experiments.nic.cards.virtual_time import MOST_TURNS, VirtualTime
 from etloop.traffic.simulation import SimulationSettings, simulate
 from etloop.traffic.twin import TwinSettings
-
-import etloop
 from tests.support.traffic.assignments_by_hand import TRANSPORT
 from tests.support.traffic.twin_by_hand import GBPS, incast, star, through
 

@@ -8,8 +8,8 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import pytest
-from etloop.traffic.simulation import SimulationSettings, simulate
 
+from etloop.traffic.simulation import SimulationSettings, simulate
 from tests.support.traffic.twin_by_hand import (
     GBPS,
     LINE_BYTES,

@@ -3,6 +3,9 @@
 import re
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from etloop.contract.base.errors import PlanError
 from etloop.traffic.collectives.algorithms.registry import ALGORITHMS
 from etloop.traffic.collectives.choice import Custom, Settings, Shaping, choose, why_not
@@ -10,8 +13,6 @@ from etloop.traffic.collectives.core.cutting import Request
 from etloop.traffic.collectives.core.table import Protocol, Schedule
 from etloop.traffic.collectives.nccl.hardware import Gpu, Hardware, Layout
 from etloop.traffic.collectives.pins import Pin
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 SIMPLE, LL, LL128 = Protocol.SIMPLE, Protocol.LL, Protocol.LL128
 NCCL, GLOO, MPI, PLAIN = Shaping

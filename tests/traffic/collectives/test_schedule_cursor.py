@@ -7,14 +7,14 @@ from typing import Any, Final
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from etloop.contract.model.assignment import ScheduleTables
 from etloop.traffic._native import StepTables
 from etloop.traffic.collectives.core.columns import to_columns
 from etloop.traffic.collectives.core.table import EntryKind, Schedule
 from etloop.traffic.collectives.selection import CollectiveName
-from hypothesis import given
-from hypothesis import strategies as st
-
 from tests.support.places import SHARED
 from tests.support.traffic.one_channel_schedules import SEND_RECV, schedule_for
 from tests.support.traffic.whole_columns import unpacked

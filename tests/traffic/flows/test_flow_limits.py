@@ -6,6 +6,7 @@ from dataclasses import fields, replace
 from enum import Enum
 
 import pytest
+
 from etloop.contract.base.errors import PlanError
 from etloop.contract.model.assignment import Assignment, SegmentSettings
 from etloop.contract.model.fault_rules import FaultAction, FaultDirection, FaultPackets, FaultRule
@@ -30,7 +31,6 @@ from etloop.traffic.congestion import built_in
 from etloop.traffic.flow_level import FlowNetwork, flow_level
 from etloop.traffic.flow_limits import BALANCING, CONTROL, DELIVERY, ENTROPY, KINDS, MODELLED
 from etloop.traffic.flow_network import network_of
-
 from tests.support.traffic.planes_by_hand import on_cards, plane_stars
 from tests.support.traffic.sprayed_by_hand import STAYS_OPEN, sprayed
 from tests.support.traffic.twin_by_hand import GBPS, UNCONTROLLED, changed, pairs, star, through, two_tiers

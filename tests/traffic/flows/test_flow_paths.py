@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
 from etloop.contract.model.assignment import Assignment
 from etloop.contract.model.topology import LoadBalancing, Topology
 from etloop.contract.model.transport import (
@@ -21,7 +22,6 @@ from etloop.traffic import flow_network
 from etloop.traffic.flow_level import FlowNetwork, flow_level
 from etloop.traffic.flow_network import network_of
 from etloop.traffic.flow_values import port_values
-
 from tests.support.traffic.fat_tree import TRIMMED_DSCP, fat_tree
 from tests.support.traffic.sprayed_by_hand import of_each_kind, sprayed
 from tests.support.traffic.twin_by_hand import (

@@ -7,12 +7,12 @@ import random
 from dataclasses import replace
 
 import pytest
+
 from etloop.contract.model.assignment import Assignment, SegmentSettings
 from etloop.contract.model.capabilities import OUTER_HEADER_BYTES
 from etloop.contract.model.empty_network import LatencySource, LoneWay
 from etloop.contract.model.topology import LoadBalancing, Topology
 from etloop.traffic.lone_ways import framing_of, lone_network, maximum_flow
-
 from tests.support.traffic.planes_by_hand import in_planes, on_cards, plane_stars
 from tests.support.traffic.twin_by_hand import (
     DELAY_NS,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
 from etloop.contract.model.transport_kinds import TransportKind
 from etloop.traffic.twin import TwinOutcome, TwinSettings
-
 from tests.support.traffic.twin_by_hand import pairs, star, through
 
 

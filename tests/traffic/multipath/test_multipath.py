@@ -10,12 +10,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+
 from etloop.contract.model.topology import SwitchEnd, Trimming
 from etloop.contract.model.transport import EntropyChoice, MultipathSettings, TrimAnswer, TrimSettings
 from etloop.contract.model.transport_kinds import TransportKind
 from etloop.traffic.simulation import SimulationSettings, simulate
 from etloop.traffic.twin import LinkChange, TwinOutcome
-
 from tests.support.traffic.assignments_by_hand import HandOp, assignment
 from tests.support.traffic.sprayed_by_hand import (
     PERMUTATION,

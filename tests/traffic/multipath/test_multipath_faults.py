@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import pytest
+
 from etloop.contract.model.fault_rules import FaultAction, FaultDirection, FaultPackets, FaultRule
 from etloop.contract.model.transport import TrimAnswer, TrimSettings
 from etloop.contract.model.transport_kinds import TransportKind
 from etloop.traffic.simulation import SimulationOutcome, SimulationSettings, simulate
-
 from tests.support.traffic.assignments_by_hand import HandOp, assignment
 from tests.support.traffic.sprayed_by_hand import of_each_kind, sprayed
 

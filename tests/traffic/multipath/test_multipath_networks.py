@@ -11,11 +11,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+
 from etloop.contract.model.fault_rules import FaultAction, FaultDirection, FaultPackets, FaultRule
 from etloop.contract.model.topology import LoadBalancing, SwitchEnd, Trimming
 from etloop.contract.model.transport import DeliveryOrder, EntropyChoice, TrimAnswer, TrimSettings
 from etloop.traffic.twin import LinkChange
-
 from tests.support.traffic.sprayed_by_hand import (
     PROBED,
     Delivery,

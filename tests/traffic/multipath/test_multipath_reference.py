@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+
 from etloop.contract.model.congestion import CongestionParameter
 from etloop.contract.model.topology import Topology
 from etloop.contract.model.transport import (
@@ -23,7 +24,6 @@ from etloop.contract.model.transport import (
 )
 from etloop.contract.model.transport_kinds import TransportKind
 from etloop.traffic.twin import TwinOutcome
-
 from tests.support.traffic.fat_tree import TRIMMED_DSCP, fat_tree
 from tests.support.traffic.sprayed_by_hand import PROBED, STAYS_OPEN, of_each_kind, sprayed
 from tests.support.traffic.twin_by_hand import changed, dropped, pairs, through

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
 from etloop.contract.model.topology import LoadBalancing, SwitchEnd
 from etloop.contract.model.transport_kinds import TransportKind
 from etloop.traffic.simulation import SimulationSettings, simulate
 from etloop.traffic.twin import LinkChange, TwinOutcome
-
 from tests.support.traffic.assignments_by_hand import HandOp, assignment
 from tests.support.traffic.sprayed_by_hand import PERMUTATION, PROBED, lossy, of_each_kind, sprayed
 from tests.support.traffic.twin_by_hand import (

@@ -10,6 +10,7 @@ import random
 from dataclasses import replace
 
 import pytest
+
 from etloop.contract.model.topology import LoadBalancing, SwitchEnd, Trimming
 from etloop.contract.model.transport import (
     CreditSettings,
@@ -20,7 +21,6 @@ from etloop.contract.model.transport import (
 )
 from etloop.contract.model.transport_kinds import TransportKind
 from etloop.traffic.twin import LinkChange
-
 from tests.support.traffic.assignments_by_hand import HandOp, assignment
 from tests.support.traffic.sprayed_by_hand import PROBED, STAYS_OPEN, lossy, of_each_kind, sprayed
 from tests.support.traffic.twin_by_hand import RATE_BPS, changed, pairs, star, through, two_tiers

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+
 from etloop.contract.model.fault_rules import FaultAction, FaultDirection, FaultPackets, FaultRule
 from etloop.contract.model.topology import LoadBalancing, SwitchEnd, Topology, Trimming
 from etloop.contract.model.transport import (
@@ -22,7 +23,6 @@ from etloop.contract.model.transport import (
 )
 from etloop.contract.model.transport_kinds import TransportKind
 from etloop.traffic.twin import LinkChange, TwinOutcome, TwinSettings
-
 from tests.support.traffic.assignments_by_hand import HandOp, assignment
 from tests.support.traffic.planes_by_hand import in_planes, on_cards, over_planes
 from tests.support.traffic.sprayed_by_hand import (

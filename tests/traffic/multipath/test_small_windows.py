@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+
 from etloop.contract.model.congestion import CongestionParameter, CongestionSettings
 from etloop.contract.model.transport import (
     ClassMarks,
@@ -24,7 +25,6 @@ from etloop.contract.model.transport import (
 )
 from etloop.contract.model.transport_kinds import TransportKind
 from etloop.traffic.simulation import SimulationSettings, simulate
-
 from tests.support.traffic.fat_tree import TRIMMED_DSCP, fat_tree
 from tests.support.traffic.sprayed_by_hand import (
     PROBED,
@@ -39,6 +39,7 @@ from tests.support.traffic.twin_by_hand import UNCONTROLLED, dropped, pairs, thr
 
 if TYPE_CHECKING:
     import numpy as np
+
     from etloop.contract.model.assignment import Assignment
     from etloop.contract.model.transport import TransportSettings
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+
 from etloop.cli.text.uet_lines import uet_text
 from etloop.contract.model.assignment import UdpStream
 from etloop.contract.model.records import UUD_HEADER_BYTES, StreamForm
 from etloop.traffic import _native
 from etloop.traffic.udp_streams import MARK, datagram, expected_parts
-
 from tests.support.places import ROOT
 from tests.support.tshark import dissected, pcap
 

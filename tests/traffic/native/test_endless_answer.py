@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from ipaddress import IPv4Address
 
 import pytest
+
 from etloop.experiments.nic.link.frames import Addresses, arrival_of, frame_of
 from etloop.experiments.nic.link.wire import Departure
 from etloop.traffic import _native

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
-from etloop.traffic import _native
 
+from etloop.traffic import _native
 from tests.support.places import ROOT
 
 MRC_PORT: Final = 4971

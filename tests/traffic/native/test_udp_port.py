@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 import pytest
+
 from etloop.traffic import _native
 
 SENDER: Final = "127.92.0.1"

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
-from etloop.traffic import _native
 from hypothesis import given
 from hypothesis import strategies as st
 
+from etloop.traffic import _native
 from tests.support.places import ROOT
 
 UDP_PAYLOAD_AT: Final = 14 + 20 + 8

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Final
 
 import pytest
-from etloop.traffic import _native
 from hypothesis import given
 from hypothesis import strategies as st
 
+from etloop.traffic import _native
 from tests.support.places import ROOT
 
 GOLDEN: Final = ROOT / "tests" / "data" / "golden.pcap"

@@ -6,13 +6,14 @@ import struct
 from ipaddress import IPv4Address, IPv6Address
 from typing import Final
 
-from etloop.traffic import _native
 from hypothesis import given
 from hypothesis import strategies as st
 from scapy.contrib.roce import AETH, BTH, CNPPadding
 from scapy.layers.inet import IP, UDP
 from scapy.layers.inet6 import IPv6
 from scapy.packet import Packet, Raw
+
+from etloop.traffic import _native
 
 U16: Final = st.integers(0, 0xFFFF)
 U24: Final = st.integers(0, 0xFFFFFF)

@@ -9,15 +9,15 @@ import sys
 from typing import Final
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from etloop.agent.cli import main as agent
 from etloop.bench.engine.pacing import paced_cores
 from etloop.cli.main import main as controller
 from etloop.contract.base.errors import ConfigError
 from etloop.traffic.threads.cleared_cores import cleared_cores
 from etloop.traffic.threads.core_clearing import HostThread, coming_back, leaving
-from hypothesis import given
-from hypothesis import strategies as st
-
 from tests.lab.test_lab_truths import NO_NAMESPACES, namespaces_are_allowed
 from tests.support.places import ROOT
 

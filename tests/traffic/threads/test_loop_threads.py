@@ -8,6 +8,7 @@ import sys
 from typing import Final
 
 import pytest
+
 from etloop.agent.cli import main
 from etloop.agent.host_facts import host_facts
 from etloop.contract.base.errors import ConfigError
@@ -23,7 +24,6 @@ from etloop.traffic.threads.loop_threads import (
     parse_cores,
     plan_threads,
 )
-
 from tests.support.places import ROOT
 from tests.support.traffic.assignments_by_hand import HandOp, assignment
 

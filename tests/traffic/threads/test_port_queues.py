@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from etloop.contract.base.errors import ConfigError
 from etloop.contract.model.assignment import HostThreads, Path, PortBackend
 from etloop.contract.model.engine import EnginePhase
@@ -21,9 +24,6 @@ from etloop.traffic.collectives.selection import CollectiveName
 from etloop.traffic.engine import Engine
 from etloop.traffic.simulation import SimulationSettings, simulate
 from etloop.traffic.threads.port_queues import gather_counters, spread_queues
-from hypothesis import given
-from hypothesis import strategies as st
-
 from tests.support.traffic.assignments_by_hand import TRANSPORT, HandOp, assignment
 
 if TYPE_CHECKING:

@@ -6,6 +6,9 @@ import struct
 from typing import Any, Final
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from etloop.workload._et import EtColumns
 from etloop.workload.chakra.encoder import (
     EtAttribute,
@@ -19,9 +22,6 @@ from etloop.workload.chakra.encoder import (
     varint,
 )
 from etloop.workload.trace.trace import ABSENT, NodeKind
-from hypothesis import given
-from hypothesis import strategies as st
-
 from tests.support.traces.chakra_schema import OfficialMetadata, OfficialNode, decode, fault, official
 
 INT64_MAX: Final = (1 << 63) - 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import pytest
+
 from etloop.workload._et import EtDecoder, EtFaultKind
 from etloop.workload.chakra.encoder import (
     EtAttribute,
@@ -18,7 +19,6 @@ from etloop.workload.chakra.encoder import (
     varint,
 )
 from etloop.workload.trace.trace import NodeKind
-
 from tests.support.traces.chakra_schema import decode, fault
 
 NODE: Final = encode_node(EtNode(4, "n", NodeKind.COMP, (1,)))

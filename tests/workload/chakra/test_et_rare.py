@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from etloop.workload._et import EtFaultKind
 from etloop.workload.chakra.encoder import (
     EtAttribute,
@@ -16,7 +17,6 @@ from etloop.workload.chakra.encoder import (
 )
 from etloop.workload.readers.node_rows import dimension_flags
 from etloop.workload.trace.trace import ABSENT, NodeKind
-
 from tests.support.traces.chakra_schema import decode, fault
 
 PLAIN = encode_node(EtNode(9, "c", NodeKind.COMP))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from etloop.workload._et import EtFaultKind
 from etloop.workload.chakra.encoder import (
     EtAttribute,
@@ -20,7 +21,6 @@ from etloop.workload.chakra.nodes import SPLIT_ATTRIBUTE
 from etloop.workload.readers.et_writer import write_trace
 from etloop.workload.readers.files import read_trace
 from etloop.workload.trace.trace import NodeKind
-
 from tests.support.traces.chakra_schema import decode, fault
 
 

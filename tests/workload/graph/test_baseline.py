@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
 from etloop.contract.model.run import RecordedBaselines
 from etloop.results.measure.summary import measure
 from etloop.results.schema.plan_json import plan_from_json, plan_to_json
@@ -16,7 +17,6 @@ from etloop.results.text.table import render
 from etloop.workload.job import build_job
 from etloop.workload.trace.settings import WorkloadSettings
 from etloop.workload.trace.trace import CollectiveKind
-
 from tests.support.runs.records_by_hand import connection_rows_by_hand, outcome_by_hand, tables_by_hand
 from tests.support.traces.shared_traces import SHARED_TRACES
 from tests.support.traces.traces_by_hand import HandNode, all_reduce, collective, recv, send, trace_of

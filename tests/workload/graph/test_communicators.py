@@ -5,7 +5,6 @@ from __future__ import annotations
 from etloop.workload.job import build_job
 from etloop.workload.trace.program import Communicator, Job
 from etloop.workload.trace.settings import WorkloadSettings
-
 from tests.support.traces.traces_by_hand import HandNode, all_reduce, trace_of
 
 

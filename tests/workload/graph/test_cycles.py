@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from etloop.workload.graph.dependencies import cycle_sets
 from hypothesis import given
 from hypothesis import strategies as st
+
+from etloop.workload.graph.dependencies import cycle_sets
 
 
 def sets_of(count: int, pairs: list[tuple[int, int]]) -> list[int]:

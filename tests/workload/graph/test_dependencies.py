@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from etloop.workload.graph.dependencies import RankGraph, clean_edges, cycle_among, rank_graph, ready_order
-from etloop.workload.trace.settings import DependencyPolicy
-from etloop.workload.trace.trace import Rows
 from hypothesis import given
 from hypothesis import strategies as st
 
+from etloop.workload.graph.dependencies import RankGraph, clean_edges, cycle_among, rank_graph, ready_order
+from etloop.workload.trace.settings import DependencyPolicy
+from etloop.workload.trace.trace import Rows
 from tests.support.traces.traces_by_hand import HandNode, compute, trace_of
 
 

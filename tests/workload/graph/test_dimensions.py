@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from etloop.contract.base.errors import Severity, TraceError
 from etloop.workload.chakra.encoder import EtAttribute, ValueCase
 from etloop.workload.chakra.nodes import et_nodes
@@ -20,9 +23,6 @@ from etloop.workload.readers.node_rows import dimension_flags
 from etloop.workload.trace.findings import Check
 from etloop.workload.trace.settings import WorkloadSettings
 from etloop.workload.trace.trace import ABSENT, Trace
-from hypothesis import given
-from hypothesis import strategies as st
-
 from tests.support.traces.traces_by_hand import HandNode, all_reduce, trace_of
 
 if TYPE_CHECKING:

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from random import Random
 
 import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
 from etloop.workload.job import build_job
 from etloop.workload.trace.program import Job, OpKind
 from etloop.workload.trace.settings import DependencyPolicy, WorkloadSettings
 from etloop.workload.trace.trace import CollectiveKind, Trace
-from hypothesis import given
-from hypothesis import strategies as st
-
 from tests.support.traces.traces_by_hand import (
     HandNode,
     all_reduce,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 
 import pytest
-from etloop.traffic.collectives.proof.validate import validate
-from etloop.workload.graph.moe import combine_splits, dispatch_splits, token_histogram
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from etloop.traffic.collectives.proof.validate import validate
+from etloop.workload.graph.moe import combine_splits, dispatch_splits, token_histogram
 from tests.support.traffic.one_channel_schedules import schedule_for_splits
 
 

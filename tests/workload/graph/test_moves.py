@@ -8,6 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+
 from etloop.contract.base.errors import Severity
 from etloop.workload.chakra.nodes import et_nodes
 from etloop.workload.graph.analysis import analyse
@@ -21,7 +22,6 @@ from etloop.workload.readers.json_stream import JsonFault
 from etloop.workload.trace.findings import Check, Finding
 from etloop.workload.trace.settings import WorkloadSettings
 from etloop.workload.trace.trace import NodeKind, Trace
-
 from tests.support.traces.traces_by_hand import HandNode, all_reduce, trace_of
 
 MIB = 1 << 20

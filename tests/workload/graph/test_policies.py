@@ -10,6 +10,9 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from etloop.contract.base.errors import Severity
 from etloop.contract.base.units import QuantityError
 from etloop.workload.graph.dependencies import rank_graph
@@ -19,9 +22,6 @@ from etloop.workload.trace.findings import Check
 from etloop.workload.trace.program import Job, OpKind
 from etloop.workload.trace.settings import DependencyPolicy, WorkloadSettings
 from etloop.workload.trace.trace import NodeKind, Trace
-from hypothesis import given
-from hypothesis import strategies as st
-
 from tests.support.traces.traces_by_hand import HandNode, all_reduce, compute, trace_of
 
 STREAM = DependencyPolicy.parse("stream")

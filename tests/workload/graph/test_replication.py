@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
 from etloop.contract.base.errors import ConfigError, Severity
 from etloop.workload.job import build_job
 from etloop.workload.lint.report import lint
 from etloop.workload.trace.findings import Check
 from etloop.workload.trace.settings import MAX_REPLICAS, WorkloadSettings
-
 from tests.support.traces.traces_by_hand import all_reduce, compute, send, trace_of
 
 FOUR = WorkloadSettings(replicate_ranks=4)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from etloop.workload.graph.analysis import Analysis, analyse
 from etloop.workload.job import build_job
 from etloop.workload.readers.json_sources import rank_of, read_document
@@ -11,7 +12,6 @@ from etloop.workload.trace.findings import Check
 from etloop.workload.trace.program import OpKind
 from etloop.workload.trace.settings import WorkloadSettings
 from etloop.workload.trace.trace import CollectiveKind, Trace
-
 from tests.support.traces.json_traces_by_hand import Json, comms, groups, host, kernel, kineto, tensor
 from tests.support.traces.traces_by_hand import HandNode, all_reduce, collective, compute, trace_of
 

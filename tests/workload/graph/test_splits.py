@@ -7,6 +7,9 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from etloop.contract.base.errors import Severity, TraceError
 from etloop.workload.graph import splits
 from etloop.workload.job import build_job
@@ -15,9 +18,6 @@ from etloop.workload.trace.findings import Check
 from etloop.workload.trace.program import Job
 from etloop.workload.trace.settings import WorkloadSettings
 from etloop.workload.trace.trace import CollectiveKind, Trace
-from hypothesis import given
-from hypothesis import strategies as st
-
 from tests.support.traces.splits_by_hand import PAIR, SPLIT_ERRORS, Matrix, all_to_all_v, with_splits
 from tests.support.traces.traces_by_hand import all_reduce, collective, trace_of
 

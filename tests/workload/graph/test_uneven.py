@@ -6,6 +6,9 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from etloop.contract.base.errors import TraceError
 from etloop.contract.base.units import QuantityError
 from etloop.workload.graph.analysis import analyse
@@ -16,9 +19,6 @@ from etloop.workload.trace.findings import Check
 from etloop.workload.trace.program import Communicator, Job
 from etloop.workload.trace.settings import Uneven, UnevenChoice, WorkloadSettings
 from etloop.workload.trace.trace import CollectiveKind, Trace
-from hypothesis import given
-from hypothesis import strategies as st
-
 from tests.support.traces.json_traces_by_hand import comms, groups, host, tensor
 from tests.support.traces.splits_by_hand import with_splits
 from tests.support.traces.traces_by_hand import all_reduce, collective, trace_of

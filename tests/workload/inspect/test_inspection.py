@@ -6,14 +6,14 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from etloop.workload.inspect.inspection import Inspection, inspect
 from etloop.workload.inspect.parallelism import Role, Shape, guess_roles, guess_stages
 from etloop.workload.trace.ideal_network import IdealNetwork, op_durations_ns
 from etloop.workload.trace.settings import WorkloadSettings
 from etloop.workload.trace.trace import CollectiveKind, Trace
-from hypothesis import given
-from hypothesis import strategies as st
-
 from tests.support.traces.shared_traces import known_set
 from tests.support.traces.traces_by_hand import (
     HandNode,

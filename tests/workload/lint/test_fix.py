@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from etloop.contract.base.errors import Severity
 from etloop.workload.chakra.encoder import encode_trace
 from etloop.workload.chakra.nodes import SPLIT_ATTRIBUTE, et_nodes
@@ -21,9 +24,6 @@ from etloop.workload.synthetic.training_step import synthesize
 from etloop.workload.trace.findings import Check
 from etloop.workload.trace.settings import STAGE_SCHEMA, WorkloadSettings
 from etloop.workload.trace.trace import ABSENT, CollectiveKind, NodeKind, Rows, Trace
-from hypothesis import given
-from hypothesis import strategies as st
-
 from tests.support.traces.chakra_schema import OfficialMetadata, OfficialNode
 from tests.support.traces.shared_traces import known_set, nodes_digest
 from tests.support.traces.traces_by_hand import HandNode, all_reduce, compute, recv, send, trace_of

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from etloop.workload.chakra.encoder import EtAttribute, ValueCase
 from etloop.workload.chakra.nodes import et_nodes
 from etloop.workload.graph.compute import delays_ns
@@ -19,9 +22,6 @@ from etloop.workload.readers.et_writer import write_trace
 from etloop.workload.readers.files import read_trace
 from etloop.workload.trace.settings import DependencyPolicy, WorkloadSettings
 from etloop.workload.trace.trace import ABSENT, Trace
-from hypothesis import given
-from hypothesis import strategies as st
-
 from tests.support.traces.json_traces_by_hand import Json, kernel, kineto
 from tests.support.traces.traces_by_hand import compute, trace_of
 

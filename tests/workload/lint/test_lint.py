@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+
 from etloop.contract.base.errors import Severity, TraceError
 from etloop.workload.job import build_job
 from etloop.workload.lint.report import lint
 from etloop.workload.trace.findings import Check
 from etloop.workload.trace.settings import WorkloadSettings
 from etloop.workload.trace.trace import CollectiveKind, Trace
-
 from tests.support.traces.splits_by_hand import SPLIT_CHECKS
 from tests.support.traces.traces_by_hand import (
     HandNode,

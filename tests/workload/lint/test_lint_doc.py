@@ -6,7 +6,6 @@ import re
 
 from etloop.workload.lint.fix import Rule
 from etloop.workload.trace.findings import Check
-
 from tests.support.places import ROOT
 
 TEXT = (ROOT / "docs" / "lint.md").read_text()

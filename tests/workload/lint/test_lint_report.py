@@ -6,15 +6,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from etloop.contract.base.errors import TraceError
 from etloop.workload.job import build_job
 from etloop.workload.lint.report import lint
 from etloop.workload.trace.findings import EXAMPLES_KEPT, Check, Finding
 from etloop.workload.trace.settings import DependencyPolicy, SizeUnit, WorkloadSettings
 from etloop.workload.trace.trace import ABSENT, CollectiveKind, NodeKind
-from hypothesis import given
-from hypothesis import strategies as st
-
 from tests.support.traces.traces_by_hand import HandNode, all_reduce, compute, recv, send, trace_of
 
 if TYPE_CHECKING:

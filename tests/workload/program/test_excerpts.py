@@ -6,6 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from etloop.cli.main import main
 from etloop.contract.base.errors import PlanError
 from etloop.contract.base.units import QuantityError
@@ -17,8 +20,6 @@ from etloop.workload.trace.ideal_network import IdealNetwork, op_durations_ns
 from etloop.workload.trace.program import Communicator, Job, OpKind, RankProgram
 from etloop.workload.trace.settings import WorkloadSettings
 from etloop.workload.trace.trace import CollectiveKind
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 NETWORK = IdealNetwork(link_bps=8_000_000_000, latency_ns=1_000)
 """A byte a nanosecond."""

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
 from etloop.workload.job import build_job
 from etloop.workload.program import op_names
 from etloop.workload.program.merge import Part, side_by_side
 from etloop.workload.trace.settings import WorkloadSettings
 from etloop.workload.trace.trace import Trace
-
 from tests.support.traces.traces_by_hand import HandNode, all_reduce, compute, recv, send, trace_of
 
 

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
 from etloop.contract.base.errors import TraceError
 from etloop.workload.readers import decompression
 from etloop.workload.readers.decompression import CompressionFault, decompressed
 from etloop.workload.readers.files import read_trace
-from hypothesis import given
-from hypothesis import strategies as st
 
 PLAIN = bytes(range(256)) * 40 + bytes(300_000)
 COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+
 from etloop.contract.base.errors import TraceError
 from etloop.workload.readers.et_writer import write_trace
 from etloop.workload.readers.files import read_trace
-
 from tests.workload.readers.test_trace_files import NODES
 
 

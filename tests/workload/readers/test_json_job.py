@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import zstandard
+
 from etloop.contract.base.errors import Severity, TraceError
 from etloop.workload.chakra.encoder import EtNode, encode_trace
 from etloop.workload.graph.analysis import analyse
@@ -20,7 +21,6 @@ from etloop.workload.readers.json_sources import form_of
 from etloop.workload.trace.findings import Check
 from etloop.workload.trace.settings import WorkloadSettings
 from etloop.workload.trace.trace import ABSENT, NodeKind, Trace
-
 from tests.support.traces.json_traces_by_hand import comms, groups, host, kernel, kineto, tensor
 
 HOST = host(comms(10, "allreduce", [tensor(5, 6, 100)], group=77))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from etloop.contract.base.errors import TraceError
 from etloop.workload.readers.files import read_trace
 from etloop.workload.readers.pytorch.comms import CommOp, Role, comm_op
@@ -19,7 +20,6 @@ from etloop.workload.readers.pytorch.execution_trace import C10D, PARAM_COMMS, H
 from etloop.workload.readers.pytorch.kineto import KinetoTrace, read_kineto
 from etloop.workload.readers.pytorch.nccl_kernels import is_nccl_kernel
 from etloop.workload.trace.trace import ABSENT, CollectiveKind, NodeKind, RankTrace
-
 from tests.support.traces.shared_traces import SHARED_TRACES
 
 Json = dict[str, Any]

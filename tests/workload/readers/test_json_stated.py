@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from etloop.contract.base.errors import TraceError
 from etloop.workload.readers import stores
 from etloop.workload.readers.files import read_trace
 from etloop.workload.readers.json_sources import JsonForm, Statement, statement_of
-
 from tests.support.traces.json_traces_by_hand import comms, host, kernel, kineto, tensor
 
 COUNT = 3

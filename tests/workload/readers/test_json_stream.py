@@ -6,15 +6,15 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from etloop.workload.readers import json_stream
 from etloop.workload.readers.amd_workload_graph import read_workload_graph
 from etloop.workload.readers.chakra_jsonizer import read_jsonizer
 from etloop.workload.readers.json_stream import JsonFault, as_int, as_ns, documents, members
 from etloop.workload.readers.pytorch.execution_trace import read_host_trace
 from etloop.workload.readers.pytorch.kineto import read_kineto
-from hypothesis import given
-from hypothesis import strategies as st
-
 from tests.support.traces.json_traces_by_hand import kernel, kineto
 
 TEXT = b'\xef\xbb\xbf {"a": 1, "n": [ {"x": [1, 2]}, -12, "\xc3\xa9]}" ], "b": {"n": [3]}, "e": []} \n'

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from google.protobuf import json_format
+
 from etloop.workload.chakra.encoder import EtAttribute, EtNode, ValueCase
 from etloop.workload.readers.chakra_jsonizer import read_jsonizer
 from etloop.workload.readers.et_writer import write_trace
@@ -17,8 +19,6 @@ from etloop.workload.readers.node_rows import rank_trace
 from etloop.workload.synthetic.spec import SyntheticSpec
 from etloop.workload.synthetic.training_step import synthesize
 from etloop.workload.trace.trace import ABSENT, NodeKind
-from google.protobuf import json_format
-
 from tests.support.traces.chakra_schema import OfficialMetadata, official
 
 NAMES = {int(kind): f"{kind.name}_NODE" for kind in NodeKind}

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import zstandard
+
 from etloop.contract.base.errors import TraceError
 from etloop.workload.chakra.encoder import (
     EtAttribute,
@@ -23,7 +24,6 @@ from etloop.workload.chakra.encoder import (
 from etloop.workload.readers.et_writer import write_et, write_trace
 from etloop.workload.readers.files import read_trace
 from etloop.workload.trace.trace import ABSENT, CollectiveKind, NodeKind
-
 from tests.support.traces.shared_traces import KnownSet, nodes_digest, set_parameters
 
 ALL_REDUCE = EtNode(

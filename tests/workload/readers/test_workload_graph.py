@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+
 from etloop.workload.readers.amd_workload_graph import read_workload_graph
 from etloop.workload.readers.json_stream import JsonFault
 from etloop.workload.readers.node_rows import rank_trace

@@ -8,6 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from etloop.cli.main import main
 from etloop.contract.base.errors import TraceError
 from etloop.workload.chakra.encoder import EtNode, encode_trace
@@ -15,8 +18,6 @@ from etloop.workload.readers import zip_members as zips
 from etloop.workload.readers.files import files_of_trace, read_trace
 from etloop.workload.readers.zip_members import ZipFault, zip_members
 from etloop.workload.trace.trace import NodeKind
-from hypothesis import given
-from hypothesis import strategies as st
 
 FILE = b"".join(encode_trace([EtNode(number, "c" * 50, NodeKind.COMP) for number in range(1, 40)]))
 COPY = "copy or collect the file again"

@@ -7,6 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from etloop.contract.base.errors import ConfigError
 from etloop.workload.chakra.encoder import EtNode, Scalar
 from etloop.workload.readers.et_writer import write_trace
@@ -14,8 +17,6 @@ from etloop.workload.readers.files import read_trace
 from etloop.workload.synthetic.spec import SyntheticSpec
 from etloop.workload.synthetic.training_step import SyntheticJob, synthesize
 from etloop.workload.trace.trace import CollectiveKind, NodeKind
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 shapes = st.builds(
     SyntheticSpec,

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
 from etloop.cli.main import main
 from etloop.contract.base.errors import ConfigError
 from etloop.workload.chakra.nodes import SPLIT_ATTRIBUTE
@@ -22,7 +23,6 @@ from etloop.workload.trace.findings import Check
 from etloop.workload.trace.ideal_network import IdealNetwork
 from etloop.workload.trace.settings import WorkloadSettings
 from etloop.workload.trace.trace import CollectiveKind, Trace
-
 from tests.workload.lint.test_fix import official_messages
 
 SMALL = SyntheticSpec(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from etloop.workload.trace.contraction import Dag, contract
 from hypothesis import given
 from hypothesis import strategies as st
+
+from etloop.workload.trace.contraction import Dag, contract
 
 
 def dag_of(*nodes: tuple[int | None, tuple[int, ...]]) -> Dag:

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from etloop.workload.trace.shared_columns import ColumnStore
 
+from etloop.workload.trace.shared_columns import ColumnStore
 from tests.support.traces.shared_traces import known_set, nodes_digest
 from tests.support.traces.traces_by_hand import all_reduce, compute, trace_of
 

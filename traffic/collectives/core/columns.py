@@ -12,10 +12,11 @@ from itertools import accumulate, chain
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.contract.model.assignment import ScheduleColumns, ScheduleTables
 from etloop.traffic.collectives.core.lazy_tables import LazyTables, TableColumns
 from etloop.traffic.collectives.core.table import Entry, Lane, Schedule
-from numpy.typing import NDArray
 
 # Element types differ from column to column.
 _Column = NDArray[Any]

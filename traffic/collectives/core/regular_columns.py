@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.traffic.collectives.core.lazy_tables import TableColumns
 from etloop.traffic.collectives.core.table import Entry, EntryKind

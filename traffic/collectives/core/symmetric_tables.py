@@ -13,11 +13,12 @@ from dataclasses import fields, replace
 from typing import Final, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.traffic.collectives.core.columns import columns_of_tables
 from etloop.traffic.collectives.core.lazy_tables import TableColumns
 from etloop.traffic.collectives.core.table import Lane
-from numpy.typing import NDArray
 
 Turn = Callable[["NDArray[np.int32]", "NDArray[np.int32]"], "NDArray[np.int32]"]
 """(numbers at position 0, positions) -> the corresponding numbers at those positions; the arguments are broadcast."""

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
 import numpy as np
+
 from etloop.traffic.collectives.core.table import EntryKind, Handshake, Lane, Schedule
 
 _LaneKey = tuple[int, int]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from etloop.contract.base.errors import ConfigError
 from etloop.contract.model.fault_rules import FaultAction
 from etloop.contract.model.transport_kinds import TransportKind

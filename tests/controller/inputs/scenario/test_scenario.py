@@ -7,13 +7,13 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from etloop.contract.base.errors import ConfigError
 from etloop.controller.inputs.scenario.mapping import PlacementRule
 from etloop.controller.inputs.scenario.scenario import parse_scenario
 from etloop.workload.trace.settings import DependencyPolicy, SizeUnit
-from hypothesis import given
-from hypothesis import strategies as st
-
 from tests.support.places import ROOT
 from tests.support.runs.plan_by_hand import scenario_of
 

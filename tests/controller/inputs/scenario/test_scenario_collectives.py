@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from etloop.contract.base.errors import ConfigError
 from etloop.controller.inputs.scenario.collectives import Collectives, ScheduleFile
 from etloop.controller.inputs.scenario.scenario import parse_scenario

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.controller.inputs.scenario.congestion import Plugin
 from etloop.controller.inputs.scenario.scenario import Scenario, parse_scenario
 from etloop.traffic.congestion import built_in
-
 from tests.support.runs.plan_by_hand import scenario_of
 
 

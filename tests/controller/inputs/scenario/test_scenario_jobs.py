@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
 from etloop.contract.base.errors import ConfigError, PlanError
 from etloop.contract.model.topology import SwitchEnd
 from etloop.controller.inputs.scenario.loads import CollectiveLoad, IncastLoad, StorageLoad, duration_ns
@@ -15,7 +16,6 @@ from etloop.controller.plan.jobs import background_notes, build_jobs
 from etloop.controller.plan.plan import plan_jobs
 from etloop.traffic.topology.topology_file import parse_topology
 from etloop.workload.trace.trace import CollectiveKind
-
 from tests.support.runs.plan_by_hand import rig_of
 
 AR = "{kind: all_reduce, ranks: 4, size: 1MiB}"

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
 from etloop.contract.base.errors import ConfigError
 from etloop.contract.model.transport import (
     CreditSettings,

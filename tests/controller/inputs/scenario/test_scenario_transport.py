@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+
 from etloop.contract.base.errors import ConfigError, PlanError
 from etloop.contract.model.assignment import Path as Way
 from etloop.contract.model.fault_rules import FaultAction, FaultDirection, FaultPackets, FaultRule
@@ -23,7 +24,6 @@ from etloop.contract.model.transport import (
 from etloop.controller.inputs.scenario.faults import refuse_idle_faults
 from etloop.controller.inputs.scenario.scenario import parse_scenario
 from etloop.traffic.collectives.selection import CollectiveName
-
 from tests.support.traffic.assignments_by_hand import HandOp, assignment
 
 if TYPE_CHECKING:

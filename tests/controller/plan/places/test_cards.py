@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
 from etloop.contract.base.errors import ConfigError, PlanError
 from etloop.controller.inputs.rig import parse_rig
 from etloop.controller.plan.plan import make_plan
 from etloop.controller.plan.report import report_plan
 from etloop.workload.trace.trace import CollectiveKind
-
 from tests.support.runs.plan_by_hand import Coll, job_of, scenario_of
 
 if TYPE_CHECKING:

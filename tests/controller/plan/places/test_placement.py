@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from etloop.contract.base.errors import PlanError
-from etloop.controller.inputs.scenario.mapping import Mapping, PlacementRule
-from etloop.controller.plan.places.placement import place
 from hypothesis import given
 from hypothesis import strategies as st
 
+from etloop.contract.base.errors import PlanError
+from etloop.controller.inputs.scenario.mapping import Mapping, PlacementRule
+from etloop.controller.plan.places.placement import place
 from tests.support.runs.plan_by_hand import rig_of
 
 ROUND_ROBIN = PlacementRule.ROUND_ROBIN

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+
 from etloop.contract.base.errors import PlanError
 from etloop.contract.model.assignment import Path as Way
 from etloop.contract.model.transport_kinds import TransportKind
 from etloop.controller.inputs.scenario.scenario import Scenario, parse_scenario
 from etloop.controller.plan.jobs import build_jobs
-from etloop.controller.plan.patience import patient
 from etloop.controller.plan.plan import plan_jobs
 from etloop.controller.plan.summary import summarise
+from etloop.controller.plan.timeouts import patient
 from etloop.controller.racks.scenario_needs import needs_of
 from etloop.controller.run.device_demands import demands_of
-
 from tests.support.runs.plan_by_hand import ONE_RING, rig_of
 
 if TYPE_CHECKING:

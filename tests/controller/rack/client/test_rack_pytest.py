@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+
 from etloop.controller.rack.client.blocking import BlockingRack
 from etloop.controller.rack.client.client import RackUnreachable, RequestRefused
 from etloop.controller.rack.job import ENDED, JobState
 from etloop.controller.rack.mqtt.messages import RackStatus
 from etloop.runtime.broker_settings import BrokerSettings
-
 from tests.controller.rack.mqtt.test_rack_mqtt import Mosquitto, free_port, mosquitto
 from tests.controller.rack.test_rack_daemon import LONG, SCENARIO, place
 from tests.support.first_light.commands import Place, agents

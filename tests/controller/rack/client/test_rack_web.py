@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
 from etloop.contract.base.errors import ConfigError, EtloopError
 from etloop.controller.rack.client.client import RackUnreachable
 from etloop.controller.rack.client.web import RackWeb

@@ -6,6 +6,7 @@ import json
 
 import msgpack  # type: ignore[import-untyped]
 import pytest
+
 from etloop.contract.protocol.serialization import MAX_VALUES
 from etloop.controller.rack.mqtt.encoding import ContentType, decode_published, decode_request
 from etloop.controller.rack.mqtt.messages import ListResponse, SubmitRequest

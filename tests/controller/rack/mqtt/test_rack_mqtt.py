@@ -19,6 +19,9 @@ import aiomqtt
 import jsonschema  # type: ignore[import-untyped]
 import msgpack  # type: ignore[import-untyped]
 import pytest
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+
 from etloop.contract.protocol.codec import plain
 from etloop.contract.protocol.json_schema import schema_of
 from etloop.controller.inputs.scenario.scenario import parse_scenario
@@ -37,9 +40,6 @@ from etloop.controller.rack.mqtt.messages import (
 from etloop.controller.rack.mqtt.publish_schemas import file_name, schema_files
 from etloop.runtime.broker_connection import MqttVersion
 from etloop.runtime.broker_settings import BrokerSettings
-from paho.mqtt.packettypes import PacketTypes
-from paho.mqtt.properties import Properties
-
 from tests.controller.rack.test_rack_daemon import LONG, SCENARIO, Serving, place, serving
 from tests.support.first_light.commands import PATIENCE_S, Place, agents, kill_session
 from tests.support.places import ROOT

@@ -9,13 +9,13 @@ import signal
 from datetime import UTC, datetime, timedelta
 
 import pytest
+
 from etloop.cli.main import main
 from etloop.controller.rack.client.client import RequestRefused
 from etloop.controller.rack.job import JobState
 from etloop.controller.rack.mqtt.messages import JobChange, JobStatus
 from etloop.controller.rack.store import locks
 from etloop.controller.rack.store.orphaned_runs import lock_of
-
 from tests.controller.rack.mqtt.test_rack_mqtt import Broker, broker, mosquitto, rack_with
 from tests.controller.rack.test_rack_daemon import LONG, SCENARIO, place
 from tests.support.first_light.commands import PATIENCE_S, Place, agents

@@ -9,13 +9,13 @@ from dataclasses import replace
 
 import aiomqtt
 import pytest
+
 from etloop.cli.main import main
 from etloop.contract.base.errors import ExitCode
 from etloop.controller.rack.client.client import RackClient, RackUnreachable
 from etloop.controller.rack.job import JobState
 from etloop.controller.rack.mqtt.messages import JobStatus
 from etloop.runtime.broker_settings import BrokerSettings
-
 from tests.controller.rack.mqtt.test_rack_mqtt import Broker, Mosquitto, mosquitto, rack_with
 from tests.controller.rack.test_rack_daemon import SCENARIO, Serving, place
 from tests.support.first_light.commands import PATIENCE_S, Place

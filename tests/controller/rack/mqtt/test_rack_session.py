@@ -10,15 +10,15 @@ from typing import Any
 
 import aiomqtt
 import pytest
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+
 from etloop.contract.protocol.codec import plain
 from etloop.controller.inputs.scenario.scenario import parse_scenario
 from etloop.controller.rack.client.client import RackClient, RackUnreachable
 from etloop.controller.rack.mqtt.gateway import MqttGateway
 from etloop.controller.rack.mqtt.messages import SubmitRequest
 from etloop.runtime.broker_settings import BrokerSettings
-from paho.mqtt.packettypes import PacketTypes
-from paho.mqtt.properties import Properties
-
 from tests.controller.rack.mqtt.test_rack_mqtt import Broker, Mosquitto, broker, mosquitto, rack_with
 from tests.controller.rack.test_rack_daemon import SCENARIO, Serving, place
 from tests.support.first_light.commands import PATIENCE_S, Place

@@ -9,9 +9,9 @@ from typing import Any
 import aiomqtt
 import msgpack  # type: ignore[import-untyped]
 import pytest
+
 from etloop.controller.rack.mqtt.encoding import ContentType, content_type
 from etloop.controller.rack.mqtt.return_address import ReturnAddress, return_address
-
 from tests.controller.rack.mqtt.test_rack_mqtt import Broker, broker, mosquitto, rack_with
 from tests.controller.rack.test_rack_daemon import SCENARIO, place
 from tests.support.first_light.commands import PATIENCE_S, Place

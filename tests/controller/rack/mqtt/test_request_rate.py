@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
 from etloop.controller.rack.mqtt.request_rate import RequestRate, Turn
 

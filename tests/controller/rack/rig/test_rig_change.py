@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from etloop.controller.inputs.rig import Rig, parse_rig
 from etloop.controller.rack.dispatch import RackPort
 from etloop.controller.rack.rig.rig_change import difference, rack_ports, refusals, slots_of

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from etloop.cli.main import main
 from etloop.contract.protocol.messages import Hello, Refused, Welcome
 from etloop.controller.rack.agent_pool import Hub
@@ -20,7 +21,6 @@ from etloop.controller.rack.log import RackLog
 from etloop.controller.rack.log_settings import LogFormat
 from etloop.controller.rack.startup import open_daemon
 from etloop.controller.session.actions import Action, Send
-
 from tests.controller.rack.mqtt.test_rack_mqtt import Broker, broker, mosquitto, rack_with
 from tests.controller.rack.test_rack_daemon import SCENARIO, place, serving
 from tests.support.first_light.commands import PATIENCE_S, Place, agents

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from etloop.controller.inputs.scenario.scenario import parse_scenario
 from etloop.controller.rack.runs.named_files import named_file_problems
 

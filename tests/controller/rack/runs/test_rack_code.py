@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from etloop.cli.main import main
 from etloop.contract.base.errors import ConfigError, ExitCode
 from etloop.controller.rack.api import Rack, ScenarioRules
@@ -17,7 +18,6 @@ from etloop.controller.rack.runs.submitted_code import AllowedCode
 from etloop.controller.rack.store.job_store import JobStore
 from etloop.controller.rack.submissions import Accepted, RackLimits, Rejected
 from etloop.controller.run.prepare import Prepared, prepare
-
 from tests.controller.rack.test_rack_daemon import place, serving
 from tests.support.first_light.commands import Place, agents
 from tests.support.places import ROOT

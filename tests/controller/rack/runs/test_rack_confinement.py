@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from etloop.cli.main import main
 from etloop.contract.base.errors import ConfigError, InputError
 from etloop.controller.inputs.scenario.scenario import Scenario, parse_scenario

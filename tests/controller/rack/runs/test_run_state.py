@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+
 from etloop.contract.protocol.machine import IllegalTransition, advance
 from etloop.controller.rack.runs.run_state import RACK_RUN_TRANSITIONS, RackRunEvent, RackRunState
 from etloop.controller.rack.runs.supervisor import CHILD_TRANSITIONS, ChildState
-
 from tests.support.places import ROOT
 from tests.support.state_diagram import mermaid
 

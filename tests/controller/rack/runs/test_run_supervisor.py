@@ -12,7 +12,6 @@ from etloop.controller.rack.runs.protocol import Begin
 from etloop.controller.rack.runs.submitted_code import AllowedCode
 from etloop.controller.rack.runs.supervisor import RunChild
 from etloop.controller.rack.store import locks
-
 from tests.support.first_light.commands import PATIENCE_S
 
 MESSAGE = bytes(4 << 20)

@@ -10,12 +10,12 @@ import signal
 from pathlib import Path
 
 import pytest
+
 from etloop.contract.base.errors import ExitCode
 from etloop.controller.rack.job import ENDED, Job, JobState
 from etloop.controller.rack.runs.run_state import MOST_CLOSINGS
 from etloop.controller.rack.store.orphaned_runs import lock_of
 from etloop.results.store.run_dir import read_run
-
 from tests.controller.rack.test_rack_daemon import SCENARIO, place, serving
 from tests.support.first_light.commands import Place, agents
 from tests.support.rack.run_that_stops import STAGES, stand_still_at

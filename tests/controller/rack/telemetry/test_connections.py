@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from aiohttp import web
+
 from etloop.controller.rack.telemetry.connections import Connections
 
 PATIENCE_S = 20

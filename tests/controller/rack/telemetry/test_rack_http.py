@@ -8,13 +8,13 @@ from asyncio import to_thread
 from pathlib import Path
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
 from etloop.contract.base.errors import ConfigError
 from etloop.controller.rack.config import parse_rack_config
 from etloop.controller.rack.events import RackState
 from etloop.controller.rack.job import JobState
 from etloop.runtime.version import installed_version
-from prometheus_client.parser import text_string_to_metric_families
-
 from tests.controller.rack.mqtt.test_rack_mqtt import free_port
 from tests.controller.rack.test_rack_daemon import LONG, SCENARIO, place, serving
 from tests.support.first_light.commands import Place, agents

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2 as service
+
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ConfigError, ExitCode
 from etloop.controller.rack.config import parse_rack_config
@@ -25,8 +27,6 @@ from etloop.controller.rack.runs.submitted_code import AllowedCode
 from etloop.controller.rack.startup import open_daemon
 from etloop.controller.rack.telemetry.metrics import Lag, RackCollector, Tallies
 from etloop.controller.rack.telemetry.otel_points import EndedJob, metrics_data
-from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2 as service
-
 from tests.controller.rack.runs.test_rack_code import rack as rack_of
 from tests.controller.rack.runs.test_rack_code import root
 from tests.controller.rack.test_rack_daemon import SCENARIO, place, serving

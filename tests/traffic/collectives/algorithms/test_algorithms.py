@@ -10,14 +10,14 @@ from itertools import pairwise
 from typing import Any, Final
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from etloop.traffic.collectives.algorithms.alltoall import base_channel
 from etloop.traffic.collectives.algorithms.registry import ALGORITHMS
 from etloop.traffic.collectives.core.hosts import binary_tree, hosts_of, mirrored_tree, ring_order, tree_place
 from etloop.traffic.collectives.core.table import EntryKind, Schedule
 from etloop.traffic.collectives.proof.outcome import share_bytes
-from hypothesis import given
-from hypothesis import strategies as st
-
 from tests.support.places import SHARED
 from tests.support.traffic.algorithm_cases import (
     CASES,

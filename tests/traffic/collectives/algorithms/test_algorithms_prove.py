@@ -7,6 +7,9 @@ from dataclasses import replace
 from typing import Final
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from etloop.contract.base.errors import PlanError
 from etloop.traffic.collectives.algorithms.deepep import (
     TokenShape,
@@ -15,9 +18,6 @@ from etloop.traffic.collectives.algorithms.deepep import (
     normal_dispatch,
 )
 from etloop.traffic.collectives.proof.validate import validate
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from tests.support.traffic.algorithm_cases import (
     CASES,
     Case,

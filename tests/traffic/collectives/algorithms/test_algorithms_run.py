@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import pytest
+
 from etloop.traffic.collectives.algorithms.deepep import (
     deepep,
     low_latency_combine,
@@ -15,7 +16,6 @@ from etloop.traffic.collectives.core.cutting import Cutting, Request
 from etloop.traffic.collectives.core.table import Schedule
 from etloop.traffic.collectives.selection import CollectiveName
 from etloop.traffic.simulation import SimulationOutcome, SimulationSettings, simulate
-
 from tests.support.traffic.algorithm_cases import (
     CASES,
     Case,

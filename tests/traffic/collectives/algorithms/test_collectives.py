@@ -7,6 +7,9 @@ from typing import Any, Final
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from etloop.contract.base.errors import PlanError
 from etloop.traffic._native import StepTables
 from etloop.traffic.collectives.algorithms.alltoall import PEERS_PER_BATCH, p2p_order
@@ -21,9 +24,6 @@ from etloop.traffic.collectives.selection import (
     op_bytes_for,
 )
 from etloop.workload.trace.trace import CollectiveKind
-from hypothesis import given
-from hypothesis import strategies as st
-
 from tests.support.places import SHARED
 from tests.support.traffic.one_channel_schedules import SEND_RECV, schedule_for
 from tests.support.traffic.whole_columns import unpacked

@@ -9,8 +9,8 @@ import hashlib
 from typing import Any, Final
 
 import pytest
-from etloop.traffic.collectives.core.table import Lane
 
+from etloop.traffic.collectives.core.table import Lane
 from tests.support.traffic.algorithm_cases import CASES, Case, least_channels, shapes_of, whole
 
 SIZES: Final = (2, 3, 5, 8, 12, 16)

@@ -9,13 +9,13 @@ from typing import Final
 
 import numpy as np
 import pytest
+
 from etloop.traffic._native import StepTables
 from etloop.traffic.collectives.algorithms.alltoall import p2p_order, quadratic_order
 from etloop.traffic.collectives.core.columns import to_columns
 from etloop.traffic.collectives.core.hosts import TreePlace, binary_tree, mirrored_tree
 from etloop.traffic.collectives.core.table import EntryKind, Schedule
 from etloop.traffic.collectives.proof.validate import validate
-
 from tests.support.traffic.algorithm_cases import CASES, Case, Moved, Shape, least_channels, whole
 
 FULL: Final = os.environ.get("ETLOOP_FULL") == "1"

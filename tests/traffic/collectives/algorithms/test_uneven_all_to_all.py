@@ -6,6 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from etloop.contract.base.errors import PlanError
 from etloop.traffic.collectives.algorithms.alltoall import UNEVEN
 from etloop.traffic.collectives.choice import Settings
@@ -13,9 +16,6 @@ from etloop.traffic.collectives.core.table import MAX_LANE_BYTES, Schedule
 from etloop.traffic.collectives.proof.validate import validate
 from etloop.traffic.collectives.selection import CollectiveName, choose_for_splits
 from etloop.traffic.simulation import SimulationSettings, simulate
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from tests.support.traffic.assignments_by_hand import HandOp, Splits, assignment
 from tests.support.traffic.one_channel_schedules import schedule_for, schedule_for_splits
 

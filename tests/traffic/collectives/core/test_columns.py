@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
 from etloop.contract.model.assignment import ScheduleTables
 from etloop.traffic.collectives.core.columns import select_tables, to_columns
 from etloop.traffic.collectives.core.lazy_tables import LazyTables
 from etloop.traffic.collectives.core.table import Schedule
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
-
 from tests.support.traffic.algorithm_cases import (
     CASES,
     Shape,

@@ -4,12 +4,12 @@ import re
 from contextlib import suppress
 
 import pytest
-from etloop.contract.base.errors import ConfigError, InputError, PlanError
-from etloop.traffic.collectives.msccl.proof import prove
-from etloop.traffic.collectives.msccl.reader import LARGEST_TEXT_BYTES, read_msccl
 from hypothesis import given
 from hypothesis import strategies as st
 
+from etloop.contract.base.errors import ConfigError, InputError, PlanError
+from etloop.traffic.collectives.msccl.proof import prove
+from etloop.traffic.collectives.msccl.reader import LARGEST_TEXT_BYTES, read_msccl
 from tests.support.traffic.msccl_by_hand import (
     Tb,
     chain_broadcast,

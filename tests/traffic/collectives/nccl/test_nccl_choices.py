@@ -4,13 +4,13 @@ import csv
 from typing import Final
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from etloop.traffic.collectives.choice import Choice, Settings, choose
 from etloop.traffic.collectives.nccl.cells import shares_of
 from etloop.traffic.collectives.nccl.excluded import NVLS_TREE
 from etloop.traffic.collectives.nccl.hardware import Cpu, Gpu, Hardware, Layout, ScaleUp
-from hypothesis import given
-from hypothesis import strategies as st
-
 from tests.support.places import ROOT
 
 _TEXT: Final = (ROOT / "tests/data/nccl_choices.tsv").read_text(encoding="utf-8")

@@ -1,6 +1,7 @@
 """What NCCL could choose and has no schedule here, on which hosts."""
 
 import pytest
+
 from etloop.traffic.collectives.choice import Settings, choose
 from etloop.traffic.collectives.nccl.excluded import SHARP, WINDOWS, excluded_from
 from etloop.traffic.collectives.nccl.hardware import Gpu, Hardware, Layout, ScaleUp

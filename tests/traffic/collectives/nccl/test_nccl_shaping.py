@@ -1,6 +1,7 @@
 """How NCCL, gloo and MPICH cut an op: values worked by hand from their rules."""
 
 import pytest
+
 from etloop.traffic.collectives.core.cutting import Cutting, PeerParts
 from etloop.traffic.collectives.core.table import Protocol, Split
 from etloop.traffic.collectives.nccl.constants import NcclAlgorithm

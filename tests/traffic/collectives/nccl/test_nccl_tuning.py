@@ -1,6 +1,9 @@
 """NCCL's tuning model against values worked by hand from its formula and tables (v2.30.7)."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from etloop.traffic.collectives.core.table import Protocol
 from etloop.traffic.collectives.nccl.constants import CORRECTED_BELOW, TREE_CORRECTION, NcclAlgorithm
 from etloop.traffic.collectives.nccl.hardware import Cpu, Gpu, Hardware, Layout, ScaleUp, graph_of
@@ -13,8 +16,6 @@ from etloop.traffic.collectives.nccl.tuning import (
     time_us,
     why_disabled,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
 GBPS = 1_000_000_000
 RING, TREE, PAT = NcclAlgorithm.RING, NcclAlgorithm.TREE, NcclAlgorithm.PAT

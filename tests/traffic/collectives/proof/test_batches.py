@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+
 from etloop.contract.base.errors import PlanError
 from etloop.traffic.collectives.core.draft import KEEP, SEND, entry
 from etloop.traffic.collectives.core.table import Entry, EntryKind, Lane, Schedule
 from etloop.traffic.collectives.proof.validate import validate
 from etloop.traffic.collectives.selection import CollectiveName
 from etloop.traffic.simulation import SimulationSettings, simulate
-
 from tests.support.traffic.algorithm_cases import CASES, Shape, moved, nccl_p2p, whole
 from tests.support.traffic.assignments_by_hand import HandOp, assignment
 

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from etloop.contract.base.errors import PlanError
 from etloop.traffic.collectives.core.table import Entry, EntryKind, Lane, Schedule
 from etloop.traffic.collectives.proof.validate import MAX_PROBLEMS, validate
 from etloop.traffic.collectives.selection import CollectiveName
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from tests.support.traffic.one_channel_schedules import SEND_RECV, schedule_for
 
 BYTES = st.one_of(

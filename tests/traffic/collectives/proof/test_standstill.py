@@ -7,6 +7,9 @@ from dataclasses import replace
 from typing import Final
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from etloop.contract.base.errors import PlanError
 from etloop.traffic.collectives.algorithms.gloo_ring import gloo_ring
 from etloop.traffic.collectives.core.cutting import Cutting, Request
@@ -15,9 +18,6 @@ from etloop.traffic.collectives.other_shapings import ShapingRequest, gloo_ring_
 from etloop.traffic.collectives.proof.validate import validate
 from etloop.traffic.collectives.selection import CollectiveName
 from etloop.traffic.simulation import SimulationSettings, simulate
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from tests.support.traffic.algorithm_cases import CASES, Case, Shape, moved, nccl_p2p, nccl_ring, whole
 from tests.support.traffic.assignments_by_hand import HandOp, assignment
 

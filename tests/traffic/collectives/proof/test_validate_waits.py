@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
 from etloop.contract.base.errors import PlanError
 from etloop.traffic.collectives.core.table import Entry, EntryKind, Handshake, Lane, Schedule
 from etloop.traffic.collectives.proof.validate import validate
 from etloop.traffic.collectives.selection import CollectiveName
-
 from tests.support.traffic.algorithm_cases import CASES, Shape, nccl_ring, whole
 from tests.support.traffic.one_channel_schedules import schedule_for
 

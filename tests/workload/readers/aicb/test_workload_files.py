@@ -7,6 +7,7 @@ import random
 from pathlib import Path
 
 import pytest
+
 from etloop.contract.base.errors import TraceError
 from etloop.workload.graph.analysis import analyse
 from etloop.workload.readers.aicb.parallel_groups import Degrees, GroupRole

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from etloop.contract.base.errors import ConfigError, Severity
 from etloop.workload.graph.analysis import analyse
 from etloop.workload.readers.files import read_trace
@@ -22,7 +23,6 @@ from etloop.workload.readers.pytorch.rank import Remark
 from etloop.workload.trace.findings import Check
 from etloop.workload.trace.settings import WorkloadSettings
 from etloop.workload.trace.trace import ABSENT, CollectiveKind, NodeKind, RankTrace
-
 from tests.support.traces.json_traces_by_hand import Json, call, comms, groups, host, kernel, kineto, tensor
 
 MULTIMEM = "void (anonymous namespace)::multimem_all_reduce_kernel<c10::BFloat16, 16>(c10::BFloat16*)"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from etloop.workload.readers.json_sources import rank_of, read_document
 from etloop.workload.readers.json_stream import JsonFault
 from etloop.workload.trace.trace import ABSENT, CollectiveKind, NodeKind, RankTrace
-
 from tests.support.traces.json_traces_by_hand import Json, call, comms, host, tensor
 
 KERNEL = "ncclKernel_AllReduce_RING_LL_Sum_float(ncclDevComm*, unsigned long, ncclWork*)"

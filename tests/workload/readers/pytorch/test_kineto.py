@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from etloop.workload.readers.json_sources import rank_of, read_document
 from etloop.workload.readers.json_stream import JsonFault
 from etloop.workload.readers.pytorch.nccl_kernels import is_nccl_kernel, kernel_collective
 from etloop.workload.readers.pytorch.rank import Remark
 from etloop.workload.trace.trace import ABSENT, CollectiveKind, NodeKind, RankTrace
-
 from tests.support.traces.json_traces_by_hand import call, comms, cpu_op, groups, host, kernel, kineto, tensor
 
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from etloop.workload import _et
-from etloop.workload.readers.json_stream import JsonFault
-from etloop.workload.readers.pytorch.kineto import KinetoTrace, read_kineto
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from etloop.workload import _et
+from etloop.workload.readers.json_stream import JsonFault
+from etloop.workload.readers.pytorch.kineto import KinetoTrace, read_kineto
 from tests.support.traces.shared_traces import SHARED_TRACES, require_shared_traces
 
 KERNEL = {

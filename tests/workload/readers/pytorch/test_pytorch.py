@@ -6,11 +6,11 @@ import json
 from typing import Any
 
 import pytest
+
 from etloop.workload.readers.json_sources import rank_of, read_document
 from etloop.workload.readers.json_stream import JsonFault
 from etloop.workload.readers.pytorch.process_groups import parse_init, parse_split_text
 from etloop.workload.trace.trace import ABSENT, CollectiveKind, NodeKind, RankTrace
-
 from tests.support.traces.json_traces_by_hand import call, comms, groups, host, tensor, wait
 
 DEFAULT = {"pg_name": "0", "pg_desc": "default_pg", "ranks": [], "group_size": 4, "group_count": 2}

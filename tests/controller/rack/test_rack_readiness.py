@@ -12,6 +12,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+
 from etloop.contract.base.errors import ConfigError
 from etloop.controller.rack.api import Rack, ScenarioRules
 from etloop.controller.rack.dispatch import RackPort

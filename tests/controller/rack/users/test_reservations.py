@@ -6,21 +6,22 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import Problem
 from etloop.controller.rack.api import Rack, ScenarioRules
 from etloop.controller.rack.dispatch import RackPort
 from etloop.controller.rack.job import JobRequest, PortDemand
 from etloop.controller.rack.operators import Operators, Refused, Wanted
-from etloop.controller.rack.people.reservations import (
+from etloop.controller.rack.store.job_store import JobStore
+from etloop.controller.rack.submissions import Accepted, RackLimits
+from etloop.controller.rack.users.reservations import (
     MOST_RESERVATIONS,
     Reservation,
     Reservations,
     parse_time_ns,
     time_text,
 )
-from etloop.controller.rack.store.job_store import JobStore
-from etloop.controller.rack.submissions import Accepted, RackLimits
 
 PORTS = tuple(RackPort(label, label[0], 1) for label in ("a/p0", "b/p0"))
 HOUR_NS = 3600 * NS_PER_S

@@ -12,9 +12,10 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
+
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ConfigError
-from etloop.controller.rack.exchange.tokens import Holder, Right, Tokens
+from etloop.controller.rack.transfers.tokens import Holder, Right, Tokens
 from etloop.controller.session.log_limit import WINDOW_NS, LogLimit
 from etloop.runtime.clock import monotonic_ns
 from etloop.runtime.watched_file import WatchedFile

@@ -6,19 +6,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
 from etloop.cli.main import main
 from etloop.contract.base.errors import ConfigError, TraceError
 from etloop.contract.base.units import QuantityError
 from etloop.workload.chakra.nodes import et_nodes
-from etloop.workload.graph.stand_ins import group_of
+from etloop.workload.graph.derived_ranks import group_of
 from etloop.workload.job import build_job
 from etloop.workload.lint.report import lint
 from etloop.workload.readers.et_writer import write_trace
 from etloop.workload.readers.files import files_of_trace, read_trace
+from etloop.workload.trace.rank_aliases import StandIn, recorded_ranks
 from etloop.workload.trace.settings import WorkloadSettings
-from etloop.workload.trace.stand_ins import StandIn, recorded_ranks
 from etloop.workload.trace.trace import Trace
-
 from tests.support.traces.traces_by_hand import all_reduce, recv, send, trace_of
 
 

@@ -8,8 +8,9 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from etloop.controller.rack.exchange import archive as archive_module
-from etloop.controller.rack.exchange.archive import NotArchivable, RunArchive
+
+from etloop.controller.rack.transfers import archive as archive_module
+from etloop.controller.rack.transfers.archive import NotArchivable, RunArchive
 
 
 @pytest.fixture

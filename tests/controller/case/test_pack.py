@@ -10,10 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
 from etloop.contract.base.errors import ConfigError, InputError
 from etloop.contract.protocol.lab import LabDescription
-from etloop.controller.case import making
-from etloop.controller.case.making import (
+from etloop.controller.case import pack
+from etloop.controller.case.named_files import named_files
+from etloop.controller.case.pack import (
     CaseInputs,
     CaseMaker,
     Origin,
@@ -21,7 +23,6 @@ from etloop.controller.case.making import (
     packed_case,
     steps_of,
 )
-from etloop.controller.case.named_files import named_files
 from etloop.controller.inputs.rig import parse_rig
 from etloop.controller.run.prepare import InputFile, PrepareOptions, RunInputs, prepare
 from etloop.lab.request import up_options
@@ -32,7 +33,6 @@ from etloop.workload.readers.files import read_trace
 from etloop.workload.synthetic.spec import SyntheticSpec
 from etloop.workload.synthetic.training_step import synthesize
 from etloop.workload.trace.trace import Trace
-
 from tests.support.traces.json_traces_by_hand import comms, host, kernel, kineto, tensor
 
 JOB = synthesize(SyntheticSpec(layers_per_stage=1, micro_batches=1))
@@ -179,7 +179,7 @@ def test_traces_that_are_too_much_are_kept_by_their_digests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(tmp_path, {**RANKS, "g.json": GROUPS})
-    monkeypatch.setattr(making, "MOST_KEPT_BYTES", sum(map(len, RANKS.values())) - 1)
+    monkeypatch.setattr(pack, "MOST_KEPT_BYTES", sum(map(len, RANKS.values())) - 1)
     maker = of_scenario(tmp_path, "workload: {trace: w, groups: g.json}\n")
     traces = [file for file in maker.files.values() if file.role is CaseRole.TRACE]
     assert {(file.inside, file.why) for file in traces} == {

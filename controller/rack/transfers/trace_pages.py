@@ -18,15 +18,16 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
 from aiohttp import web
+
 from etloop.contract.base.errors import Problem
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import approximate_bytes
-from etloop.controller.rack.exchange.admission import BUSY, HOLDER, HttpAdmission
-from etloop.controller.rack.exchange.tokens import Right
-from etloop.controller.rack.exchange.trace_names import digest_of_file, digests_in, file_name
-from etloop.controller.rack.exchange.transfers import MOST_TRANSFERS, TooMany, Transfer, Transfers
 from etloop.controller.rack.job import ON_PORTS, JobState
 from etloop.controller.rack.store.job_store import StoreFailed
+from etloop.controller.rack.transfers.admission import BUSY, HOLDER, HttpAdmission
+from etloop.controller.rack.transfers.tokens import Right
+from etloop.controller.rack.transfers.trace_names import digest_of_file, digests_in, file_name
+from etloop.controller.rack.transfers.transfers import MOST_TRANSFERS, TooMany, Transfer, Transfers
 
 if TYPE_CHECKING:
     from etloop.controller.rack.api import Rack

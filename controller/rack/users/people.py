@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.controller.rack.job import Job, JobRequest
-from etloop.controller.rack.people.users import (
+from etloop.controller.rack.users.users import (
     Right,
     User,
     Users,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 import aiomqtt
+
 from etloop.bench.soaking.judged import Sample
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.runtime.broker_settings import BrokerSettings

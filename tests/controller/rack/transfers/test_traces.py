@@ -12,20 +12,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
 from etloop.cli.main import main
 from etloop.contract.base.errors import ConfigError, InputError
 from etloop.controller.rack.client.packing import Mention, mentions, packed, with_digests
 from etloop.controller.rack.client.web import RackWeb
-from etloop.controller.rack.exchange.trace_check import found_problems
-from etloop.controller.rack.exchange.trace_names import digest_of_file, digests_in, with_places
-from etloop.controller.rack.exchange.trace_shelf import TraceShelf
 from etloop.controller.rack.job import JobEvent, JobRequest, PortDemand
 from etloop.controller.rack.operators import Operators, Refused
 from etloop.controller.rack.runs.process import inputs_of
 from etloop.controller.rack.submissions import Rejected
+from etloop.controller.rack.transfers.trace_check import found_problems
+from etloop.controller.rack.transfers.trace_names import digest_of_file, digests_in, with_places
+from etloop.controller.rack.transfers.trace_shelf import TraceShelf
 from etloop.controller.run.pipeline import prepare
 from etloop.workload.readers.files import read_trace
-
 from tests.controller.rack.runs.test_rack_code import begin
 from tests.support.rack.http_rack import READER, TOKENS, WRITER, Served, serving
 

@@ -10,6 +10,8 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.results.device.summary import CLASSES, RECONCILIATION
 from etloop.results.device.tables import COUNTERS, DUT
 from etloop.results.kpis.flow_sizes import flow_figures
@@ -38,7 +40,6 @@ from etloop.results.tables.frames import frame_by_hand
 from etloop.results.tables.switch_tables import LANE_UNITS, SAMPLE_UNITS
 from etloop.results.verdict.evaluation import Frame, Results
 from etloop.results.verdict.parser import Vocabulary
-from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

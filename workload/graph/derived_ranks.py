@@ -10,15 +10,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
+
 from etloop.contract.base.errors import Severity
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.graph.dimensions import WORLD_KEYS
 from etloop.workload.trace.findings import Check, FindingLog, job_example
+from etloop.workload.trace.rank_aliases import recorded_ranks
 from etloop.workload.trace.settings import WorkloadSettings
-from etloop.workload.trace.stand_ins import recorded_ranks
 from etloop.workload.trace.trace import ABSENT, CommColumns, NodeKind, RankTrace, Trace
 from etloop.workload.trace.trace_names import shown
-from numpy.typing import NDArray
 
 Members = tuple[int, ...]
 

@@ -6,18 +6,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ConfigError, ExitCode
 from etloop.controller.rack.actor import MQTT, actor, is_by, is_user_name
 from etloop.controller.rack.api import Rack, ScenarioRules
 from etloop.controller.rack.dispatch import RackPort
 from etloop.controller.rack.job import Job, JobEvent, JobRequest, JobState, PortDemand
-from etloop.controller.rack.people.people import People
-from etloop.controller.rack.people.users import Right, Role, User, Users, parse_users, right_over
 from etloop.controller.rack.store.job_store import JobStore
 from etloop.controller.rack.submissions import Accepted, RackLimits, Rejected
+from etloop.controller.rack.users.people import People
+from etloop.controller.rack.users.users import Right, Role, User, Users, parse_users, right_over
 from etloop.runtime.watched_file import WatchedFile
-
 from tests.support.places import ROOT
 
 PORTS = tuple(RackPort(f"a/p{index}", "a", 1) for index in range(4))

@@ -11,18 +11,18 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ConfigError, ExitCode
 from etloop.controller.rack.client.client import RackUnreachable
 from etloop.controller.rack.client.web import RackWeb
 from etloop.controller.rack.config import Retention
-from etloop.controller.rack.exchange.live_page import verdict_badge, verdict_of
 from etloop.controller.rack.job import JobEvent, JobRequest, PortDemand
 from etloop.controller.rack.log import RackLog
 from etloop.controller.rack.log_settings import LogFormat
 from etloop.controller.rack.store.job_logs import JobLogs
 from etloop.controller.rack.store.retention import Retaining
-
+from etloop.controller.rack.transfers.live_page import verdict_badge, verdict_of
 from tests.support.first_light.commands import PATIENCE_S
 from tests.support.rack.http_rack import READER, TOKENS, WRITER, serving
 

@@ -15,7 +15,7 @@ from typing import Final
 
 from etloop.contract.base.errors import ConfigError, InputError, Problem
 from etloop.contract.base.late_dataclass import dataclass
-from etloop.controller.case.making import current_versions
+from etloop.controller.case.pack import current_versions
 from etloop.results.schema.case import (
     CASE_FILE,
     MANIFEST_FILE,

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Final
 
 from etloop.contract.base.late_dataclass import dataclass
-from etloop.controller.rack.people.reservations import Reservations
+from etloop.controller.rack.users.reservations import Reservations
 
 MOST_REASON_CHARACTERS: Final = 500
 

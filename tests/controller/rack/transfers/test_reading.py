@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from etloop.controller.rack.exchange.reading import BeingRemoved, Readings
+
+from etloop.controller.rack.transfers.reading import BeingRemoved, Readings
 
 
 def test_what_is_read_may_not_be_removed_until_the_last_reader_is_done() -> None:

@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
-from etloop.controller.rack.exchange.admission import BUSY, HttpAdmission
-from etloop.controller.rack.exchange.archive import NotArchivable, RunArchive
-from etloop.controller.rack.exchange.live_page import live_page, table, verdict_badge
-from etloop.controller.rack.exchange.reading import BeingRemoved
-from etloop.controller.rack.exchange.transfers import MOST_TRANSFERS, TooMany, Transfers
+
 from etloop.controller.rack.job import ENDED
 from etloop.controller.rack.runs.confinement import within
+from etloop.controller.rack.transfers.admission import BUSY, HttpAdmission
+from etloop.controller.rack.transfers.archive import NotArchivable, RunArchive
+from etloop.controller.rack.transfers.live_page import live_page, table, verdict_badge
+from etloop.controller.rack.transfers.reading import BeingRemoved
+from etloop.controller.rack.transfers.transfers import MOST_TRANSFERS, TooMany, Transfers
 
 if TYPE_CHECKING:
     from etloop.controller.rack.api import Rack

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from etloop.agent.asking import Asking
+from etloop.agent.hello_retry import Asking
 from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+
 from etloop.contract.base.errors import PlanError, Problem
 from etloop.contract.model.assignment import Path
 from etloop.contract.model.run import PlanTables

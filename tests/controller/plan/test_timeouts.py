@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from etloop.contract.model.topology import Topology
 from etloop.controller.inputs.scenario.scenario import Scenario, parse_scenario
-from etloop.controller.plan.patience import card_floor_ns, patient
+from etloop.controller.plan.timeouts import card_floor_ns, patient
 from etloop.traffic.topology.topology_file import parse_topology
 
 MS = 1_000_000

@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 from typing import Final
 
 from etloop.contract.base.errors import Problem
-from etloop.controller.rack.exchange.trace_names import PREFIX, digests_in
+from etloop.controller.rack.transfers.trace_names import PREFIX, digests_in
 
 MOST_TRACES: Final = 10_000
 

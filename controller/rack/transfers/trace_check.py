@@ -38,7 +38,7 @@ _PACK_ANEW: Final = "pack the regular files of one job with tar"
 async def trace_problems(path: Path, memory_bytes: int) -> tuple[Problem, ...]:
     """Return why an archive is not a usable trace; () if it is one."""
     process = await asyncio.create_subprocess_exec(
-        *own_module("etloop.controller.rack.exchange.trace_check", str(path), str(memory_bytes)),
+        *own_module("etloop.controller.rack.transfers.trace_check", str(path), str(memory_bytes)),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from etloop.contract.base.errors import ConfigError
-from etloop.controller.rack.exchange.tokens import Holder, Right, parse_tokens, token_file
+from etloop.controller.rack.transfers.tokens import Holder, Right, parse_tokens, token_file
 
 ANN, BOB = "a" * 32, "B/+=-._~" * 4
 TEXT = f"# of this rack\n\nann read {ANN}\nbob@ci write {BOB}\n"
