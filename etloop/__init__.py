@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from etloop.workload.trace.settings import WorkloadSettings as WorkloadSettings
     from etloop.workload.trace.trace import Trace as Trace
 
-    from .given import Given
+    from .input_files import Given
 
     AnyPath = str | os.PathLike[str]
     _Given = ParamSpec("_Given")
