@@ -10,6 +10,13 @@
 
 namespace etloop {
 
+// Compare time and order as one number: without a branch, for which event is first cannot be predicted.
+template <typename Event>
+inline bool is_before(const Event& a, const Event& b) {
+  const auto key = [](const Event& event) { return static_cast<__int128>(event.at_ns) << 64 | event.order; };
+  return key(a) < key(b);
+}
+
 // `Event` has `at_ns` and `order`; the heap sets the order.
 template <typename Event>
 class TimeHeap {
@@ -50,9 +57,7 @@ class TimeHeap {
  private:
   static constexpr size_t kWays = 4;  // shallower than two, and the children share a cache line or two
 
-  static bool before(const Event& a, const Event& b) {
-    return a.at_ns != b.at_ns ? a.at_ns < b.at_ns : a.order < b.order;
-  }
+  static bool before(const Event& a, const Event& b) { return is_before(a, b); }
 
   size_t least_of(size_t first, size_t end) const {
     size_t least = first;
@@ -71,11 +76,7 @@ class TimeHeap {
     return first + (first_of(child[left], child[right]) == 0 ? left : right);
   }
 
-  static size_t first_of(const Event& a, const Event& b) {
-    const auto later = static_cast<unsigned>(b.at_ns < a.at_ns);
-    const auto same = static_cast<unsigned>(b.at_ns == a.at_ns);
-    return later | (same & static_cast<unsigned>(b.order < a.order));
-  }
+  static size_t first_of(const Event& a, const Event& b) { return before(b, a) ? 1 : 0; }
 
   // Puts `event` where the first one was, and down to its place.
   void sink(const Event& event) {

@@ -77,9 +77,7 @@ class TimeWheel {
     uint32_t tail = kNone;
   };
 
-  static bool before(const Event& a, const Event& b) {
-    return a.at_ns != b.at_ns ? a.at_ns < b.at_ns : a.order < b.order;
-  }
+  static bool before(const Event& a, const Event& b) { return is_before(a, b); }
   uint64_t turn_of(const Event& event) const { return static_cast<uint64_t>(event.at_ns) >> shift_; }
   bool far_is_first() const { return !far_.empty() && (first_ == kNone || before(far_.front(), nodes_[first_].event)); }
 

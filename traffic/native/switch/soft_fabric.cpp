@@ -117,12 +117,12 @@ void SoftFabric::push(Nanos at_ns, Kind kind, size_t number, uint8_t lane, uint1
 void SoftFabric::advance(Nanos until_ns) {
   if (!stalled_.empty()) [[unlikely]] return;
   while (events_.next_ns() <= until_ns && !events_.empty()) {
-    const FabricEvent event = events_.pop();
-    now_ns_ = std::max(now_ns_, event.at_ns);
     if (!instant_.passes(now_ns_, [] { return int64_t{0}; })) [[unlikely]] {
-      stalled_ = instant_.failure(describe(event));
+      stalled_ = instant_.failure(describe(events_.front()));
       return;
     }
+    const FabricEvent event = events_.pop();
+    now_ns_ = std::max(now_ns_, event.at_ns);
     expect_next();
     if (const uint16_t owner = FabricEvents::owner_of(event); owner == kOwner) {
       take(event);

@@ -181,6 +181,8 @@ class SwitchModel {
   void flush(size_t port, size_t queue, SwitchDrop why, Nanos now);
   void kick(size_t port, Nanos now);
   void control_pause(size_t port, size_t group, Nanos now);
+  [[gnu::noinline]] void pause_sender(size_t port, size_t priority, Nanos now);
+  [[gnu::noinline]] void resume_if_room(size_t port, size_t priority, Nanos now);
   bool may_resume(size_t port, size_t priority) const;
   void refresh_pause(size_t port, size_t priority, Nanos now);
   void end_pause(size_t port, size_t queue, Nanos now);

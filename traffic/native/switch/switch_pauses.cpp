@@ -11,19 +11,24 @@ Nanos refresh_ns(uint16_t quanta, int64_t rate_bps) { return std::max<Nanos>(1, 
 
 }  // namespace
 
+// Every call in it is a tail call: it runs twice per packet, and mostly changes nothing.
 void SwitchModel::control_pause(size_t port, size_t group, Nanos now) {
   if (!config_.pfc || !config_.groups[group].lossless || !ports_[port].up) return;
   const size_t priority = config_.group_to_priority[group];
-  uint8_t& stopped = ports_[port].xoff_sent;
-  const auto bit = static_cast<uint8_t>(1U << priority);
-  const bool sent = (stopped & bit) != 0;
-  if (!sent && buffer_.over_threshold(port, group)) {
-    stopped |= bit;
-    send_pause(port, priority, config_.pause_quanta, now);
-  } else if (sent && may_resume(port, priority)) {
-    stopped &= static_cast<uint8_t>(~bit);
-    send_pause(port, priority, 0, now);
-  }
+  const bool sent = (ports_[port].xoff_sent >> priority & 1) != 0;
+  if (sent) return resume_if_room(port, priority, now);
+  if (buffer_.over_threshold(port, group)) pause_sender(port, priority, now);
+}
+
+void SwitchModel::pause_sender(size_t port, size_t priority, Nanos now) {
+  ports_[port].xoff_sent |= static_cast<uint8_t>(1U << priority);
+  send_pause(port, priority, config_.pause_quanta, now);
+}
+
+void SwitchModel::resume_if_room(size_t port, size_t priority, Nanos now) {
+  if (!may_resume(port, priority)) return;
+  ports_[port].xoff_sent &= static_cast<uint8_t>(~(1U << priority));
+  send_pause(port, priority, 0, now);
 }
 
 // Several groups may pause one priority; all of them must have room again.
