@@ -115,13 +115,11 @@ def test_planted_drops_are_counted_exactly(kind: str, batch: int) -> None:
 
 RULES: Final = (
     "{do: drop, chance: 1%}, {do: drop, chance: 1%, side: received}, {do: duplicate, chance: 2%}, "
-    "{do: duplicate, chance: 1%, side: received}"
+    "{do: duplicate, chance: 1%, side: received}, "
+    "{do: delay, delay: 2ms, chance: 2%}, {do: delay, delay: 1ms, chance: 2%, side: received}"
 )
-ALONE: Final = (
-    ", {do: delay, delay: 2ms, chance: 2%}, {do: delay, delay: 1ms, chance: 2%, side: received}, "
-    "{do: corrupt_icrc, chance: 1%}"
-)
-"""Rules of RoCEv2 alone: UET has no ICRC, and delays of packets that choose their paths are tried by themselves."""
+CORRUPTION: Final = ", {do: corrupt_icrc, chance: 1%}"
+"""Not of UET, which has no ICRC."""
 
 
 @pytest.mark.parametrize("batch", range(BATCHES))
@@ -130,7 +128,7 @@ def test_what_endpoints_do_wrong_hides_no_drop(kind: str, batch: int) -> None:
     """What is lost, repeated or held back on purpose is no loss of the device, and the drops of the device stay its own."""
     for seed in range(batch, SEEDS, BATCHES):
         draw = random.Random(seed)
-        rules = RULES + (ALONE if kind == "rocev2" else "")
+        rules = RULES + ("" if kind == "uet" else CORRUPTION)
         preset = draw.choice(("lossy", "lossless"))
         run = twin_of(Case("", job(kind, draw, rules), star(draw, ", faults: [{chance: 0.5%}]", preset)))
         losses = losses_of(run)
