@@ -107,7 +107,7 @@ def test_planted_drops_are_counted_exactly(kind: str, batch: int) -> None:
         assert run.summary.transport["foreign_datagrams"] == 0, seed
         planted = losses.packets("dropped_by_fault")
         assert losses.dropped_packets == losses.packets("all") == planted, seed
-        of_kinds = ("data", "acknowledgements", "naks", "cnps", "others")
+        of_kinds = ("data", "acknowledgements", "naks", "cnps", "streams", "others")
         assert sum(losses.packets(name) or 0 for name in of_kinds) == planted, seed
         assert all((losses.packets(name) or 0) >= 0 for name in of_kinds), seed
         assert losses.unexplained_packets == 0, seed
