@@ -216,6 +216,7 @@ printf '%s\\n' 'scenario: scenario.yaml' 'topology: topology.yaml' 'rig: rig.yam
             "etloop compare": Step(exits=VERDICTS),
         },
     ),
+    "docs/installation.md": Stage(),
     "docs/lab.md": Stage(
         before=SMALL_JOB.format(ranks=4),
         steps={
