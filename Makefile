@@ -6,6 +6,7 @@
 #   make pytest  of that pytest alone
 #   make lint    style and types only
 #   make docs    the documentation site, in build/site; a warning is an error (needs graphviz for its diagrams)
+#   make pictures  docs/pictures anew from runs of the program (Chromium, graphviz; ports 1883, 7420, 7480 and 9420 free)
 #   make fuzz    mutated traces through every reader for ETLOOP_FUZZ_SECONDS (600)
 #   make bench   the speed of the engine beside the bare kernel's, and of the trace reader beside protobuf's
 #   make faults  breaks a rack in every way of docs/faults.md, and writes that table anew (root for all of it)
@@ -44,7 +45,7 @@ ROOMS := $(patsubst %/__init__.py,%,$(wildcard */__init__.py))
 NATIVE_SOURCES := CMakeLists.txt $(shell find traffic/native workload/native)
 NATIVE_TESTS := $(shell find tests/native)
 
-.PHONY: all demo test checks pytest lint format docs fuzz bench faults locks sbom wheel audit clean
+.PHONY: all demo test checks pytest lint format docs pictures fuzz bench faults locks sbom wheel audit clean
 .DELETE_ON_ERROR:
 
 all: $(STAMPS)/built
@@ -74,6 +75,9 @@ format: $(STAMPS)/dev
 
 docs: $(STAMPS)/dev
 	$(BIN)/python tools/build_site.py
+
+pictures: $(STAMPS)/dev
+	$(BIN)/python -m tools.draw_pictures
 
 fuzz: export ETLOOP_FUZZ_SECONDS ?= 600
 fuzz: $(STAMPS)/dev

@@ -216,6 +216,7 @@ printf '%s\\n' 'scenario: scenario.yaml' 'topology: topology.yaml' 'rig: rig.yam
             "etloop compare": Step(exits=VERDICTS),
         },
     ),
+    "docs/installation.md": Stage(),
     "docs/lab.md": Stage(
         before=SMALL_JOB.format(ranks=4),
         steps={
@@ -357,6 +358,7 @@ for glance in $(seq 200); do grep -q 'broker joined' controller.log && break; sl
     "docs/start/nic.md": Stage(),
     "docs/mrc.md": Stage(),
     "docs/uet.md": Stage(),
+    "docs/traces.md": Stage(before="etloop synth traces/ --layers 1"),
     "docs/trimming.md": Stage(),
     "docs/start/switch.md": Stage(steps={"etloop dut check": Step(exits=(65,))}),
     "examples/flows/README.md": Stage(

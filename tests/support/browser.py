@@ -8,8 +8,11 @@ from __future__ import annotations
 import asyncio
 import base64
 import itertools
+import json
 import os
 import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -38,6 +41,12 @@ _CUT: Final = """[...document.querySelectorAll("svg text")].filter(text => text.
 const own = text.getBoundingClientRect(), whole = text.ownerSVGElement.getBoundingClientRect();
 return own.left < whole.left - 1 || own.right > whole.right + 1 || own.top < whole.top - 1 || own.bottom > whole.bottom + 1;
 }).map(text => text.textContent)"""
+_EXTENT: Final = """names => {
+const boxes = names.flatMap(name => [...document.querySelectorAll(name)]).map(element => element.getBoundingClientRect());
+const low = (side) => Math.max(0, Math.min(...boxes.map(box => box[side])) - 12);
+const high = (side) => Math.max(...boxes.map(box => box[side])) + 12;
+return [low("left"), low("top") + scrollY, high("right"), high("bottom") + scrollY];}"""
+"""Left, top, right and bottom of all elements that any of the selectors matches, with a margin, in pixels."""
 _PANELS: Final = """[...document.querySelectorAll("svg.plot")].filter(plot => plot.getClientRects().length).flatMap(plot => {
 const axis = plot.querySelector(".axis-name").textContent, panels = [...plot.querySelectorAll("g.panel")];
 return panels.length ? panels.map(panel => ({name: panel.querySelector(".head").textContent,
@@ -81,9 +90,50 @@ def look_at(page: Path, width: int, scratch: Path, *, is_dark: bool, with_script
     )
 
 
+def take_picture(
+    url: str,
+    width: int,
+    selectors: tuple[str, ...],
+    scratch: Path,
+    *,
+    ready: str = "true",
+    seconds: float = 60,
+) -> bytes:
+    """Return the part of a page that spans the elements of `selectors`, as WebP, as soon as the JavaScript expression
+    `ready` holds.
+
+    Raises TimeoutError after `seconds`.
+    """
+    return asyncio.run(_take_picture(url, width, selectors, scratch, ready, seconds))
+
+
+async def _take_picture(
+    url: str, width: int, selectors: tuple[str, ...], scratch: Path, ready: str, seconds: float
+) -> bytes:
+    async with asyncio.timeout(seconds), _browser(scratch / "profile-picture") as tab:
+        await _open(tab, url, width, is_dark=False, with_scripts=True)
+        while not await tab.value(ready):  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+        left, top, right, bottom = await tab.value(f"({_EXTENT})({json.dumps(selectors)})")
+        clip = {"x": left, "y": top, "width": right - left, "height": bottom - top, "scale": 1}
+        shot = await tab.call(
+            "Page.captureScreenshot", format="webp", quality=75, clip=clip, captureBeyondViewport=True
+        )
+        return base64.b64decode(shot["data"])
+
+
 async def _look_at(url: str, width: int, scratch: Path, *, is_dark: bool, with_scripts: bool) -> PageSeen:
+    async with (
+        asyncio.timeout(START_TIMEOUT_S),
+        _browser(scratch / f"profile-{width}-{is_dark}-{with_scripts}") as tab,
+    ):
+        return await _seen(tab, url, width, is_dark=is_dark, with_scripts=with_scripts)
+
+
+@asynccontextmanager
+async def _browser(profile: Path) -> AsyncIterator[_Tab]:
+    """Start a browser with an empty page; end it and remove its profile directory afterwards."""
     assert BROWSER is not None
-    profile = scratch / f"profile-{width}-{is_dark}-{with_scripts}"
     root = ["--no-sandbox"] if os.geteuid() == 0 else []
     process = await asyncio.create_subprocess_exec(
         *(BROWSER, *_FLAGS, *root, f"--user-data-dir={profile}", "about:blank"),
@@ -91,12 +141,12 @@ async def _look_at(url: str, width: int, scratch: Path, *, is_dark: bool, with_s
         stderr=asyncio.subprocess.PIPE,
     )
     try:
-        async with asyncio.timeout(START_TIMEOUT_S), aiohttp.ClientSession() as session:
+        async with aiohttp.ClientSession() as session:
             port = await _port_of(process)
             async with session.put(f"http://127.0.0.1:{port}/json/new?about:blank") as answer:
                 target = await answer.json(content_type=None)
             async with session.ws_connect(target["webSocketDebuggerUrl"], max_msg_size=0) as socket:
-                return await _seen(_Tab(socket), url, width, is_dark=is_dark, with_scripts=with_scripts)
+                yield _Tab(socket)
     finally:
         process.terminate()
         await process.wait()
@@ -145,7 +195,8 @@ class _Tab:
             self.events.append(await self._socket.receive_json())
 
 
-async def _seen(tab: _Tab, url: str, width: int, *, is_dark: bool, with_scripts: bool) -> PageSeen:
+async def _open(tab: _Tab, url: str, width: int, *, is_dark: bool, with_scripts: bool) -> None:
+    """Load a page in a window of that width."""
     for domain in ("Page", "Runtime", "Log", "Network"):
         await tab.call(f"{domain}.enable")
     scheme = {"name": "prefers-color-scheme", "value": "dark" if is_dark else "light"}
@@ -156,6 +207,10 @@ async def _seen(tab: _Tab, url: str, width: int, *, is_dark: bool, with_scripts:
     await tab.call("Page.navigate", url=url)
     await tab.wait("Page.loadEventFired")
     await tab.call("Emulation.setScriptExecutionDisabled", value=False)
+
+
+async def _seen(tab: _Tab, url: str, width: int, *, is_dark: bool, with_scripts: bool) -> PageSeen:
+    await _open(tab, url, width, is_dark=is_dark, with_scripts=with_scripts)
     content = await tab.value("document.documentElement.scrollWidth")
     cut, panels = await tab.value(_CUT), await tab.value(_PANELS)
     await tab.value(f"{_AXE.read_text()};0")
