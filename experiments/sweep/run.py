@@ -29,11 +29,11 @@ from etloop.controller.run.twin import TwinExecution
 from etloop.experiments.sweep.file import Sweep
 from etloop.experiments.sweep.own_lab import OwnLab
 from etloop.experiments.sweep.points import Point, PointFiles, Turn
+from etloop.results.report.values import time_words
 from etloop.results.schema.summary import Summary
 from etloop.results.schema.sweep import Mode, RunRecord, SweepRecord
 from etloop.results.schema.verdict import RunResult
 from etloop.results.store.run_dir import read_run
-from etloop.results.text.units import time_words
 from etloop.traffic.twin import SAMPLE_INTERVAL_NS, TwinSettings
 
 if TYPE_CHECKING:

@@ -24,12 +24,13 @@ from etloop.results.html.drawing import (
     Steps,
     draw,
 )
-from etloop.results.html.lanes import COLOURS, natural
+from etloop.results.html.lanes import COLOURS
 from etloop.results.html.timeline import scale_of
 from etloop.results.kpis.input import numbered
 from etloop.results.kpis.job import curve
 from etloop.results.measure.job_shares import background_ranks
-from etloop.results.text.units import bytes_words
+from etloop.results.report.queues import natural
+from etloop.results.report.values import bytes_words
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

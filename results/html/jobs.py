@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from etloop.results.html.blocks import Block, Cell, Plot, Text, listing, table
+from etloop.results.html.blocks import Block, Plot, listing, table_blocks
 from etloop.results.html.distribution import completion_plot, round_plot
 from etloop.results.html.drawing import Steps
 from etloop.results.html.lanes import COLOURS
 from etloop.results.kpis.job import curve
 from etloop.results.measure.timeline import event_words
-from etloop.results.schema.jobs import JobShare, Phase, PhaseTimes
+from etloop.results.report.jobs import background_table, jobs_table
+from etloop.results.report.run import stream_words
+from etloop.results.schema.jobs import Phase
 from etloop.results.schema.kinds import CONVENTIONS, SEND_RECV
-from etloop.results.text.jobs import FORM_WORDS, stream_words
-from etloop.results.text.units import bytes_words, share_words, time_words
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,67 +33,22 @@ MOST_POINTS: Final = 4096
 
 def job_blocks(given: KpiInput, summary: Summary) -> tuple[Block, ...]:
     """Return tables and plots of the jobs; for a run of one job only its streams of datagrams."""
-    streams = listing(
-        tuple(
-            f"{stream.name}: {FORM_WORDS[stream.form]}, {stream_words(stream)}" for stream in summary.streams
-        ),
-        "Background of datagrams:",
-    )
+    streams = listing(tuple(map(stream_words, summary.streams)), "Background of datagrams:")
     if not summary.jobs:
         return streams
-    jobs = [job for job in summary.jobs if not job.background]
-    heads = ("job", "ranks", "JCT alone", "JCT together", "interference factor", "by round", "beside others")
-    blocks: list[Block] = [
-        *table("Jobs alone and together", heads, [_job_row(job) for job in jobs], (1, 2, 3, 4, 6))
-    ]
-    if any(job.interference is not None for job in jobs):
-        words = (
-            "JCT: mean (least to greatest) over rounds. Interference factor: time together / time alone of the "
-            "same round, mean over rounds. Beside others: share of a job's time together in which another was under way; "
-            "below 100 % the factor is diluted."
-        )
-        blocks.append(Text(words, is_dim=True))
-    background = [_background_row(job) for job in summary.jobs if job.background]
-    if background:
-        columns = ("background", "ranks", "ops", "through the device", "from", "to")
-        blocks += table("Background", columns, list(background), range(1, 6))
-        blocks.append(Text("Background is in no figure of a job; it ended with the jobs.", is_dim=True))
-    if jobs:
-        blocks += [plot for plot in (bandwidth_plot(given), completion_by_phase(given)) if plot is not None]
-    return (*blocks, *streams)
+    jobs = jobs_table(summary)
+    plots = (bandwidth_plot(given), completion_by_phase(given)) if jobs.rows else ()
+    return (
+        *table_blocks(jobs),
+        *table_blocks(background_table(summary)),
+        *(plot for plot in plots if plot is not None),
+        *streams,
+    )
 
 
 def event_blocks(summary: Summary) -> tuple[Block, ...]:
     """Return the scheduled link events."""
     return listing(tuple(event_words(event) for event in summary.timeline))
-
-
-def _job_row(one: JobShare) -> tuple[str | Cell, ...]:
-    factor, spread = Cell("-"), "-"
-    if one.interference is not None:
-        note = f"{one.interference_min:.3f} to {one.interference_max:.3f}"
-        factor = Cell(f"{one.interference:.3f}", note=note, is_strong=True)
-        first_factors = [f"{value:.2f}" for value in one.interference_by_round[:20]]
-        spread = ", ".join(first_factors) + (
-            " ..." if len(one.interference_by_round) > len(first_factors) else ""
-        )
-    ranks = f"{one.first_rank}-{one.first_rank + one.ranks - 1}"
-    return (
-        one.name, ranks, _times(one.alone), _times(one.together), factor, spread, share_words(one.beside_share),
-    )  # fmt: skip
-
-
-def _times(one: PhaseTimes | None) -> str:
-    if one is None:
-        return "-"
-    return f"{time_words(one.jct_avg_ns)} ({time_words(one.jct_min_ns)} to {time_words(one.jct_max_ns)})"
-
-
-def _background_row(one: JobShare) -> tuple[str, ...]:
-    ranks = f"{one.first_rank}-{one.first_rank + one.ranks - 1}"
-    ops = f"{one.ops_recorded} of {one.ops_planned}"
-    sent = bytes_words(one.sent_bytes)
-    return (one.name, ranks, ops, sent, time_words(one.start_ns), time_words(one.end_ns))
 
 
 def bandwidth_plot(given: KpiInput) -> Plot | None:

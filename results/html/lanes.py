@@ -5,7 +5,6 @@ Decides which ports have a colour: the busiest, and those with the fullest queue
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -13,6 +12,7 @@ import numpy as np
 
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.results.kpis.input import numbered
+from etloop.results.report.queues import natural
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 COLOURS: Final = 12
 """Number of colours in templates/style.css."""
 MOST_PORTS: Final = 8
-_DIGITS: Final = re.compile(r"(\d+)")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,11 +34,6 @@ class Lane:
     place: str
     cos: int
     rows: NDArray[np.int64]
-
-
-def natural(name: str) -> tuple[tuple[int, str], ...]:
-    """Return a sort key by which h2 comes before h10."""
-    return tuple((int(part), "") if part.isdigit() else (-1, part) for part in _DIGITS.split(name))
 
 
 def sampled_lanes(given: KpiInput) -> tuple[Lane, ...]:

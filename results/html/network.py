@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.results.html.blocks import Network
 from etloop.results.html.drawing import Box, Label, NetworkDrawing, Wire
-from etloop.results.html.lanes import natural
+from etloop.results.report.queues import natural
 
 if TYPE_CHECKING:
     from etloop.results.kpis.input import KpiInput

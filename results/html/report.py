@@ -12,12 +12,12 @@ from etloop.results.html.detail import (
     again_blocks,
     collective_blocks,
     figure_blocks,
+    flow_blocks,
     lane_blocks,
     slow_blocks,
 )
 from etloop.results.html.device import device_blocks, loss_blocks
 from etloop.results.html.distribution import completion_plot, traffic_matrix
-from etloop.results.html.flows import flow_blocks
 from etloop.results.html.jobs import event_blocks, job_blocks
 from etloop.results.html.lanes import port_colours, sampled_lanes
 from etloop.results.html.network import network_picture

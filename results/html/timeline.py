@@ -24,10 +24,11 @@ from etloop.results.html.drawing import (
     Stretch,
     draw,
 )
-from etloop.results.html.lanes import Lane, natural
+from etloop.results.html.lanes import Lane
 from etloop.results.html.series import Line, port_rates
 from etloop.results.kpis.port_series import port_series
 from etloop.results.measure.timeline import event_words
+from etloop.results.report.queues import natural
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

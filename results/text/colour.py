@@ -15,7 +15,7 @@ _RULES: Final = (
     (re.compile(r"^(?:# )?  (pass) +\S.*"), _GREEN),
     (re.compile(r"^(?:# )?  (fail) +\S.*"), _RED),
     (re.compile(r"^(?:# )?  (inconclusive) +\S.*"), _YELLOW),
-    (re.compile(r"^checks +\d+ hold, ([1-9]\d* fail)\b.*"), _RED),
+    (re.compile(r"^consistency +\d+ checks pass, ([1-9]\d* fail)\b.*"), _RED),
     (re.compile(r"^(FAILED) +\S.*"), _RED),
     (re.compile(r"^(warning|degraded|aborted|stopped|needless) +\S.*"), _YELLOW),
 )

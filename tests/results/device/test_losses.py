@@ -10,11 +10,12 @@ import pytest
 from etloop.contract.model.device_counts import CountedDevice, SamplePhase
 from etloop.results.artifacts import with_joint_figures
 from etloop.results.device.losses import LossInput, loss_input, reconcile_losses
-from etloop.results.html.blocks import Table, Text
+from etloop.results.html.blocks import TableBlock, Text
 from etloop.results.html.device import loss_blocks
+from etloop.results.report.losses import loss_words, losses_table
 from etloop.results.schema.kpis import KpiBasis
 from etloop.results.schema.losses import LOSS_FIGURES, LossSummary, device_drops, dropped_by_device
-from etloop.results.text.losses import loss_lines
+from etloop.results.text.layout import table_lines, wrapped
 from etloop.results.text.table import render
 from tests.results.device.test_device_results import B_PORT, counted, moved, queue, source_of, with_verdict
 from tests.support.runs.records_by_hand import aborted_by_hand, run_by_hand
@@ -52,6 +53,11 @@ probed once, there and back."""
 
 def found(**changes: Any) -> LossSummary:
     return reconcile_losses(replace(LOSSY, **changes))
+
+
+def loss_lines(losses: LossSummary) -> list[str]:
+    """The lines of text about these losses."""
+    return [*wrapped("losses", loss_words(losses)), *table_lines(losses_table(losses), 99, "  ")]
 
 
 def ports(**changes: int) -> dict[str, int]:
@@ -291,8 +297,8 @@ def test_the_page_has_the_same_rows() -> None:
     words, rows = loss_blocks(replace(run_by_hand().summary, losses=found()))[:2]
     assert isinstance(words, Text)
     assert words.text.startswith("1192 of 9962 packets not received: 1074 of data, 118 of their answers;")
-    assert isinstance(rows, Table)
-    assert "dropped: no room on arrival" in [row[0].text for row in rows.rows]
+    assert isinstance(rows, TableBlock)
+    assert "dropped: no room on arrival" in [row[0].value for row in rows.rows]
 
 
 def test_a_total_of_which_a_part_is_not_known_is_absent(tmp_path: Any) -> None:

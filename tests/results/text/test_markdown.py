@@ -34,10 +34,10 @@ def test_a_verdict_comes_first_and_what_failed_before_what_passed() -> None:
     text = markdown(replace(SUMMARY, verdict=verdict(*checks)))
     lines = text.splitlines()
     assert lines[0] == "## ❌ FAIL of tomahawk"
-    rows = [line for line in lines if line.startswith(("| pass", "| fail"))]
+    rows = [line for line in lines if line.startswith(("| PASS", "| FAIL"))]
     assert rows == [
-        "| fail | `drops == 0` | jct\\_ns = 2 ms | \\< 1 ms | because; 2 of 9 rows break it; leaf0/1 |",
-        "| pass | `jct_ns < 1ms` | jct\\_ns = 2 ms | \\< 1 ms |  |",
+        "| FAIL | `drops == 0` | jct\\_ns = 2 ms; 2 of 9 rows break it; leaf0/1 | \\< 1 ms | because |",
+        "| PASS | `jct_ns < 1ms` | jct\\_ns = 2 ms | \\< 1 ms | because |",
     ]
     assert "### Emulator\n\n- slow host" in text
 

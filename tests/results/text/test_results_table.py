@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from etloop.contract.model.run import RunOutcome
 from etloop.results.measure.summary import measure
+from etloop.results.report.run import overlap_words
 from etloop.results.schema.kinds import CONVENTIONS
 from etloop.results.schema.summary import Check, CheckResult, KindSummary, Summary
 from etloop.results.text.layout import WIDTH, wrapped
-from etloop.results.text.table import overlap_words, render
+from etloop.results.text.table import render
 from tests.support.runs.records_by_hand import (
     aborted_by_hand,
     connection_rows_by_hand,
@@ -48,14 +49,14 @@ send_recv   p2p        2      2  1.00 kB   100%     20.000  20.000  20.000  20.0
 
 job completion  140.0 us in all; per iteration min 40.000, avg 70.000, max 100.0 us
 ops             16 of 16 completed
-slip            p50 0.050, p99 0.200, max 0.200 us (our own lateness)
+slip            p50 0.050, p99 0.200, max 0.200 us (lateness of the emulator)
 payload         29.00 kB through the device under test (55% of what was sent), 24.00 kB kept local; 48 messages
 retransmitted   1 of 120 packets; timeouts 0, NAKs 1, ECN marks 0, CNPs 0
-dropped by us   2 of the datagrams received, as the scenario asks
+dropped by us   2 of the datagrams received, by a rule of the scenario
 clock error     at most 21.500 us between agents, none within one
 degraded        b: receive buffer is 212992 bytes, 4194304 asked
 note            2 compute nodes have no duration
-checks          8 hold, 0 fail
+consistency     8 checks pass, 0 fail
 results         runs/one
 """
 
@@ -64,14 +65,14 @@ Not in these figures: 3 of which only some members completed.
 
 job completion  140.0 us until it stopped; per iteration min 40.000, avg 40.000, max 40.000 us
 ops             12 of 16 completed
-slip            p50 0.050, p99 0.200, max 0.200 us (our own lateness)
+slip            p50 0.050, p99 0.200, max 0.200 us (lateness of the emulator)
 payload         22.00 kB through the device under test (55% of what was sent), 18.00 kB kept local; 36 messages
 retransmitted   1 of 60 packets; timeouts 0, NAKs 1, ECN marks 0, CNPs 0
-dropped by us   1 of the datagrams received, as the scenario asks
+dropped by us   1 of the datagrams received, by a rule of the scenario
 clock error     at most 21.500 us between agents, none within one
 degraded        b: receive buffer is 212992 bytes, 4194304 asked
 note            2 compute nodes have no duration
-checks          5 hold, 0 fail, 3 not checked because the run was aborted
+consistency     5 checks pass, 0 fail, 3 skipped because the run was aborted
 results         runs/one
 """
 
@@ -88,7 +89,7 @@ def test_a_collective_longer_than_an_iteration_is_explained_where_iterations_ove
     job = replace(summary.job, per_iteration=(first, replace(second, start_ns=second_start_ns)))
     kinds = tuple(replace(kind, time_max_ns=slowest_ns) for kind in summary.kinds)
     words = overlap_words(replace(summary, job=job, kinds=kinds))
-    assert words.startswith("iterations overlap: ranks begin the next one as soon as they may") is said
+    assert words.startswith("iterations overlap: a rank begins the next one") is said
     assert bool(words) is said
     assert ("so a collective takes up to 90.000 us, and an iteration 40.000 us" in words) is said
 
@@ -120,7 +121,7 @@ def test_a_failed_check_stands_in_the_table_with_its_examples() -> None:
     check = Check("op_bytes_as_planned", CheckResult.FAIL, 16, 2, ("rank 0 sent 1, planned 0", "rank 1 too"))
     text = render(replace(summary_of(outcome_by_hand()), checks=(check,)), "runs/one")
     assert (
-        "checks          0 hold, 1 fail\n"
+        "consistency     0 checks pass, 1 fail\n"
         "FAILED          op_bytes_as_planned: 2 of 16\n"
         "                rank 0 sent 1, planned 0\n"
         "                rank 1 too\n"

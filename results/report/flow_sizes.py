@@ -1,0 +1,52 @@
+"""Flow completion by size: the table, and the definition of the slowdown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from etloop.contract.base.units import approximate_bytes
+from etloop.contract.model.empty_network import LatencySource
+from etloop.results.report.table import Column, Table, Unit, Value
+
+if TYPE_CHECKING:
+    from etloop.results.schema.flow_sizes import FlowSizeRow, FlowSizes
+
+_COLUMNS: Final = (
+    Column("size", "size"),
+    Column("flows", "flows", Unit.NUMBER),
+    Column("completion_p50", "p50", Unit.TIME, "completion"),
+    Column("completion_p99", "p99", Unit.TIME, "completion"),
+    Column("alone_p50", "p50", Unit.TIME, "alone"),
+    *(Column(f"slowdown_{name}", name, Unit.NUMBER, "slowdown") for name in ("p50", "p95", "p99")),
+)
+_LATENCY_WORDS: Final = {
+    LatencySource.TOPOLOGY: "links and switches of the topology, on the quickest of the shortest paths",
+    LatencySource.STATED: "rates of links, and verdict.base_latency of the scenario",
+    LatencySource.PROBED: "rates of links, and latency measured by probes before the load, per pair",
+    LatencySource.UNKNOWN: "",
+}
+
+
+def flow_size_table(flows: FlowSizes) -> Table:
+    """Return completion times and slowdowns by size, the last row over all sizes."""
+    rows = [_row(row, is_all=row is flows.rows[-1]) for row in flows.rows]
+    title = "Completion from intended start to arrival, and as a multiple of the time in an empty network"
+    return Table("flow-sizes", title, _COLUMNS, tuple(rows))
+
+
+def _row(row: FlowSizeRow, *, is_all: bool) -> tuple[Value, ...]:
+    slowdowns = (row.slowdown_p50, row.slowdown_p95, row.slowdown_p99)
+    return (
+        "all" if is_all else f"to {approximate_bytes(row.upto_bytes)}",
+        str(row.completed) if row.completed == row.planned else f"{row.completed} of {row.planned}",
+        *(row.fct_p50_ns, row.fct_p99_ns, row.alone_p50_ns),
+        *(None if value is None else f"{value:.2f}" for value in slowdowns),
+    )
+
+
+def slowdown_words(flows: FlowSizes) -> str:
+    """Return the definition of the slowdown, or why there is none."""
+    if flows.why_no_slowdown:
+        return flows.why_no_slowdown
+    base = _LATENCY_WORDS[flows.latency]
+    return f"time from intended start to arrival / time of the same flow alone in the empty network (base: {base})"
