@@ -91,6 +91,10 @@ def _figures(summary: Summary) -> Iterator[tuple[str, str]]:
     yield "needless", needless_words(counts)
     yield "discarded", discard_words(counts)
     yield "provoked", provoked_words(counts)
+    yield (
+        "clock error",
+        f"at most {us(summary.clock.between_agents_error_ns)} us between agents, none within one",
+    )
     if summary.losses is not None:
         yield "losses", loss_words(summary.losses)
     else:
@@ -104,10 +108,6 @@ def _figures(summary: Summary) -> Iterator[tuple[str, str]]:
             "our loss",
             f"{overflows} datagrams, because receive buffers of the agents were full" if overflows else "",
         )
-    yield (
-        "clock error",
-        f"at most {us(summary.clock.between_agents_error_ns)} us between agents, none within one",
-    )
 
 
 def overlap_words(summary: Summary) -> str:

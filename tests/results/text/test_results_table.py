@@ -52,8 +52,8 @@ ops             16 of 16 completed
 slip            p50 0.050, p99 0.200, max 0.200 us (lateness of the emulator)
 payload         29.00 kB through the device under test (55% of what was sent), 24.00 kB kept local; 48 messages
 retransmitted   1 of 120 packets; timeouts 0, NAKs 1, ECN marks 0, CNPs 0
-dropped by us   2 of the datagrams received, by a rule of the scenario
 clock error     at most 21.500 us between agents, none within one
+dropped by us   2 of the datagrams received, by a rule of the scenario
 degraded        b: receive buffer is 212992 bytes, 4194304 asked
 note            2 compute nodes have no duration
 consistency     8 checks pass, 0 fail
@@ -68,8 +68,8 @@ ops             12 of 16 completed
 slip            p50 0.050, p99 0.200, max 0.200 us (lateness of the emulator)
 payload         22.00 kB through the device under test (55% of what was sent), 18.00 kB kept local; 36 messages
 retransmitted   1 of 60 packets; timeouts 0, NAKs 1, ECN marks 0, CNPs 0
-dropped by us   1 of the datagrams received, by a rule of the scenario
 clock error     at most 21.500 us between agents, none within one
+dropped by us   1 of the datagrams received, by a rule of the scenario
 degraded        b: receive buffer is 212992 bytes, 4194304 asked
 note            2 compute nodes have no duration
 consistency     5 checks pass, 0 fail, 3 skipped because the run was aborted
