@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from etloop.contract.model.run import RunEnd
 from etloop.results.html.blocks import Block, Fact, Text, Tile, Tiles, listing, table_blocks
 from etloop.results.report.run import consistency_words, nonce_words, run_figures, scale_words
-from etloop.results.report.table import Column, Table, Unit
+from etloop.results.report.table import Column, Unit, table_of
 from etloop.results.report.values import list_names, rate_words, share_words, time_words
 from etloop.results.report.verdict import WORDS, conditions_table, count_words
 from etloop.results.schema.verdict import RunResult
@@ -174,12 +174,16 @@ def _count(value: float | None) -> str:
 
 
 _AGENT_COLUMNS: Final = (
-    Column("agent", "agent"),
+    Column("name", "agent"),
     Column("host", "host"),
     Column("ranks", "ranks", Unit.NUMBER),
-    Column("ops", "ops", Unit.NUMBER),
-    Column("clock_error", "clock error", Unit.TIME),
-    Column("versions", "versions"),
+    Column("ops_recorded", "ops", Unit.NUMBER),
+    Column("clock_error_ns", "clock error", Unit.TIME),
+    Column(
+        "versions",
+        "versions",
+        value=lambda agent: ", ".join(f"{name} {version}" for name, version in agent.versions.items()),
+    ),
 )
 
 
@@ -188,18 +192,12 @@ def trust_blocks(summary: Summary) -> tuple[Block, ...]:
     degradations, and the agents."""
     emulator = () if summary.verdict is None else summary.verdict.emulator
     absent = summary.comparison.absent if summary.comparison is not None else ()
-    agents = tuple(
-        (
-            *(agent.name, agent.host, agent.ranks, agent.ops_recorded, agent.clock_error_ns),
-            ", ".join(f"{name} {version}" for name, version in agent.versions.items()),
-        )
-        for agent in summary.agents
-    )
+    agents = table_of("agents", "Agents", _AGENT_COLUMNS, summary.agents, all_rows_in="summary.json")
     return (
         *table_blocks(run_figures(summary)),
         Text(f"Consistency of the records: {consistency_words(summary)}."),
         *listing(emulator, "The emulator was the limit:"),
         *listing(summary.degraded, "Degraded:"),
         *listing((*summary.notes, *absent), "Notes:"),
-        *table_blocks(Table("agents", "Agents", _AGENT_COLUMNS, agents, all_rows_in="summary.json")),
+        *table_blocks(agents),
     )

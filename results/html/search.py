@@ -43,8 +43,8 @@ def search_html(record: SearchRecord, value_text: Callable[[int], str]) -> str:
     )
     points_done = sum(point.done for point in record.points)
     subtitle = (
-        f"{record.path} from {value_text(record.begin)} to {value_text(record.end)}; {points_done} of {len(record.points)} points done; "
-        f"{record.repeats} runs a value; {record.mode}"
+        f"{record.path} from {value_text(record.begin)} to {value_text(record.end)}; "
+        f"{points_done} of {len(record.points)} points done; {record.repeats} runs a value; {record.mode}"
     )
     return render(Page(f"ETLoop search: {record.source}", subtitle, "", "", (), sections))
 

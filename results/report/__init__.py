@@ -1,1 +1,1 @@
-"""What reports say: tables and sentences about a run, a comparison and a sweep, for every form of output."""
+"""Tables and sentences of reports: typed columns, rows and notes, for every form of output."""

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from etloop.results.report.table import Column, Table, Unit, Value
+from etloop.results.report.table import Column, Table, Unit, Value, table_of
 from etloop.results.report.values import us
 
 if TYPE_CHECKING:
     from etloop.results.expected.expected_vs_measured import ExpectedFigures
     from etloop.results.schema.kpis import KpiSet
-    from etloop.results.schema.slow_ops import SlowName, SlowNames
+    from etloop.results.schema.slow_ops import SlowNames
     from etloop.results.schema.summary import (
-        BaselineSummary,
         ComparisonSummary,
         ExpectedSummary,
         JobFigures,
@@ -22,88 +21,76 @@ if TYPE_CHECKING:
         Summary,
     )
 
-_KIND: Final = Column("collective", "collective", most_characters=20)
-_SIZE: Final = Column("size", "S", Unit.BYTES)
+_KIND: Final = Column("kind", "collective", most_characters=20)
 _COUNT: Final = Column("count", "count", Unit.NUMBER)
-_TIME: Final = "time"
-KIND_COLUMNS: Final = (
+_KIND_COLUMNS: Final = (
     _KIND,
     Column("algorithm", "algorithm", most_characters=10),
     Column("ranks", "n", Unit.NUMBER),
     _COUNT,
-    Column("size", "S", Unit.BYTES, "total"),
+    Column("size_bytes", "S", Unit.BYTES, "total"),
     Column("fabric_share", "/sent", Unit.PERCENT, "S_fab"),
-    Column("time_min", "min", Unit.TIME, _TIME),
-    Column("time_avg", "avg", Unit.TIME, _TIME),
-    Column("time_p50", "p50", Unit.TIME, _TIME),
-    Column("time_p99", "p99", Unit.TIME, _TIME),
-    Column("time_max", "max", Unit.TIME, _TIME, is_detail=True),
-    Column("skew_p99", "skew p99", Unit.TIME, is_detail=True),
-    Column("algbw", "algbw", Unit.RATE),
-    Column("busbw", "busbw", Unit.RATE),
-    Column("share_of_ideal", "of line rate", Unit.SHARE, is_detail=True),
+    Column("time_min_ns", "min", Unit.TIME, "time"),
+    Column("time_avg_ns", "avg", Unit.TIME, "time"),
+    Column("time_p50_ns", "p50", Unit.TIME, "time"),
+    Column("time_p99_ns", "p99", Unit.TIME, "time"),
+    Column("time_max_ns", "max", Unit.TIME, "time", is_detail=True),
+    Column("algbw_bytes_per_s", "algbw", Unit.RATE),
+    Column("busbw_bytes_per_s", "busbw", Unit.RATE),
 )
 
 
 def kinds_table(summary: Summary, kpis: KpiSet | None = None) -> Table:
     """Return a row for each kind of collective; `kpis` adds figures that the summary does not have."""
-    details = (
+    by_kind = (
         {(kind.kind, kind.algorithm, kind.ranks): kind for kind in kpis.kinds} if kpis is not None else {}
     )
 
-    def row(kind: KindSummary) -> tuple[Value, ...]:
-        detail = details.get((kind.kind, kind.algorithm, kind.ranks))
-        return (
-            *(kind.kind, kind.algorithm, kind.ranks, kind.count, kind.size_bytes, kind.fabric_share),
-            *(kind.time_min_ns, kind.time_avg_ns, kind.time_p50_ns, kind.time_p99_ns, kind.time_max_ns),
-            None if detail is None else detail.skew_p99_ns,
-            *(kind.algbw_bytes_per_s, kind.busbw_bytes_per_s),
-            None if detail is None else detail.share_of_ideal,
-        )
+    def detail(name: str, title: str, unit: Unit) -> Column:
+        def value(kind: KindSummary) -> Value:
+            return getattr(by_kind.get((kind.kind, kind.algorithm, kind.ranks)), name, None)
 
-    incomplete = sum(kind.incomplete for kind in summary.kinds)
-    return Table(
-        "kinds",
-        "By kind, algorithm and size of group (n)",
-        KIND_COLUMNS,
-        tuple(map(row, summary.kinds)),
-        (f"Not in these figures: {incomplete} of which only some members completed.",) if incomplete else (),
-        all_rows_in="summary.json",
+        return Column(name, title, unit, is_detail=True, value=value)
+
+    details = (
+        detail("skew_p99_ns", "skew p99", Unit.TIME),
+        detail("share_of_ideal", "of line rate", Unit.SHARE),
     )
+    incomplete = sum(kind.incomplete for kind in summary.kinds)
+    notes = (
+        (f"Not in these figures: {incomplete} of which only some members completed.",) if incomplete else ()
+    )
+    title = "By kind, algorithm and size of group (n)"
+    return table_of("kinds", title, (*_KIND_COLUMNS, *details), summary.kinds, notes, 0, "summary.json")
 
 
-_JOINED: Final = "all joined"
 _BASELINE_COLUMNS: Final = (
     _KIND,
     Column("communicator", "communicator", most_characters=20),
     Column("sequence", "k", Unit.NUMBER),
     _COUNT,
-    _SIZE,
-    Column("joined_min", "min", Unit.TIME, _JOINED),
-    Column("joined_p50", "p50", Unit.TIME, _JOINED),
-    Column("recorded", "recorded", Unit.TIME),
+    Column("size_bytes", "S", Unit.BYTES),
+    Column("joined_min_ns", "min", Unit.TIME, "all joined"),
+    Column("joined_p50_ns", "p50", Unit.TIME, "all joined"),
+    Column(
+        "recorded_ns",
+        "recorded",
+        Unit.TIME,
+        value=lambda baseline: (
+            baseline.recorded_ns
+            if baseline.recorded_ranks == baseline.ranks
+            else f"<= {us(baseline.recorded_ns)}"
+        ),
+    ),
 )
 
 
 def baselines_table(summary: Summary) -> Table:
     """Return replayed times next to recorded times, one row a collective; no rows if the trace recorded no times."""
-
-    def row(baseline: BaselineSummary) -> tuple[Value, ...]:
-        recorded: Value = baseline.recorded_ns
-        if baseline.recorded_ranks < baseline.ranks:
-            recorded = f"<= {us(baseline.recorded_ns)}"
-        return (
-            *(baseline.kind, baseline.communicator, baseline.sequence, baseline.count, baseline.size_bytes),
-            *(baseline.joined_min_ns, baseline.joined_p50_ns, recorded),
-        )
-
-    return Table(
-        "baselines",
-        "Next to the times that the trace recorded",
-        _BASELINE_COLUMNS,
-        tuple(map(row, summary.baselines.first)),
-        total=summary.baselines.total,
-        all_rows_in="collectives.parquet, column recorded_ns",
+    title = "Next to the times that the trace recorded"
+    baselines, place = summary.baselines, "collectives.parquet, column recorded_ns"
+    return table_of(
+        "baselines", title, _BASELINE_COLUMNS, baselines.first, total=baselines.total, all_rows_in=place
     )
 
 
@@ -204,34 +191,21 @@ _SLOW_COLUMNS: Final = (
     Column("name", "slowest by name", Unit.CODE, most_characters=-44),
     _KIND,
     _COUNT,
-    Column("joined_avg", "avg", Unit.TIME, "joined"),
-    Column("least_avg", "avg", Unit.TIME, "line rate"),
-    Column("lost", "in all", Unit.TIME, "lost"),
-    Column("worst_lost", "worst", Unit.TIME, "lost", is_detail=True),
-    Column("worst_iteration", "worst in", Unit.NUMBER),
+    Column("joined_avg_ns", "avg", Unit.TIME, "joined"),
+    Column("least_avg_ns", "avg", Unit.TIME, "line rate"),
+    Column("beyond_ns", "in all", Unit.TIME, "lost"),
+    Column("worst_beyond_ns", "worst", Unit.TIME, "lost", is_detail=True),
+    Column(
+        "worst_iteration",
+        "worst in",
+        Unit.NUMBER,
+        value=lambda slow_name: f"iteration {slow_name.worst_iteration}",
+    ),
 )
 
 
 def slow_names_table(slow: SlowNames) -> Table:
     """Return the operations of the trace that lost most time, by name."""
-
-    def row(slow_name: SlowName) -> tuple[Value, ...]:
-        return (
-            *(slow_name.name, slow_name.kind, slow_name.count),
-            *(
-                slow_name.joined_avg_ns,
-                slow_name.least_avg_ns,
-                slow_name.beyond_ns,
-                slow_name.worst_beyond_ns,
-            ),
-            f"iteration {slow_name.worst_iteration}",
-        )
-
-    return Table(
-        "slow-names",
-        "By the names of the trace, over all iterations",
-        _SLOW_COLUMNS,
-        tuple(map(row, slow.first)),
-        total=slow.total,
-        all_rows_in="collectives.parquet, column name",
-    )
+    title = "By the names of the trace, over all iterations"
+    place = "collectives.parquet, column name"
+    return table_of("slow-names", title, _SLOW_COLUMNS, slow.first, total=slow.total, all_rows_in=place)

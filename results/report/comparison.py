@@ -7,10 +7,18 @@ from typing import Final
 
 from etloop.results.compare.change import change_text
 from etloop.results.report.losses import COUNTED_BY, standalone_words
-from etloop.results.report.table import Cell, Column, Table, Unit, Value
+from etloop.results.report.table import Cell, Column, Table, Unit, table_of, text_columns
 from etloop.results.report.values import time_words, value_words
-from etloop.results.schema.comparison import Basis, Comparison, MetricResult, Outcome, Shift, SideRecord
-from etloop.results.schema.losses import COUNTED_BY_WORDS
+from etloop.results.schema.comparison import (
+    Basis,
+    Comparison,
+    Interference,
+    MetricResult,
+    Outcome,
+    Plain,
+    Shift,
+    SideRecord,
+)
 
 WORDS: Final = {
     Outcome.REGRESSION: "REGRESSION",
@@ -34,7 +42,14 @@ _BASES: Final = {
 }
 _A: Final = Column("a", "A", Unit.NUMBER)
 _B: Final = Column("b", "B", Unit.NUMBER)
-_CHANGE: Final = Column("change", "change", Unit.NUMBER)
+_A_TEXT: Final = Column("a", "A", value=lambda pair: pair.a or "-")
+_B_TEXT: Final = Column("b", "B", value=lambda pair: pair.b or "-")
+_A_VALUE: Final = Column("a", "A", Unit.NUMBER, value=lambda figure: value_words(figure.a, figure.unit))
+_B_VALUE: Final = Column("b", "B", Unit.NUMBER, value=lambda figure: value_words(figure.b, figure.unit))
+_A_TIME: Final = Column("a_ns", "A", Unit.NUMBER, value=lambda shift: time_words(shift.a_ns))
+_B_TIME: Final = Column("b_ns", "B", Unit.NUMBER, value=lambda shift: time_words(shift.b_ns))
+_A_KNOWN: Final = Column("a", "A", Unit.NUMBER, value=lambda pair: "not known" if pair.a is None else pair.a)
+_B_KNOWN: Final = Column("b", "B", Unit.NUMBER, value=lambda pair: "not known" if pair.b is None else pair.b)
 _PLAIN_CHANGE: Final = 0.05
 """Relative change above which a key figure that is not tested is in a short table."""
 
@@ -60,56 +75,51 @@ def side_words(side: SideRecord) -> str:
     return f"{side.path}: {runs}, {side.iterations} iterations"
 
 
-def sides_table(comparison: Comparison) -> Table:
-    """Return both sides with their runs, the source of their spread, and doubts."""
-    columns = (
-        *(Column("side", "side"), Column("path", "runs of")),
-        *(Column("runs", "runs", Unit.NUMBER), Column("iterations", "iterations", Unit.NUMBER)),
-        *(Column("basis", "spread from"), Column("left_out", "left out"), Column("doubts", "emulator")),
-    )
-    rows = tuple(
-        (
-            *(name, side.path, side.runs, side.iterations, _BASES[side.basis]),
-            *(Cell("", items=side.left_out), Cell("", items=side.doubts)),
-        )
-        for name, side in (("A", comparison.a), ("B", comparison.b))
-    )
-    return Table("", "Sides", columns, rows)
-
-
-_TESTED_COLUMNS: Final = (
-    Column("tested", "tested"),
-    _A,
-    Column("a_cv", "CV", Unit.NUMBER),
-    _B,
-    Column("b_cv", "CV", Unit.NUMBER),
-    _CHANGE,
-    Column("interval", "interval", Unit.NUMBER),
-    Column("confidence", "confidence", Unit.NUMBER, is_detail=True),
-    Column("p", "p", Unit.NUMBER),
-    Column("outcome", "outcome"),
+_SIDE_COLUMNS: Final = (
+    Column("side", "side", value=lambda side: side[0]),
+    Column("path", "runs of", value=lambda side: side[1].path),
+    Column("runs", "runs", Unit.NUMBER, value=lambda side: side[1].runs),
+    Column("iterations", "iterations", Unit.NUMBER, value=lambda side: side[1].iterations),
+    Column("basis", "spread from", value=lambda side: _BASES[side[1].basis]),
+    Column("left_out", "left out", value=lambda side: Cell("", items=side[1].left_out)),
+    Column("doubts", "emulator", value=lambda side: Cell("", items=side[1].doubts)),
 )
 
 
-def tested_table(comparison: Comparison) -> Table:
-    """Return every tested figure with its change, its interval and its outcome; "*": a CV that is not of runs."""
-
-    def row(metric: MetricResult) -> tuple[Value, ...]:
-        return (
-            metric.name,
-            *(value_words(metric.a, metric.unit), _cv(metric.a_cv, metric.a_basis)),
-            *(value_words(metric.b, metric.unit), _cv(metric.b_cv, metric.b_basis)),
-            *(change_words(metric), interval_words(metric)),
-            *(f"{metric.confidence:.2%}", f"{metric.p_value:.2g}"),
-            outcome_cell(metric.outcome, "; ".join(filter(None, (metric.open_words, metric.doubt)))),
-        )
-
-    rows = tuple(map(row, comparison.metrics))
-    return Table("", "Tests", _TESTED_COLUMNS, rows, (false_alarm_words(comparison),))
+def sides_table(comparison: Comparison) -> Table:
+    """Return both sides with their runs, the source of their spread, and doubts."""
+    return table_of("sides", "Sides", _SIDE_COLUMNS, (("A", comparison.a), ("B", comparison.b)))
 
 
 def _cv(cv: float | None, basis: Basis) -> str | None:
     return None if cv is None else f"{cv:.1%}{'*' if basis is not Basis.RUNS else ''}"
+
+
+def _outcome(metric: MetricResult) -> Cell:
+    return outcome_cell(metric.outcome, "; ".join(filter(None, (metric.open_words, metric.doubt))))
+
+
+def tested_table(comparison: Comparison) -> Table:
+    """Return every tested figure with its change, its interval and its outcome; "*": a CV that is not of runs."""
+    columns = (
+        Column("name", "tested"),
+        _A_VALUE,
+        Column("a_cv", "CV", Unit.NUMBER, value=lambda metric: _cv(metric.a_cv, metric.a_basis)),
+        _B_VALUE,
+        Column("b_cv", "CV", Unit.NUMBER, value=lambda metric: _cv(metric.b_cv, metric.b_basis)),
+        Column("change", "change", Unit.NUMBER, value=change_words),
+        Column("interval", "interval", Unit.NUMBER, value=interval_words),
+        Column(
+            "confidence",
+            "confidence",
+            Unit.NUMBER,
+            is_detail=True,
+            value=lambda metric: f"{metric.confidence:.2%}",
+        ),
+        Column("p_value", "p", Unit.NUMBER, value=lambda metric: f"{metric.p_value:.2g}"),
+        Column("outcome", "outcome", value=_outcome),
+    )
+    return table_of("", "Tests", columns, comparison.metrics, (false_alarm_words(comparison),))
 
 
 def change_words(metric: MetricResult) -> str:
@@ -126,63 +136,51 @@ def interval_words(metric: MetricResult) -> str:
     return f"{metric.low:+.4g} .. {metric.high:+.4g}"
 
 
+def _factor_interval(job: Interference) -> str:
+    return "unknown" if job.low is None or job.high is None else f"{job.low:.3f} .. {job.high:.3f}"
+
+
 def interference_table(comparison: Comparison) -> Table:
     """Return how much longer each job takes next to the other jobs of B than next to those of A."""
     columns = (
-        *(Column("job", "job"), Column("factor", "time in B / in A", Unit.FACTOR)),
-        Column("interval", "interval", Unit.NUMBER),
+        Column("job", "job"),
+        Column("factor", "time in B / in A", Unit.FACTOR),
+        Column("interval", "interval", Unit.NUMBER, value=_factor_interval),
     )
-    rows = tuple(
-        (
-            *(job.job, job.factor),
-            "unknown" if job.low is None or job.high is None else f"{job.low:.3f} .. {job.high:.3f}",
-        )
-        for job in comparison.interference
-    )
-    return Table("interference-table", "interference factor", columns, rows)
+    return table_of("interference-table", "interference factor", columns, comparison.interference)
 
 
 def arisen_table(comparison: Comparison) -> Table:
     """Return counters of trouble that B has and A does not have, or far less of."""
     columns = (
-        Column("counter", "counter", Unit.CODE),
+        Column("name", "counter", Unit.CODE),
         _A,
         _B,
-        Column("unit", "unit"),
+        *text_columns("unit"),
         Column("words", "meaning"),
     )
-    rows = tuple(
-        (counter.name, f"{counter.a:.6g}", f"{counter.b:.6g}", counter.unit, counter.words)
-        for counter in comparison.arisen
-    )
-    return Table("arisen-table", "not in A, or far less, and in B, per run", columns, rows)
+    title = "not in A, or far less, and in B, per run"
+    return table_of("arisen-table", title, columns, comparison.arisen)
 
 
 def losses_table(comparison: Comparison) -> Table:
     """Return a row for each difference in the losses of the two sides."""
-    rows = tuple(
-        (
-            standalone_words(pair),
-            *("not known" if mean is None else f"{mean:.6g}" for mean in (pair.a, pair.b)),
-            COUNTED_BY_WORDS[pair.counted_by],
-        )
-        for pair in comparison.losses
+    columns = (
+        Column("losses", "losses, packets a run", value=standalone_words),
+        _A_KNOWN,
+        _B_KNOWN,
+        COUNTED_BY,
     )
-    columns = (Column("losses", "losses, packets a run"), _A, _B, COUNTED_BY)
-    return Table("losses-table", "Losses in which the sides differ", columns, rows)
+    return table_of("losses-table", "Losses in which the sides differ", columns, comparison.losses)
 
 
 def conditions_table(comparison: Comparison) -> Table:
     """Return the conditions of both sides with their results and values."""
     columns = (
-        Column("condition", "condition", Unit.CODE),
-        *(Column("a", "A"), Column("a_value", "value"), Column("b", "B"), Column("b_value", "value")),
+        Column("expression", "condition", Unit.CODE),
+        *(_A_TEXT, Column("a_value", "value"), _B_TEXT, Column("b_value", "value")),
     )
-    rows = tuple(
-        (pair.expression, pair.a or "-", pair.a_value, pair.b or "-", pair.b_value)
-        for pair in comparison.conditions
-    )
-    return Table("conditions-table", "Conditions of both sides", columns, rows)
+    return table_of("conditions-table", "Conditions of both sides", columns, comparison.conditions)
 
 
 def direction_word(comparison: Comparison) -> str:
@@ -194,52 +192,47 @@ def contribution_tables(comparison: Comparison) -> tuple[Table, ...]:
     """Return the collectives, ranks and flows that contribute to the change."""
     title = f"{direction_word(comparison)} in B"
     columns = (
-        *(Column("src_rank", "from rank", Unit.NUMBER), Column("dst_rank", "to rank", Unit.NUMBER)),
-        *(Column("counter", "counter"), _A, _B),
-    )
-    rows = tuple(
-        (trouble.src_rank, trouble.dst_rank, trouble.what, f"{trouble.a:.6g}", f"{trouble.b:.6g}")
-        for trouble in comparison.troubles
+        Column("src_rank", "from rank", Unit.NUMBER),
+        Column("dst_rank", "to rank", Unit.NUMBER),
+        *(Column("what", "counter"), _A, _B),
     )
     return (
         _shift_table(f"{title}: collectives, per iteration", "collective", comparison.carriers),
         _shift_table(f"{title}: ops of ranks, first packet to completion", "rank", comparison.ranks),
-        Table("", "more in B, per run", columns, rows),
+        table_of("", "more in B, per run", columns, comparison.troubles),
     )
 
 
 def _shift_table(title: str, name: str, shifts: Sequence[Shift]) -> Table:
-    columns = (Column(name, name), _A, _B, Column("added", "added", Unit.NUMBER))
-    rows = tuple(
-        (
-            *(shift.what, time_words(shift.a_ns), time_words(shift.b_ns)),
-            f"{'+' if shift.added_ns > 0 else '-'}{time_words(abs(shift.added_ns))}",
-        )
-        for shift in shifts
-    )
-    return Table("", title, columns, rows)
+    columns = (Column("what", name), _A_TIME, _B_TIME, Column("added_ns", "added", Unit.NUMBER, value=_added))
+    return table_of("", title, columns, shifts)
+
+
+def _added(shift: Shift) -> str:
+    return f"{'+' if shift.added_ns > 0 else '-'}{time_words(abs(shift.added_ns))}"
+
+
+def _plain_change(figure: Plain) -> str:
+    return "" if figure.change is None else change_text(figure.change, 2)
 
 
 def plain_table(comparison: Comparison, *, only_changed: bool = False) -> Table:
     """Return the key figures that are not tested: all, or those that changed by 5 % or more."""
-    rows = tuple(
-        (
-            *(figure.name, value_words(figure.a, figure.unit), value_words(figure.b, figure.unit)),
-            "" if figure.change is None else change_text(figure.change, 2),
-        )
+    figures = [
+        figure
         for figure in comparison.plain
         if not only_changed
         or (figure.a != figure.b and (figure.change is None or abs(figure.change) >= _PLAIN_CHANGE))
-    )
+    ]
     changed = f"that changed by {_PLAIN_CHANGE:.0%} or more, " if only_changed else ""
-    columns = (Column("figure", "figure", Unit.CODE), _A, _B, _CHANGE)
-    return Table("plain-table", f"key figures {changed}means over runs, not tested", columns, rows)
+    columns = (
+        *(Column("name", "figure", Unit.CODE), _A_VALUE, _B_VALUE),
+        Column("change", "change", Unit.NUMBER, value=_plain_change),
+    )
+    return table_of("plain-table", f"key figures {changed}means over runs, not tested", columns, figures)
 
 
 def differing_table(comparison: Comparison) -> Table:
     """Return the settings in which the two sides differ."""
-    columns = (Column("file", "file"), Column("setting", "setting"), Column("a", "A"), Column("b", "B"))
-    rows = tuple(
-        (difference.thing, difference.path, difference.a, difference.b) for difference in comparison.differing
-    )
-    return Table("", "A and B differ in", columns, rows, total=comparison.differing_total)
+    columns = (Column("thing", "file"), Column("path", "setting"), _A_TEXT, _B_TEXT)
+    return table_of("", "A and B differ in", columns, comparison.differing, total=comparison.differing_total)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from etloop.contract.model.counters import CounterObject, CounterUse, counters_of
 from etloop.results.report.losses import drop_words
-from etloop.results.report.table import Cell, Column, Table, Unit, Value
+from etloop.results.report.table import Cell, Column, Table, Unit, table_of
 from etloop.results.report.values import us
 from etloop.results.schema.device import Agreement, Direction, ReconciledPort
 from etloop.results.schema.losses import DEVICE_FIGURES, device_drops
@@ -26,17 +26,34 @@ _AGREEMENTS: Final = {
     Agreement.BEYOND: "beyond the tolerance",
     Agreement.UNKNOWN: "not known",
 }
+
+
+def difference_share(share: float | None) -> str:
+    """Return the share of a difference; never "0" for a small one."""
+    if share is None:
+        return "-"
+    return "0" if share == 0 else f"{share:.2%}" if share >= 0.0001 else f"{share * 1e6:.1f} ppm"
+
+
+def _difference(row: ReconciledPort) -> str | None:
+    return None if row.difference_frames is None else f"{row.difference_frames:+d}"
+
+
+def _agreement(row: ReconciledPort) -> Cell:
+    return Cell(_AGREEMENTS[row.agreement], is_strong=row.agreement is Agreement.BEYOND)
+
+
 _COLUMNS: Final = (
     Column("port", "port"),
     Column("device_port", "on"),
-    Column("direction", "direction"),
+    Column("direction", "direction", value=lambda row: _DIRECTIONS[row.direction]),
     Column("agent_frames", "agent", Unit.NUMBER, "frames"),
     Column("device_frames", "device", Unit.NUMBER, "frames"),
-    Column("difference", "difference", Unit.NUMBER, "frames"),
+    Column("difference_frames", "difference", Unit.NUMBER, "frames", value=_difference),
     Column("agent_bytes", "agent", Unit.NUMBER, "bytes", is_detail=True),
     Column("device_bytes", "device", Unit.NUMBER, "bytes", is_detail=True),
-    Column("share", "share", Unit.NUMBER),
-    Column("agreement", "agreement", is_detail=True),
+    Column("share", "share", Unit.NUMBER, value=lambda row: difference_share(row.difference_share)),
+    Column("agreement", "agreement", is_detail=True, value=_agreement),
 )
 
 
@@ -96,26 +113,7 @@ def reconciliation_table(device: DeviceSummary, *, is_exact_shown: bool = True) 
     )
     title = "Cable by cable, as agent and device counted"
     notes = tuple(dict.fromkeys(row.why for row in rows if row.why))
-    return Table(
-        "reconciliation", title, _COLUMNS, tuple(map(_row, rows)), notes, all_rows_in="reconciliation.parquet"
-    )
-
-
-def _row(row: ReconciledPort) -> tuple[Value, ...]:
-    difference = None if row.difference_frames is None else f"{row.difference_frames:+d}"
-    agreement = Cell(_AGREEMENTS[row.agreement], is_strong=row.agreement is Agreement.BEYOND)
-    return (
-        *(row.port, row.device_port, _DIRECTIONS[row.direction]),
-        *(row.agent_frames, row.device_frames, difference, row.agent_bytes, row.device_bytes),
-        *(difference_share(row.difference_share), agreement),
-    )
-
-
-def difference_share(share: float | None) -> str:
-    """Return the share of a difference; never "0" for a small one."""
-    if share is None:
-        return "-"
-    return "0" if share == 0 else f"{share:.2%}" if share >= 0.0001 else f"{share * 1e6:.1f} ppm"
+    return table_of("reconciliation", title, _COLUMNS, rows, notes, all_rows_in="reconciliation.parquet")
 
 
 def gap_words(device: DeviceSummary) -> tuple[str, ...]:

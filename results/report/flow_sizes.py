@@ -6,18 +6,22 @@ from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.units import approximate_bytes
 from etloop.contract.model.empty_network import LatencySource
-from etloop.results.report.table import Column, Table, Unit, Value
+from etloop.results.report.table import Column, Table, Unit, table_of
 
 if TYPE_CHECKING:
     from etloop.results.schema.flow_sizes import FlowSizeRow, FlowSizes
 
+
+def _completed(row: FlowSizeRow) -> str:
+    return str(row.completed) if row.completed == row.planned else f"{row.completed} of {row.planned}"
+
+
 _COLUMNS: Final = (
-    Column("size", "size"),
-    Column("flows", "flows", Unit.NUMBER),
-    Column("completion_p50", "p50", Unit.TIME, "completion"),
-    Column("completion_p99", "p99", Unit.TIME, "completion"),
-    Column("alone_p50", "p50", Unit.TIME, "alone"),
-    *(Column(f"slowdown_{name}", name, Unit.NUMBER, "slowdown") for name in ("p50", "p95", "p99")),
+    Column("completed", "flows", Unit.NUMBER, value=_completed),
+    Column("fct_p50_ns", "p50", Unit.TIME, "completion"),
+    Column("fct_p99_ns", "p99", Unit.TIME, "completion"),
+    Column("alone_p50_ns", "p50", Unit.TIME, "alone"),
+    *(Column(f"slowdown_{name}", name, Unit.RATIO, "slowdown") for name in ("p50", "p95", "p99")),
 )
 _LATENCY_WORDS: Final = {
     LatencySource.TOPOLOGY: "links and switches of the topology, on the quickest of the shortest paths",
@@ -29,19 +33,13 @@ _LATENCY_WORDS: Final = {
 
 def flow_size_table(flows: FlowSizes) -> Table:
     """Return completion times and slowdowns by size, the last row over all sizes."""
-    rows = [_row(row, is_all=row is flows.rows[-1]) for row in flows.rows]
+
+    def size(row: FlowSizeRow) -> str:
+        return "all" if row is flows.rows[-1] else f"to {approximate_bytes(row.upto_bytes)}"
+
     title = "Completion from intended start to arrival, and as a multiple of the time in an empty network"
-    return Table("flow-sizes", title, _COLUMNS, tuple(rows))
-
-
-def _row(row: FlowSizeRow, *, is_all: bool) -> tuple[Value, ...]:
-    slowdowns = (row.slowdown_p50, row.slowdown_p95, row.slowdown_p99)
-    return (
-        "all" if is_all else f"to {approximate_bytes(row.upto_bytes)}",
-        str(row.completed) if row.completed == row.planned else f"{row.completed} of {row.planned}",
-        *(row.fct_p50_ns, row.fct_p99_ns, row.alone_p50_ns),
-        *(None if value is None else f"{value:.2f}" for value in slowdowns),
-    )
+    columns = (Column("upto_bytes", "size", value=size), *_COLUMNS)
+    return table_of("flow-sizes", title, columns, flows.rows)
 
 
 def slowdown_words(flows: FlowSizes) -> str:

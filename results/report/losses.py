@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from etloop.results.report.table import Column, Table, Unit
+from etloop.results.report.table import Column, Table, Unit, table_of
 from etloop.results.schema.losses import (
     BY_LOSS_NAME,
     COUNTED_BY_WORDS,
@@ -18,31 +18,26 @@ from etloop.results.schema.losses import (
 if TYPE_CHECKING:
     from etloop.results.schema.comparison import LossPair
 
-COUNTED_BY: Final = Column("counted_by", "counted by")
-_COLUMNS: Final = (
-    Column("packets", "packets"),
-    Column("sent", "sent", Unit.NUMBER),
-    Column("received", "received", Unit.NUMBER),
-    Column("not_received", "not received", Unit.NUMBER),
-    COUNTED_BY,
-)
 _OF_DEVICE: Final = frozenset(figure.name for figure in DEVICE_FIGURES)
 _OF_KINDS: Final = frozenset(figure.name for figure in SENT_FIGURES)
 _ALWAYS: Final = frozenset({"data", "all", "unexplained"})
 
 
+COUNTED_BY: Final = Column("counted_by", "counted by", value=lambda row: COUNTED_BY_WORDS[row.counted_by])
+
+
 def losses_table(losses: LossSummary) -> Table:
     """Return the rows that are not empty; no rows if no packet was lost, dropped or retransmitted."""
-    rows = tuple(
-        (
-            row_words(row),
-            *("" if count is None else count for count in (row.sent, row.received, row.packets)),
-            COUNTED_BY_WORDS[row.counted_by],
-        )
-        for row in losses.rows
-        if row.name in _ALWAYS or row.sent or row.received or row.packets
+    columns = (
+        Column("name", "packets", value=row_words),
+        Column("sent", "sent", Unit.COUNT),
+        Column("received", "received", Unit.COUNT),
+        Column("packets", "not received", Unit.COUNT),
+        COUNTED_BY,
     )
-    return Table("losses-table", "Packets sent, received and lost", _COLUMNS, () if losses.is_quiet else rows)
+    rows = [row for row in losses.rows if row.name in _ALWAYS or row.sent or row.received or row.packets]
+    title = "Packets sent, received and lost"
+    return table_of("losses-table", title, columns, () if losses.is_quiet else rows)
 
 
 def loss_words(losses: LossSummary) -> str:

@@ -9,12 +9,13 @@ from etloop.results.compare.change import change_text
 from etloop.results.compare.compare import JCT as IN_ALL
 from etloop.results.compare.sweep_results import JCT, P99, Group
 from etloop.results.report.comparison import outcome_cell
-from etloop.results.report.table import Cell, Column, Table, Unit, Value
+from etloop.results.report.table import Cell, Column, Table, Unit, Value, table_of
 from etloop.results.report.values import value_words
+from etloop.results.report.verdict import result_cell
 from etloop.results.schema.comparison import ComparisonSettings, Outcome
 from etloop.results.schema.kpis import BY_NAME
 from etloop.results.schema.sweep import PointResult, SearchedPoint, SearchRecord, SweepRecord, TrialRecord
-from etloop.results.schema.verdict import RunResult
+from etloop.results.schema.verdict import Result, RunResult
 
 _FIGURES: Final = {
     P99: "p99",
@@ -109,33 +110,33 @@ def _outcome_note(result: PointResult) -> str:
 
 def broken_table(record: SweepRecord) -> Table:
     """Return the runs that ended early, with their reasons."""
-    rows = tuple((run.point, run.repeat, run.reason) for run in record.runs if run.result is RunResult.BROKEN)
+    broken = [run for run in record.runs if run.result is RunResult.BROKEN]
     columns = (Column("point", "point"), Column("repeat", "repeat", Unit.NUMBER), Column("reason", "reason"))
-    return Table("broken-runs", "Each with its reason", columns, rows, all_rows_in="sweep.json")
+    return table_of("broken-runs", "Each with its reason", columns, broken, all_rows_in="sweep.json")
 
 
-_TRIAL_COLUMNS: Final = tuple(
-    Column(name, title, Unit.NUMBER)
-    for name, title in (
-        ("goodput_bps", "goodput"),
-        ("busiest_port_share", "of line rate"),
-        ("jct_avg_ns", "iteration"),
-        ("lost_share", "lost"),
-        ("slip_share", "emulator lateness"),
-    )
+def _trial_column(name: str, title: str) -> Column:
+    """Return the column of a figure of a trial; "-" if the trial is None or does not have it."""
+
+    def value(trial: TrialRecord | None) -> Value:
+        figures = {} if trial is None else trial.figures
+        return value_words(figures[name], BY_NAME[name].unit) if name in figures else None
+
+    return Column(name, title, Unit.NUMBER, value=value)
+
+
+_TRIAL_COLUMNS: Final = (
+    _trial_column("goodput_bps", "goodput"),
+    _trial_column("busiest_port_share", "of line rate"),
+    _trial_column("jct_avg_ns", "iteration"),
+    _trial_column("lost_share", "lost"),
+    _trial_column("slip_share", "emulator lateness"),
 )
-_FAILED_CONDITION: Final = Column("reason", "failed condition")
 
 
 def search_table(record: SearchRecord, value_text: Callable[[int], str]) -> Table:
     """Return the furthest value that passes at each combination of settings. `value_text` formats a value as the sweep
     file writes it."""
-    columns = (
-        *(Column("settings", "settings"), Column("point", "point")),
-        *(Column("best", "passes up to", Unit.NUMBER), Column("fails_at", "fails at", Unit.NUMBER)),
-        *(Column("trials", "trials", Unit.NUMBER), *_TRIAL_COLUMNS[:2]),
-        Column("reason", "failed condition", is_detail=True),
-    )
 
     def row(point: SearchedPoint) -> tuple[Value, ...]:
         best, beyond = trial_at(point, point.best), trial_at(point, point.fails_at)
@@ -143,10 +144,16 @@ def search_table(record: SearchRecord, value_text: Callable[[int], str]) -> Tabl
             *(Cell(settings_words(point), is_strong=True), point.name),
             "nowhere" if point.best is None else value_text(point.best),
             None if point.fails_at is None else value_text(point.fails_at),
-            *(len(point.trials), *_trial_figures(best)[:2]),
+            *(len(point.trials), *(column.value_of(best) for column in _TRIAL_COLUMNS[:2])),
             "" if beyond is None else beyond.reason,
         )
 
+    columns = (
+        *(Column("settings", "settings"), Column("point", "point")),
+        *(Column("best", "passes up to", Unit.NUMBER), Column("fails_at", "fails at", Unit.NUMBER)),
+        *(Column("trials", "trials", Unit.NUMBER), *_TRIAL_COLUMNS[:2]),
+        Column("reason", "failed condition", is_detail=True),
+    )
     title = f"The furthest {record.path} at which every condition holds"
     return Table("limits", title, columns, tuple(map(row, record.points)), all_rows_in="search.json")
 
@@ -154,22 +161,17 @@ def search_table(record: SearchRecord, value_text: Callable[[int], str]) -> Tabl
 def trials_table(point: SearchedPoint) -> Table:
     """Return the values that were tried at a point, in the order of the trials."""
     columns = (
-        *(Column("value", "value"), Column("result", "result"), Column("runs", "runs", Unit.NUMBER)),
-        *(*_TRIAL_COLUMNS, _FAILED_CONDITION, Column("directory", "directory", Unit.CODE)),
+        Column("words", "value"),
+        Column(
+            "passed", "result", value=lambda trial: result_cell(Result.PASS if trial.passed else Result.FAIL)
+        ),
+        Column("runs", "runs", Unit.NUMBER, value=lambda trial: len(trial.runs)),
+        *(*_TRIAL_COLUMNS, Column("reason", "failed condition")),
+        Column("name", "directory", Unit.CODE, value=lambda trial: f"points/{point.name}/{trial.name}"),
     )
-    rows = tuple(
-        (
-            *(trial.words, outcome_of_trial(trial), len(trial.runs)),
-            *(*_trial_figures(trial), trial.reason, f"points/{point.name}/{trial.name}"),
-        )
-        for trial in point.trials
+    return table_of(
+        "", "In the order of the trials; figures are of the last run of each", columns, point.trials
     )
-    return Table("", "In the order of the trials; figures are of the last run of each", columns, rows)
-
-
-def outcome_of_trial(trial: TrialRecord) -> Cell:
-    """Return whether every run of a trial passed."""
-    return Cell("PASS" if trial.passed else "FAIL", badge="pass" if trial.passed else "fail")
 
 
 def settings_words(point: SearchedPoint) -> str:
@@ -180,11 +182,3 @@ def settings_words(point: SearchedPoint) -> str:
 def trial_at(point: SearchedPoint, value: int | None) -> TrialRecord | None:
     """Return the trial of a value; None if it was not tried."""
     return next((trial for trial in point.trials if trial.value == value), None)
-
-
-def _trial_figures(trial: TrialRecord | None) -> tuple[Value, ...]:
-    figures = {} if trial is None else trial.figures
-    return tuple(
-        value_words(figures[column.id], BY_NAME[column.id].unit) if column.id in figures else None
-        for column in _TRIAL_COLUMNS
-    )

@@ -6,9 +6,9 @@ Decides how a value of each unit is written and how a column is headed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.results.report.values import bytes_words, gigabytes_per_s, share_words, us, whole_percent
@@ -22,6 +22,8 @@ class Unit(Enum):
     """A name or expression as files write it."""
     NUMBER = "number"
     """A number, or a text that already has its unit; aligned to the right."""
+    COUNT = "count"
+    """An integer; empty where it does not apply."""
     TIME = "us"
     """From nanoseconds."""
     BYTES = "bytes"
@@ -31,6 +33,7 @@ class Unit(Enum):
     """Whole percent, from a share."""
     SHARE = "share"
     """Percent or ppm, from a share."""
+    RATIO = "ratio"
     FACTOR = "factor"
     """A ratio of about one, with three decimals."""
 
@@ -41,15 +44,17 @@ _FORMATS: Final[dict[Unit, Callable[[float], str]]] = {
     Unit.RATE: gigabytes_per_s,
     Unit.PERCENT: whole_percent,
     Unit.SHARE: share_words,
+    Unit.RATIO: "{:.2f}".format,
     Unit.FACTOR: "{:.3f}".format,
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: its name in links, its heading and the unit of its values."""
+    """One column: its heading, and the unit and origin of its values."""
 
     id: str
+    """Name in links, and the attribute of a row's object that is its value unless `value` is given."""
     title: str
     unit: Unit = Unit.TEXT
     group: str = ""
@@ -58,6 +63,12 @@ class Column:
     """Longest value in a text table; longer ones are cut. Negative: they are cut at their start. 0: no limit."""
     is_detail: bool = False
     """Whether only forms of output without a limit of width show the column."""
+    value: Callable[[Any], Value] | None = None
+    """Returns the value from the row's object."""
+
+    def value_of(self, row_object: Any) -> Value:
+        """Return the value in the row of an object."""
+        return getattr(row_object, self.id) if self.value is None else self.value(row_object)
 
     @property
     def is_number(self) -> bool:
@@ -117,6 +128,20 @@ class Table:
         return f"And {count} more{place}." if count > 0 else ""
 
 
+def table_of(
+    table_id: str,
+    title: str,
+    columns: tuple[Column, ...],
+    objects: Iterable[object],
+    notes: tuple[str, ...] = (),
+    total: int = 0,
+    all_rows_in: str = "",
+) -> Table:
+    """Return a table with a row for each object, whose values the columns read from it."""
+    rows = tuple(tuple(column.value_of(row_object) for column in columns) for row_object in objects)
+    return Table(table_id, title, columns, rows, notes, total, all_rows_in)
+
+
 def cell_of(value: Value) -> Cell:
     """Return a value as a cell."""
     return value if isinstance(value, Cell) else Cell(value)
@@ -126,7 +151,7 @@ def value_text(value: Value, unit: Unit) -> str:
     """Return a value as text, without the unit that the heading names; "-" for None."""
     value = value.value if isinstance(value, Cell) else value
     if value is None:
-        return "-"
+        return "" if unit is Unit.COUNT else "-"
     if isinstance(value, str):
         return value
     return (

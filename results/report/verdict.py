@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from etloop.results.report.table import Cell, Column, Table, Unit, Value
+from etloop.results.report.table import Cell, Column, Table, Unit, table_of
 from etloop.results.schema.verdict import CheckOutcome, Result
 
 if TYPE_CHECKING:
@@ -12,13 +12,6 @@ if TYPE_CHECKING:
 
 WORDS: Final = {Result.PASS: "PASS", Result.FAIL: "FAIL", Result.INCONCLUSIVE: "INCONCLUSIVE"}
 _ORDER: Final = (Result.FAIL, Result.INCONCLUSIVE, Result.PASS)
-_COLUMNS: Final = (
-    Column("result", "result"),
-    Column("condition", "condition", Unit.CODE),
-    Column("value", "value"),
-    Column("limit", "limit"),
-    Column("why", "why it matters"),
-)
 
 
 def failed_first(verdict: Verdict) -> list[CheckOutcome]:
@@ -40,17 +33,22 @@ def broken_words(condition: CheckOutcome) -> str:
     return f"{condition.broken} of {condition.checked} rows break it"
 
 
+def _value_cell(condition: CheckOutcome) -> Cell:
+    note = "; ".join(filter(None, (condition.reason, broken_words(condition))))
+    return Cell(condition.value or "-", note=note, items=condition.rows)
+
+
 def conditions_table(verdict: Verdict) -> Table:
     """Return the conditions with their values, limits and reasons."""
+    columns = (
+        Column("result", "result", value=lambda condition: result_cell(condition.result)),
+        Column("expression", "condition", Unit.CODE),
+        Column("value", "value", value=_value_cell),
+        *(Column("limit", "limit"), Column("why", "why it matters")),
+    )
+    return table_of("conditions-table", "Conditions, failed ones first", columns, failed_first(verdict))
 
-    def row(condition: CheckOutcome) -> tuple[Value, ...]:
-        reasons = filter(None, (condition.reason, broken_words(condition)))
-        return (
-            Cell(WORDS[condition.result], badge=condition.result.value),
-            condition.expression,
-            Cell(condition.value or "-", note="; ".join(reasons), items=condition.rows),
-            *(condition.limit, condition.why),
-        )
 
-    rows = tuple(map(row, failed_first(verdict)))
-    return Table("conditions", "Conditions, failed ones first", _COLUMNS, rows)
+def result_cell(result: Result) -> Cell:
+    """Return a result as a badge."""
+    return Cell(WORDS[result], badge=result.value)

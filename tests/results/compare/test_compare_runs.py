@@ -241,7 +241,7 @@ def test_counters_that_were_zero_are_a_finding_of_their_own(
     if risen:
         assert found.reasons[0] == "dut_dropped_packets: 0 in A, 873 packets a run in B"
         (row,) = arisen_table(found).rows
-        assert row[:4] == ("dut_dropped_packets", "0", "873", "packets")
+        assert row[:4] == ("dut_dropped_packets", 0, 873, "packets")
         assert "not in A, or far less, and in B, per run\n" in render_comparison(found)
         ignored = compare_runs(before, after, replace(SETTINGS, counts_ignored=True))
         assert ignored.verdict is Outcome.ALIKE
