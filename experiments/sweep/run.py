@@ -109,7 +109,7 @@ def run_record(point: Point, number: int, summary: Summary) -> RunRecord:
     """Return the record of a run for the index."""
     reason = ""
     if summary.result is RunResult.BROKEN:
-        reason = summary.reason.splitlines()[0] if summary.reason else "its records do not add up (checks)"
+        reason = summary.reason.splitlines()[0] if summary.reason else "its records are inconsistent (checks)"
     return RunRecord(point.name, number, summary.result, reason)
 
 

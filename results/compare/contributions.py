@@ -22,7 +22,7 @@ from etloop.results.schema.comparison import (
 )
 from etloop.results.schema.kpis import BY_NAME, FIGURES
 from etloop.results.schema.losses import LOSS_FIGURES
-from etloop.results.schema.verdict import CheckOutcome, Result
+from etloop.results.schema.verdict import ConditionOutcome, Result
 
 if TYPE_CHECKING:
     from etloop.results.compare.samples import RunSamples, Side
@@ -178,13 +178,13 @@ def _known_losses(run: RunSamples) -> dict[str, float]:
     return {name: float(packets) for name, packets in counts.items() if packets is not None}
 
 
-def _worst_outcomes(side: Side) -> dict[str, CheckOutcome]:
-    worst: dict[str, CheckOutcome] = {}
+def _worst_outcomes(side: Side) -> dict[str, ConditionOutcome]:
+    worst: dict[str, ConditionOutcome] = {}
     for run in side.runs:
-        for check in run.conditions:
-            worst_so_far = worst.get(check.expression)
-            if worst_so_far is None or _RESULTS.index(check.result) > _RESULTS.index(worst_so_far.result):
-                worst[check.expression] = check
+        for condition in run.conditions:
+            worst_so_far = worst.get(condition.expression)
+            if worst_so_far is None or _RESULTS.index(condition.result) > _RESULTS.index(worst_so_far.result):
+                worst[condition.expression] = condition
     return worst
 
 

@@ -29,7 +29,7 @@ from etloop.results.schema.losses import LossRow
 from etloop.results.schema.needless import is_asked_for, needless_packets
 from etloop.results.schema.summary import VIRTUAL_TIME, Summary
 from etloop.results.schema.typed_json import RunDirError
-from etloop.results.schema.verdict import CheckOutcome
+from etloop.results.schema.verdict import ConditionOutcome
 from etloop.results.store.case_archive import read_case
 from etloop.results.store.run_dir import (
     INPUT_FILES,
@@ -107,7 +107,7 @@ class RunSamples:
     """For a run of several jobs, by `JOB`, or `JOB, alone` for its phase alone: per round, first issue to last completion."""
     things: dict[str, dict[str, str]]
     """Inputs of the run: by thing (scenario, rig, ...), value by path."""
-    conditions: tuple[CheckOutcome, ...] = ()
+    conditions: tuple[ConditionOutcome, ...] = ()
     """Conditions of its verdict."""
     losses: tuple[LossRow, ...] = ()
     again_ns: float | None = 0.0
@@ -162,9 +162,9 @@ def _again_ns(run_dir: Path, summary: Summary) -> float | None:
 def _broken(summary: Summary, counted: tuple[int, ...]) -> str:
     """Return why a run cannot be used; "" if it can."""
     if summary.state is not RunEnd.DONE:
-        return f"it broke off: {summary.reason.splitlines()[0] if summary.reason else 'no reason is known'}"
-    if not summary.checks_hold:
-        return "its records do not add up (checks)"
+        return f"it ended early: {summary.reason.splitlines()[0] if summary.reason else 'no reason is known'}"
+    if not summary.is_consistent:
+        return "its records are inconsistent (checks)"
     if summary.overload_frames:
         return f"{summary.overload[0]}; it is not to be believed"
     return "" if counted else "no iteration is complete"

@@ -296,7 +296,7 @@ def _suspects(summary: Summary) -> tuple[str, ...]:
     if summary.started_at == VIRTUAL_TIME:
         causes.append("what the network of a twin cannot pass on stays in it")
     elif summary.state is not RunEnd.DONE:
-        causes.append("the run broke off with packets under way")
+        causes.append("the run ended early with packets in flight")
     if summary.streams and summary.started_at != VIRTUAL_TIME:
         causes.append("sockets that receive plain UDP do not count what they lose")
     return tuple(causes)

@@ -334,7 +334,7 @@ def _job_reasons(measurement: Measurement, measured: JobFigures, per_ideal: floa
     jct_ns, slip = measured.iteration_jct_avg_ns, measurement.summary.slip
     if jct_ns and slip and slip.p99_ns > NOTICEABLE_OF_JOB * jct_ns:
         reasons.append(
-            f"our own lateness, p99 {slip.p99_ns / 1000:.1f} us, is {slip.p99_ns / jct_ns:.0%} of an iteration"
+            f"lateness of the emulator, p99 {slip.p99_ns / 1000:.1f} us, is {slip.p99_ns / jct_ns:.0%} of an iteration"
         )
     if per_ideal is not None and per_ideal < FASTER_THAN_IDEAL:
         reasons.append("the job was faster than its ports' rates allow: the rig file states them too low")
@@ -354,7 +354,7 @@ def _kind_reasons(
     slip_ns = np.sort((records["issued_ns"] - records["intended_ns"])[is_of_kind])
     p99_ns = nearest_rank(slip_ns, 99) if len(slip_ns) else 0
     if p99_ns > NOTICEABLE * joined_ns:
-        reasons.append(f"our own lateness (slip p99) is more than {NOTICEABLE:.0%} of its time")
+        reasons.append(f"lateness of the emulator (slip p99) is more than {NOTICEABLE:.0%} of its time")
     error_ns = measurement.summary.clock.between_agents_error_ns
     if error_ns > NOTICEABLE * joined_ns:
         reasons.append(f"clocks of agents are only known to more than {NOTICEABLE:.0%} of its time")

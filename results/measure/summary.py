@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.counters import AgentObject
 from etloop.contract.model.run import PlanTables, RunOutcome
-from etloop.results.measure.checks import BYTE_COLUMNS, CheckTally
 from etloop.results.measure.collectives import (
     CollectiveRows,
     PlannedGroups,
@@ -25,6 +24,7 @@ from etloop.results.measure.collectives import (
     joined_rows,
     measure_groups,
 )
+from etloop.results.measure.consistency import BYTE_COLUMNS, ConsistencyTally
 from etloop.results.measure.distribution import Distribution
 from etloop.results.measure.iterations import counted_iterations, measure_iterations
 from etloop.results.measure.job_shares import JobTally, PassRows, background_ranks, counted_ops
@@ -145,7 +145,7 @@ class _Tally:
         self._outcome = outcome
         self._tables = tables
         self._kinds = KindTally(tables, groups)
-        self._checks = CheckTally(outcome, tables)
+        self._checks = ConsistencyTally(outcome, tables)
         self._slip = Distribution()
         self._iterations: list[IterationSummary] = []
         self._ops_per_iteration = int(self.counted.sum())

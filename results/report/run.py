@@ -10,7 +10,7 @@ from etloop.results.report.losses import loss_words
 from etloop.results.report.table import Table, text_columns
 from etloop.results.report.values import bytes_words, us, whole_percent
 from etloop.results.schema.needless import needless_words
-from etloop.results.schema.summary import CheckResult, StreamWord
+from etloop.results.schema.summary import ConsistencyResult, StreamWord
 
 if TYPE_CHECKING:
     from etloop.results.schema.summary import StreamSummary, Summary
@@ -145,8 +145,10 @@ def provoked_words(counts: Mapping[str, int]) -> str:
 def consistency_words(summary: Summary) -> str:
     """Return how many consistency checks of the run's own records passed, failed and were skipped."""
     results = [check.result for check in summary.checks]
-    skipped = results.count(CheckResult.NOT_CHECKED)
-    text = f"{results.count(CheckResult.PASS)} checks pass, {results.count(CheckResult.FAIL)} fail"
+    skipped = results.count(ConsistencyResult.NOT_CHECKED)
+    text = (
+        f"{results.count(ConsistencyResult.PASS)} checks pass, {results.count(ConsistencyResult.FAIL)} fail"
+    )
     return f"{text}, {skipped} skipped because the run was aborted" if skipped else text
 
 

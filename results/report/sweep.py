@@ -44,7 +44,7 @@ def group_table(group: Group, axis: str, results: Mapping[str, PointResult]) -> 
     """Return the figures of a group's points, each compared with the first point."""
     names = _figures_with_values(group, results)
     columns = (
-        *(Column("setting", axis), Column("point", "point"), Column("runs", "runs", Unit.NUMBER)),
+        *(Column("setting", "setting"), Column("point", "point"), Column("runs", "runs", Unit.NUMBER)),
         *(Column("iteration", "iteration", Unit.NUMBER), Column("cv", "CV", Unit.NUMBER)),
         *(Column(name, _FIGURES[name], Unit.NUMBER) for name in names),
         *(Column("change", "change", Unit.NUMBER), Column("interval", "interval", Unit.NUMBER)),
@@ -58,7 +58,7 @@ def group_table(group: Group, axis: str, results: Mapping[str, PointResult]) -> 
             rows.append((*label, 0, *(None for _ in range(4 + len(names))), "no run"))
         else:
             rows.append((*label, *_figure_values(result, names), *_change_values(result)))
-    return Table("", "Settings, each compared with the first", columns, tuple(rows))
+    return Table("", f"{axis}: each setting compared with the first", columns, tuple(rows))
 
 
 def _figures_with_values(group: Group, results: Mapping[str, PointResult]) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from etloop.results.report.table import Cell, Column, Table, Unit, table_of
-from etloop.results.schema.verdict import CheckOutcome, Result
+from etloop.results.schema.verdict import ConditionOutcome, Result
 
 if TYPE_CHECKING:
     from etloop.results.schema.verdict import Verdict
@@ -14,7 +14,7 @@ WORDS: Final = {Result.PASS: "PASS", Result.FAIL: "FAIL", Result.INCONCLUSIVE: "
 _ORDER: Final = (Result.FAIL, Result.INCONCLUSIVE, Result.PASS)
 
 
-def failed_first(verdict: Verdict) -> list[CheckOutcome]:
+def failed_first(verdict: Verdict) -> list[ConditionOutcome]:
     """Return the conditions, failed ones first, then inconclusive ones."""
     return sorted(verdict.checks, key=lambda condition: _ORDER.index(condition.result))
 
@@ -26,14 +26,14 @@ def count_words(verdict: Verdict) -> str:
     return words or "no conditions"
 
 
-def broken_words(condition: CheckOutcome) -> str:
+def broken_words(condition: ConditionOutcome) -> str:
     """Return how many rows of a table break a condition; "" for a condition on one figure, or if none does."""
     if not condition.broken or condition.checked <= 1:
         return ""
     return f"{condition.broken} of {condition.checked} rows break it"
 
 
-def _value_cell(condition: CheckOutcome) -> Cell:
+def _value_cell(condition: ConditionOutcome) -> Cell:
     note = "; ".join(filter(None, (condition.reason, broken_words(condition))))
     return Cell(condition.value or "-", note=note, items=condition.rows)
 

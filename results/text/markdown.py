@@ -38,7 +38,7 @@ def markdown(summary: Summary) -> str:
     """Return the page; it ends with a newline."""
     verdict, losses, compared = summary.verdict, summary.losses, summary.comparison
     device = f" of {_text(verdict.device)}" if verdict is not None and verdict.device else ""
-    is_broken = summary.state is not RunEnd.DONE or not summary.checks_hold
+    is_broken = summary.state is not RunEnd.DONE or not summary.is_consistent
     tables = (
         None if verdict is None else conditions_table(verdict),
         run_figures(summary),

@@ -25,8 +25,8 @@ def render_sweep(
     )
     for group in groups:
         table = group_table(group, record.compare, results)
-        lines += ["", *((printable(group.words),) if group.words else ())]
-        lines += table_lines(table, len(table.rows), "  ")
+        title = f"{group.words}: {record.compare}" if group.words else record.compare
+        lines += ["", printable(title), *table_lines(table, len(table.rows), "  ")]
     lines += ["", *wrapped("false alarms", promise_words(settings))]
     lines += [*wrapped("results", out_dir), *wrapped("page", f"{out_dir}/compare.html")]
     return "\n".join(lines) + "\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from etloop.results.report.verdict import WORDS, broken_words, count_words, failed_first
-from etloop.results.schema.verdict import CheckOutcome, Result
+from etloop.results.schema.verdict import ConditionOutcome, Result
 from etloop.results.text.layout import each_wrapped, wrapped
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def verdict_lines(verdict: Verdict) -> list[str]:
     return lines + each_wrapped("emulator", verdict.emulator)
 
 
-def _condition_lines(condition: CheckOutcome) -> list[str]:
+def _condition_lines(condition: ConditionOutcome) -> list[str]:
     value = f"  ({condition.value})" if condition.value else ""
     lines = wrapped(f"  {condition.result.value}", f"{condition.expression}{value}")
     if condition.result is Result.PASS:

@@ -17,7 +17,7 @@ from etloop.results.report.comparison import arisen_table
 from etloop.results.schema.comparison import ComparisonSettings, Outcome
 from etloop.results.schema.kpis import BY_NAME
 from etloop.results.schema.losses import BY_LOSS_NAME, LossRow
-from etloop.results.schema.verdict import CheckOutcome, Result
+from etloop.results.schema.verdict import ConditionOutcome, Result
 from etloop.results.text.compare import render_comparison
 
 MS = 1_000_000
@@ -165,7 +165,7 @@ def test_our_own_lateness_is_no_regression_of_the_device() -> None:
     found = compare_runs(A, late, SETTINGS)
     assert found.verdict is Outcome.OPEN
     assert (
-        "our own lateness can explain it: it grew from 1.0% to 8.0% of an iteration (slip_share)"
+        "lateness of the emulator can explain it: it grew from 1.0% to 8.0% of an iteration (slip_share)"
         in found.reasons[0]
     )
     slightly = scaled(A, 1.06, figures={"slip_share": 0.02, "own_lost_packets": 0.0})
@@ -271,7 +271,7 @@ def test_counters_of_trouble_have_arisen_where_chance_is_unlikely(
 def judged(old: Side, **results: Result) -> Side:
     """The same runs, whose verdicts had these conditions."""
     checks = tuple(
-        CheckOutcome(f"{name} == 0", "", "", result, f"{name} = {number}", "", 1, 0, (), reason="")
+        ConditionOutcome(f"{name} == 0", "", "", result, f"{name} = {number}", "", 1, 0, (), reason="")
         for number, (name, result) in enumerate(results.items())
     )
     return replace(old, runs=tuple(replace(one, conditions=checks) for one in old.runs))

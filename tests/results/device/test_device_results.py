@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from etloop.contract.model.counters import CountedObject, CounterObject
 from etloop.contract.model.device_counts import CountedDevice, CountedSource, CounterGap, SamplePhase, Series
 from etloop.contract.model.run import RunOutcome
-from etloop.controller.run.verdict import counting_checks
+from etloop.controller.run.verdict import counting_conditions
 from etloop.dut_profiles.reading.catalogue import find_profile, profile_names
 from etloop.results.artifacts import counted_run, kpi_input, run_with_verdict
 from etloop.results.device.class_queues import ExpectedClass, PacketKind, ReceivedClasses, class_queues
@@ -26,10 +26,10 @@ from etloop.results.kpis.run_kpis import key_figures, vocabulary
 from etloop.results.schema.device import Agreement, Direction
 from etloop.results.schema.kpis import KpiBasis
 from etloop.results.schema.summary import Summary
-from etloop.results.schema.verdict import RequestedCheck, Result
+from etloop.results.schema.verdict import RequestedCondition, Result
 from etloop.results.store.run_dir import read_artifacts, read_run, write_run
 from etloop.results.text.table import render
-from etloop.results.verdict.verdict import Conditions, EmulatorLimits, check_mistakes
+from etloop.results.verdict.verdict import Conditions, EmulatorLimits, find_condition_mistakes
 from tests.support.runs.records_by_hand import (
     START_NS,
     outcome_by_hand,
@@ -296,7 +296,7 @@ def with_verdict(
     write_run(run_dir, run)
     counted = counted_run(run, device, basis)
     write_run(run_dir, counted, run)
-    checks = tuple(RequestedCheck(one, "why", "here") for one in conditions)
+    checks = tuple(RequestedCondition(one, "why", "here") for one in conditions)
     asked = Conditions(checks, EmulatorLimits(slip_share=9.0))
     return run_with_verdict(read_artifacts(run_dir), KPI_BASIS, asked, pages=False).summary
 
@@ -463,5 +463,5 @@ def test_a_linux_interface_counts_without_check_sequences() -> None:
 @pytest.mark.parametrize("name", profile_names())
 def test_conditions_of_shipped_profiles_can_be_read(name: str) -> None:
     profile = find_profile(name)
-    checks = [RequestedCheck(one.expression, one.why, one.where) for one in profile.checks]
-    assert check_mistakes([*checks, *counting_checks(profile)], vocabulary()) == ()
+    checks = [RequestedCondition(one.expression, one.why, one.where) for one in profile.checks]
+    assert find_condition_mistakes([*checks, *counting_conditions(profile)], vocabulary()) == ()

@@ -24,7 +24,7 @@ from etloop.results.export.perfetto import lanes_of
 from etloop.results.kpis.port_series import spread
 from etloop.results.schema.kpis import KpiBasis
 from etloop.results.schema.typed_json import RunDirError
-from etloop.results.schema.verdict import RequestedCheck, Result
+from etloop.results.schema.verdict import RequestedCondition, Result
 from etloop.results.store.run_dir import read_artifacts, read_kpis, read_run, write_run
 from etloop.results.verdict.verdict import Conditions
 from tests.support.runs.records_by_hand import (
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 BASIS: Final = KpiBasis({"a/p0": 10**9, "b/p0": 10**9}, (1000, 2000, 0, 0), 4096)
 CHECKS: Final = (
-    RequestedCheck("jct_avg_ns <= 30us", "a job is slow", "scenario.yaml:3"),
-    RequestedCheck("lost_share == 0", "lossless", "scenario.yaml:4"),
+    RequestedCondition("jct_avg_ns <= 30us", "a job is slow", "scenario.yaml:3"),
+    RequestedCondition("lost_share == 0", "lossless", "scenario.yaml:4"),
 )
 SCENARIO: Final = (
     "workload: {trace: x}\nverdict:\n  checks:\n  - {check: jct_avg_ns <= 30us, why: a job is slow}\n"

@@ -7,20 +7,20 @@ from dataclasses import replace
 import pytest
 from markdown_it import MarkdownIt
 
-from etloop.results.schema.verdict import CheckOutcome, Result, RunResult, Verdict
+from etloop.results.schema.verdict import ConditionOutcome, Result, RunResult, Verdict
 from etloop.results.text.markdown import MOST_ROWS, SIGNS, markdown
 from tests.support.runs.records_by_hand import run_by_hand
 
 SUMMARY = run_by_hand().summary
 
 
-def outcome(result: Result, expression: str = "jct_ns < 1ms", **more: object) -> CheckOutcome:
+def outcome(result: Result, expression: str = "jct_ns < 1ms", **more: object) -> ConditionOutcome:
     """One condition's outcome."""
-    one = CheckOutcome(expression, "because", "scenario", result, "jct_ns = 2 ms", "< 1 ms", 1, 0, (), "")
+    one = ConditionOutcome(expression, "because", "scenario", result, "jct_ns = 2 ms", "< 1 ms", 1, 0, (), "")
     return replace(one, **more)  # type: ignore[arg-type]
 
 
-def verdict(*checks: CheckOutcome) -> Verdict:
+def verdict(*checks: ConditionOutcome) -> Verdict:
     """A verdict of these."""
     worst = max((one.result for one in checks), key=[Result.PASS, Result.INCONCLUSIVE, Result.FAIL].index)
     return Verdict(worst, "tomahawk", (), ("slow host",), checks)

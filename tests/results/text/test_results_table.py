@@ -13,7 +13,7 @@ from etloop.contract.model.run import RunOutcome
 from etloop.results.measure.summary import measure
 from etloop.results.report.run import overlap_words
 from etloop.results.schema.kinds import CONVENTIONS
-from etloop.results.schema.summary import Check, CheckResult, KindSummary, Summary
+from etloop.results.schema.summary import ConsistencyCheck, ConsistencyResult, KindSummary, Summary
 from etloop.results.text.layout import WIDTH, wrapped
 from etloop.results.text.table import render
 from tests.support.runs.records_by_hand import (
@@ -118,7 +118,9 @@ def test_a_run_says_of_which_number_its_packets_are(nonce: int) -> None:
 
 
 def test_a_failed_check_stands_in_the_table_with_its_examples() -> None:
-    check = Check("op_bytes_as_planned", CheckResult.FAIL, 16, 2, ("rank 0 sent 1, planned 0", "rank 1 too"))
+    check = ConsistencyCheck(
+        "op_bytes_as_planned", ConsistencyResult.FAIL, 16, 2, ("rank 0 sent 1, planned 0", "rank 1 too")
+    )
     text = render(replace(summary_of(outcome_by_hand()), checks=(check,)), "runs/one")
     assert (
         "consistency     0 checks pass, 1 fail\n"

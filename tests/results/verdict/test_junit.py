@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from etloop.results.measure.summary import measure
-from etloop.results.schema.summary import VIRTUAL_TIME, Check, CheckResult, Summary
-from etloop.results.schema.verdict import CheckOutcome, Result, Verdict
+from etloop.results.schema.summary import VIRTUAL_TIME, ConsistencyCheck, ConsistencyResult, Summary
+from etloop.results.schema.verdict import ConditionOutcome, Result, Verdict
 from etloop.results.verdict.junit import joined_junit, junit_xml
 from etloop.results.verdict.junit_names import case_names, place_in_sweep, place_of, run_class
 from tests.support.places import ROOT
@@ -42,11 +42,13 @@ def aborted() -> Summary:
 
 
 def verdict(*results: Result, text: str = "jct_avg_ns < 1s", device: str = "dut-1") -> Verdict:
-    checks = tuple(CheckOutcome(text, text, text, one, text, text, 3, 1, (text,), text) for one in results)
+    checks = tuple(
+        ConditionOutcome(text, text, text, one, text, text, 3, 1, (text,), text) for one in results
+    )
     return Verdict(Result.FAIL, device, (text,), (), checks)
 
 
-DOUBTED = Check("bytes", CheckResult.FAIL, 8, 1, ("op 3",))
+DOUBTED = ConsistencyCheck("bytes", ConsistencyResult.FAIL, 8, 1, ("op 3",))
 RUNS = (
     ("done, nobody asked for a verdict", summary(), None),
     ("done, each kind of answer", summary(), verdict(*Result)),
@@ -135,7 +137,7 @@ def test_no_two_cases_of_files_collected_together_are_called_alike(
     parts, single = [], {}
     for at, (label, asked, repeats) in enumerate(points):
         checks = tuple(
-            CheckOutcome(text, why, "s.yaml", Result.PASS, "", "", 1, 0, (), "") for text, why in asked
+            ConditionOutcome(text, why, "s.yaml", Result.PASS, "", "", 1, 0, (), "") for text, why in asked
         )
         found = replace(summary(), verdict=Verdict(Result.PASS, "", (), (), checks))
         for repeat in range(repeats):
