@@ -25,7 +25,7 @@ from etloop.controller.run.topology_check import DescribedDevice
 from etloop.dut_profiles.model.profile import DutKind, DutProfile
 from etloop.dut_profiles.reading.catalogue import find_profile
 from etloop.dut_profiles.reading.profile_file import DEFAULT_TOLERANCE_PER_MILLION
-from etloop.results.artifacts import run_with_verdict
+from etloop.results.artifacts import add_verdict
 from etloop.results.kpis.base_latency import with_stated_base
 from etloop.results.kpis.flow_sizes import has_flows
 from etloop.results.kpis.run_kpis import vocabulary
@@ -188,9 +188,9 @@ def judge_again(
         counted_by = run.summary.dut.profile if run.summary.dut is not None else ""
         found = _conditions(stated, profile, counted=run.summary.dut is not None, counted_by=counted_by)
     if not is_kept:
-        return run_with_verdict(run, basis, found, pages=False).summary
+        return add_verdict(run, basis, found, pages=False).summary
     files = {name: read_input(run_dir, name) for name in (TOPOLOGY_FILE, PROFILE_FILE)}
-    now = run_with_verdict(run, basis, found, device_facts(files, run_dir), place=place_of(run_dir))
+    now = add_verdict(run, basis, found, device_facts(files, run_dir), place=place_of(run_dir))
     write_run(run_dir, now, run)
     return now.summary
 

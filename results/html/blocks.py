@@ -68,7 +68,7 @@ class Tile:
 
     label: str
     value: str
-    beside: str
+    note: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from etloop.results.html.blocks import (
     listing,
     table_blocks,
 )
-from etloop.results.html.distribution import TIMES, Times, compared_completion
+from etloop.results.html.distribution import TIMES, Times, compare_completion
 from etloop.results.html.lanes import COLOURS
 from etloop.results.html.render import render
 from etloop.results.html.rows import Dot, Row, RowChart, row_chart
@@ -157,7 +157,7 @@ def completion_blocks(sides: Sequence[tuple[str, Side]], name: str) -> tuple[Plo
         things.append((kind, lines))
     # A single time is a step of zero length, which is invisible; the chart of iterations shows it as a dot.
     drawn = [(thing, lines) for thing, lines in things if any(len(line.times_ns) > 1 for line in lines)]
-    return compared_completion(drawn, name) if drawn else ()
+    return compare_completion(drawn, name) if drawn else ()
 
 
 def contribution_blocks(comparison: Comparison) -> tuple[Block, ...]:

@@ -50,11 +50,11 @@ _NATURES: Final = {
 }
 
 
-def lane_blocks(given: KpiInput, colours: Mapping[str, int]) -> tuple[Block, ...]:
+def lane_blocks(inputs: KpiInput, colours: Mapping[str, int]) -> tuple[Block, ...]:
     """Return the device's counters by port and queue, those with drops, marks or pauses first; then the counters of the
     agents' ports."""
-    queues = queue_table(given.frames.get("switches"), MOST_ROWS, colours)
-    ports = port_table(given.frames["ports"], colours)
+    queues = queue_table(inputs.frames.get("switches"), MOST_ROWS, colours)
+    ports = port_table(inputs.frames["ports"], colours)
     return (*table_blocks(queues, open_rows=OPEN_ROWS), *table_blocks(ports, open_rows=OPEN_ROWS))
 
 
@@ -120,9 +120,9 @@ def again_blocks(steps: tuple[str, ...], scenario_text: str, rig_text: str) -> t
         agents = " The agents of rig.yaml must run." if is_real and not has_lab else ""
         repeat_blocks = (
             Text(
-                "In the directory of this page, which holds scenario, rig and all that they name; traces above 4 MiB are "
-                "read from where they were, if they are the same. etloop bundle packs all of it into one file for others."
-                + agents
+                "Run these commands in the directory of this page, which has the scenario, the rig and the files that they name. "
+                "Traces above 4 MiB are read from their original place and must be unchanged. etloop bundle packs all files "
+                "into one." + agents
             ),
             Source("", "\n".join(steps)),
         )
@@ -151,10 +151,10 @@ _LOST_WORDS: Final = (
 )
 
 
-def slow_blocks(given: KpiInput, slow: SlowNames | None) -> tuple[Block, ...]:
+def slow_blocks(inputs: KpiInput, slow: SlowNames | None) -> tuple[Block, ...]:
     """Return the trace's operations that lost most, by name, and the transfers that took longest beyond what their bytes
     need."""
-    slowest = slowest_transfers(given)
+    slowest = slowest_transfers(inputs)
     if not slowest:
         return (Text("Nothing crossed the device.", is_dim=True),)
     rows = tuple(
@@ -166,33 +166,33 @@ def slow_blocks(given: KpiInput, slow: SlowNames | None) -> tuple[Block, ...]:
     return (*names, *table_blocks(Table("slow-transfers", title, _TRANSFER_COLUMNS, rows)))
 
 
-def slowest_transfers(given: KpiInput) -> tuple[SlowTransfer, ...]:
+def slowest_transfers(inputs: KpiInput) -> tuple[SlowTransfer, ...]:
     """Return the slowest transfers first, by their time beyond what their own bytes need at line rate."""
-    first_tx, completed = given.column("ops", "first_tx_ns"), given.column("ops", "completed_ns")
+    first_tx, completed = inputs.column("ops", "first_tx_ns"), inputs.column("ops", "completed_ns")
     rows = np.flatnonzero(~np.isnan(first_tx))
     if not rows.size:
         return ()
-    port, speed = given.port_of_rank()
-    bps = speed[port[given.column("ops", "rank").astype(np.int64)]]
-    carried = np.maximum(given.column("ops", "wire_tx_bytes"), given.column("ops", "wire_rx_bytes"))
+    port, speed = inputs.port_of_rank()
+    bps = speed[port[inputs.column("ops", "rank").astype(np.int64)]]
+    carried = np.maximum(inputs.column("ops", "wire_tx_bytes"), inputs.column("ops", "wire_rx_bytes"))
     least_ns = np.nan_to_num(carried * 8e9 / bps, nan=0.0)
     transfer_ns = completed - first_tx
     rows = rows[np.argsort(-(transfer_ns - least_ns)[rows], kind="stable")][:SHOWN]
-    connections = connection_frame(given)
+    connections = connection_frame(inputs)
     return tuple(
         SlowTransfer(
-            _op_words(given, row),
+            _op_words(inputs, row),
             float(transfer_ns[row]),
             float(least_ns[row]),
-            _transfer_details(given, row, connections),
+            _transfer_details(inputs, row, connections),
         )
         for row in rows.tolist()
     )
 
 
-def _op_words(given: KpiInput, row: int) -> str:
+def _op_words(inputs: KpiInput, row: int) -> str:
     """Describe an op of a rank: its name in the trace if it has one, kind, sequence, rank and iteration."""
-    ops = given.frames["ops"].columns
+    ops = inputs.frames["ops"].columns
     number, peer = (np.asarray(ops[name][row]).item() for name in ("sequence", "peer"))
     match ops["kind"][row]:
         case "collective":
@@ -206,9 +206,9 @@ def _op_words(given: KpiInput, row: int) -> str:
     return f"{name}{op_text}, {place}"
 
 
-def _transfer_details(given: KpiInput, row: int, connections: Frame) -> tuple[str, ...]:
+def _transfer_details(inputs: KpiInput, row: int, connections: Frame) -> tuple[str, ...]:
     """Describe the bytes and delays of an op, and the trouble of its rank's connections."""
-    ops = given.frames["ops"].columns
+    ops = inputs.frames["ops"].columns
     intended, issued, first_tx = (
         float(ops[name][row].item()) for name in ("intended_ns", "issued_ns", "first_tx_ns")
     )

@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 MOST_POINTS: Final = 4096
 
 
-def job_blocks(given: KpiInput, summary: Summary) -> tuple[Block, ...]:
+def job_blocks(inputs: KpiInput, summary: Summary) -> tuple[Block, ...]:
     """Return tables and plots of the jobs; for a run of one job only its streams of datagrams."""
     streams = listing(tuple(map(stream_words, summary.streams)), "Background of datagrams:")
     if not summary.jobs:
         return streams
     jobs = jobs_table(summary)
-    plots = (bandwidth_plot(given), completion_by_phase(given)) if jobs.rows else ()
+    plots = (bandwidth_plot(inputs), completion_by_phase(inputs)) if jobs.rows else ()
     return (
         *table_blocks(jobs),
         *table_blocks(background_table(summary)),
@@ -51,13 +51,13 @@ def event_blocks(summary: Summary) -> tuple[Block, ...]:
     return listing(tuple(event_words(event) for event in summary.timeline))
 
 
-def bandwidth_plot(given: KpiInput) -> Plot | None:
+def bandwidth_plot(inputs: KpiInput) -> Plot | None:
     """Return the bus bandwidth of every collective that has one, in the order of their start, by job and kind."""
-    frame = given.frames["collectives"]
-    busbw = given.column("collectives", "busbw_bytes_per_s")
+    frame = inputs.frames["collectives"]
+    busbw = inputs.column("collectives", "busbw_bytes_per_s")
     lines = []
     for colour, (name, phase, rows) in enumerate(_series(frame, ~np.isnan(busbw))):
-        ordered_rows = rows[np.argsort(given.column("collectives", "start_ns")[rows], kind="stable")][
+        ordered_rows = rows[np.argsort(inputs.column("collectives", "start_ns")[rows], kind="stable")][
             :MOST_POINTS
         ]
         together = phase == Phase.TOGETHER
@@ -65,7 +65,7 @@ def bandwidth_plot(given: KpiInput) -> Plot | None:
             Steps(
                 f"{name}, {phase}",
                 colour,
-                _places(given, ordered_rows),
+                _places(inputs, ordered_rows),
                 busbw[ordered_rows] / 1e9,
                 is_dashed=together,
             )
@@ -73,10 +73,10 @@ def bandwidth_plot(given: KpiInput) -> Plot | None:
     return round_plot(tuple(lines), "jobs-busbw", "Bus bandwidth, round by round", "GB/s")
 
 
-def completion_by_phase(given: KpiInput) -> Plot | None:
+def completion_by_phase(inputs: KpiInput) -> Plot | None:
     """Return distributions of the times of collectives by job, kind and phase."""
-    times_ns = given.column("collectives", "time_ns")
-    series = _series(given.frames["collectives"], np.ones(len(times_ns), np.bool_))
+    times_ns = inputs.column("collectives", "time_ns")
+    series = _series(inputs.frames["collectives"], np.ones(len(times_ns), np.bool_))
     curves = (
         (curve(f"{name}, {phase}", times_ns[rows]), phase == Phase.TOGETHER) for name, phase, rows in series
     )
@@ -101,9 +101,9 @@ def _series(frame: Frame, usable: NDArray[np.bool_]) -> Iterator[tuple[str, str,
             yield f"{job}: {kind}", str(phase), np.flatnonzero(rows)
 
 
-def _places(given: KpiInput, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+def _places(inputs: KpiInput, rows: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return positions on the axis of rounds (float64); collectives of one round are evenly spaced within it."""
-    rounds = given.column("collectives", "iteration")[rows]
+    rounds = inputs.column("collectives", "iteration")[rows]
     places = rounds.astype(np.float64)
     for round_number in np.unique(rounds):
         rows_of_round = np.flatnonzero(rounds == round_number)

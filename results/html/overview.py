@@ -110,7 +110,7 @@ def tiles(kpis: KpiSet, summary: Summary) -> Tiles:
 
 def _completion(summary: Summary) -> Tile:
     measured = summary.job.iteration_jct_avg_ns
-    beside = []
+    references = []
     if summary.comparison is not None:
         job = summary.comparison.job
         for side, name, ratio in (
@@ -119,8 +119,8 @@ def _completion(summary: Summary) -> Tile:
         ):
             if side is not None and side.iteration_jct_avg_ns is not None:
                 times = "" if ratio is None else f" (x {ratio:.3g})"
-                beside.append(f"{name} {time_words(side.iteration_jct_avg_ns)}{times}")
-    words = "; ".join(beside) or "neither twin nor ideal network to compare with"
+                references.append(f"{name} {time_words(side.iteration_jct_avg_ns)}{times}")
+    words = "; ".join(references) or "neither twin nor ideal network to compare with"
     return Tile("Job completion time of an iteration, mean", time_words(measured), words)
 
 
@@ -163,7 +163,7 @@ def _pauses(kpis: KpiSet) -> Tile:
     frames = device if device is not None else received
     words = "sent by the device" if device is not None else "received by our ports"
     if paused:
-        words += f"; the most paused port stood still for {share_words(paused)} of the job"
+        words += f"; the most paused port was paused for {share_words(paused)} of the job"
     marked = kpis.value("ecn_marked_share")
     words += f"; {share_words(marked)} of packets marked" if marked is not None else ""
     return Tile("Pause frames", _count(frames), words)

@@ -22,13 +22,13 @@ _RULES: Final = (
 """Group of a line that is coloured, and its SGR parameters (ECMA-48, select graphic rendition)."""
 
 
-def painted(table: str) -> str:
+def paint(table: str) -> str:
     """Return a table of a run, or of collectives with `# ` in front of such lines, with its states in colour; the text is
     unchanged."""
-    return "".join(map(_painted_line, table.splitlines(keepends=True)))
+    return "".join(map(_paint_line, table.splitlines(keepends=True)))
 
 
-def _painted_line(line: str) -> str:
+def _paint_line(line: str) -> str:
     for rule, colour in _RULES:
         if match := rule.match(line):
             start, end = match.span(1)

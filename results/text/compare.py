@@ -17,7 +17,7 @@ from etloop.results.report.comparison import (
     tested_table,
 )
 from etloop.results.schema.comparison import Comparison, Outcome
-from etloop.results.text.layout import each_wrapped, table_lines, titled_table, wrapped
+from etloop.results.text.layout import label_each, label_text, table_lines, titled_table
 
 if TYPE_CHECKING:
     from etloop.results.schema.comparison import SideRecord
@@ -27,10 +27,10 @@ _MOST_ROWS: Final = 12
 
 def render_comparison(comparison: Comparison) -> str:
     """Return verdict, sides, tested figures, contributions and differing settings; ends with a newline."""
-    lines = wrapped("verdict", WORDS[comparison.verdict])
-    lines += each_wrapped("", comparison.reasons)
+    lines = label_text("verdict", WORDS[comparison.verdict])
+    lines += label_each("", comparison.reasons)
     lines += [*_side_lines("A", comparison.a), *_side_lines("B", comparison.b)]
-    lines += each_wrapped("warning", comparison.warnings)
+    lines += label_each("warning", comparison.warnings)
     lines += ["", *table_lines(tested_table(comparison), len(comparison.metrics))]
     lines += titled_table(interference_table(comparison))
     lines += titled_table(arisen_table(comparison))
@@ -49,6 +49,6 @@ def render_comparison(comparison: Comparison) -> str:
 
 
 def _side_lines(name: str, side: SideRecord) -> list[str]:
-    lines = wrapped(name, side_words(side))
-    lines += each_wrapped("", (f"left out: {reason}" for reason in side.left_out))
-    return lines + each_wrapped("", (f"the emulator: {doubt}" for doubt in side.doubts))
+    lines = label_text(name, side_words(side))
+    lines += label_each("", (f"left out: {reason}" for reason in side.left_out))
+    return lines + label_each("", (f"the emulator: {doubt}" for doubt in side.doubts))

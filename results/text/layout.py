@@ -85,22 +85,22 @@ def _cell_text(value: Value, column: Column) -> str:
     return f"{text}; {printable(cell.note)}" if cell.note else text
 
 
-def labelled(label: str, text: str) -> list[str]:
+def label_line(label: str, text: str) -> list[str]:
     """Return one line with its label."""
     return [f"{label.ljust(LABEL_WIDTH)}{text}"]
 
 
-def wrapped(label: str, text: str) -> list[str]:
+def label_text(label: str, text: str) -> list[str]:
     """Return `text` after its label, wrapped between words at the full width. A longer word, such as a path, is not
     broken, so that it can be copied."""
     clean_text = printable(" ".join(text.split()))
     parts = wrap(clean_text, WIDTH - LABEL_WIDTH, break_on_hyphens=False, break_long_words=False) or [""]
-    return [line for index, part in enumerate(parts) for line in labelled("" if index else label, part)]
+    return [line for index, part in enumerate(parts) for line in label_line("" if index else label, part)]
 
 
-def each_wrapped(label: str, texts: Iterable[str]) -> list[str]:
+def label_each(label: str, texts: Iterable[str]) -> list[str]:
     """Return every text wrapped after the same label."""
-    return [line for text in texts for line in wrapped(label, text)]
+    return [line for text in texts for line in label_text(label, text)]
 
 
 def printable(text: str) -> str:

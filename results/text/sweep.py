@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from etloop.results.report.sweep import group_table, promise_words, search_table, trial_at
 from etloop.results.schema.sweep import SEARCH_PAGE
-from etloop.results.text.layout import printable, table_lines, wrapped
+from etloop.results.text.layout import label_text, printable, table_lines
 
 if TYPE_CHECKING:
     from etloop.results.compare.sweep_results import Group
@@ -20,15 +20,15 @@ def render_sweep(
 ) -> str:
     """Return a table for each group, followed by the guarantee of the intervals."""
     results = {result.name: result for result in record.results}
-    lines = wrapped(
+    lines = label_text(
         "sweep", f"{record.source}: {len(record.points)} points, {len(record.runs)} runs, {record.mode}"
     )
     for group in groups:
         table = group_table(group, record.compare, results)
         title = f"{group.words}: {record.compare}" if group.words else record.compare
         lines += ["", printable(title), *table_lines(table, len(table.rows), "  ")]
-    lines += ["", *wrapped("false alarms", promise_words(settings))]
-    lines += [*wrapped("results", out_dir), *wrapped("page", f"{out_dir}/compare.html")]
+    lines += ["", *label_text("false alarms", promise_words(settings))]
+    lines += [*label_text("results", out_dir), *label_text("page", f"{out_dir}/compare.html")]
     return "\n".join(lines) + "\n"
 
 
@@ -40,7 +40,8 @@ def render_search(record: SearchRecord, value_text: Callable[[int], str], out_di
     for point in record.points:
         beyond = trial_at(point, point.fails_at)
         if beyond is not None:
-            lines += wrapped(point.name, f"at {beyond.words}: {beyond.reason}")
+            lines += label_text(point.name, f"at {beyond.words}: {beyond.reason}")
     return (
-        "\n".join([*lines, *wrapped("results", out_dir), *wrapped("page", f"{out_dir}/{SEARCH_PAGE}")]) + "\n"
+        "\n".join([*lines, *label_text("results", out_dir), *label_text("page", f"{out_dir}/{SEARCH_PAGE}")])
+        + "\n"
     )

@@ -8,7 +8,7 @@ from etloop.contract.model.counters import CounterObject, CounterUse, counters_o
 from etloop.results.report.queues import queue_table
 from etloop.results.tables.frames import frame_of
 from etloop.results.tables.switch_tables import lanes_table, totals
-from etloop.results.text.layout import table_lines, wrapped
+from etloop.results.text.layout import label_text, table_lines
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,7 +25,7 @@ def render_switches(topology: Topology, switch_ports: tuple[NDArray[np.void], ..
     """Return the queues that counted anything and those of idle links between switches, and the totals of all switches."""
     frame = frame_of("switches", lanes_table(topology, switch_ports))
     lines = [*table_lines(queue_table(frame, MOST_QUEUES), MOST_QUEUES), ""]
-    lines += wrapped("switches", _total_words(switch_ports))
+    lines += label_text("switches", _total_words(switch_ports))
     return "\n".join(lines) + "\n"
 
 

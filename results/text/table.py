@@ -29,7 +29,7 @@ from etloop.results.report.run import (
 )
 from etloop.results.report.values import merge_places
 from etloop.results.text.expected import comparison_lines
-from etloop.results.text.layout import MOST_ROWS, each_wrapped, labelled, table_lines, wrapped
+from etloop.results.text.layout import MOST_ROWS, label_each, label_line, label_text, table_lines
 from etloop.results.text.verdict import verdict_lines
 
 if TYPE_CHECKING:
@@ -48,23 +48,23 @@ def render(summary: Summary, run_dir: str, *, pages: Mapping[str, str] | None = 
     """
     carried = summary.bytes
     warning = local_traffic_warning(carried.wire_tx_bytes, carried.wire_tx_bytes + carried.local_tx_bytes)
-    lines = [*wrapped("warning", warning)] if warning else []
+    lines = [*label_text("warning", warning)] if warning else []
     lines += [*_header(summary), "", *_table_sections(summary), *_figure_lines(run_figures(summary))]
     if summary.losses is not None:
         lines += table_lines(losses_table(summary.losses), len(summary.losses.rows), "  ")
-        lines += each_wrapped("note", summary.losses.notes)
+        lines += label_each("note", summary.losses.notes)
     lines += _device_lines(summary.dut) if summary.dut is not None else []
-    lines += each_wrapped("timeline", map(event_words, summary.timeline))
-    lines += each_wrapped("degraded", merge_places(summary.degraded))
-    lines += each_wrapped("note", summary.notes)
+    lines += label_each("timeline", map(event_words, summary.timeline))
+    lines += label_each("degraded", merge_places(summary.degraded))
+    lines += label_each("note", summary.notes)
     lines += ["", *more.splitlines(), ""] if more else []
-    lines += wrapped("consistency", consistency_words(summary))
+    lines += label_text("consistency", consistency_words(summary))
     for check in summary.failed_checks:
-        lines += wrapped("FAILED", f"{check.name}: {check.mismatches} of {check.checked}")
-        lines += each_wrapped("", check.examples)
+        lines += label_text("FAILED", f"{check.name}: {check.mismatches} of {check.checked}")
+        lines += label_each("", check.examples)
     lines += verdict_lines(summary.verdict) if summary.verdict is not None else []
     for label, place in {"results": run_dir, **(pages or {})}.items():
-        lines += labelled(label, place)
+        lines += label_line(label, place)
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
@@ -72,15 +72,15 @@ def _header(summary: Summary) -> list[str]:
     """Return the lines that identify the run and how it ended."""
     workload = summary.workload
     lines = [
-        *wrapped("run", f"{summary.run_id}, started {summary.started_at}, {summary.state.value}"),
-        *wrapped("workload", f"{workload_words(summary)}, dependencies {workload.policy}"),
-        *wrapped("edges", edge_words(workload.edges)),
-        *each_wrapped("numbers", nonce_words(summary)),
+        *label_text("run", f"{summary.run_id}, started {summary.started_at}, {summary.state.value}"),
+        *label_text("workload", f"{workload_words(summary)}, dependencies {workload.policy}"),
+        *label_text("edges", edge_words(workload.edges)),
+        *label_each("numbers", nonce_words(summary)),
     ]
     if summary.state is not RunEnd.DONE:
         # The wait-for chain of a stall has one line per link, so its line breaks are kept.
         for index, line in enumerate(summary.reason.splitlines() or ["no reason was given"]):
-            lines += wrapped(summary.state.value if index == 0 else "", line)
+            lines += label_text(summary.state.value if index == 0 else "", line)
     return lines
 
 
@@ -90,12 +90,12 @@ def _table_sections(summary: Summary) -> list[str]:
     sections = [
         table_lines(jobs_table(summary), len(summary.jobs)),
         table_lines(background_table(summary), len(summary.jobs)),
-        each_wrapped("background", map(stream_words, summary.streams)),
+        label_each("background", map(stream_words, summary.streams)),
         table_lines(kinds_table(summary), len(summary.kinds)) or ["No collective completed."],
         table_lines(baselines_table(summary)),
         []
         if flows is None
-        else [*table_lines(flow_size_table(flows)), *wrapped("slowdown", slowdown_words(flows))],
+        else [*table_lines(flow_size_table(flows)), *label_text("slowdown", slowdown_words(flows))],
         [] if slow is None else table_lines(slow_names_table(slow), _MOST_NAMES),
         [] if summary.comparison is None else comparison_lines(summary.comparison),
     ]
@@ -103,13 +103,13 @@ def _table_sections(summary: Summary) -> list[str]:
 
 
 def _figure_lines(figures: Table) -> list[str]:
-    return [line for label, text in figures.rows for line in wrapped(str(label), str(text))]
+    return [line for label, text in figures.rows for line in label_text(str(label), str(text))]
 
 
 def _device_lines(device: DeviceSummary) -> list[str]:
     """Return the lines on sources, totals, agreement with the agents, gaps and notes."""
-    lines = each_wrapped("counters of", map(source_words, device.sources))
+    lines = label_each("counters of", map(source_words, device.sources))
     for label, text in (("device", total_words(device)), ("agreement", agreement_words(device))):
-        lines += wrapped(label, text) if text else []
+        lines += label_text(label, text) if text else []
     lines += table_lines(reconciliation_table(device, is_exact_shown=False), MOST_ROWS, "  ")
-    return [*lines, *each_wrapped("gap", gap_words(device)), *each_wrapped("note", device.notes)]
+    return [*lines, *label_each("gap", gap_words(device)), *label_each("note", device.notes)]

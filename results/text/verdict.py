@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from etloop.results.report.verdict import WORDS, broken_words, count_words, failed_first
 from etloop.results.schema.verdict import ConditionOutcome, Result
-from etloop.results.text.layout import each_wrapped, wrapped
+from etloop.results.text.layout import label_each, label_text
 
 if TYPE_CHECKING:
     from etloop.results.schema.verdict import Verdict
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 def verdict_lines(verdict: Verdict) -> list[str]:
     """Return a summary line, then the lines of every condition, failed ones first, with the rows that broke it."""
     device = f" of {verdict.device}" if verdict.device else ""
-    lines = wrapped("verdict", f"{WORDS[verdict.result]}{device}: {count_words(verdict)}")
+    lines = label_text("verdict", f"{WORDS[verdict.result]}{device}: {count_words(verdict)}")
     for condition in failed_first(verdict):
         lines += _condition_lines(condition)
-    return lines + each_wrapped("emulator", verdict.emulator)
+    return lines + label_each("emulator", verdict.emulator)
 
 
 def _condition_lines(condition: ConditionOutcome) -> list[str]:
     value = f"  ({condition.value})" if condition.value else ""
-    lines = wrapped(f"  {condition.result.value}", f"{condition.expression}{value}")
+    lines = label_text(f"  {condition.result.value}", f"{condition.expression}{value}")
     if condition.result is Result.PASS:
         return lines
-    lines += each_wrapped("", filter(None, (condition.reason, broken_words(condition))))
-    lines += each_wrapped("", (f"- {row}" for row in condition.rows))
-    return [*lines, *(wrapped("", f"why: {condition.why}") if condition.why else ())]
+    lines += label_each("", filter(None, (condition.reason, broken_words(condition))))
+    lines += label_each("", (f"- {row}" for row in condition.rows))
+    return [*lines, *(label_text("", f"why: {condition.why}") if condition.why else ())]

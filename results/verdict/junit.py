@@ -23,7 +23,7 @@ def junit_xml(summary: Summary, verdict: Verdict | None, identity: str) -> str:
     return _document((_suite(summary, verdict, f"etloop.run.{identity}"),))
 
 
-def joined_junit(runs: Iterable[tuple[str, str, Summary]]) -> str:
+def join_junit(runs: Iterable[tuple[str, str, Summary]]) -> str:
     """Return one file for several runs, given the prefix of the suite's name, the identity and the summary of each.
 
     Runs with equal identities are numbered in their order.

@@ -83,9 +83,9 @@ def _cut(text: str) -> str:
     return plain if len(plain) <= _LONGEST_NAME else f"{plain[: _LONGEST_NAME - 3]}..."
 
 
-def unique_names(names: Iterable[str], taken: Iterable[str] = (RUN_CASE,)) -> tuple[str, ...]:
-    """Return the names in their order; repeated ones, and those in `taken`, get ` [2]`, ` [3]` and so on appended."""
-    used = set(taken)
+def unique_names(names: Iterable[str], reserved_names: Iterable[str] = (RUN_CASE,)) -> tuple[str, ...]:
+    """Return the names in their order; repeated ones, and those in `reserved_names`, get ` [2]`, ` [3]` and so on appended."""
+    used = set(reserved_names)
     unique = []
     for name in names:
         number, fresh = 1, name

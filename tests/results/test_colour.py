@@ -9,7 +9,7 @@ import pytest
 
 from etloop.cli.result import on_terminal, pages_of
 from etloop.results.report.values import merge_places
-from etloop.results.text.colour import painted
+from etloop.results.text.colour import paint
 
 
 @pytest.mark.parametrize(
@@ -44,8 +44,8 @@ from etloop.results.text.colour import painted
     ],
 )
 def test_states_are_painted(line: str, shown: str, why: str) -> None:
-    assert painted(f"{line}\n") == f"{shown}\n", why
-    assert re.sub(r"\x1b\[[\d;]+m", "", painted(line)) == line, why
+    assert paint(f"{line}\n") == f"{shown}\n", why
+    assert re.sub(r"\x1b\[[\d;]+m", "", paint(line)) == line, why
 
 
 def test_colour_is_for_terminals_that_want_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,7 +54,7 @@ def test_colour_is_for_terminals_that_want_it(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
-    assert on_terminal(table) == painted(table) != table
+    assert on_terminal(table) == paint(table) != table
     monkeypatch.setenv("NO_COLOR", "1")
     assert on_terminal(table) == table
     monkeypatch.delenv("NO_COLOR")

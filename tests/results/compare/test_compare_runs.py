@@ -10,7 +10,7 @@ import pytest
 from etloop.bench.compare import CASES, main, rates, too_often
 from etloop.contract.base.errors import ConfigError
 from etloop.results.compare.compare import compare_runs
-from etloop.results.compare.contributions import arisen, share_moved
+from etloop.results.compare.contributions import find_arisen, share_moved
 from etloop.results.compare.samples import Part, RunSamples, Side
 from etloop.results.html.compare import comparison_html
 from etloop.results.report.comparison import arisen_table
@@ -263,7 +263,7 @@ def test_counters_of_trouble_have_arisen_where_chance_is_unlikely(
     sentence: str, before: tuple[float, ...], after: tuple[float, ...], *, risen: bool
 ) -> None:
     five = replace(A, runs=(*A.runs, A.runs[0]))
-    found = arisen(counting(five, *before), counting(five, *after), 0.95)
+    found = find_arisen(counting(five, *before), counting(five, *after), 0.95)
     means = (sum(before) / 5, sum(after) / 5)
     assert [(one.a, one.b) for one in found] == [means] * risen, sentence
 

@@ -8,14 +8,14 @@ from typing import Any, Final
 import pytest
 
 from etloop.contract.model.device_counts import CountedDevice, SamplePhase
-from etloop.results.artifacts import with_joint_figures
+from etloop.results.artifacts import add_joint_figures
 from etloop.results.device.losses import LossInput, loss_input, reconcile_losses
 from etloop.results.html.blocks import TableBlock, Text
 from etloop.results.html.device import loss_blocks
 from etloop.results.report.losses import loss_words, losses_table
 from etloop.results.schema.kpis import KpiBasis
 from etloop.results.schema.losses import LOSS_FIGURES, LossSummary, device_drops, dropped_by_device
-from etloop.results.text.layout import table_lines, wrapped
+from etloop.results.text.layout import label_text, table_lines
 from etloop.results.text.table import render
 from tests.results.device.test_device_results import B_PORT, counted, moved, queue, source_of, with_verdict
 from tests.support.runs.records_by_hand import aborted_by_hand, run_by_hand
@@ -57,7 +57,7 @@ def found(**changes: Any) -> LossSummary:
 
 def loss_lines(losses: LossSummary) -> list[str]:
     """The lines of text about these losses."""
-    return [*wrapped("losses", loss_words(losses)), *table_lines(losses_table(losses), 99, "  ")]
+    return [*label_text("losses", loss_words(losses)), *table_lines(losses_table(losses), 99, "  ")]
 
 
 def ports(**changes: int) -> dict[str, int]:
@@ -183,8 +183,7 @@ def test_what_explains_a_packet(sentence: str, changes: dict[str, Any], unexplai
         (
             {"device": DEVICE | {"queue_dropped_packets": 775}, "has_others_traffic": True},
             (
-                "the device dropped 5 packets more than were not received; the device's counters are of all its traffic, also of "
-                "others'"
+                "the device dropped 5 packets more than were not received; the device's counters include traffic of other users"
             ),
         ),
         (
@@ -209,7 +208,7 @@ def test_what_nobody_explains_is_named(changes: dict[str, Any], note: str) -> No
     [
         ({"device": None}, "nothing counted what the device dropped"),
         ({"device": {"priority_pfc_tx": 3}}, "the device did not count its drops over the whole run"),
-        ({"streams_received": None}, "an end of the background of plain UDP did not say what it sent or received"),
+        ({"streams_received": None}, "an end of the background of plain UDP did not report what it sent or received"),
         ({"unknown": "no counters came from agents b"}, "no counters came from agents b"),
     ],
 )  # fmt: skip
@@ -263,7 +262,7 @@ def test_how_a_port_counts_follows_from_what_carries_its_packets(
 
 
 def test_an_agent_that_was_lost_leaves_every_figure_open() -> None:
-    run = with_joint_figures(run_by_hand(aborted_by_hand()), KpiBasis({}, None, 4096))
+    run = add_joint_figures(run_by_hand(aborted_by_hand()), KpiBasis({}, None, 4096))
     losses = run.summary.losses
     assert losses is not None
     assert losses.packets("all") is None

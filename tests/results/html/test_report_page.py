@@ -19,7 +19,7 @@ from etloop.cli.main import main
 from etloop.contract.base.errors import ConfigError, ExitCode
 from etloop.contract.model.run import RunOutcome
 from etloop.controller.run.verdict import judge_again
-from etloop.results.artifacts import run_with_verdict
+from etloop.results.artifacts import add_verdict
 from etloop.results.export.perfetto import lanes_of
 from etloop.results.kpis.port_series import spread
 from etloop.results.schema.kpis import KpiBasis
@@ -57,7 +57,7 @@ def with_verdict(
     """The run by hand with its verdict, in `run_dir`."""
     run = run_by_hand(outcome, tables, (SCENARIO, RIG))
     write_run(run_dir, run)
-    found = run_with_verdict(read_artifacts(run_dir), BASIS, Conditions(CHECKS, device="dut-1"))
+    found = add_verdict(read_artifacts(run_dir), BASIS, Conditions(CHECKS, device="dut-1"))
     write_run(run_dir, found, run)
     return {name: str(text) for name, text in found.texts.items()}
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from etloop.results.artifacts import run_with_verdict
+from etloop.results.artifacts import add_verdict
 from etloop.results.report.collectives import slow_names_table
 from etloop.results.schema.kpis import KpiBasis
 from etloop.results.schema.slow_ops import SlowName, SlowNames
@@ -20,7 +20,7 @@ BASIS = KpiBasis({"a/p0": 10**9, "b/p0": 10**9}, (1000, 2000, 0, 0), 4096)
 def found(**names: object) -> SlowNames | None:
     tables = tables_by_hand()
     run = run_by_hand(tables=replace(tables, **names))  # type: ignore[arg-type]
-    return run_with_verdict(run, BASIS, Conditions()).summary.slow_names
+    return add_verdict(run, BASIS, Conditions()).summary.slow_names
 
 
 def test_what_a_name_lost_is_time_with_all_members_less_its_bytes_at_line_rate() -> None:

@@ -14,7 +14,7 @@ from etloop.results.measure.summary import measure
 from etloop.results.report.run import overlap_words
 from etloop.results.schema.kinds import CONVENTIONS
 from etloop.results.schema.summary import ConsistencyCheck, ConsistencyResult, KindSummary, Summary
-from etloop.results.text.layout import WIDTH, wrapped
+from etloop.results.text.layout import WIDTH, label_text
 from etloop.results.text.table import render
 from tests.support.runs.records_by_hand import (
     aborted_by_hand,
@@ -31,7 +31,7 @@ def summary_of(outcome: RunOutcome) -> Summary:
 def test_a_path_is_never_broken() -> None:
     """It is there to be copied; only words go to the next line."""
     path = "/a/directory" * 12 + "/topology.yaml"
-    lines = wrapped("twin", f"{path}, packet by packet; {'0 packets dropped, ' * 8}0 trimmed")
+    lines = label_text("twin", f"{path}, packet by packet; {'0 packets dropped, ' * 8}0 trimmed")
     assert sum(path in line for line in lines) == 1
     assert [line for line in lines if len(line) > WIDTH] == [f"twin            {path},"]
 
