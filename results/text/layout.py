@@ -44,12 +44,16 @@ def table_lines(table: Table, most_rows: int = MOST_ROWS, indent: str = "") -> l
     rows = [*_headings(columns), *cells]
     left = {place for place, column in enumerate(columns) if not column.is_number}
     lines = aligned(rows, left)
-    if max(map(len, lines)) + len(indent) > WIDTH:
-        lines = aligned(rows, left, gap=" ")
+    if not _fits(lines, indent) and _fits(narrow_lines := aligned(rows, left, gap=" "), indent):
+        lines = narrow_lines
     more = table.rows_left_out(most_rows)
     texts = [*((more,) if more else ()), *table.notes]
     lines += [line for text in texts for line in wrap(printable(text), WIDTH - len(indent))]
     return [f"{indent}{line}" for line in lines]
+
+
+def _fits(lines: Sequence[str], indent: str) -> bool:
+    return max(map(len, lines)) + len(indent) <= WIDTH
 
 
 def titled_table(table: Table, most_rows: int = MOST_ROWS) -> list[str]:
