@@ -10,8 +10,6 @@ import pytest
 from etloop.contract.model.device_counts import CountedDevice, SamplePhase
 from etloop.results.artifacts import add_joint_figures
 from etloop.results.device.losses import LossInput, loss_input, reconcile_losses
-from etloop.results.html.blocks import TableBlock, Text
-from etloop.results.html.device import loss_blocks
 from etloop.results.report.losses import loss_words, losses_table
 from etloop.results.schema.kpis import KpiBasis
 from etloop.results.schema.losses import LOSS_FIGURES, LossSummary, device_drops, dropped_by_device
@@ -83,7 +81,7 @@ def test_a_lossy_run_is_explained_to_the_packet() -> None:
     ]
 
 
-def test_what_came_to_a_closed_context_is_received_by_its_kind() -> None:
+def test_packets_at_a_closed_context_count_as_received() -> None:
     """The port has received it; without its own count, 6 of 979 ACKs and 2 of 8743 packets of data would be missing."""
     flows = FLOWS | {"rx_packets": 8741, "acks_rx": 973, "naks_rx": 143, "retransmitted_packets": 0}
     late = {"unclaimed_requests": 2, "unclaimed_acks": 6, "unclaimed_naks": 1}
@@ -166,7 +164,7 @@ def test_a_quiet_run_is_one_line() -> None:
         ("which the ports of a twin count", {"streams_sent": 100, "streams_received": 98, "streams_among_ports": True}, 0),
     ],
 )  # fmt: skip
-def test_what_explains_a_packet(sentence: str, changes: dict[str, Any], unexplained: int) -> None:
+def test_causes_explain_missing_packets(sentence: str, changes: dict[str, Any], unexplained: int) -> None:
     assert found(**changes).unexplained_packets == unexplained, sentence
 
 
@@ -199,7 +197,7 @@ def test_what_explains_a_packet(sentence: str, changes: dict[str, Any], unexplai
         ),
     ],
 )
-def test_what_nobody_explains_is_named(changes: dict[str, Any], note: str) -> None:
+def test_unexplained_packets_are_noted(changes: dict[str, Any], note: str) -> None:
     assert found(**changes).notes == (note,)
 
 
@@ -212,7 +210,7 @@ def test_what_nobody_explains_is_named(changes: dict[str, Any], note: str) -> No
         ({"unknown": "no counters came from agents b"}, "no counters came from agents b"),
     ],
 )  # fmt: skip
-def test_what_is_not_known_is_never_a_number(changes: dict[str, Any], why: str) -> None:
+def test_unknown_figure_has_a_reason_instead_of_a_number(changes: dict[str, Any], why: str) -> None:
     losses = found(**changes)
     assert (losses.unexplained_packets, losses.why, losses.notes) == (None, why, ())
     assert why in " ".join(" ".join(loss_lines(losses)).split())
@@ -290,14 +288,6 @@ def test_drops_for_every_reason_are_one_figure(tmp_path: Any) -> None:
     )
     assert summary.verdict is not None
     assert summary.verdict.checks[-1].value == "dut_dropped_packets = 194"
-
-
-def test_the_page_has_the_same_rows() -> None:
-    words, rows = loss_blocks(replace(run_by_hand().summary, losses=found()))[:2]
-    assert isinstance(words, Text)
-    assert words.text.startswith("1192 of 9962 packets not received: 1074 of data, 118 of their answers;")
-    assert isinstance(rows, TableBlock)
-    assert "dropped: no room on arrival" in [row[0].value for row in rows.rows]
 
 
 def test_a_total_of_which_a_part_is_not_known_is_absent(tmp_path: Any) -> None:

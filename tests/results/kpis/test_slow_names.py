@@ -42,7 +42,7 @@ def test_a_job_without_names_has_no_such_table() -> None:
     assert found(ops=nameless, op_names=()) is None
 
 
-def test_names_as_a_person_reads_them() -> None:
+def test_table_of_slow_names_cuts_long_names_at_the_front() -> None:
     slow = found(op_names=("mb0.layer0.gradients", "the-" * 12 + "weights"))
     assert slow is not None
     heads, words, first, second = table_lines(slow_names_table(slow))

@@ -26,7 +26,7 @@ def verdict(*checks: ConditionOutcome) -> Verdict:
     return Verdict(worst, "tomahawk", (), ("slow host",), checks)
 
 
-def test_a_verdict_comes_first_and_what_failed_before_what_passed() -> None:
+def test_verdict_comes_first_and_failed_conditions_before_passed_ones() -> None:
     checks = (
         outcome(Result.PASS),
         outcome(Result.FAIL, "drops == 0", rows=("leaf0/1",), checked=9, broken=2),
@@ -47,7 +47,7 @@ def test_every_result_has_words(result: RunResult) -> None:
     assert SIGNS[result]
 
 
-def test_what_a_trace_is_called_is_no_markup() -> None:
+def test_names_of_a_trace_are_escaped() -> None:
     nasty = "<script>alert(1)</script> | [x](http://evil) `*_\n# head"
     text = markdown(replace(SUMMARY, workload=replace(SUMMARY.workload, source=nasty), notes=(nasty,) * 30))
     html = MarkdownIt("commonmark", {"html": True}).enable("table").render(text)
@@ -57,7 +57,7 @@ def test_what_a_trace_is_called_is_no_markup() -> None:
     assert f"and {30 - MOST_ROWS} more" in text
 
 
-def test_tables_are_tables() -> None:
+def test_tables_are_valid_markdown() -> None:
     html = MarkdownIt("commonmark").enable("table").render(markdown(SUMMARY))
     assert html.count("<table>") == 2, "figures and collectives"
     assert "no verdict was asked for" in html

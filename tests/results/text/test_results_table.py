@@ -28,7 +28,7 @@ def summary_of(outcome: RunOutcome) -> Summary:
     return measure(outcome, tables_by_hand(), connection_rows_by_hand()).summary
 
 
-def test_a_path_is_never_broken() -> None:
+def test_long_path_stays_on_one_line() -> None:
     """It is there to be copied; only words go to the next line."""
     path = "/a/directory" * 12 + "/topology.yaml"
     lines = label_text("twin", f"{path}, packet by packet; {'0 packets dropped, ' * 8}0 trimmed")
@@ -81,9 +81,7 @@ results         runs/one
     ("second_start_ns", "slowest_ns", "said"),
     [(30_000, 90_000, True), (40_000, 90_000, False), (30_000, 40_000, False)],
 )
-def test_a_collective_longer_than_an_iteration_is_explained_where_iterations_overlap(
-    second_start_ns: int, slowest_ns: int, said: bool
-) -> None:
+def test_overlapping_iterations_are_explained(second_start_ns: int, slowest_ns: int, said: bool) -> None:
     summary = summary_of(outcome_by_hand())
     first, second = summary.job.per_iteration
     job = replace(summary.job, per_iteration=(first, replace(second, start_ns=second_start_ns)))
@@ -94,11 +92,11 @@ def test_a_collective_longer_than_an_iteration_is_explained_where_iterations_ove
     assert ("so a collective takes up to 90.000 us, and an iteration 40.000 us" in words) is said
 
 
-def test_the_table_of_a_run_that_is_done() -> None:
+def test_report_of_completed_run() -> None:
     assert render(summary_of(outcome_by_hand()), "runs/one") == DONE
 
 
-def test_the_table_of_an_aborted_run_says_why_and_what_is_missing() -> None:
+def test_report_of_aborted_run_has_reason_and_missing_ops() -> None:
     reason = "rank 3 waits for data from rank 2\nrank 2 waits for an acknowledgement from rank 0"
     text = render(summary_of(replace(aborted_by_hand(), reason=reason)), "runs/one")
     assert "\naborted         rank 3 waits for data from rank 2\n                rank 2 waits for" in text
@@ -106,7 +104,7 @@ def test_the_table_of_an_aborted_run_says_why_and_what_is_missing() -> None:
 
 
 @pytest.mark.parametrize("nonce", [0, 1, 4_294_967_295])
-def test_a_run_says_of_which_number_its_packets_are(nonce: int) -> None:
+def test_run_nonce_is_printed_unless_zero(nonce: int) -> None:
     """Those of 0 are the same in every run."""
     tables = replace(tables_by_hand(), run_nonce=nonce)
     lines = render(
@@ -117,7 +115,7 @@ def test_a_run_says_of_which_number_its_packets_are(nonce: int) -> None:
     assert found == ([f"numbers         transport.run_nonce {nonce}: {words}"] if nonce else [])
 
 
-def test_a_failed_check_stands_in_the_table_with_its_examples() -> None:
+def test_failed_consistency_check_is_printed_with_examples() -> None:
     check = ConsistencyCheck(
         "op_bytes_as_planned", ConsistencyResult.FAIL, 16, 2, ("rank 0 sent 1, planned 0", "rank 1 too")
     )
@@ -130,7 +128,7 @@ def test_a_failed_check_stands_in_the_table_with_its_examples() -> None:
     ) in text
 
 
-def test_a_run_without_records_prints_too() -> None:
+def test_run_without_records_has_a_report() -> None:
     text = render(summary_of(replace(aborted_by_hand(), agents=(), reason="")), "runs/one")
     assert "No collective completed." in text
     assert "aborted         no reason was given" in text
@@ -155,7 +153,7 @@ AMOUNTS: Final = (
 
 
 @pytest.mark.parametrize(("size_bytes", "shown"), AMOUNTS)
-def test_bytes_are_shown_with_four_digits(size_bytes: int, shown: str) -> None:
+def test_bytes_have_four_digits(size_bytes: int, shown: str) -> None:
     summary = summary_of(outcome_by_hand())
     carried = replace(summary.bytes, wire_tx_bytes=size_bytes)
     text = render(replace(summary, bytes=carried), "runs/one")
@@ -166,7 +164,7 @@ SHARES: Final = ((None, "-"), (0.0, "0%"), (0.001, "<1%"), (0.5, "50%"), (0.9999
 
 
 @pytest.mark.parametrize(("share", "shown"), SHARES)
-def test_a_share_is_whole_or_nothing_only_if_it_is(share: float | None, shown: str) -> None:
+def test_share_is_0_or_100_percent_only_if_exact(share: float | None, shown: str) -> None:
     summary = summary_of(outcome_by_hand())
     carried = replace(summary.bytes, fabric_share=share)
     assert f"the device under test ({shown} of what was sent)" in render(
@@ -202,7 +200,7 @@ kinds = st.builds(
 
 
 @given(st.lists(kinds, max_size=5), st.text(max_size=400), st.lists(st.text(max_size=300), max_size=3))
-def test_no_figure_and_no_text_makes_the_table_wider(
+def test_report_is_never_wider_than_118_columns(
     found: list[KindSummary], reason: str, notes: list[str]
 ) -> None:
     summary = summary_of(replace(aborted_by_hand(), reason=reason))
