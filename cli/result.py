@@ -23,10 +23,10 @@ class CommandResult:
 
 def on_terminal(table: str) -> str:
     """Return the table of a run for standard output: coloured on a terminal, unless NO_COLOR or TERM forbids it."""
-    from etloop.results.text.colour import painted
+    from etloop.results.text.colour import paint
 
     is_plain = not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-    return table if is_plain else painted(table)
+    return table if is_plain else paint(table)
 
 
 def pages_of(run_dir: Path) -> dict[str, str]:

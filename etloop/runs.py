@@ -80,7 +80,7 @@ class Run:
             ),
         ]
         if summary.job.iteration_jct_avg_ns is not None:
-            from etloop.results.text.units import time_words
+            from etloop.results.report.values import time_words
 
             rows.append(("iteration, mean", time_words(summary.job.iteration_jct_avg_ns)))
         rows += [

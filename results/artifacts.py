@@ -70,7 +70,7 @@ class RunRecords:
     """By name: tables that only a twin has, such as the lanes of its switches."""
 
 
-def measured_run(
+def measure_run_records(
     records: RunRecords, measurement: Measurement, made: Mapping[str, Path] | None = None
 ) -> RunArtifacts:
     """Return the tables and figures of a run, finished or not, from its `measurement`.
@@ -95,17 +95,15 @@ def measured_run(
     )
 
 
-def _part(plan: PlanTables, found: Measurement) -> str:
+def _part(plan: PlanTables, measurement: Measurement) -> str:
     """Return which part of the iterations the figures cover, in words; "" if they cover the whole run."""
-    if not found.left_out:
+    if not measurement.left_out:
         return ""
-    ops = len(found.ops)
-    return (
-        f"the first {found.iterations} of {plan.iterations} iterations ({ops} of {ops + found.left_out} ops)"
-    )
+    ops = len(measurement.ops)
+    return f"the first {measurement.iterations} of {plan.iterations} iterations ({ops} of {ops + measurement.left_out} ops)"
 
 
-def compared_run(
+def add_comparison(
     run: RunArtifacts, measurement: Measurement, expected: Sequence[ExpectedRun], absent: tuple[str, ...]
 ) -> RunArtifacts:
     """Return the run with its comparison with the `expected` runs. `absent`: expected runs that are missing, each with
@@ -116,7 +114,7 @@ def compared_run(
     return replace(run, summary=summary, tables={**run.tables, "comparison": table})
 
 
-def counted_run(run: RunArtifacts, counted: CountedDevice, basis: DeviceBasis) -> RunArtifacts:
+def add_device_counters(run: RunArtifacts, counted: CountedDevice, basis: DeviceBasis) -> RunArtifacts:
     """Return the run with the device's own counters: `dut` of the summary, and their tables."""
     device = device_results(counted, basis, run.plan, run.frames())
     overload = device.summary.counters.get("port_overload_frames", 0)
@@ -126,7 +124,7 @@ def counted_run(run: RunArtifacts, counted: CountedDevice, basis: DeviceBasis) -
     return replace(run, summary=summary, tables={**run.tables, **device.tables})
 
 
-def with_joint_figures(run: RunArtifacts, basis: KpiBasis) -> RunArtifacts:
+def add_joint_figures(run: RunArtifacts, basis: KpiBasis) -> RunArtifacts:
     """Return the run with the figures that need several tables: losses, flow completion and slow names. Replaces earlier
     ones."""
     losses = reconcile_losses(loss_input(run.summary, run.frames(), basis.port_backends))
@@ -150,7 +148,7 @@ def kpi_input(run: RunArtifacts, basis: KpiBasis) -> KpiInput:
     )
 
 
-def run_with_verdict(
+def add_verdict(
     run: RunArtifacts,
     basis: KpiBasis,
     conditions: Conditions,
@@ -173,7 +171,7 @@ def run_with_verdict(
     run = replace(
         run, summary=replace(run.summary, notes=kept_notes + notes, degraded=degraded, verdict=None)
     )
-    run = with_joint_figures(run, basis)
+    run = add_joint_figures(run, basis)
     kpi_inputs = kpi_input(run, basis)
     kpis = key_figures(kpi_inputs, basis)
     verdict = None

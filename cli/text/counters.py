@@ -13,7 +13,7 @@ from etloop.contract.model.counters import (
     CounterNature,
     CounterObject,
 )
-from etloop.results.text.layout import us
+from etloop.results.report.values import us
 
 Values = dict[tuple["CountedObject", str], int]
 MOST_LINES: Final = 2000

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.units import approximate_bytes, approximate_duration, format_rate
 from etloop.contract.model.edges import edge_words
+from etloop.results.report.run import local_traffic_warning
 from etloop.results.text.layout import aligned
-from etloop.results.text.local_traffic import local_traffic_warning
 
 if TYPE_CHECKING:
     from etloop.contract.model.run import PlannedChoice

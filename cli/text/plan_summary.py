@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from etloop.cli.text.plan import rank_ranges, share_text, table_lines
 from etloop.contract.base.units import approximate_bytes, approximate_duration, format_rate
-from etloop.results.text.local_traffic import local_traffic_warning
+from etloop.results.report.run import local_traffic_warning
 
 if TYPE_CHECKING:
     from etloop.controller.plan.summary import PlanSummary

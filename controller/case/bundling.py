@@ -25,7 +25,7 @@ from etloop.results.store.case_archive import (
     digest_of,
     is_too_dense,
     name_fault,
-    opened_archive,
+    open_archive,
     write_members,
 )
 from etloop.results.store.run_dir import SUMMARY_FILE, look_at_run
@@ -58,7 +58,7 @@ def bundle(run_dir: Path, out: Path, traces: Path | None = None, *, has_traces: 
     if not case_path.is_file():
         problem = f"has no {CASE_FILE}: no scenario describes its job, or an earlier version made it"
         raise ConfigError(Problem(str(run_dir), problem, "run it again, or send scenario, rig and traces"))
-    with opened_archive(case_path) as archive:
+    with open_archive(case_path) as archive:
         case = case_in(archive, str(case_path))
         contents: dict[str, bytes | Path] = {
             file.name: archive.read(file.name, MOST_CASE_BYTES) for file in case.files if file.inside

@@ -31,7 +31,7 @@ from etloop.results.store.case_archive import (
     case_in,
     digest_of,
     name_fault,
-    opened_archive,
+    open_archive,
 )
 from etloop.results.store.run_dir import INPUT_FILES, TOPOLOGY_FILE
 
@@ -87,7 +87,7 @@ def is_as_the_run_read_it(path: Path) -> bool:
     if not (path.parent / CASE_FILE).is_file():
         return False
     try:
-        with opened_archive(path.parent / CASE_FILE) as archive:
+        with open_archive(path.parent / CASE_FILE) as archive:
             case = case_in(archive, str(path.parent / CASE_FILE))
         read_sha256 = next((file.read_sha256 for file in case.files if file.name == path.name), "")
         return bool(read_sha256) and digest_of(path).sha256 == read_sha256
@@ -272,7 +272,7 @@ def _source_of(path: Path, stack: ExitStack) -> _Source:
             problem = f"is a directory with neither {MANIFEST_FILE} nor {CASE_FILE}"
             raise ConfigError(Problem(str(path), problem, _NOT_A_CASE))
         path = path / CASE_FILE
-    archive = stack.enter_context(opened_archive(path))
+    archive = stack.enter_context(open_archive(path))
     case = case_in(archive, str(path))
     if extra := sorted(
         set(archive.names()) - {file.name for file in case.files if file.inside} - {MANIFEST_FILE}

@@ -18,28 +18,31 @@ from etloop.dut_profiles.reading.catalogue import find_profile
 from etloop.dut_profiles.rules.contradictions import check_profile
 from etloop.dut_profiles.rules.job import check_job, check_rig
 from etloop.results.kpis.run_kpis import vocabulary
-from etloop.results.schema.verdict import RequestedCheck
-from etloop.results.verdict.verdict import check_mistakes
+from etloop.results.schema.verdict import RequestedCondition
+from etloop.results.verdict.verdict import find_condition_mistakes
 
 
-def _unreadable_checks(checks: tuple[RequestedCheck, ...]) -> Iterator[Problem]:
-    for check, mistake in check_mistakes(checks, vocabulary()):
-        problem = f"{check.expression}: column {mistake.at + 1}: {mistake.what}"
-        yield Problem(check.where, problem, mistake.remedy)
+def _unreadable_conditions(conditions: tuple[RequestedCondition, ...]) -> Iterator[Problem]:
+    for condition, mistake in find_condition_mistakes(conditions, vocabulary()):
+        problem = f"{condition.expression}: column {mistake.at + 1}: {mistake.what}"
+        yield Problem(condition.where, problem, mistake.remedy)
 
 
 CHECK_RULE: Final = Rule(
     "check-unreadable",
     Severity.ERROR,
     "A condition of the verdict says nothing that a run can be held against.",
-    _unreadable_checks,
+    _unreadable_conditions,
 )
 
 
 def check_conditions(profile: DutProfile, scenario: Scenario | None) -> ProfileVerdict:
     """Check that the conditions of a profile and a scenario can be evaluated. A run reports this itself, and goes on."""
-    checks = tuple(RequestedCheck(check.expression, check.why, check.where) for check in profile.checks)
-    return apply((CHECK_RULE,), checks + (scenario.verdict.checks if scenario is not None else ()))
+    conditions = tuple(
+        RequestedCondition(condition.expression, condition.why, condition.where)
+        for condition in profile.checks
+    )
+    return apply((CHECK_RULE,), conditions + (scenario.verdict.checks if scenario is not None else ()))
 
 
 def profile_verdict(

@@ -187,7 +187,7 @@ def _expected_classes(scenario: Scenario, rig: Rig) -> tuple[ExpectedClass, ...]
     )
 
 
-async def counted_run(
+async def add_device_counters(
     counting: Counting | None,
     session: Callable[[], Awaitable[RunOutcome]],
     report: Callable[[str], None],

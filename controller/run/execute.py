@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from etloop.contract.base.errors import RigError
-from etloop.controller.run.device_counters import counted_run, counting_of
+from etloop.controller.run.device_counters import add_device_counters, counting_of
 from etloop.controller.run.link_timeline import LinkTimeline
 from etloop.controller.run.pipeline import Executed, RunStopped, RunWatcher
 from etloop.controller.run.prepare import Prepared
@@ -95,7 +95,7 @@ class SessionExecution:
                 self._carrier.open,
             )
             outcome, counts = self._carrier.live(
-                counted_run(counting, session, watcher.report, self._carrier.stops)
+                add_device_counters(counting, session, watcher.report, self._carrier.stops)
             )
         overload_frames = max(_overload_frames(lab) - overload_before, 0)
         outcome = replace(outcome, events=timeline.events(), overload_frames=overload_frames)

@@ -35,11 +35,11 @@ from etloop.controller.session.actions import RunProgress
 from etloop.controller.session.service import SessionWatcher
 from etloop.results.artifacts import (
     RunRecords,
-    compared_run,
-    counted_run,
-    measured_run,
-    run_with_verdict,
-    with_joint_figures,
+    add_comparison,
+    add_device_counters,
+    add_joint_figures,
+    add_verdict,
+    measure_run_records,
 )
 from etloop.results.kpis.base_latency import with_measured_base
 from etloop.results.measure.joined import NO_OPS
@@ -260,15 +260,15 @@ def _finished(material: RunMaterial, ran: _Run, options: RunOptions, watcher: Ru
         made[PLAN_FILE] = plan_file
     records = _records(_with_lab(material, ran), executed)
     if options.out_dir is None and not material.conditions:
-        run = with_joint_figures(measured_run(records, measurement), material.basis)
+        run = add_joint_figures(measure_run_records(records, measurement), material.basis)
         return FinishedRun(run.summary, measurement, executed, stopped_in)
-    run = _keep(options, measured_run(records, measurement, made))
+    run = _keep(options, measure_run_records(records, measurement, made))
     if options.expects and stopped_in is None and ran.prepared is not None and ran.execution is not None:
         watcher.enter(Step.EXPECT)
         work = partial(_expectation, ran.prepared, executed, measurement, watcher)
         try:
             found = ran.execution.unless_stopped(work)
-            run = _keep(options, compared_run(run, measurement, found.runs, found.absent), run)
+            run = _keep(options, add_comparison(run, measurement, found.runs, found.absent), run)
         except (RunStopped, MemoryError, RunNotWritten) as error:
             stopped_in = Step.EXPECT if isinstance(error, RunStopped) else None
             why = str(error) or "out of memory"
@@ -276,16 +276,14 @@ def _finished(material: RunMaterial, ran: _Run, options: RunOptions, watcher: Ru
     if executed.counted is not None and ran.prepared is not None:
         watcher.enter(Step.COUNT)
         basis = device_basis(ran.prepared.scenario, ran.prepared.rig, outcome)
-        run = _keep(options, counted_run(run, executed.counted, basis), run)
+        run = _keep(options, add_device_counters(run, executed.counted, basis), run)
     if measurement.left_out:
         # The tables have them: of a long run a second copy is too much.
         measurement = replace(measurement, ops=NO_OPS, job_ops=NO_OPS)
     watcher.enter(Step.VERDICT)
     facts = device_facts(material.texts, options.out_dir or Path()) if options.pages else NO_FACTS
     place = "" if options.out_dir is None else place_of(options.out_dir)
-    judged = run_with_verdict(
-        run, material.basis, material.conditions, facts, pages=options.pages, place=place
-    )
+    judged = add_verdict(run, material.basis, material.conditions, facts, pages=options.pages, place=place)
     run = _keep(options, judged, run)
     return FinishedRun(run.summary, measurement, executed, stopped_in)
 

@@ -13,7 +13,7 @@ from etloop.contract.model.device_counts import CountedDevice, SamplePhase
 from etloop.contract.model.topology import Topology
 from etloop.counters.readers.lab_values import switch_port_readings
 from etloop.counters.source_log import SourceLog
-from etloop.results.device.index import indexed
+from etloop.results.device.index import index_device
 from etloop.results.device.tables import counters_table
 
 if TYPE_CHECKING:
@@ -45,4 +45,4 @@ def twin_counters_table(topology: Topology, outcome: TwinOutcome) -> Any:
     )
     peers = rig_peers + topology.cables()
     source = log.finish(outcome.end_ns, NAME, 0, peers, several=True, host_side=False)
-    return counters_table(indexed(CountedDevice(NAME, 0, (source,))))
+    return counters_table(index_device(CountedDevice(NAME, 0, (source,))))

@@ -25,13 +25,13 @@ from etloop.controller.run.topology_check import DescribedDevice
 from etloop.dut_profiles.model.profile import DutKind, DutProfile
 from etloop.dut_profiles.reading.catalogue import find_profile
 from etloop.dut_profiles.reading.profile_file import DEFAULT_TOLERANCE_PER_MILLION
-from etloop.results.artifacts import run_with_verdict
+from etloop.results.artifacts import add_verdict
 from etloop.results.kpis.base_latency import with_stated_base
 from etloop.results.kpis.flow_sizes import has_flows
 from etloop.results.kpis.run_kpis import vocabulary
 from etloop.results.schema.kpis import KpiBasis
 from etloop.results.schema.summary import VIRTUAL_TIME, Summary
-from etloop.results.schema.verdict import RequestedCheck
+from etloop.results.schema.verdict import RequestedCondition
 from etloop.results.store.run_dir import (
     INPUT_FILES,
     PROFILE_FILE,
@@ -44,7 +44,7 @@ from etloop.results.store.run_dir import (
 )
 from etloop.results.verdict.junit_names import place_of
 from etloop.results.verdict.terms import LONGEST_TEXT
-from etloop.results.verdict.verdict import Conditions, check_mistakes
+from etloop.results.verdict.verdict import Conditions, find_condition_mistakes
 from etloop.traffic.collectives.choice import Shaping
 from etloop.traffic.lone_ways import lone_network
 from etloop.workload.trace.program import OpKind
@@ -77,55 +77,57 @@ def conditions_of_run(
 def refuse_mistaken_conditions(scenario: Scenario, rig: Rig) -> None:
     """Raise `ConfigError` with every condition of scenario and profile that cannot be read, and a profile that cannot."""
     profile = None if rig.dut is None else find_profile(rig.dut.profile)
-    _refuse_mistakes((*scenario.verdict.checks, *_checks_of(profile)))
+    _refuse_mistakes((*scenario.verdict.checks, *_conditions_of(profile)))
 
 
-def _refuse_mistakes(checks: tuple[RequestedCheck, ...]) -> None:
-    mistakes = check_mistakes(checks, vocabulary())
+def _refuse_mistakes(conditions: tuple[RequestedCondition, ...]) -> None:
+    mistakes = find_condition_mistakes(conditions, vocabulary())
     if mistakes:
         raise ConfigError(
             *(
                 Problem(
-                    check.where,
-                    f'"{check.expression[:LONGEST_TEXT]}", column {error.at + 1}: {error.what}',
+                    condition.where,
+                    f'"{condition.expression[:LONGEST_TEXT]}", column {error.at + 1}: {error.what}',
                     error.remedy,
                 )
-                for check, error in mistakes
+                for condition, error in mistakes
             )
         )
 
 
-def _checks_of(profile: DutProfile | None) -> tuple[RequestedCheck, ...]:
+def _conditions_of(profile: DutProfile | None) -> tuple[RequestedCondition, ...]:
     stated = () if profile is None else profile.checks
-    return tuple(RequestedCheck(one.expression, one.why, one.where) for one in stated)
+    return tuple(
+        RequestedCondition(condition.expression, condition.why, condition.where) for condition in stated
+    )
 
 
 def _conditions(
     stated: VerdictSettings, profile: DutProfile | None, *, counted: bool = False, counted_by: str = ""
 ) -> Conditions:
     """`counted`: counters are read, or were; `counted_by`: by which profile's maps, where it is not `profile`."""
-    checks = _checks_of(profile)
+    conditions = _conditions_of(profile)
     if profile is not None and counted:
-        agree, *queues = counting_checks(profile)
+        agree, *queues = counting_conditions(profile)
         # Queues were looked at by the maps of the profile that the run had.
-        checks += (agree, *(queues if counted_by in ("", profile.name) else ()))
-    return Conditions(checks + stated.checks, stated.limits, "" if profile is None else profile.name)
+        conditions += (agree, *(queues if counted_by in ("", profile.name) else ()))
+    return Conditions(conditions + stated.checks, stated.limits, "" if profile is None else profile.name)
 
 
-def counting_checks(profile: DutProfile) -> tuple[RequestedCheck, ...]:
+def counting_conditions(profile: DutProfile) -> tuple[RequestedCondition, ...]:
     """What must hold wherever a device's counters are read: they agree with the agents', and packets took their queues."""
     tolerance = profile.counters.tolerance_per_million
     claim = tolerance.best
     allowed = DEFAULT_TOLERANCE_PER_MILLION if claim is None else claim.value
     where = "counters.tolerance, by default" if claim is None else claim.where
-    agree = RequestedCheck(
+    agree = RequestedCondition(
         f"reconciliation.difference_share <= {allowed}ppm",
         "device and agents count the same packets on every cable, as far as the profile's tolerance",
         where,
     )
     if profile.kind is not DutKind.SWITCH or profile.maps.class_to_queue.value is None:
         return (agree,)
-    queues = RequestedCheck(
+    queues = RequestedCondition(
         f"classes.missing_share <= {allowed}ppm",
         "the job's packets leave by the queues that the profile's maps name for their DSCP",
         profile.maps.class_to_queue.best.where if profile.maps.class_to_queue.best is not None else where,
@@ -182,13 +184,13 @@ def judge_again(
             if run.summary.started_at != VIRTUAL_TIME:
                 basis = with_stated_base(basis, stated.base_latency_ns)
         profile = None if device is None else find_profile(device)
-        _refuse_mistakes((*stated.checks, *_checks_of(profile)))
+        _refuse_mistakes((*stated.checks, *_conditions_of(profile)))
         counted_by = run.summary.dut.profile if run.summary.dut is not None else ""
         found = _conditions(stated, profile, counted=run.summary.dut is not None, counted_by=counted_by)
     if not is_kept:
-        return run_with_verdict(run, basis, found, pages=False).summary
+        return add_verdict(run, basis, found, pages=False).summary
     files = {name: read_input(run_dir, name) for name in (TOPOLOGY_FILE, PROFILE_FILE)}
-    now = run_with_verdict(run, basis, found, device_facts(files, run_dir), place=place_of(run_dir))
+    now = add_verdict(run, basis, found, device_facts(files, run_dir), place=place_of(run_dir))
     write_run(run_dir, now, run)
     return now.summary
 

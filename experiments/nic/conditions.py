@@ -14,7 +14,7 @@ from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.experiments.nic.battery import FIGURES
 from etloop.experiments.nic.dut_profile import value_words
-from etloop.results.schema.verdict import RequestedCheck, Result
+from etloop.results.schema.verdict import RequestedCondition, Result
 from etloop.results.verdict.evaluation import UNKNOWN, Results, evaluate
 from etloop.results.verdict.parser import Condition, Vocabulary, parse
 from etloop.results.verdict.terms import ExpressionError, names_of
@@ -39,9 +39,9 @@ class Judged:
     """Text with the figures that it names and their intervals."""
 
 
-def judge(profile: NicProfile, checks: Sequence[RequestedCheck]) -> tuple[Judged, ...]:
+def judge(profile: NicProfile, checks: Sequence[RequestedCondition]) -> tuple[Judged, ...]:
     """Return the results of conditions. Raises `ConfigError` with all that cannot be parsed."""
-    conditions: list[tuple[RequestedCheck, Condition]] = []
+    conditions: list[tuple[RequestedCondition, Condition]] = []
     problems: list[Problem] = []
     for check in checks:
         try:
@@ -68,7 +68,7 @@ def result_of(judged: Sequence[Judged]) -> Result:
     return next((result for result in (Result.FAIL, Result.INCONCLUSIVE) if result in results), Result.PASS)
 
 
-def _judge_condition(check: RequestedCheck, condition: Condition, figures: dict[str, Figure]) -> Judged:
+def _judge_condition(check: RequestedCondition, condition: Condition, figures: dict[str, Figure]) -> Judged:
     names = sorted(names_of(condition.tree))
     words = {name: figures[name].word for name in names if name in figures and not FIGURES[name]}
     truths = {

@@ -15,9 +15,10 @@ from etloop.experiments.nic.battery import BY_NAME
 from etloop.experiments.nic.comparison import Agreement, FigurePair
 from etloop.experiments.nic.conditions import Judged, result_of
 from etloop.experiments.nic.dut_profile import value_words
-from etloop.results.html.blocks import Block, Cell, Fact, Fold, LegendEntry, Page, Plot, Section, Text, table
+from etloop.results.html.blocks import Block, Fact, Fold, LegendEntry, Page, Plot, Section, Text, table_blocks
 from etloop.results.html.drawing import NARROW, WIDE, Axis, Plotted, Steps, draw
 from etloop.results.html.render import render
+from etloop.results.report.table import Cell, Column, Table, Unit, Value, text_columns
 from etloop.results.schema.verdict import Result
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 PAGE_FILE: Final = "nic.html"
 _AGREEMENTS: Final = {Agreement.SAME: "pass", Agreement.DIFFERENT: "fail", Agreement.UNKNOWN: "inconclusive"}
+_CONDITION: Final = Column("condition", "condition", Unit.CODE)
+_FIGURE: Final = Column("figure", "figure", Unit.CODE)
 _ORDER: Final = (Result.FAIL, Result.INCONCLUSIVE, Result.PASS)
 
 
@@ -61,9 +64,9 @@ def profile_html(profile: NicProfile, judged: Sequence[Judged] = (), beside: Seq
 
 
 def _conditions(judged: Sequence[Judged]) -> tuple[Block, ...]:
-    rows: list[tuple[str | Cell, ...]] = [
+    rows: list[tuple[Value, ...]] = [
         (
-            Cell(condition.expression, is_code=True, note=condition.why),
+            Cell(condition.expression, note=condition.why),
             Cell(str(condition.result), badge=str(condition.result)),
             condition.found,
         )
@@ -71,33 +74,36 @@ def _conditions(judged: Sequence[Judged]) -> tuple[Block, ...]:
         for condition in judged
         if condition.result is result
     ]
-    return table("Conditions, those that failed first", ("condition", "result", "found"), rows)
+    columns = (_CONDITION, *text_columns("result", "value"))
+    return table_blocks(
+        Table("conditions-table", "Conditions, failed ones first", columns, tuple(rows)), len(rows)
+    )
 
 
 def _figures(profile: NicProfile) -> tuple[Block, ...]:
-    rows: list[tuple[str | Cell, ...]] = []
+    rows: list[tuple[Value, ...]] = []
     failures: list[Block] = []
     for experiment in profile.experiments:
         if experiment.failure:
             failures.append(Text(f"{experiment.name} could not be carried out: {experiment.failure}."))
-        rows += [
-            (Cell(figure.name, is_code=True), value_words(figure), experiment.name)
-            for figure in experiment.figures
-        ]
-    return *failures, *table("Figures with their intervals", ("figure", "found", "experiment"), rows)
+        rows += [(figure.name, value_words(figure), experiment.name) for figure in experiment.figures]
+    columns = (_FIGURE, *text_columns("value", "experiment"))
+    table = Table("figures-table", "Figures with their intervals", columns, tuple(rows))
+    return *failures, *table_blocks(table, len(rows))
 
 
 def _beside(one: Beside) -> tuple[Block, ...]:
-    rows: list[tuple[str | Cell, ...]] = [
+    rows: list[tuple[Value, ...]] = [
         (
-            Cell(pair.name, is_code=True),
+            pair.name,
             pair.a,
             pair.b,
             Cell(str(pair.agreement), badge=_AGREEMENTS[pair.agreement]),
         )
         for pair in one.pairs
     ]
-    return table(f"Measured, and {one.name}", ("figure", "measured", one.name, ""), rows)
+    columns = (_FIGURE, *text_columns("measured", one.name, "agreement"))
+    return table_blocks(Table("", f"Measured, and {one.name}", columns, tuple(rows)), len(rows))
 
 
 def _plot(curve: Curve) -> Plot:
@@ -119,11 +125,12 @@ def _plot(curve: Curve) -> Plot:
 
 
 def _methods(profile: NicProfile) -> tuple[Block, ...]:
-    rows: list[tuple[str | Cell, ...]] = []
+    rows: list[tuple[Value, ...]] = []
     for record in profile.experiments:
         experiment = BY_NAME.get(record.name)
         if experiment is not None:
             frames = f"{record.frames_sent} sent, {record.frames_received} received"
             rows.append((record.name, experiment.provokes, experiment.reads, experiment.clause, frames))
-    heads = ("experiment", "provokes", "reads", "compare", "frames")
-    return (Fold("Methods", table("Methods", heads, rows)),) if rows else ()
+    columns = text_columns("experiment", "provokes", "reads", "compare", "frames")
+    table = Table("methods-table", "Methods", columns, tuple(rows))
+    return (Fold("Methods", table_blocks(table, len(rows))),) if rows else ()

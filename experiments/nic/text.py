@@ -10,7 +10,7 @@ from etloop.experiments.nic.comparison import Agreement
 from etloop.experiments.nic.conditions import result_of
 from etloop.experiments.nic.dut_profile import value_words
 from etloop.results.schema.verdict import Result
-from etloop.results.text.layout import aligned, wrapped
+from etloop.results.text.layout import aligned, label_text
 
 if TYPE_CHECKING:
     from etloop.experiments.nic.comparison import FigurePair
@@ -22,14 +22,14 @@ _MARKS: Final = {Agreement.SAME: "", Agreement.DIFFERENT: "differs", Agreement.U
 
 def render_profile(profile: NicProfile, *, with_methods: bool = False) -> str:
     """Return all figures, experiment by experiment; `with_methods`: also each method, and the document it refers to."""
-    lines = wrapped("card", profile.card)
-    lines += wrapped("resolution", f"{profile.resolution_ns} ns: our own stamps may be so late")
+    lines = label_text("card", profile.card)
+    lines += label_text("resolution", f"{profile.resolution_ns} ns: our own stamps may be so late")
     if profile.floor_ns is not None:
         floor_text = (
             f"{profile.floor_ns} ns: its quickest answer; the way there and back, which cannot be told from its own time, "
             "is at most that"
         )
-        lines += wrapped("floor", floor_text)
+        lines += label_text("floor", floor_text)
     rows: list[tuple[str, ...]] = []
     for record in profile.experiments:
         if record.failure:
@@ -40,8 +40,8 @@ def render_profile(profile: NicProfile, *, with_methods: bool = False) -> str:
         experiment = BY_NAME.get(record.name)
         if experiment is None:
             continue
-        lines += ["", *wrapped(record.name, experiment.provokes)]
-        lines += [*wrapped("reads", experiment.reads), *wrapped("compare", experiment.clause)]
+        lines += ["", *label_text(record.name, experiment.provokes)]
+        lines += [*label_text("reads", experiment.reads), *label_text("compare", experiment.clause)]
     return "".join(f"{line.rstrip()}\n" for line in lines)
 
 
@@ -53,7 +53,7 @@ def render_judged(judged: Sequence[Judged]) -> str:
         ("", "condition", "found"),
         *((str(condition.result), condition.expression, condition.found) for condition in ordered),
     ]
-    lines = [*aligned(rows, left=(0, 1, 2)), "", *wrapped("verdict", str(result_of(judged)).upper())]
+    lines = [*aligned(rows, left=(0, 1, 2)), "", *label_text("verdict", str(result_of(judged)).upper())]
     return "".join(f"{line.rstrip()}\n" for line in lines)
 
 
@@ -63,7 +63,7 @@ def render_pairs(pairs: Sequence[FigurePair], a: str, b: str) -> str:
     rows += [(pair.name, pair.a, pair.b, _MARKS[pair.agreement]) for pair in pairs]
     different = sum(pair.agreement is Agreement.DIFFERENT for pair in pairs)
     lines = [*aligned(rows, left=(0, 1, 2, 3)), ""]
-    lines += wrapped(
+    lines += label_text(
         "result", f"{different} of {len(pairs)} differ" if different else f"none of {len(pairs)} differs"
     )
     return "".join(f"{line.rstrip()}\n" for line in lines)

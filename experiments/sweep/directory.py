@@ -31,7 +31,7 @@ from etloop.results.store.run_dir import (
     read_run,
     write_files,
 )
-from etloop.results.verdict.junit import joined_junit
+from etloop.results.verdict.junit import join_junit
 from etloop.results.verdict.junit_names import plain_word, run_class
 
 PAGE_FILE: Final = "compare.html"
@@ -137,7 +137,7 @@ class SweepDirectory:
                 suites.append(
                     (f"{run.point} {run_name(run.repeat)} ({words[run.point]})", class_name, summary)
                 )
-        return joined_junit(suites)
+        return join_junit(suites)
 
     def point(self, name: str) -> Path:
         """Return the directory of a point."""

@@ -29,11 +29,11 @@ from etloop.controller.run.twin import TwinExecution
 from etloop.experiments.sweep.file import Sweep
 from etloop.experiments.sweep.own_lab import OwnLab
 from etloop.experiments.sweep.points import Point, PointFiles, Turn
+from etloop.results.report.values import time_words
 from etloop.results.schema.summary import Summary
 from etloop.results.schema.sweep import Mode, RunRecord, SweepRecord
 from etloop.results.schema.verdict import RunResult
 from etloop.results.store.run_dir import read_run
-from etloop.results.text.units import time_words
 from etloop.traffic.twin import SAMPLE_INTERVAL_NS, TwinSettings
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def run_record(point: Point, number: int, summary: Summary) -> RunRecord:
     """Return the record of a run for the index."""
     reason = ""
     if summary.result is RunResult.BROKEN:
-        reason = summary.reason.splitlines()[0] if summary.reason else "its records do not add up (checks)"
+        reason = summary.reason.splitlines()[0] if summary.reason else "its records are inconsistent (checks)"
     return RunRecord(point.name, number, summary.result, reason)
 
 

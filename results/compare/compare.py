@@ -19,26 +19,26 @@ from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.results.compare.change import change_text
 from etloop.results.compare.contributions import (
-    arisen,
     condition_pairs,
-    differing_things,
+    find_arisen,
+    find_differences,
     loss_pairs,
     mean_figures,
     plain_figures,
     shifts,
     troubles,
 )
-from etloop.results.compare.samples import RunSamples, Side, paired_runs
+from etloop.results.compare.samples import RunSamples, Side, pair_runs
 from etloop.results.compare.statistics import (
     Difference,
     Mean,
     difference,
+    difference_of_pairs,
     is_shown,
     mean_of_iterations,
     mean_of_runs,
     open_words,
     outcome,
-    paired_difference,
     surely_no_regression,
 )
 from etloop.results.schema.comparison import (
@@ -74,16 +74,16 @@ Times = Callable[["RunSamples"], "NDArray[np.float64]"]
 def compare_runs(a: Side, b: Side, settings: ComparisonSettings) -> Comparison:
     """Compare two sides. Raises `ConfigError` for a figure that does not exist, or that has no better and worse."""
     refuse_figures(settings.figures)
-    pairs = paired_runs(a, b) if settings.paired else None
+    pairs = pair_runs(a, b) if settings.paired else None
     a, b = pairs or (a, b)
     settings = replace(settings, paired=pairs is not None)
     lines = _lines(a, b, settings)
-    grown_counters = arisen(a, b, settings.confidence)
+    grown_counters = find_arisen(a, b, settings.confidence)
     verdict, reasons = _verdict(a, b, lines, () if settings.counts_ignored else grown_counters)
     parts, only_a, only_b = shifts(a, b, lambda run: run.parts)
     ranks, _, _ = shifts(a, b, lambda run: run.transfers, lambda rank: f"rank {rank}")
     better = verdict is Outcome.IMPROVEMENT
-    differing, warnings = differing_things(a, b)
+    differing, warnings = find_differences(a, b)
     return Comparison(
         schema=COMPARISON_SCHEMA,
         verdict=verdict,
@@ -242,7 +242,7 @@ def _time_line(
     if _is_identical(a, b, of):
         tested_difference = Difference(0.0, 0.0, 0.0, confidence, 1.0, relative=True)
     elif settings.paired:
-        tested_difference = paired_difference(values[0], values[1], confidence, relative=True)
+        tested_difference = difference_of_pairs(values[0], values[1], confidence, relative=True)
     else:
         tested_difference = difference(*means, confidence, relative=True)
     figure = _Tested(name, "ns", words, less_is_better=True)
@@ -274,7 +274,7 @@ def _figure_line(
     relative = all(bool((side_values > 0).all()) for side_values in values)
     means = mean_of_runs(values[0], relative=relative), mean_of_runs(values[1], relative=relative)
     if settings.paired:
-        tested_difference = paired_difference(values[0], values[1], confidence, relative=relative)
+        tested_difference = difference_of_pairs(values[0], values[1], confidence, relative=relative)
     else:
         tested_difference = difference(*means, confidence, relative=relative)
     figure = BY_NAME[name]
@@ -285,20 +285,22 @@ def _figure_line(
 def _metric_result(
     thing: _Tested,
     means: tuple[Mean, Mean],
-    found: Difference,
+    difference: Difference,
     settings: ComparisonSettings,
     explained: tuple[float, str] = (0.0, ""),
 ) -> MetricResult:
     """Return the test result. `explained`: upper bound of the increase of B that the emulator itself explains, in the
     figure's unit, and its cause."""
     a, b = means
-    least = settings.least_effect if found.relative else settings.least_effect * abs(a.value)
-    result = outcome(found, least, less_is_better=thing.less_is_better)
+    least = settings.least_effect if difference.relative else settings.least_effect * abs(a.value)
+    result = outcome(difference, least, less_is_better=thing.less_is_better)
     share, doubt = explained[0] / a.value if explained[1] else 0.0, explained[1]
-    without = replace(found, low=found.low - share, high=found.high - share, change=found.change - share)
+    without = replace(
+        difference, low=difference.low - share, high=difference.high - share, change=difference.change - share
+    )
     worse = outcome(without, least, less_is_better=thing.less_is_better) is Outcome.REGRESSION
     doubted = result is Outcome.REGRESSION and bool(doubt) and not worse
-    is_interval_shown = is_shown(found, max(abs(a.value), abs(b.value)))
+    is_interval_shown = is_shown(difference, max(abs(a.value), abs(b.value)))
     return MetricResult(
         name=thing.name,
         unit=thing.unit,
@@ -309,18 +311,18 @@ def _metric_result(
         b_cv=b.cv,
         a_basis=a.basis,
         b_basis=b.basis,
-        change=found.change,
-        low=found.low if is_interval_shown else None,
-        high=found.high if is_interval_shown else None,
-        relative=found.relative,
-        confidence=found.confidence,
-        p_value=found.p_value,
+        change=difference.change,
+        low=difference.low if is_interval_shown else None,
+        high=difference.high if is_interval_shown else None,
+        relative=difference.relative,
+        confidence=difference.confidence,
+        p_value=difference.p_value,
         outcome=Outcome.OPEN if doubted else result,
         doubt=doubt if doubted else "",
-        surely_no_regression=surely_no_regression(found, least, less_is_better=thing.less_is_better),
+        surely_no_regression=surely_no_regression(difference, least, less_is_better=thing.less_is_better),
         open_words=""
         if is_interval_shown or doubted or result is not Outcome.OPEN
-        else open_words(found, least),
+        else open_words(difference, least),
     )
 
 
@@ -339,7 +341,7 @@ def _own_increase(a: Side, b: Side) -> tuple[float, str]:
     if grown_ns > 0:
         explained_ns += grown_ns
         words.append(
-            f"our own lateness can explain it: it grew from {shares[0]:.1%} to {shares[1]:.1%} of an iteration (slip_share)"
+            f"lateness of the emulator can explain it: it grew from {shares[0]:.1%} to {shares[1]:.1%} of an iteration (slip_share)"
         )
     lost = [side_figures.get("own_lost_packets", 0.0) for side_figures in figures]
     if lost[1] > lost[0]:
@@ -372,19 +374,19 @@ def _verdict(
         f"{counter.name}: {counter.a:.6g} in A, {counter.b:.6g} {counter.unit} a run in B"
         for counter in risen
     ]
-    worse += [f"{line.name}: {_changed(line)}" for line in lines if line.outcome is Outcome.REGRESSION]
+    worse += [f"{line.name}: {_change_words(line)}" for line in lines if line.outcome is Outcome.REGRESSION]
     first = lines[0]
     if worse:
         # The change of the job's time is always reported with a regression, certain or not.
         if first.outcome is Outcome.OPEN and first.change > 0:
             worse.append(
-                f"{first.name}: {_changed(first)}; {first.doubt or first.open_words or 'inconclusive'}"
+                f"{first.name}: {_change_words(first)}; {first.doubt or first.open_words or 'inconclusive'}"
             )
         return Outcome.REGRESSION, tuple(worse)
-    reasons = [f"{line.name}: {_changed(line)}, but {line.doubt}" for line in lines if line.doubt]
+    reasons = [f"{line.name}: {_change_words(line)}, but {line.doubt}" for line in lines if line.doubt]
     if not first.surely_no_regression and not first.doubt:
-        needed = first.open_words or "inconclusive: it takes more runs, or longer ones, to tell"
-        reasons.append(f"{first.name}: {_changed(first)}; {needed}")
+        needed = first.open_words or "inconclusive: more or longer runs are needed"
+        reasons.append(f"{first.name}: {_change_words(first)}; {needed}")
     for name, side in (("A", a), ("B", b)):
         if side.left_out:
             total = len(side.left_out) + len(side.runs)
@@ -393,13 +395,13 @@ def _verdict(
         return Outcome.OPEN, tuple(reasons)
     if any(line.outcome is Outcome.IMPROVEMENT for line in lines):
         better = tuple(
-            f"{line.name}: {_changed(line)}" for line in lines if line.outcome is Outcome.IMPROVEMENT
+            f"{line.name}: {_change_words(line)}" for line in lines if line.outcome is Outcome.IMPROVEMENT
         )
         return Outcome.IMPROVEMENT, better
-    return first.outcome, (f"{first.name}: {_changed(first)}",)
+    return first.outcome, (f"{first.name}: {_change_words(first)}",)
 
 
-def _changed(line: MetricResult) -> str:
+def _change_words(line: MetricResult) -> str:
     """Return the change of a figure with its interval, as text."""
     if not line.relative:
         bounds = "" if line.low is None or line.high is None else f" ({line.low:+.6g} to {line.high:+.6g})"

@@ -22,7 +22,7 @@ from etloop.results.schema.comparison import (
 )
 from etloop.results.schema.kpis import BY_NAME, FIGURES
 from etloop.results.schema.losses import LOSS_FIGURES
-from etloop.results.schema.verdict import CheckOutcome, Result
+from etloop.results.schema.verdict import ConditionOutcome, Result
 
 if TYPE_CHECKING:
     from etloop.results.compare.samples import RunSamples, Side
@@ -107,7 +107,7 @@ def troubles(a: Side, b: Side) -> tuple[Trouble, ...]:
     )
 
 
-def arisen(a: Side, b: Side, confidence: float) -> tuple[Arisen, ...]:
+def find_arisen(a: Side, b: Side, confidence: float) -> tuple[Arisen, ...]:
     """Return the trouble counters that B has and A does not have, or far less, and that are not due to chance.
 
     If A has none, every run of B has some, or so many runs of B that the split would occur by chance with a probability
@@ -178,13 +178,13 @@ def _known_losses(run: RunSamples) -> dict[str, float]:
     return {name: float(packets) for name, packets in counts.items() if packets is not None}
 
 
-def _worst_outcomes(side: Side) -> dict[str, CheckOutcome]:
-    worst: dict[str, CheckOutcome] = {}
+def _worst_outcomes(side: Side) -> dict[str, ConditionOutcome]:
+    worst: dict[str, ConditionOutcome] = {}
     for run in side.runs:
-        for check in run.conditions:
-            worst_so_far = worst.get(check.expression)
-            if worst_so_far is None or _RESULTS.index(check.result) > _RESULTS.index(worst_so_far.result):
-                worst[check.expression] = check
+        for condition in run.conditions:
+            worst_so_far = worst.get(condition.expression)
+            if worst_so_far is None or _RESULTS.index(condition.result) > _RESULTS.index(worst_so_far.result):
+                worst[condition.expression] = condition
     return worst
 
 
@@ -214,7 +214,7 @@ def plain_figures(a: Side, b: Side) -> tuple[Plain, ...]:
     )
 
 
-def differing_things(a: Side, b: Side) -> tuple[tuple[Differing, ...], list[str]]:
+def find_differences(a: Side, b: Side) -> tuple[tuple[Differing, ...], list[str]]:
     """Return every value in which the first runs of both sides differ, and warnings."""
     differences = _differences(a.runs[0].things, b.runs[0].things)
     warnings = []
@@ -266,17 +266,17 @@ def _differences(a: dict[str, dict[str, str]], b: dict[str, dict[str, str]]) -> 
     return tuple(differences)
 
 
-def _follows_topology(one: Differing) -> bool:
+def _follows_topology(difference: Differing) -> bool:
     """Return whether a difference is a link rate of the rig, which follows from the topology."""
-    return one.thing == "rig" and one.path.endswith(".link")
+    return difference.thing == "rig" and difference.path.endswith(".link")
 
 
-def _section(one: Differing) -> str:
+def _section(difference: Differing) -> str:
     """Return the unit in which differences are counted: a section of a scenario (for the transport, a subsection), a
     file, a trace."""
-    keys = one.path.split(".")
-    if one.thing == "scenario":
+    keys = difference.path.split(".")
+    if difference.thing == "scenario":
         return f"scenario {'.'.join(keys[:2]) if keys[0] == 'transport' else keys[0]}"
-    if one.thing in {"trace", "measured"}:
-        return f"{one.thing} {one.path}"
-    return one.thing
+    if difference.thing in {"trace", "measured"}:
+        return f"{difference.thing} {difference.path}"
+    return difference.thing

@@ -20,7 +20,7 @@ from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.yaml_tree import values_by_path
 from etloop.contract.model.run import RunEnd
-from etloop.results.measure.iterations import counted_iterations
+from etloop.results.measure.iterations import list_counted_iterations
 from etloop.results.schema.case import CaseRole
 from etloop.results.schema.jobs import Phase
 from etloop.results.schema.kinds import kind_label
@@ -29,7 +29,7 @@ from etloop.results.schema.losses import LossRow
 from etloop.results.schema.needless import is_asked_for, needless_packets
 from etloop.results.schema.summary import VIRTUAL_TIME, Summary
 from etloop.results.schema.typed_json import RunDirError
-from etloop.results.schema.verdict import CheckOutcome
+from etloop.results.schema.verdict import ConditionOutcome
 from etloop.results.store.case_archive import read_case
 from etloop.results.store.run_dir import (
     INPUT_FILES,
@@ -107,7 +107,7 @@ class RunSamples:
     """For a run of several jobs, by `JOB`, or `JOB, alone` for its phase alone: per round, first issue to last completion."""
     things: dict[str, dict[str, str]]
     """Inputs of the run: by thing (scenario, rig, ...), value by path."""
-    conditions: tuple[CheckOutcome, ...] = ()
+    conditions: tuple[ConditionOutcome, ...] = ()
     """Conditions of its verdict."""
     losses: tuple[LossRow, ...] = ()
     again_ns: float | None = 0.0
@@ -121,23 +121,23 @@ def read_samples(run_dir: Path, warm_up: int) -> RunSamples:
     """
     run = read_run(run_dir)
     summary = run.summary
-    iterations = counted_iterations(summary.job.per_iteration, warm_up)
+    iterations = list_counted_iterations(summary.job.per_iteration, warm_up)
     iteration_numbers = tuple(iteration.iteration for iteration in iterations)
-    collectives = _counted_rows(run.collectives, iteration_numbers, complete=True)
+    collectives = _rows_of_iterations(run.collectives, iteration_numbers, complete=True)
     kpis = _figures(run_dir) | {NAKS: float(summary.transport["naks_rx"])}
     return RunSamples(
         path=str(run_dir),
         virtual=summary.started_at == VIRTUAL_TIME,
-        broken=_broken(summary, iteration_numbers),
+        broken=_why_unusable(summary, iteration_numbers),
         doubts=(*(summary.verdict.emulator if summary.verdict else ()), *summary.degraded),
         jct_ns=np.array([iteration.jct_ns for iteration in iterations], np.float64),
         kinds=_kinds(collectives),
         kind_bytes_per_s=_bandwidths(summary),
         parts=_parts(collectives),
-        transfers=_transfers(_counted_rows(run.ops, iteration_numbers)),
+        transfers=_transfers(_rows_of_iterations(run.ops, iteration_numbers)),
         troubles=_troubles(run.flows),
         figures=kpis,
-        jobs=_jobs(_counted_rows(run.ops, iteration_numbers)),
+        jobs=_jobs(_rows_of_iterations(run.ops, iteration_numbers)),
         things=_things(run),
         conditions=summary.verdict.checks if summary.verdict else (),
         losses=summary.losses.rows if summary.losses else (),
@@ -159,18 +159,18 @@ def _again_ns(run_dir: Path, summary: Summary) -> float | None:
     return wire_time_ns(packets, basis.mtu_bytes, min(basis.port_bps.values())) / iterations
 
 
-def _broken(summary: Summary, counted: tuple[int, ...]) -> str:
+def _why_unusable(summary: Summary, counted: tuple[int, ...]) -> str:
     """Return why a run cannot be used; "" if it can."""
     if summary.state is not RunEnd.DONE:
-        return f"it broke off: {summary.reason.splitlines()[0] if summary.reason else 'no reason is known'}"
-    if not summary.checks_hold:
-        return "its records do not add up (checks)"
+        return f"it ended early: {summary.reason.splitlines()[0] if summary.reason else 'no reason is known'}"
+    if not summary.is_consistent:
+        return "its records are inconsistent (checks)"
     if summary.overload_frames:
-        return f"{summary.overload[0]}; it is not to be believed"
+        return f"{summary.overload[0]}; its figures are not valid"
     return "" if counted else "no iteration is complete"
 
 
-def _counted_rows(table: Any, counted: tuple[int, ...], *, complete: bool = False) -> Any:
+def _rows_of_iterations(table: Any, counted: tuple[int, ...], *, complete: bool = False) -> Any:
     is_counted = pc.is_in(table["iteration"], value_set=pa.array(counted, pa.int32()))
     return table.filter(pc.and_(is_counted, table["complete"]) if complete else is_counted)
 
@@ -184,7 +184,7 @@ def _plain(table: Any, *names: str) -> Any:
     return pa.table(columns)
 
 
-def _joined(collectives: Any, *names: str) -> Any:
+def _joined_times(collectives: Any, *names: str) -> Any:
     """Return columns with the time since the last member's issue."""
     rows = _plain(collectives, *names)
     return rows.append_column("joined_ns", pc.subtract(collectives["time_ns"], collectives["skew_ns"]))
@@ -193,7 +193,7 @@ def _joined(collectives: Any, *names: str) -> Any:
 def _kinds(collectives: Any) -> dict[str, NDArray[np.float64]]:
     """Return the mean times of collectives per iteration, by kind and group size."""
     keys = ["kind", "ranks", "iteration"]
-    grouped = _joined(collectives, *keys).group_by(keys).aggregate([("joined_ns", "mean")])
+    grouped = _joined_times(collectives, *keys).group_by(keys).aggregate([("joined_ns", "mean")])
     times_by_label: dict[str, list[float]] = {}
     for row in grouped.sort_by([(key, "ascending") for key in keys]).to_pylist():
         times_by_label.setdefault(kind_label(row["kind"], row["ranks"]), []).append(row["joined_ns_mean"])
@@ -210,7 +210,7 @@ def _bandwidths(summary: Summary) -> dict[str, float]:
 
 def _parts(collectives: Any) -> dict[Part, float]:
     keys = ["kind", "communicator", "src_rank", "dst_rank", "sequence", "name"]
-    grouped = _joined(collectives, *keys).group_by(keys).aggregate([("joined_ns", "mean")])
+    grouped = _joined_times(collectives, *keys).group_by(keys).aggregate([("joined_ns", "mean")])
     return {
         Part(
             row["kind"],
@@ -338,7 +338,7 @@ def read_side(path: Path, warm_up: int, name: str = "") -> Side:
     return Side(name or str(path), str(path), tuple(samples), tuple(left_out), tuple(repeats))
 
 
-def paired_runs(a: Side, b: Side) -> tuple[Side, Side] | None:
+def pair_runs(a: Side, b: Side) -> tuple[Side, Side] | None:
     """Return both sides restricted to the repeats that both have, in their order; None if these are fewer than two."""
     common = sorted(set(a.repeats) & set(b.repeats))
     if len(common) < 2:

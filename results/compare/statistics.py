@@ -134,7 +134,7 @@ def difference(a: Mean, b: Mean, confidence: float, *, relative: bool) -> Differ
     return _interval((gap, variance, freedom), confidence, relative, spread)
 
 
-def paired_difference(
+def difference_of_pairs(
     a: NDArray[np.float64], b: NDArray[np.float64], confidence: float, *, relative: bool
 ) -> Difference:
     """Return the difference of paired runs, `a[i]` and `b[i]`, by Student's t test of the pairwise differences."""
@@ -174,74 +174,74 @@ def _interval(
     )
 
 
-def is_shown(found: Difference, size: float) -> bool:
+def is_shown(difference: Difference, size: float) -> bool:
     """Return whether its interval is informative: from at least three pairs, and at most a factor of ten wide.
 
     `size`: the greater of both means, which limits the interval of a difference in a figure's own unit.
     """
-    if found.low == found.high:
+    if difference.low == difference.high:
         return True
-    if not (math.isfinite(found.low) and math.isfinite(found.high)):
+    if not (math.isfinite(difference.low) and math.isfinite(difference.high)):
         return False
-    if found.is_paired and found.count < LEAST_PAIRS:
+    if difference.is_paired and difference.count < LEAST_PAIRS:
         return False
-    if not found.relative:
-        return found.high - found.low <= WIDEST * size
-    return 1 + found.high <= WIDEST * (1 + found.low)
+    if not difference.relative:
+        return difference.high - difference.low <= WIDEST * size
+    return 1 + difference.high <= WIDEST * (1 + difference.low)
 
 
-def more_needed(found: Difference, least_effect: float) -> int | None:
+def more_needed(difference: Difference, least_effect: float) -> int | None:
     """Return how many more runs of each side would likely give a decision, from the present deviation; None if more than
     `MOST_NEEDED`.
 
     As many as make the interval exclude zero, or, for a change too small to matter, every relevant change.
     """
-    fewest = max(LEAST_PAIRS - max(found.count, 1), 1)
-    if not math.isfinite(found.deviation):
+    fewest = max(LEAST_PAIRS - max(difference.count, 1), 1)
+    if not math.isfinite(difference.deviation):
         return fewest
-    gap = abs(math.log1p(found.change)) if found.relative else abs(found.change)
-    least = math.log1p(least_effect) if found.relative else least_effect
+    gap = abs(math.log1p(difference.change)) if difference.relative else abs(difference.change)
+    least = math.log1p(least_effect) if difference.relative else least_effect
     wanted_gap = gap if gap >= least else least - gap
-    for runs in range(found.count + fewest, MOST_NEEDED + found.count + 1):
-        freedom = runs - 1.0 if found.is_paired else 2 * runs - 2.0
-        if float(stdtrit(freedom, (1 + found.confidence) / 2)) * found.deviation < wanted_gap * math.sqrt(
-            runs
-        ):
-            return runs - found.count
+    for runs in range(difference.count + fewest, MOST_NEEDED + difference.count + 1):
+        freedom = runs - 1.0 if difference.is_paired else 2 * runs - 2.0
+        if float(
+            stdtrit(freedom, (1 + difference.confidence) / 2)
+        ) * difference.deviation < wanted_gap * math.sqrt(runs):
+            return runs - difference.count
     return None
 
 
-def open_words(found: Difference, least_effect: float) -> str:
+def open_words(difference: Difference, least_effect: float) -> str:
     """Return why a difference without an interval is inconclusive, in short."""
-    more = more_needed(found, least_effect)
-    count = max(found.count, 1)
-    thing = "pair" if found.is_paired else "run"
+    more = more_needed(difference, least_effect)
+    count = max(difference.count, 1)
+    thing = "pair" if difference.is_paired else "run"
     many = f"about {more} more needed" if more is not None else f"more than {MOST_NEEDED} more needed"
     return f"inconclusive: {count} {thing}{'s' if count > 1 else ''}, {many}"
 
 
-def outcome(found: Difference, least_effect: float, *, less_is_better: bool) -> Outcome:
+def outcome(difference: Difference, least_effect: float, *, less_is_better: bool) -> Outcome:
     """Return the outcome of a difference. `least_effect` is the smallest relevant change, in the unit of `found.change`.
 
     A regression or an improvement has a certain sign and is at least that large; no difference is certain to be smaller;
     not worse is certain to be no regression of that size.
     """
-    certain = found.low > 0 or found.high < 0
-    if certain and abs(found.change) >= least_effect:
-        return Outcome.REGRESSION if (found.change > 0) == less_is_better else Outcome.IMPROVEMENT
-    small = -least_effect < found.low and found.high < least_effect
-    if small or found.low == found.high == 0:
+    certain = difference.low > 0 or difference.high < 0
+    if certain and abs(difference.change) >= least_effect:
+        return Outcome.REGRESSION if (difference.change > 0) == less_is_better else Outcome.IMPROVEMENT
+    small = -least_effect < difference.low and difference.high < least_effect
+    if small or difference.low == difference.high == 0:
         return Outcome.ALIKE
     return (
         Outcome.NOT_WORSE
-        if surely_no_regression(found, least_effect, less_is_better=less_is_better)
+        if surely_no_regression(difference, least_effect, less_is_better=less_is_better)
         else Outcome.OPEN
     )
 
 
-def surely_no_regression(found: Difference, least_effect: float, *, less_is_better: bool) -> bool:
+def surely_no_regression(difference: Difference, least_effect: float, *, less_is_better: bool) -> bool:
     """Return whether B is certain not to be worse by `least_effect` or more."""
-    return found.high < least_effect if less_is_better else found.low > -least_effect
+    return difference.high < least_effect if less_is_better else difference.low > -least_effect
 
 
 def _to_change(gap: float, relative: bool) -> float:

@@ -58,12 +58,12 @@ def groups(record: SweepRecord, sides: Mapping[str, Side], settings: ComparisonS
 
 def _group(
     labels: dict[str, str],
-    found: Sequence[PointRecord],
+    points: Sequence[PointRecord],
     sides: Mapping[str, Side],
     settings: ComparisonSettings,
 ) -> Group:
     """Return a group with the comparisons of its points with the first one."""
-    first, other_points = found[0], found[1:]
+    first, other_points = points[0], points[1:]
     shared = 1 - (1 - settings.confidence) / max(len(other_points), 1)
     pair_settings = replace(settings, confidence=shared, paired=True)
     comparisons = {
@@ -71,13 +71,13 @@ def _group(
         for point in other_points
         if first.name in sides and point.name in sides
     }
-    return Group(labels, tuple(found), comparisons)
+    return Group(labels, tuple(points), comparisons)
 
 
-def point_results(found: Sequence[Group], sides: Mapping[str, Side]) -> tuple[PointResult, ...]:
+def point_results(groups: Sequence[Group], sides: Mapping[str, Side]) -> tuple[PointResult, ...]:
     """Return the results of every point that has runs, in the order of their names."""
     results = []
-    for group in found:
+    for group in groups:
         for point in group.points:
             if point.name in sides:
                 comparison = group.comparisons.get(point.name)
@@ -85,19 +85,19 @@ def point_results(found: Sequence[Group], sides: Mapping[str, Side]) -> tuple[Po
     return tuple(sorted(results, key=lambda result: result.name))
 
 
-def _result(name: str, side: Side, held: Comparison | None, against: str) -> PointResult:
-    first = held.metrics[0] if held is not None else None
+def _result(name: str, side: Side, comparison: Comparison | None, against: str) -> PointResult:
+    first = comparison.metrics[0] if comparison is not None else None
     return PointResult(
         name=name,
         runs=len(side.runs),
         left_out=side.left_out,
         figures=spreads(side),
-        against=against if held is not None else "",
-        outcome=held.verdict if held is not None else None,
+        against=against if comparison is not None else "",
+        outcome=comparison.verdict if comparison is not None else None,
         change=first.change if first is not None else None,
         low=first.low if first is not None else None,
         high=first.high if first is not None else None,
-        reasons=held.reasons if held is not None else (),
+        reasons=comparison.reasons if comparison is not None else (),
         open_words=first.open_words if first is not None else "",
     )
 

@@ -38,9 +38,9 @@ class IndexedSource:
         """Return the row numbers of one series, by time."""
         return self.order[self.first[number] : self.first[number + 1]]
 
-    def increase(self, one: CountedObject, counter: str) -> int | None:
+    def increase(self, counted_object: CountedObject, counter: str) -> int | None:
         """Return the increase of a counter over the run; None if it is not known for all of it."""
-        number = self.numbers.get((one, counter))
+        number = self.numbers.get((counted_object, counter))
         if number is None or not self.increases.whole[number]:
             return None
         return int(self.increases.increase[number])
@@ -53,7 +53,7 @@ class IndexedSource:
         return self.source.name, port
 
 
-def indexed(device: CountedDevice) -> tuple[IndexedSource, ...]:
+def index_device(device: CountedDevice) -> tuple[IndexedSource, ...]:
     """Return all sources with their increases, in their order."""
     return tuple(_index_source(source) for source in device.sources)
 

@@ -146,20 +146,21 @@ def device_counts(summary: Summary, frames: Mapping[str, Frame]) -> Mapping[str,
     return counts
 
 
-def reconcile_losses(given: LossInput) -> LossSummary:
+def reconcile_losses(inputs: LossInput) -> LossSummary:
     """Return every loss figure, and how many of the packets that were not received none of them explains."""
-    sent = _sent_rows(given)
-    drops = device_drops(given.device)
-    overload = (given.device or {}).get(SOFT_SWITCH.device_counters[0])
+    sent = _sent_rows(inputs)
+    drops = device_drops(inputs.device)
+    overload = (inputs.device or {}).get(SOFT_SWITCH.device_counters[0])
     device = (*drops, *(() if overload is None else (_lost(SOFT_SWITCH, overload),)))
     own_rows = tuple(
         _lost(
-            figure, -given.ports[_OWN[figure.name]] if figure is _REPEATED else given.ports[_OWN[figure.name]]
+            figure,
+            -inputs.ports[_OWN[figure.name]] if figure is _REPEATED else inputs.ports[_OWN[figure.name]],
         )
         for figure in OWN_FIGURES
     )
     missing = sent[-1].packets
-    dropped = dropped_by_device(given.device)
+    dropped = dropped_by_device(inputs.device)
     unexplained = None
     if missing is not None and dropped is not None:
         unexplained = missing - dropped - (overload or 0) - sum(row.packets or 0 for row in own_rows)
@@ -167,19 +168,19 @@ def reconcile_losses(given: LossInput) -> LossSummary:
         rows=(*sent, *device, *own_rows, _lost(UNEXPLAINED, unexplained)),
         dropped_packets=dropped,
         unexplained_packets=unexplained,
-        has_others_traffic=given.has_others_traffic,
-        why=_why(given, dropped is not None),
-        notes=_notes(given, unexplained),
+        has_others_traffic=inputs.has_others_traffic,
+        why=_why(inputs, dropped is not None),
+        notes=_notes(inputs, unexplained),
     )
 
 
-def _why(given: LossInput, is_counted: bool) -> str:
+def _why(inputs: LossInput, is_counted: bool) -> str:
     """Return why a loss figure is not known; "" if all are."""
-    if given.unknown:
-        return given.unknown
-    if None in (given.streams_sent, given.streams_received):
-        return "an end of the background of plain UDP did not say what it sent or received"
-    if given.device is None:
+    if inputs.unknown:
+        return inputs.unknown
+    if None in (inputs.streams_sent, inputs.streams_received):
+        return "an end of the background of plain UDP did not report what it sent or received"
+    if inputs.device is None:
         return "nothing counted what the device dropped"
     return "" if is_counted else "the device did not count its drops over the whole run"
 
@@ -192,9 +193,9 @@ def _lost(figure: LossFigure, packets: int | None) -> LossRow:
     return LossRow(figure.name, figure.counted_by, None, None, packets)
 
 
-def _sent_rows(given: LossInput) -> tuple[LossRow, ...]:
+def _sent_rows(inputs: LossInput) -> tuple[LossRow, ...]:
     """Return the rows of packets sent and received, by kind and in total."""
-    ports, flows = given.ports, given.flows
+    ports, flows = inputs.ports, inputs.flows
     counts: dict[str, tuple[int | None, int | None]] = {
         name: (sum(flows[column] for column in sends), sum(flows[column] for column in receives))
         for name, (sends, receives) in _KINDS.items()
@@ -205,24 +206,24 @@ def _sent_rows(given: LossInput) -> tuple[LossRow, ...]:
     for name, columns in _UNASKED.items():
         sends, receives = counts[name]
         counts[name] = ((sends or 0) + sum(ports[column] for column in columns), receives)
-    counts["streams"] = (given.streams_sent, given.streams_received)
+    counts["streams"] = (inputs.streams_sent, inputs.streams_received)
     on_purpose = ports["injected_losses"] - ports["injected_duplicates"]
     all_sent: int | None = ports["tx_datagrams"] + on_purpose
     all_received: int | None = (
         ports["rx_datagrams"]
         - ports["injected_drops"]
         - (
-            0 if given.streams_among_ports else ports["foreign_datagrams"]
+            0 if inputs.streams_among_ports else ports["foreign_datagrams"]
         )  # A twin has only packets of the run.
-        - given.damaged_among_received
+        - inputs.damaged_among_received
         - ports["trimmed_datagrams"]
     )
-    if not given.streams_among_ports:
+    if not inputs.streams_among_ports:
         all_sent, all_received = (
-            _sum(all_sent, given.streams_sent),
-            _sum(all_received, given.streams_received),
+            _sum(all_sent, inputs.streams_sent),
+            _sum(all_received, inputs.streams_received),
         )
-    if given.unknown:
+    if inputs.unknown:
         counts = dict.fromkeys(counts, (None, None))
         all_sent = all_received = None
     parts = [pair for name, pair in counts.items() if name != "data_again"]
@@ -296,13 +297,13 @@ def _suspects(summary: Summary) -> tuple[str, ...]:
     if summary.started_at == VIRTUAL_TIME:
         causes.append("what the network of a twin cannot pass on stays in it")
     elif summary.state is not RunEnd.DONE:
-        causes.append("the run broke off with packets under way")
+        causes.append("the run ended early with packets in flight")
     if summary.streams and summary.started_at != VIRTUAL_TIME:
         causes.append("sockets that receive plain UDP do not count what they lose")
     return tuple(causes)
 
 
-def _notes(given: LossInput, unexplained: int | None) -> tuple[str, ...]:
+def _notes(inputs: LossInput, unexplained: int | None) -> tuple[str, ...]:
     """Describe unexplained packets and their possible causes; empty if there are none."""
     if not unexplained:
         return ()
@@ -312,18 +313,18 @@ def _notes(given: LossInput, unexplained: int | None) -> tuple[str, ...]:
         else f"the device dropped {-unexplained} packets more than were not received"
     ]
     if unexplained > 0:
-        words += given.notes
-        foreign = given.ports["foreign_datagrams"]
+        words += inputs.notes
+        foreign = inputs.ports["foreign_datagrams"]
         if foreign:
             words.append(f"{foreign} datagrams came that are of no queue pair of the run (foreign_datagrams)")
-    if given.stages is not None:
-        before, after = given.stages
+    if inputs.stages is not None:
+        before, after = inputs.stages
         # Frames lost by a soft switch are explained already.
-        before -= (given.device or {}).get(SOFT_SWITCH.device_counters[0], 0)
+        before -= (inputs.device or {}).get(SOFT_SWITCH.device_counters[0], 0)
         words.append(
             f"{before} between our ports and the device, {unexplained - before - after} inside the device, {after} between the "
             "device and our ports"
         )
-    if given.has_others_traffic:
-        words.append("the device's counters are of all its traffic, also of others'")
+    if inputs.has_others_traffic:
+        words.append("the device's counters include traffic of other users")
     return ("; ".join(words),)

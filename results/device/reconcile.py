@@ -88,13 +88,13 @@ def reconcile(
     """Return two rows (one a direction) for every device port connected to the rig, in the order of `devices`."""
     by_port = {agent.port: agent for agent in agents}
     return tuple(
-        _reconciled(by_port.get(device.peer), device, direction, tolerance_per_million)
+        _reconcile(by_port.get(device.peer), device, direction, tolerance_per_million)
         for device in devices
         for direction in Direction
     )
 
 
-def _reconciled(
+def _reconcile(
     agent: AgentPort | None, device: DevicePort, direction: Direction, tolerance_per_million: int
 ) -> ReconciledPort:
     """Return the comparison of one direction of a cable."""
@@ -102,7 +102,7 @@ def _reconciled(
     frames, octets = (
         (device.rx_frames, device.rx_bytes) if is_device_rx else (device.tx_frames, device.tx_bytes)
     )
-    agent_frames, agent_bytes, why = _counted_by_agent(agent, device, direction)
+    agent_frames, agent_bytes, why = _agent_counts(agent, device, direction)
     difference = None if agent_frames is None or frames is None else frames - agent_frames
     more_bytes = None if agent_bytes is None or octets is None else octets - agent_bytes
     share = _share(difference, agent_frames, more_bytes, agent_bytes)
@@ -121,7 +121,7 @@ def _reconciled(
     )  # fmt: skip
 
 
-def _counted_by_agent(
+def _agent_counts(
     agent: AgentPort | None, device: DevicePort, direction: Direction
 ) -> tuple[int | None, int | None, str]:
     """Return the agent's frames and bytes in one direction, None if not known, and why one of them is not known."""

@@ -20,7 +20,7 @@ from etloop.contract.model.counters import CounterObject, CounterUse, counters_o
 from etloop.contract.model.device_counts import CountedDevice
 from etloop.results.device.class_queues import ExpectedClass, PacketKind, ReceivedClasses, class_queues
 from etloop.results.device.cos import device_cos_table, device_samples_table
-from etloop.results.device.index import IndexedSource, device_ports, indexed
+from etloop.results.device.index import IndexedSource, device_ports, index_device
 from etloop.results.device.reconcile import AgentPort, PlainDatagrams, reconcile
 from etloop.results.device.tables import counters_table, dut_table
 from etloop.results.schema.columns import Column, ColumnType, columns_of
@@ -101,7 +101,7 @@ def device_results(
     counted: CountedDevice, basis: DeviceBasis, plan: PlanTables, frames: Mapping[str, Frame]
 ) -> DeviceResults:
     """Return the summary and tables of a device; `frames` are the run's own, at least ports and flows."""
-    sources = indexed(counted)
+    sources = index_device(counted)
     start_ns = basis.start_ns or min(
         (
             int(indexed_source.source.row_time_ns[0])
@@ -213,17 +213,17 @@ def _packets_by_kind(flows: Frame, plan: PlanTables) -> dict[PacketKind, dict[st
     is_sender = columns["role"] == "sender"
     local = np.where(is_sender, columns["src_rank"], columns["dst_rank"]).astype(np.int64)
 
-    def counted(*names: str) -> NDArray[np.float64]:
+    def sum_columns(*names: str) -> NDArray[np.float64]:
         total: NDArray[np.float64] = np.sum([columns[name].astype(np.float64) for name in names], axis=0)
         return total
 
-    requests = counted("rx_packets")
+    requests = sum_columns("rx_packets")
     counts = {
         PacketKind.DATA: np.where(is_sender, 0, requests),
-        PacketKind.ANSWERS: counted("acks_rx", "naks_rx"),
+        PacketKind.ANSWERS: sum_columns("acks_rx", "naks_rx"),
         # A sender of data receives no other requests than clear-to-send writes.
         PacketKind.GRANTS: np.where(is_sender, requests, 0),
-        PacketKind.NOTIFICATIONS: counted("rp_cnp_handled", "rp_cnp_ignored"),
+        PacketKind.NOTIFICATIONS: sum_columns("rp_cnp_handled", "rp_cnp_ignored"),
     }
     packets_by_kind: dict[PacketKind, dict[str, int]] = {}
     for kind, by_flow in counts.items():
@@ -234,15 +234,15 @@ def _packets_by_kind(flows: Frame, plan: PlanTables) -> dict[PacketKind, dict[st
     return packets_by_kind
 
 
-def _source(one: IndexedSource) -> DeviceSource:
-    source = one.source
+def _source(indexed: IndexedSource) -> DeviceSource:
+    source = indexed.source
     return DeviceSource(
         name=source.name,
         reader=source.reader,
         interval_ns=source.interval_ns,
         readings=source.readings,
         series=len(source.series),
-        whole=bool(len(source.series)) and bool(one.increases.whole.all()),
+        whole=bool(len(source.series)) and bool(indexed.increases.whole.all()),
         at_rest=source.at_rest,
         is_host_side=source.is_host_side,
         error_ns=int(source.row_error_ns.max(initial=0)),
@@ -288,11 +288,11 @@ def _notes(sources: tuple[IndexedSource, ...], rows: Sequence[Any], used: frozen
     unmapped_ports = sorted(used - compared_ports)
     if unmapped_ports and rows:
         notes.append(
-            f"no source of counters says which port of the device leads to {', '.join(unmapped_ports)}"
+            f"no source of counters says which port of the device is connected to {', '.join(unmapped_ports)}"
         )
     if not rows and any(source.source.series for source in sources):
         notes.append(
-            "nothing is held against the agents' counts: no `ports:` in the rig's dut.counters says which port leads where"
+            "device and agents are not compared: no `ports:` in the rig's dut.counters names the peers of the device's ports"
         )
     moving = [
         source.source.name for source in sources if source.source.readings and not source.source.at_rest

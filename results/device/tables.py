@@ -54,7 +54,7 @@ def dut_table(sources: tuple[IndexedSource, ...], start_ns: int) -> pa.Table:
     rows: list[tuple[NDArray[np.integer], ...]] = []
     for indexed_source, offset in zip(sources, first, strict=False):
         source = indexed_source.source
-        stored_rows = _kept(source.row_series, source.row_value, source.row_phase)
+        stored_rows = _rows_to_store(source.row_series, source.row_value, source.row_phase)
         rows.append(
             (
                 source.row_time_ns[stored_rows] - start_ns,
@@ -80,7 +80,9 @@ def dut_table(sources: tuple[IndexedSource, ...], start_ns: int) -> pa.Table:
     )
 
 
-def _kept(series: NDArray[np.int32], value: NDArray[np.uint64], phase: NDArray[np.int8]) -> NDArray[np.int64]:
+def _rows_to_store(
+    series: NDArray[np.int32], value: NDArray[np.uint64], phase: NDArray[np.int8]
+) -> NDArray[np.int64]:
     """Return the rows to store (int64), by series and time: those next to a change of value or phase, and the ends of
     every series."""
     order = np.argsort(series, kind="stable")
@@ -99,13 +101,13 @@ def counters_table(sources: tuple[IndexedSource, ...]) -> pa.Table:
     """Return counters.parquet: a row for every counter of every object."""
     series = [(source, number) for source in sources for number in range(len(source.source.series))]
 
-    def joined(name: str) -> NDArray[np.generic]:
+    def all_values(name: str) -> NDArray[np.generic]:
         return np.concatenate(
             [np.empty(0, np.int64), *(getattr(source.increases, name) for source in sources)]
         )
 
-    is_whole, cumulative = joined("whole").astype(bool), joined("cumulative").astype(bool)
-    increase = joined("increase").astype(np.int64)
+    is_whole, cumulative = all_values("whole").astype(bool), all_values("cumulative").astype(bool)
+    increase = all_values("increase").astype(np.int64)
     number = np.arange(len(series))
     natures = [BY_OBJECT_AND_NAME[_counter_key(source, index)].nature.value for source, index in series]
     return column_table(
@@ -117,13 +119,13 @@ def counters_table(sources: tuple[IndexedSource, ...]) -> pa.Table:
             "seen_increase": pa.array(increase, mask=~cumulative),
             "last": np.concatenate([np.empty(0, np.uint64), *(source.increases.last for source in sources)]),
             "most": np.concatenate([np.empty(0, np.uint64), *(source.increases.most for source in sources)]),
-            "samples": joined("samples").astype(np.int64),
+            "samples": all_values("samples").astype(np.int64),
         },
     )
 
 
-def _counter_key(one: IndexedSource, number: int) -> tuple[CounterObject, str]:
-    series = one.source.series[number]
+def _counter_key(source: IndexedSource, number: int) -> tuple[CounterObject, str]:
+    series = source.source.series[number]
     return series.object.kind, series.counter
 
 

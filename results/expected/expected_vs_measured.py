@@ -17,8 +17,8 @@ from etloop.contract.model.records import FLOW_RECORD, OP_RECORD, PORT_RECORD
 from etloop.contract.model.run import AgentRecords, ExpectedRun, PlanTables, RunEnd, RunOutcome
 from etloop.results.measure.collectives import CollectiveRows, PlannedGroups, group_ops, measure_groups
 from etloop.results.measure.distribution import nearest_rank
-from etloop.results.measure.iterations import counted_iterations, measure_iterations
-from etloop.results.measure.job_shares import counted_ops
+from etloop.results.measure.iterations import list_counted_iterations, measure_iterations
+from etloop.results.measure.job_shares import mark_counted_ops
 from etloop.results.measure.joined import MeasuredOps, match_ops
 from etloop.results.measure.summary import Measurement
 from etloop.results.schema.kinds import CONVENTIONS, bus_factor
@@ -95,7 +95,7 @@ def expected_rows(run: ExpectedRun, tables: PlanTables, groups: PlannedGroups) -
         ),
     )
     ops = match_ops(outcome, tables)
-    ops = ops.only(counted_ops(tables)[ops.plan_row])
+    ops = ops.only(mark_counted_ops(tables)[ops.plan_row])
     return ExpectedRows(run, ops, measure_groups(ops, groups))
 
 
@@ -177,7 +177,7 @@ def expected_summary(rows: ExpectedRows, tables: PlanTables) -> ExpectedSummary:
         level=run.level,
         described_by=run.described_by,
         iterations=run.iterations,
-        complete=len(rows.ops) == int(counted_ops(tables).sum()) * run.iterations,
+        complete=len(rows.ops) == int(mark_counted_ops(tables).sum()) * run.iterations,
         failure=run.failure,
         counters=dict(run.counters),
         notes=run.notes,
@@ -188,7 +188,7 @@ def _job(
     measurement: Measurement, tables: PlanTables, ideal: ExpectedRows | None, twin: ExpectedRows | None
 ) -> JobComparison:
     """Return the figures of the job in ideal network, twin and measured run."""
-    per_iteration = int(counted_ops(tables).sum())
+    per_iteration = int(mark_counted_ops(tables).sum())
     measured = job_figures(measurement.job_ops, per_iteration)
     sides = [job_figures(side.ops, per_iteration) if side else None for side in (ideal, twin)]
     ratios = [
@@ -211,7 +211,8 @@ def _job(
 def job_figures(ops: MeasuredOps, ops_per_iteration: int) -> JobFigures:
     """Return the figures of the job over iterations in which every op completed."""
     jct_ns = [
-        iteration.jct_ns for iteration in counted_iterations(measure_iterations(ops, ops_per_iteration), 0)
+        iteration.jct_ns
+        for iteration in list_counted_iterations(measure_iterations(ops, ops_per_iteration), 0)
     ]
     return JobFigures(
         iterations=len(jct_ns),
@@ -237,7 +238,7 @@ class JobKind:
 def job_kinds(groups: PlannedGroups, tables: PlanTables) -> tuple[JobKind, ...]:
     """Return the kinds of collectives in the jobs, without background."""
     identity = np.stack([groups.kind, groups.algorithm, groups.ranks], axis=1)
-    of_jobs = np.unique(groups.group_of_op[counted_ops(tables)])
+    of_jobs = np.unique(groups.group_of_op[mark_counted_ops(tables)])
     unique, kind_of_job_group = np.unique(identity[of_jobs], axis=0, return_inverse=True)
     kind_of_group = np.full(len(identity), -1, np.int64)
     kind_of_group[of_jobs] = kind_of_job_group.reshape(-1)
@@ -334,7 +335,7 @@ def _job_reasons(measurement: Measurement, measured: JobFigures, per_ideal: floa
     jct_ns, slip = measured.iteration_jct_avg_ns, measurement.summary.slip
     if jct_ns and slip and slip.p99_ns > NOTICEABLE_OF_JOB * jct_ns:
         reasons.append(
-            f"our own lateness, p99 {slip.p99_ns / 1000:.1f} us, is {slip.p99_ns / jct_ns:.0%} of an iteration"
+            f"lateness of the emulator, p99 {slip.p99_ns / 1000:.1f} us, is {slip.p99_ns / jct_ns:.0%} of an iteration"
         )
     if per_ideal is not None and per_ideal < FASTER_THAN_IDEAL:
         reasons.append("the job was faster than its ports' rates allow: the rig file states them too low")
@@ -354,7 +355,7 @@ def _kind_reasons(
     slip_ns = np.sort((records["issued_ns"] - records["intended_ns"])[is_of_kind])
     p99_ns = nearest_rank(slip_ns, 99) if len(slip_ns) else 0
     if p99_ns > NOTICEABLE * joined_ns:
-        reasons.append(f"our own lateness (slip p99) is more than {NOTICEABLE:.0%} of its time")
+        reasons.append(f"lateness of the emulator (slip p99) is more than {NOTICEABLE:.0%} of its time")
     error_ns = measurement.summary.clock.between_agents_error_ns
     if error_ns > NOTICEABLE * joined_ns:
         reasons.append(f"clocks of agents are only known to more than {NOTICEABLE:.0%} of its time")
@@ -400,7 +401,7 @@ def expected_figures(
     rows_of_runs = [expected_rows(run, tables, groups) for run in runs]
     by_network = {rows.run.network: rows for rows in rows_of_runs}
     sides = [by_network.get(name) for name in (IDEAL, TWIN)]
-    per_iteration = int(counted_ops(tables).sum())
+    per_iteration = int(mark_counted_ops(tables).sum())
     ideal, twin = (job_figures(side.ops, per_iteration) if side else None for side in sides)
     kinds = []
     for kind in job_kinds(groups, tables):

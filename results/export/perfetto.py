@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from etloop.results.export.perfetto_arrows import Slice, arrows
-from etloop.results.export.perfetto_counters import Event, counters, counters_from, named
+from etloop.results.export.perfetto_counters import Event, counters, counters_from, name_event
 from etloop.results.kpis.transfers import begin_ns
 
 if TYPE_CHECKING:
@@ -33,22 +33,22 @@ MOST_OPS_OF_PART: Final = 20_000
 ITERATIONS_PROCESS: Final = 1_000_002
 
 
-def perfetto_json(given: KpiInput, most_ops: int = MOST_OPS) -> str:
+def perfetto_json(inputs: KpiInput, most_ops: int = MOST_OPS) -> str:
     """Return trace.perfetto.json with at most `most_ops` ops."""
-    left_out = _left_out(given, most_ops)
-    shown_run = given.with_first_ops(given.frames["ops"].rows - left_out)
+    left_out = _left_out(inputs, most_ops)
+    shown_run = inputs.with_first_ops(inputs.frames["ops"].rows - left_out)
     iterations = list(_iteration_events(shown_run))
     iteration_begins = [event.time_ns for event in iterations if event.time_ns is not None]
     # An arrow begins within a slice, so slices alone set the origin.
     origin_ns = min((*iteration_begins, *_first(shown_run.column("ops", "issued_ns"))), default=0.0)
     # Encode event by event: all event objects together take four times as much memory as their text.
-    events = chain(iterations, _op_events(shown_run), counters_from(origin_ns, counters(given)))
-    encoded = [
-        json.dumps(event.encoded(origin_ns), ensure_ascii=False, separators=(",", ":")) for event in events
+    events = chain(iterations, _op_events(shown_run), counters_from(origin_ns, counters(inputs)))
+    encode = [
+        json.dumps(event.encode(origin_ns), ensure_ascii=False, separators=(",", ":")) for event in events
     ]
     other_data = {
-        "run_id": given.summary.run_id,
-        "workload": given.summary.workload.source,
+        "run_id": inputs.summary.run_id,
+        "workload": inputs.summary.workload.source,
         "ops_left_out": left_out,
         "zero_is_ns_of_run": round(origin_ns),
     }
@@ -56,10 +56,10 @@ def perfetto_json(given: KpiInput, most_ops: int = MOST_OPS) -> str:
     head = (
         f'{{"displayTimeUnit":"ns","otherData":{json.dumps(other_data, ensure_ascii=False)},"traceEvents":[\n'
     )
-    if encoded:
-        encoded[0] = head + encoded[0]
-        encoded[-1] += "\n]}\n"
-        return ",\n".join(encoded)
+    if encode:
+        encode[0] = head + encode[0]
+        encode[-1] += "\n]}\n"
+        return ",\n".join(encode)
     return f"{head}\n]}}\n"
 
 
@@ -67,13 +67,13 @@ def _first(time_ns: NDArray[np.float64]) -> list[float]:
     return [float(time_ns.min())] if len(time_ns) else []
 
 
-def _iteration_events(given: KpiInput) -> Iterator[Event]:
+def _iteration_events(inputs: KpiInput) -> Iterator[Event]:
     """Yield a slice for each iteration with a shown op, from the end of the previous iteration to its own end."""
-    shown_iterations = given.column("ops", "iteration")
+    shown_iterations = inputs.column("ops", "iteration")
     last = int(shown_iterations[-1]) if len(shown_iterations) else -1
-    iterations = [summary for summary in given.summary.job.per_iteration if summary.iteration <= last]
+    iterations = [summary for summary in inputs.summary.job.per_iteration if summary.iteration <= last]
     if iterations:
-        yield named("process_name", ITERATIONS_PROCESS, 0, "iterations of the job")
+        yield name_event("process_name", ITERATIONS_PROCESS, 0, "iterations of the job")
     for summary in iterations:
         arguments = {
             "jct_ns": summary.jct_ns,
@@ -91,24 +91,24 @@ def _iteration_events(given: KpiInput) -> Iterator[Event]:
         )
 
 
-def _op_events(given: KpiInput) -> Iterator[Event]:
+def _op_events(inputs: KpiInput) -> Iterator[Event]:
     """Yield the slices of ops, by host and rank, and their arrows."""
-    ops = given.frames["ops"].columns
-    rank = given.column("ops", "rank").astype(np.int64)
-    hosts = dict(zip(range(len(given.plan.rank_host)), given.plan.rank_host, strict=True))
+    ops = inputs.frames["ops"].columns
+    rank = inputs.column("ops", "rank").astype(np.int64)
+    hosts = dict(zip(range(len(inputs.plan.rank_host)), inputs.plan.rank_host, strict=True))
     for host in sorted(set(hosts.values())):
-        yield named("process_name", host, 0, f"host {host}")
-    began, completed = begin_ns(given.frames["ops"]), given.column("ops", "completed_ns")
+        yield name_event("process_name", host, 0, f"host {host}")
+    began, completed = begin_ns(inputs.frames["ops"]), inputs.column("ops", "completed_ns")
     threads = np.zeros(len(rank), np.int64)
-    for rank_number in range(len(given.plan.rank_agent)):
+    for rank_number in range(len(inputs.plan.rank_agent)):
         rows = np.flatnonzero(rank == rank_number)
         rows = rows[np.argsort(began[rows], kind="stable")]
         lanes = lanes_of(began[rows], completed[rows])
         for lane in range(int(lanes.max(initial=0)) + 1):
-            name = f"rank {rank_number} ({given.plan.rank_agent[rank_number]})" + (
+            name = f"rank {rank_number} ({inputs.plan.rank_agent[rank_number]})" + (
                 f", also {lane}" if lane else ""
             )
-            yield named("thread_name", hosts[rank_number], _thread(rank_number, lane), name)
+            yield name_event("thread_name", hosts[rank_number], _thread(rank_number, lane), name)
         threads[rows] = _thread(rank_number, 0) + lanes
         for row in rows.tolist():
             fields = {
@@ -116,10 +116,10 @@ def _op_events(given: KpiInput) -> Iterator[Event]:
                 "dur": float(completed[row] - began[row]) / 1000,
                 "name": str(ops["name"][row] or ops["collective"][row] or ops["kind"][row]),
                 "cat": "op",
-                "args": _arguments(given, row),
+                "args": _arguments(inputs, row),
             }
             yield Event("X", hosts[rank_number], float(began[row]), fields)
-    yield from arrows(given, _Places(hosts, threads, rank).slice_of)
+    yield from arrows(inputs, _Places(hosts, threads, rank).slice_of)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +135,9 @@ class _Places:
         return Slice(self.hosts[int(self.rank[row])], int(self.threads[row]))
 
 
-def _left_out(given: KpiInput, most_ops: int) -> int:
+def _left_out(inputs: KpiInput, most_ops: int) -> int:
     """Return the number of ops in the last iterations that are left out; rows are sorted by iteration."""
-    iteration = given.column("ops", "iteration")
+    iteration = inputs.column("ops", "iteration")
     if len(iteration) <= most_ops:
         return 0
     first_left_out = int(np.searchsorted(iteration, iteration[most_ops]))
@@ -148,8 +148,8 @@ def _thread(rank: int, lane: int) -> int:
     return rank * 64 + lane + 1
 
 
-def _arguments(given: KpiInput, row: int) -> dict[str, object]:
-    ops = given.frames["ops"].columns
+def _arguments(inputs: KpiInput, row: int) -> dict[str, object]:
+    ops = inputs.frames["ops"].columns
     arguments: dict[str, object] = {}
     for name in "iteration op peer sequence message_bytes wire_tx_bytes wire_rx_bytes slip_ns".split():
         value = float(ops[name][row])

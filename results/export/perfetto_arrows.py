@@ -34,10 +34,10 @@ class Slice(NamedTuple):
     thread: int
 
 
-def arrows(given: KpiInput, slice_of: Callable[[int], Slice]) -> Iterator[Event]:
+def arrows(inputs: KpiInput, slice_of: Callable[[int], Slice]) -> Iterator[Event]:
     """Yield both ends of every arrow."""
-    began, completed = begin_ns(given.frames["ops"]), given.column("ops", "completed_ns")
-    connections = itertools.islice(_joined(given), MOST_ARROWS)
+    began, completed = begin_ns(inputs.frames["ops"]), inputs.column("ops", "completed_ns")
+    connections = itertools.islice(_joined(inputs), MOST_ARROWS)
     for number, (name, source, target) in enumerate(connections, start=1):
         from_ns, to_ns = began[source] + _INSIDE_NS, completed[target] - _INSIDE_NS
         inside = from_ns < completed[source] and to_ns > began[target]
@@ -54,11 +54,11 @@ def arrows(given: KpiInput, slice_of: Callable[[int], Slice]) -> Iterator[Event]
                 )
 
 
-def _joined(given: KpiInput) -> Iterator[tuple[str, int, int]]:
+def _joined(inputs: KpiInput) -> Iterator[tuple[str, int, int]]:
     """Yield the label of each arrow, and the rows of ops that it starts and ends at."""
-    group = collective_of_ops(given)
-    ops = given.frames["ops"].columns
-    kind, issued = ops["kind"], given.column("ops", "issued_ns")
+    group = collective_of_ops(inputs)
+    ops = inputs.frames["ops"].columns
+    kind, issued = ops["kind"], inputs.column("ops", "issued_ns")
     order = np.argsort(group, kind="stable")
     for rows in np.split(order, np.flatnonzero(np.diff(group[order])) + 1):
         if len(rows) < 2:

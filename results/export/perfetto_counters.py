@@ -44,22 +44,22 @@ class Event:
     """Time in the run; None if the event has no time, such as a name."""
     fields: Mapping[str, object]
 
-    def encoded(self, origin_ns: float) -> dict[str, object]:
+    def encode(self, origin_ns: float) -> dict[str, object]:
         """Return the event as in the file, its time in microseconds since `origin_ns`."""
         time = {} if self.time_ns is None else {"ts": round((self.time_ns - origin_ns) / 1000, 3)}
         return {"ph": self.phase, "pid": self.process, **time, **self.fields}
 
 
-def named(what: str, process: int, thread: int, name: str) -> Event:
+def name_event(kind: str, process: int, thread: int, name: str) -> Event:
     """Return the event that names a process or a thread."""
-    return Event("M", process, None, {"tid": thread, "name": what, "args": {"name": name}})
+    return Event("M", process, None, {"tid": thread, "name": kind, "args": {"name": name}})
 
 
-def counters(given: KpiInput) -> Iterator[Event]:
+def counters(inputs: KpiInput) -> Iterator[Event]:
     """Yield every counter event of a run."""
-    yield from _port_events(given)
-    yield from _switch_events(given)
-    yield from _control_events(given)
+    yield from _port_events(inputs)
+    yield from _switch_events(inputs)
+    yield from _control_events(inputs)
 
 
 def counters_from(origin_ns: float, events: Iterable[Event]) -> Iterator[Event]:
@@ -77,12 +77,12 @@ def counters_from(origin_ns: float, events: Iterable[Event]) -> Iterator[Event]:
     yield from later
 
 
-def _port_events(given: KpiInput) -> Iterator[Event]:
+def _port_events(inputs: KpiInput) -> Iterator[Event]:
     """Yield the payload rates of ports over time."""
-    series = port_series(given)
+    series = port_series(inputs)
     if series is None:
         return
-    yield named("process_name", PORTS_PROCESS, 0, "ports (payload, spread over ops)")
+    yield name_event("process_name", PORTS_PROCESS, 0, "ports (payload, spread over ops)")
     for number, port in enumerate(series.ports):
         for word, field in _PORT_COUNTERS:
             rates = getattr(series, field)[number]
@@ -90,15 +90,15 @@ def _port_events(given: KpiInput) -> Iterator[Event]:
                 yield _counter(PORTS_PROCESS, f"{port} {word} Gbit/s", time_ns, rate / 1e9)
 
 
-def _switch_events(given: KpiInput) -> Iterator[Event]:
+def _switch_events(inputs: KpiInput) -> Iterator[Event]:
     """Yield the queues of switches over time, if the run sampled them."""
-    queues = given.frames.get("queues")
+    queues = inputs.frames.get("queues")
     if queues is None or not queues.rows:
         return
-    yield named("process_name", SWITCHES_PROCESS, 0, "switches")
+    yield name_event("process_name", SWITCHES_PROCESS, 0, "switches")
     columns = queues.columns
-    time_ns = given.column("queues", "time_ns")
-    column_by_name = {name: given.column("queues", name) for name in _LANE_COUNTERS}
+    time_ns = inputs.column("queues", "time_ns")
+    column_by_name = {name: inputs.column("queues", name) for name in _LANE_COUNTERS}
     last: dict[str, float] = {}
     for row in range(min(queues.rows, MOST_POINTS)):
         place = f"{columns['switch'][row]}/{columns['port'][row]} CoS {int(columns['cos'][row].item())}"
@@ -110,9 +110,9 @@ def _switch_events(given: KpiInput) -> Iterator[Event]:
                 yield _counter(SWITCHES_PROCESS, track, float(time_ns[row]), value)
 
 
-def _control_events(given: KpiInput) -> Iterator[Event]:
+def _control_events(inputs: KpiInput) -> Iterator[Event]:
     """Yield rate, window and round trip of the queue pairs that carried most, if the run recorded them."""
-    table = given.frames.get("cc")
+    table = inputs.frames.get("cc")
     if table is None or not table.rows:
         return
     columns = table.columns
@@ -120,16 +120,16 @@ def _control_events(given: KpiInput) -> Iterator[Event]:
     names = zip(columns["src_rank"], columns["dst_rank"], columns["local_qpn"], strict=True)
     for row, (source, target, number) in enumerate(names):
         pairs.setdefault(f"rank {int(source)} to {int(target)}, QP {int(number):#x}", []).append(row)
-    acked = given.column("cc", "acked_bytes")
+    acked = inputs.column("cc", "acked_bytes")
     busiest_pairs = sorted(pairs, key=lambda name: -float(acked[pairs[name]].max()))[:MOST_PAIRS]
-    yield named("process_name", CONTROL_PROCESS, 0, "congestion control")
-    time_ns = given.column("cc", "time_ns")
+    yield name_event("process_name", CONTROL_PROCESS, 0, "congestion control")
+    time_ns = inputs.column("cc", "time_ns")
     points_of_pair = max(MOST_POINTS // (len(busiest_pairs) * len(_CONTROL_COUNTERS)), 1)
     for name in busiest_pairs:
         rows = np.array(pairs[name], np.int64)
         rows = rows[np.argsort(time_ns[rows], kind="stable")][:points_of_pair]
         for column, label, size in _CONTROL_COUNTERS:
-            values = given.column("cc", column)[rows]
+            values = inputs.column("cc", column)[rows]
             has_value = ~np.isnan(values) & (values > 0)
             for time, value in zip(
                 time_ns[rows][has_value].tolist(), values[has_value].tolist(), strict=True

@@ -5,10 +5,15 @@ Decides which kinds of parts exist; each names the template that shows it. `rend
 
 from __future__ import annotations
 
-from typing import ClassVar, Protocol
+from dataclasses import replace
+from typing import ClassVar, Final, Protocol
 
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.results.html.drawing import Drawing, MatrixDrawing, NetworkDrawing
+from etloop.results.report.table import Cell, Column, Table, Value, cell_of, value_text
+
+MOST_ROWS: Final = 60
+"""Most rows of a table; further ones are counted."""
 
 
 class Block(Protocol):
@@ -18,29 +23,14 @@ class Block(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
-    """One cell of a table: its text, and the lines below it."""
-
-    text: str
-    note: str = ""
-    items: tuple[str, ...] = ()
-    badge: str = ""
-    """Class of a result: the text is shown as a badge."""
-    colour: int | None = None
-    """Colour of the port that the row is about."""
-    is_code: bool = False
-    is_strong: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """Rows under headings; the first cell of a row names it. Columns in `numbers` are aligned to the right."""
+class TableBlock:
+    """A table whose cells are texts."""
 
     template: ClassVar[str] = "table.html"
-    caption: str
-    heads: tuple[str, ...]
+    id: str
+    title: str
+    columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
-    numbers: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +68,7 @@ class Tile:
 
     label: str
     value: str
-    beside: str
+    note: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,17 +168,29 @@ class Page:
         return tuple(section for section in self.sections if section.blocks)
 
 
-def table(
-    caption: str,
-    heads: tuple[str, ...],
-    rows: list[tuple[str | Cell, ...]],
-    numbers: range | tuple[int, ...] = (),
-) -> tuple[Table, ...]:
-    """Return a table of texts and cells as the blocks of a section; () without rows."""
-    if not rows:
+def table_blocks(table: Table, most_rows: int = MOST_ROWS, open_rows: int | None = None) -> tuple[Block, ...]:
+    """Return a table with its first rows, how many are left out, and its notes; () without rows. Rows after `open_rows` are
+    folded."""
+    if not table.rows:
         return ()
-    cells = tuple(tuple(cell if isinstance(cell, Cell) else Cell(cell) for cell in row) for row in rows)
-    return (Table(caption, heads, cells, frozenset(numbers)),)
+    rows = tuple(
+        tuple(_text_cell(value, column) for value, column in zip(row, table.columns, strict=True))
+        for row in table.rows[:most_rows]
+    )
+    texts = tuple(Text(text, is_dim=True) for text in (table.rows_left_out(most_rows), *table.notes) if text)
+    if open_rows is None or len(rows) <= open_rows:
+        return (TableBlock(table.id, table.title, table.columns, rows), *texts)
+    rest = TableBlock("", f"{table.title}, continued", table.columns, rows[open_rows:])
+    return (
+        TableBlock(table.id, table.title, table.columns, rows[:open_rows]),
+        Fold(f"{len(rows) - open_rows} rows more", (rest, *texts)),
+    )
+
+
+def _text_cell(value: Value, column: Column) -> Cell:
+    """Return a cell whose value is text."""
+    cell = cell_of(value)
+    return replace(cell, value=value_text(cell.value, column.unit))
 
 
 def listing(items: tuple[str, ...], title: str = "") -> tuple[Listing, ...]:

@@ -1,36 +1,26 @@
-"""The device's own counters, as parts of the report: how they were read, agreement with the agents cable by cable, gaps.
-
-Decides order and limits; words and figures are those of the printed table (`text/device.py`).
-"""
+"""Losses and the device's own counters as sections of a report."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from etloop.results.html.blocks import Block, Cell, Fold, Text, listing, table
-from etloop.results.schema.device import Agreement, DeviceSummary, ReconciledPort
-from etloop.results.text.device import (
-    WAYS,
+from etloop.results.html.blocks import Block, Fold, Text, listing, table_blocks
+from etloop.results.report.device import (
     agreement_words,
-    count_text,
-    difference_text,
-    share_text,
+    gap_words,
+    reconciliation_table,
     source_words,
     total_words,
 )
-from etloop.results.text.losses import HEADINGS, loss_cells, loss_words
+from etloop.results.report.losses import loss_words, losses_table
+from etloop.results.report.values import first_upper
+from etloop.results.schema.device import Agreement
 
 if TYPE_CHECKING:
+    from etloop.results.schema.device import DeviceSummary
     from etloop.results.schema.summary import Summary
 
-MOST_ROWS: Final = 256
-_NUMBERS: Final = range(3, 9)
-_WORDS: Final = {
-    Agreement.EXACT: "exact",
-    Agreement.WITHIN: "within the tolerance",
-    Agreement.BEYOND: "beyond the tolerance",
-    Agreement.UNKNOWN: "not known",
-}
+_MOST_ROWS = 256
 
 
 def loss_blocks(summary: Summary) -> tuple[Block, ...]:
@@ -38,11 +28,9 @@ def loss_blocks(summary: Summary) -> tuple[Block, ...]:
     losses = summary.losses
     if losses is None:
         return ()
-    words = loss_words(losses)
-    rows = [] if losses.is_quiet else loss_cells(losses)
     return (
-        Text(f"{words[:1].upper()}{words[1:]}."),
-        *table("Packets by what became of them", HEADINGS, list(rows), (1, 2, 3)),
+        Text(first_upper(loss_words(losses))),
+        *table_blocks(losses_table(losses)),
         *listing(losses.notes),
     )
 
@@ -52,55 +40,18 @@ def device_blocks(summary: Summary) -> tuple[Block, ...]:
     device = summary.dut
     if device is None:
         return ()
-    totals = total_words(device)
-    agree = (Text(f"{agreement_words(device).capitalize()}."),) if device.reconciliation else ()
     return (
         *listing(tuple(map(source_words, device.sources))),
-        *((Text(f"{totals.capitalize()}."),) if totals else ()),
-        *agree,
+        *(Text(first_upper(words)) for words in (total_words(device), agreement_words(device)) if words),
         *_reconciliation(device),
-        *_gaps(device),
+        *listing(gap_words(device), "Gaps in the readings:"),
         *listing(device.notes),
     )
 
 
 def _reconciliation(device: DeviceSummary) -> tuple[Block, ...]:
-    heads = (
-        *("port", "on", "way", "agent, frames", "device, frames", "difference"),
-        *("agent, bytes", "device, bytes", "share", "agreement"),
-    )
-    rows = [_row(row) for row in device.reconciliation[:MOST_ROWS]]
-    more = len(device.reconciliation) - len(rows)
-    rest = (Text(f"And {more} more in reconciliation.parquet.", is_dim=True),) if more > 0 else ()
-    table_blocks = (*table("Cable by cable, as agent and device counted", heads, rows, _NUMBERS), *rest)
-    beyond = any(row.agreement is Agreement.BEYOND for row in device.reconciliation)
-    return (
-        table_blocks
-        if beyond or not rows
-        else (Fold(f"All {len(device.reconciliation)} directions of cables", table_blocks),)
-    )
-
-
-def _row(row: ReconciledPort) -> tuple[str | Cell, ...]:
-    return (
-        row.port,
-        f"{row.source} {row.device_port}",
-        WAYS[row.direction],
-        count_text(row.agent_frames),
-        count_text(row.device_frames),
-        difference_text(row.difference_frames),
-        count_text(row.agent_bytes),
-        count_text(row.device_bytes),
-        share_text(row.difference_share),
-        Cell(_WORDS[row.agreement], note=row.why, is_strong=row.agreement is Agreement.BEYOND),
-    )
-
-
-def _gaps(device: DeviceSummary) -> tuple[Block, ...]:
-    rows = [
-        (gap.source, f"{gap.begin_ns / 1e6:.1f}", f"{gap.end_ns / 1e6:.1f}", gap.why) for gap in device.gaps
-    ]
-    more = device.gaps_total - len(rows)
-    rest = (Text(f"And {more} more.", is_dim=True),) if more > 0 else ()
-    heads = ("not read", "from (ms)", "to (ms)", "why")
-    return (*table("Gaps, in which the device was not read", heads, list(rows), (1, 2)), *rest)
+    """Return the counts of every cable; folded unless some disagree."""
+    blocks = table_blocks(reconciliation_table(device), _MOST_ROWS)
+    if not blocks or any(row.agreement is Agreement.BEYOND for row in device.reconciliation):
+        return blocks
+    return (Fold(f"All {len(device.reconciliation)} directions of cables", blocks),)

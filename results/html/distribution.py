@@ -24,12 +24,13 @@ from etloop.results.html.drawing import (
     Steps,
     draw,
 )
-from etloop.results.html.lanes import COLOURS, natural
+from etloop.results.html.lanes import COLOURS
 from etloop.results.html.timeline import scale_of
-from etloop.results.kpis.input import numbered
+from etloop.results.kpis.input import number_names
 from etloop.results.kpis.job import curve
 from etloop.results.measure.job_shares import background_ranks
-from etloop.results.text.units import bytes_words
+from etloop.results.report.queues import natural
+from etloop.results.report.values import bytes_words
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -99,17 +100,17 @@ def round_plot(lines: tuple[Steps, ...], name: str, title: str, unit: str) -> Pl
     )
 
 
-def traffic_matrix(given: KpiInput) -> Matrix | None:
+def traffic_matrix(inputs: KpiInput) -> Matrix | None:
     """Return the planned payload through the device by source and destination: by rank, port or groups of ports. None if
     there is none."""
-    links = given.plan.connections
-    wire = (links.path == Path.WIRE) & ~background_ranks(given.plan)[links.src_rank]
+    links = inputs.plan.connections
+    wire = (links.path == Path.WIRE) & ~background_ranks(inputs.plan)[links.src_rank]
     if not wire.any():
         return None
-    ranks = len(given.plan.rank_agent)
+    ranks = len(inputs.plan.rank_agent)
     names, unit_words, group = [str(rank) for rank in range(ranks)], "ranks", np.arange(ranks)
     if ranks > MOST_FIELDS:
-        of_rank, ports = numbered(given.plan.port_names)
+        of_rank, ports = number_names(inputs.plan.port_names)
         ordered = sorted(ports, key=natural)
         number_of = {port: number for number, port in enumerate(ordered)}
         sorted_index = np.array([number_of[port] for port in ports], np.int64)
@@ -121,7 +122,7 @@ def traffic_matrix(given: KpiInput) -> Matrix | None:
         names = ordered[::ports_per_group]
     count = len(names)
     key = group[links.src_rank[wire].astype(np.int64)] * count + group[links.dst_rank[wire].astype(np.int64)]
-    payload_bytes = np.bincount(key, links.payload_bytes[wire] * float(given.plan.iterations), count * count)
+    payload_bytes = np.bincount(key, links.payload_bytes[wire] * float(inputs.plan.iterations), count * count)
     most = float(payload_bytes.max())
     size = (_SIZE - _MARGIN) / count
     squares = tuple(
@@ -162,7 +163,7 @@ class Times:
     times_ns: NDArray[np.float64]
 
 
-def compared_completion(things: Sequence[tuple[str, Sequence[Times]]], name: str) -> tuple[Plot, ...]:
+def compare_completion(things: Sequence[tuple[str, Sequence[Times]]], name: str) -> tuple[Plot, ...]:
     """Return one panel for each thing with one line for each side; () without times. The first thing is the iteration."""
     positive = [line.times_ns[line.times_ns > 0] for _, lines in things for line in lines]
     positive = [times_ns for times_ns in positive if times_ns.size]

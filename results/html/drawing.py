@@ -258,13 +258,13 @@ def draw(panels: tuple[Plotted, ...], axis: Axis, width: int) -> Drawing:
     return Drawing(width, len(panels) * step + _BELOW_PANELS, left, right, axis.name, ticks, drawn)
 
 
-def _panel(given: Plotted, axis: Axis, width: int, top: int, *, is_first: bool) -> Panel:
+def _panel(plotted: Plotted, axis: Axis, width: int, top: int, *, is_first: bool) -> Panel:
     """Return one panel in pixels."""
     left, right, height = _LEFT[width], width - _RIGHT_MARGIN, _PANEL_HEIGHT[width]
-    highest = max((float(line.values.max(initial=0)) for line in given.steps), default=0.0)
-    limits = tuple(limit for limit in given.limits if limit.value <= 4 * highest)
-    most = given.most or max([highest, *(limit.value * 1.05 for limit in limits)], default=0.0) or 1.0
-    only_integers = any(line.is_bars for line in given.steps)
+    highest = max((float(line.values.max(initial=0)) for line in plotted.steps), default=0.0)
+    limits = tuple(limit for limit in plotted.limits if limit.value <= 4 * highest)
+    most = plotted.most or max([highest, *(limit.value * 1.05 for limit in limits)], default=0.0) or 1.0
+    only_integers = any(line.is_bars for line in plotted.steps)
     values = tuple(tick for tick in round_ticks(0, most, 4) if not only_integers or tick == int(tick))
     most = max(most, values[-1])
 
@@ -275,10 +275,12 @@ def _panel(given: Plotted, axis: Axis, width: int, top: int, *, is_first: bool) 
         share = float(axis.share(np.array([at]))[0])
         return _round_pixel(left + min(max(share, 0.0), 1.0) * (right - left))
 
-    lines = [(line, _path(line, axis, (left, right), (top + height, height / most))) for line in given.steps]
+    lines = [
+        (line, _path(line, axis, (left, right), (top + height, height / most))) for line in plotted.steps
+    ]
     stretches = [(stretch, across(stretch.begin), across(stretch.end)) for stretch in axis.stretches]
     return Panel(
-        title=f"{given.title}: {given.detail}" if given.detail and width == WIDE else given.title,
+        title=f"{plotted.title}: {plotted.detail}" if plotted.detail and width == WIDE else plotted.title,
         top=top,
         height=height,
         ticks=tuple(Tick(place(value), tick_words(value)) for value in values),
@@ -303,22 +305,22 @@ def _panel(given: Plotted, axis: Axis, width: int, top: int, *, is_first: bool) 
     )
 
 
-def _path(given: Steps, axis: Axis, across: tuple[int, int], scale: tuple[int, float]) -> str:
+def _path(steps: Steps, axis: Axis, across: tuple[int, int], scale: tuple[int, float]) -> str:
     """Return the strokes of a line in pixels (SVG path data), with at most four points a pixel."""
     left, right = across
     bottom, height_per_value = scale
-    share = axis.share(given.at)
+    share = axis.share(steps.at)
     inside = np.flatnonzero((share >= 0) & (share <= 1))
     if not inside.size:
         return ""
     first = max(int(inside[0]) - 1, 0)  # the value at the begin of the axis was set before it
     visible = slice(first, int(inside[-1]) + 1)
     x = left + np.clip(share[visible], 0, 1) * (right - left)
-    values = given.values[visible]
+    values = steps.values[visible]
     kept_points = _thin_out(x, values)
     x_kept = np.round(x[kept_points], 1).tolist()
     y_kept = np.round(bottom - values[kept_points] * height_per_value, 1).tolist()
-    if given.is_bars:
+    if steps.is_bars:
         return "".join(
             f"M{at:g} {bottom}V{y:g}" for at, y in zip(x_kept, y_kept, strict=True) if y < bottom - 0.05
         )

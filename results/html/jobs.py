@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from etloop.results.html.blocks import Block, Cell, Plot, Text, listing, table
+from etloop.results.html.blocks import Block, Plot, listing, table_blocks
 from etloop.results.html.distribution import completion_plot, round_plot
 from etloop.results.html.drawing import Steps
 from etloop.results.html.lanes import COLOURS
 from etloop.results.kpis.job import curve
 from etloop.results.measure.timeline import event_words
-from etloop.results.schema.jobs import JobShare, Phase, PhaseTimes
+from etloop.results.report.jobs import background_table, jobs_table
+from etloop.results.report.run import stream_words
+from etloop.results.schema.jobs import Phase
 from etloop.results.schema.kinds import CONVENTIONS, SEND_RECV
-from etloop.results.text.jobs import FORM_WORDS, stream_words
-from etloop.results.text.units import bytes_words, share_words, time_words
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -31,36 +31,19 @@ if TYPE_CHECKING:
 MOST_POINTS: Final = 4096
 
 
-def job_blocks(given: KpiInput, summary: Summary) -> tuple[Block, ...]:
+def job_blocks(inputs: KpiInput, summary: Summary) -> tuple[Block, ...]:
     """Return tables and plots of the jobs; for a run of one job only its streams of datagrams."""
-    streams = listing(
-        tuple(
-            f"{stream.name}: {FORM_WORDS[stream.form]}, {stream_words(stream)}" for stream in summary.streams
-        ),
-        "Background of datagrams:",
-    )
+    streams = listing(tuple(map(stream_words, summary.streams)), "Background of datagrams:")
     if not summary.jobs:
         return streams
-    jobs = [job for job in summary.jobs if not job.background]
-    heads = ("job", "ranks", "JCT alone", "JCT together", "interference factor", "by round", "beside others")
-    blocks: list[Block] = [
-        *table("Jobs alone and together", heads, [_job_row(job) for job in jobs], (1, 2, 3, 4, 6))
-    ]
-    if any(job.interference is not None for job in jobs):
-        words = (
-            "JCT: mean (least to greatest) over rounds. Interference factor: time together / time alone of the "
-            "same round, mean over rounds. Beside others: share of a job's time together in which another was under way; "
-            "below 100 % the factor is diluted."
-        )
-        blocks.append(Text(words, is_dim=True))
-    background = [_background_row(job) for job in summary.jobs if job.background]
-    if background:
-        columns = ("background", "ranks", "ops", "through the device", "from", "to")
-        blocks += table("Background", columns, list(background), range(1, 6))
-        blocks.append(Text("Background is in no figure of a job; it ended with the jobs.", is_dim=True))
-    if jobs:
-        blocks += [plot for plot in (bandwidth_plot(given), completion_by_phase(given)) if plot is not None]
-    return (*blocks, *streams)
+    jobs = jobs_table(summary)
+    plots = (bandwidth_plot(inputs), completion_by_phase(inputs)) if jobs.rows else ()
+    return (
+        *table_blocks(jobs),
+        *table_blocks(background_table(summary)),
+        *(plot for plot in plots if plot is not None),
+        *streams,
+    )
 
 
 def event_blocks(summary: Summary) -> tuple[Block, ...]:
@@ -68,41 +51,13 @@ def event_blocks(summary: Summary) -> tuple[Block, ...]:
     return listing(tuple(event_words(event) for event in summary.timeline))
 
 
-def _job_row(one: JobShare) -> tuple[str | Cell, ...]:
-    factor, spread = Cell("-"), "-"
-    if one.interference is not None:
-        note = f"{one.interference_min:.3f} to {one.interference_max:.3f}"
-        factor = Cell(f"{one.interference:.3f}", note=note, is_strong=True)
-        first_factors = [f"{value:.2f}" for value in one.interference_by_round[:20]]
-        spread = ", ".join(first_factors) + (
-            " ..." if len(one.interference_by_round) > len(first_factors) else ""
-        )
-    ranks = f"{one.first_rank}-{one.first_rank + one.ranks - 1}"
-    return (
-        one.name, ranks, _times(one.alone), _times(one.together), factor, spread, share_words(one.beside_share),
-    )  # fmt: skip
-
-
-def _times(one: PhaseTimes | None) -> str:
-    if one is None:
-        return "-"
-    return f"{time_words(one.jct_avg_ns)} ({time_words(one.jct_min_ns)} to {time_words(one.jct_max_ns)})"
-
-
-def _background_row(one: JobShare) -> tuple[str, ...]:
-    ranks = f"{one.first_rank}-{one.first_rank + one.ranks - 1}"
-    ops = f"{one.ops_recorded} of {one.ops_planned}"
-    sent = bytes_words(one.sent_bytes)
-    return (one.name, ranks, ops, sent, time_words(one.start_ns), time_words(one.end_ns))
-
-
-def bandwidth_plot(given: KpiInput) -> Plot | None:
+def bandwidth_plot(inputs: KpiInput) -> Plot | None:
     """Return the bus bandwidth of every collective that has one, in the order of their start, by job and kind."""
-    frame = given.frames["collectives"]
-    busbw = given.column("collectives", "busbw_bytes_per_s")
+    frame = inputs.frames["collectives"]
+    busbw = inputs.column("collectives", "busbw_bytes_per_s")
     lines = []
     for colour, (name, phase, rows) in enumerate(_series(frame, ~np.isnan(busbw))):
-        ordered_rows = rows[np.argsort(given.column("collectives", "start_ns")[rows], kind="stable")][
+        ordered_rows = rows[np.argsort(inputs.column("collectives", "start_ns")[rows], kind="stable")][
             :MOST_POINTS
         ]
         together = phase == Phase.TOGETHER
@@ -110,7 +65,7 @@ def bandwidth_plot(given: KpiInput) -> Plot | None:
             Steps(
                 f"{name}, {phase}",
                 colour,
-                _places(given, ordered_rows),
+                _places(inputs, ordered_rows),
                 busbw[ordered_rows] / 1e9,
                 is_dashed=together,
             )
@@ -118,10 +73,10 @@ def bandwidth_plot(given: KpiInput) -> Plot | None:
     return round_plot(tuple(lines), "jobs-busbw", "Bus bandwidth, round by round", "GB/s")
 
 
-def completion_by_phase(given: KpiInput) -> Plot | None:
+def completion_by_phase(inputs: KpiInput) -> Plot | None:
     """Return distributions of the times of collectives by job, kind and phase."""
-    times_ns = given.column("collectives", "time_ns")
-    series = _series(given.frames["collectives"], np.ones(len(times_ns), np.bool_))
+    times_ns = inputs.column("collectives", "time_ns")
+    series = _series(inputs.frames["collectives"], np.ones(len(times_ns), np.bool_))
     curves = (
         (curve(f"{name}, {phase}", times_ns[rows]), phase == Phase.TOGETHER) for name, phase, rows in series
     )
@@ -146,9 +101,9 @@ def _series(frame: Frame, usable: NDArray[np.bool_]) -> Iterator[tuple[str, str,
             yield f"{job}: {kind}", str(phase), np.flatnonzero(rows)
 
 
-def _places(given: KpiInput, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+def _places(inputs: KpiInput, rows: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return positions on the axis of rounds (float64); collectives of one round are evenly spaced within it."""
-    rounds = given.column("collectives", "iteration")[rows]
+    rounds = inputs.column("collectives", "iteration")[rows]
     places = rounds.astype(np.float64)
     for round_number in np.unique(rounds):
         rows_of_round = np.flatnonzero(rounds == round_number)

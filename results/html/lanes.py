@@ -5,14 +5,14 @@ Decides which ports have a colour: the busiest, and those with the fullest queue
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from etloop.contract.base.late_dataclass import dataclass
-from etloop.results.kpis.input import numbered
+from etloop.results.kpis.input import number_names
+from etloop.results.report.queues import natural
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 COLOURS: Final = 12
 """Number of colours in templates/style.css."""
 MOST_PORTS: Final = 8
-_DIGITS: Final = re.compile(r"(\d+)")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,14 +36,9 @@ class Lane:
     rows: NDArray[np.int64]
 
 
-def natural(name: str) -> tuple[tuple[int, str], ...]:
-    """Return a sort key by which h2 comes before h10."""
-    return tuple((int(part), "") if part.isdigit() else (-1, part) for part in _DIGITS.split(name))
-
-
-def sampled_lanes(given: KpiInput) -> tuple[Lane, ...]:
+def sampled_lanes(inputs: KpiInput) -> tuple[Lane, ...]:
     """Return the lanes whose queues were sampled, in the order of their names."""
-    queues = given.frames.get("queues")
+    queues = inputs.frames.get("queues")
     if queues is None or not queues.rows:
         return ()
     lanes = lanes_of(queues)
@@ -55,7 +49,9 @@ def lanes_of(frame: Frame) -> tuple[Lane, ...]:
     """Return the lanes of a table with the columns switch, port, peer and cos."""
     columns = frame.columns
     ports, cos = columns["port"], columns["cos"].astype(np.float64)
-    number, keys = numbered(list(zip(columns["switch"], ports, columns["peer"], cos.tolist(), strict=True)))
+    number, keys = number_names(
+        list(zip(columns["switch"], ports, columns["peer"], cos.tolist(), strict=True))
+    )
     ordered = np.argsort(number, kind="stable")
     ends = np.cumsum(np.bincount(number, minlength=len(keys)))
     parts = np.split(ordered, ends[:-1]) if len(keys) else []
@@ -68,13 +64,13 @@ def lanes_of(frame: Frame) -> tuple[Lane, ...]:
 
 
 def port_colours(
-    given: KpiInput, lanes: Sequence[Lane], loads: Mapping[str, float] | None = None
+    inputs: KpiInput, lanes: Sequence[Lane], loads: Mapping[str, float] | None = None
 ) -> dict[str, int]:
     """Return the colour number of ports. `loads`: bytes that each port carried; None: sent plus received bytes of its agent."""
-    carried = _bytes_of_ports(given) if loads is None else dict(loads)
+    carried = _bytes_of_ports(inputs) if loads is None else dict(loads)
     coloured_ports = sorted(carried, key=lambda name: (-carried[name], natural(name)))[:MOST_PORTS]
     if lanes:
-        depth = given.column("queues", "queued_bytes")
+        depth = inputs.column("queues", "queued_bytes")
         deepest: dict[str, float] = {}
         for lane in lanes:
             deepest[lane.port] = max(
@@ -87,11 +83,11 @@ def port_colours(
     return {name: colour for colour, name in enumerate(sorted(coloured_ports, key=natural))}
 
 
-def _bytes_of_ports(given: KpiInput) -> dict[str, float]:
+def _bytes_of_ports(inputs: KpiInput) -> dict[str, float]:
     """Return the bytes that each port sent and received, as its agent counted them."""
-    columns = given.frames["ports"].columns
+    columns = inputs.frames["ports"].columns
     total = columns["tx_bytes"].astype(np.float64) + columns["rx_bytes"].astype(np.float64)
-    bytes_by_port = dict.fromkeys(given.plan.port_names, 0.0)
+    bytes_by_port = dict.fromkeys(inputs.plan.port_names, 0.0)
     for agent, port, bytes_carried in zip(columns["agent"], columns["port"], total.tolist(), strict=True):
         name = str(port) if port and "/" in str(port) else f"{agent}/{port}"
         if port:

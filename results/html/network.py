@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.results.html.blocks import Network
 from etloop.results.html.drawing import Box, Label, NetworkDrawing, Wire
-from etloop.results.html.lanes import natural
+from etloop.results.report.queues import natural
 
 if TYPE_CHECKING:
     from etloop.results.kpis.input import KpiInput
@@ -32,11 +32,11 @@ class Host:
     """Name of each wire, number of its switch, colour number of its port."""
 
 
-def network_picture(given: KpiInput, facts: DeviceFacts, colours: Mapping[str, int]) -> Network:
+def network_picture(inputs: KpiInput, facts: DeviceFacts, colours: Mapping[str, int]) -> Network:
     """Return agents at the bottom and the device above them; for a topology of several switches, upper tiers on top."""
-    ranks = _ranks_by_port(given)
-    switch_of, switches = _switches(given, facts)
-    hosts = _hosts(given, ranks, switch_of, colours)
+    ranks = _ranks_by_port(inputs)
+    switch_of, switches = _switches(inputs, facts)
+    hosts = _hosts(inputs, ranks, switch_of, colours)
     tiers = _tiers(switches, {wire[1] for host in hosts for wire in host.wires}, facts)
     widest = max([len(hosts), *(len(tier) for tier in tiers)])
     width = max(widest * (_BOX + _GAP) + _GAP, 320)
@@ -59,10 +59,10 @@ def network_picture(given: KpiInput, facts: DeviceFacts, colours: Mapping[str, i
                 )
             )
     height = bottom + 20 + _LINE * max((len(host.lines) for host in hosts), default=1)
-    agents = len(set(given.plan.rank_agent))
+    agents = len(set(inputs.plan.rank_agent))
     count = len(facts.topology.switches) if facts.topology is not None else 0
     words = f"{agents} agents with {len(ranks)} ports on {count or 1} switch{'es' if count > 1 else ''}"
-    speeds = sorted({bps for bps in given.port_bps.values() if bps})
+    speeds = sorted({bps for bps in inputs.port_bps.values() if bps})
     links = ", ".join(speed_words(bps) for bps in speeds[:4])
     title = f"{words}; links of {links}" if links else words
     drawing = NetworkDrawing(int(width), int(height), tuple(boxes), tuple(wires), tuple(labels))
@@ -77,30 +77,30 @@ def speed_words(bps: float) -> str:
     return f"{bps:g} bit/s"
 
 
-def _ranks_by_port(given: KpiInput) -> dict[tuple[str, str], list[int]]:
+def _ranks_by_port(inputs: KpiInput) -> dict[tuple[str, str], list[int]]:
     """Return the ranks of each port, by agent and name of the port."""
     ranks_by_port: dict[tuple[str, str], list[int]] = {}
-    for rank, (agent, port) in enumerate(zip(given.plan.rank_agent, given.plan.port_names, strict=True)):
+    for rank, (agent, port) in enumerate(zip(inputs.plan.rank_agent, inputs.plan.port_names, strict=True)):
         ranks_by_port.setdefault((agent, port), []).append(rank)
     return ranks_by_port
 
 
-def _switches(given: KpiInput, facts: DeviceFacts) -> tuple[dict[str, int], tuple[str, ...]]:
+def _switches(inputs: KpiInput, facts: DeviceFacts) -> tuple[dict[str, int], tuple[str, ...]]:
     """Return the switch number by port of the rig, and the names of the switches."""
     topology = facts.topology
     if topology is None or not topology.switches or len(topology.switches) > MOST_SWITCHES:
         name = facts.model or facts.profile or "device under test"
         if topology is not None and len(topology.switches) > MOST_SWITCHES:
             name = f"{len(topology.switches)} switches"
-        return dict.fromkeys(given.plan.port_names, 0), (name,)
+        return dict.fromkeys(inputs.plan.port_names, 0), (name,)
     ends = {attachment.rig_port: attachment.end.switch for attachment in topology.attachments}
-    return {name: ends.get(name, 0) for name in given.plan.port_names}, tuple(
+    return {name: ends.get(name, 0) for name in inputs.plan.port_names}, tuple(
         switch.name for switch in topology.switches
     )
 
 
 def _hosts(
-    given: KpiInput,
+    inputs: KpiInput,
     ranks: Mapping[tuple[str, str], list[int]],
     switch_of: Mapping[str, int],
     colours: Mapping[str, int],

@@ -8,18 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from etloop.contract.model.run import RunEnd
-from etloop.results.html.blocks import Block, Cell, Fact, Text, Tile, Tiles, listing, table
-from etloop.results.schema.verdict import CheckOutcome, Result, RunResult
-from etloop.results.text.table import nonce_words
-from etloop.results.text.units import rate_words, share_words, time_words
-from etloop.results.text.verdict import WORDS
+from etloop.results.html.blocks import Block, Fact, Text, Tile, Tiles, listing, table_blocks
+from etloop.results.report.run import consistency_words, nonce_words, run_figures, scale_words
+from etloop.results.report.table import Column, Unit, table_of
+from etloop.results.report.values import list_names, rate_words, share_words, time_words
+from etloop.results.report.verdict import WORDS, conditions_table, count_words
+from etloop.results.schema.verdict import RunResult
 
 if TYPE_CHECKING:
     from etloop.results.schema.device_facts import DeviceFacts
     from etloop.results.schema.kpis import KpiSet
     from etloop.results.schema.summary import Summary
 
-_ORDER: Final = (Result.FAIL, Result.INCONCLUSIVE, Result.PASS)
 _BANDWIDTH: Final = "Bandwidth of collectives against line rate"
 BADGES: Final = {
     RunResult.PASS: "PASS",
@@ -48,8 +48,8 @@ def head_facts(summary: Summary, facts: DeviceFacts) -> tuple[Fact, ...]:
         ("identity is", facts.basis),
         ("started", _moment(summary.started_at)),
         ("made by", ", ".join(versions)),
-        ("on hosts", ", ".join(hosts[:8]) + (f" and {len(hosts) - 8} more" if len(hosts) > 8 else "")),
-        ("scale", f"bytes x {work.bytes_scale}, time x {work.time_scale}"),
+        ("on hosts", list_names(hosts, 8)),
+        ("scale", scale_words(summary)),
         ("traffic shaped as", work.shaping),
         ("drawn from", "; ".join(nonce_words(summary))),
         ("not known", "; ".join(facts.unread)),
@@ -81,33 +81,26 @@ def verdict_blocks(summary: Summary) -> tuple[Block, ...]:
     verdict = summary.verdict
     failure_blocks: tuple[Block, ...] = ()
     if summary.state is not RunEnd.DONE:
-        failure_blocks = (Text(f"The run broke off: {summary.reason}"),)
+        failure_blocks = (Text(f"The run ended early: {summary.reason}"),)
     for failed in summary.failed_checks:
-        words = f"Its records do not add up: {failed.name}: {failed.mismatches} of {failed.checked}"
+        words = f"Consistency check failed: {failed.name}: {failed.mismatches} of {failed.checked}"
         failure_blocks += (Text(f"{words}; {'; '.join(failed.examples)}" if failed.examples else words),)
     if verdict is None:
         return (
             *failure_blocks,
             Text("No verdict was asked for: scenario and profile state no conditions.", is_dim=True),
         )
-    checks = sorted(verdict.checks, key=lambda check: _ORDER.index(check.result))
-    counts = [(sum(check.result is result for check in checks), WORDS[result]) for result in _ORDER]
-    words = ", ".join(f"{count} {word}" for count, word in counts if count) or "no conditions"
     emulator_lines = tuple(f"the emulator was the limit: {word}" for word in verdict.emulator)
-    heads = ("condition", "result", "found", "limit", "why it matters")
     return (
-        Text(f"Conditions: {words}.", badge=verdict.result.value, badge_text=WORDS[verdict.result]),
+        Text(
+            f"Conditions: {count_words(verdict)}.",
+            badge=verdict.result.value,
+            badge_text=WORDS[verdict.result],
+        ),
         *failure_blocks,
         *listing((*verdict.reasons, *emulator_lines)),
-        *table("Conditions, failed ones first", heads, [_check(check) for check in checks]),
+        *table_blocks(conditions_table(verdict), len(verdict.checks)),
     )
-
-
-def _check(one: CheckOutcome) -> tuple[str | Cell, ...]:
-    badge = Cell(WORDS[one.result], badge=one.result.value)
-    count = f"{one.broken} of {one.checked} rows break it" if one.broken and one.checked > 1 else ""
-    value_cell = Cell(one.value or "-", note="; ".join(filter(None, (one.reason, count))), items=one.rows)
-    return Cell(one.expression, is_code=True), badge, value_cell, one.limit, one.why
 
 
 def tiles(kpis: KpiSet, summary: Summary) -> Tiles:
@@ -117,7 +110,7 @@ def tiles(kpis: KpiSet, summary: Summary) -> Tiles:
 
 def _completion(summary: Summary) -> Tile:
     measured = summary.job.iteration_jct_avg_ns
-    beside = []
+    references = []
     if summary.comparison is not None:
         job = summary.comparison.job
         for side, name, ratio in (
@@ -126,8 +119,8 @@ def _completion(summary: Summary) -> Tile:
         ):
             if side is not None and side.iteration_jct_avg_ns is not None:
                 times = "" if ratio is None else f" (x {ratio:.3g})"
-                beside.append(f"{name} {time_words(side.iteration_jct_avg_ns)}{times}")
-    words = "; ".join(beside) or "neither twin nor ideal network to compare with"
+                references.append(f"{name} {time_words(side.iteration_jct_avg_ns)}{times}")
+    words = "; ".join(references) or "neither twin nor ideal network to compare with"
     return Tile("Job completion time of an iteration, mean", time_words(measured), words)
 
 
@@ -170,7 +163,7 @@ def _pauses(kpis: KpiSet) -> Tile:
     frames = device if device is not None else received
     words = "sent by the device" if device is not None else "received by our ports"
     if paused:
-        words += f"; the most paused port stood still for {share_words(paused)} of the job"
+        words += f"; the most paused port was paused for {share_words(paused)} of the job"
     marked = kpis.value("ecn_marked_share")
     words += f"; {share_words(marked)} of packets marked" if marked is not None else ""
     return Tile("Pause frames", _count(frames), words)
@@ -180,36 +173,31 @@ def _count(value: float | None) -> str:
     return "-" if value is None else f"{value:,.0f}".replace(",", "\u202f")
 
 
+_AGENT_COLUMNS: Final = (
+    Column("name", "agent"),
+    Column("host", "host"),
+    Column("ranks", "ranks", Unit.NUMBER),
+    Column("ops_recorded", "ops", Unit.NUMBER),
+    Column("clock_error_ns", "clock error", Unit.TIME),
+    Column(
+        "versions",
+        "versions",
+        value=lambda agent: ", ".join(f"{name} {version}" for name, version in agent.versions.items()),
+    ),
+)
+
+
 def trust_blocks(summary: Summary) -> tuple[Block, ...]:
-    """Return the limits on the accuracy of the figures: lateness of the emulator, clock errors, checks, and degradations."""
-    slip, rows = summary.slip, []
-    if slip is not None:
-        rows.append((
-            "our lateness of an op", f"{time_words(slip.p50_ns)} median, {time_words(slip.p99_ns)} p99",
-            "how much later than planned we began an op",
-        ))  # fmt: skip
-    between = summary.clock.between_agents_error_ns
-    rows.append(("clocks of agents", f"within {time_words(between)}", "bound on times between two hosts"))
-    passed = len(summary.checks) - len(summary.failed_checks)
-    rows.append(
-        ("own records", f"{passed} of {len(summary.checks)} checks hold", "bytes, ops and packets add up")
-    )
-    rows.append(
-        ("ops recorded", f"{summary.ops.recorded} of {summary.ops.planned}", "of all ranks and iterations")
-    )
+    """Return the limits on the accuracy of the figures: lateness of the emulator, clock errors, consistency of the records,
+    degradations, and the agents."""
     emulator = () if summary.verdict is None else summary.verdict.emulator
-    agents = [
-        (agent.name, agent.host, str(agent.ranks), str(agent.ops_recorded), time_words(agent.clock_error_ns),
-         ", ".join(f"{name} {version}" for name, version in agent.versions.items()))
-        for agent in summary.agents[:60]
-    ]  # fmt: skip
     absent = summary.comparison.absent if summary.comparison is not None else ()
+    agents = table_of("agents", "Agents", _AGENT_COLUMNS, summary.agents, all_rows_in="summary.json")
     return (
-        *table("Of the emulator itself", ("what", "value", "meaning"), list(rows)),
+        *table_blocks(run_figures(summary)),
+        Text(f"Consistency of the records: {consistency_words(summary)}."),
         *listing(emulator, "The emulator was the limit:"),
         *listing(summary.degraded, "Degraded:"),
-        *listing((*summary.notes, *absent), "Worth knowing:"),
-        *table(
-            "Agents", ("agent", "host", "ranks", "ops", "clock error", "versions"), list(agents), (2, 3, 4)
-        ),
+        *listing((*summary.notes, *absent), "Notes:"),
+        *table_blocks(agents),
     )

@@ -15,7 +15,7 @@ from plotly.subplots import make_subplots
 
 from etloop.contract.model.assignment import Path
 from etloop.results.html.series import Line, port_rates, signals
-from etloop.results.kpis.input import numbered
+from etloop.results.kpis.input import number_names
 from etloop.results.kpis.port_series import port_series
 from etloop.results.measure.job_shares import background_ranks
 from etloop.results.schema.kpis import Curve, KpiSet
@@ -50,13 +50,13 @@ def distributions(curves: Iterable[tuple[Curve, dict[str, Any]]], title: str = "
     return figure if figure.data else None
 
 
-def port_figure(given: KpiInput) -> Any | None:
+def port_figure(inputs: KpiInput) -> Any | None:
     """Return a figure of the load of ports, and below it marks, pauses and drops of switches, if the run sampled them."""
-    counted_rates = (port_rates(given, "rx"), port_rates(given, "tx"))
-    lines = counted_rates if any(counted_rates) else _rates_from_ops(given)
+    counted_rates = (port_rates(inputs, "rx"), port_rates(inputs, "tx"))
+    lines = counted_rates if any(counted_rates) else _rates_from_ops(inputs)
     if lines is None:
         return None
-    signal_lines = signals(given)
+    signal_lines = signals(inputs)
     source_words = "counted by the device" if any(counted_rates) else "payload, by the records of ops"
     titles = [f"sent to the device (Gbit/s, {source_words})", f"received from it (Gbit/s, {source_words})"]
     figure = make_subplots(
@@ -84,11 +84,11 @@ def port_figure(given: KpiInput) -> Any | None:
             row=3,
             col=1,
         )
-    _mark_gaps_and_events(figure, given)
+    _mark_gaps_and_events(figure, inputs)
     signals_shown = bool(signal_lines)
     figure.update_xaxes(title_text="time of the run (ms)", row=2 + signals_shown, col=1)
     figure.update_layout(height=420 + 180 * signals_shown)
-    job = given.summary.job
+    job = inputs.summary.job
     if job.start_ns is not None and job.end_ns is not None and any(counted_rates):
         # Readings begin long before the job, while agents are gathered; the initial view shows only the job.
         margin_ns = (job.end_ns - job.start_ns) / 20
@@ -96,21 +96,21 @@ def port_figure(given: KpiInput) -> Any | None:
     return figure
 
 
-def _mark_gaps_and_events(figure: Any, given: KpiInput) -> None:
+def _mark_gaps_and_events(figure: Any, inputs: KpiInput) -> None:
     """Mark the times in which the device was not read, and links that went down or came up."""
-    for gap in given.summary.dut.gaps[:MOST_LINES] if given.summary.dut is not None else ():
+    for gap in inputs.summary.dut.gaps[:MOST_LINES] if inputs.summary.dut is not None else ():
         figure.add_vrect(
             x0=gap.begin_ns / 1e6, x1=gap.end_ns / 1e6, fillcolor="gray", opacity=0.12, line_width=0
         )
-    for event in given.summary.timeline:
+    for event in inputs.summary.timeline:
         if event.done_ns >= 0:
             figure.add_vline(x=event.done_ns / 1e6, line_dash="dot", line_color="#2e7d32" if event.up else "#b3261e",
                              annotation_text=escape(f"{event.link} {'up' if event.up else 'down'}"))  # fmt: skip
 
 
-def _rates_from_ops(given: KpiInput) -> tuple[list[Line], list[Line]] | None:
+def _rates_from_ops(inputs: KpiInput) -> tuple[list[Line], list[Line]] | None:
     """Return sent and received load of the agents' ports from the records of ops; None if no traffic crossed the device."""
-    series = port_series(given)
+    series = port_series(inputs)
     if series is None:
         return None
     edges = series.edges_ns
@@ -121,24 +121,24 @@ def _rates_from_ops(given: KpiInput) -> tuple[list[Line], list[Line]] | None:
     return sent, received
 
 
-def matrix_figure(given: KpiInput) -> Any | None:
+def matrix_figure(inputs: KpiInput) -> Any | None:
     """Return a figure of the planned payload through the device by source and destination, for the whole run."""
-    links = given.plan.connections
-    wire = (links.path == Path.WIRE) & ~background_ranks(given.plan)[links.src_rank]
+    links = inputs.plan.connections
+    wire = (links.path == Path.WIRE) & ~background_ranks(inputs.plan)[links.src_rank]
     if not wire.any():
         return None
-    ranks = len(given.plan.rank_agent)
+    ranks = len(inputs.plan.rank_agent)
     names = [str(rank) for rank in range(ranks)]
     source, target = links.src_rank[wire].astype(np.int64), links.dst_rank[wire].astype(np.int64)
     unit_word = "rank"
     if ranks > MOST_RANKS:
         unit_word = "port"
-        of_rank, ports = numbered(list(zip(given.plan.rank_agent, given.plan.rank_port, strict=True)))
+        of_rank, ports = number_names(list(zip(inputs.plan.rank_agent, inputs.plan.rank_port, strict=True)))
         source, target = of_rank[source], of_rank[target]
         names = [f"{agent}/{port}" for agent, port in ports]
     count = len(names)
     payload_bytes = np.bincount(
-        source * count + target, links.payload_bytes[wire] * given.plan.iterations, count * count
+        source * count + target, links.payload_bytes[wire] * inputs.plan.iterations, count * count
     )
     labels = [escape(name) for name in names]
     table = payload_bytes.reshape(count, count)

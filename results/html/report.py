@@ -12,12 +12,12 @@ from etloop.results.html.detail import (
     again_blocks,
     collective_blocks,
     figure_blocks,
+    flow_blocks,
     lane_blocks,
     slow_blocks,
 )
 from etloop.results.html.device import device_blocks, loss_blocks
 from etloop.results.html.distribution import completion_plot, traffic_matrix
-from etloop.results.html.flows import flow_blocks
 from etloop.results.html.jobs import event_blocks, job_blocks
 from etloop.results.html.lanes import port_colours, sampled_lanes
 from etloop.results.html.network import network_picture
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def report_html(
-    given: KpiInput,
+    inputs: KpiInput,
     kpis: KpiSet,
     summary: Summary,
     texts: tuple[str, str],
@@ -45,31 +45,31 @@ def report_html(
     `summary` has the verdict; `texts` are the contents of scenario and rig; `steps` are the commands that repeat the run
     in its directory, if it can be repeated.
     """
-    lanes = sampled_lanes(given)
-    colours = port_colours(given, lanes)
+    lanes = sampled_lanes(inputs)
+    colours = port_colours(inputs, lanes)
     scenario_text, rig_text = texts
     completion = completion_plot(
         ((distribution, False) for distribution in kpis.curves), "completion", "How long things took"
     )
     sections = (
-        Section("topology", "Network", (network_picture(given, facts, colours),)),
+        Section("topology", "Network", (network_picture(inputs, facts, colours),)),
         Section("verdict", "Verdict", verdict_blocks(summary)),
         Section("four", "Four figures", (tiles(kpis, summary),)),
-        Section("jobs", "Jobs side by side", job_blocks(given, summary)),
+        Section("jobs", "Jobs side by side", job_blocks(inputs, summary)),
         Section(
             "timeline",
             "Over time",
-            _block_or_text(timeline(given, facts, lanes, colours), "Nothing crossed the device."),
+            _block_or_text(timeline(inputs, facts, lanes, colours), "Nothing crossed the device."),
         ),
         Section("events", "Links on the timeline", event_blocks(summary)),
-        Section("queues", "Ports and queues", lane_blocks(given, colours)),
+        Section("queues", "Ports and queues", lane_blocks(inputs, colours)),
         Section("losses", "Losses", loss_blocks(summary)),
         Section("collectives", "Collectives", collective_blocks(kpis, summary)),
         Section("flows", "Flows by size", flow_blocks(summary.flow_sizes)),
         Section("times", "Completion", _block_or_text(completion, "Nothing completed.")),
-        Section("slow", "What made it slow", slow_blocks(given, summary.slow_names)),
+        Section("slow", "What made it slow", slow_blocks(inputs, summary.slow_names)),
         Section(
-            "traffic", "Traffic matrix", _block_or_text(traffic_matrix(given), "Nothing crosses the device.")
+            "traffic", "Traffic matrix", _block_or_text(traffic_matrix(inputs), "Nothing crosses the device.")
         ),
         Section("trust", "How trustworthy", trust_blocks(summary)),
         Section("device", "Counters of the device", device_blocks(summary)),

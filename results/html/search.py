@@ -9,15 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from etloop.results.html.blocks import Block, Cell, Fold, LegendEntry, Page, Section, Text, table
+from etloop.results.html.blocks import Block, Fold, LegendEntry, Page, Section, table_blocks
 from etloop.results.html.render import render
 from etloop.results.html.rows import Dot, Row, row_chart
-from etloop.results.schema.kpis import BY_NAME
-from etloop.results.schema.sweep import TRIAL_FIGURES
-from etloop.results.text.units import value_words
+from etloop.results.report.sweep import search_table, settings_words, trials_table
 
 if TYPE_CHECKING:
-    from etloop.results.schema.sweep import SearchedPoint, SearchRecord, TrialRecord
+    from etloop.results.schema.sweep import SearchedPoint, SearchRecord
 
 MOST_POINTS: Final = 60
 """Most points that are drawn; search.json has all of them."""
@@ -30,41 +28,25 @@ _SCALES: Final = {
     "": ((1.0, "count"),),
 }
 """By unit of the record: sizes and names of units, the greatest first."""
-_TITLES: Final = {
-    "goodput_bps": "goodput",
-    "busiest_port_share": "of line rate",
-    "jct_avg_ns": "iteration",
-    "lost_share": "lost",
-    "slip_share": "our lateness",
-}
-assert _TITLES.keys() == set(TRIAL_FIGURES)
 
 
-def search_html(record: SearchRecord, words: Callable[[int], str]) -> str:
-    """Return the page. `words` formats a value as the sweep file writes it."""
+def search_html(record: SearchRecord, value_text: Callable[[int], str]) -> str:
+    """Return the page. `value_text` formats a value as the sweep file writes it."""
     shown_points = record.points[:MOST_POINTS]
-    points_left_out = len(record.points) - len(shown_points)
-    more = (
-        (Text(f"{points_left_out} more points are in search.json.", is_dim=True),) if points_left_out else ()
-    )
     sections = (
         Section(
             "found",
-            "How far it passes",
-            (*_chart(record, shown_points), *_table(record, shown_points, words), *more),
+            "Limits",
+            (*_chart(record, shown_points), *table_blocks(search_table(record, value_text), MOST_POINTS)),
         ),
-        Section("tried", "What was tried", tuple(_trials(point) for point in shown_points if point.trials)),
+        Section("tried", "Trials", tuple(_trials(point) for point in shown_points if point.trials)),
     )
     points_done = sum(point.done for point in record.points)
     subtitle = (
-        f"{record.path} from {words(record.begin)} to {words(record.end)}; {points_done} of {len(record.points)} points done; "
-        f"{record.repeats} runs a value; {record.mode}"
+        f"{record.path} from {value_text(record.begin)} to {value_text(record.end)}; "
+        f"{points_done} of {len(record.points)} points done; {record.repeats} runs a value; {record.mode}"
     )
     return render(Page(f"ETLoop search: {record.source}", subtitle, "", "", (), sections))
-
-
-def _named(point: SearchedPoint) -> str:
-    return ", ".join(point.labels.values()) or point.name
 
 
 def _chart(record: SearchRecord, shown: tuple[SearchedPoint, ...]) -> tuple[Block, ...]:
@@ -77,7 +59,7 @@ def _chart(record: SearchRecord, shown: tuple[SearchedPoint, ...]) -> tuple[Bloc
     )
     rows = tuple(
         Row(
-            _named(point),
+            settings_words(point),
             tuple(
                 Dot(
                     f"{trial.words}: {'passes' if trial.passed else 'fails'}",
@@ -95,56 +77,6 @@ def _chart(record: SearchRecord, shown: tuple[SearchedPoint, ...]) -> tuple[Bloc
     )
 
 
-def _table(
-    record: SearchRecord, shown: tuple[SearchedPoint, ...], words: Callable[[int], str]
-) -> tuple[Block, ...]:
-    rows: list[tuple[str | Cell, ...]] = []
-    for point in shown:
-        best, beyond = _trial(point, point.best), _trial(point, point.fails_at)
-        rows.append(
-            (
-                Cell(_named(point), note=point.name, is_strong=True),
-                "nowhere" if point.best is None else words(point.best),
-                "-" if point.fails_at is None else words(point.fails_at),
-                str(len(point.trials)),
-                *(_figure(best, name) for name in ("goodput_bps", "busiest_port_share")),
-                "" if beyond is None else beyond.reason,
-            )
-        )
-    heads = (
-        "settings",
-        "passes up to",
-        "fails at",
-        "trials",
-        "goodput",
-        "of line rate",
-        "what did not hold there",
-    )
-    return table(f"The furthest {record.path} at which every condition holds", heads, rows, range(1, 6))
-
-
 def _trials(point: SearchedPoint) -> Fold:
-    rows: list[tuple[str | Cell, ...]] = [
-        (
-            trial.words,
-            Cell("PASS" if trial.passed else "FAIL", badge="pass" if trial.passed else "fail"),
-            str(len(trial.runs)),
-            *(_figure(trial, name) for name in _TITLES),
-            trial.reason,
-            Cell(f"points/{point.name}/{trial.name}", is_code=True),
-        )
-        for trial in point.trials
-    ]
-    heads = ("value", "result", "runs", *_TITLES.values(), "what did not hold", "directory")
-    caption = "In the order in which they were tried; figures are of the last run of each"
-    return Fold(f"{_named(point)} ({point.name})", table(caption, heads, rows, range(2, 3 + len(_TITLES))))
-
-
-def _trial(point: SearchedPoint, value: int | None) -> TrialRecord | None:
-    return next((trial for trial in point.trials if trial.value == value), None)
-
-
-def _figure(trial: TrialRecord | None, name: str) -> str:
-    if trial is None or name not in trial.figures:
-        return "-"
-    return value_words(trial.figures[name], BY_NAME[name].unit)
+    table = trials_table(point)
+    return Fold(f"{settings_words(point)} ({point.name})", table_blocks(table, len(table.rows)))

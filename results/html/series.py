@@ -43,16 +43,16 @@ class Line:
     values: NDArray[np.float64]
 
 
-def port_rates(given: KpiInput, way: str) -> list[Line]:
+def port_rates(inputs: KpiInput, way: str) -> list[Line]:
     """Return the rate in bit/s at which each port of the device received ("rx") or sent ("tx"), by the name of its peer."""
-    dut = given.frames.get("dut")
+    dut = inputs.frames.get("dut")
     if dut is None or not dut.rows:
         return []
     columns = dut.columns
     lines: list[Line] = []
     host_sources = (
-        {source.name for source in given.summary.dut.sources if source.is_host_side}
-        if given.summary.dut
+        {source.name for source in inputs.summary.dut.sources if source.is_host_side}
+        if inputs.summary.dut
         else set()
     )
     opposite_way = {"rx": "tx", "tx": "rx"}[way]
@@ -73,17 +73,17 @@ def port_rates(given: KpiInput, way: str) -> list[Line]:
     return lines
 
 
-def signals(given: KpiInput) -> list[Line]:
+def signals(inputs: KpiInput) -> list[Line]:
     """Return marks, drops, pauses and notifications between two readings; only signals that occurred."""
     lines = []
-    queues = given.frames.get("queues")
+    queues = inputs.frames.get("queues")
     if queues is not None and queues.rows:
         for column, name in _SIGNALS:
-            lines.append(_sum_over_lanes(given, column, name, np.ones(queues.rows, bool)))
+            lines.append(_sum_over_lanes(inputs, column, name, np.ones(queues.rows, bool)))
         lines.append(
-            _sum_over_lanes(given, "tx_packets", "CNPs (their queue)", _notification_lanes(given, queues))
+            _sum_over_lanes(inputs, "tx_packets", "CNPs (their queue)", _notification_lanes(inputs, queues))
         )
-    dut = given.frames.get("dut")
+    dut = inputs.frames.get("dut")
     if dut is not None and dut.rows:
         for counter, name in _NIC_SIGNALS:
             parts = [
@@ -93,9 +93,9 @@ def signals(given: KpiInput) -> list[Line]:
     return [line for line in lines if line.values.any()]
 
 
-def _notification_lanes(given: KpiInput, queues: Frame) -> NDArray[np.bool_]:
+def _notification_lanes(inputs: KpiInput, queues: Frame) -> NDArray[np.bool_]:
     """Return the rows of queues that carry only congestion notifications of the job (bool)."""
-    classes = given.frames.get("classes")
+    classes = inputs.frames.get("classes")
     if classes is None:
         return np.zeros(queues.rows, bool)
     notification_queues = {
@@ -116,10 +116,10 @@ def _notification_lanes(given: KpiInput, queues: Frame) -> NDArray[np.bool_]:
     )
 
 
-def _sum_over_lanes(given: KpiInput, column: str, name: str, chosen: NDArray[np.bool_]) -> Line:
+def _sum_over_lanes(inputs: KpiInput, column: str, name: str, chosen: NDArray[np.bool_]) -> Line:
     """Return the increase of the sum over lanes between readings, as steps."""
-    values = np.nan_to_num(given.column("queues", column))[chosen]
-    times, member = np.unique(given.column("queues", "time_ns")[chosen], return_inverse=True)
+    values = np.nan_to_num(inputs.column("queues", column))[chosen]
+    times, member = np.unique(inputs.column("queues", "time_ns")[chosen], return_inverse=True)
     totals = np.bincount(member.reshape(-1), values, len(times))
     return Line(name, times, np.append(np.maximum(np.diff(totals), 0), 0.0) if len(times) else np.empty(0))
 

@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from etloop.results.compare.sweep_results import JCT, Group
-from etloop.results.html.blocks import Block, Cell, Fold, LegendEntry, Page, Section, Text, table
+from etloop.results.html.blocks import Block, Fold, LegendEntry, Page, Section, Text, table_blocks
 from etloop.results.html.compare import (
-    BADGES,
-    carrier_blocks,
     change_chart,
     colour,
     completion_blocks,
+    contribution_blocks,
     differing_blocks,
     tested_blocks,
     verdict_blocks,
@@ -26,13 +24,13 @@ from etloop.results.html.distribution import TIMES
 from etloop.results.html.render import render
 from etloop.results.html.rows import Dot, Row, row_chart
 from etloop.results.html.timeline import scale_of
-from etloop.results.schema.verdict import RunResult
-from etloop.results.text.compare import WORDS
-from etloop.results.text.sweep import TITLES, change_cells, figure_cells, promise, shown_columns
-from etloop.results.text.units import rate_words, time_words
+from etloop.results.report.comparison import BADGES, WORDS
+from etloop.results.report.sweep import broken_table, group_table, mean_jct_ns, promise_words
+from etloop.results.report.values import first_upper, rate_words, time_words
 
 if TYPE_CHECKING:
     from etloop.results.compare.samples import Side
+    from etloop.results.compare.sweep_results import Group
     from etloop.results.schema.comparison import ComparisonSettings
     from etloop.results.schema.sweep import PointResult, SweepRecord
 
@@ -43,30 +41,30 @@ MOST_DETAILS: Final = 60
 
 
 def sweep_html(
-    record: SweepRecord, found: Sequence[Group], sides: Mapping[str, Side], settings: ComparisonSettings
+    record: SweepRecord, groups: Sequence[Group], sides: Mapping[str, Side], settings: ComparisonSettings
 ) -> str:
     """Return the page."""
     results = {result.name: result for result in record.results}
-    groups = [
+    group_sections = [
         Section(
             f"group{number}", group.words or record.compare, _group(record, group, results, sides, number)
         )
-        for number, group in enumerate(found[:MOST_GROUPS])
+        for number, group in enumerate(groups[:MOST_GROUPS])
     ]
-    groups_left_out = len(found) - MOST_GROUPS
+    groups_left_out = len(groups) - MOST_GROUPS
     more = (
         (Text(f"{groups_left_out} more groups are in sweep.json.", is_dim=True),)
         if groups_left_out > 0
         else ()
     )
-    promised = promise(settings)
+    broken = broken_table(record)
     sections = (
-        Section("promise", "What is promised", (Text(f"{promised[:1].upper()}{promised[1:]}."),)),
-        Section("all", "All groups", _overview(record, found, results) if len(found) > 1 else ()),
-        *groups,
+        Section("promise", "False alarms", (Text(first_upper(promise_words(settings))),)),
+        Section("all", "All groups", _overview(record, groups, results) if len(groups) > 1 else ()),
+        *group_sections,
         Section("more", "More", more),
-        Section("details", "In full", _details(found, record.compare)),
-        Section("broken", "Runs that broke off", _broken(record)),
+        Section("details", "In full", _details(groups, record.compare)),
+        Section("broken", "Runs that ended early", table_blocks(broken, MOST_DETAILS)),
     )
     subtitle = (
         f"{len(record.points)} points, {record.repeats} runs each, {len(record.runs)} done; {record.mode}; {record.order} (seed "
@@ -76,20 +74,20 @@ def sweep_html(
 
 
 def _overview(
-    record: SweepRecord, found: Sequence[Group], results: Mapping[str, PointResult]
+    record: SweepRecord, groups: Sequence[Group], results: Mapping[str, PointResult]
 ) -> tuple[Block, ...]:
     """Return a chart of the job's time by setting, for every group relative to its first point."""
-    labels = list(dict.fromkeys(point.labels[record.compare] for group in found for point in group.points))
+    labels = list(dict.fromkeys(point.labels[record.compare] for group in groups for point in group.points))
     rows = []
-    for group in found[:MOST_GROUPS]:
+    for group in groups[:MOST_GROUPS]:
         points_with_results = [point for point in group.points if point.name in results]
         if not points_with_results or points_with_results[0] is not group.points[0]:
             continue
-        base = _jct(results[points_with_results[0].name])
+        base = mean_jct_ns(results[points_with_results[0].name])
         dots = tuple(
             Dot(
-                f"{label}: {_jct(results[point.name]) / base:.4g}",
-                _jct(results[point.name]) / base,
+                f"{label}: {mean_jct_ns(results[point.name]) / base:.4g}",
+                mean_jct_ns(results[point.name]) / base,
                 colour(labels.index(label)),
             )
             for point in points_with_results
@@ -111,44 +109,21 @@ def _group(
     settings_with_runs = [
         (point.labels[record.compare], sides[point.name]) for point in group.points if point.name in sides
     ]
-    table_blocks = _table(record, group, results)
+    table = group_table(group, record.compare, results)
+    blocks = table_blocks(table, len(table.rows))
     if not settings_with_runs:
-        return table_blocks
+        return blocks
     return (
-        *table_blocks,
+        *blocks,
         *_times(settings_with_runs, f"times{number}"),
         *completion_blocks(settings_with_runs, f"completion{number}"),
         *_bandwidths(settings_with_runs, f"bandwidth{number}"),
     )
 
 
-def _table(record: SweepRecord, group: Group, results: Mapping[str, PointResult]) -> tuple[Block, ...]:
-    column_names = shown_columns(group, results)
-    rows: list[tuple[str | Cell, ...]] = []
-    for point in group.points:
-        label = Cell(point.labels[record.compare], note=point.name, is_strong=True)
-        result = results.get(point.name)
-        if result is None:
-            rows.append((label, "0", *("" for _ in range(4 + len(column_names))), "no run"))
-            continue
-        change, interval, word = change_cells(result)
-        outcome: str | Cell
-        if result.outcome is None:
-            outcome = word
-        else:
-            outcome_word = WORDS[result.outcome]
-            outcome = Cell(
-                outcome_word, badge=BADGES[result.outcome], note="" if word == outcome_word.lower() else word
-            )
-        rows.append((label, *figure_cells(result, column_names), change, interval, outcome))
-    titles = (TITLES[name] for name in column_names)
-    heads = (record.compare, "runs", "iteration", "CV", *titles, "change", "interval", "outcome")
-    return table("Settings, each against the first", heads, rows, range(1, len(heads) - 1))
-
-
-def _times(there: Sequence[tuple[str, Side]], name: str) -> tuple[Block, ...]:
+def _times(settings: Sequence[tuple[str, Side]], name: str) -> tuple[Block, ...]:
     """Return a chart of the job's time in every run, one row a setting."""
-    unit = scale_of(max(float(run.jct_ns.mean()) for _, side in there for run in side.runs), TIMES, "ns")
+    unit = scale_of(max(float(run.jct_ns.mean()) for _, side in settings for run in side.runs), TIMES, "ns")
     rows = tuple(
         Row(
             label,
@@ -159,18 +134,18 @@ def _times(there: Sequence[tuple[str, Side]], name: str) -> tuple[Block, ...]:
                 )
             ),
         )
-        for number, (label, side) in enumerate(there)
+        for number, (label, side) in enumerate(settings)
     )
     return row_chart(name, "Every run, a row a setting", f"iteration, mean of a run ({unit.name})", rows)
 
 
-def _bandwidths(there: Sequence[tuple[str, Side]], name: str) -> tuple[Block, ...]:
+def _bandwidths(settings: Sequence[tuple[str, Side]], name: str) -> tuple[Block, ...]:
     """Return a chart of the bus bandwidth by kind of collective with standard deviations, one colour a setting."""
-    kinds = sorted({kind for _, side in there for run in side.runs for kind in run.kind_bytes_per_s})
+    kinds = sorted({kind for _, side in settings for run in side.runs for kind in run.kind_bytes_per_s})
     rows = []
     for kind in kinds:
         dots = []
-        for number, (label, side) in enumerate(there):
+        for number, (label, side) in enumerate(settings):
             values = [run.kind_bytes_per_s[kind] for run in side.runs if kind in run.kind_bytes_per_s]
             if values:
                 mean = float(np.mean(values))
@@ -178,13 +153,13 @@ def _bandwidths(there: Sequence[tuple[str, Side]], name: str) -> tuple[Block, ..
                 ends = ((mean - spread) / 1e9, (mean + spread) / 1e9)
                 dots.append(Dot(f"{label}: {rate_words(mean)}", mean / 1e9, colour(number), *ends))
         rows.append(Row(kind, tuple(dots)))
-    legend = tuple(LegendEntry(label, colour(number)) for number, (label, _) in enumerate(there))
+    legend = tuple(LegendEntry(label, colour(number)) for number, (label, _) in enumerate(settings))
     return row_chart(name, "Bus bandwidth, all members present", "bus bandwidth (GB/s)", tuple(rows), legend)
 
 
-def _details(found: Sequence[Group], axis: str) -> tuple[Block, ...]:
+def _details(groups: Sequence[Group], axis: str) -> tuple[Block, ...]:
     all_comparisons = [
-        (group, name, comparison) for group in found for name, comparison in group.comparisons.items()
+        (group, name, comparison) for group in groups for name, comparison in group.comparisons.items()
     ]
     blocks: list[Block] = []
     for number, (group, name, comparison) in enumerate(all_comparisons[:MOST_DETAILS]):
@@ -195,7 +170,7 @@ def _details(found: Sequence[Group], axis: str) -> tuple[Block, ...]:
             *verdict_blocks(comparison),
             *change_chart(comparison.metrics, f"changes{number}"),
             *tested_blocks(comparison),
-            *carrier_blocks(comparison),
+            *contribution_blocks(comparison),
             *differing_blocks(comparison),
         )
         blocks.append(Fold(title, parts, BADGES[comparison.verdict], WORDS[comparison.verdict]))
@@ -203,12 +178,3 @@ def _details(found: Sequence[Group], axis: str) -> tuple[Block, ...]:
         words = f"{len(all_comparisons) - MOST_DETAILS} more: etloop compare POINT POINT shows each."
         blocks.append(Text(words, is_dim=True))
     return tuple(blocks)
-
-
-def _broken(record: SweepRecord) -> tuple[Block, ...]:
-    rows = [(run.point, str(run.repeat), run.reason) for run in record.runs if run.result is RunResult.BROKEN]
-    return table("Each with its reason", ("point", "repeat", "why"), list(rows[:MOST_DETAILS]), (1,))
-
-
-def _jct(result: PointResult) -> float:
-    return next(figure.mean for figure in result.figures if figure.name == JCT)

@@ -24,10 +24,11 @@ from etloop.results.html.drawing import (
     Stretch,
     draw,
 )
-from etloop.results.html.lanes import Lane, natural
+from etloop.results.html.lanes import Lane
 from etloop.results.html.series import Line, port_rates
 from etloop.results.kpis.port_series import port_series
 from etloop.results.measure.timeline import event_words
+from etloop.results.report.queues import natural
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -81,18 +82,18 @@ class Scene:
 
 
 def timeline(
-    given: KpiInput, facts: DeviceFacts, lanes: tuple[Lane, ...], colours: Mapping[str, int]
+    inputs: KpiInput, facts: DeviceFacts, lanes: tuple[Lane, ...], colours: Mapping[str, int]
 ) -> Plot | None:
     """Return the plot; None if no op completed or there is nothing to draw."""
-    job = given.summary.job
+    job = inputs.summary.job
     if job.start_ns is None or job.end_ns is None or job.end_ns <= job.start_ns:
         return None
     margin_ns = (job.end_ns - job.start_ns) / 50
     begin_ns, end_ns = job.start_ns - margin_ns, job.end_ns + margin_ns
     unit = scale_of(end_ns - begin_ns, _TIME_UNITS, "ns", 5)
     names = ("time_ns", "tx_bytes", "queued_bytes", "group_bytes", *(name for name, _ in _SIGNALS))
-    values = {name: np.nan_to_num(given.column("queues", name)) for name in names} if lanes else {}
-    scene = Scene(given, facts, lanes, colours, begin_ns, end_ns, unit, values)
+    values = {name: np.nan_to_num(inputs.column("queues", name)) for name in names} if lanes else {}
+    scene = Scene(inputs, facts, lanes, colours, begin_ns, end_ns, unit, values)
     rates, notes = _rates(scene)
     panels = (*rates, *_depths(scene), *_signals(scene), *_control(scene))
     if not panels:
@@ -207,9 +208,9 @@ def _rate_panel(
     return [Plotted(f"{title} ({unit.name})", tuple(steps), by_whom, limits)], clipped
 
 
-def _rates_from_ops(given: KpiInput) -> tuple[list[Line], list[Line]]:
+def _rates_from_ops(inputs: KpiInput) -> tuple[list[Line], list[Line]]:
     """Return sent and received rates of ports from the records of ops; empty if no traffic crossed the device."""
-    series = port_series(given)
+    series = port_series(inputs)
     if series is None:
         return [], []
     sent, received = (

@@ -19,7 +19,7 @@ from etloop.contract.model.run import PlanTables
 from etloop.results.kpis.input import KpiInput
 from etloop.results.kpis.lone_flow import lone_flow_ns
 from etloop.results.kpis.transfers import send_of_receive
-from etloop.results.measure.job_shares import counted_ops
+from etloop.results.measure.job_shares import mark_counted_ops
 from etloop.results.schema.flow_sizes import FlowSizeRow, FlowSizes
 from etloop.results.schema.kinds import OpCode
 from etloop.results.verdict.evaluation import aggregate
@@ -42,20 +42,20 @@ NOT_ALL_PAIRS: Final = "what a flow takes alone is not known for every pair of r
 
 def has_flows(plan: PlanTables) -> bool:
     """Return whether all counted ops are sends and receives, and some of them cross the device."""
-    ops, is_counted = plan.ops, counted_ops(plan)
+    ops, is_counted = plan.ops, mark_counted_ops(plan)
     sends = is_counted & (ops.kind == OpCode.SEND) & (ops.wire_tx_bytes > 0)
     return bool(sends.any()) and not (is_counted & (ops.kind == OpCode.COLLECTIVE)).any()
 
 
-def flow_sizes(given: KpiInput) -> FlowSizes | None:
+def flow_sizes(inputs: KpiInput) -> FlowSizes | None:
     """Return completion by size; None if the jobs have collectives, or no flow is planned to cross the device."""
-    if not has_flows(given.plan):
+    if not has_flows(inputs.plan):
         return None
-    ops, is_counted = given.plan.ops, counted_ops(given.plan)
+    ops, is_counted = inputs.plan.ops, mark_counted_ops(inputs.plan)
     sends = is_counted & (ops.kind == OpCode.SEND) & (ops.wire_tx_bytes > 0)
-    planned_bytes = np.repeat(ops.message_bytes[sends], given.plan.iterations)
-    completed_flows = _completed(given)
-    network = given.lone_network
+    planned_bytes = np.repeat(ops.message_bytes[sends], inputs.plan.iterations)
+    completed_flows = _completed(inputs)
+    network = inputs.lone_network
     alone_ns = np.full(len(completed_flows.size_bytes), np.nan)
     if network is not None:
         alone_ns = lone_flow_ns(network, completed_flows.src, completed_flows.dst, completed_flows.wire_bytes)
@@ -93,9 +93,9 @@ def _why_absent(network: LoneNetwork | None, alone_ns: NDArray[np.float64]) -> s
     return "" if np.isfinite(alone_ns).all() else NOT_ALL_PAIRS
 
 
-def flow_figures(given: KpiInput) -> Iterator[tuple[str, float | str]]:
+def flow_figures(inputs: KpiInput) -> Iterator[tuple[str, float | str]]:
     """Yield the key figures of all flows."""
-    sizes = given.summary.flow_sizes
+    sizes = inputs.summary.flow_sizes
     all_flows = sizes.rows[-1] if sizes is not None else None
     for name in ("fct_p50_ns", "fct_p99_ns", "slowdown_p50", "slowdown_p95", "slowdown_p99"):
         value = getattr(all_flows, name) if all_flows is not None else None
@@ -150,20 +150,20 @@ class _Completed:
     dst: NDArray[np.int64]
 
 
-def _completed(given: KpiInput) -> _Completed:
+def _completed(inputs: KpiInput) -> _Completed:
     """Return the flows with a record at both ends."""
-    received, sent = send_of_receive(given.frames["ops"])
+    received, sent = send_of_receive(inputs.frames["ops"])
     crosses_device = sent >= 0
-    crosses_device[crosses_device] = given.column("ops", "planned_wire_tx_bytes")[sent[crosses_device]] > 0
+    crosses_device[crosses_device] = inputs.column("ops", "planned_wire_tx_bytes")[sent[crosses_device]] > 0
     sent, received = sent[crosses_device], received[crosses_device]
-    due_ns = given.column("ops", "intended_ns")[sent]
-    fct_ns = given.column("ops", "completed_ns")[received] - due_ns
-    src, dst = (given.column("ops", name)[sent].astype(np.int64) for name in ("rank", "peer"))
+    due_ns = inputs.column("ops", "intended_ns")[sent]
+    fct_ns = inputs.column("ops", "completed_ns")[received] - due_ns
+    src, dst = (inputs.column("ops", name)[sent].astype(np.int64) for name in ("rank", "peer"))
     return _Completed(
-        size_bytes=given.column("ops", "message_bytes")[sent],
-        wire_bytes=given.column("ops", "planned_wire_tx_bytes")[sent],
+        size_bytes=inputs.column("ops", "message_bytes")[sent],
+        wire_bytes=inputs.column("ops", "planned_wire_tx_bytes")[sent],
         due_ns=due_ns,
-        asked_ns=given.column("ops", "intended_ns")[received],
+        asked_ns=inputs.column("ops", "intended_ns")[received],
         fct_ns=fct_ns,
         src=src,
         dst=dst,

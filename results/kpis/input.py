@@ -70,20 +70,20 @@ class KpiInput:
 
     def port_of_rank(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return the port number of each rank (int64), and the speed of each port in bit/s (float64, NaN if not known)."""
-        number, ports = numbered(list(zip(self.plan.rank_agent, self.plan.rank_port, strict=True)))
+        number, ports = number_names(list(zip(self.plan.rank_agent, self.plan.rank_port, strict=True)))
         return number, np.array([float(self.port_bps.get(port, 0)) or float("nan") for port in ports])
 
 
-def numbered(names: Sequence[Name]) -> tuple[NDArray[np.int64], tuple[Name, ...]]:
+def number_names(names: Sequence[Name]) -> tuple[NDArray[np.int64], tuple[Name, ...]]:
     """Return the index of each name among the distinct names, and the distinct names in order of first appearance."""
     numbers = {name: index for index, name in enumerate(dict.fromkeys(names))}
     return np.array([numbers[name] for name in names], np.int64), tuple(numbers)
 
 
-def connection_frame(given: KpiInput) -> Frame:
+def connection_frame(inputs: KpiInput) -> Frame:
     """Return one row for every direction of a connection that both ends have counted: packets sent and packets received."""
-    flows = given.frames["flows"].columns
-    port = given.plan.port_names
+    flows = inputs.frames["flows"].columns
+    port = inputs.plan.port_names
     sends = np.array(flows["role"] == "sender", bool)
     senders, receivers = _totals(flows, sends), _totals(flows, ~sends)
     rows: list[Mapping[str, object]] = []
@@ -129,14 +129,14 @@ def _totals(
 
 
 def least_network_ns(
-    given: KpiInput, rank: NDArray[np.int64], tx_bytes: NDArray[np.float64], rx_bytes: NDArray[np.float64],
+    inputs: KpiInput, rank: NDArray[np.int64], tx_bytes: NDArray[np.float64], rx_bytes: NDArray[np.float64],
     group: NDArray[np.int64], groups: int,
 ) -> NDArray[np.float64]:  # fmt: skip
     """Return per group of ops the time that its busiest port direction needs for their payload at line rate, in ns.
 
     NaN if a port that carries any has no known speed.
     """
-    port, speed = given.port_of_rank()
+    port, speed = inputs.port_of_rank()
     key = group * len(speed) + port[rank]
     busiest = np.zeros(groups)
     for carried in (tx_bytes, rx_bytes):

@@ -29,25 +29,25 @@ _DISCARDS: Final = [
 ]
 
 
-def transport_figures(given: KpiInput, connections: Frame) -> Iterator[tuple[str, Value]]:
+def transport_figures(inputs: KpiInput, connections: Frame) -> Iterator[tuple[str, Value]]:
     """Yield the figures of packets between the ends: sent, lost, retransmitted, marked, discarded."""
-    counts = given.summary.transport
-    silent = not given.frames["flows"].rows
-    received = float(given.column("flows", "rx_packets").sum())
+    counts = inputs.summary.transport
+    silent = not inputs.frames["flows"].rows
+    received = float(inputs.column("flows", "rx_packets").sum())
     sent = float(counts["tx_packets"])
-    seconds = (given.summary.job.jct_ns or 0) / 1e9
+    seconds = (inputs.summary.job.jct_ns or 0) / 1e9
 
     def of(value: float, whole: float, without: str) -> Value:
         return NO_COUNTERS if silent else value / whole if whole > 0 else without
 
     yield "tx_packets", NO_COUNTERS if silent else sent
-    lost = _lost(given, connections)
+    lost = _lost(inputs, connections)
     yield "lost_packets", lost
     yield (
         "lost_share",
         lost if isinstance(lost, str) else of(lost, sent, "nothing was sent through the device"),
     )
-    yield from _losses_of_every_kind(given)
+    yield from _losses_of_every_kind(inputs)
     yield "retransmitted_packets", NO_COUNTERS if silent else float(counts["retransmitted_packets"])
     yield (
         "retransmitted_share",
@@ -64,9 +64,9 @@ def transport_figures(given: KpiInput, connections: Frame) -> Iterator[tuple[str
     yield "cnps", NO_COUNTERS if silent else float(counts["rp_cnp_handled"] + counts["rp_cnp_ignored"])
 
 
-def _losses_of_every_kind(given: KpiInput) -> Iterator[tuple[str, Value]]:
+def _losses_of_every_kind(inputs: KpiInput) -> Iterator[tuple[str, Value]]:
     """Yield the figures of the reconciled losses."""
-    losses = given.summary.losses
+    losses = inputs.summary.losses
     if losses is None:
         yield from dict.fromkeys(
             ("lost_control_packets", "not_received_packets", "unexplained_packets"), NO_COUNTERS
@@ -80,11 +80,11 @@ def _losses_of_every_kind(given: KpiInput) -> Iterator[tuple[str, Value]]:
     yield "unexplained_packets", (losses.why or NO_COUNTERS) if unexplained is None else float(unexplained)
 
 
-def _lost(given: KpiInput, connections: Frame) -> Value:
+def _lost(inputs: KpiInput, connections: Frame) -> Value:
     """Return the lost packets of connections that both ends counted, without those lost at our own ends or on purpose."""
     if not connections.rows:
         return "no connection was counted at both ends"
-    counts = given.summary.transport
+    counts = inputs.summary.transport
     missing = float(connections.columns["missing_packets"].astype(np.float64).sum())
     own_losses = (
         counts["receive_overflows"]
@@ -98,20 +98,20 @@ def _lost(given: KpiInput, connections: Frame) -> Value:
     return max(missing - own_losses, 0.0)
 
 
-def port_figures(given: KpiInput) -> Iterator[tuple[str, Value]]:
+def port_figures(inputs: KpiInput) -> Iterator[tuple[str, Value]]:
     """Yield pauses and balance over the agents' ports, and how busy the engine was."""
-    if not given.frames["ports"].rows:
+    if not inputs.frames["ports"].rows:
         names = "pause_frames paused_ns paused_share ports_jain ports_max_to_mean own_lost_packets busy_share"
         yield from dict.fromkeys(names.split(), NO_COUNTERS).items()
         return
-    paused_ns = given.column("ports", "paused_ns")
-    yield "pause_frames", float(given.column("ports", "rx_pause_frames").sum())
+    paused_ns = inputs.column("ports", "paused_ns")
+    yield "pause_frames", float(inputs.column("ports", "rx_pause_frames").sum())
     yield "paused_ns", float(paused_ns.sum())
-    whole_ns = given.summary.job.jct_ns
+    whole_ns = inputs.summary.job.jct_ns
     yield "paused_share", float(paused_ns.max()) / whole_ns if whole_ns else "nothing completed"
-    yield from balance("ports", given.column("ports", "tx_bytes"))
-    yield "own_lost_packets", float(given.column("ports", "receive_overflows").sum())
-    turns, idle = given.column("ports", "loop_turns"), given.column("ports", "idle_turns")
+    yield from balance("ports", inputs.column("ports", "tx_bytes"))
+    yield "own_lost_packets", float(inputs.column("ports", "receive_overflows").sum())
+    turns, idle = inputs.column("ports", "loop_turns"), inputs.column("ports", "idle_turns")
     has_turns = turns > 0
     yield (
         "busy_share",
@@ -136,9 +136,9 @@ def between_switches(switches: Frame) -> NDArray[np.bool_]:
     return np.array([is_switch_peer[peer] for peer in columns["peer"].tolist()], np.bool_)
 
 
-def uplink_figures(given: KpiInput) -> Iterator[tuple[str, Value]]:
+def uplink_figures(inputs: KpiInput) -> Iterator[tuple[str, Value]]:
     """Yield the balance over the links between switches, by bytes sent through them."""
-    switches = given.frames.get("switches")
+    switches = inputs.frames.get("switches")
     if switches is None:
         absent = "the run has no counters of switches"
         yield "uplinks_jain", absent
@@ -167,10 +167,10 @@ _OF_DEVICE: Final = {
 """Alternative sets of keys of `dut.counters` to sum; the first set with an existing key is used."""
 
 
-def device_figures(given: KpiInput) -> Iterator[tuple[str, Value]]:
+def device_figures(inputs: KpiInput) -> Iterator[tuple[str, Value]]:
     """Yield the device's own counts over the whole run, and their difference from the agents' counts."""
-    device = given.summary.dut
-    counters = device_counts(given.summary, given.frames)
+    device = inputs.summary.dut
+    counters = device_counts(inputs.summary, inputs.frames)
     dropped = dropped_by_device(counters)
     absent = "not counted over the whole run"
     if counters is None:
@@ -197,18 +197,18 @@ def device_figures(given: KpiInput) -> Iterator[tuple[str, Value]]:
     )
 
 
-def slip_figures(given: KpiInput) -> Iterator[tuple[str, Value]]:
+def slip_figures(inputs: KpiInput) -> Iterator[tuple[str, Value]]:
     """Yield the emulator's own lateness, and the share of an iteration that it could explain at most."""
-    slip = given.summary.slip
+    slip = inputs.summary.slip
     for name in ("p50", "p99", "max"):
         yield f"slip_{name}_ns", "no op completed" if slip is None else float(getattr(slip, f"{name}_ns"))
     jct = {
         summary.iteration: summary.jct_ns
-        for summary in given.summary.job.per_iteration
+        for summary in inputs.summary.job.per_iteration
         if summary.complete and summary.jct_ns > 0
     }
-    late = given.column("ops", "slip_ns").clip(min=0)
-    iteration, rank = given.column("ops", "iteration"), given.column("ops", "rank")
+    late = inputs.column("ops", "slip_ns").clip(min=0)
+    iteration, rank = inputs.column("ops", "iteration"), inputs.column("ops", "rank")
     ranks = int(rank.max(initial=0)) + 1
     key = (iteration * ranks + rank).astype(np.int64)
     total = np.bincount(key, late) if key.size else np.empty(0)

@@ -14,17 +14,17 @@ from numpy.typing import NDArray
 
 from etloop.results.kpis.input import KpiInput
 from etloop.results.kpis.job import collective_of_ops
-from etloop.results.measure.iterations import counted_iterations
+from etloop.results.measure.iterations import list_counted_iterations
 from etloop.results.schema.needless import needless_packets
 from etloop.results.verdict.own_share import wire_time_ns
 from etloop.results.verdict.weakness import OwnShare
 
 
-def own_share(given: KpiInput, figures: dict[str, float | None]) -> OwnShare:
+def own_share(inputs: KpiInput, figures: dict[str, float | None]) -> OwnShare:
     """Return the upper bounds of what our lateness, our timers and our buffers explain of a run."""
-    summary = given.summary
+    summary = inputs.summary
     iterations = summary.job.per_iteration
-    late = _late_by_iteration(given)
+    late = _late_by_iteration(inputs)
     # Lateness in an iteration may affect the next one; if iterations overlap, all that overlap.
     late_with_carried: dict[int, float] = {}
     before_ns = carried_ns = 0.0
@@ -33,7 +33,7 @@ def own_share(given: KpiInput, figures: dict[str, float | None]) -> OwnShare:
         carried_ns = carried_ns + before_ns if overlaps else before_ns
         before_ns = late.get(iteration.iteration, 0.0)
         late_with_carried[iteration.iteration] = carried_ns + before_ns
-    complete_iterations = counted_iterations(iterations, 0)
+    complete_iterations = list_counted_iterations(iterations, 0)
     needless = float(needless_packets(summary.transport))
     return OwnShare(
         iterations=tuple(iteration.iteration for iteration in complete_iterations),
@@ -43,34 +43,34 @@ def own_share(given: KpiInput, figures: dict[str, float | None]) -> OwnShare:
         ),
         whole_late_ns=sum(late.values()),
         whole_ns=float(summary.job.jct_ns or 0),
-        again_ns=_needless_time_ns(needless, given),
+        again_ns=_needless_time_ns(needless, inputs),
         again_packets=needless,
         lost_packets=float(summary.transport["receive_overflows"]) + summary.overload_frames,
         figures=figures,
     )
 
 
-def _needless_time_ns(packets: float, given: KpiInput) -> float | None:
+def _needless_time_ns(packets: float, inputs: KpiInput) -> float | None:
     """Return the time in ns of packets on the slowest link of the run; None if a link speed is not known."""
     if not packets:
         return 0.0
-    _, speeds = given.port_of_rank()
+    _, speeds = inputs.port_of_rank()
     if not len(speeds) or np.isnan(speeds).any():
         return None
-    return wire_time_ns(packets, given.mtu_bytes, float(speeds.min()))
+    return wire_time_ns(packets, inputs.mtu_bytes, float(speeds.min()))
 
 
-def _late_by_iteration(given: KpiInput) -> dict[int, float]:
+def _late_by_iteration(inputs: KpiInput) -> dict[int, float]:
     """Return the longest chain of lateness in ns by iteration."""
-    late_ns = given.column("ops", "slip_ns").clip(min=0)
-    iteration = given.column("ops", "iteration").astype(np.int64)
+    late_ns = inputs.column("ops", "slip_ns").clip(min=0)
+    iteration = inputs.column("ops", "iteration").astype(np.int64)
     if not len(late_ns):
         return {}
-    rank, collective = given.column("ops", "rank").astype(np.int64), collective_of_ops(given)
-    issued_ns, completed_ns = given.column("ops", "issued_ns"), given.column("ops", "completed_ns")
+    rank, collective = inputs.column("ops", "rank").astype(np.int64), collective_of_ops(inputs)
+    issued_ns, completed_ns = inputs.column("ops", "issued_ns"), inputs.column("ops", "completed_ns")
     # Clocks of two agents differ by up to their error: a completion is assumed that much later, which makes chains
     # longer, but never later than the next op of the rank itself was issued.
-    seen_ns = _cap_at_next_issue(rank, issued_ns, completed_ns, given.summary.clock.between_agents_error_ns)
+    seen_ns = _cap_at_next_issue(rank, issued_ns, completed_ns, inputs.summary.clock.between_agents_error_ns)
     order = np.argsort(iteration, kind="stable")
     bounds = np.flatnonzero(np.diff(iteration[order], prepend=-1, append=-2))
     chain_by_iteration = {}

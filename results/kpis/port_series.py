@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from etloop.contract.base.late_dataclass import dataclass
-from etloop.results.kpis.input import numbered
+from etloop.results.kpis.input import number_names
 from etloop.results.kpis.transfers import begin_ns
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ class PortSeries:
     rx_bps: NDArray[np.float64]
 
 
-def port_series(given: KpiInput) -> PortSeries | None:
+def port_series(inputs: KpiInput) -> PortSeries | None:
     """Return per-port rates over time, or None if no traffic crossed the device."""
-    load = given.frames["ops"] if given.load is None else given.load
+    load = inputs.frames["ops"] if inputs.load is None else inputs.load
 
     def of_load(name: str) -> NDArray[np.float64]:
         return load.columns[name].astype(np.float64)
@@ -43,7 +43,7 @@ def port_series(given: KpiInput) -> PortSeries | None:
     sent, received = of_load("wire_tx_bytes"), of_load("wire_rx_bytes")
     if not (sent.any() or received.any()):
         return None
-    numbers, ports = numbered(given.plan.port_names)
+    numbers, ports = number_names(inputs.plan.port_names)
     port = numbers[of_load("rank").astype(np.int64)]
     end = of_load("completed_ns")
     began, first_tx = begin_ns(load), of_load("first_tx_ns")

@@ -27,15 +27,15 @@ _NAMES: Final = (
 )
 
 
-def rate_figures(given: KpiInput) -> Iterator[tuple[str, Value]]:
+def rate_figures(inputs: KpiInput) -> Iterator[tuple[str, Value]]:
     """Yield the figures of round trips and convergence."""
-    if "cc" not in given.frames or not given.frames["cc"].rows:
+    if "cc" not in inputs.frames or not inputs.frames["cc"].rows:
         for name in _NAMES:
             yield name, NOT_SAMPLED
         return
-    rtt = given.column("cc", "rtt_ns")
+    rtt = inputs.column("cc", "rtt_ns")
     yield from spread("rtt", "min p50 p99", rtt[~np.isnan(rtt)], "no round trip was measured")
-    settled, rates = settled_rates(given)
+    settled, rates = find_settled_rates(inputs)
     absent = "no queue pair's rate settled" if len(rates) else "no queue pair has a rate over enough samples"
     times = np.array([time_ns for time_ns in settled if time_ns is not None], np.float64)
     yield "convergence_p50_ns", aggregate("p50", times) if times.size else absent
@@ -52,17 +52,17 @@ def rate_figures(given: KpiInput) -> Iterator[tuple[str, Value]]:
     )
 
 
-def settled_rates(given: KpiInput) -> tuple[list[float | None], list[float]]:
+def find_settled_rates(inputs: KpiInput) -> tuple[list[float | None], list[float]]:
     """Return per paced queue pair the time from its first sample until its rate stays settled (None: never), and its last
     rate."""
-    columns = given.frames["cc"].columns
+    columns = inputs.frames["cc"].columns
     pair = np.stack(
-        [np.unique(columns["agent"].astype(str), return_inverse=True)[1], given.column("cc", "local_qpn")],
+        [np.unique(columns["agent"].astype(str), return_inverse=True)[1], inputs.column("cc", "local_qpn")],
         axis=1,
     )
     _, member = np.unique(pair, axis=0, return_inverse=True)
     member = member.reshape(-1)
-    time_ns, rate = given.column("cc", "time_ns"), given.column("cc", "rate_bps")
+    time_ns, rate = inputs.column("cc", "time_ns"), inputs.column("cc", "rate_bps")
     order = np.lexsort((time_ns, member))
     settled: list[float | None] = []
     rates: list[float] = []

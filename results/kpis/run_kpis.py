@@ -45,20 +45,20 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 
-def key_figures(given: KpiInput, basis: KpiBasis) -> KpiSet:
+def key_figures(inputs: KpiInput, basis: KpiBasis) -> KpiSet:
     """Return every figure of `FIGURES`, with its value or why it is absent."""
     values: dict[str, Value] = {}
     for part in (
-        job_figures(given),
-        skew_and_transfer_figures(given),
-        one_way_figures(given),
-        flow_figures(given),
-        rate_figures(given),
-        transport_figures(given, connection_frame(given)),
-        port_figures(given),
-        uplink_figures(given),
-        device_figures(given),
-        slip_figures(given),
+        job_figures(inputs),
+        skew_and_transfer_figures(inputs),
+        one_way_figures(inputs),
+        flow_figures(inputs),
+        rate_figures(inputs),
+        transport_figures(inputs, connection_frame(inputs)),
+        port_figures(inputs),
+        uplink_figures(inputs),
+        device_figures(inputs),
+        slip_figures(inputs),
     ):
         values.update(part)
     assert values.keys() == {figure.name for figure in FIGURES}, values.keys() ^ {
@@ -66,10 +66,10 @@ def key_figures(given: KpiInput, basis: KpiBasis) -> KpiSet:
     }
     return KpiSet(
         KPI_SCHEMA,
-        given.summary.run_id,
+        inputs.summary.run_id,
         tuple(_kpi(figure.name, figure.unit, values[figure.name]) for figure in FIGURES),
-        kind_kpis(given),
-        curves(given),
+        kind_kpis(inputs),
+        curves(inputs),
         basis,
     )
 
@@ -109,15 +109,15 @@ def vocabulary() -> Vocabulary:
     return Vocabulary({figure.name: figure.unit for figure in FIGURES}, tables)
 
 
-def results_of(given: KpiInput, kpis: KpiSet) -> Results:
+def results_of(inputs: KpiInput, kpis: KpiSet) -> Results:
     """Return the figures and tables that conditions are evaluated over."""
-    frames = dict(given.frames)
-    frames["connections"] = connection_frame(given)
+    frames = dict(inputs.frames)
+    frames["connections"] = connection_frame(inputs)
     frames["kinds"] = _frame("kinds", kpis.kinds, KIND_UNITS)
-    frames["iterations"] = _frame("iterations", given.summary.job.per_iteration, ITERATION_UNITS)
+    frames["iterations"] = _frame("iterations", inputs.summary.job.per_iteration, ITERATION_UNITS)
     figures = {kpi.name: kpi.value for kpi in kpis.figures}
     units = {kpi.name: kpi.unit for kpi in kpis.figures}
-    return Results(figures, units, frames, own=lambda: own_share(given, figures))
+    return Results(figures, units, frames, own=lambda: own_share(inputs, figures))
 
 
 def _frame(name: str, rows: Sequence[DataclassInstance], units: Mapping[str, str]) -> Frame:

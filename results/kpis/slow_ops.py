@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from etloop.results.kpis.input import KpiInput
 
 
-def slow_names(given: KpiInput) -> SlowNames | None:
+def slow_names(inputs: KpiInput) -> SlowNames | None:
     """Return the names that lost most; None if the trace has no names, or no named collective crossed the device."""
-    columns = given.frames["collectives"].columns
+    columns = inputs.frames["collectives"].columns
     name, kind = columns["name"], columns["kind"]
-    least_ns, joined_ns = least_and_joined_ns(given)
+    least_ns, joined_ns = least_and_joined_ns(inputs)
     rows = np.flatnonzero((columns["complete"] == 1) & (least_ns > 0) & _has_name(name))
     if not rows.size:
         return None
@@ -40,7 +40,7 @@ def slow_names(given: KpiInput) -> SlowNames | None:
         for weights in (None, joined_ns[rows], least_ns[rows], lost_ns)
     )
     names = list(keys)
-    iteration = given.column("collectives", "iteration")[rows]
+    iteration = inputs.column("collectives", "iteration")[rows]
     slowest = []
     for number in np.argsort(-lost_sums_ns, kind="stable")[:MOST_SLOW_NAMES].tolist():
         name_rows = np.flatnonzero(member == number)

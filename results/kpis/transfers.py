@@ -33,13 +33,13 @@ def send_of_receive(ops: Frame) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         ("iteration", "iteration"),
     ):
         cells = [ops.columns[of_send][sends], ops.columns[of_receive][receives]]
-        number = numbered_pairs(number, np.concatenate(cells).astype(np.int64))
+        number = number_pairs(number, np.concatenate(cells).astype(np.int64))
     row = np.full(int(number.max(initial=-1)) + 1, -1, np.int64)
     row[number[: len(sends)]] = sends
     return receives, row[number[len(sends) :]]
 
 
-def numbered_pairs(first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.int64]:
+def number_pairs(first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return a number from zero for each pair of cells, equal for equal pairs; `first` already holds such numbers."""
     values, second = np.unique(second, return_inverse=True)
     if len(values) < 2:

@@ -44,7 +44,7 @@ def measure_iterations(
     return tuple(iterations)
 
 
-def counted_iterations(
+def list_counted_iterations(
     per_iteration: tuple[IterationSummary, ...], warm_up: int
 ) -> tuple[IterationSummary, ...]:
     """Return the complete iterations after the warm-up; all complete ones if there are no more than `warm_up`."""

@@ -60,7 +60,7 @@ def background_ranks(tables: PlanTables) -> NDArray[np.bool_]:
     return np.array([job.background for job in tables.several.jobs])[job_of_rank(tables)]
 
 
-def counted_ops(tables: PlanTables) -> NDArray[np.bool_]:
+def mark_counted_ops(tables: PlanTables) -> NDArray[np.bool_]:
     """Return whether each planned op belongs to a job (bool): no background, no barrier between phases."""
     if tables.several is None:
         return np.ones(len(tables.ops.rank), np.bool_)
@@ -71,7 +71,7 @@ def phase_and_pass_of_op(tables: PlanTables) -> tuple[NDArray[np.int64], NDArray
     """Return phase and pass of each planned op (int64); -1 for ops of no job, and in a run of one job."""
     phase, number = (np.full(len(tables.ops.rank), -1, np.int64) for _ in range(2))
     if tables.several is not None:
-        is_counted = counted_ops(tables)
+        is_counted = mark_counted_ops(tables)
         passes = np.array([job.passes for job in tables.several.jobs])[job_of_rank(tables)]
         phase[is_counted], number[is_counted] = np.divmod(
             tables.several.turn[is_counted], passes[tables.ops.rank[is_counted]]
@@ -89,7 +89,7 @@ def pass_rows(ops: MeasuredOps, tables: PlanTables) -> PassRows:
     assert tables.several is not None
     phases = len(tables.several.phases)
     most = max(job.passes for job in tables.several.jobs)
-    is_counted = counted_ops(tables)
+    is_counted = mark_counted_ops(tables)
     rank_job = job_of_rank(tables)
     phase_of_op, pass_of_op = phase_and_pass_of_op(tables)
     cell_of_op = (rank_job[tables.ops.rank].astype(np.int64) * phases + phase_of_op) * most + pass_of_op

@@ -106,7 +106,7 @@ def _match_part(outcome: RunOutcome, tables: PlanTables, part: Sequence[NDArray[
     return match_ops(replace(outcome, agents=agents, kept_ops=None), tables, own=True)
 
 
-def joined_ops(parts: Sequence[MeasuredOps]) -> MeasuredOps:
+def join_ops(parts: Sequence[MeasuredOps]) -> MeasuredOps:
     """Return the ops of several blocks as one, in their order."""
     if len(parts) == 1:
         return parts[0]

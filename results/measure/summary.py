@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.counters import AgentObject
 from etloop.contract.model.run import PlanTables, RunOutcome
-from etloop.results.measure.checks import BYTE_COLUMNS, CheckTally
 from etloop.results.measure.collectives import (
     CollectiveRows,
     PlannedGroups,
@@ -25,15 +24,16 @@ from etloop.results.measure.collectives import (
     joined_rows,
     measure_groups,
 )
+from etloop.results.measure.consistency import BYTE_COLUMNS, ConsistencyTally
 from etloop.results.measure.distribution import Distribution
-from etloop.results.measure.iterations import counted_iterations, measure_iterations
-from etloop.results.measure.job_shares import JobTally, PassRows, background_ranks, counted_ops
+from etloop.results.measure.iterations import list_counted_iterations, measure_iterations
+from etloop.results.measure.job_shares import JobTally, PassRows, background_ranks, mark_counted_ops
 from etloop.results.measure.joined import (
     NO_OPS,
     MeasuredFlows,
     MeasuredOps,
     OpBlock,
-    joined_ops,
+    join_ops,
     match_flows,
     op_blocks,
 )
@@ -121,11 +121,11 @@ def measure(
         kept_blocks.append((NO_OPS, no_collectives, NO_OPS, no_collectives))
     all_ops, all_rows, ops, rows = zip(*kept_blocks, strict=True)
     return Measurement(
-        joined_ops(all_ops),
+        join_ops(all_ops),
         flows,
         groups,
         joined_rows(all_rows),
-        joined_ops(ops),
+        join_ops(ops),
         joined_rows(rows),
         tally.jobs.passes(),
         tally.summary(flows),
@@ -138,14 +138,14 @@ class _Tally:
     """Inputs of the summary, accumulated block by block."""
 
     def __init__(self, outcome: RunOutcome, tables: PlanTables, groups: PlannedGroups) -> None:
-        self.counted = counted_ops(tables)
+        self.counted = mark_counted_ops(tables)
         """Whether each planned op belongs to a job (bool)."""
         self.jobs = JobTally(tables)
         self.recorded = 0
         self._outcome = outcome
         self._tables = tables
         self._kinds = KindTally(tables, groups)
-        self._checks = CheckTally(outcome, tables)
+        self._checks = ConsistencyTally(outcome, tables)
         self._slip = Distribution()
         self._iterations: list[IterationSummary] = []
         self._ops_per_iteration = int(self.counted.sum())
@@ -260,7 +260,7 @@ def _job(per_iteration: tuple[IterationSummary, ...], complete: bool) -> JobSumm
     """Return the figures of the job; minimum, average and maximum are over complete iterations."""
     start_ns = min((iteration.start_ns for iteration in per_iteration), default=None)
     end_ns = max((iteration.end_ns for iteration in per_iteration), default=None)
-    complete_jct_ns = [iteration.jct_ns for iteration in counted_iterations(per_iteration, 0)]
+    complete_jct_ns = [iteration.jct_ns for iteration in list_counted_iterations(per_iteration, 0)]
     return JobSummary(
         start_ns=start_ns,
         end_ns=end_ns,

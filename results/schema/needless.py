@@ -23,13 +23,15 @@ def needless_words(counts: Mapping[str, int]) -> str:
     had = f"{packets} of them: the receiver had these packets"
     if not is_asked_for(counts):
         return (
-            f"{had}, and our timer ran out before the answer came: it was lost, a queue takes longer than "
-            "transport.timeout_floor, or an end of ours was silent"
+            f"{had}, and a retransmission timer expired before the answer came: it was lost, a queue takes longer than "
+            "transport.timeout_floor, or an agent was descheduled"
         )
     naks, provoked = counts["naks_rx"], counts["injected_naks"] + counts["injected_rnr_naks"]
     if provoked:
-        return f"{had}; no timer of ours ran out, {naks} NAKs asked for them, and the scenario provoked {provoked} NAKs"
+        return (
+            f"{had}; no timer expired, {naks} NAKs requested them, and the scenario provoked {provoked} NAKs"
+        )
     return (
-        f"{had}; no timer of ours ran out, {naks} NAKs asked for them: packets overtook each other, or receivers were "
+        f"{had}; no timer expired, {naks} NAKs requested them: packets overtook each other, or receivers were "
         "not ready"
     )

@@ -30,8 +30,8 @@ VIRTUAL_TIME: Final = "in virtual time"
 """Used instead of the wall time of the start of a run in virtual time, so that the same inputs give the same bytes."""
 
 
-class CheckResult(StrEnum):
-    """Result of a check."""
+class ConsistencyResult(StrEnum):
+    """Result of a consistency check."""
 
     PASS = "pass"  # noqa: S105 - a word, not a password
     FAIL = "fail"
@@ -40,11 +40,11 @@ class CheckResult(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class ConsistencyCheck:
     """One property that the measurements must have."""
 
     name: str
-    result: CheckResult
+    result: ConsistencyResult
     checked: int
     mismatches: int
     examples: tuple[str, ...]
@@ -346,7 +346,7 @@ class Summary(RunIdentity):
     transport: dict[str, int]
     """By name of `TRANSPORT_COUNTERS`: sums over all queue pair ends and ports whose agents sent their counters."""
     clock: ClockSummary
-    checks: tuple[Check, ...]
+    checks: tuple[ConsistencyCheck, ...]
     agents: tuple[AgentSummary, ...]
     degraded: tuple[str, ...]
     notes: tuple[str, ...]
@@ -374,14 +374,14 @@ class Summary(RunIdentity):
     """Seed, in addition to the scenario's, of queue pair numbers, keys and first sequence numbers; 0: none."""
 
     @property
-    def checks_hold(self) -> bool:
-        """Return whether no check failed."""
+    def is_consistent(self) -> bool:
+        """Return whether no consistency check failed."""
         return not self.failed_checks
 
     @property
-    def failed_checks(self) -> tuple[Check, ...]:
-        """Return the checks of the run's own records that failed."""
-        return tuple(check for check in self.checks if check.result is CheckResult.FAIL)
+    def failed_checks(self) -> tuple[ConsistencyCheck, ...]:
+        """Return the consistency checks that failed."""
+        return tuple(check for check in self.checks if check.result is ConsistencyResult.FAIL)
 
     @property
     def overload(self) -> tuple[str, ...]:
@@ -391,8 +391,8 @@ class Summary(RunIdentity):
 
     @property
     def result(self) -> RunResult:
-        """Return the result of the run: its verdict, or `BROKEN` if it ended early or its own records do not add up."""
-        if self.state is not RunEnd.DONE or not self.checks_hold:
+        """Return the result of the run: its verdict, or `BROKEN` if it ended early or a consistency check failed."""
+        if self.state is not RunEnd.DONE or not self.is_consistent:
             return RunResult.BROKEN
         return RunResult.NO_VERDICT if self.verdict is None else RunResult(self.verdict.result)
 
@@ -404,5 +404,5 @@ class Summary(RunIdentity):
         lines = [self.reason] if self.reason else []
         if self.failed_checks:
             names = ", ".join(check.name for check in self.failed_checks)
-            lines.append(f"the run's own records do not add up: {names}")
+            lines.append(f"consistency checks failed: {names}")
         return "\n".join((*lines, *(self.verdict.reasons if self.verdict is not None else ())))

@@ -51,7 +51,7 @@ class RunRecord:
     repeat: int
     result: RunResult
     reason: str
-    """Why the run broke off; "" otherwise."""
+    """Why the run ended early; "" otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class TrialRecord:
     passed: bool
     runs: tuple[RunResult, ...]
     reason: str
-    """The first condition that failed, or why a run broke off; "" if all passed."""
+    """The first condition that failed, or why a run ended early; "" if all passed."""
     figures: dict[str, float]
     """Those of `TRIAL_FIGURES` that exist, of its last run."""
 

@@ -19,7 +19,7 @@ class Result(StrEnum):
     PASS = "pass"  # noqa: S105 - a word, not a password
     FAIL = "fail"
     INCONCLUSIVE = "inconclusive"
-    """No statement on the device is possible: a figure is missing, the run broke off, or the emulator was the limit."""
+    """No statement on the device is possible: a figure is missing, the run ended early, or the emulator was the limit."""
 
 
 class RunResult(StrEnum):
@@ -31,7 +31,7 @@ class RunResult(StrEnum):
     INCONCLUSIVE = "inconclusive"
     FAIL = "fail"
     BROKEN = "broken"
-    """It ended early, or its own records do not add up."""
+    """It ended early, or a consistency check failed."""
 
     @property
     def exit_code(self) -> ExitCode:
@@ -49,7 +49,7 @@ def worst_result(results: Iterable[RunResult]) -> RunResult:
 
 
 @dataclass(frozen=True, slots=True)
-class RequestedCheck:
+class RequestedCondition:
     """A condition that the profile or the scenario states."""
 
     expression: str
@@ -59,7 +59,7 @@ class RequestedCheck:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckOutcome:
+class ConditionOutcome:
     """Result of one condition."""
 
     expression: str
@@ -90,4 +90,4 @@ class Verdict:
     """Why it is not a pass, in words, the most severe first."""
     emulator: tuple[str, ...]
     """In which respects the emulator itself was the limit."""
-    checks: tuple[CheckOutcome, ...]
+    checks: tuple[ConditionOutcome, ...]

@@ -73,7 +73,7 @@ def name_fault(name: str) -> str:
     if not name or len(name.encode(errors="replace")) > LONGEST_NAME or len(parts) > DEEPEST_NAME:
         return f"is empty, longer than {LONGEST_NAME} bytes or deeper than {DEEPEST_NAME} folders"
     if any(part in ("", ".", "..") for part in parts) or "\\" in name:
-        return "leads out of the case"
+        return "is outside the case"
     if not name.isprintable():
         return "cannot be printed"
     return ""
@@ -123,7 +123,7 @@ def digest_of(path: Path) -> Written:
 
 
 class CaseArchive:
-    """An archive with a valid list of members. Made by `opened_archive`."""
+    """An archive with a valid list of members. Made by `open_archive`."""
 
     def __init__(self, label: str, archive: zipfile.ZipFile, entries: dict[str, zipfile.ZipInfo]) -> None:
         self._label = label
@@ -173,7 +173,7 @@ class CaseArchive:
 
 
 @contextmanager
-def opened_archive(path: Path, label: str = "") -> Iterator[CaseArchive]:
+def open_archive(path: Path, label: str = "") -> Iterator[CaseArchive]:
     """Open an archive and check its list of members; `label` names it in messages instead of the path.
 
     Raises `ConfigError` if it is no archive, or one that is refused.
@@ -195,11 +195,11 @@ def opened_archive(path: Path, label: str = "") -> Iterator[CaseArchive]:
 @contextmanager
 def _archive_in(file: IO[bytes], size_bytes: int, label: str) -> Iterator[CaseArchive]:
     _check_end(file, size_bytes, label)
-    with _opened(file, label) as archive:
+    with _open_member(file, label) as archive:
         yield CaseArchive(label, archive, _check_members(archive.infolist(), size_bytes, label))
 
 
-def _opened(file: IO[bytes], label: str) -> zipfile.ZipFile:
+def _open_member(file: IO[bytes], label: str) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(file)
     except _BROKEN as error:
@@ -223,7 +223,11 @@ def _check_end(file: IO[bytes], size_bytes: int, label: str) -> None:
     )
     end_at = size_bytes - len(tail) + end_offset
     if disk or first_disk or here != members or begins_at + listed_bytes != end_at:
-        raise ConfigError(Problem(label, "its list of members does not stand where it says", _PACK_AGAIN))
+        raise ConfigError(
+            Problem(
+                label, "its list of members is not at the position that its end record names", _PACK_AGAIN
+            )
+        )
     if end_offset + _END.size + comment_bytes != len(tail):
         raise ConfigError(Problem(label, "something follows the archive", _PACK_AGAIN))
     if members > MOST_FILES or listed_bytes > MOST_DIRECTORY_BYTES:
@@ -316,7 +320,7 @@ def read_case(run_dir: Path) -> tuple[Case, dict[str, str]] | None:
     path = run_dir / CASE_FILE
     if not path.is_file():
         return None
-    with opened_archive(path) as archive:
+    with open_archive(path) as archive:
         case = case_in(archive, str(path))
         names = {file.name for file in case.files if file.inside} & {*INPUT_FILES, TOPOLOGY_FILE}
         texts = {name: archive.read(name, SUMMARY_LIMIT_BYTES).decode(errors="replace") for name in names}

@@ -54,42 +54,6 @@ SAMPLE_UNITS: Final = (
 """Columns of queues.parquet with their units."""
 
 
-def used_cos(ports: NDArray[np.void]) -> NDArray[np.bool_]:
-    """Return, by port and lane of SWITCH_PORT_COUNTERS rows, whether anything was counted (bool)."""
-    queues, groups = ports["queues"], ports["groups"]
-    used: NDArray[np.bool_] = (
-        (queues["watermark_bytes"] > 0)
-        | (queues["dropped_packets"] > 0)
-        | (groups["dropped_packets"] > 0)
-        | (groups["shared_watermark_bytes"] > 0)
-        | (ports["pfc_rx"] > 0)
-        | (ports["pfc_tx"] > 0)
-    )
-    return used
-
-
-def shown_cos(topology: Topology, switch_ports: tuple[NDArray[np.void], ...]) -> list[NDArray[np.bool_]]:
-    """Return, by switch, port and class, which lanes a printed table shows (bool).
-
-    These are lanes with a non-zero count, and idle links between switches in each class that another link between
-    switches carried.
-    """
-    used = [used_cos(ports) for ports in switch_ports]
-    links = [np.zeros(len(switch.ports), np.bool_) for switch in topology.switches]
-    for link in topology.links:
-        for end in (link.a, link.b):
-            links[end.switch][end.port] = True
-    carried = [
-        (ports["queues"]["bytes"][of_link] > 0).any(axis=0)
-        for ports, of_link in zip(switch_ports, links, strict=True)
-    ]
-    classes = np.any(carried, axis=0) if carried else np.zeros(0, np.bool_)
-    return [
-        used_of_switch | np.outer(of_link, classes)
-        for used_of_switch, of_link in zip(used, links, strict=True)
-    ]
-
-
 def lanes_table(topology: Topology, switch_ports: tuple[NDArray[np.void], ...]) -> pa.Table:
     """Return switches.parquet: one row for every port and every class, in the order of the topology.
 

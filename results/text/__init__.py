@@ -1,1 +1,1 @@
-"""Tables and sentences for a terminal."""
+"""Reports as text for a terminal, and as Markdown."""

@@ -15,20 +15,20 @@ _RULES: Final = (
     (re.compile(r"^(?:# )?  (pass) +\S.*"), _GREEN),
     (re.compile(r"^(?:# )?  (fail) +\S.*"), _RED),
     (re.compile(r"^(?:# )?  (inconclusive) +\S.*"), _YELLOW),
-    (re.compile(r"^checks +\d+ hold, ([1-9]\d* fail)\b.*"), _RED),
+    (re.compile(r"^consistency +\d+ checks pass, ([1-9]\d* fail)\b.*"), _RED),
     (re.compile(r"^(FAILED) +\S.*"), _RED),
     (re.compile(r"^(warning|degraded|aborted|stopped|needless) +\S.*"), _YELLOW),
 )
 """Group of a line that is coloured, and its SGR parameters (ECMA-48, select graphic rendition)."""
 
 
-def painted(table: str) -> str:
+def paint(table: str) -> str:
     """Return a table of a run, or of collectives with `# ` in front of such lines, with its states in colour; the text is
     unchanged."""
-    return "".join(map(_painted_line, table.splitlines(keepends=True)))
+    return "".join(map(_paint_line, table.splitlines(keepends=True)))
 
 
-def _painted_line(line: str) -> str:
+def _paint_line(line: str) -> str:
     for rule, colour in _RULES:
         if match := rule.match(line):
             start, end = match.span(1)

@@ -1,23 +1,29 @@
 """A run as a page of Markdown, for the summaries of continuous integration: verdict first, then figures, then notes.
 
-Decides order, wording and length. Text of a trace, a rig or a condition is escaped, so it is not taken for markup.
+Decides order and length. Text of a trace, a rig or a condition is escaped, so it is not taken for markup.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from etloop.contract.model.run import RunEnd
-from etloop.results.schema.verdict import CheckOutcome, Result, RunResult
-from etloop.results.text.units import bytes_words, rate_words, share_words, time_words
+from etloop.results.report.collectives import comparison_table, kinds_table
+from etloop.results.report.losses import losses_table
+from etloop.results.report.run import run_figures, workload_words
+from etloop.results.report.table import Table, Unit, cell_of, value_text
+from etloop.results.report.verdict import conditions_table
+from etloop.results.schema.verdict import RunResult
 
 if TYPE_CHECKING:
+    from etloop.results.report.table import Column, Value
     from etloop.results.schema.summary import Summary
 
 MOST_ROWS: Final = 20
 LONGEST_CELL: Final = 300
+_MOST_ITEMS: Final = 3
 _MARKS: Final = re.compile(r"([\\`*_{}\[\]<>#|~])")
 SIGNS: Final = {
     RunResult.PASS: "✅ PASS",
@@ -26,115 +32,63 @@ SIGNS: Final = {
     RunResult.BROKEN: "❌ BROKEN",
     RunResult.NO_VERDICT: "no verdict was asked for",
 }
-_ORDER: Final = (Result.FAIL, Result.INCONCLUSIVE, Result.PASS)
 
 
 def markdown(summary: Summary) -> str:
     """Return the page; it ends with a newline."""
-    work = summary.workload
-    device = (
-        f" of {_text(summary.verdict.device)}"
-        if summary.verdict is not None and summary.verdict.device
-        else ""
+    verdict, losses, compared = summary.verdict, summary.losses, summary.comparison
+    device = f" of {_text(verdict.device)}" if verdict is not None and verdict.device else ""
+    is_broken = summary.state is not RunEnd.DONE or not summary.is_consistent
+    tables = (
+        None if verdict is None else conditions_table(verdict),
+        run_figures(summary),
+        kinds_table(summary),
+        None if compared is None else comparison_table(compared),
+        None if losses is None else losses_table(losses),
     )
-    run_line = (
-        f"ETLoop run {_text(summary.run_id)}: {_text(work.source)}, {work.ranks} ranks, {work.iterations} iterations, "
-        f"bytes x {work.bytes_scale}, time x {work.time_scale}; started {_text(summary.started_at)}"
-    )
+    run_words = f"ETLoop run {_text(summary.run_id)}: {_text(workload_words(summary))}"
     lines = [
-        f"## {SIGNS[summary.result]}{device}",
-        "",
-        f"{run_line}.",
-        "",
-        *_listed(
-            summary.failure.splitlines()
-            if summary.state is not RunEnd.DONE or not summary.checks_hold
-            else ()
-        ),
-        *_conditions(summary),
-        *_figures(summary),
-        *_collectives(summary),
-        *_section("Emulator", () if summary.verdict is None else summary.verdict.emulator),
+        *(f"## {SIGNS[summary.result]}{device}", ""),
+        *(f"{run_words}; started {_text(summary.started_at)}.", ""),
+        *_bullets(summary.failure.splitlines() if is_broken else ()),
+        *(line for table in tables if table is not None for line in table_lines(table)),
+        *_section("Emulator", () if verdict is None else verdict.emulator),
         *_section("Degraded", summary.degraded),
         *_section("Notes", summary.notes),
     ]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _conditions(summary: Summary) -> list[str]:
-    if summary.verdict is None:
+def table_lines(table: Table, most_rows: int = MOST_ROWS) -> list[str]:
+    """Return a table with its first rows, how many are left out, and its notes; no lines without rows."""
+    if not table.rows:
         return []
-    checks = sorted(summary.verdict.checks, key=lambda check: _ORDER.index(check.result))
+    numbers = [number for number, column in enumerate(table.columns) if not column.is_detail]
+    columns = [table.columns[number] for number in numbers]
     rows = [
-        (
-            check.result.value,
-            _code(check.expression),
-            _text(check.value),
-            _text(check.limit),
-            _text(_why(check)),
-        )
-        for check in checks
+        [_cell(row[number], table.columns[number]) for number in numbers] for row in table.rows[:most_rows]
     ]
-    return _table(("result", "condition", "found", "limit", "why"), rows)
+    lines = [_row(column.heading for column in columns)]
+    lines += [_row("--:" if column.is_number else "---" for column in columns), *map(_row, rows), ""]
+    for note in filter(None, (table.rows_left_out(most_rows), *table.notes)):
+        lines += [_text(note), ""]
+    return lines
 
 
-def _why(one: CheckOutcome) -> str:
-    parts = [one.reason or (one.why if one.result is not Result.PASS else ""), *one.rows[:3]]
-    if one.broken and one.checked > 1:
-        parts.insert(1, f"{one.broken} of {one.checked} rows break it")
-    return "; ".join(part for part in parts if part)
-
-
-def _figures(summary: Summary) -> list[str]:
-    rows = []
-    compared = summary.comparison
-    if compared is not None:
-        sides = (compared.job.ideal, compared.job.twin, compared.job.measured)
-        times = [time_words(None if side is None else side.iteration_jct_avg_ns) for side in sides]
-        rows.append(("iteration, mean", f"{times[2]} (ideal network {times[0]}, twin {times[1]})"))
-    else:
-        rows.append(("iteration, mean", time_words(summary.job.iteration_jct_avg_ns)))
-    carried = summary.bytes
-    total = carried.wire_tx_bytes + carried.local_tx_bytes
-    crossing = share_words(carried.wire_tx_bytes / total if total else None)
-    rows.append(("through the device", f"{bytes_words(carried.wire_tx_bytes)}, {crossing} of the payload"))
-    if summary.losses is not None:
-        dropped, unexplained = summary.losses.dropped_packets, summary.losses.unexplained_packets
-        rows.append(("dropped by the device", "not counted" if dropped is None else f"{dropped} packets"))
-        rows.append(("not explained", "not known" if unexplained is None else f"{unexplained} packets"))
-    retransmitted = summary.transport.get("retransmitted_packets", 0)
-    rows.append(("sent again", f"{retransmitted} packets"))
-    rows.append(("ECN marks", f"{summary.transport.get('np_ecn_marked_roce_packets', 0)} packets"))
-    if summary.slip is not None:
-        rows.append(("our own lateness", f"{time_words(summary.slip.p99_ns)} (99 of 100 ops begin sooner)"))
-    return _table(("figure", "value"), rows)
-
-
-def _collectives(summary: Summary) -> list[str]:
-    rows = [
-        (
-            _text(kind.kind),
-            _text(kind.algorithm),
-            str(kind.ranks),
-            str(kind.count),
-            bytes_words(kind.size_bytes),
-            time_words(kind.time_p50_ns),
-            time_words(kind.time_p99_ns),
-            rate_words(kind.busbw_bytes_per_s),
-        )
-        for kind in summary.kinds[:MOST_ROWS]
-    ]
-    kinds_left_out = len(summary.kinds) - MOST_ROWS
-    heads = ("collective", "algorithm", "ranks", "count", "bytes", "p50", "p99", "busbw")
-    return [*_table(heads, rows), *([f"And {kinds_left_out} more.", ""] if kinds_left_out > 0 else [])]
+def _cell(value: Value, column: Column) -> str:
+    cell = cell_of(value)
+    text = value_text(cell.value, column.unit)
+    if column.unit is Unit.CODE:
+        return _code(text)
+    return _text("; ".join(filter(None, (text, cell.note, *cell.items[:_MOST_ITEMS]))))
 
 
 def _section(title: str, lines: Iterable[str]) -> list[str]:
-    listed = _listed(lines)
-    return [f"### {title}", "", *listed] if listed else []
+    bullets = _bullets(lines)
+    return [f"### {title}", "", *bullets] if bullets else []
 
 
-def _listed(lines: Iterable[str]) -> list[str]:
+def _bullets(lines: Iterable[str]) -> list[str]:
     present_lines = [line for line in lines if line]
     bullets = [f"- {_text(line)}" for line in present_lines[:MOST_ROWS]]
     if len(present_lines) > MOST_ROWS:
@@ -142,13 +96,7 @@ def _listed(lines: Iterable[str]) -> list[str]:
     return [*bullets, ""] if bullets else []
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    if not rows:
-        return []
-    return [_row(heads), _row(["---"] * len(heads)), *map(_row, rows), ""]
-
-
-def _row(cells: Sequence[str]) -> str:
+def _row(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 

@@ -39,9 +39,9 @@ def bounds_words(
     return "; ".join(dict.fromkeys(words))
 
 
-def _range_words(found: Bounded, name: str, dimension: Dimension) -> str:
+def _range_words(bounds: Bounded, name: str, dimension: Dimension) -> str:
     """Describe the bounds of `name`, of the row with the widest interval if it is a column."""
-    low, high = (np.atleast_1d(end.astype(np.float64)) for end in (found.low, found.high))
+    low, high = (np.atleast_1d(end.astype(np.float64)) for end in (bounds.low, bounds.high))
     is_known = ~np.isnan(low) & ~np.isnan(high)
     if not is_known.any():
         return f"{name} is absent"
@@ -49,7 +49,7 @@ def _range_words(found: Bounded, name: str, dimension: Dimension) -> str:
         # For a column, show the row with the widest interval.
         widest = int(np.argmax(np.where(is_known, high - low, -1.0)))
     least, most = float(low[widest]), float(high[widest])
-    row = " in the row that is touched most" if found.low.shape else ""
+    row = " in the row that is touched most" if bounds.low.shape else ""
     if np.isinf(least) and np.isinf(most):
         return f"no bound is known of {name} without our own share"
     if np.isinf(most):

@@ -1,7 +1,7 @@
 """The verdict as JUnit XML, which test systems collect: one test case a condition, and one for the run itself.
 
 Decides how three values map onto JUnit's: a failed condition is a failure, an inconclusive one is skipped with its
-reason, a run that broke off is an error. The format is the schema that Jenkins reads (jenkinsci/xunit-plugin,
+reason, a run that ended early is an error. The format is the schema that Jenkins reads (jenkinsci/xunit-plugin,
 junit-10.xsd), with `timestamp` an xs:dateTime as in Ant's: virtual time has no date, so a twin has no `timestamp` but a property
 `clock` instead. Only the run has a `time`: a condition takes none.
 """
@@ -13,7 +13,7 @@ from xml.etree import ElementTree as ET
 
 from etloop.contract.model.run import RunEnd
 from etloop.results.schema.summary import VIRTUAL_TIME, Summary
-from etloop.results.schema.verdict import CheckOutcome, Result, Verdict
+from etloop.results.schema.verdict import ConditionOutcome, Result, Verdict
 from etloop.results.verdict.junit_names import RUN_CASE, case_names, printable_xml, unique_names
 
 
@@ -23,7 +23,7 @@ def junit_xml(summary: Summary, verdict: Verdict | None, identity: str) -> str:
     return _document((_suite(summary, verdict, f"etloop.run.{identity}"),))
 
 
-def joined_junit(runs: Iterable[tuple[str, str, Summary]]) -> str:
+def join_junit(runs: Iterable[tuple[str, str, Summary]]) -> str:
     """Return one file for several runs, given the prefix of the suite's name, the identity and the summary of each.
 
     Runs with equal identities are numbered in their order.
@@ -38,15 +38,15 @@ def joined_junit(runs: Iterable[tuple[str, str, Summary]]) -> str:
 
 def _suite(summary: Summary, verdict: Verdict | None, classname: str, words: str = "") -> ET.Element:
     """Return the test suite of a run: its own case, then one case for each condition."""
-    checks = verdict.checks if verdict is not None else ()
-    broke_off = summary.state is not RunEnd.DONE
-    is_whole = not broke_off and summary.checks_hold
+    outcomes = verdict.checks if verdict is not None else ()
+    ended_early = summary.state is not RunEnd.DONE
+    is_whole = not ended_early and summary.is_consistent
     attributes = {
         "name": printable_xml(f"{words}etloop {verdict.device if verdict else ''}".rstrip()),
-        "tests": str(len(checks) + 1),
-        "failures": str(sum(check_outcome.result is Result.FAIL for check_outcome in checks)),
+        "tests": str(len(outcomes) + 1),
+        "failures": str(sum(outcome.result is Result.FAIL for outcome in outcomes)),
         "errors": str(int(not is_whole)),
-        "skipped": str(sum(check_outcome.result is Result.INCONCLUSIVE for check_outcome in checks)),
+        "skipped": str(sum(outcome.result is Result.INCONCLUSIVE for outcome in outcomes)),
         "time": _seconds(summary.job.jct_ns),
     }
     if summary.started_at != VIRTUAL_TIME:
@@ -60,13 +60,13 @@ def _suite(summary: Summary, verdict: Verdict | None, classname: str, words: str
     run = ET.SubElement(suite, "testcase", run_attributes)
     if not is_whole:
         failed = [check.name for check in summary.failed_checks]
-        reason = summary.reason if broke_off else f"checks that do not hold: {', '.join(failed)}"
+        reason = summary.reason if ended_early else f"consistency checks failed: {', '.join(failed)}"
         error = ET.SubElement(
             run, "error", {"message": printable_xml(reason.splitlines()[0] if reason else ""), "type": "run"}
         )
         error.text = printable_xml(reason)
-    for name, check_outcome in zip(case_names(checks), checks, strict=True):
-        _case(suite, {"classname": classname, "name": name}, check_outcome)
+    for name, outcome in zip(case_names(outcomes), outcomes, strict=True):
+        _case(suite, {"classname": classname, "name": name}, outcome)
     return suite
 
 
@@ -85,17 +85,15 @@ def _properties(summary: Summary, verdict: Verdict | None) -> tuple[tuple[str, s
     return (("run_id", summary.run_id), ("workload", summary.workload.source), *clock, *verdict_properties)
 
 
-def _case(suite: ET.Element, called: dict[str, str], one: CheckOutcome) -> None:
-    case = ET.SubElement(suite, "testcase", called)
-    if one.result is Result.PASS:
+def _case(suite: ET.Element, attributes: dict[str, str], outcome: ConditionOutcome) -> None:
+    case = ET.SubElement(suite, "testcase", attributes)
+    if outcome.result is Result.PASS:
         return
-    failed = one.result is Result.FAIL
-    message = f"{one.value}, limit {one.limit}" if failed else one.reason
-    attributes = {"message": printable_xml(message)}
-    element = ET.SubElement(
-        case, "failure" if failed else "skipped", attributes | ({"type": "verdict"} if failed else {})
-    )
-    element.text = printable_xml("\n".join([*filter(None, [one.why]), one.where, *one.rows]))
+    failed = outcome.result is Result.FAIL
+    message = f"{outcome.value}, limit {outcome.limit}" if failed else outcome.reason
+    details = {"message": printable_xml(message), **({"type": "verdict"} if failed else {})}
+    element = ET.SubElement(case, "failure" if failed else "skipped", details)
+    element.text = printable_xml("\n".join([*filter(None, [outcome.why]), outcome.where, *outcome.rows]))
 
 
 def _seconds(time_ns: int | None) -> str:

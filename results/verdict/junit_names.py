@@ -16,7 +16,7 @@ from typing import Final
 
 from etloop.contract.base.errors import ConfigError
 from etloop.contract.base.yaml_tree import values_by_path
-from etloop.results.schema.verdict import CheckOutcome
+from etloop.results.schema.verdict import ConditionOutcome
 
 RUN_CASE: Final = "run"
 _LONGEST_NAME: Final = 240
@@ -68,11 +68,13 @@ def plain_word(text: str) -> str:
     return f"{word[:80]}-{hashlib.blake2b(text.encode(errors='replace'), digest_size=2).hexdigest()}"
 
 
-def case_names(checks: Sequence[CheckOutcome]) -> tuple[str, ...]:
+def case_names(outcomes: Sequence[ConditionOutcome]) -> tuple[str, ...]:
     """Return a name for each condition: its text and its `why`, numbered if several are equal."""
     return unique_names(
-        (f"{_cut(check.expression)} ({_cut(check.why)})" if check.why.strip() else _cut(check.expression))
-        for check in checks
+        f"{_cut(outcome.expression)} ({_cut(outcome.why)})"
+        if outcome.why.strip()
+        else _cut(outcome.expression)
+        for outcome in outcomes
     )
 
 
@@ -81,9 +83,9 @@ def _cut(text: str) -> str:
     return plain if len(plain) <= _LONGEST_NAME else f"{plain[: _LONGEST_NAME - 3]}..."
 
 
-def unique_names(names: Iterable[str], taken: Iterable[str] = (RUN_CASE,)) -> tuple[str, ...]:
-    """Return the names in their order; repeated ones, and those in `taken`, get ` [2]`, ` [3]` and so on appended."""
-    used = set(taken)
+def unique_names(names: Iterable[str], reserved_names: Iterable[str] = (RUN_CASE,)) -> tuple[str, ...]:
+    """Return the names in their order; repeated ones, and those in `reserved_names`, get ` [2]`, ` [3]` and so on appended."""
+    used = set(reserved_names)
     unique = []
     for name in names:
         number, fresh = 1, name

@@ -17,7 +17,7 @@ from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.run import RunEnd
 from etloop.results.schema.needless import is_asked_for
 from etloop.results.schema.summary import Summary
-from etloop.results.schema.verdict import CheckOutcome, RequestedCheck, Result, Verdict
+from etloop.results.schema.verdict import ConditionOutcome, RequestedCondition, Result, Verdict
 from etloop.results.verdict.certainty import bounds_words, certain_result, quantity
 from etloop.results.verdict.evaluation import UNKNOWN, Outcome, Results, evaluate
 from etloop.results.verdict.parser import Condition, Vocabulary, dimension_of, parse
@@ -55,7 +55,7 @@ class EmulatorLimits:
 class Conditions:
     """The conditions and limits by which a run is judged."""
 
-    checks: tuple[RequestedCheck, ...] = ()
+    requested: tuple[RequestedCondition, ...] = ()
     limits: EmulatorLimits = EmulatorLimits()
     device: str = ""
     """Name of the device profile."""
@@ -66,7 +66,7 @@ class Conditions:
 
     def __bool__(self) -> bool:
         """Return whether there is a condition to decide."""
-        return bool(self.checks or self.unreadable)
+        return bool(self.requested or self.unreadable)
 
 
 def decide_verdict(
@@ -78,11 +78,12 @@ def decide_verdict(
     emulator = limits.reasons
     own = results.own() if emulator and results.own is not None else None
     outcomes = tuple(
-        _verdict_on(check, (results, vocabulary), summary, own, limits) for check in conditions.checks
+        _decide_condition(requested, results, vocabulary, summary, own, limits)
+        for requested in conditions.requested
     )
-    broken_off = "the run broke off" if summary.state is not RunEnd.DONE else ""
-    part_reason = f"conditions were looked at over {part}" if part else ""
-    checks_reason = "" if summary.checks_hold else "the run's own records do not add up (checks)"
+    broken_off = "the run ended early" if summary.state is not RunEnd.DONE else ""
+    part_reason = f"conditions were evaluated over {part}" if part else ""
+    inconsistent = "" if summary.is_consistent else "the records of the run are inconsistent (checks)"
     reasons = [
         f"{outcome.expression}: {outcome.value or 'does not hold'}"
         for outcome in outcomes
@@ -96,7 +97,7 @@ def decide_verdict(
     ]
     open_reasons += [
         open_reason
-        for open_reason in (conditions.unreadable, broken_off, part_reason, checks_reason)
+        for open_reason in (conditions.unreadable, broken_off, part_reason, inconsistent)
         if open_reason
     ]
     if open_reasons and (result is Result.PASS or part_reason):
@@ -104,16 +105,16 @@ def decide_verdict(
     return Verdict(result, conditions.device, tuple(reasons + open_reasons), emulator, outcomes)
 
 
-def check_mistakes(
-    checks: Sequence[RequestedCheck], vocabulary: Vocabulary
-) -> tuple[tuple[RequestedCheck, ExpressionError], ...]:
+def find_condition_mistakes(
+    conditions: Sequence[RequestedCondition], vocabulary: Vocabulary
+) -> tuple[tuple[RequestedCondition, ExpressionError], ...]:
     """Return the conditions that cannot be parsed, each with its error, for a warning before the run."""
     mistakes = []
-    for check in checks:
+    for condition in conditions:
         try:
-            parse(check.expression, vocabulary)
+            parse(condition.expression, vocabulary)
         except ExpressionError as error:
-            mistakes.append((check, error))
+            mistakes.append((condition, error))
     return tuple(mistakes)
 
 
@@ -132,69 +133,67 @@ def _own_limits(results: Results, limits: EmulatorLimits, summary: Summary) -> _
     slip, busy, lost = figures.get("slip_share"), figures.get("busy_share"), figures.get("own_lost_packets")
     if slip is not None and slip > limits.slip_share:
         late.append(
-            f"our own lateness can explain {slip:.1%} of an iteration, more than {limits.slip_share:.1%} (slip_share)"
+            f"lateness of the emulator can explain {slip:.1%} of an iteration, more than {limits.slip_share:.1%} (slip_share)"
         )
     if busy is not None and busy > limits.busy_share:
         unbounded.append(
             f"an engine had work in {busy:.1%} of its turns, more than {limits.busy_share:.1%} (busy_share)"
         )
     if lost is not None and lost > limits.own_lost_packets:
-        lossy.append(f"{lost:.0f} packets were lost in our own receive buffers (own_lost_packets)")
+        lossy.append(f"{lost:.0f} packets were lost in receive buffers of the agents (own_lost_packets)")
     needless = figures.get("needless_share") or 0.0
     missed = figures.get("lost_packets", 0.0) or figures.get("dut_dropped_packets", 0.0)
     if needless > limits.needless_share and not missed and not is_asked_for(summary.transport):
         late.append(
-            f"{needless:.2%} of the packets were sent again although the receiver had them and nothing was lost: our timer was "
-            "shorter than the way there and back, or an end of ours was silent; raise transport.timeout_floor (needless_share)"
+            f"{needless:.2%} of the packets were retransmitted although the receiver had them and nothing was lost: the "
+            "retransmission timer was shorter than the round trip, or an agent was descheduled; raise transport.timeout_floor (needless_share)"
         )
     weak = Weakness(bool(late or unbounded), bool(lossy), tuple(unbounded + lossy))
     return _OwnLimits((*late, *unbounded, *lossy), weak)
 
 
-def _verdict_on(
-    check: RequestedCheck,
-    given: tuple[Results, Vocabulary],
+def _decide_condition(
+    requested: RequestedCondition,
+    results: Results,
+    vocabulary: Vocabulary,
     summary: Summary,
     own: OwnShare | None,
     limits: _OwnLimits,
-) -> CheckOutcome:
+) -> ConditionOutcome:
     """Return the outcome of one condition."""
-    results, vocabulary = given
-    check_outcome = CheckOutcome(
-        check.expression, check.why, check.where, Result.INCONCLUSIVE, "", "", 0, 0, (), reason=""
+    decided = ConditionOutcome(
+        requested.expression, requested.why, requested.where, Result.INCONCLUSIVE, "", "", 0, 0, (), reason=""
     )
     try:
-        condition = parse(check.expression, vocabulary)
+        condition = parse(requested.expression, vocabulary)
     except ExpressionError as error:
-        return replace(check_outcome, reason=f"cannot be read: {error}")
+        return replace(decided, reason=f"cannot be read: {error}")
     with np.errstate(all="ignore"):
         outcome = evaluate(condition.tree, results)
     truths = np.atleast_1d(outcome.values)
     broken = np.flatnonzero(truths == 0)
     value, limit, order = _shown_values(condition, results, vocabulary, broken)
-    check_outcome = replace(check_outcome, value=value, limit=limit, checked=truths.size, broken=broken.size)
+    decided = replace(decided, value=value, limit=limit, checked=truths.size, broken=broken.size)
     if broken.size:
-        check_outcome = replace(
-            check_outcome,
-            rows=_rows(outcome, order, results, _value_of_row(condition, results, vocabulary)),
-        )
+        rows = _rows(outcome, order, results, _value_of_row(condition, results, vocabulary))
+        decided = replace(decided, rows=rows)
     elif not truths.size or (truths == UNKNOWN).any():
-        return replace(check_outcome, reason=_unknown(outcome, truths))
+        return replace(decided, reason=_unknown(outcome, truths))
     if limits.reasons and broken.size:
         with np.errstate(all="ignore"):
             certain = certain_result(condition.tree, results, own, limits.weak)
-            words = bounds_words(condition, given, own, limits.weak)
+            words = bounds_words(condition, (results, vocabulary), own, limits.weak)
         if certain is None:
             limit_words = "; ".join(limits.reasons)
             reason = f"does not hold, and the emulator itself was the limit: {words}; {limit_words}"
-            return replace(check_outcome, reason=reason)
+            return replace(decided, reason=reason)
         if words:
-            check_outcome = replace(check_outcome, value=f"{value}; {words}")
+            decided = replace(decided, value=f"{value}; {words}")
     if broken.size:
-        return replace(check_outcome, result=Result.FAIL)
+        return replace(decided, result=Result.FAIL)
     if summary.state is not RunEnd.DONE:
-        return replace(check_outcome, reason="holds as far as the run went, and it broke off")
-    return replace(check_outcome, result=Result.PASS)
+        return replace(decided, reason="holds up to the time at which the run ended early")
+    return replace(decided, result=Result.PASS)
 
 
 def _unknown(outcome: Outcome, truths: NDArray[np.generic]) -> str:
@@ -202,7 +201,7 @@ def _unknown(outcome: Outcome, truths: NDArray[np.generic]) -> str:
     if outcome.missing:
         return f"the run has no {' and no '.join(outcome.missing)}"
     if not truths.size:
-        return "no row to look at"
+        return "the table has no such row"
     return (
         f"a value is missing in {int((truths == UNKNOWN).sum())} of {truths.size} rows"
         if outcome.rows is not None
@@ -233,10 +232,10 @@ def _shown_values(
 
 
 def _row_words(
-    comparison: Binary, left: Outcome, broken: NDArray[np.int64], found: tuple[Results, Vocabulary]
+    comparison: Binary, left: Outcome, broken: NDArray[np.int64], names: tuple[Results, Vocabulary]
 ) -> str:
     """Describe which of several rows the value belongs to, and the sum over all rows for counts."""
-    results, vocabulary = found
+    results, vocabulary = names
     count = left.values.size
     if left.rows is None or count < 2:
         return ""

@@ -13,7 +13,7 @@ from etloop.contract.base.errors import InputError
 from etloop.controller.case.pack import CaseMaker, packed_case
 from etloop.controller.case.unpack import opened_case
 from etloop.results.schema.case import CaseRole, Repeat, RepeatedBy, case_from_json
-from etloop.results.store.case_archive import opened_archive
+from etloop.results.store.case_archive import open_archive
 
 SHARED_DIRECTORY = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300)
 
@@ -102,7 +102,7 @@ def test_one_byte_of_the_manifest(tmp_path: Path, at: int, byte: int) -> None:
     """Every manifest that is read has the types that it should have."""
     path = tmp_path / "case.zip"
     path.write_bytes(CASE)
-    with opened_archive(path) as archive:
+    with open_archive(path) as archive:
         text = bytearray(archive.read("case.json", 1 << 20))
     text[at % len(text)] = byte
     try:

@@ -53,8 +53,9 @@ MAY_IMPORT: Final[Mapping[str, str]] = {
     "results/kpis": "contract results/schema results/measure results/verdict results/tables results/device",
     "results/store": "contract results/schema results/measure results/expected results/verdict results/tables results/device",
     "results/compare": "contract results/schema results/measure results/verdict results/store",
-    "results/text": "contract results/schema results/measure results/expected results/tables results/compare",
-    "results/html": "contract results/schema results/measure results/verdict results/kpis results/compare results/text",
+    "results/report": "contract results/schema results/verdict results/expected results/kpis results/compare",
+    "results/text": "contract results/schema results/measure results/expected results/tables results/compare results/report",
+    "results/html": "contract results/schema results/measure results/verdict results/kpis results/compare results/report",
     "results/export": "results/kpis",
     "results": "contract",
     "agent": "contract runtime traffic",
@@ -98,7 +99,7 @@ PURE: Final = frozenset(
     " workload/lint workload/program workload/synthetic traffic/topology traffic/collectives traffic/collectives/core"
     " traffic/collectives/algorithms traffic/collectives/nccl traffic/collectives/msccl traffic/collectives/proof"
     " dut_profiles/model dut_profiles/rules results/schema results/measure results/verdict results/expected results/tables"
-    " results/device results/kpis results/compare results/text results/html results/export"
+    " results/device results/kpis results/compare results/report results/text results/html results/export"
     " controller/plan".split()
 )
 """Rooms that see no clock, chance, thread, process or operating system."""

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from etloop.cli.result import on_terminal, pages_of
-from etloop.results.text.colour import painted
-from etloop.results.text.table import grouped
+from etloop.results.report.values import merge_places
+from etloop.results.text.colour import paint
 
 
 @pytest.mark.parametrize(
@@ -28,11 +28,15 @@ from etloop.results.text.table import grouped
         ("verdict         INCONCLUSIVE: 1", "verdict         \x1b[1;33mINCONCLUSIVE\x1b[0m: 1", "is neither"),
         ("  fail          lost_share == 0", "  \x1b[31mfail\x1b[0m          lost_share == 0", "a condition"),
         (
-            "checks          7 hold, 1 fail",
-            "checks          7 hold, \x1b[31m1 fail\x1b[0m",
+            "consistency     7 checks pass, 1 fail",
+            "consistency     7 checks pass, \x1b[31m1 fail\x1b[0m",
             "our own records are wrong",
         ),
-        ("checks          8 hold, 0 fail", "checks          8 hold, 0 fail", "what holds needs no colour"),
+        (
+            "consistency     8 checks pass, 0 fail",
+            "consistency     8 checks pass, 0 fail",
+            "no failure, no colour",
+        ),
         ("#   fail        busbw", "#   \x1b[31mfail\x1b[0m        busbw", "below a table of collectives"),
         ("degraded        a: late", "\x1b[33mdegraded\x1b[0m        a: late", "a doubt"),
         ("note            verdict PASS", "note            verdict PASS", "only at its place"),
@@ -40,8 +44,8 @@ from etloop.results.text.table import grouped
     ],
 )
 def test_states_are_painted(line: str, shown: str, why: str) -> None:
-    assert painted(f"{line}\n") == f"{shown}\n", why
-    assert re.sub(r"\x1b\[[\d;]+m", "", painted(line)) == line, why
+    assert paint(f"{line}\n") == f"{shown}\n", why
+    assert re.sub(r"\x1b\[[\d;]+m", "", paint(line)) == line, why
 
 
 def test_colour_is_for_terminals_that_want_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,7 +54,7 @@ def test_colour_is_for_terminals_that_want_it(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
-    assert on_terminal(table) == painted(table) != table
+    assert on_terminal(table) == paint(table) != table
     monkeypatch.setenv("NO_COLOR", "1")
     assert on_terminal(table) == table
     monkeypatch.delenv("NO_COLOR")
@@ -70,7 +74,7 @@ def test_colour_is_for_terminals_that_want_it(monkeypatch: pytest.MonkeyPatch) -
 def test_what_several_places_say_is_said_once(
     texts: tuple[str, ...], shown: tuple[str, ...], why: str
 ) -> None:
-    assert grouped(texts) == shown, why
+    assert merge_places(texts) == shown, why
 
 
 def test_only_pages_that_are_there_are_named(tmp_path: Path) -> None:

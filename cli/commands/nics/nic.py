@@ -25,7 +25,7 @@ from etloop.experiments.nic.document import PROFILE_FILE, PROFILE_SCHEMA, NicPro
 from etloop.experiments.nic.page import PAGE_FILE, Beside, profile_html
 from etloop.experiments.nic.run import Probed, chosen, read_profile, run_battery
 from etloop.experiments.nic.text import render_judged, render_pairs, render_profile
-from etloop.results.schema.verdict import RequestedCheck, Result
+from etloop.results.schema.verdict import RequestedCondition, Result
 
 _NOTHING: Final = NicProfile(PROFILE_SCHEMA, "", 0, None, ())
 
@@ -119,7 +119,7 @@ def _beside(profile: NicProfile, name: str) -> Beside:
     return Beside(f"{name}, as stated", compare_with_stated(profile, find_profile(name)))
 
 
-def _checks(path: Path) -> tuple[RequestedCheck, ...]:
+def _checks(path: Path) -> tuple[RequestedCondition, ...]:
     checks = conditions_of(read_file(path), str(path)).checks
     if not checks:
         raise ConfigError(Problem(str(path), "states no condition", "list some under verdict.checks"))

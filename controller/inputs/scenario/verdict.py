@@ -12,7 +12,7 @@ from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import format_duration, parse_duration_ns, parse_share_per_million
 from etloop.contract.base.value_parsers import bounded, integer, words
 from etloop.contract.base.yaml_reader import ConfigFile, Section, read_document
-from etloop.results.schema.verdict import RequestedCheck
+from etloop.results.schema.verdict import RequestedCondition
 from etloop.results.verdict.verdict import EmulatorLimits
 
 MOST_CHECKS: Final = 256
@@ -22,7 +22,7 @@ MOST_CHECKS: Final = 256
 class VerdictSettings:
     """The verdict settings of a scenario."""
 
-    checks: tuple[RequestedCheck, ...] = ()
+    checks: tuple[RequestedCondition, ...] = ()
     limits: EmulatorLimits = EmulatorLimits()
     base_latency_ns: int | None = None
     """One way through the empty network, for slowdowns; None: as probes measure it, or as a topology says."""
@@ -48,7 +48,7 @@ def read_verdict(section: Section) -> VerdictSettings:
     for entry in entries[:MOST_CHECKS]:
         text = entry.required("check", words, "?", "write a condition on the results, see docs/verdict.md")
         reason = entry.optional("why", words, "")
-        checks.append(RequestedCheck(text, reason, entry.where("check")))
+        checks.append(RequestedCondition(text, reason, entry.where("check")))
         entry.close()
     emulator = section.section("emulator")
     default = EmulatorLimits()

@@ -27,7 +27,7 @@ from etloop.controller.inputs.rig import parse_rig
 from etloop.controller.run.prepare import InputFile, PrepareOptions, RunInputs, prepare
 from etloop.lab.request import up_options
 from etloop.results.schema.case import CaseRole, Repeat, RepeatedBy, case_from_json
-from etloop.results.store.case_archive import opened_archive
+from etloop.results.store.case_archive import open_archive
 from etloop.workload.chakra.encoder import encode_trace
 from etloop.workload.readers.files import read_trace
 from etloop.workload.synthetic.spec import SyntheticSpec
@@ -269,7 +269,7 @@ def test_the_case_of_a_run_directory_says_what_is_in_it(site: Path, tmp_path: Pa
     packed = packed_case(made_of(site), "r1", "0123", RepeatedBy(Repeat.TWIN, "cards", 7))
     assert packed == packed_case(made_of(site), "r1", "0123", RepeatedBy(Repeat.TWIN, "cards", 7))
     (tmp_path / "case.zip").write_bytes(packed)
-    with opened_archive(tmp_path / "case.zip") as archive:
+    with open_archive(tmp_path / "case.zip") as archive:
         case = case_from_json(archive.read("case.json", 1 << 20).decode(), "case.json")
         assert set(archive.names()) == {"case.json", *(file.name for file in case.files)}
     assert (case.schema, case.run_id, case.workload_digest) == ("etloop-case/1", "r1", "0123")
@@ -302,7 +302,7 @@ def test_a_case_says_with_which_options_its_lab_came_up(
     (tmp_path / "case.zip").write_bytes(
         packed_case(made, "r1", "0123", RepeatedBy(Repeat.RUN), up_options(lab))
     )
-    with opened_archive(tmp_path / "case.zip") as archive:
+    with open_archive(tmp_path / "case.zip") as archive:
         case = case_from_json(archive.read("case.json", 1 << 20).decode(), "case.json")
     assert case.steps[1:] == (
         f"etloop lab up case/topology.yaml --name x --addresses 4{options} --agents",

@@ -23,7 +23,7 @@ from etloop.controller.plan.demand import Demand, demand_of
 from etloop.controller.plan.job_set import only
 from etloop.controller.plan.plan import Plan, make_plan
 from etloop.controller.plan.report import report_plan
-from etloop.results.schema.summary import CheckResult
+from etloop.results.schema.summary import ConsistencyResult
 from etloop.results.store.run_dir import write_run
 from etloop.traffic.collectives.algorithms.alltoall import UNEVEN
 from etloop.traffic.simulation import SimulationOutcome, SimulationSettings, simulate
@@ -246,7 +246,7 @@ def test_the_dlrm_job_moves_exactly_its_splits(tmp_path: Path) -> None:
     simulated = ran(plan)
     found = run_by_hand(outcome_of(plan, simulated), plan.tables, rows=plan.connection_rows)
     write_run(tmp_path / "run", found)
-    assert {check.result for check in found.summary.checks} == {CheckResult.PASS}
+    assert {check.result for check in found.summary.checks} == {ConsistencyResult.PASS}
     rows = pq.read_table(tmp_path / "run" / "collectives.parquet").to_pylist()
     assert len(rows) == 3 * 8
     for row in rows:

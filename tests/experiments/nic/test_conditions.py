@@ -12,7 +12,7 @@ from etloop.experiments.nic.battery import BATTERY
 from etloop.experiments.nic.conditions import judge, result_of
 from etloop.experiments.nic.document import EXPERIMENT_SCHEMA, PROFILE_SCHEMA, ExperimentRecord, NicProfile
 from etloop.experiments.nic.link.figures import Figure, count, unseen, word
-from etloop.results.schema.verdict import RequestedCheck, Result
+from etloop.results.schema.verdict import RequestedCondition, Result
 
 FIGURES = (
     Figure("nak_to_resend", "ns", 50e3, 40e3, 60e3, "", 15),
@@ -30,8 +30,8 @@ def profile() -> NicProfile:
     return NicProfile(PROFILE_SCHEMA, "a card", 100, 2_000, (one,))
 
 
-def asked(*expressions: str) -> tuple[RequestedCheck, ...]:
-    return tuple(RequestedCheck(text, "", f"c.yaml:{number}") for number, text in enumerate(expressions))
+def asked(*expressions: str) -> tuple[RequestedCondition, ...]:
+    return tuple(RequestedCondition(text, "", f"c.yaml:{number}") for number, text in enumerate(expressions))
 
 
 @pytest.mark.parametrize(

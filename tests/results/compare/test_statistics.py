@@ -14,6 +14,7 @@ from etloop.results.compare.statistics import (
     Difference,
     Mean,
     difference,
+    difference_of_pairs,
     independent_count,
     is_shown,
     mean_of_iterations,
@@ -21,7 +22,6 @@ from etloop.results.compare.statistics import (
     more_needed,
     open_words,
     outcome,
-    paired_difference,
     surely_no_regression,
 )
 from etloop.results.schema.comparison import Basis, Outcome
@@ -43,7 +43,7 @@ def test_runs_are_compared_by_welch_of_their_logarithms() -> None:
 
 
 def test_rounds_are_compared_by_student_of_what_is_between_them() -> None:
-    found = paired_difference(RUNS_A[:3], RUNS_B, 0.95, relative=True)
+    found = difference_of_pairs(RUNS_A[:3], RUNS_B, 0.95, relative=True)
     oracle = stats.ttest_rel(np.log(RUNS_B), np.log(RUNS_A[:3]))
     assert found.p_value == pytest.approx(oracle.pvalue)
     assert found.low == pytest.approx(math.expm1(oracle.confidence_interval(0.95).low))
@@ -181,7 +181,7 @@ def test_the_allowance_between_runs_is_what_it_says() -> None:
 def pairs_of(*changes: float) -> Difference:
     """Pairs of which B takes as many times as long as A."""
     ones = np.ones(len(changes))
-    return paired_difference(ones, np.array(changes), 0.95, relative=True)
+    return difference_of_pairs(ones, np.array(changes), 0.95, relative=True)
 
 
 @pytest.mark.parametrize(
@@ -215,9 +215,9 @@ def test_as_many_more_as_are_said_are_mostly_enough() -> None:
     rng = np.random.default_rng(7)
     decided = 0
     for _ in range(200):
-        found = paired_difference(np.ones(3), np.exp(rng.normal(0.1, 0.08, 3)), 0.95, relative=True)
+        found = difference_of_pairs(np.ones(3), np.exp(rng.normal(0.1, 0.08, 3)), 0.95, relative=True)
         more = more_needed(found, 0.02) or 100
-        again = paired_difference(
+        again = difference_of_pairs(
             np.ones(3 + more), np.exp(rng.normal(0.1, 0.08, 3 + more)), 0.95, relative=True
         )
         decided += outcome(again, 0.02, less_is_better=True) is not Outcome.OPEN

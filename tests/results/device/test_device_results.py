@@ -15,21 +15,21 @@ from hypothesis import strategies as st
 from etloop.contract.model.counters import CountedObject, CounterObject
 from etloop.contract.model.device_counts import CountedDevice, CountedSource, CounterGap, SamplePhase, Series
 from etloop.contract.model.run import RunOutcome
-from etloop.controller.run.verdict import counting_checks
+from etloop.controller.run.verdict import counting_conditions
 from etloop.dut_profiles.reading.catalogue import find_profile, profile_names
-from etloop.results.artifacts import counted_run, kpi_input, run_with_verdict
+from etloop.results.artifacts import add_device_counters, add_verdict, kpi_input
 from etloop.results.device.class_queues import ExpectedClass, PacketKind, ReceivedClasses, class_queues
-from etloop.results.device.index import device_ports, increases_of, indexed
+from etloop.results.device.index import device_ports, increases_of, index_device
 from etloop.results.device.reconcile import AgentPort, DevicePort, PlainDatagrams, reconcile
 from etloop.results.device.summary import DeviceBasis, RigPortFacts
 from etloop.results.kpis.run_kpis import key_figures, vocabulary
 from etloop.results.schema.device import Agreement, Direction
 from etloop.results.schema.kpis import KpiBasis
 from etloop.results.schema.summary import Summary
-from etloop.results.schema.verdict import RequestedCheck, Result
+from etloop.results.schema.verdict import RequestedCondition, Result
 from etloop.results.store.run_dir import read_artifacts, read_run, write_run
 from etloop.results.text.table import render
-from etloop.results.verdict.verdict import Conditions, EmulatorLimits, check_mistakes
+from etloop.results.verdict.verdict import Conditions, EmulatorLimits, find_condition_mistakes
 from tests.support.runs.records_by_hand import (
     START_NS,
     outcome_by_hand,
@@ -210,7 +210,7 @@ def test_packets_are_looked_for_in_the_queue_of_their_class(
     source = source_of({(queue("s/0", number), "packets"): moved(count) for number, count in queues.items()})
     classes = (ExpectedClass(26, 3, PacketKind.DATA), ExpectedClass(48, 6, PacketKind.NOTIFICATIONS))
     came = ReceivedClasses("a/p0", {PacketKind.DATA: 40, PacketKind.NOTIFICATIONS: 2})
-    rows = class_queues([came], indexed(CountedDevice("x", 0, (source,))), classes)
+    rows = class_queues([came], index_device(CountedDevice("x", 0, (source,))), classes)
     found = [(row.expected_queue, row.agent_packets, row.missing_packets, row.found_queue) for row in rows]
     assert found == expected, what
 
@@ -227,14 +227,14 @@ def test_acknowledgements_with_marks_of_their_own_leave_by_a_queue_of_their_own(
         ExpectedClass(48, 6, PacketKind.NOTIFICATIONS),
     )
     came = ReceivedClasses("a/p0", dict(zip(PacketKind, (40, 8, 5, 2), strict=True)))
-    rows = class_queues([came], indexed(CountedDevice("x", 0, (source,))), classes)
+    rows = class_queues([came], index_device(CountedDevice("x", 0, (source,))), classes)
     assert [(row.expected_queue, row.carries, row.agent_packets, row.missing_packets) for row in rows] == [
         (0, "acknowledgements", 8, 0),
         (3, "data", 40, 0),
         (6, "notifications", 2, 0),
     ]
     one_queue = tuple(replace(one, queue=3) for one in classes)
-    (row,) = class_queues([came], indexed(CountedDevice("x", 0, (source,))), one_queue)
+    (row,) = class_queues([came], index_device(CountedDevice("x", 0, (source,))), one_queue)
     assert (row.carries, row.dscp, row.agent_packets, row.missing_packets) == (
         "data, acknowledgements, clear to send, notifications",
         *(26, 55, 15),
@@ -294,11 +294,11 @@ def with_verdict(
     names = {"a": ("p0",), "b": ("p0",)}
     run = run_by_hand(outcome(), port_names=names)
     write_run(run_dir, run)
-    counted = counted_run(run, device, basis)
+    counted = add_device_counters(run, device, basis)
     write_run(run_dir, counted, run)
-    checks = tuple(RequestedCheck(one, "why", "here") for one in conditions)
+    checks = tuple(RequestedCondition(one, "why", "here") for one in conditions)
     asked = Conditions(checks, EmulatorLimits(slip_share=9.0))
-    return run_with_verdict(read_artifacts(run_dir), KPI_BASIS, asked, pages=False).summary
+    return add_verdict(read_artifacts(run_dir), KPI_BASIS, asked, pages=False).summary
 
 
 def test_losses_that_are_not_for_want_of_room_are_told_too(tmp_path: Path) -> None:
@@ -362,7 +362,7 @@ def test_a_run_directory_gets_the_devices_counters(tmp_path: Path) -> None:
     assert [row["increase"] for row in counters if row["counter"] == "pfc_tx"] == [2]
     assert [row["most"] for row in counters if row["counter"] == "current_bytes"] == [400]
     assert pq.read_table(tmp_path / "dut.parquet").num_rows == 2 * 13 + 3
-    page = str(run_with_verdict(read_artifacts(tmp_path), KPI_BASIS, Conditions()).texts["report.html"])
+    page = str(add_verdict(read_artifacts(tmp_path), KPI_BASIS, Conditions()).texts["report.html"])
     assert "Of agents and device, 4 directions of cables: 4 frame for frame." in page
     assert "counted by the device" in page
 
@@ -420,7 +420,7 @@ def test_counters_that_stopped_leave_what_they_would_have_told_open(tmp_path: Pa
     table = render(summary, "here")
     assert "gap             lab: from 0.00 to 0.00 s of the run: ended: the lab ended" in table
     assert "NOT ALL OF THEM BEFORE AND AFTER THE RUN" in table
-    assert "cannot be told" in table
+    assert "4 not known" in table
 
 
 def test_a_source_that_never_answered_leaves_tables_without_rows_and_says_so(tmp_path: Path) -> None:
@@ -431,7 +431,7 @@ def test_a_source_that_never_answered_leaves_tables_without_rows_and_says_so(tmp
     )
     assert summary.verdict is not None
     assert [one.result for one in summary.verdict.checks] == [Result.INCONCLUSIVE] * 2
-    assert "NONE READ" in render(summary, "here")
+    assert "NO READINGS" in render(summary, "here")
     assert read_run(tmp_path).summary.dut == summary.dut
 
 
@@ -451,17 +451,19 @@ def test_a_soft_switch_that_was_overloaded_is_not_held_against_the_device(tmp_pa
 def test_ports_of_the_rig_that_no_source_knows_are_told(tmp_path: Path) -> None:
     summary = with_verdict(tmp_path, counted(peers=(("s/0", "a/p0"),)))
     assert summary.dut is not None
-    assert summary.dut.notes == ("no source of counters says which port of the device leads to b/p0",)
+    assert summary.dut.notes == ("no source of counters says which port of the device is connected to b/p0",)
 
 
 def test_a_linux_interface_counts_without_check_sequences() -> None:
     rows = {(A_PORT, "rx_packets"): moved(2), (A_PORT, "rx_bytes_without_fcs"): moved(200)}
-    (port, _) = device_ports(indexed(CountedDevice("x", 0, (source_of(rows),))), frozenset({"a/p0", "b/p0"}))
+    (port, _) = device_ports(
+        index_device(CountedDevice("x", 0, (source_of(rows),))), frozenset({"a/p0", "b/p0"})
+    )
     assert (port.rx_frames, port.rx_bytes, port.tx_bytes, port.with_fcs) == (2, 200, None, False)
 
 
 @pytest.mark.parametrize("name", profile_names())
 def test_conditions_of_shipped_profiles_can_be_read(name: str) -> None:
     profile = find_profile(name)
-    checks = [RequestedCheck(one.expression, one.why, one.where) for one in profile.checks]
-    assert check_mistakes([*checks, *counting_checks(profile)], vocabulary()) == ()
+    checks = [RequestedCondition(one.expression, one.why, one.where) for one in profile.checks]
+    assert find_condition_mistakes([*checks, *counting_conditions(profile)], vocabulary()) == ()

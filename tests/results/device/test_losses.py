@@ -8,13 +8,12 @@ from typing import Any, Final
 import pytest
 
 from etloop.contract.model.device_counts import CountedDevice, SamplePhase
-from etloop.results.artifacts import with_joint_figures
+from etloop.results.artifacts import add_joint_figures
 from etloop.results.device.losses import LossInput, loss_input, reconcile_losses
-from etloop.results.html.blocks import Table, Text
-from etloop.results.html.device import loss_blocks
+from etloop.results.report.losses import loss_words, losses_table
 from etloop.results.schema.kpis import KpiBasis
 from etloop.results.schema.losses import LOSS_FIGURES, LossSummary, device_drops, dropped_by_device
-from etloop.results.text.losses import loss_lines
+from etloop.results.text.layout import label_text, table_lines
 from etloop.results.text.table import render
 from tests.results.device.test_device_results import B_PORT, counted, moved, queue, source_of, with_verdict
 from tests.support.runs.records_by_hand import aborted_by_hand, run_by_hand
@@ -54,6 +53,11 @@ def found(**changes: Any) -> LossSummary:
     return reconcile_losses(replace(LOSSY, **changes))
 
 
+def loss_lines(losses: LossSummary) -> list[str]:
+    """The lines of text about these losses."""
+    return [*label_text("losses", loss_words(losses)), *table_lines(losses_table(losses), 99, "  ")]
+
+
 def ports(**changes: int) -> dict[str, int]:
     """What the ports counted, with these counters raised."""
     return {name: value + changes.get(name, 0) for name, value in PORTS.items()}
@@ -77,7 +81,7 @@ def test_a_lossy_run_is_explained_to_the_packet() -> None:
     ]
 
 
-def test_what_came_to_a_closed_context_is_received_by_its_kind() -> None:
+def test_packets_at_a_closed_context_count_as_received() -> None:
     """The port has received it; without its own count, 6 of 979 ACKs and 2 of 8743 packets of data would be missing."""
     flows = FLOWS | {"rx_packets": 8741, "acks_rx": 973, "naks_rx": 143, "retransmitted_packets": 0}
     late = {"unclaimed_requests": 2, "unclaimed_acks": 6, "unclaimed_naks": 1}
@@ -160,7 +164,7 @@ def test_a_quiet_run_is_one_line() -> None:
         ("which the ports of a twin count", {"streams_sent": 100, "streams_received": 98, "streams_among_ports": True}, 0),
     ],
 )  # fmt: skip
-def test_what_explains_a_packet(sentence: str, changes: dict[str, Any], unexplained: int) -> None:
+def test_causes_explain_missing_packets(sentence: str, changes: dict[str, Any], unexplained: int) -> None:
     assert found(**changes).unexplained_packets == unexplained, sentence
 
 
@@ -177,8 +181,7 @@ def test_what_explains_a_packet(sentence: str, changes: dict[str, Any], unexplai
         (
             {"device": DEVICE | {"queue_dropped_packets": 775}, "has_others_traffic": True},
             (
-                "the device dropped 5 packets more than were not received; the device's counters are of all its traffic, also of "
-                "others'"
+                "the device dropped 5 packets more than were not received; the device's counters include traffic of other users"
             ),
         ),
         (
@@ -194,7 +197,7 @@ def test_what_explains_a_packet(sentence: str, changes: dict[str, Any], unexplai
         ),
     ],
 )
-def test_what_nobody_explains_is_named(changes: dict[str, Any], note: str) -> None:
+def test_unexplained_packets_are_noted(changes: dict[str, Any], note: str) -> None:
     assert found(**changes).notes == (note,)
 
 
@@ -203,11 +206,11 @@ def test_what_nobody_explains_is_named(changes: dict[str, Any], note: str) -> No
     [
         ({"device": None}, "nothing counted what the device dropped"),
         ({"device": {"priority_pfc_tx": 3}}, "the device did not count its drops over the whole run"),
-        ({"streams_received": None}, "an end of the background of plain UDP did not say what it sent or received"),
+        ({"streams_received": None}, "an end of the background of plain UDP did not report what it sent or received"),
         ({"unknown": "no counters came from agents b"}, "no counters came from agents b"),
     ],
 )  # fmt: skip
-def test_what_is_not_known_is_never_a_number(changes: dict[str, Any], why: str) -> None:
+def test_unknown_figure_has_a_reason_instead_of_a_number(changes: dict[str, Any], why: str) -> None:
     losses = found(**changes)
     assert (losses.unexplained_packets, losses.why, losses.notes) == (None, why, ())
     assert why in " ".join(" ".join(loss_lines(losses)).split())
@@ -257,7 +260,7 @@ def test_how_a_port_counts_follows_from_what_carries_its_packets(
 
 
 def test_an_agent_that_was_lost_leaves_every_figure_open() -> None:
-    run = with_joint_figures(run_by_hand(aborted_by_hand()), KpiBasis({}, None, 4096))
+    run = add_joint_figures(run_by_hand(aborted_by_hand()), KpiBasis({}, None, 4096))
     losses = run.summary.losses
     assert losses is not None
     assert losses.packets("all") is None
@@ -285,14 +288,6 @@ def test_drops_for_every_reason_are_one_figure(tmp_path: Any) -> None:
     )
     assert summary.verdict is not None
     assert summary.verdict.checks[-1].value == "dut_dropped_packets = 194"
-
-
-def test_the_page_has_the_same_rows() -> None:
-    words, rows = loss_blocks(replace(run_by_hand().summary, losses=found()))[:2]
-    assert isinstance(words, Text)
-    assert words.text.startswith("1192 of 9962 packets not received: 1074 of data, 118 of their answers;")
-    assert isinstance(rows, Table)
-    assert "dropped: no room on arrival" in [row[0].text for row in rows.rows]
 
 
 def test_a_total_of_which_a_part_is_not_known_is_absent(tmp_path: Any) -> None:

@@ -14,7 +14,7 @@ from etloop.contract.base.errors import InputError
 from etloop.contract.base.ip_address import ip_bytes, ip_column
 from etloop.contract.model.records import OP_RECORD
 from etloop.contract.model.run import AgentRecords, ExpectedRun, RunOutcome
-from etloop.results.artifacts import compared_run
+from etloop.results.artifacts import add_comparison
 from etloop.results.expected.expected_vs_measured import compare, compared_rows, expected_rows
 from etloop.results.measure.joined import match_ops
 from etloop.results.measure.summary import Measurement, measure
@@ -186,7 +186,7 @@ def test_an_op_that_the_plan_does_not_know_counts_for_nothing() -> None:
 def left(tmp_path: Path, *runs: ExpectedRun) -> tuple[Path, Summary]:
     run = run_by_hand(tables=TABLES)
     write_run(tmp_path, run)
-    found = compared_run(run, measured(), runs, ("twin: no topology",))
+    found = add_comparison(run, measured(), runs, ("twin: no topology",))
     write_run(tmp_path, found, run)
     return tmp_path, found.summary
 

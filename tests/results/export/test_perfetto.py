@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from etloop.results.artifacts import run_with_verdict
+from etloop.results.artifacts import add_verdict
 from etloop.results.export.perfetto import ITERATIONS_PROCESS
 from etloop.results.schema.columns import RATES
 from etloop.results.schema.kpis import KpiBasis
@@ -53,7 +53,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     run = replace(run, tables={**run.tables, "cc": rates_by_hand()})
     write_run(directory, run)
     basis = KpiBasis({"a/p0": 10**9, "b/p0": 10**9}, (1000, 2000, 0, 0), 4096)
-    found = run_with_verdict(read_artifacts(directory), basis, Conditions())
+    found = add_verdict(read_artifacts(directory), basis, Conditions())
     loaded: dict[str, Any] = json.loads(str(found.texts["trace.perfetto.json"]))
     return loaded
 
@@ -151,5 +151,5 @@ def test_arrows_that_clocks_turned_round_are_left_out() -> None:
     changed = ops.set_column(at, ops.schema.field(at), pa.array(completed))
     run = replace(run, tables={**run.tables, "ops": changed})
     basis = KpiBasis({"a/p0": 10**9, "b/p0": 10**9}, (1000, 2000, 0, 0), 4096)
-    text = str(run_with_verdict(run, basis, Conditions()).texts["trace.perfetto.json"])
+    text = str(add_verdict(run, basis, Conditions()).texts["trace.perfetto.json"])
     assert not [event for event in json.loads(text)["traceEvents"] if event["name"] == "sent"]

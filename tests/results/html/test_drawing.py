@@ -8,7 +8,7 @@ import jinja2
 import numpy as np
 import pytest
 
-from etloop.results.html.blocks import Block, Cell, Fold, Page, Section, Text, table
+from etloop.results.html.blocks import Block, Fold, Page, Section, Text, table_blocks
 from etloop.results.html.drawing import (
     NARROW,
     WIDE,
@@ -23,6 +23,7 @@ from etloop.results.html.drawing import (
     round_ticks,
 )
 from etloop.results.html.render import _environment, render
+from etloop.results.report.table import Cell, Column, Table
 
 SAMPLES = 100_000
 SPIKE = 77_777
@@ -103,11 +104,12 @@ def test_a_narrow_panel_leaves_out_the_detail_and_words_without_room() -> None:
 
 def test_texts_are_escaped_and_sections_without_parts_left_out() -> None:
     evil = "<script>alert(1)</script>"
-    cells: list[tuple[str | Cell, ...]] = [(evil, Cell(evil, note=evil, items=(evil,)))]
-    parts: tuple[Block, ...] = (Text(evil), *table(evil, (evil, evil), cells), Fold(evil, (Text(evil),)))
+    columns = (Column("a", evil), Column("b", evil))
+    table = Table("t", evil, columns, ((evil, Cell(evil, note=evil, items=(evil,))),), (evil,))
+    parts: tuple[Block, ...] = (Text(evil), *table_blocks(table), Fold(evil, (Text(evil),)))
     text = render(Page(evil, evil, "pass", evil, (), (Section("a", evil, parts), Section("b", "empty", ()))))
     assert "<script" not in text
-    assert text.count("&lt;script&gt;") == 16
+    assert text.count("&lt;script&gt;") == 17
     assert "empty" not in text
 
 

@@ -19,12 +19,12 @@ from etloop.cli.main import main
 from etloop.contract.base.errors import ConfigError, ExitCode
 from etloop.contract.model.run import RunOutcome
 from etloop.controller.run.verdict import judge_again
-from etloop.results.artifacts import run_with_verdict
+from etloop.results.artifacts import add_verdict
 from etloop.results.export.perfetto import lanes_of
 from etloop.results.kpis.port_series import spread
 from etloop.results.schema.kpis import KpiBasis
 from etloop.results.schema.typed_json import RunDirError
-from etloop.results.schema.verdict import RequestedCheck, Result
+from etloop.results.schema.verdict import RequestedCondition, Result
 from etloop.results.store.run_dir import read_artifacts, read_kpis, read_run, write_run
 from etloop.results.verdict.verdict import Conditions
 from tests.support.runs.records_by_hand import (
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 BASIS: Final = KpiBasis({"a/p0": 10**9, "b/p0": 10**9}, (1000, 2000, 0, 0), 4096)
 CHECKS: Final = (
-    RequestedCheck("jct_avg_ns <= 30us", "a job is slow", "scenario.yaml:3"),
-    RequestedCheck("lost_share == 0", "lossless", "scenario.yaml:4"),
+    RequestedCondition("jct_avg_ns <= 30us", "a job is slow", "scenario.yaml:3"),
+    RequestedCondition("lost_share == 0", "lossless", "scenario.yaml:4"),
 )
 SCENARIO: Final = (
     "workload: {trace: x}\nverdict:\n  checks:\n  - {check: jct_avg_ns <= 30us, why: a job is slow}\n"
@@ -57,7 +57,7 @@ def with_verdict(
     """The run by hand with its verdict, in `run_dir`."""
     run = run_by_hand(outcome, tables, (SCENARIO, RIG))
     write_run(run_dir, run)
-    found = run_with_verdict(read_artifacts(run_dir), BASIS, Conditions(CHECKS, device="dut-1"))
+    found = add_verdict(read_artifacts(run_dir), BASIS, Conditions(CHECKS, device="dut-1"))
     write_run(run_dir, found, run)
     return {name: str(text) for name, text in found.texts.items()}
 

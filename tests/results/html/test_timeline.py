@@ -11,10 +11,11 @@ import pytest
 from etloop.results.artifacts import kpi_input
 from etloop.results.html.blocks import Plot
 from etloop.results.html.distribution import traffic_matrix
-from etloop.results.html.lanes import COLOURS, lanes_of, natural, port_colours, sampled_lanes
+from etloop.results.html.lanes import COLOURS, lanes_of, port_colours, sampled_lanes
 from etloop.results.html.network import network_picture, speed_words
 from etloop.results.html.timeline import timeline
 from etloop.results.kpis.input import KpiInput
+from etloop.results.report.queues import natural
 from etloop.results.schema.device_facts import NO_FACTS, DeviceFacts
 from etloop.results.schema.kpis import KpiBasis
 from etloop.results.tables.frames import frame_by_hand

@@ -15,7 +15,7 @@ from etloop.contract.model.device_counts import CountedDevice, SamplePhase
 from etloop.contract.model.switch_counters import SWITCH_PORT_COUNTERS
 from etloop.counters.source_log import SourceLog
 from etloop.results.device.cos import device_cos_table
-from etloop.results.device.index import indexed
+from etloop.results.device.index import index_device
 from etloop.results.store.run_dir import read_kpis
 from etloop.results.tables.frames import frame_of
 from etloop.results.text.switches import render_switches
@@ -109,7 +109,7 @@ def test_a_port_without_any_reading_is_not_counted_rather_than_idle() -> None:
         log.add(CounterBatch(at_ns, at_ns, tuple(batch), ()), phase)
     peers = (("s/1", "t/1"), ("s/2", "t/2"), ("s/3", "t/3"))
     source = log.finish(3, "lab", 0, peers, several=True, host_side=False)
-    table = device_cos_table(indexed(CountedDevice("lab", 0, (source,))))
+    table = device_cos_table(index_device(CountedDevice("lab", 0, (source,))))
     assert table is not None
     assert table.column("port").to_pylist() == ["1", "2", "3"]
     assert table.column("queue_bytes").to_pylist() == [7000, 7000, None]

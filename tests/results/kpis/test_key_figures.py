@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from etloop.contract.model.records import CC_RECORD
 from etloop.contract.model.run import AgentRecords, RunOutcome
-from etloop.results.artifacts import kpi_input, with_joint_figures
+from etloop.results.artifacts import add_joint_figures, kpi_input
 from etloop.results.kpis.job import curve
 from etloop.results.kpis.network import balance
 from etloop.results.kpis.rates import settling_ns
@@ -45,7 +45,7 @@ BASIS: Final = KpiBasis({"a/p0": GBPS, "b/p0": 2 * GBPS}, (1000, 2000, 0, 500), 
 
 def input_of(run_dir: Path, outcome: RunOutcome | None = None, basis: KpiBasis = BASIS) -> KpiInput:
     write_run(run_dir, run_by_hand(outcome))
-    return kpi_input(with_joint_figures(read_artifacts(run_dir), basis), basis)
+    return kpi_input(add_joint_figures(read_artifacts(run_dir), basis), basis)
 
 
 def kpis_of(run_dir: Path, outcome: RunOutcome | None = None, basis: KpiBasis = BASIS) -> KpiSet:
@@ -125,7 +125,7 @@ BY_HAND: Final[dict[str, tuple[float, str]]] = {
     "needless_share": (0, "none"),
 }
 ABSENT: Final = {
-    **dict.fromkeys(("jct_per_ideal", "jct_per_twin"), "beside this run"),
+    **dict.fromkeys(("jct_per_ideal", "jct_per_twin"), "to compare with this run"),
     **dict.fromkeys(("fct_p50_ns", "fct_p99_ns"), "not of sends and receives alone"),
     **dict.fromkeys(
         ("fct_slowdown_p50", "fct_slowdown_p95", "fct_slowdown_p99"), "not of sends and receives alone"

@@ -19,7 +19,7 @@ from etloop.results.measure.collectives import group_ops
 from etloop.results.measure.distribution import nearest_rank
 from etloop.results.measure.summary import measure
 from etloop.results.schema.kinds import CONVENTIONS, OP_NAMES, SEND_RECV, OpCode, bus_factor
-from etloop.results.schema.summary import Check, CheckResult, KindSummary, Summary
+from etloop.results.schema.summary import ConsistencyCheck, ConsistencyResult, KindSummary, Summary
 from etloop.workload.trace.program import OpKind
 from etloop.workload.trace.trace import CollectiveKind
 from tests.support.runs.records_by_hand import (
@@ -40,13 +40,13 @@ def kind_of(summary: Summary, name: str) -> KindSummary:
     return found
 
 
-def check_of(summary: Summary, name: str) -> Check:
+def check_of(summary: Summary, name: str) -> ConsistencyCheck:
     (found,) = (check for check in summary.checks if check.name == name)
     return found
 
 
 def failed(summary: Summary) -> list[str]:
-    return [check.name for check in summary.checks if check.result is CheckResult.FAIL]
+    return [check.name for check in summary.checks if check.result is ConsistencyResult.FAIL]
 
 
 Change = Callable[[NDArray[np.void]], Any]
@@ -197,9 +197,9 @@ def test_nearest_rank_is_the_least_value_that_covers_enough(values: list[int], p
 
 def test_a_good_run_passes_every_check() -> None:
     summary = summary_of(outcome_by_hand())
-    assert {check.result for check in summary.checks} == {CheckResult.PASS}
+    assert {check.result for check in summary.checks} == {ConsistencyResult.PASS}
     assert all(check.checked > 0 for check in summary.checks)
-    assert summary.checks_hold
+    assert summary.is_consistent
 
 
 WRONG_OPS: Final = (
@@ -279,7 +279,7 @@ def test_a_plan_that_counts_bytes_two_ways_is_found() -> None:
     payload_bytes[1] += 1
     changed = replace(tables, connections=replace(tables.connections, payload_bytes=payload_bytes))
     check = check_of(summary_of(outcome_by_hand(), changed), "plan_consistent")
-    assert check.result is CheckResult.FAIL
+    assert check.result is ConsistencyResult.FAIL
     assert check.examples == (
         "one iteration sends 14500 bytes and receives 14500 by its ops, carries 14501 by its connections",
     )
@@ -292,7 +292,7 @@ def test_an_aborted_run_keeps_its_figures_and_is_not_judged_on_what_never_came()
     summary = summary_of(aborted_by_hand())
     assert (summary.ops.planned, summary.ops.recorded, summary.ops.missing) == (16, 12, 4)
     assert failed(summary) == []
-    not_checked = [check.name for check in summary.checks if check.result is CheckResult.NOT_CHECKED]
+    not_checked = [check.name for check in summary.checks if check.result is ConsistencyResult.NOT_CHECKED]
     assert not_checked == ["agents_complete", "all_ops_completed", "connection_bytes_as_planned"]
     assert [found.complete for found in summary.job.per_iteration] == [True, False]
     assert not summary.job.complete

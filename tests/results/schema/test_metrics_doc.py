@@ -14,7 +14,7 @@ from etloop.results.device.tables import COUNTERS, DUT
 from etloop.results.measure.summary import measure
 from etloop.results.schema.columns import COMPARISON, JOBS, TABLES, Column
 from etloop.results.schema.kinds import CONVENTIONS
-from etloop.results.schema.summary import SUMMARY_SCHEMA, CheckResult, Summary
+from etloop.results.schema.summary import SUMMARY_SCHEMA, ConsistencyResult, Summary
 from tests.support.places import ROOT
 from tests.support.runs.records_by_hand import connection_rows_by_hand, outcome_by_hand, tables_by_hand
 
@@ -77,7 +77,7 @@ def test_every_check_state_and_kind_is_explained() -> None:
     checks = measure(outcome, tables, connection_rows_by_hand()).summary.checks
     explained = named(PAGE)
     assert {check.name for check in checks} <= explained
-    assert {str(value) for value in (*CheckResult, *RunEnd)} <= explained
+    assert {str(value) for value in (*ConsistencyResult, *RunEnd)} <= explained
     assert {convention.name for convention in CONVENTIONS} <= explained
 
 

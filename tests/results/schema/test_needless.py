@@ -19,15 +19,15 @@ NONE = dict.fromkeys(COUNTERS, 0)
             "our timer did it",
             {"duplicate_request": 5, "local_ack_timeout_err": 1, "naks_rx": 2},
             (
-                "5 of them: the receiver had these packets, and our timer ran out before the answer came: it was lost, a queue "
-                "takes longer than transport.timeout_floor, or an end of ours was silent"
+                "5 of them: the receiver had these packets, and a retransmission timer expired before the answer came: it was lost, a queue "
+                "takes longer than transport.timeout_floor, or an agent was descheduled"
             ),
         ),
         (
             "NAKs did it that a rule of the scenario made",
             {"duplicate_request": 160, "naks_rx": 8, "injected_naks": 4, "injected_rnr_naks": 4},
             (
-                "160 of them: the receiver had these packets; no timer of ours ran out, 8 NAKs asked for them, and the scenario "
+                "160 of them: the receiver had these packets; no timer expired, 8 NAKs requested them, and the scenario "
                 "provoked 8 NAKs"
             ),
         ),
@@ -35,7 +35,7 @@ NONE = dict.fromkeys(COUNTERS, 0)
             "NAKs did it",
             {"duplicate_request": 160, "naks_rx": 8},
             (
-                "160 of them: the receiver had these packets; no timer of ours ran out, 8 NAKs asked for them: packets overtook "
+                "160 of them: the receiver had these packets; no timer expired, 8 NAKs requested them: packets overtook "
                 "each other, or receivers were not ready"
             ),
         ),

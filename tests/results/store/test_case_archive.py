@@ -19,7 +19,7 @@ from etloop.results.store.case_archive import (
     Member,
     digest_of,
     name_fault,
-    opened_archive,
+    open_archive,
     repeating_steps,
     write_members,
 )
@@ -79,9 +79,9 @@ def longer(archive: bytes, packed_bytes: int) -> bytes:
 PLAIN = packed(("a.txt", b"hello"))
 BOMB = packed(("a.txt", b"\0" * (17 << 20)), change=deflated)
 HOSTILE = {
-    "an absolute path": (packed(("/etc/passwd", b"")), "'/etc/passwd': its name leads out of the case"),
-    "a way up": (packed(("a/../../b", b"")), "'a/../../b': its name leads out of the case"),
-    "a way up on Windows": (packed(("..\\b", b"")), "its name leads out of the case"),
+    "an absolute path": (packed(("/etc/passwd", b"")), "'/etc/passwd': its name is outside the case"),
+    "a way up": (packed(("a/../../b", b"")), "'a/../../b': its name is outside the case"),
+    "a way up on Windows": (packed(("..\\b", b"")), "its name is outside the case"),
     "a name that moves the cursor": (packed(("a\x1b[2J", b"")), "'a\\x1b[2J': its name cannot be printed"),
     "a NUL in a name": (in_both_lists(PLAIN, b"a.txt", b"a\0txt"), "its name has a NUL in it"),
     "a name too deep": (packed(("a/" * 9 + "b", b"")), "deeper than 8 folders"),
@@ -100,7 +100,7 @@ HOSTILE = {
     "empty": (b"", "is no zip archive, or was not copied whole"),
     "cut off": (PLAIN[:-10], "is no zip archive, or was not copied whole"),
     "with something behind it": (PLAIN + b"\0" * 50, "something follows the archive"),
-    "with something before it": (b"#!/bin/sh\n" + PLAIN, "its list of members does not stand where it says"),
+    "with something before it": (b"#!/bin/sh\n" + PLAIN, "its list of members is not at the position"),
     "too many members": (renumbered(PLAIN, 50_001), "lists 50001 members in"),
 }
 
@@ -110,7 +110,7 @@ def test_what_would_do_harm_is_refused(what: str, tmp_path: Path) -> None:
     archive, told = HOSTILE[what]
     path = tmp_path / "case.zip"
     path.write_bytes(archive)
-    with pytest.raises(ConfigError) as refused, opened_archive(path):
+    with pytest.raises(ConfigError) as refused, open_archive(path):
         pytest.fail(f"{what} was opened")
     assert told in str(refused.value)
     assert str(refused.value).startswith(str(path))
@@ -120,7 +120,7 @@ def test_more_than_a_case_has_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(case_archive, "MOST_CASE_BYTES", 1000)
     path = tmp_path / "case.zip"
     path.write_bytes(packed(("a", b"\0" * 600), ("b", b"\0" * 600), change=deflated))
-    with pytest.raises(ConfigError, match=r"would become 1\.2 kB; at most 1 kB"), opened_archive(path):
+    with pytest.raises(ConfigError, match=r"would become 1\.2 kB; at most 1 kB"), open_archive(path):
         pass
 
 
@@ -128,7 +128,7 @@ def test_a_member_that_is_damaged_is_named(tmp_path: Path) -> None:
     path = tmp_path / "case.zip"
     path.write_bytes(PLAIN.replace(b"hello", b"jello"))
     with (
-        opened_archive(path) as archive,
+        open_archive(path) as archive,
         pytest.raises(ConfigError, match=r"a\.txt cannot be unpacked: Bad CRC-32"),
     ):
         archive.read("a.txt", 100)
@@ -137,7 +137,7 @@ def test_a_member_that_is_damaged_is_named(tmp_path: Path) -> None:
 def test_members_are_read_as_far_as_they_may_be(tmp_path: Path) -> None:
     path = tmp_path / "case.zip"
     path.write_bytes(PLAIN)
-    with opened_archive(path) as archive:
+    with open_archive(path) as archive:
         assert archive.names() == ("a.txt",)
         assert archive.read("a.txt", 5) == b"hello"
         with pytest.raises(ConfigError, match=r"a\.txt has 5 bytes, more than the 4 that are read"):
@@ -150,20 +150,20 @@ def test_members_are_read_as_far_as_they_may_be(tmp_path: Path) -> None:
 def test_folders_that_others_list_are_none_of_its_files(tmp_path: Path) -> None:
     path = tmp_path / "case.zip"
     path.write_bytes(packed(("a/", b""), ("a/b", b"1")))
-    with opened_archive(path) as archive:
+    with open_archive(path) as archive:
         assert archive.names() == ("a/b",)
 
 
 def test_a_path_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
     for path, told in ((tmp_path / "no.zip", "No such file"), (Path("/dev/null"), "is no regular file")):
-        with pytest.raises(ConfigError, match=told), opened_archive(path):
+        with pytest.raises(ConfigError, match=told), open_archive(path):
             pass
 
 
 def test_an_error_of_the_caller_stays_what_it_is(tmp_path: Path) -> None:
     path = tmp_path / "case.zip"
     path.write_bytes(PLAIN)
-    with pytest.raises(FileExistsError), opened_archive(path) as archive:
+    with pytest.raises(FileExistsError), open_archive(path) as archive:
         archive.unpack("a.txt", path)
 
 
@@ -176,7 +176,7 @@ def test_the_same_files_give_the_same_bytes_and_come_back(tmp_path: Path) -> Non
     assert one.getvalue() == two.getvalue()
     assert written[1] == digest_of(tmp_path / "b")
     (tmp_path / "case.zip").write_bytes(one.getvalue())
-    with opened_archive(tmp_path / "case.zip") as archive:
+    with open_archive(tmp_path / "case.zip") as archive:
         assert archive.names() == ("x/a é.et", "b")
         assert archive.read("x/a é.et", 100) == b"of memory"
 

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from etloop.contract.model.run import RunOutcome
 from etloop.results.measure.summary import measure
+from etloop.results.report.run import overlap_words
 from etloop.results.schema.kinds import CONVENTIONS
-from etloop.results.schema.summary import Check, CheckResult, KindSummary, Summary
-from etloop.results.text.layout import WIDTH, wrapped
-from etloop.results.text.table import overlap_words, render
+from etloop.results.schema.summary import ConsistencyCheck, ConsistencyResult, KindSummary, Summary
+from etloop.results.text.layout import WIDTH, label_text
+from etloop.results.text.table import render
 from tests.support.runs.records_by_hand import (
     aborted_by_hand,
     connection_rows_by_hand,
@@ -27,10 +28,10 @@ def summary_of(outcome: RunOutcome) -> Summary:
     return measure(outcome, tables_by_hand(), connection_rows_by_hand()).summary
 
 
-def test_a_path_is_never_broken() -> None:
+def test_long_path_stays_on_one_line() -> None:
     """It is there to be copied; only words go to the next line."""
     path = "/a/directory" * 12 + "/topology.yaml"
-    lines = wrapped("twin", f"{path}, packet by packet; {'0 packets dropped, ' * 8}0 trimmed")
+    lines = label_text("twin", f"{path}, packet by packet; {'0 packets dropped, ' * 8}0 trimmed")
     assert sum(path in line for line in lines) == 1
     assert [line for line in lines if len(line) > WIDTH] == [f"twin            {path},"]
 
@@ -48,14 +49,14 @@ send_recv   p2p        2      2  1.00 kB   100%     20.000  20.000  20.000  20.0
 
 job completion  140.0 us in all; per iteration min 40.000, avg 70.000, max 100.0 us
 ops             16 of 16 completed
-slip            p50 0.050, p99 0.200, max 0.200 us (our own lateness)
+slip            p50 0.050, p99 0.200, max 0.200 us (lateness of the emulator)
 payload         29.00 kB through the device under test (55% of what was sent), 24.00 kB kept local; 48 messages
 retransmitted   1 of 120 packets; timeouts 0, NAKs 1, ECN marks 0, CNPs 0
-dropped by us   2 of the datagrams received, as the scenario asks
 clock error     at most 21.500 us between agents, none within one
+dropped by us   2 of the datagrams received, by a rule of the scenario
 degraded        b: receive buffer is 212992 bytes, 4194304 asked
 note            2 compute nodes have no duration
-checks          8 hold, 0 fail
+consistency     8 checks pass, 0 fail
 results         runs/one
 """
 
@@ -64,14 +65,14 @@ Not in these figures: 3 of which only some members completed.
 
 job completion  140.0 us until it stopped; per iteration min 40.000, avg 40.000, max 40.000 us
 ops             12 of 16 completed
-slip            p50 0.050, p99 0.200, max 0.200 us (our own lateness)
+slip            p50 0.050, p99 0.200, max 0.200 us (lateness of the emulator)
 payload         22.00 kB through the device under test (55% of what was sent), 18.00 kB kept local; 36 messages
 retransmitted   1 of 60 packets; timeouts 0, NAKs 1, ECN marks 0, CNPs 0
-dropped by us   1 of the datagrams received, as the scenario asks
 clock error     at most 21.500 us between agents, none within one
+dropped by us   1 of the datagrams received, by a rule of the scenario
 degraded        b: receive buffer is 212992 bytes, 4194304 asked
 note            2 compute nodes have no duration
-checks          5 hold, 0 fail, 3 not checked because the run was aborted
+consistency     5 checks pass, 0 fail, 3 skipped because the run was aborted
 results         runs/one
 """
 
@@ -80,24 +81,22 @@ results         runs/one
     ("second_start_ns", "slowest_ns", "said"),
     [(30_000, 90_000, True), (40_000, 90_000, False), (30_000, 40_000, False)],
 )
-def test_a_collective_longer_than_an_iteration_is_explained_where_iterations_overlap(
-    second_start_ns: int, slowest_ns: int, said: bool
-) -> None:
+def test_overlapping_iterations_are_explained(second_start_ns: int, slowest_ns: int, said: bool) -> None:
     summary = summary_of(outcome_by_hand())
     first, second = summary.job.per_iteration
     job = replace(summary.job, per_iteration=(first, replace(second, start_ns=second_start_ns)))
     kinds = tuple(replace(kind, time_max_ns=slowest_ns) for kind in summary.kinds)
     words = overlap_words(replace(summary, job=job, kinds=kinds))
-    assert words.startswith("iterations overlap: ranks begin the next one as soon as they may") is said
+    assert words.startswith("iterations overlap: a rank begins the next one") is said
     assert bool(words) is said
     assert ("so a collective takes up to 90.000 us, and an iteration 40.000 us" in words) is said
 
 
-def test_the_table_of_a_run_that_is_done() -> None:
+def test_report_of_completed_run() -> None:
     assert render(summary_of(outcome_by_hand()), "runs/one") == DONE
 
 
-def test_the_table_of_an_aborted_run_says_why_and_what_is_missing() -> None:
+def test_report_of_aborted_run_has_reason_and_missing_ops() -> None:
     reason = "rank 3 waits for data from rank 2\nrank 2 waits for an acknowledgement from rank 0"
     text = render(summary_of(replace(aborted_by_hand(), reason=reason)), "runs/one")
     assert "\naborted         rank 3 waits for data from rank 2\n                rank 2 waits for" in text
@@ -105,7 +104,7 @@ def test_the_table_of_an_aborted_run_says_why_and_what_is_missing() -> None:
 
 
 @pytest.mark.parametrize("nonce", [0, 1, 4_294_967_295])
-def test_a_run_says_of_which_number_its_packets_are(nonce: int) -> None:
+def test_run_nonce_is_printed_unless_zero(nonce: int) -> None:
     """Those of 0 are the same in every run."""
     tables = replace(tables_by_hand(), run_nonce=nonce)
     lines = render(
@@ -116,18 +115,20 @@ def test_a_run_says_of_which_number_its_packets_are(nonce: int) -> None:
     assert found == ([f"numbers         transport.run_nonce {nonce}: {words}"] if nonce else [])
 
 
-def test_a_failed_check_stands_in_the_table_with_its_examples() -> None:
-    check = Check("op_bytes_as_planned", CheckResult.FAIL, 16, 2, ("rank 0 sent 1, planned 0", "rank 1 too"))
+def test_failed_consistency_check_is_printed_with_examples() -> None:
+    check = ConsistencyCheck(
+        "op_bytes_as_planned", ConsistencyResult.FAIL, 16, 2, ("rank 0 sent 1, planned 0", "rank 1 too")
+    )
     text = render(replace(summary_of(outcome_by_hand()), checks=(check,)), "runs/one")
     assert (
-        "checks          0 hold, 1 fail\n"
+        "consistency     0 checks pass, 1 fail\n"
         "FAILED          op_bytes_as_planned: 2 of 16\n"
         "                rank 0 sent 1, planned 0\n"
         "                rank 1 too\n"
     ) in text
 
 
-def test_a_run_without_records_prints_too() -> None:
+def test_run_without_records_has_a_report() -> None:
     text = render(summary_of(replace(aborted_by_hand(), agents=(), reason="")), "runs/one")
     assert "No collective completed." in text
     assert "aborted         no reason was given" in text
@@ -152,7 +153,7 @@ AMOUNTS: Final = (
 
 
 @pytest.mark.parametrize(("size_bytes", "shown"), AMOUNTS)
-def test_bytes_are_shown_with_four_digits(size_bytes: int, shown: str) -> None:
+def test_bytes_have_four_digits(size_bytes: int, shown: str) -> None:
     summary = summary_of(outcome_by_hand())
     carried = replace(summary.bytes, wire_tx_bytes=size_bytes)
     text = render(replace(summary, bytes=carried), "runs/one")
@@ -163,7 +164,7 @@ SHARES: Final = ((None, "-"), (0.0, "0%"), (0.001, "<1%"), (0.5, "50%"), (0.9999
 
 
 @pytest.mark.parametrize(("share", "shown"), SHARES)
-def test_a_share_is_whole_or_nothing_only_if_it_is(share: float | None, shown: str) -> None:
+def test_share_is_0_or_100_percent_only_if_exact(share: float | None, shown: str) -> None:
     summary = summary_of(outcome_by_hand())
     carried = replace(summary.bytes, fabric_share=share)
     assert f"the device under test ({shown} of what was sent)" in render(
@@ -199,7 +200,7 @@ kinds = st.builds(
 
 
 @given(st.lists(kinds, max_size=5), st.text(max_size=400), st.lists(st.text(max_size=300), max_size=3))
-def test_no_figure_and_no_text_makes_the_table_wider(
+def test_report_is_never_wider_than_118_columns(
     found: list[KindSummary], reason: str, notes: list[str]
 ) -> None:
     summary = summary_of(replace(aborted_by_hand(), reason=reason))

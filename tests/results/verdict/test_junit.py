@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from etloop.results.measure.summary import measure
-from etloop.results.schema.summary import VIRTUAL_TIME, Check, CheckResult, Summary
-from etloop.results.schema.verdict import CheckOutcome, Result, Verdict
-from etloop.results.verdict.junit import joined_junit, junit_xml
+from etloop.results.schema.summary import VIRTUAL_TIME, ConsistencyCheck, ConsistencyResult, Summary
+from etloop.results.schema.verdict import ConditionOutcome, Result, Verdict
+from etloop.results.verdict.junit import join_junit, junit_xml
 from etloop.results.verdict.junit_names import case_names, place_in_sweep, place_of, run_class
 from tests.support.places import ROOT
 from tests.support.runs.records_by_hand import (
@@ -42,11 +42,13 @@ def aborted() -> Summary:
 
 
 def verdict(*results: Result, text: str = "jct_avg_ns < 1s", device: str = "dut-1") -> Verdict:
-    checks = tuple(CheckOutcome(text, text, text, one, text, text, 3, 1, (text,), text) for one in results)
+    checks = tuple(
+        ConditionOutcome(text, text, text, one, text, text, 3, 1, (text,), text) for one in results
+    )
     return Verdict(Result.FAIL, device, (text,), (), checks)
 
 
-DOUBTED = Check("bytes", CheckResult.FAIL, 8, 1, ("op 3",))
+DOUBTED = ConsistencyCheck("bytes", ConsistencyResult.FAIL, 8, 1, ("op 3",))
 RUNS = (
     ("done, nobody asked for a verdict", summary(), None),
     ("done, each kind of answer", summary(), verdict(*Result)),
@@ -68,7 +70,7 @@ def test_runs_of_a_sweep_are_one_valid_file_with_a_suite_each() -> None:
         (f"p00{at} r000 (a<b)", f"job.p00{at}", replace(run, verdict=asked))
         for at, (_, run, asked) in enumerate(RUNS)
     ]
-    joined = ET.fromstring(joined_junit(parts))
+    joined = ET.fromstring(join_junit(parts))
     schema().validate(ET.ElementTree(joined))
     assert next(suite.get("name") for suite in joined) == "p000 r000 (a<b): etloop"
     assert len(joined) == len(RUNS)
@@ -135,18 +137,18 @@ def test_no_two_cases_of_files_collected_together_are_called_alike(
     parts, single = [], {}
     for at, (label, asked, repeats) in enumerate(points):
         checks = tuple(
-            CheckOutcome(text, why, "s.yaml", Result.PASS, "", "", 1, 0, (), "") for text, why in asked
+            ConditionOutcome(text, why, "s.yaml", Result.PASS, "", "", 1, 0, (), "") for text, why in asked
         )
         found = replace(summary(), verdict=Verdict(Result.PASS, "", (), (), checks))
         for repeat in range(repeats):
             identity = f"{run_class('job', (f'point: {label}', '', ''))}.p{at:03d}.r{repeat:03d}"
             parts.append(("words", identity, found))
             single[identity] = junit_xml(found, found.verdict, identity)
-    joined = joined_junit(parts)
+    joined = join_junit(parts)
     pairs = pairs_of(joined, *single.values())
     assert len(set(pairs)) == len(pairs)
     assert len(pairs) == 2 * sum(repeats * (len(asked) + 1) for _, asked, repeats in points)
-    assert joined_junit(parts) == joined, "the same from one execution to the next"
+    assert join_junit(parts) == joined, "the same from one execution to the next"
     for text in (joined, *single.values()):
         schema().validate(ET.ElementTree(ET.fromstring(text)))
 

@@ -16,7 +16,7 @@ from etloop.results.kpis.own_delay import longest_chain_ns
 from etloop.results.kpis.run_kpis import vocabulary
 from etloop.results.measure.summary import measure
 from etloop.results.schema.kpis import BY_NAME, FIGURES
-from etloop.results.schema.verdict import CheckOutcome, RequestedCheck, Result
+from etloop.results.schema.verdict import ConditionOutcome, RequestedCondition, Result
 from etloop.results.tables.frames import frame_by_hand
 from etloop.results.verdict.aggregate_bounds import aggregate_bounds
 from etloop.results.verdict.certainty import certain_result
@@ -103,8 +103,8 @@ THIRD: Final = own_share(JCT, JCT * 0.365)
 LOOSE: Final = {"slip_share": 0.365}
 
 
-def outcome_of(text: str, own: OwnShare, **figures: float) -> CheckOutcome:
-    asked = Conditions((RequestedCheck(text, "it matters", "scenario.yaml:7"),))
+def outcome_of(text: str, own: OwnShare, **figures: float) -> ConditionOutcome:
+    asked = Conditions((RequestedCondition(text, "it matters", "scenario.yaml:7"),))
     results = replace(results_of(JCT, **(LOOSE | figures)), own=lambda: own)
     run = measure(outcome_by_hand(), tables_by_hand(), connection_rows_by_hand()).summary
     run = replace(run, transport=run.transport | {"local_ack_timeout_err": 1})

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from etloop.contract.base.errors import ExitCode
 from etloop.results.measure.summary import measure
 from etloop.results.schema.summary import Summary
-from etloop.results.schema.verdict import RequestedCheck, Result
+from etloop.results.schema.verdict import RequestedCondition, Result
 from etloop.results.tables.frames import frame_by_hand
 from etloop.results.text.verdict import verdict_lines
 from etloop.results.verdict.evaluation import Results, evaluate
@@ -31,7 +31,7 @@ from tests.support.runs.records_by_hand import (
 )
 
 if TYPE_CHECKING:
-    from etloop.results.schema.verdict import CheckOutcome, Verdict
+    from etloop.results.schema.verdict import ConditionOutcome, Verdict
 
 PORTS: Final = {"port": "name", "rx_bytes": "bytes", "paused_ns": "ns", "up": "flag", "lost": "packets"}
 WORDS: Final = Vocabulary(
@@ -179,12 +179,12 @@ CHECKED: Final = Vocabulary({"jct_avg_ns": "ns", "lost_share": "ratio", "rtt_p50
 
 
 def verdict_of(*texts: str, aborted: bool = False, **figures: float | None) -> Verdict:
-    checks = tuple(RequestedCheck(text, "it matters", "scenario.yaml:7") for text in texts)
+    checks = tuple(RequestedCondition(text, "it matters", "scenario.yaml:7") for text in texts)
     asked = Conditions(checks, device="dut-1")
     return decide_verdict(asked, results_by_hand(**figures), CHECKED, summary(aborted))
 
 
-def only(verdict: Verdict) -> CheckOutcome:
+def only(verdict: Verdict) -> ConditionOutcome:
     (found,) = verdict.checks
     return found
 
@@ -204,7 +204,7 @@ def test_counts_are_added_up_over_things_and_not_over_time(table: str, place: st
     columns = {"counted": np.array([0.0, 2.0, 5.0]), place: np.array(["x", "x", "x"], object)}
     frame = frame_by_hand(table, columns, units)
     words = Vocabulary({}, {table: units})
-    asked = Conditions((RequestedCheck(f"{table}.counted == 0", "", "scenario.yaml:7"),))
+    asked = Conditions((RequestedCondition(f"{table}.counted == 0", "", "scenario.yaml:7"),))
     found = only(decide_verdict(asked, Results({}, {}, {table: frame}), words, summary()))
     assert found.value == f"{table}.counted = 5 in the worst of 3 rows, {place} x{whole}"
 
@@ -237,7 +237,7 @@ def test_a_lossless_queue_that_drops_is_named() -> None:
     [
         ("rtt_p50_ns < 1ms", "the run has no rtt_p50_ns"),
         ("queues.depth < 1MB", "the run has no queues"),
-        ("ports[lost > 5].paused_ns == 0", "no row to look at"),
+        ("ports[lost > 5].paused_ns == 0", "the table has no such row"),
         ("ports.rx_bytes >= 0", "a value is missing in 1 of 3 rows"),
         ("jct_avg < 1ms", "cannot be read: column 1: no figure is called jct_avg"),
     ],
@@ -261,7 +261,7 @@ def test_what_cannot_be_known_is_inconclusive_with_its_reason(text: str, reason:
 def test_who_asked_for_what_was_sent_again_without_need(
     sentence: str, counts: dict[str, int], result: Result
 ) -> None:
-    asked = Conditions((RequestedCheck("jct_avg_ns < 1ms", "it matters", "scenario.yaml:7"),))
+    asked = Conditions((RequestedCondition("jct_avg_ns < 1ms", "it matters", "scenario.yaml:7"),))
     run = summary()
     run = replace(run, transport={**run.transport, **counts})
     verdict = decide_verdict(asked, results_by_hand(**NEEDLESS), CHECKED, run)
@@ -312,7 +312,7 @@ NEEDLESS: Final = {"needless_share": 0.02, "lost_packets": 0.0, "dut_dropped_pac
 def test_the_device_is_not_blamed_for_us(
     sentence: str, own: dict[str, float], text: str, result: Result
 ) -> None:
-    asked = Conditions((RequestedCheck(text, "it matters", "scenario.yaml:7"),))
+    asked = Conditions((RequestedCondition(text, "it matters", "scenario.yaml:7"),))
     run = summary()
     run = replace(run, transport=run.transport | {"local_ack_timeout_err": 1})
     verdict = decide_verdict(asked, results_by_hand(**own), CHECKED, run)
@@ -326,7 +326,7 @@ def test_of_a_run_that_broke_off_nothing_passes_and_failures_stay() -> None:
     verdict = verdict_of("lost_share == 0", aborted=True)
     assert (verdict.result, only(verdict).reason) == (
         Result.INCONCLUSIVE,
-        "holds as far as the run went, and it broke off",
+        "holds up to the time at which the run ended early",
     )
     assert verdict_of("ports.lost == 0", aborted=True).result is Result.FAIL
 

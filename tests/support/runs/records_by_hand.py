@@ -25,7 +25,7 @@ from etloop.contract.model.run import (
     RunEnd,
     RunOutcome,
 )
-from etloop.results.artifacts import RunRecords, measured_run
+from etloop.results.artifacts import RunRecords, measure_run_records
 from etloop.results.measure.summary import measure
 
 if TYPE_CHECKING:
@@ -273,4 +273,4 @@ def run_by_hand(
     rows = connection_rows_by_hand() if rows is None else rows
     inputs = dict(zip(("scenario.yaml", "rig.yaml"), texts, strict=True))
     records = RunRecords(outcome, tables, rows, port_names or {}, inputs)
-    return measured_run(records, measure(outcome, tables, rows))
+    return measure_run_records(records, measure(outcome, tables, rows))

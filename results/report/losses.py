@@ -1,9 +1,11 @@
-"""Lost packets as a printed table: sent, received and lost, and who counted them. Decides wording only."""
+"""Lost packets: sent, received and lost by kind, and which counter has them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from etloop.results.report.table import Column, Table, Unit, table_of
 from etloop.results.schema.losses import (
     BY_LOSS_NAME,
     COUNTED_BY_WORDS,
@@ -12,28 +14,30 @@ from etloop.results.schema.losses import (
     LossRow,
     LossSummary,
 )
-from etloop.results.text.layout import aligned, each_wrapped, wrapped
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from etloop.results.schema.comparison import LossPair
 
-HEADINGS: Final = ("packets", "sent", "received", "not received", "counted by")
-OF_DEVICE: Final = frozenset(figure.name for figure in DEVICE_FIGURES)
+_OF_DEVICE: Final = frozenset(figure.name for figure in DEVICE_FIGURES)
 _OF_KINDS: Final = frozenset(figure.name for figure in SENT_FIGURES)
-_ALWAYS: Final = frozenset({"data", "all"})
+_ALWAYS: Final = frozenset({"data", "all", "unexplained"})
 
 
-def loss_lines(losses: LossSummary | None) -> list[str]:
-    """Return the table, or one line if nothing was lost, dropped or retransmitted."""
-    if losses is None:
-        return []
-    lines = wrapped("losses", loss_words(losses))
-    if not losses.is_quiet:
-        cells = [HEADINGS, *loss_cells(losses)]
-        lines += [f"  {line}" for line in aligned(cells, left=(0, 4))]
-    return lines + each_wrapped("note", losses.notes)
+COUNTED_BY: Final = Column("counted_by", "counted by", value=lambda row: COUNTED_BY_WORDS[row.counted_by])
+
+
+def losses_table(losses: LossSummary) -> Table:
+    """Return the rows that are not empty; no rows if no packet was lost, dropped or retransmitted."""
+    columns = (
+        Column("name", "packets", value=row_words),
+        Column("sent", "sent", Unit.COUNT),
+        Column("received", "received", Unit.COUNT),
+        Column("packets", "not received", Unit.COUNT),
+        COUNTED_BY,
+    )
+    rows = [row for row in losses.rows if row.name in _ALWAYS or row.sent or row.received or row.packets]
+    title = "Packets sent, received and lost"
+    return table_of("losses-table", title, columns, () if losses.is_quiet else rows)
 
 
 def loss_words(losses: LossSummary) -> str:
@@ -59,44 +63,17 @@ def loss_words(losses: LossSummary) -> str:
     return "; ".join(parts)
 
 
-def loss_cells(losses: LossSummary) -> list[tuple[str, ...]]:
-    """Return the rows of the table that are not empty."""
-    return [
-        (
-            row_words(row),
-            _count(row.sent),
-            _count(row.received),
-            _count(row.packets),
-            COUNTED_BY_WORDS[row.counted_by],
-        )
-        for row in losses.rows
-        if row.name in _ALWAYS or row.sent or row.received or row.packets or row.name == "unexplained"
-    ]
-
-
 def row_words(row: LossRow | LossPair) -> str:
     """Return the description of a row."""
     words = BY_LOSS_NAME[row.name].words if row.name in BY_LOSS_NAME else row.name
-    return f"dropped: {words}" if row.name in OF_DEVICE else words
+    return f"dropped: {words}" if row.name in _OF_DEVICE else words
 
 
-def pair_cells(pairs: Sequence[LossPair]) -> list[tuple[str, ...]]:
-    """Return a row for each difference in the losses of two sides: description, A, B, who counted it."""
-    return [
-        (
-            _standalone_words(pair),
-            *("not known" if mean is None else f"{mean:.6g}" for mean in (pair.a, pair.b)),
-            COUNTED_BY_WORDS[pair.counted_by],
-        )
-        for pair in pairs
-    ]
-
-
-def _standalone_words(one: LossPair) -> str:
+def standalone_words(pair: LossPair) -> str:
     """Return the description of a row for use outside the table of losses."""
-    if one.name == "data_again":
+    if pair.name == "data_again":
         return "data sent again"
-    return f"{row_words(one)}, not received" if one.name in _OF_KINDS else row_words(one)
+    return f"{row_words(pair)}, not received" if pair.name in _OF_KINDS else row_words(pair)
 
 
 def drop_words(rows: Sequence[LossRow]) -> str:
@@ -106,7 +83,3 @@ def drop_words(rows: Sequence[LossRow]) -> str:
     total = sum(row.packets or 0 for row in rows)
     reasons = ", ".join(f"{row.packets} {BY_LOSS_NAME[row.name].words}" for row in rows if row.packets)
     return f"{total} dropped{f' ({reasons})' if reasons else ''}"
-
-
-def _count(value: int | None) -> str:
-    return "" if value is None else str(value)

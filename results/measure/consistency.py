@@ -1,4 +1,4 @@
-"""Checks that every run must pass: all planned ops completed, every byte took its planned path, every record belongs to
+"""Consistency checks of a run: all planned ops completed, every byte took its planned path, every record belongs to
 the plan.
 
 Decides pass or fail and words the first mismatches; does not judge speed.
@@ -19,7 +19,7 @@ from etloop.contract.model.run import PlanTables, RunEnd, RunOutcome
 from etloop.results.measure.job_shares import background_ranks
 from etloop.results.measure.joined import NO_OPS, MeasuredFlows, MeasuredOps, OpBlock
 from etloop.results.schema.kinds import CONVENTIONS, OpCode
-from etloop.results.schema.summary import Check, CheckResult
+from etloop.results.schema.summary import ConsistencyCheck, ConsistencyResult
 
 EXAMPLE_LIMIT: Final = 5
 
@@ -51,7 +51,7 @@ class _Mismatches:
         self.examples += islice(examples, EXAMPLE_LIMIT - len(self.examples))
 
 
-class CheckTally:
+class ConsistencyTally:
     """Checks of a run, accumulated over blocks of iterations in their order."""
 
     def __init__(self, outcome: RunOutcome, tables: PlanTables) -> None:
@@ -66,7 +66,7 @@ class CheckTally:
         self._iterations = 0
 
     def take(self, block: OpBlock) -> None:
-        """Check the ops of a block."""
+        """ConsistencyCheck the ops of a block."""
         ops = block.ops
         self._recorded += len(ops)
         self._unknown += ops.unknown
@@ -75,7 +75,7 @@ class CheckTally:
         self._times.take(*_times_in_order(self._tables, ops))
         self._bytes.take(*_op_bytes(self._tables, ops))
 
-    def checks(self, flows: MeasuredFlows) -> tuple[Check, ...]:
+    def checks(self, flows: MeasuredFlows) -> tuple[ConsistencyCheck, ...]:
         """Return all checks, in the order in which a reader should read them."""
         outcome, tables, ended = self._outcome, self._tables, self._outcome.state is RunEnd.DONE
         self._look_for_absent(NO_OPS, range(self._iterations, tables.iterations))
@@ -107,12 +107,14 @@ class CheckTally:
                 yield f"{op_words(self._tables, int(row), iteration)} left no record"
 
 
-def _check(name: str, checked: int, mismatches: int, examples: Iterable[str], ended: bool = True) -> Check:
+def _check(
+    name: str, checked: int, mismatches: int, examples: Iterable[str], ended: bool = True
+) -> ConsistencyCheck:
     """Return a check; not `ended` makes it `NOT_CHECKED`."""
-    failed = CheckResult.FAIL if mismatches else CheckResult.PASS
-    return Check(
+    failed = ConsistencyResult.FAIL if mismatches else ConsistencyResult.PASS
+    return ConsistencyCheck(
         name=name,
-        result=failed if ended else CheckResult.NOT_CHECKED,
+        result=failed if ended else ConsistencyResult.NOT_CHECKED,
         checked=checked,
         mismatches=mismatches,
         examples=tuple(examples),
@@ -135,7 +137,7 @@ def op_words(tables: PlanTables, plan_row: int, iteration: int) -> str:
     return f"rank {rank} {op_text} ({tables.node_words(plan_row)}) in iteration {iteration}"
 
 
-def _agents_complete(outcome: RunOutcome, ended: bool) -> Check:
+def _agents_complete(outcome: RunOutcome, ended: bool) -> ConsistencyCheck:
     """Return the check that every agent finished and sent its counters."""
     silent = [agent.agent for agent in outcome.agents if not agent.complete]
     return _check(
@@ -147,7 +149,7 @@ def _agents_complete(outcome: RunOutcome, ended: bool) -> Check:
     )
 
 
-def _known(name: str, kept: int, unknown: int, repeated: int, words: tuple[str, str]) -> Check:
+def _known(name: str, kept: int, unknown: int, repeated: int, words: tuple[str, str]) -> ConsistencyCheck:
     """Return the check that no record was refused; `words` describe unknown and repeated records."""
     counts = (unknown, repeated)
     examples = [f"{count} {word}" for count, word in zip(counts, words, strict=True) if count]
@@ -194,7 +196,7 @@ def _op_bytes(tables: PlanTables, ops: MeasuredOps) -> tuple[int, int, list[str]
     return len(ops), len(rows), examples
 
 
-def _plan_consistent(tables: PlanTables) -> Check:
+def _plan_consistent(tables: PlanTables) -> ConsistencyCheck:
     """Return the check that the plan's bytes agree: sent by ops, received by ops, and carried by connections."""
     plan = tables.connections
     by_connection = int(plan.payload_bytes[plan.path == Path.WIRE].sum())
@@ -224,7 +226,7 @@ def connection_payload(
     return sent, received
 
 
-def _connection_bytes(tables: PlanTables, flows: MeasuredFlows, ended: bool) -> Check:
+def _connection_bytes(tables: PlanTables, flows: MeasuredFlows, ended: bool) -> ConsistencyCheck:
     """Return the check that every connection on the wire sent and received its planned bytes."""
     plan = tables.connections
     planned = plan.payload_bytes * tables.iterations
