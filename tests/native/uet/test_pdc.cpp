@@ -64,7 +64,7 @@ void a_message_says_where_it_goes_in_every_packet_and_is_answered_once() {
   CHECK(!last.start.som && last.start.eom && !last.start.hd);
   CHECK_EQ(first.header_data, uint64_t{99});
   CHECK_EQ(last.message_offset, 2 * kMtu);
-  CHECK_EQ(last.payload_bytes, 10);
+  CHECK_EQ(last.payload_length, 10);
   CHECK_EQ(first.buffer_offset, last.buffer_offset);
   CHECK_EQ(first.memory_key, uint64_t{6} << 32 | kRkey);
   for (const size_t i : {2U, 0U, 1U}) pair.arrive(sent[i]);
@@ -263,7 +263,7 @@ void a_trim_by_the_last_hop_is_told_apart_and_sent_again() {
   const std::vector<Outgoing> sent = pair.send_all(0);
   pair.b.end.responder.on_trimmed(request_of(sent[0]), true);
   const std::vector<Packet> told = pair.answers();
-  CHECK(std::get<Nack>(told.at(0).pds).code == NackCode::trimmed_last_hop);
+  CHECK(std::get<Nack>(told.at(0).pds).nack_code == NackCode::trimmed_last_hop);
   CHECK_EQ(pair.b.counters.trimmed_answered, int64_t{1});
   pair.answer(told[0], 1000);
   CHECK_EQ(pair.a.counters.trimmed_resent, int64_t{1});

@@ -26,12 +26,20 @@ void the_known_opcodes_are_these() {
   for (const Opcode opcode : kOpcodes) CHECK(is_known(static_cast<uint8_t>(opcode)));
 }
 
+// Bytes of the headers that lead a packet by SRv6, by the protocol that follows the first IPv6 header.
+size_t outer_bytes(uint8_t next_header) {
+  switch (next_header) {
+    case 41: return 40;       // IPv6 in IPv6
+    case 43: return 40 + 40;  // a segment routing header, then IPv6
+    default: return 0;
+  }
+}
+
 // Vectors have zeros in reserved bits.
 void vectors_encode_to_their_bytes() {
-  constexpr uint8_t kIpv6InIpv6 = 41;
   size_t encoded = 0;
   for (const std::vector<uint8_t>& frame : etloop::test::frames_of("mrc_packets.json")) {
-    const auto datagram = std::span(frame).subspan(14 + 40 + 8 + (frame[20] == kIpv6InIpv6 ? 40 : 0));
+    const auto datagram = std::span(frame).subspan(14 + 40 + 8 + outer_bytes(frame[20]));
     Packet packet;
     CHECK(decode(datagram, datagram.size(), packet) == Malformed::none);
     std::array<uint8_t, kMaxHeaderBytes> headers;
