@@ -11,9 +11,11 @@ import pytest
 
 from etloop.cli.text.capture import capture_lines
 from etloop.cli.text.capture_files import CapturedFrame
-from etloop.cli.text.mrc_lines import mrc_text, psn_ranges
+from etloop.cli.text.header_values import psn_ranges
+from etloop.cli.text.mrc_lines import mrc_text
 from etloop.traffic import _native
 from tests.support.places import ROOT
+from tests.support.traffic.header_layouts import field_values
 from tests.support.tshark import dissected, pcap
 
 if TYPE_CHECKING:
@@ -53,8 +55,8 @@ def test_every_packet_is_named_and_its_check_is_right(vector: dict[str, Any]) ->
         ("sack_ecn", " marked "),
         ("sack_probe_response", " for probe "),
         ("nack_trimmed", " trimmed "),
-        ("nack_trimmed_lasthop", " trimmed at the last hop "),
-        ("nack_oor_window", " beyond the window "),
+        ("nack_trimmed_lasthop", " trimmed last hop "),
+        ("nack_oor_window", " psn out of window "),
         ("nack_unexp_event", " unexpected event "),
         ("reliability_probe", "MRC_PROBE "),
         ("ep_req_ev_probe", "MRC_ENDPOINT_REQUEST qp 0x2 "),
@@ -77,11 +79,11 @@ def test_what_matters_of_a_packet_is_said(name: str, said: str) -> None:
     ],
 )
 def test_a_bitmap_is_said_as_ranges(bitmap: int, said: str) -> None:
-    assert psn_ranges(10, bitmap) == said
+    assert psn_ranges(10, bitmap, 1 << 24) == said
 
 
 def test_ranges_go_round_with_the_sequence_numbers() -> None:
-    assert psn_ranges(0xFFFFFF, 0b11) == "16777215-0"
+    assert psn_ranges(0xFFFFFF, 0b11, 1 << 24) == "16777215-0"
 
 
 def test_whatever_comes_is_a_line() -> None:
@@ -99,56 +101,31 @@ def test_whatever_comes_is_a_line() -> None:
 def test_a_malformed_packet_says_why() -> None:
     datagram = frame_of("nack_trimmed")[DATAGRAM_AT:]
     strange = datagram[:14] + b"\x55" + datagram[15:]
-    assert mrc_text(strange, len(strange)).endswith("malformed: unknown reason of a NACK")
+    assert mrc_text(strange, len(strange)).endswith("malformed: unknown NACK reason")
     assert mrc_text(datagram[:6], 6) == "MRC_NACK malformed: too short"
 
 
 # ---- Wireshark
 
 
-FIELDS: Final = (
-    *("va", "dma_bytes", "msn", "cack_psn", "sack_bitmap", "sack_offset", "entropy", "reason", "nack_psn"),
-    *("probe_id", "port_mask"),
-)
+NAMES: Final = sorted({field[0] for *_, fields in _native.mrc_headers() for field in fields})
 
 
-def said_by_us(body: _native.MrcBody) -> dict[str, int]:
-    """Fields of a packet's headers by the dissector's names."""
-    if isinstance(body, _native.MrcWrite):
-        return {"va": body.reth.va, "dma_bytes": body.reth.dma_bytes, "msn": body.meth.msn}
-    if isinstance(body, _native.MrcAeth):
-        return {"msn": body.msn}
-    if isinstance(body, _native.MrcSack):
-        names = ("cack_psn", "sack_bitmap", "sack_offset", "entropy")
-        return {name: getattr(body.seth, name) for name in names}
-    if isinstance(body, _native.MrcNeth):
-        return {"reason": body.reason, "nack_psn": body.nack_psn, "entropy": body.entropy}
-    if isinstance(body, _native.MrcPeth):
-        return {"probe_id": body.probe_id}
-    return {"port_mask": body.port_status_mask} if isinstance(body, _native.MrcErth) else {}
-
-
-def test_wireshark_reads_every_packet_as_we_do(tmp_path: Path) -> None:
+def test_wireshark_decodes_packets_as_the_native_decoder(tmp_path: Path) -> None:
     frames = [bytes.fromhex(vector["frame"]) for vector in PLAIN]
-    columns = (
-        "_ws.malformed",
-        "mrc.opcode",
-        "mrc.dest_qpn",
-        "mrc.psn",
-        *(f"mrc.{field}" for field in FIELDS),
-    )
-    shown = dissected("mrc", pcap(tmp_path / "mrc.pcap", frames), *columns)
-    assert len(shown) == len(frames)
+    columns = ("_ws.malformed", *(f"mrc.{name}" for name in NAMES))
+    rows = dissected("mrc", pcap(tmp_path / "mrc.pcap", frames), *columns)
     kinds = set()
-    for frame, one in zip(frames, shown, strict=True):
-        bth, body, _ = _native.mrc_decode(frame[DATAGRAM_AT:])
-        assert one[0] == ""
-        assert [int(text, 0) for text in one[1:4]] == [bth.opcode, bth.dest_qpn, bth.psn]
-        read = dict(zip(FIELDS, one[4:], strict=True))
-        ours = said_by_us(body)
-        assert {name: int(read[name], 0) for name in ours} == ours
-        kinds.add(type(body))
-    assert len(kinds) == 7
+    for frame, (malformed, *texts) in zip(frames, rows, strict=True):
+        headers, _, _ = _native.mrc_decode(frame[DATAGRAM_AT:], len(frame) - DATAGRAM_AT)
+        shown = {name: text.split(",")[-1] for name, text in zip(NAMES, texts, strict=True) if text}
+        values = field_values(_native.mrc_headers(), headers)
+        assert malformed == ""
+        assert {
+            name: int({"True": "1", "False": "0"}.get(text, text), 0) for name, text in shown.items()
+        } == values
+        kinds.add(tuple(headers)[1])
+    assert kinds == {"meth", "aeth", "erth", "eeth", "seth", "neth", "peth"}
 
 
 def test_on_rocev2s_port_the_opcode_decides(tmp_path: Path) -> None:

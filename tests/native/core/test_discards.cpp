@@ -235,13 +235,13 @@ wire::uet::Packet first_packet(bool syn, uint32_t qpn) {
   request.syn = syn;
   request.psn = 1'000;
   request.spdcid = 7;
-  request.dpdcid = syn ? wire::uet::syn_place(0) : uint16_t{0x3333};
+  if (!syn) request.dpdcid = 0x3333;
   packet.pds = request;
   wire::uet::StandardRequest message;
-  message.start.operation = wire::uet::Operation::write;
-  message.start.start_of_message = message.start.end_of_message = true;
+  message.start.opcode = wire::uet::Operation::write;
+  message.start.som = message.start.eom = true;
   message.memory_key = uint64_t{qpn} << 32;
-  message.message_bytes = 64;
+  message.message_length = 64;
   packet.ses = message;
   packet.payload_bytes = 64;
   return packet;
@@ -260,21 +260,21 @@ void uet_discards() {
   wire::uet::Ack ack;
   ack.dpdcid = 0x3333;
   wire::uet::Nack nack;
-  nack.code = wire::uet::NackCode::trimmed;
+  nack.nack_code = wire::uet::NackCode::trimmed;
   nack.dpdcid = 0x3333;
   wire::uet::Control probe;
-  probe.control = wire::uet::ControlType::probe;
+  probe.control_type = wire::uet::ControlType::probe;
   probe.dpdcid = 0x3333;
   wire::uet::Control credit = probe;
-  credit.control = wire::uet::ControlType::credit;
+  credit.control_type = wire::uet::ControlType::credit;
   wire::uet::Control early = probe;
   early.syn = true;
   wire::uet::Idempotent idempotent;
-  idempotent.next = wire::uet::NextHeader::none;
+  idempotent.next_header = wire::uet::NextHeader::none;
   wire::uet::Unreliable unreliable;
-  unreliable.next = wire::uet::NextHeader::none;
+  unreliable.next_header = wire::uet::NextHeader::none;
   wire::uet::Request bare;
-  bare.next = wire::uet::NextHeader::none;
+  bare.next_header = wire::uet::NextHeader::none;
   bare.syn = true;
   const Row rows[] = {
       {"nothing at all", [](Hostile& it) { it.bytes.clear(); }, Discard::too_short},
@@ -288,9 +288,9 @@ void uet_discards() {
       {"a short header of a message that goes on",
        [](Hostile& it) {
          wire::uet::Packet packet = first_packet(true, kReceivingQpn);
-         std::get<wire::uet::Request>(packet.pds).next = wire::uet::NextHeader::small;
+         std::get<wire::uet::Request>(packet.pds).next_header = wire::uet::NextHeader::small;
          wire::uet::SmallRequest small;
-         small.start.start_of_message = true;
+         small.start.som = true;
          packet.ses = small;
          it.bytes = uet_bytes(packet);
        },

@@ -205,7 +205,7 @@ void a_late_nack_is_received() {
     if (ack == nullptr) continue;
     wire::uet::Packet refusal;
     wire::uet::Nack nack;
-    nack.code = wire::uet::NackCode::invalid_dpdcid;
+    nack.nack_code = wire::uet::NackCode::invalid_dpdcid;
     nack.psn = ack->cack_psn;
     nack.dpdcid = ack->dpdcid;
     refusal.pds = nack;

@@ -94,14 +94,14 @@ std::vector<uint8_t> uet_write(bool syn, bool ordered = false) {
   request.syn = syn;
   request.psn = 1'000;
   request.spdcid = 7;
-  request.dpdcid = syn ? wire::uet::syn_place(0) : uint16_t{0x3333};
+  if (!syn) request.dpdcid = 0x3333;
   packet.pds = request;
   wire::uet::StandardRequest message;
-  message.start.operation = wire::uet::Operation::write;
-  message.start.start_of_message = message.start.end_of_message = true;
+  message.start.opcode = wire::uet::Operation::write;
+  message.start.som = message.start.eom = true;
   message.start.job_id = 1'000;
   message.memory_key = uint64_t{kReceivingQpn} << 32;
-  message.message_bytes = kPayloadBytes;
+  message.message_length = kPayloadBytes;
   packet.ses = message;
   packet.payload_bytes = kPayloadBytes;
   return bytes_of(packet, wire::uet::kMaxHeaderBytes, 0, wire::uet::encode_headers);

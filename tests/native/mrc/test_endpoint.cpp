@@ -156,7 +156,7 @@ void a_duplicate_changes_nothing_and_is_answered() {
   const std::vector<Packet> told = answers(end);
   CHECK_EQ(told.size(), size_t{2});
   CHECK(told[0].bth.opcode == Opcode::sack);
-  CHECK(told[1].bth.opcode == Opcode::acknowledge);
+  CHECK(told[1].bth.opcode == Opcode::ack);
   CHECK_EQ(end.counters.duplicate_request, int64_t{1});
 }
 
@@ -271,7 +271,7 @@ void a_nack_sends_that_packet_again_by_another_path() {
   const std::vector<Outgoing> again = send_all(end, 2000);
   CHECK_EQ(again.size(), size_t{1});
   CHECK_EQ(again[0].packet.bth.psn, psn(1));
-  CHECK(again[0].packet.bth.retransmitted);
+  CHECK(again[0].packet.bth.rtx);
   CHECK(again[0].entropy != sent[1].entropy);
   // It was of the first transmission, and that has been seen to.
   CHECK(!end.end.requester.on_nack(nack_of(1, sent[1].entropy), 3000).nak);

@@ -43,7 +43,7 @@ void what_follows_a_gap_is_refused_once_and_all_of_it_is_sent_again() {
   const std::vector<Packet> told = pair.answers();
   const std::vector<Nack> nacks = nacks_of(told);
   CHECK_EQ(nacks.size(), size_t{1});
-  CHECK(nacks[0].code == NackCode::rod_out_of_order);
+  CHECK(nacks[0].nack_code == NackCode::rod_out_of_order);
   CHECK_EQ(nacks[0].psn, request_of(sent[2]).psn);
   CHECK_EQ(nacks[0].payload, request_of(sent[1]).psn);  // what was expected
   for (const Packet& packet : told) pair.answer(packet, 3000);
@@ -86,7 +86,7 @@ void behind_a_trimmed_packet_one_answer_is_enough() {
   pair.arrive(sent[3]);
   const std::vector<Packet> told = pair.answers();
   CHECK_EQ(told.size(), size_t{1});
-  CHECK(std::get<Nack>(told[0].pds).code == NackCode::trimmed);
+  CHECK(std::get<Nack>(told[0].pds).nack_code == NackCode::trimmed);
   pair.answer(told[0], 3000);
   const std::vector<Outgoing> again = pair.send_all(4000);
   CHECK_EQ(again.size(), size_t{4});
@@ -98,7 +98,7 @@ void a_probe_in_order_is_a_control_packet_of_its_mode() {
   Pair pair(in_order());
   pair.exchange(kMtu, 0);
   const Outgoing command = pair.close(pair.a.end.deadline());
-  CHECK(std::get<Control>(command.packet.pds).of_rod);
+  CHECK(std::get<Control>(command.packet.pds).rod);
 }
 
 void sends_name_the_queue_pair_and_the_receive() {
@@ -107,7 +107,7 @@ void sends_name_the_queue_pair_and_the_receive() {
   const std::vector<Outgoing> sent = pair.send_all(0);
   for (const Outgoing& packet : sent) {
     const auto& request = std::get<StandardRequest>(packet.packet.ses);
-    CHECK(request.start.operation == Operation::tagged_send && request.start.relative);
+    CHECK(request.start.opcode == Operation::tagged_send && request.start.rel);
     CHECK_EQ(queue_pair_at(request.start), 6U);
     CHECK_EQ(request.memory_key, uint64_t{0x10000});  // the tag: what the grant named
     CHECK_EQ(request.buffer_offset, uint64_t{0});
@@ -126,10 +126,10 @@ void a_grant_is_a_send_without_a_tag() {
   pair.a.end.post(grant);
   const Outgoing packet = pair.send_all(0)[0];
   const auto& request = std::get<StandardRequest>(packet.packet.ses);
-  CHECK(request.start.operation == Operation::send);
+  CHECK(request.start.opcode == Operation::send);
   CHECK_EQ(request.memory_key, uint64_t{0});
   CHECK(packet.packet.payload != nullptr);
-  CHECK_EQ(request.message_bytes, kClearToSendBytes);
+  CHECK_EQ(request.message_length, kClearToSendBytes);
 }
 
 template <typename Change>
@@ -142,17 +142,17 @@ void refused(const TransportParams& made, ReturnCode code, const Change& change)
   CHECK(pair.delivered.empty());
   const std::vector<Packet> told = pair.answers();
   const auto* response = told.empty() ? nullptr : std::get_if<Response>(&told[0].ses);
-  CHECK(response != nullptr && response->code == code);
+  CHECK(response != nullptr && response->return_code == code);
   CHECK(pair.b.end.fault() != QpFault::none);
 }
 
 void messages_of_the_other_form_are_refused() {
-  refused(sending(), ReturnCode::bad_index, [](StandardRequest& request) { ++request.start.resource; });
-  refused(sending(), ReturnCode::unsupported_operation, [](StandardRequest& request) { request.start.relative = false; });
+  refused(sending(), ReturnCode::bad_index, [](StandardRequest& request) { ++request.start.resource_index; });
+  refused(sending(), ReturnCode::unsupported_operation, [](StandardRequest& request) { request.start.rel = false; });
   refused(sending(), ReturnCode::unsupported_operation,
-          [](StandardRequest& request) { request.start.operation = Operation::write; });
+          [](StandardRequest& request) { request.start.opcode = Operation::write; });
   refused(params(), ReturnCode::unsupported_operation,
-          [](StandardRequest& request) { request.start.operation = Operation::tagged_send; });
+          [](StandardRequest& request) { request.start.opcode = Operation::tagged_send; });
 }
 
 }  // namespace

@@ -51,7 +51,7 @@ void a_nack_has_its_effect(const Row& row) {
   pair.a.end.post(message(3 * kMtu));
   const std::vector<Outgoing> sent = pair.send_all(2'000);
   Nack nack;
-  nack.code = static_cast<NackCode>(row.code);
+  nack.nack_code = static_cast<NackCode>(row.code);
   nack.psn = request_of(sent[1]).psn;
   nack.dpdcid = request_of(sent[1]).spdcid;
   pair.a.end.requester.on_nack(nack, 3'000);
@@ -75,7 +75,7 @@ void a_nack_of_nothing_under_way_is_discarded() {
   pair.a.end.post(message(kMtu));
   const std::vector<Outgoing> sent = pair.send_all(2'000);
   Nack nack;
-  nack.code = NackCode::trimmed;
+  nack.nack_code = NackCode::trimmed;
   nack.psn = request_of(sent[0]).psn + 5;
   pair.a.end.requester.on_nack(nack, 3'000);
   CHECK_EQ(pair.a.counters.stale_answers, 1);

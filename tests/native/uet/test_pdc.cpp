@@ -33,10 +33,10 @@ void packets_carry_syn_until_the_target_told_its_number() {
   for (uint16_t i = 0; i < 3; ++i) {
     const Request& request = request_of(sent[i]);
     CHECK(request.syn);
-    CHECK_EQ(psn_offset_of(request.dpdcid), i);
+    CHECK_EQ(request.psn_offset, i);
     CHECK_EQ(request.psn, request_of(sent[0]).psn + i);
     CHECK_EQ(request.psn & 0xFFFFFF, (kFirst + i) & 0xFFFFFF);
-    CHECK_EQ(request.asks, i == 2);
+    CHECK_EQ(request.ack_request, i == 2);
   }
   pair.arrive(sent[1]);
   const std::vector<Packet> told = pair.answers();
@@ -60,11 +60,11 @@ void a_message_says_where_it_goes_in_every_packet_and_is_answered_once() {
   const std::vector<Outgoing> sent = pair.send_all(0);
   const auto& first = std::get<StandardRequest>(sent[0].packet.ses);
   const auto& last = std::get<StandardRequest>(sent[2].packet.ses);
-  CHECK(first.start.start_of_message && !first.start.end_of_message && first.start.has_header_data);
-  CHECK(!last.start.start_of_message && last.start.end_of_message && !last.start.has_header_data);
+  CHECK(first.start.som && !first.start.eom && first.start.hd);
+  CHECK(!last.start.som && last.start.eom && !last.start.hd);
   CHECK_EQ(first.header_data, uint64_t{99});
   CHECK_EQ(last.message_offset, 2 * kMtu);
-  CHECK_EQ(last.payload_bytes, 10);
+  CHECK_EQ(last.payload_length, 10);
   CHECK_EQ(first.buffer_offset, last.buffer_offset);
   CHECK_EQ(first.memory_key, uint64_t{6} << 32 | kRkey);
   for (const size_t i : {2U, 0U, 1U}) pair.arrive(sent[i]);
@@ -74,8 +74,8 @@ void a_message_says_where_it_goes_in_every_packet_and_is_answered_once() {
   for (const Packet& packet : pair.answers()) {
     if (const auto* response = std::get_if<Response>(&packet.ses)) {
       ++responses;
-      CHECK(response->code == ReturnCode::ok && response->kind == ResponseKind::normal);
-      CHECK_EQ(response->modified_bytes, 2 * kMtu + 10);
+      CHECK(response->return_code == ReturnCode::ok && response->response == ResponseKind::normal);
+      CHECK_EQ(response->modified_length, 2 * kMtu + 10);
     }
     pair.answer(packet, 1000);
   }
@@ -93,7 +93,7 @@ void a_context_that_rests_is_closed_and_the_next_begins_where_it_ended() {
   CHECK_EQ(due, 1000 + kRest);
   const Outgoing command = pair.close(due);
   const auto& close = std::get<Control>(command.packet.pds);
-  CHECK(close.control == ControlType::close_command && close.asks);
+  CHECK(close.control_type == ControlType::close_command && close.ack_request);
   pair.a.end.post(message(kMtu));
   CHECK(!pair.a.end.has_run());  // it waits for the next context
   pair.arrive(command);
@@ -166,7 +166,7 @@ void a_copy_that_comes_after_the_close_command_ends_nothing() {
   pair.arrive(second);
   const std::vector<Packet> told = pair.answers();
   CHECK_EQ(told.size(), size_t{1});
-  CHECK(std::get<Nack>(told[0].pds).code == NackCode::invalid_dpdcid);
+  CHECK(std::get<Nack>(told[0].pds).nack_code == NackCode::invalid_dpdcid);
   pair.answer(told[0], 60'000);
   CHECK(pair.a.end.fault() == QpFault::none);
   CHECK(pair.a.end.requester.state() == PdcState::closing);
@@ -185,7 +185,7 @@ void what_comes_late_opens_nothing() {
   CHECK(!pair.b.end.responder.is_open());
   const std::vector<Packet> told = pair.answers();
   CHECK_EQ(told.size(), size_t{1});
-  CHECK(std::get<Nack>(told[0].pds).code == NackCode::invalid_syn);
+  CHECK(std::get<Nack>(told[0].pds).nack_code == NackCode::invalid_syn);
   CHECK(!pair.a.end.requester.is_own(std::get<Nack>(told[0].pds).dpdcid));
   CHECK_EQ(pair.delivered.size(), size_t{1});
 }
@@ -207,7 +207,7 @@ void what_is_not_for_this_end_is_refused_by_its_reason() {
   const auto nacked = [](const auto& change, NackCode code) {
     const std::vector<Packet> told = said_of(change);
     CHECK_EQ(told.size(), size_t{1});
-    CHECK(!told.empty() && std::holds_alternative<Nack>(told[0].pds) && std::get<Nack>(told[0].pds).code == code);
+    CHECK(!told.empty() && std::holds_alternative<Nack>(told[0].pds) && std::get<Nack>(told[0].pds).nack_code == code);
   };
   nacked([](Request& request, StandardRequest&) { ++request.dpdcid; }, NackCode::invalid_dpdcid);
   nacked([](Request& request, StandardRequest&) { request.type = PdsType::rod_request; }, NackCode::mode_mismatch);
@@ -217,12 +217,12 @@ void what_is_not_for_this_end_is_refused_by_its_reason() {
     const std::vector<Packet> told = said_of(change);
     CHECK_EQ(told.size(), size_t{1});
     const auto* response = told.empty() ? nullptr : std::get_if<Response>(&told[0].ses);
-    CHECK(response != nullptr && response->code == code && response->kind == ResponseKind::response);
+    CHECK(response != nullptr && response->return_code == code && response->response == ResponseKind::response);
   };
   answered([](Request&, StandardRequest& write) { ++write.memory_key; }, ReturnCode::bad_key);
   answered([](Request&, StandardRequest& write) { ++write.start.job_id; }, ReturnCode::bad_job);
-  answered([](Request&, StandardRequest& write) { write.start.operation = Operation::read; }, ReturnCode::unsupported_operation);
-  answered([](Request&, StandardRequest& write) { ++write.message_bytes; }, ReturnCode::unsupported_size);
+  answered([](Request&, StandardRequest& write) { write.start.opcode = Operation::read; }, ReturnCode::unsupported_operation);
+  answered([](Request&, StandardRequest& write) { ++write.message_length; }, ReturnCode::unsupported_size);
 }
 
 void an_error_of_the_peer_ends_the_queue_pair() {
@@ -243,7 +243,7 @@ void a_trimmed_packet_is_asked_for_also_before_the_context_is_open() {
   pair.b.end.responder.on_trimmed(request_of(sent[0]), false);
   const std::vector<Packet> told = pair.answers();
   CHECK_EQ(told.size(), size_t{1});
-  CHECK(std::get<Nack>(told[0].pds).code == NackCode::trimmed);
+  CHECK(std::get<Nack>(told[0].pds).nack_code == NackCode::trimmed);
   CHECK_EQ(std::get<Nack>(told[0].pds).spdcid, 0);
   pair.answer(told[0], 1000);
   CHECK(pair.a.end.requester.state() == PdcState::opening);
@@ -263,7 +263,7 @@ void a_trim_by_the_last_hop_is_told_apart_and_sent_again() {
   const std::vector<Outgoing> sent = pair.send_all(0);
   pair.b.end.responder.on_trimmed(request_of(sent[0]), true);
   const std::vector<Packet> told = pair.answers();
-  CHECK(std::get<Nack>(told.at(0).pds).code == NackCode::trimmed_last_hop);
+  CHECK(std::get<Nack>(told.at(0).pds).nack_code == NackCode::trimmed_last_hop);
   CHECK_EQ(pair.b.counters.trimmed_answered, int64_t{1});
   pair.answer(told[0], 1000);
   CHECK_EQ(pair.a.counters.trimmed_resent, int64_t{1});
@@ -276,13 +276,13 @@ void what_the_peer_has_no_room_for_is_left_to_the_timer() {
   pair.a.end.post(message(kMtu));
   const Request request = request_of(pair.send_all(2000)[0]);
   Nack nack;
-  nack.code = NackCode::no_packet_buffer;
+  nack.nack_code = NackCode::no_packet_buffer;
   nack.psn = request.psn;
   pair.a.end.requester.on_nack(nack, 3000);
   CHECK(!pair.a.end.has_run());
   CHECK(pair.a.end.fault() == QpFault::none);
   CHECK(pair.a.end.deadline() != kNever);
-  nack.code = NackCode::closing_in_error;
+  nack.nack_code = NackCode::closing_in_error;
   pair.a.end.requester.on_nack(nack, 4000);
   CHECK(pair.a.end.fault() == QpFault::remote_operational);
 }

@@ -1,4 +1,5 @@
-// MRC's headers under hostile bytes. Vectors of other implementations: see tests/traffic/native/test_mrc_wire.py.
+// MRC headers: encoding of vectors of other implementations, and hostile bytes. Fields of the vectors:
+// tests/traffic/native/test_mrc_wire.py.
 #include "wire/mrc.h"
 
 #include <algorithm>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "support/check.h"
+#include "support/vectors.h"
 
 namespace {
 
@@ -14,7 +16,7 @@ using namespace etloop::wire::mrc;
 
 constexpr std::array kOpcodes = {Opcode::write_first,    Opcode::write_middle,     Opcode::write_last,
                                  Opcode::write_last_imm, Opcode::write_only,       Opcode::write_only_imm,
-                                 Opcode::acknowledge,    Opcode::endpoint_request, Opcode::endpoint_response,
+                                 Opcode::ack,    Opcode::endpoint_request, Opcode::endpoint_response,
                                  Opcode::sack,           Opcode::nack,             Opcode::probe};
 
 void the_known_opcodes_are_these() {
@@ -22,6 +24,46 @@ void the_known_opcodes_are_these() {
   for (int value = 0; value < 256; ++value) known += is_known(static_cast<uint8_t>(value)) ? 1 : 0;
   CHECK_EQ(known, static_cast<int>(kOpcodes.size()));
   for (const Opcode opcode : kOpcodes) CHECK(is_known(static_cast<uint8_t>(opcode)));
+}
+
+// Bytes of the headers that lead a packet by SRv6, by the protocol that follows the first IPv6 header.
+size_t outer_bytes(uint8_t next_header) {
+  switch (next_header) {
+    case 41: return 40;       // IPv6 in IPv6
+    case 43: return 40 + 40;  // a segment routing header, then IPv6
+    default: return 0;
+  }
+}
+
+// Vectors have zeros in reserved bits.
+void vectors_encode_to_their_bytes() {
+  size_t encoded = 0;
+  for (const std::vector<uint8_t>& frame : etloop::test::frames_of("mrc_packets.json")) {
+    const auto datagram = std::span(frame).subspan(14 + 40 + 8 + outer_bytes(frame[20]));
+    Packet packet;
+    CHECK(decode(datagram, datagram.size(), packet) == Malformed::none);
+    std::array<uint8_t, kMaxHeaderBytes> headers;
+    const size_t used = encode_headers(packet, headers);
+    CHECK(std::ranges::equal(std::span(headers).first(used), datagram.first(used)));
+    if (const Write* write = std::get_if<Write>(&packet.body)) {
+      CHECK_EQ(used + write->payload_bytes + packet.bth.pad + kIcrcBytes, datagram.size());
+    } else {
+      CHECK_EQ(used + kIcrcBytes, datagram.size());
+    }
+    ++encoded;
+  }
+  CHECK_EQ(encoded, 30U);
+}
+
+void a_cut_packet_has_its_timestamp_if_the_header_is_left() {
+  std::array<uint8_t, Bth::kBytes + Meth::kBytes + Tseth::kBytes> bytes{static_cast<uint8_t>(Opcode::write_only)};
+  bytes[8] = 0x10;  // ts
+  bytes[17] = 7;
+  CutPacket cut;
+  CHECK(decode_cut(bytes, cut) == Malformed::none);
+  CHECK(cut.tx_timestamp == uint16_t{7});
+  CHECK(decode_cut(std::span(bytes).first(19), cut) == Malformed::none);
+  CHECK(!cut.tx_timestamp);
 }
 
 // Bytes that a decoder may be given: any, or with a known opcode and version in front so that it gets beyond them.
@@ -59,7 +101,7 @@ void arbitrary_bytes_are_refused_or_decoded_within_bounds() {
       write->payload = nullptr;
     }
     Packet again;
-    const size_t sent_bytes = used + payload_bytes + packet.bth.pad_bytes + kIcrcBytes;
+    const size_t sent_bytes = used + payload_bytes + packet.bth.pad + kIcrcBytes;
     CHECK(decode(std::span(headers).first(used), sent_bytes, again) == Malformed::none);
     CHECK(again == packet);
   }
@@ -86,6 +128,8 @@ void arbitrary_remains_are_refused_or_named_within_bounds() {
 }  // namespace
 
 int main() {
+  vectors_encode_to_their_bytes();
+  a_cut_packet_has_its_timestamp_if_the_header_is_left();
   the_known_opcodes_are_these();
   arbitrary_bytes_are_refused_or_decoded_within_bounds();
   arbitrary_remains_are_refused_or_named_within_bounds();

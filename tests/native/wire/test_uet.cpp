@@ -1,4 +1,5 @@
-// UET's headers under hostile bytes. Vectors of other implementations: see tests/traffic/native/test_uet_wire.py.
+// UET headers: encoding of vectors of other implementations, and hostile bytes. Fields of the vectors:
+// tests/traffic/native/test_uet_wire.py.
 #include "wire/uet.h"
 
 #include <algorithm>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "support/check.h"
+#include "support/vectors.h"
 
 namespace {
 
@@ -56,6 +58,38 @@ void arbitrary_bytes_are_refused_or_decoded_within_bounds() {
   for (int type = 2; type <= 14; ++type) CHECK(decoded[static_cast<size_t>(type)] > 100);
 }
 
+// Vectors have zeros in reserved bits.
+void vectors_encode_to_their_bytes() {
+  constexpr size_t kUdpPayloadAt = 14 + 20 + 8;
+  size_t encoded = 0;
+  for (const char* name : {"uet_packets.json", "uet_ai_dialogue.json"}) {
+    for (const std::vector<uint8_t>& frame : etloop::test::frames_of(name)) {
+      const auto datagram = std::span(frame).subspan(kUdpPayloadAt);
+      Packet packet;
+      CHECK(decode(datagram, datagram.size(), packet) == Malformed::none);
+      std::array<uint8_t, kMaxHeaderBytes> headers;
+      const size_t used = encode_headers(packet, headers);
+      CHECK_EQ(used + packet.payload_bytes, datagram.size());
+      CHECK(std::ranges::equal(std::span(headers).first(used), datagram.first(used)));
+      ++encoded;
+    }
+  }
+  CHECK_EQ(encoded, 54U);
+}
+
+void a_packet_whose_lengths_disagree_is_known() {
+  StandardRequest only{.start = {.eom = true, .som = true}, .message_length = 8};
+  CHECK(lengths_agree(only, 8, 1024));
+  CHECK(!lengths_agree(only, 7, 1024));
+  StandardRequest middle{.payload_length = 1024, .message_offset = 1024, .message_length = 3072};
+  CHECK(lengths_agree(middle, 1024, 1024));
+  CHECK(!lengths_agree(middle, 1023, 1024));
+  // A first packet states no payload length, but must be full.
+  StandardRequest first{.start = {.som = true}, .message_length = 3072};
+  CHECK(lengths_agree(first, 1024, 1024));
+  CHECK(!lengths_agree(first, 30, 1024));
+}
+
 void a_state_is_the_same_after_packing() {
   const NsccState state{0x1234, true, 0x7F, 0xABCDEF, 0x8001};
   CHECK(nscc_state(packed(state)) == state);
@@ -63,8 +97,8 @@ void a_state_is_the_same_after_packing() {
 }
 
 void every_code_has_an_action() {
-  CHECK(action_of(NackCode::trimmed) == NackAction::repeat);
-  CHECK(action_of(NackCode::no_pdc) == NackAction::repeat);
+  CHECK(action_of(NackCode::trimmed) == NackAction::retransmit);
+  CHECK(action_of(NackCode::no_pdc) == NackAction::retransmit);
   CHECK(action_of(NackCode::received_in_process) == NackAction::ignore);
   CHECK(action_of(NackCode::invalid_dpdcid) == NackAction::close);
   CHECK(action_of(static_cast<NackCode>(0x77)) == NackAction::close);
@@ -73,6 +107,8 @@ void every_code_has_an_action() {
 }  // namespace
 
 int main() {
+  vectors_encode_to_their_bytes();
+  a_packet_whose_lengths_disagree_is_known();
   arbitrary_bytes_are_refused_or_decoded_within_bounds();
   a_state_is_the_same_after_packing();
   every_code_has_an_action();

@@ -16,6 +16,7 @@ from etloop.contract.model.records import UUD_HEADER_BYTES, StreamForm
 from etloop.traffic import _native
 from etloop.traffic.udp_streams import MARK, datagram, expected_parts
 from tests.support.places import ROOT
+from tests.support.traffic.header_layouts import encoded
 from tests.support.tshark import dissected, pcap
 
 LOOSE: Final = UdpStream(
@@ -26,20 +27,14 @@ PLAIN: Final = replace(LOOSE, form=StreamForm.UDP)
 
 def test_a_datagram_is_a_message_of_one_packet_that_nobody_acknowledges() -> None:
     content = datagram(LOOSE, 5)
-    pds, ses, payload = _native.uet_decode(content)
-    assert isinstance(pds, _native.UetUnreliable)
-    assert isinstance(ses, _native.UetStandardRequest)
-    assert (pds.type, pds.next) == (6, 3)
-    start = ses.start
-    assert (start.operation, start.relative, start.start_of_message, start.end_of_message) == (
-        7,
-        True,
-        True,
-        True,
-    )
-    assert (start.message_id_or_bytes, start.job_id, ses.message_bytes) == (5, 47911, 1072 - UUD_HEADER_BYTES)
-    assert payload == MARK + bytes(1072 - UUD_HEADER_BYTES - len(MARK))
-    assert _native.uet_encode(pds, ses, payload) == content
+    headers, payload_bytes, malformed = _native.uet_decode(content, len(content))
+    request = headers["standard_request"]
+    assert (headers["unreliable"], malformed) == ({"type": 6, "next_header": 3}, "")
+    assert (request["opcode"], request["rel"], request["som"], request["eom"]) == (7, True, True, True)
+    assert (request["message_id"], request["job_id"]) == (5, 47911)
+    assert request["message_length"] == payload_bytes == 1072 - UUD_HEADER_BYTES
+    assert content[UUD_HEADER_BYTES:] == MARK + bytes(payload_bytes - len(MARK))
+    assert content[:UUD_HEADER_BYTES] == encoded(_native.uet_headers(), headers)
     assert uet_text(content, len(content)) == "UET_UUD datagram message 5 of 1024 B to 0x0 key 0x0"
 
 

@@ -1,4 +1,4 @@
-// A card under test as Python drives it (`etloop-agent nic-peer`).
+// Python's view of a NIC under test (`etloop-agent nic-peer`).
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>

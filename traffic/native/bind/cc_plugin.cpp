@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* kInProcess = "in-process:";
 
-// Tables of this process's own, by the number in their names.
+// Tables registered in this process, by name.
 struct Registered {
   std::mutex lock;
   std::map<std::string, const etloop_cc_algorithm*> tables;

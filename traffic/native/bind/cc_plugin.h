@@ -1,4 +1,4 @@
-// Congestion control that somebody else made (etloop_cc.h): out of a shared library, or a table of this process's own.
+// Congestion control plugins (etloop_cc.h): from a shared library, or registered in this process.
 #pragma once
 
 #include <memory>
@@ -10,14 +10,14 @@
 namespace etloop::cc {
 
 struct Plugin {
-  std::shared_ptr<const void> library;  // the table is valid as long as this is held
+  std::shared_ptr<const void> library;  // keeps the table valid
   const etloop_cc_algorithm* table = nullptr;
 };
 
-// Loads a library and checks what it exports. A name of `register_table` is taken for a path as well.
+// Load a library and check the table that it exports. Also accepts a name that `register_table` returned.
 Result<Plugin> load_plugin(const std::string& path);
 
-// Makes a table known to this process and returns its name. The table outlives everything that uses it.
+// Register a table in this process and return its name. The table must outlive its users.
 Result<std::string> register_table(const etloop_cc_algorithm* table);
 void forget_table(const std::string& name);
 

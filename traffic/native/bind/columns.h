@@ -1,4 +1,4 @@
-// Reading columns of Python's value types, and giving records back.
+// Conversions between Python's value types and columns, values and records.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -9,7 +9,7 @@
 
 namespace etloop {
 
-// The attribute `name` of `owner`: a contiguous one-dimensional array of T. ValueError naming it otherwise.
+// Return the attribute `name` of `owner`, a contiguous one-dimensional array of T. Throws ValueError with the name otherwise.
 template <typename T>
 std::vector<T> read_column(nanobind::handle owner, const char* name) {
   using Column = nanobind::ndarray<const T, nanobind::numpy, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
@@ -20,7 +20,7 @@ std::vector<T> read_column(nanobind::handle owner, const char* name) {
   return std::vector<T>(column.data(), column.data() + column.shape(0));
 }
 
-// The attribute `name` of `owner`. ValueError naming it where it is of another type, or beyond what T has.
+// Return the attribute `name` of `owner`. Throws ValueError with the name if it has another type or is out of T's range.
 template <typename T>
 T read_value(nanobind::handle owner, const char* name) {
   const nanobind::object value = nanobind::getattr(owner, name);
@@ -31,7 +31,7 @@ T read_value(nanobind::handle owner, const char* name) {
   throw nanobind::value_error((std::string(name) + ": " + shown + " is out of range, or of another type").c_str());
 }
 
-// Rows of a record type as bytes, for numpy.frombuffer.
+// Return rows of a record type as bytes, for numpy.frombuffer.
 template <typename Record>
 nanobind::bytes as_bytes(const Record* rows, size_t count) {
   return nanobind::bytes(reinterpret_cast<const char*>(rows), count * sizeof(Record));

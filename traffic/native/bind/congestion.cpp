@@ -1,4 +1,4 @@
-// Python's view of congestion control: which algorithms there are, and settings checked against them.
+// Python's view of congestion control: the algorithms, and checks of settings against their parameters.
 #include "bind/congestion.h"
 
 #include <nanobind/stl/pair.h>
@@ -52,7 +52,7 @@ nb::list algorithms() {
   return out;
 }
 
-// A table that Python laid out in its own memory, which it keeps as long as the table is known.
+// Register a table in Python's memory, which must stay unchanged until the table is forgotten.
 std::string registered_name(uintptr_t table_address) {
   auto name = cc::register_table(reinterpret_cast<const etloop_cc_algorithm*>(table_address));
   if (!name) throw nb::value_error(name.error().text.c_str());
@@ -82,7 +82,7 @@ CongestionParams congestion_from(nb::handle settings, const std::string& library
     for (const std::string& mistake : mistakes) all += (all.empty() ? "" : ", ") + mistake;
     throw nb::value_error(("congestion control: " + all).c_str());
   }
-  // The built-in "none" decides nothing, so it costs nothing.
+  // The built-in "none" needs no parameters, and is not called per packet.
   if (chosen.table != &cc::kNone) params.algorithm = chosen.table;
   params.library = chosen.library;
   params.burst_bytes = read_value<uint32_t>(settings, "burst_bytes");

@@ -9,7 +9,7 @@
 
 namespace etloop {
 
-// `library`: the compiled plugin, "" if the algorithm is built in. Throws ValueError with every mistake.
+// `library`: path of a compiled plugin, or "" for a built-in algorithm. Throws ValueError with all mistakes.
 CongestionParams congestion_from(nanobind::handle settings, const std::string& library);
 SeriesParams series_from(nanobind::handle settings);
 

@@ -1,4 +1,4 @@
-// Requests that a card sends without end, answered below Python (`etloop nic profile`).
+// Python's view of a responder to an endless stream of requests of a NIC (`etloop nic profile`).
 #include "bare/endless_answer.h"
 
 #include <nanobind/nanobind.h>
@@ -13,7 +13,7 @@ using namespace nb::literals;
 namespace etloop {
 namespace {
 
-// (times, frame lengths, beginnings of frames one behind the other, acknowledgements sent).
+// (times, frame lengths, first bytes of the frames back to back, acknowledgements sent)
 nb::tuple answered(int fd, const nb::bytes& acknowledgement, uint32_t our_qpn, size_t most, Nanos until_ns, Nanos patience_ns) {
   const auto* bytes = reinterpret_cast<const uint8_t*>(acknowledgement.data());
   const EndlessAnswer order{fd, {bytes, bytes + acknowledgement.size()}, our_qpn, most, until_ns, patience_ns};

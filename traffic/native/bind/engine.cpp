@@ -1,4 +1,4 @@
-// Python's view of the engine: port loops over sockets, and the same cores in virtual time.
+// Python's view of the engine: port loops over sockets, and their cores in virtual time.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -31,7 +31,7 @@ nb::tuple probe_tuple(const ProbeResult& probe) {
                         probe.round_trip_ns);
 }
 
-// `index`: of the assignment's port.
+// `index`: position of the port in the assignment.
 PortConfig port_config(const EnginePlan& plan, nb::handle assignment, size_t index) {
   const nb::object settings = nb::getattr(assignment, "ports")[index];
   const nb::object transport = nb::getattr(assignment, "transport");
@@ -58,7 +58,7 @@ PortConfig port_config(const EnginePlan& plan, nb::handle assignment, size_t ind
   return config;
 }
 
-// traffic.capture.PlannedCapture -> the file that a port's packets go to; nullptr: they are not kept.
+// traffic.capture.PlannedCapture -> the capture file of a port, or nullptr if its packets are not captured.
 std::shared_ptr<Capture> open_capture(const PlannedPort& port, nb::handle planned, size_t index) {
   const auto paths = read_value<std::vector<std::string>>(planned, "paths");
   if (index >= paths.size() || paths[index].empty()) return nullptr;
@@ -74,15 +74,15 @@ std::shared_ptr<Capture> open_capture(const PlannedPort& port, nb::handle planne
 class PortLoops {
  public:
   // `threads`: a traffic.threads.loop_threads.ThreadPlan; `capture`: a traffic.capture.PlannedCapture; `limits`: a
-  // traffic.send_limits.SendLimits, of each of these ports.
+  // traffic.send_limits.SendLimits for each of these ports.
   PortLoops(nb::handle assignment, nb::handle threads, nb::handle capture, const std::vector<std::string>& cc_libraries,
             nb::handle limits)
       : plan_(plan_from(assignment, cc_libraries)) {
     const std::shared_ptr<LoopBoard> board = value_or_throw(LoopBoard::make(*plan_));
-    std::shared_ptr<SharedQueues> shared;  // of the port whose queues come next
+    std::shared_ptr<SharedQueues> shared;  // queues of the current port
     const auto processors = read_value<std::vector<int32_t>>(threads, "processors");
     for (size_t p = 0; p < plan_->ports.size(); ++p) {
-      if (plan_->ports[p].plane != 0) continue;  // carried with the first one of its card
+      if (plan_->ports[p].plane != 0) continue;  // polled by the loop of its card's first port
       const size_t loop = loops_.size();
       LoopConfig config;
       config.spin_ns = read_value<int64_t>(threads, "spin_ns");
@@ -99,7 +99,7 @@ class PortLoops {
       if (planned.queue >= 0) config.port.shared = shared;
       config.limits = {read_value<std::vector<int64_t>>(limits, "bps").at(p),
                        read_value<std::vector<int64_t>>(limits, "packets_per_s").at(p)};
-      const nb::gil_scoped_release released;  // memory for a card may take seconds, and the heartbeat goes on
+      const nb::gil_scoped_release released;  // registering a NIC's memory may take seconds; heartbeats must go on
       loops_.push_back(value_or_throw(PortLoop::open(spoken_by(p), board, static_cast<int32_t>(p), config)));
     }
   }
@@ -107,7 +107,7 @@ class PortLoops {
   PortLoops(const PortLoops&) = delete;
   PortLoops& operator=(const PortLoops&) = delete;
 
-  // (connection, queue pair of it, whether the end sends data, number, address, key, address of closings) of ends on cards
+  // (connection, its queue pair, whether the end sends data, QPN, address, rkey, address of closing atomics) of ends on NICs
   nb::list endpoints() const {
     nb::list out;
     for (const auto& loop : loops_) {
@@ -144,7 +144,7 @@ class PortLoops {
     for (auto& loop : loops_) loop->stop();
   }
 
-  // Stops and closes the sockets; nothing can be asked of this object any more.
+  // Stop and close the sockets; no other method may be called afterwards.
   void close() {
     stop();
     loops_.clear();
@@ -171,7 +171,7 @@ class PortLoops {
     return out;
   }
 
-  // Records of a port from `first` on, `most` at most; those before `first` are given up.
+  // Return at most `most` records of a port from `first` on; discard those before `first`.
   nb::bytes records(size_t port, size_t first, size_t most) {
     PortLoop& loop = *loops_.at(port);
     const size_t published = loop.published_records();
@@ -194,7 +194,7 @@ class PortLoops {
     return as_bytes(waits.data(), waits.size());
   }
 
-  // After stop().
+  // Call after stop().
   nb::bytes flows(size_t port) const {
     const auto rows = loops_.at(port)->core().flows();
     return as_bytes(rows.data(), rows.size());
@@ -218,7 +218,7 @@ class PortLoops {
     const RateSeries* series = loops_.at(port)->core().series();
     return series == nullptr ? as_bytes<CcRecord>(nullptr, 0) : as_bytes(series->rows().data(), series->rows().size());
   }
-  // (from, until) when a port's thread was late, after stop().
+  // Return (from, until) of the times when a port's thread was late. Call after stop().
   nb::list late_turns(size_t port) const {
     nb::list out;
     for (const LateTurn& each : loops_.at(port)->late_turns()) out.append(nb::make_tuple(each.from_ns, each.until_ns));
@@ -231,7 +231,7 @@ class PortLoops {
   int64_t receive_buffer_bytes(size_t port) const { return loops_.at(port)->receive_buffer_bytes(); }
 
  private:
-  // The plan of a port's core, for as long as its loop has it.
+  // The plan of a port's core, kept while its loop uses it.
   std::shared_ptr<const EnginePlan> spoken_by(size_t port) const {
     return {plan_, &plan_of(*plan_, port)};
   }

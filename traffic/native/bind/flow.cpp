@@ -1,4 +1,4 @@
-// Python's view of the flow level: a run without packets, and which way a switch sends a five-tuple.
+// Python's view of the flow level: a run without packets, and the ECMP choice of a switch for a five-tuple.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
@@ -28,7 +28,7 @@ FlowNetwork network_from(nb::handle columns) {
   network.way_offsets = read_column<int64_t>(columns, "way_offsets");
   const auto latency_ns = read_column<int64_t>(columns, "latency_ns");
   const auto store_ns_per_bit = read_column<double>(columns, "store_ns_per_bit");
-  // Of columns that differ in length `validate` finds the ways wrong, or a store that is no number.
+  // `validate` rejects columns of different lengths, by their routes or by a buffer that is not a number.
   const bool fits = latency_ns.size() == store_ns_per_bit.size();
   constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
   network.delays.reserve(latency_ns.size());
@@ -77,7 +77,7 @@ using Keys = nb::ndarray<const uint64_t, nb::numpy, nb::ndim<1>, nb::c_contig, n
 using QueuePairNumbers = nb::ndarray<const int64_t, nb::numpy, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using SourcePorts = nb::ndarray<const uint16_t, nb::numpy, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-// Makes keys of the five-tuples that data of a plan's queue pairs leave by, to the UDP port that their receiver listens on.
+// Computes ECMP keys of the five-tuples of a plan's queue pairs, to the UDP port of their receiver.
 class DataKeys {
  public:
   explicit DataKeys(const EnginePlan& plan) : plan_(plan), connection_of_(plan.qps.size(), -1) {
@@ -105,10 +105,10 @@ class DataKeys {
  private:
   const EnginePlan& plan_;
   std::vector<uint16_t> udp_port_of_;   // by rank
-  std::vector<int32_t> connection_of_;  // by queue pair; -1: of none
+  std::vector<int32_t> connection_of_;  // by queue pair; -1: no connection
 };
 
-// The keys of the five-tuples that data leaves by, one for each queue pair of the connections.
+// Return the key of the data packets' five-tuple for each queue pair of the connections.
 nb::bytes flow_keys(nb::handle assignment) {
   const auto plan = plan_without_control(assignment);
   const DataKeys made(*plan);
@@ -120,7 +120,7 @@ nb::bytes flow_keys(nb::handle assignment) {
 using QueuePairs = nb::ndarray<const int64_t, nb::numpy, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using SourcePorts = nb::ndarray<const uint16_t, nb::numpy, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-// The same of any queue pairs and UDP source ports, row by row.
+// Return the keys of queue pairs and UDP source ports, row by row.
 nb::bytes source_port_keys(nb::handle assignment, const QueuePairs& queue_pairs, const SourcePorts& src_ports) {
   if (queue_pairs.shape(0) != src_ports.shape(0)) throw nb::value_error("queue pairs and source ports differ in length");
   const auto plan = plan_without_control(assignment);
@@ -132,7 +132,7 @@ nb::bytes source_port_keys(nb::handle assignment, const QueuePairs& queue_pairs,
   return as_bytes(keys.data(), keys.size());
 }
 
-// Which of `ways` equal routes a switch with that seed takes, for each key.
+// Return for each key the route of `ways` equal ones that a switch with this seed chooses.
 nb::bytes ecmp_choices(const Keys& keys, uint64_t seed, size_t ways) {
   if (ways == 0) throw nb::value_error("ways is 0");
   std::vector<int32_t> chosen(keys.shape(0));

@@ -1,4 +1,4 @@
-// The Python module traffic._native: each file of this room adds the functions of one layer.
+// The Python module traffic._native; each file of this folder binds one layer.
 #include <nanobind/nanobind.h>
 
 namespace etloop {

@@ -29,10 +29,10 @@ constexpr std::array<Fatal, 5> kFatal{{{SIGSEGV, "segmentation fault"},
 constexpr size_t kMostLibraries = 16;
 constexpr size_t kMostFrames = 64;
 
-// Read by a signal handler, which may take no lock: `end` is set last and cleared first.
+// Read by a signal handler, which must not lock: `end` is set last and cleared first.
 struct Library {
   std::atomic<uintptr_t> begin{0};
-  std::atomic<uintptr_t> end{0};  // 0: the place is free
+  std::atomic<uintptr_t> end{0};  // 0: unused entry
   uint32_t uses = 0;
   std::array<char, 64> name{};
 };
@@ -60,11 +60,12 @@ const Library* library_of(void* const* frames, int count) {
   return nullptr;
 }
 
-// Hands on to whoever was there before, by whom the process ends: the fault happens again, and an abort is raised again.
+// Report the plugin, then restore the previous handler, which ends the process: the fault occurs again on return, and an abort is
+// raised again.
 void on_fatal(int number) {
   const auto fatal = std::find_if(kFatal.begin(), kFatal.end(), [number](const Fatal& one) { return one.number == number; });
   std::array<void*, kMostFrames> frames;
-  // Not promised to be safe in a handler, but the unwinder is loaded already (see below), and the process is lost anyway.
+  // backtrace is not async-signal-safe, but the unwinder is loaded already (see take_signals), and the process ends in any case.
   const int count = backtrace(frames.data(), kMostFrames);
   if (const Library* library = library_of(frames.data(), count); library != nullptr) {
     write_all("\nerror: the congestion control \"");
@@ -83,7 +84,7 @@ struct Range {
   uintptr_t end = 0;
 };
 
-// Where a library's code lies in memory.
+// Return the address range of a library's code.
 Range code_of(const void* inside) {
   Dl_info found{};
   if (dladdr(inside, &found) == 0) return {0};

@@ -1,5 +1,4 @@
-// Who is to blame where code that somebody else made brings this process down: a line on standard error that names it, before
-// the process ends as it would have.
+// Attribution of crashes to plugins: a line on standard error names the plugin before the process ends as it would have.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +6,8 @@
 
 namespace etloop::cc {
 
-// From now on a crash in the library that `inside` lies in (any address of it), or in what that called, is said to be that of the
-// congestion control `name`. At most 16 libraries are watched. Watched twice, it takes two calls of `unwatch_crashes`.
+// Attribute crashes in the library that contains the address `inside`, and in functions that it calls, to the congestion control
+// `name`. At most 16 libraries are watched. A library watched twice needs two calls of `unwatch_crashes`.
 void watch_crashes(const void* inside, std::string_view name);
 void unwatch_crashes(const void* inside);
 

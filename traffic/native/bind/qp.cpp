@@ -1,5 +1,5 @@
-// Python's view of one queue pair, for tests against independent implementations: whoever holds it carries the datagrams
-// and says what time it is.
+// Python's view of one queue pair, for tests against independent implementations. The caller carries the datagrams and supplies
+// the time.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
@@ -37,9 +37,9 @@ constexpr std::array<std::pair<const char*, WorkKind>, 8> kKinds{{
 
 nb::bytes bytes_from(const std::vector<uint8_t>& bytes) { return nb::bytes(bytes.data(), bytes.size()); }
 
-// (whole message at, bytes, immediate or None, whether it is a SEND)
+// (address of the message, bytes, immediate or None, whether it is a SEND)
 using Message = std::tuple<uint64_t, uint32_t, std::optional<uint32_t>, bool>;
-// (mark, flushed, what a READ returned, what an atomic found)
+// (mark, flushed, bytes that a READ returned, value before an atomic)
 using Completion = std::tuple<uint32_t, bool, nb::bytes, uint64_t>;
 
 class BoundQp {

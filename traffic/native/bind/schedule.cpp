@@ -1,4 +1,4 @@
-// Python's view of step tables: the messages of one lane, and totals for planning, from the one implementation.
+// Python's view of step tables: the messages of a lane, and totals for planning.
 #include "bind/schedule.h"
 
 #include <nanobind/ndarray.h>
@@ -28,14 +28,14 @@ constexpr int32_t kMaxChannels = 1024;
 constexpr int32_t kMaxPositions = 1 << 14;
 constexpr int64_t kMaxLineBytes = 1 << 16;
 constexpr int64_t kMaxTrafficPerByte = 1 << 16;
-constexpr int64_t kMaxLaneEntries = int64_t{1} << 28;  // of all lanes together; lanes may share entries
+constexpr int64_t kMaxLaneEntries = int64_t{1} << 28;  // over all lanes, which may share entries
 
 template <typename T>
 using Column = nb::ndarray<const T, nb::numpy, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 [[noreturn]] void refuse(const std::string& why) { throw nb::value_error(why.c_str()); }
 
-// A column held alive while its values are read.
+// A column that is kept alive while its values are read.
 template <typename T>
 class Values {
  public:
@@ -46,7 +46,7 @@ class Values {
     }
   }
   size_t size() const { return column_.shape(0); }
-  // One value may stand for all rows.
+  // A column of one value applies to all rows.
   bool covers(size_t rows) const { return size() == rows || size() == 1; }
   T operator[](size_t i) const { return column_.data()[size() == 1 ? 0 : i]; }
 
@@ -152,7 +152,7 @@ std::vector<Entry> read_entries(nb::handle tables) {
   return entries;
 }
 
-// Whether an entry whose message goes on is followed, in its lane, by one of the same direction that does not wait.
+// Whether an entry with a message that continues is followed in its lane by one of the same direction without a dependency.
 bool goes_on(const ScheduleSet& set, const Lane& lane, int32_t entry) {
   constexpr int kDirection = kEntrySend | kEntryRecv;
   if ((set.entries[entry].kind & kEntryMore) == 0) return true;
@@ -160,7 +160,7 @@ bool goes_on(const ScheduleSet& set, const Lane& lane, int32_t entry) {
   return ((set.entries[entry].kind ^ set.entries[entry + 1].kind) & kDirection) == 0;
 }
 
-// Whether what an entry waits for exists and can be over before it: a lane of its table, of no later batch of its channel.
+// Whether an entry's dependency exists and can complete before it: in a lane of its table, and in no later batch of its channel.
 bool waits_well(const ScheduleSet& set, int32_t table, int32_t lane, const Entry& entry) {
   if (entry.after_lane == -1) return entry.after_entry == -1;
   const int32_t first = set.lane_offsets[table];
@@ -194,7 +194,7 @@ bool lane_fits(const Lane& lane, int32_t size, size_t entries) {
          lane.channel >= 0 && lane.channel < kMaxChannels;
 }
 
-// Every lane and entry against the schedule it belongs to.
+// Check each lane and entry against its schedule.
 void check_ranges(const ScheduleSet& set) {
   int64_t lane_entries = 0;
   for (size_t s = 0; s < set.cutting.size(); ++s) {
@@ -220,9 +220,9 @@ void check_ranges(const ScheduleSet& set) {
   }
 }
 
-// Who waits for whom, turned around.
+// Invert the dependencies: the lanes that wait, by the lane that they wait for.
 void derive_dependents(ScheduleSet& set) {
-  std::vector<std::pair<int32_t, int32_t>> waits;  // lane of the set that is waited for, lane of the table that waits
+  std::vector<std::pair<int32_t, int32_t>> waits;  // (lane of the set, lane of the table that waits for it)
   for (size_t t = 0; t + 1 < set.lane_offsets.size(); ++t) {
     for (int32_t l = set.lane_offsets[t]; l < set.lane_offsets[t + 1]; ++l) {
       const Lane& lane = set.lanes[l];
@@ -256,7 +256,7 @@ nb::tuple to_arrays(std::array<std::vector<T>, kColumns>&& columns) {
   return nb::tuple(arrays);
 }
 
-// Step tables that answer questions; made once per plan.
+// Step tables with queries for planning; built once per plan.
 class StepTables {
  public:
   explicit StepTables(nb::handle tables) : set_(schedule_set_from(tables)) {}
@@ -285,17 +285,17 @@ class StepTables {
     return to_arrays(std::move(columns));
   }
 
-  // What each step moves: of every chunk of its message the bytes that its slice covers.
+  // Return the bytes that each step moves: its slice of each chunk of its message.
   nb::tuple lane_pieces(int32_t schedule, int32_t position, int32_t lane, int64_t op_bytes, int64_t limit) const {
     std::array<std::vector<int64_t>, 4> columns;
     const Cutting& cutting = set_.cutting[schedule];
-    int64_t before = 0;  // bytes of the message in the slices before this one
+    int64_t before = 0;  // bytes of the message in earlier slices
     int64_t number = 0;
     each_step(schedule, position, lane, op_bytes, limit, [&](const LaneCursor& cursor, const LaneStep& step) {
       const Lane& row = set_.lanes[set_.lane_offsets[set_.table(schedule, position)] + lane];
       const LaneCut cut = lane_cut(row, cutting, op_bytes);
       if (step.slice == 0) before = 0;
-      int64_t begin = 0;  // of the chunk, in the message
+      int64_t begin = 0;  // offset of the chunk in the message
       for (int32_t e = cursor.entry();; ++e) {
         const Entry& entry = set_.entries[row.first_entry + e];
         const int64_t size = cut.bytes(step.loop, entry.chunk);

@@ -7,8 +7,8 @@
 
 namespace etloop {
 
-// Reads the columns by their names. Throws ValueError naming the column where lengths, offsets or values do not fit;
-// the result is safe to walk with LaneCursor.
+// Read the columns by name. Throws ValueError with the column's name if lengths, offsets or values do not fit; the result is safe
+// to walk with LaneCursor.
 ScheduleSet schedule_set_from(nanobind::handle tables);
 
 }  // namespace etloop

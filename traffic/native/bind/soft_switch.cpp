@@ -1,4 +1,4 @@
-// Python's view of the soft switch: a topology and interfaces in, a running switch out, its counters as rows.
+// Python's view of the soft switch: opened from a topology and interfaces; its counters as rows.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -21,10 +21,10 @@ namespace etloop {
 
 namespace {
 
-// A SoftSwitch with Python's types around it. Opened in the network namespace of the calling thread.
+// Adapts SoftSwitch to Python's types. Opens its sockets in the network namespace of the calling thread.
 class BoundSoftSwitch {
  public:
-  // `ports`: by attachment, an object with `interface`, `mac` (6 bytes) and `addresses`.
+  // `ports`: for each attachment an object with `interface`, `mac` (6 bytes) and `addresses`.
   BoundSoftSwitch(nb::handle topology, nb::handle routes, nb::handle ports, nb::handle limits) {
     SoftSwitchConfig config;
     config.fabric = fabric_from(topology, routes);

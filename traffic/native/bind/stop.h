@@ -1,5 +1,5 @@
-// Ctrl-C during a calculation that does not hold Python's lock: its signal handlers run when asked, in the main thread alone,
-// and what they raise ends the calculation.
+// Ctrl-C during a calculation without the GIL: signal_raised runs Python's signal handlers, in the main thread only, and an
+// exception that they raise ends the calculation.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -13,7 +13,7 @@ inline bool signal_raised() {
   return PyErr_CheckSignals() != 0;
 }
 
-// After the calculation, with the lock.
+// Throw the exception of a signal handler. Call after the calculation, with the GIL.
 inline void raise_if_stopped() {
   if (PyErr_Occurred() != nullptr) throw nanobind::python_error();
 }

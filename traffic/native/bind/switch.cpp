@@ -25,7 +25,7 @@ std::array<uint8_t, N> read_map(nb::handle settings, const char* name) {
   return map;
 }
 
-// The tuple `name` of one value for each priority.
+// Return the tuple `name`, which has a value for each priority.
 nb::object eight(nb::handle settings, const char* name) {
   nb::object rows = nb::getattr(settings, name);
   if (nb::len(rows) != kPriorities) throw nb::value_error((std::string(name) + " must be 8").c_str());
@@ -73,7 +73,7 @@ SwitchFault fault_from(nb::handle fault) {
 
 FabricEnd end_from(nb::handle end) { return {read_value<uint32_t>(end, "switch"), read_value<uint32_t>(end, "port")}; }
 
-// `int(value)` of an IntEnum.
+// Return `int(value)` of an IntEnum.
 template <typename Enum>
 Enum read_enum(nb::handle owner, const char* name, Enum last) {
   const auto value = read_value<uint8_t>(owner, name);
@@ -93,7 +93,7 @@ SwitchTrimming trimming_from(nb::handle trimming) {
   return config;
 }
 
-// contract.model.topology.Usids: its own, those of its ports, and the ways to those of others.
+// contract.model.topology.Usids -> the identifiers of a switch and of its ports, and routes to those of other switches.
 UsidTable usids_from(nb::handle usids) {
   UsidTable table;
   table.block = read_value<uint32_t>(usids, "block");
@@ -108,7 +108,7 @@ UsidTable usids_from(nb::handle usids) {
   return table;
 }
 
-// An end that is not there is refused later, with all that is wrong.
+// Ends that do not exist are rejected later, together with all other mistakes.
 void mark_host_port(FabricConfig& config, const FabricEnd& end) {
   if (end.switch_index >= config.switches.size()) return;
   std::vector<SwitchPortConfig>& ports = config.switches[end.switch_index].ports;

@@ -1,4 +1,4 @@
-// contract.topology values -> the switches, links and attachments that they describe.
+// contract.topology values -> switches, links and attachments.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -7,10 +7,10 @@
 
 namespace etloop {
 
-// `settings`: a SwitchSettings; `routes`: by attachment, the ports that lead there. Throws ValueError saying what cannot be.
+// `settings`: a SwitchSettings; `routes`: for each attachment the egress ports. Throws ValueError with the reason.
 SwitchConfig switch_config_from(nanobind::handle settings, nanobind::handle routes);
 
-// `topology`: a Topology; `routes`: by switch, as traffic.routes gives them. Throws ValueError. The result passed `validate`.
+// `topology`: a Topology; `routes`: for each switch those of traffic.routes. Throws ValueError. The result has passed `validate`.
 FabricConfig fabric_from(nanobind::handle topology, nanobind::handle routes);
 
 }  // namespace etloop

@@ -1,4 +1,4 @@
-// Python's view of the twin: an assignment of all ports and a topology in, what happened as rows out.
+// Python's view of the twin: takes an assignment of all ports and a topology, returns the outcome as rows.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>

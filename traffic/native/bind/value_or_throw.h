@@ -1,4 +1,4 @@
-// What a call gave, or its failure as Python's RuntimeError.
+// Return the value of a Result, or throw its error as Python's RuntimeError.
 #pragma once
 
 #include <stdexcept>

@@ -1,4 +1,4 @@
-// Python's view of the wire format, for tests against independent oracles, and of the bare kernel path, for bench.
+// Python's view of the wire format, for tests against independent oracles, and of the bare kernel path, for `etloop bench`.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -54,7 +54,7 @@ const char* check_name(wire::FrameCheck check) {
 }
 
 wire::Opcode opcode_of(uint8_t value) {
-  // The header alone is decodable for exactly the opcodes we know, whatever its length.
+  // Decoding fails with unknown_opcode or other_transport for exactly the opcodes that are not RoCEv2's.
   wire::Packet packet;
   const std::array<uint8_t, wire::kMaxHeaderBytes> header{value};
   const wire::Malformed found = wire::decode(header, wire::kMaxHeaderBytes + wire::kIcrcBytes, packet);

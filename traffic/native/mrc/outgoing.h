@@ -18,7 +18,7 @@ struct Outgoing {
   uint32_t psn() const { return packet.bth.psn; }
   bool asks() const { return packet.bth.sack_req; }
   void set_asks(bool asks) { packet.bth.sack_req = asks; }
-  bool again() const { return packet.bth.retransmitted; }
+  bool again() const { return packet.bth.rtx; }
   uint32_t payload_bytes() const { return write() == nullptr ? 0 : write()->payload_bytes; }
   const uint8_t* payload() const { return write() == nullptr ? nullptr : write()->payload; }
   // As rules of faults see it.

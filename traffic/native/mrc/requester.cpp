@@ -79,7 +79,7 @@ Outgoing Requester::next(uint32_t planes) {
   bth.opcode = opcode_of(departure);
   bth.dest_qpn = remote_qpn_;
   bth.psn = departure.psn;
-  bth.retransmitted = departure.again;
+  bth.rtx = departure.again;
   bth.sack_req = departure.asks;
   outgoing.entropy = departure.entropy;
   return outgoing;
@@ -95,7 +95,7 @@ AckOutcome Requester::on_sack(const wire::mrc::Sack& sack, Nanos now) {
   report.bitmap = seth.sack_bitmap;
   report.cause_psn = advance(seth.cack_psn, seth.ack_psn_offset);
   report.answers_probe = seth.answers_probe;
-  report.probe_id = static_cast<uint16_t>(seth.ack_psn_offset);
+  report.probe_id = seth.probe_id;
   report.mark = mark_of(seth.mark);
   report.names_value = true;
   report.value = static_cast<uint16_t>(seth.entropy);
@@ -166,8 +166,8 @@ Outgoing Requester::probe() {
   bth.dest_qpn = remote_qpn_;
   wire::mrc::Peth peth;
   peth.probe_id = sender_.last_probe().next_id();
-  peth.sender_id = static_cast<uint16_t>(counters_.local_qpn);
-  peth.receiver_id = static_cast<uint16_t>(remote_qpn_);
+  peth.spdcid = static_cast<uint16_t>(counters_.local_qpn);
+  peth.dpdcid = static_cast<uint16_t>(remote_qpn_);
   outgoing.packet.body = peth;
   outgoing.entropy = sender_.probe_value();
   return outgoing;

@@ -38,7 +38,7 @@ void Responder::on_write(const wire::mrc::Bth& bth, const wire::mrc::Write& writ
     refuse_message(wire::kSyndromeNakInvalidRequest, QpFault::refused_request);
     return;
   }
-  const multipath::Cause cause{bth.psn, value, marked, bth.retransmitted};
+  const multipath::Cause cause{bth.psn, value, marked, bth.rtx};
   switch (receiver_.place(cause, write.payload_bytes)) {
     case Placement::beyond_window:
       ++counters_.out_of_window;
@@ -52,7 +52,7 @@ void Responder::on_write(const wire::mrc::Bth& bth, const wire::mrc::Write& writ
   }
   if (ends_message(bth.opcode)) keep_end(bth, write);
   const bool is_asked = receiver_.advance(bth.sack_req);
-  if (is_asked || marked || bth.retransmitted || receiver_.answer_due_by_bytes()) {
+  if (is_asked || marked || bth.rtx || receiver_.answer_due_by_bytes()) {
     receiver_.cause_answer(cause);
   }
 }
@@ -70,7 +70,7 @@ void Responder::keep_end(const wire::mrc::Bth& bth, const wire::mrc::Write& writ
   delivered.va = write.reth.va + write.payload_bytes - write.reth.dma_bytes;
   delivered.bytes = write.reth.dma_bytes;
   delivered.has_imm = write.imm.has_value();
-  delivered.imm = write.imm ? write.imm->value : 0;
+  delivered.imm = write.imm ? write.imm->imm : 0;
   const size_t kept = write.payload == nullptr ? 0 : write.payload_bytes;
   receiver_.keep_message({.psn = bth.psn}, delivered, {write.payload, kept});
 }
@@ -108,15 +108,16 @@ wire::mrc::Sack Responder::sack(const multipath::Cause& cause) const {
   wire::mrc::Seth& seth = sack.seth;
   seth.mark = cause.marked ? wire::mrc::EntropyMark::skip_once : wire::mrc::EntropyMark::none;
   seth.answers_probe = cause.of_probe;
-  seth.ack_psn_offset = static_cast<int16_t>(cause.of_probe ? static_cast<int32_t>(cause.psn) : arrivals.cause_offset);
+  if (cause.of_probe) seth.probe_id = static_cast<uint16_t>(cause.psn);
+  else seth.ack_psn_offset = static_cast<int16_t>(arrivals.cause_offset);
   seth.entropy = cause.value;
-  seth.sender_id = static_cast<uint16_t>(remote_qpn_);
-  seth.receiver_id = static_cast<uint16_t>(counters_.local_qpn);
+  seth.spdcid = static_cast<uint16_t>(remote_qpn_);
+  seth.dpdcid = static_cast<uint16_t>(counters_.local_qpn);
   seth.cack_psn = arrivals.cumulative_psn;
   seth.sack_offset = static_cast<int16_t>(arrivals.bitmap_offset);
   seth.sack_bitmap = arrivals.bitmap;
-  sack.cc_state.out_of_order = static_cast<uint16_t>(arrivals.ahead);
-  sack.cc_state.received_256bytes = arrivals.received_256bytes;
+  sack.cc_state.ooo_count = static_cast<uint16_t>(arrivals.ahead);
+  sack.cc_state.rcvd_bytes = arrivals.received_256bytes;
   return sack;
 }
 
@@ -124,8 +125,8 @@ wire::mrc::Neth Responder::nack(const Refused& refused) const {
   wire::mrc::Neth nack;
   nack.reason = refused.reason;
   nack.entropy = refused.value;
-  nack.sender_id = static_cast<uint16_t>(remote_qpn_);
-  nack.receiver_id = static_cast<uint16_t>(counters_.local_qpn);
+  nack.spdcid = static_cast<uint16_t>(remote_qpn_);
+  nack.dpdcid = static_cast<uint16_t>(counters_.local_qpn);
   nack.nack_psn = refused.psn;
   return nack;
 }
@@ -145,7 +146,7 @@ Outgoing Responder::answer() const {
     outgoing.packet.body = told;
   } else {
     const uint8_t syndrome = syndrome_ == kNoSyndrome ? wire::kSyndromeAck : static_cast<uint8_t>(syndrome_);
-    bth.opcode = Opcode::acknowledge;
+    bth.opcode = Opcode::ack;
     bth.psn = (expected_psn() - 1) & wire::kPsnMask;
     outgoing.packet.body = wire::mrc::Aeth{syndrome, msn() & wire::kPsnMask};
   }

@@ -16,9 +16,9 @@ struct Outgoing {
   uint32_t narrow_psn = 0;  // of a request, as the multipath layer counts
 
   uint32_t psn() const { return narrow_psn; }
-  bool asks() const { return request() != nullptr && request()->asks; }
+  bool asks() const { return request() != nullptr && request()->ack_request; }
   void set_asks(bool asks) {
-    if (auto* header = std::get_if<wire::uet::Request>(&packet.pds)) header->asks = asks;
+    if (auto* header = std::get_if<wire::uet::Request>(&packet.pds)) header->ack_request = asks;
   }
   bool again() const { return request() != nullptr && request()->retransmitted; }
   uint32_t payload_bytes() const { return packet.payload_bytes; }
@@ -28,8 +28,7 @@ struct Outgoing {
   static FaultPackets kind_of(const wire::uet::Packet& packet) {
     if (const auto* write = std::get_if<wire::uet::StandardRequest>(&packet.ses)) {
       const auto& start = write->start;
-      const bool grants = start.operation == wire::uet::Operation::write && start.start_of_message && start.end_of_message &&
-                          !start.has_header_data;
+      const bool grants = start.opcode == wire::uet::Operation::write && start.som && start.eom && !start.hd;
       return grants ? FaultPackets::clear_to_send : FaultPackets::data;
     }
     if (std::holds_alternative<wire::uet::Ack>(packet.pds)) return FaultPackets::ack;

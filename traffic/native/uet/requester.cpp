@@ -80,26 +80,26 @@ wire::uet::StandardRequest Requester::message_of(const Departure& departure) con
   const WorkRequest& request = *departure.request;
   wire::uet::StandardRequest message;
   wire::uet::RequestStart& start = message.start;
-  start.has_header_data = departure.first && has_immediate(request);
-  start.start_of_message = departure.first;
-  start.end_of_message = departure.last;
-  start.message_id_or_bytes = request.msn;
+  start.hd = departure.first && has_immediate(request);
+  start.som = departure.first;
+  start.eom = departure.last;
+  start.message_id = request.msn;
   start.job_id = job_id_;
   if (sends_) {
     const bool tagged = request.kind != WorkKind::clear_to_send;
-    start.operation = tagged ? wire::uet::Operation::tagged_send : wire::uet::Operation::send;
+    start.opcode = tagged ? wire::uet::Operation::tagged_send : wire::uet::Operation::send;
     wire::uet::address_queue_pair(start, remote_qpn_);
     message.memory_key = tagged ? request.va : 0;
   } else {
-    start.operation = wire::uet::Operation::write;
+    start.opcode = wire::uet::Operation::write;
     message.buffer_offset = request.va;
     message.memory_key = uint64_t{remote_qpn_} << 32 | request.rkey;
   }
   message.initiator = counters_.local_qpn;
-  if (start.has_header_data) message.header_data = request.kind == WorkKind::data ? request.bytes : request.imm;
-  message.payload_bytes = static_cast<uint16_t>(departure.first ? 0 : departure.payload_bytes);
+  if (start.hd) message.header_data = request.kind == WorkKind::data ? request.bytes : request.imm;
+  message.payload_length = static_cast<uint16_t>(departure.first ? 0 : departure.payload_bytes);
   message.message_offset = departure.first ? 0 : departure.offset_bytes;
-  message.message_bytes = request.bytes;
+  message.message_length = request.bytes;
   return message;
 }
 
@@ -140,16 +140,14 @@ Outgoing Requester::next(uint32_t planes) {
   request.type = type_of_requests();
   request.retransmitted = departure.again;
   // Without credit nothing follows that would reveal its loss.
-  request.asks = departure.asks || departure.last || credit_.account.ends_with(link_bytes_of(departure.payload_bytes));
+  request.ack_request = departure.asks || departure.last || credit_.account.ends_with(link_bytes_of(departure.payload_bytes));
   request.syn = state_ == PdcState::opening;
   request.psn = psns_.widen(departure.psn);
   // Responses to all that is acknowledged may be forgotten.
   request.clear_psn_offset = static_cast<int16_t>(wire::psn_distance(sender_.packets().oldest(), departure.psn) - 1);
   request.spdcid = id_;
-  request.dpdcid = target_id_;
-  if (request.syn) {
-    request.dpdcid = wire::uet::syn_place(static_cast<uint16_t>(wire::psn_distance(departure.psn, start_psn_)));
-  }
+  if (request.syn) request.psn_offset = static_cast<uint16_t>(wire::psn_distance(departure.psn, start_psn_));
+  else request.dpdcid = target_id_;
   if (credit_.account.is_open()) {
     const uint64_t behind_bytes = uint64_t{sender_.waiting_packets() - 1} * credit_.full_packet_bytes;
     request.credit = {0, credit_.account.target(behind_bytes, link_bytes_of(departure.payload_bytes))};
@@ -221,13 +219,13 @@ AckOutcome Requester::on_ack(const wire::uet::Ack& ack, const wire::uet::Respons
   multipath::ArrivalReport report;
   report.cumulative_psn = WidePsn::narrow(ack.cack_psn);
   report.cause_psn = WidePsn::narrow(ack.cack_psn + static_cast<uint32_t>(int32_t{ack.ack_psn_offset}));
-  if (ack.state && ack.state->cc_type == 1) on_credit(wire::uet::credit_state(ack.state->state).credit_256bytes, now);
+  if (ack.state && ack.state->cc_type == wire::uet::CcType::credit) on_credit(wire::uet::credit_state(ack.state->cc_state).credit, now);
   if (ack.state) {
     report.bitmap_psn = WidePsn::narrow(ack.cack_psn + static_cast<uint32_t>(int32_t{ack.state->sack_psn_offset}));
     report.bitmap = ack.state->sack_bitmap;
   }
   report.answers_probe = ack.answers_probe;
-  report.probe_id = static_cast<uint16_t>(ack.ack_psn_offset);
+  report.probe_id = ack.probe_opaque;
   report.mark = ack.marked ? PathMark::skip_once : PathMark::none;
   report.names_resend = true;
   report.resent = ack.retransmitted;
@@ -235,7 +233,7 @@ AckOutcome Requester::on_ack(const wire::uet::Ack& ack, const wire::uet::Respons
   const multipath::SentPackets& packets = sender_.packets();
   psns_.move_to(packets.oldest());
   sender_.complete_before(packets.oldest());
-  if (response != nullptr) fail_by(response->code);
+  if (response != nullptr) fail_by(response->return_code);
   if (sender_.idle()) rested_ns_ = now;
   return outcome;
 }
@@ -247,17 +245,17 @@ AckOutcome Requester::on_nack(const wire::uet::Nack& nack, Nanos now) {
   answered(nack.spdcid);
   // All was acknowledged before: what is refused now are copies that came after the close command.
   if (state_ == PdcState::closing) return outcome;
-  if (wire::uet::action_of(nack.code) == wire::uet::NackAction::close) {
+  if (wire::uet::action_of(nack.nack_code) == wire::uet::NackAction::close) {
     sender_.fail(QpFault::remote_operational);
     return outcome;
   }
   sender_.note_answer(now);
-  const bool trimmed = nack.code == NackCode::trimmed || nack.code == NackCode::trimmed_last_hop ||
-                       nack.code == NackCode::trimmed_ack;
+  const bool trimmed = nack.nack_code == NackCode::trimmed || nack.nack_code == NackCode::trimmed_last_hop ||
+                       nack.nack_code == NackCode::trimmed_ack;
   // Out of order is what came; missing is what was expected.
-  const bool out_of_order = ordered_ && nack.code == NackCode::rod_out_of_order;
+  const bool out_of_order = ordered_ && nack.nack_code == NackCode::rod_out_of_order;
   // What the peer has no room for is left to the timer: sent again at once, it would be refused again.
-  if (!trimmed && !out_of_order && nack.code != NackCode::loss_inferred && nack.code != NackCode::packet_not_received) {
+  if (!trimmed && !out_of_order && nack.nack_code != NackCode::loss_inferred && nack.nack_code != NackCode::packet_not_received) {
     return outcome;
   }
   const uint32_t wide_psn = out_of_order ? nack.payload : nack.psn;
@@ -267,12 +265,12 @@ AckOutcome Requester::on_nack(const wire::uet::Nack& nack, Nanos now) {
     ++counters_.stale_answers;
     return outcome;
   }
-  if (nack.code == NackCode::trimmed) sender_.entropy().paths().tell(packets.at(psn).entropy, multipath::EntropyEvent::marked);
+  if (nack.nack_code == NackCode::trimmed) sender_.entropy().paths().tell(packets.at(psn).entropy, multipath::EntropyEvent::marked);
   // Of an earlier transmission.
   if (nack.retransmitted != (packets.at(psn).times > 1)) return outcome;
   if (!sender_.lose(psn, now)) return outcome;
   // Credits answer for what the last hop has no room for.
-  outcome.nak = nack.code != NackCode::trimmed_last_hop || !credit_.account.is_open();
+  outcome.nak = nack.nack_code != NackCode::trimmed_last_hop || !credit_.account.is_open();
   ++counters_.packet_seq_err;
   if (trimmed) ++counters_.trimmed_resent;
   return outcome;
@@ -291,23 +289,23 @@ uint16_t Requester::value_to_ask_by(uint32_t times) {
 Outgoing Requester::control() {
   Outgoing outgoing;
   Control control;
-  control.of_rod = ordered_;
+  control.rod = ordered_;
   control.spdcid = id_;
   control.dpdcid = target_id_;
   if (close_due_) {
-    control.control = ControlType::close_command;
-    control.asks = true;
+    control.control_type = ControlType::close_command;
+    control.ack_request = true;
     control.retransmitted = closes_sent_ > 0;
     control.psn = psns_.widen(sender_.packets().next());
     outgoing.entropy = value_to_ask_by(closes_sent_);
   } else if (credit_.request_due) {
-    control.control = ControlType::credit_request;
+    control.control_type = ControlType::credit_request;
     control.psn = psns_.widen(sender_.packets().next()) - 1;
     control.payload = credit_.account.target(uint64_t{sender_.waiting_packets()} * credit_.full_packet_bytes, 0);
     outgoing.entropy = value_to_ask_by(credit_.asked);
   } else {
-    control.control = ControlType::probe;
-    control.probe_id = sender_.last_probe().next_id();
+    control.control_type = ControlType::probe;
+    control.probe_opaque = sender_.last_probe().next_id();
     control.psn = psns_.widen(sender_.packets().next()) - 1;
     control.payload = psns_.wide();
     outgoing.entropy = sender_.probe_value();

@@ -46,7 +46,7 @@ void Responder::refuse(const Request& request, NackCode code) {
 
 // A PDC begins where the one before it ended, and the first where the plan says: so a SYN that comes late opens none.
 bool Responder::opens(const Request& request) {
-  const uint32_t start = request.psn - wire::uet::psn_offset_of(request.dpdcid);
+  const uint32_t start = request.psn - request.psn_offset;
   const bool expected = opened_before_ ? start == psns_.wide() : WidePsn::narrow(start) == expected_psn();
   if (open_ || !expected || receiver_.ahead() > 0) {
     refuse(request, NackCode::invalid_syn);
@@ -95,20 +95,20 @@ bool Responder::is_out_of_order(const Request& request) {
 
 std::optional<ReturnCode> Responder::wrong(const StandardRequest& message, uint32_t payload_bytes) const {
   const wire::uet::RequestStart& start = message.start;
-  const bool sent = start.operation == Operation::send || start.operation == Operation::tagged_send;
-  if (start.relative != sends_ || !(sends_ ? sent : start.operation == Operation::write)) {
+  const bool sent = start.opcode == Operation::send || start.opcode == Operation::tagged_send;
+  if (start.rel != sends_ || !(sends_ ? sent : start.opcode == Operation::write)) {
     return ReturnCode::unsupported_operation;
   }
   if (start.job_id != job_id_) return ReturnCode::bad_job;
   if (sends_ && wire::uet::queue_pair_at(start) != local_qpn_) return ReturnCode::bad_index;
-  if (!sends_ && message.memory_key != memory_key_ && message.message_bytes > 0) return ReturnCode::bad_key;
+  if (!sends_ && message.memory_key != memory_key_ && message.message_length > 0) return ReturnCode::bad_key;
   if (!wire::uet::lengths_agree(message, payload_bytes, 1U << mtu_shift_)) return ReturnCode::unsupported_size;
   return std::nullopt;
 }
 
 void Responder::refuse_message(const StandardRequest& message, const Cause& cause, ReturnCode code) {
   ++counters_.refused_requests;
-  responses_.push_back({code, message.start.message_id_or_bytes, 0, cause});
+  responses_.push_back({code, message.start.message_id, 0, cause});
   const bool access = code == ReturnCode::bad_key || code == ReturnCode::bad_job || code == ReturnCode::bad_index;
   fault_ = access ? QpFault::refused_access : QpFault::refused_request;
 }
@@ -137,11 +137,11 @@ void Responder::on_request(const Request& request, const StandardRequest& messag
   }
   latest_ = cause;
   gap_ = {};
-  if (message.start.start_of_message || message.start.end_of_message) keep_message(psn, message, payload);
-  const bool is_asked = receiver_.advance(request.asks);
+  if (message.start.som || message.start.eom) keep_message(psn, message, payload);
+  const bool is_asked = receiver_.advance(request.ack_request);
   psns_.move_to(expected_psn());
   // A message that is whole is answered when it is handed over, together with all before it.
-  const bool whole = message.start.end_of_message && psn_distance(psn, expected_psn()) < 0;
+  const bool whole = message.start.eom && psn_distance(psn, expected_psn()) < 0;
   if (whole) return;
   if (is_asked || arrival.marked || request.retransmitted || first_of_pdc || receiver_.answer_due_by_bytes()) {
     receiver_.cause_answer(cause);
@@ -152,17 +152,17 @@ void Responder::on_request(const Request& request, const StandardRequest& messag
 // The last one says how long it was.
 void Responder::keep_message(uint32_t psn, const StandardRequest& message, const uint8_t* payload) {
   Delivered delivered;
-  delivered.va = message.start.operation == Operation::write ? message.buffer_offset : message.memory_key;
-  delivered.bytes = message.message_bytes;
-  delivered.has_imm = message.start.has_header_data;
+  delivered.va = message.start.opcode == Operation::write ? message.buffer_offset : message.memory_key;
+  delivered.bytes = message.message_length;
+  delivered.has_imm = message.start.hd;
   delivered.imm = static_cast<uint32_t>(message.header_data);
   const uint32_t mtu = 1U << mtu_shift_;
-  const uint32_t packets = std::max(1U, message.message_bytes / mtu + (message.message_bytes % mtu != 0 ? 1U : 0U));
-  const multipath::Ending here{psn, message.start.message_id_or_bytes};
-  if (!message.start.start_of_message) {
+  const uint32_t packets = std::max(1U, message.message_length / mtu + (message.message_length % mtu != 0 ? 1U : 0U));
+  const multipath::Ending here{psn, message.start.message_id};
+  if (!message.start.som) {
     receiver_.keep_message(here, delivered, {}, multipath::MessagePart::last);
-  } else if (message.start.end_of_message) {
-    receiver_.keep_message(here, delivered, {payload, payload == nullptr ? 0U : message.message_bytes});
+  } else if (message.start.eom) {
+    receiver_.keep_message(here, delivered, {payload, payload == nullptr ? 0U : message.message_length});
   } else {
     receiver_.keep_message({(psn + packets - 1) & wire::kPsnMask, here.message_id}, delivered, {}, multipath::MessagePart::first);
   }
@@ -203,10 +203,10 @@ void Responder::on_control(const Control& control, const Arrival& arrival) {
     ++counters_.refused_requests;
     return;
   }
-  switch (control.control) {
+  switch (control.control_type) {
     case ControlType::probe:
       if (!open_) return;
-      receiver_.cause_answer({.psn = control.probe_id, .value = arrival.value, .marked = arrival.marked, .of_probe = true});
+      receiver_.cause_answer({.psn = control.probe_opaque, .value = arrival.value, .marked = arrival.marked, .of_probe = true});
       return;
     case ControlType::ack_request:
       if (open_) receiver_.cause_answer({.psn = (expected_psn() - 1) & wire::kPsnMask});
@@ -241,7 +241,8 @@ Ack Responder::ack(const Cause& cause) const {
   ack.marked = cause.marked;
   ack.retransmitted = cause.resent;
   ack.answers_probe = cause.of_probe;
-  ack.ack_psn_offset = static_cast<int16_t>(cause.of_probe ? static_cast<int32_t>(cause.psn) : arrivals.cause_offset);
+  if (cause.of_probe) ack.probe_opaque = static_cast<uint16_t>(cause.psn);
+  else ack.ack_psn_offset = static_cast<int16_t>(arrivals.cause_offset);
   ack.cack_psn = psns_.widen(arrivals.cumulative_psn);
   ack.spdcid = id_;
   ack.dpdcid = peer_id_;
@@ -250,14 +251,13 @@ Ack Responder::ack(const Cause& cause) const {
   state.sack_bitmap = arrivals.bitmap;
   const auto out_of_order = static_cast<uint16_t>(std::min<uint32_t>(arrivals.ahead, UINT16_MAX));
   if (credit_params_.alone) {
-    state.cc_type = 1;
-    state.state = wire::uet::packed(wire::uet::CreditState{credit_total_, out_of_order});
+    state.cc_type = wire::uet::CcType::credit;
+    state.cc_state = wire::uet::packed(wire::uet::CreditState{credit_total_, out_of_order});
     ack.state = state;
     return ack;
   }
-  const wire::uet::NsccState nscc{.received_256bytes = arrivals.received_256bytes,
-                                  .out_of_order = out_of_order};
-  state.state = wire::uet::packed(nscc);
+  const wire::uet::NsccState nscc{.rcvd_bytes = arrivals.received_256bytes, .ooo_count = out_of_order};
+  state.cc_state = wire::uet::packed(nscc);
   ack.state = state;
   return ack;
 }
@@ -267,7 +267,7 @@ Outgoing Responder::answer() const {
   if (!nacks_.empty()) {
     const Refused& refused = nacks_.front();
     Nack nack;
-    nack.code = refused.code;
+    nack.nack_code = refused.code;
     nack.retransmitted = refused.resent;
     nack.psn = refused.psn;
     nack.spdcid = open_ && refused.peer_id == peer_id_ ? id_ : 0;
@@ -277,21 +277,21 @@ Outgoing Responder::answer() const {
   } else if (!responses_.empty()) {
     const Respond& respond = responses_.front();
     Ack told = ack(respond.cause);
-    told.next = wire::uet::NextHeader::response;
+    told.next_header = wire::uet::NextHeader::response;
     outgoing.packet.pds = told;
     wire::uet::Response response;
-    response.kind = respond.code == ReturnCode::ok ? wire::uet::ResponseKind::normal : wire::uet::ResponseKind::response;
-    response.code = respond.code;
+    response.response = respond.code == ReturnCode::ok ? wire::uet::ResponseKind::normal : wire::uet::ResponseKind::response;
+    response.return_code = respond.code;
     response.message_id = respond.message_id;
     response.job_id = job_id_;
-    response.modified_bytes = respond.bytes;
+    response.modified_length = respond.bytes;
     outgoing.packet.ses = response;
   } else if (receiver_.has_cause()) {
     outgoing.packet.pds = ack(receiver_.cause());
   } else if (credit_due_) {
     Control credit;
-    credit.control = ControlType::credit;
-    credit.of_rod = ordered_;
+    credit.control_type = ControlType::credit;
+    credit.rod = ordered_;
     credit.psn = psns_.wide();
     credit.spdcid = id_;
     credit.dpdcid = peer_id_;

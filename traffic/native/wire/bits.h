@@ -1,20 +1,21 @@
-// Headers as fields of so many bits. A header's layout is written once, as a function `lay_out(bits, header)` that names its
-// fields from the first byte's highest bit on; counting, writing and reading follow it. Pure.
+// Headers as bit fields. A header declares its layout once, in `lay_out(bits, header)`: each field in wire order, from the most
+// significant bit of the first byte, with its width, its name in the specification and its meaning. Encoder, decoder, Python's
+// view and the Wireshark dissectors follow from it. Pure.
 #pragma once
 
 #include <algorithm>
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <type_traits>
 
 namespace etloop::wire {
 
+// Name and meaning are literals that only visitors outside of the packet path read. A field that several headers share states its
+// meaning in one of them.
 class BitCounter {
  public:
   template <typename Value>
-  constexpr void field(unsigned width, Value&) { bits_ += width; }
+  constexpr void field(unsigned width, Value&, const char* /*name*/, const char* /*meaning*/ = nullptr) { bits_ += width; }
   constexpr void reserved(unsigned width) { bits_ += width; }
   constexpr size_t bits() const { return bits_; }
 
@@ -22,68 +23,70 @@ class BitCounter {
   size_t bits_ = 0;
 };
 
+// Writes fields in network byte order; reserved bits are zero.
 class BitWriter {
  public:
   explicit BitWriter(std::span<uint8_t> out) : out_(out) { std::fill(out.begin(), out.end(), uint8_t{0}); }
 
   template <typename Value>
-  void field(unsigned width, const Value& value) {
-    const uint64_t bits = static_cast<uint64_t>(value);
-    for (unsigned left = width; left > 0;) {
-      const unsigned room = 8 - at_ % 8;
-      const unsigned taken = std::min(room, left);
-      const uint64_t part = (bits >> (left - taken)) & ((1U << taken) - 1);
-      out_[at_ / 8] = static_cast<uint8_t>(out_[at_ / 8] | (part << (room - taken)));
-      at_ += taken;
-      left -= taken;
-    }
+  void field(unsigned width, const Value& value, const char* /*name*/, const char* /*meaning*/ = nullptr) {
+    put(width, static_cast<uint64_t>(value));
   }
-  void reserved(unsigned width) { at_ += width; }
+  void reserved(unsigned width) { bit_ += width; }
 
  private:
+  void put(unsigned width, uint64_t value) {
+    for (unsigned left = width; left > 0;) {
+      const unsigned free_bits = 8 - bit_ % 8;
+      const unsigned count = std::min(free_bits, left);
+      const uint64_t part = (value >> (left - count)) & ((1U << count) - 1);
+      out_[bit_ / 8] = static_cast<uint8_t>(out_[bit_ / 8] | (part << (free_bits - count)));
+      bit_ += count;
+      left -= count;
+    }
+  }
+
   std::span<uint8_t> out_;
-  unsigned at_ = 0;
+  unsigned bit_ = 0;
 };
 
+// Reads fields in network byte order; reserved bits are ignored.
 class BitReader {
  public:
   explicit BitReader(std::span<const uint8_t> bytes) : bytes_(bytes) {}
 
   template <typename Value>
-  void field(unsigned width, Value& value) {
-    uint64_t bits = 0;
-    for (unsigned left = width; left > 0;) {
-      const unsigned room = 8 - at_ % 8;
-      const unsigned taken = std::min(room, left);
-      bits = (bits << taken) | ((bytes_[at_ / 8] >> (room - taken)) & ((1U << taken) - 1));
-      at_ += taken;
-      left -= taken;
-    }
-    value = static_cast<Value>(bits);
+  void field(unsigned width, Value& value, const char* /*name*/, const char* /*meaning*/ = nullptr) {
+    value = static_cast<Value>(get(width));
   }
-  void reserved(unsigned width) { at_ += width; }
+  void reserved(unsigned width) { bit_ += width; }
 
  private:
+  uint64_t get(unsigned width) {
+    uint64_t value = 0;
+    for (unsigned left = width; left > 0;) {
+      const unsigned unread_bits = 8 - bit_ % 8;
+      const unsigned count = std::min(unread_bits, left);
+      value = (value << count) | ((bytes_[bit_ / 8] >> (unread_bits - count)) & ((1U << count) - 1));
+      bit_ += count;
+      left -= count;
+    }
+    return value;
+  }
+
   std::span<const uint8_t> bytes_;
-  unsigned at_ = 0;
+  unsigned bit_ = 0;
 };
 
-template <typename Header, typename Value>
-concept Of = std::same_as<std::remove_const_t<Header>, Value>;
-
-// Whether the layouts of these headers name each of their bits once.
-template <typename... Headers>
-consteval bool fill_their_bytes(auto lay_out) {
-  const auto fills = [&]<typename Header>(Header header) {
-    BitCounter counter;
-    lay_out(counter, header);
-    return counter.bits() == 8 * Header::kBytes;
-  };
-  return (fills(Headers{}) && ...);
+// Whether the fields and reserved bits of this header add up to its size.
+template <typename Header>
+consteval bool fills_its_bytes(Header header = {}) {
+  BitCounter counter;
+  Header::lay_out(counter, header);
+  return counter.bits() == 8 * Header::kBytes;
 }
 
-// Takes headers from the front of bytes, which are known to hold them.
-template <auto LayOut>
+// Decodes consecutive headers. The caller checks that the bytes hold them.
 class HeaderReader {
  public:
   explicit HeaderReader(std::span<const uint8_t> bytes) : bytes_(bytes) {}
@@ -91,7 +94,7 @@ class HeaderReader {
   Header take() {
     Header header{};
     BitReader reader{bytes_.template first<Header::kBytes>()};
-    LayOut(reader, header);
+    Header::lay_out(reader, header);
     bytes_ = bytes_.subspan(Header::kBytes);
     return header;
   }
@@ -102,15 +105,14 @@ class HeaderReader {
   std::span<const uint8_t> bytes_;
 };
 
-// Puts headers one behind the other into room that is known to hold them.
-template <auto LayOut>
+// Encodes consecutive headers. The caller provides room for them.
 class HeaderWriter {
  public:
   explicit HeaderWriter(std::span<uint8_t> out) : out_(out) {}
   template <typename Header>
   void put(const Header& header) {
     BitWriter writer{out_.subspan(used_).template first<Header::kBytes>()};
-    LayOut(writer, header);
+    Header::lay_out(writer, header);
     used_ += Header::kBytes;
   }
   size_t used() const { return used_; }

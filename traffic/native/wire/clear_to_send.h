@@ -1,6 +1,6 @@
-// The 64 bytes by which a receiver grants one message, as NCCL writes them (NVIDIA/nccl:src/transport/net_ib, struct
-// ncclIbSendFifo, one request): where the message goes, how large it may be, and the number of the grant. The tag says
-// which op of the connection it belongs to. Pure.
+// The 64-byte clear-to-send by which a receiver grants one message, as NCCL writes it (NVIDIA/nccl:src/transport/net_ib, struct
+// ncclIbSendFifo, one request): destination and largest size of the message, and the number of the grant. The tag identifies the
+// op of the connection. Pure.
 #pragma once
 
 #include <bit>
@@ -19,7 +19,7 @@ struct ClearToSend {
 };
 
 inline constexpr size_t kGrantWireBytes = 64;
-// The number stands last: a reader of the memory that sees it sees the rest.
+// The number comes last: a reader that sees it in memory also sees the other fields.
 inline constexpr size_t kGrantNumberOffset = 56;
 
 inline void put_grant(const ClearToSend& grant, std::span<uint8_t, kGrantWireBytes> out) {

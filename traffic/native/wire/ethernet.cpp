@@ -64,7 +64,7 @@ size_t put_ipv6(uint8_t* ip, const Path& path, uint8_t traffic_class, size_t udp
   return kIpv6Bytes;
 }
 
-// An outer header before that of the flow, which leads by segments (RFC 8986, 5.1, without a routing header).
+// Write the outer IPv6 header of an SRv6 packet (RFC 8986, 5.1, without a routing header).
 size_t put_carrier(uint8_t* ip, const Path& path, uint8_t traffic_class, size_t udp_bytes) {
   put_ipv6(ip, path, traffic_class, kIpv6Bytes + udp_bytes);
   ip[6] = kIpv6Inside;
@@ -73,7 +73,7 @@ size_t put_carrier(uint8_t* ip, const Path& path, uint8_t traffic_class, size_t 
   return kIpv6Bytes;
 }
 
-// Takes an outer header of IPv6 in IPv6 off: what it says of class and congestion holds, and CE comes out of either (RFC 6040).
+// Remove the outer header of IPv6 in IPv6. Its traffic class is kept, and CE of either header (RFC 6040).
 bool take_carrier(std::span<const uint8_t> frame, Frame& out, uint8_t& outer_class) {
   const uint8_t* ip = frame.data() + out.ip_at;
   const size_t left = frame.size() - out.ip_at;
@@ -84,7 +84,7 @@ bool take_carrier(std::span<const uint8_t> frame, Frame& out, uint8_t& outer_cla
   return true;
 }
 
-// The IP header at `out.ip_at`. False: not UDP. Otherwise `udp_at` and `end` bound what is behind it.
+// Parse the IP header at `out.ip_at`. False: not UDP. Otherwise `udp_at` and `end` bound the UDP datagram.
 bool parse_ip(std::span<const uint8_t> frame, Frame& out, size_t& udp_at, size_t& end) {
   const uint8_t* ip = frame.data() + out.ip_at;
   const size_t left = frame.size() - out.ip_at;
@@ -96,7 +96,7 @@ bool parse_ip(std::span<const uint8_t> frame, Frame& out, size_t& udp_at, size_t
     out.dst_ip = IpAddress::v4(get32(ip + 16));
     udp_at = out.ip_at + header;
     end = out.ip_at + get16(ip + 2);
-    if ((get16(ip + 6) & 0x3FFF) != 0) end = 0;  // a fragment: cut short
+    if ((get16(ip + 6) & 0x3FFF) != 0) end = 0;  // fragments count as truncated
     return true;
   }
   if (left < kIpv6Bytes || ip[0] >> 4 != 6 || ip[6] != kUdp) return false;
@@ -177,7 +177,7 @@ Frame parse(std::span<const uint8_t> frame, uint16_t udp_port) {
                      get16(udp + 4) == end - udp_at;
   out.kind = whole ? FrameKind::roce : FrameKind::malformed;
   if (whole) out.datagram_bytes = end - out.datagram_at;
-  // Lengths are those of before, or of IP alone new: what is there is no more than the frame, and a fragment is none of ours.
+  // A switch keeps the old lengths, or rewrites that of IP alone, so the frame bounds the bytes left. Fragments are ignored.
   if (end > out.datagram_at) out.left_bytes = std::min(end, frame.size()) - std::min(out.datagram_at, frame.size());
   return out;
 }

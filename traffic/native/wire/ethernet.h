@@ -1,4 +1,4 @@
-// Ethernet, IP and UDP headers around a RoCEv2 datagram, as a network card writes and reads them. Pure: bytes in, bytes out.
+// Ethernet, IP and UDP headers of a RoCEv2 datagram, as a NIC writes and reads them. Pure: bytes in, bytes out.
 // Sources: IEEE 802.3 and 802.1Q (tags, priority flow control), RFC 791, RFC 8200, RFC 768, IBTA annex A17.
 #pragma once
 
@@ -18,7 +18,7 @@ using Mac = std::array<uint8_t, 6>;
 
 inline constexpr size_t kMacsBytes = 12;
 inline constexpr size_t kTagBytes = 4;
-// The longest headers before a datagram: Ethernet with a tag, an outer IPv6 header, IPv6, UDP.
+// Longest headers before a datagram: Ethernet with a VLAN tag, an outer IPv6 header, IPv6, UDP.
 inline constexpr size_t kMaxHeaderBytes = 14 + kTagBytes + usid::kOuterHeaderBytes + 40 + 8;
 inline constexpr uint8_t kHopLimit = 64;
 
@@ -27,32 +27,32 @@ struct Tag {
   uint8_t priority = 0;
 };
 
-// What of a flow's headers does not change from packet to packet.
+// Header fields of a flow that are the same in each packet.
 struct Path {
   Mac source{};
   Mac destination{};
   std::optional<Tag> tag;
   wire::IpFlow flow;
   uint8_t hop_limit = kHopLimit;
-  // Of an outer IPv6 header that leads the packet by segments; nullptr: there is none. The flow is IPv6 then.
+  // SRv6 route in an outer IPv6 header, or nullptr. Requires an IPv6 flow.
   const usid::Route* segments = nullptr;
 };
 
-// Of an IPv6 packet with that UDP source port.
+// Return the IPv6 flow label of packets with this UDP source port.
 constexpr uint32_t flow_label(uint16_t src_port) { return src_port & 0x3FFFU; }
 
 size_t header_bytes(const Path& path);
 
-// Writes Ethernet, IP and UDP headers for a datagram of `datagram_bytes`; returns their length. UDP checksum 0 as
-// network cards send it (RFC 6935 allows it for tunnels over IPv6; IBTA annex A17.3.2), IPv4 identification `ip_id`, DF
-// set, IPv6 flow label one from which Linux would derive the source port.
+// Write Ethernet, IP and UDP headers for a datagram of `datagram_bytes`; return their length. The UDP checksum is 0, as NICs send
+// it (RFC 6935 allows it for tunnels over IPv6; IBTA annex A17.3.2). IPv4: identification `ip_id`, DF set. IPv6: the flow label
+// from which Linux derives the source port.
 size_t put_headers(const Path& path, uint8_t traffic_class, uint16_t ip_id, size_t datagram_bytes, std::span<uint8_t> out);
 
 enum class FrameKind : uint8_t {
-  roce,       // UDP to the RoCE port, whole; the ICRC is not looked at
+  roce,       // complete, UDP to the RoCE port; the ICRC is not checked
   pause,      // priority flow control
   other,
-  malformed,  // says it is RoCEv2, and is cut short or fragmented
+  malformed,  // RoCEv2 by its port, but truncated or fragmented
 };
 
 struct Frame {
@@ -63,43 +63,43 @@ struct Frame {
   uint16_t dst_port = 0;
   uint8_t traffic_class = 0;
   std::optional<Tag> tag;
-  size_t ip_at = 0;        // offset of the IP header that the datagram is in
-  std::optional<IpAddress> carrier;  // destination of an outer IPv6 header, where there is one
-  size_t datagram_at = 0;  // of BTH
+  size_t ip_at = 0;        // offset of the inner IP header
+  std::optional<IpAddress> carrier;  // destination of the outer IPv6 header, if there is one
+  size_t datagram_at = 0;  // offset of the BTH
   size_t datagram_bytes = 0;
-  size_t left_bytes = 0;   // of the datagram, in a frame that a switch cut: its lengths may name what it was, or what it is
+  size_t left_bytes = 0;   // bytes of the datagram in a trimmed frame, whose lengths may be the old or the new ones
 };
 
-// Looks at a frame without FCS. `udp_port` is the RoCE port of the run.
+// Parse a frame without FCS. `udp_port` is the RoCE port of the run.
 Frame parse(std::span<const uint8_t> frame, uint16_t udp_port);
 
-// Corrects the lengths of a frame that was cut out of a joined one, and its IPv4 identification: the joined one's and
-// `number`, as the kernel numbers segments.
+// Set the lengths of segment `number` of a coalesced frame (GRO), and its IPv4 identification: that of `joined` plus `number`, as
+// the kernel numbers segments.
 void make_segment(std::span<uint8_t> frame, const Frame& joined, uint16_t number);
 
-// Whether the ICRC at the end of a frame of kind roce is right.
+// Whether the ICRC of a frame of kind roce is correct.
 bool icrc_is_right(std::span<const uint8_t> frame, const Frame& parsed);
 
-inline constexpr size_t kLeastFrameBytes = 60;  // of the shortest frame, without FCS
+inline constexpr size_t kLeastFrameBytes = 60;  // without FCS
 inline constexpr size_t kPauseFrameBytes = kLeastFrameBytes;
 using Quanta = std::array<uint16_t, 8>;          // per priority, of 512 bit times
 
 struct Pause {
-  uint8_t enabled = 0;  // bit i: the time of priority i counts
+  uint8_t enabled = 0;  // bit i: quanta[i] is valid
   Quanta quanta{};
 };
 // IEEE 802.1Qbb: destination 01:80:C2:00:00:01, EtherType 0x8808, opcode 0x0101.
 std::array<uint8_t, kPauseFrameBytes> pause_frame(const Mac& source, const Pause& pause);
 std::optional<Pause> parse_pause(std::span<const uint8_t> frame);
 
-// Until when each priority is paused by what the peer said.
+// Pause state of each priority, from the pause frames received.
 class PauseState {
  public:
   explicit PauseState(int64_t link_bps) : link_bps_(link_bps) {}
   void on_pause(const Pause& pause, Nanos now);
-  // kNever: not paused; else when it ends.
+  // Return when the pause of a priority ends, or kNever if it is not paused.
   Nanos paused_until(uint8_t priority, Nanos now) const;
-  // Time that priorities spent paused, added up.
+  // Return the pause time summed over all priorities.
   int64_t paused_ns(Nanos now) const;
   int64_t frames() const { return frames_; }
 

@@ -84,7 +84,7 @@ std::span<uint8_t> MiddleRun::build(const wire::IpFlow& flow, const PacketRun& r
   for (uint32_t i = 0; i < run.count; ++i, datagram += segment_bytes_) {
     const uint32_t psn = (run.head.psn + i) & wire::kPsnMask;
     bool ack_req = run.count == 1 && run.head.ack_req;
-    if (--until_ack == 0 || (psn == wire::kPsnMask && run.ack_every != 0)) {  // counting restarts with the PSN
+    if (--until_ack == 0 || (psn == wire::kPsnMask && run.ack_every != 0)) {  // the count restarts when the PSN wraps
       ack_req = true;
       until_ack = run.ack_every;
     }

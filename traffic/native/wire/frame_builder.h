@@ -1,7 +1,7 @@
-// Packets <-> datagram bytes as a real port sends them: BTH to ICRC, in buffers that already hold the payload.
+// Packets -> datagram bytes as a real port sends them: BTH to ICRC, in buffers that already hold the payload.
 //
-// A run of WRITE_MIDDLE packets differs from the last such run only in twelve bytes a packet, so those are patched and
-// the ICRC is put together by linearity: base of the run ^ IP identification ^ AckReq ^ PSN, one table look-up each.
+// Consecutive runs of WRITE_MIDDLE packets differ in twelve bytes per packet. These are patched, and the ICRC is composed by
+// linearity: base of the run ^ IP identification ^ AckReq ^ PSN, one table look-up each.
 #pragma once
 
 #include <array>
@@ -14,25 +14,24 @@
 
 namespace etloop {
 
-// Writes one whole datagram; returns its length. `out` holds at least wire::datagram_bytes of the packet.
+// Write one datagram; return its length. `out` must hold wire::datagram_bytes of the packet.
 size_t build_datagram(const wire::IpFlow& flow, uint16_t ip_id, const wire::Packet& packet, std::span<uint8_t> out);
 
-// What the IPv4 identification of packet i of a run will be: segments of one send are numbered by the kernel,
-// datagrams sent one by one all have 0. IPv6 has none.
+// IPv4 identifications in a run: the kernel numbers the segments of one send, datagrams sent one by one have 0. IPv6 has none.
 enum class IpIds : uint8_t { zero, counting };
 
 class MiddleRun {
  public:
-  // Of one IP packet, which a segmented send is until it leaves; an IPv6 packet would hold 20 more.
+  // Limit of one IPv4 packet, which also bounds a segmented send; IPv6 would allow 20 bytes more.
   static constexpr size_t kMaxUdpPayloadBytes = 65507;
-  static constexpr uint32_t kMaxSegments = 64;          // UDP_MAX_SEGMENTS of every kernel that has UDP_SEGMENT
+  static constexpr uint32_t kMaxSegments = 64;          // smallest UDP_MAX_SEGMENTS of kernels with UDP_SEGMENT
 
   explicit MiddleRun(uint32_t payload_bytes);
 
-  // The most packets with this payload that fit one send.
+  // Return the largest number of packets with this payload in one send.
   static uint32_t max_segments(uint32_t payload_bytes);
 
-  // The datagrams of a run with constant payload, one behind the other. Valid until the next call.
+  // Build the datagrams of a run with constant payload, back to back. The result is valid until the next call.
   std::span<uint8_t> build(const wire::IpFlow& flow, const PacketRun& run, IpIds ids);
 
   size_t segment_bytes() const { return segment_bytes_; }
@@ -43,7 +42,7 @@ class MiddleRun {
   uint32_t payload_bytes_ = 0;
   size_t segment_bytes_ = 0;
   std::vector<uint8_t> datagrams_;
-  // What a field value changes in the ICRC of a MIDDLE with this payload, in any flow.
+  // ICRC changes by field value, for a MIDDLE with this payload in any flow.
   std::array<uint32_t, kMaxSegments> ip_id_delta_{};
   std::array<std::array<uint32_t, 256>, 3> psn_delta_{};
   uint32_t ack_req_delta_ = 0;

@@ -1,4 +1,4 @@
-// The opcodes of a reliable connection, and what each one is, carries and may weigh. Tables only.
+// Opcodes of the reliable connection: role, extension headers and payload rule of each. Tables only.
 // Source: InfiniBand Architecture Specification vol. 1, tables 38 and 39; CNP: annex A17.9.3.
 #pragma once
 
@@ -34,15 +34,14 @@ enum class Opcode : uint8_t {
   send_only_invalidate = 0x17,
   ud_send_only = 0x64,
   cnp = 0x81,
-  // Of the range that the specification leaves to manufacturers (11xxxxxx): a NAK of a sequence error followed by a
-  // bitmap of what arrived all the same. Only between ends that agreed on selective repeat; docs/transport.md. MRC has the
-  // codes 110xxxxx, so this one lies above them.
+  // Manufacturer-specific range (11xxxxxx), above MRC's 110xxxxx: a sequence error NAK followed by a bitmap of the PSNs received
+  // beyond it. Only between ends with selective repeat (docs/transport.md).
   selective_nak = 0xF1,
-  // Likewise: the packet with this number arrived without its payload, and nothing is said of others.
+  // Manufacturer-specific: the packet with this PSN arrived without its payload. Makes no statement about other packets.
   trimmed_nak = 0xF2,
 };
 
-// What follows the BTH, in the order of the fields.
+// Extension headers that follow the BTH, in this order.
 struct Extensions {
   bool reth = false;
   bool atomic = false;
@@ -54,17 +53,16 @@ struct Extensions {
   bool cnp_reserved = false;
 };
 
-// Whose packet it is.
+// Role of a packet in a transfer.
 enum class Role : uint8_t { unknown, write, send, read, atomic, response, acknowledgement, notification, datagram };
 
-// Which payload lengths an opcode allows whatever the path MTU is; that FIRST and MIDDLE are exactly one path MTU long
-// is known only to the queue pair.
+// Payload lengths that an opcode allows for any path MTU. The queue pair also checks that FIRST and MIDDLE have one path MTU.
 enum class PayloadRule : uint8_t { none, any, some, whole_words, bitmap };
 
 struct Shape {
   Role role = Role::unknown;
-  bool begins = false;  // a message: FIRST or ONLY
-  bool ends = false;    // a message: LAST or ONLY
+  bool begins = false;  // first packet of a message: FIRST or ONLY
+  bool ends = false;    // last packet of a message: LAST or ONLY
   PayloadRule payload = PayloadRule::none;
   Extensions has;
 };
@@ -112,10 +110,10 @@ inline constexpr std::array<Shape, 256> kShapes = make_shapes();
 
 constexpr const Shape& shape(Opcode opcode) { return detail::kShapes[static_cast<uint8_t>(opcode)]; }
 constexpr bool is_known(uint8_t opcode) { return detail::kShapes[opcode].role != Role::unknown; }
-// Of another transport on the same headers: MRC keeps itself apart by the first three bits.
+// Whether the opcode is MRC's, which shares the BTH and differs in the first three bits.
 constexpr bool is_mrc(uint8_t opcode) { return opcode >> 5 == 0b110; }
 
-// What a responder gets to see; everything else is for the requester or for nobody.
+// Whether the responder handles the packet.
 constexpr bool is_request(Opcode opcode) {
   const Role role = shape(opcode).role;
   return role == Role::write || role == Role::send || role == Role::read || role == Role::atomic;

@@ -3,29 +3,32 @@
 #include <array>
 
 #include "wire/bits.h"
-#include "wire/uet_layouts.h"
 
 namespace etloop::wire::uet {
 namespace {
 
-constexpr auto kLayOut = [](auto& bits, auto& header) { lay_out(bits, header); };
-using Front = HeaderReader<kLayOut>;
-using Back = HeaderWriter<kLayOut>;
+template <typename... Headers>
+consteval bool all_fill_their_bytes() {
+  return (fills_its_bytes<Headers>() && ...);
+}
 
-static_assert(fill_their_bytes<Request, CreditTarget, Idempotent, Unreliable, Ack, AckState, NsccState, CreditState, Nack,
-                               Control, RequestStart, StandardRequest, MediumRequest, SmallRequest, AtomicExtension,
-                               CompareSwapExtension, Response, DataResponse, SmallDataResponse, CcxState>(kLayOut));
+static_assert(all_fill_their_bytes<Request, CreditTarget, Idempotent, Unreliable, Ack, AckState, NsccState, CreditState, CcxState,
+                                   Nack, Control, StandardRequest, MediumRequest, SmallRequest, Response, DataResponse,
+                                   SmallDataResponse>());
+// The other forms of headers whose layout depends on a flag.
+static_assert(fills_its_bytes(Request{.syn = true}) && fills_its_bytes(Control{.syn = true}) &&
+              fills_its_bytes(Ack{.answers_probe = true}) && fills_its_bytes(StandardRequest{.start = {.som = true}}));
 static_assert(kMaxHeaderBytes >= Request::kBytes + CreditTarget::kBytes + StandardRequest::kBytes);
 static_assert(kMaxHeaderBytes >= Ack::kBytes + AckState::kBytes + DataResponse::kBytes);
 
-constexpr uint8_t kReservedRequestFlags = 0x63;  // of the first two bytes, in the second
+constexpr uint8_t kReservedRequestFlags = 0x63;  // in the second byte of a request
 constexpr uint8_t kReservedSesBits = 0xC0;
 
 PdsType type_of(std::span<const uint8_t> bytes) { return static_cast<PdsType>(bytes[0] >> 3); }
 
 bool carries_credit(PdsType type) { return type == PdsType::rud_cc_request || type == PdsType::rod_cc_request; }
 
-// Of the header of packet delivery; 0: no type that is known.
+// Size of the PDS header, or 0 for an unknown type.
 size_t pds_bytes(PdsType type) {
   switch (type) {
     case PdsType::tss: return 0;
@@ -46,8 +49,8 @@ size_t pds_bytes(PdsType type) {
   return 0;
 }
 
-// Requires so many bytes as the type has.
-Pds take_pds(Front& front, PdsType type) {
+// The bytes must hold the whole header: see pds_bytes.
+Pds take_pds(HeaderReader& front, PdsType type) {
   switch (type) {
     case PdsType::rudi_request:
     case PdsType::rudi_response: return front.take<Idempotent>();
@@ -63,9 +66,7 @@ Pds take_pds(Front& front, PdsType type) {
     case PdsType::nack:
     case PdsType::nack_ccx: {
       Nack nack = front.take<Nack>();
-      if (type == PdsType::nack_ccx) {
-        nack.ccx_state = front.take<CcxState>().value;
-      }
+      if (type == PdsType::nack_ccx) nack.ccx_state = front.take<CcxState>();
       return nack;
     }
     default: break;
@@ -78,7 +79,7 @@ Pds take_pds(Front& front, PdsType type) {
 NextHeader next_of(const Pds& pds) {
   return std::visit(
       [](const auto& header) {
-        if constexpr (requires { header.next; }) return header.next;
+        if constexpr (requires { header.next_header; }) return header.next_header;
         else return NextHeader::none;
       },
       pds);
@@ -122,7 +123,7 @@ size_t ses_bytes(NextHeader next) {
   return 0;
 }
 
-Ses take_ses(Front& front, NextHeader next) {
+Ses take_ses(HeaderReader& front, NextHeader next) {
   switch (next) {
     case NextHeader::none: break;
     case NextHeader::small: return front.take<SmallRequest>();
@@ -143,14 +144,14 @@ struct SesCheck {
   Malformed operator()(const auto& response) const { return version(response.version); }
 
   static Malformed version(uint8_t version) { return version == 0 ? Malformed::none : Malformed::version; }
-  // Only a message of one packet has a short header.
+  // Small and medium headers are for messages of one packet.
   static Malformed single(const RequestStart& start) {
-    return start.start_of_message && start.end_of_message ? version(start.version) : Malformed::message_ends;
+    return start.som && start.eom ? version(start.version) : Malformed::message_ends;
   }
 };
 
 struct Put {
-  Back& back;
+  HeaderWriter& back;
   void operator()(std::monostate) const {}
   void operator()(const Request& request) const {
     back.put(request);
@@ -162,7 +163,7 @@ struct Put {
   }
   void operator()(const Nack& nack) const {
     back.put(nack);
-    if (nack.ccx_state) back.put(CcxState{*nack.ccx_state});
+    if (nack.ccx_state) back.put(*nack.ccx_state);
   }
   void operator()(const auto& header) const { back.put(header); }
 };
@@ -180,62 +181,28 @@ Malformed check_pds(std::span<const uint8_t> bytes) {
 
 }  // namespace
 
-template <typename Header>
-void encode_header(const Header& header, std::span<uint8_t, Header::kBytes> out) {
-  Back{out}.put(header);
-}
-
-template <typename Header>
-Header decode_header(std::span<const uint8_t, Header::kBytes> bytes) {
-  return Front{bytes}.template take<Header>();
-}
-
-#define ETLOOP_UET_HEADER(Header)                                                        \
-  template void encode_header<Header>(const Header&, std::span<uint8_t, Header::kBytes>); \
-  template Header decode_header<Header>(std::span<const uint8_t, Header::kBytes>);
-ETLOOP_UET_HEADER(Request)
-ETLOOP_UET_HEADER(CreditTarget)
-ETLOOP_UET_HEADER(Idempotent)
-ETLOOP_UET_HEADER(Unreliable)
-ETLOOP_UET_HEADER(Ack)
-ETLOOP_UET_HEADER(AckState)
-ETLOOP_UET_HEADER(NsccState)
-ETLOOP_UET_HEADER(CreditState)
-ETLOOP_UET_HEADER(Nack)
-ETLOOP_UET_HEADER(Control)
-ETLOOP_UET_HEADER(RequestStart)
-ETLOOP_UET_HEADER(StandardRequest)
-ETLOOP_UET_HEADER(MediumRequest)
-ETLOOP_UET_HEADER(SmallRequest)
-ETLOOP_UET_HEADER(AtomicExtension)
-ETLOOP_UET_HEADER(CompareSwapExtension)
-ETLOOP_UET_HEADER(Response)
-ETLOOP_UET_HEADER(DataResponse)
-ETLOOP_UET_HEADER(SmallDataResponse)
-#undef ETLOOP_UET_HEADER
-
 namespace {
 
 template <typename State>
-uint64_t as_number(const State& state) {
+uint64_t raw(const State& state) {
   std::array<uint8_t, State::kBytes> bytes;
-  Back{bytes}.put(state);
-  return Front{bytes}.template take<CcxState>().value;
+  HeaderWriter{bytes}.put(state);
+  return HeaderReader{bytes}.template take<CcxState>().cc_state;
 }
 
 template <typename State>
-State from_number(uint64_t packed) {
+State from_raw(uint64_t packed) {
   std::array<uint8_t, State::kBytes> bytes;
-  Back{bytes}.put(CcxState{packed});
-  return Front{bytes}.template take<State>();
+  HeaderWriter{bytes}.put(CcxState{packed});
+  return HeaderReader{bytes}.template take<State>();
 }
 
 }  // namespace
 
-uint64_t packed(const NsccState& state) { return as_number(state); }
-NsccState nscc_state(uint64_t packed) { return from_number<NsccState>(packed); }
-uint64_t packed(const CreditState& state) { return as_number(state); }
-CreditState credit_state(uint64_t packed) { return from_number<CreditState>(packed); }
+uint64_t packed(const NsccState& state) { return raw(state); }
+NsccState nscc_state(uint64_t packed) { return from_raw<NsccState>(packed); }
+uint64_t packed(const CreditState& state) { return raw(state); }
+CreditState credit_state(uint64_t packed) { return from_raw<CreditState>(packed); }
 
 NackAction action_of(NackCode code) {
   switch (code) {
@@ -254,7 +221,7 @@ NackAction action_of(NackCode code) {
     case NackCode::packet_not_received:
     case NackCode::ack_with_data:
     case NackCode::new_start_psn:
-    case NackCode::loss_inferred: return NackAction::repeat;
+    case NackCode::loss_inferred: return NackAction::retransmit;
     case NackCode::received_in_process: return NackAction::ignore;
     case NackCode::invalid_dpdcid:
     case NackCode::header_mismatch:
@@ -269,9 +236,9 @@ NackAction action_of(NackCode code) {
 }
 
 Malformed decode(std::span<const uint8_t> bytes, size_t datagram_bytes, Packet& out) {
-  if (const Malformed found = check_pds(bytes); found != Malformed::none) return found;
+  if (const Malformed malformed = check_pds(bytes); malformed != Malformed::none) return malformed;
   const PdsType type = type_of(bytes);
-  Front front{bytes};
+  HeaderReader front{bytes};
   out.pds = take_pds(front, type);
   const NextHeader next = next_of(out.pds);
   if (!may_follow(type, next)) return Malformed::next_header;
@@ -287,24 +254,24 @@ Malformed decode(std::span<const uint8_t> bytes, size_t datagram_bytes, Packet& 
 
 bool lengths_agree(const StandardRequest& request, uint32_t payload_bytes, uint32_t path_mtu) {
   const RequestStart& start = request.start;
-  const uint64_t offset = start.start_of_message ? 0 : request.message_offset;
-  if (!start.start_of_message && request.payload_bytes != payload_bytes) return false;
+  const uint64_t offset = start.som ? 0 : request.message_offset;
+  if (!start.som && request.payload_length != payload_bytes) return false;
   const uint64_t end = offset + payload_bytes;
   if (offset % path_mtu != 0) return false;
-  return start.end_of_message ? payload_bytes <= path_mtu && end == request.message_bytes
-                              : payload_bytes == path_mtu && end < request.message_bytes;
+  return start.eom ? payload_bytes <= path_mtu && end == request.message_length
+                              : payload_bytes == path_mtu && end < request.message_length;
 }
 
 size_t encode_headers(const Packet& packet, std::span<uint8_t> out) {
-  Back back{out};
+  HeaderWriter back{out};
   std::visit(Put{back}, packet.pds);
   std::visit(Put{back}, packet.ses);
   return back.used();
 }
 
 Malformed decode_cut(std::span<const uint8_t> bytes, Pds& out) {
-  if (const Malformed found = check_pds(bytes); found != Malformed::none) return found;
-  Front front{bytes};
+  if (const Malformed malformed = check_pds(bytes); malformed != Malformed::none) return malformed;
+  HeaderReader front{bytes};
   out = take_pds(front, type_of(bytes));
   return Malformed::none;
 }

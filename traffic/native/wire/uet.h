@@ -1,5 +1,6 @@
-// The headers of Ultra Ethernet's transport (UET 1.0) over UDP <-> values. Pure: bytes in, bytes out.
-// The specification was not read; layouts are those on which independent implementations agree (docs/uet.md).
+// Headers of Ultra Ethernet Transport (UET 1.0) over UDP <-> values. Pure: bytes in, bytes out.
+// Written without access to the specification: layouts are those on which independent implementations agree (docs/uet.md). Field
+// names are the ones by which Wireshark's UET dissector filters. Enumerators are shown to users with blanks for underscores.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +13,7 @@ namespace etloop::wire::uet {
 
 inline constexpr uint16_t kUdpPort = 4793;
 
-// ---- packet delivery (PDS)
+// ---- Packet delivery sublayer (PDS)
 
 enum class PdsType : uint8_t {
   tss = 1,
@@ -31,112 +32,221 @@ enum class PdsType : uint8_t {
   rod_cc_request = 14,
 };
 
-// Requests of reliable ordered delivery.
+// Whether the request uses reliable ordered delivery (ROD).
 constexpr bool is_ordered(PdsType type) { return type == PdsType::rod_request || type == PdsType::rod_cc_request; }
 
-// What stands behind the header of packet delivery.
+// The SES header that follows the PDS header.
 enum class NextHeader : uint8_t {
   none = 0, small = 1, medium = 2, standard = 3, response = 4, response_with_data = 5, response_with_small_data = 6,
 };
 
-// Of a packet that has none yet at its destination: sent with `syn`, in place of `dpdcid`.
-constexpr uint16_t syn_place(uint16_t psn_offset) { return psn_offset & 0xFFF; }
-constexpr uint16_t psn_offset_of(uint16_t syn_place) { return syn_place & 0xFFF; }
-inline constexpr uint16_t kReservedPdc = 0x8000;  // beside the offset: a PDC of those kept for the purpose
+constexpr void lay_out_prologue(auto& bits, auto& header) {
+  bits.field(5, header.type, "type", "PDS type");
+  bits.field(4, header.next_header, "next_header", "Next header");
+}
 
-// The credit that a request asks for; of the types with `cc` in their name.
+constexpr void lay_out_pdcs(auto& bits, auto& header) {
+  bits.field(16, header.spdcid, "spdcid", "Source PDC identifier");
+  bits.field(16, header.dpdcid, "dpdcid", "Destination PDC identifier");
+}
+
+// The PDCs of a packet that may open one: with SYN the destination has no identifier yet.
+constexpr void lay_out_opening_pdcs(auto& bits, auto& header) {
+  if (!header.syn) return lay_out_pdcs(bits, header);
+  bits.field(16, header.spdcid, "spdcid");
+  bits.field(1, header.use_rsv_pdc, "use_rsv_pdc", "Use a reserved PDC");
+  bits.reserved(3);
+  bits.field(12, header.psn_offset, "psn_offset", "Offset of the PSN from the first PSN of the PDC");
+}
+
+// Congestion control part of a request whose type has `cc` in its name.
 struct CreditTarget {
+  static constexpr const char* kName = "credit_target";
   static constexpr size_t kBytes = 4;
-  uint8_t context = 0;  // ccc_id
-  uint32_t target_256bytes = 0;
+  uint8_t ccc_id = 0;
+  uint32_t credit_target = 0;
   bool operator==(const CreditTarget&) const = default;
+
+  static constexpr void lay_out(auto& bits, auto& header) {
+    bits.field(8, header.ccc_id, "ccc_id", "Congestion control context");
+    bits.field(24, header.credit_target, "credit_target", "Credit requested, in 256 bytes");
+  }
 };
 
-// Of a request that a reliable PDC carries.
+// RUD or ROD request.
 struct Request {
+  static constexpr const char* kName = "request";
   static constexpr size_t kBytes = 12;
   PdsType type = PdsType::rud_request;
-  NextHeader next = NextHeader::standard;
+  NextHeader next_header = NextHeader::standard;
   bool retransmitted = false;
-  bool asks = false;  // for an acknowledgement
+  bool ack_request = false;
   bool syn = false;
-  int16_t clear_psn_offset = 0;  // from `psn`: responses up to there may be forgotten
+  bool use_rsv_pdc = false;  // with `syn`
+  int16_t clear_psn_offset = 0;
   uint32_t psn = 0;
   uint16_t spdcid = 0;
-  uint16_t dpdcid = 0;  // with `syn`: syn_place
-  std::optional<CreditTarget> credit;
+  uint16_t dpdcid = 0;      // without `syn`
+  uint16_t psn_offset = 0;  // with `syn`
+  std::optional<CreditTarget> credit = {};
   bool operator==(const Request&) const = default;
+
+  static constexpr void lay_out(auto& bits, auto& header) {
+    lay_out_prologue(bits, header);
+    bits.reserved(2);
+    bits.field(1, header.retransmitted, "retransmitted", "Retransmission");
+    bits.field(1, header.ack_request, "ack_request", "Acknowledgement requested");
+    bits.field(1, header.syn, "syn", "SYN");
+    bits.reserved(2);
+    bits.field(16, header.clear_psn_offset, "clear_psn_offset", "Highest PSN whose response may be cleared, relative to the PSN");
+    bits.field(32, header.psn, "psn", "Packet sequence number or packet identifier");
+    lay_out_opening_pdcs(bits, header);
+  }
 };
 
-// Of a request without a PDC, and of its response.
+// RUDI request or response.
 struct Idempotent {
+  static constexpr const char* kName = "idempotent";
   static constexpr size_t kBytes = 8;
   PdsType type = PdsType::rudi_request;
-  NextHeader next = NextHeader::standard;
+  NextHeader next_header = NextHeader::standard;
   bool marked = false;
   bool retransmitted = false;
-  uint32_t packet_id = 0;
+  uint32_t pkt_id = 0;
   bool operator==(const Idempotent&) const = default;
+
+  static constexpr void lay_out(auto& bits, auto& header) {
+    lay_out_prologue(bits, header);
+    bits.reserved(1);
+    bits.field(1, header.marked, "marked");
+    bits.field(1, header.retransmitted, "retransmitted");
+    bits.reserved(4 + 16);
+    bits.field(32, header.pkt_id, "pkt_id", "Packet identifier");
+  }
 };
 
+// UUD request.
 struct Unreliable {
+  static constexpr const char* kName = "unreliable";
   static constexpr size_t kBytes = 4;
   PdsType type = PdsType::uud_request;
-  NextHeader next = NextHeader::standard;
+  NextHeader next_header = NextHeader::standard;
   bool operator==(const Unreliable&) const = default;
+
+  static constexpr void lay_out(auto& bits, auto& header) {
+    lay_out_prologue(bits, header);
+    bits.reserved(7 + 16);
+  }
 };
 
-enum class AckRequest : uint8_t { none = 0, clear = 1, close = 2 };
+enum class CcType : uint8_t { nscc = 0, credit = 1 };
 
-// Of ACK_CC and ACK_CCX: which packets have arrived beyond the cumulative one, and what congestion control is told.
+// SACK and congestion control part of ACK_CC and ACK_CCX.
 struct AckState {
+  static constexpr const char* kName = "ack_state";
   static constexpr size_t kBytes = 20;
-  uint8_t cc_type = 0;  // 0: NsccState, 1: CreditState
+  CcType cc_type = CcType::nscc;  // the layout of `cc_state`: NsccState or CreditState
   uint8_t cc_flags = 0;
-  uint8_t window_128psns = 0;  // 0: none is stated
-  int16_t sack_psn_offset = 0;  // of the bitmap's first bit, from `cack_psn`
-  uint64_t sack_bitmap = 0;     // lowest bit first; 1: has arrived, 0: not reported
-  uint64_t state = 0;
+  uint8_t mpr = 0;  // 0: not stated
+  int16_t sack_psn_offset = 0;
+  uint64_t sack_bitmap = 0;  // a clear bit makes no statement about its PSN
+  uint64_t cc_state = 0;
   bool operator==(const AckState&) const = default;
+
+  static constexpr void lay_out(auto& bits, auto& header) {
+    bits.field(4, header.cc_type, "cc_type", "Congestion control type");
+    bits.field(4, header.cc_flags, "cc_flags", "Congestion control flags");
+    bits.field(8, header.mpr, "mpr", "Maximum PSN range, in 128 PSNs");
+    bits.field(16, header.sack_psn_offset, "sack_psn_offset", "PSN of the bitmap's lowest bit, relative to the cumulative PSN");
+    bits.field(64, header.sack_bitmap, "sack_bitmap", "PSNs received, lowest bit first");
+    bits.field(64, header.cc_state, "cc_state", "Congestion control state");
+  }
 };
 
 struct NsccState {
+  static constexpr const char* kName = "nscc_state";
   static constexpr size_t kBytes = 8;
-  uint16_t service_128ns = 0;  // 0: not given
-  bool restore_window = false;
-  uint8_t window_penalty = 0;
-  uint32_t received_256bytes = 0;
-  uint16_t out_of_order = 0;
+  uint16_t service_time = 0;  // 0: not given
+  bool restore_cwnd = false;
+  uint8_t rcv_cwnd_pend = 0;
+  uint32_t rcvd_bytes = 0;
+  uint16_t ooo_count = 0;
   bool operator==(const NsccState&) const = default;
+
+  static constexpr void lay_out(auto& bits, auto& header) {
+    bits.field(16, header.service_time, "service_time", "Service time, in 128 ns");
+    bits.field(1, header.restore_cwnd, "restore_cwnd", "Restore the congestion window");
+    bits.field(7, header.rcv_cwnd_pend, "rcv_cwnd_pend", "Receiver's congestion window penalty");
+    bits.field(24, header.rcvd_bytes, "rcvd_bytes", "Bytes received, in 256 bytes");
+    bits.field(16, header.ooo_count, "ooo_count", "Packets received out of order");
+  }
 };
 
 struct CreditState {
+  static constexpr const char* kName = "credit_state";
   static constexpr size_t kBytes = 8;
-  uint32_t credit_256bytes = 0;
-  uint16_t out_of_order = 0;
+  uint32_t credit = 0;
+  uint16_t ooo_count = 0;
   bool operator==(const CreditState&) const = default;
+
+  static constexpr void lay_out(auto& bits, auto& header) {
+    bits.field(24, header.credit, "credit", "Credit granted in all, in 256 bytes");
+    bits.reserved(24);
+    bits.field(16, header.ooo_count, "ooo_count");
+  }
 };
 
-// As the state of an ACK that says so by its type.
+// Congestion control part of NACK_CCX; also the raw form of the two states above.
+struct CcxState {
+  static constexpr const char* kName = "ccx_state";
+  static constexpr size_t kBytes = 8;
+  uint64_t cc_state = 0;
+  bool operator==(const CcxState&) const = default;
+
+  static constexpr void lay_out(auto& bits, auto& header) { bits.field(64, header.cc_state, "cc_state"); }
+};
+
+// Pack the states into `AckState::cc_state`, and unpack them.
 uint64_t packed(const NsccState& state);
 NsccState nscc_state(uint64_t packed);
 uint64_t packed(const CreditState& state);
 CreditState credit_state(uint64_t packed);
 
+enum class AckRequest : uint8_t { none = 0, clear = 1, close = 2 };
+
 struct Ack {
+  static constexpr const char* kName = "ack";
   static constexpr size_t kBytes = 12;
   PdsType type = PdsType::ack;
-  NextHeader next = NextHeader::none;
-  bool marked = false;         // the packet that caused it had Congestion Experienced
-  bool retransmitted = false;  // and was sent again
+  NextHeader next_header = NextHeader::none;
+  bool marked = false;
+  bool retransmitted = false;
   bool answers_probe = false;
   AckRequest request = AckRequest::none;
-  int16_t ack_psn_offset = 0;  // of the packet that caused it, from `cack_psn`; the probe's number when `answers_probe`
-  uint32_t cack_psn = 0;       // everything up to here has arrived
+  int16_t ack_psn_offset = 0;  // without `answers_probe`
+  uint16_t probe_opaque = 0;   // with `answers_probe`
+  uint32_t cack_psn = 0;
   uint16_t spdcid = 0;
   uint16_t dpdcid = 0;
-  std::optional<AckState> state;  // of ack_cc and ack_ccx
+  std::optional<AckState> state = {};  // with ack_cc and ack_ccx
   bool operator==(const Ack&) const = default;
+
+  static constexpr void lay_out(auto& bits, auto& header) {
+    lay_out_prologue(bits, header);
+    bits.reserved(1);
+    bits.field(1, header.marked, "marked", "Packet received was ECN-marked");
+    bits.field(1, header.retransmitted, "retransmitted");
+    bits.field(1, header.answers_probe, "answers_probe", "Answers a probe");
+    bits.field(2, header.request, "request", "Target requests");
+    bits.reserved(1);
+    if (header.answers_probe) {
+      bits.field(16, header.probe_opaque, "probe_opaque", "Probe identifier");
+    } else {
+      bits.field(16, header.ack_psn_offset, "ack_psn_offset", "PSN acknowledged, relative to the cumulative PSN");
+    }
+    bits.field(32, header.cack_psn, "cack_psn", "Cumulative PSN: all up to here were received");
+    lay_out_pdcs(bits, header);
+  }
 };
 
 enum class NackCode : uint8_t {
@@ -166,26 +276,41 @@ enum class NackCode : uint8_t {
   unexpected_event = 0x19,
   loss_inferred = 0x1A,
 };
-// What whoever asked is to do.
-enum class NackAction : uint8_t { repeat, close, ignore };
-// Codes that are not in the table close the PDC.
+// What the receiver of a NACK does about its packet.
+enum class NackAction : uint8_t { retransmit, close, ignore };
+// Unknown codes close the PDC.
 NackAction action_of(NackCode code);
 
 struct Nack {
+  static constexpr const char* kName = "nack";
   static constexpr size_t kBytes = 16;
   PdsType type = PdsType::nack;
-  NextHeader next = NextHeader::none;
+  NextHeader next_header = NextHeader::none;
   bool marked = false;
   bool retransmitted = false;
-  bool of_idempotent = false;
-  NackCode code{};
-  uint8_t vendor = 0;
+  bool of_rudi = false;
+  NackCode nack_code{};
+  uint8_t vendor_code = 0;
   uint32_t psn = 0;
   uint16_t spdcid = 0;
   uint16_t dpdcid = 0;
-  uint32_t payload = 0;  // the start PSN of new_start_psn; elsewhere the highest received and one more, or nothing
-  std::optional<uint64_t> ccx_state;  // of nack_ccx: its type in the first four bits
+  uint32_t payload = 0;  // new_start_psn: the start PSN; other codes: one past the highest PSN received, or 0
+  std::optional<CcxState> ccx_state = {};  // with nack_ccx
   bool operator==(const Nack&) const = default;
+
+  static constexpr void lay_out(auto& bits, auto& header) {
+    lay_out_prologue(bits, header);
+    bits.reserved(1);
+    bits.field(1, header.marked, "marked");
+    bits.field(1, header.retransmitted, "retransmitted");
+    bits.field(1, header.of_rudi, "of_rudi", "Packet refused used RUDI");
+    bits.reserved(3);
+    bits.field(8, header.nack_code, "nack_code", "NACK code");
+    bits.field(8, header.vendor_code, "vendor_code", "Vendor code");
+    bits.field(32, header.psn, "psn");
+    lay_out_pdcs(bits, header);
+    bits.field(32, header.payload, "payload", "Payload");
+  }
 };
 
 enum class ControlType : uint8_t {
@@ -194,24 +319,42 @@ enum class ControlType : uint8_t {
 };
 
 struct Control {
+  static constexpr const char* kName = "control";
   static constexpr size_t kBytes = 16;
   PdsType type = PdsType::control;
-  ControlType control{};
-  bool of_rod = false;
+  ControlType control_type{};
+  bool rod = false;
   bool retransmitted = false;
-  bool asks = false;
+  bool ack_request = false;
   bool syn = false;
-  uint16_t probe_id = 0;
+  bool use_rsv_pdc = false;  // with `syn`
+  uint16_t probe_opaque = 0;
   uint32_t psn = 0;
   uint16_t spdcid = 0;
-  uint16_t dpdcid = 0;  // with `syn`: syn_place
+  uint16_t dpdcid = 0;      // without `syn`
+  uint16_t psn_offset = 0;  // with `syn`
   uint32_t payload = 0;
   bool operator==(const Control&) const = default;
+
+  static constexpr void lay_out(auto& bits, auto& header) {
+    bits.field(5, header.type, "type");
+    bits.field(4, header.control_type, "control_type", "Control type");
+    bits.reserved(1);
+    bits.field(1, header.rod, "rod", "PDC uses ROD");
+    bits.field(1, header.retransmitted, "retransmitted");
+    bits.field(1, header.ack_request, "ack_request");
+    bits.field(1, header.syn, "syn");
+    bits.reserved(2);
+    bits.field(16, header.probe_opaque, "probe_opaque");
+    bits.field(32, header.psn, "psn");
+    lay_out_opening_pdcs(bits, header);
+    bits.field(32, header.payload, "payload");
+  }
 };
 
 using Pds = std::variant<Request, Idempotent, Unreliable, Ack, Nack, Control>;
 
-// ---- semantics (SES)
+// ---- Semantic sublayer (SES)
 
 enum class Operation : uint8_t {
   noop = 0x00,
@@ -232,88 +375,123 @@ enum class Operation : uint8_t {
   message_error = 0x0F,
 };
 
-// Its header has tokens where others have an offset or a key, and header data in whatever packet.
-constexpr bool is_deferred(Operation operation) {
-  return operation == Operation::deferrable_send || operation == Operation::deferrable_tagged_send ||
-         operation == Operation::ready_to_restart;
+// Whether the header has restart tokens instead of an offset or a key, and header data in each packet.
+constexpr bool is_deferrable(Operation opcode) {
+  return opcode == Operation::deferrable_send || opcode == Operation::deferrable_tagged_send ||
+         opcode == Operation::ready_to_restart;
 }
 
-// What every request begins with. Its third and fourth byte are the message's number in a standard header, its length in others.
+// First 12 bytes of each SES request.
 struct RequestStart {
-  static constexpr size_t kBytes = 12;
-  Operation operation{};
+  Operation opcode{};
   uint8_t version = 0;
-  bool delivery_complete = false;
-  bool initiator_error = false;
-  bool relative = false;        // addressed by job, process and resource; else by key alone
-  bool has_header_data = false;
-  bool end_of_message = false;
-  bool start_of_message = false;
-  uint16_t message_id_or_bytes = 0;
-  uint8_t generation = 0;
+  bool dc = false;
+  bool ie = false;
+  bool rel = false;
+  bool hd = false;
+  bool eom = false;
+  bool som = false;
+  uint16_t message_id = 0;      // standard requests
+  uint16_t request_length = 0;  // small and medium requests
+  uint8_t ri_generation = 0;
   uint32_t job_id = 0;
-  uint16_t process = 0;   // pid_on_fep
-  uint16_t resource = 0;  // resource_index
+  uint16_t pid_on_fep = 0;
+  uint16_t resource_index = 0;
   bool operator==(const RequestStart&) const = default;
 };
 
-// A queue pair as what relative addresses name: its number's upper half is a process, the lower one a resource of it.
-constexpr void address_queue_pair(RequestStart& start, uint32_t number) {
-  start.relative = true;
-  start.process = static_cast<uint16_t>(number >> 12 & 0xFFF);
-  start.resource = static_cast<uint16_t>(number & 0xFFF);
+constexpr void lay_out_start(auto& bits, auto& start, bool is_standard) {
+  bits.reserved(2);
+  bits.field(6, start.opcode, "opcode", "Operation");
+  bits.field(2, start.version, "version", "Version");
+  bits.field(1, start.dc, "dc", "Delivery complete");
+  bits.field(1, start.ie, "ie", "Initiator error");
+  bits.field(1, start.rel, "rel", "Relative address: by job, process and resource; otherwise by key alone");
+  bits.field(1, start.hd, "hd", "Header data present");
+  bits.field(1, start.eom, "eom", "End of message");
+  bits.field(1, start.som, "som", "Start of message");
+  if (is_standard) {
+    bits.field(16, start.message_id, "message_id", "Message identifier");
+  } else {
+    bits.reserved(2);
+    bits.field(14, start.request_length, "request_length", "Request length, in bytes");
+  }
+  bits.field(8, start.ri_generation, "ri_generation", "Generation of the resource index");
+  bits.field(24, start.job_id, "job_id", "Job identifier");
+  bits.reserved(4);
+  bits.field(12, start.pid_on_fep, "pid_on_fep", "Process on the fabric endpoint");
+  bits.reserved(4);
+  bits.field(12, start.resource_index, "resource_index", "Resource index");
 }
-constexpr uint32_t queue_pair_at(const RequestStart& start) { return uint32_t{start.process} << 12 | start.resource; }
+
+// Relative addresses name a queue pair: the upper 12 bits of its number are the process, the lower 12 the resource index.
+constexpr void address_queue_pair(RequestStart& start, uint32_t number) {
+  start.rel = true;
+  start.pid_on_fep = static_cast<uint16_t>(number >> 12 & 0xFFF);
+  start.resource_index = static_cast<uint16_t>(number & 0xFFF);
+}
+constexpr uint32_t queue_pair_at(const RequestStart& start) { return uint32_t{start.pid_on_fep} << 12 | start.resource_index; }
 
 struct StandardRequest {
+  static constexpr const char* kName = "standard_request";
   static constexpr size_t kBytes = 44;
   RequestStart start;
-  uint64_t buffer_offset = 0;  // of the message
+  uint64_t buffer_offset = 0;
   uint32_t initiator = 0;
-  uint64_t memory_key = 0;     // or match bits
-  uint64_t header_data = 0;    // with start_of_message
-  uint16_t payload_bytes = 0;  // without
-  uint32_t message_offset = 0;
-  uint32_t message_bytes = 0;
+  uint64_t memory_key = 0;
+  uint64_t header_data = 0;     // with `som`, and with deferrable operations
+  uint16_t payload_length = 0;  // otherwise
+  uint32_t message_offset = 0;  // otherwise
+  uint32_t message_length = 0;
   bool operator==(const StandardRequest&) const = default;
+
+  static constexpr void lay_out(auto& bits, auto& header) {
+    lay_out_start(bits, header.start, true);
+    bits.field(64, header.buffer_offset, "buffer_offset", "Buffer offset");
+    bits.field(32, header.initiator, "initiator", "Initiator");
+    bits.field(64, header.memory_key, "memory_key", "Memory key or match bits");
+    if (header.start.som || is_deferrable(header.start.opcode)) {
+      bits.field(64, header.header_data, "header_data", "Header data");
+    } else {
+      bits.reserved(18);
+      bits.field(14, header.payload_length, "payload_length", "Payload length, in bytes");
+      bits.field(32, header.message_offset, "message_offset", "Offset in the message, in bytes");
+    }
+    bits.field(32, header.message_length, "message_length", "Message length, in bytes");
+  }
 };
 
 struct MediumRequest {
+  static constexpr const char* kName = "medium_request";
   static constexpr size_t kBytes = 32;
   RequestStart start;
-  uint64_t header_data_or_offset = 0;
+  uint64_t header_data = 0;  // or buffer offset
   uint32_t initiator = 0;
   uint64_t memory_key = 0;
   bool operator==(const MediumRequest&) const = default;
+
+  static constexpr void lay_out(auto& bits, auto& header) {
+    lay_out_start(bits, header.start, false);
+    bits.field(64, header.header_data, "header_data");
+    bits.field(32, header.initiator, "initiator");
+    bits.field(64, header.memory_key, "memory_key");
+  }
 };
 
 struct SmallRequest {
+  static constexpr const char* kName = "small_request";
   static constexpr size_t kBytes = 20;
   RequestStart start;
   uint64_t buffer_offset = 0;
   bool operator==(const SmallRequest&) const = default;
+
+  static constexpr void lay_out(auto& bits, auto& header) {
+    lay_out_start(bits, header.start, false);
+    bits.field(64, header.buffer_offset, "buffer_offset");
+  }
 };
 
-struct AtomicExtension {
-  static constexpr size_t kBytes = 4;
-  uint8_t operation = 0;
-  uint8_t datatype = 0;
-  bool cacheable = false;
-  bool coherent = false;
-  uint8_t vendor = 0;  // six bits
-  bool operator==(const AtomicExtension&) const = default;
-};
-
-struct CompareSwapExtension {
-  static constexpr size_t kBytes = 36;
-  AtomicExtension atomic;
-  uint64_t compare_high = 0;
-  uint64_t compare_low = 0;
-  uint64_t swap_high = 0;
-  uint64_t swap_low = 0;
-  bool operator==(const CompareSwapExtension&) const = default;
-};
-
+enum class List : uint8_t { expected = 0, overflow = 1 };
 enum class ResponseKind : uint8_t { normal = 0, response = 1, with_data = 2, none = 3 };
 enum class ReturnCode : uint8_t {
   null = 0x00, ok = 0x01, bad_generation = 0x02, disabled = 0x03, no_match = 0x05, unsupported_operation = 0x06,
@@ -322,61 +500,94 @@ enum class ReturnCode : uint8_t {
   initiator_error = 0x23, dropped = 0x24,
 };
 
+constexpr void lay_out_result(auto& bits, auto& header) {
+  bits.field(2, header.list, "list", "List");
+  bits.field(6, header.response, "response", "Response");
+  bits.field(2, header.version, "version");
+  bits.field(6, header.return_code, "return_code", "Return code");
+}
+
 struct Response {
+  static constexpr const char* kName = "response";
   static constexpr size_t kBytes = 12;
-  uint8_t list = 0;  // 0 expected, 1 overflow
-  ResponseKind kind{};
+  List list{};
+  ResponseKind response{};
   uint8_t version = 0;
-  ReturnCode code{};
+  ReturnCode return_code{};
   uint16_t message_id = 0;
-  uint8_t generation = 0;
+  uint8_t ri_generation = 0;
   uint32_t job_id = 0;
-  uint32_t modified_bytes = 0;
+  uint32_t modified_length = 0;
   bool operator==(const Response&) const = default;
+
+  static constexpr void lay_out(auto& bits, auto& header) {
+    lay_out_result(bits, header);
+    bits.field(16, header.message_id, "message_id");
+    bits.field(8, header.ri_generation, "ri_generation");
+    bits.field(24, header.job_id, "job_id");
+    bits.field(32, header.modified_length, "modified_length", "Modified length, in bytes");
+  }
 };
 
 struct DataResponse {
+  static constexpr const char* kName = "response_with_data";
   static constexpr size_t kBytes = 20;
-  uint8_t list = 0;
-  ResponseKind kind{};
+  List list{};
+  ResponseKind response{};
   uint8_t version = 0;
-  ReturnCode code{};
+  ReturnCode return_code{};
   uint16_t message_id = 0;
   uint32_t job_id = 0;
   uint16_t read_message_id = 0;
-  uint16_t payload_bytes = 0;
-  uint32_t modified_bytes = 0;
+  uint16_t response_length = 0;
+  uint32_t modified_length = 0;
   uint32_t message_offset = 0;
   bool operator==(const DataResponse&) const = default;
+
+  static constexpr void lay_out(auto& bits, auto& header) {
+    lay_out_result(bits, header);
+    bits.field(16, header.message_id, "message_id");
+    bits.reserved(8);
+    bits.field(24, header.job_id, "job_id");
+    bits.field(16, header.read_message_id, "read_message_id", "Message identifier of the read request");
+    bits.reserved(2);
+    bits.field(14, header.response_length, "response_length", "Payload length, in bytes");
+    bits.field(32, header.modified_length, "modified_length");
+    bits.field(32, header.message_offset, "message_offset");
+  }
 };
 
 struct SmallDataResponse {
+  static constexpr const char* kName = "response_with_small_data";
   static constexpr size_t kBytes = 12;
-  uint8_t list = 0;
-  ResponseKind kind{};
+  List list{};
+  ResponseKind response{};
   uint8_t version = 0;
-  ReturnCode code{};
-  uint16_t payload_bytes = 0;
+  ReturnCode return_code{};
+  uint16_t response_length = 0;
   uint32_t job_id = 0;
-  uint32_t request_psn = 0;
+  uint32_t original_psn = 0;
   bool operator==(const SmallDataResponse&) const = default;
+
+  static constexpr void lay_out(auto& bits, auto& header) {
+    lay_out_result(bits, header);
+    bits.reserved(2);
+    bits.field(14, header.response_length, "response_length");
+    bits.reserved(8);
+    bits.field(24, header.job_id, "job_id");
+    bits.field(32, header.original_psn, "original_psn", "PSN of the request");
+  }
 };
 
 using Ses = std::variant<std::monostate, StandardRequest, MediumRequest, SmallRequest, Response, DataResponse, SmallDataResponse>;
 
-// The bytes of one header. `Header` is one of the values above, without what may follow it.
-template <typename Header>
-void encode_header(const Header& header, std::span<uint8_t, Header::kBytes> out);
-template <typename Header>
-Header decode_header(std::span<const uint8_t, Header::kBytes> bytes);
-
-// ---- packets
+// ---- Packets
 
 struct Packet {
   Pds pds;
   Ses ses;
   uint32_t payload_bytes = 0;
-  const uint8_t* payload = nullptr;  // where it was received; null where only headers are here
+  const uint8_t* payload = nullptr;  // in the decoded bytes; null if these hold the headers alone
   bool operator==(const Packet&) const = default;
 };
 inline constexpr size_t kMaxHeaderBytes = Ack::kBytes + AckState::kBytes + StandardRequest::kBytes;
@@ -385,18 +596,18 @@ enum class Malformed : uint8_t {
   none, too_short, unknown_type, encrypted, reserved_bits, next_header, version, message_ends, bad_length,
 };
 
-// Decodes a UDP payload of `datagram_bytes` bytes, of which at least the headers stand in `bytes`. Extensions of atomics count
-// as payload.
+// Decode a UDP payload of `datagram_bytes` bytes, of which `bytes` holds the first ones, the headers at least. Extension headers
+// of atomics count as payload.
 Malformed decode(std::span<const uint8_t> bytes, size_t datagram_bytes, Packet& out);
-// Whether the lengths that a write or a send states agree with each other and with its payload: every packet of a message but
-// the last is full, so that what a switch left of one never passes for it.
+// Whether the lengths that a write or a send states agree with each other and with its payload. Each packet of a message but the
+// last is full, so a packet that a switch trimmed never passes for a complete one.
 bool lengths_agree(const StandardRequest& request, uint32_t payload_bytes, uint32_t path_mtu);
 
-// Writes the headers up to the payload; returns their length. The types and next headers fit the values; `out` holds at least
+// Write the headers up to the payload; return their length. The types and next headers must fit the values, and `out` must hold
 // kMaxHeaderBytes.
 size_t encode_headers(const Packet& packet, std::span<uint8_t> out);
 
-// What is left of a packet that a switch cut down: the header of packet delivery, if enough of it is there.
+// Decode the PDS header of a trimmed packet, if enough of it is left.
 Malformed decode_cut(std::span<const uint8_t> bytes, Pds& out);
 
 }  // namespace etloop::wire::uet

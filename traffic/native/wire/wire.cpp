@@ -8,7 +8,7 @@
 namespace etloop::wire {
 namespace {
 
-constexpr uint8_t kMigReq = 0x40;  // ConnectX sets it on everything but a CNP; receivers accept both
+constexpr uint8_t kMigReq = 0x40;  // ConnectX sets it in all packets but CNPs; receivers accept both
 constexpr uint16_t kDefaultPkey = 0xFFFF;
 constexpr uint8_t kBecn = 0x40;
 constexpr uint8_t kAckReq = 0x80;
@@ -119,7 +119,7 @@ uint32_t get32_le(const uint8_t* at) {
   return at[0] | (uint32_t{at[1]} << 8) | (uint32_t{at[2]} << 16) | (uint32_t{at[3]} << 24);
 }
 
-// IP headers as the ICRC sees them, fields that change on the way set to ones (IBTA annex A17.3.3). They return their length.
+// Write IP headers as the ICRC covers them, with ones in fields that switches may change (IBTA annex A17.3.3); return the length.
 size_t put_masked_ipv4(uint8_t* ip, const IpFlow& flow, uint16_t ip_id, size_t udp_length) {
   ip[0] = 0x45;
   ip[1] = 0xFF;
@@ -144,19 +144,19 @@ size_t put_masked_ipv6(uint8_t* ip, const IpFlow& flow, size_t udp_length) {
   return kIpv6Bytes;
 }
 
-// An IP packet found to carry RoCEv2: `packet` ends with the ICRC and `udp` is the offset of its UDP header.
+// An IP packet that carries RoCEv2: `packet` ends with the ICRC, and `udp` is the offset of its UDP header.
 struct RocePacket {
   std::span<const uint8_t> packet;
   size_t udp = 0;
 };
 
-// The ICRC of an IP packet whose UDP header stands at `udp`.
+// Return the ICRC of an IP packet whose UDP header is at `udp`.
 uint32_t icrc_at(std::span<const uint8_t> ip, size_t udp, bool ipv4) {
   constexpr size_t kMostHeaders = kIcrcPrefix.size() + 60 + kUdpBytes + kBthBytes;  // with the longest IPv4 header
   static_assert(kMostHeaders <= 2 * crc32::kFirstBytes);
   const size_t headers = kIcrcPrefix.size() + udp + kUdpBytes + kBthBytes;
   const size_t hashed_bytes = ip.size() - kIcrcBytes;
-  // Filled up with what follows the headers, as far as it goes.
+  // The rest of the block is filled with the bytes behind the headers.
   std::array<uint8_t, 2 * crc32::kFirstBytes> hashed;
   const size_t room = headers <= crc32::kFirstBytes ? crc32::kFirstBytes : headers;
   const size_t filled = std::min(room, kIcrcPrefix.size() + hashed_bytes);
@@ -196,7 +196,7 @@ FrameCheck check_ipv4(std::span<const uint8_t> ip, std::optional<uint16_t> port)
   if (header_length < kIpv4Bytes || total_length < header_length || total_length > ip.size()) {
     return FrameCheck::malformed;
   }
-  const bool is_fragment = (get16(&ip[6]) & 0x3FFF) != 0;  // more fragments, or not the first
+  const bool is_fragment = (get16(&ip[6]) & 0x3FFF) != 0;  // more fragments follow, or not the first
   if (ip[9] != kProtocolUdp || is_fragment) return FrameCheck::not_roce;
   return check_roce({ip.first(total_length), header_length}, true, port);
 }
@@ -311,7 +311,7 @@ size_t encode_headers(const Packet& packet, std::span<uint8_t> out) {
 
 namespace {
 
-// What is hashed before the payload: masked IP and UDP headers, and those from BTH on.
+// Bytes hashed before the payload: masked IP and UDP headers, and the headers from BTH on.
 struct MaskedHeaders {
   static constexpr size_t kMostAfterUdp = 64;
   std::array<uint8_t, kIcrcPrefix.size() + kIpv6Bytes + kUdpBytes + kMostAfterUdp> bytes;

@@ -24,7 +24,7 @@ uint32_t full_packet_bytes(uint32_t path_mtu) {
 
 // The key or the relative address names the queue pair: until the target has told the number of its context, nothing else does.
 uint32_t number_in(const wire::uet::StandardRequest& message) {
-  return message.start.relative ? wire::uet::queue_pair_at(message.start) : static_cast<uint32_t>(message.memory_key >> 32);
+  return message.start.rel ? wire::uet::queue_pair_at(message.start) : static_cast<uint32_t>(message.memory_key >> 32);
 }
 
 uint32_t pdcs_for(uint32_t ends) {
@@ -72,7 +72,7 @@ void UetExchange::on_path_measured(uint32_t index, Nanos round_trip_ns) {
 void UetExchange::note_need(uint32_t index, const wire::uet::Request& request, bool lost, Nanos now) {
   if (!plan_.transport.multipath.credit.granted || queue_pairs_.place(index).sends_data) return;
   if (lost) credit_.lost(index, full_packet_bytes(plan_.transport.path_mtu), now);
-  if (request.credit) credit_.asked(index, request.credit->target_256bytes, now);
+  if (request.credit) credit_.asked(index, request.credit->credit_target, now);
   arm_credit();
 }
 
@@ -120,7 +120,7 @@ void UetExchange::answer_stray(const wire::uet::Request& request, NackCode code,
   const uint32_t index = queue_pair_to(datagram);
   if (index == kNone || strays_.size() == kMostStrays) return;
   wire::uet::Nack nack;
-  nack.code = code;
+  nack.nack_code = code;
   nack.retransmitted = request.retransmitted;
   nack.psn = request.psn;
   nack.dpdcid = request.spdcid;
@@ -311,7 +311,7 @@ void UetExchange::on_trimmed(const Datagram& datagram, Nanos now) {
 }
 
 void UetExchange::on_control(const wire::uet::Control& control, const Datagram& datagram, Nanos now) {
-  if (control.control == wire::uet::ControlType::credit) {
+  if (control.control_type == wire::uet::ControlType::credit) {
     on_credit(control, datagram, now);
     return;
   }
@@ -328,7 +328,7 @@ void UetExchange::on_control(const wire::uet::Control& control, const Datagram& 
     return;
   }
   note_plane(index, datagram);
-  if (control.control == wire::uet::ControlType::credit_request && plan_.transport.multipath.credit.granted) {
+  if (control.control_type == wire::uet::ControlType::credit_request && plan_.transport.multipath.credit.granted) {
     credit_.asked(index, control.payload & kCreditMask, now);
     arm_credit();
   }
