@@ -11,10 +11,10 @@ from typing import Final
 
 import pytest
 
-from etloop.bench import startup
-from etloop.bench.processes import BAR_MISSED
 from etloop.cli.main import main
 from etloop.cli.parser import COMMANDS, declaration
+from tests.measure import startup
+from tests.measure.processes import BAR_MISSED
 
 LIBRARIES: Final = frozenset(
     "aiohttp aiomqtt amqtt asyncio grpc msgpack numpy plotly prometheus_client pyarrow pyroute2 rich scipy yaml zmq"

@@ -80,9 +80,6 @@ MAY_IMPORT: Final[Mapping[str, str]] = {
     "bench/engine": "contract runtime workload traffic results lab controller",
     "cli": "contract runtime workload traffic dut_profiles results counters lab controller experiments bench/engine",
     "etloop": "contract runtime workload traffic dut_profiles results controller experiments cli",
-    "bench/jobs": "contract workload traffic results controller cli",
-    "bench/soaking": "contract runtime etloop",
-    "bench": "contract runtime workload traffic results lab controller cli",
 }
 """Room -> the rooms it may import, besides itself. A room that is named as a whole ("results") may be imported with all that
 is in it; what stands directly in a folder with rooms ("results") may import those rooms."""

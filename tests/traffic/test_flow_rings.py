@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from etloop.bench.flow_error import BAR, Case, as_nccl, measure, ring
 from etloop.workload.trace.trace import CollectiveKind
+from tests.measure.flow_error import BAR, Case, as_nccl, measure, ring
 
 JOBS = (
     ("one channel, which waits out every latency", ring(8, 1024, 1)),

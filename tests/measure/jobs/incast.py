@@ -1,0 +1,111 @@
+"""What an incast on a switch that drops or trims costs: time and timeouts by congestion control and way to recover.
+
+    python -m tests.measure.jobs.incast [--senders 4,15] [--buffers 200KB,800KB] [--size 4096]
+
+Each cell is a run of `etloop twin` in virtual time: every sender has one message for the same receiver, over one lossy switch
+with 100 Gb/s ports. It has the job's time relative to that of the receiver's link, and the number of retransmission timeouts.
+The same inputs give the same figures on every machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from etloop.cli.main import main as etloop_main
+from etloop.contract.base.late_dataclass import dataclass
+
+ALGORITHMS: Final = ("none", "dcqcn", "timely", "dctcp", "swift", "nscc")
+FULL_PACKET_BYTES: Final = 4096 + 16 + 46 + 20
+"""Bytes of a full packet on the link, with preamble and gap."""
+LINK_GBPS: Final = 100
+WAYS: Final = {
+    "go-back-N": ("retransmission: go_back_n", ""),
+    "trimmed, NAK": ("retransmission: go_back_n, trimming: {dscp: 48}", ", trimming: {size: 128B, dscp: 48}"),
+    "selective": ("retransmission: selective_repeat", ""),
+    "trimmed, asked": (
+        "retransmission: selective_repeat, trimming: {dscp: 48}",
+        ", trimming: {size: 128B, dscp: 48}",
+    ),
+}
+"""Ways to recover: keys of `transport:` and of the switch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Incast:
+    """Number of senders, KiB of each, and the buffer of the switch that they share."""
+
+    senders: int
+    message_kib: int
+    buffer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Result of one run: its time relative to that of full packets on the receiver's link, and its timeouts."""
+
+    times_ideal: float
+    timeouts: int
+    failure: str
+
+    def __str__(self) -> str:
+        return f"fails ({self.failure})" if self.failure else f"{self.times_ideal:.2f} ({self.timeouts})"
+
+
+def ideal_ns(incast: Incast) -> float:
+    """Return the time in ns that the receiver's link takes for the full packets."""
+    return incast.senders * (incast.message_kib << 10) // 4096 * FULL_PACKET_BYTES * 8 / LINK_GBPS
+
+
+def outcome_of(algorithm: str, incast: Incast, way: str) -> Outcome:
+    """Run one incast in the twin; `way` is a key of `WAYS`."""
+    transport, switch = WAYS[way]
+    ports = ", ".join(f"a{number}/p0" for number in range(incast.senders + 1))
+    output = io.StringIO()
+    with tempfile.TemporaryDirectory() as name:
+        scenario, topology = Path(name, "scenario.yaml"), Path(name, "topology.yaml")
+        scenario.write_text(
+            f"workload: {{incast: {{senders: {incast.senders}, size: {incast.message_kib}KiB, bursts: 1}}}}\n"
+            f"transport: {{{transport}, cc: {{algorithm: {algorithm}}}}}\n"
+        )
+        topology.write_text(
+            f"single: {{ports: [{ports}], rate: {LINK_GBPS}Gbps, "
+            f"switch: {{preset: lossy, buffer: {incast.buffer}{switch}}}}}\n"
+        )
+        with contextlib.redirect_stdout(output):
+            etloop_main(["twin", str(scenario), "--topology", str(topology), "--json"])
+    summary = json.loads(output.getvalue())["summary"]
+    if summary["state"] != "done":
+        return Outcome(0, 0, str(summary["reason"]))
+    return Outcome(
+        summary["job"]["jct_ns"] / ideal_ns(incast), summary["transport"]["local_ack_timeout_err"], ""
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the table of all incasts; return 0."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--senders", default="4,15", help="how many, with commas")
+    parser.add_argument("--buffers", default="200KB,800KB", help="of the switch, with commas")
+    parser.add_argument("--size", type=int, default=4096, metavar="KIB", help="of each sender's message")
+    chosen = parser.parse_args(arguments)
+    print(f"{'incast':12s} {'control':8s} {'ideal ms':>8s} " + " ".join(f"{way:>16s}" for way in WAYS))
+    for senders in map(int, chosen.senders.split(",")):
+        for buffer in chosen.buffers.split(","):
+            incast = Incast(senders, chosen.size, buffer)
+            for algorithm in ALGORITHMS:
+                cells = " ".join(f"{outcome_of(algorithm, incast, way)!s:>16s}" for way in WAYS)
+                incast_text = f"{senders}:1, {buffer}"
+                print(f"{incast_text:12s} {algorithm:8s} {ideal_ns(incast) / 1e6:8.2f} {cells}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
