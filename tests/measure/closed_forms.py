@@ -1,4 +1,4 @@
-"""Every algorithm in virtual time beside its closed form: `python -m tests.measure.closed_forms` prints the table, --check judges.
+"""Compare every algorithm in virtual time with its closed form: `python -m tests.measure.closed_forms [--check]`.
 
 The network is ideal: every port sends and receives one packet at a time at link rate, all paths have the same latency, and no
 packet is lost. docs/closed_forms.md derives the formulas; this is the same as code.
