@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from etloop.contract.base.late_dataclass import dataclass
@@ -17,8 +17,8 @@ from etloop.traffic.collectives.algorithms.halving_doubling import Folding
 from etloop.traffic.collectives.core.hosts import hosts_of, tree_place
 from etloop.traffic.simulation import SimulationSettings, simulate
 from etloop.workload.trace.trace import CollectiveKind
+from tests.measure.harness import Bar, Row, Values, measure, table
 from tests.measure.one_operation import plan_one_operation
-from tests.measure.processes import BAR_MISSED
 
 LINK_BPS: Final = 100_000_000_000
 SCALE_UP_BPS: Final = 3_600_000_000_000
@@ -341,30 +341,32 @@ def compared(form: Form, ranks: int, buffer_bytes: int) -> tuple[Point, float, i
     return point, form.closed_ns(point), simulated_ns(form, point)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the table; return 30 if --check finds a difference above the tolerance, else 0."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.measure.closed_forms", description=__doc__.partition("\n")[0]
-    )
-    parser.add_argument("--mib", type=int, default=64, help="largest buffer of a rank (default 64)")
-    parser.add_argument("--check", action="store_true", help="end with 30 when a difference is above 2 %%")
-    parsed = parser.parse_args(arguments)
-    print(
-        f"{'collective':15s} {'algorithm':19s} {'shaping':7s}  {'n':>2s}  {'closed (us)':>12s}  {'virtual (us)':>12s}  difference"
-    )
-    worst = 0.0
+COLUMNS: Final = table(
+    "collective|15s; algorithm|19s; shaping|7s; n|>3; closed (us)|>13.1f; "
+    "virtual (us)|>13.1f; difference %|>+13.2f"
+)
+OPTIONS: Final = {"--mib": {"type": int, "default": 64, "help": "largest buffer of a rank (default 64)"}}
+
+
+def rows(chosen: argparse.Namespace) -> Iterator[Values]:
+    """Yield both times of every form with every number of ranks."""
     for form in FORMS:
         for ranks in form.ranks:
-            _, closed, virtual = compared(form, ranks, parsed.mib * MIB)
-            difference = virtual / closed - 1
-            worst = max(worst, abs(difference))
-            print(
-                f"{form.collective:15s} {form.algorithm:19s} {form.shaping:7s}  {ranks:2d}  {closed / 1000:12.1f}  "
-                f"{virtual / 1000:12.1f}  {100 * difference:+9.2f} %",
-                flush=True,
-            )
-    print(f"greatest difference {100 * worst:.2f} %")
-    return BAR_MISSED if parsed.check and worst > TOLERANCE else 0
+            _, closed_ns, virtual_ns = compared(form, ranks, chosen.mib * MIB)
+            names = (form.collective, form.algorithm, form.shaping, ranks)
+            figures = (closed_ns / 1e3, virtual_ns / 1e3, 100 * (virtual_ns / closed_ns - 1))
+            yield (*names, *figures)
+
+
+def bars(measured: list[Row]) -> list[Bar]:
+    """Return the largest difference."""
+    worst = max(abs(row["difference %"]) for row in measured)
+    return [(f"greatest difference {worst:.2f} %, bar {100 * TOLERANCE:.0f}", worst <= 100 * TOLERANCE)]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Compare all forms; return the exit code."""
+    return measure(__doc__, rows, COLUMNS, bars, OPTIONS, arguments)
 
 
 if __name__ == "__main__":

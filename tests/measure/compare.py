@@ -3,8 +3,8 @@
     python -m tests.measure.compare [--comparisons 2000] [--seed 1] [--check]
 
 A comparison is the whole one: the job's time and four kinds of collectives, whose times go with the job's. Wrong is one in
-which anything at all is called a regression or an improvement though A and B are drawn alike. --check ends with 30 when that
-happens more often than the comparison promises (by more than chance allows), where its assumptions hold.
+which anything at all is called a regression or an improvement though A and B are drawn alike. The bar: not
+more often than the comparison promises (by more than chance allows), where its assumptions hold.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -23,11 +23,12 @@ from etloop.contract.base.late_dataclass import dataclass
 from etloop.results.compare.compare import compare_runs
 from etloop.results.compare.samples import RunSamples, Side
 from etloop.results.schema.comparison import ComparisonSettings, Outcome
-from tests.measure.processes import BAR_MISSED
+from tests.measure.harness import Bar, Row, Values, measure, table
 
 KINDS: Final = 4
 PLANTED: Final = 0.05
 STANDARD_ERRORS: Final = 3.0
+MISSED: Final = "MISSED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,28 +144,32 @@ def too_often(wrong: float, comparisons: int, promised: float) -> bool:
     return wrong > promised + STANDARD_ERRORS * math.sqrt(promised * (1 - promised) / comparisons)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the table; return 30 if --check finds a broken promise, else 0."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--comparisons", type=int, default=2000)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--check", action="store_true")
-    options = parser.parse_args(arguments)
-    promised = 1 - ComparisonSettings().confidence
-    any_missed = False
-    print(
-        f"{options.comparisons} comparisons each, seed {options.seed}; promised: wrong in at most {promised:.1%}"
-    )
-    print(f"{'':<45}{'wrong':>8}{'5 % found':>12}")
+COLUMNS: Final = table("|44s; wrong|>8.2%; 5 % found|>11.1%; note|s")
+OPTIONS: Final = {
+    "--comparisons": {"type": int, "default": 2000},
+    "--seed": {"type": int, "default": 1},
+}
+PROMISED: Final = 1 - ComparisonSettings().confidence
+
+
+def rows(chosen: argparse.Namespace) -> Iterator[Values]:
+    """Yield the shares of every case."""
     for number, case in enumerate(CASES):
-        measured = rates(case, options.comparisons, np.random.default_rng([options.seed, number]))
-        is_missed = case.promised and too_often(measured.wrong, options.comparisons, promised)
-        any_missed = any_missed or is_missed
-        note = "  MISSED" if is_missed else "" if case.promised else "  (beyond what is promised)"
-        print(f"{case.name:<45}{measured.wrong:>8.2%}{measured.found:>12.1%}{note}")
-    return BAR_MISSED if any_missed and options.check else 0
+        shares = rates(case, chosen.comparisons, np.random.default_rng([chosen.seed, number]))
+        is_missed = case.promised and too_often(shares.wrong, chosen.comparisons, PROMISED)
+        note = MISSED if is_missed else "" if case.promised else "beyond what is promised"
+        yield case.name, shares.wrong, shares.found, note
+
+
+def bars(measured: list[Row]) -> list[Bar]:
+    """Return the bar of all cases together."""
+    met = all(row["note"] != MISSED for row in measured)
+    return [(f"wrong in at most {PROMISED:.1%}, by more than chance allows", met)]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure; return the exit code."""
+    return measure(__doc__, rows, COLUMNS, bars, OPTIONS, arguments)
 
 
 if __name__ == "__main__":

@@ -4,8 +4,7 @@
 
 Every rank has a port of its own at 100 Gb/s, a microsecond away. Behind one switch there is no congestion control; jobs through
 leaves and spines are drawn by seed, with transports and switches that send one flow by many paths. Positive differences: flows
-take longer than packets. --large adds jobs that take packets some seconds. --check ends with 30 when a job is further off than
-the bar.
+take longer than packets. --large adds jobs that take some seconds on the packet level.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from __future__ import annotations
 import argparse
 import random
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -25,8 +24,8 @@ from etloop.traffic.flow_network import network_of
 from etloop.traffic.topology.topology_file import parse_topology
 from etloop.traffic.twin import TwinSettings, twin
 from etloop.workload.trace.trace import CollectiveKind
+from tests.measure.harness import Bar, Row, Values, measure, table
 from tests.measure.one_operation import plan_one_operation
-from tests.measure.processes import BAR_MISSED
 
 BAR: Final = 0.05
 KIB: Final = 1 << 10
@@ -145,7 +144,7 @@ def shape_of(case: Case) -> str:
     return f"{case.leaves} leaves, {case.spines} spines, {case.balancing}; {case.transport.split(', ack')[0]}"
 
 
-def measure(case: Case) -> Times:
+def both_levels(case: Case) -> Times:
     """Return the times of a job on both levels."""
     assignment, names, topology = planned(case)
     packets = twin(assignment, names, topology, TwinSettings())
@@ -156,26 +155,30 @@ def measure(case: Case) -> Times:
     return Times(packets.end_ns - packets.start_ns, flows.end_ns)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the table of all cases; return 30 if --check finds a job beyond the bar, else 0."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--large", action="store_true", help="with jobs of 64 and 128 ranks")
-    parser.add_argument(
-        "--check", action="store_true", help="end with 30 when a job is further off than 5 %%"
-    )
-    chosen = parser.parse_args(arguments)
-    furthest = 0.0
-    print(f"{'':12s} {'ranks':>5} {'KiB':>6} {'packets us':>11} {'flows us':>9} {'differ %':>9}  shaping")
+COLUMNS: Final = table(
+    "|12s; ranks|>5; KiB|>6; packets us|>11.1f; flows us|>9.1f; differ %|>+9.1f;  shaping|s"
+)
+OPTIONS: Final = {"--large": {"action": "store_true", "help": "with jobs of 64 and 128 ranks"}}
+
+
+def rows(chosen: argparse.Namespace) -> Iterator[Values]:
+    """Yield the times of every case on both levels."""
     for case in (*CASES, *SPREAD, *(LARGE if chosen.large else ())):
-        times = measure(case)
-        furthest = max(furthest, abs(times.difference))
-        print(
-            f"{case.kind.name.lower():12s} {case.ranks:>5} {case.message_bytes // KIB:>6} {times.packets_ns / 1e3:>11.1f} "
-            f"{times.flows_ns / 1e3:>9.1f} {100 * times.difference:>+9.1f}  {shape_of(case)}",
-            flush=True,
-        )
-    print(f"furthest {100 * furthest:.1f} %, bar {100 * BAR:.0f}")
-    return 0 if furthest <= BAR or not chosen.check else BAR_MISSED
+        times = both_levels(case)
+        us = (times.packets_ns / 1e3, times.flows_ns / 1e3)
+        figures = (case.kind.name.lower(), case.ranks, case.message_bytes // KIB, *us, 100 * times.difference)
+        yield (*figures, f" {shape_of(case)}")
+
+
+def bars(measured: list[Row]) -> list[Bar]:
+    """Return the largest difference."""
+    furthest = max(abs(row["differ %"]) for row in measured)
+    return [(f"furthest {furthest:.1f} %, bar {100 * BAR:.0f}", furthest <= 100 * BAR)]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure all cases; return the exit code."""
+    return measure(__doc__, rows, COLUMNS, bars, OPTIONS, arguments)
 
 
 if __name__ == "__main__":

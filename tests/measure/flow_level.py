@@ -4,8 +4,7 @@
 
 Every rank has a port of its own at 400 Gb/s; the network is ideal unless another one is named. Each line is measured in a
 process of its own. Time is that of the virtual run alone, from the assignment in memory to its records; planning has its own
-column. Memory is the growth of the process's peak during the run: the native copy of the plan and all state. --check ends with
-30 when a bar is not met.
+column. Memory is the growth of the process's peak during the run: the native copy of the plan and all state.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import ctypes
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -27,8 +26,9 @@ from etloop.traffic.flow_level import FlowNetwork, flow_level, ideal_network
 from etloop.traffic.flow_network import network_of
 from etloop.traffic.topology.topology_file import parse_topology
 from etloop.workload.trace.trace import CollectiveKind
+from tests.measure.harness import Bar, Row, Values, in_fresh_process, integers, measure, table
 from tests.measure.one_operation import plan_one_operation
-from tests.measure.processes import BAR_MISSED, measured_apart, print_figures, status
+from tests.measure.processes import status
 
 MIB: Final = 1 << 20
 LINK_GBPS: Final = 400
@@ -104,7 +104,7 @@ def leaf_spine(assignment: Assignment) -> FlowNetwork:
     return network_of(assignment, names, parse_topology(text.encode(), "topology.yaml"))
 
 
-def measure(case: Case, ranks: int) -> Cost:
+def cost_of(case: Case, ranks: int) -> Cost:
     """Return the cost, measured in this process."""
     begin_s = time.process_time()
     assignment = planned(case, ranks).whole()
@@ -139,48 +139,48 @@ def _forget_peak() -> int:
     return status(os.getpid(), "VmRSS") * 1024
 
 
-def _measure_in_process(number: int, ranks: int, factor: int) -> Cost:
-    return measured_apart(Cost, "tests.measure.flow_level", "--only", f"{number},{ranks},{factor}")
+COLUMNS: Final = table(
+    "|36s; ranks|>5; plan s|>8.1f; run s|>8.1f; wall s|>8.1f; messages|>9; ns each|>9.0f; "
+    "connections|>11; live flows|>10; MiB|>6.0f; virtual ms|>11.3f"
+)
+OPTIONS: Final = {
+    "--ranks": {"type": integers, "default": "256,1024", "help": "numbers of ranks, with commas"}
+}
 
 
-def _line(case: Case, ranks: int, cost: Cost) -> str:
-    return (
-        f"{case.name:36s} {ranks:>5} {cost.planned_s:>8.1f} {cost.run_s:>8.1f} {cost.wall_s:>8.1f} {cost.messages:>9} "
-        f"{1e9 * cost.run_s / cost.messages:>9.0f} {cost.connections:>11} {cost.live_flows:>10} "
-        f"{cost.grown_bytes / MIB:>6.0f} {cost.virtual_ns / 1e6:>11.3f}"
+def rows(chosen: argparse.Namespace) -> Iterator[Values]:
+    """Yield the cost of every case with every number of ranks."""
+    for case in CASES:
+        for ranks in chosen.ranks:
+            cost = in_fresh_process(cost_of, case, ranks)
+            seconds = (cost.planned_s, cost.run_s, cost.wall_s)
+            messages = (cost.messages, 1e9 * cost.run_s / cost.messages, cost.connections, cost.live_flows)
+            figures = (case.name, ranks, *seconds, *messages, cost.grown_bytes / MIB, cost.virtual_ns / 1e6)
+            yield figures
+
+
+def bars(measured: list[Row]) -> list[Bar]:
+    """Return the bars of the CPU time of each case, and that of memory with more messages."""
+    limits = {case.name: case.bar_s for case in CASES if case.bar_s is not None}
+    times = [
+        (f"{row['']}, {row['ranks']} ranks: {row['run s']:.1f} s, bar {limit}", row["run s"] <= limit)
+        for row in measured
+        if (limit := limits.get(row[""])) is not None and row["ranks"] <= 1024
+    ]
+    case = CASES[1]
+    large_case = replace(case, message_bytes=16 * case.message_bytes)
+    small, large = in_fresh_process(cost_of, case, 64), in_fresh_process(cost_of, large_case, 64)
+    ratio = large.grown_bytes / small.grown_bytes
+    memory = (
+        f"memory with {large.messages / small.messages:.0f} times the messages and "
+        f"{large.live_flows / small.live_flows:.0f} times the live flows: {ratio:.2f} times (bar {MEMORY_BAR})"
     )
+    return [*times, (memory, ratio <= MEMORY_BAR)]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the table of all cases; return 30 if --check finds a missed bar, else 0."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--ranks", default="256,1024", help="how many, with commas")
-    parser.add_argument("--check", action="store_true", help="end with 30 when a bar is not met")
-    parser.add_argument("--only", help=argparse.SUPPRESS)
-    chosen = parser.parse_args(arguments)
-    if chosen.only is not None:
-        number, ranks, factor = map(int, chosen.only.split(","))
-        case = CASES[number]
-        print_figures(measure(replace(case, message_bytes=case.message_bytes * factor), ranks))
-        return 0
-    met = True
-    print(
-        f"{'':36s} {'ranks':>5} {'plan s':>8} {'run s':>8} {'wall s':>8} {'messages':>9} {'ns each':>9} {'connections':>11} "
-        f"{'live flows':>10} {'MiB':>6} {'virtual ms':>11}"
-    )
-    for number, case in enumerate(CASES):
-        for ranks in map(int, chosen.ranks.split(",")):
-            cost = _measure_in_process(number, ranks, 1)
-            met &= case.bar_s is None or ranks > 1024 or cost.run_s <= case.bar_s
-            print(_line(case, ranks, cost), flush=True)
-    small, large = (_measure_in_process(1, 64, factor) for factor in (1, 16))
-    ratio = large.grown_bytes / small.grown_bytes
-    met &= ratio <= MEMORY_BAR
-    print(
-        f"memory with {large.messages / small.messages:.0f} times the messages and {large.live_flows / small.live_flows:.0f} "
-        f"times the live flows: {ratio:.2f} times (bar {MEMORY_BAR})"
-    )
-    return 0 if met or not chosen.check else BAR_MISSED
+    """Measure all cases; return the exit code."""
+    return measure(__doc__, rows, COLUMNS, bars, OPTIONS, arguments)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,8 @@ from etloop.lab.plan import plan_lab, rig_text
 from etloop.lab.request import LabOrder
 from etloop.results.text.layout import aligned
 from etloop.traffic.topology.topology_file import parse_topology
-from tests.measure.processes import BAR_MISSED, free_port
+from tests.measure.harness import BAR_MISSED
+from tests.measure.processes import free_port
 
 JCT_PERCENT: Final = 10
 COUNT_PERCENT: Final = 20

@@ -32,8 +32,9 @@ from etloop.controller.rack.job import JobState
 from etloop.controller.rack.mqtt.messages import JobStatus, ProgressStatus
 from etloop.runtime.broker_settings import BrokerSettings
 from etloop.runtime.stop_signals import terminate_as_interrupt
+from tests.measure.harness import BAR_MISSED
 from tests.measure.one_rack import agent, controller, own_network, rig_of, write_rack
-from tests.measure.processes import BAR_MISSED, children, free_port, status
+from tests.measure.processes import children, free_port, status
 
 MOST_BYTES: Final = 512 << 20
 """Bar for the memory of each process."""

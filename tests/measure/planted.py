@@ -3,7 +3,7 @@
     python -m tests.measure.planted [--seeds 20] [--pairs 40] [--only WORDS] [--jobs N] [--check]
 
 A side is five runs of `etloop twin`, each with hashes, marks and random faults of a seed of its own. The fabric is a fat tree
-of 20 switches with 16 ports. --check ends with 30 where a defect is found in fewer than 19 of 20 seeds, or where a pair of
+of 20 switches with 16 ports. Bars: a defect is found in at least 19 of 20 seeds, and no pair of
 sides without a defect is called worse.
 """
 
@@ -17,7 +17,7 @@ import math
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Final
@@ -25,7 +25,7 @@ from typing import Final
 from etloop.cli.main import main as etloop
 from etloop.contract.base.errors import EtloopError, ExitCode
 from etloop.contract.base.late_dataclass import dataclass
-from tests.measure.processes import BAR_MISSED
+from tests.measure.harness import Bar, Row, UsageError, Values, measure, table
 
 RUNS: Final = 5
 """Runs of a side."""
@@ -268,30 +268,35 @@ def _etloop(*words: str) -> None:
         raise EtloopError(f"etloop {' '.join(words)}: {err.getvalue().strip()[-500:]}")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the table; return 30 if --check finds a missed bar, else 0."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--seeds", type=int, default=20, help="pairs of every defect")
-    parser.add_argument("--pairs", type=int, default=40, help="pairs without a defect, over all loads")
-    parser.add_argument("--only", default="", help="rows whose names hold these words")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at once")
-    parser.add_argument("--check", action="store_true", help="end with 30 where a bar is missed")
-    options = parser.parse_args(arguments)
-    series = series_of(options.seeds, options.pairs, options.only)
+COLUMNS: Final = table("|35s; pairs|>7; worse|>7; inconclusive|>15; bar|s")
+OPTIONS: Final = {
+    "--seeds": {"type": int, "default": 20, "help": "pairs of every defect"},
+    "--pairs": {"type": int, "default": 40, "help": "pairs without a defect, over all loads"},
+    "--only": {"default": "", "help": "rows whose names contain these words"},
+    "--jobs": {"type": int, "default": os.cpu_count() or 1, "help": "processes at once"},
+}
+
+
+def rows(chosen: argparse.Namespace) -> Iterator[Values]:
+    """Yield the verdicts on every series."""
+    series = series_of(chosen.seeds, chosen.pairs, chosen.only)
     if not series:
-        names = "; ".join(row.name for row in series_of(options.seeds, options.pairs))
-        parser.error(f'--only: no row is named "{options.only}"; rows: {names}')
+        names = "; ".join(row.name for row in series_of(chosen.seeds, chosen.pairs))
+        raise UsageError(f'--only: no row is named "{chosen.only}"; rows: {names}')
     with tempfile.TemporaryDirectory() as place:
-        results = answers(series, options.jobs, Path(place))
-    print(f"{RUNS} runs a side, in virtual time")
-    print(f"{'':<36}{'pairs':>7}{'worse':>7}{'inconclusive':>16}")
-    for answer in results:
-        bar = "" if answer.holds() else "  NOT MET"
-        row = answer.series
-        print(f"{row.name:<36}{row.pairs:>7}{answer.worse:>7}{answer.unsure:>16}{bar}")
-    return BAR_MISSED if options.check and not all(answer.holds() for answer in results) else 0
+        for answer in answers(series, chosen.jobs, Path(place)):
+            bar = "met" if answer.holds() else "NOT MET"
+            yield answer.series.name, answer.series.pairs, answer.worse, answer.unsure, bar
+
+
+def bars(measured: list[Row]) -> list[Bar]:
+    """Return the bar of all series."""
+    return [(f"{RUNS} runs a side, in virtual time", all(row["bar"] == "met" for row in measured))]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure; return the exit code."""
+    return measure(__doc__, rows, COLUMNS, bars, OPTIONS, arguments)
 
 
 if __name__ == "__main__":

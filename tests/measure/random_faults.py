@@ -40,7 +40,7 @@ from etloop.runtime.broker_settings import BrokerSettings
 from etloop.runtime.stop_signals import terminate_as_interrupt
 from tests.measure.breaking.faults import Fault, inflict
 from tests.measure.breaking.rack import AGENTS, FAKETIME, POLL_S, Rack, written_rack
-from tests.measure.processes import BAR_MISSED
+from tests.measure.harness import BAR_MISSED
 
 READY_BAR_S: Final = 30.0
 """Longest time after a fault until the rack is ready again."""

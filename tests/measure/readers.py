@@ -7,7 +7,7 @@ returning every node's id, dependencies and attributes. Protobuf returns every a
 returns columns of those that a replay uses and skips the rest. `job`: the time to read, lint and plan the whole trace compared
 with reading its bytes from the page cache, and the peak memory, each in a process of its own.
 
-Without TRACE a synthetic job is written to a temporary directory. --check ends with 30 when a bar is not met.
+Without TRACE a synthetic job is written to a temporary directory.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,9 +30,21 @@ from etloop.workload.readers.files import read_trace
 from etloop.workload.synthetic.spec import SyntheticSpec
 from etloop.workload.synthetic.training_step import synthesize
 from etloop.workload.trace.settings import WorkloadSettings
-from tests.measure.processes import BAR_MISSED, measured_apart, peak_bytes, print_figures
+from tests.measure.harness import (
+    Bar,
+    Row,
+    UsageError,
+    Values,
+    alternate,
+    in_fresh_process,
+    measure,
+    peak_bytes,
+    table,
+)
 from tests.support.traces.chakra_schema import OfficialMetadata, OfficialNode, decode
 
+RATIO: Final = "ratio of the rates"
+TOTAL: Final = "s to read, lint and plan"
 READER_BAR: Final = 20.0
 """Ratio of this reader's nodes per second to protobuf's."""
 JOB_BAR_TIMES: Final = 10.0
@@ -126,14 +139,19 @@ def read_with_ours(raw: bytes) -> int:
 def compare_readers(paths: Sequence[Path], turns: int) -> Readers:
     """Run both readers in alternating turns over files that are in memory, so that disk time does not count."""
     contents = [path.read_bytes() for path in paths]
-    best: dict[Callable[[bytes], int], float] = {read_with_protobuf: 0.0, read_with_ours: 0.0}
-    nodes = 0
-    for _ in range(turns):
-        for reader, fastest in best.items():
-            began = time.perf_counter()
-            nodes = sum(map(reader, contents))
-            best[reader] = max(fastest, nodes / (time.perf_counter() - began))
-    return Readers(len(paths), nodes, best[read_with_protobuf], best[read_with_ours])
+
+    def nodes_and_rate(reader: Callable[[bytes], int]) -> tuple[int, float]:
+        began = time.perf_counter()
+        nodes = sum(map(reader, contents))
+        return nodes, nodes / (time.perf_counter() - began)
+
+    ways = {
+        "protobuf": partial(nodes_and_rate, read_with_protobuf),
+        "ours": partial(nodes_and_rate, read_with_ours),
+    }
+    turns_by_way = alternate(ways, turns)
+    best = {name: max(rate for _, rate in results) for name, results in turns_by_way.items()}
+    return Readers(len(paths), turns_by_way["ours"][-1][0], best["protobuf"], best["ours"])
 
 
 def measure_job(directory: Path) -> JobFigures:
@@ -170,49 +188,62 @@ def measure_job(directory: Path) -> JobFigures:
     )
 
 
-def report_text(readers: Readers, job: JobFigures) -> str:
-    """Return both figures in words, with their bars."""
-    return (
-        f"nodes: {readers.nodes} in {readers.files} files; protobuf {readers.protobuf_nodes_per_s:,.0f}/s, "
-        f"ours {readers.ours_nodes_per_s:,.0f}/s: {readers.ratio:.1f} times (bar {READER_BAR:.0f})\n"
-        f"job:   {job.ranks} ranks, {job.nodes} nodes, {job.trace_bytes / 1e6:.0f} MB; read {job.read_s:.2f} s, "
-        f"lint {job.lint_s:.2f} s, plan {job.plan_s:.2f} s: {job.total_s:.2f} s in all, bytes alone twice "
-        f"{job.bytes_twice_s:.2f} s (limit {job.limit_s:.1f} s)\n"
-        f"memory: {job.start_peak_bytes / 1e6:.0f} MB before, {job.read_peak_bytes / 1e6:.0f} MB after reading, "
-        f"{job.peak_bytes / 1e6:.0f} MB at most; {job.programs} distinct programs\n"
+COLUMNS: Final = table("figure|40s; value|>12,.1f; bar|>8.1f")
+OPTIONS: Final = {
+    "trace": {"nargs": "?", "type": Path, "metavar": "TRACE", "help": "directory of .et files"},
+    "--files": {"type": int, "default": 4, "help": "files that both readers read (default 4)"},
+    "--turns": {"type": int, "default": 3, "help": "turns of each reader (default 3)"},
+}
+
+
+def figures_of(readers: Readers, job: JobFigures) -> Iterator[Values]:
+    """Yield the rows of both measurements."""
+    yield f"nodes/s by protobuf, {readers.nodes} nodes", readers.protobuf_nodes_per_s, None
+    yield f"nodes/s by this reader, {readers.files} files", readers.ours_nodes_per_s, None
+    yield RATIO, readers.ratio, READER_BAR
+    yield f"MB of the trace, {job.ranks} ranks, {job.nodes} nodes", job.trace_bytes / 1e6, None
+    yield "s to read its bytes twice", job.bytes_twice_s, None
+    yield from (
+        ("s to read", job.read_s, None),
+        ("s to lint", job.lint_s, None),
+        ("s to plan", job.plan_s, None),
     )
+    yield TOTAL, job.total_s, job.limit_s
+    yield "MB of memory before", job.start_peak_bytes / 1e6, None
+    yield "MB of memory after reading", job.read_peak_bytes / 1e6, None
+    yield f"MB of memory at most, {job.programs} programs", job.peak_bytes / 1e6, None
+
+
+def rows(chosen: argparse.Namespace) -> Iterator[Values]:
+    """Measure the readers and the job; yield their figures."""
+    with tempfile.TemporaryDirectory() as work_directory:
+        directory = chosen.trace or Path(work_directory)
+        if chosen.trace is None:
+            job = synthesize(SyntheticSpec(tensor_parallel=4, layers_per_stage=8, micro_batches=4))
+            write_trace(directory, job.ranks, job.groups)
+        paths = sorted(directory.glob("*.et"))
+        if not paths:
+            raise UsageError(
+                f"{directory} has no .et files: give a directory of them, unpacked and not compressed"
+            )
+        readers = compare_readers(paths[: chosen.files], chosen.turns)
+        # In a fresh process: peak memory never goes down in this one.
+        yield from figures_of(readers, in_fresh_process(measure_job, directory))
+
+
+def bars(measured: list[Row]) -> list[Bar]:
+    """Return the bars of the ratio and of the time."""
+    figures = {row["figure"]: (row["value"], row["bar"]) for row in measured}
+    (ratio, least), (total_s, limit_s) = figures[RATIO], figures[TOTAL]
+    return [
+        (f"{ratio:.1f} times as fast as protobuf, bar {least:.0f}", ratio >= least),
+        (f"{total_s:.2f} s to read, lint and plan, bar {limit_s:.1f} s", total_s <= limit_s),
+    ]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and print; return the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.measure.readers", description=__doc__.split("\n", 1)[0]
-    )
-    parser.add_argument("trace", nargs="?", type=Path, metavar="TRACE", help="directory of .et files")
-    parser.add_argument("--files", type=int, default=4, help="files that both readers read (default 4)")
-    parser.add_argument("--turns", type=int, default=3, help="turns of each reader (default 3)")
-    parser.add_argument("--check", action="store_true", help=f"end with {BAR_MISSED} when a bar is not met")
-    parser.add_argument("--job-only", action="store_true", help=argparse.SUPPRESS)
-    parsed = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory() as work_directory:
-        directory = parsed.trace
-        if directory is None:
-            directory = Path(work_directory)
-            job = synthesize(SyntheticSpec(tensor_parallel=4, layers_per_stage=8, micro_batches=4))
-            write_trace(directory, job.ranks, job.groups)
-        if not any(directory.glob("*.et")):
-            parser.error(
-                f"{directory} has no .et files: give a directory of them, unpacked and not compressed"
-            )
-        if parsed.job_only:
-            print_figures(measure_job(directory))
-            return 0
-        readers = compare_readers(sorted(directory.glob("*.et"))[: parsed.files], parsed.turns)
-        # In a fresh process: peak memory never goes down in this one.
-        figures = measured_apart(JobFigures, "tests.measure.readers", str(directory), "--job-only")
-    sys.stdout.write(report_text(readers, figures))
-    met = readers.ratio >= READER_BAR and figures.total_s <= figures.limit_s
-    return BAR_MISSED if parsed.check and not met else 0
+    """Measure; return the exit code."""
+    return measure(__doc__, rows, COLUMNS, bars, OPTIONS, arguments)
 
 
 if __name__ == "__main__":

@@ -4,22 +4,21 @@
 
 One WRITE of the pattern is encoded into frames, and a receiver processes them as ports and their cores do: Ethernet, IP, ICRC,
 BTH, queue pair, acknowledgements. The ways that this processor has alternate. Times are CPU times of the thread, so that
-other work on the machine counts only as colder caches. --check ends with 30 where a bar is not met: at path MTU 4096 the way
-that ports use takes at most 150 ns, at 256 it takes no longer than one multiplier does. Only processors with VPCLMULQDQ have
-these bars.
+other work on the machine counts only as colder caches. Bars: at path MTU 4096 the way that
+ports use takes at most 150 ns, at 256 it takes no longer than one multiplier does. Only processors with VPCLMULQDQ have them.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import Final
 
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.traffic import _native
-from tests.measure.processes import BAR_MISSED
+from tests.measure.harness import Bar, Row, Values, measure, table
 
 PATH_MTUS: Final = (256, 1024, 4096)
 BAR_NS: Final = 150.0
@@ -46,7 +45,7 @@ class ReceiveTimes:
         return median(self.turns_ns)
 
 
-def measure(turns: int) -> tuple[ReceiveTimes, ...]:
+def receive_times(turns: int) -> tuple[ReceiveTimes, ...]:
     """Return the times at every path MTU, for every way that this processor has, the fastest last."""
     results = []
     for path_mtu in PATH_MTUS:
@@ -57,48 +56,33 @@ def measure(turns: int) -> tuple[ReceiveTimes, ...]:
     return tuple(results)
 
 
-def missed(measured: Sequence[ReceiveTimes]) -> tuple[str, ...]:
-    """Return the missed bars; () on a processor without wide multiplication."""
-    by_place = {(times.path_mtu, times.way): times.median_ns for times in measured}
-    way = measured[-1].way
+COLUMNS: Final = table("path MTU|<9; ICRC by|<11; min ns|>8.1f; median ns|>9.1f; max ns|>8.1f")
+OPTIONS: Final = {"--turns": {"type": int, "default": 101, "help": "turns of each way (default 101)"}}
+
+
+def rows(chosen: argparse.Namespace) -> Iterator[Values]:
+    """Yield CPU times per packet of every way at every path MTU."""
+    for times in receive_times(chosen.turns):
+        yield times.path_mtu, times.way, min(times.turns_ns), times.median_ns, max(times.turns_ns)
+
+
+def bars(measured: list[Row]) -> list[Bar]:
+    """Return the bars; none on a processor without wide multiplication."""
+    median_ns = {(row["path MTU"], row["ICRC by"]): row["median ns"] for row in measured}
+    way = measured[-1]["ICRC by"]
     if way not in _WIDE:
-        return ()
+        return []
     small, large = PATH_MTUS[0], PATH_MTUS[-1]
-    misses = []
-    if by_place[large, way] > BAR_NS:
-        misses.append(f"{large} B: {by_place[large, way]:.0f} ns a packet, expected at most {BAR_NS:.0f}")
-    if by_place[small, way] > NOISE * by_place[small, _ONE_MULTIPLIER]:
-        misses.append(
-            f"{small} B: {by_place[small, way]:.0f} ns a packet, expected at most those of one multiplier, "
-            f"{by_place[small, _ONE_MULTIPLIER]:.0f}"
-        )
-    return tuple(misses)
-
-
-def table(measured: Sequence[ReceiveTimes]) -> str:
-    """Return the figures as lines, one per path MTU and way; ends with a newline."""
-    lines = [f"{'path MTU':<10}{'ICRC by':<12}{'min':>8}{'median':>8}{'max':>8}   ns a packet"]
-    lines += [
-        f"{times.path_mtu:<10}{times.way:<12}{min(times.turns_ns):>8.1f}{times.median_ns:>8.1f}{max(times.turns_ns):>8.1f}"
-        for times in measured
+    limits = {large: BAR_NS, small: NOISE * median_ns[small, _ONE_MULTIPLIER]}
+    return [
+        (f"{mtu} B: {median_ns[mtu, way]:.0f} ns a packet, bar {limit:.0f}", median_ns[mtu, way] <= limit)
+        for mtu, limit in limits.items()
     ]
-    return "\n".join(lines) + "\n"
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Measure and print; return 30 if --check finds a missed bar, else 0."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.measure.receive", description=(__doc__ or "").split("\n")[0]
-    )
-    parser.add_argument("--turns", type=int, default=101, help="of each way (default 101)")
-    parser.add_argument("--check", action="store_true", help="end with 30 when a bar is not met")
-    parsed = parser.parse_args(argv)
-    measured = measure(parsed.turns)
-    sys.stdout.write(table(measured))
-    objections = missed(measured)
-    for objection in objections:
-        print(f"not met: {objection}")
-    return BAR_MISSED if parsed.check and objections else 0
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure; return the exit code."""
+    return measure(__doc__, rows, COLUMNS, bars, OPTIONS, arguments)
 
 
 if __name__ == "__main__":

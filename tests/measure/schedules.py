@@ -1,11 +1,10 @@
 """Measures the cost of step tables of a thousand ranks: making them, sending them, loading them into an engine.
 
-    python -m tests.measure.schedules [--size N] [--hosted N] [--channels N] [--check] [--only ALGORITHM:COLLECTIVE]
+    python -m tests.measure.schedules [--size N] [--hosted N] [--channels N] [--only ALGORITHM:COLLECTIVE]
 
 For every algorithm and collective, over `--size` ranks (1,024), each in a process of its own: the tables of the
 whole group as the controller makes them, those of `--hosted` ranks (256) as one agent is sent them, how many bytes that
-is on the way, how long the agent's engine takes to read them, and the most memory each side took. --check ends with 30
-when a bar is not met.
+is on the way, how long the agent's engine takes to read them, and the most memory each side took.
 """
 
 from __future__ import annotations
@@ -13,51 +12,23 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
-from itertools import chain
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from etloop.contract.base.late_dataclass import dataclass
+from etloop.contract.model.assignment import ScheduleColumns
 from etloop.traffic._native import StepTables
 from etloop.traffic.collectives.algorithms.registry import ALGORITHMS
 from etloop.traffic.collectives.core.columns import select_tables, to_columns
 from etloop.traffic.collectives.core.cutting import Cutting, PeerParts, Request
 from etloop.traffic.collectives.core.table import Protocol, Split
-from tests.measure.processes import BAR_MISSED, measured_apart, peak_bytes, print_figures
+from tests.measure.harness import Bar, Row, Values, in_fresh_process, measure, peak_bytes, table
 
-TIME_BAR_S: Final = 5.0
-"""Bar for the time of making, and of loading."""
-SHIPPED_BAR_BYTES: Final = 64_000_000
-MEMORY_BAR_BYTES: Final = 100_000_000
-"""Bar for the memory that an agent's share adds."""
-
-
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """Figures of one algorithm. Times are CPU times (one thread, no waiting), so that other work on the machine does not
-    count; memory is the growth of the process's peak by that step."""
-
-    name: str
-    make_s: float
-    make_bytes: int
-    shipped_bytes: int
-    load_s: float
-    load_bytes: int
-
-    def misses(self) -> list[str]:
-        """Return the missed bars, in words."""
-        rows = (
-            ("making", self.make_s, TIME_BAR_S),
-            ("loading", self.load_s, TIME_BAR_S),
-            ("bytes shipped", self.shipped_bytes, SHIPPED_BAR_BYTES),
-            ("memory of the loaded tables", self.load_bytes, MEMORY_BAR_BYTES),
-        )
-        return [f"{self.name}: {figure} {value} over {bar}" for figure, value, bar in rows if value > bar]
-
-
+BARS: Final = {"made s": 5, "loaded s": 5, "shipped MB": 64, "loaded MB": 100}
+"""Largest figure of a column; the memory of loading is what an agent's share adds."""
 NCCL: Final = ("ring:all-reduce", "p2p:all-to-all")
 """Algorithms with NCCL's cutting, on the requested number of channels."""
 OTHERS: Final = (
@@ -97,14 +68,20 @@ def request_of(name: str, size: int, channels: int) -> tuple[str, Request]:
     return algorithm, Request(collective, size, 8, cutting)
 
 
-def measure(name: str, size: int, hosted: int, channels: int) -> Figures:
-    """Measure in this process, which should be a new one."""
+def _bytes_of(columns: ScheduleColumns | NDArray[Any]) -> int:
+    if isinstance(columns, ScheduleColumns):
+        return sum(getattr(columns, field.name).nbytes for field in fields(columns))
+    return columns.nbytes
+
+
+def row_of(name: str, size: int, hosted: int, channels: int) -> Values:
+    """Measure in this process, which should be a new one. Times are CPU times; memory is the growth of the process's peak."""
     algorithm, request = request_of(name, size, channels)
     idle = peak_bytes()
     begin = time.process_time()
     schedule = ALGORITHMS[algorithm].build(request)
     tables = to_columns((schedule,), [range(hosted)])
-    shipped = sum(getattr(tables, field.name).nbytes for field in fields(tables))
+    shipped = sum(_bytes_of(getattr(tables, field.name)) for field in fields(tables))
     before = peak_bytes()
     loading = time.process_time()
     StepTables(tables)
@@ -113,44 +90,39 @@ def measure(name: str, size: int, hosted: int, channels: int) -> Figures:
     all_tables = to_columns((schedule,))
     hosted_ranks = np.arange(hosted, dtype=np.int32)
     select_tables(all_tables, np.zeros(hosted, np.int32), hosted_ranks)
-    return Figures(name, time.process_time() - begin, peak_bytes() - idle, shipped, load_s, loaded - before)
+    make_s, make_bytes = time.process_time() - begin, peak_bytes() - idle
+    return (name, make_s, make_bytes / 1e6, shipped / 1e6, load_s, (loaded - before) / 1e6)
+
+
+COLUMNS: Final = table(
+    "|33s; made s|>7.2f; made MB|>8.0f; shipped MB|>11.1f; loaded s|>9.2f; loaded MB|>10.0f"
+)
+OPTIONS: Final = {
+    "--size": {"type": int, "default": 1024, "help": "ranks of the group (1024)"},
+    "--hosted": {"type": int, "default": 256, "help": "ranks of one agent (256)"},
+    "--channels": {"type": int, "default": 16},
+    "--only": {"choices": (*NCCL, *OTHERS), "metavar": "ALGORITHM:COLLECTIVE", "action": "append"},
+}
+
+
+def rows(chosen: argparse.Namespace) -> Iterator[Values]:
+    """Yield the cost of every algorithm, each measured in a process of its own."""
+    for name in chosen.only or (*NCCL, *OTHERS):
+        yield in_fresh_process(row_of, name, chosen.size, chosen.hosted, chosen.channels)
+
+
+def bars(measured: list[Row]) -> list[Bar]:
+    """Return the largest figure of each column that has a bar."""
+    return [
+        (f"{title}: {worst:.1f} ({name}), bar {bar}", worst <= bar)
+        for title, bar in BARS.items()
+        for worst, name in [max((row[title], row[""]) for row in measured)]
+    ]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.measure.schedules", description="Cost of step tables."
-    )
-    parser.add_argument("--size", type=int, default=1024)
-    parser.add_argument("--hosted", type=int, default=256)
-    parser.add_argument("--channels", type=int, default=16)
-    parser.add_argument("--check", action="store_true")
-    parser.add_argument("--only", choices=(*NCCL, *OTHERS), metavar="ALGORITHM:COLLECTIVE", action="append")
-    parser.add_argument("--here", choices=(*NCCL, *OTHERS), help=argparse.SUPPRESS)
-    options = parser.parse_args(arguments)
-    if options.here:
-        print_figures(measure(options.here, options.size, options.hosted, options.channels))
-        return 0
-    misses = []
-    for name in options.only or chain(NCCL, OTHERS):
-        sizes = [
-            "--size",
-            str(options.size),
-            "--hosted",
-            str(options.hosted),
-            "--channels",
-            str(options.channels),
-        ]
-        figures = measured_apart(Figures, "tests.measure.schedules", "--here", name, *sizes)
-        print(
-            f"{name} of {options.size} ranks: made in {figures.make_s:.2f} s with {figures.make_bytes / 1e6:.0f} MB; "
-            f"{options.hosted} ranks are {figures.shipped_bytes / 1e6:.1f} MB on the way, "
-            f"loaded in {figures.load_s:.2f} s into {figures.load_bytes / 1e6:.0f} MB"
-        )
-        misses += figures.misses()
-    for miss in misses:
-        print(f"bar not met: {miss}")
-    return BAR_MISSED if misses and options.check else 0
+    """Measure all algorithms; return the exit code."""
+    return measure(__doc__, rows, COLUMNS, bars, OPTIONS, arguments)
 
 
 if __name__ == "__main__":

@@ -8,24 +8,21 @@ here, so that time is what it adds. Both hosts run on the same cores, as the age
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import socket
 import sys
 import threading
 import time
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final
 
 from etloop.contract.base.clock import NS_PER_S
-from etloop.contract.base.late_dataclass import dataclass
 from etloop.lab.capacity import UDP_PORT, UNLIMITED_BPS, flat_topology, measure_capacity, open_in
 from etloop.lab.namespaces import inside
-from etloop.lab.plan import Capacity, LabPlan, line_bits, plan_lab
+from etloop.lab.plan import LabPlan, line_bits, plan_lab
 from etloop.lab.setup import LabPlace, lab_place
 from etloop.traffic.soft_switch import SoftSwitch
-from tests.measure.processes import BAR_MISSED
+from tests.measure.harness import Bar, Row, Values, measure, table
 
 MTU_BYTES: Final = 4200
 PAYLOAD_BYTES: Final = 4112
@@ -35,24 +32,8 @@ UDP_SEGMENT: Final = 103
 SO_RCVBUFFORCE: Final = 33
 
 
-@dataclass(frozen=True, slots=True)
-class LoadPoint:
-    """One offered load and its measurements."""
-
-    percent: int
-    """Offered load in percent of the flood's forwarded frames."""
-    offered_frames: int
-    forwarded_frames: int
-    overload_frames: int
-    added_ns_p50: int
-    added_ns_p99: int
-    added_ns_max: int
-    processor_percent: float
-    """CPU time of the switch's thread in percent of one core."""
-
-
-def measure_load(percent: int, frames_per_s: int, seconds: float) -> LoadPoint:
-    """Send a paced load through a switch without a rate limit; return its measurements."""
+def measure_load(percent: int, frames_per_s: int, seconds: float) -> Values:
+    """Send a paced load through a switch without a rate limit; return its row."""
     topology = flat_topology(2, UNLIMITED_BPS)
     plan = plan_lab(topology, mtu_bytes=MTU_BYTES, addresses=1)
     with lab_place(plan) as place:
@@ -65,7 +46,7 @@ def measure_load(percent: int, frames_per_s: int, seconds: float) -> LoadPoint:
 
 def _offer(
     place: LabPlace, plan: LabPlan, switch: SoftSwitch, percent: int, frames_per_s: int, seconds: float
-) -> LoadPoint:
+) -> Values:
     is_done = threading.Event()
     sink = inside(place.agents["h1"], partial(_sink, plan.ports[1].addresses[0]))
     draining = threading.Thread(target=_drain, args=(sink, is_done))
@@ -82,17 +63,11 @@ def _offer(
     took_ns = time.monotonic_ns() - began
     is_done.set()
     draining.join()
-    return LoadPoint(
-        percent,
-        offered_frames=int(after.ports["rx_frames"][0])
-        + int(after.ports["socket_dropped_frames"][0]) * JOINED,
-        forwarded_frames=int(after.ports["tx_frames"][1]),
-        overload_frames=after.overload_frames,
-        added_ns_p50=after.lateness_ns(50),
-        added_ns_p99=after.lateness_ns(99),
-        added_ns_max=after.worst_lateness_ns,
-        processor_percent=100 * (after.processor_ns - before.processor_ns) / took_ns,
-    )
+    offered = int(after.ports["rx_frames"][0]) + int(after.ports["socket_dropped_frames"][0]) * JOINED
+    frames = (offered, int(after.ports["tx_frames"][1]), after.overload_frames)
+    added_ns = (after.lateness_ns(50), after.lateness_ns(99), after.worst_lateness_ns)
+    busy_percent = 100 * (after.processor_ns - before.processor_ns) / took_ns
+    return (percent, *frames, *(ns / 1e3 for ns in added_ns), busy_percent)
 
 
 def _sink(address: str) -> socket.socket:
@@ -126,44 +101,37 @@ def _send(plan: LabPlan, interval_ns: int, duration_ns: int) -> None:
             sender.sendto(content, target)
 
 
-def table(capacity: Capacity, points: list[LoadPoint]) -> str:
-    """Return the measurements as a text table."""
+COLUMNS: Final = table(
+    "load (%)|>8; offered|>9; forwarded|>10; own overload|>13; added p50 (us)|>15.1f; p99 (us)|>9.1f; "
+    "max (us)|>9.1f; core (%)|>9.1f"
+)
+OPTIONS: Final = {
+    "--seconds": {"type": float, "default": 1.0, "help": "length of one measurement (default 1)"}
+}
+
+
+def rows(chosen: argparse.Namespace) -> Iterator[Values]:
+    """Flood the switch, then yield its figures at shares of the frames that it forwarded; print what a lab promises."""
+    capacity = measure_capacity(MTU_BYTES, round(chosen.seconds * NS_PER_S))
     flood_gbps = capacity.frames_per_s * line_bits(MTU_BYTES) / 1e9
-    promised_gbps = capacity.held_bps / 1e9
-    lines = [
-        f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.2f}; frames of {MTU_BYTES} bytes",
-        f"flood: {capacity.frames_per_s} frames/s forwarded, {flood_gbps:.2f} Gbps; a lab promises {promised_gbps:.2f} Gbps",
-        "",
-        "load (%)   offered  forwarded  own overload   added p50 (us)   p99 (us)   max (us)   core (%)",
-    ]
-    lines += [
-        f"{point.percent:8}  {point.offered_frames:8}  {point.forwarded_frames:9}  {point.overload_frames:12}  "
-        f"{point.added_ns_p50 / 1e3:15.1f}  {point.added_ns_p99 / 1e3:9.1f}  {point.added_ns_max / 1e3:9.1f}  "
-        f"{point.processor_percent:9.1f}"
-        for point in points
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def main() -> int:
-    """Measure and print; return 30 if --check is given and frames were lost at or below the load that a lab promises."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=1.0, help="length of one measurement (default 1)")
-    parser.add_argument("--json", action="store_true", help="for programs")
-    parser.add_argument(
-        "--check", action="store_true", help="exit with 30 where frames of a promised load were lost"
+    print(
+        f"flood: {capacity.frames_per_s} frames/s of {MTU_BYTES} bytes forwarded, {flood_gbps:.2f} Gbps; "
+        f"a lab promises {capacity.held_bps / 1e9:.2f} Gbps",
+        file=sys.stderr,
     )
-    options = parser.parse_args()
-    capacity = measure_capacity(MTU_BYTES, round(options.seconds * NS_PER_S))
-    points = [measure_load(percent, capacity.frames_per_s, options.seconds) for percent in PERCENT]
-    if options.json:
-        print(
-            json.dumps({"capacity": asdict(capacity), "loads": [asdict(point) for point in points]}, indent=2)
-        )
-    else:
-        print(table(capacity, points), end="")
-    broken = any(point.overload_frames for point in points if point.percent <= 50)
-    return BAR_MISSED if options.check and broken else 0
+    for percent in PERCENT:
+        yield measure_load(percent, capacity.frames_per_s, chosen.seconds)
+
+
+def bars(measured: list[Row]) -> list[Bar]:
+    """Return the bar: no frame is lost at or below the load that a lab promises."""
+    lost = sum(row["own overload"] for row in measured if row["load (%)"] <= 50)
+    return [(f"frames lost to the switch's own overload at 50 % and less: {lost}, bar 0", lost == 0)]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure; return the exit code."""
+    return measure(__doc__, rows, COLUMNS, bars, OPTIONS, arguments)
 
 
 if __name__ == "__main__":

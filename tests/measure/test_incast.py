@@ -48,5 +48,5 @@ def test_the_table_has_a_line_for_each_control_and_a_column_for_each_way(
     assert main(["--senders", "2", "--buffers", "800KB", "--size", "64"]) == 0
     head, *lines = capsys.readouterr().out.splitlines()
     assert all(way in head for way in WAYS)
-    assert [line.split()[2] for line in lines] == list(ALGORITHMS)
+    assert [line.split()[2] for line in lines[:-1]] == list(ALGORITHMS)
     assert all("fails" not in line for line in lines)

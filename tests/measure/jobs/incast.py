@@ -15,12 +15,13 @@ import io
 import json
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from etloop.cli.main import main as etloop_main
 from etloop.contract.base.late_dataclass import dataclass
+from tests.measure.harness import Values, integers, measure, table
 
 ALGORITHMS: Final = ("none", "dcqcn", "timely", "dctcp", "swift", "nscc")
 FULL_PACKET_BYTES: Final = 4096 + 16 + 46 + 20
@@ -89,22 +90,27 @@ def outcome_of(algorithm: str, incast: Incast, way: str) -> Outcome:
     )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the table of all incasts; return 0."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--senders", default="4,15", help="how many, with commas")
-    parser.add_argument("--buffers", default="200KB,800KB", help="of the switch, with commas")
-    parser.add_argument("--size", type=int, default=4096, metavar="KIB", help="of each sender's message")
-    chosen = parser.parse_args(arguments)
-    print(f"{'incast':12s} {'control':8s} {'ideal ms':>8s} " + " ".join(f"{way:>16s}" for way in WAYS))
-    for senders in map(int, chosen.senders.split(",")):
+COLUMNS: Final = table("incast|11s; control|8s; ideal ms|>8.2f; " + "; ".join(f"{way}|>16s" for way in WAYS))
+OPTIONS: Final = {
+    "--senders": {"type": integers, "default": "4,15", "help": "numbers of senders, with commas"},
+    "--buffers": {"default": "200KB,800KB", "help": "of the switch, with commas"},
+    "--size": {"type": int, "default": 4096, "metavar": "KIB", "help": "of each sender's message"},
+}
+
+
+def rows(chosen: argparse.Namespace) -> Iterator[Values]:
+    """Yield every incast under every control."""
+    for senders in chosen.senders:
         for buffer in chosen.buffers.split(","):
             incast = Incast(senders, chosen.size, buffer)
             for algorithm in ALGORITHMS:
-                cells = " ".join(f"{outcome_of(algorithm, incast, way)!s:>16s}" for way in WAYS)
-                incast_text = f"{senders}:1, {buffer}"
-                print(f"{incast_text:12s} {algorithm:8s} {ideal_ns(incast) / 1e6:8.2f} {cells}", flush=True)
-    return 0
+                outcomes = [str(outcome_of(algorithm, incast, way)) for way in WAYS]
+                yield f"{senders}:1, {buffer}", algorithm, ideal_ns(incast) / 1e6, *outcomes
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure all incasts; return 0."""
+    return measure(__doc__, rows, COLUMNS, options=OPTIONS, arguments=arguments)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
     python -m tests.measure.jobs.whole_job [--ranks 64] [--summary] [--check]
 
 Ranks are in tensor-parallel groups of eight on one host, with one port at 400 Gb/s per host behind one switch. Time is wall
-time, memory the peak of the command. --check ends with 30 when a command fails, all together take more than ten minutes, or one
-uses more than 4 GB; the bar is for 4,096 ranks. With --summary the commands are `etloop synth` and `plan --summary`, and the bar
+time, memory the peak of the command. Bars for 4,096 ranks: all together take at most ten minutes, and
+none uses more than 4 GB. With --summary the commands are `etloop synth` and `plan --summary`, and the bar
 is two minutes for 16,384 ranks.
 """
 
@@ -15,11 +15,11 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from etloop.contract.base.errors import ExitCode
+from tests.measure.harness import Bar, Row, UsageError, Values, measure, table
 
 RANKS_OF_A_HOST: Final = 8
 MOST_RANKS: Final = 8192
@@ -70,31 +70,38 @@ def timed(directory: Path, words: tuple[str, ...]) -> tuple[int, float, int]:
     return os.waitstatus_to_exitcode(status), time.monotonic() - begin_s, usage.ru_maxrss * 1024
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the table of all commands; return the exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--ranks", type=int, default=64, help="a multiple of 8 from 16 to 8192 (default 64)")
-    parser.add_argument("--summary", action="store_true", help="on paper alone, of up to 16384 ranks")
-    parser.add_argument("--check", action="store_true", help="end with 30 when a bar is not met")
-    chosen = parser.parse_args(arguments)
+COLUMNS: Final = table("|8s; ranks|>5; wall s|>8.1f; MiB|>6; exit|>5")
+OPTIONS: Final = {
+    "--ranks": {"type": int, "default": 64, "help": "a multiple of 8 from 16 to 8192 (default 64)"},
+    "--summary": {"action": "store_true", "help": "plan a summary only, of up to 16384 ranks"},
+}
+
+
+def rows(chosen: argparse.Namespace) -> Iterator[Values]:
+    """Yield the cost of every command, up to the first that fails."""
     most = MOST_SUMMARISED if chosen.summary else MOST_RANKS
     if chosen.ranks % RANKS_OF_A_HOST or not 2 * RANKS_OF_A_HOST <= chosen.ranks <= most:
-        parser.error(f"--ranks: {chosen.ranks}, expected a multiple of 8 from 16 to {most}")
-    bar_s = SUMMARY_BAR_S if chosen.summary else BAR_S
-    total_s, most_bytes, failed = 0.0, 0, False
+        raise UsageError(f"--ranks: {chosen.ranks}, expected a multiple of 8 from 16 to {most}")
     with tempfile.TemporaryDirectory() as work_directory:
         write_inputs(Path(work_directory), chosen.ranks)
-        print(f"{'':8s} {'ranks':>5} {'wall s':>8} {'MiB':>6}")
         for words in commands(chosen.ranks, summary=chosen.summary):
             code, lasted_s, held_bytes = timed(Path(work_directory), words)
-            total_s, most_bytes, failed = total_s + lasted_s, max(most_bytes, held_bytes), failed or code != 0
-            print(f"{words[0]:8s} {chosen.ranks:>5} {lasted_s:>8.1f} {held_bytes >> 20:>6}", flush=True)
+            yield words[0], chosen.ranks, lasted_s, held_bytes >> 20, code
             if code != 0:
-                print(f"etloop {' '.join(words)} ended with {code}", file=sys.stderr)
                 break
-    print(f"together {total_s:.1f} s (bar {bar_s}), at most {most_bytes >> 20} MiB (bar {BAR_BYTES >> 20})")
-    met = not failed and total_s <= bar_s and most_bytes <= BAR_BYTES
-    return 0 if met or not chosen.check else ExitCode.VERDICT_FAILED
+
+
+def bars(measured: list[Row]) -> list[Bar]:
+    """Return the bars of time and memory, and whether every command passed."""
+    total_s, most_mib = sum(row["wall s"] for row in measured), max(row["MiB"] for row in measured)
+    bar_s = BAR_S if "lint" in {row[""] for row in measured} else SUMMARY_BAR_S
+    met = total_s <= bar_s and most_mib <= BAR_BYTES >> 20 and all(row["exit"] == 0 for row in measured)
+    return [(f"together {total_s:.1f} s (bar {bar_s}), at most {most_mib} MiB (bar {BAR_BYTES >> 20})", met)]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure; return the exit code."""
+    return measure(__doc__, rows, COLUMNS, bars, OPTIONS, arguments)
 
 
 if __name__ == "__main__":
