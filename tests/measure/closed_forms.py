@@ -17,7 +17,7 @@ from etloop.traffic.collectives.algorithms.halving_doubling import Folding
 from etloop.traffic.collectives.core.hosts import hosts_of, tree_place
 from etloop.traffic.simulation import SimulationSettings, simulate
 from etloop.workload.trace.trace import CollectiveKind
-from tests.measure.harness import Bar, Row, Values, measure, table
+from tests.measure.harness import Bar, Options, Row, Values, measure, table
 from tests.measure.one_operation import plan_one_operation
 
 LINK_BPS: Final = 100_000_000_000
@@ -345,7 +345,9 @@ COLUMNS: Final = table(
     "collective|15s; algorithm|19s; shaping|7s; n|>3; closed (us)|>13.1f; "
     "virtual (us)|>13.1f; difference %|>+13.2f"
 )
-OPTIONS: Final = {"--mib": {"type": int, "default": 64, "help": "largest buffer of a rank (default 64)"}}
+OPTIONS: Final[Options] = {
+    "--mib": {"type": int, "default": 64, "help": "largest buffer of a rank (default 64)"}
+}
 
 
 def rows(chosen: argparse.Namespace) -> Iterator[Values]:
@@ -358,7 +360,7 @@ def rows(chosen: argparse.Namespace) -> Iterator[Values]:
             yield (*names, *figures)
 
 
-def bars(measured: list[Row]) -> list[Bar]:
+def bars(measured: Sequence[Row]) -> list[Bar]:
     """Return the largest difference."""
     worst = max(abs(row["difference %"]) for row in measured)
     return [(f"greatest difference {worst:.2f} %, bar {100 * TOLERANCE:.0f}", worst <= 100 * TOLERANCE)]

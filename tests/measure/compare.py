@@ -23,7 +23,7 @@ from etloop.contract.base.late_dataclass import dataclass
 from etloop.results.compare.compare import compare_runs
 from etloop.results.compare.samples import RunSamples, Side
 from etloop.results.schema.comparison import ComparisonSettings, Outcome
-from tests.measure.harness import Bar, Row, Values, measure, table
+from tests.measure.harness import Bar, Options, Row, Values, measure, table
 
 KINDS: Final = 4
 PLANTED: Final = 0.05
@@ -145,7 +145,7 @@ def too_often(wrong: float, comparisons: int, promised: float) -> bool:
 
 
 COLUMNS: Final = table("|44s; wrong|>8.2%; 5 % found|>11.1%; note|s")
-OPTIONS: Final = {
+OPTIONS: Final[Options] = {
     "--comparisons": {"type": int, "default": 2000},
     "--seed": {"type": int, "default": 1},
 }
@@ -161,7 +161,7 @@ def rows(chosen: argparse.Namespace) -> Iterator[Values]:
         yield case.name, shares.wrong, shares.found, note
 
 
-def bars(measured: list[Row]) -> list[Bar]:
+def bars(measured: Sequence[Row]) -> list[Bar]:
     """Return the bar of all cases together."""
     met = all(row["note"] != MISSED for row in measured)
     return [(f"wrong in at most {PROMISED:.1%}, by more than chance allows", met)]

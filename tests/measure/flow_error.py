@@ -24,7 +24,7 @@ from etloop.traffic.flow_network import network_of
 from etloop.traffic.topology.topology_file import parse_topology
 from etloop.traffic.twin import TwinSettings, twin
 from etloop.workload.trace.trace import CollectiveKind
-from tests.measure.harness import Bar, Row, Values, measure, table
+from tests.measure.harness import Bar, Options, Row, Values, measure, table
 from tests.measure.one_operation import plan_one_operation
 
 BAR: Final = 0.05
@@ -158,7 +158,7 @@ def both_levels(case: Case) -> Times:
 COLUMNS: Final = table(
     "|12s; ranks|>5; KiB|>6; packets us|>11.1f; flows us|>9.1f; differ %|>+9.1f;  shaping|s"
 )
-OPTIONS: Final = {"--large": {"action": "store_true", "help": "with jobs of 64 and 128 ranks"}}
+OPTIONS: Final[Options] = {"--large": {"action": "store_true", "help": "with jobs of 64 and 128 ranks"}}
 
 
 def rows(chosen: argparse.Namespace) -> Iterator[Values]:
@@ -170,7 +170,7 @@ def rows(chosen: argparse.Namespace) -> Iterator[Values]:
         yield (*figures, f" {shape_of(case)}")
 
 
-def bars(measured: list[Row]) -> list[Bar]:
+def bars(measured: Sequence[Row]) -> list[Bar]:
     """Return the largest difference."""
     furthest = max(abs(row["differ %"]) for row in measured)
     return [(f"furthest {furthest:.1f} %, bar {100 * BAR:.0f}", furthest <= 100 * BAR)]

@@ -26,7 +26,7 @@ from etloop.traffic.flow_level import FlowNetwork, flow_level, ideal_network
 from etloop.traffic.flow_network import network_of
 from etloop.traffic.topology.topology_file import parse_topology
 from etloop.workload.trace.trace import CollectiveKind
-from tests.measure.harness import Bar, Row, Values, in_fresh_process, integers, measure, table
+from tests.measure.harness import Bar, Options, Row, Values, in_fresh_process, integers, measure, table
 from tests.measure.one_operation import plan_one_operation
 from tests.measure.processes import status
 
@@ -143,7 +143,7 @@ COLUMNS: Final = table(
     "|36s; ranks|>5; plan s|>8.1f; run s|>8.1f; wall s|>8.1f; messages|>9; ns each|>9.0f; "
     "connections|>11; live flows|>10; MiB|>6.0f; virtual ms|>11.3f"
 )
-OPTIONS: Final = {
+OPTIONS: Final[Options] = {
     "--ranks": {"type": integers, "default": "256,1024", "help": "numbers of ranks, with commas"}
 }
 
@@ -159,7 +159,7 @@ def rows(chosen: argparse.Namespace) -> Iterator[Values]:
             yield figures
 
 
-def bars(measured: list[Row]) -> list[Bar]:
+def bars(measured: Sequence[Row]) -> list[Bar]:
     """Return the bars of the CPU time of each case, and that of memory with more messages."""
     limits = {case.name: case.bar_s for case in CASES if case.bar_s is not None}
     times = [

@@ -43,7 +43,7 @@ def measure(
     about: str | None,
     run: Callable[[argparse.Namespace], Iterable[Values]],
     columns: Columns,
-    bars: Callable[[list[Row]], Iterable[Bar]] = lambda rows: (),
+    bars: Callable[[Sequence[Row]], Iterable[Bar]] = lambda rows: (),
     options: Options | None = None,
     arguments: Sequence[str] | None = None,
 ) -> int:
@@ -71,7 +71,8 @@ def measure(
         report = {"machine": host, "rows": rows, "bars": [{"bar": text, "met": met} for text, met in results]}
         print(json.dumps(report, indent=2))
     else:
-        print(*(text if met else f"NOT MET: {text}" for text, met in results), sep="\n")
+        for text, met in results:
+            print(text if met else f"NOT MET: {text}")
         print(f"{host['processor']}, {host['cores']} cores, load average {host['load_average']}")
     return BAR_MISSED if chosen.check and not all(met for _, met in results) else 0
 

@@ -25,7 +25,7 @@ from typing import Final
 from etloop.cli.main import main as etloop
 from etloop.contract.base.errors import EtloopError, ExitCode
 from etloop.contract.base.late_dataclass import dataclass
-from tests.measure.harness import Bar, Row, UsageError, Values, measure, table
+from tests.measure.harness import Bar, Options, Row, UsageError, Values, measure, table
 
 RUNS: Final = 5
 """Runs of a side."""
@@ -269,7 +269,7 @@ def _etloop(*words: str) -> None:
 
 
 COLUMNS: Final = table("|35s; pairs|>7; worse|>7; inconclusive|>15; bar|s")
-OPTIONS: Final = {
+OPTIONS: Final[Options] = {
     "--seeds": {"type": int, "default": 20, "help": "pairs of every defect"},
     "--pairs": {"type": int, "default": 40, "help": "pairs without a defect, over all loads"},
     "--only": {"default": "", "help": "rows whose names contain these words"},
@@ -289,7 +289,7 @@ def rows(chosen: argparse.Namespace) -> Iterator[Values]:
             yield answer.series.name, answer.series.pairs, answer.worse, answer.unsure, bar
 
 
-def bars(measured: list[Row]) -> list[Bar]:
+def bars(measured: Sequence[Row]) -> list[Bar]:
     """Return the bar of all series."""
     return [(f"{RUNS} runs a side, in virtual time", all(row["bar"] == "met" for row in measured))]
 

@@ -18,7 +18,17 @@ from typing import Final
 
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.traffic.simulation import SimulationSettings, simulate
-from tests.measure.harness import Bar, Row, Values, in_fresh_process, integers, measure, peak_bytes, table
+from tests.measure.harness import (
+    Bar,
+    Options,
+    Row,
+    Values,
+    in_fresh_process,
+    integers,
+    measure,
+    peak_bytes,
+    table,
+)
 from tests.support.traffic.assignments_by_hand import TRANSPORT, HandOp, assignment
 
 COUNTS: Final = (10, 100, 1_000, 10_000)
@@ -76,7 +86,7 @@ def cost_of(queue_pairs: int) -> Cost:
 COLUMNS: Final = table(
     "queue pairs|>11; packets|>9; ns per packet|>15.0f; over the fewest|>17.2f; bytes per queue pair|>22"
 )
-OPTIONS: Final = {
+OPTIONS: Final[Options] = {
     "--counts": {
         "type": integers,
         "default": ",".join(map(str, COUNTS)),
@@ -98,7 +108,7 @@ def rows(chosen: argparse.Namespace) -> Iterator[Values]:
         yield figures
 
 
-def bars(measured: list[Row]) -> list[Bar]:
+def bars(measured: Sequence[Row]) -> list[Bar]:
     """Return the highest cost of a packet and of a queue pair."""
     ratio = max(row["over the fewest"] for row in measured)
     pair_bytes = max(row["bytes per queue pair"] or 0 for row in measured)

@@ -32,6 +32,7 @@ from etloop.workload.synthetic.training_step import synthesize
 from etloop.workload.trace.settings import WorkloadSettings
 from tests.measure.harness import (
     Bar,
+    Options,
     Row,
     UsageError,
     Values,
@@ -189,7 +190,7 @@ def measure_job(directory: Path) -> JobFigures:
 
 
 COLUMNS: Final = table("figure|40s; value|>12,.1f; bar|>8.1f")
-OPTIONS: Final = {
+OPTIONS: Final[Options] = {
     "trace": {"nargs": "?", "type": Path, "metavar": "TRACE", "help": "directory of .et files"},
     "--files": {"type": int, "default": 4, "help": "files that both readers read (default 4)"},
     "--turns": {"type": int, "default": 3, "help": "turns of each reader (default 3)"},
@@ -231,7 +232,7 @@ def rows(chosen: argparse.Namespace) -> Iterator[Values]:
         yield from figures_of(readers, in_fresh_process(measure_job, directory))
 
 
-def bars(measured: list[Row]) -> list[Bar]:
+def bars(measured: Sequence[Row]) -> list[Bar]:
     """Return the bars of the ratio and of the time."""
     figures = {row["figure"]: (row["value"], row["bar"]) for row in measured}
     (ratio, least), (total_s, limit_s) = figures[RATIO], figures[TOTAL]

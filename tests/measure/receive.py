@@ -18,7 +18,7 @@ from typing import Final
 
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.traffic import _native
-from tests.measure.harness import Bar, Row, Values, measure, table
+from tests.measure.harness import Bar, Options, Row, Values, measure, table
 
 PATH_MTUS: Final = (256, 1024, 4096)
 BAR_NS: Final = 150.0
@@ -57,7 +57,9 @@ def receive_times(turns: int) -> tuple[ReceiveTimes, ...]:
 
 
 COLUMNS: Final = table("path MTU|<9; ICRC by|<11; min ns|>8.1f; median ns|>9.1f; max ns|>8.1f")
-OPTIONS: Final = {"--turns": {"type": int, "default": 101, "help": "turns of each way (default 101)"}}
+OPTIONS: Final[Options] = {
+    "--turns": {"type": int, "default": 101, "help": "turns of each way (default 101)"}
+}
 
 
 def rows(chosen: argparse.Namespace) -> Iterator[Values]:
@@ -66,7 +68,7 @@ def rows(chosen: argparse.Namespace) -> Iterator[Values]:
         yield times.path_mtu, times.way, min(times.turns_ns), times.median_ns, max(times.turns_ns)
 
 
-def bars(measured: list[Row]) -> list[Bar]:
+def bars(measured: Sequence[Row]) -> list[Bar]:
     """Return the bars; none on a processor without wide multiplication."""
     median_ns = {(row["path MTU"], row["ICRC by"]): row["median ns"] for row in measured}
     way = measured[-1]["ICRC by"]

@@ -25,7 +25,7 @@ from etloop.traffic.collectives.algorithms.registry import ALGORITHMS
 from etloop.traffic.collectives.core.columns import select_tables, to_columns
 from etloop.traffic.collectives.core.cutting import Cutting, PeerParts, Request
 from etloop.traffic.collectives.core.table import Protocol, Split
-from tests.measure.harness import Bar, Row, Values, in_fresh_process, measure, peak_bytes, table
+from tests.measure.harness import Bar, Options, Row, Values, in_fresh_process, measure, peak_bytes, table
 
 BARS: Final = {"made s": 5, "loaded s": 5, "shipped MB": 64, "loaded MB": 100}
 """Largest figure of a column; the memory of loading is what an agent's share adds."""
@@ -97,7 +97,7 @@ def row_of(name: str, size: int, hosted: int, channels: int) -> Values:
 COLUMNS: Final = table(
     "|33s; made s|>7.2f; made MB|>8.0f; shipped MB|>11.1f; loaded s|>9.2f; loaded MB|>10.0f"
 )
-OPTIONS: Final = {
+OPTIONS: Final[Options] = {
     "--size": {"type": int, "default": 1024, "help": "ranks of the group (1024)"},
     "--hosted": {"type": int, "default": 256, "help": "ranks of one agent (256)"},
     "--channels": {"type": int, "default": 16},
@@ -111,7 +111,7 @@ def rows(chosen: argparse.Namespace) -> Iterator[Values]:
         yield in_fresh_process(row_of, name, chosen.size, chosen.hosted, chosen.channels)
 
 
-def bars(measured: list[Row]) -> list[Bar]:
+def bars(measured: Sequence[Row]) -> list[Bar]:
     """Return the largest figure of each column that has a bar."""
     return [
         (f"{title}: {worst:.1f} ({name}), bar {bar}", worst <= bar)

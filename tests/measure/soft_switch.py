@@ -22,7 +22,7 @@ from etloop.lab.namespaces import inside
 from etloop.lab.plan import LabPlan, line_bits, plan_lab
 from etloop.lab.setup import LabPlace, lab_place
 from etloop.traffic.soft_switch import SoftSwitch
-from tests.measure.harness import Bar, Row, Values, measure, table
+from tests.measure.harness import Bar, Options, Row, Values, measure, table
 
 MTU_BYTES: Final = 4200
 PAYLOAD_BYTES: Final = 4112
@@ -105,7 +105,7 @@ COLUMNS: Final = table(
     "load (%)|>8; offered|>9; forwarded|>10; own overload|>13; added p50 (us)|>15.1f; p99 (us)|>9.1f; "
     "max (us)|>9.1f; core (%)|>9.1f"
 )
-OPTIONS: Final = {
+OPTIONS: Final[Options] = {
     "--seconds": {"type": float, "default": 1.0, "help": "length of one measurement (default 1)"}
 }
 
@@ -123,7 +123,7 @@ def rows(chosen: argparse.Namespace) -> Iterator[Values]:
         yield measure_load(percent, capacity.frames_per_s, chosen.seconds)
 
 
-def bars(measured: list[Row]) -> list[Bar]:
+def bars(measured: Sequence[Row]) -> list[Bar]:
     """Return the bar: no frame is lost at or below the load that a lab promises."""
     lost = sum(row["own overload"] for row in measured if row["load (%)"] <= 50)
     return [(f"frames lost to the switch's own overload at 50 % and less: {lost}, bar 0", lost == 0)]

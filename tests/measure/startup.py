@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from tests.measure.harness import Bar, Row, Values, alternate, measure, table
+from tests.measure.harness import Bar, Options, Row, Values, alternate, measure, table
 
 BAR_S: Final = 0.25
 """Bar for the CPU time of each command."""
@@ -54,7 +54,7 @@ def startup_times(trace: Path, runs: int, compiled: Path) -> dict[str, list[floa
 
 
 COLUMNS: Final = table("processor time|18s; min s|>8.3f; median s|>8.3f; max s|>8.3f")
-OPTIONS: Final = {
+OPTIONS: Final[Options] = {
     "trace": {"nargs": "?", "type": Path, "metavar": "TRACE", "help": "trace that is linted"},
     "--runs": {"type": int, "default": 15, "metavar": "N", "help": "runs of each command (default 15)"},
 }
@@ -70,7 +70,7 @@ def rows(chosen: argparse.Namespace) -> Iterator[Values]:
             yield command, min(runs_s), median(runs_s), max(runs_s)
 
 
-def bars(measured: list[Row]) -> list[Bar]:
+def bars(measured: Sequence[Row]) -> list[Bar]:
     """Return the bar of each command."""
     return [(f"{row['processor time']}: median, bar {BAR_S} s", row["median s"] < BAR_S) for row in measured]
 

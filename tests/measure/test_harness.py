@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
 from tests.measure.harness import (
     BAR_MISSED,
     Bar,
+    Options,
     Row,
     UsageError,
     Values,
@@ -22,7 +23,7 @@ from tests.measure.harness import (
 )
 
 COLUMNS = table("name|6s; value|>8,.1f; count|>6")
-OPTIONS = {"--top": {"type": int, "default": 2}}
+OPTIONS: Options = {"--top": {"type": int, "default": 2}}
 
 
 def rows(chosen: object) -> Iterator[Values]:
@@ -30,7 +31,7 @@ def rows(chosen: object) -> Iterator[Values]:
     yield "large", float(getattr(chosen, "top")), None  # noqa: B009
 
 
-def bars(measured: list[Row]) -> list[Bar]:
+def bars(measured: Sequence[Row]) -> list[Bar]:
     return [("at most 2", max(row["value"] for row in measured) <= 2)]
 
 

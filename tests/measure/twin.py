@@ -21,7 +21,7 @@ from etloop.contract.model.topology import Topology
 from etloop.traffic.topology.topology_file import parse_topology
 from etloop.traffic.twin import TwinOutcome, TwinSettings, twin
 from etloop.workload.trace.trace import CollectiveKind
-from tests.measure.harness import Bar, Row, Values, measure, table
+from tests.measure.harness import Bar, Options, Row, Values, measure, table
 from tests.measure.one_operation import plan_one_operation
 
 BAR_MHOPS_PER_S: Final = 2
@@ -89,7 +89,7 @@ def run_twin(case: Case, message_bytes: int, repeat: int) -> tuple[TwinOutcome, 
 
 
 COLUMNS: Final = table("|36s; ranks|>5; packets|>9; hops|>9; s|>7.2f; M hops/s|>9.2f; virtual ms|>11.3f")
-OPTIONS: Final = {
+OPTIONS: Final[Options] = {
     "--repeat": {"type": int, "default": 3, "help": "runs of each case; the best counts"},
     "--megabytes": {"type": int, "default": 64, "help": "input of a rank in MiB"},
 }
@@ -112,7 +112,7 @@ def rows(chosen: argparse.Namespace) -> Iterator[Values]:
         yield figures
 
 
-def bars(measured: list[Row]) -> list[Bar]:
+def bars(measured: Sequence[Row]) -> list[Bar]:
     """Return the rate of the slowest case."""
     slowest = min(row["M hops/s"] for row in measured)
     return [(f"slowest {slowest:.2f} M hops/s, bar {BAR_MHOPS_PER_S}", slowest >= BAR_MHOPS_PER_S)]

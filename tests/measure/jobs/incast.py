@@ -21,7 +21,7 @@ from typing import Final
 
 from etloop.cli.main import main as etloop_main
 from etloop.contract.base.late_dataclass import dataclass
-from tests.measure.harness import Values, integers, measure, table
+from tests.measure.harness import Options, Values, integers, measure, table
 
 ALGORITHMS: Final = ("none", "dcqcn", "timely", "dctcp", "swift", "nscc")
 FULL_PACKET_BYTES: Final = 4096 + 16 + 46 + 20
@@ -91,7 +91,7 @@ def outcome_of(algorithm: str, incast: Incast, way: str) -> Outcome:
 
 
 COLUMNS: Final = table("incast|11s; control|8s; ideal ms|>8.2f; " + "; ".join(f"{way}|>16s" for way in WAYS))
-OPTIONS: Final = {
+OPTIONS: Final[Options] = {
     "--senders": {"type": integers, "default": "4,15", "help": "numbers of senders, with commas"},
     "--buffers": {"default": "200KB,800KB", "help": "of the switch, with commas"},
     "--size": {"type": int, "default": 4096, "metavar": "KIB", "help": "of each sender's message"},

@@ -22,7 +22,7 @@ from typing import Final
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.readers.json_stream import members
 from etloop.workload.readers.pytorch.kineto import EVENTS_KEY, KinetoTrace, read_kineto
-from tests.measure.harness import Bar, Row, Values, measure, table
+from tests.measure.harness import Bar, Options, Row, Values, measure, table
 
 BAR_BYTES_PER_S: Final = 150e6
 _PIECE_BYTES: Final = 1 << 20
@@ -108,7 +108,7 @@ def events_of(path: Path) -> list[object]:
 
 
 COLUMNS: Final = table("MB|>6.0f; events|>9; MB/s|>7.0f; whole MB/s|>10.0f; times|>6.1f; results|>9")
-OPTIONS: Final = {
+OPTIONS: Final[Options] = {
     "trace": {"nargs": "?", "type": Path, "metavar": "TRACE", "help": "Kineto file (default: a made one)"},
     "--copies": {"type": int, "default": 20, "help": "copies of its events (default 20)"},
     "--turns": {"type": int, "default": 3, "help": "turns of each way (default 3)"},
@@ -127,7 +127,7 @@ def rows(chosen: argparse.Namespace) -> Iterator[Values]:
     yield times.text_bytes / 1e6, times.events, *rates, "the same" if times.is_same else "DIFFER"
 
 
-def bars(measured: list[Row]) -> list[Bar]:
+def bars(measured: Sequence[Row]) -> list[Bar]:
     """Return the bar of the rate, and whether both ways agree."""
     (row,) = measured
     return [

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from tests.measure.harness import Bar, Row, UsageError, Values, measure, table
+from tests.measure.harness import Bar, Options, Row, UsageError, Values, measure, table
 
 RANKS_OF_A_HOST: Final = 8
 MOST_RANKS: Final = 8192
@@ -71,7 +71,7 @@ def timed(directory: Path, words: tuple[str, ...]) -> tuple[int, float, int]:
 
 
 COLUMNS: Final = table("|8s; ranks|>5; wall s|>8.1f; MiB|>6; exit|>5")
-OPTIONS: Final = {
+OPTIONS: Final[Options] = {
     "--ranks": {"type": int, "default": 64, "help": "a multiple of 8 from 16 to 8192 (default 64)"},
     "--summary": {"action": "store_true", "help": "plan a summary only, of up to 16384 ranks"},
 }
@@ -91,7 +91,7 @@ def rows(chosen: argparse.Namespace) -> Iterator[Values]:
                 break
 
 
-def bars(measured: list[Row]) -> list[Bar]:
+def bars(measured: Sequence[Row]) -> list[Bar]:
     """Return the bars of time and memory, and whether every command passed."""
     total_s, most_mib = sum(row["wall s"] for row in measured), max(row["MiB"] for row in measured)
     bar_s = BAR_S if "lint" in {row[""] for row in measured} else SUMMARY_BAR_S
