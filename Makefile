@@ -85,10 +85,10 @@ fuzz: $(STAMPS)/dev
 
 bench: $(STAMPS)/dev
 	$(BIN)/etloop bench
-	$(BIN)/python -m etloop.bench.readers
-	$(BIN)/python -m etloop.bench.schedules
-	$(BIN)/python -m etloop.bench.startup
-	$(BIN)/python -m etloop.bench.receive
+	$(BIN)/python -m tests.measure.readers
+	$(BIN)/python -m tests.measure.schedules
+	$(BIN)/python -m tests.measure.startup
+	$(BIN)/python -m tests.measure.receive
 
 faults: $(STAMPS)/dev
 	@mkdir -p build && rm -f build/faults.jsonl

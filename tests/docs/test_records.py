@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from etloop.bench import flow_level, queue_pairs
+from tests.measure import flow_level, queue_pairs
 from tests.support.docs.pages import PAGES, page_blocks
 from tests.support.docs.records import LAB_TWIN, marked, records, rendered, tables_of_figures
 from tests.support.places import ROOT
@@ -32,7 +32,7 @@ CONSTANTS = {
 
 @pytest.mark.parametrize(("page", "name", "text"), SHOWN, ids=lambda part: part if len(part) < 40 else "")
 def test_a_page_shows_its_record(page: str, name: str, text: str) -> None:
-    assert name in RECORDS, f"{page}: bench/outcomes has no record {name}"
+    assert name in RECORDS, f"{page}: tests/measure/outcomes has no record {name}"
     assert text == rendered(name, RECORDS[name])
 
 
@@ -46,7 +46,7 @@ def test_a_record_says_what_it_is_of(name: str) -> None:
     assert {"command", "machine", "commit", "date", "source"} < set(record)
     assert re.fullmatch(r"[0-9a-f]{12}", record["commit"])
     assert re.fullmatch(r"20\d\d-\d\d-\d\d", record["date"])
-    assert re.match(r"etloop bench\b|python -m etloop\.bench\.\w+", record["command"])
+    assert re.match(r"etloop bench\b|python -m tests\.measure\.\w+", record["command"])
     if "rows" in record:
         assert {len(row) for row in record["rows"]} == {len(record["columns"])}
 

@@ -27,6 +27,7 @@ def test_packages_that_tests_want_are_installed_by_continuous_integration(path: 
     [
         ("big; ETLOOP_FULL=1 reads it", Kind.FULL),
         ("the real trace sets are not at /somewhere", Kind.MATERIAL),
+        ("the commit history is not here", Kind.MATERIAL),
         ("tshark is not installed (Debian package tshark)", Kind.PROGRAM),
         ("needs root and network namespaces", Kind.RIGHTS),
         ("this kernel lets no user have namespaces", Kind.KERNEL),

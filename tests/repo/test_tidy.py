@@ -1,10 +1,10 @@
-"""House style that no linter knows. Every message names the remedy; the limits only ever go down."""
+"""House style that ruff (pyproject.toml) cannot check. Every message names the remedy."""
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -22,9 +22,8 @@ TEXT_SUFFIXES: Final = frozenset(
 )
 CODE_SUFFIXES: Final = frozenset({".py", ".h", ".cpp"})
 
-FILE_LINES_LIMIT: Final = 500
-FUNCTION_LINES_LIMIT: Final = 70
 COLUMNS_LIMIT: Final = 130
+"""For lines that no formatter breaks, such as comments."""
 
 BANNED_STEMS: Final = frozenset("common data handler helper helpers info manager misc util utils".split())
 BANNED_TEXT: Final = (
@@ -35,8 +34,8 @@ BANNED_TEXT: Final = (
 BANNED_PYTHON: Final = (
     (r"\btime\.time(_ns)?\(", "use the monotonic clock for durations, datetime.now(UTC) for people"),
     (r"\bassert\b.*\bisinstance\(.*\), \"", "raise an InputError for input; assert is for our own mistakes"),
-    (r"^\s*except( Exception)?:\s*pass", "handle the error or let it pass on"),
-    (r"^\s*from __future__ import (?!annotations)", "only `annotations` is still needed"),
+    (r"^[ \t]*except( Exception)?:[ \t]*pass", "handle the error or let it pass on"),
+    (r"^[ \t]*from __future__ import (?!annotations)", "only `annotations` is still needed"),
 )
 BANNED_IN_TESTS: Final = (
     (r"\b(time|asyncio)\.sleep\((?!0\))", "wait for the event itself, or pass the time in"),
@@ -61,23 +60,18 @@ CODE: Final = [path for path in TEXTS if path.suffix in CODE_SUFFIXES]
 PYTHON: Final = [path for path in CODE if path.suffix == ".py"]
 
 
+@cache
+def text_of(path: Path) -> str:
+    """Return the text of a file by its path from the root."""
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
 def matches(path: str, source: str, banned: tuple[tuple[str, str], ...]) -> list[str]:
-    """Every line that has a banned pattern, with its remedy."""
+    """Return every use of a banned pattern, with its remedy."""
     return [
-        f"{path}:{number}: {found.group().strip()!r}: {remedy}"
-        for number, line in enumerate(source.splitlines(), 1)
+        f"{path}:{source.count(chr(10), 0, match.start()) + 1}: {match.group().strip()!r}: {remedy}"
         for pattern, remedy in banned
-        if (found := re.search(pattern, line))
-    ]
-
-
-def long_functions(path: str, source: str) -> list[str]:
-    """Functions of more lines than fit a screen."""
-    return [
-        f"{path}:{node.lineno}: {node.name} has {lines} lines, the limit is {FUNCTION_LINES_LIMIT}: give a part of it a name"
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and (lines := (node.end_lineno or node.lineno) - node.lineno + 1) > FUNCTION_LINES_LIMIT
+        for match in re.finditer(pattern, source, re.MULTILINE)
     ]
 
 
@@ -87,34 +81,24 @@ def text_smells(path: str, source: str) -> list[str]:
     return matches(path, source, BANNED_TEXT) + [f"{path}: end the file with a newline"] * unended
 
 
-def size_smells(path: str, source: str) -> list[str]:
-    """A file that is not read in one sitting, and its lines that do not fit a screen."""
-    lines = source.splitlines()
-    long = [f"{path} has {len(lines)} lines: split it where its docstring says 'and'"]
-    return long * (len(lines) > FILE_LINES_LIMIT) + [
+def wide_lines(path: str, source: str) -> list[str]:
+    """Return the lines that do not fit a screen."""
+    return [
         f"{path}:{number}: longer than {COLUMNS_LIMIT} columns: break it"
-        for number, line in enumerate(lines, 1)
+        for number, line in enumerate(source.splitlines(), 1)
         if len(line) > COLUMNS_LIMIT
     ]
 
 
 def python_smells(path: str, source: str) -> list[str]:
-    """What a module may not have, be called, or lack."""
-    stem = Path(path).stem
-    found = [f"{path}: name the file for what it decides"] * (stem in BANNED_STEMS)
-    found += matches(path, source, BANNED_PYTHON) + long_functions(path, source)
-    if stem != "__init__" and source and not ast.get_docstring(ast.parse(source)):
-        found.append(f"{path}: open with what the module decides and what it leaves to others")
-    return found
+    """Return banned names and patterns of a module."""
+    vague = [f"{path}: name the file for what it decides"] * (Path(path).stem in BANNED_STEMS)
+    return vague + matches(path, source, BANNED_PYTHON)
 
 
 def found_in(paths: Iterable[Path], smells: Callable[[str, str], list[str]]) -> str:
     """Everything that is wrong with any of the files, a line each."""
-    found = [
-        smell
-        for path in paths
-        for smell in smells(path.as_posix(), (ROOT / path).read_text(encoding="utf-8"))
-    ]
+    found = [smell for path in paths for smell in smells(path.as_posix(), text_of(path))]
     return "\n".join(found)
 
 
@@ -127,8 +111,8 @@ def test_text_is_clean() -> None:
     assert found_in(TEXTS, text_smells) == ""
 
 
-def test_files_are_read_in_one_sitting() -> None:
-    assert found_in(CODE, size_smells) == ""
+def test_code_fits_a_screen() -> None:
+    assert found_in(CODE, wide_lines) == ""
 
 
 def test_python_is_tidy() -> None:
@@ -136,7 +120,12 @@ def test_python_is_tidy() -> None:
 
 
 def test_tests_do_not_sleep() -> None:
-    tests = [path for path in PYTHON if path.parts[0] == "tests"]
+    measuring = Path("tests/measure")  # whose scripts sample processes at intervals
+    tests = [
+        path
+        for path in PYTHON
+        if path.parts[0] == "tests" and (measuring not in path.parents or path.name.startswith("test_"))
+    ]
     assert len(tests) > 400
     assert found_in(tests, lambda path, source: matches(path, source, BANNED_IN_TESTS)) == ""
 
@@ -160,20 +149,12 @@ def test_a_planted_smell_is_found(banned: tuple[tuple[str, str], ...], line: str
     ("smells", "path", "source"),
     [
         (text_smells, "x.md", "no end of a line"),
-        (size_smells, "x.py", "\n" * (FILE_LINES_LIMIT + 1)),
-        (size_smells, "x.h", "x" * (COLUMNS_LIMIT + 1)),
+        (wide_lines, "x.h", "x" * (COLUMNS_LIMIT + 1)),
         (python_smells, "cli/utils.py", '"""Decides."""\n'),
-        (python_smells, "x.py", "x = 1\n"),
     ],
 )
 def test_a_planted_file_is_found(smells: Callable[[str, str], list[str]], path: str, source: str) -> None:
     assert len(smells(path, source)) == 1
-
-
-def test_a_planted_long_function_is_found() -> None:
-    body = "    x = 1\n" * FUNCTION_LINES_LIMIT
-    assert len(long_functions("x.py", f"def f():\n{body}")) == 1
-    assert long_functions("x.py", "def f():\n    return 1\n") == []
 
 
 def test_letting_another_task_run_is_no_sleep() -> None:

@@ -26,7 +26,10 @@ class Kind(StrEnum):
 
 _KINDS: Final = (
     (re.compile(r"ETLOOP_FULL=1 "), Kind.FULL),
-    (re.compile(r"(trace sets|oracle schedules|shared traces) are not "), Kind.MATERIAL),
+    (
+        re.compile(r"(trace sets|oracle schedules|shared traces) are not |commit history is not "),
+        Kind.MATERIAL,
+    ),
     (PACKAGES, Kind.PROGRAM),
     (re.compile(r"^no interop machine: no kernel to boot\b"), Kind.FETCHED),
     (re.compile(r"\broot\b"), Kind.RIGHTS),

@@ -1,4 +1,4 @@
-"""The rooms of the native code: which room may include which, which may touch the outside, how many modules fit in one.
+"""The rooms of the native code: which room may include which, which may touch the outside.
 
 The rules stand in the tables at the top. The second half plants violations, so that a check which cannot fire is noticed.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import graphlib
 import re
 from collections.abc import Iterable, Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -47,9 +47,6 @@ NATIVE_OUTSIDE: Final = re.compile(
 )
 """Headers of the operating system, clocks, threads, chance and files: not for pure rooms, which get `now` and bytes.
 `arpa/inet.h` is none of them: addresses to text and back."""
-
-MODULES_LIMIT: Final = 20
-"""Modules in one folder; a header and its source are one."""
 
 
 def room_of(path: str) -> str:
@@ -122,18 +119,6 @@ def impure_rows(table: Mapping[str, Iterable[str]]) -> list[str]:
     ]
 
 
-def crowded(paths: Iterable[str]) -> list[str]:
-    """Return the folders with more than MODULES_LIMIT modules."""
-    modules: dict[str, set[str]] = {}
-    for path in map(PurePosixPath, paths):
-        modules.setdefault(str(path.parent), set()).add(path.stem)
-    return [
-        f"{folder}: {len(stems)} modules, the limit is {MODULES_LIMIT}: give a part of them a folder"
-        for folder, stems in sorted(modules.items())
-        if len(stems) > MODULES_LIMIT
-    ]
-
-
 def circle(sources: Mapping[str, str]) -> list[str]:
     """Return one circle of headers that include each other, or nothing."""
     graph = {
@@ -174,10 +159,6 @@ def test_the_table_is_in_include_order() -> None:
 
 def test_every_room_of_the_table_is_there() -> None:
     assert {room_of(path) for path in ENGINE_SOURCES} == NATIVE_MAY_INCLUDE.keys()
-
-
-def test_no_folder_is_crowded() -> None:
-    assert crowded(SOURCES) == []
 
 
 def test_headers_do_not_include_each_other_in_circles() -> None:
@@ -225,12 +206,6 @@ def test_a_planted_row_against_the_order_is_found() -> None:
     assert len(table_violations({"base": ("wire",), "wire": ("base",)})) == 1
     assert len(table_violations({"base": ("attic",)})) == 1
     assert len(impure_rows({"port": (), "virtual": ("port",), "bare": ("port",)})) == 1
-
-
-def test_a_planted_crowd_is_found() -> None:
-    twenty = [f"{ENGINE}/base/m{number}.{end}" for number in range(20) for end in ("h", "cpp")]
-    assert crowded(twenty) == []
-    assert len(crowded([*twenty, f"{ENGINE}/base/one_more.h"])) == 1
 
 
 def test_a_planted_circle_is_named() -> None:

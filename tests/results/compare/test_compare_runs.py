@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from etloop.bench.compare import CASES, main, rates, too_often
 from etloop.contract.base.errors import ConfigError
 from etloop.results.compare.compare import compare_runs
 from etloop.results.compare.contributions import find_arisen, share_moved
@@ -19,6 +18,7 @@ from etloop.results.schema.kpis import BY_NAME
 from etloop.results.schema.losses import BY_LOSS_NAME, LossRow
 from etloop.results.schema.verdict import ConditionOutcome, Result
 from etloop.results.text.compare import render_comparison
+from tests.measure.compare import CASES, main, rates, too_often
 
 MS = 1_000_000
 SETTINGS = ComparisonSettings()
@@ -378,7 +378,7 @@ def test_a_page_and_a_terminal_obey_nothing_that_a_trace_named() -> None:
 
 @pytest.mark.parametrize("case", [one for one in CASES if one.promised], ids=lambda one: one.name)
 def test_false_alarms_are_as_rare_as_promised(case: object) -> None:
-    """A small part of what `python -m etloop.bench.compare` measures."""
+    """A small part of what `python -m tests.measure.compare` measures."""
     assert isinstance(case, type(CASES[0]))
     found = rates(case, 40, np.random.default_rng(3))
     assert not too_often(found.wrong, 40, 0.05)
@@ -388,7 +388,7 @@ def test_false_alarms_are_as_rare_as_promised(case: object) -> None:
 def test_the_bench_tells_a_promise_that_is_not_kept(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("etloop.bench.compare.CASES", (replace(CASES[-1], promised=True),))
+    monkeypatch.setattr("tests.measure.compare.CASES", (replace(CASES[-1], promised=True),))
     assert main(["--comparisons", "40", "--check"]) == 30
     assert "MISSED" in capsys.readouterr().out
 

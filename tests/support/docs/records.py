@@ -1,8 +1,8 @@
-"""Kept records of measurements (bench/outcomes/*.json), and what a page prints of them.
+"""Kept records of measurements (tests/measure/outcomes/*.json), and what a page prints of them.
 
 Decides how a record reads on a page. A record says which command gave the figures, on what machine, and with which commit
 they came; `rows` below `columns`, or `lines` as a command printed them. What the lab and its twin came to is kept as
-`python -m etloop.bench.lab_twin --json` writes it.
+`python -m tests.measure.lab_twin --json` writes it.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from etloop.bench.lab_twin import COUNT_PERCENT, FEW
+from tests.measure.lab_twin import COUNT_PERCENT, FEW
 from tests.support.places import ROOT
 
-OUTCOMES: Final = ROOT / "bench" / "outcomes"
+OUTCOMES: Final = ROOT / "tests" / "measure" / "outcomes"
 LAB_TWIN: Final = "lab-twin"
 _MARK: Final = re.compile(r"^<!-- record: ([a-z-]+) -->\n((?:\|.*\n)+)", re.MULTILINE)
 _TABLE: Final = re.compile(r"(?:^|\n)((?:\|.*\n)+)")

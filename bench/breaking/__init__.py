@@ -1,1 +1,0 @@
-"""A rack with injected faults, for `random_faults`."""

@@ -1,0 +1,161 @@
+"""A rack of which every process can be killed, stopped and restarted, with a readiness check.
+
+Mosquitto, `etloop controller` and two agents on this machine, each with a log of its own; the controller's clock is set
+by a file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from tests.measure.one_rack import damaged_job, own_network, rig_of, synth_job, two_agents, write_rack
+from tests.measure.processes import children, free_port
+
+AGENTS: Final = ("a", "b")
+FAKETIME: Final = "/usr/lib/{}/faketime/libfaketimeMT.so.1"
+_PATIENCE_S: Final = 120.0
+POLL_S: Final = 0.1
+
+
+@dataclass(slots=True)
+class Rack:
+    """The processes of a rack, each of which may be killed and restarted."""
+
+    directory: Path
+    control: int
+    broker: int
+    http: int
+    environment: dict[str, str]
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    killed: dict[str, int] = field(default_factory=dict)
+    """Agents that have not joined since they were killed, with the length of their log at that time."""
+
+    def command(self, name: str) -> tuple[str, ...]:
+        """Return the command that starts a process."""
+        own_python = (sys.executable, "-m")
+        if name == "broker":
+            path = shutil.which("mosquitto") or "/usr/sbin/mosquitto"
+            return (path, "-c", str(self.directory / "mosquitto.conf"))
+        if name == "controller":
+            return (
+                *own_python,
+                "etloop.cli.main",
+                "controller",
+                "--config",
+                str(self.directory / "controller.yaml"),
+            )
+        address = f"tcp://127.0.0.1:{self.control}"
+        return (*own_python, "etloop.agent.cli", "run", "--controller", address, "--name", name)
+
+    def start(self, name: str) -> None:
+        """Start a process that is not running."""
+        log = (self.directory / f"{name}.log").open("ab")
+        more = self.environment if name == "controller" else {}
+        self.processes[name] = subprocess.Popen(
+            self.command(name),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=os.environ | more,
+            start_new_session=True,
+        )
+        log.close()
+
+    def kill(self, name: str) -> None:
+        """Kill a process, and reap it."""
+        self.processes[name].kill()
+        self.processes[name].wait()
+        if name in AGENTS:
+            self.killed[name] = (self.directory / f"{name}.log").stat().st_size
+
+    def send(self, name: str, number: signal.Signals) -> None:
+        """Send a signal to a process."""
+        self.processes[name].send_signal(number)
+
+    def end(self) -> None:
+        """End all processes, agents first."""
+        for name in (*AGENTS, "controller", "broker"):
+            if process := self.processes.get(name):
+                with contextlib.suppress(ProcessLookupError):
+                    process.send_signal(signal.SIGCONT)
+                for child in children_of(process.pid):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(child, signal.SIGKILL)
+                process.kill()
+                process.wait()
+
+    def is_ready(self) -> bool:
+        """Return whether controller, broker and agents are up and jobs may start."""
+        try:
+            base = f"http://127.0.0.1:{self.http}"
+            with urllib.request.urlopen(f"{base}/healthz", timeout=2):
+                pass
+            with urllib.request.urlopen(f"{base}/metrics", timeout=2) as answer:
+                figures = answer.read().decode()
+        except (urllib.error.URLError, OSError):
+            return False
+        agent_lines = [f'etloop_rack_agent_present{{agent="{name}"}} 1.0' for name in AGENTS]
+        all_present = all(line in figures for line in (*agent_lines, "etloop_rack_broker_connected 1.0"))
+        # The controller counts a dead agent as present until it detects its loss.
+        self._forget_those_who_joined_anew()
+        return all_present and not self.killed
+
+    def _forget_those_who_joined_anew(self) -> None:
+        self.killed = {
+            name: said_bytes
+            for name, said_bytes in self.killed.items()
+            if b"joined the controller" not in (self.directory / f"{name}.log").read_bytes()[said_bytes:]
+        }
+
+    def await_ready(self) -> float:
+        """Wait until the rack is ready; return the seconds. Raises `SystemExit` with the end of the controller's log on
+        timeout.
+        """
+        began_s = time.monotonic()
+        while not self.is_ready():
+            if time.monotonic() - began_s > _PATIENCE_S:
+                log_end = (self.directory / "controller.log").read_text(errors="replace")[-2000:]
+                raise SystemExit(
+                    f"the rack is not ready after {_PATIENCE_S:g} s; its controller said: {log_end}"
+                )
+            time.sleep(POLL_S)
+        return time.monotonic() - began_s
+
+
+def children_of(pid: int) -> list[int]:
+    """Return the child processes of a process; [] if it is gone."""
+    try:
+        return children(pid)
+    except OSError:
+        return []
+
+
+def written_rack(directory: Path) -> Rack:
+    """Write all files that the processes read to `directory`, and return the rack with none of them started."""
+    control, broker, http = free_port(), free_port(), free_port()
+    synth_job(directory)
+    damaged_job(directory)
+    # A retention so large that nothing is deleted: files named by jobs must exist.
+    settings = f"http: {{port: {http}}}\nretention: {{size: 1TiB}}\n"
+    write_rack(directory, rig_of(control, two_agents(own_network())), broker, settings)
+    clock = directory / "clock"
+    clock.write_text("+0d")
+    machine = os.uname().machine
+    environment = {
+        "LD_PRELOAD": FAKETIME.format(f"{machine}-linux-gnu"),
+        "FAKETIME_TIMESTAMP_FILE": str(clock),
+        "FAKETIME_NO_CACHE": "1",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+    }
+    return Rack(directory, control, broker, http, environment)

@@ -1,0 +1,117 @@
+"""A rack that chance breaks loses nothing; and whatever it could lose is found by those who look.
+
+The seed is in the test's name. ETLOOP_FULL=1 breaks it a thousand times over five hundred jobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from etloop.contract.base.errors import ExitCode
+from etloop.controller.rack.job import Job, JobEvent, JobRequest, PortDemand
+from etloop.controller.rack.store.job_store import JobStore
+from tests.measure.breaking.faults import Fault
+from tests.measure.random_faults import (
+    Healed,
+    Outcome,
+    absence,
+    broken_rack,
+    mistakes_of,
+    table_of,
+)
+from tests.support.first_light.commands import FULL
+
+FAULTS, JOBS = (1000, 500) if FULL else (50, 25)
+TO_THE_END = (JobEvent.LEASED, JobEvent.GATHERED, JobEvent.TRAFFIC_ENDED)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[JobStore]:
+    opened = JobStore.open(tmp_path / "jobs.sqlite")
+    yield opened
+    opened.close()
+
+
+def ended(store: JobStore, job_id: str, **ending: Any) -> Job:
+    """A job that came to its end in this way."""
+    job, _ = store.submit(job_id, JobRequest("x", PortDemand(), client_key=f"key of {job_id}"), "test")
+    for event in TO_THE_END:
+        job = store.advance(job, event, "test")
+    return store.advance(job, JobEvent.STORED, "test", **ending)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "ending", "found"),
+    [
+        ("a verdict with its reason", {"exit_code": ExitCode.VERDICT_FAILED, "reason": "slow"}, ()),
+        (
+            "nobody knows how it ended",
+            {"exit_code": ExitCode.RUN_ERROR},
+            ("j1 ended as finished with exit code 50 and no reason",),
+        ),
+        ("a pass of nothing", {"exit_code": ExitCode.PASS}, ("j1 passed and kept nothing",)),
+        (
+            "the directory is gone",
+            {"exit_code": ExitCode.VERDICT_FAILED, "reason": "slow", "run_directory": "gone"},
+            ("j1 kept no whole run: ",),
+        ),
+        (
+            "no exit code",
+            {"reason": "slow"},
+            ("j1 has no exit code",),
+        ),
+    ],
+)
+def test_what_a_job_lacks_is_found(
+    store: JobStore, tmp_path: Path, sentence: str, ending: dict[str, Any], found: tuple[str, ...]
+) -> None:
+    ended(store, "j1", **ending)
+    mistakes = mistakes_of(store, tmp_path, {"key of j1": "j1"})
+    assert len(mistakes) == len(found), sentence
+    assert all(mistake.startswith(each) for mistake, each in zip(mistakes, found, strict=True)), mistakes
+
+
+def test_a_job_that_was_acknowledged_and_is_gone_is_found(store: JobStore, tmp_path: Path) -> None:
+    assert mistakes_of(store, tmp_path, {"key": "j0"}) == ("j0 was acknowledged and is not there",)
+
+
+def test_a_job_that_has_not_ended_is_found(store: JobStore, tmp_path: Path) -> None:
+    store.submit("j1", JobRequest("x", PortDemand()), "test")
+    assert mistakes_of(store, tmp_path, {}) == ("j1 has not ended: queued",)
+
+
+def test_a_job_that_ran_twice_is_found(store: JobStore, tmp_path: Path) -> None:
+    ended(store, "j1", exit_code=ExitCode.VERDICT_FAILED, reason="slow")
+    store.note("test", "starting -> running", "j1")
+    assert mistakes_of(store, tmp_path, {}) == ("j1 ran 2 times and was queued 1 times",)
+    store.note("test", "interrupted -> queued", "j1")
+    assert mistakes_of(store, tmp_path, {}) == (), "it was queued again"
+
+
+@pytest.mark.parametrize(
+    ("ready_s", "mistakes", "holds"), [(30.0, (), True), (30.1, (), False), (0.0, ("j1 is gone",), False)]
+)
+def test_an_outcome_holds_if_nothing_was_lost_and_the_rack_was_ready_in_time(
+    ready_s: float, mistakes: tuple[str, ...], *, holds: bool
+) -> None:
+    outcome = Outcome((Healed(Fault.DISK_FULL, ready_s),), {"finished, 0": 2}, mistakes)
+    assert outcome.holds is holds
+    assert "| disk full for a while | 1 |" in table_of(outcome)
+    assert all(f"MISTAKE: {each}" in table_of(outcome) for each in mistakes)
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(1200 if not FULL else 4 * 3600)
+@pytest.mark.parametrize("seed", [20261123])
+def test_a_rack_that_chance_breaks_loses_nothing(tmp_path: Path, seed: int) -> None:
+    if why := absence():
+        pytest.skip(f"a rack cannot be broken here: {why}")
+    outcome = broken_rack(tmp_path, FAULTS, JOBS, seed, print)
+    assert outcome.mistakes == ()
+    assert outcome.holds, table_of(outcome)
+    assert len({each.fault for each in outcome.healed}) == len(Fault)
+    assert sum(outcome.ended.values()) == JOBS
