@@ -169,7 +169,10 @@ def room_graph() -> str:
         for other in others
         if not any(other in below(between) for between in others - {other})
     )
-    style = 'graph [bgcolor=white ranksep=0.3]; node [shape=box style="rounded,filled" fillcolor="#eef3f8" fontname="sans-serif"];'
+    style = (
+        "graph [bgcolor=white ranksep=0.3]; "
+        'node [shape=box style="rounded,filled" fillcolor="#eef3f8" fontname="sans-serif"];'
+    )
     lines = "\n".join(f'"{room}" -> "{other}";' for room, other in edges)
     return f'digraph {{ {style} edge [color="#5c6975"];\n{lines}\n}}\n'
 
