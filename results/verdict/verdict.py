@@ -146,7 +146,8 @@ def _own_limits(results: Results, limits: EmulatorLimits, summary: Summary) -> _
     if needless > limits.needless_share and not missed and not is_asked_for(summary.transport):
         late.append(
             f"{needless:.2%} of the packets were retransmitted although the receiver had them and nothing was lost: the "
-            "retransmission timer was shorter than the round trip, or an agent was descheduled; raise transport.timeout_floor (needless_share)"
+            "retransmission timer was shorter than the round trip, or an agent was descheduled; raise "
+            "transport.timeout_floor (needless_share)"
         )
     weak = Weakness(bool(late or unbounded), bool(lossy), tuple(unbounded + lossy))
     return _OwnLimits((*late, *unbounded, *lossy), weak)
