@@ -1,4 +1,4 @@
-// Python's view of headers, from the layouts that they declare (wire/bits.h): fields by name, and the layouts as a table.
+// Visitors of header layouts (wire/bits.h) for Python: fields by name, and the layouts as a table.
 #pragma once
 
 #include <nanobind/nanobind.h>
