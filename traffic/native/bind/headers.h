@@ -57,8 +57,8 @@ class FieldValues {
   nanobind::dict values_;
 };
 
-// Visits a layout, and collects (name, meaning, first bit, bits, kind, names of values) of each field. The kind is "uint", "int" or
-// "bool".
+// Visits a layout, and collects (name, meaning, first bit, bits, kind, names of values) of each field. The kind is "uint", "int"
+// or "bool".
 class FieldTable {
  public:
   template <typename Value>
