@@ -1,7 +1,7 @@
 """Write the layouts of headers into the Wireshark dissectors: `python tools/write_dissectors.py`.
 
-The layouts are those of traffic/native/wire/mrc.h, uet_pds.h and uet_ses.h, as the native module returns them. A test checks that the
-dissectors are current.
+The layouts are those of mrc.h, uet_pds.h and uet_ses.h in traffic/native/wire, as the native module returns them. A test checks
+that the dissectors are current.
 """
 
 from __future__ import annotations
