@@ -127,7 +127,7 @@ def decode(datagram: bytes) -> tuple[WirePacket, bytes]:
 def check_frame(frame: bytes, udp_port: int = 4791) -> str:
     """One of good, bad_icrc, not_roce, malformed, for an Ethernet frame without FCS; not_roce goes to another UDP port."""
 
-# bind/mrc.cpp, bind/uet.cpp
+# bind/headers.cpp
 
 Headers: TypeAlias = dict[str, dict[str, int]]
 """{header: {field: value}} in wire order; enumerations as numbers. A field is present if the packet has it."""

@@ -219,7 +219,9 @@ AckOutcome Requester::on_ack(const wire::uet::Ack& ack, const wire::uet::Respons
   multipath::ArrivalReport report;
   report.cumulative_psn = WidePsn::narrow(ack.cack_psn);
   report.cause_psn = WidePsn::narrow(ack.cack_psn + static_cast<uint32_t>(int32_t{ack.ack_psn_offset}));
-  if (ack.state && ack.state->cc_type == wire::uet::CcType::credit) on_credit(wire::uet::credit_state(ack.state->cc_state).credit, now);
+  if (ack.state && ack.state->cc_type == wire::uet::CcType::credit) {
+    on_credit(wire::uet::credit_state(ack.state->cc_state).credit, now);
+  }
   if (ack.state) {
     report.bitmap_psn = WidePsn::narrow(ack.cack_psn + static_cast<uint32_t>(int32_t{ack.state->sack_psn_offset}));
     report.bitmap = ack.state->sack_bitmap;
@@ -265,7 +267,9 @@ AckOutcome Requester::on_nack(const wire::uet::Nack& nack, Nanos now) {
     ++counters_.stale_answers;
     return outcome;
   }
-  if (nack.nack_code == NackCode::trimmed) sender_.entropy().paths().tell(packets.at(psn).entropy, multipath::EntropyEvent::marked);
+  if (nack.nack_code == NackCode::trimmed) {
+    sender_.entropy().paths().tell(packets.at(psn).entropy, multipath::EntropyEvent::marked);
+  }
   // Of an earlier transmission.
   if (nack.retransmitted != (packets.at(psn).times > 1)) return outcome;
   if (!sender_.lose(psn, now)) return outcome;

@@ -1,19 +1,93 @@
-// Python's view of UET packets: their headers for captures, and the headers of UUD datagrams.
-#include "wire/uet.h"
+// Python's view of MRC and UET packets: their headers for captures, and the headers of UUD datagrams.
+#include "bind/headers.h"
 
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/string.h>
 
 #include <array>
-#include <string>
+#include <span>
+#include <variant>
 
-#include "bind/headers.h"
+#include "wire/bits.h"
+#include "wire/mrc.h"
+#include "wire/uet.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
 
 namespace etloop {
 namespace {
+
+namespace mrc_view {
+
+using namespace wire::mrc;
+
+const char* malformed_name(Malformed malformed) {
+  switch (malformed) {
+    case Malformed::none: return "";
+    case Malformed::too_short: return "too short";
+    case Malformed::transport_version: return "transport version is not 0";
+    case Malformed::not_mrc: return "not an MRC opcode";
+    case Malformed::unknown_opcode: return "unknown opcode";
+    case Malformed::bad_pad: return "more pad than payload";
+    case Malformed::bad_length: return "length does not fit the opcode";
+    case Malformed::unknown_reason: return "unknown NACK reason";
+  }
+  return "";
+}
+
+// Adds the headers of a body in wire order.
+struct AddHeaders {
+  HeaderValues& headers;
+  void operator()(const Write& write) const {
+    headers.add(write.meth);
+    if (write.tseth) headers.add(*write.tseth);
+    headers.add(write.reth);
+    if (write.imm) headers.add(*write.imm);
+  }
+  void operator()(const Sack& sack) const {
+    headers.add(sack.seth);
+    headers.add(sack.cc_state);
+  }
+  void operator()(const auto& header) const { headers.add(header); }
+};
+
+nb::tuple decode_packet(const nb::bytes& datagram, size_t datagram_bytes) {
+  const std::span bytes{static_cast<const uint8_t*>(datagram.data()), datagram.size()};
+  HeaderValues headers;
+  Packet packet;
+  uint32_t payload_bytes = 0;
+  const Malformed malformed = decode(bytes, datagram_bytes, packet);
+  if (malformed == Malformed::none) {
+    headers.add(packet.bth);
+    std::visit(AddHeaders{headers}, packet.body);
+    if (const Write* write = std::get_if<Write>(&packet.body)) payload_bytes = write->payload_bytes;
+  } else if (CutPacket cut; decode_cut(bytes, cut) == Malformed::none) {
+    headers.add(wire::HeaderReader{bytes}.take<Bth>());
+  }
+  return nb::make_tuple(headers.take(), payload_bytes, malformed_name(malformed));
+}
+
+nb::list headers() {
+  HeaderTable table;
+  table.add<Bth>("");
+  table.add<Meth>("");
+  table.add<Tseth>("");
+  table.add<Reth>("");
+  table.add<Immediate>("");
+  table.add<Aeth>("");
+  table.add<Seth>("");
+  table.add("", "probe", Seth{.answers_probe = true});
+  table.add<CcState>("");
+  table.add<Neth>("");
+  table.add<Peth>("");
+  table.add<Erth>("");
+  table.add<Eeth>("");
+  return table.take();
+}
+
+}  // namespace mrc_view
+
+namespace uet_view {
 
 using namespace wire::uet;
 
@@ -107,12 +181,19 @@ nb::bytes datagram_headers(uint32_t job_id, uint16_t message_id, uint32_t payloa
   return nb::bytes(headers.data(), used);
 }
 
+}  // namespace uet_view
+
 }  // namespace
 
+void bind_mrc(nb::module_& module) {
+  module.def("mrc_decode", &mrc_view::decode_packet, "datagram"_a, "datagram_bytes"_a);
+  module.def("mrc_headers", &mrc_view::headers);
+}
+
 void bind_uet(nb::module_& module) {
-  module.def("uet_decode", &decode_packet, "datagram"_a, "datagram_bytes"_a);
-  module.def("uet_headers", &headers);
-  module.def("uet_datagram_headers", &datagram_headers, "job_id"_a, "message_id"_a, "payload_bytes"_a);
+  module.def("uet_decode", &uet_view::decode_packet, "datagram"_a, "datagram_bytes"_a);
+  module.def("uet_headers", &uet_view::headers);
+  module.def("uet_datagram_headers", &uet_view::datagram_headers, "job_id"_a, "message_id"_a, "payload_bytes"_a);
 }
 
 }  // namespace etloop
