@@ -14,7 +14,7 @@ from typing import Final
 from etloop.contract.base.errors import EtloopError
 from etloop.contract.base.questions import Question, noted_questions
 from etloop.contract.model.fault_rules import FaultAction
-from etloop.controller.inputs.rig import parse_rig
+from etloop.controller.inputs.rig import Rig, parse_rig
 from etloop.controller.inputs.scenario.collectives import COLLECTIVE_KEYS
 from etloop.controller.inputs.scenario.scenario import parse_scenario
 from etloop.controller.rack.config import parse_rack_config
@@ -46,11 +46,13 @@ class Format:
     """Description of the file, for the head of its page."""
     read: Callable[[bytes], object]
     readings: tuple[str, ...]
-    """Files in YAML; every question of the reader is asked in one of them."""
+    """Files in YAML; where no type declares the keys, every question of the reader is asked in one of them."""
     open_keys: Mapping[str, str] = field(default_factory=dict)
     """Mappings whose keys the user chooses, with the pattern of a key."""
     same_as: Mapping[str, str] = field(default_factory=dict)
     """Sections that are described by another one."""
+    kind: type | None = None
+    """The type that declares the keys."""
 
 
 def questions_of(one: Format, text: str) -> list[Question]:
@@ -126,23 +128,16 @@ SCENARIO: Final = Format(
         if key not in ("all_reduce", "send_recv")
     },
 )
-_PORT: Final = "{name: p0, addresses: 10.0.0.1, link: 100Gbps}"
-_AGENTS: Final = f"agents: [{{name: a, ports: [{_PORT}]}}]"
-_SOURCES: Final = ", ".join(
-    f"{{reader: {reader}, ports: {{a/p0: swp1}}, tls: {{}}}}" for reader in CounterReader
-)
+_RIG: Final = "agents: [{name: a, ports: [{name: p0, addresses: 10.0.0.1, link: 100Gbps}]}], dut: {profile: loopback, counters: "
 RIG: Final = Format(
     "rig",
     "rig.yaml",
     "which agents there are, the ports they own towards the device, and how they reach the controller.",
     lambda text: parse_rig(text, "rig.yaml", _HERE),
-    (
-        f"{{{_AGENTS}}}",
-        f"{{{_AGENTS}, security: {{curve: {{server_key: k, authorised_keys: d}}}}}}",
-        f"{{{_AGENTS}, dut: {{profile: loopback}}}}",
-        f"{{{_AGENTS}, dut: {{profile: loopback, counters: [{_SOURCES}]}}}}",
+    tuple(
+        f"{{{_RIG}[{{reader: {reader}, ports: {{a/p0: swp1}}, tls: {{}}}}]}}}}" for reader in CounterReader
     ),
-    {"dut.counters[].ports": "[A-Za-z0-9._-]{1,64}/[A-Za-z0-9._-]{1,64}"},
+    kind=Rig,
 )
 _ONE: Final = "ports: [a/p0], rate: 100Gbps"
 _SWITCH: Final = (
