@@ -47,9 +47,14 @@ def read_settings(kind: type[T], section: Section, base: T | None = None, /, **k
     if hasattr(kind, "broken_rules") and section.is_present:
         for problem in value.broken_rules(section.keys()):  # type: ignore[attr-defined]
             *above, key = problem.where.split(".")
-            place = functools.reduce(Section.section, above, section)
-            place.mistake(key, problem.what, problem.remedy)
+            functools.reduce(_below, above, section).mistake(key, problem.what, problem.remedy)
     return value
+
+
+def _below(section: Section, step: str) -> Section:
+    """Return the mapping under a key, or, for "key[1]", the second mapping of the list under it."""
+    key, _, index = step.removesuffix("]").partition("[")
+    return section.sections(key, "")[int(index)] if index else section.section(key)
 
 
 def _closed(kind: type[T], section: Section, base: T | None = None) -> T:

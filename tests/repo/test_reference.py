@@ -37,8 +37,6 @@ READERS = (
     *(ROOT / "controller/inputs/scenario").glob("*.py"),
     *(ROOT / "traffic/topology").glob("*_file.py"),
     *(ROOT / "experiments/sweep").glob("*.py"),
-    ROOT / "controller/rack/config.py",
-    ROOT / "controller/rack/users/users.py",
 )
 ASKING = {"optional": 0, "required": 0, "section": 0, "sections": 0, "texts": 0, "nodes": 0, "up_to": 1}
 """Questions of a `Section`, and which argument is the key."""

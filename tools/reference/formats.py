@@ -17,9 +17,9 @@ from etloop.contract.model.fault_rules import FaultAction
 from etloop.controller.inputs.rig import Rig, parse_rig
 from etloop.controller.inputs.scenario.collectives import COLLECTIVE_KEYS
 from etloop.controller.inputs.scenario.scenario import parse_scenario
-from etloop.controller.rack.config import parse_rack_config
-from etloop.controller.rack.users.users import parse_users
-from etloop.controller.racks.racks_file import parse_racks
+from etloop.controller.rack.config import RackConfig, parse_rack_config
+from etloop.controller.rack.users.users import Users, parse_users
+from etloop.controller.racks.racks_file import Racks, parse_racks
 from etloop.dut_profiles.model.profile import CounterReader
 from etloop.experiments.nic.cards.model_file import parse_model
 from etloop.experiments.sweep.file import parse_sweep
@@ -208,9 +208,9 @@ CONTROLLER: Final = Format(
     lambda text: parse_rack_config(text, "controller.yaml", _HERE),
     (
         "{rig: r.yaml, state_dir: s, scenario_root: j}",
-        "{rig: r.yaml, state_dir: s, scenario_root: j, mqtt: {host: localhost}, http: {port: 9420}, otel: {}}",
-        "{rig: r.yaml, state_dir: s, scenario_root: j, mqtt: {tls: {ca: ca.pem}}}",
+        "{rig: r.yaml, state_dir: s, scenario_root: j, mqtt: {tls: {ca: ca.pem}}, http: {port: 9420}, otel: {}}",
     ),
+    kind=RackConfig,
 )
 USERS: Final = Format(
     "users",
@@ -218,8 +218,8 @@ USERS: Final = Format(
     "who may do what in a rack.",
     lambda text: parse_users(text, "users.yaml"),
     ("users: {alice: {role: user}}", "others: {role: viewer}"),
-    {"users": "[A-Za-z0-9._-]{1,64}"},
-    {"others": "users.*"},
+    same_as={"others": "users.*"},
+    kind=Users,
 )
 CARD: Final = Format(
     "card",
@@ -234,6 +234,6 @@ RACKS: Final = Format(
     "the racks that `etloop racks` and `submit --any` choose from.",
     lambda text: parse_racks(text, "racks.yaml", _HERE),
     ("racks: [{name: north, broker: '127.0.0.1:1883', labels: {site: berlin}}]",),
-    {"racks[].labels": _LABEL},
+    kind=Racks,
 )
 FORMATS: Final = (SCENARIO, RIG, TOPOLOGY, SWEEP, CONTROLLER, USERS, RACKS, CARD)
