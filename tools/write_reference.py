@@ -56,10 +56,11 @@ def open_keys_of(name: str) -> Mapping[str, str]:
 @functools.cache
 def _fields(name: str) -> tuple[Field, Mapping[str, str]]:
     file_format = next(candidate for candidate in FORMATS if candidate.name == name)
-    if file_format.kind is not None:
-        return fields_of_type(file_format.kind)
-    questions = [questions_of(file_format, text) for text in file_format.readings]
-    return field_tree(questions, file_format.open_keys), file_format.open_keys
+    declared, open_keys = fields_of_type(file_format.kind) if file_format.kind else (Field(""), {})
+    if file_format.kind is None or file_format.open_keys:
+        questions = [questions_of(file_format, text) for text in file_format.readings]
+        declared.add(field_tree(questions, file_format.open_keys))
+    return declared, {**file_format.open_keys, **open_keys}
 
 
 def meaning_in(one: Format) -> Callable[[str], str]:

@@ -40,6 +40,13 @@ class Field:
         """Return whether there are keys below it."""
         return bool(self.children)
 
+    def add(self, more: Field) -> None:
+        """Add the fields of another tree that are not here."""
+        self.shapes |= more.shapes
+        for key, child in more.children.items():
+            if key not in self.children:
+                self.children[key] = child
+
     def walk(self) -> Iterable[Field]:
         """Return the field and all below it."""
         yield self

@@ -21,8 +21,8 @@ from etloop.controller.rack.config import RackConfig, parse_rack_config
 from etloop.controller.rack.users.users import Users, parse_users
 from etloop.controller.racks.racks_file import Racks, parse_racks
 from etloop.dut_profiles.model.profile import CounterReader
-from etloop.experiments.nic.cards.model_file import parse_model
-from etloop.experiments.sweep.file import parse_sweep
+from etloop.experiments.nic.cards.model import NicModel, parse_model
+from etloop.experiments.sweep.file import Sweep, parse_sweep
 from etloop.traffic.congestion import Need, built_in
 from etloop.traffic.topology.topology_file import parse_topology
 
@@ -48,11 +48,11 @@ class Format:
     readings: tuple[str, ...]
     """Files in YAML; where no type declares the keys, every question of the reader is asked in one of them."""
     open_keys: Mapping[str, str] = field(default_factory=dict)
-    """Mappings whose keys the user chooses, with the pattern of a key."""
+    """Mappings whose keys the user chooses, with the pattern of a key, where no type declares them."""
     same_as: Mapping[str, str] = field(default_factory=dict)
     """Sections that are described by another one."""
     kind: type | None = None
-    """The type that declares the keys."""
+    """The type that declares the keys; with `open_keys`, the reader asks for further ones."""
 
 
 def questions_of(one: Format, text: str) -> list[Question]:
@@ -200,6 +200,7 @@ SWEEP: Final = Format(
         "{scenario: s.yaml, search: {path: seed, from: 1, to: 9}}",
     ),
     {"axes": _ANY_PATH, "axes.*": _LABEL, "axes.*.*": _ANY_PATH, "set": _ANY_PATH, "zip[]": _ANY_PATH},
+    kind=Sweep,
 )
 CONTROLLER: Final = Format(
     "controller",
@@ -227,6 +228,7 @@ CARD: Final = Format(
     "a modelled network card, which `etloop nic profile --simulated` asks.",
     lambda text: parse_model(text, "card.yaml"),
     ("{line: 10Gbps}",),
+    kind=NicModel,
 )
 RACKS: Final = Format(
     "racks",
