@@ -104,7 +104,12 @@ def list_setting(
 def group(kind: type[Any], key: str = "", meaning: str = "") -> Any:
     """Return a dataclass field whose value is of another declared type: a mapping under `key`, or, without one, keys of the
     same mapping."""
-    return _declare(Setting(key, meaning, group=kind, kind=Kind.GROUP), default=kind())
+    is_complete = all(
+        field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
+        for field in dataclasses.fields(kind)
+    )
+    default = {"default": kind()} if is_complete else {}
+    return _declare(Setting(key, meaning, group=kind, kind=Kind.GROUP), **default)
 
 
 def optional_group(kind: type[Any], key: str, meaning: str) -> Any:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from etloop.contract.base.errors import Problem
 from etloop.contract.base.setting import Kind, Setting, setting_of
 from etloop.contract.base.units import QuantityError
 from etloop.contract.base.yaml_reader import ConfigFile, Section, read_document
@@ -46,9 +47,14 @@ def read_settings(kind: type[T], section: Section, base: T | None = None, /, **k
     value = kind(**values) if base is None else dataclasses.replace(base, **values)  # type: ignore[type-var]
     if hasattr(kind, "broken_rules") and section.is_present:
         for problem in value.broken_rules(section.keys()):  # type: ignore[attr-defined]
-            *above, key = problem.where.split(".")
-            functools.reduce(_below, above, section).mistake(key, problem.what, problem.remedy)
+            blame(section, problem)
     return value
+
+
+def blame(section: Section, problem: Problem) -> None:
+    """Note a mistake at the path `where` within the section, such as "racks[1].name"."""
+    *above, key = problem.where.split(".")
+    functools.reduce(_below, above, section).mistake(key, problem.what, problem.remedy)
 
 
 def _below(section: Section, step: str) -> Section:
@@ -77,12 +83,11 @@ def _list(declared: Setting, default: Any, section: Section) -> Any:
     key = declared.key
     stand_in: Any = () if declared.is_flat else None
     values = section.texts(key, declared.parse, stand_in, declared.meaning)
-    if declared.remedy and not section.has(key):
-        section.mistake(key, "is missing", declared.remedy)
-    elif declared.remedy and not values:
-        section.mistake(key, "the list is empty", declared.remedy)
+    if declared.remedy and not values:
+        section.mistake(key, "is missing or empty", declared.remedy)
     if declared.is_flat:
         return tuple(item for value in values for item in value)
+    values = tuple(value for value in values if value is not None)
     return values or (() if default is dataclasses.MISSING else default)
 
 
@@ -116,14 +121,18 @@ def _named(declared: Setting, _: Any, section: Section) -> Any:
         section.mistake(declared.key, f"{len(names)} {declared.key}", f"write at most {declared.most}")
     values: dict[str, Any] = {}
     for name in names[: declared.most or None]:
+        value: Any = None
+        if declared.group is not None:
+            value = _closed(declared.group, below.section(name))
+        elif declared.parse is not None:
+            value = below.required(name, declared.parse, None, f"write {declared.name_meaning}")
         try:
             declared.parse_name(name)
         except QuantityError as error:
             below.mistake(name, error.what, error.remedy)
-        if declared.group is not None:
-            values[name] = _closed(declared.group, below.section(name))
-        elif declared.parse is not None:
-            values[name] = below.required(name, declared.parse, "", f"write {declared.name_meaning}")
+            value = None
+        if value is not None:
+            values[name] = value
     return values
 
 

@@ -55,7 +55,7 @@ class ConfigFile:
         """Raise `ConfigError` with all mistakes, in the order of the file, if there are any."""
         if not self.problems:
             return
-        ordered = sorted(self.problems, key=_line_of)
+        ordered = sorted(dict.fromkeys(self.problems), key=_line_of)
         more = len(ordered) - MOST_PROBLEMS
         if more > 0:
             ordered[MOST_PROBLEMS:] = [Problem(self.name, f"{more} more mistakes", "fix those above first")]

@@ -35,7 +35,6 @@ NAMES = [one.name for one in FORMATS]
 BY_NAME = {one.name: one for one in FORMATS}
 READERS = (
     *(ROOT / "controller/inputs/scenario").glob("*.py"),
-    *(ROOT / "traffic/topology").glob("*_file.py"),
     *(ROOT / "experiments/sweep").glob("*.py"),
 )
 ASKING = {"optional": 0, "required": 0, "section": 0, "sections": 0, "texts": 0, "nodes": 0, "up_to": 1}

@@ -24,14 +24,12 @@ from etloop.dut_profiles.model.profile import CounterReader
 from etloop.experiments.nic.cards.model import NicModel, parse_model
 from etloop.experiments.sweep.file import Sweep, parse_sweep
 from etloop.traffic.congestion import Need, built_in
-from etloop.traffic.topology.topology_file import parse_topology
+from etloop.traffic.topology.topology_file import TopologyKeys, parse_topology
 
 _HERE: Final = Path()
 _RANKS: Final = "[0-9]{1,6}(-[0-9]{1,6})?"
-_LANE: Final = "[0-7]"
 _ANY_PATH: Final = r"[^\s]+"
 _LABEL: Final = r".{1,60}"
-_SWITCH_PORT: Final = r"[A-Za-z0-9._-]{1,64}(/[A-Za-z0-9._-]{1,64})?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,26 +137,10 @@ RIG: Final = Format(
     ),
     kind=Rig,
 )
-_ONE: Final = "ports: [a/p0], rate: 100Gbps"
+_SINGLE: Final = "ports: [a/p0], rate: 100Gbps"
 _SWITCH: Final = (
     "{pfc: {watchdog: {detect: 1ms}}, trimming: {size: 128B, dscp: 48}, faults: [{every: 10, in: a/p0, out: a/p0}],"
-    " queues: {0: {ecn: {kmin: 1kB}}}, port_weights: {a/p0: 2}, usids: {a/p0: 0xe000},"
-    " buffer: 1MiB}"
-)
-_PLAIN: Final = "{preset: lossy, device: x, queues: {0: {weight: 1}}, pfc: {enabled: false}}"
-_KNOWN_SWITCH: Final = _SWITCH[1:-1]
-_SIDES: Final = "left: [a/p0], right: [b/p0], rate: 100Gbps"
-_HOPS: Final = "hops: [{ports: [a/p0]}, {ports: [b/p0]}], rate: 100Gbps"
-_MAPS: Final = "dscp_to_class class_to_queue class_to_group group_to_priority priority_to_queue".split()
-_SWITCHES: Final = (
-    "single.switch",
-    "leaf_spine.leaf",
-    "leaf_spine.spine",
-    "rail.rail",
-    "rail.spine",
-    "dumbbell.switch",
-    "parking_lot.switch",
-    "switches[]",
+    " queues: {0: {ecn: {kmin: 1kB}}}, port_weights: {a/p0: 2}, usids: {a/p0: 0xe000}, buffer: 1MiB}"
 )
 TOPOLOGY: Final = Format(
     "topology",
@@ -166,29 +148,30 @@ TOPOLOGY: Final = Format(
     "switches, the links between them, the rig's ports on them, and what becomes of links that go down.",
     lambda text: parse_topology(text, "topology.yaml"),
     (
-        f"single: {{{_ONE}, switch: {_SWITCH}}}",
-        f"{{srv6: {{block: 'fc00:1::/32'}}, single: {{{_ONE}}}}}",
-        f"single: {{{_ONE}, switch: {_PLAIN}}}",
-        f"leaf_spine: {{rate: 100Gbps, leaves: [{{ports: [a/p0]}}], leaf: {_PLAIN}, spine: {_PLAIN}}}",
-        f"rail: {{rate: 100Gbps, spines: 1, rails: [{{ports: [a/p0]}}], rail: {_PLAIN}, spine: {_PLAIN}}}",
+        f"{{srv6: {{block: 'fc00:1::/32'}}, single: {{{_SINGLE}, switch: {_SWITCH}}}}}",
+        f"{{single: {{{_SINGLE}}}, outages: [{{port: a/p0, from: 1s}}], routing: {{}}}}",
+        "leaf_spine: {rate: 100Gbps, spines: 1, leaves: [{ports: [a/p0]}]}",
+        "rail: {rate: 100Gbps, rails: [{ports: [a/p0]}]}",
+        "dumbbell: {left: [a/p0], right: [b/p0], rate: 100Gbps}",
+        "parking_lot: {hops: [{ports: [a/p0]}, {ports: [b/p0]}], rate: 100Gbps}",
         (
-            f"{{single: {{{_ONE}, switch: {{preset: lossy, device: x}}}}, device: x,"
-            " outages: [{port: a/p0, from: 1s}], routing: {}}"
-        ),
-        f"leaf_spine: {{rate: 100Gbps, spines: 1, leaves: [{{ports: [a/p0]}}], leaf: {_SWITCH}, spine: {_SWITCH}}}",
-        f"rail: {{rate: 100Gbps, spines: 1, rails: [{{ports: [a/p0]}}], rail: {_SWITCH}, spine: {_SWITCH}}}",
-        *(f"dumbbell: {{{_SIDES}, switch: {each}}}" for each in (_PLAIN, _SWITCH)),
-        *(f"parking_lot: {{{_HOPS}, switch: {each}}}" for each in (_PLAIN, _SWITCH)),
-        (
-            f"{{switches: [{{name: a, {_KNOWN_SWITCH}}}, {{name: b}}], links: [{{from: a, to: b, rate: 100Gbps}}],"
+            f"{{switches: [{{name: a, {_SWITCH[1:-1]}}}, {{name: b}}], links: [{{from: a, to: b, rate: 100Gbps}}],"
             " attach: [{port: a/p0, to: a, rate: 100Gbps}]}"
         ),
-        f"{{switches: [{{name: a, {_PLAIN[1:-1]}}}], attach: [{{port: a/p0, to: a, rate: 100Gbps}}]}}",
     ),
-    {f"{switch}.maps.{each}": "[0-9]{1,2}" for switch in _SWITCHES for each in _MAPS}
-    | {f"{switch}.{each}": _LANE for switch in _SWITCHES for each in ("groups", "queues")}
-    | {f"{switch}.{each}": _SWITCH_PORT for switch in _SWITCHES for each in ("port_weights", "usids")},
-    {switch: "switches[]" for switch in _SWITCHES if switch != "switches[]"},
+    same_as=dict.fromkeys(
+        (
+            "single.switch",
+            "leaf_spine.leaf",
+            "leaf_spine.spine",
+            "rail.rail",
+            "rail.spine",
+            "dumbbell.switch",
+            "parking_lot.switch",
+        ),
+        "switches[]",
+    ),
+    kind=TopologyKeys,
 )
 SWEEP: Final = Format(
     "sweep",
