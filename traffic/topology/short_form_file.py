@@ -48,7 +48,7 @@ class PortKeys:
     """Ports on one switch of a row or tier."""
 
     ports: tuple[str, ...] = list_setting(
-        "ports", parse_port_label, "The rig's ports on the switch.", remedy=_LIST_PORTS
+        "ports", parse_port_label, "The rig's ports on the switch.", remedy=_LIST_PORTS, stand_in=""
     )
 
 
@@ -61,6 +61,7 @@ class SingleKeys(LinkKeys):
         parse_port_label,
         "The rig's ports on the switch.",
         remedy='list the rig\'s ports on the switch, as "agent/port"',
+        stand_in="",
     )
     switch: SwitchKeys = group(SwitchKeys, "switch", "Settings of the switch.")
 
@@ -194,10 +195,10 @@ class DumbbellKeys(ChainKeys):
     """Two switches joined by a trunk, which all flows from one side to the other share."""
 
     left: tuple[str, ...] = list_setting(
-        "left", parse_port_label, "The rig's ports on the left switch.", remedy=_LIST_PORTS
+        "left", parse_port_label, "The rig's ports on the left switch.", remedy=_LIST_PORTS, stand_in=""
     )
     right: tuple[str, ...] = list_setting(
-        "right", parse_port_label, "The rig's ports on the right switch.", remedy=_LIST_PORTS
+        "right", parse_port_label, "The rig's ports on the right switch.", remedy=_LIST_PORTS, stand_in=""
     )
 
     @property

@@ -277,6 +277,8 @@ def parse_topology(
 def _add_switches(keys: TopologyKeys, top: Section, draft: Draft) -> None:
     """Add switches, links and attachments that are described one by one."""
     number: dict[str, int] = {}
+    if not keys.switches:
+        return
     for index, entry in enumerate(keys.switches):
         if entry.name in number:
             problem = f'two switches are called "{entry.name}"'
