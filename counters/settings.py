@@ -62,7 +62,8 @@ def _word(text: str) -> str:
 class SoftSwitchSource:
     """The Unix socket of a lab of this user."""
 
-    lab: str = setting("lab", parse_name, "lab", "Name of the lab.")
+    lab: str = setting("lab", parse_name, "lab")
+    """Name of the lab."""
 
 
 class Side(StrEnum):
@@ -78,18 +79,11 @@ class Side(StrEnum):
 class LinuxSource:
     """Interfaces of a Linux host, local or remote."""
 
-    command: tuple[str, ...] = list_setting(
-        "command",
-        _word,
-        "Command that reads on another host, such as [ssh, host-a, etloop, dut, linux-counters]; the interfaces are appended"
-        " to it. Left out, interfaces of this host are read.",
-    )
-    side: Side | None = setting(
-        "side",
-        word_of(Side),
-        None,
-        "End of the cable at which the interfaces are; by the profile's kind of device if left out.",
-    )
+    command: tuple[str, ...] = list_setting("command", _word)
+    """Command that reads on another host, such as [ssh, host-a, etloop, dut, linux-counters]; the interfaces are appended to
+    it. Left out, interfaces of this host are read."""
+    side: Side | None = setting("side", word_of(Side), None)
+    """End of the cable at which the interfaces are; by the profile's kind of device if left out."""
 
     def broken_rules(self, _: Collection[str]) -> Iterator[Problem]:
         """Yield a command that is too long."""
@@ -110,33 +104,23 @@ _SOURCES: Final = {
 class SourceSettings:
     """One source of the counters of one device: an entry of a rig's `dut.counters`."""
 
-    reader: CounterReader = required(
-        "reader", word_of(_SOURCES), None, "How the counters are read.", f"write one of {', '.join(_SOURCES)}"
-    )
-    name: str = setting_like(
-        "name",
-        parse_name,
-        "reader",
-        "Name of the source in results: of the device, or of the host whose interfaces are read. The reader's name if left out.",
-    )
+    reader: CounterReader = required("reader", word_of(_SOURCES), None, f"write one of {', '.join(_SOURCES)}")
+    """How the counters are read."""
+    name: str = setting_like("name", parse_name, "reader")
+    """Name of the source in results: of the device, or of the host whose interfaces are read. The reader's name if left out."""
     interval_ns: int | None = setting(
-        "interval",
-        bounded(parse_duration_ns, LEAST_INTERVAL_NS, MOST_INTERVAL_NS, format_duration),
-        None,
-        "Time between the starts of two readings during a run; the profile's, else 1s, if left out.",
+        "interval", bounded(parse_duration_ns, LEAST_INTERVAL_NS, MOST_INTERVAL_NS, format_duration), None
     )
+    """Time between the starts of two readings during a run; the profile's, else 1s, if left out."""
     timeout_ns: int = setting(
         "timeout",
         bounded(parse_duration_ns, LEAST_INTERVAL_NS, MOST_TIMEOUT_NS, format_duration),
         DEFAULT_TIMEOUT_NS,
-        "Timeout of opening the source and of each reading.",
     )
+    """Timeout of opening the source and of each reading."""
     ports: Mapping[str, str] = named(
-        _object_name,
-        "ports",
-        parse_port_label,
-        "Ports of the rig as AGENT/PORT, and the device's port at the other end of each cable. Of a NIC under test, the"
-        " interface itself. Left out, every port is read and none reconciled.",
-        "the device's name of the port, such as Ethernet0.",
+        _object_name, "ports", parse_port_label, "the device's name of the port, such as Ethernet0."
     )
+    """Ports of the rig as AGENT/PORT, and the device's port at the other end of each cable. Of a NIC under test, the interface
+    itself. Left out, every port is read and none reconciled."""
     reader_settings: CounterSource = variant("reader", _SOURCES)

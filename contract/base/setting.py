@@ -1,15 +1,15 @@
 """Declare a key of a configuration file once: as a field of the frozen type that holds its value.
 
-The field carries the key, the parser with its form and bounds, the default and the meaning. `settings_reader` reads the type
-from YAML; reference pages and JSON Schemas follow from the same field (tools/write_reference.py). Imports no YAML, so that
-agents can import the types.
+The field carries the key, the parser with its form and bounds, and the default; the text below it is its meaning, as below
+any field (a `meaning` argument takes its place). `settings_reader` reads the type from YAML; reference pages and JSON Schemas
+follow from the same field (tools/write_reference.py). Imports no YAML, so that agents can import the types.
 
 A rule that concerns several keys is a method of the type:
 
     def broken_rules(self, keys: Collection[str]) -> Iterator[Problem]
 
-It yields a `Problem` for each broken rule; `where` is the key to blame, or a path such as "racks[1].name", `keys` are the keys that the file gives a value. It is
-called after all keys were read, if the file has the mapping.
+It yields a `Problem` for each broken rule; `where` is the key to blame, or a path such as
+"racks[1].name"; `keys` are the keys that the file gives a value. It is called after all keys were read, if the file has the mapping.
 """
 
 from __future__ import annotations
@@ -38,8 +38,6 @@ class Kind(Enum):
     """A mapping from names that the user chooses to values or to such mappings."""
     VARIANT = auto()
     """Keys of the same mapping whose type depends on the value of another field."""
-    UNREAD = auto()
-    """A mapping that the caller reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,25 +76,25 @@ def _declare(declared: Setting, **default: Any) -> Any:
     return dataclasses.field(metadata={_SETTING: declared}, **default)
 
 
-def setting(key: str, parse: Callable[[str], object], default: object, meaning: str) -> Any:
+def setting(key: str, parse: Callable[[str], object], default: object, meaning: str = "") -> Any:
     """Return a dataclass field that is a key of a file; `default` is its value where the key is absent."""
     return _declare(Setting(key, meaning, parse), default=default)
 
 
-def required(key: str, parse: Callable[[str], object], stand_in: object, meaning: str, remedy: str) -> Any:
+def required(key: str, parse: Callable[[str], object], stand_in: object, remedy: str) -> Any:
     """Return a dataclass field that is a key which must be there; `stand_in` is its value after a mistake."""
-    return _declare(Setting(key, meaning, parse, stand_in=stand_in, remedy=remedy))
+    return _declare(Setting(key, "", parse, stand_in=stand_in, remedy=remedy))
 
 
-def setting_like(key: str, parse: Callable[[str], object], field: str, meaning: str) -> Any:
+def setting_like(key: str, parse: Callable[[str], object], field: str) -> Any:
     """Return a dataclass field that is a key; where it is absent, it has the value of an earlier `field`."""
-    return _declare(Setting(key, meaning, parse, same_as=field), kw_only=True)
+    return _declare(Setting(key, "", parse, same_as=field), kw_only=True)
 
 
 def list_setting(
     key: str,
     parse: Callable[[str], object],
-    meaning: str,
+    meaning: str = "",
     *,
     remedy: str = "",
     is_flat: bool = False,
@@ -121,15 +119,15 @@ def group(kind: type[Any], key: str = "", meaning: str = "") -> Any:
     return _declare(Setting(key, meaning, group=kind, kind=Kind.GROUP), **default)
 
 
-def optional_group(kind: type[Any], key: str, meaning: str) -> Any:
+def optional_group(kind: type[Any], key: str) -> Any:
     """Return a dataclass field as `group` does whose value is None where the key is absent."""
-    declared = Setting(key, meaning, group=kind, kind=Kind.GROUP, is_optional=True)
+    declared = Setting(key, "", group=kind, kind=Kind.GROUP, is_optional=True)
     return _declare(declared, default=None)
 
 
-def groups(kind: type[Any], key: str, meaning: str, *, remedy: str = "", most: int = 0) -> Any:
+def groups(kind: type[Any], key: str, *, remedy: str = "", most: int = 0) -> Any:
     """Return a dataclass field that is a list of mappings of another declared type; `remedy` makes absence a mistake."""
-    declared = Setting(key, meaning, group=kind, kind=Kind.GROUPS, remedy=remedy, most=most)
+    declared = Setting(key, "", group=kind, kind=Kind.GROUPS, remedy=remedy, most=most)
     return _declare(declared, default=())
 
 
@@ -137,7 +135,6 @@ def named(
     content: type[Any] | Callable[[str], object],
     key: str,
     parse_name: Callable[[str], str],
-    meaning: str,
     name_meaning: str,
     *,
     most: int = 0,
@@ -147,7 +144,7 @@ def named(
     is_group = isinstance(content, type)
     declared = Setting(
         key,
-        meaning,
+        "",
         parse=None if is_group else content,
         group=cast("type[Any]", content) if is_group else None,
         kind=Kind.NAMED,
@@ -162,11 +159,6 @@ def variant(field: str, by_value: Mapping[Any, type[Any]]) -> Any:
     """Return a dataclass field whose value is of the type that the value of an earlier `field` selects; its keys are in the
     same mapping."""
     return _declare(Setting("", "", kind=Kind.VARIANT, same_as=field, by_value=by_value), kw_only=True)
-
-
-def unread(kind: type[Any], key: str, meaning: str) -> Any:
-    """Return a dataclass field whose value is the section under `key`, for the caller to read: as keys of `kind`."""
-    return _declare(Setting(key, meaning, group=kind, kind=Kind.UNREAD), kw_only=True)
 
 
 def setting_of(field: dataclasses.Field[Any]) -> Setting | None:

@@ -145,10 +145,6 @@ def _variant(declared: Setting, value: Any, section: Section) -> Any:
     return read_settings(declared.by_value[value], section)
 
 
-def _unread(declared: Setting, _: Any, section: Section) -> Any:
-    return section.section(declared.key, declared.meaning)
-
-
 _READERS: Final[Mapping[Kind, Any]] = {
     Kind.VALUE: _value,
     Kind.LIST: _list,
@@ -156,5 +152,4 @@ _READERS: Final[Mapping[Kind, Any]] = {
     Kind.GROUPS: _groups,
     Kind.NAMED: _named,
     Kind.VARIANT: _variant,
-    Kind.UNREAD: _unread,
 }

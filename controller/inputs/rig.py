@@ -92,66 +92,39 @@ def _profile(text: str) -> str | Path:
 class RigPort:
     """One interface towards the device under test and the addresses that ranks may use on it."""
 
-    name: str = required("name", parse_name, "?", "Name of the port in results.", "name the port, such as p0")
-    link_bps: int = required(
-        "link", _link_rate, 1, "Rate of the link.", 'write the speed of the link, such as "100Gbps"'
-    )
+    name: str = required("name", parse_name, "?", "name the port, such as p0")
+    """Name of the port in results."""
+    link_bps: int = required("link", _link_rate, 1, 'write the speed of the link, such as "100Gbps"')
+    """Rate of the link."""
     addresses: tuple[str, ...] = list_setting(
         "addresses",
         parse_addresses,
-        "Addresses that ranks may use, one per rank, as a range or a list.",
         remedy='list the addresses of the port, or a range such as "10.0.1.1-10.0.1.8"',
         is_flat=True,
     )
-    udp_port: int = setting(
-        "udp_port", integer(1, 65535), ROCE_UDP_PORT, "UDP port that packets are sent to."
-    )
-    segmentation_offload: bool = setting(
-        "segmentation_offload",
-        yes_or_no,
-        True,
-        "Let the kernel segment large sends (UDP GSO); the same for all ports of an agent.",
-    )
-    rail: int | None = setting(
-        "rail",
-        integer(0, MOST_RAILS - 1),
-        None,
-        "Index of the NIC of a host that the port represents, where ranks are mapped to rails.",
-    )
-    backend: PortBackend = setting(
-        "backend", one_of(_BACKENDS), PortBackend.UDP, "How packets are sent and received; see docs/ports.md."
-    )
-    interface: str = setting(
-        "interface", _interface, "", "Network interface; found by the addresses if left out."
-    )
-    queues: int = setting(
-        "queues",
-        integer(1, MOST_QUEUES),
-        1,
-        "Engine threads of the port; an xdp port uses as many receive queues of its interface, which must be all of them.",
-    )
-    busy_poll_us: int = setting(
-        "busy_poll", _poll_us, 0, "Busy poll time of an xdp port; interrupts drive its interface if left out."
-    )
-    receive_ring: bool = setting(
-        "receive_ring",
-        yes_or_no,
-        False,
-        "Receive frames of a packet port through a ring in memory shared with the kernel; see docs/ports.md.",
-    )
-    device: str = setting("device", _interface, "", "RDMA device of a verbs port, as `rdma link` lists it.")
-    gid_index: int = setting(
-        "gid_index",
-        integer(0, 255),
-        -1,
-        "Index into the GID table of a verbs port's device; found by address if left out.",
-    )
-    card: str = setting(
-        "card",
-        parse_name,
-        "",
-        "Network card of the port: ports of an agent with the same card are its planes, in their order; see docs/mrc.md.",
-    )
+    """Addresses that ranks may use, one per rank, as a range or a list."""
+    udp_port: int = setting("udp_port", integer(1, 65535), ROCE_UDP_PORT)
+    """UDP port that packets are sent to."""
+    segmentation_offload: bool = setting("segmentation_offload", yes_or_no, True)
+    """Let the kernel segment large sends (UDP GSO); the same for all ports of an agent."""
+    rail: int | None = setting("rail", integer(0, MOST_RAILS - 1), None)
+    """Index of the NIC of a host that the port represents, where ranks are mapped to rails."""
+    backend: PortBackend = setting("backend", one_of(_BACKENDS), PortBackend.UDP)
+    """How packets are sent and received; see docs/ports.md."""
+    interface: str = setting("interface", _interface, "")
+    """Network interface; found by the addresses if left out."""
+    queues: int = setting("queues", integer(1, MOST_QUEUES), 1)
+    """Engine threads of the port; an xdp port uses as many receive queues of its interface, which must be all of them."""
+    busy_poll_us: int = setting("busy_poll", _poll_us, 0)
+    """Busy poll time of an xdp port; interrupts drive its interface if left out."""
+    receive_ring: bool = setting("receive_ring", yes_or_no, False)
+    """Receive frames of a packet port through a ring in memory shared with the kernel; see docs/ports.md."""
+    device: str = setting("device", _interface, "")
+    """RDMA device of a verbs port, as `rdma link` lists it."""
+    gid_index: int = setting("gid_index", integer(0, 255), -1)
+    """Index into the GID table of a verbs port's device; found by address if left out."""
+    card: str = setting("card", parse_name, "")
+    """Network card of the port: ports of an agent with the same card are its planes, in their order; see docs/mrc.md."""
 
     @property
     def most_threads(self) -> int:
@@ -226,22 +199,12 @@ class RigPort:
 class RigAgent:
     """One agent process. Agents with the same `host` share a machine and therefore its cores."""
 
-    name: str = required(
-        "name",
-        parse_name,
-        "?",
-        "Name of the agent, as `etloop-agent --name` gives it.",
-        "name the agent as etloop-agent --name will",
-    )
-    host: str = setting_like(
-        "host",
-        parse_name,
-        "name",
-        "Machine of the agent: agents of one host share its cores. The agent's name if left out.",
-    )
-    ports: tuple[RigPort, ...] = groups(
-        RigPort, "ports", "Ports of the agent towards the device.", remedy="list the ports of the agent"
-    )
+    name: str = required("name", parse_name, "?", "name the agent as etloop-agent --name will")
+    """Name of the agent, as `etloop-agent --name` gives it."""
+    host: str = setting_like("host", parse_name, "name")
+    """Machine of the agent: agents of one host share its cores. The agent's name if left out."""
+    ports: tuple[RigPort, ...] = groups(RigPort, "ports", remedy="list the ports of the agent")
+    """Ports of the agent towards the device."""
 
     def broken_rules(self, _: Collection[str]) -> Iterator[Problem]:
         """Yield what differs or repeats between the ports of the agent."""
@@ -261,28 +224,22 @@ class RigAgent:
 class Curve:
     """Keys of CURVE."""
 
-    server_key: Path = required(
-        "server_key",
-        file_name,
-        Path(),
-        "File of the controller's secret key.",
-        "name the controller's secret key file",
-    )
+    server_key: Path = required("server_key", file_name, Path(), "name the controller's secret key file")
+    """File of the controller's secret key."""
     authorised_keys: Path = required(
-        "authorised_keys",
-        file_name,
-        Path(),
-        "Directory of the public keys of agents that may connect.",
-        "name the directory with the agents' public key files",
+        "authorised_keys", file_name, Path(), "name the directory with the agents' public key files"
     )
+    """Directory of the public keys of agents that may connect."""
 
 
 @dataclass(frozen=True, slots=True)
 class Security:
     """Admission of agents. Neither key is needed as long as the controller binds a loopback address."""
 
-    insecure: bool = setting("insecure", yes_or_no, False, "Admit any agent; for closed networks.")
-    curve: Curve | None = optional_group(Curve, "curve", "Admit agents by their keys (CURVE).")
+    insecure: bool = setting("insecure", yes_or_no, False)
+    """Admit any agent; for closed networks."""
+    curve: Curve | None = optional_group(Curve, "curve")
+    """Admit agents by their keys (CURVE)."""
 
     def broken_rules(self, _: Collection[str]) -> Iterator[Problem]:
         """Yield a contradiction."""
@@ -297,15 +254,11 @@ class RigDut:
     """The device under test that the ports are connected to."""
 
     stated_profile: str | Path = required(
-        "profile",
-        _profile,
-        "",
-        "Profile of the device: the name of a shipped one (`etloop dut list`), or a file that ends in .yaml.",
-        "name a shipped profile (etloop dut list) or a file that ends in .yaml",
+        "profile", _profile, "", "name a shipped profile (etloop dut list) or a file that ends in .yaml"
     )
-    counters: tuple[SourceSettings, ...] = groups(
-        SourceSettings, "counters", "Sources of the device's counters.", most=MOST_SOURCES
-    )
+    """Profile of the device: the name of a shipped one (`etloop dut list`), or a file that ends in .yaml."""
+    counters: tuple[SourceSettings, ...] = groups(SourceSettings, "counters", most=MOST_SOURCES)
+    """Sources of the device's counters."""
 
     @property
     def profile(self) -> str:
@@ -331,29 +284,26 @@ class RigDut:
 class ControllerSettings:
     """Where agents reach the controller."""
 
-    bind: str = setting(
-        "bind", _endpoint, DEFAULT_BIND, "Endpoint that agents connect to; `*` is any address of the host."
-    )
+    bind: str = setting("bind", _endpoint, DEFAULT_BIND)
+    """Endpoint that agents connect to; `*` is any address of the host."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rig:
     """The contents of `rig.yaml`."""
 
-    controller: ControllerSettings = group(
-        ControllerSettings, "controller", "Where agents reach the controller."
-    )
-    security: Security = group(
-        Security, "security", "How agents are admitted; not needed on a loopback address."
-    )
-    agents: tuple[RigAgent, ...] = groups(
-        RigAgent, "agents", "The agent processes.", remedy="list the agents with their ports"
-    )
-    dut: RigDut | None = optional_group(RigDut, "dut", "The device under test.")
-    topology: Path | None = setting(
-        "topology", file_name, None, "Topology file that the ports are attached to."
-    )
-    lab: str = setting("lab", parse_name, "", "Name of the lab that is used as the device.")
+    controller: ControllerSettings = group(ControllerSettings, "controller")
+    """Where agents reach the controller."""
+    security: Security = group(Security, "security")
+    """How agents are admitted; not needed on a loopback address."""
+    agents: tuple[RigAgent, ...] = groups(RigAgent, "agents", remedy="list the agents with their ports")
+    """The agent processes."""
+    dut: RigDut | None = optional_group(RigDut, "dut")
+    """The device under test."""
+    topology: Path | None = setting("topology", file_name, None)
+    """Topology file that the ports are attached to."""
+    lab: str = setting("lab", parse_name, "")
+    """Name of the lab that is used as the device."""
 
     @property
     def bind(self) -> str:

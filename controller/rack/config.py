@@ -42,58 +42,44 @@ def _url(text: str) -> str:
 class Limits(RackLimits):
     """Limits of a rack's jobs and of its machine."""
 
-    slots: int = setting(
-        "runs_per_agent",
-        integer(1, MOST_SLOTS),
-        8,
-        "Most runs at once on one agent; also bounded by its number of ports.",
-    )
+    slots: int = setting("runs_per_agent", integer(1, MOST_SLOTS), 8)
+    """Most runs at once on one agent; also bounded by its number of ports."""
     # A plan of 1,024 ranks takes some hundred megabytes; numpy and Arrow reserve more than they use.
-    run_memory_bytes: int = setting(
-        "run_memory", size, 16 << 30, "Limit of the address space of a run's process."
-    )
-    free_disk_bytes: int = setting("free_disk", size, 256 << 20, "Free disk space below which no job starts.")
-    drain_ns: int = setting(
-        "drain", long_time, 60 * NS_PER_S, "How long running jobs may continue after SIGTERM."
-    )
+    run_memory_bytes: int = setting("run_memory", size, 16 << 30)
+    """Limit of the address space of a run's process."""
+    free_disk_bytes: int = setting("free_disk", size, 256 << 20)
+    """Free disk space below which no job starts."""
+    drain_ns: int = setting("drain", long_time, 60 * NS_PER_S)
+    """How long running jobs may continue after SIGTERM."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
     """How long artifacts are kept: the oldest are removed first, whichever bound is reached."""
 
-    age_ns: int = setting("age", long_time, 90 * DAY_NS, "Highest age of artifacts.")
-    size_bytes: int = setting("size", size, 100 << 30, "Most bytes of all artifacts together.")
-    ended_jobs: int = setting(
-        "ended_jobs",
-        integer(1, 10_000_000),
-        100_000,
-        "Ended jobs that stay listed after their artifacts are gone.",
-    )
-    audit_lines: int = setting("audit_lines", integer(100, 100_000_000), 1_000_000, "Lines of the audit log.")
+    age_ns: int = setting("age", long_time, 90 * DAY_NS)
+    """Highest age of artifacts."""
+    size_bytes: int = setting("size", size, 100 << 30)
+    """Most bytes of all artifacts together."""
+    ended_jobs: int = setting("ended_jobs", integer(1, 10_000_000), 100_000)
+    """Ended jobs that stay listed after their artifacts are gone."""
+    audit_lines: int = setting("audit_lines", integer(100, 100_000_000), 1_000_000)
+    """Lines of the audit log."""
 
 
 @dataclass(frozen=True, slots=True)
 class GatewayLimits:
     """How many requests a rack accepts over MQTT, and how much it retains on the broker."""
 
-    progress_interval_ns: int = setting(
-        "progress_interval", _interval, NS_PER_S, "Least time between two progress messages of one job."
-    )
-    requests_per_s: int = setting(
-        "requests_per_s",
-        integer(1, 100_000),
-        100,
-        'Requests that are served per second. As many again are answered "come back later", the rest not at all; both are'
-        " counted.",
-    )
-    request_bytes: int = setting("request", size, 16 << 20, "Largest request.")
-    retained_jobs: int = setting(
-        "retained_jobs",
-        integer(1, 100_000),
-        1000,
-        "Most recently ended jobs whose state and result the broker retains.",
-    )
+    progress_interval_ns: int = setting("progress_interval", _interval, NS_PER_S)
+    """Least time between two progress messages of one job."""
+    requests_per_s: int = setting("requests_per_s", integer(1, 100_000), 100)
+    """Requests that are served per second. As many again are answered "come back later", the rest not at all; both are
+    counted."""
+    request_bytes: int = setting("request", size, 16 << 20)
+    """Largest request."""
+    retained_jobs: int = setting("retained_jobs", integer(1, 100_000), 1000)
+    """Most recently ended jobs whose state and result the broker retains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,31 +96,33 @@ class GatewaySettings:
 class BrokerTls:
     """Files of an encrypted connection to the broker."""
 
-    ca: Path | None = setting(
-        "ca", file_name, None, "PEM file of the authority that signed the broker's certificate."
-    )
-    cert: Path | None = setting("cert", file_name, None, "PEM file of the rack's certificate.")
-    key: Path | None = setting("key", file_name, None, "PEM file of the rack's key.")
+    ca: Path | None = setting("ca", file_name, None)
+    """PEM file of the authority that signed the broker's certificate."""
+    cert: Path | None = setting("cert", file_name, None)
+    """PEM file of the rack's certificate."""
+    key: Path | None = setting("key", file_name, None)
+    """PEM file of the rack's key."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerConfig:
     """Broker of the rack API; the password is not read yet."""
 
-    tls: BrokerTls | None = optional_group(BrokerTls, "tls", "Encrypt the connection.")
-    embedded: bool = setting(
-        "embedded", yes_or_no, False, "Start a broker at that address, for a rack on one machine."
-    )
-    host: str = setting("host", words, "127.0.0.1", "Host of the broker.")
-    port: int | None = setting(
-        "port", _port, None, "Port of the broker; 1883, or 8883 with TLS, if left out."
-    )
-    username: str = setting("username", words, "", "Account of the rack.")
+    tls: BrokerTls | None = optional_group(BrokerTls, "tls")
+    """Encrypt the connection."""
+    embedded: bool = setting("embedded", yes_or_no, False)
+    """Start a broker at that address, for a rack on one machine."""
+    host: str = setting("host", words, "127.0.0.1")
+    """Host of the broker."""
+    port: int | None = setting("port", _port, None)
+    """Port of the broker; 1883, or 8883 with TLS, if left out."""
+    username: str = setting("username", words, "")
+    """Account of the rack."""
     limits: GatewayLimits = group(GatewayLimits)
-    password_file: Path | None = setting(
-        "password_file", file_name, None, "File with the password of the account."
-    )
-    insecure: bool = setting("insecure", yes_or_no, False, "Allow a broker on another host without TLS.")
+    password_file: Path | None = setting("password_file", file_name, None)
+    """File with the password of the account."""
+    insecure: bool = setting("insecure", yes_or_no, False)
+    """Allow a broker on another host without TLS."""
 
     @property
     def settings(self) -> BrokerSettings:
@@ -177,22 +165,20 @@ class BrokerConfig:
 class HttpConfig:
     """Address and limits of the HTTP server for metrics, health, results and uploads."""
 
-    host: str = setting("host", words, "127.0.0.1", "Address to listen on.")
-    port: int = setting("port", _port, 9420, "Port to listen on.")
-    insecure: bool = setting(
-        "insecure", yes_or_no, False, "Allow an address that other machines reach, without encryption."
-    )
-    tokens: Path | None = setting(
-        "tokens",
-        file_name,
-        None,
-        "File of the tokens of clients that may read artifacts and upload. Left out, any client may read and none upload.",
-    )
-    stated_url: str = setting(
-        "url", _url, "", "Base URL by which clients reach the server; made of address and port if left out."
-    )
-    largest_trace_bytes: int = setting("trace", size, 4 << 30, "Largest archive that is uploaded.")
-    traces_bytes: int = setting("traces", size, 20 << 30, "Most bytes of all uploaded archives together.")
+    host: str = setting("host", words, "127.0.0.1")
+    """Address to listen on."""
+    port: int = setting("port", _port, 9420)
+    """Port to listen on."""
+    insecure: bool = setting("insecure", yes_or_no, False)
+    """Allow an address that other machines reach, without encryption."""
+    tokens: Path | None = setting("tokens", file_name, None)
+    """File of the tokens of clients that may read artifacts and upload. Left out, any client may read and none upload."""
+    stated_url: str = setting("url", _url, "")
+    """Base URL by which clients reach the server; made of address and port if left out."""
+    largest_trace_bytes: int = setting("trace", size, 4 << 30)
+    """Largest archive that is uploaded."""
+    traces_bytes: int = setting("traces", size, 20 << 30)
+    """Most bytes of all uploaded archives together."""
 
     @property
     def url(self) -> str:
@@ -227,19 +213,14 @@ class HttpConfig:
 class OtelConfig:
     """Destination of OpenTelemetry metrics."""
 
-    endpoint: str = setting(
-        "endpoint",
-        _url,
-        "http://127.0.0.1:4318",
-        "Base URL of an OTLP/HTTP collector, without the path of a signal.",
-    )
-    interval_ns: int = setting("interval", _interval, 60 * NS_PER_S, "Time between two exports.")
-    ca_file: Path | None = setting(
-        "ca", file_name, None, "PEM file of the authority that signed the collector's certificate."
-    )
-    authorization_file: Path | None = setting(
-        "authorization_file", file_name, None, "File with the value of the header Authorization."
-    )
+    endpoint: str = setting("endpoint", _url, "http://127.0.0.1:4318")
+    """Base URL of an OTLP/HTTP collector, without the path of a signal."""
+    interval_ns: int = setting("interval", _interval, 60 * NS_PER_S)
+    """Time between two exports."""
+    ca_file: Path | None = setting("ca", file_name, None)
+    """PEM file of the authority that signed the collector's certificate."""
+    authorization_file: Path | None = setting("authorization_file", file_name, None)
+    """File with the value of the header Authorization."""
 
     def broken_rules(self, _: Collection[str]) -> Iterator[Problem]:
         """Yield an unusable URL, or one to which the secret would be sent in clear."""
@@ -260,43 +241,32 @@ class OtelConfig:
 class RackConfig:
     """Content of `controller.yaml`."""
 
-    rig: Path = required("rig", file_name, Path(), "The rig file.", "name the rig file")
-    state_dir: Path = required(
-        "state_dir",
-        file_name,
-        Path(),
-        "Directory of jobs and results.",
-        "name a directory for jobs and results",
-    )
+    rig: Path = required("rig", file_name, Path(), "name the rig file")
+    """The rig file."""
+    state_dir: Path = required("state_dir", file_name, Path(), "name a directory for jobs and results")
+    """Directory of jobs and results."""
     scenario_root: Path = required(
-        "scenario_root",
-        file_name,
-        Path(),
-        "Directory below which the traces of scenarios are.",
-        "name the directory that traces of scenarios lie below",
+        "scenario_root", file_name, Path(), "name the directory that traces of scenarios lie below"
     )
-    rack: str = setting("rack", parse_name, "rack", "Name of the rack, part of every topic.")
-    limits: Limits = group(Limits, "limits", "Limits of the rack.")
-    retention: Retention = group(
-        Retention, "retention", "How long artifacts are kept; the oldest are removed first."
-    )
-    allowed_code: AllowedCode = group(AllowedCode, "allow", "Code that a scenario may contain.")
-    log_format: LogFormat = setting("logs", word_of(LogFormat), LogFormat.JSON, "Format of log lines.")
-    broker: BrokerConfig | None = optional_group(
-        BrokerConfig, "mqtt", "The rack API over MQTT; there is none if left out."
-    )
-    http: HttpConfig | None = optional_group(
-        HttpConfig, "http", "Metrics, health, results and uploads over HTTP; there is no server if left out."
-    )
-    otel: OtelConfig | None = optional_group(
-        OtelConfig, "otel", "Push metrics to an OpenTelemetry collector; none are pushed if left out."
-    )
-    users: Path | None = setting(
-        "users",
-        file_name,
-        None,
-        "File of users and their rights. Left out, every account may do whatever the broker's ACL permits.",
-    )
+    """Directory below which the traces of scenarios are."""
+    rack: str = setting("rack", parse_name, "rack")
+    """Name of the rack, part of every topic."""
+    limits: Limits = group(Limits, "limits")
+    """Limits of the rack."""
+    retention: Retention = group(Retention, "retention")
+    """How long artifacts are kept; the oldest are removed first."""
+    allowed_code: AllowedCode = group(AllowedCode, "allow")
+    """Code that a scenario may contain."""
+    log_format: LogFormat = setting("logs", word_of(LogFormat), LogFormat.JSON)
+    """Format of log lines."""
+    broker: BrokerConfig | None = optional_group(BrokerConfig, "mqtt")
+    """The rack API over MQTT; there is none if left out."""
+    http: HttpConfig | None = optional_group(HttpConfig, "http")
+    """Metrics, health, results and uploads over HTTP; there is no server if left out."""
+    otel: OtelConfig | None = optional_group(OtelConfig, "otel")
+    """Push metrics to an OpenTelemetry collector; none are pushed if left out."""
+    users: Path | None = setting("users", file_name, None)
+    """File of users and their rights. Left out, every account may do whatever the broker's ACL permits."""
 
     def broken_rules(self, _: Collection[str]) -> Iterator[Problem]:
         """Yield users of a rack that has no accounts."""

@@ -39,12 +39,14 @@ size: Final = bounded(parse_bytes, 1, 1 << 60, lambda count: f"{count}B")
 class RackLimits:
     """Limits of a rack."""
 
-    queued_jobs: int = setting("queued_jobs", integer(1, 100_000), 1000, "Most jobs in the queue.")
-    running_jobs: int = setting("running_jobs", integer(1, 1024), 16, "Most jobs that run at once.")
-    scenario_bytes: int = setting("scenario", size, 1 << 20, "Largest scenario that may be submitted.")
-    job_time_ns: int = setting(
-        "job_time", long_time, DAY_NS, "Longest run time of a job, from its start on; a job may ask for less."
-    )
+    queued_jobs: int = setting("queued_jobs", integer(1, 100_000), 1000)
+    """Most jobs in the queue."""
+    running_jobs: int = setting("running_jobs", integer(1, 1024), 16)
+    """Most jobs that run at once."""
+    scenario_bytes: int = setting("scenario", size, 1 << 20)
+    """Largest scenario that may be submitted."""
+    job_time_ns: int = setting("job_time", long_time, DAY_NS)
+    """Longest run time of a job, from its start on; a job may ask for less."""
 
 
 @dataclass(frozen=True, slots=True)

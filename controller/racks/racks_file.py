@@ -60,59 +60,26 @@ def _url(text: str) -> str:
 class RackPlace:
     """A rack, and how it is reached."""
 
-    name: str = required(
-        "name",
-        parse_name,
-        "rack",
-        "Name by which you call the rack; `--rack NAME`.",
-        "write the name by which you call it",
-    )
-    broker: str = required(
-        "broker",
-        _broker,
-        "127.0.0.1",
-        "MQTT broker of the rack, HOST or HOST:PORT.",
-        "write HOST or HOST:PORT of its MQTT broker",
-    )
-    rack: str = setting_like(
-        "rack",
-        parse_name,
-        "name",
-        "Name of the rack on that broker, part of every topic; as `name` if left out.",
-    )
-    username: str = setting("username", words, "", "Account of the broker.")
-    password_file: Path | None = setting(
-        "password_file",
-        file_name,
-        None,
-        "File with the password of the account; read when the rack is contacted.",
-    )
-    ca: Path | None = setting(
-        "ca",
-        file_name,
-        None,
-        "PEM file of the authority that signed the broker's certificate; encrypts the connection.",
-    )
-    http: str = setting(
-        "http",
-        _url,
-        "",
-        "Base URL of the rack's web server; the one that its controller publishes if left out.",
-    )
-    token_file: Path | None = setting(
-        "token_file", file_name, None, "File with the token for the web server."
-    )
-    labels: Mapping[str, str] = named(
-        _label,
-        "labels",
-        parse_name,
-        "Labels of your choice, for `--rack-label site=rome`.",
-        "a label's value.",
-        most=MOST_LABELS,
-    )
-    insecure: bool = setting(
-        "insecure", yes_or_no, False, "Whether the password may cross a network unencrypted."
-    )
+    name: str = required("name", parse_name, "rack", "write the name by which you call it")
+    """Name by which you call the rack; `--rack NAME`."""
+    broker: str = required("broker", _broker, "127.0.0.1", "write HOST or HOST:PORT of its MQTT broker")
+    """MQTT broker of the rack, HOST or HOST:PORT."""
+    rack: str = setting_like("rack", parse_name, "name")
+    """Name of the rack on that broker, part of every topic; as `name` if left out."""
+    username: str = setting("username", words, "")
+    """Account of the broker."""
+    password_file: Path | None = setting("password_file", file_name, None)
+    """File with the password of the account; read when the rack is contacted."""
+    ca: Path | None = setting("ca", file_name, None)
+    """PEM file of the authority that signed the broker's certificate; encrypts the connection."""
+    http: str = setting("http", _url, "")
+    """Base URL of the rack's web server; the one that its controller publishes if left out."""
+    token_file: Path | None = setting("token_file", file_name, None)
+    """File with the token for the web server."""
+    labels: Mapping[str, str] = named(_label, "labels", parse_name, "a label's value.", most=MOST_LABELS)
+    """Labels of your choice, for `--rack-label site=rome`."""
+    insecure: bool = setting("insecure", yes_or_no, False)
+    """Whether the password may cross a network unencrypted."""
 
     def client(self, response_timeout_s: float) -> RackClient:
         """Return a client of the rack. Raises `ConfigError` for an unusable secret or certificate."""
@@ -142,12 +109,9 @@ class Racks:
     """Content of `racks.yaml`."""
 
     racks: tuple[RackPlace, ...] = groups(
-        RackPlace,
-        "racks",
-        "The racks, at most 1,000.",
-        remedy="write a list of racks, each with its name and broker",
-        most=MOST_RACKS,
+        RackPlace, "racks", remedy="write a list of racks, each with its name and broker", most=MOST_RACKS
     )
+    """The racks, at most 1,000."""
 
     def broken_rules(self, _: Collection[str]) -> Iterator[Problem]:
         """Yield names that are used twice."""

@@ -48,18 +48,15 @@ class GnmiEncoding(StrEnum):
 class Tls:
     """Files and names of a TLS connection. The device's certificate is always checked."""
 
-    authority: Path | None = setting(
-        "ca",
-        file_name,
-        None,
-        "PEM file of the authority that signed the device's certificate, or of the certificate itself; the authorities that"
-        " gRPC ships if left out.",
-    )
-    certificate: Path | None = setting(
-        "cert", file_name, None, "PEM file of the client certificate, where the device requests one."
-    )
-    key: Path | None = setting("key", file_name, None, "PEM file of the client's key.")
-    name: str = setting("name", words, "", "Name in the device's certificate, where it is not the address.")
+    authority: Path | None = setting("ca", file_name, None)
+    """PEM file of the authority that signed the device's certificate, or of the certificate itself; the authorities that gRPC
+    ships if left out."""
+    certificate: Path | None = setting("cert", file_name, None)
+    """PEM file of the client certificate, where the device requests one."""
+    key: Path | None = setting("key", file_name, None)
+    """PEM file of the client's key."""
+    name: str = setting("name", words, "")
+    """Name in the device's certificate, where it is not the address."""
 
     def broken_rules(self, _: Collection[str]) -> Iterator[Problem]:
         """Yield a certificate without its key, or a key without its certificate."""
@@ -73,39 +70,29 @@ class GnmiSource:
     """A gNMI server to read."""
 
     address: Address = required(
-        "address",
-        address(GNMI_PORT),
-        Address("?", GNMI_PORT),
-        "Management address of the device.",
-        "write HOST or HOST:PORT",
+        "address", address(GNMI_PORT), Address("?", GNMI_PORT), "write HOST or HOST:PORT"
     )
-    credentials: Path | None = setting("credentials", file_name, None, "File with user and password.")
-    tls: Tls = group(Tls, "tls", "Files and names of the TLS connection.")
-    plaintext: bool = setting("plaintext", yes_or_no, False, "Connect without TLS.")
-    paths: CounterPaths | None = setting(
-        "paths",
-        word_of(_PATHS),
-        None,
-        "Model whose paths are requested; the profile's, else openconfig, if left out.",
-    )
-    mode: GnmiMode = setting(
-        "mode",
-        word_of(GnmiMode),
-        GnmiMode.GET,
-        "How values are requested: one Get or one subscription ONCE per reading, or one STREAM subscription (sample).",
-    )
-    encoding: GnmiEncoding = setting(
-        "encoding", word_of(GnmiEncoding), GnmiEncoding.JSON_IETF, "Encoding of values."
-    )
-    target: str = setting(
-        "target", words, "", "Target of the prefix, where a server represents several devices."
-    )
+    """Management address of the device."""
+    credentials: Path | None = setting("credentials", file_name, None)
+    """File with user and password."""
+    tls: Tls = group(Tls, "tls")
+    """Files and names of the TLS connection."""
+    plaintext: bool = setting("plaintext", yes_or_no, False)
+    """Connect without TLS."""
+    paths: CounterPaths | None = setting("paths", word_of(_PATHS), None)
+    """Model whose paths are requested; the profile's, else openconfig, if left out."""
+    mode: GnmiMode = setting("mode", word_of(GnmiMode), GnmiMode.GET)
+    """How values are requested: one Get or one subscription ONCE per reading, or one STREAM subscription (sample)."""
+    encoding: GnmiEncoding = setting("encoding", word_of(GnmiEncoding), GnmiEncoding.JSON_IETF)
+    """Encoding of values."""
+    target: str = setting("target", words, "")
+    """Target of the prefix, where a server represents several devices."""
     sample_ns: int = setting(
         "sample_interval",
         bounded(parse_duration_ns, LEAST_SAMPLE_NS, MOST_SAMPLE_NS, format_duration),
         DEFAULT_SAMPLE_NS,
-        "Interval at which the device sends in mode sample.",
     )
+    """Interval at which the device sends in mode sample."""
 
     def broken_rules(self, keys: Collection[str]) -> Iterator[Problem]:
         """Yield keys that contradict each other."""

@@ -33,37 +33,22 @@ class SnmpSource:
     """An SNMP agent. The credentials decide between version 2c and 3."""
 
     address: Address = required(
-        "address",
-        address(SNMP_PORT),
-        Address("?", SNMP_PORT),
-        "Management address of the device.",
-        "write HOST or HOST:PORT of the agent",
+        "address", address(SNMP_PORT), Address("?", SNMP_PORT), "write HOST or HOST:PORT of the agent"
     )
+    """Management address of the device."""
     credentials: Path = required(
-        "credentials",
-        file_name,
-        Path("?"),
-        "File with the community or the user.",
-        "name a file with the community or the user",
+        "credentials", file_name, Path("?"), "name a file with the community or the user"
     )
-    names: InterfaceNames = setting(
-        "names", word_of(InterfaceNames), InterfaceNames.IF_NAME, "Column of IF-MIB with the names of ports."
-    )
-    octets_include_fcs: bool = setting(
-        "octets_include_fcs",
-        yes_or_no,
-        True,
-        "Whether the device counts octets as IF-MIB defines them; an agent on Linux gives its kernel's, without the FCS.",
-    )
+    """File with the community or the user."""
+    names: InterfaceNames = setting("names", word_of(InterfaceNames), InterfaceNames.IF_NAME)
+    """Column of IF-MIB with the names of ports."""
+    octets_include_fcs: bool = setting("octets_include_fcs", yes_or_no, True)
+    """Whether the device counts octets as IF-MIB defines them; an agent on Linux gives its kernel's, without the FCS."""
     response_timeout_ns: int = setting(
         "answer",
         bounded(parse_duration_ns, NS_PER_MS, MOST_RESPONSE_TIMEOUT_NS, format_duration),
         DEFAULT_RESPONSE_TIMEOUT_NS,
-        "Timeout of one request.",
     )
-    tries: int = setting(
-        "tries",
-        integer(1, MOST_TRIES),
-        DEFAULT_TRIES,
-        "Attempts per request before its answer counts as missing.",
-    )
+    """Timeout of one request."""
+    tries: int = setting("tries", integer(1, MOST_TRIES), DEFAULT_TRIES)
+    """Attempts per request before its answer counts as missing."""

@@ -77,19 +77,17 @@ class Search:
         "path",
         formed(TEXT)(parse_path),
         ("seed",),
-        "Key path of the value.",
         "write the key path of the value, such as workload.incast.rate",
     )
-    first: tuple[int, Unit] = required(
-        "from", _end, (0, _COUNT), "Value at which runs should pass.", _END_REMEDY
-    )
-    last: tuple[int, Unit] = required(
-        "to", _end, (1, _COUNT), "Last value that is tried; in the unit of `from`.", _END_REMEDY
-    )
-    resolution_per_million: int = setting(
-        "resolution", _share, _DEFAULT_RESOLUTION, "Smallest step, as a share of the range."
-    )
-    trials: int = setting("trials", integer(2, MOST_TRIALS), DEFAULT_TRIALS, "Most values that are tried.")
+    """Key path of the value."""
+    first: tuple[int, Unit] = required("from", _end, (0, _COUNT), _END_REMEDY)
+    """Value at which runs should pass."""
+    last: tuple[int, Unit] = required("to", _end, (1, _COUNT), _END_REMEDY)
+    """Last value that is tried; in the unit of `from`."""
+    resolution_per_million: int = setting("resolution", _share, _DEFAULT_RESOLUTION)
+    """Smallest step, as a share of the range."""
+    trials: int = setting("trials", integer(2, MOST_TRIALS), DEFAULT_TRIALS)
+    """Most values that are tried."""
 
     def broken_rules(self, keys: Collection[str]) -> Iterator[Problem]:
         """Yield a range whose ends have different units, or are the same."""

@@ -70,19 +70,16 @@ class Axis:
 class LabWish:
     """Settings of a lab that the sweep brings up."""
 
-    addresses: int = setting(
-        "addresses", integer(1, MOST_ADDRESSES), DEFAULT_ADDRESSES, "Addresses of every port."
-    )
+    addresses: int = setting("addresses", integer(1, MOST_ADDRESSES), DEFAULT_ADDRESSES)
+    """Addresses of every port."""
     mtu_bytes: int = setting(
-        "mtu",
-        bounded(parse_bytes, LEAST_MTU_BYTES, MOST_MTU_BYTES, format_bytes),
-        DEFAULT_MTU_BYTES,
-        "MTU of every interface.",
+        "mtu", bounded(parse_bytes, LEAST_MTU_BYTES, MOST_MTU_BYTES, format_bytes), DEFAULT_MTU_BYTES
     )
-    backend: str = setting(
-        "backend", one_of({name: name for name in _BACKENDS}), "udp", "How ports send and receive packets."
-    )
-    bind: str = setting("bind", words, DEFAULT_BIND, "Endpoint of the controller.")
+    """MTU of every interface."""
+    backend: str = setting("backend", one_of({name: name for name in _BACKENDS}), "udp")
+    """How ports send and receive packets."""
+    bind: str = setting("bind", words, DEFAULT_BIND)
+    """Endpoint of the controller."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,36 +92,22 @@ class Sweep:
     """Changes of every point, applied before its settings."""
     compare: str
     """Name of the axis whose settings are compared with its first one."""
-    scenario: Path = required(
-        "scenario",
-        file_name,
-        Path(),
-        "The scenario that is changed, relative to the sweep.",
-        "name the scenario that is changed",
-    )
-    topology: Path | None = setting(
-        "topology", file_name, None, "Topology of the device, for a twin or a lab."
-    )
-    rig: Path | None = setting("rig", file_name, None, "The rig, where a sweep runs on agents.")
-    search: Search | None = optional_group(
-        Search,
-        "search",
-        "Search the largest value of one key path at which runs pass, at every point, instead of comparing points.",
-    )
-    repeats: int = setting(
-        "repeats",
-        integer(1, MOST_REPEATS),
-        DEFAULT_REPEATS,
-        "Runs of every point; 1 with a search if left out.",
-    )
-    order: Order = setting(
-        "order",
-        word_of(Order),
-        Order.INTERLEAVED,
-        "Order of runs: every point once in each round, in a drawn order, or point by point.",
-    )
-    seed: int = setting("seed", integer(0, 2**31 - 1), 1, "Seed of the order of runs.")
-    lab: LabWish = group(LabWish, "lab", "The lab that `--lab` brings up.")
+    scenario: Path = required("scenario", file_name, Path(), "name the scenario that is changed")
+    """The scenario that is changed, relative to the sweep."""
+    topology: Path | None = setting("topology", file_name, None)
+    """Topology of the device, for a twin or a lab."""
+    rig: Path | None = setting("rig", file_name, None)
+    """The rig, where a sweep runs on agents."""
+    search: Search | None = optional_group(Search, "search")
+    """Search the largest value of one key path at which runs pass, at every point, instead of comparing points."""
+    repeats: int = setting("repeats", integer(1, MOST_REPEATS), DEFAULT_REPEATS)
+    """Runs of every point; 1 with a search if left out."""
+    order: Order = setting("order", word_of(Order), Order.INTERLEAVED)
+    """Order of runs: every point once in each round, in a drawn order, or point by point."""
+    seed: int = setting("seed", integer(0, 2**31 - 1), 1)
+    """Seed of the order of runs."""
+    lab: LabWish = group(LabWish, "lab")
+    """The lab that `--lab` brings up."""
 
 
 def parse_sweep(text: bytes, source: str, directory: Path) -> Sweep:

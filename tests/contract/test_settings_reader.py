@@ -117,15 +117,15 @@ class Lossy:
 class Delayed:
     """Another variant, with a required key."""
 
-    delay: int = required("delay", integer(0, 9), 0, "Delay.", "write a delay")
+    delay: int = required("delay", integer(0, 9), 0, "write a delay")
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
     """An item of a list, with a rule between its keys."""
 
-    name: str = required("name", parse_name, "?", "Name.", "name it")
-    label: str = setting_like("label", parse_name, "name", "Label.")
+    name: str = required("name", parse_name, "?", "name it")
+    label: str = setting_like("label", parse_name, "name")
     kind: str = setting("kind", one_of({"lossy": "lossy", "delayed": "delayed"}), "lossy", "Kind.")
     behaviour: Lossy | Delayed = variant("kind", {"lossy": Lossy, "delayed": Delayed})
 
@@ -138,9 +138,9 @@ class Link:
 class Whole:
     """A file with every kind of field that may hold several values."""
 
-    links: tuple[Link, ...] = groups(Link, "links", "Links.", remedy="list the links", most=2)
-    weights: Mapping[str, int] = named(integer(1, 9), "weights", parse_name, "Weights.", "a weight.")
-    queue: Inner | None = optional_group(Inner, "queue", "A queue.")
+    links: tuple[Link, ...] = groups(Link, "links", remedy="list the links", most=2)
+    weights: Mapping[str, int] = named(integer(1, 9), "weights", parse_name, "a weight.")
+    queue: Inner | None = optional_group(Inner, "queue")
     log: Path | None = setting("log", file_name, None, "Log file.")
 
     def broken_rules(self, _: Collection[str]) -> Iterator[Problem]:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import functools
+import inspect
+import itertools
+import textwrap
 from collections import defaultdict
 from typing import Any
 
@@ -17,7 +22,6 @@ _SHAPES = {
     Kind.GROUP: Shape.MAPPING,
     Kind.GROUPS: Shape.MAPPINGS,
     Kind.NAMED: Shape.MAPPING,
-    Kind.UNREAD: Shape.MAPPING,
 }
 
 
@@ -29,10 +33,12 @@ def fields_of_type(kind: type[Any]) -> tuple[Field, dict[str, str]]:
 
 
 def _add_type(place: Field, prefix: str, kind: type[Any], open_keys: dict[str, str]) -> None:
+    texts = _texts_below_fields(kind)
     for field in dataclasses.fields(kind):
         declared = setting_of(field)
         if declared is None:
             continue
+        declared = dataclasses.replace(declared, meaning=declared.meaning or texts.get(field.name, ""))
         if declared.by_value is not None:
             _add_variants(place, prefix, declared, open_keys)
         elif declared.group is not None and not declared.key:
@@ -40,6 +46,20 @@ def _add_type(place: Field, prefix: str, kind: type[Any], open_keys: dict[str, s
         else:
             default = None if field.default is dataclasses.MISSING else field.default
             _add_key(place, prefix, declared, default, open_keys)
+
+
+@functools.cache
+def _texts_below_fields(kind: type[Any]) -> dict[str, str]:
+    """Return the texts that the source has below the fields of a type and of the types that it derives from."""
+    texts: dict[str, str] = {}
+    for base in reversed(kind.__mro__[:-1]):
+        body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
+        assert isinstance(body, ast.ClassDef)
+        for field, below in itertools.pairwise(body.body):
+            match field, below:
+                case ast.AnnAssign(target=ast.Name(name)), ast.Expr(value=ast.Constant(value=str(text))):
+                    texts[name] = " ".join(text.split())
+    return texts
 
 
 def _add_key(

@@ -37,19 +37,18 @@ _LIST_PORTS: Final = 'list the rig\'s ports on it, as "agent/port"'
 class LinkKeys:
     """Rate and delay of links."""
 
-    rate_bps: int = required(
-        "rate", _rate, 1, "Rate of the link.", 'write the speed of the link, such as "100Gbps"'
-    )
-    delay_ns: int = setting("delay", _delay, DEFAULT_DELAY_NS, "One-way propagation delay of the link.")
+    rate_bps: int = required("rate", _rate, 1, 'write the speed of the link, such as "100Gbps"')
+    """Rate of the link."""
+    delay_ns: int = setting("delay", _delay, DEFAULT_DELAY_NS)
+    """One-way propagation delay of the link."""
 
 
 @dataclass(frozen=True, slots=True)
 class PortKeys:
     """Ports on one switch of a row or tier."""
 
-    ports: tuple[str, ...] = list_setting(
-        "ports", parse_port_label, "The rig's ports on the switch.", remedy=_LIST_PORTS, stand_in=""
-    )
+    ports: tuple[str, ...] = list_setting("ports", parse_port_label, remedy=_LIST_PORTS, stand_in="")
+    """The rig's ports on the switch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +56,11 @@ class SingleKeys(LinkKeys):
     """One switch with the rig's ports on it."""
 
     ports: tuple[str, ...] = list_setting(
-        "ports",
-        parse_port_label,
-        "The rig's ports on the switch.",
-        remedy='list the rig\'s ports on the switch, as "agent/port"',
-        stand_in="",
+        "ports", parse_port_label, remedy='list the rig\'s ports on the switch, as "agent/port"', stand_in=""
     )
-    switch: SwitchKeys = group(SwitchKeys, "switch", "Settings of the switch.")
+    """The rig's ports on the switch."""
+    switch: SwitchKeys = group(SwitchKeys, "switch")
+    """Settings of the switch."""
 
     def build(self, draft: Draft, place: Section) -> None:
         """Add the switch to the draft."""
@@ -78,19 +75,17 @@ class TierKeys(LinkKeys):
 
     TIER: ClassVar[str]
     SWITCH: ClassVar[str]
-    uplink_rate_bps: int = setting_like(
-        "uplink_rate", _rate, "rate_bps", "Rate of the links to spines; `rate` if left out."
-    )
-    uplink_delay_ns: int = setting_like(
-        "uplink_delay", _delay, "delay_ns", "One-way propagation delay of each of them; `delay` if left out."
-    )
-    uplinks: int = setting(
-        "uplinks", integer(1, MOST_SWITCH_PORTS), 1, "Links from each of the switches to each spine."
-    )
+    uplink_rate_bps: int = setting_like("uplink_rate", _rate, "rate_bps")
+    """Rate of the links to spines; `rate` if left out."""
+    uplink_delay_ns: int = setting_like("uplink_delay", _delay, "delay_ns")
+    """One-way propagation delay of each of them; `delay` if left out."""
+    uplinks: int = setting("uplinks", integer(1, MOST_SWITCH_PORTS), 1)
+    """Links from each of the switches to each spine."""
     spines: int = 0
     tier: tuple[PortKeys, ...] = ()
     lower: SwitchKeys = SwitchKeys()
-    spine: SwitchKeys = group(SwitchKeys, "spine", "Settings of every spine.")
+    spine: SwitchKeys = group(SwitchKeys, "spine")
+    """Settings of every spine."""
 
     def broken_rules(self, keys: Collection[str]) -> Iterator[Problem]:
         """Yield more switches or links than there may be."""
@@ -140,11 +135,12 @@ class LeafSpineKeys(TierKeys):
 
     TIER: ClassVar[str] = "leaves"
     SWITCH: ClassVar[str] = "leaf"
-    spines: int = setting("spines", integer(1, MOST_SWITCHES), 1, "Number of spines.")
-    tier: tuple[PortKeys, ...] = groups(
-        PortKeys, "leaves", "The leaves.", remedy="list the leaves, each with its ports"
-    )
-    lower: SwitchKeys = group(SwitchKeys, "leaf", "Settings of every leaf.")
+    spines: int = setting("spines", integer(1, MOST_SWITCHES), 1)
+    """Number of spines."""
+    tier: tuple[PortKeys, ...] = groups(PortKeys, "leaves", remedy="list the leaves, each with its ports")
+    """The leaves."""
+    lower: SwitchKeys = group(SwitchKeys, "leaf")
+    """Settings of every leaf."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,25 +149,26 @@ class RailKeys(TierKeys):
 
     TIER: ClassVar[str] = "rails"
     SWITCH: ClassVar[str] = "rail"
-    spines: int = setting("spines", integer(0, MOST_SWITCHES), 0, "Number of spines.")
-    tier: tuple[PortKeys, ...] = groups(
-        PortKeys, "rails", "The rails.", remedy="list the rails, each with its ports"
-    )
-    lower: SwitchKeys = group(SwitchKeys, "rail", "Settings of every switch of a rail.")
+    spines: int = setting("spines", integer(0, MOST_SWITCHES), 0)
+    """Number of spines."""
+    tier: tuple[PortKeys, ...] = groups(PortKeys, "rails", remedy="list the rails, each with its ports")
+    """The rails."""
+    lower: SwitchKeys = group(SwitchKeys, "rail")
+    """Settings of every switch of a rail."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChainKeys(LinkKeys):
     """Switches in a row."""
 
-    trunk_rate_bps: int = setting_like(
-        "trunk_rate", _rate, "rate_bps", "Rate of the links between neighbours; `rate` if left out."
-    )
-    trunk_delay_ns: int = setting_like(
-        "trunk_delay", _delay, "delay_ns", "One-way propagation delay of each of them; `delay` if left out."
-    )
-    trunks: int = setting("trunks", integer(1, MOST_SWITCH_PORTS // 2), 1, "Links between two neighbours.")
-    switch: SwitchKeys = group(SwitchKeys, "switch", "Settings of every switch.")
+    trunk_rate_bps: int = setting_like("trunk_rate", _rate, "rate_bps")
+    """Rate of the links between neighbours; `rate` if left out."""
+    trunk_delay_ns: int = setting_like("trunk_delay", _delay, "delay_ns")
+    """One-way propagation delay of each of them; `delay` if left out."""
+    trunks: int = setting("trunks", integer(1, MOST_SWITCH_PORTS // 2), 1)
+    """Links between two neighbours."""
+    switch: SwitchKeys = group(SwitchKeys, "switch")
+    """Settings of every switch."""
 
     @property
     def row(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
@@ -194,12 +191,10 @@ class ChainKeys(LinkKeys):
 class DumbbellKeys(ChainKeys):
     """Two switches joined by a trunk, which all flows from one side to the other share."""
 
-    left: tuple[str, ...] = list_setting(
-        "left", parse_port_label, "The rig's ports on the left switch.", remedy=_LIST_PORTS, stand_in=""
-    )
-    right: tuple[str, ...] = list_setting(
-        "right", parse_port_label, "The rig's ports on the right switch.", remedy=_LIST_PORTS, stand_in=""
-    )
+    left: tuple[str, ...] = list_setting("left", parse_port_label, remedy=_LIST_PORTS, stand_in="")
+    """The rig's ports on the left switch."""
+    right: tuple[str, ...] = list_setting("right", parse_port_label, remedy=_LIST_PORTS, stand_in="")
+    """The rig's ports on the right switch."""
 
     @property
     def row(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
@@ -212,11 +207,9 @@ class ParkingLotKeys(ChainKeys):
     """Switches in a row: a flow from the first to the last meets other flows on every trunk."""
 
     hops: tuple[PortKeys, ...] = groups(
-        PortKeys,
-        "hops",
-        "The switches in their order.",
-        remedy="list the switches in their order, each with its ports",
+        PortKeys, "hops", remedy="list the switches in their order, each with its ports"
     )
+    """The switches in their order."""
 
     @property
     def row(self) -> tuple[tuple[str, tuple[str, ...]], ...]:

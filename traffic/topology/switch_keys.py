@@ -124,105 +124,72 @@ def _usid_or_none(text: str) -> int:
 class MapKeys:
     """Rows of maps that a file sets, by key; other rows stay."""
 
-    dscp_to_class: Mapping[str, int] = named(
-        _priority, "dscp_to_class", _dscp_row, "DSCP to traffic class.", "class of this DSCP."
-    )
-    class_to_queue: Mapping[str, int] = named(
-        _priority, "class_to_queue", _row, "Traffic class to queue.", "queue of this class."
-    )
+    dscp_to_class: Mapping[str, int] = named(_priority, "dscp_to_class", _dscp_row, "class of this DSCP.")
+    """DSCP to traffic class."""
+    class_to_queue: Mapping[str, int] = named(_priority, "class_to_queue", _row, "queue of this class.")
+    """Traffic class to queue."""
     class_to_group: Mapping[str, int] = named(
-        _priority, "class_to_group", _row, "Traffic class to priority group.", "priority group of this class."
+        _priority, "class_to_group", _row, "priority group of this class."
     )
+    """Traffic class to priority group."""
     group_to_priority: Mapping[str, int] = named(
-        _priority,
-        "group_to_priority",
-        _row,
-        "Priority group to the PFC priority that pauses its senders.",
-        "priority of this group.",
+        _priority, "group_to_priority", _row, "priority of this group."
     )
+    """Priority group to the PFC priority that pauses its senders."""
     priority_to_queue: Mapping[str, int] = named(
-        _priority,
-        "priority_to_queue",
-        _row,
-        "Received PFC priority to the queue that it pauses.",
-        "queue of this priority.",
+        _priority, "priority_to_queue", _row, "queue of this priority."
     )
+    """Received PFC priority to the queue that it pauses."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupKeys:
     """One priority group, alike on every port."""
 
-    lossless: bool | None = setting(
-        "lossless", yes_or_no, None, "Whether the group pauses its senders instead of dropping."
-    )
-    reserved_bytes: int | None = setting("reserved", _size, None, "Buffer of its own.")
-    alpha_log2: int | None = setting(
-        "alpha", _alpha_log2, None, "Its share of the free buffer (dynamic threshold), a power of two."
-    )
-    headroom_bytes: int | None = setting(
-        "headroom", _size, None, "Buffer for packets in flight after a pause; only lossless groups have it."
-    )
-    resume_offset_bytes: int | None = setting(
-        "resume_offset", _size, None, "Senders may resume when the group is this far below its threshold."
-    )
+    lossless: bool | None = setting("lossless", yes_or_no, None)
+    """Whether the group pauses its senders instead of dropping."""
+    reserved_bytes: int | None = setting("reserved", _size, None)
+    """Buffer of its own."""
+    alpha_log2: int | None = setting("alpha", _alpha_log2, None)
+    """Its share of the free buffer (dynamic threshold), a power of two."""
+    headroom_bytes: int | None = setting("headroom", _size, None)
+    """Buffer for packets in flight after a pause; only lossless groups have it."""
+    resume_offset_bytes: int | None = setting("resume_offset", _size, None)
+    """Senders may resume when the group is this far below its threshold."""
 
 
 @dataclass(frozen=True, slots=True)
 class EcnKeys:
     """ECN marking of a queue."""
 
-    enabled: bool = setting("enabled", yes_or_no, True, "Whether packets are marked.")
-    kmin_bytes: int | None = setting(
-        "kmin",
-        _size,
-        None,
-        "Queue length from which packets may be marked; in a preset 100kB per 25Gbps of the slowest port.",
-    )
-    kmax_bytes: int | None = setting(
-        "kmax",
-        _size,
-        None,
-        "Queue length from which every packet is marked; in a preset 400kB per 25Gbps of the slowest port.",
-    )
-    pmax_per_million: int | None = setting(
-        "pmax",
-        parse_share_per_million,
-        None,
-        "Share of packets that is marked just below kmax; 20% in a preset.",
-    )
-    at_dequeue: bool | None = setting(
-        "at",
-        one_of({"dequeue": True, "enqueue": False}),
-        None,
-        "Whether the queue length is tested when the packet leaves or when it is queued; dequeue in a preset.",
-    )
+    enabled: bool = setting("enabled", yes_or_no, True)
+    """Whether packets are marked."""
+    kmin_bytes: int | None = setting("kmin", _size, None)
+    """Queue length from which packets may be marked; in a preset 100kB per 25Gbps of the slowest port."""
+    kmax_bytes: int | None = setting("kmax", _size, None)
+    """Queue length from which every packet is marked; in a preset 400kB per 25Gbps of the slowest port."""
+    pmax_per_million: int | None = setting("pmax", parse_share_per_million, None)
+    """Share of packets that is marked just below kmax; 20% in a preset."""
+    at_dequeue: bool | None = setting("at", one_of({"dequeue": True, "enqueue": False}), None)
+    """Whether the queue length is tested when the packet leaves or when it is queued; dequeue in a preset."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueKeys:
     """One egress queue, alike on every port."""
 
-    strict: bool | None = setting(
-        "strict", yes_or_no, None, "Whether the queue is served before all queues with a weight."
-    )
-    weight: int | None = setting(
-        "weight",
-        integer(1, 1_000_000),
-        None,
-        "Weight of deficit round robin, of queues that are not strict; 1 in a preset.",
-    )
-    alpha_log2: int | None = setting(
-        "alpha", _alpha_log2, None, "Its share of the free buffer (dynamic threshold), a power of two."
-    )
-    reserved_bytes: int | None = setting("reserved", _size, None, "Buffer of its own.")
-    ecn: EcnKeys | None = optional_group(EcnKeys, "ecn", "ECN marking.")
-    trims: bool | None = setting(
-        "trim",
-        yes_or_no,
-        None,
-        "Whether packets for which the queue has no room are trimmed, where the switch trims; true if left out.",
-    )
+    strict: bool | None = setting("strict", yes_or_no, None)
+    """Whether the queue is served before all queues with a weight."""
+    weight: int | None = setting("weight", integer(1, 1_000_000), None)
+    """Weight of deficit round robin, of queues that are not strict; 1 in a preset."""
+    alpha_log2: int | None = setting("alpha", _alpha_log2, None)
+    """Its share of the free buffer (dynamic threshold), a power of two."""
+    reserved_bytes: int | None = setting("reserved", _size, None)
+    """Buffer of its own."""
+    ecn: EcnKeys | None = optional_group(EcnKeys, "ecn")
+    """ECN marking."""
+    trims: bool | None = setting("trim", yes_or_no, None)
+    """Whether packets for which the queue has no room are trimmed, where the switch trims; true if left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,42 +197,27 @@ class WatchdogKeys:
     """PFC watchdog."""
 
     detect_ns: int = required(
-        "detect",
-        _detection,
-        1,
-        "Time that a queue may stay paused.",
-        "write how long a queue may stay paused, such as 200ms",
+        "detect", _detection, 1, "write how long a queue may stay paused, such as 200ms"
     )
-    restore_ns: int = setting_like(
-        "restore",
-        _detection,
-        "detect_ns",
-        "Time without a pause until the queue is restored; as `detect` if left out.",
-    )
+    """Time that a queue may stay paused."""
+    restore_ns: int = setting_like("restore", _detection, "detect_ns")
+    """Time without a pause until the queue is restored; as `detect` if left out."""
     action: WatchdogAction = setting(
-        "action",
-        one_of({action.name.lower(): action for action in WatchdogAction}),
-        WatchdogAction.DROP,
-        "What happens to packets of such a queue.",
+        "action", one_of({action.name.lower(): action for action in WatchdogAction}), WatchdogAction.DROP
     )
+    """What happens to packets of such a queue."""
 
 
 @dataclass(frozen=True, slots=True)
 class PfcKeys:
     """Priority flow control."""
 
-    enabled: bool | None = setting(
-        "enabled", yes_or_no, None, "Whether pauses are sent and obeyed; with preset lossless, true."
-    )
-    pause_quanta: int | None = setting(
-        "pause_quanta",
-        integer(1, 65535),
-        None,
-        "Duration of a pause, in quanta of 512 bit times; 65535 in a preset.",
-    )
-    watchdog: WatchdogKeys | None = optional_group(
-        WatchdogKeys, "watchdog", "Frees queues that are paused too long."
-    )
+    enabled: bool | None = setting("enabled", yes_or_no, None)
+    """Whether pauses are sent and obeyed; with preset lossless, true."""
+    pause_quanta: int | None = setting("pause_quanta", integer(1, 65535), None)
+    """Duration of a pause, in quanta of 512 bit times; 65535 in a preset."""
+    watchdog: WatchdogKeys | None = optional_group(WatchdogKeys, "watchdog")
+    """Frees queues that are paused too long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,22 +228,17 @@ class TrimmingKeys:
         "size",
         bounded(parse_bytes, 64, LARGEST_TRIMMED_BYTES, format_bytes),
         64,
-        "Length of a trimmed frame.",
         "write what is left of a frame, such as 128B",
     )
-    dscp: int = required(
-        "dscp", _dscp, 0, "DSCP of trimmed packets.", "write the DSCP of trimmed packets, such as 48"
-    )
-    last_hop_dscp: int | None = setting(
-        "last_hop_dscp", _dscp, None, "The same at ports with a host attached; `dscp` if left out."
-    )
-    queue: int | None = setting(
-        "queue",
-        _priority,
-        None,
-        "Queue of a trimmed packet at the switch that trims it; that of its DSCP if left out.",
-    )
-    exempt_dscps: tuple[int, ...] = list_setting("exempt", _dscp, "DSCPs whose packets are dropped instead.")
+    """Length of a trimmed frame."""
+    dscp: int = required("dscp", _dscp, 0, "write the DSCP of trimmed packets, such as 48")
+    """DSCP of trimmed packets."""
+    last_hop_dscp: int | None = setting("last_hop_dscp", _dscp, None)
+    """The same at ports with a host attached; `dscp` if left out."""
+    queue: int | None = setting("queue", _priority, None)
+    """Queue of a trimmed packet at the switch that trims it; that of its DSCP if left out."""
+    exempt_dscps: tuple[int, ...] = list_setting("exempt", _dscp)
+    """DSCPs whose packets are dropped instead."""
 
     def broken_rules(self, _: Collection[str]) -> Iterator[Problem]:
         """Yield DSCPs of trimmed packets that are exempt from trimming."""
@@ -304,13 +251,20 @@ class TrimmingKeys:
 class FaultKeys:
     """Packets that a switch loses or corrupts."""
 
-    in_port: str = setting("in", words, "", "Only packets that arrive at this port.")
-    out_port: str = setting("out", words, "", "Only packets that leave by this port.")
-    per_million: int = setting("chance", parse_share_per_million, 0, "Share of packets, drawn at random.")
-    every: int = setting("every", integer(1, 2**32 - 1), 0, "Every how-many-th packet.")
-    from_ns: int = setting("from", _time, 0, "Time from which packets are lost.")
-    until_ns: int = setting("until", _time, FOREVER_NS, "Time until which they are; to the end if left out.")
-    corrupt: bool = setting("corrupt", yes_or_no, False, "Corrupt packets instead of losing them.")
+    in_port: str = setting("in", words, "")
+    """Only packets that arrive at this port."""
+    out_port: str = setting("out", words, "")
+    """Only packets that leave by this port."""
+    per_million: int = setting("chance", parse_share_per_million, 0)
+    """Share of packets, drawn at random."""
+    every: int = setting("every", integer(1, 2**32 - 1), 0)
+    """Every how-many-th packet."""
+    from_ns: int = setting("from", _time, 0)
+    """Time from which packets are lost."""
+    until_ns: int = setting("until", _time, FOREVER_NS)
+    """Time until which they are; to the end if left out."""
+    corrupt: bool = setting("corrupt", yes_or_no, False)
+    """Corrupt packets instead of losing them."""
 
     def broken_rules(self, keys: Collection[str]) -> Iterator[Problem]:
         """Yield a fault without packets or time."""
@@ -324,103 +278,62 @@ class FaultKeys:
 class EntropyKeys:
     """Bits of the UDP source port that select a path."""
 
-    shift: int | None = setting(
-        "shift", integer(0, UDP_PORT_BITS - 1), None, "Number of bits below them; 0 if left out."
-    )
-    bits: int | None = setting(
-        "bits", integer(1, UDP_PORT_BITS), None, "Number of these bits; 8 if left out."
-    )
+    shift: int | None = setting("shift", integer(0, UDP_PORT_BITS - 1), None)
+    """Number of bits below them; 0 if left out."""
+    bits: int | None = setting("bits", integer(1, UDP_PORT_BITS), None)
+    """Number of these bits; 8 if left out."""
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchKeys:
     """How a switch differs from its preset or device."""
 
-    preset: bool | None = setting(
-        "preset",
-        one_of({"lossless": True, "lossy": False}),
-        None,
-        "Settings to begin with; lossless if left out.",
-    )
-    device: str = setting("device", words, "", "Profile of a device to begin with, instead of a preset.")
+    preset: bool | None = setting("preset", one_of({"lossless": True, "lossy": False}), None)
+    """Settings to begin with; lossless if left out."""
+    device: str = setting("device", words, "")
+    """Profile of a device to begin with, instead of a preset."""
     balancing: LoadBalancing | None = setting(
-        "balancing",
-        one_of({way.name.lower(): way for way in LoadBalancing}),
-        None,
-        "How packets are spread over equal-cost paths; ecmp in a preset.",
+        "balancing", one_of({way.name.lower(): way for way in LoadBalancing}), None
     )
-    hash_fields: tuple[HashField, ...] = list_setting(
-        "hash", word_of(HashField), "Fields that ECMP and flowlets hash; the five-tuple if left out."
-    )
-    entropy: EntropyKeys = group(
-        EntropyKeys, "entropy", "Bits of the UDP source port that select a path, with balancing structured."
-    )
-    flowlet_gap_ns: int | None = setting(
-        "flowlet_gap",
-        _time,
-        None,
-        "Idle time after which a flow may take another path, with balancing flowlet; 50us in a preset.",
-    )
-    weights_by_rate: bool = setting(
-        "weights",
-        one_of({"equal": False, "rate": True}),
-        False,
-        "Shares of ports of unequal rate among equal-cost paths: equal, or in proportion to their rates.",
-    )
+    """How packets are spread over equal-cost paths; ecmp in a preset."""
+    hash_fields: tuple[HashField, ...] = list_setting("hash", word_of(HashField))
+    """Fields that ECMP and flowlets hash; the five-tuple if left out."""
+    entropy: EntropyKeys = group(EntropyKeys, "entropy")
+    """Bits of the UDP source port that select a path, with balancing structured."""
+    flowlet_gap_ns: int | None = setting("flowlet_gap", _time, None)
+    """Idle time after which a flow may take another path, with balancing flowlet; 50us in a preset."""
+    weights_by_rate: bool = setting("weights", one_of({"equal": False, "rate": True}), False)
+    """Shares of ports of unequal rate among equal-cost paths: equal, or in proportion to their rates."""
     port_weights: Mapping[str, int] = named(
-        integer(1, MOST_WEIGHT),
-        "port_weights",
-        _port_name,
-        "Shares of ports by name, instead of those by `weights`.",
-        "share of one port.",
+        integer(1, MOST_WEIGHT), "port_weights", _port_name, "share of one port."
     )
-    maps: MapKeys = group(
-        MapKeys,
-        "maps",
-        "Maps between DSCP, class, queue, priority group and priority. Rows that are left out stay.",
-    )
-    pfc: PfcKeys = group(PfcKeys, "pfc", "Priority flow control.")
+    """Shares of ports by name, instead of those by `weights`."""
+    maps: MapKeys = group(MapKeys, "maps")
+    """Maps between DSCP, class, queue, priority group and priority. Rows that are left out stay."""
+    pfc: PfcKeys = group(PfcKeys, "pfc")
+    """Priority flow control."""
     priority_groups: Mapping[str, GroupKeys] = named(
-        GroupKeys, "groups", _row, "Priority groups, 0 to 7.", "one priority group, on every port."
+        GroupKeys, "groups", _row, "one priority group, on every port."
     )
-    queues: Mapping[str, QueueKeys] = named(
-        QueueKeys, "queues", _row, "Queues, 0 to 7.", "one queue, on every port."
-    )
-    latency_ns: int | None = setting(
-        "latency",
-        _time,
-        None,
-        "Time from the arrival of a packet's last bit to its queueing; 600ns in a preset.",
-    )
-    trimming: TrimmingKeys | None = optional_group(
-        TrimmingKeys, "trimming", "Trim packets for which there is no room, instead of dropping them."
-    )
-    headroom_pool_bytes: int | None = setting(
-        "headroom_pool", _size, None, "Headroom that all lossless groups share; each has its own if left out."
-    )
-    seed: int | None = setting(
-        "seed",
-        integer(0, 2**63 - 1),
-        None,
-        "Seed of hashes, marks and losses; derived from the file's seed if left out.",
-    )
-    faults: tuple[FaultKeys, ...] = groups(FaultKeys, "faults", "Packets that the switch loses or corrupts.")
-    buffer_bytes: int | None = setting(
-        "buffer", _size, None, "Whole buffer; by the links or the device if left out."
-    )
-    usid: int | None = setting(
-        "usid",
-        _usid_or_none,
-        None,
-        "Micro segment of the switch, or none; by its place in the file if left out.",
-    )
-    port_usids: Mapping[str, int] = named(
-        parse_usid,
-        "usids",
-        _port_name,
-        "Micro segments of ports by name; 0xe000 and the port's number if left out.",
-        "micro segment of one port.",
-    )
+    """Priority groups, 0 to 7."""
+    queues: Mapping[str, QueueKeys] = named(QueueKeys, "queues", _row, "one queue, on every port.")
+    """Queues, 0 to 7."""
+    latency_ns: int | None = setting("latency", _time, None)
+    """Time from the arrival of a packet's last bit to its queueing; 600ns in a preset."""
+    trimming: TrimmingKeys | None = optional_group(TrimmingKeys, "trimming")
+    """Trim packets for which there is no room, instead of dropping them."""
+    headroom_pool_bytes: int | None = setting("headroom_pool", _size, None)
+    """Headroom that all lossless groups share; each has its own if left out."""
+    seed: int | None = setting("seed", integer(0, 2**63 - 1), None)
+    """Seed of hashes, marks and losses; derived from the file's seed if left out."""
+    faults: tuple[FaultKeys, ...] = groups(FaultKeys, "faults")
+    """Packets that the switch loses or corrupts."""
+    buffer_bytes: int | None = setting("buffer", _size, None)
+    """Whole buffer; by the links or the device if left out."""
+    usid: int | None = setting("usid", _usid_or_none, None)
+    """Micro segment of the switch, or none; by its place in the file if left out."""
+    port_usids: Mapping[str, int] = named(parse_usid, "usids", _port_name, "micro segment of one port.")
+    """Micro segments of ports by name; 0xe000 and the port's number if left out."""
 
     def broken_rules(self, keys: Collection[str]) -> Iterator[Problem]:
         """Yield two origins of one switch."""

@@ -97,7 +97,8 @@ def _switch_end(text: str) -> tuple[str, str]:
 class SwitchEntry:
     """One of several switches."""
 
-    name: str = required("name", parse_name, "?", "Name of the switch.", "name the switch, such as leaf0")
+    name: str = required("name", parse_name, "?", "name the switch, such as leaf0")
+    """Name of the switch."""
     keys: SwitchKeys = group(SwitchKeys)
 
 
@@ -105,8 +106,10 @@ class SwitchEntry:
 class LinkEntry:
     """A link between two switches; an end is a switch and a port, "" for one that is not named."""
 
-    from_end: tuple[str, str] = required("from", _switch_end, ("", ""), "One end.", _NAME_END)
-    to_end: tuple[str, str] = required("to", _switch_end, ("", ""), "The other end.", _NAME_END)
+    from_end: tuple[str, str] = required("from", _switch_end, ("", ""), _NAME_END)
+    """One end."""
+    to_end: tuple[str, str] = required("to", _switch_end, ("", ""), _NAME_END)
+    """The other end."""
     link: LinkKeys = group(LinkKeys)
 
 
@@ -114,23 +117,17 @@ class LinkEntry:
 class AttachEntry:
     """A port of the rig on a switch."""
 
-    port: str = required(
-        "port", parse_port_label, "", "A port of the rig.", 'name a port of the rig as "agent/port"'
-    )
-    to_end: tuple[str, str] = required(
-        "to", _switch_end, ("", ""), "Its switch, with a port name of your choice.", _NAME_END
-    )
+    port: str = required("port", parse_port_label, "", 'name a port of the rig as "agent/port"')
+    """A port of the rig."""
+    to_end: tuple[str, str] = required("to", _switch_end, ("", ""), _NAME_END)
+    """Its switch, with a port name of your choice."""
     link: LinkKeys = group(LinkKeys)
-    addresses: tuple[str, ...] = list_setting(
-        "addresses", parse_addresses, "Addresses of the port; the rig's if left out.", is_flat=True
-    )
-    rail: int | None = setting("rail", integer(0, MOST_RAILS - 1), None, "Rail of the port.")
-    honours_pause: bool = setting(
-        "honours_pause",
-        yes_or_no,
-        True,
-        "Whether the endpoint stops sending a priority that the switch pauses.",
-    )
+    addresses: tuple[str, ...] = list_setting("addresses", parse_addresses, is_flat=True)
+    """Addresses of the port; the rig's if left out."""
+    rail: int | None = setting("rail", integer(0, MOST_RAILS - 1), None)
+    """Rail of the port."""
+    honours_pause: bool = setting("honours_pause", yes_or_no, True)
+    """Whether the endpoint stops sending a priority that the switch pauses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,16 +135,13 @@ class OutageEntry:
     """A link that is down for a time."""
 
     port: str = required(
-        "port",
-        parse_port_label,
-        "",
-        "A port of a switch or of the rig; the whole link is down.",
-        'name a port of a switch or of the rig, such as "leaf0/4"',
+        "port", parse_port_label, "", 'name a port of a switch or of the rig, such as "leaf0/4"'
     )
-    from_ns: int = required(
-        "from", _MOMENT, 0, "When it goes down.", "write when the link goes down, such as 1ms"
-    )
-    until_ns: int = setting("until", _MOMENT, FOREVER_NS, "When it is up again; never if left out.")
+    """A port of a switch or of the rig; the whole link is down."""
+    from_ns: int = required("from", _MOMENT, 0, "write when the link goes down, such as 1ms")
+    """When it goes down."""
+    until_ns: int = setting("until", _MOMENT, FOREVER_NS)
+    """When it is up again; never if left out."""
 
     def broken_rules(self, _: Collection[str]) -> Iterator[Problem]:
         """Yield an empty outage."""
@@ -159,16 +153,11 @@ class OutageEntry:
 class RoutingKeys:
     """Delays after which switches react to a link that went down or came up."""
 
-    detection_ns: int = setting(
-        "detection", _MOMENT, Routing().detection_ns, "Time until the ends of a link detect it."
-    )
-    stated_convergence_ns: int | None = setting(
-        "convergence",
-        _moment_or_never,
-        None,
-        "Time until all switches have routed around it; never is possible. 100ms, or `detection` if that is longer, if left"
-        " out.",
-    )
+    detection_ns: int = setting("detection", _MOMENT, Routing().detection_ns)
+    """Time until the ends of a link detect it."""
+    stated_convergence_ns: int | None = setting("convergence", _moment_or_never, None)
+    """Time until all switches have routed around it; never is possible. 100ms, or `detection` if that is longer, if left
+    out."""
 
     @property
     def convergence_ns(self) -> int:
@@ -190,37 +179,32 @@ class RoutingKeys:
 class TopologyKeys:
     """Content of `topology.yaml`: exactly one of six descriptions of a network, and what holds for any."""
 
-    single: SingleKeys | None = optional_group(SingleKeys, "single", "One switch with all ports.")
-    leaf_spine: LeafSpineKeys | None = optional_group(
-        LeafSpineKeys, "leaf_spine", "Leaves with the rig's ports, and spines that connect them."
-    )
-    rail: RailKeys | None = optional_group(
-        RailKeys, "rail", "A switch for every rail, and spines that connect them if there are any."
-    )
-    dumbbell: DumbbellKeys | None = optional_group(
-        DumbbellKeys, "dumbbell", "Two switches, left and right, and the trunk that joins them."
-    )
-    parking_lot: ParkingLotKeys | None = optional_group(
-        ParkingLotKeys, "parking_lot", "Switches in a row, hop0, hop1 and so on, each linked to the next."
-    )
-    switches: tuple[SwitchEntry, ...] = groups(SwitchEntry, "switches", "Switches one by one.")
-    links: tuple[LinkEntry, ...] = groups(LinkEntry, "links", "Links between switches.")
-    attach: tuple[AttachEntry, ...] = groups(AttachEntry, "attach", "The rig's ports on switches.")
-    seed: int = setting(
-        "seed", integer(0, 2**62), SEED, "Seed of all random draws of switches that have none of their own."
-    )
-    device: str = setting(
-        "device", words, "", "Profile of all switches that name neither a device nor a preset."
-    )
-    srv6: Srv6Keys | None = optional_group(
-        Srv6Keys, "srv6", "Micro segments by which switches forward (docs/device.md)."
-    )
-    outages: tuple[OutageEntry, ...] = groups(
-        OutageEntry, "outages", "Links that go down at times of the run."
-    )
-    routing: RoutingKeys = group(
-        RoutingKeys, "routing", "How soon switches react to a link that goes down or comes up."
-    )
+    single: SingleKeys | None = optional_group(SingleKeys, "single")
+    """One switch with all ports."""
+    leaf_spine: LeafSpineKeys | None = optional_group(LeafSpineKeys, "leaf_spine")
+    """Leaves with the rig's ports, and spines that connect them."""
+    rail: RailKeys | None = optional_group(RailKeys, "rail")
+    """A switch for every rail, and spines that connect them if there are any."""
+    dumbbell: DumbbellKeys | None = optional_group(DumbbellKeys, "dumbbell")
+    """Two switches, left and right, and the trunk that joins them."""
+    parking_lot: ParkingLotKeys | None = optional_group(ParkingLotKeys, "parking_lot")
+    """Switches in a row, hop0, hop1 and so on, each linked to the next."""
+    switches: tuple[SwitchEntry, ...] = groups(SwitchEntry, "switches")
+    """Switches one by one."""
+    links: tuple[LinkEntry, ...] = groups(LinkEntry, "links")
+    """Links between switches."""
+    attach: tuple[AttachEntry, ...] = groups(AttachEntry, "attach")
+    """The rig's ports on switches."""
+    seed: int = setting("seed", integer(0, 2**62), SEED)
+    """Seed of all random draws of switches that have none of their own."""
+    device: str = setting("device", words, "")
+    """Profile of all switches that name neither a device nor a preset."""
+    srv6: Srv6Keys | None = optional_group(Srv6Keys, "srv6")
+    """Micro segments by which switches forward (docs/device.md)."""
+    outages: tuple[OutageEntry, ...] = groups(OutageEntry, "outages")
+    """Links that go down at times of the run."""
+    routing: RoutingKeys = group(RoutingKeys, "routing")
+    """How soon switches react to a link that goes down or comes up."""
 
     def broken_rules(self, keys: Collection[str]) -> Iterator[Problem]:
         """Yield keys that belong to another description of a network."""

@@ -44,18 +44,11 @@ class Srv6Keys:
     """The addresses that carry micro segments."""
 
     block: int = required(
-        "block",
-        _block,
-        0,
-        "Prefix of the addresses that carry segments.",
-        "write the prefix of 32 bits that carries segments, such as fc00:1::/32",
+        "block", _block, 0, "write the prefix of 32 bits that carries segments, such as fc00:1::/32"
     )
-    decapsulation: int = setting(
-        "decapsulation",
-        parse_usid,
-        DECAPSULATION,
-        "Segment after the last one, at which hosts remove the outer header.",
-    )
+    """Prefix of the addresses that carry segments."""
+    decapsulation: int = setting("decapsulation", parse_usid, DECAPSULATION)
+    """Segment after the last one, at which hosts remove the outer header."""
 
 
 def usids_of(

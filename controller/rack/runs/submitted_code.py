@@ -28,8 +28,10 @@ _CODE_SUFFIX: Final = ".py"
 class AllowedCode:
     """Content of `allow:` in controller.yaml."""
 
-    python_schedules: bool = setting("python_schedules", yes_or_no, False, "Allow schedules in Python.")
-    cc_plugins: bool = setting("cc_plugins", yes_or_no, False, "Allow congestion control plugins.")
+    python_schedules: bool = setting("python_schedules", yes_or_no, False)
+    """Allow schedules in Python."""
+    cc_plugins: bool = setting("cc_plugins", yes_or_no, False)
+    """Allow congestion control plugins."""
 
 
 class PluginNamed(Exception):

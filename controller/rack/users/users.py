@@ -72,33 +72,16 @@ class User:
     """One account and its bounds; None if only the rack's own bounds apply."""
 
     name: str = ""
-    role: Role = setting(
-        "role",
-        word_of(Role),
-        Role.USER,
-        "Rights: list jobs and ports (viewer), submit and change own jobs (user), change everything (operator).",
-    )
-    most_priority: int = setting(
-        "priority",
-        integer(LOWEST_PRIORITY, HIGHEST_PRIORITY),
-        HIGHEST_PRIORITY,
-        "Highest priority that the account may give a job.",
-    )
-    queued_jobs: int | None = setting(
-        "queued_jobs",
-        _jobs,
-        None,
-        "Most jobs that the account may have queued; the rack's limit if left out.",
-    )
-    running_jobs: int | None = setting(
-        "running_jobs",
-        _jobs,
-        None,
-        "Most jobs of the account that run at once; further ones wait, and claim no ports. The rack's limit if left out.",
-    )
-    job_time_ns: int | None = setting(
-        "time", long_time, None, "Longest run time of a job, also of one that names none."
-    )
+    role: Role = setting("role", word_of(Role), Role.USER)
+    """Rights: list jobs and ports (viewer), submit and change own jobs (user), change everything (operator)."""
+    most_priority: int = setting("priority", integer(LOWEST_PRIORITY, HIGHEST_PRIORITY), HIGHEST_PRIORITY)
+    """Highest priority that the account may give a job."""
+    queued_jobs: int | None = setting("queued_jobs", _jobs, None)
+    """Most jobs that the account may have queued; the rack's limit if left out."""
+    running_jobs: int | None = setting("running_jobs", _jobs, None)
+    """Most jobs of the account that run at once; further ones wait, and claim no ports. The rack's limit if left out."""
+    job_time_ns: int | None = setting("time", long_time, None)
+    """Longest run time of a job, also of one that names none."""
 
     def may(self, right: Right) -> bool:
         """Return whether the user's role has a right."""
@@ -110,16 +93,11 @@ class Users:
     """Content of a file of users."""
 
     accounts: Mapping[str, User] = named(
-        User,
-        "users",
-        _account,
-        "Accounts of the broker, by name.",
-        "Rights and bounds of the account.",
-        most=MOST_USERS,
+        User, "users", _account, "Rights and bounds of the account.", most=MOST_USERS
     )
-    others: User | None = optional_group(
-        User, "others", "Rights and bounds of accounts that are not named; they have no rights if left out."
-    )
+    """Accounts of the broker, by name."""
+    others: User | None = optional_group(User, "others")
+    """Rights and bounds of accounts that are not named; they have no rights if left out."""
 
     def find(self, name: str) -> User | None:
         """Return the user of an account; None if it has no rights."""
