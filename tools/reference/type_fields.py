@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import functools
 import inspect
 import itertools
 import textwrap
@@ -48,7 +47,6 @@ def _add_type(place: Field, prefix: str, kind: type[Any], open_keys: dict[str, s
             _add_key(place, prefix, declared, default, open_keys)
 
 
-@functools.cache
 def _texts_below_fields(kind: type[Any]) -> dict[str, str]:
     """Return the texts that the source has below the fields of a type and of the types that it derives from."""
     texts: dict[str, str] = {}
