@@ -121,6 +121,5 @@ class SourceSettings:
     ports: Mapping[str, str] = named(
         _object_name, "ports", parse_port_label, "the device's name of the port, such as Ethernet0."
     )
-    """Ports of the rig as AGENT/PORT, and the device's port at the other end of each cable. Of a NIC under test, the interface
-    itself. Left out, every port is read and none reconciled."""
+    """Ports of the rig, each with the device's port at the other end of its cable; without any, all are read."""
     reader_settings: CounterSource = variant("reader", _SOURCES)

@@ -1,6 +1,7 @@
 """`sweep.yaml`: the values of a scenario, a rig and a topology to try, how often and in which order. Parsing only.
 
-Declares the keys, and decides the form of an axis and the largest number of points; every mistake of the file is reported together.
+Declares the keys, and decides the form of an axis and the largest number of points; every mistake of the file is reported
+together.
 A changed scenario is checked when its point is planned.
 """
 
@@ -99,7 +100,7 @@ class Sweep:
     rig: Path | None = setting("rig", file_name, None)
     """The rig, where a sweep runs on agents."""
     search: Search | None = optional_group(Search, "search")
-    """Search the largest value of one key path at which runs pass, at every point, instead of comparing points."""
+    """Search the largest value of one key path at which runs pass, instead of comparing points."""
     repeats: int = setting("repeats", integer(1, MOST_REPEATS), DEFAULT_REPEATS)
     """Runs of every point; 1 with a search if left out."""
     order: Order = setting("order", word_of(Order), Order.INTERLEAVED)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.settings_reader import blame
@@ -37,7 +37,9 @@ from etloop.traffic.topology.switch_keys import (
     set_fields,
 )
 
-_NOT_OF_THE_DEVICE = frozenset({"name", "device", "seed", "faults"})
+_SCALARS: Final = ("balancing", "hash_fields", "flowlet_gap_ns", "latency_ns", "headroom_pool_bytes")
+"""Fields of `SwitchSettings` that a key sets as it is."""
+_NOT_OF_THE_DEVICE: Final = frozenset({"name", "device", "seed", "faults"})
 """Keys that a profile does not set."""
 
 
@@ -98,7 +100,7 @@ def switch_of(
     pfc = base.pfc if keys.pfc.enabled is None else keys.pfc.enabled
     settings = replace(
         base,
-        **set_fields(keys, "balancing", "hash_fields", "flowlet_gap_ns", "latency_ns", "headroom_pool_bytes"),  # type: ignore[arg-type]
+        **set_fields(keys, *_SCALARS),  # type: ignore[arg-type]
         **_maps(base, keys.maps),
         entropy_shift=base.entropy_shift if keys.entropy.shift is None else keys.entropy.shift,
         entropy_bits=base.entropy_bits if keys.entropy.bits is None else keys.entropy.bits,
@@ -113,8 +115,8 @@ def switch_of(
         ),
         pfc=pfc,
         pause_quanta=keys.pfc.pause_quanta or base.pause_quanta,
-        watchdog=base.watchdog if keys.pfc.watchdog is None else Watchdog(**set_fields(keys.pfc.watchdog)),  # type: ignore[arg-type]
-        trimming=base.trimming if keys.trimming is None else Trimming(**set_fields(keys.trimming)),  # type: ignore[arg-type]
+        watchdog=Watchdog(**set_fields(keys.pfc.watchdog)) if keys.pfc.watchdog else base.watchdog,  # type: ignore[arg-type]
+        trimming=Trimming(**set_fields(keys.trimming)) if keys.trimming else base.trimming,  # type: ignore[arg-type]
         seed=seed if keys.seed is None else keys.seed,
         faults=tuple(_fault(keys, place, index, known_as) for index in range(len(keys.faults))),
     )

@@ -2,7 +2,8 @@
 
 This module declares the keys of a topology file, and decides the network that they describe: by a few numbers
 (`short_form_file`), or switches and links one by one, and which device the switches are. `switch_file` decides what a
-switch is; `routes` computes ways through the network. Whether the rig has the ports that are attached here is checked when a rig file is read too.
+switch is; `routes` computes ways through the network. Whether the rig has the ports that are attached here is checked
+when a rig file is read too.
 """
 
 from __future__ import annotations
