@@ -121,5 +121,5 @@ class SourceSettings:
     ports: Mapping[str, str] = named(
         _object_name, "ports", parse_port_label, "the device's name of the port, such as Ethernet0."
     )
-    """Ports of the rig, each with the device's port at the other end of its cable; without any, all are read."""
+    """Ports of the rig, and the device's port at the other end of each cable; all are read if left out."""
     reader_settings: CounterSource = variant("reader", _SOURCES)
