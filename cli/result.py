@@ -29,8 +29,8 @@ def on_terminal(table: str) -> str:
     return table if is_plain else painted(table)
 
 
-def pages_of(run_dir: Path) -> dict[str, str]:
-    """Return the paths of a run's files for display in a browser, by kind ("report", "perfetto"), without missing ones."""
+def page_paths(run_dir: Path) -> dict[str, str]:
+    """Return the existing files of a run that a browser displays, by kind ("report", "perfetto")."""
     files = {"report": "report.html", "perfetto": "trace.perfetto.json"}
     return {kind: str(run_dir / name) for kind, name in files.items() if (run_dir / name).is_file()}
 

@@ -9,8 +9,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from etloop.cli.commands.inspect import covers_ranks, render_inspection
 from etloop.cli.main import main
+from etloop.cli.text.inspection import covers_ranks, render_inspection
 from etloop.workload.chakra.encoder import EtAttribute, EtNode, ValueCase
 from etloop.workload.chakra.nodes import et_nodes
 from etloop.workload.inspect.inspection import inspect

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import zmq.auth
 
-from etloop.cli.commands.keys import allow, key_rows, make_pairs, revoke
+from etloop.cli.key_directory import allow, key_rows, make_pairs, revoke
 from etloop.cli.main import main
 from etloop.contract.base.errors import ConfigError, ExitCode
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from etloop.cli.commands.capture import dissector_of
+from etloop.cli.commands.capture import dissector_path
 from etloop.cli.main import main
 from etloop.traffic import _native
 from tests.support.places import ROOT
@@ -262,5 +262,5 @@ def test_what_a_switch_cut_shows_the_headers_that_are_left(tmp_path: Path) -> No
 def test_the_command_says_where_a_dissector_is(transport: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["capture", "--dissector", transport]) == 0
     said = capsys.readouterr().out
-    assert said == f"{dissector_of(transport)}\n"
+    assert said == f"{dissector_path(transport)}\n"
     assert Path(said.strip()).read_text(encoding="utf-8").startswith(f"-- {transport.upper()}")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from etloop.cli.commands.fabric import mapping_of, rig_of
+from etloop.cli.dut.fabric import mapping_of, rig_of
 from etloop.cli.main import main
 from etloop.contract.base.errors import ConfigError
 from etloop.controller.inputs.fabric import Component, Fabric, Link, fabric_of

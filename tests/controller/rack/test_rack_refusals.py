@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from etloop.cli.commands.submit import waited
+from etloop.cli.rack.submission import wait_for_job
 from etloop.cli.main import main
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ConfigError, ExitCode
@@ -201,7 +201,7 @@ class Running(RackClient):
 
 async def test_who_stops_waiting_is_told_that_the_job_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
     rack = Running(BrokerSettings("127.0.0.1", 1), "rack")
-    waiting = asyncio.create_task(waited(rack, "j1", argparse.Namespace(wait_limit=0, json=False)))
+    waiting = asyncio.create_task(wait_for_job(rack, "j1", argparse.Namespace(wait_limit=0, json=False)))
     await asyncio.sleep(0)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
