@@ -14,7 +14,7 @@ from etloop.contract.base.late_dataclass import dataclass
 from etloop.controller.case.recognition import lies_in_run_directory
 from etloop.controller.case.unpack import OpenCase, is_as_the_run_read_it, opened_case, version_notes
 from etloop.controller.run.prepare import InputFile, Prepared, RunInputs, new_run_id
-from etloop.results.measure.summary import workload_digest
+from etloop.results.measure.workload_digest import workload_digest
 from etloop.results.schema.case import CASE_FILE, Repeat
 from etloop.results.store.run_dir import INPUT_FILES
 

@@ -17,12 +17,14 @@ from etloop.dut_profiles.model.profile import DutProfile
 from etloop.dut_profiles.reading.catalogue import find_profile
 from etloop.dut_profiles.rules.contradictions import check_profile
 from etloop.dut_profiles.rules.job import check_job, check_rig
-from etloop.results.kpis.run_kpis import vocabulary
 from etloop.results.schema.verdict import RequestedCheck
 from etloop.results.verdict.verdict import check_mistakes
 
 
 def _unreadable_checks(checks: tuple[RequestedCheck, ...]) -> Iterator[Problem]:
+    # Imported here, because its names come from all tables and key figures, which a run needs only at its end.
+    from etloop.results.kpis.run_kpis import vocabulary
+
     for check, mistake in check_mistakes(checks, vocabulary()):
         problem = f"{check.expression}: column {mistake.at + 1}: {mistake.what}"
         yield Problem(check.where, problem, mistake.remedy)
@@ -31,7 +33,7 @@ def _unreadable_checks(checks: tuple[RequestedCheck, ...]) -> Iterator[Problem]:
 CHECK_RULE: Final = Rule(
     "check-unreadable",
     Severity.ERROR,
-    "A condition of the verdict says nothing that a run can be held against.",
+    "A condition of the verdict cannot be evaluated.",
     _unreadable_checks,
 )
 

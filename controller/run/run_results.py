@@ -1,0 +1,175 @@
+"""The steps of a run after its execution: measure, write, compare, count, evaluate.
+
+Decides the order of the steps, and what is written if one of them fails. `pipeline` imports this module after the traffic.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from etloop.contract.base.errors import Problem
+from etloop.contract.base.late_dataclass import dataclass
+from etloop.contract.model.run import RunEnd
+from etloop.controller.case.pack import packed_case
+from etloop.controller.run.device_basis import device_basis
+from etloop.controller.run.device_facts import device_facts
+from etloop.controller.run.execution import (
+    Executed,
+    Execution,
+    FinishedRun,
+    RunOptions,
+    RunStopped,
+    RunWatcher,
+    Step,
+)
+from etloop.controller.run.expectation import Expectation, expect, iterations_reached
+from etloop.controller.run.kept_run import SPOOL, RunMaterial
+from etloop.controller.run.prepare import Prepared
+from etloop.controller.run.record_budget import MOST_OPS, most_ops
+from etloop.results.artifacts import (
+    RunRecords,
+    compared_run,
+    counted_run,
+    measured_run,
+    run_with_verdict,
+    with_joint_figures,
+)
+from etloop.results.kpis.base_latency import with_measured_base
+from etloop.results.measure.joined import NO_OPS
+from etloop.results.measure.summary import Measurement, measure
+from etloop.results.measure.workload_digest import workload_digest
+from etloop.results.schema.case import CASE_FILE
+from etloop.results.schema.device_facts import NO_FACTS
+from etloop.results.store.run_dir import PLAN_FILE, RunArtifacts, RunNotWritten, write_run
+from etloop.results.store.table_writer import BlockTables
+from etloop.results.verdict.junit_names import place_of
+
+IS_THE_TWIN: Final = "twin: this run is the twin"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExecutedRun:
+    """A run after its execution; a run that is written from its spool has neither plan nor execution."""
+
+    prepared: Prepared | None
+    execution: Execution | None
+    executed: Executed
+
+
+def finish_run(
+    material: RunMaterial, ran: ExecutedRun, options: RunOptions, watcher: RunWatcher
+) -> FinishedRun:
+    """Measure a run, write its results, compare it with ideal network and twin, and evaluate its conditions."""
+    executed, outcome = ran.executed, ran.executed.outcome
+    connections = material.plan.connections
+    figures = with_measured_base(material.basis, outcome, connections, executed.connection_rows)
+    material = replace(material, basis=figures)
+    stopped_in = Step.EXECUTE if outcome.state is RunEnd.STOPPED else None
+    if options.out_dir is not None or material.conditions:
+        watcher.enter(Step.WRITE)
+    measurement, made = _measured(material, executed, options, watcher)
+    if options.out_dir is not None and (plan_file := options.out_dir / SPOOL / PLAN_FILE).exists():
+        made[PLAN_FILE] = plan_file
+    records = _records(_with_lab(material, ran), executed)
+    if options.out_dir is None and not material.conditions:
+        run = with_joint_figures(measured_run(records, measurement), material.basis)
+        return FinishedRun(run.summary, measurement, executed, stopped_in)
+    run = _keep(options, measured_run(records, measurement, made))
+    if options.expects and stopped_in is None and ran.prepared is not None and ran.execution is not None:
+        watcher.enter(Step.EXPECT)
+        work = partial(_expectation, ran.prepared, executed, measurement, watcher)
+        try:
+            expectation = ran.execution.unless_stopped(work)
+            run = _keep(options, compared_run(run, measurement, expectation.runs, expectation.absent), run)
+        except (RunStopped, MemoryError, RunNotWritten) as error:
+            stopped_in = Step.EXPECT if isinstance(error, RunStopped) else None
+            why = str(error) or "out of memory"
+            watcher.report(f"{why}: the results have no ideal network and twin")
+    if executed.counted is not None and ran.prepared is not None:
+        watcher.enter(Step.COUNT)
+        basis = device_basis(ran.prepared.scenario, ran.prepared.rig, outcome)
+        run = _keep(options, counted_run(run, executed.counted, basis), run)
+    if measurement.left_out:
+        # The tables have them; a second copy of a long run would take too much memory.
+        measurement = replace(measurement, ops=NO_OPS, job_ops=NO_OPS)
+    watcher.enter(Step.VERDICT)
+    facts = device_facts(material.texts, options.out_dir or Path()) if options.pages else NO_FACTS
+    place = "" if options.out_dir is None else place_of(options.out_dir)
+    judged = run_with_verdict(
+        run, material.basis, material.conditions, facts, pages=options.pages, place=place
+    )
+    run = _keep(options, judged, run)
+    return FinishedRun(run.summary, measurement, executed, stopped_in)
+
+
+def _with_lab(material: RunMaterial, ran: ExecutedRun) -> RunMaterial:
+    """Return the material with a case that contains the options of the run's lab, which are known only after the run."""
+    prepared, lab_up = ran.prepared, ran.executed.lab_up
+    if prepared is None or prepared.case is None or ran.execution is None or CASE_FILE not in material.texts:
+        return material
+    run_id, digest = prepared.plan.parts.run_id, workload_digest(material.plan)
+    case = packed_case(prepared.case, run_id, digest, ran.execution.repeated_by, lab_up)
+    return replace(material, texts={**material.texts, CASE_FILE: case})
+
+
+def _measured(
+    material: RunMaterial, executed: Executed, options: RunOptions, watcher: RunWatcher
+) -> tuple[Measurement, dict[str, Path]]:
+    """Measure a run, and write the tables that are too long for memory block by block."""
+    most = most_ops(executed.outcome)
+    try:
+        measurement, made = _measured_at_most(material, executed, options, watcher, most)
+    except MemoryError:
+        watcher.report("out of memory: the tables are processed in blocks")
+        measurement, made = _measured_at_most(material, executed, options, watcher, MOST_OPS)
+    except OSError as error:
+        problem = Problem(str(options.out_dir), f"cannot write the run: {error}", "free space on its disk")
+        raise RunNotWritten(str(problem)) from error
+    noted = replace(measurement.summary, notes=(*measurement.summary.notes, *executed.notes))
+    return replace(measurement, summary=noted), made
+
+
+def _measured_at_most(
+    material: RunMaterial, executed: Executed, options: RunOptions, watcher: RunWatcher, most: int | None
+) -> tuple[Measurement, dict[str, Path]]:
+    outcome, tables, rows = executed.outcome, material.plan, executed.connection_rows
+    if most is None or options.out_dir is None:
+        return measure(outcome, tables, rows, most), {}
+    writing = BlockTables(options.out_dir / SPOOL, outcome, tables, watcher.stored)
+    try:
+        measurement = measure(outcome, tables, rows, most, writing)
+        return measurement, writing.finish()
+    except BaseException:
+        writing.abandon()
+        raise
+
+
+def _records(material: RunMaterial, executed: Executed) -> RunRecords:
+    return RunRecords(
+        executed.outcome,
+        material.plan,
+        executed.connection_rows,
+        material.port_names,
+        material.texts,
+        executed.tables,
+    )
+
+
+def _keep(options: RunOptions, now: RunArtifacts, before: RunArtifacts | None = None) -> RunArtifacts:
+    if options.out_dir is not None:
+        write_run(options.out_dir, now, before)
+    return now
+
+
+def _expectation(
+    prepared: Prepared, executed: Executed, measurement: Measurement, watcher: RunWatcher
+) -> Expectation:
+    """Compute the expected times of a run in virtual time; for a twin only those of the ideal network."""
+    device = prepared.device if executed.twin is None else None
+    watcher.report(f"comparing with an ideal network{' and the twin' if device else ''}, in virtual time")
+    reached = iterations_reached(measurement.ops)
+    expectation = expect(prepared.plan, device, iterations=reached)
+    return expectation if executed.twin is None else replace(expectation, absent=(IS_THE_TWIN,))
