@@ -66,9 +66,9 @@ def _peer_of(rig_path: Path | None, label: str) -> tuple[str, int]:
 
 def _simulated_model(where: str) -> tuple[NicModel, str]:
     if where.isascii() and where.isdigit() and len(where) < 19:
-        return drawn_model(random.Random(int(where))), f"simulated NIC with seed {where}"  # noqa: S311 - likewise
+        return drawn_model(random.Random(int(where))), f"modelled card drawn by seed {where}"  # noqa: S311 - likewise
     path = Path(where)
-    return parse_model(read_file(path), str(path)), f"simulated NIC of {path.name}"
+    return parse_model(read_file(path), str(path)), f"modelled card of {path.name}"
 
 
 def show_profile(profile: NicProfile, parsed: argparse.Namespace, page: Path) -> CommandResult:

@@ -154,7 +154,7 @@ def test_ctrl_c_ends_it_cleanly_and_it_goes_on_where_it_was(
     monkeypatch.setattr(sweep_run, "run_plan", interrupted)
     code, _, err = sweep(files, capsys)
     assert code == STOPPED_BY_SIGINT
-    assert "2 of 6 runs are kept in" in err
+    assert "2 of 6 runs are in" in err
     assert [path.name for path in sorted((files / "out").rglob("*.partial"))] == []
     before = list(counted)
     monkeypatch.setattr(sweep_run, "run_plan", run_plan)

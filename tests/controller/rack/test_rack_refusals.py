@@ -116,8 +116,8 @@ def test_what_is_no_broker_is_refused(broker: str) -> None:
     [
         (["--list", "--rack", "#"], 'rack: "#" is not a name'),
         (["--list", "--ca", "rig.yaml"], "mqtt.tls.ca: rig.yaml cannot be used"),
-        (["rig.yaml", "--wait-limit", "5s"], "--wait-limit: nothing is waited for; add --wait"),
-        (["--cancel", "a/b"], '--cancel: "a/b" is no id of a job'),
+        (["rig.yaml", "--wait-limit", "5s"], "--wait-limit: needs --wait or --follow; add --wait"),
+        (["--cancel", "a/b"], '--cancel: "a/b" is not a job id'),
     ],
 )
 def test_a_command_line_that_cannot_be_meant_is_refused(
@@ -207,5 +207,5 @@ async def test_who_stops_waiting_is_told_that_the_job_goes_on(capsys: pytest.Cap
     with pytest.raises(asyncio.CancelledError):
         await waiting
     assert capsys.readouterr().err == (
-        "\njob j1 goes on: etloop submit --follow j1 waits for it again, etloop submit --cancel j1 ends it\n"
+        "\njob j1 continues: etloop submit --follow j1 waits for it again, etloop submit --cancel j1 cancels it\n"
     )

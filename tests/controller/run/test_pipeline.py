@@ -181,7 +181,7 @@ def test_a_run_stands_without_what_was_expected_of_it(
 ) -> None:
     finished, seen = ran(tmp_path / "run", SCENARIO + PASSES, Execution(refuses=error))
     assert finished.stopped_in is step
-    assert seen.lines[-1] == f"{line}: the run is kept, without ideal network and twin"
+    assert seen.lines[-1] == f"{line}: the results have no ideal network and twin"
     assert read_run(tmp_path / "run").summary.comparison is None
     assert finished.summary.result is RunResult.PASS
 
