@@ -14,6 +14,7 @@ from etloop.bench import startup
 from etloop.bench.processes import BAR_MISSED
 from etloop.cli.main import main
 from etloop.cli.parser import find_commands, load_command
+from tests.support.places import ROOT
 
 LIBRARIES: Final = frozenset(
     "aiohttp aiomqtt amqtt asyncio grpc msgpack numpy plotly prometheus_client pyarrow pyroute2 rich scipy yaml zmq"
@@ -71,7 +72,9 @@ def test_help_of_a_command_loads_only_arguments(name: str) -> None:
     command_modules = {module for module in loaded if module.startswith("etloop.cli.commands.")}
     module = find_commands()[name].module
     assert command_modules <= {module, module.rpartition(".")[0]}
-    assert loaded.isdisjoint({"etloop.cli.result", "etloop.cli.rack", "etloop.cli.text", "etloop.cli.progress"})
+    assert loaded.isdisjoint(
+        {"etloop.cli.result", "etloop.cli.rack", "etloop.cli.text", "etloop.cli.progress"}
+    )
 
 
 @pytest.mark.parametrize("name", find_commands())
@@ -87,6 +90,41 @@ def test_a_trace_is_checked_without_readers_and_rooms_that_it_does_not_need(job:
     loaded = loaded_by("lint", str(job))
     assert loaded & (LIBRARIES - {"numpy"}) == set()
     assert loaded & ROOMS == set()
+
+
+RUN_PROBE: Final = """
+import json, sys
+from etloop.cli.main import main
+from etloop.controller.run.execute import SessionExecution
+
+def print_modules(*_):
+    print(json.dumps(sorted(sys.modules)), file=sys.stderr)
+    sys.exit(0)
+
+SessionExecution.execute = print_modules
+main(sys.argv[1:])
+"""
+"""Runs `etloop run` up to the point where it would contact the first agent."""
+RESULTS: Final = frozenset(
+    "etloop.controller.run.expectation etloop.controller.run.run_results etloop.results.artifacts"
+    " etloop.results.kpis.run_kpis etloop.results.measure.summary".split()
+)
+RESULT_ROOMS: Final = ("compare", "export", "html", "tables", "text")
+
+
+def test_run_contacts_agents_before_it_imports_results(job: Path, tmp_path: Path) -> None:
+    for name in ("scenario.yaml", "rig.yaml"):
+        text = (ROOT / "examples" / "loopback" / name).read_text()
+        (tmp_path / name).write_text(text.replace("trace: job ", f"trace: {job} "))
+    words = ("run", "scenario.yaml", "--rig", "rig.yaml", "--out", "run1")
+    done = subprocess.run(
+        (sys.executable, "-c", RUN_PROBE, *words), cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    loaded = frozenset(json.loads(done.stderr.splitlines()[-1]))
+    assert "etloop.controller.session.session" in loaded
+    assert loaded.isdisjoint(RESULTS | {"jinja2", "pandas", "plotly", "pyarrow", "rich", "scipy"})
+    rooms = tuple(f"etloop.results.{room}" for room in RESULT_ROOMS)
+    assert not [name for name in loaded if name.startswith(rooms)]
 
 
 def test_the_bench_of_start_up_measures_each_command(

@@ -17,8 +17,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from etloop.cli.main import main
 from etloop.cli.commands.schema import FORMATS as SCHEMA_NAMES
+from etloop.cli.main import main
 from etloop.cli.parser import find_commands
 from etloop.contract.base.errors import ConfigError, ExitCode, Problem
 from etloop.contract.base.questions import Shape

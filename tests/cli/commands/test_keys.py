@@ -97,7 +97,9 @@ def test_another_key_of_an_allowed_name_is_not_slipped_in(tmp_path: Path) -> Non
     make_pairs(tmp_path / "new", ["a"])
     allow(tmp_path, ["a"])
     allow(tmp_path, ["a"])
-    with pytest.raises(ConfigError, match="is a different key with the same name; etloop keys revoke a first"):
+    with pytest.raises(
+        ConfigError, match="is a different key with the same name; etloop keys revoke a first"
+    ):
         allow(tmp_path, [str(tmp_path / "new" / "a.key")])
 
 

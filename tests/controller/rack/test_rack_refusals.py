@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from etloop.cli.rack.submission import wait_for_job
 from etloop.cli.main import main
+from etloop.cli.rack.submission import wait_for_job
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ConfigError, ExitCode
 from etloop.controller.rack.api import Rack, ScenarioRules
