@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from dataclasses import asdict
@@ -37,6 +36,8 @@ def page_paths(run_dir: Path) -> dict[str, str]:
 
 def to_json(value: object) -> str:
     """Return the JSON of a command's answer; it ends with a newline."""
+    import json
+
     return json.dumps(value, indent=2, default=str) + "\n"
 
 

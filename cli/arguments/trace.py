@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from etloop.cli.arguments.values import argument_type, parse_whole
-from etloop.contract.base.units import parse_flops, parse_rate_bps
+from etloop.cli.arguments.values import argument_type, parse_flop_rate, parse_rate, parse_whole
 from etloop.workload.trace.rank_aliases import StandIn, recorded_ranks
 from etloop.workload.trace.settings import DependencyPolicy, SizeUnit, Uneven, WorkloadSettings
 
@@ -68,19 +67,19 @@ def add_trace_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--flops",
-        type=argument_type(parse_flops),
+        type=parse_flop_rate,
         metavar="RATE",
         help='speed of one rank, for compute nodes without a duration, such as "312TFLOPS"',
     )
     parser.add_argument(
         "--memory-bandwidth",
-        type=argument_type(parse_rate_bps),
+        type=parse_rate,
         metavar="RATE",
         help='memory bandwidth of one rank, such as "2TB/s"',
     )
     parser.add_argument(
         "--storage-bandwidth",
-        type=argument_type(parse_rate_bps),
+        type=parse_rate,
         metavar="RATE",
         help='storage bandwidth of one rank, such as "5GB/s"',
     )

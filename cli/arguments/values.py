@@ -1,12 +1,16 @@
-"""Types of command-line arguments: numbers, ranges and quantities with a unit, each with its own error message."""
+"""Types of command-line arguments: numbers, ranges and quantities with a unit, each with its own error message.
+
+Units are imported when the first quantity is parsed, so that `--help` does not load them.
+"""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from etloop.contract.base.units import QuantityError, parse_bytes
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 T = TypeVar("T")
 
@@ -41,9 +45,11 @@ def parse_queue_pair_counts(text: str) -> tuple[int, ...]:
 
 
 def argument_type(parse: Callable[[str], T]) -> Callable[[str], T]:
-    """Return a parser of `contract.units` adapted to argparse: `QuantityError` becomes `ArgumentTypeError`."""
+    """Return a parser that raises `QuantityError` adapted to argparse, which expects `ArgumentTypeError`."""
 
     def parse_argument(text: str) -> T:
+        from etloop.contract.base.units import QuantityError
+
         try:
             return parse(text)
         except QuantityError as error:
@@ -52,10 +58,45 @@ def argument_type(parse: Callable[[str], T]) -> Callable[[str], T]:
     return parse_argument
 
 
+def parse_duration(text: str) -> int:
+    """Parse a duration such as "10us" into nanoseconds. Raise `ArgumentTypeError`."""
+    from etloop.contract.base.units import parse_duration_ns
+
+    return argument_type(parse_duration_ns)(text)
+
+
+def parse_rate(text: str) -> int:
+    """Parse a rate such as "400Gbps" or "2TB/s" into bit/s. Raise `ArgumentTypeError`."""
+    from etloop.contract.base.units import parse_rate_bps
+
+    return argument_type(parse_rate_bps)(text)
+
+
+def parse_flop_rate(text: str) -> int:
+    """Parse a compute rate such as "312TFLOPS" into floating-point operations per second. Raise `ArgumentTypeError`."""
+    from etloop.contract.base.units import parse_flops
+
+    return argument_type(parse_flops)(text)
+
+
+def parse_number(text: str) -> Fraction:
+    """Parse a factor such as "0.8" or "1/16". Raise `ArgumentTypeError`."""
+    from etloop.contract.base.units import parse_factor
+
+    return argument_type(parse_factor)(text)
+
+
+def parse_size(text: str) -> int:
+    """Parse a size such as "4KiB" into bytes. Raise `ArgumentTypeError`."""
+    from etloop.contract.base.units import parse_bytes
+
+    return argument_type(parse_bytes)(text)
+
+
 def parse_size_range(text: str) -> tuple[int, int]:
-    """Parse bytes "A-B", or "A" for both bounds. Raise `QuantityError`."""
+    """Parse sizes "A-B" into bytes, or "A" for both bounds. Raise `ArgumentTypeError`."""
     least, _, most = text.partition("-")
-    return parse_bytes(least), parse_bytes(most or least)
+    return parse_size(least), parse_size(most or least)
 
 
 def parse_host_port(text: str) -> tuple[str, int]:

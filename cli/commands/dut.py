@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from etloop.cli.arguments.common import add_json
-from etloop.cli.arguments.values import argument_type
+from etloop.cli.arguments.values import parse_duration
 from etloop.contract.base.clock import NS_PER_S
-from etloop.contract.base.units import parse_duration_ns
 
 if TYPE_CHECKING:
     from etloop.cli.result import CommandResult
@@ -63,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     counters.add_argument(
         "--every",
-        type=argument_type(parse_duration_ns),
+        type=parse_duration,
         default=NS_PER_S,
         metavar="TIME",
         help="interval of --watch (default 1s)",

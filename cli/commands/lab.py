@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from etloop.cli.arguments.common import add_json
-from etloop.cli.arguments.values import argument_type, parse_whole
-from etloop.contract.base.units import parse_bytes, parse_duration_ns
+from etloop.cli.arguments.values import parse_duration, parse_size, parse_whole
 from etloop.lab.plan import DEFAULT_ADDRESSES, DEFAULT_BIND, DEFAULT_MTU_BYTES
 
 if TYPE_CHECKING:
@@ -129,7 +128,7 @@ def _add_attach(actions: Subparsers) -> argparse.ArgumentParser:
     )
     attach.add_argument(
         "--wait",
-        type=argument_type(parse_duration_ns),
+        type=parse_duration,
         default=0,
         metavar="TIME",
         help="how long to wait for missing interfaces (default 0s)",
@@ -149,7 +148,7 @@ def _add_network(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--mtu",
-        type=argument_type(parse_bytes),
+        type=parse_size,
         default=DEFAULT_MTU_BYTES,
         metavar="SIZE",
         help=f"MTU of the interfaces (default {DEFAULT_MTU_BYTES}B)",

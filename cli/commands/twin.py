@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from etloop.cli.arguments.common import add_json, add_scenario_and_rig, add_strict
-from etloop.cli.arguments.values import argument_type, parse_whole
-from etloop.contract.base.units import parse_duration_ns
+from etloop.cli.arguments.values import parse_duration, parse_whole
 
 if TYPE_CHECKING:
     from etloop.cli.result import CommandResult
@@ -57,13 +56,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--sample",
-        type=argument_type(parse_duration_ns),
+        type=parse_duration,
         metavar="TIME",
         help="sampling interval of the queues, with --out (default 10us, longer for long jobs)",
     )
     parser.add_argument(
         "--limit",
-        type=argument_type(parse_duration_ns),
+        type=parse_duration,
         metavar="TIME",
         help="virtual time after which the job is aborted (default 1h)",
     )

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from etloop.cli.arguments.common import add_json
 from etloop.cli.arguments.rack import add_racks_arguments
-from etloop.cli.arguments.values import argument_type, parse_whole
+from etloop.cli.arguments.values import parse_duration, parse_whole
 from etloop.contract.base.clock import NS_PER_S
-from etloop.contract.base.units import parse_duration_ns
 from etloop.controller.rack.job import JobState
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--deadline",
-        type=argument_type(parse_duration_ns),
+        type=parse_duration,
         default=5 * NS_PER_S,
         metavar="TIME",
         help="timeout of each rack (default 5s)",

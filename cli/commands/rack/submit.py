@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from etloop.cli.arguments.common import add_json, add_strict
 from etloop.cli.arguments.rack import add_rack_arguments, add_token_argument
-from etloop.cli.arguments.values import argument_type
-from etloop.contract.base.units import parse_duration_ns, parse_rate_bps
+from etloop.cli.arguments.values import parse_duration, parse_rate
 
 if TYPE_CHECKING:
     from etloop.cli.result import CommandResult
@@ -50,7 +49,7 @@ def _add_choice_of_rack(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--least-link",
-        type=argument_type(parse_rate_bps),
+        type=parse_rate,
         default=0,
         metavar="RATE",
         help="only ports with at least this link rate",
@@ -84,7 +83,7 @@ def _add_terms(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--time-limit",
-        type=argument_type(parse_duration_ns),
+        type=parse_duration,
         default=0,
         metavar="TIME",
         help="longest duration of the job",
@@ -110,14 +109,14 @@ def _add_waiting(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--patience",
-        type=argument_type(parse_duration_ns),
+        type=parse_duration,
         default=0,
         metavar="TIME",
         help="how long to retry while the rack is unreachable or draining, or its queue is full (default: do not retry)",
     )
     parser.add_argument(
         "--wait-limit",
-        type=argument_type(parse_duration_ns),
+        type=parse_duration,
         default=0,
         metavar="TIME",
         help="with --wait or --follow: cancel the job if it has not ended after this time, including its time in the queue",

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from etloop.cli.arguments.common import add_json
 from etloop.cli.arguments.trace import add_trace_arguments, workload_settings, world_size
-from etloop.cli.arguments.values import argument_type
-from etloop.contract.base.units import parse_duration_ns, parse_rate_bps
+from etloop.cli.arguments.values import parse_duration, parse_rate
 
 if TYPE_CHECKING:
     from etloop.cli.result import CommandResult
@@ -23,13 +22,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_trace_arguments(parser)
     parser.add_argument(
         "--link",
-        type=argument_type(parse_rate_bps),
+        type=parse_rate,
         metavar="RATE",
         help="link rate of a rank in the ideal network (default 400Gbps)",
     )
     parser.add_argument(
         "--latency",
-        type=argument_type(parse_duration_ns),
+        type=parse_duration,
         metavar="TIME",
         help="latency of a message in the ideal network (default 2us)",
     )

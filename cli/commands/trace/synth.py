@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from etloop.cli.arguments.common import add_json
-from etloop.cli.arguments.values import argument_type, parse_size_range, parse_whole
-from etloop.contract.base.units import parse_factor, parse_flops
+from etloop.cli.arguments.values import parse_flop_rate, parse_number, parse_size_range, parse_whole
 from etloop.workload.synthetic.spec import SWEPT, SweepSpec, SyntheticSpec
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--expert-skew",
-        type=argument_type(parse_factor),
+        type=parse_number,
         default=Fraction(0),
         metavar="X",
         help="Zipf exponent of the expert popularity, such as 0.8 (default 0: uniform)",
@@ -72,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--flops",
         dest="device_flops",
-        type=argument_type(parse_flops),
+        type=parse_flop_rate,
         default=default.device_flops,
         metavar="RATE",
         help='compute rate of one device, such as "312TFLOPS"',
@@ -88,7 +87,7 @@ def _add_sweep(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--sizes",
-        type=argument_type(parse_size_range),
+        type=parse_size_range,
         default=(default.least_bytes, default.most_bytes),
         metavar="A-B",
         help="input bytes per rank, doubling from A to B (default 1KiB-64MiB)",
