@@ -19,12 +19,12 @@ from etloop.results.schema.typed_json import from_json
 from etloop.results.store.run_dir import read_index
 
 if TYPE_CHECKING:
-    from etloop.input_files import Given
+    from etloop.input_files import FileOrValues
 
 INDEX: Final = "sweep.json"
 
 
-def run_sweep(sweep: Given, out_dir: str | os.PathLike[str], where: str) -> Any:
+def run_sweep(sweep: FileOrValues, out_dir: str | os.PathLike[str], where: str) -> Any:
     """See `etloop.run_sweep`."""
     directory = Path(out_dir)
     place = [f"--{where}"] if where in {"twin", "lab"} else ["--rig", where]

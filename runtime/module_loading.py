@@ -18,7 +18,7 @@ def quick_loading() -> Iterator[None]:
     numpy's linear algebra library starts a thread for every core when it is loaded, a third of the cost of loading
     numpy on two cores; inside the block it starts none. A value set by the user stays, and processes started later do
     not inherit this one. The garbage collector is off inside the block, where it finds no garbage, and later collections skip
-    all objects that exist at its end (`gc.freeze`): modules live until the process ends.
+    all objects that exist at the end of the first block (`gc.freeze`): modules live until the process ends.
     """
     gc_was_enabled, sets_threads = gc.isenabled(), _THREADS not in os.environ
     if sets_threads:
@@ -27,7 +27,8 @@ def quick_loading() -> Iterator[None]:
     try:
         yield
     finally:
-        gc.freeze()
+        if not gc.get_freeze_count():
+            gc.freeze()
         if gc_was_enabled:
             gc.enable()
         if sets_threads:

@@ -77,13 +77,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace) -> CommandResult:
     """Run the benchmarks that the command line names. Raise `ConfigError`, and as `run_bench` does."""
-    from etloop.bench.engine.figures import as_json_value, render
-    from etloop.bench.engine.rounds import SMALL_LENGTHS, full_lengths
-    from etloop.bench.engine.suite import Benchmark, run_bench
-    from etloop.bench.engine.wire import ALL_PORTS, WirePorts
-    from etloop.cli.result import CommandResult, to_json
-    from etloop.contract.base.errors import ConfigError, ExitCode, Problem
-    from etloop.contract.model.assignment import PortBackend
+    from etloop.runtime.module_loading import quick_loading
+
+    with quick_loading():
+        from etloop.bench.engine.figures import as_json_value, render
+        from etloop.bench.engine.rounds import SMALL_LENGTHS, full_lengths
+        from etloop.bench.engine.suite import Benchmark, run_bench
+        from etloop.bench.engine.wire import ALL_PORTS, WirePorts
+        from etloop.cli.result import CommandResult, to_json
+        from etloop.contract.base.errors import ConfigError, ExitCode, Problem
+        from etloop.contract.model.assignment import PortBackend
 
     if parsed.clear_cores and not parsed.realtime:
         raise ConfigError(Problem("--clear-cores", "needs real-time threads", "add --realtime"))

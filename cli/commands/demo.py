@@ -43,10 +43,13 @@ def run_demo(out_dir: Path, iterations: int = 5, *, as_json: bool = False, loopb
     `out_dir` receives the job, the scenario, the rig, the agents' logs and, in `run/`, the results; if it is not empty, the
     next free `out_dir-2`, `-3`, ... does. Raise `RigError` if no loopback addresses are free or the directory cannot be made.
     """
-    from etloop.cli.progress import print_status
-    from etloop.workload.readers.et_writer import write_trace
-    from etloop.workload.synthetic.spec import SyntheticSpec
-    from etloop.workload.synthetic.training_step import synthesize
+    from etloop.runtime.module_loading import quick_loading
+
+    with quick_loading():
+        from etloop.cli.progress import print_status
+        from etloop.workload.readers.et_writer import write_trace
+        from etloop.workload.synthetic.spec import SyntheticSpec
+        from etloop.workload.synthetic.training_step import synthesize
 
     directory = fresh_directory(out_dir)
     job = synthesize(SyntheticSpec())

@@ -99,9 +99,12 @@ def _add_display(action: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace) -> CommandResult:
     """Carry out one action. Raise `ConfigError` for arguments and files that cannot be used."""
-    from etloop.cli.nic_profile import measure_profile, read_conditions, show_comparison, show_profile
-    from etloop.experiments.nic.page import PAGE_FILE
-    from etloop.experiments.nic.run import read_profile
+    from etloop.runtime.module_loading import quick_loading
+
+    with quick_loading():
+        from etloop.cli.nic_profile import measure_profile, read_conditions, show_comparison, show_profile
+        from etloop.experiments.nic.page import PAGE_FILE
+        from etloop.experiments.nic.run import read_profile
 
     match parsed.action:
         case "profile":

@@ -29,6 +29,7 @@ from etloop.controller.run.verdict import basis_of, conditions_of_run
 from etloop.results.measure.workload_digest import workload_digest
 from etloop.results.schema.case import CASE_FILE
 from etloop.runtime.malloc_tuning import release_free_memory
+from etloop.runtime.module_loading import quick_loading
 
 if TYPE_CHECKING:
     from etloop.results.schema.summary import Summary
@@ -83,7 +84,8 @@ def run_plan(
             executed = _executed(prepared, execution, options, watcher, spool)
         try:
             # Imported here, because traffic does not have to wait for the modules of tables, reports and twin.
-            from etloop.controller.run.run_results import ExecutedRun, finish_run
+            with quick_loading():
+                from etloop.controller.run.run_results import ExecutedRun, finish_run
 
             return finish_run(material, ExecutedRun(prepared, execution, executed), options, watcher)
         finally:

@@ -102,12 +102,15 @@ def run(parsed: argparse.Namespace) -> CommandResult:
     """Carry an order out. Raise `RequestRefused`, `RackUnreachable`, or `ConfigError` for bad arguments."""
     import asyncio
 
-    from etloop.cli.rack.job_orders import FETCH, JOB_STATES, selects_jobs, spans_racks
-    from etloop.cli.rack.named_rack import use_named_rack
-    from etloop.cli.rack.orders import carry_out_order
-    from etloop.contract.base.errors import ConfigError, Problem
-    from etloop.contract.base.printable import printable
-    from etloop.controller.rack.mqtt.topics import is_job_id
+    from etloop.runtime.module_loading import quick_loading
+
+    with quick_loading():
+        from etloop.cli.rack.job_orders import FETCH, JOB_STATES, selects_jobs, spans_racks
+        from etloop.cli.rack.named_rack import use_named_rack
+        from etloop.cli.rack.orders import carry_out_order
+        from etloop.contract.base.errors import ConfigError, Problem
+        from etloop.contract.base.printable import printable
+        from etloop.controller.rack.mqtt.topics import is_job_id
 
     command_text = f"etloop rack {parsed.order}"
     if parsed.order in _WITHOUT_NAMES and parsed.names:

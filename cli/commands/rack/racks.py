@@ -84,13 +84,16 @@ def run(parsed: argparse.Namespace) -> CommandResult:
     """Show or serve the racks; the exit code is 65 if one does not answer. Raise `ConfigError` for bad arguments or a bad file."""
     import asyncio
 
-    from etloop.cli.rack.named_rack import chosen_places
-    from etloop.cli.rack.racks_text import parse_job_filter, rack_lines, rack_row
-    from etloop.cli.result import CommandResult, to_json
-    from etloop.contract.base.errors import ConfigError, ExitCode, Problem
-    from etloop.contract.base.printable import printable
-    from etloop.controller.rack.mqtt.messages import MOST_LISTED
-    from etloop.controller.racks.survey import ask_racks, view_with
+    from etloop.runtime.module_loading import quick_loading
+
+    with quick_loading():
+        from etloop.cli.rack.named_rack import chosen_places
+        from etloop.cli.rack.racks_text import parse_job_filter, rack_lines, rack_row
+        from etloop.cli.result import CommandResult, to_json
+        from etloop.contract.base.errors import ConfigError, ExitCode, Problem
+        from etloop.contract.base.printable import printable
+        from etloop.controller.rack.mqtt.messages import MOST_LISTED
+        from etloop.controller.racks.survey import ask_racks, view_with
 
     if not 1 <= parsed.limit <= MOST_LISTED:
         problem = f"{parsed.limit} jobs cannot be listed"

@@ -133,9 +133,12 @@ def run(parsed: argparse.Namespace) -> CommandResult:
     """Submit, follow, cancel or list. Raise `RequestRefused`, `RackUnreachable`, or `ConfigError` for bad arguments."""
     import asyncio
 
-    from etloop.cli.rack.submission import carry_out_submission
-    from etloop.contract.base.errors import ConfigError, Problem
-    from etloop.controller.rack.mqtt.topics import is_job_id
+    from etloop.runtime.module_loading import quick_loading
+
+    with quick_loading():
+        from etloop.cli.rack.submission import carry_out_submission
+        from etloop.contract.base.errors import ConfigError, Problem
+        from etloop.controller.rack.mqtt.topics import is_job_id
 
     actions = [bool(parsed.scenario), bool(parsed.cancel), bool(parsed.follow), parsed.list]
     if sum(actions) != 1:

@@ -112,8 +112,11 @@ def run(parsed: argparse.Namespace) -> CommandResult:
     import random
     from dataclasses import asdict
 
-    from etloop.workload.synthetic.sweep import sweep
-    from etloop.workload.synthetic.training_step import synthesize
+    from etloop.runtime.module_loading import quick_loading
+
+    with quick_loading():
+        from etloop.workload.synthetic.sweep import sweep
+        from etloop.workload.synthetic.training_step import synthesize
 
     if parsed.sweep is not None:
         sweep_spec = _sweep_spec(parsed)

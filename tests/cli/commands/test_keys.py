@@ -151,7 +151,7 @@ def test_the_command_tells_what_it_did_and_never_a_secret(
     assert main(["keys", "list", "a", *where]) == ExitCode.PREPARATION_FAILED
     assert "leave the names out" in capsys.readouterr().err
     assert main(["keys", "make", *where]) == ExitCode.PREPARATION_FAILED
-    assert "give one name or more" in capsys.readouterr().err
+    assert "give one or more names" in capsys.readouterr().err
     assert main(["keys", "list", "--json", *where]) == ExitCode.PASS
     assert json.loads(capsys.readouterr().out)["keys"][0]["name"] == "a"
     assert main(["keys", "list", "--dir", str(tmp_path / "none")]) == ExitCode.PREPARATION_FAILED
