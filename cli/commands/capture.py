@@ -40,7 +40,7 @@ def run(parsed: argparse.Namespace) -> CommandResult:
     """
     from etloop.cli.result import CommandResult
     from etloop.cli.text.capture import capture_lines
-    from etloop.cli.text.capture_files import frames_of
+    from etloop.cli.text.capture_files import read_frames
     from etloop.contract.base.errors import ConfigError, Problem
 
     if parsed.dissector is not None:
@@ -50,7 +50,7 @@ def run(parsed: argparse.Namespace) -> CommandResult:
         content = path.read_bytes()
     except OSError as error:
         raise ConfigError(Problem(str(path), f"cannot be read: {error.strerror}", "name a capture")) from None
-    frames, lost = frames_of(content, path.name)
+    frames, lost = read_frames(content, path.name)
     lines = [
         *capture_lines(frames),
         f"{len(frames)} packets" + (f", and {lost} dropped by the capture" if lost else ""),

@@ -74,7 +74,10 @@ async def test_jobs_are_cancelled_by_label_owner_and_state_across_racks(
             "--dry-run: applies only to orders with --label, --owner or --state",
         ),
         (("pause", "--racks", "r"), "--racks: addresses all racks of the file, and this order needs one"),
-        (("fetch", "--racks", "r", "--owner", "x"), "--racks: addresses all racks of the file, and this order"),
+        (
+            ("fetch", "--racks", "r", "--owner", "x"),
+            "--racks: addresses all racks of the file, and this order",
+        ),
         (
             ("cancel", "--owner", "x", "--rack-label", "a=b"),
             "--rack-label: chooses among racks, but one is named",

@@ -49,9 +49,7 @@ async def test_a_job_goes_to_the_rack_that_can_take_it_and_its_key_stays_there(
 
             racks.brokers[0].kill()
             assert await command(*words[:-3], "--key", "nightly-2") == 65
-            assert (
-                "unknown whether north has a job with key nightly-2" in capsys.readouterr().err
-            )
+            assert "unknown whether north has a job with key nightly-2" in capsys.readouterr().err
             assert len(racks.south.rack.store.latest(9)) == 1
 
 

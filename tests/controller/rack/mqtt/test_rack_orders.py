@@ -121,7 +121,9 @@ async def test_jobs_are_named_by_a_label(
         ]
         capfd.readouterr()
         assert await etloop("cancel") == 65
-        assert "no job with label suite=a is queued or running or starting or storing" in capfd.readouterr().err
+        assert (
+            "no job with label suite=a is queued or running or starting or storing" in capfd.readouterr().err
+        )
         assert await etloop("requeue") == 0
         assert await etloop("requeue") == 65, "those have been run again"
 
@@ -189,4 +191,6 @@ async def test_a_person_reserves_ports_and_takes_that_back(
             )
             assert (await client.result(job.job_id, PATIENCE_S)).exit_code == 0
             assert "is missing; give the end" in await etloop("rack", "reserve", "a", code=65)
-            assert "takes no --for, --from or --until" in await etloop("rack", "drain", "a", "--for", "ann", code=65)
+            assert "takes no --for, --from or --until" in await etloop(
+                "rack", "drain", "a", "--for", "ann", code=65
+            )
