@@ -49,3 +49,16 @@ def add_racks_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         help="only racks with this label in racks.yaml (repeatable)",
     )
+
+
+def add_job_filters(parser: argparse.ArgumentParser, jobs: str) -> None:
+    """Add the selection of jobs by state, owner and label; `jobs` begins the help of each."""
+    from etloop.controller.rack.job import JobState
+
+    states = [state.value for state in JobState]
+    parser.add_argument(
+        "--state", choices=states, action="append", default=[], help=f"{jobs} in this state (repeatable)"
+    )
+    parser.add_argument("--owner", default="", metavar="USER", help=f"{jobs} of this user")
+    help_text = f"{jobs} with this label (repeatable)"
+    parser.add_argument("--label", action="append", default=[], metavar="NAME=VALUE", help=help_text)

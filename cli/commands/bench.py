@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.cli.arguments.common import add_json
 from etloop.cli.arguments.values import parse_queue_pair_counts, parse_repetitions
+from etloop.cli.result import CommandResult, to_json
 from etloop.contract.model.transport_kinds import TRANSPORT_KINDS
-
-if TYPE_CHECKING:
-    from etloop.cli.result import CommandResult
+from etloop.runtime.module_loading import quick_loading
 
 EXAMPLE: Final = "  etloop bench\n  etloop bench wire --seconds 5 --repeat 9 --json"
 
@@ -77,14 +76,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace) -> CommandResult:
     """Run the benchmarks that the command line names. Raise `ConfigError`, and as `run_bench` does."""
-    from etloop.runtime.module_loading import quick_loading
-
     with quick_loading():
         from etloop.bench.engine.figures import as_json_value, render
         from etloop.bench.engine.rounds import SMALL_LENGTHS, full_lengths
         from etloop.bench.engine.suite import Benchmark, run_bench
         from etloop.bench.engine.wire import ALL_PORTS, WirePorts
-        from etloop.cli.result import CommandResult, to_json
         from etloop.contract.base.errors import ConfigError, ExitCode, Problem
         from etloop.contract.model.assignment import PortBackend
 

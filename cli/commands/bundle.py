@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.cli.arguments.common import add_json
-
-if TYPE_CHECKING:
-    from etloop.cli.result import CommandResult
+from etloop.cli.result import CommandResult, to_json
 
 EXAMPLE: Final = (
     "  etloop bundle run1/\n"
@@ -35,7 +33,6 @@ def run(parsed: argparse.Namespace) -> CommandResult:
     """Pack a run and list the contents. Raise as `bundle`."""
     from dataclasses import asdict
 
-    from etloop.cli.result import CommandResult, to_json
     from etloop.cli.text.case import case_lines
     from etloop.controller.case.bundling import ENDING, bundle
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.cli.arguments.common import add_json
-
-if TYPE_CHECKING:
-    from etloop.cli.result import CommandResult
+from etloop.cli.result import CommandResult
 
 EXAMPLE: Final = "  etloop capture captures/run-r1-a-p0.pcapng"
 _DISSECTORS: Final = Path(__file__).parents[1] / "dissectors"
@@ -38,7 +36,6 @@ def run(parsed: argparse.Namespace) -> CommandResult:
 
     Raise `ConfigError` if the file is not a capture.
     """
-    from etloop.cli.result import CommandResult
     from etloop.cli.text.capture import capture_lines
     from etloop.cli.text.capture_files import read_frames
     from etloop.contract.base.errors import ConfigError, Problem

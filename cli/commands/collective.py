@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Final
 from etloop.cli.arguments import nccl
 from etloop.cli.arguments.common import add_strict
 from etloop.cli.arguments.values import argument_type, parse_whole
+from etloop.cli.result import CommandResult, to_json, write_answer
 from etloop.controller.inputs.collective_spec import ELEMENT_BYTES, REDUCTIONS, Average, BenchSpec, Variant
+from etloop.runtime.module_loading import quick_loading
 
 if TYPE_CHECKING:
-    from etloop.cli.result import CommandResult
     from etloop.experiments.collective.result import TestResult
     from etloop.experiments.collective.run import BenchRequest, Trial
 
@@ -185,11 +186,8 @@ def run(parsed: argparse.Namespace) -> CommandResult:
     import sys
     import tempfile
 
-    from etloop.runtime.module_loading import quick_loading
-
     with quick_loading():
         from etloop.cli.demo.loopback import run_agents
-        from etloop.cli.result import CommandResult
         from etloop.controller.run.prepare import read_rig
         from etloop.experiments.collective.run import plan_trials, result_of
         from etloop.experiments.collective.table import SweepLine, render_sweep
@@ -322,7 +320,6 @@ def _write_json(parsed: argparse.Namespace, spec: BenchSpec, tests: list[TestRes
     import sys
 
     from etloop.cli.progress import print_status
-    from etloop.cli.result import to_json, write_answer
     from etloop.experiments.collective.nccl_json import tests_as_json
     from etloop.runtime.version import installed_version
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 from etloop.cli.arguments.common import add_json
 from etloop.cli.arguments.comparison import add_comparison_settings, add_counts_ignored, comparison_settings
+from etloop.cli.result import CommandResult, write_answer
+from etloop.runtime.module_loading import quick_loading
 
 if TYPE_CHECKING:
-    from etloop.cli.result import CommandResult
     from etloop.results.compare.samples import RunSamples, Side
 
 EXAMPLE: Final = (
@@ -39,10 +40,7 @@ def run(parsed: argparse.Namespace) -> CommandResult:
     """
     from dataclasses import replace
 
-    from etloop.runtime.module_loading import quick_loading
-
     with quick_loading():
-        from etloop.cli.result import CommandResult, write_answer
         from etloop.contract.base.errors import ExitCode
         from etloop.results.compare.compare import compare_runs, refuse_figures
         from etloop.results.compare.samples import are_points_of_one_sweep, read_side

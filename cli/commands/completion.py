@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from etloop.cli.result import CommandResult
+from etloop.cli.result import CommandResult
 
 EXAMPLE: Final = (
     "  etloop completion bash > ~/.local/share/bash-completion/completions/etloop\n"
@@ -26,6 +25,5 @@ def run(parsed: argparse.Namespace) -> CommandResult:
     import shtab
 
     from etloop.cli.parser import make_complete_parser
-    from etloop.cli.result import CommandResult
 
     return CommandResult(shtab.complete(make_complete_parser(), shell=parsed.shell))

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.cli.arguments.values import parse_whole
-
-if TYPE_CHECKING:
-    from etloop.cli.result import CommandResult
+from etloop.cli.result import CommandResult
+from etloop.runtime.module_loading import quick_loading
 
 EXAMPLE: Final = "  etloop demo --out demo-run --iterations 5"
 MOST_DIRECTORIES: Final = 10_000
@@ -30,7 +29,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace) -> CommandResult:
     """Run the demo that the command line asks for. Raise as `run_demo` does."""
-    from etloop.cli.result import CommandResult
 
     return CommandResult("", run_demo(parsed.out, parsed.iterations, loopback=parsed.loopback))
 
@@ -43,8 +41,6 @@ def run_demo(out_dir: Path, iterations: int = 5, *, as_json: bool = False, loopb
     `out_dir` receives the job, the scenario, the rig, the agents' logs and, in `run/`, the results; if it is not empty, the
     next free `out_dir-2`, `-3`, ... does. Raise `RigError` if no loopback addresses are free or the directory cannot be made.
     """
-    from etloop.runtime.module_loading import quick_loading
-
     with quick_loading():
         from etloop.cli.progress import print_status
         from etloop.workload.readers.et_writer import write_trace

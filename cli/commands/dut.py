@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 from etloop.cli.arguments.common import add_json
 from etloop.cli.arguments.values import parse_duration
+from etloop.cli.result import CommandResult, to_json
 from etloop.contract.base.clock import NS_PER_S
 
 if TYPE_CHECKING:
-    from etloop.cli.result import CommandResult
     from etloop.controller.inputs.rig import Rig
     from etloop.controller.inputs.scenario.scenario import Scenario
     from etloop.dut_profiles.model.profile import DutProfile
@@ -80,7 +80,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace) -> CommandResult:
     """Carry out one action. Raise `ConfigError` for files that cannot be read."""
-    from etloop.cli.result import CommandResult
 
     match parsed.action:
         case "counters":
@@ -104,7 +103,6 @@ def run(parsed: argparse.Namespace) -> CommandResult:
 
 
 def _list_profiles(*, as_json: bool) -> CommandResult:
-    from etloop.cli.result import CommandResult, to_json
     from etloop.dut_profiles.reading.catalogue import find_profile, profile_names
 
     profiles = [find_profile(name) for name in profile_names()]
@@ -120,7 +118,6 @@ def _list_profiles(*, as_json: bool) -> CommandResult:
 
 
 def _show_profile(name_or_path: str, *, as_json: bool) -> CommandResult:
-    from etloop.cli.result import CommandResult, to_json
     from etloop.cli.text.dut_profile import profile_values, render_device_profile
     from etloop.dut_profiles.reading.catalogue import find_profile
 
@@ -137,7 +134,6 @@ def _check_profile(
     """
     from dataclasses import asdict
 
-    from etloop.cli.result import CommandResult, to_json
     from etloop.cli.text.dut_profile import render_profile_verdict
     from etloop.contract.base.errors import ExitCode
     from etloop.controller.run.device_check import check_conditions, profile_verdict

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.cli.arguments.common import add_json
-
-if TYPE_CHECKING:
-    from etloop.cli.result import CommandResult
+from etloop.cli.result import CommandResult, to_json
 
 EXAMPLE: Final = "  etloop examples\n  etloop examples flows laptop --to try/"
 SUMMARIES: Final = {
@@ -50,7 +48,6 @@ def run(parsed: argparse.Namespace) -> CommandResult:
     import difflib
     import shutil
 
-    from etloop.cli.result import CommandResult, to_json
     from etloop.contract.base.errors import ConfigError, Problem
 
     names = tuple(SUMMARIES) if parsed.all else tuple(dict.fromkeys(parsed.names))

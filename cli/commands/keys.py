@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.cli.arguments.common import add_json
-
-if TYPE_CHECKING:
-    from etloop.cli.result import CommandResult
+from etloop.cli.result import CommandResult, to_json
 
 EXAMPLE: Final = "  etloop keys make controller a b --dir keys\n  etloop keys allow a b --dir keys"
 
@@ -39,7 +37,6 @@ def run(parsed: argparse.Namespace) -> CommandResult:
     from dataclasses import asdict
 
     from etloop.cli.key_directory import allow, key_rows, key_table, make_pairs, revoke
-    from etloop.cli.result import CommandResult, to_json
     from etloop.contract.base.errors import ConfigError, Problem
 
     directory: Path = parsed.dir

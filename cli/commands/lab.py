@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 from etloop.cli.arguments.common import add_json
 from etloop.cli.arguments.values import parse_duration, parse_size, parse_whole
+from etloop.cli.result import CommandResult, to_json
 from etloop.lab.plan import DEFAULT_ADDRESSES, DEFAULT_BIND, DEFAULT_MTU_BYTES
 
 if TYPE_CHECKING:
-    from etloop.cli.result import CommandResult
     from etloop.contract.protocol.lab import LabStatus
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - argparse has no public name for it
@@ -167,7 +167,6 @@ def _add_capacity_options(command: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace) -> CommandResult:
     """Carry out one action. Raise `InputError` if it fails."""
-    from etloop.cli.result import CommandResult, to_json
     from etloop.contract.base.errors import ConfigError, Problem
     from etloop.lab.client import lab_down, lab_exec, lab_status, set_link
 
@@ -260,7 +259,6 @@ def _loopback_gnmi(text: str) -> str:
 
 
 def _attach(parsed: argparse.Namespace) -> CommandResult:
-    from etloop.cli.result import CommandResult, to_json
     from etloop.contract.base.clock import NS_PER_S
     from etloop.contract.protocol.codec import plain
     from etloop.contract.protocol.typed_form import FILE_RULES
@@ -293,7 +291,6 @@ def _attach(parsed: argparse.Namespace) -> CommandResult:
 
 
 def _plug(parsed: argparse.Namespace) -> CommandResult:
-    from etloop.cli.result import CommandResult, to_json
     from etloop.dut_profiles.device_topology import parse_modelled_topology
     from etloop.lab.plan import plan_lab
     from etloop.lab.plug import plug
@@ -331,7 +328,6 @@ def _write(path: Path, text: str, lab: str) -> None:
 
 
 def _show_status(status: LabStatus, notes: tuple[str, ...] | None = None, *, as_json: bool) -> CommandResult:
-    from etloop.cli.result import CommandResult, to_json
     from etloop.contract.protocol.codec import plain
     from etloop.contract.protocol.typed_form import FILE_RULES
     from etloop.lab.status import status_text

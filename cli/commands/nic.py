@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.cli.arguments.common import add_json
 from etloop.cli.arguments.values import parse_host_port
-
-if TYPE_CHECKING:
-    from etloop.cli.result import CommandResult
+from etloop.cli.result import CommandResult
+from etloop.runtime.module_loading import quick_loading
 
 EXAMPLE: Final = (
     "  etloop nic profile --simulated 7 --out card/\n"
@@ -99,8 +98,6 @@ def _add_display(action: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace) -> CommandResult:
     """Carry out one action. Raise `ConfigError` for arguments and files that cannot be used."""
-    from etloop.runtime.module_loading import quick_loading
-
     with quick_loading():
         from etloop.cli.nic_profile import measure_profile, read_conditions, show_comparison, show_profile
         from etloop.experiments.nic.page import PAGE_FILE

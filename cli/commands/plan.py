@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.cli.arguments.common import add_json, add_scenario_and_rig
-
-if TYPE_CHECKING:
-    from etloop.cli.result import CommandResult
+from etloop.cli.result import CommandResult, to_json
+from etloop.runtime.module_loading import quick_loading
 
 EXAMPLE: Final = "  etloop plan examples/loopback/scenario.yaml --rig examples/loopback/rig.yaml"
 
@@ -26,15 +25,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace) -> CommandResult:
     """Return the plan in words or as JSON. Raise as `prepare` does."""
-    from etloop.runtime.module_loading import quick_loading
-
     with quick_loading():
         from dataclasses import asdict, replace
         from functools import partial
 
         from etloop.cli.case_files import open_inputs
         from etloop.cli.progress import reading_bar
-        from etloop.cli.result import CommandResult, to_json
         from etloop.cli.text.plan import render_plan
         from etloop.cli.text.plan_summary import render_summary
         from etloop.controller.plan.jobs import build_jobs

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.cli.arguments.common import add_json
-
-if TYPE_CHECKING:
-    from etloop.cli.result import CommandResult
+from etloop.cli.result import CommandResult, on_terminal, page_paths
+from etloop.runtime.module_loading import quick_loading
 
 EXAMPLE: Final = (
     "  etloop report run1/\n"
@@ -46,10 +45,7 @@ def run(parsed: argparse.Namespace) -> CommandResult:
 
     Raise an `InputError` if directory, conditions or profile cannot be used.
     """
-    from etloop.runtime.module_loading import quick_loading
-
     with quick_loading():
-        from etloop.cli.result import CommandResult, on_terminal, page_paths
         from etloop.contract.base.errors import ConfigError, ExitCode, Problem
         from etloop.results.schema.typed_json import to_json
         from etloop.results.store.run_dir import look_at_run

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.cli.arguments.common import add_json, add_scenario_and_rig, add_strict
 from etloop.cli.arguments.values import parse_listen_address
-
-if TYPE_CHECKING:
-    from etloop.cli.result import CommandResult
+from etloop.cli.result import CommandResult
+from etloop.runtime.module_loading import quick_loading
 
 EXAMPLE: Final = (
     "  etloop run scenario.yaml --rig rig.yaml --out run1/\n"
@@ -46,11 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace) -> CommandResult:
     """Run the scenario or the case that the command line names. Raise as `run_prepared` does."""
-    from etloop.runtime.module_loading import quick_loading
-
     with quick_loading():
         from etloop.cli.case_files import open_inputs
-        from etloop.cli.result import CommandResult
         from etloop.cli.session_run import run_prepared
         from etloop.controller.run.out_directory import refuse_used_directory
         from etloop.controller.run.pipeline import RunOptions

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from etloop.cli.result import CommandResult
+from etloop.cli.result import CommandResult
 
 EXAMPLE: Final = "  etloop schema scenario > scenario.schema.json"
 FORMATS: Final = ("scenario", "rig", "topology", "sweep", "controller", "users", "racks", "card")
@@ -54,7 +53,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace) -> CommandResult:
     """Return the schema of a format."""
-    from etloop.cli.result import CommandResult
 
     return CommandResult(_schema_path(parsed.format).read_text(encoding="utf-8"))
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.cli.arguments.common import add_json, add_strict
 from etloop.cli.arguments.comparison import add_comparison_settings
 from etloop.cli.arguments.values import parse_whole
-
-if TYPE_CHECKING:
-    from etloop.cli.result import CommandResult
+from etloop.cli.result import CommandResult
+from etloop.runtime.module_loading import quick_loading
 
 EXAMPLE: Final = (
     "  etloop sweep examples/congestion_control/sweep.yaml --twin --out study/\n"
@@ -63,8 +62,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace) -> CommandResult:
     """Run a sweep, or list its points. Raise as `run_sweep` does."""
-    from etloop.runtime.module_loading import quick_loading
-
     with quick_loading():
         from etloop.cli.sweep_runs import run_sweep
         from etloop.controller.run.prepare import InputFile

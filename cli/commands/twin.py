@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 from etloop.cli.arguments.common import add_json, add_scenario_and_rig, add_strict
 from etloop.cli.arguments.values import parse_duration, parse_whole
+from etloop.cli.result import CommandResult, to_json
+from etloop.runtime.module_loading import quick_loading
 
 if TYPE_CHECKING:
-    from etloop.cli.result import CommandResult
     from etloop.controller.run.prepare import Prepared
 
 EXAMPLE: Final = (
@@ -70,14 +71,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace) -> CommandResult:
     """Run the twin. Raise an `InputError` with all mistakes of the files before the run."""
-    from etloop.runtime.module_loading import quick_loading
-
     with quick_loading():
         from functools import partial
 
         from etloop.cli.case_files import open_inputs
         from etloop.cli.progress import StatusWatcher, reading_bar
-        from etloop.cli.result import CommandResult
         from etloop.contract.base.errors import ConfigError, Problem
         from etloop.controller.plan.jobs import build_jobs
         from etloop.controller.plan.run_numbers import TWIN_ID
@@ -121,8 +119,6 @@ def run(parsed: argparse.Namespace) -> CommandResult:
         run_options = RunOptions(parsed.out, expects=False)
         finished = run_plan(prepared, TwinExecution(settings, hosts), run_options, StatusWatcher())
         if parsed.json:
-            from etloop.cli.result import to_json
-
             text = to_json(twin_values(prepared, finished))
         else:
             text = render_twin(prepared, finished, parsed.out)
@@ -138,7 +134,6 @@ def _run_flow_level(prepared: Prepared, seed: int | None, limit_ns: int, *, as_j
     """Compute the job's times at flow level, without packets. Raise `PlanError` as `expect_by_flows` does."""
     from dataclasses import asdict, replace
 
-    from etloop.cli.result import CommandResult, to_json
     from etloop.contract.base.errors import ExitCode
     from etloop.controller.run.expectation import expect_by_flows
     from etloop.controller.run.twin import described_device

@@ -73,7 +73,7 @@ def test_help_of_a_command_loads_only_arguments(name: str) -> None:
     module = find_commands()[name].module
     assert command_modules <= {module, module.rpartition(".")[0]}
     assert loaded.isdisjoint(
-        {"etloop.cli.result", "etloop.cli.rack", "etloop.cli.text", "etloop.cli.progress"}
+        {"etloop.cli.rack", "etloop.cli.text", "etloop.cli.progress"}
     )
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from etloop.cli.result import CommandResult
 from etloop.controller.rack.log_settings import LogLevel
-
-if TYPE_CHECKING:
-    from etloop.cli.result import CommandResult
+from etloop.runtime.module_loading import quick_loading
 
 EXAMPLE: Final = "  etloop controller --config examples/rack/controller.yaml"
 
@@ -34,11 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace) -> CommandResult:
     """Serve the rack. Raise `ConfigError` before it listens if the configuration cannot be used."""
-    from etloop.runtime.module_loading import quick_loading
-
     with quick_loading():
         from etloop.cli.rack.config_file import read_rack_config
-        from etloop.cli.result import CommandResult
         from etloop.controller.rack.log import RackLog
         from etloop.controller.rack.startup import serve
         from etloop.runtime.stop_signals import level_calls

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from etloop.cli.arguments.common import add_json
+from etloop.cli.result import CommandResult, to_json
 from etloop.controller.rack.job import JobState
 
 if TYPE_CHECKING:
-    from etloop.cli.result import CommandResult
     from etloop.controller.rack.store.job_store import JobStore
 
 EXAMPLE: Final = (
@@ -43,7 +43,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(parsed: argparse.Namespace) -> CommandResult:
     """List jobs from the job store, or the audit log of one job. Raise `ConfigError`."""
     from etloop.cli.rack.config_file import read_rack_config
-    from etloop.cli.result import CommandResult, to_json
     from etloop.cli.text.job import job_line
     from etloop.contract.base.errors import ConfigError, Problem
     from etloop.contract.protocol.codec import plain
@@ -71,7 +70,6 @@ def run(parsed: argparse.Namespace) -> CommandResult:
 
 
 def _audit(store: JobStore, job_id: str, *, as_json: bool) -> CommandResult:
-    from etloop.cli.result import CommandResult, to_json
     from etloop.cli.text.job import audit_line
     from etloop.contract.base.errors import ConfigError, Problem
     from etloop.contract.protocol.codec import plain

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.cli.arguments.common import add_json
-from etloop.cli.arguments.rack import add_rack_arguments, add_token_argument
-from etloop.controller.rack.job import JobState
-
-if TYPE_CHECKING:
-    from etloop.cli.result import CommandResult
+from etloop.cli.arguments.rack import add_job_filters, add_rack_arguments, add_token_argument
+from etloop.cli.result import CommandResult
+from etloop.runtime.module_loading import quick_loading
 
 EXAMPLE: Final = (
     '  etloop rack drain a/p0 --reason "cable swap" --broker rack:1883\n'
@@ -49,21 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help="ports, agents, jobs or reservations of the order"
     )
-    parser.add_argument(
-        "--label",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="instead of names: all jobs with this label whose state allows the order (repeatable)",
-    )
-    parser.add_argument("--owner", default="", metavar="USER", help="instead of names: all jobs of this user")
-    parser.add_argument(
-        "--state",
-        choices=[state.value for state in JobState],
-        action="append",
-        default=[],
-        help="instead of names: all jobs in this state (repeatable)",
-    )
+    add_job_filters(parser, "instead of names: all jobs")
     parser.add_argument(
         "--dry-run",
         action="store_true",
@@ -101,8 +85,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(parsed: argparse.Namespace) -> CommandResult:
     """Carry an order out. Raise `RequestRefused`, `RackUnreachable`, or `ConfigError` for bad arguments."""
     import asyncio
-
-    from etloop.runtime.module_loading import quick_loading
 
     with quick_loading():
         from etloop.cli.rack.job_orders import FETCH, JOB_STATES, selects_jobs, spans_racks

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from etloop.cli.arguments.common import add_json
-from etloop.cli.arguments.rack import add_racks_arguments
+from etloop.cli.arguments.rack import add_job_filters, add_racks_arguments
 from etloop.cli.arguments.values import parse_duration, parse_whole
+from etloop.cli.result import CommandResult, to_json
 from etloop.contract.base.clock import NS_PER_S
-from etloop.controller.rack.job import JobState
+from etloop.runtime.module_loading import quick_loading
 
 if TYPE_CHECKING:
-    from etloop.cli.result import CommandResult
     from etloop.controller.racks.racks_file import RackPlace
 
 EXAMPLE: Final = (
@@ -41,21 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rack", action="append", default=[], metavar="NAME", help="only this rack (repeatable)"
     )
-    parser.add_argument(
-        "--state",
-        choices=[state.value for state in JobState],
-        action="append",
-        default=[],
-        help="only jobs in this state (repeatable)",
-    )
-    parser.add_argument("--owner", default="", metavar="USER", help="only jobs of this user")
-    parser.add_argument(
-        "--label",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="only jobs with this label (repeatable)",
-    )
+    add_job_filters(parser, "only jobs")
     parser.add_argument(
         "--limit",
         type=parse_whole,
@@ -84,12 +70,9 @@ def run(parsed: argparse.Namespace) -> CommandResult:
     """Show or serve the racks; the exit code is 65 if one does not answer. Raise `ConfigError` for bad arguments or a bad file."""
     import asyncio
 
-    from etloop.runtime.module_loading import quick_loading
-
     with quick_loading():
         from etloop.cli.rack.named_rack import chosen_places
         from etloop.cli.rack.racks_text import parse_job_filter, rack_lines, rack_row
-        from etloop.cli.result import CommandResult, to_json
         from etloop.contract.base.errors import ConfigError, ExitCode, Problem
         from etloop.contract.base.printable import printable
         from etloop.controller.rack.mqtt.messages import MOST_LISTED
@@ -130,7 +113,6 @@ def _serve(parsed: argparse.Namespace, places: Sequence[RackPlace]) -> CommandRe
     import asyncio
     import sys
 
-    from etloop.cli.result import CommandResult
     from etloop.contract.base.errors import ConfigError, Problem
     from etloop.contract.base.printable import printable
     from etloop.contract.base.units import parse_at

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.cli.arguments.common import add_json, add_strict
 from etloop.cli.arguments.rack import add_rack_arguments, add_token_argument
 from etloop.cli.arguments.values import parse_duration, parse_rate
-
-if TYPE_CHECKING:
-    from etloop.cli.result import CommandResult
+from etloop.cli.result import CommandResult
+from etloop.runtime.module_loading import quick_loading
 
 EXAMPLE: Final = (
     "  etloop submit scenario.yaml --broker rack:1883 --ports a/p0,b/p0 --wait\n"
@@ -132,8 +131,6 @@ def _add_other_jobs(parser: argparse.ArgumentParser) -> None:
 def run(parsed: argparse.Namespace) -> CommandResult:
     """Submit, follow, cancel or list. Raise `RequestRefused`, `RackUnreachable`, or `ConfigError` for bad arguments."""
     import asyncio
-
-    from etloop.runtime.module_loading import quick_loading
 
     with quick_loading():
         from etloop.cli.rack.submission import carry_out_submission

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.cli.arguments.common import add_json
 from etloop.cli.arguments.trace import add_trace_arguments, workload_settings, world_size
 from etloop.cli.arguments.values import parse_duration, parse_rate
-
-if TYPE_CHECKING:
-    from etloop.cli.result import CommandResult
+from etloop.cli.result import CommandResult, to_json, write_answer
+from etloop.runtime.module_loading import quick_loading
 
 EXAMPLE: Final = "  etloop inspect job/\n  etloop inspect trace.tar.zst --link 400Gbps --svg traffic.svg"
 
@@ -39,11 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace) -> CommandResult:
     """Inspect a job. Raise `TraceError` if files cannot be read or the trace cannot be replayed."""
-    from etloop.runtime.module_loading import quick_loading
-
     with quick_loading():
         from etloop.cli.progress import reading_bar
-        from etloop.cli.result import CommandResult, to_json, write_answer
         from etloop.cli.text.heat_map import svg_map
         from etloop.cli.text.inspection import inspection_values, render_inspection
         from etloop.contract.base.errors import ConfigError, Problem

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 from etloop.cli.arguments.common import add_json
 from etloop.cli.arguments.trace import add_trace_arguments, workload_settings, world_size
+from etloop.cli.result import CommandResult, to_json
+from etloop.runtime.module_loading import quick_loading
 
 if TYPE_CHECKING:
-    from etloop.cli.result import CommandResult
     from etloop.contract.base.errors import ExitCode
     from etloop.workload.lint.report import LintReport
 
@@ -36,11 +37,8 @@ def run(parsed: argparse.Namespace) -> CommandResult:
 
     Raise `TraceError` if files cannot be read at all.
     """
-    from etloop.runtime.module_loading import quick_loading
-
     with quick_loading():
         from etloop.cli.progress import reading_bar
-        from etloop.cli.result import CommandResult, to_json
         from etloop.cli.text.lint import lint_values, render_lint
         from etloop.workload.lint.report import lint
         from etloop.workload.readers.files import read_trace
@@ -65,7 +63,6 @@ def _repair(parsed: argparse.Namespace) -> CommandResult:
     from dataclasses import replace
 
     from etloop.cli.progress import reading_bar
-    from etloop.cli.result import CommandResult, to_json
     from etloop.cli.text.lint import render_lint, render_repairs, repair_values
     from etloop.contract.base.errors import ConfigError, Problem
     from etloop.workload.chakra.encoder import EtAttribute, ValueCase, encode_metadata

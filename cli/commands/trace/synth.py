@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Final
 
 from etloop.cli.arguments.common import add_json
 from etloop.cli.arguments.values import parse_flop_rate, parse_number, parse_size_range, parse_whole
+from etloop.cli.result import CommandResult, to_json
+from etloop.runtime.module_loading import quick_loading
 from etloop.workload.synthetic.spec import SWEPT, SweepSpec, SyntheticSpec
 
 if TYPE_CHECKING:
-    from etloop.cli.result import CommandResult
     from etloop.workload.synthetic.training_step import SyntheticJob
 
 EXAMPLE: Final = (
@@ -112,8 +113,6 @@ def run(parsed: argparse.Namespace) -> CommandResult:
     import random
     from dataclasses import asdict
 
-    from etloop.runtime.module_loading import quick_loading
-
     with quick_loading():
         from etloop.workload.synthetic.sweep import sweep
         from etloop.workload.synthetic.training_step import synthesize
@@ -151,7 +150,6 @@ def _sweep_spec(parsed: argparse.Namespace) -> SweepSpec:
 def _write(
     parsed: argparse.Namespace, job: SyntheticJob, spec: dict[str, object], description: str
 ) -> CommandResult:
-    from etloop.cli.result import CommandResult, to_json
     from etloop.workload.readers.et_writer import write_trace
 
     out_dir: Path = parsed.out_dir
