@@ -44,7 +44,7 @@ async def test_a_job_goes_to_the_rack_that_can_take_it_and_its_key_stays_there(
             out, err = capsys.readouterr()
             again = json.loads(out)
             assert (again["rack"], again["job"]["job_id"]) == ("south", first["job"]["job_id"])
-            assert err.splitlines()[1:] == ["rack south: it has a job of the key nightly-1"]
+            assert err.splitlines()[1:] == ["rack south: it has a job with key nightly-1"]
             assert racks.north.rack.store.latest(9) == ()
 
             racks.brokers[0].kill()
@@ -112,7 +112,7 @@ async def test_what_the_scenario_asks_for_is_asked_of_every_rack(
             assert json.loads(out)["job"]["ports"] == ["b/p1", "a/p0"]
             assert err.splitlines() == [
                 "requires ports b/p1, a/p0 (mapping.ports)",
-                "rack south: it has a job of the key nightly-3",
+                "rack south: it has a job with key nightly-3",
             ]
 
 
