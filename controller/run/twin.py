@@ -32,8 +32,7 @@ from etloop.controller.run.expectation import (
 from etloop.controller.run.link_notes import link_notes
 from etloop.controller.run.prepare import Prepared
 from etloop.controller.run.topology_check import DescribedDevice
-from etloop.controller.run.twin_counters import twin_counters_table
-from etloop.controller.run.twin_records import connection_rows, run_outcome
+from etloop.controller.run.twin_records import connection_rows, run_outcome, twin_counters_table
 from etloop.results.schema.case import Repeat, RepeatedBy
 from etloop.results.tables.switch_tables import lanes_table, samples_table
 from etloop.traffic.topology.routes import routes
