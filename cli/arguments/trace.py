@@ -49,7 +49,7 @@ def add_trace_arguments(parser: argparse.ArgumentParser) -> None:
         type=argument_type(_parse_stand_ins),
         default=(),
         metavar="LIST",
-        help="recorded ranks that are replayed for ranks without a trace, such as 0-7=0,8-15=8, or 0-63=0-7 for one recorded node",
+        help="recorded ranks replayed for ranks without a trace, such as 0-7=0,8-15=8, or 0-63=0-7 for a node",
     )
     parser.add_argument(
         "--uneven",
@@ -65,6 +65,10 @@ def add_trace_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N,N",
         help="sizes of the dimensions that involved_dim refers to, the first one varying fastest, such as 2,4",
     )
+    _add_rates(parser)
+
+
+def _add_rates(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--flops",
         type=parse_flop_rate,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from etloop.cli.arguments.common import add_json
+from etloop.cli.arguments.inputs import add_json
 from etloop.cli.arguments.values import parse_queue_pair_counts, parse_repetitions
 from etloop.cli.result import CommandResult, to_json
 from etloop.contract.model.transport_kinds import TRANSPORT_KINDS

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from etloop.cli.arguments import nccl
-from etloop.cli.arguments.common import add_strict
+from etloop.cli.arguments.inputs import add_strict
 from etloop.cli.arguments.values import argument_type, parse_whole
 from etloop.cli.result import CommandResult, to_json, write_answer
 from etloop.controller.inputs.collective_spec import ELEMENT_BYTES, REDUCTIONS, Average, BenchSpec, Variant
@@ -53,7 +53,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="A+B",
         help="measure collectives concurrently, each on its own communicator, and each alone",
     )
-    place = parser.add_argument_group("placement")
+    _add_placement(parser.add_argument_group("placement"))
+    _add_measurement(parser.add_argument_group("measurement"))
+    _add_sweeps_and_results(parser)
+
+
+def _add_placement(place: argparse._ArgumentGroup) -> None:
     place.add_argument(
         "--rig", type=Path, metavar="FILE", help="rig.yaml; its agents may start before or after this command"
     )
@@ -87,7 +92,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--placement", choices=("blocked", "by_traffic", "round_robin"), help="assignment of hosts to ports"
     )
     add_strict(place)
-    _add_measurement(parser.add_argument_group("measurement"))
+
+
+def _add_sweeps_and_results(parser: argparse.ArgumentParser) -> None:
     sweep = parser.add_argument_group("sweeps (each option takes a list; all combinations are measured)")
     for option, parse, meaning in (
         ("--shaping", nccl.parse_words, "traffic shaping: nccl, gloo, mpi, plain"),

@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from etloop.cli.arguments.common import add_json
 from etloop.cli.arguments.comparison import add_comparison_settings, add_counts_ignored, comparison_settings
+from etloop.cli.arguments.inputs import add_json
 from etloop.cli.result import CommandResult, write_answer
 from etloop.runtime.module_loading import quick_loading
 

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from etloop.cli.arguments.common import add_json
+from etloop.cli.arguments.inputs import add_json
 from etloop.cli.result import CommandResult, to_json
 
 EXAMPLE: Final = "  etloop examples\n  etloop examples flows laptop --to try/"

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from etloop.cli.arguments.common import add_json
+from etloop.cli.arguments.inputs import add_json
 from etloop.cli.arguments.values import parse_duration, parse_size, parse_whole
 from etloop.cli.result import CommandResult, to_json
 from etloop.lab.plan import DEFAULT_ADDRESSES, DEFAULT_BIND, DEFAULT_MTU_BYTES

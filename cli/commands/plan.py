@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from etloop.cli.arguments.common import add_json, add_scenario_and_rig
+from etloop.cli.arguments.inputs import add_json, add_scenario_and_rig
 from etloop.cli.result import CommandResult, to_json
 from etloop.runtime.module_loading import quick_loading
 

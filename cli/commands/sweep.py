@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from etloop.cli.arguments.common import add_json, add_strict
 from etloop.cli.arguments.comparison import add_comparison_settings
+from etloop.cli.arguments.inputs import add_json, add_strict
 from etloop.cli.arguments.values import parse_whole
 from etloop.cli.result import CommandResult
 from etloop.runtime.module_loading import quick_loading

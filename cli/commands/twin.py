@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from etloop.cli.arguments.common import add_json, add_scenario_and_rig, add_strict
+from etloop.cli.arguments.inputs import add_json, add_scenario_and_rig, add_strict
 from etloop.cli.arguments.values import parse_duration, parse_whole
 from etloop.cli.result import CommandResult, to_json
 from etloop.runtime.module_loading import quick_loading

@@ -164,7 +164,11 @@ def _agent_lines(inventory: InventoryResponse) -> Sequence[str]:
 def _reservation_line(reservation: ReservationStatus) -> str:
     note = f": {reservation.reason}" if reservation.reason else ""
     window = f"from {reservation.begins_at} until {reservation.ends_at}"
-    line = f"reservation {reservation.reservation_id}  {', '.join(reservation.ports)} for {reservation.user or 'no user'} {window}, by {reservation.who}{note}"
+    ports = ", ".join(reservation.ports)
+    user = reservation.user or "no user"
+    line = (
+        f"reservation {reservation.reservation_id}  {ports} for {user} {window}, by {reservation.who}{note}"
+    )
     return printable(line) + "\n"
 
 

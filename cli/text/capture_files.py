@@ -1,7 +1,7 @@
 """Capture files -> packets: classic pcap and pcapng, plain or gzip-compressed. Pure.
 
-Decides the format by the first bytes of a file, and reports where a file is damaged. Sources: draft-ietf-opsawg-pcap, draft-ietf-opsawg-pcapng;
-link types www.tcpdump.org/linktypes.html. Frames of link layers without an Ethernet header get one of zeros.
+Decides the format by the first bytes of a file, and reports where a file is damaged. Sources: draft-ietf-opsawg-pcap,
+draft-ietf-opsawg-pcapng, link types www.tcpdump.org/linktypes.html. Frames of link layers without an Ethernet header get one of zeros.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _unsupported_error(content: bytes, source: str) -> ConfigError:
 
 
 def _gunzip(content: bytes, source: str) -> bytes:
-    """Return the content of all members of a gzip file. Raise `ConfigError` if it is damaged, or larger than MOST_UNPACKED_BYTES."""
+    """Return the content of a gzip file. Raise `ConfigError` if it is damaged, or larger than MOST_UNPACKED_BYTES."""
     parts: list[bytes] = []
     left, total = content, 0
     while left:

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from etloop.cli.arguments.common import add_json
+from etloop.cli.arguments.inputs import add_json
 from etloop.cli.arguments.rack import add_job_filters, add_racks_arguments
 from etloop.cli.arguments.values import parse_duration, parse_whole
 from etloop.cli.result import CommandResult, to_json
@@ -67,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace) -> CommandResult:
-    """Show or serve the racks; the exit code is 65 if one does not answer. Raise `ConfigError` for bad arguments or a bad file."""
+    """Show or serve the racks; exit code 65 if one does not answer. Raise `ConfigError` for bad arguments or a bad file."""
     import asyncio
 
     with quick_loading():

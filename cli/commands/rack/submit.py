@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from etloop.cli.arguments.common import add_json, add_strict
+from etloop.cli.arguments.inputs import add_json, add_strict
 from etloop.cli.arguments.rack import add_rack_arguments, add_token_argument
 from etloop.cli.arguments.values import parse_duration, parse_rate
 from etloop.cli.result import CommandResult

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from etloop.cli.arguments.common import add_json
+from etloop.cli.arguments.inputs import add_json
 from etloop.cli.arguments.trace import add_trace_arguments, workload_settings, world_size
 from etloop.cli.arguments.values import parse_duration, parse_rate
 from etloop.cli.result import CommandResult, to_json, write_answer

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from etloop.cli.arguments.common import add_json
+from etloop.cli.arguments.inputs import add_json
 from etloop.cli.arguments.trace import add_trace_arguments, workload_settings, world_size
 from etloop.cli.result import CommandResult, to_json
 from etloop.runtime.module_loading import quick_loading

@@ -7,7 +7,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from etloop.cli.arguments.common import add_json
+from etloop.cli.arguments.inputs import add_json
 from etloop.cli.arguments.values import parse_flop_rate, parse_number, parse_size_range, parse_whole
 from etloop.cli.result import CommandResult, to_json
 from etloop.runtime.module_loading import quick_loading
