@@ -94,7 +94,7 @@ class Run:
 
 def open_run(run_dir: Path) -> Run:
     """Return the run of a directory. Raise `RunDirError` for one without a complete run, or of another version."""
-    import pyarrow  # noqa: F401 - its absence is reported before any file is read
+    import pyarrow as pa  # noqa: F401 - its absence is reported before any file is read
 
     from etloop.results.store.run_dir import read_run
 

@@ -1,7 +1,7 @@
 """Capture files -> packets: classic pcap and pcapng, plain or gzip-compressed. Pure.
 
 Decides the format by the first bytes of a file, and reports where a file is damaged. Sources: draft-ietf-opsawg-pcap,
-draft-ietf-opsawg-pcapng, link types www.tcpdump.org/linktypes.html. Frames of link layers without an Ethernet header get one of zeros.
+draft-ietf-opsawg-pcapng, link types www.tcpdump.org/linktypes.html. Link layers without an Ethernet header get one of zeros.
 """
 
 from __future__ import annotations
