@@ -72,9 +72,7 @@ def test_help_of_a_command_loads_only_arguments(name: str) -> None:
     command_modules = {module for module in loaded if module.startswith("etloop.cli.commands.")}
     module = find_commands()[name].module
     assert command_modules <= {module, module.rpartition(".")[0]}
-    assert loaded.isdisjoint(
-        {"etloop.cli.rack", "etloop.cli.text", "etloop.cli.progress"}
-    )
+    assert loaded.isdisjoint({"etloop.cli.rack", "etloop.cli.text", "etloop.cli.progress"})
 
 
 @pytest.mark.parametrize("name", find_commands())
