@@ -15,8 +15,8 @@ from typing import Any, Protocol, TypeVar
 
 from etloop.contract.base.errors import RigError
 from etloop.controller.run.device_counters import add_device_counters, counting_of
+from etloop.controller.run.execution import Executed, RunStopped, RunWatcher
 from etloop.controller.run.link_timeline import LinkTimeline
-from etloop.controller.run.pipeline import Executed, RunStopped, RunWatcher
 from etloop.controller.run.prepare import Prepared
 from etloop.controller.session.service import Link, own_link, run
 from etloop.controller.session.settings import CurveServer, SessionSettings

@@ -17,9 +17,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from etloop.cli.commands.schema import FORMATS as SCHEMA_NAMES
 from etloop.cli.main import main
-from etloop.cli.options.inputs.schema import FORMATS as SCHEMA_NAMES
-from etloop.cli.parser import COMMANDS
+from etloop.cli.parser import find_commands
 from etloop.contract.base.errors import ConfigError, ExitCode, Problem
 from etloop.contract.base.questions import Shape
 from etloop.contract.base.value_parsers import integer
@@ -257,5 +257,5 @@ def test_the_manual_is_read_without_a_warning_and_has_every_command(name: str) -
     assert done.stderr == ""
     assert all(
         command in done.stdout
-        for command in (COMMANDS if name == "etloop" else ("run", "preflight", "nic-peer"))
+        for command in (find_commands() if name == "etloop" else ("run", "preflight", "nic-peer"))
     )
