@@ -57,7 +57,7 @@ def bounded(
     form = form_of(parse)
     if form is None:
         return parse_bounded
-    return FormedParser(parse_bounded, limited(form, f"{write(least)} to {write(most)}"))
+    return FormedParser(parse_bounded, limited(form, f"{write(least)} to {write(most)}", (least, most)))
 
 
 def one_of(choices: Mapping[str, T]) -> Callable[[str], T]:
