@@ -85,7 +85,7 @@ def choice_form(choices: Mapping[str, object]) -> ValueForm:
         return next(same, "") or next(equal, "")
 
     numbers = [int(choice) for choice in choices.values() if isinstance(choice, int)]
-    bounds = (min(numbers), max(numbers)) if len(numbers) == len(choices) else None
+    bounds = (min(numbers), max(numbers)) if 0 < len(numbers) == len(choices) else None
     return ValueForm("one of", {"enum": list(choices)}, ", ".join(choices), write, bounds)
 
 
