@@ -9,11 +9,13 @@ import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
+from pathlib import Path
 from typing import TypeVar
 
 from etloop.contract.base.units import QuantityError
 from etloop.contract.base.value_form import (
     BOOLEAN,
+    FILE,
     TEXT,
     FormedParser,
     choice_form,
@@ -94,3 +96,9 @@ def words(text: str) -> str:
     if "\0" in text:
         raise QuantityError("there is a NUL in the text", "write it without")
     return text
+
+
+@formed(FILE)
+def file_name(text: str) -> Path:
+    """Parse the name of a file or a directory; `read_settings` makes it relative to the file that names it."""
+    return Path(words(text))

@@ -14,6 +14,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import Final, TypeVar
 
 import yaml
@@ -38,10 +39,11 @@ _ANY_LIST: Final = list_form("list", {})
 
 
 class ConfigFile:
-    """One file being read: its name and the mistakes found so far."""
+    """One file being read: its name, the directory that its file names are relative to, and the mistakes found so far."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, directory: Path = Path()) -> None:
         self.name = name
+        self.directory = directory
         self.problems: list[Problem] = []
 
     def mistake(self, node: yaml.Node | None, key_path: str, what: str, remedy: str) -> None:
@@ -221,6 +223,24 @@ class Section:
         """Return whether the file gives `key` a value (an empty one counts as none)."""
         self._known[key] = None
         return key in self._entries and self._entries[key][1].tag != _NULL_TAG
+
+    @property
+    def directory(self) -> Path:
+        """Return the directory that file names in this file are relative to."""
+        return self._file.directory
+
+    @property
+    def is_present(self) -> bool:
+        """Return whether the file has this mapping."""
+        return self._node is not None
+
+    def keys(self) -> frozenset[str]:
+        """Return the keys that the file gives a value (an empty one counts as none)."""
+        return frozenset(key for key, (_, value) in self._entries.items() if value.tag != _NULL_TAG)
+
+    def accept_all(self) -> None:
+        """Regard every key as known."""
+        self._known |= dict.fromkeys(self._entries)
 
     def keys_under(self, key: str) -> tuple[str, ...]:
         """Return the keys of the mapping under `key`; () if it is absent or not a mapping."""

@@ -79,15 +79,13 @@ def _sampled_source(
     topology_ports = _port_names(topology)
     # A topology names ports SWITCH/PORT, as the reader of a lab does.
     covers_several = isinstance(source.reader_settings, SoftSwitchSource) or any(
-        port in topology_ports for _, port in source.ports
+        port in topology_ports for port in source.ports.values()
     )
-    peers = tuple((port, rig_port) for rig_port, port in source.ports if rig_port in leased)
+    peers = tuple((port, rig_port) for rig_port, port in source.ports.items() if rig_port in leased)
     return Sampled(
         name=source.name,
         reader_name=str(source.reader),
-        reader=reader_of(
-            _with_profile_paths(source.reader_settings, profile), tuple(port for _, port in source.ports)
-        ),
+        reader=reader_of(_with_profile_paths(source.reader_settings, profile), tuple(source.ports.values())),
         interval_ns=source.interval_ns or profile_interval_ns or DEFAULT_INTERVAL_NS,
         timeout_ns=source.timeout_ns,
         refresh_ns=profile_interval_ns or _AT_ONCE_NS,

@@ -14,15 +14,15 @@ from typing import Final
 from etloop.contract.base.errors import EtloopError
 from etloop.contract.base.questions import Question, noted_questions
 from etloop.contract.model.fault_rules import FaultAction
-from etloop.controller.inputs.rig import parse_rig
+from etloop.controller.inputs.rig import Rig, parse_rig
 from etloop.controller.inputs.scenario.collectives import COLLECTIVE_KEYS
 from etloop.controller.inputs.scenario.scenario import parse_scenario
-from etloop.controller.rack.config import parse_rack_config
-from etloop.controller.rack.users.users import parse_users
-from etloop.controller.racks.racks_file import parse_racks
+from etloop.controller.rack.config import RackConfig, parse_rack_config
+from etloop.controller.rack.users.users import Users, parse_users
+from etloop.controller.racks.racks_file import Racks, parse_racks
 from etloop.dut_profiles.model.profile import CounterReader
-from etloop.experiments.nic.cards.model_file import parse_model
-from etloop.experiments.sweep.file import parse_sweep
+from etloop.experiments.nic.cards.model import NicModel, parse_model
+from etloop.experiments.sweep.file import Sweep, parse_sweep
 from etloop.traffic.congestion import Need, built_in
 from etloop.traffic.topology.topology_file import parse_topology
 
@@ -46,11 +46,13 @@ class Format:
     """Description of the file, for the head of its page."""
     read: Callable[[bytes], object]
     readings: tuple[str, ...]
-    """Files in YAML; every question of the reader is asked in one of them."""
+    """Files in YAML; where no type declares the keys, every question of the reader is asked in one of them."""
     open_keys: Mapping[str, str] = field(default_factory=dict)
-    """Mappings whose keys the user chooses, with the pattern of a key."""
+    """Mappings whose keys the user chooses, with the pattern of a key, where no type declares them."""
     same_as: Mapping[str, str] = field(default_factory=dict)
     """Sections that are described by another one."""
+    kind: type | None = None
+    """The type that declares the keys; with `open_keys`, the reader asks for further ones."""
 
 
 def questions_of(one: Format, text: str) -> list[Question]:
@@ -126,23 +128,16 @@ SCENARIO: Final = Format(
         if key not in ("all_reduce", "send_recv")
     },
 )
-_PORT: Final = "{name: p0, addresses: 10.0.0.1, link: 100Gbps}"
-_AGENTS: Final = f"agents: [{{name: a, ports: [{_PORT}]}}]"
-_SOURCES: Final = ", ".join(
-    f"{{reader: {reader}, ports: {{a/p0: swp1}}, tls: {{}}}}" for reader in CounterReader
-)
+_RIG: Final = "agents: [{name: a, ports: [{name: p0, addresses: 10.0.0.1, link: 100Gbps}]}], dut: {profile: loopback, counters: "
 RIG: Final = Format(
     "rig",
     "rig.yaml",
     "which agents there are, the ports they own towards the device, and how they reach the controller.",
     lambda text: parse_rig(text, "rig.yaml", _HERE),
-    (
-        f"{{{_AGENTS}}}",
-        f"{{{_AGENTS}, security: {{curve: {{server_key: k, authorised_keys: d}}}}}}",
-        f"{{{_AGENTS}, dut: {{profile: loopback}}}}",
-        f"{{{_AGENTS}, dut: {{profile: loopback, counters: [{_SOURCES}]}}}}",
+    tuple(
+        f"{{{_RIG}[{{reader: {reader}, ports: {{a/p0: swp1}}, tls: {{}}}}]}}}}" for reader in CounterReader
     ),
-    {"dut.counters[].ports": "[A-Za-z0-9._-]{1,64}/[A-Za-z0-9._-]{1,64}"},
+    kind=Rig,
 )
 _ONE: Final = "ports: [a/p0], rate: 100Gbps"
 _SWITCH: Final = (
@@ -205,6 +200,7 @@ SWEEP: Final = Format(
         "{scenario: s.yaml, search: {path: seed, from: 1, to: 9}}",
     ),
     {"axes": _ANY_PATH, "axes.*": _LABEL, "axes.*.*": _ANY_PATH, "set": _ANY_PATH, "zip[]": _ANY_PATH},
+    kind=Sweep,
 )
 CONTROLLER: Final = Format(
     "controller",
@@ -213,9 +209,9 @@ CONTROLLER: Final = Format(
     lambda text: parse_rack_config(text, "controller.yaml", _HERE),
     (
         "{rig: r.yaml, state_dir: s, scenario_root: j}",
-        "{rig: r.yaml, state_dir: s, scenario_root: j, mqtt: {host: localhost}, http: {port: 9420}, otel: {}}",
-        "{rig: r.yaml, state_dir: s, scenario_root: j, mqtt: {tls: {ca: ca.pem}}}",
+        "{rig: r.yaml, state_dir: s, scenario_root: j, mqtt: {tls: {ca: ca.pem}}, http: {port: 9420}, otel: {}}",
     ),
+    kind=RackConfig,
 )
 USERS: Final = Format(
     "users",
@@ -223,8 +219,8 @@ USERS: Final = Format(
     "who may do what in a rack.",
     lambda text: parse_users(text, "users.yaml"),
     ("users: {alice: {role: user}}", "others: {role: viewer}"),
-    {"users": "[A-Za-z0-9._-]{1,64}"},
-    {"others": "users.*"},
+    same_as={"others": "users.*"},
+    kind=Users,
 )
 CARD: Final = Format(
     "card",
@@ -232,6 +228,7 @@ CARD: Final = Format(
     "a modelled network card, which `etloop nic profile --simulated` asks.",
     lambda text: parse_model(text, "card.yaml"),
     ("{line: 10Gbps}",),
+    kind=NicModel,
 )
 RACKS: Final = Format(
     "racks",
@@ -239,6 +236,6 @@ RACKS: Final = Format(
     "the racks that `etloop racks` and `submit --any` choose from.",
     lambda text: parse_racks(text, "racks.yaml", _HERE),
     ("racks: [{name: north, broker: '127.0.0.1:1883', labels: {site: berlin}}]",),
-    {"racks[].labels": _LABEL},
+    kind=Racks,
 )
 FORMATS: Final = (SCENARIO, RIG, TOPOLOGY, SWEEP, CONTROLLER, USERS, RACKS, CARD)

@@ -16,8 +16,7 @@ from etloop.controller.inputs.files import read_file
 from etloop.controller.inputs.rig import parse_rig
 from etloop.controller.inputs.scenario.verdict import conditions_of
 from etloop.dut_profiles.reading.catalogue import find_profile
-from etloop.experiments.nic.cards.model import NicModel, drawn_model
-from etloop.experiments.nic.cards.model_file import parse_model
+from etloop.experiments.nic.cards.model import NicModel, drawn_model, parse_model
 from etloop.experiments.nic.cards.simulated import SimulatedNic
 from etloop.experiments.nic.comparison import Agreement, compare_profiles, compare_with_stated
 from etloop.experiments.nic.conditions import Judged, judge, result_of

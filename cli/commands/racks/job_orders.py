@@ -164,7 +164,14 @@ def _named_rack(parsed: argparse.Namespace) -> RackPlace:
     """Return the rack that the broker options name."""
     rack = parse_at("rack", parse_name, parsed.rack or DEFAULT_RACK)
     broker = parsed.broker or DEFAULT_BROKER
-    return RackPlace(rack, broker, rack, parsed.username, parsed.password_file, parsed.ca)
+    return RackPlace(
+        name=rack,
+        broker=broker,
+        rack=rack,
+        username=parsed.username,
+        password_file=parsed.password_file,
+        ca=parsed.ca,
+    )
 
 
 def _as_json(parsed: argparse.Namespace, done: dict[str, Ordered], troubles: dict[str, str]) -> str:

@@ -117,7 +117,7 @@ def _row(
     answer: RackAnswer[RackView], wanted: JobFilter, rows: Callable[[RackView, JobFilter], dict[str, Any]]
 ) -> dict[str, Any]:
     place = answer.place
-    row: dict[str, Any] = {"rack": place.name, "labels": dict(place.labels or {}), "trouble": answer.trouble}
+    row: dict[str, Any] = {"rack": place.name, "labels": dict(place.labels), "trouble": answer.trouble}
     return row if answer.value is None else row | rows(answer.value, wanted)
 
 

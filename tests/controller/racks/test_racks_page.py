@@ -91,7 +91,7 @@ def test_nothing_that_others_wrote_acts() -> None:
     answers = [
         with_url(rack("x", nasty), "javascript:alert(1)"),
         with_url(rack("y", nasty), "https://y.example"),
-        RackAnswer(RackPlace("z", "127.0.0.1", "z"), None, HOSTILE),
+        RackAnswer(RackPlace("z", "127.0.0.1", rack="z"), None, HOSTILE),
     ]
     text = racks_page(answers, PageQuery(), "now")
     assert "<script" not in text

@@ -84,7 +84,10 @@ def test_others_may_do_what_the_file_says_of_them() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (b"users: {}", "users: names nobody, so that nobody may do anything; name users, or write others:"),
+        (
+            b"users: {}",
+            "users: names no account, so no request would be served; name users, or write others:",
+        ),
         (b"users: {ann: {role: boss}}", 'users.ann.role: "boss" is not one of the choices'),
         (b"users: {ann: {prio: 1}}", "users.ann.prio: unknown key; did you mean"),
         (b"users: {ann: {priority: 101}}", "users.ann.priority: 101 is out of range"),
@@ -103,7 +106,7 @@ def test_a_file_that_says_nonsense_is_refused(text: bytes, expected: str) -> Non
 
 def test_the_example_is_one(tmp_path: Path) -> None:
     users = WatchedFile(ROOT / "examples" / "rack" / "users.yaml", parse_users, is_secret=False).current()
-    assert {name: user.role for name, user in users.named.items()} == {
+    assert {name: user.role for name, user in users.accounts.items()} == {
         "automation": Role.USER,
         "operator": Role.OPERATOR,
         "viewer": Role.VIEWER,
