@@ -14,7 +14,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any, Final
 
-from etloop.contract.base.setting import setting_of
+from etloop.contract.base.setting import Kind, setting_of
 from etloop.contract.base.value_form import form_of
 from etloop.contract.model.congestion import PacingSettings, SeriesSettings
 from etloop.contract.model.transport import TransportSettings
@@ -98,7 +98,7 @@ def _member(field: dataclasses.Field[Any], kind: Any) -> Member | None:
     form = form_of(declared.parse)
     assert form is not None and form.bounds is not None, f"{field.name}: its parser has no bounds"
     least, most = form.bounds
-    if declared.is_list:
+    if declared.kind is Kind.LIST:
         assert 0 <= least and most <= _MOST_LISTED, f"{field.name}: only lists of numbers from 0 to 63 are supported"
         return Member(field.name, "NumberSet", "", meaning, "")
     left_out = int(typing.cast("int", field.default))

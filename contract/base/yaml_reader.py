@@ -275,9 +275,11 @@ class Section:
         self._note(key, Shape.VALUE, parse, default, meaning=meaning)
         return self._value(key, parse, default)
 
-    def required(self, key: str, parse: Callable[[str], T], stand_in: T, remedy: str) -> T:
+    def required(
+        self, key: str, parse: Callable[[str], T], stand_in: T, remedy: str, meaning: str = ""
+    ) -> T:
         """Return the value as `optional` does, but absence is a mistake with this remedy."""
-        self._note(key, Shape.VALUE, parse, required=True)
+        self._note(key, Shape.VALUE, parse, required=True, meaning=meaning)
         if not self.has(key):
             self._file.mistake(self._node, self._at(key), "is missing", remedy)
         return self._value(key, parse, stand_in)
