@@ -12,10 +12,13 @@ from typing import Final
 
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.late_dataclass import dataclass
+from etloop.contract.base.setting import list_setting, setting
+from etloop.contract.base.settings_reader import read_settings
 from etloop.contract.base.units import (
     format_duration,
     format_rate,
     parse_duration_ns,
+    parse_factor,
     parse_flops,
     parse_rate_bps,
 )
@@ -41,8 +44,8 @@ from etloop.workload.trace.settings import (
 class Scales:
     """Factors on the bytes and times of a job."""
 
-    bytes: Fraction
-    time: Fraction
+    bytes: Fraction = setting("bytes", parse_factor, Fraction(1), "Factor of all sizes.")
+    time: Fraction = setting("time", parse_factor, Fraction(1), "Factor of all compute times.")
 
 
 @dataclass(frozen=True, slots=True)
