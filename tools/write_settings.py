@@ -99,7 +99,9 @@ def _member(field: dataclasses.Field[Any], kind: Any) -> Member | None:
     assert form is not None and form.bounds is not None, f"{field.name}: its parser has no bounds"
     least, most = form.bounds
     if declared.kind is Kind.LIST:
-        assert 0 <= least and most <= _MOST_LISTED, f"{field.name}: only lists of numbers from 0 to 63 are supported"
+        assert least >= 0 and most <= _MOST_LISTED, (
+            f"{field.name}: only lists of numbers from 0 to 63 are supported"
+        )
         return Member(field.name, "NumberSet", "", meaning, "")
     left_out = int(typing.cast("int", field.default))
     bounds = f"{_number(least)}, {_number(most)}, {_number(left_out)}"
@@ -107,7 +109,9 @@ def _member(field: dataclasses.Field[Any], kind: Any) -> Member | None:
         initial = f"{kind.__name__}::{kind(left_out).name.lower()}"
         return Member(field.name, kind.__name__, initial, meaning, bounds)
     assert kind is int, f"{field.name}: no native type for {kind}"
-    return Member(field.name, _integer_type(field.name, min(least, left_out), most), _number(left_out), meaning, bounds)
+    return Member(
+        field.name, _integer_type(field.name, min(least, left_out), most), _number(left_out), meaning, bounds
+    )
 
 
 def _integer_type(name: str, least: int, most: int) -> str:

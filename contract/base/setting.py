@@ -94,10 +94,19 @@ def setting_like(key: str, parse: Callable[[str], object], field: str, meaning: 
 
 
 def list_setting(
-    key: str, parse: Callable[[str], object], meaning: str, *, remedy: str = "", is_flat: bool = False
+    key: str,
+    parse: Callable[[str], object],
+    meaning: str,
+    *,
+    remedy: str = "",
+    is_flat: bool = False,
+    stand_in: object = None,
 ) -> Any:
-    """Return a dataclass field that is a list of values; empty where the key is absent, which `remedy` makes a mistake."""
-    declared = Setting(key, meaning, parse, kind=Kind.LIST, remedy=remedy, is_flat=is_flat)
+    """Return a dataclass field that is a list of values; empty where the key is absent, which `remedy` makes a mistake.
+
+    `stand_in`: an item that is a mistake.
+    """
+    declared = Setting(key, meaning, parse, kind=Kind.LIST, remedy=remedy, is_flat=is_flat, stand_in=stand_in)
     return _declare(declared, default=())
 
 

@@ -77,7 +77,7 @@ def _value(declared: Setting, default: Any, section: Section) -> Any:
 def _list(declared: Setting, default: Any, section: Section) -> Any:
     assert declared.parse is not None, declared.key
     key = declared.key
-    stand_in: Any = () if declared.is_flat else None
+    stand_in: Any = () if declared.is_flat else declared.stand_in
     values = section.texts(key, declared.parse, stand_in, declared.meaning)
     if declared.remedy and not section.has(key):
         section.mistake(key, "is missing", declared.remedy)

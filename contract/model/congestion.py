@@ -7,7 +7,6 @@ Only traffic/native/cc/*.cpp knows the algorithms and their parameters (docs/con
 from __future__ import annotations
 
 from dataclasses import field
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray

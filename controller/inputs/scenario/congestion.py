@@ -40,7 +40,12 @@ from etloop.contract.base.value_form import (
 )
 from etloop.contract.base.value_parsers import integer, one_of, words
 from etloop.contract.base.yaml_reader import Section
-from etloop.contract.model.congestion import CongestionParameter, CongestionSettings, PacingSettings, SeriesSettings
+from etloop.contract.model.congestion import (
+    CongestionParameter,
+    CongestionSettings,
+    PacingSettings,
+    SeriesSettings,
+)
 from etloop.traffic.congestion import Algorithm, Need, Parameter, Unit, built_in, mistakes
 
 DEFAULT_ALGORITHM: Final = "dcqcn"

@@ -70,9 +70,7 @@ class Loss:
     drop_per_million: int = setting(
         "drop", parse_share_per_million, 0, "Share of received packets that agents discard."
     )
-    seed: int = setting(
-        "seed", SEED, DEFAULT_SEED, "Draws the packets; the scenario's seed if left out."
-    )
+    seed: int = setting("seed", SEED, DEFAULT_SEED, "Draws the packets; the scenario's seed if left out.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +103,10 @@ class General:
         "seed", SEED, DEFAULT_SEED, "Draws everything that is drawn and has no seed of its own."
     )
     iterations: int = setting(
-        "iterations", integer(1, MOST_ITERATIONS), 1, "Passes of each job; with `rounds` in each phase of a round."
+        "iterations",
+        integer(1, MOST_ITERATIONS),
+        1,
+        "Passes of each job; with `rounds` in each phase of a round.",
     )
     twin: str = setting(
         "twin", words, "", "Topology of the device under test, for the twin that the run is compared with."
