@@ -96,12 +96,11 @@ def _member(field: dataclasses.Field[Any], kind: Any) -> Member | None:
     if declared is None or declared.parse is None:
         return None
     form = form_of(declared.parse)
-    assert form is not None and form.bounds is not None, f"{field.name}: its parser has no bounds"
-    least, most = form.bounds
+    bounds_of_value = form.bounds if form is not None else None
+    assert bounds_of_value is not None, f"{field.name}: its parser has no bounds"
+    least, most = bounds_of_value
     if declared.kind is Kind.LIST:
-        assert least >= 0 and most <= _MOST_LISTED, (
-            f"{field.name}: only lists of numbers from 0 to 63 are supported"
-        )
+        assert 0 <= least <= most <= _MOST_LISTED, f"{field.name}: a list needs numbers from 0 to 63"
         return Member(field.name, "NumberSet", "", meaning, "")
     left_out = int(typing.cast("int", field.default))
     bounds = f"{_number(least)}, {_number(most)}, {_number(left_out)}"

@@ -242,6 +242,11 @@ class Section:
         """Regard every key as known."""
         self._known |= dict.fromkeys(self._entries)
 
+    def text_of(self, key: str) -> str:
+        """Return the value of `key` as text; "" if it is absent or no single value."""
+        node = self._entries[key][1] if self.has(key) else None
+        return str(node.value) if isinstance(node, yaml.ScalarNode) else ""
+
     def keys_under(self, key: str) -> tuple[str, ...]:
         """Return the keys of the mapping under `key`; () if it is absent or not a mapping."""
         if not self.has(key):

@@ -267,7 +267,7 @@ def _read_entry(section: Section, name: str, seed: int) -> BackgroundEntry:
     elif key == "incast":
         load = read_incast(load_section)
     else:
-        load = read_storage(load_section, 1, seed)
+        load = read_storage(load_section, seed, transfers=1)
     load_section.close()
     if stop_ns > start_ns:
         load = lasting(load, stop_ns - start_ns)
