@@ -17,6 +17,7 @@ from etloop.contract.base.setting import setting
 from etloop.contract.base.value_parsers import integer, one_of, words
 from etloop.traffic.collectives.core.table import Protocol
 
+_BINDING: Final = "binding under the key of one collective"
 MOST_CHANNELS_WRITTEN: Final = 1 << 16
 """Largest number that is parsed as a number of channels."""
 
@@ -25,18 +26,20 @@ MOST_CHANNELS_WRITTEN: Final = 1 << 16
 class Pin:
     """Values fixed by the user; empty, None and 0 leave the value to the choice."""
 
-    algorithm: str = setting("algorithm", words, "", "Algorithm of every collective that can follow it.")
+    algorithm: str = setting(
+        "algorithm", words, "", f"Algorithm of every collective that can follow it; {_BINDING}."
+    )
     protocol: Protocol | None = setting(
         "protocol",
         one_of({protocol.name.lower(): protocol for protocol in Protocol}),
         None,
-        "Protocol of every collective that can follow it.",
+        f"Protocol of every collective that can follow it; {_BINDING}.",
     )
     channels: int = setting(
         "channels",
         integer(1, MOST_CHANNELS_WRITTEN),
         0,
-        "Channels of every collective that can have so many.",
+        f"Channels of every collective that can have so many; {_BINDING}.",
     )
 
 

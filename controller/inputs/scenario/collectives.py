@@ -12,7 +12,7 @@ from typing import Final
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.settings_reader import read_settings
 from etloop.contract.base.units import parse_bytes
-from etloop.contract.base.value_parsers import integer, one_of, words
+from etloop.contract.base.value_parsers import integer, one_of, word_of, words
 from etloop.contract.base.yaml_reader import Section
 from etloop.traffic.collectives.algorithms.deepep import VALUES_PER_SCALE, TokenShape
 from etloop.traffic.collectives.choice import Settings, Shaping, why_not
@@ -38,6 +38,9 @@ SCHEDULE_SUFFIXES: Final = (".xml", ".py", ".et")
 MOST_GROUPS: Final = 64
 ROLES: Final = ("tp", "dp", "fsdp", "ep", "all")
 """Roles of communicators, as guessed by `etloop inspect`."""
+_SCHEDULE_MEANING: Final = (
+    "Files of schedules, MSCCL XML, Python or custom traces; the first that fits serves an operation."
+)
 _NO_CUSTOM: Final = frozenset({"point-to-point", "barrier"})
 
 
@@ -68,7 +71,9 @@ def read_collectives(section: Section, directory: Path, nics_per_host: int) -> C
 
     Paths are relative to `directory`; `nics_per_host` is the mapping's (0 if not stated).
     """
-    shaping = section.optional("shaping", one_of({member.value: member for member in Shaping}), Shaping.NCCL)
+    shaping = section.optional(
+        "shaping", word_of(Shaping), Shaping.NCCL, "Library whose traffic is imitated."
+    )
     general = _read_pin(section)
     _refuse_useless(section, shaping, general)
     pins: list[tuple[str, Pin]] = []
@@ -76,10 +81,12 @@ def read_collectives(section: Section, directory: Path, nics_per_host: int) -> C
     for key, collective in COLLECTIVE_KEYS.items():
         if not section.has(key):
             continue
-        subsection = section.section(key)
+        subsection = section.section(key, f"Pins of {collective}, or its own schedule.")
         pin = _read_pin(subsection)
-        file_names = subsection.texts("schedule", words, "")
-        recorded_bytes = subsection.optional("recorded", parse_bytes, 0)
+        file_names = subsection.texts("schedule", words, "", _SCHEDULE_MEANING)
+        recorded_bytes = subsection.optional(
+            "recorded", parse_bytes, 0, "Size of the buffer that custom traces were made for."
+        )
         files += _schedule_files(subsection, collective, file_names, directory, recorded_bytes)
         if file_names and (pin.algorithm or pin.channels):
             redundant_key = "algorithm" if pin.algorithm else "channels"
@@ -93,7 +100,13 @@ def read_collectives(section: Section, directory: Path, nics_per_host: int) -> C
             pins.append((collective, pin))
         subsection.close()
     remedy = "list what is pinned for which communicators"
-    entries = section.up_to(MOST_GROUPS, "communicators", "entries", remedy)
+    entries = section.up_to(
+        MOST_GROUPS,
+        "communicators",
+        "entries",
+        remedy,
+        "Pins of some communicators alone; the first entry that matches one counts.",
+    )
     groups = tuple(_read_group(entry, number, shaping) for number, entry in enumerate(entries))
     below = section.section(
         "hardware", "The modelled job's hosts, by which NCCL's choices are made. The rig is not meant."
@@ -130,7 +143,7 @@ def _read_group(entry: Section, number: int, shaping: Shaping) -> GroupPins:
     for key, collective in COLLECTIVE_KEYS.items():
         if collective == "point-to-point" or not entry.has(key):
             continue
-        subsection = entry.section(key)
+        subsection = entry.section(key, f"Pins of their {collective}.")
         pin = _read_pin(subsection)
         refusal = why_not(shaping, collective, pin)
         if refusal is not None:

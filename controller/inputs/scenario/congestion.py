@@ -143,13 +143,17 @@ def _read_settings(
     if plugin is not None and section.has("algorithm"):
         section.mistake("algorithm", "an algorithm and a plugin are named", "keep one of them")
     if algorithm is None:
-        algorithm = section.optional("algorithm", one_of(algorithms), algorithms[default.algorithm])
+        algorithm = section.optional(
+            "algorithm", one_of(algorithms), algorithms[default.algorithm], "The algorithm."
+        )
     _refuse_telemetry(section, algorithm)
     presets = {candidate.name: candidate for candidate in algorithm.presets}
     preset = ""
     if presets:
         default_preset = presets.get(default.preset, algorithm.presets[0])
-        preset = section.optional("preset", one_of(presets), default_preset).name
+        preset = section.optional(
+            "preset", one_of(presets), default_preset, "Named values of its parameters."
+        ).name
     parameter_values = (
         (parameter.name, section.optional(parameter.name, _parser(parameter), None))
         for parameter in algorithm.parameters
@@ -160,7 +164,7 @@ def _read_settings(
         algorithm.name, plugin.library if plugin is not None else "", preset, stated_values
     ):
         section.mistake("algorithm", mistake, "fix the parameters (docs/congestion_control.md)")
-    series = _read_series(section.section("series"))
+    series = _read_series(section.section("series", "Record rate and window over time."))
     section.close()
     settings = CongestionSettings(
         algorithm=algorithm.name,
@@ -184,7 +188,9 @@ def _read_plugin(section: Section, directory: Path, read_plugin: PluginReader) -
             problem = error.problems[0]
             raise QuantityError(f"{problem.where}: {problem.what}", problem.remedy) from None
 
-    return section.optional("plugin", parse, None)
+    return section.optional(
+        "plugin", parse, None, "Source file of an algorithm of your own, in place of `algorithm`."
+    )
 
 
 def _refuse_telemetry(section: Section, algorithm: Algorithm) -> None:

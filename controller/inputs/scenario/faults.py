@@ -79,7 +79,13 @@ def read_faults(section: Section, seed: int, transport: TransportSettings = _ROC
     rules: list[FaultRule] = []
     communicators: list[str] = []
     pauses: list[PortPause] = []
-    for entry in section.up_to(MOST_RULES, "faults", "rules", "write rules such as - {do: drop, which: 3}"):
+    for entry in section.up_to(
+        MOST_RULES,
+        "faults",
+        "rules",
+        "write rules such as - {do: drop, which: 3}",
+        "Errors that endpoints make on purpose.",
+    ):
         remedy = f"write one of {', '.join(_WORDS)}"
         meaning = "Change of the packets, or `pause` for pause frames of a port."
         word = entry.required("do", one_of(_WORDS), "drop", remedy, meaning)

@@ -23,6 +23,7 @@ MOST_FLOW_RANKS: Final = 1024
 MOST_FLOWS: Final = 1 << 16
 """Of all senders together: the plan lists every one."""
 USUAL_PROCESSES: Final = 8
+_HOSTS_MEANING: Final = "Hosts that send and receive; as many as the file names if left out."
 SHIPPED_SIZES: Final = ("web_search", "hadoop")
 """Distributions of sizes that need no file."""
 
@@ -76,19 +77,27 @@ class FlowsLoad:
 
 def read_flows(section: Section, directory: Path, seed: int) -> FlowsLoad:
     """Return what a `flows:` section says; paths are relative to `directory`, mistakes go to the section's file."""
-    processes = section.optional("processes", integer(1, MOST_FLOW_RANKS // 2), USUAL_PROCESSES)
+    processes = section.optional(
+        "processes",
+        integer(1, MOST_FLOW_RANKS // 2),
+        USUAL_PROCESSES,
+        "Ranks of each host, which its flows to another host take in turn; each has a queue pair of its own.",
+    )
     most = max(MOST_FLOW_RANKS // processes, 2)
     if section.has("file"):
         beside = [key for key in ("sizes", "rate", "count", "pattern", "seed") if section.has(key)]
         if beside:
             section.mistake(beside[0], "the file lists every flow", "remove it, or remove file")
-        name = section.required("file", words, "", "name the file that lists the flows")
-        return FlowsLoad(section.optional("hosts", integer(2, most), 0), processes, directory / name)
+        meaning = "File that lists every flow (CSV, or as ns-3's RDMA simulations have it), relative to the scenario."
+        name = section.required("file", words, "", "name the file that lists the flows", meaning)
+        return FlowsLoad(
+            section.optional("hosts", integer(2, most), 0, _HOSTS_MEANING), processes, directory / name
+        )
     drawn = read_settings(DrawnFlows, section, DrawnFlows(SHIPPED_SIZES[0], 10**9, seed=seed))
     if drawn.sizes not in SHIPPED_SIZES:
         drawn = replace(drawn, sizes=directory / drawn.sizes)
     remedy = f"write how many hosts send and receive, at most {most} of {processes} processes"
-    return FlowsLoad(section.required("hosts", integer(2, most), 2, remedy), processes, drawn)
+    return FlowsLoad(section.required("hosts", integer(2, most), 2, remedy, _HOSTS_MEANING), processes, drawn)
 
 
 def with_processes(mapping: Mapping, load: object, section: Section) -> Mapping:

@@ -32,6 +32,7 @@ from etloop.controller.inputs.scenario.collectives import Collectives, read_coll
 from etloop.controller.inputs.scenario.flows import with_processes
 from etloop.controller.inputs.scenario.job_transport import TOP, JobTransports
 from etloop.controller.inputs.scenario.loads import (
+    LOAD_MEANINGS,
     IncastLoad,
     StorageLoad,
     clipped,
@@ -175,7 +176,9 @@ def read_jobs(
     if top.has("workload"):
         top.mistake("workload", "jobs have a workload each", "move it into one of the jobs")
     remedy = "write jobs such as - {name: a, workload: {trace: traces/}}"
-    sections = top.up_to(MOST_JOBS, "jobs", "jobs", remedy)
+    sections = top.up_to(
+        MOST_JOBS, "jobs", "jobs", remedy, "Several jobs side by side, in place of `workload`."
+    )
     entries: list[JobEntry] = []
     notes: list[str] = []
     for section in sections:
@@ -188,7 +191,9 @@ def read_jobs(
             "name", parse_name, JOB_NAME, "give the job a name", "Name of the job in results."
         )
         _refuse_twice(section, name, [entry.name for entry in entries])
-        source = read_source(section.section("workload"), directory, scales, seed)
+        source = read_source(
+            section.section("workload", "As `workload` at the top."), directory, scales, seed
+        )
         source, order_notes = in_nccl_order(source, job_collectives.settings)
         job_mapping = with_processes(job_mapping, source.load, section)
         notes += [f"{name}: {note}" for note in order_notes]
@@ -227,7 +232,8 @@ def read_background(
     names = [job.name for job in jobs]
     loads: list[BackgroundEntry] = []
     streams: list[StreamEntry] = []
-    for section in top.up_to(MOST_BACKGROUNDS, "background", "loads", remedy):
+    meaning = "Load in addition to the jobs, for which the run does not wait."
+    for section in top.up_to(MOST_BACKGROUNDS, "background", "loads", remedy, meaning):
         name = section.required(
             "name", parse_name, "", "give the load a name", "Name of the load in results."
         )
@@ -286,7 +292,7 @@ def _read_entry(section: Section, name: str, seed: int) -> BackgroundEntry:
         problem = "no load is named" if not kinds else "two loads are named"
         section.mistake(kinds[-1] if kinds else "name", problem, "write one of incast, storage and udp")
     key = kinds[0] if kinds else "incast"
-    load_section = section.section(key)
+    load_section = section.section(key, LOAD_MEANINGS[key])
     load: IncastLoad | StorageLoad
     if not kinds:
         load = IncastLoad(1, 1, NS_PER_S, 1)

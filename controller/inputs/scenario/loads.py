@@ -30,7 +30,13 @@ from etloop.controller.inputs.collective_spec import NAMES
 from etloop.controller.inputs.scenario.flows import FlowsLoad, read_flows
 from etloop.workload.trace.trace import CollectiveKind
 
-LOAD_KEYS: Final = ("collective", "incast", "storage", "flows")
+LOAD_MEANINGS: Final = {
+    "collective": "One collective over all ranks, repeated.",
+    "incast": "Bursts of all senders to one receiver, which is rank 0.",
+    "storage": "Clients that read from servers and write to them. Clients are the first ranks.",
+    "flows": "Single transfers that begin at times of their own.",
+}
+LOAD_KEYS: Final = tuple(LOAD_MEANINGS)
 MOST_LOAD_RANKS: Final = 1024
 MOST_BURSTS: Final = 1 << 16
 """Most bursts of an incast, transfers of a storage client, or repetitions of a collective."""
@@ -151,7 +157,7 @@ def read_load(section: Section, directory: Path, seed: int) -> Load | None:
     load_keys = [key for key in LOAD_KEYS if section.has(key)]
     if len(load_keys) > 1:
         section.mistake(load_keys[1], f"{load_keys[0]} stands beside it", "keep one of them")
-    load_section = section.section(load_keys[0])
+    load_section = section.section(load_keys[0], LOAD_MEANINGS[load_keys[0]])
     load: Load
     if load_keys[0] == "collective":
         load = _read_collective(load_section)

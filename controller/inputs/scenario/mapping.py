@@ -25,6 +25,7 @@ from etloop.contract.model.topology import MOST_RAILS
 MOST_RANKS: Final = 65536
 MOST_RANKS_PER_HOST: Final = 1024
 _HOSTS: Final = list_form("list of lists of ranks", {"type": ["array", "integer", "string"]})
+_HOSTS_MEANING: Final = "The ranks of every host, in the order of its NICs."
 BY_COMMUNICATORS: Final = "communicators"
 """Value of `order` that keeps communicators together."""
 
@@ -84,7 +85,9 @@ def read_mapping(section: Section) -> Mapping:
     """Read the `mapping:` section. Mistakes are added to its file."""
     read = read_settings(Mapping, section)
     rule, ports = read.rule, read.ports
-    explicit_section = section.section("explicit")
+    explicit_section = section.section(
+        "explicit", "Rank, or range of ranks, to port; with `placement` explicit."
+    )
     explicit, explicit_where = _read_explicit(explicit_section)
     rails = section.optional(
         "rails",
@@ -130,7 +133,7 @@ def read_mapping(section: Section) -> Mapping:
 def _read_hosts(section: Section) -> tuple[tuple[int, ...], ...]:
     """Return the ranks of every host listed under `hosts:`."""
     hosts: list[tuple[int, ...]] = []
-    for index, node in enumerate(section.nodes("hosts", _HOSTS)):
+    for index, node in enumerate(section.nodes("hosts", _HOSTS, _HOSTS_MEANING)):
         where = f"hosts[{index}]"
         items = node.value if isinstance(node, yaml.SequenceNode) else [node]
         texts = [str(item.value) for item in items if isinstance(item, yaml.ScalarNode)]
@@ -159,11 +162,13 @@ def _parse_ranks(text: str) -> list[int]:
 
 def _read_order(section: Section) -> tuple[tuple[str, ...], tuple[tuple[str, int], ...], bool]:
     """Return the order, the axes, and whether ranks are kept together by communicators."""
-    axes_section = section.section("axes")
+    axes_section = section.section("axes", "Axes by which ranks are numbered, the fastest first.")
     axes = tuple(
-        (name, axes_section.optional(name, integer(1, MOST_RANKS), 1)) for name in axes_section.entry_names()
+        (name, axes_section.optional(name, integer(1, MOST_RANKS), 1, "Size of the axis."))
+        for name in axes_section.entry_names()
     )
-    order = section.texts("order", str, "")
+    meaning = "Ranks or axes in the order of hosts, or `communicators` to keep busy communicators together."
+    order = section.texts("order", str, "", meaning)
     if order == (BY_COMMUNICATORS,) and not axes:
         return (), (), True
     if axes and sorted(order) != sorted(name for name, _ in axes):
@@ -192,7 +197,7 @@ def _read_explicit(section: Section) -> tuple[tuple[tuple[int, str], ...], tuple
     port_of_rank: dict[int, str] = {}
     where_of_rank: dict[int, str] = {}
     for key in section.entry_names():
-        port = section.optional(key, parse_port_label, "")
+        port = section.optional(key, parse_port_label, "", "The port of these ranks.")
         match = re.fullmatch(r"([0-9]{1,6})(?:-([0-9]{1,6}))?", key)
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
         if not first <= last < MOST_RANKS:

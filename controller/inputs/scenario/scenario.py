@@ -197,14 +197,23 @@ def parse_scenario(
     general = read_settings(General, top)
     seed, iterations, scales = general.seed, general.iterations, general.scale
     faults = top.section("faults", "Loss that agents make.")
-    mapping = read_mapping(top.section("mapping"))
-    collectives = read_collectives(top.section("collectives"), directory, mapping.nics_per_host or 0)
+    mapping = read_mapping(
+        top.section("mapping", "Which ranks share a host, and which ports hosts are placed on.")
+    )
+    collectives = read_collectives(
+        top.section("collectives", "How collectives are carried out."), directory, mapping.nics_per_host or 0
+    )
     transport, transports = _read_transports(top, file, directory, read_plugin, seed)
     defaults = Usual(iterations, mapping, collectives)
     several = read_jobs(top, directory, scales, seed, defaults, transports)
     jobs, notes = several.jobs, several.notes
     if not jobs:
-        source_read = read_source(top.section("workload"), directory, scales, seed)
+        source_read = read_source(
+            top.section("workload", "The trace of the job, or a load that replaces it."),
+            directory,
+            scales,
+            seed,
+        )
         source_read, notes = in_nccl_order(source_read, collectives.settings)
         mapping = with_processes(mapping, source_read.load, top)
         jobs = (JobEntry(JOB_NAME, source_read, iterations, 0, mapping, collectives),)
@@ -223,7 +232,7 @@ def parse_scenario(
         seed=seed,
         twin=directory / general.twin if general.twin else None,
         notes=notes,
-        verdict=read_verdict(top.section("verdict")),
+        verdict=read_verdict(top.section("verdict", "Conditions for a passed run.")),
         rounds=several.rounds,
         background=background.loads,
         streams=background.streams,
@@ -246,7 +255,10 @@ def _read_transports(
     def read(section: Section) -> Transport:
         return read_transport(section, directory, read_plugin, seed)
 
-    section, mistakes_before = top.section("transport"), len(file.problems)
+    section, mistakes_before = (
+        top.section("transport", "How the messages of every queue pair are carried."),
+        len(file.problems),
+    )
     transport = read(section)
     # After mistakes, jobs inherit an empty section, so that these are not reported again for each job.
     inherited_section = section if len(file.problems) == mistakes_before else Section(file, "transport", None)

@@ -22,6 +22,7 @@ from etloop.contract.model.topology import SwitchEnd, Topology
 
 MOST_EVENTS: Final = 1000
 LATEST_NS: Final = 24 * 3600 * NS_PER_S
+_MEANING: Final = "Links of the device that go down and come up while the job runs, in labs and the twin."
 ENDED: Final = "the run had ended"
 _PORT: Final = "[A-Za-z0-9._-]{1,64}/[A-Za-z0-9._-]{1,64}"
 _STATES: Final = {"down": False, "up": True}
@@ -63,7 +64,7 @@ def read_timeline(top: Section) -> tuple[TimelineEvent, ...]:
     """Read the events, sorted by time. Mistakes are added to the file of `top`."""
     remedy = "write events such as - {at: 2s, link: leaf0/3, state: down}"
     entries: list[tuple[TimelineEvent, Section]] = []
-    for section in top.up_to(MOST_EVENTS, "timeline", "events", remedy):
+    for section in top.up_to(MOST_EVENTS, "timeline", "events", remedy, _MEANING):
         entries.append((read_settings(TimelineEvent, section, where=section.where("link")), section))
         section.close()
     entries.sort(key=lambda pair: pair[0].at_ns)

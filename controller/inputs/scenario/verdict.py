@@ -52,7 +52,11 @@ def conditions_of(text: bytes, source: str) -> VerdictSettings:
 def read_verdict(section: Section) -> VerdictSettings:
     """Read the `verdict:` section; defaults if it is absent. Mistakes are added to its file."""
     checks = []
-    entries = section.sections("checks", "list at least one") if section.has("checks") else ()
+    entries = (
+        section.sections("checks", "list at least one", "Conditions on the results.")
+        if section.has("checks")
+        else ()
+    )
     if len(entries) > MOST_CHECKS:
         section.mistake("checks", f"{len(entries)} entries", f"give at most {MOST_CHECKS}")
     for entry in entries[:MOST_CHECKS]:

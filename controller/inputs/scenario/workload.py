@@ -151,8 +151,10 @@ def read_source(section: Section, directory: Path, scales: Scales, seed: int) ->
 def _read_excerpt(section: Section) -> Excerpt | None:
     """Return the ranks that are replayed and the network that models the remaining ones; None if all ranks are replayed."""
     where = section.where("excerpt")
-    excerpt = section.section("excerpt")
-    ranges = excerpt.texts("ranks", _rank_range, RankRange(0, 0))
+    excerpt = section.section(
+        "excerpt", "The ranks that are replayed; what they do with the remaining ranks takes its time alone."
+    )
+    ranges = excerpt.texts("ranks", _rank_range, RankRange(0, 0), "Ranges of ranks.")
     network = read_settings(IdealNetwork, excerpt)
     if section.has("excerpt") and not ranges:
         excerpt.mistake("ranks", "no rank is real", "list those that are, such as [0-15]")
@@ -193,7 +195,8 @@ def _read_settings(section: Section, scales: Scales) -> WorkloadSettings:
 
 
 def _read_topology(section: Section) -> tuple[int, ...]:
-    sizes = section.texts("logical_topology", integer(1, MAX_REPLICAS), 1)
+    meaning = "Sizes of the dimensions that a trace names by number, the fastest first."
+    sizes = section.texts("logical_topology", integer(1, MAX_REPLICAS), 1, meaning)
     if len(sizes) > MOST_DIMENSIONS:
         problem = f"has {len(sizes)} dimensions"
         section.mistake("logical_topology", problem, f"write at most {MOST_DIMENSIONS}, such as [2, 4]")

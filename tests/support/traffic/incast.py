@@ -6,7 +6,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from etloop.contract.model.congestion import CongestionParameter, CongestionSettings, PacingSettings, SeriesSettings
+from etloop.contract.model.congestion import (
+    CongestionParameter,
+    CongestionSettings,
+    PacingSettings,
+    SeriesSettings,
+)
 from etloop.contract.model.transport import CnpSettings
 from etloop.traffic.simulation import SimulationOutcome, SimulationSettings, simulate
 from tests.support.traffic.assignments_by_hand import TRANSPORT, HandOp, assignment

@@ -15,8 +15,8 @@ import pytest
 from etloop.contract.model.congestion import CongestionParameter
 from etloop.contract.model.topology import Topology
 from etloop.contract.model.transport import (
-    MarkSettings,
     CreditSettings,
+    MarkSettings,
     MultipathSettings,
     TransportSettings,
     TrimAnswer,

@@ -16,9 +16,9 @@ import pytest
 
 from etloop.contract.model.congestion import CongestionParameter, CongestionSettings
 from etloop.contract.model.transport import (
-    MarkSettings,
     CreditSettings,
     DeliveryOrder,
+    MarkSettings,
     MultipathSettings,
     TrimAnswer,
     TrimSettings,

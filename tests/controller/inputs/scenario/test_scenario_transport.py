@@ -14,9 +14,9 @@ from etloop.contract.model.assignment import Path as Way
 from etloop.contract.model.fault_rules import FaultAction, FaultDirection, FaultPackets, FaultRule
 from etloop.contract.model.transport import (
     AS_DATA,
-    MarkSettings,
     CnpScope,
     CnpSettings,
+    MarkSettings,
     RecoverySettings,
     TrimAnswer,
     TrimSettings,
