@@ -1,7 +1,7 @@
 """Write the engine's settings from their declarations: `python tools/write_settings.py`.
 
 Writes traffic/native/plan/transport_settings.h: a struct for each type of contract/model whose fields are declared by
-`setting`, with its enumerations, defaults and bounds. bind/settings.h reads them, `out_of_bounds` of plan/setting.h checks
+`setting`, with its enumerations, defaults and bounds. bind/columns.h reads them, `out_of_bounds` of plan/setting.h checks
 them. A test checks that the file is current.
 """
 

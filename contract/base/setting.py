@@ -8,7 +8,8 @@ A rule that concerns several keys is a method of the type:
 
     def broken_rules(self, keys: Collection[str]) -> Iterator[Problem]
 
-It yields a `Problem` for each broken rule; `where` is the key to blame, or a path such as "racks[1].name", `keys` are the keys that the file gives a value. It is
+It yields a `Problem` for each broken rule; `where` is the key to blame, or a path such as "racks[1].name",
+`keys` are the keys that the file gives a value. It is
 called after all keys were read, if the file has the mapping.
 """
 

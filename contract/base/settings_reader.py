@@ -31,8 +31,8 @@ def read_file(kind: type[T], text: bytes, source: str, directory: Path = Path())
 def read_settings(kind: type[T], section: Section, base: T | None = None, /, **known: object) -> T:
     """Return a value of `kind` from the keys of a section; mistakes go to the file of the section.
 
-    `base`: the value whose fields are the defaults, in place of those of `kind`. `known`: fields that the caller determines; their
-    keys are not read here. Fields that are no keys keep their defaults.
+    `base`: the value whose fields are the defaults, in place of those of `kind`. `known`: fields that the caller
+    determines; their keys are not read here. Fields that are no keys keep their defaults.
     Mappings below the section are closed, the section itself is not: its caller may read further keys.
     """
     values: dict[str, Any] = dict(known)

@@ -48,6 +48,7 @@ MOST_BACKGROUNDS: Final = 16
 LEAST_DATAGRAM_BYTES: Final = 16
 MOST_DATAGRAM_BYTES: Final = 8900
 LEAST_UUD_BYTES: Final = UUD_HEADER_BYTES + LEAST_DATAGRAM_BYTES
+_JOBS_REMEDY: Final = "write jobs such as - {name: a, workload: {trace: traces/}}"
 _PORT_REMEDY: Final = 'write agent and port as the rig names them, such as "a/p0"'
 _DSCP_MEANING: Final = "DSCP of its packets; of queue pairs as the jobs, of plain UDP 0, if left out."
 MOST_STREAM_BPS: Final = 10_000_000_000
@@ -175,9 +176,8 @@ def read_jobs(
         return Several()
     if top.has("workload"):
         top.mistake("workload", "jobs have a workload each", "move it into one of the jobs")
-    remedy = "write jobs such as - {name: a, workload: {trace: traces/}}"
     sections = top.up_to(
-        MOST_JOBS, "jobs", "jobs", remedy, "Several jobs side by side, in place of `workload`."
+        MOST_JOBS, "jobs", "jobs", _JOBS_REMEDY, "Several jobs side by side, in place of `workload`."
     )
     entries: list[JobEntry] = []
     notes: list[str] = []

@@ -7,7 +7,6 @@
 
 #include "bind/cc_plugin.h"
 #include "bind/columns.h"
-#include "bind/settings.h"
 #include "cc/registry.h"
 
 namespace nb = nanobind;

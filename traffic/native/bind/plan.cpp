@@ -12,7 +12,6 @@
 #include "bind/columns.h"
 #include "bind/congestion.h"
 #include "bind/schedule.h"
-#include "bind/settings.h"
 #include "port/device_port.h"
 #include "wire/ethernet.h"
 

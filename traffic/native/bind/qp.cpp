@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "bind/settings.h"
+#include "bind/columns.h"
 #include "qp/qp.h"
 #include "wire/frame_builder.h"
 
@@ -188,7 +188,8 @@ void bind_qp(nb::module_& module) {
              new (place) BoundQp(local_qpn, remote_qpn, read_settings<TransportSettings>(settings), memory_va, memory_rkey,
                                  memory_bytes);
            },
-           "local_qpn"_a, "remote_qpn"_a, "settings"_a, "memory_va"_a = 0x7F00'0000'0000, "memory_rkey"_a = 0x77, "memory_bytes"_a = 1 << 20)
+           "local_qpn"_a, "remote_qpn"_a, "settings"_a, "memory_va"_a = 0x7F00'0000'0000, "memory_rkey"_a = 0x77,
+           "memory_bytes"_a = 1 << 20)
       .def("post", &BoundQp::post, "kind"_a, "va"_a = 0, "rkey"_a = 0, "content"_a = nb::bytes("", 0), "read_bytes"_a = 0,
            "imm"_a = 0)
       .def("post_atomic", &BoundQp::post_atomic, "kind"_a, "va"_a, "rkey"_a, "swap_add"_a, "compare"_a = 0)

@@ -189,7 +189,8 @@ bool MultipathExchange<End>::transmit_answers(TxPort& port, Clock& clock) {
     End& end = ends_[index];
     while (end.answer_due()) {
       const Outgoing answer = end.answer(last_plane(index));
-      if (const TxResult result = send(port, clock, index, answer, marks_of(plan_.transport.ack), true); result != TxResult::sent) {
+      if (const TxResult result = send(port, clock, index, answer, marks_of(plan_.transport.ack), true);
+        result != TxResult::sent) {
         return result == TxResult::held;
       }
       end.answer_sent();

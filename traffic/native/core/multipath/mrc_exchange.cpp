@@ -44,7 +44,8 @@ bool MrcExchange::transmit_reports(TxPort& port, Clock& clock) {
     erth.port_status_mask = due.planes_up;
     outgoing.packet.body = erth;
     outgoing.entropy = ends_[index].requester.sender().entropy().next();
-    if (const TxResult result = send(port, clock, index, outgoing, marks_of(plan_.transport.ack), true); result != TxResult::sent) {
+    if (const TxResult result = send(port, clock, index, outgoing, marks_of(plan_.transport.ack), true);
+        result != TxResult::sent) {
       return result == TxResult::held;
     }
     reports_.sent(due, now);
@@ -67,7 +68,8 @@ bool MrcExchange::transmit_strays(TxPort& port, Clock& clock) {
     eeth.tx_timestamp = reply.tx_timestamp;
     outgoing.packet.body = eeth;
     outgoing.entropy = reply.entropy;
-    if (const TxResult result = send(port, clock, reply.qp, outgoing, marks_of(plan_.transport.ack), true); result != TxResult::sent) {
+    if (const TxResult result = send(port, clock, reply.qp, outgoing, marks_of(plan_.transport.ack), true);
+        result != TxResult::sent) {
       return result == TxResult::held;
     }
     replies_.pop_back();

@@ -37,7 +37,8 @@ UetExchange::UetExchange(const ExchangeParts& parts, std::pmr::memory_resource& 
     : MultipathExchange<uet::Endpoint>(parts, memory),
       ids_(pdcs_for(static_cast<uint32_t>(parts.queue_pairs.size()))),
       credit_(static_cast<uint32_t>(parts.queue_pairs.size()), granted_bps(),
-              parts.plan.transport.multipath.uet.credit.quantum_packets * full_packet_bytes(parts.plan.transport.path_mtu_bytes)) {
+              parts.plan.transport.multipath.uet.credit.quantum_packets *
+                  full_packet_bytes(parts.plan.transport.path_mtu_bytes)) {
   const bool granted = plan_.transport.multipath.uet.credit.granted;
   for (uint32_t i = 0; i < queue_pairs_.size(); ++i) {
     ends_[i].attach(ids_, i);
@@ -108,7 +109,8 @@ bool UetExchange::transmit_strays(TxPort& port, Clock& clock) {
     uet::Outgoing outgoing;
     outgoing.packet.pds = stray.nack;
     outgoing.entropy = stray.value;
-    if (const TxResult result = send(port, clock, stray.qp, outgoing, marks_of(plan_.transport.ack), true); result != TxResult::sent) {
+    if (const TxResult result = send(port, clock, stray.qp, outgoing, marks_of(plan_.transport.ack), true);
+        result != TxResult::sent) {
       return result == TxResult::held;
     }
     strays_.pop_back();

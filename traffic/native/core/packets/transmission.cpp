@@ -41,7 +41,8 @@ void Transmission::set_answer_patience(Nanos patience_ns) {
   if (answers_cost_calls()) pools_.keep_turns();
   const etloop_cc_algorithm* algorithm = plan_.congestion.algorithm;
   const bool is_heard = (algorithm != nullptr && algorithm->on_ack != nullptr) || plan_.series.interval_ns != 0;
-  holds_data_ = answers_cost_calls() && !is_heard && !plan_.transport.recovery.selective_repeat && plan_.transport.window_packets == 0;
+  holds_data_ = answers_cost_calls() && !is_heard && !plan_.transport.recovery.selective_repeat &&
+                plan_.transport.window_packets == 0;
 }
 
 void Transmission::end_data() {
@@ -65,7 +66,8 @@ bool Transmission::hold_acknowledgement(uint32_t index, uint32_t packets, uint32
   Qp& qp = queue_pairs_[index];
   if (!holds_data_ || qp.ack_queued || qp.nak_due() || qp.held_messages >= most) return false;
   const uint32_t unanswered = packets * (qp.held_messages + 2U);  // the next one has room as well
-  if (unanswered > std::min(queue_pairs_.offered_window(index) / kHeldShareOfWindow, plan_.transport.ack_every_packets)) return false;
+  const uint32_t held_packets = queue_pairs_.offered_window(index) / kHeldShareOfWindow;
+  if (unanswered > std::min(held_packets, plan_.transport.ack_every_packets)) return false;
   stay_patient(qp, index, now);
   return true;
 }

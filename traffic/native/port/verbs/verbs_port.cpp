@@ -214,8 +214,8 @@ Result<void> VerbsPort::connect(uint32_t index, const Endpoint& peer) {
   attributes.receive_psn = attributes.send_psn = transport.recovery.initial_psn;
   const verbs::DeviceAttributes& can = device_->attributes();
   attributes.reads_in = static_cast<uint8_t>(std::clamp(can.most_reads_in, 0, kMostReads));
-  attributes.reads_out =
-      static_cast<uint8_t>(std::clamp(can.most_reads_out, 0, static_cast<int32_t>(std::min(transport.recovery.outstanding_reads, 16U))));
+  const auto reads_out = static_cast<int32_t>(std::min(transport.recovery.outstanding_reads, 16U));
+  attributes.reads_out = static_cast<uint8_t>(std::clamp(can.most_reads_out, 0, reads_out));
   attributes.min_rnr_timer = static_cast<uint8_t>(transport.recovery.min_rnr_timer_code);
   attributes.timeout = timeout_code(transport.timeout_ns);
   attributes.retries = static_cast<uint8_t>(std::min<uint32_t>(transport.retry_limit, 7));
