@@ -72,7 +72,9 @@ def _closed(kind: type[T], section: Section, base: T | None = None) -> T:
 def _value(declared: Setting, default: Any, section: Section) -> Any:
     assert declared.parse is not None, declared.key
     if declared.remedy:
-        value = section.required(declared.key, declared.parse, declared.stand_in, declared.remedy)
+        value = section.required(
+            declared.key, declared.parse, declared.stand_in, declared.remedy, declared.meaning
+        )
     else:
         value = section.optional(declared.key, declared.parse, default, declared.meaning)
     return section.directory / value if isinstance(value, Path) and section.has(declared.key) else value

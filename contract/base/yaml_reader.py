@@ -242,6 +242,11 @@ class Section:
         """Regard every key as known."""
         self._known |= dict.fromkeys(self._entries)
 
+    def text_of(self, key: str) -> str:
+        """Return the value of `key` as text; "" if it is absent or no single value."""
+        node = self._entries[key][1] if self.has(key) else None
+        return str(node.value) if isinstance(node, yaml.ScalarNode) else ""
+
     def keys_under(self, key: str) -> tuple[str, ...]:
         """Return the keys of the mapping under `key`; () if it is absent or not a mapping."""
         if not self.has(key):
@@ -263,11 +268,11 @@ class Section:
         self._note(key, Shape.UNREAD)
         return self._entries[key][1] if self.has(key) else None
 
-    def nodes(self, key: str, form: ValueForm = _ANY_LIST) -> list[yaml.Node]:
+    def nodes(self, key: str, form: ValueForm = _ANY_LIST, meaning: str = "") -> list[yaml.Node]:
         """Return the items of the list under `key` unread; none if it is absent. `form` is the form noted for the
         reference.
         """
-        self._note(key, Shape.UNREAD_LIST, FormedParser(str, form))
+        self._note(key, Shape.UNREAD_LIST, FormedParser(str, form), meaning=meaning)
         return self._sequence(key)
 
     def optional(self, key: str, parse: Callable[[str], T], default: T, meaning: str = "") -> T:
@@ -275,9 +280,9 @@ class Section:
         self._note(key, Shape.VALUE, parse, default, meaning=meaning)
         return self._value(key, parse, default)
 
-    def required(self, key: str, parse: Callable[[str], T], stand_in: T, remedy: str) -> T:
+    def required(self, key: str, parse: Callable[[str], T], stand_in: T, remedy: str, meaning: str = "") -> T:
         """Return the value as `optional` does, but absence is a mistake with this remedy."""
-        self._note(key, Shape.VALUE, parse, required=True)
+        self._note(key, Shape.VALUE, parse, required=True, meaning=meaning)
         if not self.has(key):
             self._file.mistake(self._node, self._at(key), "is missing", remedy)
         return self._value(key, parse, stand_in)
@@ -291,17 +296,17 @@ class Section:
             self._below[key] = self._section(node, self._at(key), noted_keys)
         return self._below[key]
 
-    def sections(self, key: str, remedy: str) -> tuple[Section, ...]:
+    def sections(self, key: str, remedy: str, meaning: str = "") -> tuple[Section, ...]:
         """Return the list of mappings under `key`; an empty or absent one is a mistake with this remedy."""
-        self._note(key, Shape.MAPPINGS, required=True)
+        self._note(key, Shape.MAPPINGS, required=True, meaning=meaning)
         nodes = self._sequence(key)
         if not nodes:
             self._file.mistake(self._node, self._at(key), "is missing or empty", remedy)
         return tuple(self._section(node, f"{self._at(key)}[{index}]") for index, node in enumerate(nodes))
 
-    def up_to(self, most: int, key: str, things: str, remedy: str) -> tuple[Section, ...]:
+    def up_to(self, most: int, key: str, things: str, remedy: str, meaning: str = "") -> tuple[Section, ...]:
         """Return the first `most` mappings under `key`, none without the key; more of these `things` is a mistake."""
-        self._note(key, Shape.MAPPINGS)
+        self._note(key, Shape.MAPPINGS, meaning=meaning)
         sections = self.sections(key, remedy) if self.has(key) else ()
         if len(sections) > most:
             self.mistake(key, f"there are {len(sections)} {things}", f"write at most {most}")

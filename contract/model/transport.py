@@ -32,7 +32,7 @@ _wait: Final = bounded(parse_duration_ns, 0, 60 * NS_PER_S, format_duration)
 
 
 class TrimAnswer(IntEnum):
-    """How a receiver answers a trimmed packet. Numbers as in traffic/native/plan/plan.h."""
+    """How a receiver answers a trimmed packet. Numbers as in the engine."""
 
     NONE = 0
     NAK = 1
@@ -134,7 +134,7 @@ class RecoverySettings:
 
 
 class EntropyChoice(IntEnum):
-    """How a sender draws the entropy value of its next packet. Numbers as in traffic/native/plan/plan.h."""
+    """How a sender draws the entropy value of its next packet. Numbers as in the engine."""
 
     ROTATION = 0
     """Each in its turn; one whose packet was marked or trimmed misses a turn (MRC 1.0, 11.2.2)."""
@@ -147,7 +147,7 @@ class EntropyChoice(IntEnum):
 
 
 class DeliveryOrder(IntEnum):
-    """In which order a receiver of UET takes packets. Numbers as in traffic/native/plan/plan.h."""
+    """In which order a receiver of UET takes packets. Numbers as in the engine."""
 
     ANY = 0
     """As they come: reliable unordered delivery (RUD)."""
@@ -272,7 +272,7 @@ def traffic_class(dscp: int, ecn: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class ClassMarks:
+class MarkSettings:
     """DSCP, ECN and VLAN priority of one kind of packet."""
 
     dscp: int = setting("dscp", dscp_value, AS_DATA, f"DSCP of these packets; {_MEANING_AS_DATA}.")
@@ -384,9 +384,9 @@ class TransportSettings:
     )
     recovery: RecoverySettings = group(RecoverySettings)
     cnp: CnpSettings = group(CnpSettings, "cnp", "Congestion notification packets.")
-    ack: ClassMarks = group(ClassMarks, "ack", "Marks of ACKs and NAKs; as data if left out.")
-    clear_to_send: ClassMarks = group(
-        ClassMarks, "clear_to_send", "Marks of clear-to-send messages; as data if left out."
+    ack: MarkSettings = group(MarkSettings, "ack", "Marks of ACKs and NAKs; as data if left out.")
+    clear_to_send: MarkSettings = group(
+        MarkSettings, "clear_to_send", "Marks of clear-to-send messages; as data if left out."
     )
     multipath: MultipathSettings = MultipathSettings()
     """For MRC and UET."""

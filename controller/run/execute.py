@@ -112,9 +112,9 @@ def session_settings(prepared: Prepared) -> SessionSettings:
         standing_by=tuple(agent.name for agent in rig.agents if agent.name not in prepared.plan.assignments),
         lab=rig.lab,
         insecure=rig.security.insecure,
-        gather_timeout_ns=scenario.gather_timeout_ns,
-        stall_timeout_ns=scenario.stall_timeout_ns,
-        lost_after_ns=scenario.lost_after_ns,
+        gather_timeout_ns=scenario.limits.gather_timeout_ns,
+        stall_timeout_ns=scenario.limits.stall_timeout_ns,
+        lost_after_ns=scenario.limits.lost_after_ns,
     )
 
 

@@ -200,7 +200,7 @@ def twin_notes(prepared: Prepared, outcome: TwinOutcome, hosts: TwinHosts) -> tu
         if switch.origin is not None and len(switch.ports) > (switch.origin.most_ports or len(switch.ports))
     ]
     transport = prepared.scenario.transport
-    if prepared.scenario.drop_per_million:
+    if prepared.scenario.loss.drop_per_million:
         notes.append("faults.drop is of real ports; the twin drops nothing on its own")
     if any(port.pauses for port in prepared.plan.whole().ports):
         notes.append("pauses among transport.faults are of real ports; the twin's hosts send no pause frames")

@@ -143,10 +143,12 @@ def _trimming(read: Transport, section: Section) -> TrimSettings:
 def _with_control(read: Transport, section: Section, directory: Path, read_plugin: PluginReader) -> Transport:
     """Return the transport with its congestion control, and with what follows from it for ACKs, credit and notes."""
     congestion = read_congestion(
-        section.section("cc"),
+        section.section(
+            "cc", "Congestion control; the parameters of each algorithm are in docs/congestion_control.md."
+        ),
         directory,
         read_plugin,
-        section.section("pacing"),
+        section.section("pacing", "Departures of packets at queue pairs below the line rate."),
         read.ack_every_packets or None,
         default=_default_control(read),
     )

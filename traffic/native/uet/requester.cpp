@@ -41,17 +41,17 @@ PdcState after(PdcState state, PdcEvent event) {
   return state;
 }
 
-Requester::Requester(uint32_t remote_qpn, multipath::PathStates& paths, const TransportParams& params, FlowRecord& counters,
+Requester::Requester(uint32_t remote_qpn, multipath::PathStates& paths, const TransportSettings& params, FlowRecord& counters,
                      std::pmr::memory_resource& memory)
     : counters_(counters),
       sender_(remote_qpn, paths, params, counters, memory),
-      ordered_(params.multipath.order == DeliveryOrder::sent),
-      sends_(params.multipath.sends),
-      path_mtu_(params.path_mtu),
+      ordered_(params.multipath.uet.order == DeliveryOrder::sent),
+      sends_(params.multipath.uet.sends),
+      path_mtu_(params.path_mtu_bytes),
       remote_qpn_(remote_qpn),
-      job_id_(params.initial_psn & wire::kPsnMask),
-      psns_(first_wide_psn(params.initial_psn, remote_qpn)),
-      close_after_ns_(params.multipath.close_after_ns) {}
+      job_id_(params.recovery.initial_psn & wire::kPsnMask),
+      psns_(first_wide_psn(params.recovery.initial_psn, remote_qpn)),
+      close_after_ns_(params.multipath.uet.close_after_ns) {}
 
 void Requester::attach(PdcIds& ids, uint32_t end) {
   ids_ = &ids;
