@@ -18,6 +18,7 @@ from etloop.contract.base.setting import Kind, setting_of
 from etloop.contract.base.value_form import form_of
 from etloop.contract.model.congestion import PacingSettings, SeriesSettings
 from etloop.contract.model.transport import TransportSettings
+from tools.reference.type_fields import fill_in_meanings
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 FILE: Final = "traffic/native/plan/transport_settings.h"
@@ -54,6 +55,7 @@ class Member:
 
 def native_header(types: tuple[type[Any], ...] = TYPES) -> str:
     """Return the text of `FILE`."""
+    fill_in_meanings()
     parts: list[str] = []
     written: set[type[Any]] = set()
     for kind in types:

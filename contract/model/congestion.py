@@ -30,19 +30,13 @@ def _duration_or_zero_ns(text: str) -> int:
 class PacingSettings:
     """Departures of packets at queue pairs below the line rate."""
 
-    burst_bytes: int = setting(
-        "burst",
-        bounded(parse_bytes, 1, 1 << 30, format_bytes),
-        64 << 10,
-        "Largest burst that a queue pair below the line rate sends back to back; at least one packet.",
-    )
+    burst_bytes: int = setting("burst", bounded(parse_bytes, 1, 1 << 30, format_bytes), 64 << 10)
+    """Largest burst that a queue pair below the line rate sends back to back; at least one packet."""
     # Short, because the bytes made up for leave at the rate of the port, which no NIC's pacing allows.
     catch_up_ns: int = setting(
-        "catch_up",
-        bounded(_duration_or_zero_ns, 0, NS_PER_S, format_duration),
-        1_000_000,
-        "Longest host delay that a queue pair below the line rate makes up for, by sending at the rate of the port.",
+        "catch_up", bounded(_duration_or_zero_ns, 0, NS_PER_S, format_duration), 1_000_000
     )
+    """Longest host delay that a queue pair below the line rate makes up for, by sending at the rate of the port."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +44,11 @@ class SeriesSettings:
     """Rates and windows that are recorded over time."""
 
     interval_ns: int = setting(
-        "interval",
-        bounded(parse_duration_ns, 1_000, 3600 * NS_PER_S, format_duration),
-        0,
-        "Interval at which rates and windows are recorded; never if left out.",
+        "interval", bounded(parse_duration_ns, 1_000, 3600 * NS_PER_S, format_duration), 0
     )
-    queue_pairs: int = setting(
-        "queue_pairs",
-        integer(0, 1 << 24),
-        0,
-        "Queue pairs of a port that are recorded; 0 records all.",
-    )
+    """Interval at which rates and windows are recorded; never if left out."""
+    queue_pairs: int = setting("queue_pairs", integer(0, 1 << 24), 0)
+    """Queue pairs of a port that are recorded; 0 records all."""
 
 
 @dataclass(frozen=True, slots=True)

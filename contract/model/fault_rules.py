@@ -78,37 +78,32 @@ class FaultRule:
     action: FaultAction
     direction: FaultDirection
     packets: FaultPackets = setting(
-        "packets",
-        one_of({packets.name.lower(): packets for packets in FaultPackets}),
-        FaultPackets.DATA,
-        "Kind of packets.",
+        "packets", one_of({packets.name.lower(): packets for packets in FaultPackets}), FaultPackets.DATA
     )
-    src_rank: int = setting("from", _rank, -1, "Source rank of the connection; any if left out.")
-    dst_rank: int = setting("to", _rank, -1, "Destination rank of the connection; any if left out.")
-    queue_pair: int = setting(
-        "qp", integer(0, 63), -1, "Queue pair of a connection, from 0; all if left out."
-    )
+    """Kind of packets."""
+    src_rank: int = setting("from", _rank, -1)
+    """Source rank of the connection; any if left out."""
+    dst_rank: int = setting("to", _rank, -1)
+    """Destination rank of the connection; any if left out."""
+    queue_pair: int = setting("qp", integer(0, 63), -1)
+    """Queue pair of a connection, from 0; all if left out."""
     communicator: int = ANY_COMMUNICATOR
     """Row of the assignment's communicators; -1: point-to-point sends."""
-    channel: int = setting("channel", integer(0, 2**16), -1, "Channel of the connection; any if left out.")
-    entropy_value: int = setting(
-        "entropy_value",
-        integer(0, 1023),
-        -1,
-        "Number of the packet's entropy value between two addresses, from 0; any if left out. Of MRC and UET.",
-    )
+    channel: int = setting("channel", integer(0, 2**16), -1)
+    """Channel of the connection; any if left out."""
+    entropy_value: int = setting("entropy_value", integer(0, 1023), -1)
+    """Number of the packet's entropy value between two addresses, from 0; any if left out. Of MRC and UET."""
     first: int = 1
     """Number of the first packet, from 1."""
     last: int = 0
     """Number of the last one; 0: there is no last."""
-    every: int = setting(
-        "every", integer(1, 10**15), 1, "Every how-many-th packet; of `pause`, the time between frames."
-    )
-    chance_per_million: int = setting(
-        "chance", parse_share_per_million, 1_000_000, "Share of packets, drawn."
-    )
+    every: int = setting("every", integer(1, 10**15), 1)
+    """Every how-many-th packet; of `pause`, the time between frames."""
+    chance_per_million: int = setting("chance", parse_share_per_million, 1_000_000)
+    """Share of packets, drawn."""
     delay_ns: int = 0
     """DELAY: how long. REORDER: how long at most, if too little follows."""
     behind_packets: int = 0
     """REORDER: how many packets of the queue pair are let past."""
-    seed: int = setting("seed", SEED, 0, "Draws the packets; the scenario's seed if left out.")
+    seed: int = setting("seed", SEED, 0)
+    """Draws the packets; the scenario's seed if left out."""

@@ -54,14 +54,10 @@ def worst_result(results: Iterable[RunResult]) -> RunResult:
 class RequestedCondition:
     """A condition that the profile or the scenario states."""
 
-    expression: str = required(
-        "check",
-        words,
-        "?",
-        "The condition, in the language of docs/verdict.md.",
-        "write a condition on the results, see docs/verdict.md",
-    )
-    why: str = setting("why", words, "", "Reason that is printed when it fails.")
+    expression: str = required("check", words, "?", "write a condition on the results, see docs/verdict.md")
+    """The condition, in the language of docs/verdict.md."""
+    why: str = setting("why", words, "")
+    """Reason that is printed when it fails."""
     where: str = ""
     """File, line and key of the condition."""
 

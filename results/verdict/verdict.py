@@ -43,19 +43,14 @@ _COUNTS: Final = frozenset({"packets", "frames", "datagrams", "messages", "event
 class EmulatorLimits:
     """Thresholds above which the emulator itself counts as the limit; the scenario may state its own."""
 
-    slip_share: float = setting(
-        "slip", share, 0.05, "Summed lateness of a rank's operations, as a share of the iteration."
-    )
-    busy_share: float = setting("busy", share, 0.98, "Share of turns of the engine's loop that had work.")
-    own_lost_packets: int = setting(
-        "lost_packets", integer(0, 10**12), 0, "Packets lost in the emulator's own receive buffers."
-    )
-    needless_share: float = setting(
-        "needless",
-        share,
-        0.001,
-        "Share of sent packets that were retransmitted although the receiver had them and nothing was lost.",
-    )
+    slip_share: float = setting("slip", share, 0.05)
+    """Summed lateness of a rank's operations, as a share of the iteration."""
+    busy_share: float = setting("busy", share, 0.98)
+    """Share of turns of the engine's loop that had work."""
+    own_lost_packets: int = setting("lost_packets", integer(0, 10**12), 0)
+    """Packets lost in the emulator's own receive buffers."""
+    needless_share: float = setting("needless", share, 0.001)
+    """Share of sent packets that were retransmitted although the receiver had them and nothing was lost."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from etloop.experiments.nic.cards.model import NicModel, parse_model
 from etloop.experiments.sweep.file import Sweep, parse_sweep
 from etloop.traffic.congestion import Need, built_in
 from etloop.traffic.topology.topology_file import TopologyKeys, parse_topology
+from tools.reference.type_fields import fill_in_meanings
 
 _HERE: Final = Path()
 _RANKS: Final = "[0-9]{1,6}(-[0-9]{1,6})?"
@@ -55,6 +56,7 @@ class Format:
 
 def questions_of(one: Format, text: str) -> list[Question]:
     """Return the questions that the reader of a format asks a file."""
+    fill_in_meanings()
     # Mistakes of the file do not matter: every question was asked before they are raised.
     with noted_questions() as questions, suppress(EtloopError):
         one.read(text.encode())

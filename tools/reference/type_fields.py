@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import inspect
 import itertools
+import sys
 import textwrap
 from collections import defaultdict
 from typing import Any
@@ -26,18 +27,17 @@ _SHAPES = {
 
 def fields_of_type(kind: type[Any]) -> tuple[Field, dict[str, str]]:
     """Return the fields of a type, and the paths of mappings whose keys users choose with the pattern of a key."""
+    fill_in_meanings()
     root, open_keys = Field("", {Shape.MAPPING}), dict[str, str]()
     _add_type(root, "", kind, open_keys)
     return root, open_keys
 
 
 def _add_type(place: Field, prefix: str, kind: type[Any], open_keys: dict[str, str]) -> None:
-    texts = _texts_below_fields(kind)
     for field in dataclasses.fields(kind):
         declared = setting_of(field)
         if declared is None:
             continue
-        declared = dataclasses.replace(declared, meaning=declared.meaning or texts.get(field.name, ""))
         if declared.by_value is not None:
             _add_variants(place, prefix, declared, open_keys)
         elif declared.group is not None and not declared.key:
@@ -45,6 +45,20 @@ def _add_type(place: Field, prefix: str, kind: type[Any], open_keys: dict[str, s
         else:
             default = None if field.default is dataclasses.MISSING else field.default
             _add_key(place, prefix, declared, default, open_keys)
+
+
+def fill_in_meanings() -> None:
+    """Give every setting of the loaded types the text below its field as its meaning."""
+    modules = [module for name, module in sys.modules.items() if name.startswith("etloop.")]
+    for kind in {kind for module in modules for kind in vars(module).values() if isinstance(kind, type)}:
+        if not kind.__module__.startswith("etloop.") or not dataclasses.is_dataclass(kind):
+            continue
+        settings = {field.name: setting_of(field) for field in dataclasses.fields(kind)}
+        if any(settings.values()):
+            texts = _texts_below_fields(kind)
+            for name, declared in settings.items():
+                if declared is not None and not declared.meaning:
+                    object.__setattr__(declared, "meaning", texts.get(name, ""))
 
 
 def _texts_below_fields(kind: type[Any]) -> dict[str, str]:

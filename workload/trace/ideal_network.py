@@ -36,17 +36,11 @@ class IdealNetwork:
     """Link rate and latency of the network that the bound assumes."""
 
     link_bps: int = setting(
-        "link",
-        bounded(parse_rate_bps, 1_000_000, 100_000_000_000_000, format_rate),
-        400_000_000_000,
-        "Link rate of the network that the remaining ranks are modelled on.",
+        "link", bounded(parse_rate_bps, 1_000_000, 100_000_000_000_000, format_rate), 400_000_000_000
     )
-    latency_ns: int = setting(
-        "latency",
-        bounded(parse_duration_ns, 0, NS_PER_S, format_duration),
-        2_000,
-        "Time from the first bit sent to the first bit received, host to host.",
-    )
+    """Link rate of the network that the remaining ranks are modelled on."""
+    latency_ns: int = setting("latency", bounded(parse_duration_ns, 0, NS_PER_S, format_duration), 2_000)
+    """Time from the first bit sent to the first bit received, host to host."""
 
     @property
     def ns_a_byte(self) -> float:

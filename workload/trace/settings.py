@@ -172,45 +172,26 @@ _stand_in: Final = FormedParser(
 class WorkloadSettings:
     """Settings for reading a trace. Raises ConfigError, with all mistakes together, if they are invalid."""
 
-    size_unit: SizeUnit = setting(
-        "size_unit",
-        word_of(SizeUnit),
-        SizeUnit.AUTO,
-        "Whether sizes in the trace count bytes or elements; auto decides by the trace.",
-    )
-    element_bytes: int | None = setting(
-        "element_bytes",
-        integer(1, 64),
-        None,
-        "Bytes of an element, where sizes count elements and the trace states no type.",
-    )
+    size_unit: SizeUnit = setting("size_unit", word_of(SizeUnit), SizeUnit.AUTO)
+    """Whether sizes in the trace count bytes or elements; auto decides by the trace."""
+    element_bytes: int | None = setting("element_bytes", integer(1, 64), None)
+    """Bytes of an element, where sizes count elements and the trace states no type."""
     dependencies: DependencyPolicy = setting(
-        "dependencies",
-        _dependencies,
-        DependencyPolicy.DATA_COMMUNICATOR,
-        "Which edges of the trace hold an operation back; data always does.",
+        "dependencies", _dependencies, DependencyPolicy.DATA_COMMUNICATOR
     )
+    """Which edges of the trace hold an operation back; data always does."""
     flops: int | None = None
     """FLOP/s of one rank, for compute nodes without a duration."""
     memory_bandwidth_bytes_per_s: int | None = None
     """Memory bandwidth of one rank, the other limit of the roofline."""
     storage_bandwidth_bytes_per_s: int | None = None
     """Storage bandwidth of one rank, for storage nodes without a duration."""
-    replicate_ranks: int | None = setting(
-        "replicate_ranks", integer(2, MAX_REPLICAS), None, "Number of ranks to make of a trace that has one."
-    )
-    stand_ins: tuple[StandIn, ...] = list_setting(
-        "stand_ins",
-        _stand_in,
-        "Recorded ranks that represent other ranks of the job, such as 0-7=0.",
-        stand_in=StandIn(0, 0, 0, 0),
-    )
-    uneven: Uneven = setting(
-        "uneven",
-        _uneven,
-        Uneven(),
-        "Treatment of collectives whose members put in different sizes without stating splits.",
-    )
+    replicate_ranks: int | None = setting("replicate_ranks", integer(2, MAX_REPLICAS), None)
+    """Number of ranks to make of a trace that has one."""
+    stand_ins: tuple[StandIn, ...] = list_setting("stand_ins", _stand_in, stand_in=StandIn(0, 0, 0, 0))
+    """Recorded ranks that represent other ranks of the job, such as 0-7=0."""
+    uneven: Uneven = setting("uneven", _uneven, Uneven())
+    """Treatment of collectives whose members put in different sizes without stating splits."""
     logical_topology: tuple[int, ...] = ()
     """Sizes of the dimensions that `involved_dim` refers to, fastest-varying first; () if not set."""
     bytes_scale: Fraction = Fraction(1)

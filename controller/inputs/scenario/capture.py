@@ -28,21 +28,20 @@ class Capture:
     """The captures that a scenario requests."""
 
     wanted: bool = False
-    ports: tuple[str, ...] = list_setting(
-        "ports", parse_port_label, "Ports whose packets are kept; all of the run if left out."
-    )
+    ports: tuple[str, ...] = list_setting("ports", parse_port_label)
+    """Ports whose packets are kept; all of the run if left out."""
     snap_bytes: int = setting(
         "snap",
         bounded(parse_bytes, LEAST_SNAP_BYTES, MOST_SNAP_BYTES, lambda size: f"{size}B"),
         CaptureSettings().snap_bytes,
-        "Bytes that are kept of a packet.",
     )
+    """Bytes that are kept of a packet."""
     file_bytes: int = setting(
         "limit",
         bounded(parse_bytes, LEAST_FILE_BYTES, MOST_FILE_BYTES, lambda size: f"{size}B"),
         CaptureSettings().file_bytes,
-        "Size of a port's file.",
     )
+    """Size of a port's file."""
 
 
 def read_capture(transport: Section) -> Capture:

@@ -47,20 +47,23 @@ class DrawnFlows:
         "sizes",
         words,
         SHIPPED_SIZES[0],
-        "Distribution of sizes, web_search or hadoop, or the file of one.",
         f"name a distribution ({', '.join(SHIPPED_SIZES)}) or the file of one; or list the flows in a file and name it under"
         " file",
     )
+    """Distribution of sizes, web_search or hadoop, or the file of one."""
     rate_bps: int = required(
         "rate",
         bounded(parse_rate_bps, 1000, 10**14, format_rate),
         10**9,
-        "Payload that one sender sends on average.",
         "write what a sender sends on average, such as 30Gbps",
     )
-    count: int = setting("count", integer(1, MOST_FLOWS), 1000, "Flows of all senders.")
-    pattern: FlowPattern = setting("pattern", word_of(FlowPattern), FlowPattern.UNIFORM, "Who sends to whom.")
-    seed: int = setting("seed", SEED, 1, "Draws times, sizes and ends; the scenario's seed if left out.")
+    """Payload that one sender sends on average."""
+    count: int = setting("count", integer(1, MOST_FLOWS), 1000)
+    """Flows of all senders."""
+    pattern: FlowPattern = setting("pattern", word_of(FlowPattern), FlowPattern.UNIFORM)
+    """Who sends to whom."""
+    seed: int = setting("seed", SEED, 1)
+    """Draws times, sizes and ends; the scenario's seed if left out."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,27 +107,23 @@ class StreamEntry:
     """One entry of `background` of datagrams that no queue pair carries."""
 
     name: str
-    from_port: str = required("from", parse_port_label, "a/p", "The port that sends.", _PORT_REMEDY)
-    to_port: str = required("to", parse_port_label, "b/p", "The port that receives.", _PORT_REMEDY)
+    from_port: str = required("from", parse_port_label, "a/p", _PORT_REMEDY)
+    """The port that sends."""
+    to_port: str = required("to", parse_port_label, "b/p", _PORT_REMEDY)
+    """The port that receives."""
     rate_bps: int = required(
         "rate",
         bounded(parse_rate_bps, 1000, MOST_STREAM_BPS, format_rate),
         1000,
-        "Rate of the UDP payload.",
         "write the rate of the payload, such as 100Mbps",
     )
+    """Rate of the UDP payload."""
     datagram_bytes: int = setting(
-        "size",
-        bounded(parse_bytes, LEAST_DATAGRAM_BYTES, MOST_DATAGRAM_BYTES, format_bytes),
-        1400,
-        "UDP payload of a datagram; with `uud` its headers of 48 bytes are part of it.",
+        "size", bounded(parse_bytes, LEAST_DATAGRAM_BYTES, MOST_DATAGRAM_BYTES, format_bytes), 1400
     )
-    form: StreamForm = setting(
-        "as",
-        one_of({form.name.lower(): form for form in StreamForm}),
-        StreamForm.UDP,
-        "Plain UDP, or UET's unreliable delivery, each datagram a message of one packet (docs/uet.md).",
-    )
+    """UDP payload of a datagram; with `uud` its headers of 48 bytes are part of it."""
+    form: StreamForm = setting("as", one_of({form.name.lower(): form for form in StreamForm}), StreamForm.UDP)
+    """Plain UDP, or UET's unreliable delivery, each datagram a message of one packet (docs/uet.md)."""
     dscp: int = 0
     start_ns: int = 0
     stop_ns: int = 0

@@ -61,40 +61,35 @@ _KINDS: Final = {name: kind for name, kind in NAMES.items() if kind <= Collectiv
 class CollectiveLoad:
     """One collective over all ranks, repeated, with compute before each repetition."""
 
-    kind: int = required(
-        "kind", one_of(_KINDS), 0, "Which collective.", "name a collective such as all_reduce"
-    )
-    ranks: int = required(
-        "ranks", integer(2, MOST_LOAD_RANKS), 2, "Ranks that take part.", "write how many there are"
-    )
+    kind: int = required("kind", one_of(_KINDS), 0, "name a collective such as all_reduce")
+    """Which collective."""
+    ranks: int = required("ranks", integer(2, MOST_LOAD_RANKS), 2, "write how many there are")
+    """Ranks that take part."""
     size_bytes: int = required(
         "size",
         bounded(parse_bytes, 0, MOST_LOAD_BYTES, format_bytes),
         0,
-        "The larger of a rank's send and receive buffers, as in nccl-tests. A barrier has none.",
         "write the size of a rank's buffer, such as 64MiB",
     )
-    count: int = setting("count", integer(1, MOST_BURSTS), 1, "Repetitions.")
-    compute_ns: int = setting("compute", _duration_from(0), 0, "Compute before each repetition.")
+    """The larger of a rank's send and receive buffers, as in nccl-tests. A barrier has none."""
+    count: int = setting("count", integer(1, MOST_BURSTS), 1)
+    """Repetitions."""
+    compute_ns: int = setting("compute", _duration_from(0), 0)
+    """Compute before each repetition."""
 
 
 @dataclass(frozen=True, slots=True)
 class IncastLoad:
     """Bursts of all senders (ranks 1 and up) to one receiver (rank 0)."""
 
-    senders: int = required(
-        "senders", integer(1, MOST_LOAD_RANKS), 1, "Ranks that send.", "write how many there are"
-    )
-    burst_bytes: int = required(
-        "size", _size, 1, "Bytes of each sender per burst.", "write what each sender sends, such as 1MiB"
-    )
-    period_ns: int = setting(
-        "period",
-        _duration_from(0),
-        0,
-        "Time between the starts of bursts; 0 leaves no gap. A burst waits until the sender's previous one has arrived.",
-    )
-    bursts: int = setting("bursts", integer(1, MOST_BURSTS), 1, "Number of bursts.")
+    senders: int = required("senders", integer(1, MOST_LOAD_RANKS), 1, "write how many there are")
+    """Ranks that send."""
+    burst_bytes: int = required("size", _size, 1, "write what each sender sends, such as 1MiB")
+    """Bytes of each sender per burst."""
+    period_ns: int = setting("period", _duration_from(0), 0)
+    """Time between the starts of bursts; 0 leaves no gap. A burst waits until the sender's previous one has arrived."""
+    bursts: int = setting("bursts", integer(1, MOST_BURSTS), 1)
+    """Number of bursts."""
 
     @property
     def ranks(self) -> int:
@@ -106,32 +101,29 @@ class IncastLoad:
 class StorageLoad:
     """Clients that read from and write to servers at a rate. Clients are the first ranks."""
 
-    clients: int = required(
-        "clients", integer(1, MOST_LOAD_RANKS), 1, "Number of clients.", "write how many there are"
-    )
-    servers: int = required(
-        "servers", integer(1, MOST_LOAD_RANKS), 1, "Number of servers.", "write how many there are"
-    )
+    clients: int = required("clients", integer(1, MOST_LOAD_RANKS), 1, "write how many there are")
+    """Number of clients."""
+    servers: int = required("servers", integer(1, MOST_LOAD_RANKS), 1, "write how many there are")
+    """Number of servers."""
     rate_bps: int = required(
         "rate",
         bounded(parse_rate_bps, 1000, 10**14, format_rate),
         10**9,
-        "Rate of one client, reads and writes together.",
         "write what a client moves, such as 1Gbps",
     )
+    """Rate of one client, reads and writes together."""
     sizes_bytes: tuple[int, ...] = list_setting(
-        "sizes",
-        _size,
-        "Sizes of transfers, equally likely.",
-        remedy="write the sizes of transfers, such as [4KiB, 1MiB]",
-        stand_in=1,
+        "sizes", _size, remedy="write the sizes of transfers, such as [4KiB, 1MiB]", stand_in=1
     )
-    read_per_million: int = setting(
-        "read", parse_share_per_million, 700_000, "Share of transfers that are reads."
-    )
-    depth: int = setting("depth", integer(1, MOST_DEPTH), 32, "Most outstanding transfers of one client.")
-    transfers: int = setting("transfers", integer(1, MOST_BURSTS), 1, "Transfers of one client.")
-    seed: int = setting("seed", SEED, 1, "Draws sizes and directions; the scenario's seed if left out.")
+    """Sizes of transfers, equally likely."""
+    read_per_million: int = setting("read", parse_share_per_million, 700_000)
+    """Share of transfers that are reads."""
+    depth: int = setting("depth", integer(1, MOST_DEPTH), 32)
+    """Most outstanding transfers of one client."""
+    transfers: int = setting("transfers", integer(1, MOST_BURSTS), 1)
+    """Transfers of one client."""
+    seed: int = setting("seed", SEED, 1)
+    """Draws sizes and directions; the scenario's seed if left out."""
 
     @property
     def ranks(self) -> int:

@@ -44,28 +44,20 @@ class Mapping:
     """Ranks -> hosts -> NICs -> ports. Consecutive ranks share a host, `ranks_per_host` at a time, unless `hosts`, `order` or
     `by_communicators` is set."""
 
-    ranks_per_host: int = setting("ranks_per_host", integer(1, MOST_RANKS_PER_HOST), 1, "Ranks of a host.")
-    rule: PlacementRule = setting(
-        "placement", word_of(PlacementRule), PlacementRule.BLOCKED, "How hosts are placed on ports."
-    )
+    ranks_per_host: int = setting("ranks_per_host", integer(1, MOST_RANKS_PER_HOST), 1)
+    """Ranks of a host."""
+    rule: PlacementRule = setting("placement", word_of(PlacementRule), PlacementRule.BLOCKED)
+    """How hosts are placed on ports."""
     explicit: tuple[tuple[int, str], ...] = ()
     """(rank, "agent/port") in the order of the file; empty unless the rule is EXPLICIT."""
     explicit_where: tuple[str, ...] = ()
     """File and line of each entry of `explicit`, for messages; empty if they do not come from a file."""
     rails: bool = False
     """Local rank i of a host uses the host's NIC i * nics_per_host // ranks_per_host, on a port of that rail."""
-    nics_per_host: int | None = setting(
-        "nics_per_host",
-        integer(1, MOST_RAILS),
-        None,
-        "NICs of a host; as many as the rig has rails if left out.",
-    )
-    ports: tuple[str, ...] = list_setting(
-        "ports",
-        parse_port_label,
-        "Ports that hosts are placed on, in this order; all in the order of the rig if left out.",
-        stand_in="",
-    )
+    nics_per_host: int | None = setting("nics_per_host", integer(1, MOST_RAILS), None)
+    """NICs of a host; as many as the rig has rails if left out."""
+    ports: tuple[str, ...] = list_setting("ports", parse_port_label, stand_in="")
+    """Ports that hosts are placed on, in this order; all in the order of the rig if left out."""
     hosts: tuple[tuple[int, ...], ...] = ()
     """Ranks of every host in the order of their NICs; empty to derive them from rank numbers, `order` or `by_communicators`."""
     order: tuple[str, ...] = ()

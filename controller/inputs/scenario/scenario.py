@@ -53,70 +53,56 @@ class ScaleUp:
     """`scale_up:`, the modelled links inside a host. Defaults are of NVLink's class: 450 GB/s and about a microsecond."""
 
     bandwidth_bps: int = setting(
-        "bandwidth",
-        bounded(parse_rate_bps, 1_000_000, 100_000_000_000_000, format_rate),
-        3_600_000_000_000,
-        "In one direction, of one rank.",
+        "bandwidth", bounded(parse_rate_bps, 1_000_000, 100_000_000_000_000, format_rate), 3_600_000_000_000
     )
-    latency_ns: int = setting(
-        "latency", bounded(parse_duration_ns, 0, NS_PER_S, format_duration), 1000, "Of one message."
-    )
+    """In one direction, of one rank."""
+    latency_ns: int = setting("latency", bounded(parse_duration_ns, 0, NS_PER_S, format_duration), 1000)
+    """Of one message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
     """`faults:`, the loss that agents make."""
 
-    drop_per_million: int = setting(
-        "drop", parse_share_per_million, 0, "Share of received packets that agents discard."
-    )
-    seed: int = setting("seed", SEED, DEFAULT_SEED, "Draws the packets; the scenario's seed if left out.")
+    drop_per_million: int = setting("drop", parse_share_per_million, 0)
+    """Share of received packets that agents discard."""
+    seed: int = setting("seed", SEED, DEFAULT_SEED)
+    """Draws the packets; the scenario's seed if left out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """`limits:`, how long the controller waits."""
 
-    stall_timeout_ns: int = setting(
-        "stall_timeout",
-        _wait,
-        5 * NS_PER_S,
-        "A run without progress for so long is ended and diagnosed. A plan may lengthen the default.",
-    )
-    gather_timeout_ns: int = setting(
-        "gather_timeout", _wait, 60 * NS_PER_S, "How long all agents may take to join."
-    )
+    stall_timeout_ns: int = setting("stall_timeout", _wait, 5 * NS_PER_S)
+    """A run without progress for so long is ended and diagnosed. A plan may lengthen the default."""
+    gather_timeout_ns: int = setting("gather_timeout", _wait, 60 * NS_PER_S)
+    """How long all agents may take to join."""
     # With less than a second, a late heartbeat would end a run.
     lost_after_ns: int = setting(
-        "lost_after",
-        bounded(parse_duration_ns, NS_PER_S, 3600 * NS_PER_S, format_duration),
-        3 * NS_PER_S,
-        "Silence after which an agent counts as lost.",
+        "lost_after", bounded(parse_duration_ns, NS_PER_S, 3600 * NS_PER_S, format_duration), 3 * NS_PER_S
     )
+    """Silence after which an agent counts as lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class General:
     """Keys at the top of the file that are read before all others."""
 
-    seed: int = setting(
-        "seed", SEED, DEFAULT_SEED, "Draws everything that is drawn and has no seed of its own."
-    )
-    iterations: int = setting(
-        "iterations",
-        integer(1, MOST_ITERATIONS),
-        1,
-        "Passes of each job; with `rounds` in each phase of a round.",
-    )
-    twin: str = setting(
-        "twin", words, "", "Topology of the device under test, for the twin that the run is compared with."
-    )
-    allow_local: bool = setting(
-        "allow_local", yes_or_no, False, "Accept a job of which no byte crosses the device under test."
-    )
-    scale: Scales = group(Scales, "scale", "Replay a smaller job.")
-    scale_up: ScaleUp = group(ScaleUp, "scale_up", "The modelled links inside a host, such as NVLink.")
-    limits: Limits = group(Limits, "limits", "How long the controller waits.")
+    seed: int = setting("seed", SEED, DEFAULT_SEED)
+    """Draws everything that is drawn and has no seed of its own."""
+    iterations: int = setting("iterations", integer(1, MOST_ITERATIONS), 1)
+    """Passes of each job; with `rounds` in each phase of a round."""
+    twin: str = setting("twin", words, "")
+    """Topology of the device under test, for the twin that the run is compared with."""
+    allow_local: bool = setting("allow_local", yes_or_no, False)
+    """Accept a job of which no byte crosses the device under test."""
+    scale: Scales = group(Scales, "scale")
+    """Replay a smaller job."""
+    scale_up: ScaleUp = group(ScaleUp, "scale_up")
+    """The modelled links inside a host, such as NVLink."""
+    limits: Limits = group(Limits, "limits")
+    """How long the controller waits."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,17 +45,13 @@ class TimelineEvent:
         "at",
         bounded(parse_duration_ns, 0, LATEST_NS, format_duration),
         0,
-        "Time since the start of the run.",
         "write when, such as 2s after the start",
     )
-    link: str = required(
-        "link",
-        _port,
-        "s/0",
-        "A port of a switch; the other end of its link goes with it.",
-        "name a port of a switch, such as leaf0/3",
-    )
-    up: bool = required("state", one_of(_STATES), False, "New state of the link.", "write down or up")
+    """Time since the start of the run."""
+    link: str = required("link", _port, "s/0", "name a port of a switch, such as leaf0/3")
+    """A port of a switch; the other end of its link goes with it."""
+    up: bool = required("state", one_of(_STATES), False, "write down or up")
+    """New state of the link."""
     where: str = ""
     """File, line and key, for messages."""
 

@@ -42,21 +42,14 @@ class OpenTimeouts:
 class Transport(TransportSettings):
     """A scenario's transport: the settings that travel in assignments, and those that a plan alone needs."""
 
-    qps_per_connection: int = setting("qps_per_connection", integer(1, 64), 1, "Queue pairs of a connection.")
-    run_nonce: int | None = setting(
-        "run_nonce",
-        integer(0, 2**32 - 1),
-        None,
-        "Number that queue pair numbers, keys and first sequence number are drawn from; drawn for every run if left out.",
-    )
+    qps_per_connection: int = setting("qps_per_connection", integer(1, 64), 1)
+    """Queue pairs of a connection."""
+    run_nonce: int | None = setting("run_nonce", integer(0, 2**32 - 1), None)
+    """Number that queue pair numbers, keys and first sequence number are drawn from; drawn for every run if left out."""
     # Going back N for every loss is bearable only where there is next to none.
-    lossless: bool = setting(
-        "lossless",
-        yes_or_no,
-        True,
-        "Whether a class without loss is meant; profiles of devices are checked by it. Left out, true unless `retransmission` is"
-        " selective_repeat.",
-    )
+    lossless: bool = setting("lossless", yes_or_no, True)
+    """Whether a class without loss is meant; profiles of devices are checked by it. Left out, true unless `retransmission`
+    is selective_repeat."""
     endpoint: SprayEndpoint = SprayEndpoint()
     """Where packets of MRC and UET go to."""
     fault_communicators: tuple[str, ...] = ()

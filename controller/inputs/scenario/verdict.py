@@ -25,17 +25,12 @@ class VerdictSettings:
     """The verdict settings of a scenario."""
 
     checks: tuple[RequestedCondition, ...] = ()
-    limits: EmulatorLimits = group(
-        EmulatorLimits,
-        "emulator",
-        "Thresholds above which the emulator was the limit, which makes a failed condition inconclusive.",
-    )
+    limits: EmulatorLimits = group(EmulatorLimits, "emulator")
+    """Thresholds above which the emulator was the limit, which makes a failed condition inconclusive."""
     base_latency_ns: int | None = setting(
-        "base_latency",
-        bounded(parse_duration_ns, 0, NS_PER_S, format_duration),
-        None,
-        "One way through the empty network, for slowdowns of flows in labs and on hardware; as probes measure it if left out.",
+        "base_latency", bounded(parse_duration_ns, 0, NS_PER_S, format_duration), None
     )
+    """One way through the empty network, for slowdowns of flows in labs and on hardware; as probes measure it if left out."""
 
 
 def conditions_of(text: bytes, source: str) -> VerdictSettings:

@@ -37,8 +37,10 @@ from etloop.workload.trace.settings import (
 class Scales:
     """Factors on the bytes and times of a job."""
 
-    bytes: Fraction = setting("bytes", parse_factor, Fraction(1), "Factor of all sizes.")
-    time: Fraction = setting("time", parse_factor, Fraction(1), "Factor of all compute times.")
+    bytes: Fraction = setting("bytes", parse_factor, Fraction(1))
+    """Factor of all sizes."""
+    time: Fraction = setting("time", parse_factor, Fraction(1))
+    """Factor of all compute times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,42 +69,25 @@ class TraceFiles:
     """File names of a job that replays a trace, relative to the scenario."""
 
     trace: str = required(
-        "trace",
-        words,
-        "",
-        "Directory, prefix or archive of the traces, relative to the scenario.",
-        "name the directory, prefix or archive of the .et files, or write a load",
+        "trace", words, "", "name the directory, prefix or archive of the .et files, or write a load"
     )
-    groups: str = setting(
-        "groups", words, "", "File of the communicators, if it is not in the directory of the traces."
-    )
-    kernels: str = setting(
-        "kernels",
-        words,
-        "",
-        "Table of communicating kernels other than NCCL's, searched before the built-in one.",
-    )
+    """Directory, prefix or archive of the traces, relative to the scenario."""
+    groups: str = setting("groups", words, "")
+    """File of the communicators, if it is not in the directory of the traces."""
+    kernels: str = setting("kernels", words, "")
+    """Table of communicating kernels other than NCCL's, searched before the built-in one."""
 
 
 @dataclass(frozen=True, slots=True)
 class ComputeRates:
     """Rates of one rank, for nodes without a duration in the trace; None where the file states none."""
 
-    flops: int | None = setting(
-        "flops",
-        bounded(parse_flops, 1, 10**18, lambda flops: f"{flops}FLOPS"),
-        None,
-        "Compute rate of one rank.",
-    )
-    memory_bandwidth_bytes_per_s: int | None = setting(
-        "memory_bandwidth",
-        _bytes_per_second,
-        None,
-        "Memory bandwidth of one rank, the other limit of its roofline.",
-    )
-    storage_bandwidth_bytes_per_s: int | None = setting(
-        "storage_bandwidth", _bytes_per_second, None, "Storage bandwidth of one rank, for reads and writes."
-    )
+    flops: int | None = setting("flops", bounded(parse_flops, 1, 10**18, lambda flops: f"{flops}FLOPS"), None)
+    """Compute rate of one rank."""
+    memory_bandwidth_bytes_per_s: int | None = setting("memory_bandwidth", _bytes_per_second, None)
+    """Memory bandwidth of one rank, the other limit of its roofline."""
+    storage_bandwidth_bytes_per_s: int | None = setting("storage_bandwidth", _bytes_per_second, None)
+    """Storage bandwidth of one rank, for reads and writes."""
 
 
 _rank_range: Final = FormedParser(RankRange.parse, pattern_form("ranks", r"[0-9]+(-[0-9]+)?"))

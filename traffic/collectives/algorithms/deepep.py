@@ -50,10 +50,10 @@ _SLOTS: Final = 32
 class TokenShape:
     """A token on the wire: `hidden` values, of one byte with a scale for every 128 (FP8) or of two bytes (BF16)."""
 
-    hidden: int = setting(
-        "hidden", integer(VALUES_PER_SCALE, MOST_HIDDEN), 7168, "Values of a token, a multiple of 128."
-    )
-    fp8: bool = setting("values", one_of({"fp8": True, "bf16": False}), True, "Type of the values.")
+    hidden: int = setting("hidden", integer(VALUES_PER_SCALE, MOST_HIDDEN), 7168)
+    """Values of a token, a multiple of 128."""
+    fp8: bool = setting("values", one_of({"fp8": True, "bf16": False}), True)
+    """Type of the values."""
     top_k: int = 8
 
     @property

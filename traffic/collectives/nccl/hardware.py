@@ -51,32 +51,23 @@ class ScaleUp(StrEnum):
 class Hardware:
     """The hosts of the modelled job, all equal."""
 
-    gpu: Gpu = setting(
-        "gpu", one_of({gpu.name.lower(): gpu for gpu in Gpu}), Gpu.HOPPER, "Generation of the GPU."
-    )
-    cpu: Cpu = setting("cpu", word_of(Cpu), Cpu.INTEL, "Vendor of the CPU.")
+    gpu: Gpu = setting("gpu", one_of({gpu.name.lower(): gpu for gpu in Gpu}), Gpu.HOPPER)
+    """Generation of the GPU."""
+    cpu: Cpu = setting("cpu", word_of(Cpu), Cpu.INTEL)
+    """Vendor of the CPU."""
     nic_bps: int = setting(
-        "nic",
-        bounded(parse_rate_bps, 1_000_000, 100_000_000_000_000, format_rate),
-        400_000_000_000,
-        "Speed of a NIC.",
+        "nic", bounded(parse_rate_bps, 1_000_000, 100_000_000_000_000, format_rate), 400_000_000_000
     )
-    nics_per_host: int = setting(
-        "nics_per_host",
-        integer(1, MAX_CHANNELS),
-        0,
-        "NICs of a host; the mapping's, or one for each rank, if left out.",
-    )
-    scale_up: ScaleUp = setting(
-        "scale_up", word_of(ScaleUp), ScaleUp.NVLINK, "Link between the GPUs of a host."
-    )
+    """Speed of a NIC."""
+    nics_per_host: int = setting("nics_per_host", integer(1, MAX_CHANNELS), 0)
+    """NICs of a host; the mapping's, or one for each rank, if left out."""
+    scale_up: ScaleUp = setting("scale_up", word_of(ScaleUp), ScaleUp.NVLINK)
+    """Link between the GPUs of a host."""
     # `graph->latencyInter`; the usual plugins state none.
     network_latency_ns: int = setting(
-        "network_latency",
-        bounded(parse_duration_ns, 0, NS_PER_S, format_duration),
-        0,
-        "Latency that a network plugin adds to a message.",
+        "network_latency", bounded(parse_duration_ns, 0, NS_PER_S, format_duration), 0
     )
+    """Latency that a network plugin adds to a message."""
 
 
 @dataclass(frozen=True, slots=True)
