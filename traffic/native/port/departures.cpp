@@ -66,8 +66,9 @@ DumpPart read_qdiscs(std::span<const uint8_t> messages, std::vector<Qdisc>& out)
     const auto body = messages.subspan(NLMSG_HDRLEN, head.nlmsg_len - NLMSG_HDRLEN);
     if (head.nlmsg_type == RTM_NEWQDISC) {
       if (body.size() < sizeof(tcmsg)) return DumpPart::broken;
-      const auto told = read_value<tcmsg>(body);
-      out.push_back({told.tcm_ifindex, told.tcm_handle, told.tcm_parent, kind_of(body.subspan(NLMSG_ALIGN(sizeof told)))});
+      const auto header = read_value<tcmsg>(body);
+      const auto attributes = body.subspan(NLMSG_ALIGN(sizeof header));
+      out.push_back({header.tcm_ifindex, header.tcm_handle, header.tcm_parent, kind_of(attributes)});
     }
     messages = messages.subspan(std::min<size_t>(NLMSG_ALIGN(head.nlmsg_len), messages.size()));
   }
