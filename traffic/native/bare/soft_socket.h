@@ -29,8 +29,8 @@ class SoftSocket {
  public:
   static constexpr size_t kSendBatch = 64;
 
-  // On an interface of the calling thread's network namespace; `promiscuous`: also what is for other stations than the
-  // interface, which network cards withhold.
+  // Open on an interface of the calling thread's network namespace; `promiscuous`: also receive frames for other stations, which
+  // NICs filter.
   static Result<std::unique_ptr<SoftSocket>> open(const std::string& interface, bool promiscuous);
   ~SoftSocket();
 

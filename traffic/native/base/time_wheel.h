@@ -65,7 +65,7 @@ class TimeWheel {
  private:
   static constexpr uint32_t kNone = UINT32_MAX;
   static constexpr size_t kWordBits = 64;
-  static_assert(kSlots == kWordBits * kWordBits, "a word says which words say which slots have any");
+  static_assert(kSlots == kWordBits * kWordBits, "one word of bits marks the words with non-empty slots");
 
   struct Node {
     Event event;

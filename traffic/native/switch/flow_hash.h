@@ -60,11 +60,11 @@ size_t way_of(uint64_t value, size_t ways);
 // Return the key of a five-tuple, the same everywhere; the seed makes the choice differ between switches.
 uint64_t flow_key(const uint8_t (&src)[16], const uint8_t (&dst)[16], uint16_t src_port, uint16_t dst_port, uint8_t protocol);
 uint64_t flow_key(const FiveTuple& flow);
-// The same of any fields; `flow_key` of the outer headers for `kFiveTuple`. `in_port` is left to the switch.
+// Return the key of any fields; `flow_key` of the outer headers for `kFiveTuple`. The switch adds `in_port`.
 uint64_t hash_key(const HashedHeaders& headers, HashFields fields);
 
 uint64_t seed_of_hash(uint64_t seed);
-// Which of `ways` equal routes a switch with that seed takes for a flow.
+// Return which of `ways` equal routes a switch with that seed uses for a flow.
 size_t ecmp_choice(uint64_t flow_key, uint64_t seed, size_t ways);
 
 }  // namespace etloop
