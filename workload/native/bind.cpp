@@ -94,7 +94,7 @@ void bind_fault(nb::module_& module) {
       .def_ro("node_id", &EtFault::node_id);
 }
 
-// Of an ASCII string this is its own memory.
+// For an ASCII string this is its own memory.
 std::string_view ascii_of(const nb::str& text) {
   Py_ssize_t size = 0;
   const char* const data = PyUnicode_AsUTF8AndSize(text.ptr(), &size);
@@ -164,7 +164,7 @@ NB_MODULE(_et, module) {
       .def_prop_ro(
           "columns",
           [](const EtDecoder& self) -> const EtColumns& {
-            // Arrays point into the columns, which move in memory while they grow.
+            // Arrays reference the columns, which move in memory while they grow.
             if (!self.whole()) throw nb::value_error("columns exist once finish() has returned True");
             return self.columns();
           },

@@ -110,7 +110,7 @@ const char* scan_attribute(std::span<const uint8_t> message, AttributeBody& out)
       if (field.wire_type != WireType::bytes) return "an attribute whose name is not a string";
       out.name = as_text(field.bytes);
     } else if (field.field >= kFirstValueField && field.field <= kLastValueField) {
-      // Protocol buffers let the last member of a oneof win.
+      // In protocol buffers the last member of a oneof wins.
       out.value_field = field.field;
       out.wire_type = static_cast<uint8_t>(field.wire_type);
       out.number = field.number;
@@ -197,7 +197,7 @@ std::string dims_value(const AttributeBody& body, int64_t& out) {
 }
 
 std::string storage_value(std::span<const uint8_t> info, int64_t& out) {
-  // StorageInfo: fs is field 10, page 11, block 12; the count of each and what one of it is.
+  // StorageInfo: fs is field 10, page 11, block 12; each has a count and a unit size.
   struct Detail {
     uint32_t field;
     uint32_t count_field;

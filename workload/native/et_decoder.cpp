@@ -23,8 +23,8 @@ bool looks_like_attribute(std::span<const uint8_t> bytes) {
   return !bytes.empty() && bytes[0] == 0x0A && scan_attribute(bytes, body) == nullptr && !body.name.empty();
 }
 
-// A file may begin with a Node. A Node has a varint id or type, except one of id 0 and type INVALID; GlobalMetadata has
-// only length-delimited fields, its version (text) and its attributes.
+// A file may begin with a Node. A Node has a varint id or type, except one with id 0 and type INVALID; GlobalMetadata has only
+// length-delimited fields: its version (text) and its attributes.
 bool is_node(std::span<const uint8_t> body) {
   ProtoReader reader(body);
   ProtoField field;
@@ -38,7 +38,7 @@ bool is_node(std::span<const uint8_t> body) {
   return false;
 }
 
-// Id in what is there of a node, for an error message. A whole node without the field has id 0.
+// Return the id in a partial node, for an error message. A complete node without the field has id 0.
 std::optional<uint64_t> id_in(std::span<const uint8_t> body, bool whole) {
   ProtoReader reader(body);
   ProtoField field;
@@ -53,7 +53,7 @@ std::optional<uint64_t> id_in(std::span<const uint8_t> body, bool whole) {
 
 }  // namespace
 
-// A node while its fields arrive; dependencies go straight into the columns.
+// A node being decoded; dependencies go directly into the columns.
 struct EtDecoder::NodeDraft {
   uint64_t id = 0;
   uint64_t type = 0;
@@ -63,7 +63,7 @@ struct EtDecoder::NodeDraft {
   std::span<const uint8_t> storage;
   std::array<int64_t, kNumericAttributes> numeric;
   int32_t group = -1;
-  bool suspect = false;  // has fields that an old generation uses for something else
+  bool suspect = false;  // has fields with another meaning in an old generation
 
   NodeDraft() { numeric.fill(kAbsent); }
 };
@@ -74,7 +74,7 @@ bool EtDecoder::feed(std::span<const uint8_t> chunk) {
   while (at < chunk.size()) {
     if (!in_body_) {
       if (prefix_bytes_ == 0) {
-        fault_offset_ = message_offset_ = taken_bytes_ + at;
+        fault_offset_ = message_offset_ = consumed_bytes_ + at;
         body_ = {};
       }
       const uint8_t byte = chunk[at++];
@@ -102,7 +102,7 @@ bool EtDecoder::feed(std::span<const uint8_t> chunk) {
     if (!message(pending_)) return false;
     pending_.clear();
   }
-  taken_bytes_ += chunk.size();
+  consumed_bytes_ += chunk.size();
   return true;
 }
 
@@ -110,7 +110,7 @@ bool EtDecoder::finish() {
   if (fault_ || finished_) return whole();
   finished_ = true;
   fault_offset_ = message_offset_;
-  if (taken_bytes_ == 0) return fail(EtFaultKind::empty, "has no bytes");
+  if (consumed_bytes_ == 0) return fail(EtFaultKind::empty, "has no bytes");
   if (in_body_ || prefix_bytes_ != 0) {
     body_ = pending_;
     const std::string there = in_body_ ? "ends after " + std::to_string(pending_.size()) + " of the " +
@@ -126,7 +126,7 @@ bool EtDecoder::finish() {
 bool EtDecoder::message(std::span<const uint8_t> body) {
   body_ = body;
   const bool opens = first_;
-  // Set before decoding, so that a fault in a leading node is counted as node 0.
+  // Set before decoding, so that a fault in a leading node is reported as node 0.
   const bool as_node = !opens || is_node(body);
   if (as_node) first_ = false;
   const bool whole = as_node ? node(body) : metadata(body);
@@ -146,7 +146,7 @@ bool EtDecoder::metadata(std::span<const uint8_t> body) {
     if (field.wire_type != WireType::bytes) continue;
     if (field.field == 1) {
       if (const char* generation = old_attribute_generation(field.bytes)) return fail(EtFaultKind::old_generation, generation);
-      // For one commit of 2023 the attributes were field 1.
+      // In one commit of 2023 the attributes were field 1.
       if (looks_like_attribute(field.bytes)) {
         if (!metadata_attribute(field.bytes)) return false;
         continue;
@@ -296,7 +296,7 @@ int32_t EtDecoder::group_index(const std::string& name) {
   return entry->second;
 }
 
-// Bytes that do not fit the current schema may fit an old one, which is the better thing to tell.
+// Bytes that do not fit the current schema may fit an old one, which is the better diagnosis.
 bool EtDecoder::malformed(std::string what) {
   if (const char* generation = old_node_generation(body_)) return fail(EtFaultKind::old_generation, generation);
   return fail(EtFaultKind::damaged, std::move(what));

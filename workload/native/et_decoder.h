@@ -1,7 +1,7 @@
-// Streaming decoder of Chakra execution traces: `[varint length][GlobalMetadata] ([varint length][Node])*` to columns.
-// Takes bytes in any chunking and keeps at most one message. Decides what is a well-formed trace of the current schema
-// (v0.0.4 to 1.0.0 and its additions); whether its nodes make sense together is left to the reader of the columns.
-// Pure: no I/O, no exceptions; the first fault stops the decoder and says where.
+// Streaming decoder of Chakra execution traces: `[varint length][GlobalMetadata] ([varint length][Node])*` to columns. Accepts
+// bytes in any chunking, and buffers at most one message. Decides whether a trace is well-formed in the current schema (v0.0.4 to
+// 1.0.0 and its additions); consistency between nodes is checked by the reader of the columns. Pure: no I/O, no exceptions; the
+// first fault stops the decoder and has its position.
 #pragma once
 
 #include <cstdint>
@@ -18,16 +18,16 @@ namespace etloop {
 
 inline constexpr uint64_t kMaxMessageBytes = uint64_t{64} << 20;
 inline constexpr uint64_t kMaxNodes = uint64_t{1} << 28;
-// NodeType 8 and 9 came after 1.0.0; 10 was proposed. None of them touches the network.
+// NodeType 8 and 9 were added after 1.0.0; 10 was proposed. None of them is a network operation.
 inline constexpr uint64_t kMaxNodeType = 10;
 
 enum class EtFaultKind : uint8_t {
-  empty,           // not one byte
+  empty,           // no bytes
   truncated,       // ends inside a message
-  damaged,         // bytes that the schema cannot have written
+  damaged,         // bytes that the schema cannot produce
   old_generation,  // a proto2 schema of 2023
-  bad_value,       // an attribute whose value cannot be what its name means
-  limit,           // larger than any trace should be
+  bad_value,       // an attribute with an impossible value
+  limit,           // larger than any plausible trace
 };
 
 struct EtFault {
@@ -51,27 +51,27 @@ struct EtColumns {
   std::vector<uint64_t> ctrl_deps;
   std::vector<uint64_t> start_us;
   std::vector<uint64_t> duration_us;
-  std::vector<int64_t> numeric[kNumericAttributes];  // by EtAttribute; from start_nanos on empty while no node has one
+  std::vector<int64_t> numeric[kNumericAttributes];  // by EtAttribute; from start_nanos on empty until a node has one
   std::vector<int32_t> pg_name;
   std::vector<std::string> pg_names;
   std::vector<int64_t> split_offsets = {0};
   std::vector<int64_t> send_split_bytes;
   std::string version;
-  std::string schema;  // the metadata attribute of that name
+  std::string schema;  // the metadata attribute `schema`
 };
 
 class EtDecoder {
  public:
   explicit EtDecoder(uint64_t max_nodes = kMaxNodes) : max_nodes_(max_nodes) {}
 
-  // Takes the next bytes of the file. Returns false once there is a fault or the file has ended; changes nothing then.
+  // Decode the next bytes of the file. Returns false after a fault or the end of the file, without effect.
   bool feed(std::span<const uint8_t> chunk);
-  // Tells that the file ended. Returns whether it is whole.
+  // Note the end of the file. Returns whether it is complete.
   bool finish();
 
   const std::optional<EtFault>& fault() const { return fault_; }
   const EtColumns& columns() const { return columns_; }
-  // Whether the file ended without a fault: the columns are complete and will not move any more.
+  // Whether the file ended without a fault: the columns are complete and no longer move.
   bool whole() const { return finished_ && !fault_; }
 
  private:
@@ -90,15 +90,15 @@ class EtDecoder {
   bool malformed(std::string what);
 
   uint64_t max_nodes_;
-  uint64_t taken_bytes_ = 0;   // of the stream, before the chunk in hand
-  uint64_t message_offset_ = 0;  // of the length prefix of the message in hand
-  uint64_t fault_offset_ = 0;    // where a fault of the message in hand would lie
+  uint64_t consumed_bytes_ = 0;   // stream bytes before the current chunk
+  uint64_t message_offset_ = 0;  // offset of the current message's length prefix
+  uint64_t fault_offset_ = 0;    // offset of a fault in the current message
   uint64_t length_ = 0;
   unsigned prefix_bytes_ = 0;
   bool in_body_ = false;
   bool first_ = true;
   bool finished_ = false;
-  std::vector<uint8_t> pending_;  // the begun body of a message that spans chunks
+  std::vector<uint8_t> pending_;  // partial body of a message that spans chunks
   std::span<const uint8_t> body_;
   std::string group_scratch_;
   std::unordered_map<std::string, int32_t> group_indices_;

@@ -15,7 +15,7 @@ const char* old_attribute_generation(std::span<const uint8_t> attribute) {
   do {
     if (!reader.next(value)) return "v0.0.2 or v0.0.3";
   } while (value.field == kDocString);
-  // (type, wire type of its value): INT is 1 in v0.0.2, 2 in v0.0.3 and 3 once uint64 had been added.
+  // (type, wire type of its value): INT is 1 in v0.0.2, 2 in v0.0.3, and 3 after uint64 was added.
   const auto is = [&](uint64_t number, WireType wire) { return type.number == number && value.wire_type == wire; };
   if (is(0, WireType::fixed32) || is(1, WireType::varint) || is(2, WireType::bytes) || is(3, WireType::fixed32))
     return "v0.0.2";

@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kMostMicroseconds = INT64_MAX / 1000;
 constexpr int64_t kNone = -1;
 
-// Arguments that tell a collective: an event that has one is read whole.
+// Arguments that identify a collective: an event with one is read completely.
 constexpr std::array<std::string_view, 12> kTelling{
     "Collective name", "In msg nelems",      "Out msg nelems",      "In split size", "Out split size", "Group size",
     "dtype",           "Process Group Name", "Process Group Ranks", "Src Rank",      "Dst Rank",       "Rank"};
@@ -42,7 +42,7 @@ Category category_of(std::string_view text) {
   return Category::other;
 }
 
-// A reader of strict JSON that moves `at` and says whether what stands there is right. It makes no values but those asked for.
+// A reader of strict JSON that advances `at` and validates. It builds only the requested values.
 class Reader {
  public:
   Reader(std::string_view text, size_t at) : text_(text), at_(at) {}
@@ -59,7 +59,7 @@ class Reader {
     return at_ < text_.size() ? text_[at_] : '\0';
   }
 
-  // A string without escapes, which is what names and keys are; `plain` says whether it has none.
+  // Read a string; names and keys have no escapes: `plain` tells whether it has none.
   bool string(std::string_view& found, bool& plain) {
     if (!has('"')) return false;
     const size_t begin = at_;
@@ -101,7 +101,7 @@ class Reader {
     }
   }
 
-  // A number and whether it is written as an integer. One that the text ends with may go on.
+  // Read a number, and whether it is an integer. One at the end of the text may be incomplete.
   bool number(std::string_view& found, bool& whole) {
     space();
     const size_t begin = at_;
@@ -178,7 +178,7 @@ class Reader {
   size_t at_;
 };
 
-// A field as it stands: what kind of value, and the text of a string or number.
+// A raw field: the kind of its value, and the text of a string or number.
 struct Value {
   enum class Kind : uint8_t { absent, string, escaped, integer, decimal, other } kind = Kind::absent;
   std::string_view text;
@@ -211,7 +211,7 @@ std::optional<int64_t> integer(const Value& value) {
   return number;
 }
 
-// Microseconds as nanoseconds; none of what is negative, too large or no number.
+// Convert microseconds to nanoseconds; nullopt if negative, too large or not a number.
 std::optional<int64_t> nanoseconds(const Value& value) {
   if (value.kind == Value::Kind::integer) {
     const std::optional<int64_t> number = integer(value);
@@ -225,7 +225,7 @@ std::optional<int64_t> nanoseconds(const Value& value) {
   if (error != std::errc{} || stopped != end || !(number >= 0) || number >= static_cast<double>(kMostMicroseconds)) {
     return std::nullopt;
   }
-  // To even, as Python rounds.
+  // Round half to even, like Python.
   return static_cast<int64_t>(std::nearbyint(number * 1000.0));
 }
 
@@ -233,8 +233,8 @@ std::optional<int64_t> nanoseconds(const Value& value) {
 
 struct KinetoScanner::Fields {
   Value category, phase, name, start, duration, thread, stream, external, external_lower, correlation, record;
-  bool tells = false;  // it has an argument that tells a collective
-  bool odd = false;    // its arguments are no object
+  bool tells = false;  // it has an argument that identifies a collective
+  bool odd = false;    // its arguments are not an object
 };
 
 namespace {
@@ -244,7 +244,7 @@ bool read_arguments(Reader& reader, auto& fields) {
     fields.odd = true;
     return reader.value(1);
   }
-  // A second `args` takes the place of the first.
+  // A second `args` replaces the first.
   fields.stream = fields.external = fields.external_lower = fields.correlation = fields.record = {};
   fields.tells = false;
   reader.has('{');
@@ -310,7 +310,7 @@ bool KinetoScanner::numbered(std::string_view name, uint32_t& number) {
   return true;
 }
 
-// False: this one is for a parser.
+// False: the event needs the parser.
 bool KinetoScanner::keep(const Fields& fields, size_t begin, size_t end, int64_t index) {
   using Kind = Value::Kind;
   if (fields.odd || fields.category.kind == Kind::escaped || fields.phase.kind == Kind::escaped) return false;
@@ -363,7 +363,7 @@ bool KinetoScanner::keep(const Fields& fields, size_t begin, size_t end, int64_t
   Value duration = fields.duration;
   if (duration.kind == Kind::absent) duration = {Kind::integer, "0"};
   const std::optional<int64_t> lasted = nanoseconds(duration);
-  // What communicates need not have a time that is asked for.
+  // Communication events may lack times.
   if ((!start || !lasted) && event.kind != EventKind::raw) return false;
   event.start_ns = start.value_or(0);
   event.duration_ns = lasted.value_or(0);

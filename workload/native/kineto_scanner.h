@@ -1,9 +1,9 @@
-// Chrome trace events of a profiler, looked at one by one without making values of what nobody asks for.
+// Scans Chrome trace events of a profiler without building values for events that are not needed.
 //
-// The scanner takes elements of a JSON array from a text as long as each is whole and plain: strict JSON, no deeper than
-// kMostDepth, every field of the type that profilers write. At the first that is not it stops, and whoever reads hands that
-// one to a parser that says what is wrong with it, or that it is unusual and right. So nothing is decided here but what is
-// certain, and a fault has the words of one parser.
+// The scanner accepts elements of a JSON array as long as each is complete and plain: strict JSON, no deeper than kMostDepth,
+// every field of the type that profilers write. It stops at the first other element, which the caller passes to a full parser
+// that reports its error, or accepts it as unusual but valid. So the scanner decides only certain cases, and all error texts come
+// from one parser.
 #pragma once
 
 #include <cstdint>
@@ -17,15 +17,15 @@
 namespace etloop {
 
 inline constexpr int kMostDepth = 64;
-inline constexpr size_t kMostNames = 1 << 18;  // different ones that are known; others are for a parser
+inline constexpr size_t kMostNames = 1 << 18;  // number of distinct names; further ones go to the parser
 
-// What a plain event is to the reader.
+// The reader's classification of a plain event.
 enum class EventKind : uint8_t {
-  counted,  // of a category that nobody asks for, or no complete event
-  launch,   // of a kernel, by the host
-  device,   // a kernel, copy or fill that tells nothing of a collective
-  call,     // of the host, joined by its record function id
-  raw,      // to be read whole: it communicates, or may
+  counted,  // of an unused category, or not a complete event
+  launch,   // kernel launch on the host
+  device,   // a kernel, copy or fill without collective arguments
+  call,     // host call, joined by its record function id
+  raw,      // to be read completely: it communicates, or may
 };
 
 struct ScannedEvent {
@@ -37,7 +37,7 @@ struct ScannedEvent {
   int64_t external;     // -1: none
   int64_t correlation;  // -1: none
   int64_t record;       // 0: none
-  size_t begin;         // characters of the text before it, and before its end
+  size_t begin;         // its offset in the text, and its end
   size_t end;
   int64_t index;        // element of the array
 };
@@ -45,18 +45,18 @@ struct ScannedEvent {
 class KinetoScanner {
  public:
   enum class Stop : uint8_t {
-    ask,    // the element here is for a parser: not whole in this text, or not plain
-    ended,  // the array ended; `at` is behind its bracket
+    ask,    // the element at `at` needs the parser: incomplete in this text, or not plain
+    ended,  // the array ended; `at` is after its bracket
   };
-  // Whether calls of this name are to be read whole; asked once a name.
+  // Whether calls of this name are to be read completely; called once per name.
   using Classify = std::function<bool(std::string_view)>;
 
   explicit KinetoScanner(Classify classify) : classify_(std::move(classify)) {}
 
-  // Takes elements from `at` on, each with the comma behind it, and counts them in `index`. Text beyond ASCII is for a parser.
+  // Scan elements from `at` on, each with its trailing comma, and count them in `index`. Non-ASCII text needs the parser.
   Stop scan(std::string_view text, size_t& at, int64_t& index);
 
-  // What has been found since the last call to clear(): events that are neither counted nor launches, in their order.
+  // The events since the last clear(), except counted ones and launches, in order.
   const std::vector<ScannedEvent>& events() const { return events_; }
   const std::vector<int64_t>& launches() const { return launches_; }
   const std::unordered_map<std::string, int64_t>& counts() const { return counts_; }

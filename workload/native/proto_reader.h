@@ -1,6 +1,5 @@
-// Protocol buffer wire format: varints, tags and field bodies out of a bounded span. Pure, no allocation.
-// Decides what is well formed; what a field means is left to the caller.
-// Source: protobuf.dev/programming-guides/encoding.
+// Protocol buffer wire format: varints, tags and field bodies out of a bounded span. Pure, no allocation. Checks well-formedness;
+// the meaning of fields is left to the caller. Source: protobuf.dev/programming-guides/encoding.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +12,7 @@ namespace etloop {
 
 enum class WireType : uint8_t { varint = 0, fixed64 = 1, bytes = 2, fixed32 = 5 };
 
-// One field: `number` holds a varint, fixed64 or fixed32 body; `bytes` a length-delimited one.
+// One field: `number` has a varint, fixed64 or fixed32 body; `bytes` a length-delimited one.
 struct ProtoField {
   uint32_t field = 0;
   WireType wire_type = WireType::varint;
@@ -21,7 +20,7 @@ struct ProtoField {
   std::span<const uint8_t> bytes;
 };
 
-// Reads the fields of one message. `next` is false at the end and after a fault; `fault()` tells which.
+// Reads the fields of one message. `next` is false at the end and after a fault; `fault()` distinguishes them.
 class ProtoReader {
  public:
   explicit ProtoReader(std::span<const uint8_t> message) : begin_(message.data()), at_(begin_), end_(begin_ + message.size()) {}
@@ -42,7 +41,7 @@ class ProtoReader {
     }
   }
 
-  // Reads a bare varint, as inside a packed repeated field.
+  // Read a bare varint, as in a packed repeated field.
   bool varint(uint64_t& out) {
     if (at_ != end_ && *at_ < 0x80) {
       out = *at_++;
@@ -63,7 +62,7 @@ class ProtoReader {
 
   bool at_end() const { return at_ == end_; }
   const char* fault() const { return fault_; }  // null: none
-  // Where the field of the last `next` begins, from the start of the message.
+  // Offset of the last field in the message.
   size_t field_offset() const { return static_cast<size_t>(field_begin_ - begin_); }
 
  private:

@@ -94,8 +94,8 @@ void a_grant_takes_room_of_the_card_and_a_number() {
   CHECK(port.ops.finished());
   CHECK_EQ(port.queue_pairs[0].counters.rx_messages, 1);
   port.carried.on_message(0, static_cast<uint32_t>(grant.index), test::kMessageBytes, 60);
-  CHECK_EQ(port.failure.reason(), std::string("rank 0 -> rank 1 (10.0.0.1 -> 10.0.0.2): a message of 2048 bytes says that it "
-                                              "is of grant 1, which is not under way"));
+  CHECK_EQ(port.failure.reason(), std::string("rank 0 -> rank 1 (10.0.0.1 -> 10.0.0.2): a message of 2048 bytes names "
+                                              "grant 1, which is not under way"));
 }
 
 void a_card_without_room_ends_the_run() {

@@ -23,7 +23,7 @@ constexpr uint32_t kReceiveBatch = 4;
 constexpr int64_t kReceiveBufferBytes = 64 << 20;
 constexpr int64_t kAnswerTimeoutNs = 20'000'000;
 constexpr uint16_t kBlastSourcePort = 0xFFFE;
-constexpr int kClockEvery = 64;  // sends or empty polls between two looks at the clock
+constexpr int kClockEvery = 64;  // sends or empty polls between clock readings
 
 int64_t now_ns() {
   timespec now{};
@@ -36,7 +36,7 @@ void wait_for(int fd, short events, int64_t timeout_ns) {
   poll(&polled, 1, static_cast<int>(timeout_ns / 1'000'000));
 }
 
-// The size that the kernel joined datagrams of, or the whole when it joined none.
+// Return the size of the datagrams that the kernel joined, or the whole size if it joined none.
 size_t joined_bytes(msghdr& header, size_t bytes) {
   for (cmsghdr* control = CMSG_FIRSTHDR(&header); control != nullptr; control = CMSG_NXTHDR(&header, control)) {
     if (control->cmsg_level != SOL_UDP || control->cmsg_type != UDP_GRO) continue;
@@ -51,10 +51,10 @@ size_t joined_bytes(msghdr& header, size_t bytes) {
 struct SendCall {
   size_t bytes;
   uint32_t datagrams;
-  bool whole;  // although the socket cuts
+  bool whole;  // not segmented although the socket segments
 };
 
-// The calls that a sender makes again and again.
+// The calls that a sender repeats.
 std::vector<SendCall> send_calls(const BlastSettings& settings) {
   const size_t segment_bytes = settings.segment_bytes;
   if (settings.message_packets == 0) return {{segment_bytes * settings.segments, settings.segments, false}};
@@ -83,7 +83,7 @@ ssize_t send_one(int fd, const uint8_t* bytes, const SendCall& call, const Socke
   return sendmsg(fd, &message, 0);
 }
 
-// Receives into the same few buffers again and again.
+// Receives into the same few buffers repeatedly.
 class Drain {
  public:
   Drain(int fd, uint32_t batch)
@@ -95,7 +95,7 @@ class Drain {
       messages_[i].msg_hdr.msg_control = controls_[i].bytes;
     }
   }
-  // False: nothing was there.
+  // Receive once. False: nothing had arrived.
   bool once(BlastTotals& totals) {
     for (mmsghdr& message : messages_) message.msg_hdr.msg_controllen = sizeof(Control);
     const int count = recvmmsg(fd_, messages_.data(), static_cast<unsigned>(messages_.size()), MSG_DONTWAIT, nullptr);
@@ -119,7 +119,7 @@ class Drain {
   std::vector<Control> controls_;
 };
 
-// Busy-polls for one datagram. Negative: none came in time.
+// Busy-poll for one datagram. Negative: timed out.
 ssize_t poll_datagram(int fd, std::span<uint8_t> into, SocketAddress* source, int64_t timeout_ns) {
   const int64_t deadline_ns = now_ns() + timeout_ns;
   for (int turn = 1;; ++turn) {
@@ -259,7 +259,7 @@ Result<std::vector<int64_t>> ping(const PingSettings& settings) {
     }
     while (poll_datagram(end.get(), answer, nullptr, kAnswerTimeoutNs) >= 0) {
       heard_ns = now_ns();
-      if (std::memcmp(answer.data(), message.data(), sizeof number) != 0) continue;  // late, for one given up
+      if (std::memcmp(answer.data(), message.data(), sizeof number) != 0) continue;  // late answer to a ping given up
       round_trips_ns.push_back(heard_ns - sent_ns);
       break;
     }
@@ -276,7 +276,7 @@ Result<void> pong(const PingSettings& settings) {
   SocketAddress source;
   uint32_t answered = 0;
   while (true) {
-    // An answer may be lost on its way, so the last ping may not have been the last.
+    // An answer may be lost: the last ping may be repeated.
     const int64_t patience_ns = answered >= settings.count ? 2 * kAnswerTimeoutNs : kBlastSilenceNs;
     const ssize_t bytes = poll_datagram(end.get(), message, &source, patience_ns);
     if (bytes < 0) break;

@@ -20,7 +20,7 @@ constexpr size_t kIpAt = 14;
 constexpr size_t kUdpAt = kIpAt + 20;
 constexpr size_t kBthAt = kUdpAt + 8;
 constexpr size_t kLeastBytes = kBthAt + wire::kBthBytes + wire::kIcrcBytes;
-constexpr uint8_t kFirstAnswer = 0x0D;  // opcodes of a reliable connection from here on are no requests that carry data
+constexpr uint8_t kFirstAnswer = 0x0D;  // RC opcodes from here on are not requests with data
 constexpr size_t kControlBytes = CMSG_SPACE(sizeof(timespec));
 
 uint32_t read24(const uint8_t* at) { return uint32_t{at[0]} << 16 | uint32_t{at[1]} << 8 | at[2]; }
@@ -31,7 +31,7 @@ Nanos monotonic_ns() {
   return Nanos{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
-// Room for a batch of frames, as recvmmsg fills it.
+// Buffers for a batch of frames of recvmmsg.
 class Batch {
  public:
   Batch() {
@@ -73,7 +73,7 @@ class Batch {
   std::array<mmsghdr, kBatch> messages_{};
 };
 
-// Whether a frame is a request of the card to this queue pair: from where the acknowledgement goes to, to where it is from.
+// Whether a frame is a request of the card to this queue pair: the reverse of the acknowledgement's direction.
 bool is_request(std::span<const uint8_t, kNotedBytes> frame, uint32_t frame_bytes, const EndlessAnswer& order) {
   const uint8_t* ours = order.acknowledgement.data();
   const uint8_t* bth = frame.data() + kBthAt;
@@ -94,7 +94,7 @@ void write_psn(std::vector<uint8_t>& frame, uint32_t psn) {
     frame[frame.size() - wire::kIcrcBytes + i] = static_cast<uint8_t>(icrc >> (8 * i));
 }
 
-// Waits for frames; false: time is over, or a signal came.
+// Wait for frames; false: timeout or a signal.
 bool wait_until(int fd, Nanos until_ns) {
   const Nanos left_ns = std::max<Nanos>(until_ns - monotonic_ns(), 0);
   const timespec patience{left_ns / 1'000'000'000, left_ns % 1'000'000'000};

@@ -23,7 +23,7 @@ namespace etloop {
 namespace {
 
 constexpr uint16_t kSourcePort = 0xFFFE;
-constexpr size_t kMostFrames = 64;  // of one call
+constexpr size_t kMostFrames = 64;  // per call
 constexpr size_t kReceiveBatch = 16;
 constexpr size_t kMaxFrameBytes = 65536;
 constexpr int kReceiveBufferBytes = 64 << 20;
@@ -61,7 +61,7 @@ Result<Descriptor> open_packet_socket(const Interface& interface, uint16_t proto
   return Error{"cannot open a packet socket on " + interface.name + ": " + errno_text(errno) + "; give CAP_NET_RAW"};
 }
 
-// Headers that reach the peer, and a payload after them.
+// Build a frame to the peer: headers and a payload.
 Result<std::vector<uint8_t>> make_frame(FrameFlows& flows, const BlastSettings& settings) {
   const Result<FlowId> flow = flows.add_flow(0, settings.dst_ip, kSourcePort, 0);
   if (!flow) return flow.error();
@@ -80,7 +80,7 @@ Result<std::vector<uint8_t>> make_frame(FrameFlows& flows, const BlastSettings& 
   return frame;
 }
 
-// Sends one batch; how many frames the kernel took, negative: not even one for want of room. -2: for another reason.
+// Sends one batch; returns the number of frames accepted, negative: none for lack of room. -2: another error.
 class PacketSender {
  public:
   Result<void> open(const Interface& interface) {
@@ -122,7 +122,7 @@ class XdpSender {
     }
     return room ? static_cast<int>(count) : -1;
   }
-  int fd() const { return -1; }  // room comes back without an event
+  int fd() const { return -1; }  // freed room causes no event
 
  private:
   XdpSocket socket_;
@@ -147,7 +147,7 @@ Result<BlastTotals> send_frames(const Interface& interface, std::span<const uint
   return totals;
 }
 
-// Takes what is there and counts datagrams; negative: the socket failed.
+// Receives arrived frames and counts datagrams; negative: the socket failed.
 class PacketReceiver {
  public:
   Result<void> open(const Interface& interface, const BlastSettings& settings) {
@@ -204,7 +204,7 @@ class XdpReceiver {
   int fd() const { return socket_.fd(); }
 
  private:
-  XdpSocket socket_;  // before the program: it leaves the interface first
+  XdpSocket socket_;  // destroyed after the program, which is detached first
   XdpProgram program_;
   size_t headers_bytes_ = 0;
 };

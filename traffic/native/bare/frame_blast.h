@@ -1,5 +1,5 @@
-// The bare path of ports that write whole frames: one packet socket or AF_XDP socket at each end, the same frame again and
-// again, no protocol and no ICRC. As `blast_send` and `blast_receive`, which call these.
+// The bare path of ports that write whole frames: one packet socket or AF_XDP socket at each end, the same frame repeatedly, no
+// protocol and no ICRC. Used by `blast_send` and `blast_receive`.
 #pragma once
 
 #include <string>

@@ -1,12 +1,12 @@
-// Memory in large pages, where the system has them to give: what a large network looks at in turn is spread over more small
-// pages than a processor remembers. Changes nothing but speed.
+// Memory in huge pages if the system has them: the working set of a large network needs more small pages than the TLB holds.
+// Affects only speed.
 #pragma once
 
 #include <memory_resource>
 
 namespace etloop {
 
-// For tables and pools of a MiB and more; what is smaller comes from the heap.
+// For tables and pools of a MiB and more; smaller blocks come from the heap.
 std::pmr::memory_resource& large_pages();
 
 }  // namespace etloop

@@ -1,4 +1,4 @@
-// Frames of a fabric whose bytes are in a pool: what switches ask of a frame beside its values is read from these.
+// Reads the header fields of pooled frames that switches need in addition to SwitchFrame.
 #pragma once
 
 #include <algorithm>

@@ -27,7 +27,7 @@ struct End {
   Qp qp;
 };
 
-// The frames of one WRITE of the pattern, as they come from a link.
+// The frames of one WRITE of the pattern as received from a link.
 std::vector<std::vector<uint8_t>> frames_of_write(const TransportSettings& params, uint32_t packets) {
   ethernet::Path path;
   path.flow = {IpAddress::v4(0x0A000001), IpAddress::v4(0x0A000002), 50'000, wire::kRoceUdpPort};
@@ -57,7 +57,7 @@ int64_t thread_time_ns() {
   return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
-// Looks at every frame as a port and its core do, acknowledgements included; -1 unless the whole message came of it.
+// Process every frame as a port and its core do, including acknowledgements; -1 if the message did not complete.
 int64_t take_in(const std::vector<std::vector<uint8_t>>& frames, const TransportSettings& params) {
   End end(params);
   Qp& qp = end.qp;

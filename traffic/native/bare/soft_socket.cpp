@@ -28,7 +28,7 @@ constexpr size_t kReceiveBatch = 16;
 constexpr size_t kReceiveBytes = sizeof(soft::OffloadHeader) + 65536 + ethernet::kMaxHeaderBytes;
 constexpr int kReceiveBufferBytes = 64 << 20;
 constexpr int kSendBufferBytes = 8 << 20;
-constexpr soft::OffloadHeader kNothingLeft{};  // to do for whoever receives a frame
+constexpr soft::OffloadHeader kNothingLeft{};  // no offload work left for the receiver
 
 bool set_option(int fd, int level, int option, int value) {
   return setsockopt(fd, level, option, &value, sizeof value) == 0;
@@ -73,7 +73,7 @@ struct SoftSocket::State {
 };
 
 Result<void> SoftSocket::State::open(const std::string& interface, bool promiscuous) {
-  // Protocol 0: nothing arrives before all options are set.
+  // Protocol 0: no arrivals before all options are set.
   socket = Descriptor(::socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   const int fd = socket.get();
   if (fd < 0) {
@@ -118,10 +118,10 @@ bool SoftSocket::State::hand_over(size_t slot, FrameSink& sink, Nanos now, Nanos
   frame.stamp_ns = now;
   for (cmsghdr* control = CMSG_FIRSTHDR(&header); control != nullptr; control = CMSG_NXTHDR(&header, control)) {
     if (control->cmsg_level == SOL_PACKET && control->cmsg_type == PACKET_AUXDATA) {
-      tpacket_auxdata told{};
-      std::memcpy(&told, CMSG_DATA(control), sizeof told);
-      const uint16_t bits = told.tp_vlan_tci;
-      if ((told.tp_status & TP_STATUS_VLAN_VALID) != 0) {
+      tpacket_auxdata auxdata{};
+      std::memcpy(&auxdata, CMSG_DATA(control), sizeof auxdata);
+      const uint16_t bits = auxdata.tp_vlan_tci;
+      if ((auxdata.tp_status & TP_STATUS_VLAN_VALID) != 0) {
         frame.tag = ethernet::Tag{static_cast<uint16_t>(bits & 0x0FFF), static_cast<uint8_t>(bits >> 13)};
       }
     } else if (control->cmsg_level == SOL_SOCKET && control->cmsg_type == SCM_TIMESTAMPNS) {
@@ -180,9 +180,9 @@ size_t SoftSocket::send(std::span<const std::span<const uint8_t>> frames, int& f
 }
 
 int64_t SoftSocket::dropped() {
-  tpacket_stats told{};  // since the last time it was asked
-  socklen_t length = sizeof told;
-  if (getsockopt(fd(), SOL_PACKET, PACKET_STATISTICS, &told, &length) == 0) state_->dropped += told.tp_drops;
+  tpacket_stats stats{};  // since the last query
+  socklen_t length = sizeof stats;
+  if (getsockopt(fd(), SOL_PACKET, PACKET_STATISTICS, &stats, &length) == 0) state_->dropped += stats.tp_drops;
   return state_->dropped;
 }
 

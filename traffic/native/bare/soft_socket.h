@@ -1,5 +1,5 @@
-// A packet socket (AF_PACKET) of the soft switch on one interface: every frame that the peer sends, with the kernel's arrival
-// stamp and what is left to do for it (PACKET_VNET_HDR); and frames out.
+// A packet socket (AF_PACKET) of the soft switch on one interface: receives every frame of the peer, with the kernel's arrival
+// timestamp and offload state (PACKET_VNET_HDR), and sends frames.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@ namespace etloop {
 struct ReceivedFrame {
   std::span<const uint8_t> bytes;
   soft::OffloadHeader offload;
-  std::optional<ethernet::Tag> tag;  // that the kernel took out
+  std::optional<ethernet::Tag> tag;  // removed by the kernel
   Nanos stamp_ns = 0;                // steady clock
 };
 
@@ -29,19 +29,19 @@ class SoftSocket {
  public:
   static constexpr size_t kSendBatch = 64;
 
-  // On an interface of the calling thread's network namespace; `promiscuous`: also what is for other stations than the
-  // interface, which network cards withhold.
+  // Open on an interface of the calling thread's network namespace; `promiscuous`: also receive frames for other stations, which
+  // NICs filter.
   static Result<std::unique_ptr<SoftSocket>> open(const std::string& interface, bool promiscuous);
   ~SoftSocket();
 
   int fd() const;
   const ethernet::Mac& mac() const;
-  // Hands over up to about `budget` frames; false if more wait.
+  // Deliver up to about `budget` frames; false if more wait.
   bool drain(FrameSink& sink, size_t budget);
-  // How many of the whole frames (kSendBatch at most) the kernel took. Fewer: it has no room at present (`failed` is 0), or
-  // refused the next one for good (`failed` is the errno).
+  // Send frames (kSendBatch at most), and return how many the kernel accepted. Fewer: no room at present (`failed` is 0), or the
+  // next one was rejected (`failed` is the errno).
   size_t send(std::span<const std::span<const uint8_t>> frames, int& failed);
-  // Frames that came while the socket's buffer was full, since it was opened.
+  // Frames dropped because of a full socket buffer since it was opened.
   int64_t dropped();
 
  private:

@@ -26,9 +26,9 @@
 
 namespace etloop {
 namespace {
-constexpr size_t kSocketBudget = 512;  // joined frames of one socket in a turn
+constexpr size_t kSocketBudget = 512;  // joined frames per socket and turn
 constexpr Nanos kLongestSleepNs = 100'000'000;
-constexpr Nanos kRetryNs = 50'000;  // after the kernel had no room, which no readiness event ever ends
+constexpr Nanos kRetryNs = 50'000;  // after a full kernel queue, whose drain causes no event
 constexpr uint32_t kPauseHandle = FramePool::kNone;
 constexpr uint32_t kNowhere = StationTable::kNowhere;
 }  // namespace
@@ -61,11 +61,11 @@ struct SoftSwitch::State final : PooledFrames, FrameSink {
     Nanos stamp_ns;
     uint32_t order;
     uint32_t attachment;
-    SwitchFrame frame;  // of a pause: `handle` is kPauseHandle, `destination` its priority, `frame_bytes` its quanta
+    SwitchFrame frame;  // for a pause: `handle` is kPauseHandle, `destination` its priority, `frame_bytes` its quanta
   };
-  // What other threads ask of the switch's, and what it answers.
+  // Requests of other threads to the switch's thread, and its answers.
   struct Exchange {
-    std::mutex mutex;  // of everything below
+    std::mutex mutex;  // protects everything below
     std::condition_variable answered;
     bool wanted = false;
     bool ended = false;
@@ -90,13 +90,13 @@ struct SoftSwitch::State final : PooledFrames, FrameSink {
   StationTable stations;
   std::vector<Arrival> arrivals;
   std::vector<pollfd> polled;
-  std::vector<uint8_t> tagged;  // a frame whose tag is put back
+  std::vector<uint8_t> tagged;  // a frame with its tag reinserted
   std::array<int64_t, kTurnaroundBuckets> lateness{};
   Nanos worst_lateness_ns = 0;
   Nanos begin_ns = 0;
   int64_t turns = 0;
   bool real_time = false;
-  size_t receiving = 0;  // port whose socket is drained
+  size_t receiving = 0;  // port whose socket is being drained
 
   Descriptor wake;
   std::thread thread;
@@ -155,13 +155,13 @@ void SoftSwitch::State::on_frame(const ReceivedFrame& received) {
   }
   if (headers.use == soft::FrameUse::pause) {
     ++count.rx_pause_frames;
-    const ethernet::Pause told = *ethernet::parse_pause(bytes);
+    const ethernet::Pause pause = *ethernet::parse_pause(bytes);
     for (uint32_t priority = 0; priority < kPriorities; ++priority) {
-      if ((told.enabled >> priority & 1) == 0) continue;
+      if ((pause.enabled >> priority & 1) == 0) continue;
       SwitchFrame pause_frame;
       pause_frame.handle = kPauseHandle;
       pause_frame.destination = priority;
-      pause_frame.frame_bytes = told.quanta[priority];
+      pause_frame.frame_bytes = pause.quanta[priority];
       arrivals.push_back(
           {received.stamp_ns, static_cast<uint32_t>(arrivals.size()), static_cast<uint32_t>(receiving), pause_frame});
     }
@@ -259,17 +259,17 @@ void SoftSwitch::State::arrive(const soft::Headers& headers, uint32_t handle, Na
   pool.give(handle);
 }
 
-// Empties the sockets. `horizon_ns`: until when everything that arrived is known.
+// Drain the sockets. `horizon_ns`: all arrivals until then are known.
 bool SoftSwitch::State::receive(Nanos& horizon_ns) {
   horizon_ns = monotonic_ns();
   const bool looked = poll(polled.data(), polled.size(), 0) >= 0 || errno == EINTR;
   if (!looked) return fail("cannot look at the sockets: " + errno_text(errno));
   for (receiving = 0; receiving < sockets.size(); ++receiving) {
     if ((polled[receiving].revents & (POLLERR | POLLNVAL)) != 0) {
-      // An interface that went down says so once; reading takes the error away.
-      int told = 0;
-      socklen_t length = sizeof told;
-      getsockopt(sockets[receiving]->fd(), SOL_SOCKET, SO_ERROR, &told, &length);
+      // An interface that went down reports an error once; reading clears it.
+      int error = 0;
+      socklen_t length = sizeof error;
+      getsockopt(sockets[receiving]->fd(), SOL_SOCKET, SO_ERROR, &error, &length);
     }
     if ((polled[receiving].revents & POLLIN) == 0) continue;
     if (sockets[receiving]->drain(*this, kSocketBudget) || arrivals.empty()) continue;
@@ -302,7 +302,7 @@ bool SoftSwitch::State::feed(Nanos horizon_ns) {
 void SoftSwitch::State::deliver(size_t attachment, const SwitchFrame& frame, Nanos at_ns) {
   StoredFrame& stored = pool.stored(frame.handle);
   std::span<uint8_t> bytes = pool.frame(frame.handle);
-  // That of a trimmed or corrupted frame stays unfinished, for sockets cannot check the ICRC and must not get it.
+  // Leave the checksum of a trimmed or corrupted frame unfinished: sockets cannot check the ICRC, and must not receive it.
   if (!frame.trimmed && !frame.corrupted) soft::finish_checksum(bytes, stored.offload);
   const auto modelled_bytes = static_cast<size_t>(std::max(frame.frame_bytes - soft::kCheckSequenceBytes, 0));
   if (frame.trimmed && modelled_bytes < bytes.size()) {
@@ -334,10 +334,10 @@ void SoftSwitch::State::hand_out(size_t port) {
     for (; ready < batch.size() && ready < queue.size() && queue[ready].at_ns <= now; ++ready) {
       const Due& next = queue[ready];
       if (next.handle == kPauseHandle) {
-        ethernet::Pause told;
-        told.enabled = static_cast<uint8_t>(1U << next.priority);
-        told.quanta[next.priority] = next.quanta;
-        pauses[ready] = ethernet::pause_frame(sockets[port]->mac(), told);
+        ethernet::Pause pause;
+        pause.enabled = static_cast<uint8_t>(1U << next.priority);
+        pause.quanta[next.priority] = next.quanta;
+        pauses[ready] = ethernet::pause_frame(sockets[port]->mac(), pause);
         batch[ready] = pauses[ready];
       } else {
         batch[ready] = pool.frame(next.handle);
@@ -438,7 +438,7 @@ SoftSnapshot SoftSwitch::State::take_snapshot() {
 void SoftSwitch::State::run() {
   pthread_setname_np(pthread_self(), "soft-switch");
   prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
-  // A device is not kept waiting by what else runs here. Only root may ask; the kernel leaves others 5 % of the time.
+  // Run before other threads, so that devices do not wait. Only root may; the kernel reserves 5 % of the time for others.
   const sched_param urgent{1};
   real_time = pthread_setschedparam(pthread_self(), SCHED_RR, &urgent) == 0;
   while (!stopping) {
@@ -451,7 +451,7 @@ void SoftSwitch::State::run() {
   exchange.answered.notify_all();
 }
 
-// ---- the face
+// ---- public interface
 
 SoftSwitch::SoftSwitch(std::unique_ptr<State> state) : state_(std::move(state)) {}
 

@@ -1,8 +1,8 @@
-// The soft switch: a thread that runs a fabric in real time between interfaces, one packet socket (AF_PACKET) each.
+// The soft switch: a thread that runs a fabric in real time between interfaces, with one packet socket (AF_PACKET) each.
 //
-// The model gets the kernel's arrival stamps, not the times at which this thread looked: what is queued, marked, paused and
-// dropped does not depend on how promptly the thread runs. Late it can only be in handing frames over. What it cannot carry
-// (a socket buffer that ran over, memory, a frame the kernel would not take) is counted as overload, apart from modelled drops.
+// The model uses the kernel's arrival timestamps, not the times at which the thread runs: queueing, marking, pausing and drops do
+// not depend on its promptness. Only the hand-over of frames can be late. What it cannot carry (socket overruns, memory, frames
+// rejected by the kernel) is counted as overload, separate from modelled drops.
 #pragma once
 
 #include <array>
@@ -21,35 +21,35 @@ namespace etloop {
 
 struct SoftPortConfig {
   std::string interface;  // in the network namespace of the thread that opens the switch
-  ethernet::Mac host_mac{};          // zeros: not known
-  std::vector<IpAddress> addresses;  // of the host behind it
+  ethernet::Mac host_mac{};          // zeros: unknown
+  std::vector<IpAddress> addresses;  // addresses of the host behind it
 };
 
 struct SoftSwitchConfig {
   FabricConfig fabric;
   std::vector<SoftPortConfig> ports;  // by attachment
   uint32_t mtu_bytes = 4200;
-  int64_t memory_bytes = 256 << 20;  // of frames inside; more are overload
-  Nanos late_ns = 1'000'000;         // frames handed over later than this after their time count as late
-  Nanos spin_ns = 0;                 // before a deadline; else the thread sleeps
-  // Who is behind the ports is found out, as a bridge does: every frame is taken in, its sender's place learned, and one for
-  // nobody known goes to all other ports. Else such frames are lost and counted.
+  int64_t memory_bytes = 256 << 20;  // memory of frames inside; more are overload
+  Nanos late_ns = 1'000'000;         // frames handed over later than this count as late
+  Nanos spin_ns = 0;                 // polling time before a deadline; otherwise the thread sleeps
+  // Learn stations like a bridge: accept every frame, learn its source, and flood frames to unknown stations. Otherwise such
+  // frames are dropped and counted.
   bool learns = false;
 };
 
 struct SoftPortCounters {
-  int64_t rx_frames = 0;  // single, after joined ones were cut
+  int64_t rx_frames = 0;  // single frames, after segmentation of joined ones
   int64_t rx_joined_frames = 0;
   int64_t tx_frames = 0;
   int64_t tx_pause_frames = 0;
   int64_t rx_pause_frames = 0;
-  int64_t unknown_destination_frames = 0;  // for nobody behind another port
-  // Overload and what else is not the model's doing:
-  int64_t socket_dropped_frames = 0;  // as they came, joined or not
+  int64_t unknown_destination_frames = 0;  // no station behind another port
+  // Overload and other losses outside the model:
+  int64_t socket_dropped_frames = 0;  // as received, joined or not
   int64_t memory_dropped_frames = 0;
   int64_t card_refused_frames = 0;
   int64_t send_failed_frames = 0;
-  int64_t uncut_frames = 0;  // longer than the link carries, and nothing that can be cut
+  int64_t uncut_frames = 0;  // too long for the link, and cannot be segmented
   int64_t late_frames = 0;
 
   int64_t overload() const {
@@ -59,18 +59,18 @@ struct SoftPortCounters {
 
 struct SoftSnapshot {
   Nanos at_ns = 0;     // steady clock
-  Nanos begin_ns = 0;  // when the fabric began
+  Nanos begin_ns = 0;  // start of the fabric
   std::vector<SwitchCounters> switches;
-  std::vector<FabricEnd> down;  // switch ports whose link is down
+  std::vector<FabricEnd> down;  // switch ports with their link down
   std::vector<CardCounters> cards;
   std::vector<SoftPortCounters> ports;
-  // How much later than modelled frames were handed over, in the buckets of turnarounds.
+  // Histogram of hand-over lateness against the model, in the buckets of turnarounds.
   std::array<int64_t, kTurnaroundBuckets> lateness{};
   Nanos worst_lateness_ns = 0;
-  Nanos processor_ns = 0;  // that the thread used
+  Nanos processor_ns = 0;  // CPU time of the thread
   int64_t turns = 0;
   int64_t frames_inside = 0;
-  bool real_time = false;  // whether the kernel runs the thread before ordinary ones
+  bool real_time = false;  // whether the thread has real-time priority
 };
 
 class SoftSwitch {
@@ -83,9 +83,9 @@ class SoftSwitch {
 
   void start();
   void stop();
-  // Why the thread ended by itself; empty while it runs or if it was stopped.
+  // Why the thread ended by itself; empty: it runs or was stopped.
   std::string failure() const;
-  // As of now, taken by the thread between two turns; of its last turn if it has ended.
+  // Current snapshot, taken by the thread between two turns; after its end, of the last turn.
   SoftSnapshot snapshot();
   void set_link(const FabricEnd& end, bool up);
 

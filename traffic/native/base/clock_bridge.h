@@ -1,5 +1,5 @@
-// Times of another clock on ours, from readings of both at one moment. Between the last two readings and beyond them the
-// clocks are taken to run evenly. Pure.
+// Converts times of another clock to this one, from simultaneous readings of both. Between and beyond the last two readings both
+// are assumed to run evenly. Pure.
 #pragma once
 
 #include <cstdlib>
@@ -10,8 +10,8 @@ namespace etloop {
 
 class ClockBridge {
  public:
-  // Clocks of network cards are off by parts in 10^5 at most; a greater difference means that one of them was set.
-  static constexpr Nanos kMostDrift = 1'000;  // one part in so many
+  // NIC clocks are off by at most some 10^-5; a larger difference means that a clock was set.
+  static constexpr Nanos kMostDrift = 1'000;  // 1 / largest drift
 
   void add(Nanos there_ns, Nanos here_ns) {
     const Nanos elapsed_here = here_ns - here_ns_;
@@ -31,7 +31,7 @@ class ClockBridge {
  private:
   Nanos there_ns_ = 0;
   Nanos here_ns_ = 0;
-  double drift_ = 0;  // ours gained on theirs, per unit of theirs
+  double drift_ = 0;  // gain of this clock per unit of the other
   int64_t readings_ = 0;
 };
 

@@ -14,7 +14,7 @@ constexpr uint32_t kPolynomial = 0xEDB88320;  // reflected: bit 31 is x^0
 
 using Table = std::array<uint32_t, 256>;
 
-// Table t maps a byte to the state it leaves when t zero bytes follow it.
+// Table t maps a byte to the state after it and t zero bytes.
 constexpr std::array<Table, 8> make_slices() {
   std::array<Table, 8> slices{};
   for (uint32_t byte = 0; byte < 256; ++byte) {
@@ -55,7 +55,7 @@ constexpr std::array<uint32_t, kMaxRun + 1> make_powers() {
 }
 constexpr std::array<uint32_t, kMaxRun + 1> kPowers = make_powers();
 
-// The same product by a fixed power, one look-up a byte of the state.
+// The same product by a fixed power: one table look-up per byte of the state.
 using ShiftTable = std::array<Table, 4>;
 constexpr ShiftTable make_shift(size_t count) {
   ShiftTable tables{};
@@ -98,20 +98,19 @@ uint32_t update_by_table(uint32_t state, std::span<const uint8_t> bytes) {
 
 #if defined(__x86_64__)
 
-// Carry-less multiplication folds a message onto its own tail: 128 bits, multiplied by what moves them on by a distance, are
-// added to those that stand there, and the remainder stays the same (V. Gopal et al., "Fast CRC Computation for Generic
-// Polynomials Using PCLMULQDQ Instruction", Intel 2009). Wide registers hold two or four times 128 bits, and four of them
-// hide how long a multiplication takes.
+// Carry-less multiplication folds a message onto its tail: 128 bits, multiplied by the power for a distance, are added to the
+// bits there, and the remainder is unchanged (V. Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ
+// Instruction", Intel 2009). Wide registers hold two or four times 128 bits; four of them hide the latency of a multiplication.
 constexpr size_t kLaneBytes = 16;
 constexpr size_t kStreams = 4;
 
-// Moves by `bytes`: the lower half of 128 bits has 64 more to go than the upper, and a product of reflected numbers
-// stands one bit too low.
+// Multipliers for a distance of `bytes`: the lower half of 128 bits is 64 bits further away than the upper, and a product of
+// reflected numbers is one bit too low.
 constexpr int64_t lower_half(size_t bytes) { return static_cast<int64_t>(uint64_t{kPowers[bytes + 4]} << 1); }
 constexpr int64_t upper_half(size_t bytes) { return static_cast<int64_t>(uint64_t{kPowers[bytes - 4]} << 1); }
 static_assert(lower_half(64) == 0x154442BD4 && upper_half(64) == 0x1C6E41596);
 
-// Each is compiled for processors that have it, and called only where this one does.
+// Each is compiled for processors with the instruction, and called only on these.
 #define ETLOOP_CLMUL __attribute__((target("pclmul,sse4.1")))
 #define ETLOOP_CLMUL_256 __attribute__((target("avx2,vpclmulqdq,pclmul,sse4.1")))
 #define ETLOOP_CLMUL_512 __attribute__((target("avx512f,vpclmulqdq,pclmul,sse4.1")))
@@ -144,10 +143,10 @@ ETLOOP_CLMUL_256 __m256i fold_256(__m256i lanes, __m256i by, __m256i onto) {
 ETLOOP_CLMUL_512 __m512i fold_512(__m512i lanes, __m512i by, __m512i onto) {
   const __m512i lower = _mm512_clmulepi64_epi128(lanes, by, 0x00);
   const __m512i upper = _mm512_clmulepi64_epi128(lanes, by, 0x11);
-  return _mm512_ternarylogic_epi64(lower, upper, onto, 0x96);  // the exclusive or of three
+  return _mm512_ternarylogic_epi64(lower, upper, onto, 0x96);  // three-way exclusive or
 }
 
-// 128 bits that stand for all before `bytes`, and what is left.
+// Reduce the 128 bits that represent all data before `at`, and the rest.
 ETLOOP_CLMUL uint32_t finish(__m128i last, const uint8_t* at, size_t left) {
   const __m128i near = distance(kLaneBytes);
   for (; left >= kLaneBytes; at += kLaneBytes, left -= kLaneBytes) last = fold(last, near, load(at));
@@ -230,7 +229,7 @@ bool has_512() { return has_256() && __builtin_cpu_supports("avx512f") != 0; }
 
 #endif
 
-// The shortest for which multiplying is worth its beginning and end.
+// Shortest length for which folding pays off.
 constexpr size_t kLeastFolded = 128;
 
 Way fastest_way() {

@@ -13,29 +13,29 @@ namespace etloop::crc32 {
 
 inline constexpr uint32_t kInitial = 0xFFFFFFFF;
 
-// The state after `bytes`, by the fastest way that this processor has.
+// Return the state after `bytes`, by the fastest method of this processor.
 uint32_t update(uint32_t state, std::span<const uint8_t> bytes);
 
-// The same of bytes in two places: headers that were put together, and what follows them in a frame.
+// Same for bytes in two places: generated headers, and the rest of a frame.
 inline constexpr size_t kFirstBytes = 64;
 using FirstBytes = std::span<const uint8_t, kFirstBytes>;
 uint32_t update(uint32_t state, FirstBytes first, std::span<const uint8_t> rest);
 
-// How it is found: by look-ups, or by carry-less multiplication of 1, 2 or 4 times 128 bits at once (PCLMULQDQ; VPCLMULQDQ
-// with AVX2; VPCLMULQDQ with AVX-512F).
+// Methods: tables, or carry-less multiplication of 1, 2 or 4 times 128 bits at once (PCLMULQDQ; VPCLMULQDQ with AVX2; VPCLMULQDQ
+// with AVX-512F).
 enum class Way : uint8_t { table, clmul_128, clmul_256, clmul_512 };
 inline constexpr std::array kWays = {Way::table, Way::clmul_128, Way::clmul_256, Way::clmul_512};
-// Whether processor and kernel have it.
+// Whether processor and kernel support a method.
 bool is_here(Way way);
 Way fastest();
-// What `update` goes by from now on: the fastest unless a measurement says otherwise, in a process where no engine runs. It
-// must be here.
+// Set the method of `update`, initially the fastest one, for measurements in a process where no engine runs. It must be
+// supported.
 void choose(Way way);
-// `update` by one way, which must be here; all ways agree.
+// `update` by a given method, which must be supported; all methods agree.
 uint32_t update_by(Way way, uint32_t state, std::span<const uint8_t> bytes);
 uint32_t update_by(Way way, uint32_t state, FirstBytes first, std::span<const uint8_t> rest);
 
-// The state after `count` zero bytes. Any count; lengths of whole path MTUs cost four table look-ups.
+// Return the state after `count` zero bytes. Any count; multiples of path MTUs cost four table look-ups.
 uint32_t shift(uint32_t state, size_t count);
 
 // update(0, value repeated count times), for count at most kMaxRun, from a table of every length.

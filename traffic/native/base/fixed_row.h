@@ -1,5 +1,5 @@
-// Elements in one piece that never move: room for all of them is taken before the first is made. A search goes by index, with
-// no table in between.
+// A contiguous array whose elements never move: memory for all is allocated before the first is made. Access is by index, without
+// indirection.
 #pragma once
 
 #include <cassert>
@@ -21,14 +21,14 @@ class FixedRow {
     if (first_ != nullptr) memory_.deallocate(first_, room_ * sizeof(T), alignof(T));
   }
 
-  // Once, before the first element.
+  // Call once, before the first element.
   void reserve(size_t elements) {
     assert(first_ == nullptr);
     if (elements == 0) return;
     first_ = static_cast<T*>(memory_.allocate(elements * sizeof(T), alignof(T)));
     room_ = elements;
   }
-  // Requires room.
+  // Requires size() below the reserved number.
   template <typename... Arguments>
   T& emplace_back(Arguments&&... arguments) {
     assert(size_ < room_);

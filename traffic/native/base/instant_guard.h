@@ -1,6 +1,5 @@
-// Ends what would go on for ever at one instant. Every loop in virtual time, and every loop of a port, asks it once a turn:
-// a component that keeps asking for the instant that it was just served at is a defect, and is to be a failure with a name
-// instead of a hang.
+// Detects virtual time that does not advance: a component that reschedules itself at the current instant forever. Every loop in
+// virtual time, and every loop of a port, checks once per turn, so that such a defect is a failure with a name instead of a hang.
 #pragma once
 
 #include <cstddef>
@@ -11,23 +10,23 @@
 
 namespace etloop {
 
-// Turns at one instant, without an operation ending, beyond which time is held not to advance. Far above what a run has: at an
-// instant a port takes and sends a few frames, wakes once for each of its timers, and passes a few messages on.
+// Turns at one instant, without a completed operation, after which time counts as stuck. Far above a run's: at an instant a port
+// handles a few frames, a wake-up per timer, and a few messages.
 inline uint64_t most_turns_at_an_instant(size_t ports) { return (uint64_t{1} << 20) + (uint64_t{ports} << 12); }
 
 class InstantGuard {
  public:
   explicit InstantGuard(uint64_t most) : most_(most), left_(most) {}
 
-  // Count a turn at `now`. `progress` returns a number that only grows, and is bounded in a run: of operations that have
-  // ended. Return false if the last `most` turns or more were at this instant and none of them made progress. It looks at
-  // time once in `most` turns, for turns are the hot loop.
+  // Count a turn at `now`. `progress` returns a bounded number that only grows: of completed operations. Returns false if the
+  // last `most` turns or more were at this instant without progress. Reads the time only once per `most` turns, because turns are
+  // the hot loop.
   template <typename Progress>
   bool passes(Nanos now, Progress&& progress) {
     return --left_ != 0 || advances(now, progress());
   }
 
-  // Return the failure that names the component which asked for the same instant again.
+  // Return the failure text, with the component that requested the same instant again.
   [[gnu::cold]] std::string failure(const std::string& component) const {
     return "time does not advance: " + component + " is due at " + std::to_string(at_ns_) + " ns again and again, after " +
            std::to_string(most_) + " turns at that instant; this is a defect of etloop or of a plugin: report it with " +
@@ -44,7 +43,7 @@ class InstantGuard {
   }
 
   uint64_t most_;
-  uint64_t left_;  // turns until time is read
+  uint64_t left_;  // turns until the next check
   Nanos at_ns_ = kNever;
   int64_t progress_ = 0;
 };

@@ -19,7 +19,7 @@ struct IpAddress {
     for (unsigned i = 0; i < 4; ++i) address.bytes[12 + i] = static_cast<uint8_t>(host_order >> (24 - 8 * i));
     return address;
   }
-  // "10.0.0.1" or "fd00::1"; no zone, no mapped IPv4 in IPv6 notation. Nothing for any other text.
+  // Parse "10.0.0.1" or "fd00::1"; no zone, no mapped IPv4 in IPv6 notation. Any other text: nullopt.
   static std::optional<IpAddress> parse(const std::string& text);
 
   constexpr bool is_v4() const {
@@ -28,11 +28,11 @@ struct IpAddress {
     }
     return bytes[10] == 0xFF && bytes[11] == 0xFF;
   }
-  // Of an IPv4 address.
+  // Return the 32 bits of an IPv4 address.
   constexpr uint32_t v4() const {
     return (uint32_t{bytes[12]} << 24) | (uint32_t{bytes[13]} << 16) | (uint32_t{bytes[14]} << 8) | bytes[15];
   }
-  // As people write it.
+  // Return the canonical text.
   std::string text() const;
 
   constexpr auto operator<=>(const IpAddress&) const = default;

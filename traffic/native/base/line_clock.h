@@ -1,6 +1,6 @@
-// When a transmitter is done with what it sends. A frame's time is rarely a whole number of nanoseconds: each end is rounded
-// up, and by how much is carried into the next frame of the same busy period. So the times of frames that follow each other
-// add up exactly, and a line is never faster than its rate. Integers only, so runs repeat exactly.
+// Transmission times of a line. A frame's time is rarely a whole number of nanoseconds: each end is rounded up, and the excess is
+// carried into the next frame of the same busy period. So consecutive frame times add up exactly, and a line is never faster than
+// its rate. Integers only, so that runs are reproducible.
 #pragma once
 
 #include <algorithm>
@@ -10,12 +10,12 @@
 
 namespace etloop {
 
-// What so many bytes take on a line: `whole_ns` and `part` / rate ns.
+// Duration of a transmission: `whole_ns` and `part` / rate ns.
 struct LineSpan {
   Nanos whole_ns = 0;
   int64_t part = 0;
 
-  // 128 bits, for a message's bits times 1e9 may need more than 64.
+  // 128 bits: a message's bits times 1e9 may need more than 64.
   static LineSpan of(int64_t bytes, int64_t rate_bps) {
     const auto scaled_bits = static_cast<__int128>(bytes) * 8'000'000'000;
     if (scaled_bits <= INT64_MAX) [[likely]] {
@@ -29,12 +29,12 @@ struct LineSpan {
 
 class LineClock {
  public:
-  // When all that was taken has been sent; rounded up.
+  // End of all accepted transmissions, rounded up.
   Nanos free_ns() const { return free_ns_; }
 
-  // Take what lasts so long on a line of this rate, as soon as the line is free. Return when its last bit has left.
+  // Send for this duration on a line of this rate, as soon as the line is free. Return when the last bit has left.
   Nanos take(const LineSpan& span, int64_t rate_bps, Nanos now) {
-    // Choices that need no branch: which way they go cannot be foretold.
+    // Branch-free: the choice is unpredictable.
     const int64_t beyond = span.part - (free_ns_ < now ? 0 : early_);
     const int64_t up = beyond > 0 ? 1 : 0;
     early_ = (beyond > 0 ? rate_bps : 0) - beyond;
@@ -45,7 +45,7 @@ class LineClock {
 
  private:
   Nanos free_ns_ = 0;
-  int64_t early_ = 0;  // by so much / rate ns the last bit leaves before `free_ns_`; below the rate
+  int64_t early_ = 0;  // the last bit leaves `early_` / rate ns before `free_ns_`
 };
 
 }  // namespace etloop

@@ -1,16 +1,16 @@
-// Memory that is needed soon, asked for before it is: a large network in virtual time does not fit the caches, and what it
-// needs next is known. Changes nothing but speed.
+// Prefetching of memory that is needed soon: a large network in virtual time exceeds the caches, but its next accesses are known.
+// Affects only speed.
 #pragma once
 
 #include <cstddef>
 
 namespace etloop {
 
-inline constexpr size_t kLineBytes = 64;  // of a cache, on the machines that this is for
+inline constexpr size_t kLineBytes = 64;  // cache line size of the supported machines
 
 inline void prefetch(const void* at) {
   __builtin_prefetch(at);
-  // To gcc a prefetch is no effect: it would remove the calls of a function that does nothing else.
+  // GCC considers a prefetch side-effect free, and would remove calls of a function with nothing else.
   asm volatile("");
 }
 

@@ -1,4 +1,4 @@
-// What a call gives that may fail: its value, or why there is none. A caller cannot pass over either unseen.
+// The result of a call that can fail: a value or an error. [[nodiscard]] prevents ignoring it.
 #pragma once
 
 #include <cassert>
@@ -9,19 +9,19 @@
 
 namespace etloop {
 
-// Why something failed, for people: what was wanted, what came instead, and what to do about it.
+// The reason of a failure as text: what was expected, what was found, and the remedy.
 struct [[nodiscard]] Error {
   std::string text;
 };
 
-// Made by `return value;` or `return Error{"..."};`. Whoever gets it asks `if (!result)`, takes the value by `*result` or
-// `*std::move(result)`, and hands a failure on by `return result.error();`.
+// Made by `return value;` or `return Error{"..."};`. Callers test `if (!result)`, get the value by `*result` or
+// `*std::move(result)`, and forward a failure by `return result.error();`.
 template <typename T>
 class [[nodiscard]] Result {
  public:
   Result(T value) : value_(std::move(value)) {}
   Result(Error error) : error_(std::move(error)) {}
-  // Of what converts to T: a port of one kind where any port is wanted.
+  // Convert from a value convertible to T, such as a port of one kind.
   template <typename U>
     requires(std::convertible_to<U, T> && !std::same_as<U, T>)
   Result(Result<U>&& other) : Result(other ? Result(T(*std::move(other))) : Result(other.error())) {}
@@ -47,10 +47,10 @@ class [[nodiscard]] Result {
 
  private:
   std::optional<T> value_;
-  Error error_;  // if there is no value
+  Error error_;  // valid if there is no value
 };
 
-// Of what gives nothing but that it was done: `return {};`.
+// Result of a call without a value: `return {};`.
 template <>
 class [[nodiscard]] Result<void> {
  public:

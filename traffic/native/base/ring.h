@@ -1,4 +1,4 @@
-// A queue that keeps its memory: elements come at the back and leave at the front, and only growth allocates.
+// A FIFO queue that keeps its memory: only growth allocates.
 #pragma once
 
 #include <cassert>
@@ -32,7 +32,7 @@ class Ring {
   }
   void pop_front() {
     assert(!empty());
-    // A queue that is mostly short stays within the same cache lines.
+    // Restart at slot 0 when empty: a short queue stays within the same cache lines.
     if (++first_ == end_) first_ = end_ = 0;
   }
 
@@ -50,9 +50,9 @@ class Ring {
     end_ = count;
   }
 
-  std::unique_ptr<T[]> slots_;  // a power of two of them, or none
-  uint32_t mask_ = UINT32_MAX;  // of none
-  uint32_t first_ = 0;          // counted on, and around
+  std::unique_ptr<T[]> slots_;  // a power of two, or none
+  uint32_t mask_ = UINT32_MAX;  // for no slots
+  uint32_t first_ = 0;          // free-running, wraps around
   uint32_t end_ = 0;
 };
 

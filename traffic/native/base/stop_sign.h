@@ -1,4 +1,4 @@
-// Whether whoever asked for a long calculation wants it to end. The answer is fetched now and then only, for it is not free.
+// Polls whether the caller of a long calculation wants it to stop. Polls rarely, because a poll is not free.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ using StopAsked = std::function<bool()>;  // empty: never
 
 class StopSign {
  public:
-  // Asks at every `turns`-th look; both outlive this.
+  // Poll at every `turns`-th call; both outlive this.
   StopSign(const StopAsked& asked, uint32_t turns) : asked_(asked), turns_(turns) {}
   bool seen() {
     if (++turn_ < turns_ || !asked_) return false;

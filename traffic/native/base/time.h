@@ -1,4 +1,4 @@
-// Time as everything here counts it: nanoseconds, of a clock that the owner names.
+// Time in nanoseconds, on a clock that the owner defines.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What is due first: a heap of small events by time, those of one time in the order in which they came.
+// A heap of small events by time, in insertion order at equal times.
 #pragma once
 
 #include <cassert>
@@ -10,7 +10,7 @@
 
 namespace etloop {
 
-// Compare time and order as one number: without a branch, for which event is first cannot be predicted.
+// Compare time and order as one number, branch-free: which event is first cannot be predicted.
 template <typename Event>
 inline bool is_before(const Event& a, const Event& b) {
   const auto key = [](const Event& event) { return static_cast<__int128>(event.at_ns) << 64 | event.order; };
@@ -23,7 +23,7 @@ class TimeHeap {
  public:
   bool empty() const { return events_.empty(); }
   size_t size() const { return events_.size(); }
-  // Requires one.
+  // Requires a non-empty heap.
   const Event& front() const { return events_.front(); }
   Nanos next_ns() const { return events_.empty() ? kNever : events_.front().at_ns; }
 
@@ -32,7 +32,7 @@ class TimeHeap {
     put(event);
   }
 
-  // With the order that it has, which no other has.
+  // Insert with the event's own order, which must be unique.
   void put(const Event& event) {
     size_t at = events_.size();
     events_.push_back(event);
@@ -55,7 +55,7 @@ class TimeHeap {
   }
 
  private:
-  static constexpr size_t kWays = 4;  // shallower than two, and the children share a cache line or two
+  static constexpr size_t kWays = 4;  // shallower than a binary heap; the children share one or two cache lines
 
   static bool before(const Event& a, const Event& b) { return is_before(a, b); }
 
@@ -67,7 +67,7 @@ class TimeHeap {
     return least;
   }
 
-  // As above, by choices that need no branch: which child is first cannot be foretold.
+  // Branch-free selection: which child is first cannot be predicted.
   size_t least_of_four(size_t first) const {
     static_assert(kWays == 4);
     const Event* child = events_.data() + first;
@@ -78,7 +78,7 @@ class TimeHeap {
 
   static size_t first_of(const Event& a, const Event& b) { return before(b, a) ? 1 : 0; }
 
-  // Puts `event` where the first one was, and down to its place.
+  // Put `event` at the root, and sift it down.
   void sink(const Event& event) {
     size_t at = 0;
     while (true) {

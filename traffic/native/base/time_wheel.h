@@ -1,6 +1,5 @@
-// What is due first among events that are mostly close to each other, as those of links are: a slot for each short stretch of
-// time, a bit for each slot that has any. The order is that of a TimeHeap: by time, and those of one time as they came. What is
-// far ahead, or in the past, goes through a heap beside the slots.
+// A timer wheel for events that are mostly close in time, as those of links: a slot per short interval, and a bit per non-empty
+// slot. Same order as TimeHeap: by time, then by insertion. Events far ahead, or in the past, go through a heap.
 #pragma once
 
 #include <algorithm>
@@ -16,14 +15,14 @@
 
 namespace etloop {
 
-// `Event` has `at_ns`, not below 0, and `order`: who owns it (below 2^16), to which the wheel adds how many came before it.
+// `Event` has `at_ns`, at least 0, and `order`: its owner (below 2^16), to which the wheel adds the insertion number.
 template <typename Event>
 class TimeWheel {
  public:
   static constexpr size_t kSlots = 4096;
   static constexpr unsigned kOwnerBits = 16;
 
-  // `spacing_ns`: about how long a slot is. It changes nothing but speed.
+  // `spacing_ns`: approximate slot length. Affects only speed.
   explicit TimeWheel(Nanos spacing_ns)
       : shift_(static_cast<unsigned>(std::bit_width(static_cast<uint64_t>(std::max<Nanos>(spacing_ns, 1)))) - 1),
         slots_(kSlots) {}
@@ -32,18 +31,18 @@ class TimeWheel {
 
   bool empty() const { return next_ns_ == kNever; }
   Nanos next_ns() const { return next_ns_; }
-  // Requires one.
+  // Requires a non-empty wheel.
   const Event& front() const {
     assert(!empty());
     return far_is_first() ? far_.front() : nodes_[first_].event;
   }
 
-  // Always in its caller: an event that is put together in memory and copied from there at once is waited for.
+  // Always inlined: copying an event right after assembling it in memory would stall on store forwarding.
   [[gnu::always_inline]] void push(Event event) {
     event.order |= sequence_++ << kOwnerBits;
     next_ns_ = std::min(next_ns_, event.at_ns);
     const uint64_t turn = turn_of(event);
-    if (turn - turn_ >= kSlots) {  // of the past, too
+    if (turn - turn_ >= kSlots) {  // also for the past
       far_.put(event);
       return;
     }
@@ -66,11 +65,11 @@ class TimeWheel {
  private:
   static constexpr uint32_t kNone = UINT32_MAX;
   static constexpr size_t kWordBits = 64;
-  static_assert(kSlots == kWordBits * kWordBits, "a word says which words say which slots have any");
+  static_assert(kSlots == kWordBits * kWordBits, "one word of bits marks the words with non-empty slots");
 
   struct Node {
     Event event;
-    uint32_t next = kNone;  // of its slot, or of those that are free
+    uint32_t next = kNone;  // next in its slot, or in the free list
   };
   struct Slot {
     uint32_t head = kNone;
@@ -92,7 +91,7 @@ class TimeWheel {
     return index;
   }
 
-  // In its order, which is mostly at the end.
+  // Insert in order, mostly at the end.
   void link(Slot& slot, uint32_t added) {
     const Event& event = nodes_[added].event;
     if (slot.head == kNone) {
@@ -129,24 +128,24 @@ class TimeWheel {
     return node.event;
   }
 
-  // The head of the first slot with any, from `slot` on and around.
+  // Return the head of the first non-empty slot, from `slot` on with wrap-around.
   uint32_t first_from(size_t slot) const {
     if (filled_words_ == 0) return kNone;
     const size_t word = slot / kWordBits;
     if (const uint64_t rest = filled_[word] >> slot % kWordBits; rest != 0) {
       return slots_[slot + static_cast<size_t>(std::countr_zero(rest))].head;
     }
-    // Behind this word, then from the first one, then this one's slots before `slot`.
+    // First the words after this one, then from the first word, then this word's slots before `slot`.
     const uint64_t behind = word + 1 == kWordBits ? 0 : filled_words_ >> (word + 1) << (word + 1);
     const auto next = static_cast<size_t>(std::countr_zero(behind != 0 ? behind : filled_words_));
     return slots_[next * kWordBits + static_cast<size_t>(std::countr_zero(filled_[next]))].head;
   }
 
   unsigned shift_;
-  Nanos next_ns_ = kNever;  // asked for far more often than it changes
-  uint32_t first_ = kNone;  // of the slots
+  Nanos next_ns_ = kNever;  // cached: read far more often than it changes
+  uint32_t first_ = kNone;  // first event in the slots
   uint32_t free_ = kNone;
-  uint64_t turn_ = 0;  // of the last event that left: slots are of the kSlots turns from there
+  uint64_t turn_ = 0;  // turn of the last event popped: slots cover the kSlots turns from there
   uint64_t filled_words_ = 0;
   std::array<uint64_t, kWordBits> filled_{};
   std::vector<Slot> slots_;

@@ -1,4 +1,4 @@
-// What congestion control is told of an answer.
+// Input of congestion control from an answer.
 #pragma once
 
 #include <cstdint>
@@ -7,14 +7,14 @@
 
 namespace etloop {
 
-// What an acknowledgement, NAK or response meant, for whoever controls the rate.
+// The effect of an acknowledgement, NAK or response.
 struct AckOutcome {
   uint32_t packets = 0;   // newly acknowledged
   uint64_t bytes = 0;     // payload newly acknowledged
-  Nanos rtt_ns = -1;      // -1: no sample; never taken from what was sent twice
+  Nanos rtt_ns = -1;      // -1: no sample; never of a retransmitted packet
   bool ecn_echo = false;  // the peer saw Congestion Experienced since its last acknowledgement
-  bool nak = false;       // something is to be sent again because the peer said so
-  uint32_t lost_packets = 0;  // of that, how many, where it is known: an algorithm hears of each
+  bool nak = false;       // the peer requested a retransmission
+  uint32_t lost_packets = 0;  // number of lost packets, if known: an algorithm is notified of each
 };
 
 }  // namespace etloop

@@ -1,4 +1,4 @@
-// From a C++ state with member functions to the table of etloop_cc.h: what every built-in algorithm is written with.
+// Adapts a C++ state class with member functions to the function table of etloop_cc.h; all built-in algorithms use it.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ using Setting = etloop_cc_setting;
 inline constexpr int64_t kNoTimer = std::numeric_limits<int64_t>::max();
 inline constexpr double kUnbounded = 1e18;
 
-// A table over State, whose `init(path, now, decision)` is required and whose other functions are taken where they exist.
+// Build a table over State. `init(path, now, decision)` is required; other functions are used if State has them.
 template <typename State, size_t kParameters, size_t kProfiles>
 constexpr etloop_cc_algorithm table_of(const char* name, const char* meaning, uint32_t needs,
                                        const Parameter (&parameters)[kParameters],

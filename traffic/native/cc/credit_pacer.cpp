@@ -6,7 +6,7 @@ namespace etloop {
 
 namespace {
 
-// So many quanta of lateness of the host are made up for.
+// Quanta of lateness of the host that are caught up.
 constexpr int64_t kCatchUpQuanta = 4;
 
 }  // namespace
@@ -17,26 +17,26 @@ CreditPacer::CreditPacer(uint32_t senders, uint64_t rate_bps, uint32_t quantum_b
       senders_(senders) {}
 
 void CreditPacer::asked(uint32_t sender, uint32_t target, Nanos now) {
-  Sender& of = senders_[sender];
-  const int32_t units = credit_since(target, of.total);
-  of.most_asked = std::max(of.most_asked, units);
-  if (credit_since(target, of.target) > 0) want(sender, units, now);
+  Sender& state = senders_[sender];
+  const int32_t units = credit_since(target, state.total);
+  state.most_asked = std::max(state.most_asked, units);
+  if (credit_since(target, state.target) > 0) want(sender, units, now);
 }
 
 void CreditPacer::lost(uint32_t sender, uint32_t packet_bytes, Nanos now) {
-  const Sender& of = senders_[sender];
+  const Sender& state = senders_[sender];
   const auto units = static_cast<int32_t>((packet_bytes + kCreditUnitBytes - 1) / kCreditUnitBytes);
-  want(sender, std::max(credit_since(of.target, of.total), 0) + units, now);
+  want(sender, std::max(credit_since(state.target, state.total), 0) + units, now);
 }
 
 void CreditPacer::want(uint32_t sender, int32_t units, Nanos now) {
-  Sender& of = senders_[sender];
-  of.target = (of.total + static_cast<uint32_t>(units)) & kCreditMask;
-  if (units <= 0 || of.queue == Queue::active) return;
+  Sender& state = senders_[sender];
+  state.target = (state.total + static_cast<uint32_t>(units)) & kCreditMask;
+  if (units <= 0 || state.queue == Queue::active) return;
   if (active_.empty() && idle_.empty()) not_before(now);
-  if (of.queue == Queue::idle) idle_.erase(std::find(idle_.begin(), idle_.end(), sender));
-  of.queue = Queue::active;
-  of.given = 0;
+  if (state.queue == Queue::idle) idle_.erase(std::find(idle_.begin(), idle_.end(), sender));
+  state.queue = Queue::active;
+  state.extra_granted = 0;
   active_.push_back(sender);
 }
 
@@ -45,11 +45,11 @@ int32_t CreditPacer::take(uint32_t& sender) {
   if (from.empty()) return -1;
   sender = from.front();
   from.pop_front();
-  Sender& of = senders_[sender];
-  const int32_t needed = credit_since(of.target, of.total);
-  if (of.queue == Queue::active && needed > 0) return std::min(needed, quantum_);
-  const int32_t units = std::min(of.most_asked - of.given, quantum_);
-  of.given += std::max(units, 0);
+  Sender& state = senders_[sender];
+  const int32_t needed = credit_since(state.target, state.total);
+  if (state.queue == Queue::active && needed > 0) return std::min(needed, quantum_);
+  const int32_t units = std::min(state.most_asked - state.extra_granted, quantum_);
+  state.extra_granted += std::max(units, 0);
   return std::max(units, 0);
 }
 
@@ -59,18 +59,18 @@ bool CreditPacer::next(Nanos now, Grant& grant) {
   while (units == 0) {
     units = take(grant.sender);
     if (units < 0) return false;
-    Sender& of = senders_[grant.sender];
-    of.total = (of.total + static_cast<uint32_t>(units)) & kCreditMask;
-    if (credit_since(of.target, of.total) > 0) {
+    Sender& state = senders_[grant.sender];
+    state.total = (state.total + static_cast<uint32_t>(units)) & kCreditMask;
+    if (credit_since(state.target, state.total) > 0) {
       active_.push_back(grant.sender);
-      of.queue = Queue::active;
-    } else if (of.given < of.most_asked) {
+      state.queue = Queue::active;
+    } else if (state.extra_granted < state.most_asked) {
       idle_.push_back(grant.sender);
-      of.queue = Queue::idle;
+      state.queue = Queue::idle;
     } else {
-      of.queue = Queue::none;
+      state.queue = Queue::none;
     }
-    grant.total = of.total;
+    grant.total = state.total;
   }
   const uint64_t scaled_bits = static_cast<uint64_t>(units) * kCreditUnitBytes * 8'000'000'000;
   not_before(now - kCatchUpQuanta * static_cast<Nanos>(scaled_bits / rate_bps_));

@@ -1,7 +1,7 @@
-// DCQCN's reaction point (Zhu et al., SIGCOMM 2015), in the two forms that exist: as ConnectX NICs do it, where a CNP is
-// noted and the rate is cut at the next tick of a monitor (NVIDIA's parameter names; ns-3 model in
-// alibaba-edu/High-Precision-Congestion-Control:simulation/src/point-to-point/model/rdma-hw.cc), and as the paper has it,
-// where every CNP cuts at once (`rate_reduce_monitor_period` of 0). docs/congestion_control.md has both state machines.
+// DCQCN's reaction point (Zhu et al., SIGCOMM 2015) in its two known forms: of ConnectX NICs, where a CNP takes effect at the
+// next tick of a monitor (NVIDIA's parameter names; ns-3 model in
+// alibaba-edu/High-Precision-Congestion-Control:simulation/src/point-to-point/model/rdma-hw.cc), and of the paper, where every
+// CNP cuts the rate at once (`rate_reduce_monitor_period` of 0). docs/congestion_control.md has both state machines.
 #include <algorithm>
 #include <cmath>
 
@@ -61,7 +61,7 @@ constexpr etloop_cc_profile kProfiles[] = {
     profile_of("ns3", "the HPCC authors' ns-3 model of Mellanox's version, no byte counter", kNs3),
 };
 
-// Closer than this to the line rate is at it: halving the distance would never arrive.
+// A rate this close to the line rate counts as the line rate: halving the distance never reaches it.
 constexpr double kAtLine = 1 - 1e-6;
 
 class Dcqcn {
@@ -70,7 +70,7 @@ class Dcqcn {
     line_ = static_cast<double>(path.line_rate_bps);
     if (const double most = path.parameters[kMaxRate]; most > 0) line_ = std::min(line_, most);
     rate_ = target_ = line_;
-    tell(decision);
+    publish(decision);
   }
 
   void on_cnp(const Path& path, const Signal& cnp, Decision& decision) {
@@ -94,7 +94,7 @@ class Dcqcn {
       const auto period = static_cast<int64_t>(p[kMonitorPeriod]);
       cut_due_ = monitor_from_ + ((cnp.now_ns - monitor_from_) / period + 1) * period;
     }
-    tell(decision);
+    publish(decision);
   }
 
   void on_sent(const Path& path, const Sent& sent, Decision& decision) {
@@ -107,18 +107,18 @@ class Dcqcn {
       ++by_bytes_;
       increase(p);
     }
-    tell(decision);
+    publish(decision);
   }
 
   void on_timer(const Path& path, int64_t now, Decision& decision) {
     catch_up(path.parameters, now);
-    tell(decision);
+    publish(decision);
   }
 
   int64_t next_timer_ns() const { return std::min(cut_due_, increase_due_); }
 
  private:
-  // Does what fell due until `now`, in order of time; at one time, alpha before the cut before the increase.
+  // Process the timers up to `now` in order of time; at equal times, alpha before the cut before the increase.
   void catch_up(const double* p, int64_t now) {
     while (std::min(cut_due_, increase_due_) <= now) {
       if (cut_due_ <= increase_due_) {
@@ -134,7 +134,7 @@ class Dcqcn {
     }
   }
 
-  // Alpha changes every period whether or not anything else happens, so its value is worked out when it is asked for.
+  // Alpha decays every period even without events: compute it on demand.
   void update_alpha(const double* p, int64_t now) {
     const auto period = static_cast<int64_t>(p[kAlphaPeriod]);
     const int64_t periods = (now - alpha_at_) / period;
@@ -147,8 +147,8 @@ class Dcqcn {
 
   void cut(const double* p, int64_t now) {
     if (p[kClampTarget] != 0 || by_bytes_ > 0 || (p[kClampAfterTime] != 0 && by_time_ > 0)) target_ = rate_;
-    const double left = std::max(1 - alpha_ / std::exp2(p[kDecreaseExponent] - 10), p[kMostDecrease]);
-    rate_ = std::min(line_, std::max(p[kMinRate], rate_ * left));
+    const double remaining = std::max(1 - alpha_ / std::exp2(p[kDecreaseExponent] - 10), p[kMostDecrease]);
+    rate_ = std::min(line_, std::max(p[kMinRate], rate_ * remaining));
     by_time_ = by_bytes_ = 0;
     sent_bytes_ = 0;
     increase_due_ = rate_ < line_ ? now + static_cast<int64_t>(p[kTimeReset]) : kNoTimer;
@@ -156,7 +156,7 @@ class Dcqcn {
 
   void increase(const double* p) {
     const auto threshold = static_cast<uint32_t>(p[kThreshold]);
-    // Without a byte counter the timer stands for both, and there is one active increase between the phases.
+    // Without a byte counter the timer replaces both, and one active increase separates the phases.
     const bool both = p[kByteReset] != 0;
     const uint32_t most = both ? std::max(by_time_, by_bytes_) : by_time_;
     const uint32_t least = both ? std::min(by_time_, by_bytes_) : by_time_ - 1;
@@ -172,13 +172,13 @@ class Dcqcn {
     increase_due_ = kNoTimer;
   }
 
-  void tell(Decision& decision) const { decision.rate_bps = whole(rate_); }
+  void publish(Decision& decision) const { decision.rate_bps = whole(rate_); }
 
   double line_ = 0;
   double rate_ = 0;    // Rc
   double target_ = 0;  // Rt
   double alpha_ = 0;
-  int64_t alpha_at_ = 0;      // up to when alpha is worked out
+  int64_t alpha_at_ = 0;      // time up to which alpha is computed
   int64_t monitor_from_ = 0;  // phase of the monitor
   int64_t cut_due_ = kNoTimer;
   int64_t increase_due_ = kNoTimer;
@@ -186,7 +186,7 @@ class Dcqcn {
   uint32_t by_time_ = 0;   // increases since the last cut
   uint32_t by_bytes_ = 0;
   bool marked_before_ = false;
-  bool alpha_marked_ = false;  // a CNP came in this period of alpha
+  bool alpha_marked_ = false;  // a CNP arrived in this period of alpha
 };
 
 }  // namespace

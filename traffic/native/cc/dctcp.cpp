@@ -1,5 +1,5 @@
-// DCTCP as a window on a queue pair (RFC 8257; Alizadeh et al., SIGCOMM 2010): the share of marked bytes over a window of
-// data says how far the window shrinks, once a window. Retransmission is the queue pair's own affair.
+// DCTCP as a window on a queue pair (RFC 8257; Alizadeh et al., SIGCOMM 2010): once per window of data, the window shrinks by the
+// share of marked bytes. Retransmission is left to the queue pair.
 #include <algorithm>
 
 #include "cc/algorithm.h"
@@ -24,7 +24,7 @@ class Dctcp {
   void init(const Path& path, int64_t, Decision& decision) {
     alpha_ = path.parameters[kInitialAlpha];
     window_ = path.parameters[kInitialWindow] * path.mtu_bytes;
-    tell(path, decision);
+    publish(path, decision);
   }
 
   void on_ack(const Path& path, const Ack& ack, Decision& decision) {
@@ -38,7 +38,7 @@ class Dctcp {
     if (slow_start_) {
       window_ += static_cast<double>(ack.acked_bytes);
     } else if (marked_bytes_ == 0) {
-      // RFC 8257, 3.3 keeps TCP's additive increase, a packet a window; not in a window that will be cut for marks.
+      // RFC 8257, 3.3 keeps TCP's additive increase of one packet per window; not in a window that will be cut because of marks.
       window_ += mtu * static_cast<double>(ack.acked_bytes) / window_;
     }
     if (ack.acked_total_bytes >= window_end_bytes_) {
@@ -50,7 +50,7 @@ class Dctcp {
       seen_bytes_ = marked_bytes_ = 0;
       window_end_bytes_ = ack.sent_total_bytes;
     }
-    tell(path, decision);
+    publish(path, decision);
   }
 
   void on_nak(const Path& path, const Signal& nak, Decision& decision) {
@@ -59,17 +59,17 @@ class Dctcp {
       window_ /= 2;
       loss_end_bytes_ = nak.sent_total_bytes;
     }
-    tell(path, decision);
+    publish(path, decision);
   }
 
   void on_timeout(const Path& path, const Signal&, Decision& decision) {
     slow_start_ = false;
     window_ = path.mtu_bytes;
-    tell(path, decision);
+    publish(path, decision);
   }
 
  private:
-  void tell(const Path& path, Decision& decision) {
+  void publish(const Path& path, Decision& decision) {
     const double least = path.parameters[kMinWindow] * path.mtu_bytes;
     window_ = std::clamp(window_, least, std::max(least, static_cast<double>(path.most_window_bytes)));
     decision.window_bytes = whole(window_);
@@ -78,7 +78,7 @@ class Dctcp {
   double window_ = 0;
   double alpha_ = 0;
   uint64_t seen_bytes_ = 0;    // acknowledged in this window of data
-  uint64_t marked_bytes_ = 0;  // of those, under a mark
+  uint64_t marked_bytes_ = 0;  // of those, marked
   uint64_t window_end_bytes_ = 0;
   uint64_t loss_end_bytes_ = 0;
   bool slow_start_ = true;

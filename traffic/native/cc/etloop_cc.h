@@ -5,14 +5,14 @@
  *
  *     const struct etloop_cc_algorithm *etloop_cc_plugin(void);
  *
- * with C linkage and returns a table that stays valid. One state blob of `state_bytes` zeroed bytes, aligned to 16, exists
- * for every queue pair that sends data. Functions get the blob, what is known of the queue pair, an event, and the decision,
- * which they change in place. Any function but `init` may be NULL. All calls for one queue pair come from one thread, with
- * `now_ns` never going back; other queue pairs may be on other threads, so a plugin keeps no writable globals. Nothing
- * may block, allocate, write or throw: the calls stand in the packet loop.
+ * with C linkage and returns a table that stays valid. Every queue pair that sends data has one state of `state_bytes` zeroed
+ * bytes, aligned to 16. Functions get the state, the properties of the queue pair, an event, and the decision, which they
+ * change in place. Any function except `init` may be NULL. All calls for one queue pair come from one thread, and `now_ns`
+ * never decreases; other queue pairs may be on other threads, so a plugin must not have writable globals. No function may
+ * block, allocate, do I/O or throw: they are called in the packet loop.
  *
  * Bytes. `decision.rate_bps` and `etloop_cc_sent.wire_bytes` count all that a packet occupies on its link: preamble, Ethernet,
- * IP, UDP and RoCE headers, payload, ICRC, FCS and the gap between frames; so the line rate is the rate of the link. Windows,
+ * IP, UDP and RoCE headers, payload, ICRC, FCS and the gap between frames: the line rate is the rate of the link. Windows,
  * `acked_bytes`, `in_flight_bytes` and the totals count path MTUs: a packet of any length counts as `mtu_bytes`.
  */
 #ifndef ETLOOP_CC_H
@@ -24,10 +24,10 @@
 extern "C" {
 #endif
 
-/* Changes with any change of a struct below or of a meaning. A table of another version is refused. */
+/* Changes with any change of a struct below or of its meaning. Tables of other versions are rejected. */
 #define ETLOOP_CC_ABI_VERSION 1u
 
-/* What a parameter is; users write it with its unit ("55us", "40Mbps", "10MB", "1/256", "5"). */
+/* The unit of a parameter; users write values with their unit ("55us", "40Mbps", "10MB", "1/256", "5"). */
 enum etloop_cc_unit {
   ETLOOP_CC_COUNT = 0,        /* a whole number */
   ETLOOP_CC_RATIO = 1,        /* a fraction or factor */
@@ -36,20 +36,20 @@ enum etloop_cc_unit {
   ETLOOP_CC_BITS_PER_SECOND = 4
 };
 
-/* What an algorithm cannot work without, as bits of `etloop_cc_algorithm.needs`. */
+/* The requirements of an algorithm, as bits of `etloop_cc_algorithm.needs`. */
 enum etloop_cc_need {
   ETLOOP_CC_NEEDS_CNP = 1,  /* receivers answer ECN marks with CNPs */
   ETLOOP_CC_NEEDS_ECN = 2,  /* acknowledgements echo ECN marks */
   ETLOOP_CC_NEEDS_RTT = 4,  /* round-trip times: frequent acknowledgements */
   ETLOOP_CC_NEEDS_INT = 8,  /* in-band telemetry of every hop */
-  ETLOOP_CC_NEEDS_CREDITS = 16 /* receivers that grant credits, beside which a decision holds */
+  ETLOOP_CC_NEEDS_CREDITS = 16 /* receivers that grant credits, in addition to decisions */
 };
 
 struct etloop_cc_parameter {
-  const char *name; /* a word of [a-z0-9_], as it stands in a scenario */
+  const char *name; /* a word of [a-z0-9_], as in a scenario */
   uint32_t unit;    /* etloop_cc_unit */
   uint32_t reserved;
-  double initial; /* the value where nothing is said */
+  double initial; /* default value */
   double least;
   double most;
   const char *meaning;
@@ -69,17 +69,17 @@ struct etloop_cc_profile {
   uint32_t reserved;
 };
 
-/* What is known of a queue pair. Valid and unchanged from `init` to the end. */
+/* Properties of a queue pair. Valid and unchanged from `init` to the end. */
 struct etloop_cc_path {
   const double *parameters; /* in the order of `etloop_cc_algorithm.parameters` */
   uint64_t line_rate_bps;
-  uint64_t most_window_bytes; /* what the transport itself lets be under way */
+  uint64_t most_window_bytes; /* limit of the transport itself */
   int64_t base_rtt_ns;        /* round trip measured before any load; -1: not measured */
   uint32_t mtu_bytes;         /* payload of a full packet */
-  uint32_t packet_bytes;      /* the same packet on its link */
+  uint32_t packet_bytes;      /* bytes of the same packet on its link */
 };
 
-/* Effective until changed. What the transport itself allows still holds beside it. */
+/* Effective until changed, in addition to the transport's own limits. */
 struct etloop_cc_decision {
   uint64_t rate_bps;     /* 0: not paced */
   uint64_t window_bytes; /* 0: no window; less than a packet counts as one packet */
@@ -87,16 +87,16 @@ struct etloop_cc_decision {
 
 /* One hop's telemetry as a packet passed, in the order of the hops. */
 struct etloop_cc_hop {
-  int64_t time_ns; /* of the hop's clock */
+  int64_t time_ns; /* on the hop's clock */
   uint64_t line_rate_bps;
   uint64_t sent_bytes; /* by the egress port since it came up */
   uint64_t queue_bytes;
 };
 
-/* An acknowledgement that moved the oldest unacknowledged packet. */
+/* An acknowledgement of new packets. */
 struct etloop_cc_ack {
   int64_t now_ns;
-  int64_t rtt_ns; /* since the packet that asked for this acknowledgement was sent; -1: no sample */
+  int64_t rtt_ns; /* since the departure of the packet that requested this acknowledgement; -1: no sample */
   uint64_t acked_bytes;
   uint64_t acked_total_bytes;
   uint64_t sent_total_bytes; /* first transmissions only */
@@ -106,7 +106,7 @@ struct etloop_cc_ack {
   const struct etloop_cc_hop *hops;
 };
 
-/* A CNP, a sequence error that the receiver named (NAK), or a retransmission timeout. */
+/* A CNP, a sequence error reported by the receiver (NAK), or a retransmission timeout. */
 struct etloop_cc_signal {
   int64_t now_ns;
   uint64_t acked_total_bytes;
@@ -114,7 +114,7 @@ struct etloop_cc_signal {
   uint64_t in_flight_bytes;
 };
 
-/* Packets that were handed to the port together. */
+/* Packets handed to the port together. */
 struct etloop_cc_sent {
   int64_t now_ns;
   uint64_t wire_bytes;
@@ -134,7 +134,7 @@ struct etloop_cc_algorithm {
   uint32_t parameter_count;
   uint32_t profile_count;
 
-  /* Whether parameters, each within its limits, fit each other: NULL if so, else what is wrong, for people. */
+  /* Check the consistency of parameters that are within their limits: NULL, or the error text. */
   const char *(*check)(const double *parameters);
   void (*init)(void *state, const struct etloop_cc_path *path, int64_t now_ns, struct etloop_cc_decision *decision);
   void (*on_ack)(void *state, const struct etloop_cc_path *path, const struct etloop_cc_ack *ack,
@@ -147,9 +147,9 @@ struct etloop_cc_algorithm {
                      struct etloop_cc_decision *decision);
   void (*on_sent)(void *state, const struct etloop_cc_path *path, const struct etloop_cc_sent *sent,
                   struct etloop_cc_decision *decision);
-  /* Called at `next_timer_ns` or later; `now_ns` says when. */
+  /* Called at `next_timer_ns` or later, at `now_ns`. */
   void (*on_timer)(void *state, const struct etloop_cc_path *path, int64_t now_ns, struct etloop_cc_decision *decision);
-  /* When `on_timer` wants to be called next; INT64_MAX: never. Asked after every other call. */
+  /* Return the next time to call `on_timer`; INT64_MAX: never. Called after every other function. */
   int64_t (*next_timer_ns)(const void *state);
 };
 

@@ -25,7 +25,7 @@ void FlowControl::begin(Nanos now) {
 }
 
 void FlowControl::decided(Nanos now) {
-  // A rate of the line or more needs no spacing out of ours: the link does it.
+  // A rate of at least the line rate needs no pacing: the link does it.
   const uint64_t rate = decision_.rate_bps;
   pacer_.set_rate(rate >= path_.line_rate_bps ? 0 : rate, now);
   timer_ns_ = table_->next_timer_ns == nullptr ? kNever : table_->next_timer_ns(state_);
@@ -54,7 +54,7 @@ Nanos FlowControl::ahead_of(Nanos horizon_ns) const {
 uint32_t FlowControl::allowed(uint32_t packets, int64_t in_flight_bytes, bool answer_comes, Nanos now, Nanos horizon_ns) {
   if (!begun_) begin(now);
   settle(now);
-  window_closed_ = is_to_ask_ = false;
+  window_closed_ = exceeds_window_ = false;
   if (decision_.window_bytes != 0 && in_flight_bytes > 0) {
     const int64_t room = static_cast<int64_t>(std::min<uint64_t>(decision_.window_bytes, INT64_MAX)) - in_flight_bytes;
     if (room < path_.mtu_bytes && answer_comes) {
@@ -62,7 +62,7 @@ uint32_t FlowControl::allowed(uint32_t packets, int64_t in_flight_bytes, bool an
       busy_ = false;
       return 0;
     }
-    is_to_ask_ = room < path_.mtu_bytes;
+    exceeds_window_ = room < path_.mtu_bytes;
     packets = static_cast<uint32_t>(std::clamp<int64_t>(room / path_.mtu_bytes, 1, packets));
   } else if (decision_.window_bytes != 0) {
     packets = static_cast<uint32_t>(
@@ -76,26 +76,26 @@ uint32_t FlowControl::allowed(uint32_t packets, int64_t in_flight_bytes, bool an
   return std::min(packets, burst_packets());
 }
 
-// Packets under way behind the last that asks for an acknowledgement, once the run is.
-uint32_t FlowControl::unasked_with(const PacketRun& run) const {
+// Packets in flight after the last one that requests an acknowledgement, including the run.
+uint32_t FlowControl::unrequested_with(const PacketRun& run) const {
   const uint32_t asked = last_asked(run);
-  return asked == kNoPacket ? unasked_packets_ + run.count : run.head.psn + run.count - 1 - asked;
+  return asked == kNoPacket ? unrequested_packets_ + run.count : run.head.psn + run.count - 1 - asked;
 }
 
 void FlowControl::ask(PacketRun& run) const {
   if (decision_.window_bytes == 0) return;
   const uint64_t half_window = decision_.window_bytes / path_.mtu_bytes / 2;
-  if (is_to_ask_ || unasked_with(run) >= std::max<uint64_t>(half_window, 1)) ask_at_end(run);
+  if (exceeds_window_ || unrequested_with(run) >= std::max<uint64_t>(half_window, 1)) ask_at_end(run);
 }
 
-// Half way through what it has ahead, so that a wake-up hands over several bursts and may be late by the other half.
+// Wake after half of the lead, so that one wake-up hands over several bursts and may be late by the other half.
 Nanos FlowControl::wake_ns() const {
   return window_closed_ ? timer_ns_ : std::min(pacer_.next_ns() - ahead_ns_ / 2, timer_ns_);
 }
 
 void FlowControl::sent(const PacketRun& run, uint64_t wire_bytes, uint32_t fresh_packets, int64_t in_flight_bytes, bool more,
                        Nanos now) {
-  unasked_packets_ = unasked_with(run);
+  unrequested_packets_ = unrequested_with(run);
   if (ahead_ns_ != 0) handed_until_ns_ = std::max(handed_until_ns_, pacer_.next_ns());
   pacer_.sent(wire_bytes);
   busy_ = busy_ && more;

@@ -1,5 +1,5 @@
-// The flow controls of a port's queue pairs, with the memory of their algorithms in one piece. Queue pairs that send no data
-// have none, and no queue pair has one while no algorithm is chosen.
+// The flow controls of a port's queue pairs, with contiguous algorithm states. Queue pairs that send no data, and runs without an
+// algorithm, have none.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace etloop {
 
-// What a packet occupies on its link beside the UDP payload: preamble, Ethernet with FCS, IP, UDP, and the gap after it.
-// A VLAN tag comes on top (PlannedPort::tag_bytes).
+// Bytes of a packet on its link in addition to the UDP payload: preamble, Ethernet with FCS, IP, UDP, and the interpacket gap. A
+// VLAN tag is extra (PlannedPort::tag_bytes).
 inline constexpr uint32_t kLinkBytesIpv4 = 8 + 14 + 20 + 8 + 4 + 12;
 inline constexpr uint32_t kLinkBytesIpv6 = kLinkBytesIpv4 + 20;
 
@@ -21,11 +21,11 @@ class FlowControls {
  public:
   explicit FlowControls(std::pmr::memory_resource& memory) : controls_(&memory), states_(&memory) {}
 
-  // `paths[q]` is of queue pair q; those with `mtu_bytes` 0 get no control.
+  // `paths[q]` is of queue pair q; `mtu_bytes` 0: no control.
   void load(const CongestionParams& params, const std::vector<FlowPath>& paths);
-  // nullptr: the queue pair is not controlled.
+  // Return the queue pair's control; nullptr: not controlled.
   FlowControl* of(uint32_t qp) { return qp < index_.size() && index_[qp] != kNone ? &controls_[index_[qp]] : nullptr; }
-  // It is soon asked.
+  // Prefetch the control and its state.
   void expect(uint32_t qp) const {
     if (qp >= index_.size() || index_[qp] == kNone) return;
     prefetch(&controls_[index_[qp]], sizeof(FlowControl));
@@ -39,7 +39,7 @@ class FlowControls {
     uint8_t bytes[16];
   };
   std::vector<uint32_t> index_;
-  size_t blocks_ = 1;  // of an algorithm's state
+  size_t blocks_ = 1;  // blocks per algorithm state
   std::pmr::vector<FlowControl> controls_;
   std::pmr::vector<Block> states_;
 };

@@ -1,5 +1,5 @@
-// HPCC (Li et al., SIGCOMM 2019): the telemetry of every hop says how much of it is in use, and the rate is set so that the
-// fullest is used to eta. Single-rate form of alibaba-edu/High-Precision-Congestion-Control:.../rdma-hw.cc.
+// HPCC (Li et al., SIGCOMM 2019): telemetry gives the utilization of every hop, and the rate is set so that the most utilized hop
+// reaches eta. Single-rate form of alibaba-edu/High-Precision-Congestion-Control:.../rdma-hw.cc.
 #include <algorithm>
 
 #include "cc/algorithm.h"
@@ -8,7 +8,7 @@
 namespace etloop::cc {
 namespace {
 
-constexpr uint32_t kMostHops = 5;  // what the published header carries
+constexpr uint32_t kMostHops = 5;  // capacity of the published header
 
 enum : size_t { kEta, kStages, kAdditive, kMinRate, kBaseRtt, kReferenceLine, kCount };
 
@@ -32,7 +32,7 @@ class Hpcc {
     rtt_ns_ = p[kBaseRtt] > 0 ? p[kBaseRtt] : static_cast<double>(std::max<int64_t>(path.base_rtt_ns, 1'000));
     additive_ = p[kAdditive] * (p[kReferenceLine] > 0 ? line_ / p[kReferenceLine] : 1);
     committed_ = line_;
-    tell(path, line_, decision);
+    publish(path, line_, decision);
   }
 
   void on_ack(const Path& path, const Ack& ack, Decision& decision) {
@@ -65,7 +65,7 @@ class Hpcc {
   }
 
  private:
-  // Between whole round trips the rate is worked out from the committed one, so that one cause counts once.
+  // Within a round trip the rate is computed from the committed one, so that one congestion event counts once.
   void react(const Path& path, bool whole_round, Decision& decision) {
     const double* p = path.parameters;
     const double over = used_ / p[kEta];
@@ -82,12 +82,12 @@ class Hpcc {
       committed_ = rate;
       stage_ = stage;
     }
-    tell(path, rate, decision);
+    publish(path, rate, decision);
   }
 
-  void tell(const Path& path, double rate, Decision& decision) const {
+  void publish(const Path& path, double rate, Decision& decision) const {
     decision.rate_bps = whole(rate);
-    // The window of the paper, W = R * T, in path MTUs of payload.
+    // The paper's window, W = R * T, in path MTUs of payload.
     const double packets = rate * rtt_ns_ / 8e9 / path.packet_bytes;
     decision.window_bytes = std::max<uint64_t>(1, whole(packets * path.mtu_bytes));
   }

@@ -1,4 +1,4 @@
-// No congestion control: the line rate, bounded by nothing but the transport's own window.
+// No congestion control: line rate, limited only by the transport's window.
 #include "cc/algorithm.h"
 #include "cc/registry.h"
 

@@ -1,6 +1,6 @@
-// A window in the manner of Ultra Ethernet's NSCC (network-signalled congestion control): ECN marks and queueing delay
-// together choose between growing in proportion, growing a fixed step, holding and shrinking.
-// Rules and constants from uet-htsim's htsim/sim/uec.cpp; over RoCEv2 there are no trimmed packets, so a NAK stands for one.
+// A window-based algorithm after Ultra Ethernet's NSCC (network-signalled congestion control): ECN mark and queueing delay
+// together select proportional increase, fair increase, no change or decrease. Rules and constants from uet-htsim's
+// htsim/sim/uec.cpp; over RoCEv2 there are no trimmed packets, and NAKs take their place.
 #include <algorithm>
 
 #include "cc/algorithm.h"
@@ -53,7 +53,7 @@ class Nscc {
     bound_window(path);
     window_ = std::clamp(p[kInitialWindow] * product, mtu, most_);
     adjusted_at_ = decreased_at_ = now;
-    tell(path, decision);
+    publish(path, decision);
   }
 
   void on_ack(const Path& path, const Ack& ack, Decision& decision) {
@@ -71,7 +71,7 @@ class Nscc {
     received_ += bytes;
     ignored_ += bytes;
     if (quick_adapt(path, ack.now_ns, {.marked = marked, .wanted = delay > p[kThreshold] * target_}, ack.in_flight_bytes)) {
-      return tell(path, decision);
+      return publish(path, decision);
     }
     if (!marked && delay >= target_) {
       fair_increase(path, bytes);
@@ -79,9 +79,9 @@ class Nscc {
       proportional_increase(bytes, delay);
     } else if (delay >= target_) {
       decrease(p, ack.now_ns);
-    }  // else another path has the queue
+    }  // marked with low delay: another path has the queue; no change
     fulfil(path, ack.now_ns);
-    tell(path, decision);
+    publish(path, decision);
   }
 
   void on_nak(const Path& path, const Signal& nak, Decision& decision) {
@@ -89,20 +89,20 @@ class Nscc {
     ignored_ += path.mtu_bytes;
     lost_ = true;
     if (!quick_adapt(path, nak.now_ns, {.marked = true, .wanted = true}, nak.in_flight_bytes)) window_ -= path.mtu_bytes;
-    tell(path, decision);
+    publish(path, decision);
   }
 
   void on_timeout(const Path& path, const Signal&, Decision& decision) {
     lost_ = true;
     window_ = path.mtu_bytes;
-    tell(path, decision);
+    publish(path, decision);
   }
 
  private:
-  // What an answer says of the queues.
+  // Queue state derived from an answer.
   struct Hint {
     bool marked;
-    bool wanted;  // it asks for quick adapt
+    bool wanted;  // requests quick adapt
   };
 
   void bound_window(const Path& path) {
@@ -111,16 +111,16 @@ class Nscc {
     most_ = std::max(static_cast<double>(path.mtu_bytes), most);
   }
 
-  // The shortest round trip counts, and the largest window follows it.
+  // The base is the shortest round trip; it determines the largest window.
   void learn_base(const Path& path, double rtt_ns) {
     if (rtt_ns >= base_) return;
     base_ = rtt_ns;
     bound_window(path);
   }
 
-  // Once every round, the first of which begins with the first answer: where very little arrived and the delay or a loss says
-  // why, the window is what arrived. From then on marks and losses of what was under way change nothing. True: this answer
-  // changes nothing else.
+  // Quick adapt, once per round, the first of which begins with the first answer: if very little arrived and delay or loss
+  // explains it, the window becomes what arrived. Until the packets then in flight are answered, marks and losses are ignored.
+  // True: this answer has no further effect.
   bool quick_adapt(const Path& path, int64_t now, Hint hint, uint64_t in_flight_bytes) {
     if (hint.marked && ignored_ < to_ignore_) return hold();
     if (is_round_ && static_cast<double>(now - round_from_) <= base_ + target_) return false;
@@ -185,29 +185,29 @@ class Nscc {
     increase_ = received_ = 0;
   }
 
-  void tell(const Path& path, Decision& decision) {
+  void publish(const Path& path, Decision& decision) {
     window_ = std::clamp(window_, static_cast<double>(path.mtu_bytes), most_);
     decision.window_bytes = whole(window_);
   }
 
   double base_ = 0;
   double target_ = 0;
-  double scale_ = 0;         // bandwidth-delay product in reference networks
-  double proportional_ = 0;  // alpha of the source
+  double scale_ = 0;         // bandwidth-delay product relative to the reference network
+  double proportional_ = 0;  // alpha in uet-htsim
   double most_ = 0;
   double window_ = 0;
-  double average_ = 0;   // of the queueing delay
-  double increase_ = 0;  // earned since the last change
-  double received_ = 0;  // since the last change
-  double achieved_ = 0;  // in this round
-  double to_ignore_ = 0;  // bytes under way at the last quick adapt
-  double ignored_ = 0;    // answered since
-  double fast_bytes_ = 0;  // answered without a queue
-  bool is_fast_ = false;   // growing until there is a queue
+  double average_ = 0;   // average queueing delay
+  double increase_ = 0;  // pending increase
+  double received_ = 0;  // bytes since the last change
+  double achieved_ = 0;  // bytes in this round
+  double to_ignore_ = 0;  // bytes in flight at the last quick adapt
+  double ignored_ = 0;    // bytes answered since then
+  double fast_bytes_ = 0;  // bytes answered without a queue
+  bool is_fast_ = false;   // fast increase until a queue builds up
   int64_t round_from_ = 0;
   int64_t adjusted_at_ = 0;
   int64_t decreased_at_ = 0;
-  bool lost_ = false;  // something was, since the last quick adapt
+  bool lost_ = false;  // a loss since the last quick adapt
   bool is_round_ = false;
 };
 

@@ -1,5 +1,5 @@
-// The departure times of one queue pair's packets at a given rate. Times are worked out from the start of a busy period by
-// exact division with remainder, so rounding does not add up: after any number of bytes the schedule is right to 1 ns.
+// Departure times of one queue pair at a given rate. Computed from the start of a busy period by exact division with remainder:
+// rounding errors do not add up, and the schedule is exact to 1 ns.
 #pragma once
 
 #include <algorithm>
@@ -11,14 +11,14 @@ namespace etloop {
 
 class Pacer {
  public:
-  // `catch_up_ns`: how much lateness of ours is made up for by sending faster; beyond it, time is lost for good. It bounds
-  // what may leave at the speed of the port after a pause of the host: the rate times this.
+  // `catch_up_ns`: lateness that is made up by sending faster; beyond it, the time is lost. It bounds the burst at port speed
+  // after a pause of the host: rate times this.
   explicit Pacer(Nanos catch_up_ns) : catch_up_ns_(catch_up_ns) {}
 
   // 0: not paced.
   void set_rate(uint64_t rate_bps, Nanos now) {
     if (rate_bps == rate_bps_) return;
-    // What is still to be waited for was counted in bits, which pass sooner or later at the new rate.
+    // Convert the remaining wait, which is a number of bits, to the new rate.
     if (rate_bps_ != 0 && rate_bps != 0) {
       const Nanos from_ns = std::min(next_ns_, now);
       const auto scaled_bits = static_cast<unsigned __int128>(next_ns_ - from_ns) * rate_bps_ + remainder_;
@@ -31,14 +31,14 @@ class Pacer {
     rate_bps_ = rate_bps;
   }
 
-  // Nothing was to be sent until now: the time that passed earns nothing.
+  // The queue pair was idle until now: idle time earns no bytes.
   void begin_busy(Nanos now) {
     if (next_ns_ >= now) return;
     next_ns_ = now;
     remainder_ = 0;
   }
 
-  // `ahead_ns`: so much too early will do.
+  // `ahead_ns`: accepted earliness.
   bool due(Nanos now, Nanos ahead_ns = 0) {
     if (next_ns_ > now + ahead_ns) return false;
     if (next_ns_ < now - catch_up_ns_) next_ns_ = now - catch_up_ns_;
@@ -60,7 +60,7 @@ class Pacer {
 
   Nanos catch_up_ns_;
   uint64_t rate_bps_ = 0;
-  uint64_t remainder_ = 0;  // of the division, in bits times 10^9
+  uint64_t remainder_ = 0;  // remainder of the division, in bits times 10^9
   Nanos next_ns_ = 0;
 };
 

@@ -13,7 +13,7 @@ RateSeries::RateSeries(Nanos interval_ns, size_t queue_pairs, size_t most_rows)
 
 CcRecord* RateSeries::sample(Nanos now) {
   if (rows_.size() == most_samples_ * queue_pairs_) thin_out();
-  // Even times; what was missed while the host was elsewhere is not made up.
+  // Samples are at regular times; those missed while the host was busy are skipped.
   due_ns_ += interval_ns_ * ((now - due_ns_) / interval_ns_ + 1);
   rows_.resize(rows_.size() + queue_pairs_);
   return rows_.data() + rows_.size() - queue_pairs_;

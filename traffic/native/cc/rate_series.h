@@ -1,5 +1,5 @@
-// Rates and windows of queue pairs over time, in bounded memory: samples at even times, and when the room is used up every
-// other sample is given up and the interval doubles. So the whole run is covered, however long it is.
+// Time series of the rates and windows of queue pairs in bounded memory: regular samples; when the memory is full, every other
+// sample is dropped and the interval doubles. So the whole run is covered.
 #pragma once
 
 #include <cstddef>
@@ -16,12 +16,12 @@ class RateSeries {
   static constexpr size_t kMostRows = size_t{1} << 18;
   static constexpr Nanos kLongestIntervalNs = 3'600'000'000'000;
 
-  // `queue_pairs` rows make one sample.
+  // `queue_pairs` rows per sample.
   RateSeries(Nanos interval_ns, size_t queue_pairs, size_t most_rows = kMostRows);
 
   Nanos due_ns() const { return due_ns_; }
   void start(Nanos now) { due_ns_ = now; }
-  // Room for one sample's rows; the next is due an interval later.
+  // Return the rows of a new sample; the next is due an interval later.
   CcRecord* sample(Nanos now);
   const std::vector<CcRecord>& rows() const { return rows_; }
   Nanos interval_ns() const { return interval_ns_; }

@@ -1,5 +1,5 @@
-// No control by the sender: what it may send is what its receiver grants (cc/credit_account.h). The table is here so that it has
-// a name among the others, and says what it needs.
+// Receiver-credit congestion control: the sender uses the credit granted by its receiver (cc/credit_account.h). This table only
+// provides the name and the requirement.
 #include "cc/algorithm.h"
 #include "cc/registry.h"
 

@@ -36,11 +36,11 @@ std::string parameter_refusal(const etloop_cc_parameter& parameter) {
   if (!is_word(parameter.name)) return "a parameter's name is not a word of a-z, 0-9 and _";
   const std::string name = parameter.name;
   if (parameter.unit > ETLOOP_CC_BITS_PER_SECOND) return "parameter " + name + " has an unknown unit";
-  // Written so that not-a-number fails.
+  // Written so that NaN fails.
   if (!(parameter.least <= parameter.initial && parameter.initial <= parameter.most)) {
     return "parameter " + name + ": its initial value is not within its limits";
   }
-  if (parameter.meaning == nullptr) return "parameter " + name + " does not say what it means";
+  if (parameter.meaning == nullptr) return "parameter " + name + " has no meaning";
   return {};
 }
 
@@ -63,7 +63,7 @@ std::string refusal(const etloop_cc_algorithm* table) {
            " with " + std::to_string(sizeof(etloop_cc_algorithm));
   }
   if (!is_word(table->name)) return "its name is not a word of a-z, 0-9 and _";
-  if (table->meaning == nullptr) return "it does not say what it is";
+  if (table->meaning == nullptr) return "it has no meaning";
   if ((table->needs & ~kKnownNeeds) != 0) return "it needs something unknown";
   if (table->state_bytes > kMostStateBytes) return "its state has more than 65536 bytes";
   if (table->init == nullptr) return "it has no init";
@@ -79,7 +79,7 @@ std::string refusal(const etloop_cc_algorithm* table) {
   for (uint32_t i = 0; i < table->parameter_count; ++i) {
     if (std::string wrong = parameter_refusal(table->parameters[i]); !wrong.empty()) return wrong;
     if (index_of(*table, table->parameters[i].name) != i) {
-      return std::string("parameter ") + table->parameters[i].name + " stands twice";
+      return std::string("parameter ") + table->parameters[i].name + " occurs twice";
     }
   }
   for (uint32_t i = 0; i < table->profile_count; ++i) {

@@ -1,5 +1,5 @@
-// The congestion control algorithms that are built in, and what a choice of one means: a table, its parameter values, and
-// every mistake in them. Plugins enter by the same door (`refusal`).
+// The built-in congestion control algorithms, and the evaluation of a choice: table, parameter values, and every error in them.
+// Plugins are checked by the same `refusal`.
 #pragma once
 
 #include <cstdint>
@@ -29,16 +29,16 @@ ETLOOP_BUILT_IN_ALGORITHMS(ETLOOP_DECLARE_ALGORITHM)
 #undef ETLOOP_DECLARE_ALGORITHM
 
 std::span<const etloop_cc_algorithm* const> built_in();
-// nullptr: there is none of that name.
+// Return the table of that name, nullptr if there is none.
 const etloop_cc_algorithm* find_built_in(std::string_view name);
 
-// Why a table cannot be used: wrong version, missing or contradictory parts. Empty if it can.
+// Return why a table cannot be used (wrong version, missing or contradictory parts), empty if it can.
 std::string refusal(const etloop_cc_algorithm* table);
 
 using GivenParameter = std::pair<std::string, double>;
 
-// The values of all parameters: of the table, then of the profile ("": the first), then as given.
-// Unknown names, values out of limits and contradictions are added to `mistakes`.
+// Return the values of all parameters: from the table, then the profile ("": the first), then `given`. Unknown names, values out
+// of limits and contradictions are added to `mistakes`.
 std::vector<double> parameter_values(const etloop_cc_algorithm& table, std::string_view profile,
                                      std::span<const GivenParameter> given, std::vector<std::string>& mistakes);
 

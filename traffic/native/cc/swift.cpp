@@ -1,6 +1,6 @@
-// Swift (Kumar et al., SIGCOMM 2020): a window that holds the round-trip time at a target, which grows a little with the
-// number of hops and as the window shrinks; below one packet the window turns into a pace.
-// Defaults are those of Broadcom/csg-htsim:sim/swift.cpp, whose authors call most of them guesses.
+// Swift (Kumar et al., SIGCOMM 2020): a window that holds the round-trip time at a target; the target grows a little with the
+// number of hops and with smaller windows. Below one packet the window becomes a pace. Defaults of
+// Broadcom/csg-htsim:sim/swift.cpp, whose authors call most of them guesses.
 #include <algorithm>
 #include <cmath>
 
@@ -42,7 +42,7 @@ class Swift {
   void init(const Path& path, int64_t, Decision& decision) {
     window_ = path.parameters[kInitialWindow];
     rtt_ = path.base_rtt_ns > 0 ? static_cast<double>(path.base_rtt_ns) : path.parameters[kBase];
-    tell(path, decision);
+    publish(path, decision);
   }
 
   void on_ack(const Path& path, const Ack& ack, Decision& decision) {
@@ -50,19 +50,19 @@ class Swift {
     timeouts_ = 0;
     if (ack.rtt_ns >= 0) rtt_ = static_cast<double>(ack.rtt_ns);
     const double target = target_ns(path);
-    // Of packets that are sent again nobody knows the round trip: that they arrive is all there is to go by.
+    // Retransmitted packets have no round trip: their arrival counts as below the target.
     if (ack.rtt_ns < 0 || rtt_ < target) {
       const double acked = static_cast<double>(ack.acked_bytes) / path.mtu_bytes;
       window_ += window_ >= 1 ? p[kAdditive] * acked / window_ : p[kAdditive] * acked;
     } else {
       decrease(ack.now_ns, std::max(1 - p[kBeta] * (rtt_ - target) / rtt_, 1 - p[kMostDecrease]));
     }
-    tell(path, decision);
+    publish(path, decision);
   }
 
   void on_nak(const Path& path, const Signal& nak, Decision& decision) {
     decrease(nak.now_ns, 1 - path.parameters[kMostDecrease]);
-    tell(path, decision);
+    publish(path, decision);
   }
 
   void on_timeout(const Path& path, const Signal& timeout, Decision& decision) {
@@ -72,7 +72,7 @@ class Swift {
     } else {
       decrease(timeout.now_ns, 1 - p[kMostDecrease]);
     }
-    tell(path, decision);
+    publish(path, decision);
   }
 
  private:
@@ -85,7 +85,7 @@ class Swift {
     return base + p[kPerHop] * p[kHops] + std::clamp(scaled, 0.0, p[kFsRange]);
   }
 
-  // At most one decrease a round trip.
+  // At most one decrease per round trip.
   void decrease(int64_t now, double factor) {
     if (decreased_before_ && static_cast<double>(now - last_decrease_ns_) < rtt_) return;
     decreased_before_ = true;
@@ -93,11 +93,11 @@ class Swift {
     window_ *= factor;
   }
 
-  void tell(const Path& path, Decision& decision) {
+  void publish(const Path& path, Decision& decision) {
     const double most = static_cast<double>(path.most_window_bytes) / path.mtu_bytes;
     window_ = std::clamp(window_, path.parameters[kMinWindow], std::max(1.0, most));
     decision.window_bytes = std::max<uint64_t>(1, whole(window_ * path.mtu_bytes));
-    // A packet a round trip is the least window; fewer are paced, by a round trip that is not beyond what is aimed at.
+    // The smallest window is one packet per round trip; smaller ones are paced, by a round trip of at most the target.
     const double round_trip_ns = std::min(rtt_, target_ns(path));
     decision.rate_bps = window_ < 1 ? std::max<uint64_t>(1, whole(window_ * path.packet_bytes * 8e9 / round_trip_ns)) : 0;
   }

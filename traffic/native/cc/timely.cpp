@@ -1,7 +1,6 @@
-// TIMELY (Mittal et al., SIGCOMM 2015): the rate follows the gradient of the round-trip time between two thresholds.
-// One decision a round trip, as in alibaba-edu/High-Precision-Congestion-Control:.../rdma-hw.cc, whose defaults these are. A
-// round trip is over when everything is acknowledged that was sent when it began, or, as packets that were lost hold that up,
-// when its time is.
+// TIMELY (Mittal et al., SIGCOMM 2015): the rate follows the gradient of the round-trip time between two thresholds. One decision
+// per round trip, as in alibaba-edu/High-Precision-Congestion-Control:.../rdma-hw.cc, whose defaults these are. A round trip ends
+// when all packets sent before its start are acknowledged or, since lost packets delay that, when its duration has passed.
 #include <algorithm>
 
 #include "cc/algorithm.h"

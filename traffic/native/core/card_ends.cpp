@@ -4,11 +4,11 @@ namespace etloop {
 
 namespace {
 
-// Where ends of ours let grants be written to. Nothing is stored there; the addresses are as NCCL would have them.
+// Address range for grants to senders with the engine's own transport. Nothing is stored there; the layout is NCCL's.
 constexpr uint64_t kFifoBase = 0x7E00'0000'0000'0000;
 constexpr uint64_t kFifoSlots = 256;
 constexpr uint64_t kFifoSlotBytes = 512;
-// Grants that one connection may have under way towards a card, or from one.
+// Most grants of one connection in flight to or from a card.
 constexpr uint64_t kNumberedGrants = kCardRingSlots;
 
 uint32_t grant_key(uint32_t qpn) { return (qpn << 8) | 0xF1; }
@@ -25,17 +25,18 @@ void CardEnds::attach(Carrier& carrier) {
 }
 
 std::vector<Endpoint> CardEnds::endpoints() const {
-  std::vector<Endpoint> own;
-  for (uint32_t i = 0; attached() && i < queue_pairs_.size(); ++i) own.push_back(carrier_->endpoint(i));
-  return own;
+  std::vector<Endpoint> endpoints;
+  for (uint32_t i = 0; attached() && i < queue_pairs_.size(); ++i) endpoints.push_back(carrier_->endpoint(i));
+  return endpoints;
 }
 
 void CardEnds::set_peer_endpoints(const std::vector<Endpoint>& peers) {
   if (!peers.empty()) peers_.resize(connections_.places());
   for (const Endpoint& peer : peers) {
-    if (connections_.place(peer.connection) == 0) continue;  // of another port
+    if (connections_.place(peer.connection) == 0) continue;  // no end on this port
     set_remote_qpn(peer);
-    // Grants travel on the first queue pair of a connection, whose receiving end also tells where the others write to.
+    // Grants travel on the first queue pair of a connection; its receiving end also announces the address of data sent without
+    // grants.
     Peer& known = peers_[connections_.place(peer.connection)];
     if (peer.ordinal == 0) (peer.sends_data ? known.grant_ring : known.landing) = peer;
   }
@@ -50,12 +51,12 @@ void CardEnds::set_peer_endpoints(const std::vector<Endpoint>& peers) {
   }
 }
 
-// Of our queue pair to it, wherever the queue is that has it.
+// Set the remote number of the local queue pair connected to `peer`, on whichever queue that is.
 void CardEnds::set_remote_qpn(const Endpoint& peer) {
   const ConnectionEnds& ends = connections_[peer.connection];
   const std::vector<uint32_t>& mine = peer.sends_data ? ends.recv_qps : ends.send_qps;
   for (size_t at = 0; at < mine.size(); ++at) {
-    if (FarEnds::is_far(mine[at])) {  // then all of the connection are in order
+    if (FarEnds::is_far(mine[at])) {  // a connection with far ends lists all its queue pairs in order
       if (static_cast<int32_t>(at) == peer.ordinal) queue_pairs_.far().set_remote_qpn(mine[at], peer.qpn);
     } else if (static_cast<int32_t>(queue_pairs_.place(mine[at]).ordinal) == peer.ordinal) {
       queue_pairs_[mine[at]].set_remote_qpn(peer.qpn);
@@ -107,7 +108,7 @@ void CardEnds::post(uint32_t qp, const WorkRequest& request, Nanos now) {
   FlowRecord& counters = queue_pairs_[qp].counters;
   ++counters.tx_messages;
   counters.tx_payload_bytes += request.bytes;
-  // Handed to the card; when it left is the card's secret.
+  // Time of hand-over: a card does not report when a message departs.
   records_.note_departure(request.op, now);
   records_.note_turnaround(request.trigger_ns, now);
 }
@@ -121,7 +122,7 @@ bool CardEnds::take_granted(uint32_t end, uint32_t number, uint32_t bytes, Grant
   NumberedMessage* message = numbered.empty() ? nullptr : &numbered[number % numbered.size()];
   if (message == nullptr || message->number == 0 || static_cast<uint32_t>(message->number) != number) {
     failure_.set(connection, connections_.text(connection) + ": a message of " + std::to_string(bytes) +
-                                 " bytes says that it is of grant " + std::to_string(number) + ", which is not under way");
+                                 " bytes names grant " + std::to_string(number) + ", which is not under way");
     return false;
   }
   granted = {message->tag, message->index};

@@ -1,5 +1,6 @@
-// Ends of connections on a network card that carries whole messages, at this end or at the peer: who writes where, and which
-// number stands for which message. Ends of ours know all of that from the plan.
+// Endpoints of connections where a NIC's own transport carries whole messages, at this end or at the peer: the addresses that
+// each end writes to, and which grant number belongs to which message. Endpoints of the engine's own transport take all of this
+// from the plan.
 #pragma once
 
 #include <cstdint>
@@ -22,31 +23,32 @@ class CardEnds {
   CardEnds(const EnginePlan& plan, Connections& connections, QueuePairs& queue_pairs, OpRecords& records, Failure& failure)
       : plan_(plan), connections_(connections), queue_pairs_(queue_pairs), records_(records), failure_(failure) {}
 
-  // This end's queue pairs are the card's; once they are open. `carrier` outlives this.
+  // From now on this end's queue pairs are the card's. Call after they are open. `carrier` outlives this.
   void attach(Carrier& carrier);
   bool attached() const { return carrier_ != nullptr; }
 
-  // What peers must know of ends that were not ours to number; empty over packets.
+  // Endpoints that the card numbered and peers must be given; empty over packets.
   std::vector<Endpoint> endpoints() const;
-  // What peers told of theirs, before the first packet. Ends that nothing is told of are as the plan has them.
+  // Set the peers' endpoints, before the first packet. Endpoints not listed are as the plan has them.
   void set_peer_endpoints(const std::vector<Endpoint>& peers);
 
-  // Where the sender of a connection writes to at a receiver on a card; rkey 0: the receiver is ours.
+  // The address and key that the sender of a connection writes to at a receiver on a card; rkey 0: the receiver uses the engine's
+  // own transport.
   const Endpoint& landing(int32_t connection) const {
-    return peers_.empty() ? kOurs : peers_[connections_.place(connection)].landing;
+    return peers_.empty() ? kNoCard : peers_[connections_.place(connection)].landing;
   }
-  // Says where a grant is written to, and in it where message `index` of its op goes. False: the run has failed.
+  // Fill in the address that a grant is written to, and the address it grants for message `index` of its op. False: the run has
+  // failed.
   bool place_grant(int32_t connection, uint32_t qp, WorkRequest& request, uint32_t index);
-  // Whether the peer answers no probe beside its queue pairs, as cards do not.
+  // Whether the path must be probed by an RDMA write on the queue pair: cards do not answer probe packets.
   bool probed_by_write(uint32_t qp) const { return attached() || landing(queue_pairs_.place(qp).connection).rkey != 0; }
   WorkRequest probe_request(uint32_t qp) const;
-  // The card tells when the closing atomic of an op has come to the receiving end of a connection.
+  // Ask the card to report the closing atomic of an op at the receiving end of a connection.
   void watch(int32_t connection, uint32_t tag) { carrier_->watch(connections_[connection].recv_qps.front(), tag); }
 
-  // Hands a request to the card.
   void post(uint32_t qp, const WorkRequest& request, Nanos now);
 
-  // Which message, or part of one, the number of a grant stands for that came to an end. False: the run has failed.
+  // The message, or part of one, that completed under a grant's number. False: the run has failed.
   struct Granted {
     uint32_t tag = 0;
     uint32_t index = 0;
@@ -56,26 +58,26 @@ class CardEnds {
  private:
   void set_remote_qpn(const Endpoint& peer);
 
-  // A message that a card at this end will only know by the number of its grant.
+  // A granted message that the card at this end identifies by the grant's number only.
   struct NumberedMessage {
-    uint64_t number = 0;  // 0: none is under way
+    uint64_t number = 0;  // 0: none in flight
     uint32_t tag = 0;
     uint32_t index = 0;
     uint32_t missing_parts = 0;
   };
   struct Peer {
-    Endpoint grant_ring{};  // of a sender on a card; rkey 0: the sender is ours
+    Endpoint grant_ring{};  // of a sender on a card; rkey 0: the sender uses the engine's own transport
     Endpoint landing{};     // of a receiver on a card
-    std::vector<NumberedMessage> numbered;  // by number % its size; of a receiver on the card here
+    std::vector<NumberedMessage> numbered;  // by number % its size; if the receiver is on the card here
   };
-  static constexpr Endpoint kOurs{};
+  static constexpr Endpoint kNoCard{};
 
   const EnginePlan& plan_;
   Connections& connections_;
   QueuePairs& queue_pairs_;
   OpRecords& records_;
   Failure& failure_;
-  Carrier* carrier_ = nullptr;  // nullptr: queue pairs of ours over packets
+  Carrier* carrier_ = nullptr;  // nullptr: the engine's own transport over packets
   std::vector<Peer> peers_;     // by place of the connection; empty: there is no card
 };
 

@@ -16,7 +16,7 @@ void CarrierArrivals::on_message(uint32_t end, uint32_t number, uint32_t bytes, 
   const uint32_t parts = connections_.parts_of(place.connection, false);
   int64_t whole = bytes;
   if (parts > 1) {
-    // The card tells the bytes of the part; that they are right shows that the whole is.
+    // The card reports the bytes of one part; if that part has the expected size, the whole message has.
     const int64_t expected = lanes_.granted_bytes(place.connection, granted.tag, granted.index);
     if (expected >= 0 && message_part(expected, place.ordinal, parts).bytes == bytes) whole = expected;
   }

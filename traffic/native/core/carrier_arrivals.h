@@ -1,5 +1,4 @@
-// What carriers of whole messages bring - a network card, or a network that makes no packets - handed to the lanes and probes
-// that it is for.
+// Dispatches the events of carriers of whole messages (a NIC, or the flow-level network) to the lanes and probes concerned.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +20,7 @@ namespace etloop {
 
 class CarrierArrivals final : public CarrierSink {
  public:
-  // What it works with; all of it outlives it.
+  // Collaborators; all of them outlive this.
   struct Parts {
     const Connections& connections;
     QueuePairs& queue_pairs;
@@ -38,14 +37,14 @@ class CarrierArrivals final : public CarrierSink {
         lanes_(parts.lanes),
         failure_(parts.failure) {}
 
-  // From a card.
+  // Events from a card.
   void on_grant(uint32_t end, const ClearToSend& grant, Nanos now) override;
   void on_message(uint32_t end, uint32_t number, uint32_t bytes, Nanos now) override;
   void on_closing(uint32_t end, uint32_t tag, uint64_t added, Nanos now) override;
   void on_carried(uint32_t end, const WorkRequest& request, Nanos now) override;
   void on_carrier_fault(uint32_t end, const std::string& reason) override;
 
-  // The network has brought a grant, a message or part of one, and the acknowledgement of it, to its end (MessageCarrier).
+  // The flow-level network delivered a grant, a message or part of one, or its acknowledgement (MessageCarrier).
   void on_granted(int32_t connection, uint32_t tag, uint32_t index, Nanos now);
   void on_arrived(const CarriedMessage& message, Nanos now);
   void on_acknowledged(const CarriedMessage& message, Nanos now);

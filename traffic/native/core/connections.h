@@ -1,5 +1,5 @@
-// The connections that have an end on a port, and what is fixed of those ends: their ranks, their queue pairs, where the
-// other end is. What changes during a run is with whoever changes it, in a table by `place`.
+// Connections with an end on this port, and the constant properties of those ends: local ranks, queue pairs, peer location. State
+// that changes during a run is held by its owner in a table indexed by `place`.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ namespace etloop {
 
 inline constexpr uint32_t kNotHere = UINT32_MAX;
 
-// Where a rank is, one of whose queue pairs is here: on another queue of the port.
+// Home of a rank that runs on another queue of the port but has a queue pair here.
 struct EndHome {
   int32_t port = -1;
   uint8_t traffic_class = 0;
@@ -26,31 +26,31 @@ struct EndHome {
 struct ConnectionEnds {
   uint32_t src_index = kNotHere;  // local rank at the sending end, if it is here
   uint32_t dst_index = kNotHere;
-  EndHome src_home;  // where the sending end's rank is elsewhere
+  EndHome src_home;  // if the sending end's rank is on another queue
   EndHome dst_home;
-  int32_t other_port = -1;  // of a connection inside a host with one end here: where the other end is
+  int32_t other_port = -1;  // port of the other end, for a connection inside the host with one end here
   uint32_t data_rkey = 0;
   std::vector<uint32_t> send_qps;
   std::vector<uint32_t> recv_qps;
-  std::unique_ptr<ReceiveQueue> receives;  // shared by the queue pairs at the receiving end; nullptr: none are counted
+  std::unique_ptr<ReceiveQueue> receives;  // shared by the queue pairs at the receiving end; nullptr: receives are not counted
 };
 
 class Connections {
  public:
   explicit Connections(const EnginePlan& plan) : plan_(plan) {}
 
-  // Finds the ends that are here: `local` has the index of every local rank.
+  // Find the ends on this port: `local` maps every local rank to its index.
   void load(const std::map<int32_t, uint32_t>& local);
-  // Finds queue pairs that are dealt to this port, of ranks on other queues.
+  // Find queue pairs dealt to this port whose ranks run on other queues.
   void load_guests(int32_t port);
-  // Other ports whose ranks have queue pairs here.
+  // Number of other queues whose ranks have queue pairs here.
   size_t homes() const { return homes_; }
-  // Finds where the other ends of connections inside the host are. Fails if one leaves the host of `port`.
+  // Find the port of the other end of each connection inside the host. Fails if a connection leaves the host of `port`.
   Result<void> find_other_ports(int32_t port);
 
   // Rows of the plan, with or without an end here.
   size_t size() const { return place_.size(); }
-  // A port has few of the rows of a large job: those have places from 1 on, all others share place 0, which has nothing.
+  // A port has an end of few of a large job's connections: those have places from 1 on; all others share the empty place 0.
   uint32_t place(int32_t row) const { return place_[static_cast<size_t>(row)]; }
   size_t places() const { return ends_.size(); }
   ConnectionEnds& operator[](int32_t row) { return ends_[place(row)]; }
@@ -58,12 +58,12 @@ class Connections {
 
   const PlannedConnection& planned(int32_t row) const { return plan_.connections[static_cast<size_t>(row)]; }
   bool on_wire(int32_t row) const { return planned(row).path == Path::wire; }
-  // In how many parts the messages of a connection travel.
+  // Number of parts that each message of the connection is split into.
   uint32_t parts_of(int32_t row, bool one_sided) const {
     const bool split = plan_.transport.split_data_on_qps && !one_sided && on_wire(row);
     return split ? static_cast<uint32_t>(planned(row).qp_count) : 1;
   }
-  // A connection by its ranks and addresses, for people.
+  // Describe a connection by ranks and addresses, for error messages.
   std::string text(int32_t row) const;
 
  private:

@@ -10,8 +10,8 @@ namespace etloop {
 
 namespace {
 
-// Queue pair numbers differ from run to run, and what chance selects does not. Of a pair of ranks, what tells its
-// connections apart is in every agent's plan.
+// Return the random-draw key of an endpoint. Queue pair numbers differ between runs, so the key uses what every agent's plan has:
+// ranks, communicator, channel, ordinal and direction.
 uint32_t draws_as(const QpPlace& place, const PlannedConnection& c) {
   uint32_t key = place.sends_data ? 1 : 0;
   for (const int32_t part : {c.src_rank, c.dst_rank, c.communicator, c.channel, static_cast<int32_t>(place.ordinal)}) {
@@ -153,7 +153,7 @@ Result<void> Core::load_exchange(std::pmr::memory_resource& memory) {
   return {};
 }
 
-// By now every peer has told what it offers, and no agent of the run probes any more.
+// At this point every peer has announced its window, and no agent of the run probes any more.
 void Core::start(Nanos start_ns) {
   start_ns_ = start_ns;
   queue_pairs_.count_anew();
@@ -207,9 +207,9 @@ void Core::on_due(Nanos now) {
       case EventKind::credit_due:
         if (exchange_ != nullptr) exchange_->on_credit_due(now);
         break;
-      case EventKind::planes_due: break;  // its turn sends it again
+      case EventKind::planes_due: break;  // the next turn sends it again
       case EventKind::series_due:
-        transmission_.forget_held();  // rates are settled on the way
+        transmission_.forget_held();  // held bursts would apply rate changes only later
         flows_.write_series(now);
         break;
     }

@@ -1,12 +1,7 @@
-// One port's share of a run, without I/O: the ranks on it, their lanes, queue pairs and timers. Packets and time come in
-// as arguments; packets go out through a TxPort; the same code runs on sockets and in virtual time.
+// The engine of one port, without I/O: its ranks, lanes, queue pairs and timers. Packets and time are arguments; packets leave
+// through a TxPort. The same code runs over sockets and in virtual time.
 //
-// It joins its parts, each of which calls only those above it here, and hands out what is due:
-//   packets   QueuePairs, Flows (congestion control), Transmission, Probing
-//   carriers  CardEnds
-//   lanes     MessagePaths, Lanes
-//   ops       Ops
-//   arrivals  PacketArrivals, CarrierArrivals; PacketExchange, which sends too
+// It owns these components and dispatches due events to them. Each calls only those listed above it:
 #pragma once
 
 #include <algorithm>
@@ -51,34 +46,35 @@
 
 namespace etloop {
 
-// Datagrams that were not taken as they came.
+// Datagrams that were not processed as ordinary packets.
 struct ArrivalCounts {
-  DiscardCounts discards;  // without an effect
-  int64_t trimmed = 0;     // cut down by a switch
+  DiscardCounts discards;  // ignored, by reason
+  int64_t trimmed = 0;     // trimmed by a switch
 };
 
-// Where a run is over: at this port, or at all of them.
+// Scope of the end of a run: this port, or all ports.
 enum class RunOver : uint8_t { here, everywhere };
 
 class Core final : public PortSink {
  public:
-  // `receive_buffer_bytes` (least over the port's addresses) sizes the windows offered to peers.
-  // What the queue pairs are made of comes from `memory`, which outlives the core.
+  // `receive_buffer_bytes` (the minimum over the port's addresses) sizes the windows offered to peers. Queue pair state is
+  // allocated from `memory`, which outlives the core.
   static Result<std::unique_ptr<Core>> make(const EnginePlan& plan, int32_t port, int64_t receive_buffer_bytes,
                                             const FlowOpener& open_flow,
                                             std::pmr::memory_resource& memory = *std::pmr::new_delete_resource());
-  // The same over a network card that carries whole messages; `carrier` outlives the core.
+  // Make a core over a NIC that carries whole messages; `carrier` outlives the core.
   static Result<std::unique_ptr<Core>> make(const EnginePlan& plan, int32_t port, Carrier& carrier);
-  // All ranks of the plan, on whatever port, without packets: `network` takes their messages and outlives the core.
+  // Make a core with all ranks of the plan, whatever their port, without packets: `network` carries their messages and outlives
+  // the core.
   static Result<std::unique_ptr<Core>> make_carried(const EnginePlan& plan, MessageCarrier& network);
 
-  // What peers must know of ends that were not ours to number; empty over packets.
+  // Endpoints that a card numbered and peers must be given; empty over packets.
   std::vector<Endpoint> endpoints() const { return cards_.endpoints(); }
-  // What peers told of theirs, before the first packet. Ends that nothing is told of are as the plan has them.
+  // Set the peers' endpoints, before the first packet. Endpoints not listed are as the plan has them.
   void set_peer_endpoints(const std::vector<Endpoint>& peers) { cards_.set_peer_endpoints(peers); }
 
-  // Before the start: acknowledgements of grants, for which nobody waits, may stay so long. Far less than the peer waits
-  // before it repeats them.
+  // Set how long acknowledgements of grants may be delayed; call before the start. The delay is far below the peer's
+  // retransmission timeout, and 0 under fault injection.
   void set_answer_patience(Nanos patience_ns) {
     const Nanos peer_waits_ns = std::min(plan_.transport.recovery.timeout_floor_ns, plan_.transport.timeout_ns);
     transmission_.set_answer_patience(faults_ == nullptr ? std::min(patience_ns, peer_waits_ns / 16) : 0);
@@ -87,8 +83,7 @@ class Core final : public PortSink {
   void start_probe(ProbeRounds rounds = ProbeRounds::one) { probing_.start(rounds); }
   const Probing& probing() const { return probing_; }
   void start(Nanos start_ns);
-  // Before the start: the way to ranks of the same host on other ports.
-  // And to the other queues of the port, where they deal queue pairs among themselves.
+  // Connect the core to other ports of its host and to other queues of its port; call before the start.
   void join(ScaleUpLinks& links, QueueLinks& queues) {
     paths_.set_links(links);
     queues_.join(queues, exchange_.get());
@@ -98,49 +93,48 @@ class Core final : public PortSink {
     if (exchange_ != nullptr) return exchange_->on_datagram(datagram, now);
     packets_.on_datagram(datagram, now);
   }
-  // A datagram for the queue pair of this number comes next.
+  // Prefetch the state of the queue pair that the next datagram is for.
   void expect_datagram(uint32_t dest_qpn) const { queue_pairs_.expect_packet(dest_qpn); }
-  // Where a card, or the network of `make_carried`, hands in what it has brought.
+  // Sink for the events of a card or of the network of `make_carried`.
   CarrierArrivals& carried() { return carried_; }
-  // Another port of the host hands something over; it takes effect when it is due.
+  // Accept a message from another port of the host; it takes effect at its `due_ns`.
   void on_scale_up(const ScaleUpMessage& message);
 
-  // Another queue of the port hands something over.
+  // Accept a message from another queue of the port.
   void on_queue_message(const QueueMessage& message) {
     if (failure_.none()) queues_.take(message);
   }
 
-  // Timers that are due, and the beginning of the run.
+  // Run the timers that have expired by `now`, and start the run at its start time.
   void on_time(Nanos now) {
     const bool holds = faults_ != nullptr || path_faults_ != nullptr;
     if (holds || now >= std::min(start_ns_, events_.next_due())) on_due(now);
   }
-  // Begins every op whose dependencies are met.
+  // Begin every op whose dependencies are met.
   void issue(Nanos now) {
     ops_.issue(now);
     if (is_shared_ && ops_.finished()) queues_.note_finished();
   }
-  // Sends at most `budget` runs. True: there is more that could be sent now.
+  // Send at most `budget` packet runs. True: more can be sent now.
   bool transmit(TxPort& port, Clock& clock, size_t budget) {
     return exchange_ != nullptr ? exchange_->transmit(port, clock, budget) : transmission_.transmit(port, clock, budget);
   }
-  // Over a card: probes; everything else went to it when it came up.
+  // Send due probes over a card, which takes all other requests when they are posted.
   void send_probes(Nanos now);
-  // `with_answers`: those that were put off, too. Once due, they wait for the port.
+  // `with_answers`: include delayed acknowledgements. Once these are overdue, they wait for the port.
   Nanos next_deadline(bool with_answers = true) const;
-  // End the run, whose `guard` found that time does not advance, by the name of what is due now.
+  // Fail the run because `guard` found that virtual time does not advance; name the component that is due now.
   void stall(const InstantGuard& guard, const std::string& owner, Nanos now);
 
-  // All ranks that the run waits for, and those of other queues whose queue pairs are here.
+  // True once all awaited ranks here, and those of other queues with queue pairs here, have finished.
   bool finished() const { return ops_.finished() && queues_.others_finished(); }
-  // From now on peers are answered, and nothing is begun that they would have to answer. Once the run is over everywhere, what
-  // goes on beside it ends where it stands, in the middle of a message, and is not repeated. True: something of before may be
-  // under way.
+  // Start no more requests; keep answering peers. Once the run is over everywhere, background data stops immediately, even in the
+  // middle of a message, and is not retransmitted. True: earlier requests may still be in flight.
   bool rest(RunOver over);
   const std::string& failure() const { return failure_.reason(); }
   int32_t failed_connection() const { return failure_.connection(); }
   const CoreStatus& status() const { return records_.status(); }
-  // Completed ops in order of completion; only grows, never reallocates.
+  // Completed ops in order of completion; append-only, records never move.
   RecordLog& records() { return records_.completed(); }
   int64_t total_ops() const { return ranks_.total_ops(); }
   std::vector<FlowRecord> flows() const;
@@ -155,7 +149,7 @@ class Core final : public PortSink {
     return faults_ == nullptr ? FaultCounts{} : faults_->counts();
   }
   const std::vector<uint64_t>& turnarounds() const { return records_.turnarounds(); }
-  // Rates and windows over time; nullptr: they were not asked for.
+  // Rates and windows over time; nullptr: not recorded.
   const RateSeries* series() const { return flows_.series(); }
 
  private:
@@ -167,14 +161,14 @@ class Core final : public PortSink {
 
   const EnginePlan& plan_;
   int32_t port_;
-  bool is_shared_;  // its queues share its addresses
-  // What every packet and turn looks at is together: a host of many ports goes from one to the other.
+  bool is_shared_;  // the port has several queues that share its addresses
+  // Members used for every packet and turn are adjacent: the thread of a host with many ports alternates between cores.
   PacketArrivals packets_;
   Nanos start_ns_ = kNever;
   EventHeap events_;
   std::unique_ptr<PacketExchange> exchange_;  // nullptr: RoCEv2
-  std::unique_ptr<FaultInjector> faults_;     // of RoCEv2; nullptr: no rule concerns this port
-  const PathFaults* path_faults_ = nullptr;   // the exchange's
+  std::unique_ptr<FaultInjector> faults_;     // for RoCEv2; nullptr: no rule concerns this port
+  const PathFaults* path_faults_ = nullptr;   // owned by exchange_
   Failure failure_;
   Transmission transmission_;
   QueuePairs queue_pairs_;

@@ -9,7 +9,7 @@
 namespace etloop {
 
 bool CoreSet::make(int64_t receive_buffer_bytes) {
-  if (std::any_of(plan_.ports.begin(), plan_.ports.end(), is_dealt)) handed_.resize(plan_.ports.size());
+  if (std::any_of(plan_.ports.begin(), plan_.ports.end(), is_dealt)) handed_over_.resize(plan_.ports.size());
   for (size_t p = 0; p < plan_.ports.size(); ++p) {
     const auto index = static_cast<int32_t>(p);
     const auto open = [this, index](uint16_t address, const IpAddress& dst_ip, uint16_t src_port, uint8_t traffic_class) {
@@ -22,13 +22,13 @@ bool CoreSet::make(int64_t receive_buffer_bytes) {
     }
     cores_.push_back(*std::move(core));
     cores_.back()->join(*this, *this);
-    told_.push_back(0);
+    copied_records_.push_back(0);
   }
   return true;
 }
 
 void CoreSet::start_probe() {
-  asked_ = true;
+  probe_requested_ = true;
   for (size_t p = 0; p < cores_.size(); ++p) {
     cores_[p]->start_probe();
     ports_.wake(static_cast<int32_t>(p), clock_.now_ns);
@@ -46,14 +46,14 @@ void CoreSet::start() {
   }
 }
 
-// Cores stay finished, so those found so once are not asked again.
+// A finished core stays finished: do not ask it again.
 bool CoreSet::finished() {
   while (finished_ < cores_.size() && cores_[finished_]->finished()) ++finished_;
   return finished_ == cores_.size();
 }
 
 void CoreSet::on_datagram(int32_t port, const Datagram& datagram) {
-  turning_ = port;
+  current_port_ = port;
   cores_[static_cast<size_t>(port)]->on_datagram(datagram, clock_.now_ns);
 }
 
@@ -61,27 +61,27 @@ void CoreSet::turn(int32_t port) {
   if (ports_.dead(port)) return;
   Core& core = *cores_[static_cast<size_t>(port)];
   constexpr size_t kBudget = 64;
-  turning_ = port;
-  if (!handed_.empty()) take_handed(port);
+  current_port_ = port;
+  if (!handed_over_.empty()) deliver_handed_over(port);
   Nanos due_ns = kNever;
-  size_t& told = told_[static_cast<size_t>(port)];
-  const auto goes_on = [&] {
-    // Of all cores; what this one has ended in its turn is not among the run's yet.
-    const auto ended = [&] { return static_cast<int64_t>(run_.records.size() + core.records().size() - told); };
+  size_t& copied = copied_records_[static_cast<size_t>(port)];
+  const auto time_advances = [&] {
+    // Ops completed on all cores; this core's turn has not been copied to the run's records yet.
+    const auto ended = [&] { return static_cast<int64_t>(run_.records.size() + core.records().size() - copied); };
     if (instant_.passes(clock_.now_ns, ended)) [[likely]] return true;
     core.stall(instant_, "port " + plan_.ports[static_cast<size_t>(port)].name, clock_.now_ns);
     return false;
   };
-  while (goes_on()) {
+  while (time_advances()) {
     core.on_time(clock_.now_ns);
     core.issue(clock_.now_ns);
-    while (core.transmit(ports_.port(port), clock_, kBudget) && goes_on()) {
+    while (core.transmit(ports_.port(port), clock_, kBudget) && time_advances()) {
     }
     due_ns = core.next_deadline();
     if (!core.failure().empty() || core.probing().under_way() || due_ns > clock_.now_ns) break;
   }
-  for (; told < core.records().size(); ++told) run_.records.push_back(core.records()[told]);
-  core.records().release(told);
+  for (; copied < core.records().size(); ++copied) run_.records.push_back(core.records()[copied]);
+  core.records().release(copied);
   if (!core.failure().empty()) {
     run_.failure = core.failure();
     run_.failed_connection = core.failed_connection();
@@ -104,17 +104,17 @@ void CoreSet::pass(int32_t port, const Datagram& datagram, Nanos) {
 
 void CoreSet::hand_over(int32_t port, HandedOver&& handed) {
   if (ports_.dead(port)) return;
-  std::deque<HandedOver>& ring = handed_[static_cast<size_t>(port)][turning_];
+  std::deque<HandedOver>& ring = handed_over_[static_cast<size_t>(port)][current_port_];
   handed.due_ns = clock_.now_ns + ports_.queue_delay_ns();
   if (!ring.empty()) handed.due_ns = std::max(handed.due_ns, ring.back().due_ns);
   ring.push_back(std::move(handed));
   ports_.wake(port, ring.back().due_ns);
 }
 
-// What is there by now, ring by ring.
-void CoreSet::take_handed(int32_t port) {
+// Deliver what has arrived by now, ring by ring.
+void CoreSet::deliver_handed_over(int32_t port) {
   Core& core = *cores_[static_cast<size_t>(port)];
-  for (auto& [from, ring] : handed_[static_cast<size_t>(port)]) {
+  for (auto& [from, ring] : handed_over_[static_cast<size_t>(port)]) {
     for (; !ring.empty() && ring.front().due_ns <= clock_.now_ns; ring.pop_front()) {
       HandedOver& handed = ring.front();
       if (handed.content.empty()) {
@@ -131,7 +131,7 @@ void CoreSet::take_handed(int32_t port) {
 void CoreSet::collect() {
   for (const auto& core : cores_) {
     const Prober& prober = core->probing().prober();
-    for (size_t i = 0; asked_ && i < prober.size(); ++i) run_.probes.push_back(prober.result(i));
+    for (size_t i = 0; probe_requested_ && i < prober.size(); ++i) run_.probes.push_back(prober.result(i));
     const auto flows = core->flows();
     run_.flows.insert(run_.flows.end(), flows.begin(), flows.end());
     run_.faults.push_back(core->fault_counts());

@@ -1,5 +1,4 @@
-// Things due at a time: what a port's core waits for, those of one time in the order in which they came, so that runs repeat
-// exactly.
+// The timer queue of a port's core. Events of the same time keep their insertion order, so that runs are reproducible.
 #pragma once
 
 #include <cstddef>
@@ -18,9 +17,9 @@ enum class EventKind : uint8_t {
   local_sent,     // a: lane, b: message index
   qp_timer,       // a: queue pair
   flow_timer,     // a: queue pair that congestion control lets send again
-  credit_due,     // receivers of the port may grant credit again
-  planes_due,     // peers have not answered what they were told of the card's planes
-  series_due,     // rates are to be written down
+  credit_due,     // receivers of the port may grant more credit
+  planes_due,     // peers have not acknowledged the report of the card's planes
+  series_due,     // sample the rates
 };
 
 struct Event {
@@ -35,7 +34,7 @@ struct Event {
 
 class EventHeap {
  public:
-  // `ports`: of the plan; they decide how many events at one instant are too many.
+  // `ports`: number of ports of the plan; sets how many events at one instant are too many.
   explicit EventHeap(size_t ports = 0) : instant_(most_turns_at_an_instant(ports)) {}
   void push(Nanos due_ns, EventKind kind, uint32_t a, uint32_t b = 0, uint32_t c = 0, int64_t bytes = 0) {
     heap_.push(Event{due_ns, 0, bytes, kind, a, b, c});
@@ -43,7 +42,7 @@ class EventHeap {
   }
   Nanos next_due() const { return next_due_ns_; }
   InstantGuard& instant() { return instant_; }
-  // Requires one.
+  // Requires a non-empty heap.
   const Event& front() const { return heap_.front(); }
   bool pop_due(Nanos now, Event& out) {
     if (heap_.empty() || next_due_ns_ > now) return false;
@@ -54,7 +53,7 @@ class EventHeap {
 
  private:
   InstantGuard instant_;
-  Nanos next_due_ns_ = kNever;  // asked for far more often than it changes
+  Nanos next_due_ns_ = kNever;  // cached: read far more often than it changes
   TimeHeap<Event> heap_;
 };
 

@@ -1,4 +1,4 @@
-// Why a run failed, and the connection it concerns: the first reason counts, what follows from it does not.
+// The reason why a run failed, and the connection concerned. The first reason is kept; its consequences are ignored.
 #pragma once
 
 #include <cstdint>

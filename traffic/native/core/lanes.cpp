@@ -15,7 +15,7 @@ void Lanes::load(OpSink& ops) {
 
 bool Lanes::open(uint32_t run, const OpWork& work, Nanos now) {
   prepare(run, work);
-  ++ops_[run].open_lanes;  // held meanwhile, so that no lane ends the op
+  ++ops_[run].open_lanes;  // hold the op open while its lanes are opened
   const std::vector<int32_t>& batch_channels = plan_.schedules.batch_channels;
   if (batch_channels.empty() || batch_channels[static_cast<size_t>(work.table)] == 0) {
     for (int32_t row = ops_[run].first_lane; row < ops_[run].end_lane && failure_.none(); ++row) open_lane(run, row, now);
@@ -31,7 +31,7 @@ void Lanes::begin(uint32_t run, Nanos now) {
   ops_[run].work.begun = true;
   for (const uint32_t lane : ops_[run].held) queue_lane(lane);
   note_executed(run, now);
-  move_lanes(now);
+  drain_work_list(now);
 }
 
 bool Lanes::grants(const OpWork& work) const {
@@ -43,7 +43,7 @@ bool Lanes::grants(const OpWork& work) const {
          std::ranges::any_of(lanes, [](const Lane& lane) { return lane.recv_from >= 0; });
 }
 
-// One lane of an op has executed its last step, or all of its lanes are open. Where batches follow they go on.
+// Called when a lane of the op executed its last step, and once all of its lanes are open. If batches follow, the op goes on.
 void Lanes::note_executed(uint32_t run, Nanos now) {
   if (--ops_[run].unexecuted_lanes != 0 || !failure_.none()) return;
   const bool batches_follow =
@@ -67,7 +67,7 @@ void Lanes::prepare(uint32_t run, const OpWork& work) {
   if (!set.dependent_offsets.empty()) begun.lane_runs.assign(static_cast<size_t>(begun.end_lane - begun.first_lane), kNone);
 }
 
-// In the order of the table, which goes from channel to channel as its peers come.
+// Open lanes in the order of the table, which alternates between channels as its peers do.
 void Lanes::open_first_batches(uint32_t run, Nanos now) {
   const ScheduleSet& set = plan_.schedules;
   const int32_t channels = set.batch_channels[static_cast<size_t>(ops_[run].work.table)];
@@ -76,7 +76,7 @@ void Lanes::open_first_batches(uint32_t run, Nanos now) {
     const Lane& lane = set.lanes[static_cast<size_t>(row)];
     ChannelRun& channel = ops_[run].channels[static_cast<size_t>(lane.channel)];
     if (channel.open_lanes == 0) {
-      channel = {row, lane.batch, 1};  // held until the other channels have begun, too
+      channel = {row, lane.batch, 1};  // 1: hold the channel until the other channels have begun
     }
     if (channel.batch != lane.batch) continue;
     channel.next_lane = set.next_on_channel[static_cast<size_t>(row)];
@@ -89,13 +89,13 @@ void Lanes::open_first_batches(uint32_t run, Nanos now) {
   }
 }
 
-// Opens the next batch of a channel that has any work.
+// Open the next batch of a channel that has any work.
 void Lanes::open_next_batch(uint32_t run, int32_t channel, Nanos now) {
   const ScheduleSet& set = plan_.schedules;
   const auto on = [&]() -> ChannelRun& { return ops_[run].channels[static_cast<size_t>(channel)]; };
   while (on().next_lane >= 0) {
     on().batch = set.lanes[static_cast<size_t>(on().next_lane)].batch;
-    ++on().open_lanes;  // held while the batch is opened, so that no lane of it ends it
+    ++on().open_lanes;  // hold the batch while its lanes are opened
     while (on().next_lane >= 0 && set.lanes[static_cast<size_t>(on().next_lane)].batch == on().batch) {
       const int32_t row = on().next_lane;
       on().next_lane = set.next_on_channel[static_cast<size_t>(row)];
@@ -126,7 +126,7 @@ void Lanes::open_lane(uint32_t run, int32_t lane_row, Nanos now) {
     if (ops_[run].lane_runs.empty()) return;
     ops_[run].lane_runs[static_cast<size_t>(number)] = kLaneOver;
     wake_dependents(run, number);
-    move_lanes(now);
+    drain_work_list(now);
     return;
   }
   int32_t send_connection = kNoConnection;
@@ -161,10 +161,10 @@ void Lanes::open_lane(uint32_t run, int32_t lane_row, Nanos now) {
   if (!op.lane_runs.empty()) op.lane_runs[static_cast<size_t>(number)] = index;
   if (send_connection >= 0) connect_sending(opened, index);
   if (recv_connection >= 0) connect_receiving(opened, index);
-  pump(index, now);
+  advance(index, now);
 }
 
-// Makes a lane known to the connection that it sends on, which may have grants for it already.
+// Register a lane with the connection that it sends on; grants for it may have arrived already.
 void Lanes::connect_sending(LaneRun& lane, uint32_t number) {
   Ends& here = ends(lane.send_connection);
   here.sending.add(lane.tag, number);
@@ -172,7 +172,7 @@ void Lanes::connect_sending(LaneRun& lane, uint32_t number) {
   if (lane.one_sided && !lane.posting.done()) lane.sending.closing = LaneSender::Closing::open;
 }
 
-// Makes a lane known to the connection that it receives on, where messages of it may have arrived already.
+// Register a lane with the connection that it receives on; messages for it may have arrived already.
 void Lanes::connect_receiving(LaneRun& lane, uint32_t number) {
   const int32_t connection = lane.recv_connection;
   Ends& here = ends(connection);
@@ -209,31 +209,31 @@ void Lanes::end_lane(uint32_t lane, Nanos now) {
   if (--ops_[run].open_lanes == 0 && failure_.none()) op_sink_->on_lanes_over(run, now);
 }
 
-// Lets a lane do all it can, and with it every lane that it releases.
-void Lanes::pump(uint32_t lane, Nanos now) {
+// Advance a lane as far as possible, and every lane that this releases.
+void Lanes::advance(uint32_t lane, Nanos now) {
   queue_lane(lane);
-  move_lanes(now);
+  drain_work_list(now);
 }
 
-// Works off the lanes that may be able to move, those that this releases included. Within itself it only queues.
-void Lanes::move_lanes(Nanos now) {
-  if (is_moving_) return;
-  is_moving_ = true;
-  for (size_t next = 0; next < moving_.size(); ++next) {
-    lanes_[moving_[next]].queued = false;
-    if (lanes_[moving_[next]].in_use) move_lane(moving_[next], now);
+// Advance the lanes of the work list, including those added meanwhile. Re-entrant calls only add to the list.
+void Lanes::drain_work_list(Nanos now) {
+  if (is_draining_) return;
+  is_draining_ = true;
+  for (size_t next = 0; next < work_list_.size(); ++next) {
+    lanes_[work_list_[next]].queued = false;
+    if (lanes_[work_list_[next]].in_use) advance_lane(work_list_[next], now);
   }
-  moving_.clear();
-  is_moving_ = false;
+  work_list_.clear();
+  is_draining_ = false;
 }
 
 void Lanes::queue_lane(uint32_t lane) {
   if (lanes_[lane].queued) return;
   lanes_[lane].queued = true;
-  moving_.push_back(lane);
+  work_list_.push_back(lane);
 }
 
-void Lanes::move_lane(uint32_t lane, Nanos now) {
+void Lanes::advance_lane(uint32_t lane, Nanos now) {
   bool executed = false;
   while (ops_[lanes_[lane].op_run].work.begun && lanes_[lane].may_execute() && released(lanes_[lane])) {
     lanes_[lane].execute();
@@ -250,7 +250,7 @@ void Lanes::move_lane(uint32_t lane, Nanos now) {
   if (lanes_[lane].over()) end_lane(lane, now);
 }
 
-// Whether the other lane that the next entry waits for is far enough; requires that there is a next entry.
+// Whether the lane that the next entry depends on is far enough; requires a next entry.
 bool Lanes::released(const LaneRun& lane) const {
   const LaneStep step = lane.execution.step();
   if (step.after_lane < 0) return true;
@@ -261,7 +261,7 @@ bool Lanes::released(const LaneRun& lane) const {
   return execution.done() || execution.taken() > execution.step_number(step.loop, step.after_entry, step.slice);
 }
 
-// Whether the next message may be granted; one that comes in its turn not before its entry is what the lane stands at.
+// Whether the next message may be granted; a message marked in-turn only once its entry is the next to execute.
 bool Lanes::may_grant(const LaneRun& lane) const {
   if (!lane.may_grant()) return false;
   if ((lane.granting.step().kind & kEntryInTurn) == 0) return true;
@@ -291,7 +291,7 @@ void Lanes::send_next(uint32_t lane, Nanos now) {
   const uint32_t index = sender.post(bytes, connections_.parts_of(sender.send_connection, sender.one_sided));
   if (!paths_.accepts(sender.send_connection, index, bytes)) return;
   if (sender.one_sided && bytes == 0) {
-    sender.acknowledge(index);  // nothing to write; the closing message says the rest
+    sender.acknowledge(index);  // empty message: the closing message accounts for it
     return;
   }
   ++sender.sending.written;
@@ -313,7 +313,7 @@ void Lanes::on_grant(int32_t connection, uint32_t tag, const Grant& grant, Nanos
     return;
   }
   sender.credit(grant);
-  pump(lane, now);
+  advance(lane, now);
 }
 
 void Lanes::on_message(const ArrivedMessage& message, Nanos now) {
@@ -366,7 +366,7 @@ void Lanes::on_acknowledged(uint32_t lane, uint32_t index, Nanos now) {
     sender.acknowledge(index);
   }
   records_.note_progress(sender.op_run, now);
-  pump(lane, now);
+  advance(lane, now);
 }
 
 void Lanes::count_arrival(uint32_t lane, int32_t messages, int64_t bytes, Nanos now) {
@@ -374,7 +374,7 @@ void Lanes::count_arrival(uint32_t lane, int32_t messages, int64_t bytes, Nanos 
   records_.note_received(receiver.op_run, messages, bytes, receiver.receiving.on_wire);
   records_.note_progress(receiver.op_run, now);
   records_.set_trigger(now);
-  pump(lane, now);
+  advance(lane, now);
   records_.set_trigger(0);
 }
 
@@ -394,17 +394,17 @@ void Lanes::refuse_grant(int32_t connection, uint32_t tag) {
 }
 
 void Lanes::refuse_message(const ArrivedMessage& message, LaneRun::Arrival arrival) {
-  const char* what = arrival == LaneRun::Arrival::not_granted ? "was never granted"
+  const char* cause = arrival == LaneRun::Arrival::not_granted ? "was never granted"
                      : arrival == LaneRun::Arrival::repeated  ? "had already arrived"
                                                               : "has another size than the schedule says";
   failure_.set(message.connection, connections_.text(message.connection) + ": message " + std::to_string(message.index) +
                                        " of op #" + std::to_string(message.tag) + " (" + std::to_string(message.bytes) +
-                                       " bytes) " + what);
+                                       " bytes) " + cause);
 }
 
 void Lanes::add_waits(const QueuePairs& queue_pairs, std::vector<WaitRecord>& out) const {
   for (uint32_t lane = 0; lane < lanes_.size(); ++lane) {
-    // One that has not begun waits for what its rank waits for.
+    // A lane of an op that has not begun waits for the same as its rank.
     if (lanes_[lane].in_use && ops_[lanes_[lane].op_run].work.begun) add_waits(lanes_[lane], queue_pairs, out);
   }
 }

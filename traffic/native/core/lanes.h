@@ -1,6 +1,6 @@
-// The lanes of ops under way: opens them batch by batch, moves each as far as grants, arrivals, acknowledgements and the lanes
-// it waits for let it, and tells when an op has none left. What a lane sends goes to `MessagePaths`; what arrives for it
-// comes in here, by connection and tag.
+// The lanes of ops in progress: opens them batch by batch, advances each as far as grants, arrivals, acknowledgements and the
+// lanes it depends on allow, and reports when the last lane of an op is over. Sends go to `MessagePaths`; arrivals are matched to
+// lanes by connection and tag.
 #pragma once
 
 #include <cstdint>
@@ -19,39 +19,39 @@
 
 namespace etloop {
 
-// What an op is made of, for its lanes.
+// What the lanes of an op need to know of it.
 struct OpWork {
-  int32_t table = 0;  // of the plan's schedules
+  int32_t table = 0;  // row of the plan's schedules
   const Cutting* cutting = nullptr;
   int64_t message_bytes = 0;
   uint32_t tag = 0;
-  const ConnectionIndex* send_to = nullptr;  // nullptr: it sends nothing
+  const ConnectionIndex* send_to = nullptr;  // nullptr: the op sends nothing
   const ConnectionIndex* recv_from = nullptr;
   bool point_to_point = false;  // its one peer is at position 0
-  bool begun = true;            // else its lanes grant what they will receive, and wait for `begin`
+  bool begun = true;            // false: its lanes grant receives only, and wait for `begin`
 };
 
-// A message of a lane that receives, or a part of one.
+// An arrived message, or part of one.
 struct ArrivedMessage {
   int32_t connection;
   uint32_t tag;
   uint32_t index;
-  int64_t bytes;       // of all of it
-  int64_t part_bytes;  // less if its data is split over queue pairs
+  int64_t bytes;       // of the whole message
+  int64_t part_bytes;  // smaller if the data is split over queue pairs
 };
 
-// Who is to know how far the lanes of an op are.
+// Receives the progress of the lanes of ops.
 class OpSink {
  public:
   virtual ~OpSink() = default;
-  // All that an op receives is here, and all that it sends was handed over; what it sent may still be under way.
+  // All data of the op has arrived, and all its sends were posted; sent data may still be in flight.
   virtual void on_executed(uint32_t run, Nanos now) = 0;
   virtual void on_lanes_over(uint32_t run, Nanos now) = 0;
 };
 
 class Lanes {
  public:
-  // What they work with; all of it outlives them.
+  // Collaborators; all of them outlive this.
   struct Parts {
     const EnginePlan& plan;
     const Connections& connections;
@@ -66,45 +66,45 @@ class Lanes {
         records_(parts.records),
         failure_(parts.failure) {}
 
-  // Once the connections are known. `ops` outlives this.
+  // Call after the connections are loaded. `ops` outlives this.
   void load(OpSink& ops);
 
-  // Opens the lanes of an op: those of the first batch of every channel. `run` is the op's number among the records.
-  // True: the op is over, without its sink having been told.
+  // Open the lanes of an op: those of the first batch of every channel. `run` is the op's index among the open records. True: the
+  // op is over, and its sink was not called.
   bool open(uint32_t run, const OpWork& work, Nanos now);
-  // An op that was opened ahead, and has lanes, begins; if it has not.
+  // Begin an op that was opened ahead and has open lanes; no effect if it has begun.
   void begin(uint32_t run, Nanos now);
   // Whether an op has messages to grant.
   bool grants(const OpWork& work) const;
-  // Whether all lanes of an op that was opened are over.
+  // Whether all lanes of an opened op are over.
   bool over(uint32_t run) const { return ops_[run].open_lanes == 0; }
 
-  // What came for a lane. It, and every lane that this releases, moves.
+  // Handle an arrival for a lane; the lane, and every lane that this releases, advances.
   void on_grant(int32_t connection, uint32_t tag, const Grant& grant, Nanos now);
   void on_message(const ArrivedMessage& message, Nanos now);
-  // Without grants, in order; `index` is kClosingIndex where all of the op is here.
+  // A one-sided message, in order; `index` is kClosingIndex for the closing message.
   void on_one_sided(int32_t connection, uint32_t tag, uint32_t index, int64_t bytes, Nanos now);
-  // The same where nobody saw the single messages: what closed them says how many they were. Returns their bytes,
-  // or -1 where that is not what the lane expects, and the run has failed.
+  // The closing message of an op whose single messages were not observed (by a card): `messages` is their number according to the
+  // sender. Returns their bytes, or -1 if the lane expects another number; then the run has failed.
   int64_t on_unseen(int32_t connection, uint32_t tag, uint64_t messages, Nanos now);
   void on_acknowledged(uint32_t lane, uint32_t index, Nanos now);
 
-  // Bytes of a message that was granted; -1: its lane is not open.
+  // Bytes of a granted message; -1: its lane is not open.
   int64_t granted_bytes(int32_t connection, uint32_t tag, uint32_t index) const;
-  // How many messages of an op its sender can leave behind without an answer to any, as others of it are to follow; 0: none
-  // are, and it waits for the answer to the last.
+  // Number of messages of an op that may stay unacknowledged because more of it will follow; 0: none follow, and the sender waits
+  // for the acknowledgement of the last.
   uint32_t may_go_unanswered(int32_t connection, uint32_t tag) const;
-  // What each lane waits for.
+  // Append what each lane waits for.
   void add_waits(const QueuePairs& queue_pairs, std::vector<WaitRecord>& out) const;
 
  private:
   static constexpr uint32_t kNone = UINT32_MAX;
   static constexpr uint32_t kLaneOver = UINT32_MAX - 1;
 
-  // Where an op stands on one channel.
+  // Progress of an op on one channel.
   struct ChannelRun {
-    int32_t next_lane = -1;  // first of those not opened yet
-    int32_t batch = 0;       // of the lanes that are open
+    int32_t next_lane = -1;  // first lane not opened yet
+    int32_t batch = 0;       // batch of the open lanes
     uint32_t open_lanes = 0;
   };
   struct OpLanes {
@@ -112,13 +112,13 @@ class Lanes {
     int32_t first_lane = 0;
     int32_t end_lane = 0;
     uint32_t open_lanes = 0;
-    uint32_t unexecuted_lanes = 0;   // open ones with steps left, and one until the op has begun and all are open
-    std::vector<uint32_t> held;      // lanes that were opened before the op began
-    // Where lanes of the table wait for each other: the LaneRun of each, kNone before it is opened, kLaneOver after.
+    uint32_t unexecuted_lanes = 0;   // open lanes with steps left, plus one until the op has begun and all are open
+    std::vector<uint32_t> held;      // lanes opened before the op began
+    // If lanes of the table depend on each other: the LaneRun of each, kNone before it is opened, kLaneOver after it ended.
     std::vector<uint32_t> lane_runs;
-    std::vector<ChannelRun> channels;  // of a table with several batches
+    std::vector<ChannelRun> channels;  // if the table has several batches
   };
-  // Of a connection: its lanes under way, and what came before theirs were.
+  // Per connection: its open lanes, and grants and messages that arrived before their lane was opened.
   struct Ends {
     ActiveLanes sending;
     ActiveLanes receiving;
@@ -136,10 +136,10 @@ class Lanes {
   void connect_receiving(LaneRun& lane, uint32_t number);
   void end_lane(uint32_t lane, Nanos now);
 
-  void pump(uint32_t lane, Nanos now);
-  void move_lanes(Nanos now);
+  void advance(uint32_t lane, Nanos now);
+  void drain_work_list(Nanos now);
   void queue_lane(uint32_t lane);
-  void move_lane(uint32_t lane, Nanos now);
+  void advance_lane(uint32_t lane, Nanos now);
   bool released(const LaneRun& lane) const;
   bool may_grant(const LaneRun& lane) const;
   void wake_dependents(uint32_t run, int32_t lane_number);
@@ -160,10 +160,10 @@ class Lanes {
   Failure& failure_;
   OpSink* op_sink_ = nullptr;
   LanePool lanes_;
-  std::vector<OpLanes> ops_;      // by number of the op among the records
+  std::vector<OpLanes> ops_;      // by index of the op among the open records
   std::vector<Ends> ends_;        // by place of the connection
-  std::vector<uint32_t> moving_;  // lanes that may be able to move; worked off in order
-  bool is_moving_ = false;
+  std::vector<uint32_t> work_list_;  // work list: lanes that may be able to advance
+  bool is_draining_ = false;
 };
 
 }  // namespace etloop

@@ -91,7 +91,7 @@ LocalRanks::Positions LocalRanks::positions(const EnginePlan& plan) const {
 }
 
 Result<void> LocalRanks::connect(const EnginePlan& plan, const Connections& connections) {
-  // Connections of other ports are theirs to look at.
+  // Ignore connections without an end here: their ports check them.
   std::vector<int32_t> here;
   std::vector<std::tuple<int32_t, int32_t, int32_t, int32_t>> keys;
   for (int32_t row = 0; row < static_cast<int32_t>(connections.size()); ++row) {

@@ -1,5 +1,5 @@
-// The ranks of a port as the plan has them: their programs, and which connection a step of an op takes, by its channel and
-// the position of the peer.
+// The ranks of a port according to the plan: their programs, and the connection that each step of an op uses, by channel and
+// position of the peer.
 #pragma once
 
 #include <cstddef>
@@ -16,15 +16,15 @@
 namespace etloop {
 
 inline constexpr int32_t kEveryPort = -1;
-inline constexpr uint32_t kNotOpened = UINT32_MAX;  // instead of an op's number among the records
+inline constexpr uint32_t kNotOpened = UINT32_MAX;  // in place of an op's record index
 
 // (channel, position) -> connection.
 class ConnectionIndex {
  public:
   void add(int32_t channel, int32_t position, int32_t connection) { items_.push_back({key(channel, position), connection}); }
-  // After the last `add`, before the first `find`.
+  // Sort the index; call after the last `add` and before the first `find`.
   void finish();
-  // -1: there is none.
+  // Return the connection, -1 if there is none.
   int32_t find(int32_t channel, int32_t position) const;
 
  private:
@@ -45,7 +45,7 @@ struct CommunicatorSlot {
   ConnectionIndex send_to;
   ConnectionIndex recv_from;
   std::vector<int32_t> collectives;  // ops of an iteration, by sequence
-  uint32_t next_run = kNotOpened;    // `Ops` keeps here the first of the next iteration, where that is opened ahead
+  uint32_t next_run = kNotOpened;    // first collective of the next iteration, if opened ahead (set by `Ops`)
 };
 
 struct PeerSlot {
@@ -56,7 +56,7 @@ struct PeerSlot {
   ConnectionIndex recv_from;
 };
 
-// Receives of one pair, by sequence, of which some are granted ahead of their op.
+// Receives of one rank pair, by sequence; some are granted ahead of their op.
 struct EagerQueue {
   uint32_t slot;
   std::vector<int32_t> ops;
@@ -69,16 +69,16 @@ struct LocalRank {
   std::vector<CommunicatorSlot> communicators;
   std::vector<PeerSlot> peers;
   std::vector<EagerQueue> eager;
-  std::vector<uint32_t> ahead_run;  // by op, of RECVs and collectives: `Ops` keeps here which were opened ahead
-  bool awaited = true;  // by the run; else its progress is none
+  std::vector<uint32_t> ahead_run;  // by op, of RECVs and collectives: record index if opened ahead (set by `Ops`)
+  bool awaited = true;  // false: a background rank, whose progress does not count
   uint8_t traffic_class = 0;
 };
 
 class LocalRanks {
  public:
-  // Those of `port`, or of every one. Fails if there is more than the engine holds.
+  // Load the ranks of `port`, or of every port. Fails if the engine cannot hold them.
   Result<void> load(const EnginePlan& plan, int32_t port);
-  // Finds each rank's connections. Fails if the plan has one twice.
+  // Find each rank's connections. Fails on duplicates in the plan.
   Result<void> connect(const EnginePlan& plan, const Connections& connections);
 
   size_t size() const { return ranks_.size(); }
@@ -88,7 +88,7 @@ class LocalRanks {
   auto end() const { return ranks_.end(); }
   std::map<int32_t, uint32_t> indices() const;
   size_t awaited() const { return awaited_; }
-  // Network ops of the ranks that are awaited, over all iterations; and the records that all ranks leave.
+  // Network ops of the awaited ranks over all iterations, and the number of records that all ranks produce.
   int64_t total_ops() const { return total_ops_; }
   int64_t total_records() const { return total_records_; }
 

@@ -48,7 +48,7 @@ void LaneRun::acknowledge(uint32_t index) {
   assert(index >= sending.acknowledged && index < sending.posted);
   if (--sending.unacknowledged_parts[index % kMaxSlots] != 0) return;
   sending.acknowledged_ahead |= uint64_t{1} << (index - sending.acknowledged);
-  // A slot is free when all before it are: NCCL's proxy tests its requests in order.
+  // Free slots in order: NCCL's proxy tests its requests in order.
   const auto in_order = static_cast<uint32_t>(std::countr_one(sending.acknowledged_ahead));
   sending.acknowledged_ahead = in_order == kMaxSlots ? 0 : sending.acknowledged_ahead >> in_order;
   sending.acknowledged += in_order;
@@ -159,18 +159,18 @@ bool EarlyGrants::add(uint32_t tag, const Grant& grant) {
 }
 
 bool EarlyGrants::take(LaneRun& lane) {
-  const auto mine = [&](const Item& item) { return item.tag == lane.tag; };
+  const auto has_tag = [&](const Item& item) { return item.tag == lane.tag; };
   for (const Item& item : early_) {
-    if (!mine(item)) continue;
+    if (!has_tag(item)) continue;
     if (lane.sending.credits >= kMaxSlots) return false;
     lane.credit(item.grant);
   }
-  early_.erase(std::remove_if(early_.begin(), early_.end(), mine), early_.end());
+  early_.erase(std::remove_if(early_.begin(), early_.end(), has_tag), early_.end());
   return true;
 }
 
 bool EarlyArrivals::add(uint32_t tag, int64_t bytes, bool closing) {
-  auto item = std::find_if(early_.begin(), early_.end(), [&](const Item& each) { return each.tag == tag; });
+  auto item = std::find_if(early_.begin(), early_.end(), [&](const Item& candidate) { return candidate.tag == tag; });
   if (item == early_.end()) {
     if (early_.size() >= kLimit) return false;
     item = early_.insert(early_.end(), Item{tag, 0, 0, false});
@@ -185,7 +185,7 @@ bool EarlyArrivals::add(uint32_t tag, int64_t bytes, bool closing) {
 }
 
 EarlyArrivals::Item EarlyArrivals::take(uint32_t tag) {
-  const auto item = std::find_if(early_.begin(), early_.end(), [&](const Item& each) { return each.tag == tag; });
+  const auto item = std::find_if(early_.begin(), early_.end(), [&](const Item& candidate) { return candidate.tag == tag; });
   if (item == early_.end()) return Item{tag, 0, 0, false};
   const Item taken = *item;
   *item = early_.back();

@@ -1,11 +1,10 @@
-// A lane under execution: which of its messages may be granted, executed, posted. Pure counting; the core acts on it.
+// The execution state of a lane: which of its messages may be granted, executed or posted. Pure counting; the core acts on it.
 //
-// Sender and receiver of a connection agree on messages by (tag, index): the tag names the op, the index counts the
-// lane's messages. The receiver grants a message by a clear-to-send write that carries the tag and the address and key
-// that the data goes to. Our addresses spell tag and index, so an arriving message says by its RETH alone what it is;
-// whoever sends only repeats what it was granted.
-// Model: NCCL's proxy pipeline (NVIDIA/nccl:src/transport/net.cc): a ring of `slots` messages between the two ends.
-// A one-sided lane has no grants: its messages follow each other on one queue pair and a closing one ends them.
+// Sender and receiver of a connection identify a message by (tag, index): the tag names the op, the index counts the lane's
+// messages. The receiver grants a message by a clear-to-send write with the tag and the data's address and key. The engine's
+// addresses encode tag and index, so that the RETH alone identifies an arriving message; the sender repeats the granted address.
+// Model: NCCL's proxy pipeline (NVIDIA/nccl:src/transport/net.cc), a ring of `slots` messages between the two ends. A one-sided
+// lane has no grants: its messages are in order on one queue pair, and a closing message ends them.
 #pragma once
 
 #include <array>
@@ -17,12 +16,12 @@
 
 namespace etloop {
 
-// Data addresses: 8 bits base, 32 bits tag, one bit set, 23 bits message index. The set bit keeps the second pair of
-// bytes of a grant from being zero, where Wireshark would guess at an EtherType in the first pair.
+// Data addresses: 8 bits base, 32 bits tag, one set bit, 23 bits message index. The set bit keeps bytes 2 and 3 of a grant
+// non-zero: otherwise Wireshark takes bytes 0 and 1 for an EtherType.
 inline constexpr uint64_t kBufferBase = 0x7F00'0000'0080'0000;
 inline constexpr uint32_t kMaxMessagesPerLane = (1U << 23) - 8;
-inline constexpr uint32_t kClosingIndex = kMaxMessagesPerLane;  // an address that is a multiple of 8, as atomics want it
-inline constexpr uint32_t kProbeIndex = kClosingIndex + 1;  // of the probe of a card, which sends nothing but requests
+inline constexpr uint32_t kClosingIndex = kMaxMessagesPerLane;  // its address is a multiple of 8, as atomics require
+inline constexpr uint32_t kProbeIndex = kClosingIndex + 1;  // probe of a card, which can only send requests
 inline constexpr int64_t kMaxMessageBytes = int64_t{1} << 31;  // of one RDMA write
 constexpr uint64_t buffer_address(uint32_t tag, uint32_t index) {
   return kBufferBase | (static_cast<uint64_t>(tag) << 24) | index;
@@ -32,25 +31,25 @@ constexpr uint32_t address_index(uint64_t va) { return static_cast<uint32_t>(va 
 
 inline constexpr int32_t kNoConnection = -1;
 
-// Messages of one connection and op that may be under way; also what a lane remembers of each.
+// Most messages of one connection and op in flight; also the size of a lane's per-message arrays.
 inline constexpr uint32_t kMaxSlots = 64;
 
-// Where a message goes, as its receiver said, and the number of its grant among those of the connection.
+// The granted address of a message, and the grant's sequence number on its connection.
 struct Grant {
   uint64_t va = 0;
   uint32_t rkey = 0;
   uint32_t number = 0;
 };
 
-// One of the `parts` of a message whose data is split over queue pairs (NCCL_IB_SPLIT_DATA_ON_QPS): equal multiples of
-// 128 bytes, the last ones shorter or empty.
+// One of the `parts` of a message that is split over queue pairs (NCCL_IB_SPLIT_DATA_ON_QPS): equal multiples of 128 bytes, the
+// last ones shorter or empty.
 struct MessagePart {
   uint32_t offset;
   uint32_t bytes;
 };
 MessagePart message_part(int64_t message_bytes, uint32_t part, uint32_t parts);
 
-// The messages that a lane sends. Indices count the lane's messages, from 0.
+// Counters of the messages that a lane sends. Indices count the lane's messages, from 0.
 struct LaneSender {
   enum class Closing : uint8_t { none, open, posted, over };
 
@@ -58,26 +57,26 @@ struct LaneSender {
   uint32_t credits = 0;
   uint32_t posted = 0;
   uint32_t acknowledged = 0;
-  uint64_t acknowledged_ahead = 0;                     // bit i: message acknowledged + i is
+  uint64_t acknowledged_ahead = 0;                     // bit i: message acknowledged + i is acknowledged
   std::array<Grant, kMaxSlots> grants{};               // of message index % 64
   std::array<uint8_t, kMaxSlots> unacknowledged_parts{};
   Closing closing = Closing::none;                    // of a one-sided lane
-  uint32_t written = 0;                                // of a one-sided lane: messages that were not empty
+  uint32_t written = 0;                                // of a one-sided lane: non-empty messages
 };
 
-// The messages that a lane receives.
+// Counters of the messages that a lane receives.
 struct LaneReceiver {
   uint32_t granted = 0;                                // one-sided: arrived
   uint32_t consumed = 0;
-  uint64_t arrived = 0;                                // bit i: message consumed + i is here
+  uint64_t arrived = 0;                                // bit i: message consumed + i has arrived
   std::array<uint32_t, kMaxSlots> expected_bytes{};    // of message index % 64
   std::array<uint8_t, kMaxSlots> missing_parts{};
-  uint8_t parts = 1;                                   // of every message that arrives
-  bool closed = true;                                  // of a one-sided lane: nothing more will come
-  bool on_wire = false;                                // not inside the host
+  uint8_t parts = 1;                                   // parts of every arriving message
+  bool closed = true;                                  // of a one-sided lane: no more messages follow
+  bool on_wire = false;                                // false: the connection is inside the host
 };
 
-// Counters obey posted <= handed, posted <= credits (unless one-sided), acknowledged <= posted, consumed <= granted.
+// Invariants: posted <= handed, posted <= credits (unless one-sided), acknowledged <= posted, consumed <= granted.
 struct LaneRun {
   uint32_t op_run = 0;
   uint32_t tag = 0;
@@ -85,10 +84,10 @@ struct LaneRun {
   int32_t send_connection = kNoConnection;  // row of EnginePlan::connections
   int32_t recv_connection = kNoConnection;
   uint32_t slots = 0;
-  uint32_t slot_bytes = 0;   // what a grant offers at least
-  int32_t number = 0;        // in its table
+  uint32_t slot_bytes = 0;   // least size that a grant offers
+  int32_t number = 0;        // index of the lane in its table
   bool in_use = false;
-  bool queued = false;       // in its owner's list of lanes to move
+  bool queued = false;       // on the work list of `Lanes`
   bool one_sided = false;
 
   LaneCursor execution;
@@ -103,8 +102,8 @@ struct LaneRun {
   bool may_close() const {
     return sending.closing == LaneSender::Closing::open && posting.done() && sending.posted == sending.handed;
   }
-  // How many messages the sender can leave behind without an answer to any, as others are to follow: where all have a slot,
-  // as many as there are, else fewer than half the slots, so that it never finds them all taken. 0: none is to follow.
+  // Number of messages that may stay unacknowledged because more will follow: all slots, if every message has its own slot, else
+  // fewer than half the slots, so that the sender never runs out. 0: no more messages follow.
   uint32_t may_go_unanswered() const {
     const auto here = static_cast<uint32_t>(std::popcount(receiving.arrived));
     if (granting.done() && receiving.granted == receiving.consumed + here) return 0;
@@ -112,7 +111,7 @@ struct LaneRun {
     return slots < 2 ? 0 : slots / 2 - 1;
   }
   bool received() const { return one_sided ? receiving.consumed < receiving.granted : (receiving.arrived & 1) != 0; }
-  // The next entry has what it waits for, apart from other lanes.
+  // Whether the next entry can execute, apart from its dependencies on other lanes.
   bool may_execute() const {
     if (execution.done()) return false;
     const LaneStep step = execution.step();
@@ -120,23 +119,23 @@ struct LaneRun {
     return (step.kind & kEntrySend) == 0 || sending.handed - sending.acknowledged < slots;
   }
   void execute();
-  // Index and wire bytes of the granted message.
+  // Advance to the next grant; returns its index, and its wire bytes in `bytes`.
   uint32_t grant(int64_t& bytes);
   void credit(const Grant& grant) { sending.grants[sending.credits++ % kMaxSlots] = grant; }
-  // Index and wire bytes of the posted message, which goes out in so many parts.
+  // Advance to the next send, which leaves in `parts` parts; returns its index, and its wire bytes in `bytes`.
   uint32_t post(int64_t& bytes, uint32_t parts);
-  // A part of message `index` is acknowledged.
+  // Note the acknowledgement of one part of message `index`.
   void acknowledge(uint32_t index);
   enum class Arrival : uint8_t { accepted, not_granted, repeated, wrong_size };
-  // `bytes` of the whole message, of which one part is here.
+  // Note the arrival of one part of a message of `bytes` in total.
   Arrival arrive(uint32_t index, int64_t bytes);
-  // One-sided: the next message that is not empty, and the end of them.
+  // One-sided: note the next non-empty message, or the closing message.
   Arrival arrive_next(int64_t bytes);
   Arrival close();
-  // One-sided, and nobody saw the single messages arrive: whether what closed them is right that they were so many. Their
-  // bytes go to `bytes`.
+  // One-sided over a card, which does not report single messages: check the message count of the closing message against the
+  // schedule. Their total bytes are returned in `bytes`.
   bool arrive_unseen(uint64_t messages, int64_t& bytes);
-  // Whether messages that were here before the lane was opened are its first ones.
+  // Count messages that arrived before the lane was opened. False: the schedule has others.
   bool arrive_early(uint32_t messages, int64_t bytes);
   bool over() const {
     const bool closed = sending.closing == LaneSender::Closing::none || sending.closing == LaneSender::Closing::over;
@@ -144,7 +143,7 @@ struct LaneRun {
   }
 };
 
-// Moves `cursor` forward to the next step that has `flag`, or to its end.
+// Advance `cursor` to the next step that has `flag`, or to its end.
 void seek(LaneCursor& cursor, uint8_t flag);
 
 // Lanes in use, by index; indices are stable and reused.
@@ -161,7 +160,7 @@ class LanePool {
   std::vector<uint32_t> free_;
 };
 
-// The lanes of one end of a connection that are under way, found by tag. Few at a time: a linear search is fastest.
+// The open lanes of one end of a connection, found by tag. There are few at a time, so that a linear search is fastest.
 class ActiveLanes {
  public:
   static constexpr uint32_t kNone = UINT32_MAX;
@@ -181,9 +180,9 @@ class ActiveLanes {
 class EarlyGrants {
  public:
   static constexpr size_t kLimit = 1U << 16;
-  // False: more than kLimit messages are granted ahead, which no correct peer does.
+  // False: more than kLimit messages are granted ahead, which a correct peer never does.
   bool add(uint32_t tag, const Grant& grant);
-  // Credits the lane with the grants of its op, in their order. False: these are more than it has slots.
+  // Move the grants of the lane's op to the lane, in order. False: there are more than it has slots.
   bool take(LaneRun& lane);
 
  private:
@@ -204,7 +203,7 @@ class EarlyArrivals {
     int64_t bytes = 0;
     bool closed = false;
   };
-  // False: messages of more than kLimit ops are ahead, or one after its op's closing.
+  // False: messages of more than kLimit ops are ahead, or a message follows its op's closing message.
   bool add(uint32_t tag, int64_t bytes, bool closing);
   Item take(uint32_t tag);
 

@@ -1,5 +1,5 @@
-// Who brings whole messages from rank to rank where no packets are made (flow_level). A core hands them over; it is told
-// what became of them by its `carried()`, during the call or later.
+// Carrier of whole messages between ranks where no packets are modelled (flow_level). A core hands messages over; deliveries are
+// reported to its `carried()`, during the call or later.
 #pragma once
 
 #include <cstdint>
@@ -22,9 +22,9 @@ struct CarriedMessage {
 class MessageCarrier {
  public:
   virtual ~MessageCarrier() = default;
-  // `queue_pair`: which of its connection; 0 where the connection has none. Those of one queue pair stay in order.
+  // `queue_pair`: index in its connection; 0 if the connection has none. Messages of one queue pair stay in order.
   virtual void carry(const CarriedMessage& message, uint32_t queue_pair, Nanos now) = 0;
-  // A clear-to-send, against the direction of its connection.
+  // Carry a clear-to-send, against the direction of its connection.
   virtual void carry_grant(int32_t connection, uint32_t tag, uint32_t index, Nanos now) = 0;
 };
 

@@ -12,7 +12,7 @@ void MessagePaths::load(size_t ranks) {
   rank_links_.assign(ranks, {});
 }
 
-// On the wire one message is one request, whose packets are fewer than the sequence numbers that a queue pair tells apart.
+// On the wire a message is one request; its packets must be fewer than the PSNs that a queue pair can tell apart.
 int64_t MessagePaths::most_message_bytes(int32_t connection) const {
   if (!connections_.on_wire(connection)) return kMaxMessageBytes;
   return std::min(kMaxMessageBytes, static_cast<int64_t>(kMostPacketsPerRequest) * plan_.transport.path_mtu_bytes);
@@ -38,7 +38,7 @@ void MessagePaths::grant(const LaneRun& lane, uint32_t index, int64_t bytes, Nan
     return;
   }
   ConnectionEnds& ends = connections_[connection];
-  // The receive that the message takes is there before the sender hears of it.
+  // Post the receive for the message before the sender learns of the grant.
   for (uint32_t part = connections_.parts_of(connection, false); ends.receives != nullptr && part > 0; --part) {
     ends.receives->post({});
   }
@@ -65,7 +65,7 @@ void MessagePaths::grant_inside(const LaneRun& lane, uint32_t index, Nanos now) 
 }
 
 void MessagePaths::send(uint32_t number, const LaneRun& lane, uint32_t index, int64_t bytes, Nanos now) {
-  // A grant inside the host takes effect when it was due, which may be before the op began that it was given ahead of.
+  // A grant inside the host takes effect at its due time, which may be before the issue of the op that it was given ahead of.
   now = std::max(now, records_[lane.op_run].issued_ns);
   const bool on_wire = connections_.on_wire(lane.send_connection);
   records_.note_sent(lane.op_run, bytes, on_wire);
@@ -93,7 +93,7 @@ void MessagePaths::send_request(uint32_t number, const LaneRun& lane, uint32_t i
   Grant target{buffer_address(lane.tag, index), ends.data_rkey, 0};
   if (!lane.one_sided) {
     target = lane.sending.grants[index % kMaxSlots];
-    if (card.rkey != 0) request.imm = target.number;  // a card does not say where a message went
+    if (card.rkey != 0) request.imm = target.number;  // a card does not report the address of a message
   } else if (card.rkey != 0) {
     target = {card.va, card.rkey, 0};
   }
@@ -103,7 +103,7 @@ void MessagePaths::send_request(uint32_t number, const LaneRun& lane, uint32_t i
     const MessagePart piece = message_part(bytes, part, parts);
     uint32_t qp = ends.send_qps[part];
     if (lane.one_sided) {
-      qp = ends.send_qps[lane.tag % ends.send_qps.size()];  // one for all of an op: the closing one must come last
+      qp = ends.send_qps[lane.tag % ends.send_qps.size()];  // one queue pair per op: the closing message must arrive last
     } else if (parts == 1) {
       qp = ends.send_qps[counts(lane.send_connection).messages++ % ends.send_qps.size()];
     }
@@ -149,17 +149,17 @@ void MessagePaths::send_inside(uint32_t number, const LaneRun& lane, uint32_t in
   const Nanos free_ns = link_bps > 0 ? link.take(bytes, link_bps, now) : link.take(LineSpan{}, 1, now);
   const Nanos due_ns = free_ns + (scale_up ? plan_.scale_up_latency_ns : 0);
   events_.push(free_ns, EventKind::local_sent, number, index);
-  const uint32_t named = lane.one_sided ? index | kOneSidedMark : index;
+  const uint32_t marked_index = lane.one_sided ? index | kOneSidedMark : index;
   if (ends.other_port >= 0) {
-    links_->post(ends.other_port, {due_ns, bytes, connection, lane.tag, named, ScaleUpKind::arrival});
+    links_->post(ends.other_port, {due_ns, bytes, connection, lane.tag, marked_index, ScaleUpKind::arrival});
   } else {
-    events_.push(due_ns, EventKind::local_arrival, static_cast<uint32_t>(connection), lane.tag, named, bytes);
+    events_.push(due_ns, EventKind::local_arrival, static_cast<uint32_t>(connection), lane.tag, marked_index, bytes);
   }
 }
 
-// In as many parts and on the queue pairs that `send_request` would take.
+// Use the same parts and queue pairs as `send_request`.
 void MessagePaths::send_whole(uint32_t number, const LaneRun& lane, uint32_t index, int64_t bytes, Nanos now) {
-  // Copied: what the network delivers during the call may open lanes, which moves this one.
+  // Copy the lane's fields: deliveries during the call may open lanes, which moves this one.
   const int32_t connection = lane.send_connection;
   const bool one_sided = lane.one_sided;
   const uint32_t tag = lane.tag;

@@ -1,5 +1,5 @@
-// How what a lane sends travels - grants, messages, and what closes a one-sided lane: as requests of queue pairs, ours or a
-// card's, inside the host by the models of its links, or whole through a network that makes no packets.
+// Sends the grants, messages and closing messages of lanes: as requests of queue pairs (the engine's or a card's), inside the
+// host through the link models, or whole through a network without packets.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ namespace etloop {
 
 class MessagePaths {
  public:
-  // What it works with; all of it outlives it.
+  // Collaborators; all of them outlive this.
   struct Parts {
     const EnginePlan& plan;
     int32_t port;
@@ -45,37 +45,37 @@ class MessagePaths {
         records_(parts.records),
         failure_(parts.failure) {}
 
-  // Once the connections are known: `ranks` are here.
+  // Call after the connections are loaded; `ranks`: number of local ranks.
   void load(size_t ranks);
-  // The way to ranks of the same host on other ports; outlives this.
+  // Set the links to ranks of the same host on other ports; outlives this.
   void set_links(ScaleUpLinks& links) { links_ = &links; }
-  // Carries the messages of queue pairs instead of RoCEv2; outlives this.
+  // Set the transport that carries requests instead of RoCEv2; outlives this.
   void set_requests(RequestSink& requests) { requests_ = &requests; }
-  // Has the queue pairs of ranks here that other queues of the port carry; outlives this.
+  // Set the queue pairs of local ranks that other queues of the port carry; outlives this.
   void set_far(FarEnds& far) { far_ = &far; }
-  // Takes every message instead of queue pairs and the host; outlives this.
+  // Set the network that carries every message instead of queue pairs and host links; outlives this.
   void set_network(MessageCarrier& network) { network_ = &network; }
 
   // Whether an op may have a message of this index and size on a connection. False: the run has failed.
   bool accepts(int32_t connection, uint32_t index, int64_t bytes);
-  // Grants message `index` of a lane that receives. During the call the lane, and others, may come to move.
+  // Grant message `index` of a receiving lane. The lane, and others, may advance during the call.
   void grant(const LaneRun& lane, uint32_t index, int64_t bytes, Nanos now);
-  // Sends message `index` of the lane of this number.
+  // Send message `index` of lane `number`.
   void send(uint32_t number, const LaneRun& lane, uint32_t index, int64_t bytes, Nanos now);
-  // Says that a one-sided lane has sent all: DeepEP's atomic of minus the number of messages and one more, behind the last.
+  // Announce that a one-sided lane has sent everything: DeepEP's atomic add of -(messages + 1), after the last message.
   void close(uint32_t number, const LaneRun& lane, Nanos now);
-  // A one-sided lane waits for what closes it, which a card tells only when it was asked to.
+  // Prepare for the closing message of a one-sided lane: a card reports it only on request.
   void expect_closing(int32_t connection, uint32_t tag) {
     if (cards_.attached() && connections_.on_wire(connection)) cards_.watch(connection, tag);
   }
 
-  // The message index that an arrival inside the host brings, and whether it is of a one-sided lane.
+  // Bit of the message index of an arrival inside the host: the lane is one-sided.
   static constexpr uint32_t kOneSidedMark = 1U << 31;
 
  private:
-  // Of a connection.
+  // Counters of a connection.
   struct Counts {
-    uint32_t messages = 0;  // sent, not one-sided
+    uint32_t messages = 0;  // sent, except one-sided ones
     uint64_t grants = 0;
   };
 
@@ -106,12 +106,12 @@ class MessagePaths {
   OpRecords& records_;
   Failure& failure_;
   ScaleUpLinks* links_ = nullptr;
-  FarEnds* far_ = nullptr;            // nullptr: there is none
-  RequestSink* requests_ = nullptr;   // nullptr: queue pairs of RoCEv2 or a card's
-  MessageCarrier* network_ = nullptr;  // nullptr: messages become packets, or stay in the host
+  FarEnds* far_ = nullptr;            // nullptr: none
+  RequestSink* requests_ = nullptr;   // nullptr: RoCEv2 or a card
+  MessageCarrier* network_ = nullptr;  // nullptr: messages become packets or stay in the host
   std::vector<Counts> counts_;         // by place of the connection
-  std::vector<LineClock> rank_links_;  // a rank's side of the scale-up model, by local rank
-  LineClock port_link_;                // the link of the port, which hairpins take
+  std::vector<LineClock> rank_links_;  // each local rank's link in the scale-up model
+  LineClock port_link_;                // the port's link, used by hairpins
 };
 
 }  // namespace etloop

@@ -1,5 +1,5 @@
-// What is measured of ops: the records of those under way and of those that are over, progress, and how long a message
-// that a host sends came after the one that released it.
+// Measurements of ops: records of open and completed ops, progress, and the host's turnaround: the time from the arrival of a
+// message to the departure of a message that it released.
 #pragma once
 
 #include <algorithm>
@@ -25,19 +25,19 @@ class OpRecords {
  public:
   OpRecords() : turnarounds_(kTurnaroundBuckets, 0) {}
 
-  // How many ops will complete at most.
+  // Reserve for at most `ops` completed ops.
   void reserve(size_t ops) { completed_.reserve(ops); }
 
-  // Begins a record. Its number is the op's until `close`, after which another op may have it.
+  // Open a record. Its number identifies the op until `close`, and is then reused.
   uint32_t open(int32_t rank, int32_t op, int32_t iteration, bool awaited);
   OpRecord& operator[](uint32_t run) { return open_[run].record; }
   const OpRecord& operator[](uint32_t run) const { return open_[run].record; }
-  // `now` is when the last thing the op waited for reached this host, which can be before the op began (an eager
-  // receive) or before its last send call returned; an op is over no earlier than either. Returns when it was over.
+  // Complete a record; returns the completion time. `now` is when the last input of the op reached this host, which can be before
+  // the op's issue (an eager receive) or before its last send call returned; an op completes no earlier than either.
   Nanos close(uint32_t run, Nanos now);
 
   void start(Nanos now) { status_.last_progress_ns = now; }
-  // `awaited`: by the run; the progress of other ranks is none.
+  // `awaited`: the rank counts for the run; progress of background ranks is ignored.
   void note_progress(bool awaited, Nanos now) {
     if (awaited) status_.last_progress_ns = std::max(status_.last_progress_ns, now);
   }
@@ -54,22 +54,22 @@ class OpRecords {
     (on_wire ? record.wire_rx_bytes : record.local_rx_bytes) += bytes;
     if (on_wire) status_.wire_rx_bytes += bytes;
   }
-  // A message of the op leaves. The first counts.
+  // Note a departure of the op; the first one counts.
   void note_departure(uint32_t run, Nanos leaves_ns) {
     OpRecord& record = open_[run].record;
     if (record.first_tx_ns == 0) record.first_tx_ns = leaves_ns;
   }
-  // The same of a message that another queue sends, which may hear of it later than of one that left after it.
+  // Note a departure on another queue, which may be reported later than a departure after it.
   void note_far_departure(uint32_t run, Nanos leaves_ns) {
     OpRecord& record = open_[run].record;
     if (record.first_tx_ns == 0 || leaves_ns < record.first_tx_ns) record.first_tx_ns = leaves_ns;
   }
-  // The message was released by one that arrived at `trigger_ns`; 0: by none.
+  // Count the turnaround of a message released by an arrival at `trigger_ns`; 0: released by none.
   void note_turnaround(Nanos trigger_ns, Nanos leaves_ns) {
     if (trigger_ns != 0) ++turnarounds_[turnaround_bucket(leaves_ns - trigger_ns)];
   }
 
-  // Arrival of the message whose consequences are being worked out, 0 if there is none.
+  // Arrival time of the message being processed, 0 if none is.
   Nanos trigger_ns() const { return trigger_ns_; }
   void set_trigger(Nanos arrived_ns) { trigger_ns_ = arrived_ns; }
 

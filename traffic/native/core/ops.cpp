@@ -11,7 +11,7 @@ void Ops::start(Nanos now) {
 
 void Ops::begin_iteration(uint32_t rank_index, Nanos now) {
   LocalRank& rank = ranks_[rank_index];
-  // A rank without any op has nothing to complete it: its iterations are over as they begin.
+  // A rank without ops never completes one: its iterations are over at once.
   do {
     rank.run.begin_iteration(now, ready_);
   } while (rank.run.iteration_over() && !rank.run.finished());
@@ -30,7 +30,7 @@ void Ops::begin_iteration(uint32_t rank_index, Nanos now) {
   }
 }
 
-// Grants the next receive of a pair whose op has not begun by itself.
+// Open ahead the next receive of a pair that has not begun.
 void Ops::open_eager(uint32_t rank_index, EagerQueue& queue, Nanos now) {
   LocalRank& rank = ranks_[rank_index];
   while (queue.next < queue.ops.size()) {
@@ -47,8 +47,8 @@ uint32_t Ops::open_ahead(uint32_t rank_index, int32_t op, int32_t iteration, Nan
   return run;
 }
 
-// As NCCL's proxy does, which turns to the next receive of a connection when it is through with the one before, whether or
-// not the kernel that waits for it has begun.
+// NCCL's proxy likewise starts the next receive of a connection when the previous one is done, whether or not its kernel has
+// begun.
 void Ops::on_executed(uint32_t run, Nanos now) {
   const uint32_t rank_index = runs_[run].rank_index;
   LocalRank& rank = ranks_[rank_index];
@@ -124,7 +124,7 @@ OpWork Ops::work_of(const LocalRank& rank, int32_t op, int32_t iteration) const 
   const auto slot = static_cast<size_t>(program.slot[index]);
   OpWork work;
   int32_t position = 0;
-  uint32_t ops = 0;  // of the same kind and peers, per iteration
+  uint32_t ops = 0;  // ops of the same kind and peers, per iteration
   switch (program.kind[index]) {
     case OpKind::collective: {
       const CommunicatorSlot& communicator = rank.communicators[slot];
@@ -156,7 +156,7 @@ OpWork Ops::work_of(const LocalRank& rank, int32_t op, int32_t iteration) const 
 
 void Ops::open_lanes(uint32_t run, Nanos now) {
   OpWork work = work_of(ranks_[runs_[run].rank_index], records_[run].op, records_[run].iteration);
-  // A RECV opened ahead takes in what comes, a collective only once it has begun: it would pass it on.
+  // A RECV opened ahead accepts data; a collective only once it has begun, because it would forward the data.
   work.begun = runs_[run].issued || work.send_to == nullptr;
   if (lanes_.open(run, work, now) && runs_[run].issued) finish_op(run, now);
 }
@@ -182,9 +182,9 @@ void Ops::finish_op(uint32_t run, Nanos now) {
 
 void Ops::complete(uint32_t rank_index, int32_t op, Nanos at_ns) {
   LocalRank& rank = ranks_[rank_index];
-  const size_t known = ready_.size();
+  const size_t first_new = ready_.size();
   rank.run.complete(op, at_ns, ready_);
-  for (size_t i = known; i < ready_.size(); ++i) ready_[i].trigger_ns = records_.trigger_ns();
+  for (size_t i = first_new; i < ready_.size(); ++i) ready_[i].trigger_ns = records_.trigger_ns();
   records_.note_progress(rank.awaited, at_ns);
   if (!rank.run.iteration_over()) return;
   if (rank.run.finished()) {
@@ -208,7 +208,7 @@ void Ops::add_waits(std::vector<WaitRecord>& out) const {
         wait.kind = WaitKind::dependency;
         wait.blocking_op = rank.run.blocking_dependency(index);
       } else if (program.kind[op] != OpKind::delay) {
-        continue;  // its lanes have spoken for it
+        continue;  // its lanes report what it waits for
       }
       out.push_back(wait);
       ++reported;

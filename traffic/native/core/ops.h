@@ -1,5 +1,5 @@
-// The ops of a port's ranks: which may begin when, by the dependencies of their programs; what is opened ahead, so that its
-// grants are there before it begins; and when each is over. The work of an op is done by its lanes.
+// The ops of a port's ranks: issues ops whose dependencies are met, opens some ahead of time so that their grants are there
+// before they begin, and completes them. Lanes do the work of an op.
 #pragma once
 
 #include <cstdint>
@@ -17,38 +17,38 @@
 
 namespace etloop {
 
-// Point-to-point receives are granted this many ahead of their RECV op (eager receives; docs/decisions.md).
+// Number of point-to-point receives granted ahead of their RECV op (eager receives; docs/decisions.md).
 inline constexpr size_t kEagerReceives = 16;
 
 class Ops final : public OpSink {
  public:
-  // `ranks` of the plan are here.
+  // `ranks`: the local ranks of the plan.
   Ops(const EnginePlan& plan, LocalRanks& ranks, Lanes& lanes, OpRecords& records, EventHeap& events, Failure& failure)
       : plan_(plan), ranks_(ranks), lanes_(lanes), records_(records), events_(events), failure_(failure) {}
 
-  // Begins the first iteration of every rank.
+  // Begin the first iteration of every rank.
   void start(Nanos now);
   // Whether an op may begin now.
   bool any_ready() const { return ready_head_ < ready_.size(); }
-  // Begins every op whose dependencies are met.
+  // Begin every op whose dependencies are met.
   void issue(Nanos now) {
     if (!ready_.empty()) issue_ready(now);
   }
   void on_delay_over(uint32_t rank_index, int32_t op, Nanos due_ns) { complete(rank_index, op, due_ns); }
   void on_lanes_over(uint32_t run, Nanos now) override;
-  // Opens the next collective of the communicator: its messages are granted as soon as nothing of this one is to come.
+  // Open the next collective of the communicator: its receives are granted as soon as the current one expects no more data.
   void on_executed(uint32_t run, Nanos now) override;
 
-  // All ranks that the run waits for.
+  // True when all awaited ranks have finished.
   bool finished() const { return ranks_finished_ == ranks_.awaited(); }
-  // What each op that has not begun, or is a delay, waits for.
+  // Append what each delay and each op that has not begun waits for.
   void add_waits(std::vector<WaitRecord>& out) const;
 
  private:
   static constexpr uint32_t kNone = kNotOpened;
-  static constexpr uint32_t kBegun = UINT32_MAX - 1;  // of a RECV or collective
+  static constexpr uint32_t kBegun = UINT32_MAX - 1;  // marks a RECV or collective that has begun
 
-  // An op that was opened, by its number among the records.
+  // An open op, by index among the open records.
   struct OpRun {
     uint32_t rank_index = 0;
     bool issued = false;
@@ -73,7 +73,7 @@ class Ops final : public OpSink {
   Failure& failure_;
   std::vector<ReadyOp> ready_;
   size_t ready_head_ = 0;
-  size_t ranks_finished_ = 0;  // of those that are awaited
+  size_t ranks_finished_ = 0;  // awaited ranks only
   std::vector<OpRun> runs_;
 };
 

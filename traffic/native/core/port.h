@@ -1,4 +1,4 @@
-// The seam between the engine's pure layers and whatever carries its packets: the kernel's UDP sockets or virtual time.
+// Interface between the engine's pure layers and the packet I/O: kernel UDP sockets, other ports, or virtual time.
 #pragma once
 
 #include <cstdint>
@@ -18,34 +18,34 @@ class Clock {
   virtual Nanos now() = 0;
 };
 
-// would_block: nothing leaves now; held: this cannot, but what answers the peer still may (a card's queue is full, or its
-// priority is paused).
+// would_block: no packet can leave now; held: this one cannot (a card's queue is full, or its priority is paused), but answers to
+// the peer may.
 enum class TxResult : uint8_t { sent, would_block, held, failed };
 
-// One received packet: bytes from BTH to ICRC, and what the port knows of the datagram.
+// One received packet: the bytes from BTH to ICRC, and the port's metadata.
 struct Datagram {
   std::span<const uint8_t> bytes;
   uint32_t datagram_bytes = 0;
   IpAddress src_ip = {};
   uint16_t src_port = 0;
-  uint16_t address = 0;  // index of the local address it came to, over all planes of a card
+  uint16_t address = 0;  // index of the local address it arrived at, over all planes of a card
   uint8_t traffic_class = 0;
-  bool trimmed = false;   // a switch cut it down: `bytes` is what is left, and no length or check of it means anything
-  std::span<const etloop_cc_hop> hops;  // telemetry that an acknowledgement brings back; where the network gives any
+  bool trimmed = false;   // trimmed by a switch: `bytes` is the remainder; its lengths and checksums are meaningless
+  std::span<const etloop_cc_hop> hops;  // in-band telemetry echoed by an acknowledgement, if the network has any
 };
 
-// One packet of another transport than RoCEv2: its headers as bytes; the port adds payload and trailer.
+// One packet of a transport other than RoCEv2: the headers are bytes; the port adds payload and trailer.
 struct BuiltPacket {
   FlowId flow = 0;
-  uint16_t src_port = 0;  // instead of the flow's
+  uint16_t src_port = 0;  // replaces the flow's port
   uint32_t dest_qpn = 0;
   PacketTrailer trailer = PacketTrailer::icrc;
-  bool answers = false;   // leaves even where data waits for the card
-  bool corrupt_icrc = false;  // on purpose; where there is one
+  bool answers = false;   // sent even while data waits for the card
+  bool corrupt_icrc = false;  // fault injection; only with an ICRC trailer
   ClassMarks marks;
   std::span<const uint8_t> headers;
   uint32_t payload_bytes = 0;
-  const uint8_t* payload = nullptr;  // nullptr: the pattern
+  const uint8_t* payload = nullptr;  // nullptr: the payload pattern
 
   size_t datagram_bytes() const {
     if (trailer == PacketTrailer::none) return headers.size() + payload_bytes;
@@ -53,34 +53,34 @@ struct BuiltPacket {
   }
 };
 
-// The most bytes of a packet that differ from the pattern: a grant's headers and content, over the transport with the longest.
+// Most bytes of a packet that differ from the payload pattern: headers and content of a grant, in the transport with the longest.
 inline constexpr size_t kMostStoredBytes = 120;
 
 class PortSink {
  public:
   virtual ~PortSink() = default;
-  // `arrived_ns`: when the packet reached this host, as near to the wire as the port can tell.
+  // `arrived_ns`: arrival time at this host, as near to the wire as the port can measure.
   virtual void on_datagram(const Datagram& datagram, Nanos arrived_ns) = 0;
 };
 
 class TxPort {
  public:
   virtual ~TxPort() = default;
-  // Takes the whole run or nothing. What may wait has left when the port is asked for something else, or its turn is over.
+  // Send the whole run or nothing. Runs marked `may_wait` have left by the next other call, or the end of the turn.
   virtual TxResult send(const PacketRun& run) = 0;
-  // Takes the packet or not; ports that carry RoCEv2 alone fail.
+  // Send one built packet; ports that support RoCEv2 only fail.
   virtual TxResult send_built(const BuiltPacket&) { return TxResult::failed; }
-  // Whether `send` would hold a run of data of this flow, and will ask for it as if it had. Answering no costs a try.
+  // Whether `send` would return `held` for data of this flow; registers interest in the same way, at no cost of a packet.
   virtual bool holds(FlowId) { return false; }
-  // Of a card of several planes, as bits: those whose links are up, and those that would take a packet of a queue pair with such
-  // marks, `first` being its flow on the first plane. None: it would be held on all, and will be asked for again.
+  // For a card of several planes, as bit masks: planes whose link is up, and planes that accept a packet of a queue pair with
+  // such marks; `first` is its flow on the first plane. 0: all would hold it, and interest is registered.
   virtual uint32_t planes_up() const { return ~uint32_t{0}; }
   virtual uint32_t open_planes([[maybe_unused]] FlowId first, const ClassMarks&) { return ~uint32_t{0}; }
-  // Why the last send failed, for people.
+  // Reason of the last failed send, for error messages.
   virtual std::string last_error() const = 0;
-  // The most packets of a full-MTU write_middle run that one send takes.
+  // Most packets of a full-MTU write_middle run per send.
   virtual uint32_t max_run(uint32_t payload_bytes) const = 0;
-  // How long before its departure a run may be handed over, with `departs_ns` said; 0: only when it is due.
+  // How long before its departure a run may be handed over with `departs_ns` set; 0: not before it is due.
   virtual Nanos departure_horizon_ns() const { return 0; }
 };
 

@@ -1,4 +1,4 @@
-// One rank's program under execution: which op may begin when. Pure; knows nothing of packets.
+// Execution state of one rank's program: which op may begin when. Pure; independent of packets.
 #pragma once
 
 #include <cstdint>
@@ -8,21 +8,21 @@
 
 namespace etloop {
 
-// An op whose dependencies are met. `intended_ns` is when the last of them was: for a delay, its beginning.
+// An op whose dependencies are met, the last of them at `intended_ns`; a delay begins then.
 struct ReadyOp {
   uint32_t rank_index;
   int32_t op;
   Nanos intended_ns;
-  Nanos trigger_ns = 0;  // arrival of the message that met the last dependency, 0 if something else did
+  Nanos trigger_ns = 0;  // arrival time of the message that met the last dependency, 0 if none did
 };
 
 class RankRun {
  public:
   RankRun(uint32_t rank_index, const Program& program, int32_t iterations);
 
-  // Begins the next iteration: every op without dependencies becomes ready at `at_ns`.
+  // Begin the next iteration: ops without dependencies become ready at `at_ns`.
   void begin_iteration(Nanos at_ns, std::vector<ReadyOp>& ready);
-  // Op `op` finished at `at_ns`; what that releases is appended to `ready`.
+  // Complete op `op` at `at_ns`; append the ops that become ready to `ready`.
   void complete(int32_t op, Nanos at_ns, std::vector<ReadyOp>& ready);
 
   bool iteration_over() const { return unfinished_ == 0; }
@@ -31,13 +31,13 @@ class RankRun {
   bool last_iteration() const { return started_ == iterations_; }
   bool started() const { return started_ > 0; }
   Nanos last_completion_ns() const { return last_ns_; }
-  // The iteration under way has not finished this op.
+  // Whether op `op` is unfinished in the current iteration.
   bool pending(int32_t op) const { return remaining_[static_cast<size_t>(op)] != kDone; }
   bool waits_for_dependency(int32_t op) const {
     const uint32_t remaining = remaining_[static_cast<size_t>(op)];
     return remaining != kDone && remaining != 0;
   }
-  // One dependency of `op` that has not finished, -1 if none.
+  // Return an unfinished dependency of `op`, -1 if none.
   int32_t blocking_dependency(int32_t op) const;
   const Program& program() const { return *program_; }
 

@@ -1,5 +1,5 @@
-// Records in the order in which they were made, in blocks that are used again once they were read: what a long run keeps in
-// memory is what nobody has taken yet. One thread writes and lets go; another may read what it was told is there.
+// An append-only log of records in blocks that are recycled after they were read: memory holds only unread records. One thread
+// appends and releases; another may read up to a published size.
 #pragma once
 
 #include <algorithm>
@@ -18,33 +18,33 @@ namespace etloop {
 class RecordLog {
  public:
   static constexpr size_t kBlockRecords = 4096;  // 352 KiB
-  // Blocks at hand, so that a writer whose reader keeps up allocates none.
+  // Spare blocks, so that a writer whose reader keeps up never allocates.
   static constexpr size_t kSpares = 8;
 
-  // How many records there will be at most; before the first.
+  // Set the expected number of records; call before the first.
   void reserve(size_t records) {
     assert(size_ == 0);
     block_records_ = std::clamp(records, size_t{1}, kBlockRecords);
     blocks_.resize((records + block_records_ - 1) / block_records_);
     const size_t spares = std::min(blocks_.size(), kSpares / 2);
-    for (size_t i = 0; i < spares; ++i) give(std::make_unique_for_overwrite<OpRecord[]>(block_records_));
+    for (size_t i = 0; i < spares; ++i) recycle(std::make_unique_for_overwrite<OpRecord[]>(block_records_));
   }
 
-  // ---- the writer's
+  // ---- writer
 
   void push_back(const OpRecord& record) {
     const size_t block = size_ / block_records_;
     if (size_ % block_records_ == 0) {
-      if (block == blocks_.size()) blocks_.emplace_back();  // more than was said: nobody reads while that can be
+      if (block == blocks_.size()) blocks_.emplace_back();  // more than reserved: only without a concurrent reader
       blocks_[block] = take_spare();
     }
     blocks_[block][size_ % block_records_] = record;
     ++size_;
   }
-  // Records before `end` were read, and are not looked at again.
+  // Release the records before `end`: they were read.
   void release(size_t end) {
-    // A block that is full only: the last one is still being written.
-    for (const size_t full = end / block_records_; released_ < full; ++released_) give(std::move(blocks_[released_]));
+    // Recycle full blocks only: the last one is still being written.
+    for (const size_t full = end / block_records_; released_ < full; ++released_) recycle(std::move(blocks_[released_]));
   }
   size_t released() const { return released_ * block_records_; }
   size_t size() const { return size_; }
@@ -53,9 +53,9 @@ class RecordLog {
     return blocks_[index / block_records_][index % block_records_];
   }
 
-  // ---- the reader's; `end` is a size that the writer has published
+  // ---- reader; `end` is a size published by the writer
 
-  // Records from `first` on that lie together; empty only if `first` is `end`.
+  // Contiguous records from `first`; empty only if `first` == `end`.
   std::span<const OpRecord> piece(size_t first, size_t end) const {
     if (first >= end) return {};
     const size_t within = first % block_records_;
@@ -66,12 +66,12 @@ class RecordLog {
  private:
   using Block = std::unique_ptr<OpRecord[]>;
 
-  void give(Block block) {
+  void recycle(Block block) {
     if (spare_count_ < kSpares) spares_[spare_count_++] = std::move(block);
   }
   Block take_spare() {
     if (spare_count_ > 0) return std::move(spares_[--spare_count_]);
-    // The reader is behind by all of them: losing records is worse than an allocation.
+    // The reader holds all spare blocks: allocate rather than lose records.
     return std::make_unique_for_overwrite<OpRecord[]>(block_records_);
   }
 

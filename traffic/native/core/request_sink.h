@@ -1,4 +1,4 @@
-// Where requests of queue pairs go when another transport than RoCEv2's carries them.
+// Receives the requests of queue pairs that a transport other than RoCEv2 carries.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What ranks of one host on different ports hand each other, and where a core puts it.
+// Messages between ranks of one host on different ports, and the interface that a core sends them through.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ enum class ScaleUpKind : uint8_t { grant, arrival };
 
 // A grant travels to the sending rank's port, an arrival to the receiving rank's.
 struct ScaleUpMessage {
-  Nanos due_ns = 0;  // when the scale-up model lets it take effect
+  Nanos due_ns = 0;  // when it takes effect in the scale-up model
   int64_t bytes = 0;
   int32_t connection = -1;
   uint32_t tag = 0;
@@ -19,7 +19,7 @@ struct ScaleUpMessage {
   ScaleUpKind kind = ScaleUpKind::grant;
 };
 
-// Where a core puts messages for ranks on another port of its host.
+// Sends messages to ranks on other ports of the host.
 class ScaleUpLinks {
  public:
   virtual ~ScaleUpLinks() = default;

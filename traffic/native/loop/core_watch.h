@@ -1,6 +1,6 @@
-// Whether a core is to be had: a real-time thread that does nothing but look at the clock there, shares the core as a loop
-// does, and notes when it came late. It stands where an engine's thread would, and never beside one: two would take the core from
-// each other, and every wake-up of a thread above the engine's cost a virtual machine 20 to 70 us of the engine's time.
+// Measures whether a processor core is really available: a real-time thread polls the clock there, shares the core as an engine
+// thread does, and records late turns. It runs in place of an engine thread, never next to one: the two would compete for the
+// core, and every wake-up of a thread above the engine's cost 20 to 70 us of the engine's time on a virtual machine.
 #pragma once
 
 #include <atomic>
@@ -17,13 +17,13 @@ namespace etloop {
 
 class CoreWatch {
  public:
-  // Needs the right to be real-time.
+  // Needs the permission for real-time scheduling.
   static Result<std::unique_ptr<CoreWatch>> start(int32_t processor, int32_t priority);
   ~CoreWatch();
   CoreWatch(const CoreWatch&) = delete;
   CoreWatch& operator=(const CoreWatch&) = delete;
 
-  // Ends it; ascending.
+  // Stop the watch; return the late turns, ascending.
   const std::vector<LateTurn>& stop();
 
  private:

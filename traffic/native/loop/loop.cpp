@@ -17,13 +17,13 @@ namespace etloop {
 
 namespace {
 
-// Bounds of one turn, so that no side starves the other: about one socket buffer in, half a dozen bursts out.
+// Bounds of one turn, so that neither direction starves: about one socket buffer in, half a dozen bursts out.
 constexpr size_t kReceiveBudget = 256;
 constexpr size_t kTransmitBudget = 8;
-constexpr size_t kLimitedBudget = 1;  // where the agent limits its rate: short bursts
+constexpr size_t kLimitedBudget = 1;  // with a rate limit of the agent: short bursts
 constexpr Nanos kLongestSleepNs = 100'000'000;
-// A loop with a core of its own wakes so long before what is due, and looks at the clock until then: sleeps end some 5 to
-// 50 us late, by the processor's idle states and the scheduler.
+// A loop with its own core wakes this early and polls the clock until then: sleeps end some 5 to 50 us late, because of idle
+// states and the scheduler.
 constexpr Nanos kWakeEarlyNs = 60'000;
 // Linger after the run so that packets which no end waits for, still queued in the device, are counted at both ends. A port that
 // may be sent such packets stays until none has come for kQuietNs, kLongestStayNs at most. So does a port whose run broke off; it
@@ -46,8 +46,8 @@ bool may_still_receive(TransportKind kind, const std::vector<FlowRecord>& flows)
   });
 }
 
-// What came before the end of a run that is done is counted, as the device did.
-void take_what_waits(DevicePort& port, Core& core, Nanos until_ns) {
+// Receive what arrived before the end of a finished run, so that it is counted as the device did.
+void receive_pending(DevicePort& port, Core& core, Nanos until_ns) {
   while (monotonic_ns() < until_ns && port.receive_into(core, kReceiveBudget) != 0) {
   }
 }
@@ -235,8 +235,8 @@ Nanos PortLoop::Leaving::at_ns() const {
   return by_ns == kNever ? kNever : std::min(by_ns, last_received_ns + kQuietNs);
 }
 
-// What other loops hand over. Requests and reports not before the run: what the probes left is counted anew when it begins.
-bool PortLoop::take_handed() {
+// Process messages of other loops. Requests and reports wait for the start of the run: counters are reset then.
+bool PortLoop::process_handed_over() {
   bool any = board_->scale_up().take(index_, kReceiveBudget, [this](const ScaleUpMessage& message) {
     core_->on_scale_up(message);
   });
@@ -301,7 +301,7 @@ void PortLoop::idle(Nanos now, Nanos& idle_since_ns) {
   Nanos deadline = leaving_.at_ns();
   if (!leaving_.only_receives) deadline = std::min({core_->next_deadline(), departing_.pauses.next_ns(), deadline, allowed_ns});
   const Nanos early_ns = run_under_way && config_.spin_ns > 0 ? kWakeEarlyNs : 0;
-  // A core that did nothing in this turn, and is due all the same, must not spin on its processor for ever.
+  // A core that did nothing in this turn but is due must not spin forever.
   const Nanos due_ns = core_->next_deadline(false);
   if (due_ns <= now && !overdue_.passes(due_ns, [this] { return turns_.all - turns_.idle; })) {
     core_->stall(overdue_, "port " + plan_->ports[index_].name, now);
@@ -318,7 +318,7 @@ void PortLoop::idle(Nanos now, Nanos& idle_since_ns) {
   turns_.blocked_ns += monotonic_ns() - before;
 }
 
-// Returns whether there is more that could be sent now.
+// Returns whether more can be sent now.
 bool PortLoop::transmit(Clock& clock, Nanos now) {
   if (leaving_.only_receives) return false;
   if (!departing_.allowance.is_limited()) return port_->transmit_from(*core_, clock, kTransmitBudget);
@@ -336,7 +336,7 @@ void PortLoop::share_core(Nanos now) {
 
 void PortLoop::run() {
   pthread_setname_np(pthread_self(), "etloop-port");
-  // Sleeps end on time: the default slack of 50 us is as long as a round trip.
+  // Let sleeps end on time: the default timer slack of 50 us is as long as a round trip.
   prctl(PR_SET_TIMERSLACK, 1);
   if (config_.place.realtime_priority > 0) be_first_of_ordinary();
   watch_.begin();
@@ -351,7 +351,7 @@ void PortLoop::run() {
     }
     const int64_t done_before = core_->status().ops_done;
     const size_t received = port_->receive_into(*core_, kReceiveBudget);
-    const bool handed_over = take_handed();
+    const bool handed_over = process_handed_over();
     const Nanos now = clock.now();
     const int64_t sent_until_now = port_->counters().tx_datagrams;
     watch_.look(now, static_cast<int64_t>(received) + sent_until_now - sent_before);
@@ -366,7 +366,7 @@ void PortLoop::run() {
     const bool sending = transmit(clock, now);
     const bool more = !board_->flush(index_) || sending || handed_over;
     settle_state();
-    // What leaves in bursts is waited for as an answer is: to sleep between them would end late.
+    // Poll between bursts, as for an answer: a sleep would end late.
     const bool sent = port_->counters().tx_datagrams != sent_until_now;
     const bool worked = received != 0 || sent || more || core_->status().ops_done != done_before;
     if (realtime()) share_core(now);

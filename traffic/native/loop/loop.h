@@ -1,5 +1,5 @@
-// One thread per port: receive a batch, step the core, run timers, transmit. Nothing is shared with other threads but
-// the atomics and the append-only record log below.
+// The loop of a port, one thread: receive a batch, step the core, run timers, transmit. It shares only atomics and the
+// append-only record log below with other threads.
 #pragma once
 
 #include <atomic>
@@ -27,8 +27,8 @@ enum class LoopState : uint8_t { open, probing, ready, running, done, failed, st
 
 struct LoopConfig {
   PortConfig port;
-  std::vector<PortConfig> planes;  // of a card of several, `port` among them; empty: a port by itself
-  // How long an idle loop polls before it sleeps; 0 where the host has fewer cores than busy threads.
+  std::vector<PortConfig> planes;  // planes of a multi-plane card, including `port`; empty: a single port
+  // How long an idle loop polls before it sleeps; 0 if the host has fewer cores than busy threads.
   Nanos spin_ns = 0;
   ThreadPlace place;
   SendLimits limits;
@@ -45,22 +45,22 @@ struct LoopStatus {
 
 class PortLoop {
  public:
-  // Opens the port and starts the thread.
+  // Open the port and start the thread.
   static Result<std::unique_ptr<PortLoop>> open(std::shared_ptr<const EnginePlan> plan, std::shared_ptr<LoopBoard> board,
                                                 int32_t port, const LoopConfig& config);
   ~PortLoop();
   PortLoop(const PortLoop&) = delete;
   PortLoop& operator=(const PortLoop&) = delete;
 
-  // What ends on cards need of each other. `join` comes before `start_probe`, and only where some end is on a card.
+  // Endpoints on cards must be exchanged between peers: call `join` before `start_probe`, and only if some endpoint is on a card.
   std::vector<Endpoint> endpoints() const { return core_->endpoints(); }
   void join(std::vector<Endpoint> peers);
-  // Whether that is done, or was never asked for.
+  // Whether `join` is done, or was not needed.
   bool joined() const { return progress_.joined.load(std::memory_order_acquire); }
   void start_probe();
   void start(Nanos start_ns);
   void request_waits();
-  // Asks the thread to end, without waiting for it: several ports end together.
+  // Ask the thread to end, without waiting: several ports end in parallel.
   void begin_stop();
   void stop();
 
@@ -70,23 +70,23 @@ class PortLoop {
   int32_t failed_connection() const { return core_->failed_connection(); }
   // Records [0, published_records()) are final and may be read while the loop runs.
   size_t published_records() const { return progress_.records.load(std::memory_order_acquire); }
-  // Those from `first` on that lie together, as far as they are published.
+  // Contiguous published records from `first`.
   std::span<const OpRecord> records(size_t first) const { return core_->records().piece(first, published_records()); }
-  // Records before `end` were read; a call of the thread that reads them. The loop lets go of them.
+  // Release the records before `end`, which were read; called by the reading thread.
   void release_records(size_t end) { progress_.read_records.store(end, std::memory_order_release); }
   size_t released_records() const { return progress_.read_records.load(std::memory_order_relaxed); }
-  // True once since request_waits(): `out` holds the answer.
+  // True once after request_waits(): `out` has the answer.
   bool take_waits(std::vector<WaitRecord>& out);
   // Valid once the state is ready or later.
   const Prober& prober() const { return core_->probing().prober(); }
-  // After stop(): what was counted.
+  // After stop(): the core with its counters.
   const Core& core() const { return *core_; }
-  // By plane of its card; of a port by itself one.
+  // By plane of its card; one row for a single port.
   std::vector<PortRecord> counters() const;
   int64_t receive_buffer_bytes() const { return port_->receive_buffer_bytes(); }
   std::vector<std::string> degraded() const;
   std::vector<std::string> capabilities() const;
-  // After stop(): when its thread was late for a turn.
+  // After stop(): late turns of its thread.
   const std::vector<LateTurn>& late_turns() const { return watch_.late(); }
   bool realtime() const { return realtime_.load(std::memory_order_acquire); }
 
@@ -96,21 +96,21 @@ class PortLoop {
         links_(*board_, index_), config_(config) {
     departing_.allowance = SendAllowance(config.limits);
   }
-  // How far the run is, for other threads to look at.
+  // Progress for other threads.
   struct Progress {
     std::atomic<size_t> records{0};
-    std::atomic<size_t> read_records{0};  // by another thread, which is the one that writes it
+    std::atomic<size_t> read_records{0};  // written by the reading thread
     std::atomic<int64_t> ops_done{0};
     std::atomic<int64_t> wire_tx_bytes{0};
     std::atomic<int64_t> wire_rx_bytes{0};
     std::atomic<Nanos> last_ns{0};
-    std::atomic<bool> joined{true};  // with the ends on cards
+    std::atomic<bool> joined{true};  // endpoints on cards are joined
   };
   enum Command : uint32_t { kProbe = 1, kStart = 2, kWaits = 4, kStop = 8, kJoin = 16 };
   Result<void> open_port();
   void run();
   bool handle_commands(uint32_t commands);
-  bool take_handed();
+  bool process_handed_over();
   void publish();
   void settle_state();
   void send_pauses(Nanos now);
@@ -130,8 +130,8 @@ class PortLoop {
   std::vector<std::string> place_refused_;  // written before open() returns
   std::atomic<bool> realtime_{false};
   RealtimeShare share_;
-  std::unique_ptr<RealtimeKeeper> keeper_;  // there before realtime_ is said
-  TurnWatch watch_;  // the loop's own until it is joined
+  std::unique_ptr<RealtimeKeeper> keeper_;  // exists before realtime_ is set
+  TurnWatch watch_;  // owned by the loop until it is joined
 
   std::atomic<uint32_t> commands_{0};
   std::atomic<Nanos> start_ns_{0};
@@ -139,23 +139,23 @@ class PortLoop {
   Progress progress_;
   std::atomic<bool> waits_ready_{false};
   std::vector<Endpoint> peers_;    // written before kJoin
-  InstantGuard overdue_{most_turns_at_an_instant(0)};  // by what the core is due at
-  // What decides besides the core when something leaves; the loop's own.
+  InstantGuard overdue_{most_turns_at_an_instant(0)};  // guards the core's due time
+  // Conditions of departures besides the core; owned by the loop.
   struct Departing {
     PauseTimer pauses;
     SendAllowance allowance{SendLimits{}};
   };
   Departing departing_;
-  // When the loop ends once it was asked to; its own.
+  // Conditions for the end of the loop; owned by it.
   struct Leaving {
     Nanos last_received_ns = 0;
-    Nanos by_ns = kNever;        // the latest; kNever: it was not asked to end
-    bool only_receives = false;  // the run broke off
+    Nanos by_ns = kNever;        // latest end; kNever: not requested
+    bool only_receives = false;  // the run was aborted
     Nanos at_ns() const;
   };
   Leaving leaving_;
   std::vector<WaitRecord> waits_;  // written by the loop before waits_ready_, read after
-  // The loop's own until it is joined.
+  // Owned by the loop until it is joined.
   struct TurnCounts {
     int64_t all = 0;
     int64_t idle = 0;
@@ -164,7 +164,7 @@ class PortLoop {
   TurnCounts turns_;
 };
 
-// Processors this process may run on, ascending.
+// Return the processors this process may run on, ascending.
 std::vector<int32_t> usable_processors();
 
 }  // namespace etloop

@@ -72,7 +72,7 @@ bool LoopBoard::pass(size_t from, size_t to, const Datagram& datagram, Nanos arr
   if (datagram.bytes.size() > StrayDatagram::kMostBytes) return false;
   return strays_.offer(from, to, [&](StrayDatagram& slot) {
     slot.datagram = datagram;
-    slot.datagram.hops = {};  // no port of ours brings any
+    slot.datagram.hops = {};  // the engine's ports provide none
     slot.arrived_ns = arrived_ns;
     slot.stored = datagram.bytes.size();
     std::copy(datagram.bytes.begin(), datagram.bytes.end(), slot.bytes.begin());

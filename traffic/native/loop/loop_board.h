@@ -1,5 +1,5 @@
-// What the loops of one agent share: the ways between them, and the descriptors that end their sleep. Ranks of one host on
-// different ports talk over rings here, and so do the queues of one port that share its addresses.
+// Shared by the loops of one agent: the rings between them, and the descriptors that wake them. Ranks of one host on different
+// ports, and queues of one port that share addresses, communicate over these rings.
 #pragma once
 
 #include <array>
@@ -19,12 +19,12 @@
 
 namespace etloop {
 
-// A datagram on its way to the queue that has its queue pair.
+// A datagram passed on to the queue of its queue pair.
 struct StrayDatagram {
-  // A path MTU of 4096 with the longest headers of any transport. What is longer is none of ours.
+  // A path MTU of 4096 with the longest headers of any transport; longer datagrams are foreign.
   static constexpr size_t kMostBytes = 4096 + 256;
 
-  Datagram datagram;  // `bytes` are those below
+  Datagram datagram;  // its `bytes` are those below
   Nanos arrived_ns = 0;
   size_t stored = 0;
   std::array<uint8_t, kMostBytes> bytes;
@@ -39,9 +39,9 @@ class LoopBoard {
 
   PortMesh<ScaleUpMessage>& scale_up() { return scale_up_; }
   PortMesh<QueueMessage>& queues() { return queues_; }
-  // False: it is lost, as in a socket whose buffer is full.
+  // Pass a datagram on. False: it is lost, as in a socket with a full buffer.
   bool pass(size_t from, size_t to, const Datagram& datagram, Nanos arrived_ns);
-  // Hands strays to `sink(datagram, when it arrived)`. True: some came.
+  // Deliver stray datagrams to `sink(datagram, arrival time)`. True: there were some.
   template <typename Sink>
   bool take_strays(size_t to, size_t budget, Sink&& sink) {
     return strays_.take(to, budget, [&](const StrayDatagram& stray) {
@@ -50,16 +50,16 @@ class LoopBoard {
       sink(datagram, stray.arrived_ns);
     });
   }
-  // True: nothing that this port posted waits for room any more.
+  // Retry waiting messages. True: none of this port waits any more.
   bool flush(size_t from) {
     const bool scale_up = scale_up_.flush(from);
     return queues_.flush(from) && scale_up;
   }
 
-  // Ends the sleep of a port's loop; any thread may call it.
+  // Wake a port's loop; any thread may call it.
   void wake(size_t port) const;
   int wake_fd(size_t port) const { return wake_fds_[port]; }
-  // Calls `until_woken` unless something is there for the port; whoever posts meanwhile wakes the sleeper.
+  // Call `until_woken` unless messages wait for the port; a poster wakes the sleeper.
   void sleep(size_t port, const std::function<void()>& until_woken);
 
  private:
@@ -77,7 +77,7 @@ class LoopBoard {
   PortMesh<StrayDatagram, kStraySlots> strays_;
 };
 
-// What one loop hands others.
+// The outgoing links of one loop.
 class LoopLinks final : public ScaleUpLinks, public QueueLinks {
  public:
   // `board` outlives this.
@@ -92,7 +92,7 @@ class LoopLinks final : public ScaleUpLinks, public QueueLinks {
   void pass(int32_t port, const Datagram& datagram, Nanos arrived_ns) override {
     if (!board_.pass(port_, static_cast<size_t>(port), datagram, arrived_ns)) ++lost_strays_;
   }
-  // Datagrams that found no room on their way to another queue.
+  // Datagrams lost on their way to another queue.
   int64_t lost_strays() const { return lost_strays_; }
 
  private:

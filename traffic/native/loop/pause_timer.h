@@ -1,4 +1,4 @@
-// When the PAUSE frames of a port's rules are due.
+// Schedules the PAUSE frames of a port's rules.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace etloop {
 
-// Rules keep their own times: a frame that is late does not shift those after it, and missed ones are not made up for.
+// Rules have independent schedules: a late frame does not delay later ones, and missed frames are not caught up.
 class PauseTimer {
  public:
   void start(const std::vector<PauseRule>& rules, Nanos start_ns) {
@@ -21,7 +21,7 @@ class PauseTimer {
 
   Nanos next_ns() const { return next_ns_; }
 
-  // Hands every rule that is due to `send`, which returns whether its frame has left.
+  // Pass every due rule to `send`, which returns whether its frame has left.
   template <typename Send>
   void send_due(Nanos now, Send send) {
     next_ns_ = kNever;

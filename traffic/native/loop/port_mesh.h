@@ -1,5 +1,5 @@
-// What loops of one agent hand each other: from one port's loop to another's, in order, without a lock. Bounded rings of one
-// writer and one reader each; what does not fit waits with the writer, who hands it on later, or is refused.
+// Lock-free messages between the loops of one agent, in order: bounded rings with one writer and one reader each. Messages that
+// do not fit wait at the writer, or are rejected.
 #pragma once
 
 #include <algorithm>
@@ -21,20 +21,21 @@ class PortRing {
   static constexpr size_t kSlots = kRingSlots;
   static_assert((kSlots & (kSlots - 1)) == 0, "positions wrap by a mask");
 
-  // For the writer: `fill` writes the next slot. False: full.
+  // Writer: `fill` writes the next slot. False: full.
   template <typename Fill>
   bool push_with(Fill&& fill) {
     const size_t tail = tail_.load(std::memory_order_relaxed);
     if (tail - head_.load(std::memory_order_acquire) == kSlots) return false;
     fill(slots_[tail & (kSlots - 1)]);
-    // In one order with a loop's word that it sleeps and its look at `empty`: writer or reader sees what the other did.
+    // Sequentially consistent with the loop's sleep flag and its check of `empty`: the writer or the reader sees the other's
+    // store.
     tail_.store(tail + 1, std::memory_order_seq_cst);
     return true;
   }
   bool push(const Message& message) {
     return push_with([&](Message& slot) { slot = message; });
   }
-  // For the reader: `sink` reads the oldest message, which stays where it is. False: empty.
+  // Reader: `sink` reads the oldest message in place. False: empty.
   template <typename Sink>
   bool pop_into(Sink&& sink) {
     const size_t head = head_.load(std::memory_order_relaxed);
@@ -46,22 +47,22 @@ class PortRing {
   bool empty() const { return head_.load(std::memory_order_relaxed) == tail_.load(std::memory_order_seq_cst); }
 
  private:
-  // On lines of their own: writer and reader would otherwise take the line from each other at every message.
+  // Separate cache lines: otherwise every message would bounce the line between writer and reader.
   alignas(64) std::atomic<size_t> head_{0};
   alignas(64) std::atomic<size_t> tail_{0};
   alignas(64) std::array<Message, kSlots> slots_{};
 };
 
-// Rings between ports that were joined. Only the loop of port p calls post, offer and flush as `from` = p, take as `to` = p.
+// Rings between joined ports. Only the loop of port p calls post, offer and flush with `from` = p, and take with `to` = p.
 template <typename Message, size_t kRingSlots = 1024>
 class PortMesh {
  public:
   using Ring = PortRing<Message, kRingSlots>;
 
-  // `handed` is called after something was put into a ring to a port.
+  // `handed` is called after a message was put into a ring to a port.
   PortMesh(size_t ports, std::function<void(size_t)> handed) : outbound_(ports), inbound_(ports), handed_(std::move(handed)) {}
 
-  // Before the loops begin. A second time nothing happens.
+  // Connect two ports before the loops start; idempotent.
   void join(size_t from, size_t to) {
     if (find(from, to) != nullptr) return;
     links_.push_back(std::make_unique<Link>());
@@ -76,7 +77,7 @@ class PortMesh {
     if (!link->waiting.empty() || !link->ring.push(message)) link->waiting.push_back(message);
     handed_(to);
   }
-  // False: there is no room now, and nothing was handed over.
+  // False: no room now; nothing was handed over.
   template <typename Fill>
   bool offer(size_t from, size_t to, Fill&& fill) {
     Link* const link = find(from, to);
@@ -85,7 +86,7 @@ class PortMesh {
     handed_(to);
     return true;
   }
-  // True: nothing of this port waits for room any more.
+  // Retry waiting messages. True: none of this port waits any more.
   bool flush(size_t from) {
     bool all = true;
     for (Link* link : outbound_[from]) {
@@ -96,7 +97,7 @@ class PortMesh {
     }
     return all;
   }
-  // Hands what came to `sink`, at most `budget` a source. True: something came.
+  // Deliver arrived messages to `sink`, at most `budget` per source. True: there were some.
   template <typename Sink>
   bool take(size_t to, size_t budget, Sink&& sink) {
     bool any = false;
@@ -105,7 +106,7 @@ class PortMesh {
     }
     return any;
   }
-  // Nothing has come that was not taken.
+  // Whether no message waits for the port.
   bool empty(size_t to) const {
     const std::vector<Link*>& links = inbound_[to];
     return std::all_of(links.begin(), links.end(), [](const Link* link) { return link->ring.empty(); });
@@ -115,7 +116,7 @@ class PortMesh {
   struct Link {
     size_t to;
     Ring ring;
-    std::deque<Message> waiting;  // the writer's; no longer than the slots of all lanes allow
+    std::deque<Message> waiting;  // owned by the writer; bounded by the slots of all lanes
   };
   Link* find(size_t from, size_t to) const {
     const std::vector<Link*>& links = outbound_[from];

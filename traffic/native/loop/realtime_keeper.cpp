@@ -20,7 +20,7 @@ Result<std::unique_ptr<RealtimeKeeper>> RealtimeKeeper::make(const ThreadPlace& 
   }
   std::unique_ptr<RealtimeKeeper> keeper(new RealtimeKeeper(place.realtime_priority, std::move(timer), std::move(end)));
   keeper->thread_ = std::thread([raw = keeper.get()] { raw->run(); });
-  // On the same core: its timer rings there, and on another it might find a loop that goes on.
+  // On the same core: its timer fires there; on another core it might wait for a running loop.
   if (const auto refused = place_thread(keeper->thread_.native_handle(), place); !refused.empty()) {
     return Error{"the keeper of a real-time thread: " + refused.front()};
   }
@@ -37,12 +37,12 @@ RealtimeKeeper::~RealtimeKeeper() {
 void RealtimeKeeper::arm(Nanos after_ns) {
   itimerspec when{};
   when.it_value.tv_nsec = after_ns;
-  timerfd_settime(timer_.get(), 0, &when, nullptr);  // fails for a time that cannot be, which this is not
+  timerfd_settime(timer_.get(), 0, &when, nullptr);  // fails only for an invalid time
 }
 
 void RealtimeKeeper::become_ordinary() {
   kept_.store(gettid(), std::memory_order_relaxed);
-  arm(kLongestNs);  // first: an ordinary thread may not come to it
+  arm(kLongestNs);  // first: as an ordinary thread it may not get to run
   etloop::become_ordinary();
 }
 
@@ -59,7 +59,7 @@ void RealtimeKeeper::run() {
     uint64_t times = 0;
     if (read(timer_.get(), &times, sizeof times) != sizeof times) continue;  // it came back by itself meanwhile
     const sched_param wanted{priority_};
-    // By its number, which is nobody's when the thread has ended.
+    // By thread id, which is unused after the thread has ended.
     sched_setscheduler(kept_.load(std::memory_order_relaxed), SCHED_FIFO, &wanted);
   }
 }

@@ -1,6 +1,6 @@
-// Brings a real-time thread back that became an ordinary one for a moment. An ordinary thread is left waiting by others until
-// the kernel's tick, which is 1 to 4 ms later; a timer of the keeper's, which is real-time, is there sooner. It runs only when
-// the kept thread was not back by itself.
+// Restores the real-time policy of a thread that became an ordinary one for a moment. An ordinary thread may have to wait for the
+// kernel's next tick, 1 to 4 ms later; the keeper's timer, in a real-time thread, fires sooner. The keeper runs only if the
+// thread did not come back by itself.
 #pragma once
 
 #include <atomic>
@@ -17,16 +17,16 @@ namespace etloop {
 
 class RealtimeKeeper {
  public:
-  // How long the kept thread may be an ordinary one.
+  // Longest time of the kept thread as an ordinary one.
   static constexpr Nanos kLongestNs = RealtimeShare::kOrdinaryNs + 5'000;
 
-  // Of a thread of this process at that place, which is real-time.
+  // For a real-time thread of this process at that place.
   static Result<std::unique_ptr<RealtimeKeeper>> make(const ThreadPlace& place);
   ~RealtimeKeeper();
   RealtimeKeeper(const RealtimeKeeper&) = delete;
   RealtimeKeeper& operator=(const RealtimeKeeper&) = delete;
 
-  // By the kept thread, of itself.
+  // Called by the kept thread for itself.
   void become_ordinary();
   void become_realtime();
 
@@ -34,7 +34,7 @@ class RealtimeKeeper {
   RealtimeKeeper(int32_t priority, Descriptor timer, Descriptor end)
       : priority_(priority), timer_(std::move(timer)), end_(std::move(end)) {}
   void run();
-  void arm(Nanos after_ns);  // 0: not at all
+  void arm(Nanos after_ns);  // 0: disarm
 
   int32_t priority_;
   Descriptor timer_;

@@ -1,4 +1,4 @@
-// How much a port may send, whatever its plan says: bits and packets a second that whoever started the agent allows.
+// Send rate limit of a port, independent of its plan: bits and packets per second allowed when the agent was started.
 #pragma once
 
 #include <algorithm>
@@ -13,8 +13,8 @@ struct SendLimits {
   int64_t most_packets_per_s = 0;  // 0: no limit
 };
 
-// What was sent takes time off the future: nothing more leaves until it has passed, so that the mean is kept whatever
-// one turn sends. Time in which nothing was sent is made up for by one burst at most. Looked at once a turn.
+// Every send occupies future time, in which no more leaves: the mean rate holds whatever one turn sends. Idle time allows at most
+// one burst. Checked once per turn.
 class SendAllowance {
  public:
   static constexpr Nanos kBurstNs = 100'000;
@@ -22,7 +22,7 @@ class SendAllowance {
   explicit SendAllowance(const SendLimits& limits) : limits_(limits) {}
 
   bool is_limited() const { return limits_.most_bps > 0 || limits_.most_packets_per_s > 0; }
-  // When more may leave, rounded up: never faster than allowed.
+  // Time at which more may leave, rounded up: never faster than allowed.
   Nanos free_ns() const { return free_ns_ + (rest_ps_ > 0 ? 1 : 0); }
   bool holds_back(Nanos now) const { return free_ns() > now; }
 
@@ -41,8 +41,8 @@ class SendAllowance {
  private:
   static constexpr int64_t kPsPerNs = 1'000;
 
-  // In picoseconds, rounded up: what a turn sends may be a single packet, which takes few nanoseconds on a quick line. 128
-  // bits, for a turn's bits times 1e12 need more than 64.
+  // In picoseconds, rounded up: a turn may send a single packet, which takes few nanoseconds on a fast line. 128 bits: a turn's
+  // bits times 1e12 need more than 64.
   static int64_t time_of(int64_t amount, int64_t most_per_s) {
     if (most_per_s <= 0) return 0;
     const auto scaled = static_cast<unsigned __int128>(amount) * 1'000'000'000'000U + static_cast<uint64_t>(most_per_s) - 1;
@@ -51,7 +51,7 @@ class SendAllowance {
 
   SendLimits limits_;
   Nanos free_ns_ = 0;
-  int64_t rest_ps_ = 0;  // of a nanosecond, beyond `free_ns_`
+  int64_t rest_ps_ = 0;  // fraction of a nanosecond beyond `free_ns_`
 };
 
 }  // namespace etloop

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kFirstOfOrdinary = -20;  // nice
 
-// Why a real-time thread that never sleeps would be ended; empty: it would not be.
+// Return why a real-time thread that never sleeps would be killed (RLIMIT_RTTIME); empty: it would not be.
 std::string time_limit() {
   rlimit limit{};
   if (getrlimit(RLIMIT_RTTIME, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "";
@@ -51,7 +51,7 @@ std::vector<std::string> place_thread(pthread_t thread, const ThreadPlace& place
 }
 
 void be_first_of_ordinary() {
-  // Without CAP_SYS_NICE or a limit that allows it, it stays one among others for that part of the time.
+  // Without CAP_SYS_NICE or a sufficient limit, it has normal priority during that share of the time.
   setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kFirstOfOrdinary);
 }
 

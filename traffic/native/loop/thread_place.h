@@ -1,5 +1,5 @@
-// Where a loop's thread runs and how the kernel treats it: on a core of its own, before everything that is not real-time.
-// And how much of that core a real-time thread leaves to the rest.
+// Placement and scheduling of a loop's thread: pinned to its own core, before everything that is not real-time; and the share of
+// that core that a real-time thread leaves to others.
 #pragma once
 
 #include <pthread.h>
@@ -14,34 +14,33 @@
 namespace etloop {
 
 struct ThreadPlace {
-  int32_t processor = -1;         // -1: wherever the scheduler likes
+  int32_t processor = -1;         // -1: chosen by the scheduler
   int32_t realtime_priority = 0;  // of SCHED_FIFO; 0: an ordinary thread
 };
 
-// What of it could not be had, and what to do; empty: all of it.
+// Apply a placement; return what failed, with remedies; empty: all applied.
 std::vector<std::string> place_thread(pthread_t thread, const ThreadPlace& place);
 
-// Of the calling thread: before all other ordinary ones, where that is permitted, while it is an ordinary one.
+// Give the calling thread the highest ordinary priority, if permitted, for the times when it is an ordinary thread.
 void be_first_of_ordinary();
 void become_ordinary();
 void become_realtime(int32_t priority);
 
-// A real-time thread that takes more than 95 % of a second is stopped for the rest of it (Linux sched_rt_runtime_us where
-// the kernel has RT_GROUP_SCHED; since 6.12 the fair server, kernel/sched/deadline.c): up to 50 ms in which nothing leaves.
-// So it is an ordinary thread for a small part of the time, often and shortly: who waits for the core takes it at once and has
-// it for one turn, and what is away for less than 0.1 ms changes a rate over 10 ms by less than 1 %. To sleep instead would
-// leave less to all: on a virtual machine a sleep of 10 us takes 40, of which the kernel charges 35 to the thread that sleeps.
+// The kernel stops a real-time thread that uses more than 95 % of a second for the rest of it (sched_rt_runtime_us with
+// RT_GROUP_SCHED; since 6.12 the fair server, kernel/sched/deadline.c): up to 50 ms without sends. So the thread becomes an
+// ordinary one for a small share of the time, often and briefly: waiting threads get the core at once for one turn, and an
+// absence below 0.1 ms changes a rate over 10 ms by less than 1 %. Sleeping instead would leave less for all: on a virtual
+// machine a sleep of 10 us takes 40, of which the kernel charges 35 to the sleeper.
 class RealtimeShare {
  public:
   static constexpr Nanos kOrdinaryNs = 25'000;
-  // One part in so many of the time that passes: more than the kernel wants, which does not count the ways into and out of it.
+  // 1 / ordinary share of the time: more than the kernel requires, which does not count the transitions.
   static constexpr int64_t kOrdinaryOf = 14;
   static constexpr Nanos kMostSavedNs = 1'000'000;
 
-  // Whether the thread is to become what it was not, ordinary or real-time; `ordinary()` is what it is to be then. `now` does
-  // not go back.
+  // Whether to switch between ordinary and real-time; `ordinary()` is the new state. `now` does not decrease.
   bool changes(Nanos now) {
-    // In parts of the other share, so that short turns lose nothing to a division.
+    // In units of the other share, so that short turns lose nothing to a division.
     const Nanos passed_ns = last_ns_ == 0 ? 0 : now - last_ns_;
     last_ns_ = now;
     owed_parts_ += ordinary_ ? -passed_ns * kParts : passed_ns;
@@ -50,7 +49,7 @@ class RealtimeShare {
     ordinary_ ^= changed;
     return changed;
   }
-  // For a thread that is about to sleep, to be woken at once; what it owes it owes on.
+  // For a thread about to sleep, which must wake at once; its owed share remains.
   void become_realtime() { ordinary_ = false; }
   bool ordinary() const { return ordinary_; }
 

@@ -1,4 +1,4 @@
-// One packet of MRC on its way out: its headers as values, and the entropy value that it takes.
+// An outgoing MRC packet: its header values and entropy value.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct Outgoing {
   bool again() const { return packet.bth.rtx; }
   uint32_t payload_bytes() const { return write() == nullptr ? 0 : write()->payload_bytes; }
   const uint8_t* payload() const { return write() == nullptr ? nullptr : write()->payload; }
-  // As rules of faults see it.
+  // Return its kind for fault rules.
   FaultPackets kind() const { return kind_of(packet); }
   static FaultPackets kind_of(const wire::mrc::Packet& packet) {
     if (const auto* write = std::get_if<wire::mrc::Write>(&packet.body)) {

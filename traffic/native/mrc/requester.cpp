@@ -46,7 +46,7 @@ PathMark mark_of(EntropyMark mark) {
   return PathMark::none;
 }
 
-// The IBTA's codes, which MRC's transport acknowledgement keeps.
+// The IBTA's codes, which MRC's transport acknowledgement uses.
 QpFault fault_of(uint8_t syndrome) {
   switch (syndrome) {
     case wire::kSyndromeNakInvalidRequest: return QpFault::remote_invalid_request;
@@ -118,7 +118,7 @@ AckOutcome Requester::on_nack(const wire::mrc::Neth& nack, Nanos now) {
   const auto value = static_cast<uint16_t>(nack.entropy);
   if (nack.reason == NackReason::trimmed) sender_.entropy().paths().tell(value, multipath::EntropyEvent::marked);
   sender_.note_answer(now);
-  // Of an earlier transmission, when it names another value than the last one took.
+  // Refers to an earlier transmission if its value is not that of the last one.
   if (packets.at(nack.nack_psn).entropy != value) return outcome;
   if (!sender_.lose(nack.nack_psn, now)) return outcome;
   outcome.nak = true;
@@ -127,7 +127,7 @@ AckOutcome Requester::on_nack(const wire::mrc::Neth& nack, Nanos now) {
   return outcome;
 }
 
-// The peer has taken every message up to this one, so every packet of them has arrived.
+// The peer completed all messages up to this one: all their packets have arrived.
 AckOutcome Requester::on_acknowledgement(const wire::mrc::Aeth& aeth, Nanos now) {
   AckOutcome outcome;
   ++counters_.acks_rx;
@@ -136,23 +136,23 @@ AckOutcome Requester::on_acknowledgement(const wire::mrc::Aeth& aeth, Nanos now)
     fail(fault_of(aeth.syndrome));
     return outcome;
   }
-  const auto taken = static_cast<uint16_t>(aeth.msn);
-  if (static_cast<int16_t>(taken - acknowledged_msns_) <= 0 || static_cast<int16_t>(next_msn_ - taken) < 0) {
+  const auto completed = static_cast<uint16_t>(aeth.msn);
+  if (static_cast<int16_t>(completed - acknowledged_msns_) <= 0 || static_cast<int16_t>(next_msn_ - completed) < 0) {
     ++counters_.stale_answers;
     return outcome;
   }
   sender_.note_answer(now);
-  complete(taken, now, outcome);
+  complete(completed, now, outcome);
   return outcome;
 }
 
-// A message is over when the peer has said that it took it: a SACK may come before its bytes are in their place.
-void Requester::complete(uint16_t taken, Nanos now, AckOutcome& outcome) {
-  acknowledged_msns_ = taken;
+// A message completes only when the peer reports it: a SACK may precede the placement of its bytes.
+void Requester::complete(uint16_t completed, Nanos now, AckOutcome& outcome) {
+  acknowledged_msns_ = completed;
   const WorkRequest* first = sender_.oldest_request();
-  while (first != nullptr && static_cast<int16_t>(taken - first->msn) > 0) {
+  while (first != nullptr && static_cast<int16_t>(completed - first->msn) > 0) {
     const uint32_t end = advance(first->first_psn, static_cast<int32_t>(first->packets));
-    if (psn_distance(end, sender_.packets().next()) > 0) break;  // of what was never sent
+    if (psn_distance(end, sender_.packets().next()) > 0) break;  // acknowledges packets never sent
     sender_.complete_before(end);
     first = sender_.oldest_request();
   }

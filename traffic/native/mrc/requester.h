@@ -1,6 +1,5 @@
-// The half of an MRC queue pair that asks: its packets as MRC has them, and what SACKs, NACKs and probes say as the multipath
-// layer takes it.
-// Rules: OCP MRC 1.0, chapters 7 and 11, as read by docs/mrc.md.
+// The requester of an MRC queue pair: builds its packets, and translates SACKs, NACKs and probe responses for the multipath
+// layer. Rules: OCP MRC 1.0, chapters 7 and 11, as interpreted in docs/mrc.md.
 #pragma once
 
 #include <cstdint>
@@ -13,17 +12,17 @@ namespace etloop::mrc {
 
 class Requester {
  public:
-  // What is posted is kept in `memory`, which outlives this.
+  // Requests are stored in `memory`, which outlives this.
   Requester(uint32_t remote_qpn, multipath::PathStates& paths, const TransportSettings& params, FlowRecord& counters,
             std::pmr::memory_resource& memory)
       : counters_(counters), sender_(remote_qpn, paths, params, counters, memory), remote_qpn_(remote_qpn) {}
 
   void post(const WorkRequest& request);
   bool has_run() const { return sender_.has_run(); }
-  // The next packet of a message, by one of these planes; requires has_run(). Nothing changes until `sent` but whose turn of the
-  // entropy values it is.
+  // Return the next packet, on one of these planes; requires has_run(). No state changes until `sent` except the turn of the
+  // entropy values.
   Outgoing next(uint32_t planes = multipath::kAllPlanes);
-  // The port took it. Returns the request that it begins, if it begins one, else nullptr.
+  // The port accepted the packet. Returns the request that it begins, if any, else nullptr.
   const WorkRequest* sent(const Outgoing& outgoing, Nanos now) {
     return sender_.sent(outgoing.packet.bth.psn, outgoing.entropy, outgoing.asks(), now);
   }
@@ -53,16 +52,16 @@ class Requester {
   void set_round_trip(Nanos round_trip_ns) { sender_.set_round_trip(round_trip_ns); }
 
  private:
-  // Whether this end had failed before what came, which is counted then.
+  // Whether this end had failed before an arrival, which is counted then.
   bool came_after_failure();
-  void complete(uint16_t taken, Nanos now, AckOutcome& outcome);
+  void complete(uint16_t completed, Nanos now, AckOutcome& outcome);
 
   FlowRecord& counters_;
   multipath::Sender sender_;
   uint32_t remote_qpn_;
   uint16_t next_msn_ = 0;
   uint16_t next_rqmsn_ = 0;
-  uint16_t acknowledged_msns_ = 0;  // so many messages the peer has taken
+  uint16_t acknowledged_msns_ = 0;  // messages completed by the peer
 };
 
 }  // namespace etloop::mrc

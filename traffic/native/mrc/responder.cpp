@@ -24,7 +24,7 @@ void Responder::refuse_message(uint8_t syndrome, QpFault fault) {
 }
 
 void Responder::on_write(const wire::mrc::Bth& bth, const wire::mrc::Write& write, uint16_t value, bool marked) {
-  ++counters_.rx_packets;  // whatever becomes of it, or it would look lost on the way
+  ++counters_.rx_packets;  // count every request: otherwise it would seem lost in the network
   if (fault_ != QpFault::none) {
     ++counters_.came_after_failure;
     return;
@@ -57,14 +57,14 @@ void Responder::on_write(const wire::mrc::Bth& bth, const wire::mrc::Write& writ
   }
 }
 
-// Every packet of a message is full but the last, which has what is left.
+// All packets of a message are full except the last, which has the rest.
 bool Responder::fills_its_place(const wire::mrc::Bth& bth, const wire::mrc::Write& write) const {
   if (!ends_message(bth.opcode)) return write.payload_bytes == path_mtu_;
   const uint32_t bytes = write.reth.dma_bytes;
   return write.payload_bytes == (bytes == 0 ? 0 : (bytes - 1) % path_mtu_ + 1);
 }
 
-// The last packet of a message says where all of it went.
+// The last packet of a message has the address of the whole.
 void Responder::keep_end(const wire::mrc::Bth& bth, const wire::mrc::Write& write) {
   Delivered delivered;
   delivered.va = write.reth.va + write.payload_bytes - write.reth.dma_bytes;
@@ -140,10 +140,10 @@ Outgoing Responder::answer() const {
     bth.psn = nacks_.front().psn;
     outgoing.packet.body = nack(nacks_.front());
   } else if (receiver_.has_cause()) {
-    const wire::mrc::Sack told = sack(receiver_.cause());
+    const wire::mrc::Sack answer = sack(receiver_.cause());
     bth.opcode = Opcode::sack;
-    bth.psn = told.seth.cack_psn;
-    outgoing.packet.body = told;
+    bth.psn = answer.seth.cack_psn;
+    outgoing.packet.body = answer;
   } else {
     const uint8_t syndrome = syndrome_ == kNoSyndrome ? wire::kSyndromeAck : static_cast<uint8_t>(syndrome_);
     bth.opcode = Opcode::ack;

@@ -1,6 +1,5 @@
-// The half of an MRC queue pair that is asked: what it takes and refuses, and what SACKs, NACKs and acknowledgements say of it,
-// each SACK naming the packet and the entropy value that caused it.
-// Rules: OCP MRC 1.0, chapter 7, as read by docs/mrc.md.
+// The responder of an MRC queue pair: acceptance of requests, and SACKs, NACKs and acknowledgements; each SACK names the packet
+// and entropy value that caused it. Rules: OCP MRC 1.0, chapter 7, as interpreted in docs/mrc.md.
 #pragma once
 
 #include <cstdint>
@@ -21,18 +20,18 @@ class Responder {
         path_mtu_(params.path_mtu_bytes),
         trim_answer_(params.recovery.trimming.answer) {}
 
-  // A write of this queue pair, by the entropy value `value`; `marked`: with Congestion Experienced.
+  // Handle a write, with entropy value `value`; `marked`: Congestion Experienced.
   void on_write(const wire::mrc::Bth& bth, const wire::mrc::Write& write, uint16_t value, bool marked);
-  // A packet of which a switch left only the beginning; `last_hop`: the one before this host.
+  // Handle a packet trimmed by a switch; `last_hop`: by the one before this host.
   void on_trimmed(const wire::mrc::CutPacket& packet, uint16_t value, bool last_hop);
   void on_probe(const wire::mrc::Peth& probe, uint16_t value, bool marked);
-  // What is whole now, in order; false: nothing more. A payload is valid until the next call.
+  // Return the next complete message in order; false: none. A payload is valid until the next call.
   bool next_delivered(Delivered& delivered);
 
   bool answer_due() const {
     return receiver_.has_cause() || !nacks_.empty() || acknowledge_due_ || syndrome_ != kNoSyndrome;
   }
-  // The next answer; requires answer_due(). Changes nothing until `answer_sent`. Its entropy value is the owner's to choose.
+  // Return the next answer; requires answer_due(). No state changes until `answer_sent`. The owner chooses its entropy value.
   Outgoing answer() const;
   void answer_sent();
 
@@ -42,7 +41,7 @@ class Responder {
 
  private:
   static constexpr uint32_t kNoSyndrome = 0;
-  // As many as wait of SACKs.
+  // As many as SACKs can wait.
   static constexpr size_t kMostWaiting = 64;
 
   struct Refused {

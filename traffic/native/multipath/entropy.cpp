@@ -15,7 +15,7 @@ void EntropyValues::arrived_clean(uint16_t value) {
   recycled_[(recycled_head_ + recycled_count_++) % kRecycled] = static_cast<uint16_t>(index);
 }
 
-// The one that was taken last, while it is in use. What is to go by other planes, as answers are, does not change which that is.
+// Return the previous value while it is in use. A value chosen for other planes, as for answers, is not remembered.
 uint32_t EntropyValues::keep(uint32_t planes) {
   uint32_t index = turn_;
   for (uint32_t tried = 0; tried < paths_.size() && !may_take(index, planes); ++tried) index = (index + 1) % paths_.size();
@@ -23,17 +23,17 @@ uint32_t EntropyValues::keep(uint32_t planes) {
   return index;
 }
 
-// The next good one. The first to be skipped misses this turn and is good again, one at most for each packet; where none is
-// good, one that is to be skipped goes all the same.
+// Return the next good value. The first `skip` value met loses this turn and becomes good, at most one per packet; if no value is
+// good, a `skip` value is used.
 uint32_t EntropyValues::rotate(uint32_t planes) {
-  bool forgiven = false;
+  bool skipped = false;
   uint32_t spare = turn_;
   for (uint32_t tried = 0; tried < paths_.size(); ++tried) {
     const uint32_t index = step();
     if (!may_take(index, planes)) continue;
     if (paths_.is_good(index)) return index;
     spare = index;
-    if (!forgiven) forgiven = paths_.miss_turn(index);
+    if (!skipped) skipped = paths_.miss_turn(index);
   }
   return spare;
 }
@@ -47,7 +47,7 @@ uint32_t EntropyValues::rotate_with_penalties(uint32_t planes) {
 }
 
 uint32_t EntropyValues::draw(uint32_t planes) {
-  // Xorshift (Marsaglia 2003): every queue pair its own row of draws, the same in every run.
+  // Xorshift (Marsaglia 2003): each queue pair has its own sequence, the same in every run.
   random_ ^= random_ << 13;
   random_ ^= random_ >> 17;
   random_ ^= random_ << 5;
@@ -69,7 +69,7 @@ uint32_t EntropyValues::recycle(uint32_t planes) {
   return draw(planes);
 }
 
-// Of those planes none may be in use: then by any that is.
+// Whether a value of these planes is in use.
 bool EntropyValues::any_of(uint32_t planes) const {
   for (uint32_t index = 0; index < paths_.size(); ++index) {
     if (may_take(index, planes)) return true;
@@ -98,7 +98,7 @@ uint16_t EntropyValues::next_but(uint16_t failed, uint32_t planes) {
   return value == failed ? next(planes) : value;
 }
 
-// Values that follow each other are of planes that do.
+// Consecutive values belong to consecutive planes.
 uint16_t EntropyValues::next_plane(uint16_t failed) {
   uint32_t index = 0;
   if (paths_.planes() == 1 || !paths_.index_of(failed, index)) return next_proven();

@@ -1,5 +1,5 @@
-// Which entropy value the next packet of a queue pair takes, of those to its peer that are in use. Pure.
-// Recycling: Bonato and others, "REPS" (arXiv 2407.21625).
+// Chooses the entropy value of a queue pair's next packet among the values in use to its peer. Pure. Recycling: Bonato and
+// others, "REPS" (arXiv 2407.21625).
 #pragma once
 
 #include <array>
@@ -12,20 +12,20 @@ namespace etloop::multipath {
 
 class EntropyValues {
  public:
-  // `paths` are all queue pairs' to the same peer, and outlive this.
+  // `paths` is shared by all queue pairs to the same peer, and outlives this.
   EntropyValues(EntropyChoice choice, PathStates& paths, uint32_t seed);
 
-  // For the packet that leaves now; of the planes whose cards have room, where one of those has any in use. Where order is kept,
-  // one of all planes stays the same while it is in use.
+  // The value of the next packet, on one of `planes` if any of their values is in use. With in-order delivery the value stays the
+  // same while it is in use.
   uint16_t next(uint32_t planes = kAllPlanes);
-  // The same, but another than that which failed, if there is another; and of another plane, if there is one.
+  // Same, but a different value than `failed` if there is one, on a different plane if there is one.
   uint16_t next_but(uint16_t failed, uint32_t planes = kAllPlanes);
-  // For a packet that nothing follows soon: by a path that lately brought one over, if there is one.
+  // For a packet without followers: a path that recently delivered a packet, if there is one.
   uint16_t next_proven(uint32_t planes = kAllPlanes);
-  // The same, after one that went by `failed` was not answered, and nothing else under way would tell why: of several planes by
-  // the next one that is up, whatever is known of its paths.
+  // For the retry of such a packet that was not answered on `failed`, when no other packet in flight would detect the cause: on
+  // the next plane that is up, whatever the state of its paths.
   uint16_t next_plane(uint16_t failed);
-  // A packet that had it arrived, and nothing was marked.
+  // A packet with this value arrived without an ECN mark.
   void arrived_clean(uint16_t value);
 
   PathStates& paths() { return paths_; }
@@ -33,7 +33,7 @@ class EntropyValues {
 
  private:
   static constexpr uint32_t kRecycled = 8;
-  static constexpr uint32_t kMostRounds = 16;  // one more than a value may have to miss
+  static constexpr uint32_t kMostRounds = 16;  // one more than the largest penalty
 
   bool may_take(uint32_t index, uint32_t planes) const {
     return paths_.in_use(index) && (planes >> paths_.plane_of(paths_.port_of(index)) & 1) != 0;

@@ -42,24 +42,24 @@ EntropyState PathStates::state_of(uint16_t value) const {
 }
 
 size_t PathStates::usable() const {
-  if (planes_ == 1 || planes_taken_ == kAllPlanes) return active_;
+  if (planes_ == 1 || usable_planes_ == kAllPlanes) return active_;
   size_t count = 0;
   for (uint32_t i = 0; i < size(); ++i) count += in_use(i) ? 1 : 0;
   return count;
 }
 
-// Who keeps to one path learns of others by leaving it alone: when the last one fails, those that failed before are tried again.
-// False: there is none.
+// A queue pair that uses one path never probes others: when the last plane fails, retry those that failed before. False: there is
+// none.
 bool PathStates::forget_others(uint32_t index) {
   const uint32_t others = planes_up_ & ~(1U << plane_of(port_of(index)));
   if (!keep_one_ || (others & ((1U << planes_) - 1)) == 0) return false;
-  take_back(others);
+  restore_planes(others);
   return true;
 }
 
 void PathStates::change(uint32_t index, EntropyEvent event) {
   EntropyState& state = values_[index].state;
-  // Withdrawing too many would leave a peer with few paths, or none.
+  // Withdrawing too many values would leave few paths to a peer, or none.
   if (event == EntropyEvent::withdrawn && in_use(state) && usable() <= least_active_ && !forget_others(index)) {
     event = EntropyEvent::marked;
   }
@@ -77,40 +77,43 @@ void PathStates::tell(uint16_t value, EntropyEvent event) {
   }
   if (event == EntropyEvent::withdrawn) note_plane_lost(value);
   if (event == EntropyEvent::probe_answered || event == EntropyEvent::marked_by_probe) {
-    if ((suspected_ >> plane_of(value) & 1) != 0) take_back(1U << plane_of(value));
+    if ((suspected_ >> plane_of(value) & 1) != 0) restore_planes(1U << plane_of(value));
   }
   change(index, event);
 }
 
 void PathStates::set_planes(uint32_t up) {
   up = up == 0 ? kAllPlanes : up;
-  const uint32_t came = up & ~planes_up_;
+  const uint32_t came_up = up & ~planes_up_;
   planes_up_ = up;
-  take_back(came);
+  restore_planes(came_up);
 }
 
-// What was learnt of the paths of these planes was learnt while they were down.
-void PathStates::take_back(uint32_t planes) {
+// Forget what was learnt of the paths of these planes while they were down.
+void PathStates::restore_planes(uint32_t planes) {
   suspected_ &= ~planes;
   for (uint32_t i = 0; i < size() && planes != 0; ++i) {
     if (!has_plane(planes, i)) continue;
     values_[i].losses = 0;
     change(i, EntropyEvent::probe_answered);
   }
-  take_planes();
+  update_usable_planes();
 }
 
-void PathStates::take_planes() { planes_taken_ = (planes_up_ & ~suspected_) != 0 ? planes_up_ & ~suspected_ : planes_up_; }
+void PathStates::update_usable_planes() {
+  const uint32_t trusted = planes_up_ & ~suspected_;
+  usable_planes_ = trusted != 0 ? trusted : planes_up_;
+}
 
-// Values of a plane that is cut somewhere would each have to lose packets to be withdrawn.
+// Withdraw a failed plane as a whole: otherwise each of its values would have to lose packets.
 void PathStates::note_plane_lost(uint16_t value) {
   if (planes_ == 1) return;
   const uint32_t plane = plane_of(value);
   if (++plane_losses_[plane] < kMostPlaneLosses) return;
   plane_losses_[plane] = 0;
   suspected_ |= 1U << plane;
-  if ((((1U << planes_) - 1) & planes_up_ & ~suspected_) == 0) suspected_ = 0;  // the network is cut, not a plane
-  take_planes();
+  if ((((1U << planes_) - 1) & planes_up_ & ~suspected_) == 0) suspected_ = 0;  // all fail: the network is cut, not a plane
+  update_usable_planes();
 }
 
 void PathStates::arrived(uint16_t value) {

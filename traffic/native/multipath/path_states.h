@@ -1,7 +1,7 @@
-// What is known of the paths to one peer, shared by all queue pairs to it: which entropy values are in use, which were withdrawn
-// and wait for a probe, and which lately brought a packet over. A value is the UDP source port of a packet, by which switches
-// choose its path; where a card has several planes, its lowest bits are the plane. Pure: driven by what answers tell.
-// States and events: OCP MRC 1.0, 11.2, as read by docs/mrc.md.
+// State of the paths to one peer, shared by all queue pairs to it: which entropy values are in use, which are withdrawn until a
+// probe succeeds, and which recently delivered a packet. A value is the UDP source port of a packet, by which switches choose its
+// path; on a card with several planes its lowest bits are the plane. Pure: driven by answers. States and events: OCP MRC 1.0,
+// 11.2, as interpreted in docs/mrc.md.
 #pragma once
 
 #include <array>
@@ -18,65 +18,64 @@ namespace etloop::multipath {
 enum class EntropyState : uint8_t { good, skip, assumed_bad, denied };
 
 enum class EntropyEvent : uint8_t {
-  marked,           // a SACK asks to skip it once, or a packet that had it was trimmed on the way
-  withdrawn,        // a SACK asks to skip it always, or nothing answered a packet that had it
-  turn_missed,      // it was passed over once
-  probe_answered,   // and nothing was marked
+  marked,           // a SACK requests to skip it once, or a packet with it was trimmed
+  withdrawn,        // a SACK requests to stop using it, or a packet with it was not answered
+  turn_missed,      // it was skipped once
+  probe_answered,   // a probe was answered without a mark
   marked_by_probe,  // a probe was answered with a mark
   deny,
   allow,
 };
 
-// The one table of how a value's state changes.
+// The state transition table of a value.
 EntropyState after(EntropyState state, EntropyEvent event);
 
-// Bit i: plane i. All of them, also where there is only one.
+// Bit i: plane i. All planes, also for a single port.
 inline constexpr uint32_t kAllPlanes = ~uint32_t{0};
 
 class PathStates {
  public:
-  // As many values as `params` says from `first_port` on, within the ports that are nobody's (49152 to 65535); where order is
-  // kept, one for each plane. `planes`: a power of two, 1 where a card has one port.
+  // Use the number of values of `params` from `first_port` on, within the dynamic ports (49152 to 65535); with in-order delivery
+  // one per plane. `planes`: a power of two, 1 for a single port.
   PathStates(const MultipathSettings& params, uint16_t first_port, uint32_t planes = 1);
 
   uint32_t size() const { return static_cast<uint32_t>(values_.size()); }
   size_t active() const { return active_; }
   uint16_t port_of(uint32_t index) const { return static_cast<uint16_t>(kFirstPort + (offset_ + index) % kPorts); }
-  // False: the port is no value of these.
+  // False: the port is not one of the values.
   bool index_of(uint16_t port, uint32_t& index) const;
   EntropyState state_of(uint16_t value) const;
   uint32_t planes() const { return planes_; }
   uint32_t plane_of(uint16_t value) const { return value & (planes_ - 1); }
-  // Whoever takes one of these stays with it while it is in use: packets would overtake each other.
+  // Whether a queue pair keeps its value while it is in use, to avoid reordering.
   bool keep_one() const { return keep_one_; }
 
   bool is_good(uint32_t index) const { return values_[index].state == EntropyState::good && plane_is_up(index); }
   bool in_use(uint32_t index) const { return in_use(values_[index].state) && plane_is_up(index); }
 
-  // What was learnt of a value, by whichever queue pair. Those that are not of these are ignored.
+  // Apply an event reported by any queue pair. Unknown values are ignored.
   void tell(uint16_t value, EntropyEvent event);
-  // A packet that had it arrived, or was lost and nobody says where. A value that loses twice in a row is withdrawn: a queue that
-  // is full loses packets of all values now and then, a path that is dead all of its own.
+  // A packet with this value arrived, or was lost at an unknown place. A value that loses two packets in a row is withdrawn: a
+  // full queue occasionally loses packets of all values, a dead path all packets of its own.
   void arrived(uint16_t value);
   void lost(uint16_t value);
 
-  // A turn that a value misses: false, it owed none.
+  // Let a value miss a turn that it owes. False: it owes none.
   bool miss_turn(uint32_t index);
 
-  // One of those that brought a packet over last and are still good, each in its turn; false: there is none. For packets of which
-  // few leave and each counts: what is learnt of paths by losing them is dear there.
+  // Return, in turn, a good value that recently delivered a packet; false: none. For packets that are few and important:
+  // exploring paths by losing them is expensive.
   bool next_proven(uint16_t& value, uint32_t planes = kAllPlanes);
 
-  // A value that only a probe can bring back, each in its turn, and no more often than every `interval_ns` for all queue pairs
-  // together; false: there is none, or it is too early.
+  // Return, in turn, a withdrawn value to probe, at most one per `interval_ns` for all queue pairs; false: none, or too early.
   bool next_to_probe(uint16_t& value, Nanos now, Nanos interval_ns);
 
-  // Planes whose ports are up at both ends. None: as if all were, as something has to leave. What was learnt of the paths of a
-  // plane that comes up is forgotten: it was of a plane that was down.
+  // Set the planes that are up at both ends. 0 counts as all, because packets must leave. The path states of a plane that comes
+  // up are reset.
   void set_planes(uint32_t up);
   uint32_t planes_up() const { return planes_up_; }
-  // Planes that lost packet after packet by different paths, and nothing came through: left until a probe by one of their paths
-  // is answered, and then taken whole.
+  // Planes that lost many packets in a row on different paths, without an arrival: not used until a probe on one of their paths
+  // is answered, then used again as a whole.
   uint32_t suspected() const { return suspected_; }
 
  private:
@@ -89,19 +88,19 @@ class PathStates {
 
   struct Value {
     EntropyState state = EntropyState::good;
-    uint8_t penalty = 0;  // turns yet to be missed
-    uint8_t losses = 0;   // in a row
+    uint8_t penalty = 0;  // turns still to be skipped
+    uint8_t losses = 0;   // consecutive
   };
 
   void change(uint32_t index, EntropyEvent event);
   static bool in_use(EntropyState state) { return state == EntropyState::good || state == EntropyState::skip; }
-  bool plane_is_up(uint32_t index) const { return has_plane(planes_taken_, index); }
+  bool plane_is_up(uint32_t index) const { return has_plane(usable_planes_, index); }
   bool has_plane(uint32_t planes, uint32_t index) const { return (planes >> plane_of(port_of(index)) & 1) != 0; }
   void note_plane_lost(uint16_t value);
-  void take_back(uint32_t planes);
+  void restore_planes(uint32_t planes);
   bool forget_others(uint32_t index);
-  void take_planes();
-  // Those in use whose planes are.
+  void update_usable_planes();
+  // Number of values in use on planes in use.
   size_t usable() const;
 
   bool penalties_;
@@ -111,15 +110,15 @@ class PathStates {
   uint32_t planes_;
   uint32_t planes_up_ = kAllPlanes;
   uint32_t suspected_ = 0;
-  uint32_t planes_taken_ = kAllPlanes;  // those of them that are not suspected, if there are any
-  std::array<uint8_t, kMostPlanes> plane_losses_{};  // in a row
+  uint32_t usable_planes_ = kAllPlanes;  // planes that are up and not suspected, if any
+  std::array<uint8_t, kMostPlanes> plane_losses_{};  // consecutive
   size_t active_;
   std::vector<Value> values_;
   uint32_t probed_ = 0;
   Nanos probed_ns_ = 0;
   std::array<uint16_t, kProven> proven_{};  // indices, the latest replaces the oldest
   uint32_t proven_count_ = 0;
-  uint32_t proven_next_ = 0;   // to be replaced
+  uint32_t proven_next_ = 0;   // next to be replaced
   uint32_t proven_turn_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// The one probe of a sender that may be under way: whether one is wanted, of what, and which was sent last. Pure.
+// State of a sender's single probe: whether one is wanted, why, and the last one sent. Pure.
 #pragma once
 
 #include <cstdint>
@@ -7,20 +7,20 @@
 
 namespace etloop::multipath {
 
-// Why a probe leaves: nothing is heard of the peer, a value is out of use, or the packet window is full and no packet under way
-// makes the peer answer.
+// Reason of a probe: the peer is silent, a value is withdrawn, or the packet window is full and no packet in flight requests an
+// answer.
 enum class ProbeReason : uint8_t { none, silence, value, full_window };
 
 struct Probe {
   ProbeReason due = ProbeReason::none;
-  uint16_t value_due = 0;  // that is to be probed, if it is for a value
-  // Of the last one that was sent.
+  uint16_t value_due = 0;  // the value to probe, for a probe of a value
+  // The last probe sent.
   ProbeReason reason = ProbeReason::none;
   uint16_t value = 0;
   uint16_t id = 0;
-  Nanos sent_ns = -1;  // -1: it is answered
+  Nanos sent_ns = -1;  // -1: answered
 
-  // One is wanted or under way.
+  // A probe is wanted or in flight.
   bool is_open() const { return due != ProbeReason::none || sent_ns >= 0; }
   uint16_t next_id() const { return static_cast<uint16_t>(id + 1); }
   void sent(uint16_t by_value, Nanos now) {
@@ -30,7 +30,7 @@ struct Probe {
     sent_ns = now;
     due = ProbeReason::none;
   }
-  // Whether the answer is that of the last one; once.
+  // Whether an answer is to the last probe; true at most once.
   bool answered(uint16_t answered_id) {
     if (sent_ns < 0 || answered_id != id) return false;
     sent_ns = -1;

@@ -9,7 +9,7 @@ using wire::psn_distance;
 namespace {
 
 constexpr uint32_t kBitmapPackets = 64;
-constexpr uint32_t kLeastCountedBytes = 1024;  // of a packet, towards the next answer
+constexpr uint32_t kLeastCountedBytes = 1024;  // counted at least per packet towards the next answer
 constexpr uint64_t kReceivedUnit = 256;
 
 constexpr uint32_t after(uint32_t psn) { return (psn + 1) & wire::kPsnMask; }
@@ -75,7 +75,7 @@ Placement Receiver::place(const Cause& cause, uint32_t payload_bytes) {
 
 void Receiver::keep_message(const Ending& ending, const Delivered& message, std::span<const uint8_t> content,
                             MessagePart part) {
-  // Each packet of the window may be of a message of its own.
+  // A correct peer has at most one message per packet of the window.
   if (known_.size() == kMostSprayedWindow) is_broken_ = true;
   if (is_broken_) return;
   Known known{.ending = ending,
@@ -85,7 +85,7 @@ void Receiver::keep_message(const Ending& ending, const Delivered& message, std:
               .delivered = message};
   if (known.has_content) std::copy(content.begin(), content.end(), known.content.begin());
   const auto at = std::partition_point(known_.begin(), known_.end(),
-                                       [&](const Known& other) { return psn_distance(other.ending.psn, ending.psn) < 0; });
+                                       [&](const Known& known) { return psn_distance(known.ending.psn, ending.psn) < 0; });
   if (at == known_.end() || at->ending.psn != ending.psn) {
     known_.insert(at, known);
     return;
@@ -111,7 +111,7 @@ bool Receiver::next_delivered(Delivered& delivered, Ending& ending) {
   if (known_.empty() || psn_distance(known_.front().ending.psn, expected_psn_) >= 0) return false;
   ending = known_.front().ending;
   delivered = known_.front().delivered;
-  // Its length and the packets since the message before it are the same, or bytes of it are not here.
+  // A message's length must match the packets since the previous message; otherwise packets are missing.
   const uint32_t packets = std::max(1U, delivered.bytes / path_mtu_ + (delivered.bytes % path_mtu_ != 0 ? 1U : 0U));
   is_broken_ = is_broken_ || known_.front().parts != static_cast<uint8_t>(MessagePart::all) ||
                ((message_psn_ + packets - 1) & wire::kPsnMask) != ending.psn;
@@ -129,7 +129,7 @@ bool Receiver::next_delivered(Delivered& delivered, Ending& ending) {
   return true;
 }
 
-// The bitmap ends with the newest packet that came since the answer before, where the window is longer than the bitmap.
+// If the window is longer than the bitmap, the bitmap ends with the newest packet since the previous answer.
 Arrivals Receiver::arrivals(const Cause& cause) const {
   Arrivals arrivals;
   const uint32_t cumulative = before(expected_psn_);

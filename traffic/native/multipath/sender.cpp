@@ -12,15 +12,15 @@ using wire::psn_distance;
 
 namespace {
 
-constexpr uint32_t kGolden = 0x9E3779B9U;  // products with it spread numbers
+constexpr uint32_t kGolden = 0x9E3779B9U;  // multiplicative hashing constant
 constexpr uint32_t kBitmapPackets = 64;
-// A value that is out of use is probed no more often than this, and not more often than round trips are.
+// Minimum interval of probes of withdrawn values, at least a round trip.
 constexpr Nanos kValueProbeNs = 50'000;
 
 constexpr uint32_t advance(uint32_t psn, int32_t by) { return (psn + static_cast<uint32_t>(by)) & wire::kPsnMask; }
 
-// Which value a sender begins with. Where it keeps to one, senders whose numbers follow each other have the planes in turn, each
-// row of them from another on; where not, any does.
+// The first value of a sender. With one value per sender, consecutive senders get consecutive planes, each row of them starting
+// at another; otherwise any value will do.
 uint32_t first_turn(uint32_t number, const PathStates& paths) {
   if (!paths.keep_one()) return number * kGolden ^ paths.port_of(0);
   return number + (number / kMostPlanes * kGolden >> 16) - paths.port_of(0);
@@ -49,7 +49,7 @@ void Sender::set_window(uint32_t packets) { window_ = std::clamp(packets, 1U, kM
 
 void Sender::post(const WorkRequest& request) {
   requests_.post(request);
-  if (fault_ != QpFault::none) fail(fault_);  // it goes the way of the others
+  if (fault_ != QpFault::none) fail(fault_);  // flushed like the others
 }
 
 bool Sender::has_run() const {
@@ -67,7 +67,8 @@ Departure Sender::next(uint32_t planes) {
   departure.request = &request;
   departure.first = offset == 0;
   departure.last = offset + 1 == request.packets;
-  // The end of a message asks, too: nothing behind it would reveal its loss. A grant is a whole message, and answered as such.
+  // The last packet of a message requests an answer: no later packet would reveal its loss. A grant is a whole message, and
+  // answered as such.
   departure.asks = departure.again || (departure.last && request.kind != WorkKind::clear_to_send) || fills_window(1);
   departure.offset_bytes = offset << mtu_shift_;
   departure.payload_bytes = departure.last ? request.bytes - departure.offset_bytes : path_mtu_;
@@ -75,7 +76,7 @@ Departure Sender::next(uint32_t planes) {
     put_grant({request.grant_va, request.grant_bytes, request.grant_rkey, request.grant_tag, request.index}, inline_);
     departure.payload = inline_;
   }
-  // A grant is alone under way, and what it grants waits until its loss is noticed: it takes no path of which nothing is known.
+  // A grant is alone in flight, and delays the message it grants if lost: use a proven path.
   if (departure.again && !order_.is_kept()) {
     departure.entropy = entropy_.next_but(sent_.at(departure.psn).entropy, planes);
   } else {
@@ -110,7 +111,7 @@ const WorkRequest* Sender::sent(uint32_t psn, uint16_t entropy, bool asks, Nanos
   return &request;
 }
 
-void Sender::lose_for_good(uint32_t psn) {
+void Sender::retransmit(uint32_t psn) {
   if (order_.lose(sent_, psn)) timer_.forget_sent();
 }
 
@@ -150,7 +151,7 @@ void Sender::learn_value(const ArrivalReport& report) {
   }
 }
 
-// Returns how many are newly so.
+// Return how many packets are newly lost.
 uint32_t Sender::lose_overtaken(uint32_t by, Nanos now) {
   uint32_t lost = 0;
   const Nanos sent_before_ns = now - reordering_.late_after_ns(timer_);
@@ -162,7 +163,7 @@ uint32_t Sender::lose_overtaken(uint32_t by, Nanos now) {
   return lost;
 }
 
-// The packet that it answers says how long the way took, if it is clear which transmission of it came.
+// Measure the round trip of the answered packet, if the transmission that arrived is unambiguous.
 void Sender::learn_round_trip(const ArrivalReport& report, Nanos now, AckOutcome& outcome) {
   if (report.answers_probe || !sent_.has(report.cause_psn)) return;
   const SentPacket& packet = sent_.at(report.cause_psn);
@@ -174,8 +175,8 @@ void Sender::learn_round_trip(const ArrivalReport& report, Nanos now, AckOutcome
   if (packet.times == times) outcome.rtt_ns = now - packet.sent_ns;
 }
 
-// What left well before the probe, is late and is not there is lost; beyond the bitmap nothing is said. A probe of a value says
-// nothing of what took others: its path may be the shortest.
+// Packets that left well before the probe, are late and not reported are lost; beyond the bitmap nothing is known. A probe of a
+// value carries no information about other values: its path may be the shortest.
 void Sender::learn_of_probe(const ArrivalReport& report, Nanos now, AckOutcome& outcome) {
   if (!report.answers_probe) return;
   const Nanos probed_ns = probe_.sent_ns;
@@ -186,7 +187,7 @@ void Sender::learn_of_probe(const ArrivalReport& report, Nanos now, AckOutcome& 
     const uint32_t psn = advance(report.bitmap_psn, static_cast<int32_t>(i));
     if (!sent_.has(psn) || sent_.at(psn).state != SentState::under_way || sent_.at(psn).sent_ns > before_ns) continue;
     entropy_.paths().tell(sent_.at(psn).entropy, EntropyEvent::withdrawn);
-    lose_for_good(psn);
+    retransmit(psn);
     ++outcome.lost_packets;
   }
 }
@@ -194,7 +195,7 @@ void Sender::learn_of_probe(const ArrivalReport& report, Nanos now, AckOutcome& 
 AckOutcome Sender::on_report(const ArrivalReport& report, Nanos now) {
   AckOutcome outcome;
   const uint32_t end = advance(report.cumulative_psn, 1);
-  if (psn_distance(end, sent_.next()) > 0) {  // of what was never sent
+  if (psn_distance(end, sent_.next()) > 0) {  // acknowledges packets never sent
     ++counters_.stale_answers;
     return outcome;
   }
@@ -212,7 +213,7 @@ AckOutcome Sender::on_report(const ArrivalReport& report, Nanos now) {
   reordering_.note_answer(timer_, now);
   outcome.bytes = uint64_t{outcome.packets} << mtu_shift_;
   if (!order_.is_kept()) {
-    outcome.lost_packets += std::exchange(lost_unsaid_, 0) + lose_overtaken(reordering_.overtaken_by(), now);
+    outcome.lost_packets += std::exchange(unreported_losses_, 0) + lose_overtaken(reordering_.overtaken_by(), now);
   }
   learn_of_probe(report, now, outcome);
   ask_if_closed();
@@ -236,18 +237,18 @@ void Sender::ask_if_closed() {
 }
 
 void Sender::complete_before(uint32_t end) {
-  if (psn_distance(end, first_untaken_) <= 0) return;
-  first_untaken_ = end;
+  if (psn_distance(end, completed_end_) <= 0) return;
+  completed_end_ = end;
   AckOutcome counted_elsewhere;
   requests_.complete_before(end, counted_elsewhere);
 }
 
 void Sender::learn_of_completed(Nanos now, AckOutcome& outcome) {
-  if (psn_distance(first_untaken_, sent_.oldest()) > 0) {
+  if (psn_distance(completed_end_, sent_.oldest()) > 0) {
     const SentPacket& oldest = sent_.at(sent_.oldest());
-    const bool alone = psn_distance(first_untaken_, sent_.oldest()) == 1 && oldest.times == 1;
+    const bool alone = psn_distance(completed_end_, sent_.oldest()) == 1 && oldest.times == 1;
     const Nanos took_ns = now - oldest.sent_ns;
-    arrived_before(first_untaken_, now, outcome);
+    arrived_before(completed_end_, now, outcome);
     if (alone) timer_.set_sample(took_ns);
   }
   outcome.bytes = uint64_t{outcome.packets} << mtu_shift_;
@@ -256,7 +257,7 @@ void Sender::learn_of_completed(Nanos now, AckOutcome& outcome) {
 
 Nanos Sender::deadline() const {
   if (fault_ != QpFault::none || !waits()) return kNever;
-  if (sent_.lost() > 0 && sent_.under_way() == 0) return kNever;  // all of it waits for its turn
+  if (sent_.lost() > 0 && sent_.under_way() == 0) return kNever;  // all lost, waiting to be retransmitted
   return std::min({timer_.deadline(), tail_.due_ns(timer_.patience_ns()), stuck_at_ns()});
 }
 
@@ -265,18 +266,18 @@ void Sender::lose_older_than(Nanos sent_before_ns) {
     const SentPacket& packet = sent_.at(psn);
     if (packet.state != SentState::under_way || packet.sent_ns > sent_before_ns) continue;
     entropy_.paths().tell(packet.entropy, EntropyEvent::withdrawn);
-    lose_for_good(psn);
+    retransmit(psn);
   }
 }
 
-// A grant is hardly longer than a probe, and by a path of its own it spares the probe's round trip. False: no grant is under way.
+// Retransmit a grant instead of probing: it is hardly longer than a probe, and saves a round trip. False: no grant is in flight.
 bool Sender::resend_grant() {
   for (uint32_t psn = sent_.oldest(); psn != sent_.next(); psn = advance(psn, 1)) {
     const SentPacket& packet = sent_.at(psn);
     if (packet.state != SentState::under_way) continue;
     if (requests_.at_psn(psn).kind != WorkKind::clear_to_send) return false;
     entropy_.paths().lost(packet.entropy);
-    lose_for_good(psn);
+    retransmit(psn);
     return true;
   }
   return false;
@@ -285,7 +286,7 @@ bool Sender::resend_grant() {
 void Sender::on_timer(Nanos now) {
   if (deadline() > now) return;
   if (stuck_at_ns() <= now) {
-    lost_unsaid_ += lose_overtaken(reordering_.enough_packets(), now);
+    unreported_losses_ += lose_overtaken(reordering_.enough_packets(), now);
     return;
   }
   if (timer_.deadline() > now) {
@@ -322,7 +323,7 @@ bool Sender::probe_due(Nanos now) {
 bool Sender::resend_for_probe() {
   if (probe_.due != ProbeReason::silence) return false;
   probe_.due = ProbeReason::none;
-  if (sent_.span() > 0 && sent_.at(sent_.oldest()).state == SentState::under_way) lose_for_good(sent_.oldest());
+  if (sent_.span() > 0 && sent_.at(sent_.oldest()).state == SentState::under_way) retransmit(sent_.oldest());
   return true;
 }
 

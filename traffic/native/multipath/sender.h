@@ -1,16 +1,16 @@
-// The half of a multipath queue pair that asks, whatever its headers: posted messages become packets, each on a path of its own;
-// what answers report becomes arrivals, losses and completions; what is missing is sent again by another path. Writes only.
-// Rules: OCP MRC 1.0, chapters 7 and 11, and UET 1.0, 3.5, as read by docs/mrc.md and docs/uet.md. Timeouts are those of ETLoop's
-// RoCEv2 (docs/transport.md).
+// The sender of a multipath queue pair, independent of headers: builds packets of posted messages, each on its own path; turns
+// answers into arrivals, losses and completions; retransmits missing packets on other paths. Writes only. Rules: OCP MRC 1.0,
+// chapters 7 and 11, and UET 1.0, 3.5, as interpreted in docs/mrc.md and docs/uet.md. Timeouts are those of ETLoop's RoCEv2
+// (docs/transport.md).
 //
-// Liveness: a sender that has something to send and may not, because its window is full, always has an answer coming without any
-// timer, unless a packet or an answer was lost. Three rules keep this true, whatever the receiver's ACK interval (`sack_bytes`):
-// 1. The last packet that the window allows asks for an answer (UET 1.0, 3.6.13: AR; MRC: BTH.a), and so does every packet while
-//    the congestion window is below the ACK interval. A retransmission is always answered.
-// 2. The window may shrink behind packets that do not ask, and a packet that asks may be trimmed or overtake those before it.
-//    Then no packet under way asks, and one more leaves although the congestion window is full: it asks.
-// 3. The packet window (`window_packets`) is never exceeded, as the receiver would refuse the packet. There a probe asks.
-// `answer_comes` says whether a packet under way asks.
+// Liveness: a sender that is blocked by a full window always has an answer coming without any timer, unless a packet or an answer
+// was lost. Three rules ensure this, whatever the receiver's ACK interval (`sack_bytes`):
+// 1. The last packet that the window allows requests an answer (UET 1.0, 3.6.13: AR; MRC: BTH.a), and so does every packet while
+// the congestion window is below the ACK interval. A retransmission is always answered.
+// 2. The window may shrink after packets without a request, and a packet with one may be trimmed or overtake those before it. If
+// then no packet in flight requests an answer, one more leaves in spite of a full congestion window, with a request.
+// 3. The packet window (`window_packets`) is never exceeded, as the receiver would reject the packet. There a probe requests the
+// answer. `answer_comes` is true if a packet in flight requests an answer.
 #pragma once
 
 #include <cstdint>
@@ -36,69 +36,69 @@ namespace etloop::multipath {
 struct Departure {
   const WorkRequest* request = nullptr;
   uint32_t psn = 0;
-  uint32_t offset_bytes = 0;  // of its payload in the message
+  uint32_t offset_bytes = 0;  // offset of its payload in the message
   uint32_t payload_bytes = 0;
   const uint8_t* payload = nullptr;  // nullptr: the pattern
   uint16_t entropy = 0;
   bool first = false;
   bool last = false;
   bool again = false;
-  bool asks = false;  // for an answer as soon as it arrives
+  bool asks = false;  // requests an answer on arrival
 };
 
-// What an answer asks to do with the entropy value of the packet that caused it.
+// Request of an answer about the entropy value of the packet that caused it.
 enum class PathMark : uint8_t { none, skip_once, skip_always };
 
-// What an answer says of the packets that were sent.
+// Contents of an answer about sent packets.
 struct ArrivalReport {
-  uint32_t cumulative_psn = 0;  // everything up to here has arrived
-  uint32_t bitmap_psn = 0;      // of the lowest bit
-  uint64_t bitmap = 0;          // 1: has arrived
-  uint32_t cause_psn = 0;       // of the packet that caused it, unless it answers a probe
+  uint32_t cumulative_psn = 0;  // all packets up to here have arrived
+  uint32_t bitmap_psn = 0;      // PSN of the lowest bit
+  uint64_t bitmap = 0;          // 1: arrived
+  uint32_t cause_psn = 0;       // packet that caused it, unless it answers a probe
   bool answers_probe = false;
   uint16_t probe_id = 0;
   PathMark mark = PathMark::none;
-  bool names_value = false;     // then `value` is that of the packet that caused it, else it is looked up
+  bool names_value = false;     // `value` is the value of the causing packet; otherwise it is looked up
   uint16_t value = 0;
-  bool names_resend = false;    // then `resent` says which transmission of it came
+  bool names_resend = false;    // `resent` tells which transmission arrived
   bool resent = false;
 };
 
 class Sender {
  public:
-  // `number`: of the peer's end, which draws and long waits are spread by. `paths`: all queue pairs' to the same peer. These and
-  // `memory`, in which what is posted is kept, outlive this.
+  // `number`: the peer's endpoint number, which seeds draws and spreads long waits. `paths`: shared by all queue pairs to the
+  // peer. These and `memory`, which holds posted requests, outlive this.
   Sender(uint32_t number, PathStates& paths, const TransportSettings& params, FlowRecord& counters,
          std::pmr::memory_resource& memory);
 
   void post(const WorkRequest& request);
-  // Whether a packet of a message may leave, whatever congestion control says.
+  // Whether a packet may leave, apart from congestion control.
   bool has_run() const;
-  // So many are still to be sent, or sent again.
+  // Packets still to be sent or retransmitted.
   uint32_t waiting_packets() const {
     return sent_.lost() + static_cast<uint32_t>(wire::psn_distance(requests_.end_psn(), sent_.next()));
   }
-  // The next packet of a message, by one of these planes; requires has_run(). Nothing changes until `sent` but whose turn of the
-  // entropy values it is.
+  // The next packet, on one of these planes; requires has_run(). No state changes until `sent` except the turn of the entropy
+  // values.
   Departure next(uint32_t planes = kAllPlanes);
-  // The port took it; `asks` as it left. Returns the request that it begins, if it begins one, else nullptr.
+  // The port accepted the packet; `asks` as sent. Returns the request that it begins, if any, else nullptr.
   const WorkRequest* sent(uint32_t psn, uint16_t entropy, bool asks, Nanos now);
-  // Whether the peer will answer a packet that is under way as soon as it arrives.
+  // Whether a packet in flight requests an answer on arrival.
   bool answer_comes() const { return sent_.asking() > 0; }
 
   AckOutcome on_report(const ArrivalReport& report, Nanos now);
-  // The peer has the packet not, or has no room for it: it is sent again, and where order is kept all behind it is, too. False:
-  // that was known, or it has arrived.
+  // The peer does not have the packet, or no room for it: retransmit it, and with in-order delivery all later packets. False:
+  // known already, or it has arrived.
   bool lose(uint32_t psn, Nanos now);
-  // Every message before `end` is over, of which all was sent.
+  // All messages before `end` are complete; all of them were sent.
   void complete_before(uint32_t end);
-  // All packets of what is over have arrived: for transports that tell of messages by themselves.
+  // All packets of completed messages have arrived: for transports that report messages separately.
   void learn_of_completed(Nanos now, AckOutcome& outcome);
   bool pop_completed(WorkRequest& done) { return requests_.pop_completed(done); }
 
-  // A probe of a silent end, or of an entropy value that is out of use.
+  // Whether to probe a silent peer, or a withdrawn entropy value.
   bool probe_due(Nanos now);
-  // Where a probe would find nobody who answers: the oldest packet is sent again in its place. False: no probe was wanted.
+  // If the peer could not answer a probe: retransmit the oldest packet instead. False: no probe was wanted.
   bool resend_for_probe();
   void want_probe() { probe_.due = ProbeReason::silence; }
   bool wants_probe() const { return fault_ == QpFault::none && probe_.due != ProbeReason::none; }
@@ -126,18 +126,18 @@ class Sender {
   void learn_of_probe(const ArrivalReport& report, Nanos now, AckOutcome& outcome);
   void note_arrived(const SentPacket& packet, AckOutcome& outcome);
   void arrived_before(uint32_t end, Nanos now, AckOutcome& outcome);
-  void lose_for_good(uint32_t psn);
+  void retransmit(uint32_t psn);
   bool resend_grant();
   void lose_older_than(Nanos sent_before_ns);
   uint32_t lose_overtaken(uint32_t by, Nanos now);
-  // There is more to send, and nothing leaves. At the end of all that was posted a probe asks.
+  // Deadline while more could be sent but does not leave. After the last posted packet a probe is used instead.
   Nanos stuck_at_ns() const { return has_run() ? reordering_.stuck_at_ns(timer_) : kNever; }
-  // The packet window, or what may be under way of it where order is kept, has no room behind `more` packets.
+  // Whether the packet window, or the burst with in-order delivery, has no room for a packet after `more`.
   bool fills_window(uint32_t more) const {
     return sent_.span() + more >= window_ || sent_.under_way() + more >= order_.burst_packets();
   }
   void ask_if_closed();
-  bool waits() const { return !requests_.empty() && sent_.next() != first_untaken_; }
+  bool waits() const { return !requests_.empty() && sent_.next() != completed_end_; }
 
   FlowRecord& counters_;
   SentPackets sent_;
@@ -150,8 +150,8 @@ class Sender {
   uint32_t mtu_shift_;
   uint32_t window_ = 1;
   Reordering reordering_;
-  uint32_t lost_unsaid_ = 0;     // since the last answer, for the outcome of the next
-  uint32_t first_untaken_;       // every message before it is over
+  uint32_t unreported_losses_ = 0;     // losses since the last answer, for the next outcome
+  uint32_t completed_end_;       // all messages before it are complete
   QpFault fault_ = QpFault::none;
   Probe probe_;
   uint8_t inline_[kClearToSendBytes] = {};

@@ -1,5 +1,5 @@
-// What became of every packet between the oldest that is not acknowledged and the newest that was sent: under way, arrived or
-// lost, when it left and by which entropy value. Pure.
+// State of each packet from the oldest unacknowledged to the newest sent: in flight, arrived or lost, its departure and entropy
+// value. Pure.
 #pragma once
 
 #include <cstdint>
@@ -14,17 +14,17 @@ enum class SentState : uint8_t { under_way, arrived, lost };
 
 struct SentPacket {
   Nanos sent_ns = 0;
-  uint32_t departure = 0;  // packets are numbered as they leave, anew when they are sent again
+  uint32_t departure = 0;  // departure number; new for a retransmission
   uint16_t entropy = 0;
   SentState state = SentState::under_way;
-  uint8_t times : 7 = 0;  // 127: as often, or more
-  uint8_t asks : 1 = 0;   // the receiver answers it as soon as it arrives
+  uint8_t times : 7 = 0;  // transmissions; saturates at 127
+  uint8_t asks : 1 = 0;   // requests an answer on arrival
 };
 static_assert(sizeof(SentPacket) == 16);
 
 class SentPackets {
  public:
-  // By fewer, a packet may be late on a path of its own (RFC 8985, 6.2: DupThresh).
+  // Overtaken by fewer, a packet may be late on its own path (RFC 8985, 6.2: DupThresh).
   static constexpr uint32_t kLeastOvertaken = 3;
 
   explicit SentPackets(uint32_t first_psn)
@@ -40,33 +40,33 @@ class SentPackets {
   const SentPacket& at(uint32_t psn) const { return ring_[psn & (ring_.size() - 1)]; }
   uint32_t under_way() const { return under_way_; }
   uint32_t lost() const { return lost_; }
-  // Packets under way that the receiver answers as soon as they arrive.
+  // Packets in flight that request an answer.
   uint32_t asking() const { return asking_; }
-  // Requires one that is lost.
+  // Requires lost() > 0.
   uint32_t first_lost();
 
-  // `psn` leaves: the next one for the first time, or one that was lost. `asks`: the receiver answers it at once.
+  // `psn` was sent: the next one for the first time, or a lost one again. `asks`: it requests an answer.
   void sent(uint32_t psn, uint16_t entropy, bool asks, Nanos now);
-  // It has arrived. False: that was known.
+  // The packet has arrived. False: known already.
   bool arrived(uint32_t psn);
-  // It has not, and is to be sent again. False: that was known, or it has arrived.
+  // The packet is lost, and must be retransmitted. False: known already, or it has arrived.
   bool lose(uint32_t psn);
-  // So have it and all behind it that is under way. False: nothing of that was.
+  // The packet and all later ones in flight are lost. False: none was in flight.
   bool lose_from(uint32_t psn);
-  // Everything before `end` has arrived: `told(packet)` for each of which that is news.
-  template <typename Told>
-  void arrived_before(uint32_t end, Told&& told) {
+  // All packets before `end` have arrived: call `notify(packet)` for each newly arrived one.
+  template <typename Notify>
+  void arrived_before(uint32_t end, Notify&& notify) {
     while (oldest_ != next_ && wire::psn_distance(oldest_, end) < 0) {
-      if (arrived(oldest_)) told(at(oldest_));
+      if (arrived(oldest_)) notify(at(oldest_));
       oldest_ = (oldest_ + 1) & wire::kPsnMask;
     }
     if (wire::psn_distance(lost_from_, oldest_) < 0) lost_from_ = oldest_;
     if (wire::psn_distance(arrived_end_, oldest_) < 0) arrived_end_ = oldest_;
   }
-  // What left so many departures before one that arrived, and not after `sent_before_ns`, counts as lost: `told(packet)`
-  // for each that is newly so. Returns whether others that are under way were overtaken by `enough`.
-  template <typename Told>
-  bool lose_overtaken(uint32_t by, uint32_t enough, Nanos sent_before_ns, Told&& told) {
+  // Packets that left `by` departures before an arrived one, and not after `sent_before_ns`, are lost: call `notify(packet)` for
+  // each newly lost one. Returns whether other packets in flight were overtaken by `enough`.
+  template <typename Notify>
+  bool lose_overtaken(uint32_t by, uint32_t enough, Nanos sent_before_ns, Notify&& notify) {
     bool any_left = false;
     for (uint32_t psn = oldest_; wire::psn_distance(psn, arrived_end_) < 0; psn = (psn + 1) & wire::kPsnMask) {
       const SentPacket& packet = at(psn);
@@ -77,7 +77,7 @@ class SentPackets {
         continue;
       }
       lose(psn);
-      told(packet);
+      notify(packet);
     }
     return any_left;
   }
@@ -93,14 +93,14 @@ class SentPackets {
 
   uint32_t oldest_;
   uint32_t next_;
-  uint32_t lost_from_;        // nothing before it is lost
-  uint32_t arrived_end_;      // behind the newest that arrived
+  uint32_t lost_from_;        // no packet before it is lost
+  uint32_t arrived_end_;      // PSN after the newest arrived packet
   uint32_t under_way_ = 0;
-  uint32_t asking_ = 0;  // of those under way
+  uint32_t asking_ = 0;  // of those in flight
   uint32_t lost_ = 0;
   uint32_t departures_ = 0;
   uint32_t latest_arrived_ = 0;
-  std::vector<SentPacket> ring_;  // power of two, empty until something is sent
+  std::vector<SentPacket> ring_;  // power of two, empty until the first packet
 };
 
 }  // namespace etloop::multipath

@@ -16,12 +16,12 @@
 namespace etloop {
 namespace {
 
-constexpr Nanos kReadAgainNs = 100'000'000;  // clocks that drift by 10^-5 part by a microsecond meanwhile
+constexpr Nanos kReadAgainNs = 100'000'000;  // clocks with a drift of 10^-5 diverge by a microsecond in this time
 constexpr int kReadings = 3;
 
 Nanos nanos_of(const timespec& time) { return static_cast<Nanos>(time.tv_sec) * 1'000'000'000 + time.tv_nsec; }
 
-// A clock of a descriptor (Linux include/linux/posix-timers.h, fd_to_clockid).
+// The clock id of a descriptor (Linux include/linux/posix-timers.h, fd_to_clockid).
 clockid_t clock_of(int fd) { return static_cast<clockid_t>((~static_cast<unsigned>(fd) << 3) | 3U); }
 
 bool ask_interface(const std::string& interface, unsigned long question, void* answer) {
@@ -51,13 +51,13 @@ bool read_stamps(const cmsghdr& control, Stamps& out) {
 
 StampOffer stamps_offered(const std::string& interface) {
   StampOffer offer;
-  ethtool_ts_info told{};
-  told.cmd = ETHTOOL_GET_TS_INFO;
-  if (interface.empty() || !ask_interface(interface, SIOCETHTOOL, &told)) return offer;
+  ethtool_ts_info info{};
+  info.cmd = ETHTOOL_GET_TS_INFO;
+  if (interface.empty() || !ask_interface(interface, SIOCETHTOOL, &info)) return offer;
   offer.known = true;
-  offer.kernel = (told.so_timestamping & SOF_TIMESTAMPING_RX_SOFTWARE) != 0;
-  offer.card = (told.so_timestamping & SOF_TIMESTAMPING_RX_HARDWARE) != 0 && (told.rx_filters >> HWTSTAMP_FILTER_ALL & 1U) != 0;
-  offer.clock = told.phc_index;
+  offer.kernel = (info.so_timestamping & SOF_TIMESTAMPING_RX_SOFTWARE) != 0;
+  offer.card = (info.so_timestamping & SOF_TIMESTAMPING_RX_HARDWARE) != 0 && (info.rx_filters >> HWTSTAMP_FILTER_ALL & 1U) != 0;
+  offer.clock = info.phc_index;
   hwtstamp_config set{};
   offer.card_stamps_all = offer.card && ask_interface(interface, SIOCGHWTSTAMP, &set) && set.rx_filter == HWTSTAMP_FILTER_ALL;
   return offer;
@@ -85,7 +85,7 @@ void ArrivalClock::open(const std::string& interface) {
           " cannot be read: " + errno_text(errno);
 }
 
-// Of a few readings the one between the two closest looks at our own clock.
+// Of several readings use the one between the closest pair of own clock readings.
 void ArrivalClock::read_card_clock() {
   Nanos narrowest = kNever;
   Nanos there = 0;
@@ -112,7 +112,7 @@ void ArrivalClock::begin(Nanos now) {
 
 Nanos ArrivalClock::arrived(const Stamps& stamps, Nanos earliest_ns, Nanos now, PortRecord& counters) const {
   const bool by_card = stamps.card_ns != 0 && bridge_.ready();
-  // Packet sockets of Linux 6.1 show a packet that came over a veth pair with its departure time, of the monotonic clock.
+  // Packet sockets of Linux 6.1 report a packet from a veth pair with its departure time on the monotonic clock.
   const bool by_kernel = stamps.kernel_ns > real_offset_ns_;
   counters.stamped_messages += by_card || by_kernel ? 1 : 0;
   counters.card_stamped_messages += by_card ? 1 : 0;

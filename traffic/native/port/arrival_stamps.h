@@ -1,7 +1,7 @@
-// When packets arrived, from the stamps that come with them (Linux Documentation/networking/timestamping.rst): the card's
-// where it stamps and its clock can be read, else the kernel's, taken as the driver hands a packet over.
+// Arrival times from the timestamps of packets (Linux Documentation/networking/timestamping.rst): of the NIC, if it stamps and
+// its clock is readable; otherwise of the kernel, taken when the driver hands over a packet.
 //
-// Cards are not told to stamp: that is a setting of the whole interface, which clock daemons hold. Whoever wants it sets it
+// NIC stamping is not enabled here: it is a setting of the whole interface, controlled by clock daemons. Users enable it
 // (hwstamp_ctl -i eth1 -r 1).
 #pragma once
 
@@ -17,39 +17,39 @@
 
 namespace etloop {
 
-// 0: none came.
+// 0: no timestamp.
 struct Stamps {
   Nanos kernel_ns = 0;  // real time
   Nanos card_ns = 0;    // the card's clock
 };
 
-inline constexpr size_t kStampBytes = 3 * sizeof(timespec);  // software, nothing any more, raw hardware
+inline constexpr size_t kStampBytes = 3 * sizeof(timespec);  // software, unused, raw hardware
 
-// False: the kernel has no stamps, errno says why.
+// Enable timestamps. False: the kernel has none, errno has the reason.
 bool ask_for_stamps(int fd);
-// Whether a control message holds stamps, which are then in `out`.
+// Parse a control message. False: it has no timestamps.
 bool read_stamps(const cmsghdr& control, Stamps& out);
 
-// What an interface's driver says of stamps at receiving (ethtool -T).
+// Receive timestamping of an interface's driver (ethtool -T).
 struct StampOffer {
   bool known = false;
   bool kernel = false;
   bool card = false;
-  bool card_stamps_all = false;  // as it is set now
+  bool card_stamps_all = false;  // current setting
   int clock = -1;                // /dev/ptpN; -1: none
 };
 StampOffer stamps_offered(const std::string& interface);
-// The offer in words, with what would have to be done to use more of it.
+// Describe the offer, and how to use more of it.
 std::string stamp_text(const StampOffer& offer, const std::string& interface);
 
-// Stamps to times of the monotonic clock.
+// Converts timestamps to the monotonic clock.
 class ArrivalClock {
  public:
-  // Without an interface: the kernel's stamps only.
+  // Without an interface: kernel timestamps only.
   void open(const std::string& interface);
-  // Before the stamps of a batch that was received until `now`.
+  // Call before the timestamps of a batch received until `now`.
   void begin(Nanos now);
-  // Real-time clocks and cards' clocks may be stepped; what cannot be true is cut to [earliest, now].
+  // Convert a timestamp. Real-time and NIC clocks may be stepped: results are clamped to [earliest, now].
   Nanos arrived(const Stamps& stamps, Nanos earliest_ns, Nanos now, PortRecord& counters) const;
   const std::string& text() const { return text_; }
 

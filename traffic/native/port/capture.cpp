@@ -21,13 +21,13 @@ constexpr uint32_t kByteOrder = 0x1A2B3C4D;
 constexpr uint16_t kEthernet = 1;
 constexpr uint16_t kOptionEnd = 0;
 constexpr uint16_t kOptionName = 2;           // of an interface
-constexpr uint16_t kOptionResolution = 9;     // of its time stamps
+constexpr uint16_t kOptionResolution = 9;     // timestamp resolution of an interface
 constexpr uint16_t kOptionFlags = 2;          // of a packet
-constexpr uint16_t kOptionDropped = 5;        // of the statistics: frames that did not get into the file
+constexpr uint16_t kOptionDropped = 5;        // of the statistics: frames not written
 constexpr uint8_t kNanoseconds = 9;
 constexpr auto kWriterRest = std::chrono::milliseconds(2);
 
-// A pcapng block in host byte order, as the section header says. `bytes` grows to the longest block and stays so.
+// A pcapng block in host byte order. `bytes` grows to the longest block and is reused.
 class Block {
  public:
   Block(std::vector<uint8_t>& bytes, uint32_t type) : bytes_(bytes) {
@@ -44,7 +44,7 @@ class Block {
     put(static_cast<uint16_t>(length));
     if (length > 0) std::memcpy(room(length), from, length);
   }
-  // Room for contents, padded to 32 bits.
+  // Reserve space for contents, padded to 32 bits.
   uint8_t* room(size_t length) {
     const size_t padded = (length + 3) & ~size_t{3};
     if (bytes_.size() < length_ + padded) bytes_.resize(2 * (length_ + padded));
@@ -151,7 +151,7 @@ bool Capture::write_next() {
   if (at == head_.load(std::memory_order_acquire)) return false;
   Entry entry{};
   copy_out(at, &entry, sizeof entry);
-  constexpr int64_t kBlockBytes = 64;  // around the frame, with the statistics to come
+  constexpr int64_t kBlockBytes = 64;  // per frame, and for the final statistics
   full_ = full_ || written_bytes_ + entry.kept_bytes + 2 * kBlockBytes > config_.file_bytes;
   if (!full_) {
     const auto stamp = static_cast<uint64_t>(entry.at_ns + real_offset_ns_);
@@ -165,7 +165,7 @@ bool Capture::write_next() {
     copy_out(at + sizeof entry, packet.room(entry.kept_bytes), entry.kept_bytes);
     packet.put_option(kOptionFlags, &flags, sizeof flags);
     packet.put_option(kOptionEnd, nullptr, 0);
-    full_ = !write(packet.finish());  // a full disk, too
+    full_ = !write(packet.finish());  // includes a full disk
   }
   (full_ ? lost_ : frames_).fetch_add(1, std::memory_order_relaxed);
   tail_.store(at + sizeof entry + entry.kept_bytes, std::memory_order_release);
@@ -175,7 +175,7 @@ bool Capture::write_next() {
 void Capture::run() {
   pthread_setname_np(pthread_self(), "etloop-capture");
   while (true) {
-    // Read before the ring: what came before the end is in it.
+    // Read before the ring: the ring then has everything before the end.
     const bool ends = ends_.load(std::memory_order_acquire);
     while (write_next()) {
     }

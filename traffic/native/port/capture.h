@@ -1,8 +1,8 @@
-// What a port sent and received as a pcapng file, for Wireshark and for `etloop capture show`.
+// Captures a port's sent and received packets as a pcapng file, for Wireshark and `etloop capture show`.
 //
-// The packet loop copies packets into a ring of bounded memory and goes on; a thread of its own writes them. What does
-// not fit the ring, or comes after the file is full, is counted and lost to the capture, never to the run.
-// Source of the format: draft-ietf-opsawg-pcapng (section header, interface description, enhanced packet, interface statistics).
+// The packet loop copies packets into a bounded ring; a separate thread writes them. Packets that do not fit the ring, or exceed
+// the file limit, are counted, and missing only in the capture. Format: draft-ietf-opsawg-pcapng (section header, interface
+// description, enhanced packet, interface statistics).
 #pragma once
 
 #include <atomic>
@@ -20,19 +20,19 @@ namespace etloop {
 
 struct CaptureConfig {
   std::string path;
-  std::string interface;     // a name for people
-  uint32_t snap_bytes = 262'144;  // of each frame
-  int64_t file_bytes = 1LL << 30;  // the most a file takes
+  std::string interface;     // display name
+  uint32_t snap_bytes = 262'144;  // bytes kept per frame
+  int64_t file_bytes = 1LL << 30;  // file size limit
   size_t ring_bytes = 16 << 20;
 };
 
 class Capture {
  public:
-  // Creates the file.
+  // Create the file.
   static Result<std::unique_ptr<Capture>> open(const CaptureConfig& config);
-  ~Capture();  // writes what is in the ring, and the statistics
+  ~Capture();  // writes the rest of the ring, and the statistics
 
-  // By one thread, the packet loop. A frame in two pieces, without FCS; `at_ns` on the monotonic clock.
+  // Called by the packet loop's thread only. A frame in two pieces, without FCS; `at_ns` on the monotonic clock.
   void note(bool outbound, std::span<const uint8_t> head, std::span<const uint8_t> tail, Nanos at_ns);
 
   int64_t frames() const { return frames_.load(std::memory_order_relaxed); }
@@ -52,9 +52,9 @@ class Capture {
   std::FILE* file_ = nullptr;
   int64_t written_bytes_ = 0;
   bool full_ = false;
-  Nanos real_offset_ns_ = 0;  // what turns monotonic times into the real ones of the file
+  Nanos real_offset_ns_ = 0;  // offset of the file's real times from monotonic times
   std::vector<uint8_t> ring_;
-  std::atomic<uint64_t> head_{0};  // bytes put in and taken out since the begin
+  std::atomic<uint64_t> head_{0};  // bytes written and read since the begin
   std::atomic<uint64_t> tail_{0};
   std::atomic<int64_t> frames_{0};
   std::atomic<int64_t> lost_{0};

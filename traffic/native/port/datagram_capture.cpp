@@ -6,10 +6,10 @@
 namespace etloop {
 namespace {
 
-constexpr size_t kIdAt = 4;  // in the IPv4 header
+constexpr size_t kIdAt = 4;  // offset in the IPv4 header
 constexpr size_t kChecksumAt = 10;
 
-// RFC 1624, equation 3: the header's checksum when its identification goes from 0 to `id`.
+// Update the IPv4 checksum for an identification changed from 0 to `id` (RFC 1624, equation 3).
 void renumber(uint8_t* ip, uint16_t id) {
   ip[kIdAt] = static_cast<uint8_t>(id >> 8);
   ip[kIdAt + 1] = static_cast<uint8_t>(id);
@@ -42,7 +42,7 @@ uint16_t DatagramCapture::find_id(std::span<const uint8_t> frame, size_t ip_at, 
   const uint32_t difference = stands ^ wire::icrc_of_ip(frame.subspan(ip_at));
   const auto [at, is_new] = deltas_.try_emplace(datagram_bytes);
   if (is_new) {
-    // A change of a field changes the ICRC by what follows it in length alone, so any packet of this length tells it.
+    // The change of the ICRC by a field depends only on the following length: compute it with any packet of this length.
     const auto payload_bytes = static_cast<uint32_t>(datagram_bytes - wire::kBthBytes - wire::kIcrcBytes);
     const wire::Packet packet{.opcode = wire::Opcode::write_middle, .payload_bytes = payload_bytes};
     for (uint16_t id = 0; id < kTriedIds; ++id) at->second[id] = wire::icrc({}, 0, packet) ^ wire::icrc({}, id, packet);

@@ -1,4 +1,4 @@
-// A port whose transport is ours: the core's packets travel as datagrams over sockets of the kernel.
+// A port for the engine's own transport: the core's packets travel as datagrams over kernel sockets.
 #pragma once
 
 #include "core/port.h"
@@ -6,17 +6,17 @@
 
 namespace etloop {
 
-// The packets' side first: it is called for every run, the loop's once a turn.
+// TxPort is the first base: it is called for every run, DevicePort once per turn.
 class DatagramPort : public TxPort, public DevicePort {
  public:
-  // Opens a flow from one of the port's addresses.
+  // Open a flow from one of the port's addresses.
   virtual Result<FlowId> add_flow(uint16_t address, const IpAddress& dst_ip, uint16_t src_port, uint8_t traffic_class) = 0;
-  // Receives what is there, at most about `budget` datagrams, and hands every packet to `sink` with the time at which
-  // the kernel took it from the device, on the monotonic clock. Returns their number.
+  // Receive at most about `budget` datagrams, and pass every packet to `sink` with its arrival time at the kernel, on the
+  // monotonic clock. Returns their number.
   virtual size_t receive(PortSink& sink, size_t budget) = 0;
-  // A descriptor that is readable when something has come; -1: of a port that cannot be one of a card's planes.
+  // Descriptor that is readable after an arrival; -1: this port cannot be a plane of a card.
   virtual int arrival_fd() const { return -1; }
-  // How long acknowledgements that nobody waits for may stay, so that one stands for several.
+  // How long unneeded acknowledgements may be held, so that one covers several.
   virtual Nanos answer_patience_ns() const { return 0; }
 
   Result<std::unique_ptr<Core>> make_core(const EnginePlan& plan, int32_t port) override;

@@ -12,9 +12,9 @@
 namespace etloop {
 namespace {
 
-constexpr size_t kAnswerBytes = 32768;  // the kernel fills less (Linux net/netlink/af_netlink.c, netlink_dump)
+constexpr size_t kAnswerBytes = 32768;  // the kernel uses less (Linux net/netlink/af_netlink.c, netlink_dump)
 constexpr int kMostAnswers = 1024;
-constexpr size_t kMostKindBytes = 16;  // IFNAMSIZ, as the kernel bounds it
+constexpr size_t kMostKindBytes = 16;  // IFNAMSIZ, the kernel's limit
 
 template <typename T>
 T read_value(std::span<const uint8_t> bytes) {
@@ -23,7 +23,7 @@ T read_value(std::span<const uint8_t> bytes) {
   return value;
 }
 
-// The text of the attribute that names the discipline; "" without one.
+// Return the kind attribute of a discipline; "": none.
 std::string kind_of(std::span<const uint8_t> attributes) {
   while (attributes.size() >= sizeof(rtattr)) {
     const auto head = read_value<rtattr>(attributes);
@@ -40,7 +40,7 @@ std::string kind_of(std::span<const uint8_t> attributes) {
 
 uint32_t major_of(uint32_t handle) { return handle & TC_H_MAJ_MASK; }
 
-// The disciplines that packets wait in: the root, or those below one that only spreads packets over hardware queues.
+// Return the disciplines that queue packets: the root, or those below a root that only spreads packets over hardware queues.
 std::vector<std::string> kinds_passed(std::span<const Qdisc> qdiscs, int interface) {
   std::vector<std::string> kinds;
   for (const Qdisc& root : qdiscs) {
@@ -66,8 +66,9 @@ DumpPart read_qdiscs(std::span<const uint8_t> messages, std::vector<Qdisc>& out)
     const auto body = messages.subspan(NLMSG_HDRLEN, head.nlmsg_len - NLMSG_HDRLEN);
     if (head.nlmsg_type == RTM_NEWQDISC) {
       if (body.size() < sizeof(tcmsg)) return DumpPart::broken;
-      const auto told = read_value<tcmsg>(body);
-      out.push_back({told.tcm_ifindex, told.tcm_handle, told.tcm_parent, kind_of(body.subspan(NLMSG_ALIGN(sizeof told)))});
+      const auto header = read_value<tcmsg>(body);
+      const auto attributes = body.subspan(NLMSG_ALIGN(sizeof header));
+      out.push_back({header.tcm_ifindex, header.tcm_handle, header.tcm_parent, kind_of(attributes)});
     }
     messages = messages.subspan(std::min<size_t>(NLMSG_ALIGN(head.nlmsg_len), messages.size()));
   }

@@ -1,5 +1,5 @@
-// Whether the kernel lets packets leave an interface at times that are said with them (SO_TXTIME): its queueing discipline
-// `fq` does (Linux net/sched/sch_fq.c, since 4.20), anything else sends them at once. Found by rtnetlink.
+// Checks whether an interface honours departure times of packets (SO_TXTIME): the queueing discipline `fq` does (Linux
+// net/sched/sch_fq.c, since 4.20), others send at once. Queried by rtnetlink.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +19,12 @@ struct Qdisc {
 };
 
 enum class DumpPart : uint8_t { more, over, broken };
-// The queueing disciplines in one answer to a dump request, of whatever interfaces. What follows a broken message is not read.
+// Parse the queueing disciplines of one dump answer, of all interfaces. Parsing stops at a malformed message.
 DumpPart read_qdiscs(std::span<const uint8_t> messages, std::vector<Qdisc>& out);
 
-// Why packets of the interface do not leave at their times, and what to do; "": they do.
+// Return why departure times are not honoured, and the remedy; "": they are.
 std::string departures_refused(std::span<const Qdisc> qdiscs, const Interface& interface);
-// The same of this host as it stands.
+// Same for the current state of this host.
 std::string departures_refused(const Interface& interface);
 
 }  // namespace etloop

@@ -15,8 +15,8 @@
 namespace etloop {
 namespace {
 
-constexpr Nanos kAskAgainNs = 1'000'000;        // of a neighbour that is not known
-constexpr Nanos kLookAgainNs = 5'000'000'000;   // of a known one: it may have moved
+constexpr Nanos kAskAgainNs = 1'000'000;        // for an unknown neighbour
+constexpr Nanos kLookAgainNs = 5'000'000'000;   // for a known one: it may have moved
 
 Result<Descriptor> hold_roce_port(const IpAddress& ip, uint16_t udp_port) {
   auto holder = open_receiver(ip, udp_port, 0);
@@ -27,7 +27,7 @@ Result<Descriptor> hold_roce_port(const IpAddress& ip, uint16_t udp_port) {
   return Error{"cannot keep the kernel from queueing our packets (SO_ATTACH_FILTER): " + errno_text(errno)};
 }
 
-// What a card fills a frame of so many bytes up with, if it is too short for a cable.
+// Padding that a NIC adds to a short frame.
 int64_t padding_of(size_t frame_bytes) {
   return static_cast<int64_t>(ethernet::kLeastFrameBytes - std::min(frame_bytes, ethernet::kLeastFrameBytes));
 }
@@ -130,7 +130,7 @@ bool FrameFlows::put_built(const BuiltPacket& built, Nanos now, BuiltFrame& fram
 
 uint8_t FrameFlows::priority(FlowId flow, const ClassMarks& marks) const {
   if (config_.vlan_id >= 0) return marks.priority == kFlowPriority ? config_.vlan_priority : static_cast<uint8_t>(marks.priority);
-  // Without a tag the usual trust in DSCP: its three upper bits.
+  // Without a tag, the usual mapping: the three upper bits of the DSCP.
   const int traffic_class = marks.traffic_class == kFlowClass ? flows_[flow].traffic_class : marks.traffic_class;
   return static_cast<uint8_t>(traffic_class >> 5);
 }
@@ -148,7 +148,7 @@ Nanos FrameFlows::paused_until(FlowId flow, const ClassMarks& marks, Nanos now) 
   return pauses.frames() == 0 ? kNever : pauses.paused_until(priority(flow, marks), now);
 }
 
-// All queues of the port rest, whichever the frame came to.
+// A pause stops all queues of the port, whichever received it.
 void FrameFlows::on_pause(const ethernet::Pause& pause, Nanos arrived_ns) {
   pauses.on_pause(pause, arrived_ns);
   for (uint8_t priority = 0; config_.shared != nullptr && priority < config_.shared->paused_until_ns.size(); ++priority) {
@@ -177,17 +177,16 @@ bool FrameFlows::deliver(std::span<const uint8_t> frame, const ethernet::Frame& 
     counters.rx_padding_bytes += padding_of(parsed.datagram_at + parsed.datagram_bytes + taken_out);
   }
   const auto address = address_of_.find(parsed.dst_ip);
-  // A switch may have taken an outer header off; one that is still there must be for this host.
+  // A switch may have removed an outer header; a remaining one must be for this host.
   const bool is_ours = !parsed.carrier || config_.segment_end.is_for(*parsed.carrier);
   const std::optional<ethernet::Tag>& carried = parsed.tag ? parsed.tag : tag;
-  // A tag that says only the priority is no network of its own (802.1Q, 6.6).
+  // A priority tag is not a VLAN (802.1Q, 6.6).
   const int32_t network = carried && carried->id != 0 ? carried->id : -1;
   if (!is_ours || address == address_of_.end() || (network >= 0 && config_.vlan_id > 0 && network != config_.vlan_id)) {
     discard(counters, Discard::wrong_address);
     return false;
   }
-  // A small packet that a switch only marked as cut is whole.
-  // Without a check whoever reads it decides.
+  // A small packet marked as trimmed may be complete. Without an ICRC the transport decides.
   const bool checked = config_.trailer == PacketTrailer::icrc;
   const bool whole = parsed.kind == ethernet::FrameKind::roce &&
                      (checked ? ethernet::icrc_is_right(frame, parsed) : !is_marked_cut(parsed));

@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kAnswerBytes = 8192;
 
-// A request with its attributes, and room for them.
+// A netlink request with attributes and space for them.
 template <typename Body>
 struct Request {
   alignas(NLMSG_ALIGNTO) std::array<uint8_t, 256> bytes{};
@@ -47,7 +47,7 @@ uint8_t family_of(const IpAddress& ip) { return ip.is_v4() ? AF_INET : AF_INET6;
 
 using Answer = std::array<uint8_t, kAnswerBytes>;
 
-// Sends a request and reads until its answer. Zero, or what the kernel said is wrong.
+// Send a request and read until its answer. Zero, or the kernel's error.
 int converse(int fd, nlmsghdr& request, Answer& answer, nlmsghdr*& reply) {
   if (send(fd, &request, request.nlmsg_len, 0) < 0) return errno;
   while (true) {
@@ -63,7 +63,7 @@ int converse(int fd, nlmsghdr& request, Answer& answer, nlmsghdr*& reply) {
   }
 }
 
-// The attribute of a type behind a body, or nothing.
+// Find an attribute by type after a message body.
 template <typename Body>
 const rtattr* find(nlmsghdr* reply, uint16_t type) {
   auto* attribute = reinterpret_cast<const rtattr*>(static_cast<uint8_t*>(NLMSG_DATA(reply)) + NLMSG_ALIGN(sizeof(Body)));
@@ -157,7 +157,7 @@ std::optional<ethernet::Mac> Neighbours::look_up(const Interface& interface, con
       return mac;
     }
   }
-  // NTF_USE: resolve it as if a packet of the kernel's own wanted to go there.
+  // NTF_USE: resolve it as for a packet of the kernel itself.
   Request<ndmsg> wanted(RTM_NEWNEIGH, NLM_F_CREATE | NLM_F_REPLACE | NLM_F_ACK, ++sequence_);
   wanted.body().ndm_family = family_of(hop);
   wanted.body().ndm_ifindex = interface.index;

@@ -1,5 +1,5 @@
-// Link addresses of next hops from the kernel's own tables, by rtnetlink: it keeps doing ARP and neighbour discovery, and
-// a port that writes Ethernet headers itself asks it for the outcome.
+// Link addresses of next hops from the kernel's tables, by rtnetlink: the kernel does ARP and neighbour discovery, and a port
+// that writes Ethernet headers queries the results.
 #pragma once
 
 #include <optional>
@@ -18,15 +18,15 @@ struct Interface {
   ethernet::Mac mac{};
   int mtu = 0;
 };
-// The named interface, or, with no name, the one that has `address`.
+// Find the named interface or, without a name, the one with `address`.
 Result<Interface> find_interface(const std::string& name, const IpAddress& address);
 
 class Neighbours {
  public:
   Result<void> open();
-  // The next hop towards `destination` when leaving by the interface: the destination itself, or a gateway.
+  // Return the next hop towards `destination` through the interface: the destination or a gateway.
   Result<IpAddress> next_hop(const Interface& interface, const IpAddress& source, const IpAddress& destination);
-  // Its link address. Nothing: the kernel has none yet, and was asked to find it.
+  // Return its link address. nullopt: not known yet; its resolution was requested.
   std::optional<ethernet::Mac> look_up(const Interface& interface, const IpAddress& hop);
 
  private:

@@ -1,4 +1,4 @@
-// From the name of a backend to a port. A failure says why the port cannot be had on this host, and what to do.
+// Opens the port of a backend. An error has the reason and the remedy.
 #pragma once
 
 #include "plan/plan.h"
@@ -6,10 +6,10 @@
 
 namespace etloop {
 
-// A port of any backend, for one port of a plan.
+// Open a port of any backend, for one port of a plan.
 Result<std::unique_ptr<DevicePort>> open_port(const PortConfig& config, const EnginePlan& plan, int32_t port);
 
-// A port of a backend whose transport is ours.
+// Open a port of a backend for the engine's own transport.
 Result<std::unique_ptr<DatagramPort>> open_datagram_port(const PortConfig& config);
 
 }  // namespace etloop

@@ -24,12 +24,12 @@
 namespace etloop {
 namespace {
 
-// What the kernel puts before a frame with PACKET_VNET_HDR (virtio 1.2, 5.1.6; its header is not C++).
+// Header that the kernel prepends to a frame with PACKET_VNET_HDR (virtio 1.2, 5.1.6; its header is not C++).
 struct OffloadHeader {
   uint8_t flags;
   uint8_t gso_type;
   uint16_t header_bytes;
-  uint16_t gso_bytes;  // of a datagram, in a frame that holds several
+  uint16_t gso_bytes;  // size of a datagram in a joined frame
   uint16_t checksum_start;
   uint16_t checksum_offset;
 };
@@ -39,17 +39,17 @@ constexpr uint8_t kGsoUdpL4 = 5;
 
 constexpr uint32_t kSendBatch = 64;
 constexpr size_t kReceiveBatch = 16;
-constexpr size_t kReceiveBytes = sizeof(OffloadHeader) + 65536 + ethernet::kMaxHeaderBytes;  // a super-frame
-constexpr size_t kSingleBytes = 4096 + 64;  // a datagram sent by itself: path MTU, headers, ICRC
+constexpr size_t kReceiveBytes = sizeof(OffloadHeader) + 65536 + ethernet::kMaxHeaderBytes;  // a GRO super-frame
+constexpr size_t kSingleBytes = 4096 + 64;  // a single datagram: path MTU, headers, ICRC
 constexpr int kSendBufferBytes = 8 << 20;
-constexpr Nanos kDeviceQueueRetryNs = 50'000;  // after ENOBUFS, which no readiness event ever ends
+constexpr Nanos kDeviceQueueRetryNs = 50'000;  // after ENOBUFS, whose end causes no event
 
 bool set_option(int fd, int level, int option, int value) {
   return setsockopt(fd, level, option, &value, sizeof value) == 0;
 }
 
-// Lets through UDP to the RoCE port over IPv4 and IPv6, also over IPv6 in IPv6, and MAC control frames; anything else never
-// wakes us. The kernel has taken tags out before it asks. IPv4 fragments are let through: they are counted as what they are.
+// Accept UDP to the RoCE port over IPv4 and IPv6, also over IPv6 in IPv6, and MAC control frames; others never wake the loop. The
+// kernel has removed tags before. IPv4 fragments are accepted, and counted as such.
 bool attach_filter(int fd, uint16_t udp_port) {
   constexpr uint32_t kWhole = 0x40000;
   sock_filter code[] = {
@@ -110,10 +110,10 @@ Arrival read_control(msghdr& header) {
   Arrival arrival;
   for (cmsghdr* control = CMSG_FIRSTHDR(&header); control != nullptr; control = CMSG_NXTHDR(&header, control)) {
     if (control->cmsg_level == SOL_PACKET && control->cmsg_type == PACKET_AUXDATA) {
-      tpacket_auxdata told{};
-      std::memcpy(&told, CMSG_DATA(control), sizeof told);
-      if ((told.tp_status & TP_STATUS_VLAN_VALID) != 0) {
-        const uint16_t control_bits = told.tp_vlan_tci;
+      tpacket_auxdata auxdata{};
+      std::memcpy(&auxdata, CMSG_DATA(control), sizeof auxdata);
+      if ((auxdata.tp_status & TP_STATUS_VLAN_VALID) != 0) {
+        const uint16_t control_bits = auxdata.tp_vlan_tci;
         arrival.tag = ethernet::Tag{static_cast<uint16_t>(control_bits & 0x0FFF), static_cast<uint8_t>(control_bits >> 13)};
       }
     } else {
@@ -125,7 +125,7 @@ Arrival read_control(msghdr& header) {
 
 }  // namespace
 
-// A frame leaves as two pieces, headers and datagram, so that a run of middles is never copied.
+// A frame is sent in two pieces, headers and datagram, so that a run of middles is never copied.
 struct PacketPort::State {
   explicit State(const PortConfig& settings) : config(settings), flows(settings), middles(settings.path_mtu) {
     for (size_t i = 0; i < kSendBatch; ++i) {
@@ -162,17 +162,17 @@ struct PacketPort::State {
   std::array<uint8_t, ethernet::kMaxHeaderBytes + kSingleBytes> single{};
   std::array<mmsghdr, kSendBatch> batch{};
   std::array<iovec, 2 * kSendBatch> vectors{};
-  std::vector<BuiltFrame> built;  // by place in the batch; empty until one is built
-  bool builds = false;            // what is staged are these
-  bool is_broken = false;         // the kernel refused some of them when it was too late to say of which
-  uint32_t staged = 0;  // of the batch, from `gone` on not yet taken by the kernel
+  std::vector<BuiltFrame> built;  // by index in the batch; empty until first use
+  bool builds = false;            // the staged frames are these
+  bool is_broken = false;         // the kernel rejected some, too late to report which
+  uint32_t staged = 0;  // frames of the batch; those from `gone` on are not yet accepted by the kernel
   uint32_t gone = 0;
   PacketRing ring;
   ReceiveBuffers received;
 };
 
 Result<Descriptor> PacketPort::State::new_socket(uint16_t protocol) {
-  // Protocol 0: nothing arrives before the filter is there, and never at a sender.
+  // Protocol 0: no arrivals before the filter is set, and never at a sender.
   Descriptor made(socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (made.get() < 0) {
     return Error{"cannot open a packet socket: " + errno_text(errno) +
@@ -221,7 +221,7 @@ Result<void> PacketPort::State::open_sockets() {
   return config.shared == nullptr ? Result<void>{} : share();
 }
 
-// Joins the sockets of the port's other queues, in their order; packets are sorted between them from then on.
+// Join the fanout group of the port's queues, in order; packets are distributed from then on.
 Result<void> PacketPort::State::share() {
   SharedQueues& shared = *config.shared;
   const auto failed = [] {
@@ -292,7 +292,7 @@ TxResult PacketPort::send(const PacketRun& run) {
   const Nanos now = monotonic_ns();
   if (const Nanos until = state.flows.paused_until(run, now); until != kNever) {
     state.paused_until_ns = until;
-    return TxResult::held;  // other priorities may go on
+    return TxResult::held;  // other priorities may continue
   }
   const size_t bytes = wire::datagram_bytes(run.head.opcode, run.head.payload_bytes);
   const std::span<const uint8_t> header = state.flows.headers(run, bytes, now);
@@ -318,10 +318,10 @@ TxResult PacketPort::send(const PacketRun& run) {
     const iovec& datagram = state.vectors[2 * i + 1];
     state.flows.note_sent(header, {static_cast<const uint8_t*>(datagram.iov_base), datagram.iov_len}, now);
   }
-  return TxResult::sent;  // what the kernel did not take yet leaves before anything else
+  return TxResult::sent;  // the rest leaves before anything else
 }
 
-// Built packets leave together, with the next look for arrivals at the latest.
+// Built packets are sent together, at the latest before the next receive.
 TxResult PacketPort::send_built(const BuiltPacket& built) {
   State& state = *state_;
   if (state.is_broken) return TxResult::failed;
@@ -359,7 +359,7 @@ size_t PacketPort::State::take(std::span<const uint8_t> bytes, const Arrival& ar
                 : flows.take(frame, arrival.tag, sink, arrived_ns);
 }
 
-// One system call; returns how many frames it brought, or less than none.
+// Receive with one system call; returns the number of frames, negative on error.
 int PacketPort::State::read_socket(int most, PortSink& sink, size_t& packets) {
   received.reset();
   const int count = recvmmsg(receiver.get(), received.messages.data(), static_cast<unsigned>(most), MSG_DONTWAIT, nullptr);
@@ -455,9 +455,9 @@ int PacketPort::arrival_fd() const { return state_->receiver.get(); }
 const PortRecord& PacketPort::counters() const { return state_->flows.counters; }
 
 int64_t PacketPort::receive_overflows() const {
-  tpacket_stats told{};  // since the last time it was asked
-  socklen_t length = sizeof told;
-  if (getsockopt(state_->receiver.get(), SOL_PACKET, PACKET_STATISTICS, &told, &length) == 0) state_->dropped += told.tp_drops;
+  tpacket_stats stats{};  // since the last query
+  socklen_t length = sizeof stats;
+  if (getsockopt(state_->receiver.get(), SOL_PACKET, PACKET_STATISTICS, &stats, &length) == 0) state_->dropped += stats.tp_drops;
   return state_->dropped + state_->ring.cut();
 }
 

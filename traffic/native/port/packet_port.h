@@ -1,8 +1,8 @@
-// RoCEv2 over packet sockets (AF_PACKET): Ethernet, IP and UDP headers as a network card writes them, every received ICRC
-// checked, VLAN tags, and priority flow control where the interface lets pause frames through. Needs CAP_NET_RAW.
+// RoCEv2 over packet sockets (AF_PACKET): Ethernet, IP and UDP headers as a NIC writes them, all received ICRCs checked, VLAN
+// tags, and priority flow control if the interface passes pause frames. Needs CAP_NET_RAW.
 //
-// The kernel keeps the addresses: it answers ARP and neighbour discovery and knows routes and neighbours. A socket that
-// takes nothing holds the RoCE port of each address, so that it does not answer our peers with "port unreachable".
+// The kernel keeps the addresses: it answers ARP and neighbour discovery and has routes and neighbours. A socket that receives
+// nothing binds the RoCE port of each address, so that it does not answer peers with "port unreachable".
 #pragma once
 
 #include "port/datagram_port.h"

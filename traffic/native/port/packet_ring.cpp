@@ -10,7 +10,7 @@
 namespace etloop {
 namespace {
 
-constexpr size_t kSlotBytes = 8192;  // holds any frame of path MTU 4096, with what the kernel puts before it
+constexpr size_t kSlotBytes = 8192;  // fits any frame of path MTU 4096, with the kernel's prefix
 constexpr size_t kBlockBytes = size_t{1} << 20;
 constexpr int64_t kMostBytes = int64_t{256} << 20;
 constexpr int64_t kNanosPerSecond = 1'000'000'000;

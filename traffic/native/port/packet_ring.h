@@ -1,6 +1,6 @@
-// Memory that the kernel shares with a packet socket and puts arriving frames into (TPACKET_V2, Linux
-// Documentation/networking/packet_mmap.rst): what has come is read without a system call. Frames lie in slots of equal
-// size; one that is longer, such as several datagrams joined by the kernel, is read from the socket as without a ring.
+// The receive ring that the kernel shares with a packet socket (TPACKET_V2, Linux Documentation/networking/packet_mmap.rst):
+// arrivals are read without a system call. Frames are in slots of equal size; a longer one, such as joined datagrams, is read
+// from the socket as without a ring.
 #pragma once
 
 #include <linux/if_packet.h>
@@ -19,7 +19,7 @@ namespace etloop {
 class PacketRing {
  public:
   struct Frame {
-    std::span<const uint8_t> bytes;  // the offload header before it; empty: the frame waits at the socket
+    std::span<const uint8_t> bytes;  // with the offload header; empty: the frame is at the socket
     std::optional<ethernet::Tag> tag;
     Stamps stamps;
   };
@@ -29,15 +29,15 @@ class PacketRing {
   PacketRing& operator=(const PacketRing&) = delete;
   ~PacketRing();
 
-  // About `bytes` of memory, which the kernel holds; `offload_bytes` stand before each frame. `card_stamps`: of the card's
-  // clock, where it stamps. After the socket's options, before others share its frames.
+  // Map about `bytes` of kernel memory; `offload_bytes` precede each frame. `card_stamps`: use the NIC's timestamps, if any. Call
+  // after setting the socket's options, before joining a fanout group.
   Result<void> open(int fd, int64_t bytes, size_t offload_bytes, bool card_stamps);
   bool is_open() const { return memory_ != nullptr; }
   int64_t bytes() const { return static_cast<int64_t>(mapped_bytes_); }  // mapped
-  // The next frame; it stays until `give_back`. None: nothing has come.
+  // Return the next frame, valid until `give_back`; nullopt: none.
   std::optional<Frame> next();
   void give_back();
-  // Frames that were cut because the socket had no room for the whole.
+  // Frames truncated because the socket had no room for all of it.
   int64_t cut() const { return cut_; }
 
  private:

@@ -1,4 +1,4 @@
-// The control messages of one send on a UDP socket: another traffic class, segments, and when it is to leave.
+// The control messages of one send on a UDP socket: traffic class, segmentation and departure time.
 #pragma once
 
 #include <linux/net_tstamp.h>
@@ -22,14 +22,14 @@ namespace etloop {
 class SendControl {
  public:
   void class_of(bool ipv4, int traffic_class) { add(ipv4 ? SOL_IP : SOL_IPV6, ipv4 ? IP_TOS : IPV6_TCLASS, traffic_class); }
-  // After the class, which sets it, too; where `packets_have_priorities`.
+  // After the class, which also sets the priority; only if `packets_have_priorities`.
   void priority_of(int priority) { add(SOL_SOCKET, SO_PRIORITY, priority); }
-  // 0: whole, whatever the socket is set to.
+  // 0: unsegmented, whatever the socket's setting.
   void segments_of(size_t bytes) { add(SOL_UDP, UDP_SEGMENT, static_cast<uint16_t>(bytes)); }
   void departs(Nanos at_ns) { add(SOL_SOCKET, SCM_TXTIME, static_cast<uint64_t>(at_ns)); }
 
   bool empty() const { return bytes_ == 0; }
-  // `header` points here from now on.
+  // `header` references this object from now on.
   void attach(msghdr& header) {
     header.msg_control = bytes_ == 0 ? nullptr : room_.data();
     header.msg_controllen = bytes_;

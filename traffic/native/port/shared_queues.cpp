@@ -11,10 +11,10 @@
 namespace etloop {
 namespace {
 
-constexpr uint32_t kQpnWord = 4;  // of a BTH: eight reserved bits and the number
+constexpr uint32_t kQpnWord = 4;  // offset in the BTH: eight reserved bits and the QPN
 constexpr uint32_t kUdpHeaderBytes = 8;
 
-// With the word of the number in the accumulator: what `dealt_queue` says.
+// Append the code of `dealt_queue`; the accumulator has the QPN word.
 void append_dealing(std::vector<sock_filter>& code, uint32_t queues, uint32_t first_qpn) {
   code.push_back(BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0xFFFFFF));
   code.push_back(BPF_STMT(BPF_ALU | BPF_SUB | BPF_K, first_qpn));
@@ -41,7 +41,7 @@ Sharing sharing_of(const PortConfig& config) {
 }
 
 Result<void> steer_datagrams(int fd, const PortConfig& config) {
-  // The sockets are a group from the second one on, in the order in which they were bound.
+  // The sockets form a group from the second one on, in binding order.
   if (config.shared == nullptr || config.queue != 1) return {};
   std::vector<sock_filter> code = steering_of_datagrams(config.shared->queues, config.shared->first_qpn);
   const sock_fprog program{static_cast<uint16_t>(code.size()), code.data()};

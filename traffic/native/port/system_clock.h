@@ -1,4 +1,4 @@
-// The two clocks of this machine that the I/O layers read.
+// The two system clocks that the I/O layers read.
 #pragma once
 
 #include <ctime>
@@ -12,9 +12,9 @@ inline Nanos read_clock(clockid_t clock) {
   clock_gettime(clock, &time);
   return static_cast<Nanos>(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
 }
-// Steady, and the clock of every time in the engine.
+// The steady clock of all engine times.
 inline Nanos monotonic_ns() { return read_clock(CLOCK_MONOTONIC); }
-// The kernel's time stamps are on this one.
+// The clock of the kernel's timestamps.
 inline Nanos realtime_ns() { return read_clock(CLOCK_REALTIME); }
 
 }  // namespace etloop

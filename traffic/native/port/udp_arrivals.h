@@ -1,4 +1,4 @@
-// What the kernel tells of received UDP datagrams, and the buffers it is asked to put them into.
+// Parses the kernel's control messages of received UDP datagrams, and provides the receive buffers.
 #pragma once
 
 #include <netinet/in.h>
@@ -14,10 +14,10 @@
 
 namespace etloop {
 
-inline constexpr int kReceiveBatch = 4;          // more buffers fall out of the cache before they are filled again
-inline constexpr size_t kReceiveBytes = 65536;   // no coalesced datagram is longer
+inline constexpr int kReceiveBatch = 4;          // more buffers would leave the cache before reuse
+inline constexpr size_t kReceiveBytes = 65536;   // longest coalesced datagram
 
-// What the control messages of a received datagram say.
+// Metadata from the control messages of a received datagram.
 struct Arrival {
   size_t segment_bytes = 0;
   uint8_t traffic_class = 0;
@@ -44,7 +44,7 @@ inline Arrival read_control(msghdr& header, size_t datagram_bytes) {
   return arrival;
 }
 
-// Of one recvmmsg call, used again and again so that they stay in the cache.
+// Buffers of one recvmmsg call, reused so that they stay in the cache.
 struct ReceiveBuffers {
   static constexpr size_t kControlBytes = CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(int)) + CMSG_SPACE(kStampBytes);
 
@@ -58,7 +58,7 @@ struct ReceiveBuffers {
       header.msg_control = controls[i].bytes;
     }
   }
-  void reset() {  // recvmmsg shortens what it is given
+  void reset() {  // recvmmsg modifies the lengths
     for (mmsghdr& message : messages) {
       message.msg_hdr.msg_namelen = sizeof(sockaddr_in6);
       message.msg_hdr.msg_controllen = kControlBytes;

@@ -1,4 +1,4 @@
-// What a port of UDP sockets says, for people, of what it does otherwise than asked and of sends that the kernel refused.
+// Texts about deviations of a UDP port from its configuration, and about failed sends.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace etloop {
 
-// `own_priorities`: the kernel takes a priority for single packets.
+// `own_priorities`: the kernel accepts a priority per packet.
 std::vector<std::string> udp_degraded(const PortConfig& config, bool own_priorities);
 
 // `code`: the errno of the send.

@@ -10,7 +10,7 @@ namespace etloop {
 
 namespace {
 
-constexpr size_t kFileBytes = 1 << 14;  // longer than the kernel writes
+constexpr size_t kFileBytes = 1 << 14;  // longer than the kernel's files
 
 std::string_view next_word(std::string_view& line) {
   const size_t begin = std::min(line.find_first_not_of(" \t"), line.size());

@@ -1,7 +1,7 @@
-// Why the kernel dropped what came to UDP sockets. A socket counts all its drops together; their reasons are counted for the
-// whole network namespace (/proc/net/snmp, snmp6), so a reason is held to be a socket's only as far as it has drops. Damaged
-// datagrams of up to 76 bytes (CHECKSUM_BREAK in linux/skbuff.h; acknowledgements are) are found before their socket is, and
-// counted for none: they are a port's where nobody else of its namespace got anything.
+// Attributes the kernel's UDP drops to reasons. A socket counts its drops without reasons; reasons are counted per network
+// namespace (/proc/net/snmp, snmp6), and attributed to a socket only up to its drops. Damaged datagrams of up to 76 bytes
+// (CHECKSUM_BREAK in linux/skbuff.h; acknowledgements are) are dropped before socket lookup, and counted by no socket: they count
+// for a port if nothing else in its namespace received anything.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@
 namespace etloop {
 
 struct UdpErrors {
-  int64_t no_room = 0;  // a receive buffer was full, or no memory was left
-  int64_t damaged = 0;  // a wrong checksum
-  int64_t delivered = 0;  // datagrams that sockets got
+  int64_t no_room = 0;  // full receive buffer, or out of memory
+  int64_t damaged = 0;  // bad checksum
+  int64_t delivered = 0;  // datagrams delivered to sockets
 };
 
-// Of the texts of both files; what is not in them is 0.
+// Parse the texts of both files; missing counters are 0.
 UdpErrors read_udp_errors(std::string_view snmp, std::string_view snmp6);
 
 struct UdpDrops {
@@ -25,15 +25,15 @@ struct UdpDrops {
   int64_t damaged = 0;
 };
 
-// Of a port whose sockets dropped and received so many, by what its namespace counted meanwhile.
+// Attribute the drops of a port's sockets, given their drops and receptions, and the namespace's counters in the same time.
 UdpDrops divided(const UdpErrors& meanwhile, int64_t drops, int64_t received);
 
 class UdpDropReasons {
  public:
-  // Of the network namespace that the calling thread is in, from now on.
+  // Start counting in the network namespace of the calling thread.
   UdpDropReasons();
-  // Of so many drops of sockets of that namespace since then, which received so many. All are for want of room where the
-  // kernel does not tell.
+  // Attribute `drops` of sockets in that namespace since then, which received `received` datagrams. Without information from the
+  // kernel all count as lack of room.
   UdpDrops divide(int64_t drops, int64_t received) const;
 
  private:

@@ -32,20 +32,20 @@
 namespace etloop {
 namespace {
 
-constexpr Nanos kDeviceQueueRetryNs = 50'000;     // after ENOBUFS, which no readiness event ever ends
-constexpr Nanos kDepartureHorizonNs = 1'000'000'000;  // fq's own is 10 s
-constexpr Nanos kAnswerPatienceNs = 1'000'000;  // an answer is a system call as dear as half a send of fifteen packets
+constexpr Nanos kDeviceQueueRetryNs = 50'000;     // after ENOBUFS, whose end causes no event
+constexpr Nanos kDepartureHorizonNs = 1'000'000'000;  // fq's limit is 10 s
+constexpr Nanos kAnswerPatienceNs = 1'000'000;  // an answer costs a system call, as much as half a send of fifteen packets
 constexpr int kMaxEvents = 64;
-// So few receivers are asked one by one: a look into an empty socket costs less than the call that lists those that are not,
-// and a watched socket calls its watcher at every datagram, on the core that brings it.
+// Up to so many receivers are polled one by one: reading an empty socket costs less than epoll_wait, and a watched socket calls
+// its watcher for every datagram, on the core that receives it.
 constexpr size_t kAskedOneByOne = 4;
-constexpr uint64_t kSenderTag = UINT64_MAX;  // of an epoll event; receivers have their address index
+constexpr uint64_t kSenderTag = UINT64_MAX;  // tag of an epoll event; receivers have their address index
 
-// Not connected to its destination, although that would spare every send the look for a route: the kernel would then number
-// its IPv4 packets from a number that it draws, and the identification is inside the ICRC.
+// Unconnected, although connecting would save the route lookup per send: the kernel would then number its IPv4 packets from a
+// random start, and the identification is covered by the ICRC.
 struct Sender {
   Descriptor socket;
-  size_t segment_bytes = 0;  // what the kernel cuts longer sends into, unless they say otherwise; 0: nothing
+  size_t segment_bytes = 0;  // default segment size of longer sends; 0: none
 };
 
 struct Flow {
@@ -71,7 +71,7 @@ struct UdpPort::State {
   static void cut_into(Sender& sender, size_t segment_bytes);
   TxResult counted(TxResult result, const PacketRun& run);
   void count_sent(int64_t datagrams, Nanos departs_ns);
-  void look_at_interfaces();
+  void query_interfaces();
   TxResult send_backlog();
   TxResult refuse(int fd, int code);
   size_t receive_from(size_t address, PortSink& sink, size_t budget);
@@ -82,25 +82,25 @@ struct UdpPort::State {
 
   PortConfig config;
   DatagramCapture capture;
-  bool own_priorities = false;  // of single packets, where an interface writes them into VLAN tags
+  bool own_priorities = false;  // per-packet priorities, if an interface writes them into VLAN tags
   std::vector<Descriptor> receivers;
   UdpDropReasons drop_reasons;
-  std::vector<Nanos> drained_ns;  // when each receiver was last seen empty: what it holds came later
+  std::vector<Nanos> drained_ns;  // when each receiver was last empty: its contents arrived later
   std::map<std::tuple<uint16_t, uint16_t, uint8_t>, Sender> senders;  // by address index, source port and class
   std::vector<Flow> flows;
-  size_t next_receiver = 0;  // to be asked first, where they are asked one by one
-  Descriptor poll;  // receivers for reading, where there are many, and blocked senders for one writable event
+  size_t next_receiver = 0;  // polled first, if polled one by one
+  Descriptor poll;  // receivers for reading, if there are many, and blocked senders for one writable event
   bool sender_blocked = false;
   bool device_queue_full = false;
   ArrivalClock clock;
-  std::string departures_refused_why;  // "": packets leave at the times they are given
+  std::string departures_refused_why;  // "": departure times are honoured
   std::mt19937_64 random;
   PortRecord counters{};
   int last_errno = 0;
 
   MiddleRun middles;
   std::array<uint8_t, wire::kMaxHeaderBytes + 65536> single;
-  // The part of a run sent one datagram at a time that the kernel has not taken yet. It stays in `middles`.
+  // The rest of a run sent datagram by datagram that the kernel has not accepted yet. It stays in `middles`.
   std::span<const uint8_t> backlog;
   WaitingDatagrams waiting;
   FlowId backlog_flow = 0;
@@ -140,8 +140,8 @@ Result<void> UdpPort::State::open_receivers() {
   return {};
 }
 
-// What the interfaces of the addresses offer. The first one stands for the stamps of all; none of them may lack departures.
-void UdpPort::State::look_at_interfaces() {
+// Query the interfaces of the addresses. The first one determines the timestamps of all; all must honour departure times.
+void UdpPort::State::query_interfaces() {
   std::string looked_at;
   for (const IpAddress& address : config.addresses) {
     const Result<Interface> interface = find_interface("", address);
@@ -183,7 +183,7 @@ TxResult UdpPort::State::transmitted(ssize_t result, int fd, size_t bytes) {
   return TxResult::sent;
 }
 
-// One system call: a datagram, or several that the kernel cuts apart.
+// Send with one system call: a datagram, or several that the kernel segments.
 TxResult UdpPort::State::send_together(const Flow& flow, std::span<const uint8_t> datagrams, const PacketRun& run) {
   SendControl control;
   if (run.traffic_class != kFlowClass) control.class_of(flow.tuple.dst_ip.is_v4(), run.traffic_class);
@@ -209,8 +209,8 @@ TxResult UdpPort::State::send_together(const Flow& flow, std::span<const uint8_t
   return counted(transmitted(sendmsg(flow.fd, &message, 0), flow.fd, datagrams.size()), run);
 }
 
-// A setting of the socket, made once, spares every send a control message. Not before the first run, for which probes have
-// found that its packets fit the path: older kernels refuse even short datagrams where the setting does not.
+// A socket option set once saves a control message per send. Not before the first run, for which probes have verified the path
+// MTU: with the option older kernels reject even short datagrams on a smaller path.
 void UdpPort::State::cut_into(Sender& sender, size_t segment_bytes) {
   if (sender.segment_bytes == segment_bytes) return;
   const int value = static_cast<int>(segment_bytes);
@@ -226,7 +226,7 @@ void UdpPort::State::note_sent(const PacketRun& run, std::span<const uint8_t> da
   capture.sent(flow.tuple, traffic_class, datagrams, segment_bytes, counts_ids, monotonic_ns());
 }
 
-// What waits goes before anything else. It stays where the kernel takes nothing now, or refuses it: the next send says so.
+// Send the waiting datagrams first. They stay if the kernel accepts none now, or rejects them: the next send reports it.
 TxResult UdpPort::State::send_waiting() {
   if (waiting.empty()) return TxResult::sent;
   const PacketRun run = waiting.run();
@@ -292,7 +292,7 @@ size_t UdpPort::State::deliver(const Datagram& whole, size_t segment_bytes, Port
     }
     ++packets;
     at += segment_bytes;
-  } while (at < whole.bytes.size());  // an empty datagram is one, too
+  } while (at < whole.bytes.size());  // includes an empty datagram
   return packets;
 }
 
@@ -325,7 +325,7 @@ size_t UdpPort::State::receive_from(size_t address, PortSink& sink, size_t budge
   return packets;
 }
 
-// From another one every time, so that none is kept waiting by the others.
+// Start at another receiver every time, for fairness.
 size_t UdpPort::State::receive_in_turn(PortSink& sink, size_t budget) {
   size_t packets = 0;
   for (size_t i = 0; i < receivers.size() && packets < budget; ++i) {
@@ -342,7 +342,7 @@ Result<std::unique_ptr<UdpPort>> UdpPort::open(const PortConfig& config) {
   assert(!config.addresses.empty() && config.addresses.size() <= UINT16_MAX);
   auto state = std::make_unique<State>(config);
   if (const auto opened = state->open_receivers(); !opened) return opened.error();
-  state->look_at_interfaces();
+  state->query_interfaces();
   if (!config.departure_times) state->departures_refused_why = "faults of the scenario act on packets as they leave";
   state->own_priorities = config.vlan_id >= 0 && packets_have_priorities(config.addresses[0]);
   return std::unique_ptr<UdpPort>(new UdpPort(std::move(state)));
@@ -383,7 +383,7 @@ TxResult UdpPort::send(const PacketRun& run) {
   return result;
 }
 
-// `datagrams`: what was made of the run.
+// `datagrams`: the encoded run.
 TxResult UdpPort::State::send(const PacketRun& run, std::span<const uint8_t>& datagrams) {
   if (!backlog.empty()) {
     if (const TxResult result = send_backlog(); result != TxResult::sent) return result;
@@ -438,7 +438,7 @@ size_t UdpPort::receive(PortSink& sink, size_t budget) {
   size_t packets = 0;
   for (int i = 0; i < ready; ++i) {
     const uint64_t address = events[static_cast<size_t>(i)].data.u64;
-    if (address != kSenderTag && packets < budget) {  // the kernel lists the unread ones first the next time
+    if (address != kSenderTag && packets < budget) {  // the kernel reports unread ones first next time
       packets += state.receive_from(address, sink, budget - packets);
     }
   }
@@ -451,7 +451,7 @@ void UdpPort::wait(Nanos timeout_ns, int wake_fd) {
   state.send_waiting();
   if (std::exchange(state.device_queue_full, false)) timeout_ns = std::min(timeout_ns, kDeviceQueueRetryNs);
   const bool one_by_one = state.receivers.size() <= kAskedOneByOne;
-  const int watched = !one_by_one || state.sender_blocked ? state.poll.get() : -1;  // -1: not looked at
+  const int watched = !one_by_one || state.sender_blocked ? state.poll.get() : -1;  // -1: ignored
   std::array<pollfd, 2 + kAskedOneByOne> polled{{{watched, POLLIN, 0}, {wake_fd, POLLIN, 0}}};
   for (size_t i = 0; i < kAskedOneByOne; ++i) {
     polled[2 + i] = {one_by_one && i < state.receivers.size() ? state.receivers[i].get() : -1, POLLIN, 0};
@@ -464,7 +464,7 @@ void UdpPort::wait(Nanos timeout_ns, int wake_fd) {
     while (read(wake_fd, drained.data(), drained.size()) == static_cast<ssize_t>(drained.size())) {
     }
   }
-  if (state.sender_blocked && polled[0].revents != 0) {  // the writable events are told once: take them
+  if (state.sender_blocked && polled[0].revents != 0) {  // writable events are one-shot: consume them
     std::array<epoll_event, kMaxEvents> events;
     epoll_wait(state.poll.get(), events.data(), kMaxEvents, 0);
     state.sender_blocked = false;

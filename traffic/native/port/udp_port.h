@@ -1,9 +1,9 @@
-// RoCEv2 over plain kernel UDP sockets, no privileges: one receive socket per local address on the RoCE port, one
-// transmit socket per (address, source port), UDP GSO and GRO.
+// RoCEv2 over kernel UDP sockets, without privileges: one receive socket per local address on the RoCE port, one transmit socket
+// per (address, source port), UDP GSO and GRO.
 //
-// Transmit sockets are unconnected and never fragment (IP_PMTUDISC_DO), so the kernel writes IPv4 identification 0, 1,
-// 2 ... over the segments of a send, which makes the ICRC predictable (docs/decisions.md, "The wire"; held by a capture
-// test). IPv6 has no identification.
+// Transmit sockets are unconnected and never fragment (IP_PMTUDISC_DO), so that the kernel writes IPv4 identifications 0, 1, 2
+// ... over the segments of a send, which makes the ICRC predictable (docs/decisions.md, "The wire"; verified by a capture test).
+// IPv6 has no identification.
 #pragma once
 
 #include <memory>
@@ -16,11 +16,11 @@ namespace etloop {
 
 class UdpPort final : public DatagramPort {
  public:
-  // Opens the receive sockets. A failure says which address, why, and what to do.
+  // Open the receive sockets. An error has the address, the reason and the remedy.
   static Result<std::unique_ptr<UdpPort>> open(const PortConfig& config);
   ~UdpPort() override;
 
-  // Opens (or shares) the transmit socket of the source port.
+  // Open (or share) the transmit socket of the source port.
   Result<FlowId> add_flow(uint16_t address, const IpAddress& dst_ip, uint16_t src_port, uint8_t traffic_class) override;
   TxResult send(const PacketRun& run) override;
   bool transmit_from(Core& core, Clock& clock, size_t budget) override;

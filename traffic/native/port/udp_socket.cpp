@@ -25,7 +25,7 @@ bool set_option(int fd, int level, int option, int value) {
   return setsockopt(fd, level, option, &value, sizeof value) == 0;
 }
 
-// Asks beyond the limit of the system where we may, and as far as the limit where we may not.
+// Exceed the system's limit if permitted; otherwise request up to the limit.
 void set_buffer(int fd, int forced_option, int option, int64_t bytes) {
   const int asked = static_cast<int>(std::min<int64_t>(bytes, INT32_MAX / 2));
   if (!set_option(fd, SOL_SOCKET, forced_option, asked)) set_option(fd, SOL_SOCKET, option, asked);
@@ -96,7 +96,7 @@ IpAddress SocketAddress::ip() const {
 }
 
 bool allow_departures(int fd) {
-  const sock_txtime wanted{CLOCK_MONOTONIC, 0};  // fq's clock, and the one that needs no rights
+  const sock_txtime wanted{CLOCK_MONOTONIC, 0};  // fq's clock, which needs no privileges
   return setsockopt(fd, SOL_SOCKET, SO_TXTIME, &wanted, sizeof wanted) == 0;
 }
 
@@ -111,14 +111,14 @@ Result<Descriptor> open_receiver(const IpAddress& ip, uint16_t udp_port, int64_t
   if (!(ip.is_v4() ? set_option(fd, SOL_IP, IP_RECVTOS, 1) : set_option(fd, SOL_IPV6, IPV6_RECVTCLASS, 1))) {
     return Error{"the kernel does not tell the traffic class of datagrams (IP_RECVTOS, IPV6_RECVTCLASS): " + errno_text(errno)};
   }
-  // Network cards send RoCEv2 over IPv6 with UDP checksum 0 as well, which the kernel would drop.
+  // NICs send RoCEv2 over IPv6 with UDP checksum 0 too, which the kernel would drop.
   if (!ip.is_v4() && !set_option(fd, SOL_UDP, UDP_NO_CHECK6_RX, 1)) {
     return Error{"the kernel does not take UDP checksum 0 over IPv6 (UDP_NO_CHECK6_RX): " + errno_text(errno)};
   }
   constexpr const char* kHolders =
       "end the other agent that uses this address, or unload the kernel's software RoCE (modprobe -r rdma_rxe), or "
       "choose another udp_port";
-  // The first binds as if it were alone, so that it fails where another program of this user shares the port.
+  // The first one binds exclusively, so that it fails if another program of this user shares the port.
   if (sharing == Sharing::joins && !set_option(fd, SOL_SOCKET, SO_REUSEPORT, 1)) return cannot_share();
   if (const auto bound = bind_socket(fd, ip, udp_port, kHolders); !bound) return bound.error();
   if (sharing == Sharing::first && !set_option(fd, SOL_SOCKET, SO_REUSEPORT, 1)) return cannot_share();
@@ -128,7 +128,7 @@ Result<Descriptor> open_receiver(const IpAddress& ip, uint16_t udp_port, int64_t
 bool packets_have_priorities(const IpAddress& ip) {
   const auto sender = new_socket(ip);
   if (!sender) return false;
-  // To a port of its own, where the answer does not depend on any link; the kernel reads the control message first.
+  // Send to its own port: the result does not depend on any link; the kernel parses the control message first.
   SocketAddress own = socket_address(ip, 0);
   if (bind(sender->get(), &own.any, own.length) != 0 || getsockname(sender->get(), &own.any, &own.length) != 0) return false;
   alignas(cmsghdr) std::array<uint8_t, CMSG_SPACE(sizeof(int))> control{};
@@ -149,8 +149,8 @@ Result<Descriptor> open_sender(const IpAddress& ip, uint16_t src_port, const Sen
   if (!sender) return sender;
   const int fd = sender->get();
   set_buffer(fd, SO_SNDBUFFORCE, SO_SNDBUF, kSendBufferBytes);
-  set_option(fd, SOL_SOCKET, SO_RCVBUF, 0);  // nothing of ours comes back to a source port
-  // The identification of an IPv4 packet is inside the ICRC, and is only known with this setting.
+  set_option(fd, SOL_SOCKET, SO_RCVBUF, 0);  // source ports receive nothing
+  // The IPv4 identification is covered by the ICRC, and predictable only with this setting.
   const int hop_limit = options.hop_limit != 0 ? options.hop_limit : kHopLimit;
   const bool is_set = ip.is_v4() ? set_option(fd, SOL_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO) &&
                                        set_option(fd, SOL_IP, IP_TOS, options.traffic_class)
@@ -163,7 +163,7 @@ Result<Descriptor> open_sender(const IpAddress& ip, uint16_t src_port, const Sen
   if (!is_set) {
     return Error{"cannot set don't-fragment and traffic class on a UDP socket: " + errno_text(errno)};
   }
-  // After the traffic class, which sets it, too. Up to 6 without privileges.
+  // After the traffic class, which also sets it. Up to 6 without privileges.
   if (options.priority >= 0 && !set_option(fd, SOL_SOCKET, SO_PRIORITY, options.priority)) {
     return Error{"cannot give packets priority " + std::to_string(options.priority) + " (SO_PRIORITY): " + errno_text(errno) +
                  "; 7 needs CAP_NET_ADMIN"};

@@ -1,4 +1,4 @@
-// UDP sockets set up for RoCEv2: what the kernel must be asked for, and error texts that say what to do.
+// UDP sockets configured for RoCEv2, with errors that name the remedy.
 #pragma once
 
 #include <netinet/in.h>
@@ -45,14 +45,14 @@ class Descriptor {
 
 std::string errno_text(int code);
 
-// An address and port as the kernel takes and gives them.
+// A socket address of the kernel.
 struct SocketAddress {
   union {
     sockaddr any{};
     sockaddr_in four;
     sockaddr_in6 six;
   };
-  socklen_t length = sizeof(sockaddr_in6);  // what fits, until an address is there
+  socklen_t length = sizeof(sockaddr_in6);  // capacity, until an address is set
 
   IpAddress ip() const;
   uint16_t port() const { return ntohs(four.sin_port); }
@@ -60,27 +60,27 @@ struct SocketAddress {
 static_assert(offsetof(sockaddr_in, sin_port) == offsetof(sockaddr_in6, sin6_port));
 SocketAddress socket_address(const IpAddress& ip, uint16_t port);
 
-// Whether several sockets of ours have one address and port: alone, the first of them, which nobody may have before, or
-// another.
+// How sockets of the engine share an address and port: alone, the first (which must be exclusive at first), or a further one.
 enum class Sharing : uint8_t { alone, first, joins };
-// A non-blocking socket bound to (ip, udp_port) that joins datagrams and tells their traffic class. A failure
-// says which address, why, and what to do.
+// Open a non-blocking socket bound to (ip, udp_port) with GRO and traffic class. An error has the address, the reason and the
+// remedy.
 Result<Descriptor> open_receiver(const IpAddress& ip, uint16_t udp_port, int64_t buffer_bytes, Sharing sharing = Sharing::alone);
 
-// Whether the kernel takes the priority of a single packet with its send (SO_PRIORITY as control message, Linux 6.14).
+// Whether the kernel accepts a priority per packet (SO_PRIORITY as control message, Linux 6.14).
 bool packets_have_priorities(const IpAddress& ip);
 
 struct SenderOptions {
   uint8_t traffic_class = 0;
   bool segmentation_offload = true;
-  bool departure_times = false;  // that the kernel's queueing discipline keeps (departures.h)
-  uint8_t hop_limit = 0;  // TTL; 0: the usual
-  int priority = -1;  // of the kernel's packets (SO_PRIORITY), which VLAN interfaces map to tags; -1: the usual
-  bool shares_port = false;  // with other queues of ours
+  bool departure_times = false;  // honoured by the kernel's queueing discipline (departures.h)
+  uint8_t hop_limit = 0;  // TTL; 0: default
+  int priority = -1;  // SO_PRIORITY, which VLAN interfaces map to tags; -1: default
+  bool shares_port = false;  // with other queues of the port
 };
-// Lets the packets of a socket carry departure times of the monotonic clock. False: errno says why.
+// Enable departure times on the monotonic clock for a socket. False: errno has the reason.
 bool allow_departures(int fd);
-// A non-blocking unconnected socket bound to (ip, src_port) that never fragments, so that the IPv4 identification is known.
+// Open a non-blocking unconnected socket bound to (ip, src_port) that never fragments, so that the IPv4 identification is
+// predictable.
 Result<Descriptor> open_sender(const IpAddress& ip, uint16_t src_port, const SenderOptions& options);
 
 }  // namespace etloop

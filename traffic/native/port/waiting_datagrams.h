@@ -1,6 +1,5 @@
-// Datagrams of one flow that leave together: one system call and one way through the kernel for all, which it cuts apart
-// (UDP_SEGMENT). They are equally long but for the last one, which may be shorter, as LAST is than FIRST; and the kernel
-// numbers them from 0 on (IPv4).
+// Datagrams of one flow sent together by one system call, which the kernel segments (UDP_SEGMENT). They have equal lengths except
+// the last one, which may be shorter, as LAST is than FIRST; the kernel numbers them from 0 (IPv4).
 #pragma once
 
 #include <array>
@@ -14,14 +13,14 @@ namespace etloop {
 
 class WaitingDatagrams {
  public:
-  // Whether a run waits here, for others or with those that do already.
+  // Whether a run is to wait here, for later runs or with waiting ones.
   bool holds(const PacketRun& run) const {
     return run.count == 1 && !run.corrupt_icrc && run.departs_ns == 0 && (run.may_wait || (count_ > 0 && takes(run))) &&
            wire::datagram_bytes(run.head.opcode, run.head.payload_bytes) <= room_.size();
   }
 
   bool empty() const { return count_ == 0; }
-  // Whether it may leave with those that wait.
+  // Whether a run may be sent with the waiting ones.
   bool takes(const PacketRun& run) const {
     const size_t bytes = wire::datagram_bytes(run.head.opcode, run.head.payload_bytes);
     return count_ == 0 || (count_ < MiddleRun::kMaxSegments && !closed_ && bytes <= segment_bytes_ &&
@@ -46,7 +45,7 @@ class WaitingDatagrams {
     closed_ = false;
   }
 
-  // The first of them, with the count of all.
+  // Return the first run with the total count.
   PacketRun run() const {
     PacketRun all = run_;
     all.count = count_;

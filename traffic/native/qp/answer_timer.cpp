@@ -50,8 +50,8 @@ void AnswerTimer::average(Nanos rtt_ns) {
   smoothed_rtt_ns_ += error_ns / 8;
 }
 
-// Adaptive: as long as all tries together last no longer than the fixed ones would, and never fewer of them: time that passed
-// while this end did not run is not the peer's silence.
+// Adaptive: keep retrying for at least as long as the fixed timeouts would last in total, and at least as often: time in which
+// this end did not run is not silence of the peer.
 bool AnswerTimer::may_retry(Nanos now) {
   const bool tried_enough = retries_ >= retry_limit_;
   const bool exhausted =

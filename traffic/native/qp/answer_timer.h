@@ -1,5 +1,5 @@
-// How long a requester waits for an answer: fixed, as the specification has it, or by what round trips took
-// (docs/transport.md), and how often it tries again before it gives its peer up.
+// The retransmission timer of a requester: the specification's fixed timeout, or adaptive to the measured round trip
+// (docs/transport.md), and the retry limit.
 #pragma once
 
 #include <algorithm>
@@ -14,53 +14,53 @@ namespace etloop {
 
 class AnswerTimer {
  public:
-  // `number`: of the queue pair, which long waits are spread by.
+  // `number`: queue pair number, which randomizes long waits.
   explicit AnswerTimer(const TransportSettings& params, uint32_t number = 0);
 
-  // When the wait is over.
+  // Time at which the timer expires.
   Nanos deadline() const { return base_ns_ + wait_ns(); }
   void restart(Nanos now) { base_ns_ = now; }
   Nanos base_ns() const { return base_ns_; }
-  // Something moved.
+  // The acknowledged PSN advanced.
   void note_progress(Nanos now) {
     retries_ = 0;
     base_ns_ = now;
     progress_ns_ = now;
     if (doublings_ > 0) --doublings_;
   }
-  // Something is under way, and nothing was before.
+  // The first packet after an idle period was sent.
   void note_start(Nanos now) { progress_ns_ = now; }
-  // How often something was sent again since anything moved, and since when nothing has.
+  // Retries since the last progress, and the time of that progress.
   uint32_t retries() const { return retries_; }
   Nanos progress_ns() const { return progress_ns_; }
 
   bool adaptive() const { return adaptive_; }
-  // No wait for an answer is shorter: where it adapts the floor, else the whole wait.
+  // Lower bound of the wait: the floor if adaptive, else the fixed timeout.
   Nanos least_wait_ns() const { return adaptive_ ? timeout_floor_ns_ : timeout_ns_; }
-  // Whether the wait is less than the specification's.
+  // Whether the wait is shorter than the specification's.
   bool is_short() const { return doubled_ns() < timeout_ns_; }
-  // The wait was over; the next is longer.
+  // The timer expired: double the next wait.
   void expire();
-  // Another try without progress. False: there were enough.
+  // Count a retry without progress. False: the limit is reached.
   bool may_retry(Nanos now);
 
-  // A packet that asks for an acknowledgement was sent for the first time.
+  // A packet that requests an acknowledgement was sent for the first time.
   void note_sent(uint32_t psn, Nanos now) {
     if (sample_count_ < kSamples) samples_[(sample_head_ + sample_count_++) % kSamples] = {psn, now};
   }
-  // What was sent is sent again: its answers say nothing of how long they took (Karn).
+  // Drop the samples at a retransmission: their answers would be ambiguous (Karn).
   void forget_sent() { sample_count_ = 0; }
-  // Everything before `end` is acknowledged: the newest round trip goes to `rtt_ns`, where one was measured.
+  // All packets before `end` are acknowledged: return the newest measured round trip in `rtt_ns`, if any.
   void measure(uint32_t end, Nanos now, Nanos& rtt_ns);
-  // Of `count` packets from `psn` on, ahead of others: likewise.
+  // Same for `count` packets from `psn` that arrived ahead of others.
   void measure_arrived(uint32_t psn, uint32_t count, Nanos now, Nanos& rtt_ns);
   void set_round_trip(Nanos round_trip_ns);
-  // A round trip that its owner measured.
+  // Add a round trip that the owner measured.
   void set_sample(Nanos rtt_ns) { average(rtt_ns); }
-  // RFC 6298's average; -1: none yet.
+  // Smoothed round trip (RFC 6298); -1: none yet.
   Nanos smoothed_rtt_ns() const { return smoothed_rtt_ns_; }
-  // Two round trips and four deviations, 0 before any was measured: what was lost in a queue that others fill is not asked for
-  // again before the queue is gone.
+  // Two round trips and four deviations, 0 before any was measured: does not request a packet again before the queue in which it
+  // was lost has drained.
   Nanos patience_ns() const { return smoothed_rtt_ns_ < 0 ? 0 : 2 * smoothed_rtt_ns_ + 4 * rtt_deviation_ns_; }
 
  private:
@@ -78,7 +78,7 @@ class AnswerTimer {
   void average(Nanos rtt_ns);
 
   uint32_t retries_ = 0;
-  uint8_t doublings_ = 0;  // of the adaptive wait, since a round trip was measured
+  uint8_t doublings_ = 0;  // of the adaptive wait, since the last measured round trip
   uint8_t sample_head_ = 0;
   uint8_t sample_count_ = 0;
   bool adaptive_;
@@ -93,11 +93,11 @@ class AnswerTimer {
   uint32_t number_;
 };
 
-// Asked for every packet or answer: here, to be inlined.
+// Called for every packet or answer: inline.
 
-// The wait before the next retry: the spec's fixed timeout, or from what round trips took, doubling in silence. It stays
-// doubled until a round trip is measured again (RFC 6298, 5.7): what is acknowledged after a resend says nothing of how long
-// that took, and where round trips outgrew the wait, a wait that began anew would resend every window before its answer.
+// The wait before the next retry: the fixed timeout of the specification, or adaptive to the round trip, doubled at each expiry.
+// It stays doubled until a round trip is measured again (RFC 6298, 5.7): acknowledgements after a retransmission measure none,
+// and if round trips outgrew the wait, resetting it would retransmit every window before its answer.
 inline Nanos AnswerTimer::doubled_ns() const {
   if (!adaptive_) return timeout_ns_;
   Nanos first_ns = smoothed_rtt_ns_ < 0 ? 0 : smoothed_rtt_ns_ + 4 * rtt_deviation_ns_;
@@ -111,7 +111,8 @@ inline Nanos AnswerTimer::doubled_ns() const {
   return std::min(timeout_ns_, first_ns << doublings_);
 }
 
-// Whoever lost the same burst would else come again at the same moment, and the last of them lose every time.
+// Randomize long waits: queue pairs that lost packets of one burst would otherwise retransmit at the same moment, and the last of
+// them lose every time.
 inline Nanos AnswerTimer::spread(Nanos wait_ns) const {
   const uint32_t mixed = (number_ + retries_ * 0x9E3779B9U) * 0x85EBCA6BU;
   return wait_ns - wait_ns / 2 * (mixed >> 24) / 256;

@@ -1,4 +1,4 @@
-// Answers: what an acknowledgement, a NAK or a response completes, and what it calls for again.
+// Requester: processing of acknowledgements, NAKs and responses.
 #include <algorithm>
 #include <cstring>
 
@@ -20,9 +20,9 @@ bool has_bit(const uint8_t* bitmap, uint32_t bit) { return (bitmap[bit / 8] >> (
 AckOutcome Requester::on_answer(const wire::Packet& packet, Nanos now) {
   AckOutcome outcome;
   const bool is_response = wire::shape(packet.opcode).role == wire::Role::response;
-  // Whatever comes is counted, or it would look lost on the way: also a NAK that packets sent since have made pointless.
+  // Count every answer, even a NAK that is obsolete: otherwise it would seem lost in the network.
   if (!is_response) ++((packet.syndrome & wire::kSyndromeKindMask) != 0 ? counters_.naks_rx : counters_.acks_rx);
-  // Only what was sent and not yet acknowledged can be spoken of; anything else is a stale or foreign packet.
+  // Valid answers refer to packets that were sent and not yet acknowledged; all others are stale or foreign.
   if (fault_ != QpFault::none) {
     ++counters_.came_after_failure;
     return outcome;
@@ -94,7 +94,7 @@ void Requester::on_nak(const wire::Packet& packet, Nanos now, AckOutcome& outcom
   }
 }
 
-// False: a response in between is missing, and is asked for again.
+// False: a response in between is missing, and is requested again.
 bool Requester::acknowledge_before(uint32_t end, Nanos now, AckOutcome& outcome) {
   if (psn_distance(end, una_) <= 0) return true;
   const uint32_t reached = requests_.acknowledgeable_to(end, una_);
@@ -112,14 +112,14 @@ void Requester::advance_to(uint32_t end, Nanos now, AckOutcome& outcome) {
   una_ = end;
   rnr_retries_ = 0;
   timer_.note_progress(now);
-  implied_told_ = false;
+  implied_nak_noted_ = false;
   requests_.complete_before(una_, outcome);
   timer_.measure(end, now, outcome.rtt_ns);
   if (selective_ != nullptr) {
     selective_->board.arrived_before(una_);
     selective_->learn_round_trip(from, static_cast<uint32_t>(moved), now, outcome);
   }
-  // After a rewind, the acknowledgement of earlier transmissions can overtake what would be sent again.
+  // After a rewind, acknowledgements of earlier transmissions can overtake the retransmission.
   if (psn_distance(next_psn_, una_) < 0) rewind(una_);
 }
 
@@ -129,11 +129,11 @@ void Requester::on_response(const wire::Packet& packet, Nanos now, AckOutcome& o
     return;
   }
   WorkRequest& request = requests_.at_psn(packet.psn);
-  if (!waits_for_response(request.kind)) {  // not to anything that was asked
+  if (!waits_for_response(request.kind)) {  // no request expects it
     ++counters_.stale_answers;
     return;
   }
-  // Whoever answers a request has taken every one before it.
+  // An answered request acknowledges all requests before it.
   if (!acknowledge_before(request.first_psn, now, outcome)) return;
   if (packet.psn != una_) {
     implied_nak(now, outcome);
@@ -169,16 +169,16 @@ bool Requester::take_response(WorkRequest& request, const wire::Packet& packet) 
   return true;
 }
 
-// A response that was passed over is lost, or its request is (9.7.5.2.3): ask again, once until something moves.
+// A skipped response was lost, or its request was (9.7.5.2.3): request it again, once until the next progress.
 void Requester::implied_nak(Nanos now, AckOutcome& outcome) {
-  if (implied_told_) return;
-  implied_told_ = true;
+  if (implied_nak_noted_) return;
+  implied_nak_noted_ = true;
   ++counters_.implied_nak_seq_err;
   outcome.nak = true;
   recover(una_, now);
 }
 
-// Everything from `psn` on again.
+// Retransmit from `psn` on.
 void Requester::recover(uint32_t psn, Nanos now) {
   timer_.restart(now);
   if (selective_ == nullptr) {
@@ -196,13 +196,13 @@ void Requester::rewind(uint32_t psn) {
   requests_.rewind(psn);
 }
 
-// Bit i of the bitmap of a selective NAK: packet.psn + 1 + i has arrived. An acknowledgement says nothing of what is ahead, and
-// where packets may overtake each other not even that what left before is lost.
+// Learn arrivals from a selective NAK: bit i: packet.psn + 1 + i has arrived. An acknowledgement has no information about later
+// packets, nor, if packets may be reordered, about the loss of earlier ones.
 void Requester::learn_arrivals(const wire::Packet& packet, Nanos now, AckOutcome& outcome) {
   const bool names_packets = packet.opcode == Opcode::selective_nak;
   uint32_t bits = names_packets ? wire::kSelectiveBitmapBytes * 8 : 0;
   while (bits > 0 && !has_bit(packet.payload, bits - 1)) --bits;
-  if (psn_distance(advance(packet.psn, bits), sent_end_) >= 0) return;  // speaks of what was never sent
+  if (psn_distance(advance(packet.psn, bits), sent_end_) >= 0) return;  // refers to packets never sent
   selective_->probe.note_answer(now);
   for (uint32_t bit = 0; bit < bits;) {
     uint32_t end = bit;

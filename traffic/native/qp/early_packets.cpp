@@ -26,7 +26,7 @@ EarlyPackets::Kept EarlyPackets::keep(const wire::Packet& packet, uint32_t ahead
   if (place.here) return Kept::again;
   place.here = true;
   place.packet = packet;
-  // The receive buffer is used again before its turn comes; bulk whose content nobody reads is not copied.
+  // Copy the payload: the receive buffer is reused before the packet's turn. Bulk data that is never read is not copied.
   place.has_payload = packet.payload != nullptr && content_matters;
   if (place.has_payload) place.payload.assign(packet.payload, packet.payload + packet.payload_bytes);
   place.packet.payload = nullptr;
@@ -34,7 +34,7 @@ EarlyPackets::Kept EarlyPackets::keep(const wire::Packet& packet, uint32_t ahead
   return Kept::new_one;
 }
 
-// A READ takes many numbers at once; no write can have had one of them.
+// A READ takes several PSNs; no write can have one of them.
 void EarlyPackets::drop_before(uint32_t expected_psn) {
   for (Early& held : early_) {
     if (!held.here || wire::psn_distance(held.packet.psn, expected_psn) >= 0) continue;

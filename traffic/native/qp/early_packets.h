@@ -1,4 +1,4 @@
-// Packets that overtook others, kept until their turn where the ends agreed to, and what is known of the gaps before them.
+// Out-of-order packets, kept until their turn if the ends agreed to that, and the gaps before them.
 #pragma once
 
 #include <algorithm>
@@ -19,15 +19,15 @@ class EarlyPackets {
         accepts_(params.recovery.accept_out_of_order || params.recovery.selective_repeat) {}
 
   bool empty() const { return count_ == 0; }
-  // What is missing counts as lost once as many overtook it as may.
+  // A missing packet counts as lost once the allowed number of packets overtook it.
   bool missing_may_be_late() const { return count_ < patience_; }
   bool reached_patience() const { return count_ == patience_; }
 
-  // Keeps a write that came so far ahead of its turn, with its payload where content matters; what cannot be kept must come
-  // again.
+  // Keep a write that arrived `ahead` PSNs early, with its payload if the content matters; packets that cannot be kept must be
+  // retransmitted.
   enum class Kept : uint8_t { no, new_one, again };
   Kept keep(const wire::Packet& packet, uint32_t ahead, bool content_matters);
-  // One came ahead of its turn. True: what is missing before it was not known to be.
+  // Note a packet `ahead` of its turn. True: it opens a new gap.
   bool note_gap(uint32_t ahead) {
     const bool opens_gap = furthest_ == 0 || ahead > furthest_ + 1;
     furthest_ = std::max(furthest_, ahead);
@@ -38,7 +38,7 @@ class EarlyPackets {
     const Early& place = early_[psn & (early_.size() - 1)];
     return place.here && place.packet.psn == psn;
   }
-  // The one whose turn it is, nullptr if it is not here; valid until the next `keep`.
+  // Take the packet whose turn it is, nullptr if it has not arrived; valid until the next `keep`.
   const wire::Packet* take(uint32_t expected_psn) {
     Early& next = early_[expected_psn & (early_.size() - 1)];
     if (!next.here || next.packet.psn != expected_psn) return nullptr;
@@ -47,12 +47,12 @@ class EarlyPackets {
     if (next.has_payload) next.packet.payload = next.payload.data();
     return &next.packet;
   }
-  // So many sequence numbers were taken, up to `expected_psn`.
+  // The expected PSN advanced by `packets` to `expected_psn`.
   void advance(uint32_t packets, uint32_t expected_psn) {
     furthest_ -= std::min(furthest_, packets);
     if (packets > 1 && count_ > 0) drop_before(expected_psn);
   }
-  // Bit i: expected_psn + 1 + i is here.
+  // Bit i: expected_psn + 1 + i has arrived.
   void put_bitmap(uint32_t expected_psn, std::span<uint8_t, wire::kSelectiveBitmapBytes> bitmap) const;
 
  private:
@@ -60,14 +60,14 @@ class EarlyPackets {
     bool here = false;
     bool has_payload = false;
     wire::Packet packet;
-    std::vector<uint8_t> payload;  // kept only where content matters
+    std::vector<uint8_t> payload;  // kept only if the content matters
   };
 
   void drop_before(uint32_t expected_psn);
 
   uint32_t count_ = 0;
-  uint32_t furthest_ = 0;  // sequence numbers beyond the expected one that have been seen
-  std::vector<Early> early_;  // ring by sequence number, grown to how far packets really overtake
+  uint32_t furthest_ = 0;  // PSNs beyond the expected one that have been seen
+  std::vector<Early> early_;  // ring by PSN, grown to the actual reordering
   uint32_t patience_;
   bool accepts_;
 };

@@ -1,4 +1,4 @@
-// Memory that a peer may address, and receives that wait for its messages.
+// Memory that a peer may address, and receives posted for its messages.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace etloop {
 
-// Bytes that are really kept, for READ, atomics, and writes whose content matters. Everything else goes to a queue
-// pair's pattern key, which takes writes anywhere, forgets them, and reads as the pattern.
+// Memory with real contents, for READs, atomics, and writes whose content matters. All other accesses use a queue pair's pattern
+// key: writes to any address are discarded, reads return the pattern.
 class MemoryRegion {
  public:
   static constexpr size_t kMostBytes = 64 << 20;
@@ -19,7 +19,7 @@ class MemoryRegion {
   uint32_t rkey() const { return rkey_; }
   uint64_t base() const { return base_; }
   std::span<uint8_t> bytes() { return bytes_; }
-  // nullptr: not wholly inside.
+  // Return the address in this process; nullptr: not completely inside the region.
   uint8_t* at(uint64_t va, uint64_t length) {
     if (va < base_ || length > bytes_.size() || va - base_ > bytes_.size() - length) return nullptr;
     return bytes_.data() + (va - base_);
@@ -32,12 +32,12 @@ class MemoryRegion {
 };
 
 struct Receive {
-  uint64_t mark = 0;  // the owner's, returned with the message
+  uint64_t mark = 0;  // the owner's tag, returned with the message
   uint32_t bytes = UINT32_MAX;
   uint8_t* into = nullptr;
 };
 
-// Receives in the order they were posted. Several queue pairs may share one (InfiniBand: shared receive queue).
+// Receives in posting order. Several queue pairs may share one (InfiniBand: shared receive queue).
 class ReceiveQueue {
  public:
   void post(const Receive& receive) {

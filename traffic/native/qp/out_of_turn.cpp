@@ -1,4 +1,4 @@
-// Requests out of their turn, and the answers that go back.
+// Responder: duplicate and early requests, and the answers that are sent.
 #include "qp/responder.h"
 
 namespace etloop {
@@ -17,7 +17,7 @@ void Responder::on_duplicate(const wire::Packet& packet) {
   ++counters_.duplicate_request;
   switch (wire::shape(packet.opcode).role) {
     case Role::read: {
-      // Answered anew from memory, and only within numbers that were READ before; else it is an old ghost.
+      // Read memory again, but only within PSNs that were READ before; otherwise the packet is an old duplicate.
       Reply made;
       made.msn = msn_;
       if (!find_read(packet, made)) return;
@@ -26,7 +26,7 @@ void Responder::on_duplicate(const wire::Packet& packet) {
       return;
     }
     case Role::atomic:
-      // Never carried out twice: the result is repeated, or there is silence if it is too old.
+      // Never executed twice: repeat the result, or stay silent if it is too old.
       if (replies_ == nullptr) return;
       for (const Reply& done : replies_->atomics) {
         if (done.psn == packet.psn) reply(done);
@@ -46,10 +46,10 @@ void Responder::on_early(const wire::Packet& packet, uint32_t ahead) {
   }
   if (kept == Kept::again) ++counters_.duplicate_request;
   early_.note_gap(ahead);
-  const bool asked_again = kept == Kept::again && packet.ack_req;  // the peer's timer: it does not know what is here
-  if (early_.missing_may_be_late() && !asked_again) return;        // what is missing may only be late
+  const bool asked_again = kept == Kept::again && packet.ack_req;  // a timer retransmission: the peer does not know what arrived
+  if (early_.missing_may_be_late() && !asked_again) return;        // the missing packets may only be late
   if (reports_gaps()) {
-    acknowledge_due_ = true;  // what is missing when the answer leaves is in it, and nothing may be by then
+    acknowledge_due_ = true;  // the bitmap is built when the answer leaves; nothing may be missing by then
   } else if (selective_ || !nak_sent_) {
     refuse(wire::kSyndromeNakSequence, QpFault::none);
   }
@@ -80,8 +80,8 @@ PacketRun Responder::reply_packet(const Reply& made) const {
 }
 
 PacketRun Responder::answer() {
-  if (replies_ != nullptr && !replies_->trimmed.empty()) return trimmed_answer();  // stands for nothing else
-  // Answers keep the order of the requests: an acknowledgement stands for every READ before it.
+  if (replies_ != nullptr && !replies_->trimmed.empty()) return trimmed_answer();  // covers no other packet
+  // Keep the order of requests: an acknowledgement covers every READ before it.
   if (replies_ != nullptr && replies_->pending > 0) return reply_packet(replies_->queue[replies_->head]);
   PacketRun run;
   run.flow = flow_;

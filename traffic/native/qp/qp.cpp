@@ -37,7 +37,7 @@ Qp::Qp(uint32_t local_qpn, uint32_t remote_qpn, FlowId flow, const TransportSett
 }
 
 bool Qp::on_request(const wire::Packet& packet, Delivered& delivered) {
-  if (fault() != QpFault::none) return false;  // in the error state everything is dropped
+  if (fault() != QpFault::none) return false;  // in the error state all requests are dropped
   const bool whole = responder_.on_request(packet, delivered);
   if (responder_.fault() != QpFault::none) requester_.fail(responder_.fault());
   return whole;

@@ -1,8 +1,7 @@
-// One end of a reliable-connected queue pair: requester and responder, without I/O.
-// Rules: InfiniBand Architecture Specification vol. 1, 9.7; checked against what Linux does
-// (torvalds/linux:drivers/infiniband/sw/rxe, rxe_req.c, rxe_comp.c and rxe_resp.c).
+// One end of a reliable-connected queue pair: requester and responder, without I/O. Rules: InfiniBand Architecture Specification
+// vol. 1, 9.7; checked against Linux (torvalds/linux:drivers/infiniband/sw/rxe, rxe_req.c, rxe_comp.c and rxe_resp.c).
 //
-// The owner posts requests, asks for runs of packets while there are any, hands in what arrives, and pops what is over.
+// The owner posts requests, fetches runs of packets while there are any, hands in received packets, and pops completions.
 // Behaviour, defaults and their sources: docs/transport.md.
 #pragma once
 
@@ -31,16 +30,16 @@ class Qp {
   // Requester.
   void post(const WorkRequest& request) { requester_.post(request); }
   bool has_run() const { return requester_.has_run(); }
-  // The next packets to send; requires has_run(). Changes nothing until `run_sent`.
+  // Return the next packets to send; requires has_run(). No state changes until `run_sent`.
   PacketRun next_run(uint32_t max_run) { return requester_.next_run(max_run); }
-  // The port took the run. Returns the request it belongs to if the run was its first transmission's start, else nullptr.
+  // The port accepted the run. Returns its request if this began the request's first transmission, else nullptr.
   const WorkRequest* run_sent(const PacketRun& run, Nanos now) { return requester_.run_sent(run, now); }
-  // An acknowledgement, NAK, READ response or atomic result.
+  // Process an acknowledgement, NAK, READ response or atomic result.
   AckOutcome on_answer(const wire::Packet& packet, Nanos now) { return requester_.on_answer(packet, now); }
-  // Requests that are over, in order; `flushed` says that a fault overtook them.
+  // Pop completed requests, in order; `flushed`: completed by a fault.
   bool pop_completed(WorkRequest& done) { return requester_.pop_completed(done); }
 
-  // Responder. True: `delivered` holds a whole message; then `next_delivered` until it says false.
+  // Responder. True: `delivered` has a complete message; then call `next_delivered` until it returns false.
   bool on_request(const wire::Packet& packet, Delivered& delivered);
   bool next_delivered(Delivered& delivered) { return responder_.next_delivered(delivered); }
   void note_congestion() { responder_.note_congestion(); }
@@ -50,11 +49,11 @@ class Qp {
   PacketRun answer() { return responder_.answer(); }
   void answer_sent(const PacketRun& run) { responder_.answer_sent(run); }
 
-  // When `on_timer` is to be called; kNever while nothing is waited for.
+  // Time to call `on_timer`; kNever: nothing is outstanding.
   Nanos deadline() const { return requester_.deadline(); }
   void on_timer(Nanos now) { requester_.on_timer(now); }
 
-  // A packet comes, or the turn to send, and what that looks at is far away in memory.
+  // Prefetch the state for an arrival, or for a turn to send: it is rarely cached.
   void expect_packet() const {
     prefetch(&responder_, kHotBytes);
     prefetch(&requester_);
@@ -65,7 +64,7 @@ class Qp {
     prefetch(&requester_, 2 * kHotBytes);
   }
 
-  // The next turn is its own, and `expect_turn` came a turn before.
+  // Prefetch for the next turn; `expect_turn` was called a turn before.
   void expect_run() const { requester_.expect_run(); }
 
   QpFault fault() const { return requester_.fault(); }
@@ -86,7 +85,7 @@ class Qp {
   uint32_t remote_qpn() const { return counters.remote_qpn; }
   FlowId flow() const { return flow_; }
   void set_window(uint32_t packets) { requester_.set_window(packets); }
-  // Before the first packet: the peer's number is its own to choose.
+  // Set before the first packet: the peer chooses its number.
   void set_remote_qpn(uint32_t qpn) {
     counters.remote_qpn = qpn;
     requester_.set_remote_qpn(qpn);
@@ -94,7 +93,7 @@ class Qp {
   }
 
  private:
-  static constexpr size_t kHotBytes = 2 * kLineBytes;  // at the beginning of both halves
+  static constexpr size_t kHotBytes = 2 * kLineBytes;  // at the start of requester and responder
 
   alignas(kLineBytes) Responder responder_;
   FlowId flow_;
@@ -102,18 +101,18 @@ class Qp {
  public:
   bool queued = false;      // in its owner's transmit queue
   bool ack_queued = false;  // in its owner's acknowledgement queue
-  bool ack_held = false;    // among those that its owner holds back
-  uint8_t held_messages = 0;  // that came since it last answered, and wait for others
-  Nanos cnp_after_ns = 0;   // not before then is the next congestion notification sent
+  bool ack_held = false;    // in its owner's list of held acknowledgements
+  uint8_t held_messages = 0;  // messages with a held acknowledgement since the last answer
+  Nanos cnp_after_ns = 0;   // earliest time of the next CNP
 
  private:
   alignas(kLineBytes) Requester requester_;
 
  public:
-  Nanos timer_due_ns = kNever;  // of its owner's earliest timer event
+  Nanos timer_due_ns = kNever;  // the owner's earliest timer event
   alignas(kLineBytes) FlowRecord counters{};
 };
-// An odd number of cache lines: those that all queue pairs look at are not all in the same few sets of a cache.
+// An odd number of cache lines, so that the same member of all queue pairs does not map to a few cache sets.
 static_assert(sizeof(Qp) == 15 * kLineBytes);
 
 }  // namespace etloop

@@ -1,4 +1,4 @@
-// Sending: posted requests to packets, and the same packets again.
+// Requester: builds packets of posted requests, and retransmits them.
 #include "qp/requester.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint32_t advance(uint32_t psn, uint32_t by) { return (psn + by) & wire::kPsnMask; }
 
-// The opcodes of a message of several packets and of one alone.
+// The opcodes of a message of several packets, and of a single one.
 struct Forms {
   Opcode first, middle, last, only;
 };
@@ -41,7 +41,7 @@ constexpr Forms forms(WorkKind kind) {
   return {Opcode::write_first, Opcode::write_middle, Opcode::write_last, Opcode::write_only};
 }
 
-// How many sequence numbers a run takes.
+// Number of PSNs that a run takes.
 uint32_t span_of(const PacketRun& run, uint32_t path_mtu) {
   if (run.head.opcode != Opcode::read_request || run.head.dma_bytes == 0) return run.count;
   return (run.head.dma_bytes + path_mtu - 1) / path_mtu;
@@ -73,7 +73,7 @@ Requester::Requester(uint32_t remote_qpn, FlowId flow, const TransportSettings& 
 void Requester::set_window(uint32_t packets) {
   window_ = packets == 0 ? 1 : packets;
   if (selective_ != nullptr) window_ = std::min(window_, kReorderWindow);
-  // At least two acknowledgements per window, or the window would close and wait for the timeout.
+  // At least two acknowledgements per window: otherwise the window would close and wait for the timeout.
   ack_every_ = std::max(1U, std::min(ack_every_limit_, window_ / 2));
 }
 
@@ -85,7 +85,7 @@ PacketRun Requester::next_run(uint32_t max_run) {
     run.fills_window = run.count >= room;
     return run;
   }
-  // The last of what is missing asks for an acknowledgement, so that its loss is noticed before the timeout.
+  // The last missing packet requests an acknowledgement, so that its loss is noticed before the timeout.
   const Scoreboard::Range missing = selective_->board.first_lost();
   PacketRun run = build(requests_.at_psn(missing.psn), missing.psn, std::max(1U, missing.count - 1), max_run);
   if (missing.count <= span_of(run, path_mtu_)) run.head.ack_req = true;
@@ -159,7 +159,7 @@ const WorkRequest* Requester::run_sent(const PacketRun& run, Nanos now) {
     if (const uint32_t asked = last_asked(run); asked != kNoPacket) {
       selective_->board.note_asked();
       selective_->probe.note_asked(now);
-      // Where packets may overtake each other, and of a probe, it is not sure that the earlier transmission was lost.
+      // If packets may be reordered, or for a probe, the loss of the earlier transmission is not certain.
       if (again && alone && probing_ == 0 && !reorders_) selective_->repeated.note_sent(asked, now);
     }
     if (again) {
@@ -197,7 +197,7 @@ const WorkRequest* Requester::run_sent(const PacketRun& run, Nanos now) {
 Nanos Requester::deadline() const {
   if (holding_) return hold_until_ns_;
   if (fault_ != QpFault::none || sent_end_ == una_) return kNever;
-  if (any_lost() && selective_->board.under_way() == 0) return kNever;  // all of it waits for its turn to be sent again
+  if (any_lost() && selective_->board.under_way() == 0) return kNever;  // all lost, waiting to be retransmitted
   if (selective_ == nullptr || !selective_->board.answer_expected()) return timer_.deadline();
   return std::min(timer_.deadline(), selective_->probe.due_ns(timer_.patience_ns()));
 }
@@ -221,7 +221,7 @@ void Requester::on_timer(Nanos now) {
   if (!was_timeout) {
     ++counters_.tail_probes;
     selective_->probe.note_probe();
-    ask_both_ends();
+    probe_both_ends();
     return;
   }
   ++counters_.local_ack_timeout_err;
@@ -229,16 +229,16 @@ void Requester::on_timer(Nanos now) {
   timer_.expire();
   if (!may_retry(now)) return;
   if (selective_ != nullptr) {
-    ask_both_ends();
+    probe_both_ends();
   } else {
     rewind(una_);
   }
 }
 
-// Sends the oldest and the newest again: the answer to both says what is missing between them.
-void Requester::ask_both_ends() {
+// Retransmit the oldest and the newest packet: their answers show what is missing in between.
+void Requester::probe_both_ends() {
   timer_.forget_sent();
-  selective_->board.doubt(una_);  // behind a READ it may be there, and the word of that be lost
+  selective_->board.doubt(una_);  // after a READ it may have arrived, and its acknowledgement be lost
   probing_ = 1;
   if (uint32_t newest = 0; selective_->board.newest(newest) && newest != una_) {
     selective_->board.lose(newest, 1);

@@ -1,6 +1,6 @@
-// The half of a queue pair that asks: posted requests become packets, answers complete them, silence repeats them.
-// Rules: InfiniBand Architecture Specification vol. 1, 9.7.5 (acknowledgement), 9.7.6 (completion), 9.9.2 (errors);
-// adaptive timeout: docs/transport.md. What a NAK calls for is go-back-N or, between ends that agreed, selective repeat.
+// The requester of a queue pair: builds packets of posted requests, completes them by answers, and retransmits on timeout. Rules:
+// InfiniBand Architecture Specification vol. 1, 9.7.5 (acknowledgement), 9.7.6 (completion), 9.9.2 (errors); adaptive timeout:
+// docs/transport.md. A NAK causes go-back-N or, between ends that agreed, selective repeat.
 #pragma once
 
 #include <algorithm>
@@ -25,13 +25,13 @@ namespace etloop {
 
 class Requester {
  public:
-  // What is posted is kept in `memory`, which outlives this.
+  // Requests are stored in `memory`, which outlives this.
   Requester(uint32_t remote_qpn, FlowId flow, const TransportSettings& params, FlowRecord& counters,
             std::pmr::memory_resource& memory);
 
   void post(const WorkRequest& request) {
     requests_.post(request);
-    if (fault_ != QpFault::none) fail(fault_);  // it goes the way of the others
+    if (fault_ != QpFault::none) fail(fault_);  // flushed like the others
   }
   bool has_run() const;
   PacketRun next_run(uint32_t max_run);
@@ -46,29 +46,28 @@ class Requester {
   QpFault fault() const { return fault_; }
   uint32_t oldest_unacknowledged() const { return una_; }
   const AnswerTimer& timer() const { return timer_; }
-  // Packets sent and not yet acknowledged, and their payload bytes, were they all full.
+  // Packets sent and not yet acknowledged, and their payload bytes if all were full.
   uint32_t in_flight_packets() const { return static_cast<uint32_t>(wire::psn_distance(next_psn_, una_)); }
   int64_t in_flight_bytes() const;
-  // Packets ahead of the next run that are under way. What is to be sent again behind it is not, nor, with selective repeat,
-  // what has arrived between the holes.
-  // Nor is anything for what probes a silent end: a window that is closed would keep it for ever.
+  // Packets before `psn` in flight. Excludes packets to be retransmitted and, with selective repeat, arrived ones. 0 while
+  // probing a silent end: otherwise a closed window would block the probe forever.
   uint32_t under_way_before(uint32_t psn) const {
     if (probing_ > 0) return 0;
     if (selective_ != nullptr) return selective_->board.under_way();
     return static_cast<uint32_t>(std::max(0, wire::psn_distance(psn, una_)));
   }
-  // Whether a packet under way asks for an answer.
+  // Whether a packet in flight requests an answer.
   bool answer_comes() const {
     return selective_ != nullptr ? selective_->board.answer_comes() : wire::psn_distance(asked_end_, una_) > 0;
   }
-  // The next run is soon asked for: what it is built of is needed.
+  // Prefetch the request of the next run.
   void expect_run() const { requests_.expect_next(); }
   bool idle() const { return requests_.empty(); }
-  // What it sends next was sent before.
+  // Whether the next packets are retransmissions.
   bool repeats() const { return any_lost() || next_psn_ != sent_end_; }
   void set_window(uint32_t packets);
   void set_remote_qpn(uint32_t qpn) { remote_qpn_ = qpn; }
-  // A round trip that was measured by other means, before anything was sent.
+  // Set a round trip measured by other means before the first packet.
   void set_round_trip(Nanos round_trip_ns) { timer_.set_round_trip(round_trip_ns); }
 
  private:
@@ -78,7 +77,7 @@ class Requester {
     TailProbe probe;
     RepeatedRoundTrip repeated;
 
-    // Of packets that arrived, for congestion control: what was sent once says it best.
+    // Round trip of arrived packets for congestion control; packets sent once are preferred.
     void learn_round_trip(uint32_t psn, uint32_t count, Nanos now, AckOutcome& outcome) {
       const Nanos again_ns = repeated.arrived(psn, count, now);
       if (outcome.rtt_ns < 0) outcome.rtt_ns = again_ns;
@@ -101,19 +100,19 @@ class Requester {
   void rewind(uint32_t psn);
   bool may_retry(Nanos now);
   bool any_lost() const { return selective_ != nullptr && selective_->board.any_lost(); }
-  void ask_both_ends();
+  void probe_both_ends();
 
-  // In the order of how often it is looked at: a turn to send takes the first four cache lines, an answer's arrival fewer.
+  // Ordered by frequency of use: a turn to send reads the first four cache lines, an answer fewer.
   FlowRecord& counters_;
   uint32_t una_;
   uint32_t next_psn_;
   uint32_t sent_end_;  // first PSN never sent
-  uint32_t asked_end_;  // behind the last that asks, since the last rewind
+  uint32_t asked_end_;  // PSN after the last packet that requests an answer, since the last rewind
   uint32_t window_ = 0;
   QpFault fault_ = QpFault::none;
-  uint8_t probing_ = 0;   // packets yet to be sent again to probe a silent end
-  bool holding_ = false;  // the peer was not ready to receive
-  bool implied_told_ = false;  // one implied NAK until something moves
+  uint8_t probing_ = 0;   // packets still to be retransmitted to probe a silent end
+  bool holding_ = false;  // waiting after an RNR NAK
+  bool implied_nak_noted_ = false;  // at most one implied NAK until the next progress
   uint32_t ack_every_ = 0;
   uint32_t path_mtu_;
   uint32_t mtu_shift_;
@@ -123,7 +122,7 @@ class Requester {
   FlowId flow_;
   AnswerTimer timer_;
 
-  bool reorders_;                 // what is overtaken may only be late: the peer says when it is not
+  bool reorders_;                 // overtaken packets may only be late: the peer reports losses
   uint32_t ack_every_limit_;
   uint32_t rnr_retry_limit_;
   uint32_t rnr_retries_ = 0;
@@ -132,7 +131,7 @@ class Requester {
   uint8_t inline_[kClearToSendBytes] = {};
 };
 
-// Asked several times for every packet: here, to be inlined.
+// Called several times per packet: inline.
 
 inline bool Requester::has_run() const {
   if (fault_ != QpFault::none || holding_) return false;

@@ -1,4 +1,4 @@
-// Requests in their turn: checked, placed, delivered.
+// Responder: requests in order are checked, stored and delivered.
 #include "qp/responder.h"
 
 #include <algorithm>
@@ -44,7 +44,7 @@ Responder::Step Responder::refuse(uint8_t syndrome, QpFault fault) {
 }
 
 Responder::Step Responder::advance_by(uint32_t packets) {
-  // A NAK found due in this batch but not yet sent still holds: what came ahead of its turn was dropped.
+  // A NAK that became due in this batch and was not sent stays due: early packets were dropped.
   nak_sent_ = nak_due_;
   expected_psn_ = advance(expected_psn_, packets);
   early_.advance(packets, expected_psn_);
@@ -53,8 +53,8 @@ Responder::Step Responder::advance_by(uint32_t packets) {
 }
 
 bool Responder::on_request(const wire::Packet& packet, Delivered& delivered) {
-  ++counters_.rx_packets;  // whatever becomes of it, or it would look lost on the way
-  if (fault_ != QpFault::none) {  // in the error state everything is dropped (9.7.7.2)
+  ++counters_.rx_packets;  // count every request: otherwise it would seem lost in the network
+  if (fault_ != QpFault::none) {  // in the error state all requests are dropped (9.7.7.2)
     ++counters_.came_after_failure;
     return false;
   }
@@ -68,7 +68,7 @@ bool Responder::on_request(const wire::Packet& packet, Delivered& delivered) {
     return false;
   }
   const Step step = accept(packet, delivered);
-  // Where something else is missing behind it, the peer learns what of its repetitions has arrived.
+  // If another packet is missing behind it, report which retransmissions have arrived.
   if (reports_gaps()) acknowledge_due_ = true;
   return step == Step::whole || (step == Step::taken && !early_.empty() && next_delivered(delivered));
 }
@@ -99,13 +99,13 @@ Responder::Step Responder::accept(const wire::Packet& packet, Delivered& deliver
   return refuse(wire::kSyndromeNakInvalidRequest, QpFault::refused_request);
 }
 
-// Checks what a FIRST or ONLY says of its message. False: refused.
+// Check the headers of a FIRST or ONLY packet. False: refused.
 bool Responder::begin_message(const wire::Packet& packet, const wire::Shape& shape) {
   message_.received = 0;
   message_.into = nullptr;
   if (shape.role == Role::send) {
     message_va_ = 0;
-    message_.bytes = UINT32_MAX;  // a SEND says nothing of its length; the receive bounds it
+    message_.bytes = UINT32_MAX;  // a SEND has no length field; the receive bounds it
     return take_receive();
   }
   message_va_ = packet.va;
@@ -186,17 +186,17 @@ Responder::Replies& Responder::replies() {
   return *replies_;
 }
 
-// False: as many wait as may; the peer asks again.
+// False: the reply queue is full; the peer asks again.
 bool Responder::reply(const Reply& made) {
   Replies& all = replies();
-  // Room for as many again: duplicates are answered behind what still waits.
+  // Twice the limit: replies to duplicates queue behind pending ones.
   if (all.queue.empty()) all.queue.resize(std::bit_ceil(2 * reply_limit_));
   if (all.pending == all.queue.size()) return false;
   all.queue[(all.head + all.pending++) & (all.queue.size() - 1)] = made;
   return true;
 }
 
-// False: outside of what the peer may read.
+// False: outside of the memory that the peer may read.
 bool Responder::find_read(const wire::Packet& packet, Reply& made) {
   made.is_read = true;
   made.psn = packet.psn;
@@ -214,9 +214,9 @@ Responder::Step Responder::accept_read(const wire::Packet& packet) {
   if (open_ != Open::nothing || made.packets > kMostPacketsPerRequest) {
     return refuse(wire::kSyndromeNakInvalidRequest, QpFault::refused_request);
   }
-  msn_ = advance(msn_, 1);  // a READ counts as it begins
+  msn_ = advance(msn_, 1);  // a READ counts when it begins
   made.msn = msn_;
-  // More at once than were agreed on is the peer's mistake (9.7.4.1.2).
+  // More READs than agreed are the peer's error (9.7.4.1.2).
   if (replies().pending >= reply_limit_ || !reply(made)) {
     return refuse(wire::kSyndromeNakInvalidRequest, QpFault::refused_request);
   }

@@ -1,6 +1,6 @@
-// The half of a queue pair that is asked: requests in, messages and answers out.
-// Rules: InfiniBand Architecture Specification vol. 1, 9.7.4 (what is checked), 9.7.5 (what is answered), 9.7.7 (what
-// can go wrong). Packets that overtake others are dropped, or kept until their turn when the ends agreed to.
+// The responder of a queue pair: receives requests, delivers messages, and sends answers. Rules: InfiniBand Architecture
+// Specification vol. 1, 9.7.4 (checks), 9.7.5 (answers), 9.7.7 (errors). Out-of-order packets are dropped, or kept until their
+// turn if the ends agreed to that.
 #pragma once
 
 #include <array>
@@ -17,11 +17,11 @@
 
 namespace etloop {
 
-// What a peer may reach through a queue pair.
+// Memory and receives that a peer can use through a queue pair.
 struct QpResources {
-  uint32_t pattern_rkey = 0;         // writes are forgotten, READs return the pattern
-  MemoryRegion* memory = nullptr;    // under its own key; nullptr: none
-  ReceiveQueue* receives = nullptr;  // nullptr: there is always one, and SENDs are forgotten
+  uint32_t pattern_rkey = 0;         // writes are discarded, READs return the pattern
+  MemoryRegion* memory = nullptr;    // with its own key; nullptr: none
+  ReceiveQueue* receives = nullptr;  // nullptr: a receive is always available, and SENDs are discarded
 };
 
 class Responder {
@@ -29,21 +29,21 @@ class Responder {
   Responder(uint32_t remote_qpn, FlowId flow, const TransportSettings& params, const QpResources& resources,
             FlowRecord& counters);
 
-  // True: `delivered` holds a whole message, and `next_delivered` may have more that were waiting for this packet.
+  // True: `delivered` has a complete message; `next_delivered` may have more that waited for this packet.
   bool on_request(const wire::Packet& packet, Delivered& delivered);
   bool next_delivered(Delivered& delivered);
-  // A packet of which a switch left only the beginning.
+  // Handle a packet trimmed by a switch.
   void on_trimmed(const wire::CutPacket& packet);
-  // The packet just handed in had Congestion Experienced; the next acknowledgement tells the peer.
+  // The last packet was marked Congestion Experienced: the next acknowledgement reports it.
   void note_congestion() { echo_congestion_ = true; }
 
-  // Selective repeat: something is missing before what came ahead, and not only late.
+  // Selective repeat: packets before an early one are missing, and count as lost.
   bool reports_gaps() const { return selective_ && !early_.empty() && !early_.missing_may_be_late(); }
   bool answer_due() const {
     return acknowledge_due_ || nak_due_ || (replies_ != nullptr && replies_->any());
   }
   bool nak_due() const { return nak_due_; }
-  // The next answer in order; requires answer_due(). Changes nothing until `answer_sent`.
+  // Return the next answer in order; requires answer_due(). No state changes until `answer_sent`.
   PacketRun answer();
   void answer_sent(const PacketRun& run);
 
@@ -57,7 +57,7 @@ class Responder {
   enum class Step : uint8_t { refused, taken, whole };
   enum class Open : uint8_t { nothing, write, send };
 
-  // A READ being answered or an atomic's result.
+  // A READ in progress, or the result of an atomic.
   struct Reply {
     bool is_read = false;
     uint32_t psn = 0;
@@ -69,26 +69,26 @@ class Responder {
     uint64_t original = 0;
   };
   struct Replies {
-    std::vector<Reply> queue;     // ring; [head, head + pending) wait
+    std::vector<Reply> queue;     // ring; [head, head + pending) are pending
     size_t head = 0;
     size_t pending = 0;
     std::vector<Reply> atomics;   // the last results, for duplicates
     size_t next_atomic = 0;
-    std::vector<uint32_t> trimmed;  // came cut, to be asked for each by itself
+    std::vector<uint32_t> trimmed;  // PSNs that arrived trimmed, each to be requested
 
     bool any() const { return pending > 0 || !trimmed.empty(); }
   };
-  // A message of which more packets are to come.
+  // A message with more packets to come.
   struct OpenMessage {
     uint32_t bytes = 0;
     uint32_t received = 0;
     uint8_t* into = nullptr;
   };
 
-  // What came cut.
+  // State of trimmed packets.
   struct Trims {
     TrimAnswer answer;
-    bool ahead = false;  // without selective repeat: `ahead_psn` did, before its turn
+    bool ahead = false;  // without selective repeat: `ahead_psn` arrived trimmed, ahead of its turn
     uint32_t ahead_psn = 0;
   };
 
@@ -113,7 +113,7 @@ class Responder {
   Step refuse(uint8_t syndrome, QpFault fault);
   Step advance_by(uint32_t packets);
 
-  // What every packet looks at is in one cache line, the first.
+  // Members used for every packet are in the first cache line.
   FlowRecord& counters_;
   uint32_t expected_psn_;
   uint32_t msn_ = 0;

@@ -16,7 +16,7 @@ Scoreboard::Sent Scoreboard::rest_from(const Sent& sent, uint32_t psn) {
   return {psn, sent.count - before, sent.departure + before, sent.lost};
 }
 
-// The place of the first entry that begins at `psn` or behind it, after cutting what reaches across.
+// Return the index of the first entry that begins at or after `psn`, splitting one that spans it.
 size_t Scoreboard::split_at(uint32_t psn) {
   const auto at = std::partition_point(sent_.begin(), sent_.end(),
                                        [psn](const Sent& sent) { return psn_distance(end_of(sent), psn) <= 0; });
@@ -31,7 +31,7 @@ void Scoreboard::sent(uint32_t psn, uint32_t count) {
   const uint64_t departure = departures_ + 1;
   departures_ += count;
   under_way_ += count;
-  // Most are new, and follow what left just before them.
+  // Fast path: new packets that follow the previous departure.
   if (!sent_.empty() && end_of(sent_.back()) == psn && !sent_.back().lost &&
       sent_.back().departure + sent_.back().count == departure) {
     sent_.back().count += count;

@@ -1,5 +1,5 @@
-// When selective repeat probes an end of which nothing is heard: well before the timeout, after the last packet that asked for an
-// answer and the last answer, rarer with each (docs/transport.md). Pure.
+// Schedules the probes of selective repeat for a silent end: well before the timeout, after the last packet that requested an
+// answer and the last answer, at doubling intervals (docs/transport.md). Pure.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ class TailProbe {
                       : params.recovery.tail_probe_ns),
         adaptive_(params.recovery.adaptive_timeout) {}
 
-  // `patience_ns`: how long an answer may take by what round trips took. kNever: there is no probe.
+  // `patience_ns`: longest expected time to an answer according to measured round trips. kNever: no probe.
   Nanos due_ns(Nanos patience_ns) const {
     if (least_ns_ == 0 || !adaptive_) return kNever;
     return base_ns_ + (std::max(patience_ns, least_ns_) << std::min(unanswered_, kMostDoublings));
@@ -33,12 +33,12 @@ class TailProbe {
 
  private:
   static constexpr uint32_t kMostDoublings = 3;
-  // Of the least wait of a timeout, where nobody set that of a probe.
+  // Probes per minimum timeout, if no probe interval is configured.
   static constexpr Nanos kProbesPerTimeout = 4;
 
-  Nanos least_ns_;  // 0: there is none
+  Nanos least_ns_;  // 0: probing is off
   Nanos base_ns_ = 0;
-  uint32_t unanswered_ = 0;  // probes in a row
+  uint32_t unanswered_ = 0;  // consecutive unanswered probes
   bool adaptive_;
 };
 

@@ -1,5 +1,5 @@
-// Packets that arrive without their payload, because a switch had no room for it: their headers say at once what is lost.
-// No standard says how a RoCEv2 end answers them; docs/trimming.md.
+// Trimmed packets: a switch without buffer space removed their payload; the headers show the loss at once. The answer of a RoCEv2
+// end is not standardized; docs/trimming.md.
 #include "qp/requester.h"
 #include "qp/responder.h"
 
@@ -19,7 +19,7 @@ void Responder::on_trimmed(const wire::CutPacket& packet) {
   if (trims_.answer == TrimAnswer::none || (role != Role::write && role != Role::send)) return;
   const int32_t ahead = psn_distance(packet.psn, expected_psn_);
   if (ahead < 0) {
-    acknowledge_due_ = true;  // it was here before: the peer has not heard so
+    acknowledge_due_ = true;  // it arrived before: the peer does not know yet
     return;
   }
   if (trims_.answer == TrimAnswer::selective) {
@@ -32,7 +32,7 @@ void Responder::on_trimmed(const wire::CutPacket& packet) {
     refuse(wire::kSyndromeNakSequence, QpFault::none);
     return;
   }
-  // The header passed data that waits: the peer hears of it when its turn comes. Once a NAK is out all that follows comes again.
+  // The header overtook queued data: report it when its turn comes. After a NAK all later packets are retransmitted anyway.
   if (nak_sent_ || (trims_.ahead && psn_distance(packet.psn, trims_.ahead_psn) >= 0)) return;
   trims_.ahead = true;
   trims_.ahead_psn = packet.psn;
@@ -43,7 +43,7 @@ void Responder::ask_for_trimmed(uint32_t psn) {
   if (std::vector<uint32_t>& trimmed = replies().trimmed; trimmed.size() < kReorderWindow) trimmed.push_back(psn);
 }
 
-// Everything before it has arrived, or it has itself, sent again.
+// Called when all packets before the trimmed one, or its retransmission, have arrived.
 void Responder::reach_trimmed() {
   const int32_t ahead = psn_distance(trims_.ahead_psn, expected_psn_);
   if (ahead > 0) return;
@@ -70,7 +70,7 @@ void Responder::trimmed_answer_sent() {
   replies_->trimmed.pop_back();
 }
 
-// Says nothing of packets before it, and nothing of how long it took.
+// Carries no information about earlier packets or the round trip.
 void Requester::on_trimmed(const wire::Packet& packet, Nanos now, AckOutcome& outcome) {
   if (selective_ == nullptr || psn_distance(packet.psn, una_) < 0) {
     ++counters_.stale_answers;

@@ -35,7 +35,7 @@ uint32_t WindowPools::room(const Pool& pool) { return limit(pool) - std::min(lim
 
 uint32_t WindowPools::least_run(const Pool& pool) { return std::clamp(limit(pool) / 4, 1U, kLeastRun); }
 
-// What is free before another's turn begins.
+// Room required before another queue pair's turn begins.
 uint32_t WindowPools::turn_room(const Pool& pool) { return std::clamp(limit(pool) / 4, 1U, kTurnPackets); }
 
 uint32_t WindowPools::limit_packets(uint32_t qp) const {
@@ -55,13 +55,13 @@ bool WindowPools::anyone_waits(uint32_t qp) const {
   return pool != nullptr && pool->first != kNone;
 }
 
-void WindowPools::wait(Pool& pool, uint32_t qp) {
+void WindowPools::enqueue_waiting(Pool& pool, uint32_t qp) {
   Member& member = members_[qp];
   if (member.waits) return;
   member.waits = true;
   member.turn_packets = 0;
-  // Nobody asked for what it has under way: its timer would run out while all others had their turns.
-  if (member.unasked > 0) {
+  // It has unrequested packets in flight: its timer would expire before its turn comes.
+  if (member.unrequested > 0) {
     member.next = pool.first;
     if (pool.first == kNone) pool.last = qp;
     pool.first = qp;
@@ -91,7 +91,7 @@ uint32_t WindowPools::allowed(uint32_t qp, uint32_t packets) {
   if (keeps_turns_) members_[qp].turn_packets = turn_packets;
   const uint32_t free = room(*pool);
   if (in_turn && free >= std::min(packets, least_run(*pool))) return std::min(packets, free);
-  wait(*pool, qp);
+  enqueue_waiting(*pool, qp);
   return 0;
 }
 
@@ -101,7 +101,7 @@ void WindowPools::ask(uint32_t qp, PacketRun& run, bool is_cut, bool others) con
   const bool turn_goes_on = !is_cut && members_[qp].turn_packets + run.count < turn_packets_ &&
                             room(*pool) >= run.count + least_run(*pool);
   const bool in_company = pool->first != kNone || (keeps_turns_ && others);
-  if ((in_company && !turn_goes_on) || pool->unasked + run.count > limit(*pool) / 2) {
+  if ((in_company && !turn_goes_on) || pool->unrequested + run.count > limit(*pool) / 2) {
     ask_at_end(run);
   } else if (in_company && keeps_turns_ && run.count > 1) {
     run.ack_every = 0;
@@ -113,9 +113,9 @@ void WindowPools::sent(uint32_t qp, const PacketRun& run, uint32_t in_flight_pac
   if (pool == nullptr) return;
   Member& member = members_[qp];
   const uint32_t asked = last_asked(run);
-  const uint32_t behind = asked == kNoPacket ? member.unasked + run.count : run.head.psn + run.count - 1 - asked;
-  pool->unasked += behind - member.unasked;
-  member.unasked = behind;
+  const uint32_t behind = asked == kNoPacket ? member.unrequested + run.count : run.head.psn + run.count - 1 - asked;
+  pool->unrequested += behind - member.unrequested;
+  member.unrequested = behind;
   member.turn_packets = pool->first == kNone && !keeps_turns_ ? 0 : member.turn_packets + run.count;
   settle(qp, in_flight_packets);
 }
@@ -124,9 +124,9 @@ void WindowPools::settle(uint32_t qp, uint32_t in_flight_packets) {
   Pool* pool = pool_of(qp);
   if (pool == nullptr) return;
   Member& member = members_[qp];
-  const uint32_t unasked = std::min(member.unasked, in_flight_packets);
-  pool->unasked += unasked - member.unasked;
-  member.unasked = unasked;
+  const uint32_t unrequested = std::min(member.unrequested, in_flight_packets);
+  pool->unrequested += unrequested - member.unrequested;
+  member.unrequested = unrequested;
   pool->under_way += in_flight_packets - member.under_way;
   member.under_way = in_flight_packets;
 }

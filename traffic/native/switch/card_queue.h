@@ -1,5 +1,5 @@
-// Frames that wait in a network card in one priority. Flows take turns, a frame each, as the queue pairs of a card do; the
-// frames of a flow keep their order. Pure.
+// Frames of one priority queued in a NIC. Flows take turns frame by frame, as a NIC's queue pairs do; the frames of a flow keep
+// their order. Pure.
 #pragma once
 
 #include <cstdint>
@@ -34,23 +34,23 @@ class CardQueue {
     const uint16_t place = turns_.front();
     turns_.pop_front();
     Flow& flow = flows_[place];
-    const uint32_t taken = flow.first;
-    flow.first = waiting_[taken].next;
+    const uint32_t index = flow.first;
+    flow.first = waiting_[index].next;
     if (flow.first != kNone) turns_.push_back(place);
-    waiting_[taken].next = free_;
-    free_ = taken;
+    waiting_[index].next = free_;
+    free_ = index;
     --frames_;
-    if (!turns_.empty()) prefetch(&flows_[turns_.front()]);  // of the next frame that leaves
-    return waiting_[taken].frame;
+    if (!turns_.empty()) prefetch(&flows_[turns_.front()]);  // flow of the next frame that leaves
+    return waiting_[index].frame;
   }
 
  private:
-  static constexpr uint64_t kFlows = 128;  // flows that fall into one place take their turns together
+  static constexpr uint64_t kFlows = 128;  // hash slots; flows of one slot share their turns
   static constexpr uint32_t kNone = UINT32_MAX;
 
   struct Waiting {
     SwitchFrame frame;
-    uint32_t next = kNone;  // of its flow, or of those that are free
+    uint32_t next = kNone;  // next of its flow, or of the free list
   };
   struct Flow {
     uint32_t first = kNone;
@@ -69,9 +69,10 @@ class CardQueue {
     return index;
   }
 
-  // Of all flows in one piece, those freed last used first: a card of few frames stays within a few cache lines.
+  // One vector for all flows, with the most recently freed entry reused first: a card with few frames stays within a few cache
+  // lines.
   std::vector<Waiting> waiting_;
-  std::vector<Flow> flows_;  // none until the first frame
+  std::vector<Flow> flows_;  // empty until the first frame
   Ring<uint16_t> turns_;
   uint32_t free_ = kNone;
   size_t frames_ = 0;

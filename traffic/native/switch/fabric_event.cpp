@@ -7,16 +7,16 @@
 namespace etloop {
 
 Nanos event_spacing_ns(std::span<const SwitchConfig> switches) {
-  constexpr int64_t kLongFrameBytes = 4200;  // of a packet of 4096 payload bytes
-  constexpr double kEventsPerFrame = 2;      // at a port: it comes, and the line is free again
+  constexpr int64_t kLongFrameBytes = 4200;  // a packet with 4096 payload bytes
+  constexpr double kEventsPerFrame = 2;      // per frame at a port: arrival, and end of transmission
   constexpr double kMostEventsPerSlot = 4;
   Nanos longest_ns = 1;
   double events_per_ns = 0;
-  for (const SwitchConfig& one : switches) {
-    for (const SwitchPortConfig& port : one.ports) {
+  for (const SwitchConfig& config : switches) {
+    for (const SwitchPortConfig& port : config.ports) {
       const Nanos frame_ns = line_ns(kLongFrameBytes, port.rate_bps);
       events_per_ns += kEventsPerFrame / static_cast<double>(frame_ns);
-      longest_ns = std::max(longest_ns, 2 * frame_ns + port.propagation_ns + one.latency_ns);
+      longest_ns = std::max(longest_ns, 2 * frame_ns + port.propagation_ns + config.latency_ns);
     }
   }
   if (events_per_ns == 0) return 1;

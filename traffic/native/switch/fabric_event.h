@@ -1,4 +1,4 @@
-// What is due in a fabric, of its switches and of the cards around them, in one order.
+// Events of a fabric, of its switches and of the cards around them, in one order.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace etloop {
 
-// `port`, `lane`, `number` and `kind` are its owner's, which alone reads them.
+// `port`, `lane`, `number` and `kind` have a meaning only for the owner.
 struct FabricEvent {
   Nanos at_ns;
   uint64_t order;
@@ -22,8 +22,8 @@ static_assert(sizeof(FabricEvent) == 24);
 
 using FabricEvents = TimeWheel<FabricEvent>;
 
-// How long slots may be for these switches: so long that what follows from an event is within reach, unless that is many
-// events where all ports are busy.
+// Length of a time slot for these switches: long enough that the events that follow from an event are within reach, unless a slot
+// then has many events when all ports are busy.
 Nanos event_spacing_ns(std::span<const SwitchConfig> switches);
 
 }  // namespace etloop

@@ -36,7 +36,7 @@ void FabricRoutes::recompute() {
   for (size_t row = 0; row < edges_.size(); ++row) measure(row);
 }
 
-// Breadth first, from the edge outwards.
+// Breadth-first search from the edge switch.
 void FabricRoutes::measure(size_t row) {
   uint32_t* const hops = hops_.data() + row * config_.switches.size();
   std::vector<uint32_t> waiting{edges_[row]};

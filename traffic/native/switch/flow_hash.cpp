@@ -44,7 +44,7 @@ uint64_t hash_key(const HashedHeaders& headers, HashFields fields) {
   uint64_t key = kFirstKey;
   for (unsigned number = 0; number < kHashFields; ++number) {
     if ((fields >> number & 1) == 0) continue;
-    key = mixed(key + number + 1);  // equal values of two fields are not one
+    key = mixed(key + number + 1);  // distinguishes equal values of different fields
     switch (static_cast<HashField>(number)) {
       case HashField::src_ip: key = with_address(key, headers.outer.src_ip); break;
       case HashField::dst_ip: key = with_address(key, headers.outer.dst_ip); break;

@@ -1,4 +1,4 @@
-// What switches choose a way by: a key of fields of a packet, and what a switch's seed makes of it. Pure.
+// The hash of ECMP: a key over fields of a packet, combined with the switch's seed. Pure.
 #pragma once
 
 #include <cstddef>
@@ -8,17 +8,17 @@
 
 namespace etloop {
 
-// Fields that a hash may cover, as bits of a set. Numbers as `HashField` in contract/model/topology.py.
+// Fields that a hash may cover, as bits of a set. Numbers match `HashField` in contract/model/topology.py.
 enum class HashField : uint8_t {
   src_ip,
   dst_ip,
   protocol,
   src_port,
   dst_port,
-  dest_qp,     // of the base transport header: RoCEv2's on UDP port 4791 (SAI_NATIVE_HASH_FIELD_RDMA_BTH_DEST_QP)
-  in_port,     // that the packet came in by
+  dest_qp,     // of the BTH: RoCEv2 on UDP port 4791 (SAI_NATIVE_HASH_FIELD_RDMA_BTH_DEST_QP)
+  in_port,     // ingress port
   flow_label,  // of IPv6
-  inner_src_ip,  // of IP in IP, and likewise below
+  inner_src_ip,  // of IP in IP, like those below
   inner_dst_ip,
   inner_protocol,
   inner_src_port,
@@ -39,7 +39,7 @@ struct FiveTuple {
   uint16_t dst_port = 0;
 };
 
-// What a packet has of all fields but its port in; 0 where it has none.
+// The hashed fields of a packet except its ingress port; 0 where it has none.
 struct HashedHeaders {
   FiveTuple outer;
   FiveTuple inner;
@@ -54,17 +54,17 @@ constexpr uint64_t mixed(uint64_t z) {
   return z ^ (z >> 31);
 }
 
-// Of a number of ways, which is mostly a power of two: division is slow.
+// Reduce a hash to an index; fast for the usual power of two, because division is slow.
 size_t way_of(uint64_t value, size_t ways);
 
-// The same for the same five-tuple everywhere; what a seed makes of it differs from switch to switch.
+// Return the key of a five-tuple, the same everywhere; the seed makes the choice differ between switches.
 uint64_t flow_key(const uint8_t (&src)[16], const uint8_t (&dst)[16], uint16_t src_port, uint16_t dst_port, uint8_t protocol);
 uint64_t flow_key(const FiveTuple& flow);
-// The same of any fields; `flow_key` of the outer headers for `kFiveTuple`. `in_port` is left to the switch.
+// Return the key of any fields; `flow_key` of the outer headers for `kFiveTuple`. The switch adds `in_port`.
 uint64_t hash_key(const HashedHeaders& headers, HashFields fields);
 
 uint64_t seed_of_hash(uint64_t seed);
-// Which of `ways` equal routes a switch with that seed takes for a flow.
+// Return which of `ways` equal routes a switch with that seed uses for a flow.
 size_t ecmp_choice(uint64_t flow_key, uint64_t seed, size_t ways);
 
 }  // namespace etloop

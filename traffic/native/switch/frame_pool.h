@@ -1,5 +1,4 @@
-// Room for frames on their way through the soft switch: slots of two sizes, taken from blocks that are made as they are needed
-// up to a limit and kept. Pure.
+// Frame memory of the soft switch: slots of two sizes, in blocks that are allocated on demand up to a limit, and kept. Pure.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +26,7 @@ class FramePool {
     sizes_[1].slot_bytes = frame_bytes;
   }
 
-  // A slot for a frame of `bytes`; kNone: all memory is in use.
+  // Return a slot for a frame of `bytes`; kNone: out of memory.
   uint32_t take(size_t bytes) {
     const uint32_t size = bytes <= kSmallBytes ? 0 : 1;
     Size& slots = sizes_[size];
@@ -38,7 +37,7 @@ class FramePool {
   }
   void give(uint32_t handle) { sizes_[handle & 1].free.push_back(handle >> 1); }
 
-  // All of a slot, however much of it is used.
+  // Return the whole slot, whatever the frame length.
   std::span<uint8_t> room(uint32_t handle) {
     Size& slots = sizes_[handle & 1];
     const uint32_t index = handle >> 1;

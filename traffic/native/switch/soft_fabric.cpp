@@ -4,7 +4,7 @@
 
 namespace etloop {
 
-// A switch tells its sink what leaves by port; this adds which switch it was.
+// Adds the switch's index to what the switch reports to its sink.
 struct SoftFabric::Node final : SwitchSink {
   Node(SoftFabric& owner, size_t number, const SwitchConfig& config, Nanos begin_ns)
       : fabric(owner), index(number), model(config, *this, begin_ns, owner.events_, static_cast<uint16_t>(number + 1)) {}
@@ -42,10 +42,10 @@ std::string validate(const FabricConfig& config) {
   };
   for (const FabricLink& link : config.links) {
     const bool both = take(link.a) && take(link.b);
-    if (!both) return "a link names a switch port that is not there";
+    if (!both) return "a link names a switch port that does not exist";
   }
   for (const FabricAttachment& attachment : config.attachments) {
-    if (!take(attachment.end)) return "an attachment names a switch port that is not there";
+    if (!take(attachment.end)) return "an attachment names a switch port that does not exist";
   }
   std::sort(taken.begin(), taken.end());
   if (std::adjacent_find(taken.begin(), taken.end()) != taken.end()) return "two links or attachments name one switch port";
@@ -133,7 +133,7 @@ void SoftFabric::advance(Nanos until_ns) {
   now_ns_ = std::max(now_ns_, until_ns);
 }
 
-// What has its turn next is seldom in the caches.
+// Prefetch the next event's state: it is rarely cached.
 void SoftFabric::expect_next() const {
   if (events_.empty()) return;
   const FabricEvent& next = events_.front();
@@ -190,12 +190,12 @@ void SoftFabric::set_link_later(const FabricEnd& end, bool up, Nanos at_ns) {
   push(std::max(at_ns, now_ns_), up ? Kind::link_up : Kind::link_down, cable_at(end));
 }
 
-// Both of a cable's ends, as far as they are switches.
-template <typename Tell>
-void SoftFabric::tell_switches(const FabricEnd& end, Tell tell) {
-  tell(nodes_[end.switch_index]->model, end.port);
+// Call `notify` for the switch ends of a cable.
+template <typename Notify>
+void SoftFabric::notify_switches(const FabricEnd& end, Notify notify) {
+  notify(nodes_[end.switch_index]->model, end.port);
   const Peer& peer = peers_[end.switch_index][end.port];
-  if (peer.kind == Peer::Kind::switch_port) tell(peer.node->model, peer.end.port);
+  if (peer.kind == Peer::Kind::switch_port) notify(peer.node->model, peer.end.port);
 }
 
 void SoftFabric::link_changes(uint32_t number, bool up, Nanos at_ns) {
@@ -204,8 +204,8 @@ void SoftFabric::link_changes(uint32_t number, bool up, Nanos at_ns) {
   cable.up = up;
   cable.changed_ns = at_ns;
   sink_.link_news(cable.end, up ? LinkNews::up : LinkNews::down, at_ns);
-  tell_switches(cable.end, [up](SwitchModel& model, size_t port) { model.on_unnoticed_link(port, up); });
-  // That a link is up is known when it is: both of its ends have agreed on it.
+  notify_switches(cable.end, [up](SwitchModel& model, size_t port) { model.on_unnoticed_link(port, up); });
+  // A link that comes up is noticed at once: both ends take part in the negotiation.
   if (up || config_.detection_ns == 0) {
     if (cable.noticed_up != up) link_noticed(number, at_ns);
   } else {
@@ -221,9 +221,9 @@ void SoftFabric::link_noticed(uint32_t number, Nanos at_ns) {
   if (cable.noticed_up == cable.up) return;
   cable.noticed_up = cable.up;
   if (!cable.up) sink_.link_news(cable.end, LinkNews::noticed, at_ns);
-  tell_switches(cable.end, [&](SwitchModel& model, size_t port) { model.on_link(port, cable.up, at_ns); });
+  notify_switches(cable.end, [&](SwitchModel& model, size_t port) { model.on_link(port, cable.up, at_ns); });
   const Peer& peer = peers_[cable.end.switch_index][cable.end.port];
-  if (peer.kind == Peer::Kind::attachment) forget_pauses(peer.end.port, at_ns);
+  if (peer.kind == Peer::Kind::attachment) end_pauses(peer.end.port, at_ns);
 }
 
 void SoftFabric::link_settled(uint32_t number, Nanos at_ns) {
@@ -232,7 +232,7 @@ void SoftFabric::link_settled(uint32_t number, Nanos at_ns) {
   cable.routed_up = cable.up;
   routes_->use(number, cable.up);
   sink_.link_news(cable.end, cable.up ? LinkNews::used_again : LinkNews::routed_around, at_ns);
-  if (settles_another(at_ns)) return;  // of links that change at once all are heard first
+  if (settles_another(at_ns)) return;  // process all links that change at the same time first
   routes_->recompute();
   for (size_t i = 0; i < nodes_.size(); ++i) nodes_[i]->model.set_ways(routes_->of(i));
 }
@@ -268,7 +268,7 @@ bool SoftFabric::from_host(size_t attachment, const SwitchFrame& frame, Nanos at
   return true;
 }
 
-void SoftFabric::look_at_card(size_t attachment, Nanos at_ns) {
+void SoftFabric::schedule_card(size_t attachment, Nanos at_ns) {
   Card& card = cards_[attachment];
   if (at_ns >= card.event_ns) return;
   card.event_ns = at_ns;
@@ -278,7 +278,7 @@ void SoftFabric::look_at_card(size_t attachment, Nanos at_ns) {
 void SoftFabric::card_send(size_t attachment, Nanos now) {
   Card& card = cards_[attachment];
   if (card.line.free_ns() > now) {
-    look_at_card(attachment, card.line.free_ns());
+    schedule_card(attachment, card.line.free_ns());
     return;
   }
   CardQueue* next = nullptr;
@@ -294,7 +294,7 @@ void SoftFabric::card_send(size_t attachment, Nanos now) {
     card.last_priority = static_cast<uint8_t>(priority);
   }
   if (next == nullptr) {
-    if (resumes_ns != kNever) look_at_card(attachment, resumes_ns);
+    if (resumes_ns != kNever) schedule_card(attachment, resumes_ns);
     return;
   }
   const SwitchFrame frame = next->pop();
@@ -302,7 +302,7 @@ void SoftFabric::card_send(size_t attachment, Nanos now) {
   card.counters.waiting_bytes -= frame.frame_bytes;
   const Nanos sent_ns = card.line.take(frame.frame_bytes, now);
   nodes_[card.end.switch_index]->model.expect_frame(card.end.port, frame, sent_ns + card.propagation_ns);
-  if (card.counters.waiting_bytes > 0) look_at_card(attachment, sent_ns);
+  if (card.counters.waiting_bytes > 0) schedule_card(attachment, sent_ns);
   sink_.card_sends(attachment, now);
 }
 
@@ -318,8 +318,8 @@ void SoftFabric::card_paused(size_t attachment, uint8_t priority, uint16_t quant
   card_send(attachment, now);
 }
 
-// A card is not paused by a link that it has lost, and starts anew with it: nobody would tell it to go on.
-void SoftFabric::forget_pauses(size_t attachment, Nanos now) {
+// A link loss ends the pauses of the card: no resume frame would arrive.
+void SoftFabric::end_pauses(size_t attachment, Nanos now) {
   for (uint8_t priority = 0; priority < kPriorities; ++priority) {
     if (cards_[attachment].paused_until_ns[priority] <= now) continue;
     card_paused(attachment, priority, 0, now);

@@ -37,7 +37,7 @@ uint16_t folded(uint32_t sum) {
   return static_cast<uint16_t>(sum);
 }
 
-// RFC 1071 over an IPv4 header with its options.
+// Recompute the checksum of an IPv4 header with options (RFC 1071).
 void finish_ipv4(std::span<uint8_t> frame, size_t ip_at) {
   uint8_t* ip = frame.data() + ip_at;
   const size_t bytes = std::min<size_t>(size_t{ip[0] & 0x0FU} * 4, frame.size() - ip_at);
@@ -86,7 +86,7 @@ FiveTuple tuple_of(const Headers& headers) {
   return {headers.src_ip, headers.dst_ip, headers.protocol, headers.src_port, headers.dst_port};
 }
 
-// Where the packet inside begins, and of which kind it is (`kIpv4Inside`, `kIpv6Inside`); 0: there is none.
+// Return the offset of an encapsulated packet and its kind (`kIpv4Inside`, `kIpv6Inside`); 0: there is none.
 size_t inner_at(std::span<const uint8_t> frame, const Headers& headers, uint8_t& kind) {
   const uint8_t* ip = frame.data() + headers.ip_at;
   size_t at = headers.ip_at + (ip[0] >> 4 == 4 ? size_t{ip[0] & 0x0FU} * 4 : kIpv6Bytes);
@@ -168,12 +168,12 @@ size_t cut_datagram(std::span<const uint8_t> frame, const Headers& headers, cons
   std::memcpy(cut.data(), frame.data(), head_bytes);
   std::memcpy(cut.data() + head_bytes, frame.data() + at, bytes);
   uint8_t* ip = cut.data() + headers.ip_at;
-  // As the kernel numbers the segments of one datagram (net/ipv4/af_inet.c: inet_gso_segment).
+  // Number segments like the kernel (net/ipv4/af_inet.c: inet_gso_segment).
   if (ip[0] >> 4 == 4) put16(ip + 4, static_cast<size_t>(get16(ip + 4)) + number);
   set_lengths(cut, headers);
   offload_out = {};
   if ((offload.flags & kNeedsChecksum) != 0) {
-    // The field holds the sum of the pseudo header, which has the length in it.
+    // The field has the sum of the pseudo header, which includes the length.
     uint8_t* checksum = cut.data() + headers.transport_at + kUdpChecksumAt;
     const auto shorter = static_cast<uint16_t>(joined_udp_bytes - (kUdpBytes + bytes));
     put16(checksum, folded(uint32_t{get16(checksum)} + static_cast<uint16_t>(~shorter)));
@@ -193,13 +193,13 @@ void finish_checksum(std::span<uint8_t> frame, const OffloadHeader& offload) {
     put16(frame.data() + at, 0);
     return;
   }
-  // RFC 1071: the field holds the sum of the pseudo header. 64 KiB of frame cannot overflow 32 bits.
+  // RFC 1071: the field has the sum of the pseudo header. 64 KiB of frame cannot overflow 32 bits.
   uint32_t sum = 0;
   size_t next = start;
   for (; next + 1 < frame.size(); next += 2) sum += get16(frame.data() + next);
   if (next < frame.size()) sum += uint32_t{frame[next]} << 8;
   const auto finished = static_cast<uint16_t>(~folded(sum));
-  put16(frame.data() + at, is_udp && finished == 0 ? 0xFFFF : finished);  // RFC 768: 0 says that there is none
+  put16(frame.data() + at, is_udp && finished == 0 ? 0xFFFF : finished);  // RFC 768: 0 means no checksum
 }
 
 void set_traffic_class(std::span<uint8_t> frame, size_t ip_at, uint8_t traffic_class) {

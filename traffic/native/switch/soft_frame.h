@@ -1,8 +1,8 @@
-// What a switch reads and changes in a frame of any protocol. Pure: bytes in, bytes out.
+// Reads and modifies the headers of a frame of any protocol, as a switch does. Pure: bytes in, bytes out.
 //
-// Frames come from hosts that leave work to their network cards: several datagrams joined in one frame, checksums begun and
-// not finished. A real card cuts and finishes them before the wire; here they are cut, and the checksum stays with whoever
-// reads it, as between the ends of a veth pair.
+// Hosts leave work to their NICs: a frame may hold several joined datagrams (GSO) and an unfinished checksum. A NIC segments and
+// finishes them before the wire; here they are segmented, and the checksum is left to the reader, as between the ends of a veth
+// pair.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@
 
 namespace etloop::soft {
 
-// What the kernel puts before a frame with PACKET_VNET_HDR (virtio 1.2, 5.1.6; its header is not C++).
+// Header that the kernel prepends to a frame with PACKET_VNET_HDR (virtio 1.2, 5.1.6; its header is not C++).
 struct OffloadHeader {
   uint8_t flags = 0;
   uint8_t gso_type = 0;
   uint16_t header_bytes = 0;
-  uint16_t gso_bytes = 0;  // of a datagram, in a frame that holds several
+  uint16_t gso_bytes = 0;  // size of a datagram in a joined frame
   uint16_t checksum_start = 0;
   uint16_t checksum_offset = 0;
 };
@@ -45,39 +45,39 @@ struct Headers {
   uint8_t dscp = 0;
   uint8_t ecn = 0;
   size_t ip_at = 0;
-  size_t transport_at = 0;  // 0: no whole UDP or TCP header
+  size_t transport_at = 0;  // 0: no complete UDP or TCP header
   uint64_t flow_key = 0;
 };
 
-// Looks at a frame without check sequence.
+// Parse a frame without FCS.
 Headers read_headers(std::span<const uint8_t> frame);
 
-// What a switch may hash of a frame that was read as IP, also of the packet inside it (IP in IP, a routing header skipped).
+// Return the hashable fields of an IP frame, including those of an encapsulated packet (IP in IP, a routing header skipped).
 HashedHeaders read_hashed(std::span<const uint8_t> frame, const Headers& headers);
 
-// Length on a link, check sequence and padding included.
+// Frame length on a link, with FCS and padding.
 int32_t frame_bytes(size_t bytes);
 
-// Number of datagrams that a joined UDP frame holds; 0 if it is none, or cannot be cut.
+// Return the number of datagrams in a joined UDP frame; 0 if it is not one, or cannot be segmented.
 size_t datagrams_in(std::span<const uint8_t> frame, const Headers& headers, const OffloadHeader& offload);
 
-// The `number`-th datagram of a joined frame as a frame of its own. `out` has room for headers and `offload.gso_bytes`.
-// Returns its length; `offload_out` says what is left to do for its checksum.
+// Copy datagram `number` of a joined frame to `out` as a frame, which needs room for headers and `offload.gso_bytes`. Returns its
+// length; `offload_out` describes what its checksum lacks.
 size_t cut_datagram(std::span<const uint8_t> frame, const Headers& headers, const OffloadHeader& offload, size_t number,
                     std::span<uint8_t> out, OffloadHeader& offload_out);
 
-// Finishes a checksum that the host left to its card: of RoCEv2 it becomes 0, as network cards send it, of everything else
-// the sum itself. Leaves a frame alone that does not hold what `offload` states.
+// Finish a checksum that the host left to its NIC: 0 for RoCEv2, as NICs send it; the real checksum for other protocols. A frame
+// that does not match `offload` is not changed.
 void finish_checksum(std::span<uint8_t> frame, const OffloadHeader& offload);
 
-// Sets DSCP and ECN, and the IPv4 checksum with them. The frame must have been read as IP.
+// Set DSCP and ECN, and update the IPv4 checksum. The frame must be an IP frame.
 void set_traffic_class(std::span<uint8_t> frame, size_t ip_at, uint8_t traffic_class);
 
-// Of a frame that was read as IPv6.
+// Get and set the destination of an IPv6 frame.
 IpAddress ipv6_destination(std::span<const uint8_t> frame, size_t ip_at);
 void set_ipv6_destination(std::span<uint8_t> frame, size_t ip_at, const IpAddress& destination);
 
-// Makes the lengths in IP and UDP headers those of a frame that was cut to `frame.size()`.
+// Set the lengths in the IP and UDP headers of a frame trimmed to `frame.size()`.
 void set_lengths(std::span<uint8_t> frame, const Headers& headers);
 
 }  // namespace etloop::soft

@@ -1,10 +1,9 @@
-// The shared buffer of a switch: who may keep how much, when senders are paused, when they may resume. Pure counting.
+// The shared buffer of a switch: admission, and thresholds for pausing and resuming senders. Pure counting.
 //
-// Every packet is counted twice, as in SAI: against the priority group it came in by and the queue it goes out by. A
-// priority group fills its reserve, then the shared buffer up to a threshold that shrinks as the shared buffer fills
-// (dynamic threshold, Choudhury and Hahne 1998), then, if lossless, its headroom, which may be of a pool for all. A queue
-// of lossy traffic is limited likewise. Model compared with
-// alibaba-edu/High-Precision-Congestion-Control:simulation/src/point-to-point/model/switch-mmu.cc.
+// Every packet is counted twice, as in SAI: in its ingress priority group and in its egress queue. A priority group fills its
+// reserve, then the shared buffer up to a threshold that shrinks as the shared buffer fills (dynamic threshold, Choudhury and
+// Hahne 1998), then, if lossless, its headroom, which may come from a common pool. A queue of lossy traffic is limited in the
+// same way. Compared with alibaba-edu/High-Precision-Congestion-Control:simulation/src/point-to-point/model/switch-mmu.cc.
 #pragma once
 
 #include <algorithm>
@@ -18,8 +17,8 @@ namespace etloop {
 
 enum class Admission : uint8_t { admitted, group_full, queue_full };
 
-// What every packet changes of one port: of the priority group of a number that it came in by, of the queue of that number
-// that it goes out by. The counters that are handed out have the same in eight cache lines.
+// The counters that every packet changes: of the ingress priority group, and of the egress queue of the same number. The exported
+// counters spread over eight cache lines.
 struct alignas(kLineBytes) LaneUse {
   int64_t queue_bytes = 0;
   int64_t queue_watermark_bytes = 0;
@@ -39,7 +38,7 @@ class SwitchBuffer {
   Admission admit(size_t in_port, size_t group, size_t out_port, size_t queue, int64_t bytes);
   void release(size_t in_port, size_t group, size_t out_port, size_t queue, int64_t bytes);
 
-  // Whether senders to this group should be paused, and whether they may go on. Neither: leave it as it is.
+  // Whether senders to this group should be paused, and whether they may resume. Neither: keep the current state.
   bool over_threshold(size_t port, size_t group) const;
   bool under_resume(size_t port, size_t group) const;
 
@@ -48,7 +47,7 @@ class SwitchBuffer {
   int64_t free_shared_bytes() const { return shared_bytes_ - shared_used_bytes_; }
   int64_t used_bytes() const { return used_bytes_; }
   int64_t watermark_bytes() const { return watermark_bytes_; }
-  // What was counted is forgotten; watermarks begin at what is held.
+  // Reset the counters; watermarks restart at the current use.
   void begin_counting();
   LaneUse& lane(size_t port, size_t number) { return lanes_[port * kPriorities + number]; }
   const LaneUse& lane(size_t port, size_t number) const { return lanes_[port * kPriorities + number]; }
@@ -60,14 +59,14 @@ class SwitchBuffer {
 
   const SwitchConfig& config_;
   std::vector<LaneUse> lanes_;  // by port, by number
-  int64_t shared_bytes_;  // what is left beside reserves and headroom
+  int64_t shared_bytes_;  // buffer without reserves and headroom
   int64_t shared_used_bytes_ = 0;
-  int64_t headroom_left_bytes_;  // of the pool that all groups take theirs from
+  int64_t headroom_left_bytes_;  // free part of the common headroom pool
   int64_t used_bytes_ = 0;
   int64_t watermark_bytes_ = 0;
 };
 
-// Asked several times for every packet at every switch: all of it is here, to be inlined.
+// Called several times per packet at every switch: inline.
 
 inline int64_t SwitchBuffer::scaled(int64_t bytes, int8_t alpha_log2) {
   bytes = std::max<int64_t>(bytes, 0);
@@ -102,7 +101,7 @@ inline Admission SwitchBuffer::admit(size_t in_port, size_t group, size_t out_po
   const int64_t in_reserve = std::clamp<int64_t>(rule.reserved_bytes - (in.group_bytes - in.headroom_bytes), 0, bytes);
   const int64_t wanted = bytes - in_reserve;
   int64_t into_headroom = 0;
-  // The pool is finite whatever alpha says: a threshold above what is free does not make it larger.
+  // The shared buffer is finite whatever alpha is: a threshold above the free bytes does not enlarge it.
   const bool fits = wanted == 0 || (before + wanted <= group_threshold_bytes(group) && wanted <= free_shared_bytes());
   if (!fits) {
     if (!rule.lossless || in.headroom_bytes + bytes > rule.headroom_bytes) return Admission::group_full;
@@ -125,10 +124,10 @@ inline Admission SwitchBuffer::admit(size_t in_port, size_t group, size_t out_po
 inline void SwitchBuffer::release(size_t in_port, size_t group, size_t out_port, size_t queue, int64_t bytes) {
   LaneUse& in = lane(in_port, group);
   const int64_t before = group_shared(in_port, group);
-  // Headroom is given back first, whichever packet leaves: what stays takes the place of what left.
-  const int64_t given_back = std::min(in.headroom_bytes, bytes);
-  in.headroom_bytes -= given_back;
-  headroom_left_bytes_ += given_back;
+  // Headroom is released first, whichever packet leaves: remaining packets move to the shared buffer.
+  const int64_t headroom_freed = std::min(in.headroom_bytes, bytes);
+  in.headroom_bytes -= headroom_freed;
+  headroom_left_bytes_ += headroom_freed;
   in.group_bytes -= bytes;
   lane(out_port, queue).queue_bytes -= bytes;
   used_bytes_ -= bytes;

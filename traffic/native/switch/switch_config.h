@@ -1,5 +1,5 @@
-// What a switch is, as plain values: ports, buffer, maps from DSCP to queue, marking, pausing, scheduling, routes.
-// Terms follow SAI (opencompute/SAI:inc): traffic class, priority group (ingress accounting), queue (egress), pool.
+// The configuration of a switch: ports, buffer, maps from DSCP to queue, marking, pausing, scheduling, routes. Terms follow SAI
+// (opencompute/SAI:inc): traffic class, priority group (ingress accounting), queue (egress), pool.
 #pragma once
 
 #include <array>
@@ -13,27 +13,27 @@
 
 namespace etloop {
 
-inline constexpr size_t kPriorities = 8;  // traffic classes, queues and priority groups of a port alike
+inline constexpr size_t kPriorities = 8;  // number of traffic classes, queues and priority groups per port
 
 struct SwitchPortConfig {
   int64_t rate_bps = 0;
-  Nanos propagation_ns = 0;  // of the link to whatever is at its other end
-  bool to_host = false;      // a host is at its other end, and no switch
-  uint16_t weight = 1;       // its share of what has several ways
+  Nanos propagation_ns = 0;  // propagation delay of its link
+  bool to_host = false;      // the other end is a host
+  uint16_t weight = 1;       // its share of traffic with several ways
 };
 
-// Ingress accounting of one priority group, alike on every port.
+// Ingress accounting of a priority group, the same on every port.
 struct PriorityGroupConfig {
   bool lossless = false;
   int64_t reserved_bytes = 0;
-  int8_t alpha_log2 = 0;          // may use 2^alpha_log2 times the free shared buffer
-  int64_t headroom_bytes = 0;     // beyond its threshold, for what arrives after xoff; lossless only
+  int8_t alpha_log2 = 0;          // threshold: 2^alpha_log2 times the free shared buffer
+  int64_t headroom_bytes = 0;     // for packets that arrive after xoff; lossless only
   int64_t resume_offset_bytes = 0;  // xon when its shared use is this far below the threshold
 };
 
 struct QueueConfig {
-  bool strict = false;    // strict queues go first, the highest number first
-  uint32_t weight = 1;    // of deficit round robin among the others
+  bool strict = false;    // strict queues first, highest number first
+  uint32_t weight = 1;    // for deficit round robin among the others
   int8_t alpha_log2 = 0;  // egress limit: 2^alpha_log2 times the free shared buffer; lossless traffic is not limited here
   int64_t reserved_bytes = 0;
   bool ecn = false;
@@ -41,21 +41,21 @@ struct QueueConfig {
   int64_t kmin_bytes = 0;
   int64_t kmax_bytes = 0;
   uint32_t pmax_per_million = 0;
-  bool trims = true;  // what it refuses may be trimmed, where the switch trims
+  bool trims = true;  // packets it rejects may be trimmed, if the switch trims
 };
 
 enum class LoadBalancing : uint8_t {
   ecmp,
   spray,
   flowlet,
-  adaptive,          // packet by packet to the way with least to send
-  adaptive_flowlet,  // the same for the first of a flowlet, which the others follow
-  structured,        // by bits of the UDP source port: consecutive values of these take consecutive ways
+  adaptive,          // per packet, the way with the shortest queue
+  adaptive_flowlet,  // the same for the first packet of a flowlet
+  structured,        // by bits of the UDP source port: consecutive values take consecutive ways
 };
 enum class WatchdogAction : uint8_t { drop, forward };
 
-// A disturbance of the switch's own: packets that come in by `in_port` and go out by `out_port` (-1: any) are dropped or
-// corrupted, every `every`-th of them or with a probability, between two times.
+// A fault of the switch: packets from `in_port` to `out_port` (-1: any) are dropped or corrupted, every `every`-th or with a
+// probability, between two times.
 struct SwitchFault {
   int32_t in_port = -1;
   int32_t out_port = -1;
@@ -66,22 +66,22 @@ struct SwitchFault {
   bool corrupt = false;
 };
 
-// How one of several equally short ways is chosen.
+// Choice among equally short ways.
 struct WayRules {
   LoadBalancing balancing = LoadBalancing::ecmp;
   Nanos flowlet_gap_ns = 0;
   HashFields hash_fields = kFiveTuple;
-  uint8_t entropy_shift = 0;  // of `structured`: the bits of the UDP source port that name a way begin here
-  uint8_t entropy_bits = 8;   // and are so many
+  uint8_t entropy_shift = 0;  // for `structured`: first of the UDP source port's bits that select a way
+  uint8_t entropy_bits = 8;   // and the number of bits
 };
 
-// Packets that are refused and cut instead of being dropped (SAI_SWITCH_ATTR_PACKET_TRIM_*).
+// Trimming of rejected packets instead of dropping them (SAI_SWITCH_ATTR_PACKET_TRIM_*).
 struct SwitchTrimming {
-  int64_t frame_bytes = 0;  // what is left of a frame, its check sequence included; 0: nothing is trimmed
-  uint8_t dscp = 0;         // of what is left
-  int16_t last_hop_dscp = -1;  // the same at ports with a host behind them; -1: as everywhere
-  int16_t queue = -1;          // that it waits in; -1: that of its DSCP
-  uint64_t exempt_dscps = 0;   // whose packets are dropped as ever, as bits
+  int64_t frame_bytes = 0;  // size of a trimmed frame with FCS; 0: no trimming
+  uint8_t dscp = 0;         // DSCP of trimmed packets
+  int16_t last_hop_dscp = -1;  // the same at ports to hosts; -1: `dscp`
+  int16_t queue = -1;          // queue of trimmed packets; -1: that of the DSCP
+  uint64_t exempt_dscps = 0;   // DSCPs that are never trimmed, as bits
 
   uint8_t dscp_at(bool to_host) const { return to_host && last_hop_dscp >= 0 ? static_cast<uint8_t>(last_hop_dscp) : dscp; }
   bool is_mark(uint8_t of_packet) const { return of_packet == dscp || of_packet == last_hop_dscp; }
@@ -90,34 +90,34 @@ struct SwitchTrimming {
 struct SwitchConfig {
   std::string name;
   std::vector<SwitchPortConfig> ports;
-  int64_t buffer_bytes = 0;  // all of it: reserves, headroom and what is shared
-  int64_t headroom_pool_bytes = -1;  // that all groups of all ports take theirs from; -1: each has its own
+  int64_t buffer_bytes = 0;  // whole buffer: reserves, headroom and shared part
+  int64_t headroom_pool_bytes = -1;  // common headroom of all groups and ports; -1: each group has its own
   std::array<uint8_t, 64> dscp_to_class{};
   std::array<uint8_t, kPriorities> class_to_queue{};
   std::array<uint8_t, kPriorities> class_to_group{};
-  std::array<uint8_t, kPriorities> group_to_priority{};  // PFC priority that pauses a group's senders
-  std::array<uint8_t, kPriorities> priority_to_queue{};  // queue that a received PFC priority pauses
+  std::array<uint8_t, kPriorities> group_to_priority{};  // PFC priority that pauses the senders of a group
+  std::array<uint8_t, kPriorities> priority_to_queue{};  // queue paused by a received PFC priority
   std::array<PriorityGroupConfig, kPriorities> groups{};
   std::array<QueueConfig, kPriorities> queues{};
   bool pfc = false;
   uint16_t pause_quanta = 65535;
-  Nanos watchdog_detect_ns = 0;  // 0: none. A queue paused for so long with something to send is in a storm
+  Nanos watchdog_detect_ns = 0;  // 0: off; a non-empty queue paused this long is in a storm
   Nanos watchdog_restore_ns = 0;
   WatchdogAction watchdog_action = WatchdogAction::drop;
-  Nanos latency_ns = 0;  // from the last bit in to the queue
+  Nanos latency_ns = 0;  // from the last bit received to the queue
   WayRules ways;
   UsidTable usids;
   SwitchTrimming trimming;
-  uint64_t seed = 1;  // of the hash, of marking and of random faults
+  uint64_t seed = 1;  // for hashing, marking and random faults
   std::vector<SwitchFault> faults;
-  // routes[destination]: ports that lead there; empty: unreachable, dropped.
+  // routes[destination]: ports towards it; empty: unreachable, dropped.
   std::vector<std::vector<uint16_t>> routes;
 };
 
-// Of the buffer what is not shared: the reserves of all ports, and their headroom or the pool for it.
+// Buffer bytes that are not shared: the reserves of all ports, and their headroom or its pool.
 int64_t set_aside_bytes(const SwitchConfig& config);
 
-// Empty if the configuration can be run; else what cannot be, and where.
+// Return why the configuration cannot be run, and where; empty if it can.
 std::string validate(const SwitchConfig& config);
 
 }  // namespace etloop

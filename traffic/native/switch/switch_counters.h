@@ -1,5 +1,5 @@
-// What a switch counts, named as SAI and SONiC's COUNTERS_DB name it; contract/model/counters.py says what each is.
-// Snapshots are copies of these.
+// The counters of a switch, named as in SAI and SONiC's COUNTERS_DB; contract/model/counters.py describes each. Snapshots are
+// copies of these.
 #pragma once
 
 #include <array>
@@ -36,7 +36,7 @@ struct SwitchPortCounters {
 
 struct SwitchCounters {
   std::vector<SwitchPortCounters> ports;
-  int64_t pool_bytes = 0;            // in use, all of it
+  int64_t pool_bytes = 0;            // whole buffer in use
   int64_t pool_watermark_bytes = 0;  // SAI_BUFFER_POOL_STAT_WATERMARK_BYTES
 };
 

@@ -1,4 +1,4 @@
-// The switch model's part of links that go down and come up.
+// SwitchModel: links that go down and come up.
 #include <algorithm>
 #include <cassert>
 

@@ -10,7 +10,7 @@ namespace {
 
 constexpr uint8_t kCongestionExperienced = 3;
 constexpr uint8_t kNotEcnCapable = 0;
-constexpr int64_t kQuantumBytes = 2048;  // of weight 1; several rounds of small quanta cost time and change nothing
+constexpr int64_t kQuantumBytes = 2048;  // of weight 1; smaller quanta cost several rounds and change nothing
 
 }  // namespace
 
@@ -50,7 +50,7 @@ uint32_t SwitchModel::keep(const SwitchFrame& frame, size_t in_port) {
     index = free_.back();
     free_.pop_back();
   }
-  // Field by field: put together elsewhere and copied at once, it would be waited for.
+  // Assign field by field: copying a just assembled struct would stall on store forwarding.
   Packet& kept = packets_[index];
   kept.frame = frame;
   kept.trimmed_here = false;
@@ -87,7 +87,7 @@ void SwitchModel::take(const FabricEvent& event) {
       break;
     case Kind::pause_over: end_pause(event.port, event.lane, event.at_ns); break;
     case Kind::refresh: refresh_pause(event.port, event.lane, event.at_ns); break;
-    case Kind::watchdog: look_for_storm(event.port, event.lane, event.at_ns); break;
+    case Kind::watchdog: check_storm(event.port, event.lane, event.at_ns); break;
   }
   check_conservation();
 }
@@ -206,28 +206,28 @@ int32_t SwitchModel::route(const Packet& packet, Nanos now) {
 bool SwitchModel::trim(uint32_t packet, size_t out_port, Nanos now) {
   Packet& p = packets_[packet];
   const SwitchTrimming& rule = config_.trimming;
-  // What was trimmed before, here or elsewhere, is never trimmed again.
+  // A packet that was trimmed before, here or elsewhere, is never trimmed again.
   if (rule.frame_bytes == 0 || p.frame.trimmed || rule.is_mark(p.frame.dscp)) return false;
   if ((rule.exempt_dscps >> (p.frame.dscp & 63) & 1) != 0) return false;
   const size_t refused_by = config_.class_to_queue[config_.dscp_to_class[p.frame.dscp & 63]];
   const uint8_t dscp = rule.dscp_at(config_.ports[out_port].to_host);
   const uint8_t traffic_class = config_.dscp_to_class[dscp & 63];
   const size_t queue = rule.queue >= 0 ? static_cast<size_t>(rule.queue) : config_.class_to_queue[traffic_class];
-  // Nor is anything in the queue of what was trimmed, whose room the cut packet would need.
+  // Nor are packets of the queue for trimmed packets, whose room the trimmed packet would need.
   if (!config_.queues[refused_by].trims || queue == refused_by) return false;
   const size_t group = config_.class_to_group[traffic_class];
-  const auto left_bytes = std::min(p.frame.frame_bytes, static_cast<int32_t>(rule.frame_bytes));
+  const auto trimmed_bytes = std::min(p.frame.frame_bytes, static_cast<int32_t>(rule.frame_bytes));
   QueueCounters& refusing = counters_[out_port].queues[refused_by];
   ++refusing.trimmed_packets;
-  if (buffer_.admit(p.in_port, group, out_port, queue, left_bytes) != Admission::admitted) {
+  if (buffer_.admit(p.in_port, group, out_port, queue, trimmed_bytes) != Admission::admitted) {
     ++refusing.trim_dropped_packets;
     return false;
   }
-  // A packet that is no longer than what would be left goes whole, and is marked all the same.
-  p.frame.trimmed = left_bytes < p.frame.frame_bytes;
+  // A packet not longer than the trimmed size stays whole, but is marked.
+  p.frame.trimmed = trimmed_bytes < p.frame.frame_bytes;
   p.trimmed_here = true;
   p.frame.dscp = dscp;
-  p.frame.frame_bytes = left_bytes;
+  p.frame.frame_bytes = trimmed_bytes;
   p.group = static_cast<uint8_t>(group);
   enqueue(packet, out_port, queue, now);
   return true;
@@ -284,7 +284,7 @@ void SwitchModel::serve(size_t port, Nanos now) {
   }
   const int queue = choose(p, now);
   if (queue < 0) return;
-  // In this order: what is sent may call for a pause, which goes before the next frame.
+  // In this order: sending may cause a pause frame, which goes before the next frame.
   send(port, static_cast<size_t>(queue), now);
   if (p.filled == 0 || p.line_event) return;
   p.line_event = true;
@@ -300,7 +300,7 @@ int SwitchModel::choose(Port& port, Nanos now) {
   return choose_weighted(port, now);
 }
 
-// Deficit round robin (Shreedhar and Varghese 1996): a queue's turn goes on while its deficit covers its next frame.
+// Deficit round robin (Shreedhar and Varghese 1996): a queue's turn continues while its deficit covers its next frame.
 int SwitchModel::choose_weighted(Port& port, Nanos now) {
   unsigned ready = 0;
   for (unsigned left = port.filled & ~unsigned{strict_}; left != 0; left &= left - 1) {
@@ -308,7 +308,7 @@ int SwitchModel::choose_weighted(Port& port, Nanos now) {
     if (port.queues[queue].paused_until_ns <= now) ready |= 1U << queue;
   }
   if (ready == 0) return -1;
-  if ((ready & (ready - 1)) == 0) return std::countr_zero(ready);  // it has no one to share with
+  if ((ready & (ready - 1)) == 0) return std::countr_zero(ready);  // the only ready queue
   while (true) {
     const size_t queue = port.turn;
     Queue& q = port.queues[queue];
@@ -323,7 +323,7 @@ int SwitchModel::choose_weighted(Port& port, Nanos now) {
         return static_cast<int>(queue);
       }
     } else if (q.head == kNone) {
-      q.deficit_bytes = 0;  // an idle queue saves nothing up
+      q.deficit_bytes = 0;  // an idle queue saves no deficit
     }
     port.turn = static_cast<uint8_t>((queue + 1) % kPriorities);
     port.turn_begun = false;
@@ -349,7 +349,7 @@ void SwitchModel::send(size_t port, size_t queue, Nanos now) {
   const Nanos sent_ns = ports_[port].line.take(bytes, now);
   const size_t in_port = p.in_port;
   const size_t group = p.group;
-  if (!ports_[port].connected) [[unlikely]] {  // and nobody has noticed yet
+  if (!ports_[port].connected) [[unlikely]] {  // link failure not noticed yet
     ++counters_[port].link_dropped_packets;
     discard(packet, SwitchDrop::link_down, now);
     control_pause(in_port, group, now);
@@ -367,10 +367,10 @@ void SwitchModel::send(size_t port, size_t queue, Nanos now) {
   control_pause(in_port, group, now);
 }
 
-// RFC 3168 marking by the length of the queue, the frame itself included; `queue_bytes` is that length.
+// RFC 3168 marking by queue length, including the frame itself.
 void SwitchModel::mark(Packet& packet, size_t port, size_t queue, int64_t queue_bytes) {
   const QueueConfig& rule = config_.queues[queue];
-  if (packet.frame.trimmed) return;  // what it was trimmed for is no second signal
+  if (packet.frame.trimmed) return;  // trimming is already the congestion signal
   if (!rule.ecn || packet.frame.ecn == kNotEcnCapable || packet.frame.ecn == kCongestionExperienced) return;
   if (queue_bytes < rule.kmin_bytes) return;
   if (queue_bytes < rule.kmax_bytes) {

@@ -1,9 +1,9 @@
-// A switch: frames and time in, frames and counters out. Pure and deterministic; the twin drives it in virtual time, the
+// Model of a switch: frames and time in, frames and counters out. Pure and deterministic; the twin drives it in virtual time, the
 // soft switch in real time.
 //
-// Store and forward: a frame is handed in when its last bit has arrived, waits `latency_ns`, is classified (DSCP -> traffic
-// class -> priority group and queue), admitted to the shared buffer, queued, perhaps marked, and handed out when its
-// first bit leaves. Time must not go backwards. What it has to do later is an event, which it takes when that is due.
+// Store and forward: a frame is handed in when its last bit has arrived, waits `latency_ns`, is classified (DSCP -> traffic class
+// -> priority group and queue), admitted to the shared buffer, queued, possibly marked, and handed out when its first bit leaves.
+// Time must not decrease. Later work is scheduled as events.
 #pragma once
 
 #include <cstddef>
@@ -26,16 +26,16 @@
 namespace etloop {
 
 struct SwitchFrame {
-  uint32_t handle = 0;       // the owner's; comes back with the frame
+  uint32_t handle = 0;       // the owner's; returned with the frame
   uint32_t destination = 0;  // row of SwitchConfig::routes
   uint64_t flow_key = 0;     // of the five-tuple, see flow_key()
-  int32_t frame_bytes = 0;   // Ethernet frame with its check sequence
-  uint16_t entropy = 0;      // its UDP source port
+  int32_t frame_bytes = 0;   // Ethernet frame with FCS
+  uint16_t entropy = 0;      // UDP source port
   uint8_t dscp = 0;
   uint8_t ecn : 2 = 0;         // of the IP header
-  bool corrupted : 1 = false;  // a bit was flipped on the way
-  bool trimmed : 1 = false;    // only its first `frame_bytes` are left
-  bool segmented : 1 = false;  // its destination address carries micro segments, and these lead it
+  bool corrupted : 1 = false;  // a bit was flipped
+  bool trimmed : 1 = false;    // only the first `frame_bytes` are left
+  bool segmented : 1 = false;  // its destination address carries micro segments, which route it
 };
 static_assert(sizeof(SwitchFrame) == 24);
 
@@ -47,23 +47,23 @@ class SwitchSink {
   // The frame's first bit leaves at `start_ns`, its last at `end_ns`.
   virtual void transmit(size_t port, const SwitchFrame& frame, Nanos start_ns, Nanos end_ns) = 0;
   virtual void drop(size_t in_port, const SwitchFrame& frame, SwitchDrop why, Nanos now) = 0;
-  // A PFC frame for one priority leaves; its last bit at `end_ns`. Quanta 0: resume.
+  // A PFC frame for one priority is sent; its last bit leaves at `end_ns`. Quanta 0: resume.
   virtual void pause(size_t port, uint8_t priority, uint16_t quanta, Nanos end_ns) = 0;
-  // The key of other fields than the five-tuple's, for switches that hash them: whoever keeps a frame's bytes knows them.
+  // Return the hash key over other fields than the five-tuple; implemented by the owner of the frame's bytes.
   virtual uint64_t hash_key(const SwitchFrame& frame, HashFields) { return frame.flow_key; }
-  // The front of a segmented frame's destination address; and the same after its first segment was taken out.
+  // Return the front of a segmented frame's destination address, and the same after removing its first segment.
   virtual usid::Head segment_of(const SwitchFrame&) { return {}; }
   virtual usid::Head next_segment(const SwitchFrame&) { return {}; }
 };
 
-// Bytes of a line that every frame costs beside itself: preamble and gap.
+// Line bytes per frame in addition to the frame: preamble and gap.
 inline constexpr int64_t kLineOverheadBytes = 20;
 inline constexpr int64_t kPauseFrameBytes = 64;
 
-// What one frame takes on an idle line, rounded up.
+// Time of a frame on an idle line, rounded up.
 Nanos line_ns(int64_t frame_bytes, int64_t rate_bps);
 
-// The transmitter at the end of a line. Division is slow and most frames are of two lengths, so the last answers are kept.
+// The transmitter of a line. Division is slow and most frames have one of two lengths: the last results are cached.
 class FrameLine {
  public:
   explicit FrameLine(int64_t rate_bps = 1) : rate_bps_(rate_bps) {}
@@ -81,7 +81,7 @@ class FrameLine {
 
  private:
   static constexpr int32_t kLongFrameBytes = 512;
-  struct Known {  // a port has little room in its first cache line
+  struct Known {  // compact: a port's first cache line has little room
     int64_t part = 0;
     uint32_t whole_ns = 0;
     int32_t frame_bytes = -1;
@@ -92,39 +92,39 @@ class FrameLine {
   int64_t rate_bps_;
 };
 
-// 512 bit times a quantum (IEEE 802.1Qbb), rounded up: any quanta but 0 are a pause.
+// 512 bit times per quantum (IEEE 802.1Qbb), rounded up: any quanta except 0 are a pause.
 Nanos pause_ns(uint16_t quanta, int64_t rate_bps);
-// From when on pauses count in a switch that begins at `begin_ns`; kNever: it has not begun.
+// Time from which pauses count, in a switch that begins at `begin_ns`; kNever: not begun.
 inline Nanos counted_from_ns(Nanos begin_ns) { return begin_ns == kNever ? 0 : begin_ns; }
 
 class SwitchModel {
  public:
-  // Of an event: `number` is a packet, or the quanta of a pause; `lane` a queue or priority.
+  // Kinds of events: `number` is a packet, or the quanta of a pause; `lane` a queue or priority.
   enum class Kind : uint8_t { arrival, pause, line_free, pause_over, refresh, watchdog };
-  // `config` must have passed `validate` and outlive the switch. `begin_ns`: when it begins; kNever: on `begin`.
-  // `events` is of one or several switches: whoever takes events out there hands this one its own, those of `owner`.
+  // `config` must have passed `validate` and outlive the switch. `begin_ns`: start time; kNever: on `begin`. `events` may be
+  // shared by several switches: the owner of the queue passes each switch its own events, those of `owner`.
   SwitchModel(const SwitchConfig& config, SwitchSink& sink, Nanos begin_ns, FabricEvents& events, uint16_t owner);
 
   void on_frame(size_t port, const SwitchFrame& frame, Nanos now);
   void on_pause(size_t port, uint8_t priority, uint16_t quanta, Nanos now);
-  // The same, known before the last bit is there at `at_ns`.
+  // The same, known before the last bit arrives at `at_ns`.
   void expect_frame(size_t port, const SwitchFrame& frame, Nanos at_ns);
   void expect_pause(size_t port, uint8_t priority, uint16_t quanta, Nanos at_ns);
-  // The link at a port goes down or comes up, and the switch knows at once.
+  // The link at a port goes down or comes up, and the switch notices at once.
   void on_link(size_t port, bool up, Nanos now);
-  // The same, and the switch knows nothing of it: it goes on to send, and all that is sent either way is lost.
+  // The same without notice: the switch continues to send, and packets in both directions are lost.
   void on_unnoticed_link(size_t port, bool up) { ports_[port].connected = up; }
-  // Routes as they are from now on, in place of those of the configuration: of as many destinations.
+  // Replace the routes of the configuration; same number of destinations.
   void set_ways(WayTable ways) { ways_.set(std::move(ways)); }
   void take(const FabricEvent& event);
-  // It is soon to take it: asks for the memory that it looks at.
+  // Prefetch the state of an event that is taken soon.
   void expect(const FabricEvent& event) const;
 
-  // Times of faults count from here, and so do all counters; frames pass before it too.
+  // Start fault times and counters at this time; frames pass before it too.
   void begin(Nanos now);
-  // Pause times up to `now` included.
+  // Return the counters, with pauses up to `now`.
   SwitchCounters counters(Nanos now) const;
-  // The same of one port, without pauses that are still on.
+  // Return the counters of one port, without ongoing pauses.
   SwitchPortCounters counted(size_t port) const;
   Nanos paused_ns(size_t port, size_t queue, Nanos now) const;
   int64_t queued_packets() const { return queued_packets_; }
@@ -146,23 +146,23 @@ class SwitchModel {
     Nanos paused_since_ns = kNever;  // kNever: not paused
     int64_t deficit_bytes = 0;
     Nanos last_pause_ns = 0;
-    Nanos over_event_ns = kNever;  // the next look at whether a pause is over
+    Nanos over_event_ns = kNever;  // next check whether a pause is over
     bool storm = false;
     bool watched = false;
   };
-  // What a packet looks at is in two cache lines, the first and that of its queue.
+  // A packet uses two cache lines: the first, and that of its queue.
   struct alignas(kLineBytes) Port {
     FrameLine line;
-    bool connected = true;  // whether the link is up
-    bool up = true;         // whether it is, as far as the switch has noticed
+    bool connected = true;  // link state
+    bool up = true;         // link state as noticed by the switch
     bool line_event = false;
     bool turn_begun = false;
     uint8_t filled = 0;  // queues with packets, as bits
     uint8_t turn = 0;    // of deficit round robin
-    uint8_t xoff_sent = 0;  // priorities, as bits
+    uint8_t xoff_sent = 0;  // paused priorities, as bits
     Queue queues[kPriorities];
     bool refresh_event[kPriorities] = {};
-    Nanos xoff_ns[kPriorities] = {};  // when it was said last
+    Nanos xoff_ns[kPriorities] = {};  // time of the last xoff
   };
   static_assert(offsetof(Port, queues) == kLineBytes);
 
@@ -188,20 +188,20 @@ class SwitchModel {
   void end_pause(size_t port, size_t queue, Nanos now);
   void send_pause(size_t port, size_t priority, uint16_t quanta, Nanos now);
   void set_paused(size_t port, size_t queue, Nanos until_ns, Nanos now);
-  void look_for_storm(size_t port, size_t queue, Nanos now);
+  void check_storm(size_t port, size_t queue, Nanos now);
   void check_conservation() const;
   uint32_t keep(const SwitchFrame& frame, size_t in_port);
 
   const SwitchConfig& config_;
   SwitchSink& sink_;
-  std::vector<SwitchPortCounters> counters_;  // by port, but for what the buffer counts
+  std::vector<SwitchPortCounters> counters_;  // by port, except those counted by the buffer
   SwitchBuffer buffer_;
   Nanos begin_ns_;
   std::vector<Port> ports_;
   std::vector<Packet> packets_;
   std::vector<uint32_t> free_;
   FabricEvents& events_;
-  uint64_t owner_;  // of its own events among those of others
+  uint64_t owner_;  // owner number of its events
   SwitchWays ways_;
   std::vector<int64_t> fault_seen_;
   uint8_t strict_ = 0;  // queues, as bits
@@ -212,7 +212,7 @@ class SwitchModel {
   int64_t dropped_ = 0;
 };
 
-// Return what an event of a switch is, for a reader.
+// Describe a kind of event, for messages.
 const char* text(SwitchModel::Kind kind);
 
 }  // namespace etloop

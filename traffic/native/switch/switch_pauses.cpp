@@ -1,4 +1,4 @@
-// The switch model's part of PFC (IEEE 802.1Qbb): pausing senders, being paused, and the watchdog.
+// SwitchModel: PFC (IEEE 802.1Qbb): pausing senders, being paused, and the watchdog.
 #include <algorithm>
 
 #include "switch/switch_model.h"
@@ -11,7 +11,7 @@ Nanos refresh_ns(uint16_t quanta, int64_t rate_bps) { return std::max<Nanos>(1, 
 
 }  // namespace
 
-// Every call in it is a tail call: it runs twice per packet, and mostly changes nothing.
+// Runs twice per packet and mostly changes nothing: every call in it is a tail call.
 void SwitchModel::control_pause(size_t port, size_t group, Nanos now) {
   if (!config_.pfc || !config_.groups[group].lossless || !ports_[port].up) return;
   const size_t priority = config_.group_to_priority[group];
@@ -31,7 +31,7 @@ void SwitchModel::resume_if_room(size_t port, size_t priority, Nanos now) {
   send_pause(port, priority, 0, now);
 }
 
-// Several groups may pause one priority; all of them must have room again.
+// Several groups may use one priority; all of them must have room again.
 bool SwitchModel::may_resume(size_t port, size_t priority) const {
   for (size_t group = 0; group < kPriorities; ++group) {
     if (config_.group_to_priority[group] != priority || !config_.groups[group].lossless) continue;
@@ -40,7 +40,7 @@ bool SwitchModel::may_resume(size_t port, size_t priority) const {
   return true;
 }
 
-// A PFC frame goes before all queues, after the frame that is on the line.
+// A PFC frame goes before all queues, after the frame on the line.
 void SwitchModel::send_pause(size_t port, size_t priority, uint16_t quanta, Nanos now) {
   Port& p = ports_[port];
   const int64_t rate_bps = config_.ports[port].rate_bps;
@@ -54,7 +54,7 @@ void SwitchModel::send_pause(size_t port, size_t priority, uint16_t quanta, Nano
   schedule(now + refresh_ns(quanta, rate_bps), Kind::refresh, port, priority);
 }
 
-// A pause is said again when half of it is over, as long as it holds.
+// Repeat a pause after half of its duration, as long as it is needed.
 void SwitchModel::refresh_pause(size_t port, size_t priority, Nanos now) {
   Port& p = ports_[port];
   p.refresh_event[priority] = false;
@@ -64,7 +64,7 @@ void SwitchModel::refresh_pause(size_t port, size_t priority, Nanos now) {
     send_pause(port, priority, config_.pause_quanta, now);
     return;
   }
-  p.refresh_event[priority] = true;  // it was let go and stopped again meanwhile
+  p.refresh_event[priority] = true;  // it was resumed and paused again meanwhile
   schedule(due_ns, Kind::refresh, port, priority);
 }
 
@@ -116,9 +116,9 @@ void SwitchModel::set_paused(size_t port, size_t queue, Nanos until_ns, Nanos no
   q.paused_until_ns = until_ns;
 }
 
-// The PFC watchdog (sonic-net/sonic-swss: pfcwd): a queue that stays paused with something to send is in a storm, until no
-// pause has come for the restoration time.
-void SwitchModel::look_for_storm(size_t port, size_t queue, Nanos now) {
+// The PFC watchdog (sonic-net/sonic-swss: pfcwd): a non-empty queue that stays paused is in a storm, until no pause arrives for
+// the restoration time.
+void SwitchModel::check_storm(size_t port, size_t queue, Nanos now) {
   Queue& q = ports_[port].queues[queue];
   if (q.storm) {
     const Nanos calm_ns = q.last_pause_ns + config_.watchdog_restore_ns;

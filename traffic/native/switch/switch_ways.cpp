@@ -24,8 +24,8 @@ SwitchWays::SwitchWays(const SwitchConfig& config)
   }
 }
 
-// A port of weight w stands w times in its group, as the members of a group in hardware do; weights are made as small as
-// they can be. With equal ones nothing changes.
+// A port of weight w occurs w times in its group, as the members of a group in hardware; weights are divided by their greatest
+// common divisor. Equal weights change nothing.
 WayTable SwitchWays::weighted(WayTable ways) const {
   const auto differs = [&](const SwitchPortConfig& port) { return port.weight != config_.ports[0].weight; };
   if (std::none_of(config_.ports.begin(), config_.ports.end(), differs)) return ways;
@@ -49,7 +49,7 @@ void SwitchWays::set(WayTable ways) {
   ways = weighted(std::move(ways));
   if (ways == table_) return;
   table_ = std::move(ways);
-  for (Flowlet& flowlet : flowlets_) flowlet.used = false;  // its port may lead there no more
+  for (Flowlet& flowlet : flowlets_) flowlet.used = false;  // its port may no longer be a way
 }
 
 void SwitchWays::set_up(size_t port, bool up) {

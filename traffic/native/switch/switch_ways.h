@@ -1,4 +1,5 @@
-// Which of the ports that lead to a destination a packet takes: by hash, chance, load or the packet's own word. Pure.
+// Chooses a packet's egress port among the ports towards its destination: by hash, at random, by load or by the packet's entropy.
+// Pure.
 #pragma once
 
 #include <algorithm>
@@ -20,18 +21,19 @@ struct SwitchRandom {
 
 class SwitchWays {
  public:
-  // `config` must outlive this. Ways are those of its routes.
+  // `config` must outlive this. Starts with its routes.
   explicit SwitchWays(const SwitchConfig& config);
 
-  // In place of those of before, of as many destinations.
+  // Replace the ways; same number of destinations.
   void set(WayTable ways);
   void set_up(size_t port, bool up);
-  // The ports to a destination whose link is up, each as often as its weight says. Valid until the next call.
+  // Ports to a destination with links up, each repeated by its weight. Valid until the next call.
   std::span<const uint16_t> to(uint32_t destination);
-  // Those of `ports` whose link is up.
+  // Those of `ports` with links up.
   std::span<const uint16_t> open(std::span<const uint16_t> ports);
 
-  // One of `ways`, of which there are some. `key` gives the packet's hash key; `load(port)` what waits there in its queue.
+  // Choose one of `ways`, which is not empty. `key` gives the packet's hash key; `load(port)` the bytes queued there in its
+  // queue.
   template <typename Key, typename Load>
   uint16_t choose(std::span<const uint16_t> ways, uint16_t entropy, Nanos now, SwitchRandom& random, Key key, Load load) {
     if (ways.size() == 1) return ways[0];
@@ -62,7 +64,7 @@ class SwitchWays {
   static constexpr size_t kFlowlets = 1 << 14;
   static constexpr int64_t kSlowness = 256;
   static constexpr int64_t kMostSlowness = 1 << 24;
-  // An entry of a flowlet table. As in switches it has no name, and two flows of one entry go as one.
+  // An entry of the flowlet table. As in switches it has no tag: flows of one entry share it.
   struct Flowlet {
     Nanos last_ns = 0;
     uint16_t port = 0;
@@ -73,8 +75,8 @@ class SwitchWays {
     }
   };
 
-  // The way that is through first with what waits in the packet's queue; of equal ones any, for all switches that began with
-  // the first would send to it together.
+  // The way that drains the packet's queue first; a random one among equals, as switches that always start with the first would
+  // all send to it.
   template <typename Load>
   uint16_t soonest(std::span<const uint16_t> ways, SwitchRandom& random, Load load) const {
     const size_t first = way_of(random(), ways.size());
@@ -95,8 +97,8 @@ class SwitchWays {
   const SwitchConfig& config_;
   WayTable table_;
   std::vector<uint8_t> up_;         // by port
-  size_t down_ = 0;                 // of them
-  std::vector<uint16_t> open_;      // of the last question, while links are down
+  size_t down_ = 0;                 // number of ports down
+  std::vector<uint16_t> open_;      // last result of `open`, while links are down
   std::vector<int64_t> slowness_;   // by port, `kSlowness` for the fastest
   std::vector<Flowlet> flowlets_;
   uint64_t mixed_seed_;

@@ -1,4 +1,4 @@
-// What a switch knows of micro segments: its own, those of its ports, and the ways to those of other switches. Pure.
+// A switch's micro segments: its own, those of its ports, and the ways to those of other switches. Pure.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,15 @@ namespace etloop {
 
 struct UsidEntry {
   uint16_t usid = 0;
-  // Taken out when it comes first: its own (uN; no ports: what follows is looked at) or that of a port (uA). Else it names
-  // another switch, and stays.
+  // Removed when it is first: the switch's own (uN; no ports: look up what follows) or a port's (uA). Otherwise it names another
+  // switch, and stays.
   bool is_own = false;
   std::vector<uint16_t> ports;
 };
 
 struct UsidTable {
   uint32_t block = 0;
-  std::vector<UsidEntry> entries;  // rising by `usid`; none: the switch knows no segments
+  std::vector<UsidEntry> entries;  // ascending by `usid`; empty: the switch has no segments
 
   bool is_in_block(const usid::Head& head) const { return !entries.empty() && head.block == block; }
 
@@ -35,7 +35,8 @@ struct UsidTable {
     return from < entries.size() && entries[from].usid == head.usid ? &entries[from] : nullptr;
   }
 
-  // Where a packet goes whose front is `head`: `shift` takes the first one out and gives the new front. None: it goes no further.
+  // Return the ports for a packet with front `head`; `shift` removes the first segment and returns the new front. Empty: the
+  // packet is dropped.
   template <typename Shift>
   std::span<const uint16_t> follow(usid::Head head, Shift shift) const {
     for (size_t taken = 0; taken <= usid::kMostUsids; ++taken) {

@@ -1,5 +1,5 @@
-// One end of a queue pair over UET, without I/O: the packet delivery context that it opens, and that which its peer opens, side
-// by side. Its owner posts messages, asks for packets while there are any, hands in what arrives, and pops what is over.
+// One end of a queue pair over UET, without I/O: the packet delivery contexts (PDC) that it initiates and that its peer
+// initiates. The owner posts messages, fetches packets while there are any, hands in received packets, and pops completions.
 #pragma once
 
 #include <memory_resource>
@@ -15,7 +15,7 @@ struct Endpoint {
   static constexpr const char* kName = "UET";
   static constexpr size_t kMaxHeaderBytes = wire::uet::kMaxHeaderBytes;
   static constexpr PacketTrailer kTrailer = PacketTrailer::none;
-  // Of a write beside its payload.
+  // Header bytes of a write.
   static constexpr uint64_t kWriteBytes = wire::uet::Request::kBytes + wire::uet::StandardRequest::kBytes;
 
   Endpoint(uint32_t remote_qpn, multipath::PathStates& to_peer, uint32_t pattern_rkey, const TransportSettings& params,
@@ -30,14 +30,13 @@ struct Endpoint {
 
   void post(const WorkRequest& request) { requester.post(request); }
   bool has_run() const { return requester.has_run(); }
-  // By one of the planes whose cards have room.
+  // Return the next packet, on one of the planes with room.
   Outgoing next(uint32_t planes = multipath::kAllPlanes) { return requester.next(planes); }
   bool repeats() const { return requester.sender().packets().lost() > 0; }
   const WorkRequest* sent(const Outgoing& outgoing, Nanos now) { return requester.sent(outgoing, now); }
   bool answer_due() const { return responder.answer_due(); }
-  // By a path of this end's own, in turn: by that of the packet that caused it, what is broken one way only would keep all that
-  // is said of it from its sender.
-  // Of several planes by the one that the last packet came by, if it is in use.
+  // Answers use this end's own paths in turn: on the path of the causing packet, a path broken in one direction would keep all
+  // answers from its sender. On a card, they use the plane of the last arrival if it is in use.
   Outgoing answer(uint32_t planes = multipath::kAllPlanes) {
     Outgoing answer = responder.answer();
     answer.entropy = requester.sender().entropy().next(planes);
@@ -52,7 +51,7 @@ struct Endpoint {
   Nanos deadline() const { return requester.deadline(); }
   void on_timer(Nanos now) { requester.on_timer(now); }
   void stay_open() { requester.stay_open(); }
-  // One is wanted because no packet under way makes the peer answer, or nothing is heard of it.
+  // A probe is wanted: no packet in flight requests an answer, or the peer is silent.
   bool wants_probe() const { return requester.sender().wants_probe(); }
   bool answer_comes() const { return requester.sender().answer_comes(); }
   bool awaits_answer() const { return requester.awaits_answer(); }
@@ -69,8 +68,8 @@ struct Endpoint {
   Requester requester;
   Responder responder;
   bool queued = false;          // in its owner's transmit queue
-  bool answers_queued = false;  // likewise of answers and control packets
-  Nanos timer_due_ns = kNever;  // of its owner's earliest timer event
+  bool answers_queued = false;  // in its owner's queue of answers and control packets
+  Nanos timer_due_ns = kNever;  // the owner's earliest timer event
 };
 
 }  // namespace etloop::uet

@@ -1,4 +1,4 @@
-// One packet of UET on its way out: its headers as values, and the entropy value that it takes.
+// An outgoing UET packet: its header values and entropy value.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace etloop::uet {
 struct Outgoing {
   wire::uet::Packet packet;
   uint16_t entropy = 0;
-  uint32_t narrow_psn = 0;  // of a request, as the multipath layer counts
+  uint32_t narrow_psn = 0;  // for a request: its PSN in the multipath layer
 
   uint32_t psn() const { return narrow_psn; }
   bool asks() const { return request() != nullptr && request()->ack_request; }
@@ -23,7 +23,7 @@ struct Outgoing {
   bool again() const { return request() != nullptr && request()->retransmitted; }
   uint32_t payload_bytes() const { return packet.payload_bytes; }
   const uint8_t* payload() const { return packet.payload; }
-  // As rules of faults see it.
+  // Return its kind for fault rules.
   FaultPackets kind() const { return kind_of(packet); }
   static FaultPackets kind_of(const wire::uet::Packet& packet) {
     if (const auto* write = std::get_if<wire::uet::StandardRequest>(&packet.ses)) {

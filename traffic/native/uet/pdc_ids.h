@@ -1,5 +1,5 @@
-// The numbers of a port's packet delivery contexts, with their present and former owners. A returned number is reused as late as
-// possible, so that late packets do not find another context. 0 is not used.
+// Allocates the PDC ids of a port, with their current and former owners. A released id is reused as late as possible, so that
+// late packets do not match another context. Id 0 is not used.
 #pragma once
 
 #include <array>
@@ -18,16 +18,16 @@ class PdcIds {
   struct Owner {
     uint32_t end = kNoEnd;
     PdcRole role = PdcRole::initiator;
-    bool taken = false;
+    bool in_use = false;
   };
 
-  // Numbers 1 to `count`, at most kMost.
+  // Ids 1 to `count`, at most kMost.
   explicit PdcIds(uint32_t count) : owners_(count + 1), former_(count + 1), free_(count) {
     for (uint32_t i = 0; i < count; ++i) free_[i] = static_cast<uint16_t>(i + 1);
     left_ = count;
   }
 
-  // Requires one that is free: an end has at most two in each role, one of them closed.
+  // Requires a free id: an end has at most two per role, one of them closed.
   uint16_t take(uint32_t end, PdcRole role) {
     assert(left_ > 0);
     const uint16_t id = free_[head_];
@@ -39,22 +39,22 @@ class PdcIds {
   }
   void give_back(uint16_t id) {
     if (id == 0) return;
-    owners_[id].taken = false;
+    owners_[id].in_use = false;
     free_[(head_ + left_) % free_.size()] = id;
     ++left_;
   }
-  // nullptr: no context has it.
+  // Return the owner of an id; nullptr: none.
   const Owner* find(uint16_t id) const {
-    return id < owners_.size() && owners_[id].taken ? &owners_[id] : nullptr;
+    return id < owners_.size() && owners_[id].in_use ? &owners_[id] : nullptr;
   }
-  // The two ends that had it last, whether they still have it or not; kNoEnd where there were fewer.
+  // Return the last two owners of an id, current or not; kNoEnd where there were fewer.
   std::array<Owner, 2> last_owners(uint16_t id) const {
     return id < owners_.size() ? std::array{owners_[id], former_[id]} : std::array<Owner, 2>{};
   }
 
  private:
   std::vector<Owner> owners_;
-  std::vector<Owner> former_;  // by number: who had it before its owner
+  std::vector<Owner> former_;  // by id: owner before the current one
   std::vector<uint16_t> free_;
   size_t head_ = 0;
   size_t left_ = 0;

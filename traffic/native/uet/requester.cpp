@@ -17,14 +17,14 @@ namespace {
 constexpr uint32_t kMostDoublings = 8;
 constexpr Nanos kSpreadStepNs = 50;
 constexpr Nanos kLeastRepeatNs = 100'000;
-// Requests for credit that nobody answers, after which the peer is gone.
+// Unanswered credit requests after which the peer counts as gone.
 constexpr uint32_t kMostCreditRequests = 16;
 
 bool has_immediate(const WorkRequest& request) {
   return request.kind == WorkKind::data || request.kind == WorkKind::write_imm;
 }
 
-// A number of 32 bits whose lower 24 are those that the plan chose.
+// A 32-bit PSN whose lower 24 bits are the plan's.
 uint32_t first_wide_psn(uint32_t initial_psn, uint32_t number) {
   return (initial_psn & wire::kPsnMask) | ((number * 0x9E3779B9U) >> 25 << 24);
 }
@@ -65,7 +65,7 @@ void Requester::post(const WorkRequest& asked) {
 }
 
 void Requester::open_pdc() {
-  ids_->give_back(id_);  // of the one before: until now late answers found it
+  ids_->give_back(id_);  // release the previous id only now, so that late answers matched it
   id_ = ids_->take(end_, PdcRole::initiator);
   target_id_ = 0;
   start_psn_ = sender_.packets().next();
@@ -74,8 +74,7 @@ void Requester::open_pdc() {
   change(PdcEvent::sends);
 }
 
-// A grant says by itself what it is for; all others go to what a grant named, which the receiver knows by its address: as a SEND,
-// by that as their tag.
+// A grant is self-describing; other messages go to a granted address, by which the receiver knows them: in a SEND it is the tag.
 wire::uet::StandardRequest Requester::message_of(const Departure& departure) const {
   const WorkRequest& request = *departure.request;
   wire::uet::StandardRequest message;
@@ -125,7 +124,7 @@ bool Requester::on_credit(uint32_t total, Nanos now) {
   return credit_.account.granted(total);
 }
 
-// Where nothing is left to send with, and nothing comes, a grant was lost, or what it was asked by.
+// Without credit and arrivals, a grant was lost, or the packet that requested it.
 Nanos Requester::credit_due_ns() const {
   if (credit_.request_due || !starves()) return kNever;
   const Nanos wait_ns = std::max(kLeastRepeatNs, 4 * sender_.timer().smoothed_rtt_ns());
@@ -139,11 +138,11 @@ Outgoing Requester::next(uint32_t planes) {
   Request request;
   request.type = type_of_requests();
   request.retransmitted = departure.again;
-  // Without credit nothing follows that would reveal its loss.
+  // Without credit no later packet would reveal the loss.
   request.ack_request = departure.asks || departure.last || credit_.account.ends_with(link_bytes_of(departure.payload_bytes));
   request.syn = state_ == PdcState::opening;
   request.psn = psns_.widen(departure.psn);
-  // Responses to all that is acknowledged may be forgotten.
+  // Responses to acknowledged requests may be discarded.
   request.clear_psn_offset = static_cast<int16_t>(wire::psn_distance(sender_.packets().oldest(), departure.psn) - 1);
   request.spdcid = id_;
   if (request.syn) request.psn_offset = static_cast<uint16_t>(wire::psn_distance(departure.psn, start_psn_));
@@ -167,8 +166,8 @@ const WorkRequest* Requester::sent(const Outgoing& outgoing, Nanos now) {
   return sender_.sent(outgoing.narrow_psn, outgoing.entropy, outgoing.asks(), now);
 }
 
-// The close command took the number behind all others.
-bool Requester::told_close(const wire::uet::Ack& ack) const {
+// The close command has the PSN after all others.
+bool Requester::is_close_answer(const wire::uet::Ack& ack) const {
   return state_ == PdcState::closing && !ack.answers_probe && ack.cack_psn == psns_.widen(sender_.packets().next());
 }
 
@@ -208,7 +207,7 @@ AckOutcome Requester::on_ack(const wire::uet::Ack& ack, const wire::uet::Respons
   ++counters_.acks_rx;
   if (came_after_failure()) return {};
   answered(ack.spdcid);
-  if (told_close(ack)) {
+  if (is_close_answer(ack)) {
     change(PdcEvent::ended);
     return {};
   }
@@ -245,7 +244,7 @@ AckOutcome Requester::on_nack(const wire::uet::Nack& nack, Nanos now) {
   ++counters_.naks_rx;
   if (came_after_failure()) return outcome;
   answered(nack.spdcid);
-  // All was acknowledged before: what is refused now are copies that came after the close command.
+  // All requests were acknowledged: late copies that arrived after the close command are rejected now.
   if (state_ == PdcState::closing) return outcome;
   if (wire::uet::action_of(nack.nack_code) == wire::uet::NackAction::close) {
     sender_.fail(QpFault::remote_operational);
@@ -254,9 +253,9 @@ AckOutcome Requester::on_nack(const wire::uet::Nack& nack, Nanos now) {
   sender_.note_answer(now);
   const bool trimmed = nack.nack_code == NackCode::trimmed || nack.nack_code == NackCode::trimmed_last_hop ||
                        nack.nack_code == NackCode::trimmed_ack;
-  // Out of order is what came; missing is what was expected.
+  // The NACK names the out-of-order packet; the expected one is missing.
   const bool out_of_order = ordered_ && nack.nack_code == NackCode::rod_out_of_order;
-  // What the peer has no room for is left to the timer: sent again at once, it would be refused again.
+  // A request that the peer has no room for waits for the timer: an immediate retransmission would be rejected again.
   if (!trimmed && !out_of_order && nack.nack_code != NackCode::loss_inferred && nack.nack_code != NackCode::packet_not_received) {
     return outcome;
   }
@@ -273,7 +272,7 @@ AckOutcome Requester::on_nack(const wire::uet::Nack& nack, Nanos now) {
   // Of an earlier transmission.
   if (nack.retransmitted != (packets.at(psn).times > 1)) return outcome;
   if (!sender_.lose(psn, now)) return outcome;
-  // Credits answer for what the last hop has no room for.
+  // Credit control handles congestion of the last hop.
   outcome.nak = nack.nack_code != NackCode::trimmed_last_hop || !credit_.account.is_open();
   ++counters_.packet_seq_err;
   if (trimmed) ++counters_.trimmed_resent;
@@ -285,7 +284,7 @@ bool Requester::control_due(Nanos now) {
   return close_due_ || credit_.request_due || (state_ == PdcState::open && sender_.probe_due(now));
 }
 
-// What was asked so often in vain goes by another plane: all that lately brought something over may be of one that is down.
+// After many unanswered requests use another plane: all recently proven paths may be on one that is down.
 uint16_t Requester::value_to_ask_by(uint32_t times) {
   return times == 0 ? sender_.entropy().next_proven() : sender_.entropy().next_plane(asked_by_);
 }
@@ -345,7 +344,7 @@ Nanos Requester::deadline() const {
   return state_ == PdcState::opening && deadline != kNever ? deadline + opening_spread_ns_ : deadline;
 }
 
-// Whoever opens at the same moment as others, and loses the same burst, would else come again with all of them.
+// Randomize: initiators that open at the same moment and lose the same burst would otherwise collide again.
 Nanos Requester::spread(uint32_t tries) const {
   const uint32_t mixed = (counters_.local_qpn + tries * 0x9E3779B9U) * 0x85EBCA6BU;
   return static_cast<Nanos>(mixed >> 24) * kSpreadStepNs << std::min(tries, kMostDoublings);

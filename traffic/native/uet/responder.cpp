@@ -44,7 +44,7 @@ void Responder::refuse(const Request& request, NackCode code) {
   nacks_.push_back({code, request.psn, request.retransmitted, request.spdcid, psns_.wide()});
 }
 
-// A PDC begins where the one before it ended, and the first where the plan says: so a SYN that comes late opens none.
+// A PDC begins at the end of the previous one, and the first at the plan's PSN: a late SYN opens none.
 bool Responder::opens(const Request& request) {
   const uint32_t start = request.psn - request.psn_offset;
   const bool expected = opened_before_ ? start == psns_.wide() : WidePsn::narrow(start) == expected_psn();
@@ -52,7 +52,7 @@ bool Responder::opens(const Request& request) {
     refuse(request, NackCode::invalid_syn);
     return false;
   }
-  ids_->give_back(id_);  // of the one before: until now late packets found it
+  ids_->give_back(id_);  // release the previous id only now, so that late packets matched it
   id_ = ids_->take(end_, PdcRole::target);
   peer_id_ = request.spdcid;
   psns_ = WidePsn(start);
@@ -61,7 +61,7 @@ bool Responder::opens(const Request& request) {
   return true;
 }
 
-// Whether a request is of the PDC that is open, and near what is expected.
+// Whether a request belongs to the open PDC, near the expected PSN.
 bool Responder::belongs(const Request& request) {
   if (wire::uet::is_ordered(request.type) != ordered_) {
     refuse(request, NackCode::mode_mismatch);
@@ -79,9 +79,9 @@ bool Responder::belongs(const Request& request) {
   return true;
 }
 
-// Where order is kept, nothing but the packet that is expected is taken. Packets of one path do not overtake each other, so one
-// with a lower number than that before it, or one that is sent again, says that the sender went back: it hears again of what is
-// missing. Of all others it heard by the first.
+// Ordered delivery accepts only the expected packet. Packets of one path do not overtake each other: a lower PSN than the
+// previous one, or a retransmission, means that the sender went back, and the missing PSN is reported again. For all other early
+// packets one report is enough.
 bool Responder::is_out_of_order(const Request& request) {
   const uint32_t psn = WidePsn::narrow(request.psn);
   if (!ordered_ || psn_distance(psn, expected_psn()) <= 0) return false;
@@ -115,7 +115,7 @@ void Responder::refuse_message(const StandardRequest& message, const Cause& caus
 
 void Responder::on_request(const Request& request, const StandardRequest& message, uint32_t payload_bytes,
                            const uint8_t* payload, const Arrival& arrival) {
-  ++counters_.rx_packets;  // whatever becomes of it, or it would look lost on the way
+  ++counters_.rx_packets;  // count every request: otherwise it would seem lost in the network
   if (fault_ != QpFault::none) {
     ++counters_.came_after_failure;
     return;
@@ -140,7 +140,7 @@ void Responder::on_request(const Request& request, const StandardRequest& messag
   if (message.start.som || message.start.eom) keep_message(psn, message, payload);
   const bool is_asked = receiver_.advance(request.ack_request);
   psns_.move_to(expected_psn());
-  // A message that is whole is answered when it is handed over, together with all before it.
+  // A complete message is answered at delivery, together with all before it.
   const bool whole = message.start.eom && psn_distance(psn, expected_psn()) < 0;
   if (whole) return;
   if (is_asked || arrival.marked || request.retransmitted || first_of_pdc || receiver_.answer_due_by_bytes()) {
@@ -148,8 +148,8 @@ void Responder::on_request(const Request& request, const StandardRequest& messag
   }
 }
 
-// The first packet of a message says how long it is and where all of it goes: to an address, or to the receive that a tag names.
-// The last one says how long it was.
+// The first packet of a message has its length and destination: an address, or the receive named by a tag. The last one has its
+// length.
 void Responder::keep_message(uint32_t psn, const StandardRequest& message, const uint8_t* payload) {
   Delivered delivered;
   delivered.va = message.start.opcode == Operation::write ? message.buffer_offset : message.memory_key;
@@ -190,7 +190,7 @@ void Responder::on_trimmed(const Request& request, bool last_hop) {
     return;
   }
   if (ours && is_out_of_order(request)) return;
-  if (ours && ordered_) gap_ = {true, psn, request.retransmitted};  // what follows it is out of order, and that is known
+  if (ours && ordered_) gap_ = {true, psn, request.retransmitted};  // later packets are out of order for a known reason
   refuse(request, last_hop ? NackCode::trimmed_last_hop : NackCode::trimmed);
 }
 
@@ -212,7 +212,7 @@ void Responder::on_control(const Control& control, const Arrival& arrival) {
       if (open_) receiver_.cause_answer({.psn = (expected_psn() - 1) & wire::kPsnMask});
       return;
     case ControlType::close_command:
-      // Of a PDC of which something is missing it is not a command: its initiator closes what is acknowledged.
+      // Not valid while packets of the PDC are missing: an initiator closes only after all are acknowledged.
       if (open_ && control.psn != psns_.wide()) return;
       open_ = false;
       close_answer_due_ = true;
@@ -221,7 +221,7 @@ void Responder::on_control(const Control& control, const Arrival& arrival) {
       credit_due_ = open_ && credit_params_.granted;
       return;
     case ControlType::noop:
-    case ControlType::clear_command:  // no response is kept
+    case ControlType::clear_command:  // no responses are stored
     case ControlType::clear_request:
     case ControlType::close_request:
     case ControlType::credit:
@@ -276,9 +276,9 @@ Outgoing Responder::answer() const {
     outgoing.packet.pds = nack;
   } else if (!responses_.empty()) {
     const Respond& respond = responses_.front();
-    Ack told = ack(respond.cause);
-    told.next_header = wire::uet::NextHeader::response;
-    outgoing.packet.pds = told;
+    Ack answer = ack(respond.cause);
+    answer.next_header = wire::uet::NextHeader::response;
+    outgoing.packet.pds = answer;
     wire::uet::Response response;
     response.response = respond.code == ReturnCode::ok ? wire::uet::ResponseKind::normal : wire::uet::ResponseKind::response;
     response.return_code = respond.code;
@@ -299,7 +299,7 @@ Outgoing Responder::answer() const {
     outgoing.packet.pds = credit;
   } else {
     Ack closed;
-    closed.cack_psn = psns_.wide();  // the number of the command
+    closed.cack_psn = psns_.wide();  // PSN of the command
     closed.spdcid = id_;
     closed.dpdcid = peer_id_;
     outgoing.packet.pds = closed;

@@ -1,6 +1,5 @@
-// The half of a queue pair that is asked, over UET's reliable delivery, unordered (RUD) or ordered (ROD): the packet delivery
-// context (PDC) at its target, what it takes and refuses, and what ACKs, NACKs and responses say of it.
-// Rules: UET 1.0, 3.4 and 3.5, as read by docs/uet.md.
+// The responder over UET's reliable delivery, unordered (RUD) or ordered (ROD): the packet delivery context (PDC) at its target,
+// the acceptance of requests, and the ACKs, NACKs and responses. Rules: UET 1.0, 3.4 and 3.5, as interpreted in docs/uet.md.
 #pragma once
 
 #include <cstdint>
@@ -14,45 +13,45 @@
 
 namespace etloop::uet {
 
-// How a packet came.
+// How a packet arrived.
 struct Arrival {
   uint16_t value = 0;   // its entropy value
-  bool marked = false;  // with Congestion Experienced
+  bool marked = false;  // Congestion Experienced
 };
 
 class Responder {
  public:
   Responder(uint32_t local_qpn, const TransportSettings& params, uint32_t pattern_rkey, FlowRecord& counters);
-  // Before the first packet: where the numbers of its PDCs come from. Outlives this.
+  // Set the allocator of PDC ids before the first packet; outlives this.
   void attach(PdcIds& ids, uint32_t end);
 
   void on_request(const wire::uet::Request& request, const wire::uet::StandardRequest& message, uint32_t payload_bytes,
                   const uint8_t* payload, const Arrival& arrival);
-  // A packet of which a switch left only the beginning.
+  // Handle a packet trimmed by a switch.
   void on_trimmed(const wire::uet::Request& request, bool last_hop);
   void on_control(const wire::uet::Control& control, const Arrival& arrival);
-  // What is whole now, in order; false: nothing more. A payload is valid until the next call.
+  // Return the next complete message in order; false: none. A payload is valid until the next call.
   bool next_delivered(Delivered& delivered);
 
-  // So much credit was granted in all to the peer, who is to hear of it.
+  // Report the total credit granted to the peer.
   void grant(uint32_t total);
   bool answer_due() const {
     return !nacks_.empty() || !responses_.empty() || receiver_.has_cause() || credit_due_ || close_answer_due_;
   }
-  // The next answer; requires answer_due(). Changes nothing until `answer_sent`. Its entropy value is the owner's to choose.
+  // Return the next answer; requires answer_due(). No state changes until `answer_sent`. The owner chooses its entropy value.
   Outgoing answer() const;
   void answer_sent();
 
-  // The PDC that is open, or was last; 0: there was none.
+  // Id of the open or last PDC; 0: none.
   uint16_t pdc() const { return id_; }
   bool is_open() const { return open_; }
-  // Whether a request of the peer can carry this number.
+  // Whether a request of the peer can have this PSN.
   bool counts_near(uint32_t psn) const { return psns_.is_near(psn); }
   uint32_t expected_psn() const { return receiver_.expected_psn(); }
   QpFault fault() const { return fault_; }
 
  private:
-  // As many as wait of ACKs.
+  // As many as ACKs can wait.
   static constexpr size_t kMostWaiting = 64;
 
   struct Refused {
@@ -62,7 +61,7 @@ class Responder {
     uint16_t peer_id = 0;
     uint32_t expected_psn = 0;
   };
-  // The packet that ordered delivery refused last since one was placed.
+  // The last packet that ordered delivery rejected since one was accepted.
   struct Gap {
     bool is_known = false;
     uint32_t ahead_psn = 0;
@@ -94,7 +93,7 @@ class Responder {
   uint64_t memory_key_;
   uint32_t job_id_;
   uint32_t mtu_shift_;
-  WidePsn psns_;  // about the packet that is expected
+  WidePsn psns_;  // near the expected PSN
   bool opened_before_ = false;
   bool open_ = false;
   uint16_t id_ = 0;
@@ -106,7 +105,7 @@ class Responder {
   bool close_answer_due_ = false;
   TrimAnswer trim_answer_;
   QpFault fault_ = QpFault::none;
-  multipath::Cause latest_;  // the packet that was placed last
+  multipath::Cause latest_;  // the last accepted packet
   std::vector<Refused> nacks_;
   std::vector<Respond> responses_;
 };

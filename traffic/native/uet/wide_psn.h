@@ -1,5 +1,5 @@
-// Packet sequence numbers of 32 bits, as they are on the wire, and of 24, as the multipath layer counts them: the lower bits are
-// the same, and the rest follows from a number nearby that is known.
+// Converts between the 32-bit PSNs of the wire and the 24-bit PSNs of the multipath layer: the lower bits are equal, and the
+// upper ones follow from a known PSN nearby.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ class WidePsn {
   explicit WidePsn(uint32_t wide) : wide_(wide) {}
 
   uint32_t widen(uint32_t psn) const { return wide_ + static_cast<uint32_t>(wire::psn_distance(psn, narrow(wide_))); }
-  // False: it is nowhere near.
+  // False: not near the known PSN.
   bool is_near(uint32_t wide) const {
     const auto distance = static_cast<int32_t>(wide - wide_);
     return distance > -kNear && distance < kNear;

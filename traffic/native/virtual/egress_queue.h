@@ -1,5 +1,5 @@
-// One egress queue of a simulated switch: a link's rate, a capacity, ECN marks by WRED, and telemetry. Pure and exact: the
-// queue at any arrival is what was admitted before and has not departed yet.
+// An egress queue of a simulated switch: link rate, capacity, ECN marking by WRED, and telemetry. Pure and exact: the queue at an
+// arrival is what was admitted before and has not departed.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@ namespace etloop {
 
 struct EgressParams {
   int64_t link_bps = 0;
-  int64_t capacity_bytes = 0;    // frames waiting or being sent; what does not fit is dropped
+  int64_t capacity_bytes = 0;    // frames queued or being sent; excess is dropped
   int64_t mark_from_bytes = 0;   // Kmin
-  int64_t mark_all_bytes = 0;    // Kmax; 0: nothing is marked
-  uint32_t mark_per_million = 0; // Pmax: the share marked just below Kmax
+  int64_t mark_all_bytes = 0;    // Kmax; 0: no marking
+  uint32_t mark_per_million = 0; // Pmax: marking probability just below Kmax
 };
 
 class EgressQueue {
@@ -27,9 +27,9 @@ class EgressQueue {
     bool admitted = false;
     bool mark = false;  // Congestion Experienced, if the packet is ECN-capable
     Nanos departs_ns = 0;
-    etloop_cc_hop hop{};  // as a switch writes it when the packet leaves
+    etloop_cc_hop hop{};  // as a switch writes it at departure
   };
-  // A packet of so many bytes on the link arrives. `draw`: a uniform random number below 10^6.
+  // A packet of `wire_bytes` arrives. `draw`: a uniform random number below 10^6.
   Verdict arrive(int64_t wire_bytes, Nanos now, uint32_t draw);
   int64_t queued_bytes(Nanos now);
 

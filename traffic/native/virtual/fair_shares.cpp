@@ -8,11 +8,10 @@ namespace etloop {
 
 namespace {
 
-// Below it a difference is the arithmetic's.
+// Smaller differences are rounding errors.
 constexpr double kLeastTolerance = 1e-12;
-// Looks at each link that waits, on the average, before a settling is made easier. Far more than any network that was
-// tried needs; a bound all the same.
-constexpr int64_t kPatience = 256;
+// Average evaluations per queued link before the tolerance is doubled. Far more than any network tried needs.
+constexpr int64_t kMostEvaluationsPerLink = 256;
 
 }  // namespace
 
@@ -48,7 +47,7 @@ uint32_t FairShares::begin(std::span<const LinkShare> way) {
     Member& member = link.members[hop.place];
     member.wanted_bps = demand(flows_[flow], hop.link);
     take(link, member, level_at(hop.link));
-    stir(hop.link);
+    note_membership(hop.link);
   }
   note_change(flow);
   return flow;
@@ -59,7 +58,7 @@ void FairShares::end(uint32_t flow) {
   for (const Hop& hop : hops_of(ended)) {
     Link& link = links_[static_cast<size_t>(hop.link)];
     leave(link, link.members[hop.place], level_at(hop.link));
-    stir(hop.link);
+    note_membership(hop.link);
     const Member last = link.members.back();
     link.members[hop.place] = last;
     hops_of(flows_[last.flow])[last.hop].place = hop.place;
@@ -73,18 +72,18 @@ std::span<const uint32_t> FairShares::settle(double tolerance) {
   slack_ = std::max(tolerance, kLeastTolerance);
   for (const int32_t link : stirred_) {
     links_[static_cast<size_t>(link)].stirred = false;
-    if (is_off(link)) wait_for_look(link);
+    if (is_off(link)) enqueue_link(link);
   }
   stirred_.clear();
-  int64_t patience = kPatience * static_cast<int64_t>(waiting_.size() + 64);
+  int64_t patience = kMostEvaluationsPerLink * static_cast<int64_t>(waiting_.size() + 64);
   for (size_t next = 0; next < waiting_.size(); ++next) {
     const int32_t link = waiting_[next];
     links_[static_cast<size_t>(link)].waiting = false;
-    look_at(link);
+    evaluate(link);
     if (--patience == 0) {
       ++loosened_;
       slack_ *= 2;
-      patience = kPatience * static_cast<int64_t>(waiting_.size() - next + 64);
+      patience = kMostEvaluationsPerLink * static_cast<int64_t>(waiting_.size() - next + 64);
     }
   }
   waiting_.clear();
@@ -92,7 +91,7 @@ std::span<const uint32_t> FairShares::settle(double tolerance) {
   for (const uint32_t flow : touched_) {
     Flow& touched = flows_[flow];
     touched.changed = false;
-    if (!touched.live || touched.hops == 0) continue;  // it has ended, or nothing limits it
+    if (!touched.live || touched.hops == 0) continue;  // ended, or unlimited
     const double rate_bps = demand(touched, -1);
     if (rate_bps == touched.rate_bps) continue;
     touched.rate_bps = rate_bps;
@@ -102,7 +101,7 @@ std::span<const uint32_t> FairShares::settle(double tolerance) {
   return changed_;
 }
 
-// The least level on a flow's way, that of one link left out.
+// Return the lowest level on a flow's way, excluding one link.
 double FairShares::demand(const Flow& flow, int32_t except) const {
   double least = kUnlimited;
   for (const Hop& hop : hops_of(flow)) {
@@ -117,7 +116,7 @@ bool FairShares::differs(double a, double b) const {
   return std::abs(a - b) > slack_ * std::min(a, b);
 }
 
-// A flow takes its share, or gives it up.
+// Account for a flow's share of a link, or remove it.
 void FairShares::take(Link& link, const Member& member, double level_bps) {
   link.left_bps -= std::min(member.wanted_bps, level_bps) * static_cast<double>(member.part);
   if (member.wanted_bps > level_bps) link.limited_parts += static_cast<double>(member.part);
@@ -128,7 +127,7 @@ void FairShares::leave(Link& link, const Member& member, double level_bps) {
   if (member.wanted_bps > level_bps) link.limited_parts -= static_cast<double>(member.part);
 }
 
-// Whether its level is not within the tolerance of what it is to be. Of two infinities nothing is left that is a number.
+// Whether a link's level is off by more than the tolerance. The negated comparisons handle NaN from infinities.
 bool FairShares::is_off(int32_t number) const {
   const Link& link = links_[static_cast<size_t>(number)];
   const double level_bps = level_at(number);
@@ -136,7 +135,7 @@ bool FairShares::is_off(int32_t number) const {
   return link.members.empty() || !(std::abs(link.left_bps) <= slack_ * level_bps * std::max(link.limited_parts, 0.0));
 }
 
-// The level x at which the flows, each with the less of x and what it gets elsewhere, fill the link.
+// Return the level x at which the flows, each with the smaller of x and its rate elsewhere, fill the link.
 double FairShares::level_of(const Link& link) {
   wants_.clear();
   double parts = 0;
@@ -146,7 +145,7 @@ double FairShares::level_of(const Link& link) {
   }
   double left_bps = link.capacity_bps;
   double level_bps = left_bps / parts;
-  // Those that want less than the level give the rest to the others; it only rises.
+  // Flows below the level leave the remainder to the others; the level only rises.
   for (size_t kept = wants_.size(); kept > 0;) {
     size_t still = 0;
     for (size_t i = 0; i < kept; ++i) {
@@ -157,7 +156,7 @@ double FairShares::level_of(const Link& link) {
         parts -= wants_[i].part;
       }
     }
-    if (still == 0) return kUnlimited;  // all have what they want, and there is room
+    if (still == 0) return kUnlimited;  // all flows are limited elsewhere, and there is room
     if (still == kept) break;
     kept = still;
     level_bps = std::max(left_bps / parts, level_bps);
@@ -165,7 +164,7 @@ double FairShares::level_of(const Link& link) {
   return level_bps;
 }
 
-void FairShares::look_at(int32_t number) {
+void FairShares::evaluate(int32_t number) {
   ++looks_;
   Link& link = links_[static_cast<size_t>(number)];
   double& level_bps = levels_bps_[static_cast<size_t>(number)];
@@ -179,12 +178,12 @@ void FairShares::look_at(int32_t number) {
   for (const Member& member : link.members) {
     const Flow& flow = flows_[member.flow];
     if (std::min(level_bps, member.wanted_bps) != flow.rate_bps) note_change(member.flow);
-    tell(flow, number);
+    update_other_links(flow, number);
   }
 }
 
-// The other links of a flow hear what it gets now that the level of one has changed.
-void FairShares::tell(const Flow& flow, int32_t number) {
+// Update a flow's rate on its other links after the level of one link changed.
+void FairShares::update_other_links(const Flow& flow, int32_t number) {
   double least_bps = kUnlimited;
   double second_bps = kUnlimited;
   int32_t least_at = -1;
@@ -205,23 +204,23 @@ void FairShares::tell(const Flow& flow, int32_t number) {
     const double wanted_bps = hop.link == least_at ? second_bps : least_bps;
     if (wanted_bps == member.wanted_bps) continue;
     const double level_bps = level_at(hop.link);
-    const bool is_of_account = wanted_bps <= level_bps || member.wanted_bps <= level_bps;
-    if (is_of_account) leave(there, member, level_bps);
+    const bool affects_level = wanted_bps <= level_bps || member.wanted_bps <= level_bps;
+    if (affects_level) leave(there, member, level_bps);
     member.wanted_bps = wanted_bps;
-    if (!is_of_account) continue;
+    if (!affects_level) continue;
     take(there, member, level_bps);
-    if (!there.waiting && is_off(hop.link)) wait_for_look(hop.link);
+    if (!there.waiting && is_off(hop.link)) enqueue_link(hop.link);
   }
 }
 
-void FairShares::stir(int32_t number) {
+void FairShares::note_membership(int32_t number) {
   Link& link = links_[static_cast<size_t>(number)];
   if (link.stirred) return;
   link.stirred = true;
   stirred_.push_back(number);
 }
 
-void FairShares::wait_for_look(int32_t number) {
+void FairShares::enqueue_link(int32_t number) {
   Link& link = links_[static_cast<size_t>(number)];
   if (link.waiting) return;
   link.waiting = true;

@@ -18,20 +18,20 @@ namespace {
 
 constexpr uint32_t kNone = UINT32_MAX;
 constexpr uint32_t kTurnsPerLook = 64;
-// Streams of a port beyond which their order in a turn is left out: they end at the same moment then, which is cheap, and a
-// turn is long beside a latency.
+// Number of streams per port above which turn order is ignored: the streams then end at the same time, which is cheap to process,
+// and a turn is long compared with a latency.
 constexpr int32_t kMostInTurn = 16;
-// Flows at a time beyond which rates and times are exact to ten times the tolerance.
+// Number of concurrent flows above which the tolerance is increased tenfold.
 constexpr int64_t kCrowd = 4096;
 constexpr double kCrowdTolerance = 10;
 constexpr double kWidestGridNs = 1e9;
 
-// What happens at a time, and then in the order it was said.
+// An event, ordered by time, then by insertion.
 struct Due {
   Nanos at_ns;
   uint64_t order;
   enum class Kind : uint8_t { grant, arrival, acknowledgement } kind;
-  CarriedMessage message;  // of a grant: connection, tag and index
+  CarriedMessage message;  // for a grant: connection, tag and index
 };
 
 class FlowLevel final : public MessageCarrier {
@@ -86,26 +86,26 @@ class FlowLevel final : public MessageCarrier {
   }
 
  private:
-  // A queue pair that has messages to send.
+  // A queue pair with messages to send.
   struct Stream {
     uint32_t way = 0;
     uint32_t flow = kNone;  // in `shares_`
-    uint32_t head = kNone;  // of its messages
+    uint32_t head = kNone;  // first of its messages
     uint32_t tail = kNone;
-    int32_t port = -1;      // the link that it leaves by, where queue pairs take turns; -1: inside a host, or over no link
-    double head_bits = 0;   // all of the first message
-    double left_bits = 0;   // of it, at `since_ns`
+    int32_t port = -1;      // link on which queue pairs take turns; -1: inside a host, or over no link
+    double head_bits = 0;   // whole first message
+    double left_bits = 0;   // rest of it, at `since_ns`
     double rate_bps = 0;
     Nanos since_ns = 0;
-    bool touched = false;   // since rates were settled
-    bool is_fresh = false;  // its first message has begun since then, after none
+    bool touched = false;   // changed since rates were settled
+    bool is_fresh = false;  // its first message began since then, after an idle time
   };
   struct Queued {
     CarriedMessage message;
     uint32_t next;
   };
-  // Of a port: its streams, those of them that begin in this moment, those of these that have got their place in turn, and by
-  // how many packets the last of them is shifted, of the least size among them.
+  // Turn order of a port: its streams, those that begin now, those already placed in turn, and the offset of the last one in
+  // packets of the smallest size among them.
   struct Turns {
     int32_t live = 0;
     int32_t fresh = 0;
@@ -121,7 +121,7 @@ class FlowLevel final : public MessageCarrier {
   void depart(uint32_t stream, Nanos now);
   Turns* turns_of(const Stream& stream);
   void take_turns();
-  void give_turns(Stream& stream);
+  void credit_active_stream(Stream& stream);
   void end_turns();
   void count_live(const Stream& stream, int32_t by);
   void settle(Nanos now);
@@ -131,7 +131,8 @@ class FlowLevel final : public MessageCarrier {
   void touch(uint32_t stream);
   uint32_t open_stream(int32_t connection, uint32_t way);
   void wait(Nanos at_ns, Due::Kind kind, const CarriedMessage& message);
-  // Of a packet, from its last bit sent to its last bit there; `bits` gives its size, which is asked for where switches store it.
+  // Latency of a packet from its last bit sent to its last bit received; `bits`, its size, is evaluated only if switches store
+  // it.
   template <typename Bits>
   Nanos latency_of(uint32_t way, Bits bits) const {
     const FlowNetwork::Delay& delay = network_.delays[way];
@@ -149,12 +150,12 @@ class FlowLevel final : public MessageCarrier {
   FairShares shares_;
   std::unique_ptr<Core> core_;
   std::vector<uint32_t> first_way_;      // by connection
-  std::vector<uint32_t> stream_of_way_;  // kNone: it has nothing to send
+  std::vector<uint32_t> stream_of_way_;  // kNone: nothing to send
   std::vector<Stream> streams_;
   std::vector<uint32_t> free_streams_;
   std::vector<uint32_t> stream_of_flow_;
   std::vector<uint32_t> touched_;
-  std::vector<Turns> turns_;  // by link that streams leave by
+  std::vector<Turns> turns_;  // by first link
   std::vector<Queued> queued_;
   std::vector<uint32_t> free_queued_;
   StreamDepartures departures_;
@@ -237,14 +238,14 @@ void FlowLevel::wait(Nanos at_ns, Due::Kind kind, const CarriedMessage& message)
   std::push_heap(due_.begin(), due_.end(), later);
 }
 
-// The first message of a stream is out: the next one begins, and the receiver will hear of it, then the sender.
+// The first message of a stream is sent: begin the next one, and schedule the events at receiver and sender.
 void FlowLevel::depart(uint32_t number, Nanos now) {
   departures_.remove(number);
   Stream& stream = streams_[number];
   const uint32_t item = stream.head;
   const CarriedMessage message = queued_[item].message;
   count_bytes(stream, message);
-  // Times are on a grid; what went out beyond the message, or is left of it, belongs to the one behind it.
+  // Departure times are on a grid: the excess or deficit of bits is carried over to the next message.
   const double elapsed_bits = stream.rate_bps * static_cast<double>(now - stream.since_ns) / 1e9;
   const double ahead_bits = std::isfinite(elapsed_bits) ? elapsed_bits - stream.left_bits : 0.0;
   stream.head = queued_[item].next;
@@ -257,14 +258,15 @@ void FlowLevel::depart(uint32_t number, Nanos now) {
     stream.left_bits = std::max(stream.head_bits - ahead_bits, 0.0);
   }
   touch(number);
-  // Each switch sends a packet once it has all of it: the last one of a message follows another as large, if there is one.
+  // Store and forward: each switch sends a packet once it has all of it; the last packet of a message follows others of that
+  // size, if any.
   const Nanos latency_ns = latency_of(stream.way, [&] { return bits_.of_packet(message); });
   if (latency_ns == 0) {
     core_->carried().on_arrived(message, now);
     core_->carried().on_acknowledged(message, now);
     return;
   }
-  // Inside a host a message is over for its sender when it is out (core/message_paths.h).
+  // Inside a host a message completes for its sender when it is sent (core/message_paths.h).
   const bool on_wire = plan_.connections[static_cast<size_t>(message.connection)].path == Path::wire;
   const Nanos answer_ns = latency_of(stream.way, [&] { return bits_.of_answer(message.connection); });
   const Nanos acknowledged_ns = now + (on_wire ? latency_ns + answer_ns : 0);
@@ -296,16 +298,16 @@ void FlowLevel::deliver(Nanos now) {
   }
 }
 
-// The port that a stream leaves, which sends a packet of each queue pair in turn; nullptr: none does.
+// Return the turn order of the stream's port, where queue pairs alternate per packet; nullptr: none.
 FlowLevel::Turns* FlowLevel::turns_of(const Stream& stream) {
   return stream.head == kNone || stream.port < 0 ? nullptr : &turns_[static_cast<size_t>(stream.port)];
 }
 
-// Of f messages that begin in the same moment the first is out f - 1 packets before the last, and those already under way
-// have a turn before each of them. This is what takes the channels of a ring out of step with each other, so that each waits
-// out its latency while others send; fair shares alone would let all of them wait together for ever. Sizes are shifted so
-// that, served alike, messages are out a packet after each other: size i is that of i - 1 and 1 / (f - i) of a packet; and
-// who begins is behind by the share that k others under way have in a turn. What one gains the others lose.
+// Model packet interleaving: of f messages that begin at once, the first ends f - 1 packets before the last, and streams already
+// active have a turn before each. This desynchronizes the channels of a ring, so that each waits for its latency while others
+// send; fair shares alone would keep them synchronized forever. Sizes are shifted so that messages end one packet after each
+// other: size i is size i - 1 plus 1 / (f - i) of a packet; new streams start behind by the share of the k active ones in a turn.
+// What one gains the others lose.
 void FlowLevel::take_turns() {
   for (const uint32_t number : touched_) {
     const Stream& stream = streams_[number];
@@ -326,8 +328,8 @@ void FlowLevel::take_turns() {
   }
 }
 
-// Those that were under way when others began, once their rates have changed for it.
-void FlowLevel::give_turns(Stream& stream) {
+// Credit streams that were active when others began, after their rates changed.
+void FlowLevel::credit_active_stream(Stream& stream) {
   const Turns* turns = stream.is_fresh ? nullptr : turns_of(stream);
   if (turns == nullptr || turns->begun == 0) return;
   const double gained = static_cast<double>(turns->begun) / turns->live;
@@ -342,8 +344,8 @@ void FlowLevel::end_turns() {
   }
 }
 
-// Ends the flows of streams that have run dry, shares the links out anew, and says when each stream's first message is
-// out. Only once everything of this moment has happened: a stream that runs dry and goes on at once stays as it was.
+// End the flows of idle streams, recompute the shares, and schedule the end of each stream's first message. Called after all
+// events of a time: a stream that continues at once is unaffected.
 void FlowLevel::settle(Nanos now) {
   for (const uint32_t number : touched_) {
     Stream& stream = streams_[number];
@@ -362,7 +364,7 @@ void FlowLevel::settle(Nanos now) {
     Stream& stream = streams_[number];
     const double elapsed_bits = stream.rate_bps * static_cast<double>(now - stream.since_ns) / 1e9;
     stream.left_bits = std::max(stream.left_bits - elapsed_bits, 0.0);
-    give_turns(stream);
+    credit_active_stream(stream);
     stream.since_ns = now;
     stream.rate_bps = shares_.rate_bps(flow);
     touch(number);
@@ -380,15 +382,15 @@ void FlowLevel::schedule(uint32_t number) {
   Nanos takes_ns = 0;
   if (stream.rate_bps != FairShares::kUnlimited && stream.left_bits > 0) {
     const double ns = std::ceil(stream.left_bits / stream.rate_bps * 1e9);
-    // Beyond the time limit all is the same.
+    // Times beyond the limit need not be distinguished.
     takes_ns = ns < static_cast<double>(params_.limit_ns) ? static_cast<Nanos>(ns) : params_.limit_ns + 1;
   }
   const double step_ns = tolerance() * stream.head_bits / stream.rate_bps * 1e9;
   departures_.set(number, std::max(on_grid(stream.since_ns + takes_ns, step_ns), now_ns_));
 }
 
-// The nearest time of a grid as wide as the greatest power of two up to `step_ns`: messages of about a length that are out at
-// about a time are out together.
+// Round to a grid with the largest power of two up to `step_ns`: messages of similar length that end at similar times end
+// together.
 Nanos FlowLevel::on_grid(Nanos at_ns, double step_ns) {
   if (step_ns < 2 || step_ns > kWidestGridNs) return at_ns;
   const auto width_ns = static_cast<Nanos>(std::bit_floor(static_cast<uint64_t>(step_ns)));
@@ -411,14 +413,14 @@ bool FlowLevel::over() {
   return false;
 }
 
-// Whether time still advances; else the run fails.
+// Whether virtual time still advances; otherwise the run fails.
 bool FlowLevel::advances() {
   if (instant_.passes(now_ns_, [this] { return core_->status().ops_done; })) return true;
   core_->stall(instant_, "the ranks", now_ns_);
   return !over();
 }
 
-// One moment: all that is due in it, until nothing more follows from it.
+// Process all events of the next time, including those they cause at that time.
 bool FlowLevel::step() {
   if (stop_.seen()) {
     outcome_.failure = "stopped";

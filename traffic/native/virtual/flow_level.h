@@ -1,7 +1,6 @@
-// A whole run in virtual time without packets: the ranks, lanes and messages of the engine (one core for all of them) over
-// a network of links that flows share max-min fairly. A queue pair with messages to send is a flow; its messages leave it
-// in order. What is left out: packets, acknowledgements and grants take no room on links (both take time); nothing is lost,
-// queued or controlled, rates are fair from the first moment.
+// Flow level: a run in virtual time without packets. The ranks, lanes and messages of the engine (one core for all) over a
+// network of links shared max-min fairly. A queue pair with messages is a flow; its messages leave in order. Not modelled: link
+// capacity of acknowledgements and grants (their latency is); losses, queues, congestion control; rates are fair at once.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +14,11 @@
 
 namespace etloop {
 
-// What the connections of a plan cross. A connection on the wire has a way for each queue pair, any other has one, in the
-// order of the connections: way w is parts [way_offsets[w], way_offsets[w + 1]).
+// The ways of a plan's connections, in their order: one per queue pair on the wire, one for any other connection. Way w is parts
+// [way_offsets[w], way_offsets[w + 1]).
 struct FlowNetwork {
-  // Of a way: from the last bit sent to the last bit there, beside what stores take; and nanoseconds for each bit of a packet
-  // that switches store before they send it on.
+  // Latency from the last bit sent to the last bit received, without store-and-forward; and nanoseconds per bit of a packet that
+  // switches store.
   struct Delay {
     Nanos latency_ns;
     double store_ns_per_bit;
@@ -32,29 +31,30 @@ struct FlowNetwork {
 
 struct FlowLevelParams {
   double tolerance = 0;  // of FairShares
-  int64_t most_messages = 0;  // 0: any number; more end the run
+  int64_t most_messages = 0;  // 0: unlimited; more end the run
   Nanos limit_ns = 3'600'000'000'000;
   StopAsked stop;
 };
 
 struct FlowLevelOutcome {
   std::vector<OpRecord> records;
-  std::vector<WaitRecord> waits;  // of a run that did not finish
-  std::string failure;            // "" when every rank finished
+  std::vector<WaitRecord> waits;  // if the run did not finish
+  std::string failure;            // "": every rank finished
   bool too_many_messages = false;
   Nanos end_ns = 0;
-  int64_t messages = 0;           // carried, or parts of such
+  int64_t messages = 0;           // messages or message parts
   int64_t most_live_flows = 0;
   int64_t settlings = 0;
   int64_t looks = 0;
   int64_t loosened = 0;
-  std::vector<int64_t> link_bytes;  // by link, what it carried with headers
+  std::vector<int64_t> link_bytes;  // by link, with headers
 };
 
-// Empty if every way leads over links of the network, each at most once, and there are as many as the plan needs.
+// Return why the network does not fit the plan, empty if it does: every way over existing links, each at most once, and one way
+// per queue pair.
 std::string validate(const FlowNetwork& network, const EnginePlan& plan);
 
-// The plan holds every rank of the job; the network has passed `validate`.
+// The plan has every rank of the job; the network has passed `validate`.
 FlowLevelOutcome flow_level(const EnginePlan& plan, const FlowNetwork& network, const FlowLevelParams& params);
 
 }  // namespace etloop

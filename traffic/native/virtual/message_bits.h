@@ -1,4 +1,4 @@
-// What messages and their answers hold the links of a way for, with all headers of their transport. Pure.
+// Link bits of messages and their answers, with all headers of their transport. Pure.
 #pragma once
 
 #include <algorithm>
@@ -43,13 +43,13 @@ class MessageBits {
   int64_t of_answer(int32_t number) const { return of_datagram(number, kAnswerBytes); }
 
  private:
-  // In UDP: headers of a request with the 64 bytes of a grant, and of an acknowledgement with its state.
+  // In UDP: a request with the 64 bytes of a grant, and an acknowledgement with its state.
   static constexpr int64_t kGrantBytes = 96;
   static constexpr int64_t kAnswerBytes = 32;
 
   struct Headers {
     int64_t every_packet;
-    int64_t first_and_last;  // of a message
+    int64_t first_and_last;  // per message
   };
 
   static constexpr Headers headers_of(TransportKind kind) {
@@ -84,7 +84,7 @@ class MessageBits {
   }
 
   const EnginePlan& plan_;
-  std::vector<Headers> of_rank_;  // of what a rank sends on the wire, in IPv4
+  std::vector<Headers> of_rank_;  // for packets sent by a rank, over IPv4
 };
 
 }  // namespace etloop

@@ -1,6 +1,6 @@
-// The link of a receiving port in the simulation: one packet at a time, queue pairs in turns, as a switch with fair queues
-// gives it. Acknowledgements and grants pass what waits, as in a traffic class of their own. Whose packets these are and
-// when they are delivered is the caller's matter.
+// The link of a receiving port in the simulation: one packet at a time, queue pairs in turn, as behind a switch with fair
+// queueing. Acknowledgements and grants bypass the queue, as in their own traffic class. The caller owns and delivers the
+// packets.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ class FairLink {
  public:
   explicit FairLink(int64_t rate_bps) : rate_bps_(rate_bps) {}
 
-  // A packet whose first bit is here; when its last bit has passed if it need not wait, else it is kept.
+  // A packet's first bit arrives: return when its last bit has passed, or nothing if it must wait.
   std::optional<Nanos> arrive(const LinkItem& item, uint64_t queue_pair, Nanos now) {
     if (busy_) {
       waiting_[queue_pair].push_back(item);
@@ -33,14 +33,14 @@ class FairLink {
     return take(item, now);
   }
 
-  // An acknowledgement or a grant: it holds the link too, but waits for nothing.
+  // An acknowledgement or a grant: occupies the link, but does not wait.
   Nanos pass(int64_t link_bytes, Nanos now) {
     const LineSpan span = LineSpan::of(link_bytes, rate_bps_);
     line_.take(span, rate_bps_, now);
     return now + span.rounded_up_ns();
   }
 
-  // The packet on the link has passed; the next one of the next queue pair, if any, and when that will have.
+  // The packet on the link has passed: return the first packet of the next queue pair, if any, and when it will have passed.
   std::optional<std::pair<LinkItem, Nanos>> next(Nanos now) {
     busy_ = false;
     if (waiting_.empty()) return std::nullopt;

@@ -17,7 +17,7 @@ namespace etloop {
 
 namespace {
 
-// SplitMix64 (Steele, Lea, Flood 2014): tiny, well mixed, and the same everywhere.
+// SplitMix64 (Steele, Lea, Flood 2014): small, well mixed and portable.
 class Random {
  public:
   explicit Random(uint64_t seed) : state_(seed) {}
@@ -33,30 +33,30 @@ class Random {
   uint64_t state_;
 };
 
-// A packet under way: its headers and inline payload as bytes; pattern payload only as a length.
+// A packet in flight: headers and inline payload as bytes; pattern payload only as a length.
 struct Frame {
   wire::IpFlow flow;
-  std::array<uint8_t, kMostStoredBytes> bytes{};  // no port of a plan sends other content
+  std::array<uint8_t, kMostStoredBytes> bytes{};  // ports send no other content
   uint32_t stored = 0;
   uint32_t datagram_bytes = 0;
   uint32_t icrc = 0;
   uint8_t traffic_class = 0;
   bool inline_payload = false;
-  bool built = false;  // of another transport: `icrc` is of the bytes that are here, and of the length
-  bool answer = false;  // an acknowledgement or a grant, no data of the job
-  uint64_t queue_pair = 0;  // whose turn it is on a fair link
+  bool built = false;  // of another transport: `icrc` covers the stored bytes and the length
+  bool answer = false;  // an acknowledgement or a grant, not data of the job
+  uint64_t queue_pair = 0;  // key for the turns on a fair link
   bool has_hop = false;
-  etloop_cc_hop hop{};  // of a data packet: the queue it left; of an acknowledgement: what it echoes
+  etloop_cc_hop hop{};  // data packet: its egress queue; acknowledgement: the echoed one
 };
 
 struct Pending {
   Nanos due_ns;
   uint64_t order;
   int32_t port;
-  int32_t frame;  // -1: only a wake-up
-  int64_t link_bytes = 0;  // above 0: it has yet to take its turn on the receiver's link, for so much
+  int32_t frame;  // -1: wake-up only
+  int64_t link_bytes = 0;  // above 0: must still pass the receiver's link, with so many bytes
   bool at_switch = false;
-  bool held_link = false;  // it has just passed a fair link, which is free for the next
+  bool held_link = false;  // it has passed a fair link, which is free now
 };
 
 class Network;
@@ -89,11 +89,11 @@ class Network final : public VirtualPorts {
     receiver_links_.resize(plan.ports.size());
     for (const PlannedPort& port : plan.ports) fair_links_.emplace_back(port.link_bps);
     wake_ns_.assign(plan.ports.size(), kNever);
-    const auto led = [](const PlannedPort& port) { return !port.segments.empty(); };
-    if (std::any_of(plan.ports.begin(), plan.ports.end(), led)) outer_bytes_ = usid::kOuterHeaderBytes;
+    const auto has_segments = [](const PlannedPort& port) { return !port.segments.empty(); };
+    if (std::any_of(plan.ports.begin(), plan.ports.end(), has_segments)) outer_bytes_ = usid::kOuterHeaderBytes;
     if (params.queue_capacity_bytes > 0) make_switch();
     for (size_t p = 0; p < plan.ports.size(); ++p) {
-      if (plan.ports[p].queue > 0) continue;  // they are found by their first
+      if (plan.ports[p].queue > 0) continue;  // represented by the port's first queue
       for (size_t a = 0; a < plan.ports[p].addresses.size(); ++a) {
         place_of_[plan.ports[p].addresses[a]] = {static_cast<int32_t>(p), static_cast<uint16_t>(a)};
       }
@@ -117,7 +117,7 @@ class Network final : public VirtualPorts {
     if (params_.queue_delay_ns == 0) return 0;
     return static_cast<Nanos>(random_.next() % static_cast<uint64_t>(params_.queue_delay_ns + 1));
   }
-  // Whether the port takes more now; if not, its core is woken when it does.
+  // Whether the port accepts more now; otherwise its core is woken when it does.
   bool takes_more(int32_t port) {
     const Nanos free_ns = sender_links_[link_of(port)].free_ns() - params_.transmit_queue_ns;
     if (params_.transmit_queue_ns == 0 || free_ns <= clock_.now_ns) return true;
@@ -149,12 +149,12 @@ class Network final : public VirtualPorts {
 
   using End = std::pair<IpAddress, uint32_t>;  // address and queue pair number
 
-  // Queues that share addresses share their port's link, which goes by the first of them.
+  // Queues that share addresses share their port's link, identified by the first queue.
   size_t link_of(int32_t port) const {
     const PlannedPort& planned = plan_.ports[static_cast<size_t>(port)];
     return static_cast<size_t>(port) - static_cast<size_t>(std::max(planned.queue, 0));
   }
-  // The queue that a packet comes to.
+  // Return the queue that a packet arrives at.
   int32_t steered(int32_t port, uint32_t dest_qpn) {
     const PlannedPort& planned = plan_.ports[static_cast<size_t>(port)];
     if (!is_dealt(planned)) return port;
@@ -176,7 +176,7 @@ class Network final : public VirtualPorts {
     }
   }
 
-  // A frame has reached the switch: into the egress queue towards its port, or nowhere.
+  // A frame has reached the switch: enqueue it at its egress port, or drop it.
   void pass_switch(const Pending& pending) {
     Frame& frame = frames_[static_cast<size_t>(pending.frame)];
     EgressQueue& queue = queues_[link_of(pending.port)];
@@ -195,7 +195,7 @@ class Network final : public VirtualPorts {
     push({verdict.departs_ns + params_.latency_ns - params_.latency_ns / 2, order_++, pending.port, pending.frame});
   }
 
-  // As the receiving NIC does with telemetry: data leaves it, the next acknowledgement takes it back.
+  // Emulate a receiving NIC: keep the telemetry of data, and echo it in the next acknowledgement.
   std::span<const etloop_cc_hop> echo_telemetry(const Frame& frame, const wire::Packet& packet) {
     if (!params_.telemetry || !frame.has_hop) return {};
     if (packet.opcode == wire::Opcode::acknowledge) return {&frame.hop, 1};
@@ -221,7 +221,7 @@ class Network final : public VirtualPorts {
     }
   }
 
-  // On its link: Ethernet with FCS, preamble and gap; IP; UDP.
+  // Bytes on the link: Ethernet with FCS, preamble and gap; IP; UDP.
   int64_t frame_bytes(const Frame& frame) const {
     return frame.datagram_bytes + (frame.flow.dst_ip.is_v4() ? kLinkBytesIpv4 : kLinkBytesIpv6) + outer_bytes_;
   }
@@ -240,7 +240,7 @@ class Network final : public VirtualPorts {
     }
   }
 
-  // A packet's first bit is at the receiver's link.
+  // A packet's first bit arrives at the receiver's link.
   void reach_link(const Pending& arriving) {
     const size_t port = link_of(arriving.port);
     if (!params_.fair_links) {
@@ -264,7 +264,7 @@ class Network final : public VirtualPorts {
     if (next) push({next->second, next->first.order, port, next->first.frame, 0, false, true});
   }
 
-  // Processes events until `over`, a failure, the limit, or nothing is left.
+  // Process events until `over`, a failure, the limit, or no event is left.
   template <typename Over>
   bool drive(Over over) {
     while (!over()) {
@@ -339,7 +339,7 @@ class Network final : public VirtualPorts {
                                       frame.traffic_class, false, {}});
   }
 
-  // Puts a frame on the port's link, and what chance makes of it on its way.
+  // Send a frame on the port's link, with the random faults of its path.
   void carry(int32_t port, Frame& frame, uint32_t dest_qpn);
 
   void push(const Pending& pending) {
@@ -362,7 +362,7 @@ class Network final : public VirtualPorts {
   }
 
   const EnginePlan& plan_;
-  int64_t outer_bytes_ = 0;  // of every packet, where segments lead them
+  int64_t outer_bytes_ = 0;  // per packet, if micro segments are used
   const SimParams& params_;
   Random random_;
   VirtualClock clock_;
@@ -376,7 +376,7 @@ class Network final : public VirtualPorts {
   std::vector<Nanos> wake_ns_;
   std::vector<Frame> frames_;
   std::vector<int32_t> free_frames_;
-  std::vector<EgressQueue> queues_;          // by port; none without a switch
+  std::vector<EgressQueue> queues_;          // by port; empty without a switch
   std::map<End, End> data_end_;              // sending end -> receiving end
   std::map<End, etloop_cc_hop> seen_hops_;   // by receiving end
   Nanos next_sample_ns_ = 0;
@@ -477,7 +477,7 @@ void Network::carry(int32_t port, Frame& frame, uint32_t dest_qpn) {
     frame.bytes[bit / 8] ^= static_cast<uint8_t>(1U << (bit % 8));
   }
   if (params_.receiver_links) {
-    // Cut through: the packet takes its turn when its first bit is there.
+    // Cut-through: the packet takes its turn when its first bit arrives.
     const Nanos lasts_ns = LineSpan::of(bytes, plan_.ports[static_cast<size_t>(to)].link_bps).rounded_up_ns();
     push({std::max(arrival_ns - lasts_ns, clock_.now_ns), order_++, to, store(frame), bytes, false});
     return;

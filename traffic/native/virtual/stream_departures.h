@@ -1,4 +1,4 @@
-// The queue pairs of the flow level that are sending, in the order in which their first messages will be out. Pure.
+// The sending queue pairs of the flow level, ordered by the end of their first message. Pure.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace etloop {
 
-// A heap that knows where each of its streams is.
+// An indexed heap.
 class StreamDepartures {
  public:
   Nanos next() const { return heap_.empty() ? kNever : heap_.front().at_ns; }

@@ -18,7 +18,7 @@ namespace etloop {
 namespace {
 
 constexpr uint8_t kEcnMask = 0x03;
-constexpr int64_t kMostWaitingBytes = 6 << 20;  // in a priority of a card, before a stream of UDP keeps the rest
+constexpr int64_t kMostWaitingBytes = 6 << 20;  // queued in a card's priority before UDP streams hold back
 
 class Network final : public VirtualPorts, public FabricSink, public TwinCards {
  public:
@@ -54,7 +54,7 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
     if (params_.probe_first) {
       cores_.start_probe();
       drive([&] { return cores_.probed(); });
-      // Copies of probes that are late would be received by the job without having been sent by it.
+      // Late duplicates of probes would count as received by the job but not as sent.
       if (outcome_.failure.empty()) drain();
     }
     if (outcome_.failure.empty()) replay();
@@ -105,7 +105,7 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
   }
 
   void wake(int32_t index, Nanos due_ns) override {
-    // What is due now and was not done waits for the card, which will wake the core.
+    // Work that is due but not done waits for the card, which will wake the core.
     TwinPort& own = ports_[static_cast<size_t>(index)];
     if (due_ns <= clock_.now_ns && own.waiting) return;
     if (due_ns == kNever || due_ns >= own.wake_ns) return;
@@ -116,7 +116,7 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
 
   TxResult send(int32_t port, const PacketRun& run) override;
   TxResult send_built(int32_t port, const BuiltPacket& built) override;
-  // A card has its next packets at hand, no more: then queue pairs take turns, and answers, which it makes itself, do not wait.
+  // A card holds only its next packets: then queue pairs take turns, and answers, which it makes itself, do not wait.
   bool has_room(uint32_t attachment, uint8_t traffic_class) const {
     return fabric_.waiting_frames(attachment, traffic_class >> 2) <= 1;
   }
@@ -147,8 +147,8 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
   // ---- the network's side
 
   void deliver(size_t attachment, const SwitchFrame& frame, Nanos at_ns) override {
-    const bool misled = frame.segmented && !reached(attachment, frame);
-    const bool damaged = misled || frame.corrupted || (frame.trimmed && !names_packet(frame));
+    const bool misrouted = frame.segmented && !reached(attachment, frame);
+    const bool damaged = misrouted || frame.corrupted || (frame.trimmed && !names_packet(frame));
     if ((frame.handle & kOfStream) != 0) {
       if (damaged || frame.trimmed) streams_.lost(heading_[frame.handle & ~kOfStream].flow);
       free_frames_.push_back(frame.handle & ~kOfStream);
@@ -160,7 +160,7 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
     const auto traffic_class = static_cast<uint8_t>(frame.dscp << 2 | frame.ecn);
     pending_.push({at_ns, 0, frame.handle, port, damaged, frame.trimmed, traffic_class});
   }
-  // Whether the segments of a frame led it to the host that it is for, which takes the outer header off.
+  // Whether a frame's segments routed it to its destination host, which removes the outer header.
   bool reached(size_t attachment, const SwitchFrame& frame) const {
     const TwinFlow& flow = flows_[heading_[frame.handle].flow];
     const usid::End& end = plan_.ports[static_cast<size_t>(flow.dst_port)].segment_end;
@@ -168,7 +168,7 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
   }
   usid::Head segment_of(const SwitchFrame& frame) override { return segments_.head(frame.handle); }
   usid::Head next_segment(const SwitchFrame& frame) override { return segments_.next(frame.handle); }
-  // What a switch left of it is all that there is.
+  // Trim the stored frame to what the switch left.
   void cut(const SwitchFrame& on_link) {
     TwinFrame& frame = frames_[on_link.handle];
     const auto left = static_cast<uint32_t>(on_link.frame_bytes) - flows_[heading_[on_link.handle].flow].around_bytes;
@@ -211,13 +211,13 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
   }
 
  private:
-  static constexpr uint32_t kOfStream = 1U << 31;  // in the handle of a frame: a stream's, not the job's
+  static constexpr uint32_t kOfStream = 1U << 31;  // in a frame's handle: of a UDP stream, not of the job
   static constexpr uint32_t kTurnsPerLook = 1 << 12;
-  static constexpr size_t kReadBytes = 64;  // of a frame, when it arrives
+  static constexpr size_t kReadBytes = 64;  // bytes of a frame read at arrival
 
   void replay() {
     outcome_.start_ns = clock_.now_ns;
-    // The probe of all queue pairs at once is an incast of its own, and no part of the job.
+    // Probing all queue pairs at once is an incast of its own, and not part of the job.
     outcome_.packets = 0;
     std::fill(outcome_.damaged_packets.begin(), outcome_.damaged_packets.end(), 0);
     std::fill(outcome_.trimmed_packets.begin(), outcome_.trimmed_packets.end(), 0);
@@ -239,15 +239,15 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
     }
   }
 
-  // What is under way as probes or the last rank end arrives as it does between hosts, however deep it is queued, so that every
-  // packet is accounted for. A network that stands still keeps what it holds.
+  // Deliver what is in flight after the probes or the last rank, however deep it is queued, so that every packet is accounted
+  // for. A stuck network keeps what it holds.
   void drain() {
     TwinDraining draining(free_frames_.size(), clock_.now_ns);
     drive([&] { return draining.is_over(free_frames_.size(), frames_.size(), clock_.now_ns); });
     outcome_.too_many_packets = false;
   }
 
-  // Processes events until `over`, a failure, a limit, or nothing is left.
+  // Process events until `over`, a failure, a limit, or no event is left.
   template <typename Over>
   bool drive(Over over) {
     while (!over()) {
@@ -259,7 +259,7 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
       const Nanos network_ns = fabric_.next_event();
       const Nanos stream_ns = streams_.due_ns();
       const Nanos next_ns = std::min({host_ns, network_ns, stream_ns});
-      if (next_ns == kNever || (stream_ns != kNever && job_rests())) return false;
+      if (next_ns == kNever || (stream_ns != kNever && job_is_idle())) return false;
       if (next_ns > params_.limit_ns) {
         clock_.now_ns = params_.limit_ns;
         return false;
@@ -278,9 +278,9 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
         continue;
       }
       const TwinPending next = pending_.pop();
-      look_ahead();
+      prefetch_next();
       if (next.handle != kNoTwinFrame) {
-        take_in(next);
+        deliver_to_core(next);
       } else if (ports_[next.port].wake_ns == next.at_ns) {
         ports_[next.port].wake_ns = kNever;
       }
@@ -296,8 +296,8 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
     return outcome_.too_many_packets;
   }
 
-  // Whether nothing of the job is under way or will happen by itself. Streams go on for ever.
-  bool job_rests() const {
+  // Whether the job has nothing in flight or scheduled. Streams continue forever.
+  bool job_is_idle() const {
     return job_frames_ == 0 && pending_.next_ns() == kNever &&
            std::none_of(ports_.begin(), ports_.end(), [](const TwinPort& port) { return port.waiting; });
   }
@@ -312,7 +312,7 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
     }
   }
 
-  // False: no room in the card.
+  // Send one datagram of a stream. False: no room in the card.
   bool send_datagram(size_t stream) {
     const TwinStream& own = streams_.stream(stream);
     SwitchFrame on_link;
@@ -335,7 +335,7 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
     return true;
   }
 
-  // As long as it is the network's turn, and no card wants anything of its core.
+  // Run the network while its events are next, and no card wakes its core.
   void run_network() {
     for (uint32_t turn = 0; turn < kTurnsPerLook; ++turn) {
       fabric_.advance(clock_.now_ns);
@@ -347,7 +347,7 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
     }
   }
 
-  // To the cores whose cards have room again.
+  // Let cores take a turn whose cards have room again.
   bool give_turns() {
     while (!ready_.empty() && outcome_.failure.empty()) {
       const int32_t port = ready_.back();
@@ -358,8 +358,8 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
     return outcome_.failure.empty();
   }
 
-  // The queue pair that the next frame is for is seldom in the caches, and it is known now.
-  void look_ahead() const {
+  // Prefetch the state for the next frame: it is rarely cached.
+  void prefetch_next() const {
     if (pending_.empty() || pending_.front().handle == kNoTwinFrame) return;
     const TwinPending& next = pending_.front();
     prefetch(&frames_[next.handle], kReadBytes);
@@ -367,14 +367,14 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
     cores_.expect_datagram(first_plane(plan_, static_cast<int32_t>(next.port)), heading_[next.handle].dest_qpn);
   }
 
-  // Whether enough of a frame that was cut is left for a host that looks for such frames.
+  // Whether enough of a trimmed frame is left for a host that recognizes such frames.
   bool names_packet(const SwitchFrame& frame) const {
     if (!plan_.transport.recovery.trimming.dscps.contains(frame.dscp) || (frame.handle & kOfStream) != 0) return false;
     const TwinFlow& flow = flows_[heading_[frame.handle].flow];
     return frame.frame_bytes >= static_cast<int32_t>(flow.around_bytes + wire::kBthBytes);
   }
 
-  void take_in(const TwinPending& arrival) {
+  void deliver_to_core(const TwinPending& arrival) {
     const TwinFrame& frame = frames_[arrival.handle];
     free_frames_.push_back(arrival.handle);
     if (frame.corrupted || arrival.damaged) {
@@ -410,16 +410,16 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
   TwinStreams streams_;
   CoreSet cores_;
   std::map<IpAddress, TwinPlace> place_of_;
-  std::vector<int32_t> port_of_;  // by attachment; -1: no port of the plan
+  std::vector<int32_t> port_of_;  // by attachment; -1: not a port of the plan
   TwinPlanes planes_;
   std::pmr::vector<TwinFlow> flows_;
   std::vector<TwinPort> ports_;
   std::pmr::vector<TwinFrame> frames_;
-  std::pmr::vector<TwinHeading> heading_;  // of each frame
+  std::pmr::vector<TwinHeading> heading_;  // by frame
   TwinSegments segments_;
   std::vector<uint32_t> free_frames_;
-  int64_t job_frames_ = 0;  // in cards, on links and in switches; those of streams are not among them
-  TimeWheel<TwinPending> pending_;  // what arrives at ports, and when their cores are woken
+  int64_t job_frames_ = 0;  // in cards, on links and in switches, without those of streams
+  TimeWheel<TwinPending> pending_;  // arrivals at ports, and wake-ups of their cores
   std::vector<int32_t> ready_;  // ports whose card has room again
 };
 
@@ -468,7 +468,7 @@ TxResult Network::send_built(int32_t port, const BuiltPacket& built) {
   const uint32_t handle = take_frame();
   on_link.segmented = segments_.put(built.flow, handle, built.src_port);
   if (on_link.segmented) {
-    on_link.flow_key = flow_key(segments_.outer(flow, handle));  // its ports are inside, where no switch looks for entropy
+    on_link.flow_key = flow_key(segments_.outer(flow, handle));  // switches find no entropy in the encapsulated ports
   } else {
     on_link.entropy = built.src_port;
     on_link.flow_key = key_of(flow.src_ip, flow.dst_ip, built.src_port, plan_.ports[static_cast<size_t>(flow.dst_port)].udp_port);

@@ -1,4 +1,4 @@
-// The twin's cards as ports of cores.
+// Adapts the twin's cards to the port interface of cores.
 #pragma once
 
 #include <cstdint>
@@ -9,19 +9,19 @@
 
 namespace etloop {
 
-// Whoever has the cards, by port of the plan.
+// The owner of the cards, by port of the plan.
 class TwinCards {
  public:
   virtual ~TwinCards() = default;
   virtual TxResult send(int32_t port, const PacketRun& run) = 0;
   virtual TxResult send_built(int32_t port, const BuiltPacket& built) = 0;
   virtual bool holds(int32_t port, FlowId flow) = 0;
-  // Of a port that is the first plane of a card.
+  // For a port that is the first plane of a card.
   virtual uint32_t planes_up(int32_t port) const = 0;
   virtual uint32_t open_planes(int32_t port, FlowId first, const ClassMarks& marks) = 0;
 };
 
-// What a card makes itself and sends even where data waits.
+// Packets that a card generates itself and sends even while data waits.
 inline bool answers(wire::Opcode opcode) {
   const wire::Role role = wire::shape(opcode).role;
   return role == wire::Role::acknowledgement || role == wire::Role::notification;
@@ -29,7 +29,7 @@ inline bool answers(wire::Opcode opcode) {
 
 class CardPort final : public TxPort {
  public:
-  static constexpr uint32_t kMaxRun = 4;  // packets of a queue pair that a card takes at a time
+  static constexpr uint32_t kMaxRun = 4;  // packets of a queue pair that a card accepts at a time
 
   CardPort(TwinCards& cards, int32_t port) : cards_(cards), port_(port) {}
   TxResult send(const PacketRun& run) override { return cards_.send(port_, run); }

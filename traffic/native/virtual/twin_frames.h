@@ -1,4 +1,4 @@
-// What the twin knows of packets under way, and of the five-tuples that they belong to.
+// The twin's packets in flight, and their five-tuples.
 #pragma once
 
 #include <algorithm>
@@ -16,11 +16,11 @@
 
 namespace etloop {
 
-// A packet under way: its headers and inline payload as bytes; pattern payload only as a length.
+// A packet in flight: headers and inline payload as bytes; pattern payload only as a length.
 struct alignas(64) TwinFrame {
   uint32_t datagram_bytes = 0;
-  uint16_t src_port = 0;   // of the packet: it may be another than its flow's
-  uint8_t stored = 0;      // of `bytes`
+  uint16_t src_port = 0;   // of the packet; may differ from its flow's
+  uint8_t stored = 0;      // number of stored `bytes`
   bool corrupted = false;  // by its sender
   std::array<uint8_t, kMostStoredBytes> bytes{};
 
@@ -31,10 +31,10 @@ struct alignas(64) TwinFrame {
 };
 static_assert(sizeof(TwinFrame) == 128);
 
-// What has to be known of a frame before it is looked at, so that all that it needs can be asked for at once. A frame's own line
-// is seldom in the caches by then.
+// The index of a frame's state, kept separately so that all of it can be prefetched at once: a frame's own cache line is rarely
+// cached by then.
 struct TwinHeading {
-  uint32_t flow = 0;  // the stream, of a frame of plain UDP
+  uint32_t flow = 0;  // for a frame of a UDP stream, the stream
   uint32_t dest_qpn = 0;
 };
 
@@ -43,12 +43,12 @@ struct alignas(kLineBytes) TwinFlow {
   IpAddress dst_ip = {};
   uint16_t src_port = 0;
   uint8_t traffic_class = 0;
-  uint16_t dst_address = 0;  // among those of the receiving port, or of all planes of its card
-  int32_t dst_port = -1;     // of the plan
+  uint16_t dst_address = 0;  // index among the receiving port's addresses, or its card's on all planes
+  int32_t dst_port = -1;     // port of the plan
   uint32_t source = 0;       // attachment
   uint64_t key = 0;
   uint32_t destination = 0;  // attachment
-  uint32_t around_bytes = 0;  // of an Ethernet frame, around the datagram
+  uint32_t around_bytes = 0;  // Ethernet frame bytes around the datagram
 };
 
 inline uint8_t class_of(const TwinFlow& flow, const ClassMarks& marks) {
@@ -57,13 +57,13 @@ inline uint8_t class_of(const TwinFlow& flow, const ClassMarks& marks) {
 
 inline constexpr uint8_t kUdpProtocol = 17;
 
-// What switches choose a path by.
+// The key by which switches choose a path.
 inline uint64_t key_of(const IpAddress& src_ip, const IpAddress& dst_ip, uint16_t src_port,
                        uint16_t dst_port = wire::kRoceUdpPort) {
   return flow_key({src_ip, dst_ip, kUdpProtocol, src_port, dst_port});
 }
 
-// What a switch may hash of a UDP packet, with the flow label that our ports give it.
+// The hashable headers of a UDP packet, with the flow label set by the engine's ports.
 inline HashedHeaders headers_of(const IpAddress& src_ip, const IpAddress& dst_ip, uint16_t src_port, uint16_t dst_port) {
   HashedHeaders headers;
   headers.outer = {src_ip, dst_ip, kUdpProtocol, src_port, dst_port};

@@ -1,4 +1,4 @@
-// Outer headers of the twin's packets: which flows have them, and what is left of each packet's destination.
+// Outer headers of the twin's packets (micro segments): which flows have one, and the remaining destination of each packet.
 #pragma once
 
 #include <algorithm>
@@ -13,14 +13,14 @@ namespace etloop {
 
 class TwinSegments {
  public:
-  // The next flow, from a port to an address. Returns what its packets are longer by.
+  // Add the next flow, from a port to an address. Returns the extra bytes of its packets.
   uint32_t add_flow(const PlannedPort& from, const IpAddress& to) {
-    const auto found = std::find_if(from.segments.begin(), from.segments.end(),
+    const auto known = std::find_if(from.segments.begin(), from.segments.end(),
                                     [&](const usid::Route& route) { return route.to == to; });
-    routes_.push_back(found == from.segments.end() ? nullptr : &*found);
+    routes_.push_back(known == from.segments.end() ? nullptr : &*known);
     return static_cast<uint32_t>(routes_.back() == nullptr ? 0 : usid::kOuterHeaderBytes);
   }
-  // Gives a packet of a flow its outer header, where the flow has one. False: it has none.
+  // Give a packet its outer header. False: its flow has none.
   bool put(uint32_t flow, uint32_t handle, uint16_t entropy) {
     if (routes_[flow] == nullptr) return false;
     if (carriers_.size() <= handle) carriers_.resize(2 * (size_t{handle} + 1));
@@ -33,7 +33,7 @@ class TwinSegments {
     return head(handle);
   }
   bool is_for(const usid::End& end, uint32_t handle) const { return end.is_for(carriers_[handle]); }
-  // The outer header of a packet: no more of it is hashed as a flow.
+  // The outer header of a packet, hashed as its flow.
   FiveTuple outer(const TwinFlow& flow, uint32_t handle) const {
     constexpr uint8_t kIpv6Inside = 41;
     return {flow.src_ip, carriers_[handle], kIpv6Inside, 0, 0};
@@ -46,8 +46,8 @@ class TwinSegments {
   }
 
  private:
-  std::vector<const usid::Route*> routes_;  // by flow; nullptr: its packets go by their own address
-  std::vector<IpAddress> carriers_;         // by packet that has one: the outer destination as it is by now
+  std::vector<const usid::Route*> routes_;  // by flow; nullptr: not encapsulated
+  std::vector<IpAddress> carriers_;         // by packet: current outer destination
 };
 
 }  // namespace etloop

@@ -44,7 +44,7 @@ void TwinSeries::sample() {
   while (rows_.size() > most_rows_ && interval_ns_ < kLongestIntervalNs) thin_out();
 }
 
-// Samples stand at multiples of the interval; those at odd ones go.
+// Samples are at multiples of the interval; drop those at odd ones.
 void TwinSeries::thin_out() {
   interval_ns_ *= 2;
   std::erase_if(rows_, [&](const LaneSample& row) { return row.time_ns % interval_ns_ != 0; });

@@ -1,7 +1,7 @@
-// A network of switches over time: what every used queue held, marked, dropped and was paused for, at even times. Pure.
+// Time series of a network of switches: what every used queue held, marked, dropped and was paused for, at regular times. Pure.
 //
-// CoS i of a port stands for queue i, PFC priority i and priority group i of it. Rows are made for lanes that have been
-// used; when there are too many, every second sample goes and the interval doubles, so a series of any length fits.
+// CoS i of a port is its queue i, PFC priority i and priority group i. Rows exist for used lanes only; when there are too many,
+// every second sample is dropped and the interval doubles, so that a series of any length fits.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,13 @@ namespace etloop {
 struct LaneSample {
   int64_t time_ns;
   int64_t queued_bytes;
-  int64_t group_bytes;     // of arriving packets, in the lane's priority group
+  int64_t group_bytes;     // ingress bytes in the lane's priority group
   int64_t headroom_bytes;  // of those, beyond the threshold
-  // From here on since the begin.
+  // Counters since the begin:
   int64_t tx_packets;
   int64_t tx_bytes;
   int64_t marked_packets;
-  int64_t dropped_packets;  // for want of room, by queue or by group
+  int64_t dropped_packets;  // for lack of room, by queue or group
   int64_t trimmed_packets;
   int64_t pfc_rx;
   int64_t pfc_tx;
@@ -36,12 +36,12 @@ class TwinSeries {
   // `interval_ns` 0: no series.
   TwinSeries(const SoftFabric& fabric, const FabricConfig& config, Nanos interval_ns, size_t most_rows);
 
-  // When the next sample is due; kNever without a series.
+  // Time of the next sample; kNever without a series.
   Nanos due_ns() const { return due_ns_; }
-  // To be asked before anything happens at or after `due_ns`.
+  // Take a sample; call before any event at or after `due_ns`.
   void sample();
 
-  // Rows until now go.
+  // Drop all rows so far.
   void begin_again() { rows_.clear(); }
 
   Nanos interval_ns() const { return interval_ns_; }

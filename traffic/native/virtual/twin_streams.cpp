@@ -26,7 +26,7 @@ TwinStreams::TwinStreams(const std::vector<TwinStream>& streams)
 
 void TwinStreams::begin(Nanos job_start_ns) {
   for (size_t i = 0; i < states_.size(); ++i) {
-    // Nothing is due at the very begin.
+    // The first datagram is due one tick after the start.
     states_[i].next_ns = job_start_ns + streams_[i].start_ns + kTickNs;
     if (streams_[i].stop_ns > 0) states_[i].end_ns = job_start_ns + streams_[i].stop_ns;
     if (states_[i].next_ns >= states_[i].end_ns) states_[i].next_ns = kNever;
@@ -46,7 +46,7 @@ Nanos TwinStreams::first_due_ns() const {
 int64_t TwinStreams::look(size_t stream, Nanos now) {
   const TwinStream& own = streams_[stream];
   State& state = states_[stream];
-  // 10 Gb/s for a millisecond, and less than a datagram: far below 2^63.
+  // At most 10 Gb/s for a millisecond plus less than a datagram: far below 2^63.
   state.credit += own.rate_bps * kTickNs;
   const int64_t whole = credit_of_datagram(own);
   state.waiting += state.credit / whole;

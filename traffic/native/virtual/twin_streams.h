@@ -1,5 +1,5 @@
-// Plain UDP beside a job in virtual time: when the datagrams of every stream fall due, by the rule of traffic/udp_streams.py.
-// Pure: time in, numbers of datagrams out. What becomes of the datagrams is decided by the twin.
+// UDP streams next to a job in virtual time: the schedule of their datagrams, by the rule of traffic/udp_streams.py. Pure: time
+// in, numbers of datagrams out. The twin carries the datagrams.
 #pragma once
 
 #include <cstddef>
@@ -17,40 +17,40 @@ struct TwinStream {
   IpAddress src_ip = {};
   IpAddress dst_ip = {};
   uint16_t src_udp_port = 0;
-  uint16_t udp_port = 0;  // that it goes to
+  uint16_t udp_port = 0;  // destination port
   uint8_t traffic_class = 0;
-  int64_t rate_bps = 0;  // of the payload
+  int64_t rate_bps = 0;  // payload rate
   int64_t datagram_bytes = 0;
-  Nanos start_ns = 0;  // after the ranks began
-  Nanos stop_ns = 0;   // 0: with the run
+  Nanos start_ns = 0;  // after the start of the ranks
+  Nanos stop_ns = 0;   // 0: at the end of the run
 };
 
-// Return the bytes of the Ethernet frame around a datagram of the stream, with its check sequence.
+// Return the bytes of the Ethernet frame around a datagram of the stream, with FCS.
 int32_t frame_bytes_of(const TwinStream& stream);
 
 struct TwinStreamCounters {
   int64_t sent = 0;      // datagrams handed to the card
   int64_t left_out = 0;  // not sent in time
-  int64_t lost = 0;      // of those that were sent
+  int64_t lost = 0;      // sent, but lost
 };
 
 class TwinStreams {
  public:
-  // Agents look at their streams so often, and make up for so much.
+  // Agents serve their streams at this interval, and catch up this much.
   static constexpr Nanos kTickNs = 1'000'000;
   static constexpr Nanos kMostBehindNs = 100'000'000;
 
   explicit TwinStreams(const std::vector<TwinStream>& streams);
 
   void begin(Nanos job_start_ns);
-  // Nothing is due any more.
+  // Stop all streams.
   void end();
-  // When a stream is to be looked at next; kNever where none is.
+  // Time of the next tick of a stream; kNever if there is none.
   Nanos due_ns() const { return states_.empty() ? kNever : first_due_ns(); }
-  // A stream whose look is due at `now`: how many datagrams it has to send. Its next look is a tick later.
+  // Serve a stream whose tick is due at `now`: return the number of datagrams to send. The next tick is one interval later.
   int64_t look(size_t stream, Nanos now);
   bool is_due(size_t stream, Nanos now) const { return states_[stream].next_ns <= now; }
-  // Of those that were to be sent, so many were.
+  // Note that `datagrams` of them were sent.
   void sent(size_t stream, int64_t datagrams);
   void lost(size_t stream) { ++counters_[stream].lost; }
 
@@ -64,8 +64,8 @@ class TwinStreams {
   struct State {
     Nanos next_ns = kNever;
     Nanos end_ns = kNever;
-    int64_t credit = 0;    // bits times nanoseconds per second that are no whole datagram yet
-    int64_t waiting = 0;   // datagrams that were due and not sent
+    int64_t credit = 0;    // credit below a datagram, in bits times nanoseconds per second
+    int64_t waiting = 0;   // datagrams due but not sent
   };
 
   const std::vector<TwinStream>& streams_;

@@ -13,7 +13,7 @@ namespace {
 static_assert(mrc::Endpoint::kWriteBytes + kClearToSendBytes <= kMostStoredBytes);
 static_assert(uet::Endpoint::kWriteBytes + kClearToSendBytes <= kMostStoredBytes);
 
-// Congestion control sees packets as RoCEv2's: only their count, and whether one asks to be acknowledged.
+// Congestion control sees packets like RoCEv2's: their count, and whether one requests an acknowledgement.
 template <typename Outgoing>
 PacketRun run_of(const Outgoing& outgoing, FlowId flow) {
   PacketRun run;
@@ -57,7 +57,7 @@ MultipathExchange<End>::MultipathExchange(const ExchangeParts& parts, std::pmr::
   grant_ring_.resize(queue_pairs_.size());
   answers_.reserve(queue_pairs_.size());
   probes_.resize(queue_pairs_.size());
-  came_by_.resize(planes_ == 1 ? 0 : queue_pairs_.size(), kNoPlane);
+  last_planes_.resize(planes_ == 1 ? 0 : queue_pairs_.size(), kNoPlane);
 }
 
 template <typename End>
@@ -69,7 +69,7 @@ uint32_t MultipathExchange<End>::accepts(uint32_t index) const {
 template <typename End>
 void MultipathExchange<End>::post(uint32_t index, const WorkRequest& request) {
   ends_[index].post(request);
-  peers_are_there_ = true;
+  peers_listen_ = true;
   queue(index);
 }
 
@@ -128,20 +128,20 @@ void MultipathExchange<End>::fail_at(uint32_t index, TxPort& port) {
   failure_.set(connection, connections_.text(connection) + ": " + port.last_error());
 }
 
-// One packet of the queue pair in front. held and would_block leave it there.
+// Send one packet of the front queue pair. held and would_block leave it in front.
 template <typename End>
 TxResult MultipathExchange<End>::transmit_one(TransmitRing& ring, TxPort& port, Clock& clock) {
   const uint32_t index = ring.front();
   End& end = ends_[index];
-  // Congestion control begins with the job, by what the probes before it measured.
+  // Congestion control starts with the run, from the round trips that the probes measured.
   FlowControl* control = probing_.under_way() ? nullptr : flows_.control(index);
-  bool rests = !end.has_run();
-  if (rests) arm_timer(index);  // what it waits for may have to be asked for
-  if (!rests && control != nullptr && control->allowed(1, in_flight_bytes(index), end.answer_comes(), clock.now()) == 0) {
+  bool blocked = !end.has_run();
+  if (blocked) arm_timer(index);  // it may wait for an answer that must be requested
+  if (!blocked && control != nullptr && control->allowed(1, in_flight_bytes(index), end.answer_comes(), clock.now()) == 0) {
     flows_.arm_timer(index, *control);
-    rests = true;
+    blocked = true;
   }
-  if (!rests) {
+  if (!blocked) {
     const bool grants = &ring == &grant_ring_;
     const ClassMarks marks = grants ? marks_of(plan_.transport.clear_to_send) : ClassMarks{};
     const uint32_t open = planes_ == 1 ? multipath::kAllPlanes : port.open_planes(queue_pairs_[index].flow(), marks);
@@ -169,11 +169,11 @@ TxResult MultipathExchange<End>::transmit_one(TransmitRing& ring, TxPort& port, 
   }
   ring.pop();
   end.queued = false;
-  if (!rests && end.has_run()) queue(index);
+  if (!blocked && end.has_run()) queue(index);
   return TxResult::sent;
 }
 
-// Send what faults held back and is due. Return false if nothing more leaves now.
+// Send packets that fault rules held back until now. False: no more can leave now.
 template <typename End>
 bool MultipathExchange<End>::transmit_held(TxPort& port, Clock& clock) {
   const TxResult result = faults_->send_due(port, clock.now());
@@ -181,7 +181,7 @@ bool MultipathExchange<End>::transmit_held(TxPort& port, Clock& clock) {
   return result == TxResult::sent || result == TxResult::held;
 }
 
-// False: nothing more leaves now.
+// False: no more can leave now.
 template <typename End>
 bool MultipathExchange<End>::transmit_answers(TxPort& port, Clock& clock) {
   while (!answers_.empty()) {
@@ -201,7 +201,7 @@ bool MultipathExchange<End>::transmit_answers(TxPort& port, Clock& clock) {
         return result == TxResult::held;
       }
       end.probe_sent(probe, clock.now());
-      if (end.fault() != QpFault::none) report_fault(index);  // it asked once too often
+      if (end.fault() != QpFault::none) report_fault(index);  // the probe exceeded the retry limit
       arm_timer(index);
     }
     end.answers_queued = false;
@@ -210,16 +210,16 @@ bool MultipathExchange<End>::transmit_answers(TxPort& port, Clock& clock) {
   return true;
 }
 
-// Whether a link is up costs a look, before whatever leaves by it.
+// Check which planes are up, before anything leaves on them.
 template <typename End>
-void MultipathExchange<End>::look_at_planes(TxPort& port, Clock& clock) {
+void MultipathExchange<End>::check_planes(TxPort& port, Clock& clock) {
   const uint32_t up = port.planes_up() & ((1U << planes_) - 1);
   if (up == planes_up_) return;
   planes_up_ = up;
   on_planes_changed(up, clock.now());
 }
 
-// Where a queue pair keeps to a plane, those of other planes do not wait for it. True: the one behind the front is to try.
+// With one plane per queue pair, let queue pairs of other planes pass a blocked one. True: try the next in the ring.
 template <typename End>
 bool MultipathExchange<End>::pass_turn(TransmitRing& ring, TxResult result, size_t& passed) const {
   const bool waits = result == TxResult::held || result == TxResult::would_block;
@@ -232,7 +232,7 @@ bool MultipathExchange<End>::pass_turn(TransmitRing& ring, TxResult result, size
 
 template <typename End>
 bool MultipathExchange<End>::transmit(TxPort& port, Clock& clock, size_t budget) {
-  if (peers_are_there_ && planes_ > 1) look_at_planes(port, clock);
+  if (peers_listen_ && planes_ > 1) check_planes(port, clock);
   if (faults_ != nullptr && !transmit_held(port, clock)) return false;
   if (!transmit_answers(port, clock) || !transmit_strays(port, clock)) return false;
   if (probing_.under_way()) {
@@ -281,10 +281,10 @@ void MultipathExchange<End>::on_answer(uint32_t index, const AckOutcome& outcome
   if (ends_[index].fault() == QpFault::none) arm_timer(index);
 }
 
-// A write of a whole packet came through: the round trip is that of data. What class it arrived with nobody says.
+// A full-size write was acknowledged: its round trip is that of data. The arriving traffic class is unknown.
 template <typename End>
 void MultipathExchange<End>::on_probed(uint32_t index, const WorkRequest& probe, Nanos now) {
-  // Of one that was sent again it is not known how long it took: another is sent.
+  // A retransmitted probe has no unambiguous round trip: send another.
   const Nanos measured_ns = ends_[index].timer().smoothed_rtt_ns();
   if (measured_ns < 0 && ++probes_[index] < kMostProbes) {
     post(index, probe);
@@ -332,7 +332,7 @@ template <typename End>
 void MultipathExchange<End>::arm_timer(uint32_t index) {
   End& end = ends_[index];
   const Nanos deadline = end.deadline();
-  if (deadline >= end.timer_due_ns) return;  // a timer that comes too early arms the next
+  if (deadline >= end.timer_due_ns) return;  // a timer that fires early arms the next
   end.timer_due_ns = deadline;
   events_.push(deadline, EventKind::qp_timer, index);
 }

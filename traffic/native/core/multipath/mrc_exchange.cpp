@@ -19,7 +19,7 @@ void MrcExchange::add_peers() {
     const QpPlace& place = queue_pairs_.place(i);
     if (peers_.contains({place.address, place.peer_ip})) continue;
     const uint32_t number = reports_.add(paths_.known(place.address, place.peer_ip));
-    told_by_.push_back(i);
+    report_qps_.push_back(i);
     at_each_plane(i, [&](uint16_t address, const IpAddress& theirs) {
       peers_.emplace(std::pair(address, theirs), Peer{i, number});
     });
@@ -28,12 +28,12 @@ void MrcExchange::add_peers() {
 
 void MrcExchange::on_planes_changed(uint32_t up, Nanos now) { reports_.changed(up, now); }
 
-// A port status update to each peer that has not answered it, by a plane that is up. False: nothing more leaves now.
+// Send a port status update to each peer that has not acknowledged it, on a plane that is up. False: no more can leave now.
 bool MrcExchange::transmit_reports(TxPort& port, Clock& clock) {
   PlaneReports::Due due;
   const Nanos now = clock.now();
   while (reports_.next_due(now, due)) {
-    const uint32_t index = told_by_[due.peer];
+    const uint32_t index = report_qps_[due.peer];
     mrc::Outgoing outgoing;
     wire::mrc::Bth& bth = outgoing.packet.bth;
     bth.opcode = Opcode::endpoint_request;
@@ -83,9 +83,9 @@ void MrcExchange::on_datagram(const Datagram& datagram, Nanos now) {
     return;
   }
   wire::mrc::Packet packet;
-  const auto found = wire::mrc::decode(datagram.bytes, datagram.datagram_bytes, packet);
-  if (found != wire::mrc::Malformed::none) {
-    discards_.note(reason_of(found));
+  const auto error = wire::mrc::decode(datagram.bytes, datagram.datagram_bytes, packet);
+  if (error != wire::mrc::Malformed::none) {
+    discards_.note(reason_of(error));
     return;
   }
   if (!wire::is_of_partition(packet.bth.p_key)) {
@@ -117,10 +117,10 @@ void MrcExchange::on_datagram(const Datagram& datagram, Nanos now) {
 void MrcExchange::on_trimmed(const Datagram& datagram, Nanos now) {
   using wire::mrc::Malformed;
   wire::mrc::CutPacket packet;
-  if (const Malformed found = wire::mrc::decode_cut(datagram.bytes, packet); found != Malformed::none) {
-    const bool of_peer = peers_.contains({datagram.address, datagram.src_ip});
-    if (found == Malformed::too_short && of_peer) ++trimmed_;
-    discards_.note(found != Malformed::too_short ? reason_of(found) : of_peer ? Discard::late_trimmed : Discard::cut_off);
+  if (const Malformed error = wire::mrc::decode_cut(datagram.bytes, packet); error != Malformed::none) {
+    const bool is_from_peer = peers_.contains({datagram.address, datagram.src_ip});
+    if (error == Malformed::too_short && is_from_peer) ++trimmed_;
+    discards_.note(error != Malformed::too_short ? reason_of(error) : is_from_peer ? Discard::late_trimmed : Discard::cut_off);
     return;
   }
   if (!wire::is_of_partition(datagram.bytes)) {
@@ -157,7 +157,7 @@ void MrcExchange::on_packet(uint32_t index, const wire::mrc::Packet& packet, con
     end.responder.on_probe(*probe, datagram.src_port, marked);
     queue_answers(index);
   } else {
-    discards_.note(Discard::unasked);  // of the endpoint, and addressed to a queue pair
+    discards_.note(Discard::unasked);  // an endpoint packet addressed to a queue pair
   }
 }
 
@@ -165,10 +165,10 @@ void MrcExchange::on_endpoint_packet(const wire::mrc::Packet& packet, const Data
   const auto* request = std::get_if<wire::mrc::Erth>(&packet.body);
   const auto* response = std::get_if<wire::mrc::Eeth>(&packet.body);
   const auto peer = peers_.find({datagram.address, datagram.src_ip});
-  const bool says = request != nullptr && request->op == wire::mrc::EndpointOp::port_status;
-  const bool asks = request != nullptr && request->op == wire::mrc::EndpointOp::entropy_probe;
-  const bool answers = response != nullptr && planes_ > 1;  // nothing else is asked
-  if (peer == peers_.end() || !(asks || answers || (says && planes_ > 1))) {
+  const bool is_status = request != nullptr && request->op == wire::mrc::EndpointOp::port_status;
+  const bool is_probe = request != nullptr && request->op == wire::mrc::EndpointOp::entropy_probe;
+  const bool answers = response != nullptr && planes_ > 1;  // this port sends no other requests
+  if (peer == peers_.end() || !(is_probe || answers || (is_status && planes_ > 1))) {
     discards_.note(peer == peers_.end() ? Discard::wrong_peer : Discard::unasked);
     return;
   }
@@ -178,13 +178,13 @@ void MrcExchange::on_endpoint_packet(const wire::mrc::Packet& packet, const Data
     reports_.answered(number, id);
     return;
   }
-  if (says) reports_.heard(number, id, request->port_status_mask);
-  if (replies_.size() == kMostReplies) {  // forgotten, and asked again
+  if (is_status) reports_.heard(number, id, request->port_status_mask);
+  if (replies_.size() == kMostReplies) {  // dropped: the peer repeats it
     discards_.note(Discard::late_control);
     return;
   }
-  // Who asks for a path is answered by it; who says that one is gone, by another.
-  const uint16_t value = says ? ends_[index].requester.sender().entropy().next(came_by(datagram)) : datagram.src_port;
+  // Answer a path probe on the probed path, and a port status update on another.
+  const uint16_t value = is_status ? ends_[index].requester.sender().entropy().next(came_by(datagram)) : datagram.src_port;
   replies_.push_back({index, request->op, id, value, request->tx_timestamp});
 }
 

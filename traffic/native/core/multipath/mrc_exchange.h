@@ -1,5 +1,5 @@
-// How packets of MRC find their queue pair, what is said to peers that ask whether a path is there, and what they are told of the
-// planes of a card.
+// Receives MRC packets: finds their queue pair, answers path probes, and exchanges port status updates about the planes of a
+// card.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace etloop {
 
 class MrcExchange final : public MultipathExchange<mrc::Endpoint> {
  public:
-  // Once the queue pairs are open. `memory` outlives it.
+  // Call after the queue pairs are open. `memory` outlives this.
   MrcExchange(const ExchangeParts& parts, std::pmr::memory_resource& memory);
 
   void on_datagram(const Datagram& datagram, Nanos now) override;
@@ -25,16 +25,16 @@ class MrcExchange final : public MultipathExchange<mrc::Endpoint> {
  private:
   static constexpr size_t kMostReplies = 4096;
   struct Reply {
-    uint32_t qp = 0;  // one to the same peer
+    uint32_t qp = 0;  // a queue pair to the same peer
     wire::mrc::EndpointOp op{};
     uint16_t id = 0;
     uint16_t entropy = 0;
     uint16_t tx_timestamp = 0;
   };
 
-  // An address of a peer, and its number among those that are told of planes.
+  // An address of a peer, and the peer's index in the plane reports.
   struct Peer {
-    uint32_t qp = 0;  // one to it
+    uint32_t qp = 0;  // a queue pair to it
     uint32_t number = 0;
   };
 
@@ -46,8 +46,8 @@ class MrcExchange final : public MultipathExchange<mrc::Endpoint> {
   void on_packet(uint32_t index, const wire::mrc::Packet& packet, const Datagram& datagram, Nanos now);
   void on_endpoint_packet(const wire::mrc::Packet& packet, const Datagram& datagram);
 
-  std::map<std::pair<uint16_t, IpAddress>, Peer> peers_;  // by local address and theirs, on whatever plane
-  std::vector<uint32_t> told_by_;                         // by number of a peer, a queue pair that leads to it
+  std::map<std::pair<uint16_t, IpAddress>, Peer> peers_;  // by local and peer address, on any plane
+  std::vector<uint32_t> report_qps_;                         // by index of a peer: a queue pair to it
   PlaneReports reports_;
   std::vector<Reply> replies_;
 };

@@ -1,5 +1,5 @@
-// The seam between a core and a transport whose packets choose their paths. Stands where Transmission and PacketArrivals stand
-// for RoCEv2.
+// Interface between a core and a transport that chooses a path per packet. It takes the place of Transmission and PacketArrivals,
+// which serve RoCEv2.
 #pragma once
 
 #include <cstddef>
@@ -20,47 +20,46 @@ namespace etloop {
 class PacketExchange : public EndProgressSource, public RequestSink {
  public:
   virtual ~PacketExchange() = default;
-  // Sends at most `budget` packets of data. True: there is more that could be sent now.
+  // Send at most `budget` packets of data. True: more can be sent now.
   virtual bool transmit(TxPort& port, Clock& clock, size_t budget) = 0;
   virtual void on_datagram(const Datagram& datagram, Nanos now) = 0;
   virtual void on_timer(uint32_t index, Nanos now) = 0;
-  // Congestion control lets a queue pair send again.
+  // Congestion control allows a queue pair to send again.
   virtual void on_flow_timer(uint32_t index) = 0;
-  // The port's receivers may grant credit again.
+  // The port's receivers may grant more credit.
   virtual void on_credit_due(Nanos now) = 0;
-  // The run is over here. Peers are still answered, and nothing is begun that they would have to answer. True: something of
-  // before is under way to a peer that it answers.
+  // The run is over here: start no more requests, keep answering peers. True: earlier requests are still in flight.
   virtual bool rest() = 0;
-  // Datagrams that were not acted on.
+  // Datagrams that were ignored, by reason.
   virtual const DiscardCounts& discards() const = 0;
-  // The run begins: what probes left is no part of it.
+  // The run begins: forget late packets of probes.
   virtual void forget_late() = 0;
   virtual int64_t trimmed() const = 0;
 
-  // What this port does wrong on purpose, before the run.
+  // Set the fault injection of this port, before the run.
   void set_faults(std::unique_ptr<PathFaults> faults) { faults_ = std::move(faults); }
-  // What was received and held back, and is due now, is taken in.
+  // Process arrivals that fault rules held back until now.
   void release_held(Nanos now) {
     Datagram released;
     std::vector<uint8_t> content;
     while (faults_ != nullptr && faults_->take_released(now, released, content)) {
-      taken_as_is_ = true;
+      bypasses_faults_ = true;
       on_datagram(released, now);
-      taken_as_is_ = false;
+      bypasses_faults_ = false;
     }
   }
 
  protected:
-  // Of a packet that came for an end: what becomes of it.
+  // Apply the fault rules to a packet received for an endpoint.
   PathFaults::Fate fate_of(uint32_t index, const SprayedPacket& packet, Datagram& datagram, Nanos now) {
-    if (faults_ == nullptr || taken_as_is_) return {};
+    if (faults_ == nullptr || bypasses_faults_) return {};
     return faults_->on_received(index, packet, datagram, now);
   }
 
   std::unique_ptr<PathFaults> faults_;  // nullptr: no rule concerns this port
 
  private:
-  bool taken_as_is_ = false;  // faults had their say
+  bool bypasses_faults_ = false;  // bypass the fault rules: they were applied already
 };
 
 }  // namespace etloop

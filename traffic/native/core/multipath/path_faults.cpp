@@ -11,7 +11,7 @@ namespace etloop {
 namespace {
 
 constexpr uint8_t kCongestionExperienced = 0x03;
-constexpr size_t kMostHeld = 1U << 14;  // then packets pass as if no rule had selected them
+constexpr size_t kMostHeld = 1U << 14;  // beyond this, packets pass unaffected
 
 bool is_one_of(FaultPackets asked, FaultPackets kind) {
   switch (asked) {
@@ -26,19 +26,19 @@ bool is_one_of(FaultPackets asked, FaultPackets kind) {
   return false;
 }
 
-auto looks_at(const SprayedPacket& packet) {
+auto matches_rule_of(const SprayedPacket& packet) {
   return [packet](const FaultRule& rule) {
     return is_one_of(rule.packets, packet.kind) && (rule.entropy_value < 0 || rule.entropy_value == packet.entropy_value);
   };
 }
 
-// Count a packet that passed for those of its end that wait behind others. Return whether one of them is due now.
+// Count a passing packet for the held packets of its endpoint. True: one of them is due now.
 template <typename Held>
 bool let_past(Held& held, uint32_t end, Nanos now) {
   bool released = false;
-  for (auto& each : held) {
-    if (each.end != end || each.behind == 0 || --each.behind > 0) continue;
-    each.due_ns = now;
+  for (auto& packet : held) {
+    if (packet.end != end || packet.behind == 0 || --packet.behind > 0) continue;
+    packet.due_ns = now;
     released = true;
   }
   return released;
@@ -81,7 +81,7 @@ TxResult PathFaults::apply(const FaultRule& rule, TxPort& port, uint32_t end, co
       return TxResult::sent;
     case FaultAction::duplicate: {
       const TxResult result = port.send_built(built);
-      if (result == TxResult::sent) port.send_built(built);  // where there is no room for another, it is lost on the way
+      if (result == TxResult::sent) port.send_built(built);  // if the duplicate does not fit, it counts as lost on the way
       return result;
     }
     case FaultAction::corrupt_icrc: changed.corrupt_icrc = true; break;
@@ -93,7 +93,7 @@ TxResult PathFaults::apply(const FaultRule& rule, TxPort& port, uint32_t end, co
     case FaultAction::send_nak:
     case FaultAction::send_rnr:
     case FaultAction::send_cnp:
-    case FaultAction::trim: break;  // refused with the plan, or of what is received
+    case FaultAction::trim: break;  // rejected with the plan, or for received packets
   }
   return port.send_built(changed);
 }
@@ -101,11 +101,11 @@ TxResult PathFaults::apply(const FaultRule& rule, TxPort& port, uint32_t end, co
 TxResult PathFaults::send(TxPort& port, uint32_t end, const SprayedPacket& packet, const BuiltPacket& built, Nanos now) {
   EndState& state = ends_[end];
   if (state.sent.empty()) return port.send_built(built);
-  const auto looks = looks_at(packet);
-  const FaultRule* rule = state.sent.choose(rules_, state.end.draws_as, looks);
+  const auto matches = matches_rule_of(packet);
+  const FaultRule* rule = state.sent.choose(rules_, state.end.draws_as, matches);
   const TxResult result = rule == nullptr ? port.send_built(built) : apply(*rule, port, end, built, now);
   if (result != TxResult::sent) {
-    state.sent.forget_last(rules_, looks);
+    state.sent.forget_last(rules_, matches);
     return result;
   }
   if (rule != nullptr) note(end, rule->action);
@@ -123,7 +123,7 @@ TxResult PathFaults::send_due(TxPort& port, Nanos now) {
     if (result == TxResult::sent) {
       next = backlog_.erase(next);
     } else if (result == TxResult::held) {
-      ++next;  // another may leave by another plane or in another class
+      ++next;  // another may leave on another plane or in another class
     } else {
       return result;
     }
@@ -141,7 +141,7 @@ void PathFaults::release_due(Nanos now) {
 PathFaults::Fate PathFaults::on_received(uint32_t end, const SprayedPacket& packet, Datagram& datagram, Nanos now) {
   EndState& state = ends_[end];
   if (state.received.empty() && held_received_.empty()) return {};
-  const FaultRule* rule = state.received.choose(rules_, state.end.draws_as, looks_at(packet));
+  const FaultRule* rule = state.received.choose(rules_, state.end.draws_as, matches_rule_of(packet));
   let_past(held_received_, end, now);
   if (rule == nullptr) return {};
   switch (rule->action) {
@@ -184,7 +184,7 @@ bool PathFaults::take_released(Nanos now, Datagram& datagram, std::vector<uint8_
 }
 
 Nanos PathFaults::next_due() const {
-  Nanos due_ns = kNever;  // what the port did not take waits for the port
+  Nanos due_ns = kNever;  // the backlog waits for the port, not for a time
   for (const Outgoing& held : held_) due_ns = std::min(due_ns, held.due_ns);
   for (const Incoming& held : held_received_) due_ns = std::min(due_ns, held.due_ns);
   return due_ns;

@@ -1,6 +1,5 @@
-// Faults on purpose where packets choose their paths: what leaves or comes for an end is lost, repeated, held back, spoilt,
-// marked or cut, for the packets that rules select, also those of one entropy value. Pure; the same for the same rules and
-// packets.
+// Fault injection for transports that choose a path per packet: drops, duplicates, delays, corrupts, marks or trims packets
+// selected by rules, also by entropy value. Pure and reproducible.
 #pragma once
 
 #include <cstdint>
@@ -14,37 +13,37 @@
 
 namespace etloop {
 
-// A packet as rules see it, whatever its headers.
+// The properties of a packet that rules match.
 struct SprayedPacket {
   FaultPackets kind = FaultPackets::any;  // data, clear_to_send, ack or nak; any: none of these, such as a probe
-  int32_t entropy_value = -1;             // by its number between the two addresses; -1: not known
+  int32_t entropy_value = -1;             // its index between the two addresses; -1: unknown
 };
 
 class PathFaults {
  public:
-  // What becomes of a packet that came.
+  // Result for a received packet.
   struct Fate {
-    uint32_t times = 1;  // it is handed on
-    bool cut = false;    // as if a switch had trimmed it
+    uint32_t times = 1;  // how often to process it
+    bool cut = false;    // treat it as trimmed by a switch
   };
 
   explicit PathFaults(const std::vector<FaultRule>& rules) : rules_(rules) {}
-  // Ends are numbered in the order they are added.
+  // Add an endpoint; endpoints are numbered in this order.
   void add_end(const FaultEnd& end);
 
-  // Sends it through the port, or does with it what the first rule that selects it says.
+  // Send the packet, or apply the first rule that selects it.
   TxResult send(TxPort& port, uint32_t end, const SprayedPacket& packet, const BuiltPacket& built, Nanos now);
-  // Send what is due of what was held back. Return `sent` if all of it left; else why the port did not take the rest, which
-  // waits for the port.
+  // Send held packets that are due. Returns `sent` if all left, else why the port did not accept the rest, which waits for the
+  // port.
   TxResult send_due(TxPort& port, Nanos now);
-  // `datagram` as it came: it may be marked. What is held back is copied.
+  // `datagram` may be marked. A held datagram is copied.
   Fate on_received(uint32_t end, const SprayedPacket& packet, Datagram& datagram, Nanos now);
-  // A received packet whose time has come. False: there is none.
+  // Take a held received packet that is due. False: there is none.
   bool take_released(Nanos now, Datagram& datagram, std::vector<uint8_t>& content);
 
-  // When something that is held back is due; kNever: nothing is.
+  // Earliest time at which a held packet is due; kNever: none is held.
   Nanos next_due() const;
-  // Return the number, from 0, of the rule that holds a packet which is due; -1: none does.
+  // Return the index of the rule that holds a packet which is due; -1: none.
   int32_t due_rule(Nanos now) const;
   const FaultCounts& counts() const { return counts_; }
   int64_t count_of(uint32_t end) const { return ends_[end].done; }
@@ -63,7 +62,7 @@ class PathFaults {
     Nanos due_ns = 0;
     const FaultRule* rule = nullptr;
     uint32_t end = 0;
-    uint32_t behind = 0;  // packets of its end still to pass; 0: only the time counts
+    uint32_t behind = 0;  // packets of its endpoint that must overtake it; 0: only the time counts
   };
   struct Incoming {
     Datagram datagram;
@@ -82,7 +81,7 @@ class PathFaults {
   const std::vector<FaultRule>& rules_;
   std::vector<EndState> ends_;
   std::vector<Outgoing> held_;
-  std::vector<Outgoing> backlog_;  // due, and to be sent before anything else
+  std::vector<Outgoing> backlog_;  // due; sent before anything else
   std::deque<Incoming> held_received_;
   FaultCounts counts_{};
 };

@@ -17,12 +17,13 @@ namespace {
 
 constexpr uint32_t kLeastPdcs = 64;
 
-// On its link.
+// Bytes of a full packet on its link.
 uint32_t full_packet_bytes(uint32_t path_mtu) {
   return static_cast<uint32_t>(uet::Endpoint::kWriteBytes + wire::uet::CreditTarget::kBytes) + path_mtu + kLinkBytesIpv4;
 }
 
-// The key or the relative address names the queue pair: until the target has told the number of its context, nothing else does.
+// The queue pair number of a message, from its key or relative address: the only identification until the target has reported its
+// PDC id.
 uint32_t number_in(const wire::uet::StandardRequest& message) {
   return message.start.rel ? wire::uet::queue_pair_at(message.start) : static_cast<uint32_t>(message.memory_key >> 32);
 }
@@ -42,7 +43,7 @@ UetExchange::UetExchange(const ExchangeParts& parts, std::pmr::memory_resource& 
   const bool granted = plan_.transport.multipath.uet.credit.granted;
   for (uint32_t i = 0; i < queue_pairs_.size(); ++i) {
     ends_[i].attach(ids_, i);
-    // Until a round trip is known, a window is what the transport lets be under way.
+    // Until a round trip is known, use the transport's window.
     if (granted && queue_pairs_.place(i).sends_data) {
       ends_[i].requester.use_credit(uint64_t{kMostSprayedWindow} * plan_.transport.path_mtu_bytes, flows_.link_bytes(i));
     }
@@ -55,7 +56,7 @@ uint64_t UetExchange::port_bps() const {
   return static_cast<uint64_t>(card_bps(plan_, flows_.port())) / std::max(port_at(plan_, flows_.port()).queues, 1U);
 }
 
-// No peer says which of its planes are up: those are found out by what is lost. What is granted comes by those of this end.
+// Peers do not report which of their planes are up: losses show that. Credit is granted at the rate of this end's planes.
 void UetExchange::on_planes_changed(uint32_t up, Nanos) {
   paths_.set_planes(up);
   if (up != 0) credit_.set_rate(granted_bps() / planes_ * static_cast<uint32_t>(std::popcount(up)));
@@ -63,7 +64,7 @@ void UetExchange::on_planes_changed(uint32_t up, Nanos) {
 
 void UetExchange::on_path_measured(uint32_t index, Nanos round_trip_ns) {
   if (!plan_.transport.multipath.uet.credit.granted || !queue_pairs_.place(index).sends_data) return;
-  // What keeps to one path keeps to one port.
+  // A transport with in-order delivery uses one path, hence one port of the card.
   const uint64_t rate_bps = plan_.transport.multipath.uet.order == DeliveryOrder::sent ? port_bps() / planes_ : port_bps();
   const double product = static_cast<double>(rate_bps) / 8e9 * static_cast<double>(round_trip_ns);
   const double window = product * plan_.transport.multipath.uet.credit.window_percent / 100;
@@ -126,7 +127,7 @@ void UetExchange::answer_stray(const wire::uet::Request& request, NackCode code,
   nack.retransmitted = request.retransmitted;
   nack.psn = request.psn;
   nack.dpdcid = request.spdcid;
-  // By the path that it came by; of several planes by one of its plane, or of another in use.
+  // Answer on the path of the request; on a card, on a path of its arrival plane, or of another plane in use.
   const uint16_t value = planes_ == 1 ? datagram.src_port : ends_[index].requester.sender().entropy().next(came_by(datagram));
   strays_.push_back({index, value, nack});
 }
@@ -189,10 +190,10 @@ uint32_t UetExchange::opened_by(const wire::uet::StandardRequest& message, const
 
 void UetExchange::on_datagram(const Datagram& datagram, Nanos now) {
   wire::uet::Packet packet;
-  const auto found = wire::uet::decode(datagram.bytes, datagram.datagram_bytes, packet);
-  const bool readable = found == wire::uet::Malformed::none;
+  const auto error = wire::uet::decode(datagram.bytes, datagram.datagram_bytes, packet);
+  const bool readable = error == wire::uet::Malformed::none;
   const auto* write = std::get_if<wire::uet::StandardRequest>(&packet.ses);
-  // A small packet that a switch only marked as cut is whole.
+  // A small packet marked as trimmed may be complete.
   const bool whole = readable && (write == nullptr || wire::uet::lengths_agree(*write, packet.payload_bytes,
                                                                                plan_.transport.path_mtu_bytes));
   if (datagram.trimmed && !whole) {
@@ -200,7 +201,7 @@ void UetExchange::on_datagram(const Datagram& datagram, Nanos now) {
     return;
   }
   if (!readable) {
-    discards_.note(reason_of(found));
+    discards_.note(reason_of(error));
     return;
   }
   const uint32_t index = faults_ == nullptr ? kNone : end_of(packet, datagram);
@@ -217,7 +218,7 @@ void UetExchange::on_datagram(const Datagram& datagram, Nanos now) {
   for (uint32_t times = fate.times; times > 0; --times) dispatch(packet, changed, now);
 }
 
-// Whose packet it is, where it says so: kNone of those that do not, or of nobody here.
+// Return the endpoint a packet is for, if its headers identify one; else kNone.
 uint32_t UetExchange::end_of(const wire::uet::Packet& packet, const Datagram& datagram) const {
   if (const auto* request = std::get_if<wire::uet::Request>(&packet.pds)) {
     const auto* write = std::get_if<wire::uet::StandardRequest>(&packet.ses);
@@ -278,12 +279,12 @@ void UetExchange::on_request(const wire::uet::Request& request, const wire::uet:
 
 void UetExchange::on_trimmed(const Datagram& datagram, Nanos now) {
   wire::uet::Pds pds;
-  const auto found = wire::uet::decode_cut(datagram.bytes, pds);
+  const auto error = wire::uet::decode_cut(datagram.bytes, pds);
   const auto* request = std::get_if<wire::uet::Request>(&pds);
-  if (found != wire::uet::Malformed::none || request == nullptr) {
-    // A cut answer is not asked for again: another follows.
-    if (found == wire::uet::Malformed::none || found == wire::uet::Malformed::too_short) note_cut(datagram);
-    else discards_.note(reason_of(found));
+  if (error != wire::uet::Malformed::none || request == nullptr) {
+    // A trimmed answer is not requested again: another follows.
+    if (error == wire::uet::Malformed::none || error == wire::uet::Malformed::too_short) note_cut(datagram);
+    else discards_.note(reason_of(error));
     return;
   }
   const bool last_hop = plan_.transport.recovery.trimming.last_hop_dscps.contains(datagram.traffic_class >> 2);
@@ -294,7 +295,7 @@ void UetExchange::on_trimmed(const Datagram& datagram, Nanos now) {
     index = owner(request->dpdcid, PdcRole::target, datagram);
   }
   if (index == kNone) {
-    // The first packet of a context: which queue pair it is for was cut off, and is not needed to ask for it again.
+    // First packet of a PDC: the queue pair was trimmed off, but is not needed to request it again.
     if (request->syn && plan_.transport.recovery.trimming.answer != TrimAnswer::none) {
       ++trimmed_;
       answer_stray(*request, last_hop ? NackCode::trimmed_last_hop : NackCode::trimmed, datagram);
@@ -324,7 +325,7 @@ void UetExchange::on_control(const wire::uet::Control& control, const Datagram& 
     index = owner(control.dpdcid, PdcRole::target, datagram);
   }
   if (index == kNone) {
-    // A probe may come before the packet that opens its context: the next one finds it.
+    // A probe may arrive before the packet that opens its PDC: the next probe will find it.
     if (control.syn) discards_.note(Discard::unknown_qp);
     else note_unclaimed(Discard::late_control, PdcRole::target, control.dpdcid, control.psn, datagram);
     return;

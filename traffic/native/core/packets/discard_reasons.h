@@ -1,4 +1,4 @@
-// What is wrong with a datagram that no transport could read, as reasons that ports count.
+// Maps the wire parsers' errors to the discard reasons that ports count.
 #pragma once
 
 #include "core/port.h"
@@ -9,8 +9,8 @@
 
 namespace etloop {
 
-constexpr Discard reason_of(wire::Malformed found) {
-  switch (found) {
+constexpr Discard reason_of(wire::Malformed error) {
+  switch (error) {
     case wire::Malformed::too_short: return Discard::too_short;
     case wire::Malformed::transport_version: return Discard::bad_version;
     case wire::Malformed::bad_pad:
@@ -22,9 +22,9 @@ constexpr Discard reason_of(wire::Malformed found) {
   return Discard::unknown_opcode;
 }
 
-constexpr Discard reason_of(wire::mrc::Malformed found) {
+constexpr Discard reason_of(wire::mrc::Malformed error) {
   using wire::mrc::Malformed;
-  switch (found) {
+  switch (error) {
     case Malformed::too_short: return Discard::too_short;
     case Malformed::transport_version: return Discard::bad_version;
     case Malformed::bad_pad:
@@ -37,9 +37,9 @@ constexpr Discard reason_of(wire::mrc::Malformed found) {
   return Discard::unknown_opcode;
 }
 
-constexpr Discard reason_of(wire::uet::Malformed found) {
+constexpr Discard reason_of(wire::uet::Malformed error) {
   using wire::uet::Malformed;
-  switch (found) {
+  switch (error) {
     case Malformed::too_short: return Discard::too_short;
     case Malformed::version: return Discard::bad_version;
     case Malformed::reserved_bits: return Discard::reserved_bits;

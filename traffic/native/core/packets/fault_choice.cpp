@@ -4,7 +4,7 @@ namespace etloop {
 
 namespace {
 
-// SplitMix64's finalizer: one well mixed number for one packet.
+// SplitMix64's finalizer: one well mixed number per packet.
 uint64_t mixed(uint64_t z) {
   z += 0x9E3779B97F4A7C15;
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;

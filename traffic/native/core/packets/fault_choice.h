@@ -1,5 +1,5 @@
-// Which packets of an end rules select, whatever the transport: counted for every rule by itself, the first that selects one
-// acts. Pure; chance is a function of seed, rule, queue pair and packet number.
+// Selects the packets of an endpoint that fault rules apply to, for any transport. Every rule counts packets on its own; the
+// first rule that selects a packet acts. Pure: chance is a function of seed, rule, queue pair and packet number.
 #pragma once
 
 #include <array>
@@ -11,15 +11,15 @@
 
 namespace etloop {
 
-// How often each action was taken.
+// Number of faults by action.
 using FaultCounts = std::array<int64_t, kFaultActions>;
 
-// A queue pair end that rules may concern.
+// An endpoint of a queue pair that rules may apply to.
 struct FaultEnd {
   int32_t src_rank = -1;
   int32_t dst_rank = -1;
   int32_t queue_pair = 0;
-  uint32_t draws_as = 0;  // of `chance`: which queue pair end it is, in every run of a scenario
+  uint32_t draws_as = 0;  // random-draw key of the endpoint: the same in every run of a scenario
   FlowId flow = 0;
   uint8_t traffic_class = 0;
   int32_t communicator = -1;
@@ -29,18 +29,18 @@ struct FaultEnd {
 bool concerns(const FaultRule& rule, const FaultEnd& end);
 bool is_drawn(const FaultRule& rule, uint32_t rule_index, uint32_t end, uint64_t number);
 
-// The rules of one side of an end.
+// The rules for one direction of an endpoint.
 class FaultChoice {
  public:
   void add(uint32_t rule) { watches_.push_back({rule, 0}); }
   bool empty() const { return watches_.empty(); }
-  // Counts the packet for every rule that `looks` at it; the one that acts, or nullptr.
-  template <typename Looks>
-  const FaultRule* choose(const std::vector<FaultRule>& rules, uint32_t draws_as, Looks&& looks) {
+  // Count the packet for every rule that `matches` it; return the rule that acts, or nullptr.
+  template <typename Matches>
+  const FaultRule* choose(const std::vector<FaultRule>& rules, uint32_t draws_as, Matches&& matches) {
     const FaultRule* chosen = nullptr;
     for (Watch& watch : watches_) {
       const FaultRule& rule = rules[watch.rule];
-      if (!looks(rule)) continue;
+      if (!matches(rule)) continue;
       const uint64_t number = ++watch.seen;
       const bool in_range = number >= rule.first && (rule.last == 0 || number <= rule.last);
       if (chosen != nullptr || !in_range || (number - rule.first) % rule.every != 0) continue;
@@ -48,11 +48,11 @@ class FaultChoice {
     }
     return chosen;
   }
-  // What was counted last was not taken, and comes again.
-  template <typename Looks>
-  void forget_last(const std::vector<FaultRule>& rules, Looks&& looks) {
+  // Undo the last count: the packet was not accepted, and comes again.
+  template <typename Matches>
+  void forget_last(const std::vector<FaultRule>& rules, Matches&& matches) {
     for (Watch& watch : watches_) {
-      if (looks(rules[watch.rule])) --watch.seen;
+      if (matches(rules[watch.rule])) --watch.seen;
     }
   }
 

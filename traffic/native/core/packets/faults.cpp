@@ -12,16 +12,16 @@ namespace {
 
 constexpr uint8_t kCongestionExperienced = 0x03;
 constexpr uint8_t kUnaskedRnrTimer = 1;      // 10 us
-constexpr size_t kMostHeld = 1U << 14;       // then packets pass as if no rule had selected them
+constexpr size_t kMostHeld = 1U << 14;       // beyond this, packets pass unaffected
 constexpr uint32_t kNoEnd = UINT32_MAX;
 
 bool is_one_of(FaultPackets packets, const wire::Packet& packet) {
   const Role role = wire::shape(packet.opcode).role;
   const bool is_answer = role == Role::acknowledgement;
   const bool is_nak = is_answer && (packet.syndrome & wire::kSyndromeKindMask) != 0;
-  const bool is_grant = packet.opcode == Opcode::write_only;  // data of the engine always has an immediate
+  const bool is_grant = packet.opcode == Opcode::write_only;  // the engine's data always has an immediate
   switch (packets) {
-    case FaultPackets::any: return role != Role::datagram;  // probes say whether the path works at all
+    case FaultPackets::any: return role != Role::datagram;  // probes are exempt: they test the path
     case FaultPackets::data:
       return ((role == Role::write || role == Role::send) && !is_grant) ||
              (role == Role::response && packet.opcode != Opcode::atomic_acknowledge);
@@ -34,7 +34,7 @@ bool is_one_of(FaultPackets packets, const wire::Packet& packet) {
   return false;
 }
 
-// Packet i of a run, alone.
+// Return packet i of a run as a run of one.
 PacketRun single_of(const PacketRun& run, uint32_t i) {
   PacketRun single = run;
   single.count = 1;
@@ -73,7 +73,7 @@ TxResult FaultInjector::attach(TxPort& port, Nanos now) {
 }
 
 Nanos FaultInjector::next_due() const {
-  Nanos due_ns = kNever;  // what the port did not take waits for the port
+  Nanos due_ns = kNever;  // the backlog waits for the port, not for a time
   for (const Outgoing& held : held_) due_ns = std::min(due_ns, held.due_ns);
   for (const Incoming& held : held_received_) due_ns = std::min(due_ns, held.due_ns);
   return due_ns;
@@ -127,7 +127,7 @@ void FaultInjector::hold(const FaultRule& rule, uint32_t end, const PacketRun& r
   held.behind = rule.action == FaultAction::reorder ? rule.behind_packets : 0;
 }
 
-// Packets of an end went by: those that wait for so many to pass follow.
+// Packets of an endpoint passed: release the held packets that have been overtaken by enough of them.
 void FaultInjector::let_past(uint32_t end, uint32_t packets) {
   for (Outgoing& held : held_) {
     if (held.end != end || held.behind == 0) continue;
@@ -162,7 +162,7 @@ void FaultInjector::apply(const FaultRule& rule, uint32_t end, PacketRun&& singl
       break;
     case FaultAction::send_nak:
     case FaultAction::send_rnr:
-    case FaultAction::send_cnp:  // rules of these are for what is received
+    case FaultAction::send_cnp:  // these rules apply to received packets
     case FaultAction::trim:
       enqueue(single);
       return;
@@ -174,7 +174,7 @@ bool FaultInjector::waits_behind(uint32_t end) const {
   return std::any_of(held_.begin(), held_.end(), [end](const Outgoing& held) { return held.end == end && held.behind > 0; });
 }
 
-// Packets [from, to) of a run, as they are.
+// Enqueue packets [from, to) of a run unchanged.
 void FaultInjector::pass_on(const PacketRun& run, uint32_t end, uint32_t from, uint32_t to) {
   PacketRun part = single_of(run, from);
   part.count = to - from;
@@ -187,7 +187,7 @@ TxResult FaultInjector::send(const PacketRun& run) {
   if (const TxResult result = flush(); result != TxResult::sent) return result;
   const uint32_t end = run.flow < end_of_flow_.size() ? end_of_flow_[run.flow] : kNoEnd;
   if (end == kNoEnd || (ends_[end].sent.empty() && held_.empty())) return port_->send(run);
-  // From here on the run is taken; what the port does not take now leaves before anything else.
+  // From here on the run is accepted; what the port does not accept now leaves before anything else.
   uint32_t passed = 0;  // packets [passed, i) of the run pass together
   for (uint32_t i = 0; i < run.count; ++i) {
     PacketRun single = single_of(run, i);
@@ -215,8 +215,8 @@ void FaultInjector::answer_unasked(const FaultRule& rule, uint32_t end, const wi
     run.head.becn = true;
   } else {
     run.head.opcode = Opcode::acknowledge;
-    // A NAK of any kind acknowledges what is before it: beyond a gap, it would take for arrived what never did, and nobody
-    // would send that again.
+    // A NAK acknowledges all packets before its PSN. Beyond a gap, the packet's own PSN would acknowledge packets that never
+    // arrived and would never be retransmitted.
     const bool beyond_gap = wire::psn_distance(packet.psn, answering.expected_psn) > 0;
     run.head.psn = beyond_gap ? answering.expected_psn : packet.psn;
     run.head.msn = answering.msn;
@@ -251,8 +251,8 @@ uint32_t FaultInjector::on_received(uint32_t end, const wire::Packet& packet, co
       answer_unasked(*rule, end, packet, answering);
       note(end, rule->action);
       return 1;
-    case FaultAction::corrupt_icrc:  // rules of it are for what is sent
-    case FaultAction::trim: return 1;  // of packets that choose their paths
+    case FaultAction::corrupt_icrc:  // these rules apply to sent packets
+    case FaultAction::trim: return 1;  // multipath transports only
     case FaultAction::reorder:
     case FaultAction::delay: break;
   }

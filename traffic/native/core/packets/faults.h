@@ -1,6 +1,6 @@
-// Faults at an endpoint: a port between the core and the real one that loses, repeats, holds back, spoils or marks what
-// passes, and says what nobody asked it to, for the packets that rules select. Pure; the same for the same rules and
-// packets, whatever the timing: chance is a function of seed, rule, queue pair and packet number.
+// Fault injection at an endpoint: a port between the core and the real one that drops, duplicates, delays, corrupts or marks the
+// packets selected by rules, and sends unsolicited answers. Pure and reproducible, independent of timing: chance is a function of
+// seed, rule, queue pair and packet number.
 #pragma once
 
 #include <cstdint>
@@ -17,34 +17,34 @@ namespace etloop {
 
 class FaultInjector final : public TxPort {
  public:
-  // What an answer of this end would say of itself at the moment: a card told its number only after the rules were loaded.
+  // Fields of an answer of this endpoint at the moment. A card reports its number only after the rules were loaded.
   struct Answering {
     uint32_t remote_qpn = 0;
-    uint32_t expected_psn = 0;  // everything before it came
+    uint32_t expected_psn = 0;  // all packets before it have arrived
     uint32_t msn = 0;           // requests completed
   };
 
   FaultInjector(const std::vector<FaultRule>& rules, const ClassMarks& acknowledgements, const ClassMarks& notifications)
       : rules_(rules), acknowledgements_(acknowledgements), notifications_(notifications) {}
 
-  // Ends are numbered in the order they are added; every flow belongs to one.
+  // Add an endpoint; endpoints are numbered in this order, and every flow belongs to one.
   void add_end(const FaultEnd& end);
 
-  // What follows is sent through this port at this time. Send what is due; return why the port did not take all of it.
+  // Send through this port at this time from now on. Sends what is due; returns why the port did not accept all of it.
   TxResult attach(TxPort& port, Nanos now);
-  // When a packet that is held back is due; kNever: none is.
+  // Earliest time at which a held packet is due; kNever: none is held.
   Nanos next_due() const;
 
   TxResult send(const PacketRun& run) override;
   std::string last_error() const override { return port_->last_error(); }
   uint32_t max_run(uint32_t payload_bytes) const override { return port_->max_run(payload_bytes); }
 
-  // A packet came for an end: how often it is to be handed on now, with `datagram` as changed.
+  // Apply the rules to a received packet: return how many times to process it now, with `datagram` as changed.
   uint32_t on_received(uint32_t end, const wire::Packet& packet, const Answering& answering, Datagram& datagram, Nanos now);
-  // A received packet whose time has come. False: there is none.
+  // Take a held received packet that is due. False: there is none.
   bool take_released(Nanos now, Datagram& datagram, std::vector<uint8_t>& content);
 
-  // Return the number, from 0, of the rule that holds a packet which is due; -1: none does.
+  // Return the index of the rule that holds a packet which is due; -1: none.
   int32_t due_rule(Nanos now) const;
   const FaultCounts& counts() const { return counts_; }
   int64_t count_of(uint32_t end) const { return ends_[end].done; }
@@ -62,7 +62,7 @@ class FaultInjector final : public TxPort {
     Nanos due_ns = 0;
     const FaultRule* rule = nullptr;
     uint32_t end = 0;
-    uint32_t behind = 0;  // packets of its end still to pass; 0: only the time counts
+    uint32_t behind = 0;  // packets of its endpoint that must overtake it; 0: only the time counts
   };
   struct Incoming {
     Datagram datagram;
@@ -92,7 +92,7 @@ class FaultInjector final : public TxPort {
   std::vector<uint32_t> end_of_flow_;
   TxPort* port_ = nullptr;
   Nanos now_ = 0;
-  std::deque<Outgoing> backlog_;  // to be sent before anything else
+  std::deque<Outgoing> backlog_;  // sent before anything else
   std::vector<Outgoing> held_;
   std::deque<Incoming> held_received_;
   FaultCounts counts_{};

@@ -9,7 +9,7 @@ void Flows::load() {
   std::vector<FlowPath> paths(queue_pairs_.size());
   const uint32_t mtu = plan_.transport.path_mtu_bytes;
   const auto full_packet = static_cast<uint32_t>(wire::datagram_bytes(wire::Opcode::write_middle, mtu));
-  // What keeps to one path keeps to one port.
+  // A transport with in-order delivery uses one path, hence one port of the card.
   const bool keeps_one = plan_.transport.multipath.uet.order == DeliveryOrder::sent;
   const auto line_bps = static_cast<uint64_t>(keeps_one ? port_at(plan_, port_).link_bps : card_bps(plan_, port_));
   const uint64_t packets = plan_.transport.window_packets == 0 ? 64 : plan_.transport.window_packets;
@@ -44,7 +44,7 @@ uint32_t Flows::allowed(uint32_t index, PacketRun& run, Nanos horizon_ns, Clock&
 
 void Flows::arm_timer(uint32_t index, FlowControl& control) {
   const Nanos due = control.wake_ns();
-  if (due >= control.event_ns) return;  // a timer that comes too early arms the next
+  if (due >= control.event_ns) return;  // a timer that fires early arms the next
   control.event_ns = due;
   events_.push(due, EventKind::flow_timer, index);
 }

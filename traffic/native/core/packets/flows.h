@@ -1,5 +1,5 @@
-// Congestion control of a port's queue pairs: how much of each may leave now, when it is asked again, and its rates and
-// windows over time. Told what happens to a queue pair; sends nothing itself.
+// Congestion control of a port's queue pairs: how much each may send now, when to ask again, and the series of rates and windows.
+// It is notified of a queue pair's events; it sends nothing itself.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@
 
 namespace etloop {
 
-// How far a sending end is, for a series of rates.
+// Progress of a sending end, for the series of rates.
 struct EndProgress {
   int64_t in_flight_bytes = 0;
   Nanos smoothed_rtt_ns = -1;
@@ -34,38 +34,39 @@ class EndProgressSource {
 
 class Flows {
  public:
-  // `memory` outlives them.
+  // `memory` outlives this.
   Flows(const EnginePlan& plan, int32_t port, const QueuePairs& queue_pairs, EventHeap& events, std::pmr::memory_resource& memory)
       : plan_(plan), port_(port), queue_pairs_(queue_pairs), events_(events), controls_(memory) {}
 
-  // Once the queue pairs are open.
+  // Call after the queue pairs are open.
   void load();
-  // Begins the series of rates, if one was asked for.
+  // Begin the series of rates, if requested.
   void start(Nanos now);
 
-  // Whose packets are of another transport than the queue pairs' own; outlives this.
+  // Set the source of progress for a transport other than RoCEv2; outlives this.
   void set_progress(const EndProgressSource& source) { progress_ = &source; }
-  // nullptr: the queue pair is not controlled. For whoever keeps its packets itself.
+  // Return the queue pair's control, for transports that track packets themselves; nullptr: not controlled.
   FlowControl* control(uint32_t index) { return controls_.of(index); }
   int32_t port() const { return port_; }
-  // When a control that let nothing leave is asked again.
+  // Schedule the next query of a control that allowed no packet.
   void arm_timer(uint32_t index, FlowControl& control);
-  // What a packet of the queue pair occupies on its link beside the datagram.
+  // Bytes that a packet of the queue pair occupies on its link in addition to the datagram.
   uint32_t link_bytes(uint32_t index) const {
     return (queue_pairs_.place(index).peer_ip.is_v4() ? kLinkBytesIpv4 : kLinkBytesIpv6) +
            plan_.ports[static_cast<size_t>(port_)].around_bytes();
   }
 
-  // Cuts a run to what may leave now, and dates it. 0: the queue pair rests, and a timer or a packet takes it up again.
+  // Cut a run to the packets that may leave now, and set its departure time. 0: none may; a timer or an arrival resumes the queue
+  // pair.
   uint32_t allowed(uint32_t index, PacketRun& run, Nanos horizon_ns, Clock& clock);
-  // Makes the run ask for an acknowledgement where the window needs one.
+  // Request an acknowledgement in the run if the window needs one.
   void ask(uint32_t index, PacketRun& run) {
     if (FlowControl* control = controls_.of(index); control != nullptr) control->ask(run);
   }
-  // The run was sent, with so many packets in it for the first time.
+  // Note that the run was sent, with `fresh_packets` first transmissions.
   void sent(uint32_t index, const PacketRun& run, int64_t fresh_packets, Nanos now);
   void acknowledged(uint32_t index, const AckOutcome& outcome, std::span<const etloop_cc_hop> hops, Nanos now);
-  // False: nobody here listens to congestion notifications of this queue pair.
+  // Note a CNP. False: the congestion control ignores CNPs.
   bool notified(uint32_t index, Nanos now);
   void timed_out(uint32_t index, Nanos now);
   void probed(uint32_t index, Nanos round_trip_ns, uint32_t window_packets);
@@ -73,17 +74,17 @@ class Flows {
     FlowControl& control = *controls_.of(index);
     if (control.event_ns <= due_ns) control.event_ns = kNever;
   }
-  // Until then another look at the queue pair comes to the same, unless something is told.
+  // Time until which repeated queries give the same result, unless an event is reported.
   Nanos settled_until_ns(uint32_t index) {
     const FlowControl* control = controls_.of(index);
     return control == nullptr ? kNever : control->settled_until_ns();
   }
-  // It is soon asked.
+  // Prefetch the control's state.
   void expect(uint32_t index) const { controls_.expect(index); }
 
-  // Writes one sample of every watched queue pair, and asks to be called again.
+  // Write one sample per watched queue pair, and schedule the next.
   void write_series(Nanos now);
-  // nullptr: none was asked for.
+  // Return the series; nullptr: none was requested.
   const RateSeries* series() const { return series_.get(); }
 
  private:

@@ -16,7 +16,7 @@ namespace {
 constexpr uint8_t kEcnMask = 0x03;
 constexpr uint8_t kEcnCongestionExperienced = 0x03;
 
-// Whether a dead peer or a slow one was given up is told by how long it was waited for.
+// Describe how long the peer was waited for: it tells a slow peer from a dead one.
 std::string patience_text(const Qp& qp, Nanos now) {
   constexpr Nanos kNsPerMs = 1'000'000;
   return std::to_string(qp.retries()) + " retries in " + std::to_string((now - qp.progress_ns()) / kNsPerMs) + " ms";
@@ -37,10 +37,12 @@ void PacketArrivals::refuse(const Datagram& datagram, uint32_t index, uint32_t d
 
 void PacketArrivals::accept_trimmed(const Datagram& datagram, Nanos now) {
   wire::CutPacket packet;
-  if (const wire::Malformed found = wire::decode_cut(datagram.bytes, packet); found != wire::Malformed::none) {
-    const bool of_peer = found == wire::Malformed::too_short && queue_pairs_.has_peer(datagram.src_ip);
-    if (of_peer) ++trimmed_;
-    discards_.note(found != wire::Malformed::too_short ? reason_of(found) : of_peer ? Discard::late_trimmed : Discard::cut_off);
+  if (const wire::Malformed error = wire::decode_cut(datagram.bytes, packet); error != wire::Malformed::none) {
+    const bool is_from_peer = error == wire::Malformed::too_short && queue_pairs_.has_peer(datagram.src_ip);
+    if (is_from_peer) ++trimmed_;
+    discards_.note(error != wire::Malformed::too_short ? reason_of(error)
+                   : is_from_peer                      ? Discard::late_trimmed
+                                                       : Discard::cut_off);
     return;
   }
   if (!wire::is_of_partition(datagram.bytes)) {
@@ -65,9 +67,9 @@ void PacketArrivals::accept(const Datagram& datagram, bool faultless, Nanos now)
     return;
   }
   wire::Packet packet;
-  const wire::Malformed found = wire::decode(datagram.bytes, datagram.datagram_bytes, packet);
-  if (found != wire::Malformed::none) {
-    discards_.note(reason_of(found));
+  const wire::Malformed error = wire::decode(datagram.bytes, datagram.datagram_bytes, packet);
+  if (error != wire::Malformed::none) {
+    discards_.note(reason_of(error));
     return;
   }
   if (!wire::is_of_partition(datagram.bytes)) {
@@ -99,7 +101,7 @@ void PacketArrivals::dispatch(uint32_t index, const wire::Packet& packet, const 
     case Role::read:
     case Role::atomic: on_request(index, packet, marked, now); return;
     case Role::response:
-      // A READ's responder sends data, and is told like any other sender.
+      // A READ's responder is the sender of the data: notify it of congestion.
       if (marked && packet.payload_bytes > 0) notify_congestion(index, now);
       on_answer(index, packet, datagram.hops, now);
       return;
@@ -114,7 +116,7 @@ void PacketArrivals::on_request(uint32_t index, const wire::Packet& packet, bool
   Qp& qp = queue_pairs_[index];
   if (marked) notify_congestion(index, now);
   Delivered delivered;
-  // What an earlier message has due stays so until a packet asks anew.
+  // An acknowledgement held for an earlier message stays held until a packet requests one.
   bool holds = qp.answer_due() && qp.ack_held && !packet.ack_req;
   for (bool whole = qp.on_request(packet, delivered); whole; whole = qp.next_delivered(delivered)) {
     hand_over(index, delivered, now);
@@ -126,7 +128,8 @@ void PacketArrivals::on_request(uint32_t index, const wire::Packet& packet, bool
   if (qp.fault() != QpFault::none) retire(index, now);
 }
 
-// A message in the middle of an op is acknowledged with one that follows it: nobody waits for that before the op is over.
+// Whether to hold the acknowledgement of a message in the middle of an op until a later message: the sender waits for it only at
+// the end of the op.
 bool PacketArrivals::holds_answer(uint32_t index, const Delivered& delivered, Nanos now) {
   const QpPlace& place = queue_pairs_.place(index);
   if (!transmission_.holds_data() || place.sends_data || !delivered.has_imm) return false;
@@ -154,8 +157,8 @@ void PacketArrivals::on_notification(uint32_t index, Nanos now) {
   transmission_.forget_held(index);
 }
 
-// A marked packet of data (READ responses too) or grants: the peer hears of it by a CNP now and then, and by BECN in the next
-// acknowledgement.
+// Report a CE-marked packet of data (READ responses too) or grants to the peer: by CNPs at most once per interval, and by BECN in
+// the next acknowledgement.
 void PacketArrivals::notify_congestion(uint32_t index, Nanos now) {
   Qp& qp = queue_pairs_[index];
   ++qp.counters.np_ecn_marked_roce_packets;
@@ -195,13 +198,13 @@ void PacketArrivals::on_grant(const QpPlace& place, const Delivered& delivered, 
   lanes_.on_grant(place, grant.tag, {grant.va, grant.rkey, static_cast<uint32_t>(grant.number)}, now);
 }
 
-// The immediate tells the size of the whole message, of which this may be the part of one queue pair.
+// The immediate has the size of the whole message, of which this may be one queue pair's part.
 void PacketArrivals::on_data(const QpPlace& place, const Delivered& delivered, Nanos now) {
   const uint32_t parts = connections_.parts_of(place.connection, false);
   const MessagePart part = parts == 1 ? MessagePart{0, delivered.imm} : message_part(delivered.imm, place.ordinal, parts);
   if (part.bytes != delivered.bytes) {
     failure_.set(place.connection, connections_.text(place.connection) + ": a data message of " +
-                                       std::to_string(delivered.bytes) + " bytes says in its immediate that it has " +
+                                       std::to_string(delivered.bytes) + " bytes arrived, but its immediate has " +
                                        std::to_string(delivered.imm));
     return;
   }

@@ -1,5 +1,5 @@
-// What arrives at a port: each packet finds its queue pair, and what a queue pair makes of it - messages, grants,
-// completions, notifications, probes - goes to whom it concerns. Timers of queue pairs come here too, as they end requests.
+// Received packets of a port: finds the queue pair of each packet, and dispatches the results (messages, grants, completions,
+// notifications, probes). Queue pair timers are handled here too, because they complete requests.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ namespace etloop {
 
 class PacketArrivals {
  public:
-  // What it works with; all of it outlives it.
+  // Collaborators; all of them outlive this.
   struct Parts {
     const EnginePlan& plan;
     const Connections& connections;
@@ -46,24 +46,24 @@ class PacketArrivals {
         lanes_(parts.lanes),
         failure_(parts.failure) {}
 
-  // What arrives passes here first; nullptr: nothing does.
+  // Set the fault injector that every arrival passes first; nullptr: none.
   void set_faults(FaultInjector* faults) { faults_ = faults; }
   void on_datagram(const Datagram& datagram, Nanos now) { accept(datagram, faults_ == nullptr, now); }
-  // Takes in what was held back on purpose and whose time has come.
+  // Process arrivals that fault rules held back until now.
   void release_held(Nanos now);
   void on_timer(uint32_t index, Nanos now);
-  // A message that arrived whole at a queue pair, by whatever transport.
+  // Deliver a complete message of a queue pair, for any transport.
   void hand_over(uint32_t index, const Delivered& delivered, Nanos now);
 
-  // What comes to a queue of a port that shares its addresses with others may be theirs; nullptr: nothing is.
+  // Set where datagrams for other queues go; nullptr: the port has one queue.
   void set_strays(StrayDatagrams* strays) { strays_ = strays; }
 
-  // Whether a datagram is of a queue pair on another queue, which then has it.
+  // Pass a datagram on if its queue pair is on another queue. False: it is not.
   bool pass_on(const Datagram& datagram, uint32_t dest_qpn, Nanos now) {
     return strays_ != nullptr && strays_->pass_on(datagram, dest_qpn, now);
   }
 
-  // Datagrams that were not acted on.
+  // Datagrams that were ignored, by reason.
   const DiscardCounts& discards() const { return discards_; }
   void forget_late() { discards_.forget_late(); }
   int64_t trimmed() const { return trimmed_; }
@@ -71,7 +71,7 @@ class PacketArrivals {
  private:
   void accept(const Datagram& datagram, bool faultless, Nanos now);
   void accept_trimmed(const Datagram& datagram, Nanos now);
-  // Of a datagram of no queue pair of this run: its, or another queue's.
+  // Pass on or discard a datagram without a queue pair here.
   void refuse(const Datagram& datagram, uint32_t index, uint32_t dest_qpn, Nanos now);
   void dispatch(uint32_t index, const wire::Packet& packet, const Datagram& datagram, Nanos now);
   void on_request(uint32_t index, const wire::Packet& packet, bool marked, Nanos now);

@@ -13,8 +13,8 @@ void Prober::add(int32_t connection, int32_t ordinal, uint32_t qp) {
 }
 
 void Prober::start(ProbeRounds rounds) {
-  const auto each = static_cast<uint32_t>(kMeasuringProbes / std::max<size_t>(targets_.size(), 1));
-  rounds_ = rounds == ProbeRounds::one ? 1 : std::clamp<uint32_t>(each, 1, kMostRounds);
+  const auto rounds_per_target = static_cast<uint32_t>(kMeasuringProbes / std::max<size_t>(targets_.size(), 1));
+  rounds_ = rounds == ProbeRounds::one ? 1 : std::clamp<uint32_t>(rounds_per_target, 1, kMostRounds);
   running_ = true;
 }
 
@@ -28,15 +28,15 @@ int64_t Prober::next(Nanos now) {
         continue;
       }
       if (target.attempts < most_attempts()) return outstanding_[i];
-      gave_up_ = true;
+      any_given_up_ = true;
       settle(target, ProbeVerdict::no_reply);
     }
     outstanding_[i] = outstanding_.back();
     outstanding_.pop_back();
   }
-  if (outstanding_.size() < kProbesAtOnce && next_fresh_ < targets_.size()) {
-    outstanding_.push_back(static_cast<uint32_t>(next_fresh_));
-    return static_cast<int64_t>(next_fresh_++);
+  if (outstanding_.size() < kProbesAtOnce && next_target_ < targets_.size()) {
+    outstanding_.push_back(static_cast<uint32_t>(next_target_));
+    return static_cast<int64_t>(next_target_++);
   }
   return -1;
 }
@@ -44,7 +44,7 @@ int64_t Prober::next(Nanos now) {
 void Prober::sent(size_t target, Nanos now, Nanos timeout_ns) {
   targets_[target].timeout_ns = timeout_ns;
   ++targets_[target].attempts;
-  if (targets_[target].attempts > 1) targets_[target].was_late = true;
+  if (targets_[target].attempts > 1) targets_[target].was_retried = true;
   targets_[target].sent_ns = now;
 }
 
@@ -58,15 +58,15 @@ void Prober::on_reply(uint32_t target, uint8_t seen_class, uint8_t expected_clas
   if (target >= targets_.size() || targets_[target].result.verdict != ProbeVerdict::pending) return;
   Target& probed = targets_[target];
   probed.result.seen_traffic_class = seen_class;
-  // A reply that comes twice, while the next probe is not sent, is to none.
+  // Ignore a duplicate reply while no probe is outstanding.
   if (probed.attempts == 0) return;
   const Nanos round_trip_ns = now - probed.sent_ns;
   const bool is_least = probed.replies == 0 || round_trip_ns < probed.result.round_trip_ns;
-  if (is_least && !(probed.was_late && probed.replies != 0)) probed.result.round_trip_ns = round_trip_ns;
+  if (is_least && !(probed.was_retried && probed.replies != 0)) probed.result.round_trip_ns = round_trip_ns;
   ++probed.replies;
-  // The device may mark congestion (ECN bits 11) on an ECT packet; only the DSCP must be as sent.
+  // The device may mark congestion (ECN bits 11) on an ECT packet; only the DSCP must be unchanged.
   const bool preserved = (seen_class >> 2) == (expected_class >> 2);
-  if (preserved && probed.replies < rounds_ && !probed.was_late) {
+  if (preserved && probed.replies < rounds_ && !probed.was_retried) {
     probed.attempts = 0;
     return;
   }
@@ -79,7 +79,7 @@ void Prober::settle(Target& target, ProbeVerdict verdict) {
 }
 
 Nanos Prober::pending_deadline() const {
-  if (outstanding_.size() < kProbesAtOnce && next_fresh_ < targets_.size()) return 0;
+  if (outstanding_.size() < kProbesAtOnce && next_target_ < targets_.size()) return 0;
   Nanos earliest = kNever;
   for (const uint32_t index : outstanding_) {
     const Target& target = targets_[index];

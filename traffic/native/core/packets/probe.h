@@ -1,6 +1,6 @@
-// Asks, before any load, whether every queue pair reaches its peer with full-size packets and an unchanged traffic
-// class. Probes are UD SEND datagrams beside the queue pairs (no sequence number of theirs is used), on the five-tuple
-// of the queue pair, so they take its path through the device under test. Pure: says what to send when.
+// Probes, before any load, whether every queue pair reaches its peer with full-size packets and an unchanged traffic class.
+// Probes are UD SEND datagrams outside the queue pair's PSN space, on its five-tuple, so that they take its path through the
+// device under test. Pure: decides what to send when.
 #pragma once
 
 #include <cstddef>
@@ -14,21 +14,21 @@ namespace etloop {
 inline constexpr uint32_t kProbeRequestKey = 0x45544C50;
 inline constexpr uint32_t kProbeReplyKey = 0x45544C52;
 inline constexpr uint32_t kProbeReplyBytes = 8;
-// Of the first that nobody answers: a host with much else to do may be away for a second or two.
+// Attempts for the first unanswered target: a busy host may not respond for a second or two.
 inline constexpr uint32_t kFirstAttempts = 15;
-// Of all others once one was given up: with a cut link there may be thousands.
+// Attempts for all targets once one was given up: with a cut link there may be thousands.
 inline constexpr uint32_t kLaterAttempts = 5;
 inline constexpr uint32_t kProbesAtOnce = 8;
-// What a port asks in all to measure the least round trip of its queue pairs, and each of them at most.
+// Probes per port, and rounds per queue pair at most, that measure the minimum round trip.
 inline constexpr uint32_t kMeasuringProbes = 2048;
 inline constexpr uint32_t kMostRounds = 8;
 inline constexpr Nanos kProbeTimeoutNs = 200'000'000;
-// Of a probe that a reliable transport carries and repeats: a card's queue pairs may still be on their way up.
+// Timeout of a probe by RDMA write, which the transport retransmits: a card's queue pairs may still be coming up.
 inline constexpr Nanos kWriteProbeTimeoutNs = 2'000'000'000;
 
 enum class ProbeVerdict : uint8_t { pending, good, no_reply, wrong_traffic_class, too_large };
 
-// How often each target that answers at once is asked: once, or as often as it takes to know the least of its round trips.
+// Probes per target: one, or enough to measure its minimum round trip.
 enum class ProbeRounds : uint8_t { one, several };
 
 struct ProbeResult {
@@ -36,7 +36,7 @@ struct ProbeResult {
   int32_t ordinal = 0;  // queue pair of the connection
   ProbeVerdict verdict = ProbeVerdict::pending;
   uint8_t seen_traffic_class = 0;
-  Nanos round_trip_ns = 0;  // the least
+  Nanos round_trip_ns = 0;  // minimum
 };
 
 class Prober {
@@ -45,14 +45,14 @@ class Prober {
   void start(ProbeRounds rounds);
   bool running() const { return running_; }
   bool over() const { return running_ && settled_ == targets_.size(); }
-  // Index of a probe to send now, or -1.
+  // Index of a target to probe now, or -1.
   int64_t next(Nanos now);
   void sent(size_t target, Nanos now, Nanos timeout_ns = kProbeTimeoutNs);
   void too_large(size_t target);
   void on_reply(uint32_t target, uint8_t seen_class, uint8_t expected_class, Nanos now);
   Nanos deadline() const { return running_ && !over() ? pending_deadline() : kNever; }
 
-  // Whether a target has been sent nothing yet.
+  // Whether a target has not been probed yet.
   bool fresh(size_t target) const { return targets_[target].attempts == 0; }
   void unreachable(size_t target);
 
@@ -62,12 +62,12 @@ class Prober {
 
  private:
   Nanos pending_deadline() const;
-  uint32_t most_attempts() const { return gave_up_ ? kLaterAttempts : kFirstAttempts; }
+  uint32_t most_attempts() const { return any_given_up_ ? kLaterAttempts : kFirstAttempts; }
   struct Target {
     uint32_t qp;
     uint32_t attempts = 0;
     uint32_t replies = 0;
-    bool was_late = false;  // it was asked again before it answered: a reply may be to either
+    bool was_retried = false;  // a probe was repeated: a reply may answer either
     Nanos sent_ns = 0;
     Nanos timeout_ns = kProbeTimeoutNs;
     ProbeResult result;
@@ -76,11 +76,11 @@ class Prober {
 
   std::vector<Target> targets_;
   std::vector<uint32_t> outstanding_;  // at most kProbesAtOnce
-  size_t next_fresh_ = 0;
+  size_t next_target_ = 0;
   size_t settled_ = 0;
   uint32_t rounds_ = 1;
   bool running_ = false;
-  bool gave_up_ = false;
+  bool any_given_up_ = false;
 };
 
 }  // namespace etloop

@@ -8,7 +8,7 @@ namespace etloop {
 
 namespace {
 
-constexpr size_t kShareBytes = 3;  // of a probe's reply, little-endian
+constexpr size_t kShareBytes = 3;  // in a probe's reply, little-endian
 static_assert(std::endian::native == std::endian::little);
 
 }  // namespace
@@ -81,7 +81,7 @@ void Probing::on_written(uint32_t qp, Nanos now) {
 }
 
 Nanos Probing::round_trip_ns(uint32_t qp) const {
-  // Targets were added in the order of their queue pairs.
+  // Binary search: targets were added in the order of their queue pairs.
   size_t low = 0;
   for (size_t high = prober_.size(); low < high;) {
     const size_t middle = low + (high - low) / 2;

@@ -1,4 +1,4 @@
-// The probes of a port: what it asks of its peers before any load, and what it answers to theirs.
+// The probes of a port before any load: its requests to peers, and its replies to theirs.
 #pragma once
 
 #include <cstdint>
@@ -18,20 +18,20 @@ class Probing {
   Probing(const EnginePlan& plan, const QueuePairs& queue_pairs, const CardEnds& cards)
       : plan_(plan), queue_pairs_(queue_pairs), cards_(cards) {}
 
-  // Once the queue pairs are open: every sending end will be asked for.
+  // Call after the queue pairs are open: every sending end becomes a target.
   void load();
   void start(ProbeRounds rounds = ProbeRounds::one) { prober_.start(rounds); }
   const Prober& prober() const { return prober_; }
-  // Of a queue pair that was asked for and answered; -1: it was not.
+  // Minimum round trip of a queue pair; -1: not measured.
   Nanos round_trip_ns(uint32_t qp) const;
   bool under_way() const { return prober_.running() && !prober_.over(); }
 
-  // Peers that wait for a reply.
+  // Whether peers wait for a reply.
   bool replies_due() const { return !replies_.empty(); }
-  // sent: all of them are on their way.
+  // Send the replies; sent: all of them.
   TxResult send_replies(TxPort& port);
-  // Asks the peers whose turn it is; those that answer by their queue pairs alone get a write: `post(queue pair, request)`.
-  // False: nothing more leaves now.
+  // Send due probes; peers that can be probed only through their queue pairs get a write: `post(queue pair, request)`. False: no
+  // more can leave now.
   template <typename Post>
   bool send_requests(TxPort& port, Nanos now, Post&& post) {
     for (int64_t next = prober_.next(now); next >= 0; next = prober_.next(now)) {
@@ -49,7 +49,7 @@ class Probing {
     }
     return true;
   }
-  // At a card, which takes writes alone.
+  // Send due probes over a card, which supports writes only.
   template <typename Post>
   void send_writes(Nanos now, Post&& post) {
     for (int64_t next = prober_.next(now); next >= 0; next = prober_.next(now)) {
@@ -57,16 +57,16 @@ class Probing {
     }
   }
 
-  // A peer asks; more of them at once than can wait are forgotten, and ask again.
+  // Queue the reply to a peer's probe; if too many are queued, drop it: the peer probes again.
   void on_request(uint32_t qp, const wire::Packet& packet, uint8_t traffic_class);
-  // A peer's reply to what was asked of this queue pair: what it offers. False: it is no reply to that.
+  // Handle a peer's reply; returns the peer's offer. False: no probe of this queue pair matches.
   struct Offer {
     uint32_t window_packets = 0;
     uint32_t share = 0;
     Nanos round_trip_ns = 0;
   };
   bool on_reply(uint32_t qp, const wire::Packet& packet, Nanos now, Offer& offer);
-  // The write of a probe came through, or its queue pair cannot reach the peer.
+  // The write of a probe completed, or its queue pair cannot reach the peer.
   void on_written(uint32_t qp, Nanos now);
   void on_unreachable(uint32_t qp);
 
@@ -78,7 +78,7 @@ class Probing {
   };
 
   PacketRun request(size_t target) const;
-  // One write; the transport repeats it as it repeats any other.
+  // Post one write; the transport retransmits it.
   template <typename Post>
   void send_write(size_t target, Nanos now, Post&& post) {
     const bool fresh = prober_.fresh(target);

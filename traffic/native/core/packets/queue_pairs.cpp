@@ -12,11 +12,11 @@ namespace etloop {
 
 namespace {
 
-// Kernel memory that one received full-size packet occupies beside its payload (socket buffer overhead), as a factor.
+// Factor of kernel memory per received full-size packet over its payload (socket buffer overhead).
 constexpr int64_t kBufferPerPayload = 2;
 constexpr uint32_t kLeastWindow = 2;
-// What all senders to a port together may have under way. More would only stand in its receive buffers, and wait there
-// longer than a retransmission timeout when the host is busy.
+// Most bytes in flight to a port from all senders. More would only queue in its receive buffers, for longer than a retransmission
+// timeout when the host is busy.
 constexpr int64_t kMostInFlightBytes = 8 << 20;
 
 }  // namespace
@@ -32,15 +32,15 @@ Result<void> QueuePairs::open(const LocalRanks& ranks, const FlowOpener& open_fl
 Result<void> QueuePairs::open(const LocalRanks& ranks, Carrier& carrier) {
   return open_all(ranks, [&](const EndSettings& end, const PlannedQp& planned) {
     auto added = carrier.add_end(end);
-    // Records name an end by its number in the plan; the card's own is in `Carrier::endpoint`.
+    // Records use the number in the plan; the card's own is in `Carrier::endpoint`.
     if (added) add(end, planned, 0, {});
     return added;
   });
 }
 
-// In the order of the plan. Of a port whose queues deal their queue pairs, those that others carry for ranks here, too.
-template <typename Each>
-Result<void> QueuePairs::for_ends(Each each) const {
+// Visit ends in the order of the plan; on a multi-queue port this includes the local ranks' queue pairs on other queues.
+template <typename Visit>
+Result<void> QueuePairs::for_ends(Visit visit) const {
   for (int32_t row = 0; row < static_cast<int32_t>(connections_.size()); ++row) {
     if (connections_.place(row) == 0 || !connections_.on_wire(row)) continue;
     const ConnectionEnds& ends = connections_[row];
@@ -52,7 +52,7 @@ Result<void> QueuePairs::for_ends(Each each) const {
         if (!is_home && (sends ? ends.src_home : ends.dst_home).port < 0) continue;
         const int32_t carrier = carrier_of(plan_, port_, sends ? planned.src_qpn : planned.dst_qpn);
         if (carrier != port_ && !is_home) continue;
-        if (auto done = each(row, q, sends, carrier); !done) return done;
+        if (auto done = visit(row, q, sends, carrier); !done) return done;
       }
     }
   }
@@ -80,14 +80,14 @@ Result<void> QueuePairs::open_all(const LocalRanks& ranks, const EndOpener& open
     const auto address = static_cast<uint16_t>(own - addresses.begin());
     const uint8_t traffic_class = rank != kNotHere ? ranks[rank].traffic_class : home.traffic_class;
     const EndSettings end{row, q, sends, address, sends ? c.dst_ip : c.src_ip, traffic_class};
-    if (own == addresses.end()) return not_ours(end);
+    if (own == addresses.end()) return wrong_port(end);
     return open_end(end, planned);
   });
 }
 
 Result<void> QueuePairs::open_end_at_port(const EndSettings& end, const PlannedQp& planned, const FlowOpener& open_flow) {
   const uint32_t offset = (end.sends_data ? planned.src_qpn : planned.dst_qpn) - first_number_;
-  if (offset >= by_number_.size()) return not_ours(end);
+  if (offset >= by_number_.size()) return wrong_port(end);
   const uint16_t src_port = end.sends_data ? planned.src_udp_port : planned.dst_udp_port;
   const Result<FlowId> flow = open_flow(end.address, end.peer_ip, src_port, end.traffic_class);
   if (!flow) return flow.error();
@@ -107,7 +107,7 @@ Result<void> QueuePairs::open_end_at_port(const EndSettings& end, const PlannedQ
   return {};
 }
 
-// A queue pair's flows on the planes of its card are numbered in a row.
+// The flows of a queue pair on the planes of its card have consecutive numbers.
 Result<void> QueuePairs::open_other_planes(const EndSettings& end, uint16_t src_port, FlowId first, const FlowOpener& open_flow) {
   const PlannedPort& port = port_at(plan_, port_);
   for (uint32_t plane = 1; plane < port.planes; ++plane) {
@@ -119,7 +119,7 @@ Result<void> QueuePairs::open_other_planes(const EndSettings& end, uint16_t src_
   return {};
 }
 
-// The receives of a connection are one queue, of one thread; where its queue pairs are dealt, there is always one.
+// Receives of a connection are counted in one queue of one thread; not counted where its queue pairs are dealt over several.
 bool QueuePairs::counts_receives(int32_t connection) const {
   const PlannedConnection& c = connections_.planned(connection);
   for (int32_t q = c.first_qp; q < c.first_qp + c.qp_count; ++q) {
@@ -141,7 +141,7 @@ void QueuePairs::add(const EndSettings& end, const PlannedQp& planned, FlowId fl
   (end.sends_data ? ends.send_qps : ends.recv_qps).push_back(index);
 }
 
-Error QueuePairs::not_ours(const EndSettings& end) const {
+Error QueuePairs::wrong_port(const EndSettings& end) const {
   return {connections_.text(end.connection) + ": its address or queue pair number is not of port " +
           plan_.ports[static_cast<size_t>(port_)].name};
 }
@@ -152,7 +152,7 @@ size_t QueuePairs::count_here() const {
     count += carrier == port_ ? 1 : 0;
     return {};
   });
-  return counted ? count : 0;  // counting does not fail
+  return counted ? count : 0;  // counting cannot fail
 }
 
 void QueuePairs::offer_windows(int64_t receive_buffer_bytes) {

@@ -1,5 +1,5 @@
-// The queue pairs of a port: which there are, where each belongs, what its receiving ends offer their peers, and when its
-// timer is due. Of a network card's queue pairs, only the counters are here.
+// The queue pairs of a port: their state, the windows that receiving ends offer, and their timers. For a card's queue pairs, only
+// the counters.
 #pragma once
 
 #include <algorithm>
@@ -26,46 +26,46 @@
 
 namespace etloop {
 
-// Opens the five-tuple (local address index, peer, UDP source port) with its traffic class at the port. Of a card of several
-// planes all addresses are numbered (plan/planes.h), and flows that are opened one after the other are numbered so.
+// Opens the five-tuple (local address index, peer, UDP source port) with its traffic class at the port. On a card of several
+// planes all addresses are numbered (plan/planes.h), and flows opened consecutively have consecutive numbers.
 using FlowOpener =
     std::function<Result<FlowId>(uint16_t address, const IpAddress& dst_ip, uint16_t src_port, uint8_t traffic_class)>;
 
-// Packets that one queue pair may have under way, whatever its peer offers.
+// Most packets of a queue pair in flight, whatever its peer offers.
 inline constexpr uint32_t kMostWindow = 256;
 
-// Where a queue pair belongs.
+// Constant properties of a queue pair.
 struct QpPlace {
   int32_t connection;
   bool sends_data;
   IpAddress peer_ip;
   uint16_t address;  // index of the port's address
-  uint32_t ordinal;  // among those of its connection
+  uint32_t ordinal;  // index in its connection
   uint8_t traffic_class;
-  int16_t home = -1;  // the port that has its rank, if that is another queue
+  int16_t home = -1;  // port (queue) of its rank, if that is another
 };
-// Two of them to a cache line, as every packet looks at one.
+// Two fit a cache line: every packet reads one.
 static_assert(sizeof(QpPlace) == 32);
 
 class QueuePairs {
  public:
   static constexpr uint32_t kNone = UINT32_MAX;
 
-  // `memory` outlives them.
+  // `memory` outlives this.
   QueuePairs(const EnginePlan& plan, int32_t port, Connections& connections, EventHeap& events, std::pmr::memory_resource& memory)
       : qps_(memory), places_(&memory), events_(events), plan_(plan), port_(port), connections_(connections) {}
 
-  // Opens those of all connections with an end here, at a port of packets.
+  // Open the queue pairs of all connections with an end here, over packets.
   Result<void> open(const LocalRanks& ranks, const FlowOpener& open_flow);
-  // The same at a card.
+  // Open them over a card.
   Result<void> open(const LocalRanks& ranks, Carrier& carrier);
-  // Shares the receive buffers of the port (the least of its addresses) out among its receiving ends.
+  // Divide the receive buffers of the port (the minimum over its addresses) among its receiving ends.
   void offer_windows(int64_t receive_buffer_bytes);
 
-  // Forgets what was counted: what probes left is no part of the run.
+  // Reset the counters: probes are not part of the run.
   void count_anew();
 
-  // Those of ranks here that other queues of the port have.
+  // Queue pairs of local ranks on other queues of the port.
   FarEnds& far() { return far_; }
   const FarEnds& far() const { return far_; }
 
@@ -73,7 +73,7 @@ class QueuePairs {
   Qp& operator[](uint32_t index) { return qps_[index]; }
   const Qp& operator[](uint32_t index) const { return qps_[index]; }
   const QpPlace& place(uint32_t index) const { return places_[index]; }
-  // By the number that packets have; kNone: of no queue pair here.
+  // Find a queue pair by its number in packets; kNone: not here.
   uint32_t find(uint32_t qpn) const {
     const uint32_t offset = qpn - first_number_;
     return offset < by_number_.size() ? by_number_[offset] : kNone;
@@ -82,7 +82,7 @@ class QueuePairs {
   bool has_peer(const IpAddress& ip) const {
     return std::ranges::any_of(places_, [&ip](const QpPlace& place) { return place.peer_ip == ip; });
   }
-  // A packet for the queue pair of this number comes next.
+  // Prefetch the state of the queue pair that the next packet is for.
   void expect_packet(uint32_t qpn) const {
     const uint32_t index = find(qpn);
     if (index == kNone) return;
@@ -90,14 +90,14 @@ class QueuePairs {
     qps_[index].expect_packet();
   }
 
-  // What peers of receiving ends may have under way: in packets, and before it is rounded, in parts of a packet.
+  // Window offered to the peer of a receiving end: in packets, and unrounded as parts of a packet.
   uint32_t offered_window(uint32_t index) const { return offered_window_[places_[index].address]; }
   uint32_t offered_share(uint32_t index) const { return offered_share_[places_[index].address]; }
 
   void arm_timer(uint32_t index) {
     Qp& qp = qps_[index];
     const Nanos deadline = qp.deadline();
-    if (deadline >= qp.timer_due_ns) return;  // a timer that comes too early arms the next
+    if (deadline >= qp.timer_due_ns) return;  // a timer that fires early arms the next
     qp.timer_due_ns = deadline;
     events_.push(deadline, EventKind::qp_timer, index);
   }
@@ -111,14 +111,14 @@ class QueuePairs {
   Result<void> open_end_at_port(const EndSettings& end, const PlannedQp& planned, const FlowOpener& open_flow);
   Result<void> open_other_planes(const EndSettings& end, uint16_t src_port, FlowId first, const FlowOpener& open_flow);
   void add(const EndSettings& end, const PlannedQp& planned, FlowId flow, const QpResources& resources);
-  Error not_ours(const EndSettings& end) const;
+  Error wrong_port(const EndSettings& end) const;
   size_t count_here() const;
   bool counts_receives(int32_t connection) const;
-  // The ends of queue pairs of ranks here, and of guests: calls `each(row, queue pair, sends data, port that carries it)`.
-  template <typename Each>
-  Result<void> for_ends(Each each) const;
+  // Visit the queue pair ends of local ranks and of guests: calls `visit(row, queue pair, sends data, carrying port)`.
+  template <typename Visit>
+  Result<void> for_ends(Visit visit) const;
 
-  // What every packet looks at is together.
+  // Members used for every packet are adjacent.
   uint32_t first_number_ = 0;
   std::vector<uint32_t> by_number_;  // qpn - first_number_ -> index
   FixedRow<Qp> qps_;

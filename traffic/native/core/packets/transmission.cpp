@@ -9,14 +9,14 @@ namespace etloop {
 
 namespace {
 
-// Half of what a queue pair has under way at first: who grants never waits for room.
-constexpr uint32_t kMostPatientMessages = 32;
-// So much of a window may go unanswered, as its divisor: who sends data does not wait for room either.
+// Half of a queue pair's initial window: a peer that grants never has to wait for its window.
+constexpr uint32_t kMostHeldMessages = 32;
+// Fraction of a window, as its divisor, that may stay unacknowledged: a sender of data never has to wait for its window either.
 constexpr uint32_t kHeldShareOfWindow = 2;
-// Acknowledgements of data that are put off leave after this, even where every turn finds more to send: as long as a burst
-// of sends takes, and far less than any timeout.
-constexpr Nanos kLongestPutOffNs = 20'000;
-// Of data that leaves before answers do: what one segmented send carries, about.
+// Longest delay of deferred acknowledgements of data while every turn has more to send: the duration of a burst of sends, far
+// below any timeout.
+constexpr Nanos kLongestDeferralNs = 20'000;
+// Packets of data sent ahead of answers: about one segmented send.
 constexpr uint64_t kShortBurstPackets = 16;
 
 }  // namespace
@@ -29,13 +29,13 @@ void Transmission::load() {
   data_ring_.resize(queue_pairs_.size());
   grant_ring_.resize(queue_pairs_.size());
   acknowledgements_.reserve(queue_pairs_.size());
-  patient_acknowledgements_.reserve(queue_pairs_.size());
+  held_acknowledgements_.reserve(queue_pairs_.size());
   const uint32_t window = plan_.transport.window_packets;
-  most_patient_messages_ = std::max(1U, std::min(kMostPatientMessages, window == 0 ? kMostPatientMessages : window / 2));
+  most_held_messages_ = std::max(1U, std::min(kMostHeldMessages, window == 0 ? kMostHeldMessages : window / 2));
 }
 
-// Acknowledgements of data stay only where nothing listens to when they come: neither congestion control nor a series of round
-// trips, and nothing that asks early for what is not acknowledged.
+// Hold acknowledgements of data only if nothing depends on their timing: congestion control, series of round trips, or early
+// retransmission.
 void Transmission::set_answer_patience(Nanos patience_ns) {
   answer_patience_ns_ = patience_ns;
   if (answers_cost_calls()) pools_.keep_turns();
@@ -49,15 +49,15 @@ void Transmission::end_data() {
   data_ended_ = true;
   data_ring_.clear();
   grant_ring_.clear();
-  // What is queued already is not queued again.
+  // Mark all as queued, so that none is queued again.
   for (uint32_t i = 0; i < queue_pairs_.size(); ++i) queue_pairs_[i].queued = true;
 }
 
 void Transmission::queue_acknowledgement(uint32_t index, Nanos now) {
   Qp& qp = queue_pairs_[index];
   if (qp.ack_queued) return;
-  const bool is_patient = answers_cost_calls() && queue_pairs_.place(index).sends_data;
-  if (is_patient && !qp.nak_due() && qp.held_messages + 1U < most_patient_messages_) return stay_patient(qp, index, now);
+  const bool may_hold = answers_cost_calls() && queue_pairs_.place(index).sends_data;
+  if (may_hold && !qp.nak_due() && qp.held_messages + 1U < most_held_messages_) return hold_acknowledgement_of(qp, index, now);
   qp.ack_queued = true;
   acknowledgements_.push_back(index);
 }
@@ -68,24 +68,24 @@ bool Transmission::hold_acknowledgement(uint32_t index, uint32_t packets, uint32
   const uint32_t unanswered = packets * (qp.held_messages + 2U);  // the next one has room as well
   const uint32_t held_packets = queue_pairs_.offered_window(index) / kHeldShareOfWindow;
   if (unanswered > std::min(held_packets, plan_.transport.ack_every_packets)) return false;
-  stay_patient(qp, index, now);
+  hold_acknowledgement_of(qp, index, now);
   return true;
 }
 
-void Transmission::stay_patient(Qp& qp, uint32_t index, Nanos now) {
+void Transmission::hold_acknowledgement_of(Qp& qp, uint32_t index, Nanos now) {
   ++qp.held_messages;
   if (qp.ack_held) return;
   qp.ack_held = true;
-  if (patient_acknowledgements_.empty()) patient_since_ns_ = now;
-  patient_acknowledgements_.push_back(index);
+  if (held_acknowledgements_.empty()) held_since_ns_ = now;
+  held_acknowledgements_.push_back(index);
 }
 
-bool Transmission::patience_is_over(Clock& clock) const {
-  return !patient_acknowledgements_.empty() && clock.now() - patient_since_ns_ >= answer_patience_ns_;
+bool Transmission::held_acknowledgements_due(Clock& clock) const {
+  return !held_acknowledgements_.empty() && clock.now() - held_since_ns_ >= answer_patience_ns_;
 }
 
-// Cuts a run to what its queue pair's pool has room for. 0: it waits for others to the same address. What is sent again was
-// lost, and takes nobody's room.
+// Cut a run to the room in its queue pair's pool; 0: the queue pair waits for others to the same address. Retransmissions replace
+// lost packets and take no room.
 uint32_t Transmission::room_for(uint32_t index, const PacketRun& run) {
   if (!queue_pairs_[index].repeats()) return pools_.allowed(index, run.count);
   pools_.pass(index);
@@ -96,8 +96,8 @@ void Transmission::wake_windows(uint32_t index) {
   for (uint32_t awake = 0; pools_.take_awake(index, awake);) queue(awake);
 }
 
-// A card that is full is asked again at every turn, several times for each packet that leaves. Until something happens to the
-// queue pair in front, the answer takes neither its run nor its state.
+// Whether the front queue pair is still held. A full card is polled every turn, several times per packet sent; until an event of
+// this queue pair, the answer needs neither its run nor its state.
 bool Transmission::still_held(const TransmitRing& ring, TxPort& port, Clock& clock) const {
   return ring.held.qp == ring.front() && clock.now() < ring.held.until_ns && port.holds(ring.held.flow);
 }
@@ -105,12 +105,12 @@ bool Transmission::still_held(const TransmitRing& ring, TxPort& port, Clock& clo
 void Transmission::keep_held(TransmitRing& ring) {
   const uint32_t index = ring.front();
   ring.held.qp = HeldFront::kNone;
-  // Where others wait for the same room, a second try gives up the turn.
+  // If others wait for the same room, a retry must be able to give up the turn.
   if (!queue_pairs_[index].repeats() && pools_.anyone_waits(index)) return;
   ring.held = {index, queue_pairs_[index].flow(), flows_.settled_until_ns(index)};
 }
 
-// Of the queue pair two turns ahead its state is asked for, of the next one what that state speaks of.
+// Prefetch the state of the queue pair two turns ahead, and what the next one's state points to.
 void Transmission::expect_turns(const TransmitRing& ring) const {
   if (ring.size() < 2) return;
   const uint32_t last = ring.behind_front(std::min<size_t>(ring.size() - 1, 2));
@@ -123,7 +123,8 @@ void Transmission::expect_turns(const TransmitRing& ring) const {
   pools_.expect_pool(next);
 }
 
-// One run of the next queue pair in turn. failed: the core says why; held and would_block leave the queue pair in front.
+// Send one run of the next queue pair in turn. failed: the failure has the reason; held and would_block leave the queue pair in
+// front.
 TxResult Transmission::transmit_one(TransmitRing& ring, TxPort& port, Clock& clock) {
   if (still_held(ring, port, clock)) return TxResult::held;
   expect_turns(ring);
@@ -170,7 +171,7 @@ TxResult Transmission::transmit_run(TransmitRing& ring, TxPort& port, Clock& clo
         return TxResult::failed;
     }
     const Nanos now = clock.now();
-    const Nanos leaves_ns = std::max(now, run.departs_ns);  // round trips and timeouts count from there
+    const Nanos leaves_ns = std::max(now, run.departs_ns);  // round trips and timeouts start there
     if (const WorkRequest* begun = qp.run_sent(run, leaves_ns); begun != nullptr && carries_data(begun->kind)) {
       departures_.note(queue_pairs_.place(index), *begun, leaves_ns);
     }
@@ -179,7 +180,7 @@ TxResult Transmission::transmit_run(TransmitRing& ring, TxPort& port, Clock& clo
     flows_.sent(index, run, qp.counters.tx_packets - qp.counters.retransmitted_packets - sent_before, now);
     queue_pairs_.arm_timer(index);
   }
-  // Still in front: what its pool lets it go on with; and grants, which all leave now, those of a queue pair together.
+  // Stay in front while the pool allows more, or for grants, which all leave now, those of a queue pair together.
   if (qp.has_run() && (&ring == &grant_ring_ || pools_.goes_on(index))) return TxResult::sent;
   ring.pop();
   qp.queued = false;
@@ -195,7 +196,7 @@ TxResult Transmission::transmit_run(TransmitRing& ring, TxPort& port, Clock& clo
 TxResult Transmission::transmit_answers_of(Qp& qp, TxPort& port) {
   while (qp.answer_due()) {
     PacketRun run = qp.answer();
-    // READ responses carry data, and its marks.
+    // READ responses keep the marks of data.
     if (wire::shape(run.head.opcode).role == wire::Role::acknowledgement) {
       mark(run, marks_of(plan_.transport.ack));
       run.may_wait = true;
@@ -207,7 +208,7 @@ TxResult Transmission::transmit_answers_of(Qp& qp, TxPort& port) {
   return TxResult::sent;
 }
 
-// False: nothing more leaves now. What is held alone does not keep the rest.
+// False: no more can leave now. `held` acknowledgements do not block the rest.
 bool Transmission::transmit_acknowledgements(TxPort& port) {
   while (!acknowledgements_.empty()) {
     Qp& qp = queue_pairs_[acknowledgements_.back()];
@@ -218,13 +219,13 @@ bool Transmission::transmit_acknowledgements(TxPort& port) {
   return true;
 }
 
-// Likewise. Some have nothing to say any more: what others waited for took their answers along.
-bool Transmission::transmit_patient_acknowledgements(TxPort& port) {
-  while (!patient_acknowledgements_.empty()) {
-    Qp& qp = queue_pairs_[patient_acknowledgements_.back()];
+// Same for held acknowledgements. Some are no longer due: a later acknowledgement covered them.
+bool Transmission::transmit_held_acknowledgements(TxPort& port) {
+  while (!held_acknowledgements_.empty()) {
+    Qp& qp = queue_pairs_[held_acknowledgements_.back()];
     if (const TxResult result = transmit_answers_of(qp, port); result != TxResult::sent) return result == TxResult::held;
     qp.ack_held = false;
-    patient_acknowledgements_.pop_back();
+    held_acknowledgements_.pop_back();
   }
   return true;
 }
@@ -252,7 +253,7 @@ bool Transmission::transmit_probes(TxPort& port, Clock& clock) {
 }
 
 bool Transmission::any_answers() const {
-  return !acknowledgements_.empty() || !patient_acknowledgements_.empty() || grant_ring_.size() > 0 || !notifications_.empty() ||
+  return !acknowledgements_.empty() || !held_acknowledgements_.empty() || grant_ring_.size() > 0 || !notifications_.empty() ||
          probing_.replies_due() || probing_.under_way();
 }
 
@@ -263,7 +264,7 @@ bool Transmission::transmit_grants(TxPort& port, Clock& clock) {
     const TxResult result = transmit_one(grant_ring_, port, clock);
     if (result == TxResult::held) return true;
     if (result != TxResult::sent) return false;
-    // The acknowledgement is the shorter one, and may so be the last of those that leave together.
+    // Send the queue pair's acknowledgement with the grant: it is shorter, so it can end a segmented send.
     Qp& qp = queue_pairs_[index];
     if (!answers_cost_calls() || qp.queued || !(qp.ack_queued || qp.ack_held)) continue;
     if (transmit_answers_of(qp, port) == TxResult::would_block) return false;
@@ -271,38 +272,38 @@ bool Transmission::transmit_grants(TxPort& port, Clock& clock) {
   return true;
 }
 
-// What other hosts wait for, beside data. False: the port takes no more now.
+// Send everything that peers wait for except data. False: the port accepts no more now.
 bool Transmission::transmit_all_answers(TxPort& port, Clock& clock) {
   if (!any_answers()) return true;
   if (!transmit_notifications(port)) return false;
   if (answers_cost_calls() && !transmit_grants(port, clock)) return false;
-  if (!acknowledgements_put_off_ && !transmit_acknowledgements(port)) return false;
-  if (patience_is_over(clock) && !transmit_patient_acknowledgements(port)) return false;
+  if (!acknowledgements_deferred_ && !transmit_acknowledgements(port)) return false;
+  if (held_acknowledgements_due(clock) && !transmit_held_acknowledgements(port)) return false;
   return transmit_probes(port, clock) && transmit_grants(port, clock);
 }
 
-// Whether acknowledgements of data stay for one more look at what arrived. A host that has just sent all that a message
-// released is about to get the next one, as in a ring; one acknowledgement then answers both, and keeps nothing waiting.
-bool Transmission::puts_off(bool sent_data, Clock& clock) {
+// Whether to defer acknowledgements of data until the next poll of arrivals. After sending all that a message released, the next
+// message is likely to arrive soon, as in a ring; one acknowledgement then covers both, without delaying anything.
+bool Transmission::defers_acknowledgements(bool sent_data, Clock& clock) {
   if (!answers_cost_calls() || !sent_data || acknowledgements_.empty() || data_ring_.size() > 0) return false;
   const Nanos now = clock.now();
-  if (!acknowledgements_put_off_) put_off_since_ns_ = now;
-  return now - put_off_since_ns_ < kLongestPutOffNs;
+  if (!acknowledgements_deferred_) deferred_since_ns_ = now;
+  return now - deferred_since_ns_ < kLongestDeferralNs;
 }
 
 bool Transmission::transmit_all(TxPort& port, Clock& clock, size_t budget) {
-  // A port that was full before the answers had their turn, or held a grant, would else be full of data every time.
+  // Answers that a full port blocked, or a held grant, go first: otherwise data would fill the port every time.
   if (answers_wait_ && !transmit_all_answers(port, clock)) return false;
   answers_wait_ = true;
-  // First one run of every sender, so that what a message released leaves before that message's acknowledgement,
-  // before new grants and before longer bursts of others; where answers cost calls, all of it, if it is short.
+  // First send one run per sender, so that what a message released leaves before that message's acknowledgement, before new
+  // grants and before longer bursts of other queue pairs. Where answers cost system calls, send short bursts whole.
   bool held = false;
   const auto send_one = [&](TransmitRing& ring) {
     const TxResult result = transmit_one(ring, port, clock);
     held = result == TxResult::held;
     return result == TxResult::sent || held;
   };
-  // Where calls are what costs, a run of one packet counts half: it may leave with the next.
+  // Where system calls dominate, a run of one packet costs half: it may leave with the next.
   const bool counts_calls = answers_cost_calls();
   size_t halves = 2 * budget;
   const auto spend = [&](TransmitRing& ring) {
@@ -319,7 +320,7 @@ bool Transmission::transmit_all(TxPort& port, Clock& clock, size_t budget) {
   while (halves > 0 && data_ring_.size() > 0 && !held && failure_.none() && data_packets_ < short_until) {
     if (!spend(data_ring_)) return false;
   }
-  acknowledgements_put_off_ = puts_off(sent_data, clock);
+  acknowledgements_deferred_ = defers_acknowledgements(sent_data, clock);
   if (!transmit_all_answers(port, clock)) return false;
   answers_wait_ = grant_ring_.size() > 0;
   while (halves > 0 && data_ring_.size() > 0 && !held && failure_.none()) {

@@ -1,4 +1,4 @@
-// Queue pairs that may have something to send, in turn.
+// Ring of queue pairs that may have something to send, in turn.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace etloop {
 
-// The queue pair in front of a ring when the port held its run, while another try before `until_ns` would come to the same.
+// The front queue pair, if the port held its run and a retry before `until_ns` would give the same result.
 struct HeldFront {
   static constexpr uint32_t kNone = UINT32_MAX;
   uint32_t qp = kNone;
@@ -18,14 +18,14 @@ struct HeldFront {
   Nanos until_ns = 0;
 };
 
-// Each queue pair is in it at most once.
+// Each queue pair is in the ring at most once.
 class TransmitRing {
  public:
   HeldFront held;
   void resize(size_t queue_pairs) { slots_.assign(queue_pairs + 1, 0); }
   size_t size() const { return count_; }
   uint32_t front() const { return slots_[head_]; }
-  // The one whose turn is so many after the front's; requires as many more.
+  // The queue pair `turns` after the front; requires that many.
   uint32_t behind_front(size_t turns) const { return slots_[place(turns)]; }
   void push(uint32_t qp) { slots_[place(count_++)] = qp; }
   void pop() {

@@ -1,4 +1,4 @@
-// The queue pairs of a port's ranks that other queues of the port carry, by numbers of their own beside those that are here.
+// Queue pairs of local ranks that other queues of the port carry. Their indices have the top bit set.
 #pragma once
 
 #include <algorithm>
@@ -14,28 +14,28 @@ class FarEnds {
   static constexpr uint32_t kMark = 1U << 31;
   static constexpr bool is_far(uint32_t queue_pair) { return (queue_pair & kMark) != 0; }
 
-  // Returns the number by which the queue pair is known here.
+  // Add a queue pair; returns its local index.
   uint32_t add(int32_t port, uint32_t qpn, uint32_t remote_qpn) {
     if (std::find(carriers_.begin(), carriers_.end(), port) == carriers_.end()) carriers_.push_back(port);
     ends_.push_back({port, qpn, remote_qpn});
     return kMark | static_cast<uint32_t>(ends_.size() - 1);
   }
   uint32_t remote_qpn(uint32_t queue_pair) const { return ends_[queue_pair & ~kMark].remote_qpn; }
-  // A card's number is known only after it has come up.
+  // Set the peer's number, which a card assigns only when it comes up.
   void set_remote_qpn(uint32_t queue_pair, uint32_t qpn) { ends_[queue_pair & ~kMark].remote_qpn = qpn; }
   bool empty() const { return ends_.empty(); }
   void join(QueueLinks& links) { links_ = &links; }
 
   void post(uint32_t queue_pair, const WorkRequest& request) {
     const End& end = ends_[queue_pair & ~kMark];
-    if (carries_data(request.kind)) given_tx_bytes_ += request.bytes;
+    if (carries_data(request.kind)) handed_tx_bytes_ += request.bytes;
     links_->post(end.port, QueueRequest{end.qpn, request});
   }
-  // To every queue that carries one: the ranks here have finished.
+  // Report to every carrying queue that the ranks here have finished.
   void report_over() {
     for (const int32_t port : carriers_) links_->post(port, HomeOver{});
   }
-  int64_t given_tx_bytes() const { return given_tx_bytes_; }
+  int64_t given_tx_bytes() const { return handed_tx_bytes_; }
 
  private:
   struct End {
@@ -46,7 +46,7 @@ class FarEnds {
   std::vector<End> ends_;
   std::vector<int32_t> carriers_;
   QueueLinks* links_ = nullptr;
-  int64_t given_tx_bytes_ = 0;
+  int64_t handed_tx_bytes_ = 0;
 };
 
 }  // namespace etloop

@@ -1,5 +1,5 @@
-// The way from queue pairs to the lanes that their messages are of: straight, or to the queue that has the rank. What a queue
-// pair says of single messages passes here, packets do not.
+// Routes what queue pairs report per message to the lanes of its rank: directly, or to the queue that is the rank's home. Packets
+// are never forwarded here.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace etloop {
 
 class HomeLanes {
  public:
-  // `lanes` and `records` are of the ranks here.
+  // `lanes` and `records` of the local ranks.
   HomeLanes(Lanes& lanes, OpRecords& records) : lanes_(lanes), records_(records) {}
   void join(QueueLinks& links) { links_ = &links; }
 
@@ -28,7 +28,7 @@ class HomeLanes {
     report(place, {QueueReportKind::message, message.connection, message.tag, message.index, message.bytes, message.part_bytes,
                    {}, now});
   }
-  // See `Lanes::may_go_unanswered`; 0 where the lane is elsewhere.
+  // See `Lanes::may_go_unanswered`; 0 if the lane is on another queue.
   uint32_t may_go_unanswered(const QpPlace& place, uint32_t tag) const {
     return place.home < 0 ? lanes_.may_go_unanswered(place.connection, tag) : 0;
   }
@@ -42,9 +42,9 @@ class HomeLanes {
     if (place.home < 0) return lanes_.on_acknowledged(done.lane, index, now);
     report(place, {QueueReportKind::acknowledged, place.connection, done.lane, index, 0, 0, {}, now});
   }
-  // A queue pair of ours on another queue reports.
+  // Handle the report of a local rank's queue pair on another queue.
   void take(const QueueReport& report);
-  // Of ranks elsewhere, less what other queues received for those here.
+  // Bytes received here for ranks of other queues, less bytes received by other queues for local ranks.
   int64_t carried_rx_bytes() const { return carried_rx_bytes_; }
 
  private:

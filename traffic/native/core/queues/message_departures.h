@@ -1,5 +1,5 @@
-// What is noted when the first packet of a message leaves: how long after what released it, and that its op has sent, which the
-// queue that has the op may have to be told.
+// Records the departure of a message's first packet: the turnaround, and the op's first transmission, reported to the op's queue
+// if that is another.
 #pragma once
 
 #include "base/time.h"
@@ -26,7 +26,7 @@ class MessageDepartures {
  private:
   OpRecords& records_;
   QueueLinks* links_ = nullptr;
-  int64_t carried_tx_bytes_ = 0;  // of ranks on other queues
+  int64_t carried_tx_bytes_ = 0;  // for ranks on other queues
 };
 
 }  // namespace etloop

@@ -26,16 +26,16 @@ void QueueShare::take(const QueueMessage& message) {
   } else if (const auto* report = std::get_if<QueueReport>(&message)) {
     parts_.lanes.take(*report);
   } else {
-    ++homes_over_;
+    ++finished_homes_;
   }
 }
 
-// For a rank of another queue.
+// Post a request for a rank of another queue.
 void QueueShare::post(const QueueRequest& posted) {
   const uint32_t index = parts_.queue_pairs.find(posted.qpn);
   assert(index != QueuePairs::kNone);
   if (posted.request.kind == WorkKind::clear_to_send) {
-    // The receive that the message takes is there before the sender hears of it.
+    // Post the receive for the message before the sender learns of the grant.
     const int32_t connection = parts_.queue_pairs.place(index).connection;
     ReceiveQueue* receives = parts_.connections[connection].receives.get();
     for (uint32_t part = parts_.connections.parts_of(connection, false); receives != nullptr && part > 0; --part) {

@@ -1,5 +1,5 @@
-// What a core has to do with the other queues of its port: it carries queue pairs for their ranks, and they carry some for the
-// ranks here. Nothing of it is there on a port that is one queue.
+// A core's share of a multi-queue port: it carries queue pairs of other queues' ranks, and they carry some for the local ranks.
+// Inactive on a port with one queue.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ namespace etloop {
 
 class QueueShare {
  public:
-  // What it works with; all of it outlives it.
+  // Collaborators; all of them outlive this.
   struct Parts {
     const EnginePlan& plan;
     int32_t port;
@@ -38,22 +38,22 @@ class QueueShare {
   };
   explicit QueueShare(const Parts& parts) : parts_(parts) {}
 
-  // Before the start. `requests` carries the messages of queue pairs instead of RoCEv2; nullptr: nothing does.
+  // Call before the start. `requests` carries the messages of queue pairs instead of RoCEv2; nullptr: RoCEv2 does.
   void join(QueueLinks& links, RequestSink* requests);
-  // Another queue hands something over.
+  // Handle a message from another queue.
   void take(const QueueMessage& message);
-  // The ranks here have finished, which queues that carry for them are told once.
+  // Note that the local ranks have finished; reported once to the queues that carry queue pairs for them.
   void note_finished() {
     if (owes_over_) report_over();
   }
-  // Whether the ranks of other queues whose queue pairs are here have.
-  bool others_finished() const { return homes_over_ == parts_.connections.homes(); }
-  // How far queue pairs of other queues' ranks are, as rows that `settle_waits` reads.
+  // Whether the ranks of other queues with queue pairs here have finished.
+  bool others_finished() const { return finished_homes_ == parts_.connections.homes(); }
+  // Append the progress of queue pairs of other queues' ranks, as rows for `settle_waits`.
   void add_waits(std::vector<WaitRecord>& out) const;
 
-  // Datagrams of other queues, which were handed over to them.
+  // Datagrams for other queues that were passed on.
   int64_t misdirected() const { return strays_ == nullptr ? 0 : strays_->passed(); }
-  // Data that this core sent or received for ranks of other queues, less what these did for its own.
+  // Bytes that this core sent or received for ranks of other queues, less those that other queues sent or received for its ranks.
   int64_t carried_tx_bytes() const { return parts_.departures.carried_tx_bytes() - parts_.queue_pairs.far().given_tx_bytes(); }
   int64_t carried_rx_bytes() const { return parts_.lanes.carried_rx_bytes(); }
 
@@ -63,9 +63,9 @@ class QueueShare {
 
   Parts parts_;
   RequestSink* requests_ = nullptr;
-  std::unique_ptr<StrayDatagrams> strays_;  // nullptr: the port is one queue
-  size_t homes_over_ = 0;                   // of other queues
-  bool owes_over_ = false;                  // to queues that carry for the ranks here
+  std::unique_ptr<StrayDatagrams> strays_;  // nullptr: the port has one queue
+  size_t finished_homes_ = 0;                   // other queues that have finished
+  bool owes_over_ = false;                  // must still report to queues that carry for the local ranks
 };
 
 }  // namespace etloop

@@ -12,8 +12,8 @@ void settle_waits(std::vector<WaitRecord>& waits) {
   if (oldest.empty()) return;
   std::erase_if(waits, [](const WaitRecord& wait) { return wait.rank == kNoRank; });
   for (WaitRecord& wait : waits) {
-    const auto told = oldest.find(wait.connection);
-    if (wait.kind == WaitKind::acknowledgement && told != oldest.end()) wait.psn = told->second;
+    const auto row = oldest.find(wait.connection);
+    if (wait.kind == WaitKind::acknowledgement && row != oldest.end()) wait.psn = row->second;
   }
 }
 

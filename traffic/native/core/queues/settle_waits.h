@@ -1,4 +1,4 @@
-// What unfinished ops wait for, where the queue pairs of their ranks are on several queues.
+// Wait records of unfinished ops whose queue pairs are on several queues.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,10 @@
 
 namespace etloop {
 
-// Of a row by which a queue says how far a queue pair is whose rank is elsewhere.
+// Rank of a row with which a queue reports the progress of another queue's queue pair.
 inline constexpr int32_t kNoRank = -1;
 
-// Gives those rows' packet numbers to the waits for acknowledgements on the same connections, and takes them out.
+// Copy these rows' PSNs to the acknowledgement waits of the same connections, and remove the rows.
 void settle_waits(std::vector<WaitRecord>& waits);
 
 }  // namespace etloop

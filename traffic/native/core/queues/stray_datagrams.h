@@ -1,5 +1,5 @@
-// Datagrams that came to another queue of the port than the one that has their queue pair: whoever sorts packets before us (a
-// card's hash, a kernel that joined packets of several queue pairs) need not know our rule. They are passed on, and counted.
+// Datagrams that arrived at another queue than their queue pair's, because a NIC's hash, or a kernel that merged packets of
+// several queue pairs, does not know the dealing rule. They are passed on and counted.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace etloop {
 
 class StrayDatagrams {
  public:
-  // Of a port that is one of several queues. `links` outlives this.
+  // For one queue of a multi-queue port. `links` outlives this.
   StrayDatagrams(const EnginePlan& plan, int32_t port, QueueLinks& links) : plan_(plan), port_(port), links_(links) {}
 
   // False: its queue pair is on no other queue.

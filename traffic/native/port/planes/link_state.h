@@ -1,4 +1,4 @@
-// Whether the link of an interface is up, as the kernel has it: the interface is, and its driver has a carrier.
+// Whether the link of an interface is up according to the kernel: the interface is up and its driver has a carrier.
 #pragma once
 
 #include <net/if.h>
@@ -23,11 +23,11 @@ class LinkState {
     return link;
   }
 
-  // A system call.
+  // Costs a system call.
   bool is_up() const {
     ifreq asked{};
     std::copy_n(interface_.begin(), std::min(interface_.size(), sizeof asked.ifr_name - 1), asked.ifr_name);
-    if (ioctl(socket_.get(), SIOCGIFFLAGS, &asked) != 0) return false;  // it is gone
+    if (ioctl(socket_.get(), SIOCGIFFLAGS, &asked) != 0) return false;  // the interface is gone
     return (asked.ifr_flags & IFF_UP) != 0 && (asked.ifr_flags & IFF_RUNNING) != 0;
   }
   const std::string& interface() const { return interface_; }

@@ -100,7 +100,7 @@ void PlanesPort::wait(Nanos timeout_ns, int wake_fd) {
     wake_fd_ = wake_fd;
   }
   if (std::exchange(full_, 0) != 0) timeout_ns = std::min(timeout_ns, kRoomRetryNs);
-  for (size_t p = 1; p < planes_.size(); ++p) planes_[p].port->wait(0, -1);  // what was staged leaves
+  for (size_t p = 1; p < planes_.size(); ++p) planes_[p].port->wait(0, -1);  // flush staged packets
   planes_.front().port->wait(timeout_ns, arrivals_.get());
   std::array<uint8_t, 64> drained;
   while (wake_fd >= 0 && read(wake_fd, drained.data(), drained.size()) == static_cast<ssize_t>(drained.size())) {

@@ -1,5 +1,5 @@
-// The ports of a card of several planes as one: a queue pair's packets leave by whichever plane they name, and one thread polls
-// them all. What leaves by a plane whose link is down is lost, as it would be behind it.
+// The ports of a multi-plane card as one: packets use the plane that they name, and one thread polls all planes. Packets on a
+// plane with its link down are lost, as they would be beyond it.
 #pragma once
 
 #include <memory>
@@ -13,14 +13,14 @@ namespace etloop {
 
 class PlanesPort final : public DatagramPort {
  public:
-  // The links are looked at no more often than this.
+  // Interval between checks of the links.
   static constexpr Nanos kLookNs = 100'000;
 
-  // One for each plane, in order.
+  // One port per plane, in order.
   static Result<std::unique_ptr<PlanesPort>> open(const std::vector<PortConfig>& planes);
 
   Result<FlowId> add_flow(uint16_t address, const IpAddress& dst_ip, uint16_t src_port, uint8_t traffic_class) override;
-  TxResult send(const PacketRun&) override { return TxResult::failed; }  // of RoCEv2, which keeps to one port
+  TxResult send(const PacketRun&) override { return TxResult::failed; }  // RoCEv2 uses single ports only
   TxResult send_built(const BuiltPacket& built) override;
   uint32_t planes_up() const override { return up_; }
   uint32_t open_planes(FlowId first, const ClassMarks& marks) override;
@@ -28,7 +28,7 @@ class PlanesPort final : public DatagramPort {
   size_t receive(PortSink& sink, size_t budget) override;
   void wait(Nanos timeout_ns, int wake_fd) override;
   int arrival_fd() const override { return arrivals_.get(); }
-  // Datagrams and bytes that were sent, over all planes; the rest is in `records`.
+  // Sent datagrams and bytes over all planes; the rest is in `records`.
   const PortRecord& counters() const override;
   std::vector<PortRecord> records() const override;
   int64_t receive_buffer_bytes() const override;
@@ -37,7 +37,7 @@ class PlanesPort final : public DatagramPort {
   std::string last_error() const override;
 
  private:
-  // After a plane had no room, its port is asked again so soon at the latest.
+  // Longest time until a full plane is tried again.
   static constexpr Nanos kRoomRetryNs = 50'000;
 
   struct Plane {
@@ -47,9 +47,9 @@ class PlanesPort final : public DatagramPort {
   };
   struct Flow {
     uint32_t plane;
-    FlowId own;  // of its port
+    FlowId own;  // its flow at that plane's port
   };
-  // Says of a datagram which plane it came by.
+  // Adds the arrival plane to a datagram.
   struct Arrivals final : public PortSink {
     Arrivals(PortSink& to, Plane& by, size_t before) : sink(to), plane(by), first_address(before) {}
     void on_datagram(const Datagram& datagram, Nanos arrived_ns) override {
@@ -68,16 +68,16 @@ class PlanesPort final : public DatagramPort {
   void look_at_links(Nanos now);
   uint32_t all() const { return (1U << planes_.size()) - 1; }
 
-  size_t addresses_;  // of a plane
+  size_t addresses_;  // addresses per plane
   std::vector<Plane> planes_;
   std::vector<Flow> flows_;
-  uint32_t up_ = 0;       // as bits
-  uint32_t full_ = 0;     // those that had no room since the last look for arrivals
+  uint32_t up_ = 0;       // planes that are up, as bits
+  uint32_t full_ = 0;     // planes found full since the last receive
   Nanos looked_ns_ = 0;
-  uint32_t failed_ = 0;   // the plane that refused a packet last
-  size_t first_ = 0;      // whose arrivals are looked at first
-  Descriptor arrivals_;   // readable when something has come by a plane, or the loop is woken
-  int wake_fd_ = -1;      // that is among what it polls
+  uint32_t failed_ = 0;   // plane of the last failed send
+  size_t first_ = 0;      // plane polled first
+  Descriptor arrivals_;   // readable after an arrival on a plane, or a wake-up of the loop
+  int wake_fd_ = -1;      // wake descriptor in `arrivals_`
   mutable PortRecord sum_{};
 };
 

@@ -34,7 +34,7 @@ Result<std::unique_ptr<CardEnd>> CardEnd::open(const std::string& device, const 
   const Result<uint32_t> index = end->device_->gid_index(*own);
   if (!index) return index.error();
   end->gid_index_ = *index;
-  // A device without atomics refuses to allow them.
+  // A device without atomics rejects their permission.
   if (end->device_->attributes().atomics != 0) end->remote_access_ |= kRemoteAtomic;
   if (const auto made = end->device_->register_region(kRegionBytes, end->remote_access_); !made) return made.error();
   if (const auto made = end->device_->make_queue(kCompletions); !made) return made.error();
@@ -125,7 +125,7 @@ Result<void> CardEnd::post_on(QueuePair* pair, uint32_t bytes, SendOpcode opcode
   request.piece_count = bytes > 0 ? 1 : 0;
   request.opcode = opcode;
   request.flags = kSignaled;
-  // Written to nobody's memory: what answers is an experiment.
+  // The destination is not real memory: the answer is the experiment.
   request.remote_address = va();
   request.remote_rkey = 1;
   SendRequest* refused_request = nullptr;
@@ -179,7 +179,7 @@ Result<QueuePair*> CardEnd::pair_of(uint32_t qpn) {
 }
 
 void CardEnd::forget_completions() {
-  // Nobody waits for them; a queue that is full would stop the device.
+  // Discard completions; a full queue would stop the device.
   std::array<Completion, 64> done;
   CompletionQueue* queue = device_->queue();
   while ((*pairs_.begin()->second).context->operations.poll_cq(queue, static_cast<int>(done.size()), done.data()) > 0) {

@@ -1,5 +1,5 @@
-// One RDMA device driven queue pair by queue pair, for experiments on what its hardware does: post, and look at the state.
-// Nothing is measured here: the times of a card are those of its packets, seen from elsewhere.
+// One RDMA device for hardware experiments per queue pair: post requests, and read the state. It measures nothing: packet times
+// are observed elsewhere.
 #pragma once
 
 #include <cstdint>
@@ -29,20 +29,20 @@ struct JoinSettings {
 
 class CardEnd {
  public:
-  static constexpr size_t kRegionBytes = 128u << 20;  // the most that is written at once
+  static constexpr size_t kRegionBytes = 128u << 20;  // largest write
 
-  // A failure says what is missing and what to do.
+  // An error has what is missing and the remedy.
   static Result<std::unique_ptr<CardEnd>> open(const std::string& device, const std::string& address);
 
   Result<uint32_t> add_pair();
   Result<void> join(uint32_t qpn, const JoinSettings& settings);
   Result<void> write(uint32_t qpn, uint32_t bytes);
-  // `count` writes on each queue pair, in turn.
+  // Post `count` writes on each queue pair, in turn.
   Result<void> write_on_all(uint32_t count, uint32_t bytes);
   Result<void> send(uint32_t qpn, uint32_t bytes);
   Result<void> grant(uint32_t qpn, uint32_t bytes);
   Result<std::string> state(uint32_t qpn);
-  void drop(uint32_t qpn);  // nothing where there is none
+  void drop(uint32_t qpn);  // no effect without such a queue pair
 
   uint64_t va() const { return reinterpret_cast<uint64_t>(device_->region().data()); }
   uint32_t rkey() const { return device_->rkey(); }

@@ -1,8 +1,8 @@
-// The part of libibverbs' binary interface that the verbs port uses, stated here so that neither its headers nor the
-// library are needed to build. Source: linux-rdma/rdma-core:libibverbs/verbs.h, symbol versions IBVERBS_1.1 and 1.11.
+// The part of libibverbs' ABI that the verbs port uses, declared here so that neither its headers nor the library are needed to
+// build. Source: linux-rdma/rdma-core:libibverbs/verbs.h, symbol versions IBVERBS_1.1 and 1.11.
 //
-// Objects the library makes are declared as far as they are read, never made or copied here. What the caller makes is
-// declared whole. tests/native/port/test_verbs_abi.cpp compares every offset with the installed header.
+// Objects made by the library are declared as far as they are read, and never made or copied here. Objects made by the caller are
+// declared completely. tests/native/port/test_verbs_abi.cpp compares every offset with the installed header.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ struct Completion;
 
 using Unused = void (*)();
 
-// Post and poll are not symbols of the library: programs call them through this table of the device's driver.
+// Post and poll are not library symbols: programs call them through this table of the device's driver.
 struct ContextOperations {
   Unused before_poll[11];
   int (*poll_cq)(CompletionQueue* queue, int most, Completion* done);
@@ -117,7 +117,7 @@ struct SendRequest {
       uint32_t remote_rkey;
     } atomic;
   };
-  uint64_t unused[7];  // of operations that are neither
+  uint64_t unused[7];  // for other operations
 };
 
 struct ReceiveRequest {
@@ -200,7 +200,7 @@ struct PairAttributes {
   uint32_t rate_limit;
 };
 
-// Which attributes a change of state sets.
+// Attributes set by a state change.
 enum PairAttribute : uint32_t {
   kSetState = 1U << 0,
   kSetAccess = 1U << 3,

@@ -1,5 +1,5 @@
-// One RDMA device opened for one port: protection domain, one registered region, one completion queue with its channel.
-// Everything is given back in the right order when it goes.
+// One RDMA device opened for one port: protection domain, one registered region, one completion queue with its channel. Released
+// in the right order by the destructor.
 #pragma once
 
 #include <cstddef>
@@ -18,18 +18,18 @@ inline constexpr uint8_t kDevicePort = 1;  // RoCE devices have one port each
 
 class OpenDevice {
  public:
-  // A failure says what is missing and what to do.
+  // An error has what is missing and the remedy.
   static Result<std::unique_ptr<OpenDevice>> open(const std::string& name);
   ~OpenDevice();
   OpenDevice(const OpenDevice&) = delete;
   OpenDevice& operator=(const OpenDevice&) = delete;
 
-  // Anonymous memory that peers may write to, and with atomics if asked for, zeroed.
+  // Register zeroed anonymous memory that peers may write to, and access by atomics if requested.
   Result<void> register_region(size_t bytes, uint32_t remote_access);
   Result<void> make_queue(int entries);
-  // The entry of the GID table that stands for an address under RoCEv2.
+  // Return the GID table entry of an address under RoCEv2.
   Result<uint32_t> gid_index(const IpAddress& address) const;
-  // The given entry, if it stands for that address.
+  // Return the given entry if it is for that address.
   Result<uint32_t> checked_gid_index(uint32_t index, const IpAddress& address) const;
   Result<QueuePair*> make_pair(const Capacities& capacities);
   void drop_pair(QueuePair* pair);

@@ -18,7 +18,7 @@ Result<Library> load() {
   constexpr const char* kBase = "IBVERBS_1.1";
   Library verbs{};
   Result<void> found;
-  // Without the version the dynamic linker may give the interface of 2006, which has other structures.
+  // Without a version the dynamic linker may return the interface of 2006, which has other structures.
   const auto find = [&]<typename Function>(const char* name, const char* version, Function& function) {
     function = reinterpret_cast<Function>(dlvsym(handle, name, version));
     if (function != nullptr || !found) return;

@@ -1,4 +1,4 @@
-// libibverbs, looked for when a port wants it: an agent without it runs every other kind of port.
+// libibverbs, loaded on demand: an agent without it can run every other kind of port.
 #pragma once
 
 #include <cstdint>
@@ -36,10 +36,10 @@ struct Library {
   const char* (*wc_status_str)(uint32_t status);
 };
 
-// The library of this process, loaded once and kept. A failure says what is missing and what to do.
+// Return the library of this process, loaded once and kept. An error has what is missing and the remedy.
 Result<const Library*> library();
 
-// Names of the RDMA devices of this host.
+// Return the names of the RDMA devices of this host.
 std::vector<std::string> device_names(const Library& verbs);
 
 }  // namespace etloop::verbs

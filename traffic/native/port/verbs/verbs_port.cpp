@@ -28,7 +28,7 @@ constexpr int32_t kMostReads = 16;
 constexpr uint64_t kReceiveMark = uint64_t{1} << 63;
 constexpr size_t kPage = 4096;
 
-// The card's code for an acknowledgement timeout: the least t with 4.096 us * 2^t not below what was asked.
+// Return the card's code of an acknowledgement timeout: the smallest t with 4.096 us * 2^t at least the requested one.
 uint8_t timeout_code(Nanos timeout_ns) {
   uint8_t code = 1;
   while (code < 31 && (Nanos{4096} << code) < timeout_ns) ++code;
@@ -86,7 +86,7 @@ bool VerbsPort::transmit_from(Core& core, Clock& clock, size_t) {
   return false;
 }
 
-// Whether the device can do what the plan asks of it.
+// Check that the device supports the plan.
 Result<void> VerbsPort::suits() {
   verbs::OpenDevice& device = *device_;
   if (config_.transport.path_mtu_bytes > device.active_mtu()) {
@@ -122,7 +122,7 @@ Result<void> VerbsPort::suits() {
   return {};
 }
 
-// The region: data | rings | words for closings | grants on their way out, and scratch.
+// Layout of the region: data | rings | words for closings | outgoing grants | scratch.
 Result<void> VerbsPort::lay_out() {
   const CarrierNeeds& needs = config_.needs;
   verbs::OpenDevice& device = *device_;
@@ -259,7 +259,7 @@ void VerbsPort::post(uint32_t index, const WorkRequest& request) {
   flush(index);
 }
 
-// `posted` as the card wants it; `piece` is where its content is.
+// Fill `posted` for the card; `piece` references its content.
 void VerbsPort::fill(const WorkRequest& request, End& end, verbs::SendRequest& posted, verbs::Piece& piece) {
   piece = {reinterpret_cast<uint64_t>(device_->region().data()), request.bytes, device_->lkey()};
   posted.flags = verbs::kSignaled;
@@ -296,7 +296,7 @@ void VerbsPort::flush(uint32_t index) {
     fill(request, end, posted, piece);
     verbs::SendRequest* refused = nullptr;
     const int result = end.pair->context->operations.post_send(end.pair, &posted, &refused);
-    if (result == ENOMEM && ring.posted != ring.head) return;  // full after all; a completion makes room
+    if (result == ENOMEM && ring.posted != ring.head) return;  // the queue is full; a completion makes room
     if (result != 0) {
       if (post_error_.empty()) {
         post_error_ = pair_text(end.pair) + " refuses a message: " + std::strerror(result);
@@ -391,13 +391,13 @@ size_t VerbsPort::take_closings(CarrierSink& sink, Nanos now) {
       ++i;
       continue;
     }
-    // Never written here: the card's atomics need not be atomic with ours.
+    // Read only: the card's atomics need not be atomic with the CPU's.
     const uint64_t added = word - end.read_closings[slot];
     end.read_closings[slot] = word;
     watched_[i] = watched_.back();
     watched_.pop_back();
     ++taken;
-    sink.on_closing(watched.end, watched.tag, added, now);  // may watch for more
+    sink.on_closing(watched.end, watched.tag, added, now);  // may add watches
   }
   return taken;
 }
@@ -405,7 +405,7 @@ size_t VerbsPort::take_closings(CarrierSink& sink, Nanos now) {
 void VerbsPort::wait(Nanos timeout_ns, int wake_fd) {
   verbs::CompletionQueue* const queue = device_->queue();
   if (queue->context->operations.req_notify_cq(queue, 0) != 0) return;
-  // What came before the request was heard makes no event.
+  // Completions before the request take effect cause no event.
   if (seen_ > 0 || poll_card() > 0) return;
   const Nanos longest = polled_.empty() && watched_.empty() ? timeout_ns : std::min(timeout_ns, kRingPollNs);
   std::array<pollfd, 2> watched{{{device_->channel()->fd, POLLIN, 0}, {wake_fd, POLLIN, 0}}};
@@ -413,9 +413,9 @@ void VerbsPort::wait(Nanos timeout_ns, int wake_fd) {
   const int ready = ppoll(watched.data(), wake_fd >= 0 ? 2 : 1, longest == kNever ? nullptr : &limit, nullptr);
   if (ready <= 0) return;
   if ((watched[0].revents & POLLIN) != 0) {
-    verbs::CompletionQueue* told = nullptr;
+    verbs::CompletionQueue* queue = nullptr;
     void* user = nullptr;
-    if (device_->verbs().get_cq_event(device_->channel(), &told, &user) == 0) device_->verbs().ack_cq_events(told, 1);
+    if (device_->verbs().get_cq_event(device_->channel(), &queue, &user) == 0) device_->verbs().ack_cq_events(queue, 1);
   }
   if (wake_fd >= 0 && (watched[1].revents & POLLIN) != 0) {
     uint64_t drained = 0;

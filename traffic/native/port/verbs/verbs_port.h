@@ -1,10 +1,10 @@
-// A port whose transport is an RDMA network card: messages are posted to its queue pairs, completions come back. The
-// card segments, paces, acknowledges and retransmits; what it does on the wire is what is measured.
+// A port whose transport is an RDMA NIC: messages are posted to its queue pairs, completions come back. The card segments, paces,
+// acknowledges and retransmits; its behaviour on the wire is what is measured.
 //
-// Data goes out as WRITE_WITH_IMM to the address and key of the grant, a grant as a 64-byte WRITE into a ring at the
-// data's sender, as NCCL does. A card does not say where an arriving write went, so its peers put the number of the
-// grant into the immediate. Rings are memory without an event: they are polled. So are the words that a closing atomic is
-// added to, behind one-sided writes; nothing else tells that these have come.
+// Data is sent as WRITE_WITH_IMM to the granted address and key, a grant as a 64-byte WRITE into a ring at the data's sender, as
+// in NCCL. A card does not report the address of an arriving write, so that its peers put the grant number into the immediate.
+// Grants cause no event: the rings are polled. So are the words that closing atomics of one-sided writes are added to; nothing
+// else reports these.
 #pragma once
 
 #include <array>
@@ -28,15 +28,15 @@ struct VerbsPortConfig {
   std::vector<IpAddress> addresses;
   TransportSettings transport;
   CarrierNeeds needs;
-  std::vector<std::string> unmet;  // what was asked for and no card does, a sentence each
+  std::vector<std::string> unmet;  // requested but unsupported by cards, one sentence each
 };
 
-// What is asked of a port and is not a card's to do, a sentence each.
+// Return the requested features of a port that cards do not support, one sentence each.
 std::vector<std::string> unmet_by_a_card(const PortConfig& config, bool has_faults);
 
 class VerbsPort final : public DevicePort, public Carrier {
  public:
-  // Messages land in, and are sent from, a region of this size; their places overlap, because their content means nothing.
+  // Data region for sent and received messages; places overlap, because the content is meaningless.
   static constexpr size_t kLeastDataBytes = 16U << 20;
   static constexpr size_t kMostDataBytes = 64U << 20;
 
@@ -50,11 +50,11 @@ class VerbsPort final : public DevicePort, public Carrier {
   void watch(uint32_t end, uint32_t tag) override { watched_.push_back({end, tag}); }
 
   Result<std::unique_ptr<Core>> make_core(const EnginePlan& plan, int32_t port) override;
-  // Takes at most about `budget` completions, and all grants and closings that stand in memory. Returns how many of all.
+  // Process at most about `budget` completions, and all grants and closings in memory. Returns their total number.
   size_t receive_into(Core& core, size_t budget) override;
-  // Probes alone: everything else went to the card when it came up.
+  // Send probes only: other requests go to the card when posted.
   bool transmit_from(Core& core, Clock& clock, size_t budget) override;
-  // While grants may come without an event, it sleeps no longer than kRingPollNs.
+  // While grants may arrive without an event, sleep at most kRingPollNs.
   void wait(Nanos timeout_ns, int wake_fd) override;
   static constexpr Nanos kRingPollNs = 50'000;
 
@@ -63,7 +63,7 @@ class VerbsPort final : public DevicePort, public Carrier {
   std::vector<std::string> degraded() const override { return degraded_; }
 
  private:
-  // Requests [head, posted) are with the card, [posted, tail) wait for room in its queue.
+  // Requests [head, posted) are at the card, [posted, tail) wait for room in its queue.
   struct SendRing {
     std::vector<WorkRequest> slots;  // power of two
     uint64_t head = 0;
@@ -76,11 +76,11 @@ class VerbsPort final : public DevicePort, public Carrier {
     EndSettings settings;
     verbs::QueuePair* pair = nullptr;
     uint32_t gid_index = 0;
-    uint8_t* ring = nullptr;      // of a sending end, the first of its connection
-    uint64_t* closings = nullptr;  // of a receiving end, the first of its connection, if ops are closed by atomics
-    std::vector<uint64_t> read_closings;  // what each of these words was when it was last looked at
+    uint8_t* ring = nullptr;      // of the first sending end of a connection
+    uint64_t* closings = nullptr;  // of the first receiving end of a connection, if ops are closed by atomics
+    std::vector<uint64_t> read_closings;  // last value read of each word
     uint64_t next_grant = 1;
-    uint8_t* outgoing = nullptr;  // grants on their way out, of a receiving end
+    uint8_t* outgoing = nullptr;  // outgoing grants of a receiving end
     uint64_t sent_grants = 0;
     SendRing sending;
     bool connected = false;
@@ -108,7 +108,7 @@ class VerbsPort final : public DevicePort, public Carrier {
   std::unique_ptr<verbs::OpenDevice> device_;
   std::vector<uint32_t> gid_of_address_;
   std::vector<End> ends_;
-  std::vector<uint32_t> polled_;  // sending ends with a ring that are connected
+  std::vector<uint32_t> polled_;  // connected sending ends with a ring
   std::vector<Watched> watched_;
   size_t data_bytes_ = 0;
   uint32_t send_depth_ = 0;
@@ -119,11 +119,11 @@ class VerbsPort final : public DevicePort, public Carrier {
   uint8_t* rings_ = nullptr;
   uint8_t* closings_ = nullptr;
   uint8_t* outgoing_ = nullptr;
-  uint8_t* scratch_ = nullptr;  // what an atomic of ours found goes there, and is not looked at
+  uint8_t* scratch_ = nullptr;  // destination of the results of sent atomics; never read
   uint64_t next_room_ = 0;
   PortRecord counters_{};
   std::vector<std::string> degraded_;
-  std::array<verbs::Completion, 32> done_{};  // [0, seen_) wait to be worked off
+  std::array<verbs::Completion, 32> done_{};  // [0, seen_) are to be processed
   size_t seen_ = 0;
   std::string post_error_;
   uint32_t post_error_end_ = 0;

@@ -19,10 +19,10 @@
 namespace etloop {
 namespace {
 
-constexpr uint32_t kMostRun = 32;               // of what one system call sends where the kernel copies
-constexpr uint32_t kMostBuilt = 32;             // packets that leave together, each built by itself
-constexpr size_t kSingleBytes = 4096 + 64;      // a datagram sent by itself: path MTU, headers, ICRC
-constexpr Nanos kRoomRetryNs = 20'000;          // chunks come back when the receiver took them, which no event tells
+constexpr uint32_t kMostRun = 32;               // packets per system call in copy mode
+constexpr uint32_t kMostBuilt = 32;             // built packets sent together
+constexpr size_t kSingleBytes = 4096 + 64;      // a single datagram: path MTU, headers, ICRC
+constexpr Nanos kRoomRetryNs = 20'000;          // the return of chunks causes no event
 
 // Receive queues of an interface; 0 where its driver does not tell. (sysfs would show those of another namespace.)
 uint32_t receive_queues(const std::string& interface) {
@@ -41,25 +41,25 @@ struct XdpPort::State {
   explicit State(const PortConfig& settings) : config(settings), flows(settings), middles(settings.path_mtu) {}
 
   Result<void> open();
-  // Lets the kernel send what is in line.
+  // Make the kernel send the queued frames.
   TxResult push_out();
 
-  // The socket before what holds the program: that leaves the interface first.
+  // Destroyed after the program, which is detached first.
   XdpSocket socket;
   PortConfig config;
   FrameFlows flows;
   bool no_room = false;
-  uint32_t built_in_line = 0;  // packets that the kernel was not told of
+  uint32_t built_in_line = 0;  // packets the kernel was not notified of
   Nanos paused_until_ns = kNever;
   int last_errno = 0;
-  bool is_broken = false;  // the kernel refused built packets when it was too late to say of which
+  bool is_broken = false;  // the kernel rejected built packets, too late to report which
   MiddleRun middles;
   std::array<uint8_t, ethernet::kMaxHeaderBytes + kSingleBytes> single{};
   BuiltFrame built;
 };
 
 Result<void> XdpPort::State::open() {
-  if (!flows.leads_itself()) {
+  if (!flows.uses_plain_addresses()) {
     return Error{"packets that segments lead have an outer header, which an xdp port does not look behind; "
                  "write backend: packet in the rig"};
   }
@@ -117,7 +117,7 @@ TxResult XdpPort::send(const PacketRun& run) {
   const Nanos now = monotonic_ns();
   if (const Nanos until = state.flows.paused_until(run, now); until != kNever) {
     state.paused_until_ns = until;
-    return TxResult::held;  // other priorities may go on
+    return TxResult::held;  // other priorities may continue
   }
   const size_t bytes = wire::datagram_bytes(run.head.opcode, run.head.payload_bytes);
   const std::span<const uint8_t> header = state.flows.headers(run, bytes, now);
@@ -149,7 +149,7 @@ TxResult XdpPort::send(const PacketRun& run) {
   return state.push_out();
 }
 
-// Built packets leave together, with the next look for arrivals at the latest.
+// Built packets are sent together, at the latest before the next receive.
 TxResult XdpPort::send_built(const BuiltPacket& built) {
   State& state = *state_;
   if (state.is_broken) return TxResult::failed;

@@ -1,7 +1,7 @@
-// RoCEv2 over AF_XDP sockets, past most of the kernel: frames as packet ports write and check them, rings instead of
-// system calls. Needs CAP_NET_RAW, CAP_BPF and CAP_NET_ADMIN, and Linux 6.6 for packets of 4 KiB.
+// RoCEv2 over AF_XDP sockets, bypassing most of the kernel: frames are written and checked as by packet ports, with rings instead
+// of system calls. Needs CAP_NET_RAW, CAP_BPF and CAP_NET_ADMIN, and Linux 6.6 for packets of 4 KiB.
 //
-// The kernel keeps the addresses and everything that is not RoCEv2: its program (xdp_program) takes nothing else.
+// The kernel keeps the addresses and all traffic except RoCEv2: the XDP program (xdp_program) redirects nothing else.
 #pragma once
 
 #include "port/datagram_port.h"

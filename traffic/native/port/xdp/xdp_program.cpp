@@ -28,7 +28,7 @@ bpf_insn move(uint8_t to, uint8_t from) { return {BPF_ALU64 | BPF_MOV | BPF_X, t
 bpf_insn set(uint8_t to, int32_t value) { return {BPF_ALU64 | BPF_MOV | BPF_K, to, 0, 0, value}; }
 bpf_insn add(uint8_t to, int32_t value) { return {BPF_ALU64 | BPF_ADD | BPF_K, to, 0, 0, value}; }
 
-// Instructions with jumps to places that are marked later.
+// An assembler with forward jumps to labels.
 class Assembler {
  public:
   enum Label : size_t { pass, untagged, ipv6, port, redirect, kLabels };
@@ -62,7 +62,7 @@ class Assembler {
   std::array<size_t, kLabels> marks_{};
 };
 
-// r6 context, r2 begin and r3 end of the frame's first buffer, r5 the field looked at.
+// Registers: r6 context, r2 begin and r3 end of the frame's first buffer, r5 the current field.
 std::vector<bpf_insn> assemble(int map, uint16_t udp_port) {
   constexpr int32_t kTag = 4;
   constexpr int32_t kEthernetIpv4Udp = 14 + 20 + 8;
@@ -75,7 +75,7 @@ std::vector<bpf_insn> assemble(int map, uint16_t udp_port) {
   a.emit(add(4, kEthernetIpv4Udp));
   a.jump_if_beyond(4, 3, Assembler::pass);
   a.emit(load(BPF_H, 5, 2, 12));
-  // A tag that the driver left in the frame shifts what follows.
+  // A tag left in the frame by the driver shifts the following offsets.
   a.jump_if(BPF_JNE, 5, htons(ETH_P_8021Q), Assembler::untagged);
   a.emit(move(4, 2));
   a.emit(add(4, kTag + kEthernetIpv4Udp));
@@ -105,7 +105,7 @@ std::vector<bpf_insn> assemble(int map, uint16_t udp_port) {
   a.emit(load(BPF_W, 2, 6, offsetof(xdp_md, rx_queue_index)));
   a.emit({BPF_LD | BPF_DW | BPF_IMM, 1, BPF_PSEUDO_MAP_FD, 0, map});
   a.emit({});
-  a.emit(set(3, XDP_PASS));  // where a queue has no socket
+  a.emit(set(3, XDP_PASS));  // if a queue has no socket
   a.emit({BPF_JMP | BPF_CALL, 0, 0, 0, BPF_FUNC_redirect_map});
   a.emit({BPF_JMP | BPF_EXIT, 0, 0, 0, 0});
   a.mark(Assembler::pass);

@@ -45,7 +45,7 @@ bool ask_for_polling(int fd, int microseconds) {
   return set(SO_PREFER_BUSY_POLL, 1) && set(SO_BUSY_POLL, microseconds) && set(SO_BUSY_POLL_BUDGET, kPacketsPerCall);
 }
 
-// The kernel lets go of a queue some time after the socket that had it was closed: EBUSY may pass.
+// The kernel releases a queue some time after its socket was closed: retry on EBUSY.
 int bind_patiently(int fd, const sockaddr_xdp& address) {
   const Nanos deadline = monotonic_ns() + kQueueReleaseNs;
   while (true) {
@@ -126,7 +126,7 @@ Result<void> XdpSocket::open(const XdpSettings& settings) {
 
   sockaddr_xdp address{};
   address.sxdp_family = AF_XDP;
-  address.sxdp_flags = XDP_USE_SG | XDP_USE_NEED_WAKEUP;  // zero-copy where the driver can, else copies
+  address.sxdp_flags = XDP_USE_SG | XDP_USE_NEED_WAKEUP;  // zero-copy if the driver supports it, otherwise copy mode
   address.sxdp_ifindex = static_cast<uint32_t>(settings.interface_index);
   address.sxdp_queue_id = settings.queue;
   if (const int code = bind_patiently(fd, address); code != 0) {
@@ -148,7 +148,7 @@ void XdpSocket::take_back() {
 }
 
 void XdpSocket::give_back(uint64_t address) {
-  assert(fill_.room() > 0);  // as many entries as there are chunks
+  assert(fill_.room() > 0);  // as many entries as chunks
   fill_.next() = address & kChunkMask;
 }
 
@@ -186,7 +186,7 @@ int XdpSocket::kick() {
   tx_.producer->store(tx_.at, std::memory_order_release);
   while (tx_.wants_wakeup() && !idle()) {
     const uint32_t before = tx_.room();
-    // EAGAIN: a budget's worth was sent, and more is in line. EBUSY, ENOBUFS: the device is full.
+    // EAGAIN: a budget was sent, more is queued. EBUSY, ENOBUFS: the device is full.
     const bool done = sendto(socket_.get(), nullptr, 0, MSG_DONTWAIT, nullptr, 0) >= 0;
     if ((done || errno == EAGAIN) && tx_.room() != before) continue;
     return done || errno == EAGAIN || errno == EBUSY || errno == ENOBUFS ? 0 : errno;
@@ -195,10 +195,10 @@ int XdpSocket::kick() {
 }
 
 int64_t XdpSocket::dropped() const {
-  xdp_statistics told{};
-  socklen_t length = sizeof told;
-  if (getsockopt(socket_.get(), SOL_XDP, XDP_STATISTICS, &told, &length) != 0) return 0;
-  return static_cast<int64_t>(told.rx_dropped + told.rx_ring_full);
+  xdp_statistics stats{};
+  socklen_t length = sizeof stats;
+  if (getsockopt(socket_.get(), SOL_XDP, XDP_STATISTICS, &stats, &length) != 0) return 0;
+  return static_cast<int64_t>(stats.rx_dropped + stats.rx_ring_full);
 }
 
 }  // namespace etloop

@@ -1,5 +1,5 @@
-// One AF_XDP socket: its memory of 4 KiB chunks and the four rings it shares with the kernel. A frame may take several
-// chunks (multi-buffer, Linux 6.6).
+// One AF_XDP socket: its memory of 4 KiB chunks and the four rings shared with the kernel. A frame may take several chunks
+// (multi-buffer, Linux 6.6).
 #pragma once
 
 #include <linux/if_xdp.h>
@@ -36,27 +36,27 @@ class XdpSocket {
   Result<void> open(const XdpSettings& settings);
   int fd() const { return socket_.get(); }
   bool zero_copy() const { return zero_copy_; }
-  // Whether the kernel took `busy_poll_us`.
+  // Whether the kernel accepted `busy_poll_us`.
   bool busy_polls() const { return busy_polls_; }
-  // Lets the calling thread do the device's work; only with busy_polls().
+  // Let the calling thread drive the device; only with busy_polls().
   void drive();
 
-  // Puts a frame of two pieces in line. False: there is no room now.
+  // Queue a frame of two pieces. False: no room now.
   bool put(std::span<const uint8_t> head, std::span<const uint8_t> tail);
-  // Whether `frames` of at most `bytes` each have room, after chunks that were sent have been taken back.
+  // Whether `frames` frames of at most `bytes` each have room, after reclaiming sent chunks.
   bool has_room(size_t frames, size_t bytes);
-  // Lets the kernel send what is in line. Zero, or the error that is no want of room.
+  // Make the kernel send the queued frames. Returns zero, or an error other than lack of room.
   int kick();
-  bool idle();  // nothing in line
+  bool idle();  // no frame queued
 
-  // Hands every frame that has come, at most `budget`, to `take`, joined to one piece; returns their number.
+  // Pass received frames, at most `budget`, to `take` as one piece each; returns their number.
   template <typename Take>
   size_t receive(size_t budget, Take take);
-  // Frames that the kernel dropped for want of chunks or room in the ring.
+  // Frames dropped by the kernel for lack of chunks or ring entries.
   int64_t dropped() const;
 
  private:
-  // One ring, this end of it. `Entry` is a descriptor or a chunk's address.
+  // This end of one ring. `Entry` is a descriptor or a chunk's address.
   template <typename Entry>
   struct Ring {
     std::atomic<uint32_t>* producer = nullptr;
@@ -64,12 +64,12 @@ class XdpSocket {
     std::atomic<uint32_t>* flags = nullptr;
     Entry* entries = nullptr;
     uint32_t size = 0;
-    uint32_t at = 0;  // our own counter
+    uint32_t at = 0;  // own counter
     void* mapped = nullptr;
     size_t mapped_bytes = 0;
 
-    uint32_t filled() const { return producer->load(std::memory_order_acquire) - at; }  // of one we consume
-    uint32_t room() const { return size - (at - consumer->load(std::memory_order_acquire)); }  // of one we produce
+    uint32_t filled() const { return producer->load(std::memory_order_acquire) - at; }  // for a consumed ring
+    uint32_t room() const { return size - (at - consumer->load(std::memory_order_acquire)); }  // for a produced ring
     Entry& next() { return entries[at++ & (size - 1)]; }
     bool wants_wakeup() const { return (flags->load(std::memory_order_relaxed) & XDP_RING_NEED_WAKEUP) != 0; }
   };
@@ -87,8 +87,8 @@ class XdpSocket {
   Ring<xdp_desc> tx_;
   Ring<uint64_t> fill_;
   Ring<uint64_t> completed_;
-  std::vector<uint64_t> free_;    // chunks to send from
-  std::vector<uint8_t> joined_;   // a frame of several chunks under way
+  std::vector<uint64_t> free_;    // free transmit chunks
+  std::vector<uint8_t> joined_;   // a partly received frame of several chunks
 };
 
 template <typename Take>
