@@ -201,7 +201,7 @@ def _lines(path: Path, where: str) -> list[str]:
     """The lines of a file of at most `MOST_FILE_BYTES` and a line for each flow and some more."""
     try:
         if path.exists() and not path.is_file():
-            raise ConfigError(Problem(where, f"{path} is no regular file", "name one"))
+            raise ConfigError(Problem(where, f"{path} is not a regular file", "name one"))
         with path.open("rb") as stream:
             text = stream.read(MOST_FILE_BYTES + 1)
     except OSError as error:

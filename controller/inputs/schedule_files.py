@@ -278,7 +278,7 @@ def _read(file: ScheduleFile) -> bytes:
     try:
         # Opening a pipe would block until it has a writer.
         if file.path.exists() and not file.path.is_file():
-            raise ConfigError(Problem(file.where, f"{file.path} is no regular file", "name one"))
+            raise ConfigError(Problem(file.where, f"{file.path} is not a regular file", "name one"))
         with file.path.open("rb") as stream:
             return stream.read(LARGEST_TEXT_BYTES + 1)
     except OSError as error:

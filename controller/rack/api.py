@@ -170,7 +170,7 @@ class Rack:
         return self._rules.look_for_files(scenario)
 
     def cancel(self, job_id: str, who: str) -> Job | None:
-        """End a queued job at once, or ask a running one to stop; return None if there is no such job.
+        """End a queued job at once, or ask a running one to stop; return None if no such job.
 
         A job whose traffic has ended is left to store its results. Raises `StoreFailed` if this cannot be recorded.
         """
@@ -234,8 +234,8 @@ class Rack:
     def interrupt(self, job_id: str, summary: str, artifact_bytes: int) -> Job:
         """End a job that `recover` returned, after its processes have ended; it has `artifact_bytes` on disk."""
         job = self._running[job_id]
-        records_text = "what it measured is kept" if summary else "no result was stored"
-        reason = self._retried(job, f"the controller went away while the job was {job.state}; {records_text}")
+        records_text = "its records are kept" if summary else "no result was stored"
+        reason = self._retried(job, f"the controller stopped while the job was {job.state}; {records_text}")
         why = (ExitCode.RUN_ERROR, reason)
         return self._ended(job, JobEvent.ABANDONED, CONTROLLER, why, summary, artifact_bytes)
 
@@ -300,7 +300,7 @@ class Rack:
         self._forget_put_back(now_ns)
         reservations = self.orders.reservations
         for reservation in reservations.over(wall_ns):
-            self.store.unreserve(reservation, "its time is over", CONTROLLER)
+            self.store.unreserve(reservation, "its time has passed", CONTROLLER)
             reservations.drop(reservation.reservation_id)
         jobs_left = self.people.left(self._queued.values(), self._running.values())
         inputs = (self._changes, reservations.changes, present, gone, jobs_left)
@@ -494,6 +494,6 @@ class Rack:
                 Problem("controller", f"is {self.state}", "submit the job again when it is ready")
             )
         if self.store.count(JobState.QUEUED) >= self.limits.queued_jobs:
-            problem = f"the queue holds {self.limits.queued_jobs} jobs, and takes no more"
-            problems.append(Problem("queue", problem, "wait for some to finish, or cancel some"))
+            problem = f"is full: {self.limits.queued_jobs} jobs are queued"
+            problems.append(Problem("queue", problem, "wait until jobs finish, or cancel some"))
         return tuple(problems)

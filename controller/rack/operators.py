@@ -80,7 +80,7 @@ class Operators:
         ports = self._ports(wanted.ports, wanted.reason)
         request_problems = list(ports.problems) if isinstance(ports, Refused) else []
         if wanted.user and not is_user_name(wanted.user):
-            problem = f'"{printable(wanted.user[:64])}" is no name of a user'
+            problem = f'"{printable(wanted.user[:64])}" is not a user name'
             request_problems.append(
                 Problem("user", problem, "name an account of the broker, or leave it out for maintenance")
             )
@@ -129,15 +129,15 @@ class Operators:
         return None
 
     def hold(self, job_id: str, reason: str, who: str) -> Job | Refused | None:
-        """Hold a queued job until it is released; None if there is no such job."""
+        """Hold a queued job until it is released; None if no such job."""
         return self._of_queued(job_id, reason, who, OrderKind.HELD)
 
     def release(self, job_id: str, reason: str, who: str) -> Job | Refused | None:
-        """Release a held job; None if there is no such job."""
+        """Release a held job; None if no such job."""
         return self._of_queued(job_id, reason, who, None)
 
     def prioritise(self, job_id: str, priority: int, who: str) -> Job | Refused | None:
-        """Change the priority of a queued job; None if there is no such job."""
+        """Change the priority of a queued job; None if no such job."""
         job = self._rack.store.find(job_id)
         if job is None:
             return None
@@ -145,11 +145,11 @@ class Operators:
             problem = f"{priority} is outside {LOWEST_PRIORITY} to {HIGHEST_PRIORITY}"
             return Refused((Problem("priority", problem, "give a number in that range"),))
         if job.state is not JobState.QUEUED:
-            return _refused_for_state(job, "only one that is queued can be given another priority")
+            return _refused_for_state(job, "only a queued job can get another priority")
         return self._rack.prioritise(job, priority, who)
 
     def requeue(self, job_id: str, who: str) -> Job | Refused | None:
-        """Queue the request of an ended job as a new job and return that; None if there is no such job.
+        """Queue the request of an ended job as a new job and return that; None if no such job.
 
         Repeating it returns the same new job.
         """
@@ -157,7 +157,7 @@ class Operators:
         if job is None:
             return None
         if job.state not in ENDED:
-            return _refused_for_state(job, "only one that has ended can be run again")
+            return _refused_for_state(job, "only an ended job can be run again")
         if problems := self._rack.traces.problems(job.request.scenario_text):
             return Refused(problems)
         return self._rack.requeue(job, job.request, who)
@@ -180,7 +180,7 @@ class Operators:
         if problems := reason_problems(reason):
             return Refused(problems)
         if job.state is not JobState.QUEUED:
-            return _refused_for_state(job, "only one that is queued can be held or released")
+            return _refused_for_state(job, "only a queued job can be held or released")
         if kind is None:
             self._withdraw(OrderKind.HELD, job_id, reason, who)
         else:
@@ -197,7 +197,7 @@ class Operators:
             problem = f'the rack has no agent or port "{printable(unknown[0][:128])}"'
             problems.append(Problem("ports", problem, f"name some of: {names_text}"))
         if not names:
-            problems.append(Problem("ports", "none is named", 'name ports as "agent/port", or agents'))
+            problems.append(Problem("ports", "the list is empty", 'name ports as "agent/port", or agents'))
         if problems:
             return Refused(tuple(problems))
         return tuple(port for port in ports if port.label in names or port.agent in names)
@@ -209,7 +209,7 @@ def reason_problems(reason: str) -> tuple[Problem, ...]:
         problem = f"{len(reason)} characters"
         return (Problem("reason", problem, f"give at most {MOST_REASON_CHARACTERS}"),)
     if not reason.isprintable():
-        problem = f'"{printable(reason)}" has characters that cannot be printed'
+        problem = f'"{printable(reason)}" has unprintable characters'
         return (Problem("reason", problem, "give a reason of one line, without control characters"),)
     return ()
 

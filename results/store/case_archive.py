@@ -187,7 +187,7 @@ def open_archive(path: Path, label: str = "") -> Iterator[CaseArchive]:
     with file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
-            raise ConfigError(Problem(label, "is no regular file", "name a case that etloop bundle made"))
+            raise ConfigError(Problem(label, "is not a regular file", "name a case that etloop bundle made"))
         with _archive_in(file, status.st_size, label) as archive:
             yield archive
 

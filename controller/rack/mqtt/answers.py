@@ -280,5 +280,5 @@ class Answers:
 
 
 _HELD: Final = Refused(
-    (Problem("job", "was held by somebody else", "ask who held it, or an operator, to release it"),)
+    (Problem("job", "was held by another user", "ask who held it, or an operator, to release it"),)
 )

@@ -39,7 +39,7 @@ class _Broker(Broker):  # type: ignore[misc]  # amqtt ships no types
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, listener_name: str
     ) -> None:
         task = asyncio.current_task()
-        assert task is not None, "a connection is served by a task"
+        assert task is not None, "connections are served by tasks"
         self._connections[task] = writer
         try:
             await super().stream_connected(reader, writer, listener_name)
@@ -72,7 +72,7 @@ class EmbeddedBroker:
 
     def __init__(self, settings: BrokerSettings, gateway: MqttGateway, log: RackLog) -> None:
         if not is_loopback(f"tcp://{settings.host}:{settings.port}"):
-            problem = f"the embedded broker would let everybody who reaches {settings.host} command this rack"
+            problem = f"the embedded broker has no users: any client that reaches {settings.host} could command this rack"
             raise ConfigError(
                 Problem("mqtt.host", problem, "name a loopback address, or run Mosquitto with users")
             )

@@ -290,9 +290,9 @@ class MqttGateway:
 
     def _put_off(self, question: Question, topic: str, body_bytes: int) -> Any:
         after_ms = self._rate.retry_after_ms(monotonic_ns())
-        problem = f"takes {self._settings.requests_per_s} requests a second, and more have come"
+        problem = f"takes {self._settings.requests_per_s} requests a second; more arrived"
         if body_bytes > _LONG_BYTES and self._long.is_full(self._topics.of_user(topic).user):
-            problem = f"reads {MOST_EACH} long requests of an account at a time, and more have come"
+            problem = f"reads {MOST_EACH} long requests of an account at a time; more arrived"
         busy = Problem("controller", problem, f"ask again in {after_ms} ms")
         return refusal(question.answer, (busy,), "", after_ms)
 

@@ -81,7 +81,7 @@ class SubmitRequest:
     time_limit_ns: int = field("From the start of the job; 0: the rack's own limit.", minimum=0, default=0)
     strict: bool = field("Refuse what the profile of the device contradicts.", default=False)
     retries: int = field(
-        "How often the job is queued again where the rack itself broke it: exit code 50, or the controller went away.",
+        "How often the job is queued again where the rack itself broke it: exit code 50, or the controller stopped.",
         minimum=0,
         maximum=MOST_RETRIES,
         default=0,

@@ -15,7 +15,7 @@ class Turn(Enum):
     """How a request is treated."""
 
     SERVED = "served"
-    BUSY = "told to come again"
+    BUSY = "told to retry later"
     DROPPED = "not answered"
 
 

@@ -138,7 +138,7 @@ def _look(event: str, arguments: tuple[Any, ...]) -> None:
         is_given = any(within(path, root) for root in _confined.given)
         if is_given and (path.is_fifo() or path.is_char_device() or path.is_block_device()):
             # Opening a pipe may block for ever, and reading a device may never end.
-            raise ConfigError(Problem(f"a file of the scenario: {path}", "is no regular file", "name one"))
+            raise ConfigError(Problem(f"a file of the scenario: {path}", "is not a regular file", "name one"))
     finally:
         _confined.roots = roots
 

@@ -165,7 +165,7 @@ class RunChild:
         if self._behind_since_ns is None:
             self._behind_since_ns = now_ns
         if now_ns - self._behind_since_ns > _BEHIND_NS:
-            self.kill("its process does not take the messages of its agents")
+            self.kill("its process does not read the messages of its agents")
         return True
 
     def stop(self, reason: str) -> None:
@@ -198,7 +198,7 @@ class RunChild:
         except OSError:
             return  # The process is gone; its exit code is a better explanation than the socket error.
         except ProtocolError as error:
-            self.kill(f"its process broke off: {error}")
+            self.kill(f"its process failed: {error}")
 
     async def _read_stderr(self) -> None:
         assert self._process.stderr is not None
@@ -231,4 +231,4 @@ def death_of(task: asyncio.Task[str]) -> str:
     try:
         return task.result()
     except Exception as error:  # noqa: BLE001 - a bug in one run must not end the other runs
-        return f"its process could not be followed: {type(error).__name__}: {error}"
+        return f"its process could not be watched: {type(error).__name__}: {error}"

@@ -74,7 +74,7 @@ class Retaining:
         if expired_jobs and is_first:
             event = f"{len(expired_jobs)} run directories are above the bounds of retention"
             names = [job.job_id for job in expired_jobs[:_NAMED]]
-            self._log.rack(event, first=names, removed_from=f"{seconds_text(_PASS_NS)} from now on")
+            self._log.rack(event, first=names, removed_from=f"{seconds_text(_PASS_NS)} from now")
         elif expired_jobs or self._log.has_many_job_logs:
             self._going = asyncio.create_task(self._pass([job.job_id for job in expired_jobs]))
 

@@ -130,7 +130,7 @@ def test_lists_are_refused_with_their_line(
 def test_a_file_that_is_not_there_is_named_where_the_scenario_names_it(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"s\.yaml:1: .*flows\.csv cannot be read: No such file"):
         read_flow_list(tmp_path / "flows.csv", "s.yaml:1")
-    with pytest.raises(ConfigError, match=r"s\.yaml:1: .* is no regular file; name one"):
+    with pytest.raises(ConfigError, match=r"s\.yaml:1: .* is not a regular file; name one"):
         read_distribution(tmp_path, "s.yaml:1")
 
 

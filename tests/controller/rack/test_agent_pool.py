@@ -176,7 +176,7 @@ def test_who_is_not_named_by_the_rig_is_let_in_once_it_is() -> None:
     rack.on_message(b"b0", hello("b"), 1)
     (refused,) = sent(rack.serve({"a": 1}))
     assert refused == Refused(
-        "the rig of the rack names this agent no more; put it back, or stop this agent",
+        "the rack's rig no longer lists this agent; add it to the rig, or stop this agent",
         RefusalCause.NOT_NAMED,
     )
     rack.serve({"a": 1, "b": 1, "x": 1})

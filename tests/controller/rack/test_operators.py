@@ -235,11 +235,11 @@ def test_a_controller_that_went_away_twice_queues_a_job_once(path: Path) -> None
         (
             "hold",
             ("j1", ""),
-            "job j1: is finished, and only one that is queued can be held or released; see etloop submit --list",
+            "job j1: is finished, and only a queued job can be held or released; see etloop submit --list",
         ),
         ("prioritise", ("j1", 1), "job j1: is finished, and only one that is queued can be given another"),
         ("prioritise", ("j2", 101), "priority: 101 is outside -100 to 100; give a number in that range"),
-        ("requeue", ("j2",), "job j2: is queued, and only one that has ended can be run again"),
+        ("requeue", ("j2",), "job j2: is queued, and only an ended job can be run again"),
     ],
 )
 def test_what_makes_no_sense_is_refused_and_changes_nothing(

@@ -238,7 +238,7 @@ async def test_a_queue_outlives_the_daemon_and_what_ran_is_marked(place: Place) 
         async with serving(place) as rack:
             job = await rack.reaches(running, JobState.INTERRUPTED)
             assert (
-                job.reason == "the controller went away while the job was running; what it measured is kept"
+                job.reason == "the controller stopped while the job was running; its records are kept"
             )
             assert (await rack.reaches(waiting, JobState.FINISHED)).exit_code is ExitCode.PASS
 

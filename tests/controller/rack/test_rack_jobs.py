@@ -321,7 +321,7 @@ def test_ports_are_named_or_wished_for_and_not_both(tmp_path: Path, path: Path) 
         assert isinstance(answer, Rejected)
         (problem,) = answer.problems
         assert problem.where == "ports"
-        assert problem.remedy == "name them, or give port_count and least_link_bps"
+        assert problem.remedy == "name ports, or give port_count and least_link_bps"
 
 
 def test_a_store_is_read_beside_its_controller_and_never_written(path: Path) -> None:

@@ -93,7 +93,7 @@ def test_a_job_whose_results_wait_says_so(path: Path) -> None:
 
 def test_an_empty_store_is_not_taken_for_a_new_one(path: Path) -> None:
     path.touch()
-    with pytest.raises(ConfigError, match="is empty: what the job store held is lost; put a copy of it"):
+    with pytest.raises(ConfigError, match="is empty; expected a job store; put a copy of it"):
         JobStore.open(path)
     assert path.stat().st_size == 0
 

@@ -73,7 +73,7 @@ def test_controller_killed(broken: Broken) -> None:
         with broken.controller() as controller:
             job = broken.reaches(controller, running, JobState.INTERRUPTED)
             assert (
-                job.reason == "the controller went away while the job was running; what it measured is kept"
+                job.reason == "the controller stopped while the job was running; its records are kept"
             )
             assert has_all(broken, running)
             broken.cleared(

@@ -51,7 +51,7 @@ def test_ports_and_slots_are_those_of_the_rig() -> None:
             {},
             "controller.bind: is tcp://127.0.0.1:1, and this controller listens at tcp://127.0.0.1:7420",
         ),
-        (rig(more="security: {insecure: true}\n"), {}, "security: is other than at the controller's start"),
+        (rig(more="security: {insecure: true}\n"), {}, "security: differs from the controller's start"),
     ],
 )
 def test_a_rig_is_refused_for_what_it_would_take_from_jobs_or_what_takes_a_restart(
@@ -65,11 +65,11 @@ def test_a_rig_is_refused_for_what_it_would_take_from_jobs_or_what_takes_a_resta
 @pytest.mark.parametrize(
     ("wanted", "said"),
     [
-        (rig(), "it is the same"),
+        (rig(), "the rig is unchanged"),
         (rig(P1), "gone: a/p0"),
         (rig(P0, more=SECOND), "new: b/p0; gone: a/p1"),
         (rig(f"{P0.replace('.1', '.7')}, {P1}"), "changed: a/p0"),
-        (rig(more="lab: mine\n"), "the ports are the same"),
+        (rig(more="lab: mine\n"), "the ports are unchanged"),
     ],
 )
 def test_people_are_told_in_what_rigs_differ(wanted: Rig, said: str) -> None:

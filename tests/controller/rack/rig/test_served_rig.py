@@ -121,7 +121,7 @@ async def test_a_wrong_rig_changes_nothing_and_is_told(reloading: Reloading, tex
     (line,) = reloading.rack.store.audit()
     assert (line.who, line.what) == ("SIGHUP", "refused the rig")
     assert said in line.detail
-    assert "rig refused, the one before stays" in reloading.stream.getvalue()
+    assert "rig refused, the old one stays in use" in reloading.stream.getvalue()
     await reloading.reread(AFTER)
     assert reloading.rack.rig.refused == ""
 

@@ -207,7 +207,7 @@ def test_a_pipe_is_waited_for_by_nobody(root: Path) -> None:
     given = parse_scenario(b"workload: {trace: job}\ntwin: topology.yaml\n", "scenario", root)
     confine(given, root)
     # Non-blocking, so that it is open if nobody minds.
-    with confined(root), pytest.raises(ConfigError, match=r"topology\.yaml: is no regular file"):
+    with confined(root), pytest.raises(ConfigError, match=r"topology\.yaml: is not a regular file"):
         os.open(root / "topology.yaml", os.O_RDONLY | os.O_NONBLOCK)
-    with confined(root), pytest.raises(ConfigError, match=r"topology\.yaml: is no regular file"):
+    with confined(root), pytest.raises(ConfigError, match=r"topology\.yaml: is not a regular file"):
         read_device(given.twin)

@@ -49,7 +49,7 @@ async def test_a_run_that_takes_nothing_holds_others_up_for_a_while_and_is_then_
         assert child.is_behind(2 * NS_PER_S)
         assert not living.done(), "two seconds are borne"
         assert child.is_behind(2 * NS_PER_S + 1)
-        assert await living == "its process does not take the messages of its agents"
+        assert await living == "its process does not read the messages of its agents"
     assert not child.is_behind(9 * NS_PER_S), "it holds nobody up any more"
 
 

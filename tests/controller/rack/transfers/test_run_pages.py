@@ -129,11 +129,11 @@ async def test_of_a_job_that_left_nothing_its_log_is_fetched(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        ("/runs/none.tar", "there is no such job"),
-        ("/runs/..%2f..%2fjobs.tar", "there is no such job"),
-        ("/runs/none.log", "there is no such job"),
-        ("/runs/queued.tar", "job queued is queued: it has left nothing yet"),
-        ("/runs/bare.tar", "job bare left nothing, or retention has removed it"),
+        ("/runs/none.tar", "no such job"),
+        ("/runs/..%2f..%2fjobs.tar", "no such job"),
+        ("/runs/none.log", "no such job"),
+        ("/runs/queued.tar", "job queued is queued: it has no results yet"),
+        ("/runs/bare.tar", "job bare has no results: none were stored, or retention removed them"),
         ("/runs/lost.tar", "what job lost left is gone from the rack's disk"),
         ("/runs/linked.tar", "what job linked left is gone from the rack's disk"),
     ],
@@ -195,7 +195,7 @@ async def test_who_reads_what_another_removes_halfway_is_told(tmp_path: Path) ->
         with pytest.raises(RackUnreachable, match=broken):
             await fetching
         assert list((tmp_path / "out").iterdir()) == [], "nothing that is not whole has a name"
-        assert "a download broke off" in served.log.getvalue()
+        assert "a download failed" in served.log.getvalue()
 
 
 async def test_so_many_downloads_at_once_and_no_more(tmp_path: Path) -> None:
@@ -221,8 +221,8 @@ async def test_so_many_downloads_at_once_and_no_more(tmp_path: Path) -> None:
     ("url", "said"),
     [
         ("http://rack.example:9420/runs/j1.tar", "the token would cross the network unencrypted"),
-        ("ftp://rack.example/j1", "is no address of a web server"),
-        ("file:///etc/passwd", "is no address of a web server"),
+        ("ftp://rack.example/j1", "is not the address of a web server"),
+        ("file:///etc/passwd", "is not the address of a web server"),
     ],
 )
 def test_a_token_goes_nowhere_in_clear(tmp_path: Path, url: str, said: str) -> None:

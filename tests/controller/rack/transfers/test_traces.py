@@ -109,13 +109,13 @@ FILE = tarfile.REGTYPE
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (tar_of(("../x.0.et", FILE, b"1")), 'holds "../x.0.et", which lies outside of it'),
-        (tar_of(("a/../../x", FILE, b"1")), "which lies outside of it"),
-        (tar_of(("/etc/x.0.et", FILE, b"1")), "which lies outside of it"),
-        (tar_of(("x.0.et", tarfile.SYMTYPE, b"")), 'holds "x.0.et", which is a link or no file'),
-        (tar_of(("notes", tarfile.LNKTYPE, b"")), "which is a link or no file"),
-        (tar_of(("pipe", tarfile.FIFOTYPE, b"")), "which is a link or no file"),
-        (tar_of(("device", tarfile.CHRTYPE, b"")), "which is a link or no file"),
+        (tar_of(("../x.0.et", FILE, b"1")), 'holds "../x.0.et", which is outside the archive'),
+        (tar_of(("a/../../x", FILE, b"1")), "which is outside the archive"),
+        (tar_of(("/etc/x.0.et", FILE, b"1")), "which is outside the archive"),
+        (tar_of(("x.0.et", tarfile.SYMTYPE, b"")), 'holds "x.0.et", which is not a regular file'),
+        (tar_of(("notes", tarfile.LNKTYPE, b"")), "which is not a regular file"),
+        (tar_of(("pipe", tarfile.FIFOTYPE, b"")), "which is not a regular file"),
+        (tar_of(("device", tarfile.CHRTYPE, b"")), "which is not a regular file"),
         (
             gzip.compress(tar_of(("x.0.et", FILE, bytes(30 << 20)))),
             "holds more than 16.8 MB, 200 times its size",
@@ -192,7 +192,7 @@ async def test_a_trace_is_kept_once_and_found_again_by_the_next_controller(
         (bytes(200_001), WRITER, "", (), 413, "and this one 200001"),
         (b"x", WRITER, "", ("Content-Encoding: gzip",), 415, "without Content-Encoding"),
         (b"x", WRITER, "", (), 422, "cannot be read: it is cut off at byte 1"),
-        (tar_of(("x", tarfile.SYMTYPE, b"")), WRITER, "", (), 422, "which is a link or no file"),
+        (tar_of(("x", tarfile.SYMTYPE, b"")), WRITER, "", (), 422, "which is not a regular file"),
     ],
 )
 async def test_an_upload_that_is_refused_leaves_nothing(
@@ -227,7 +227,7 @@ async def test_a_job_names_only_what_is_there_and_what_it_names_stays(tmp_path: 
     async with serving(tmp_path, TOKENS) as served:
         refused = served.rack.submit(request, "test", ())
         assert isinstance(refused, Rejected)
-        assert "this rack has no such trace, or none any more; upload it" in " ".join(
+        assert "this rack does not have the trace: it was never uploaded, or was removed; upload it" in " ".join(
             map(str, refused.problems)
         )
         assert (await put(served, archive))[0] == 201
@@ -257,7 +257,7 @@ def test_the_process_of_a_run_reads_the_trace_that_a_job_names_and_no_other_file
     assert made.scenario.jobs[0].source.trace == traces / f"{digest}.tar"
     for scenario, said in (
         (f"workload: {{trace: {traces}/{digest}.tar}}\n", "lies outside the rack's scenario root"),
-        (f"workload: {{trace: sha256:{A}}}\n", "this rack has no such trace any more; upload it again"),
+        (f"workload: {{trace: sha256:{A}}}\n", "this rack no longer has the trace; upload it again"),
     ):
         with pytest.raises(InputError, match=said):
             prepare(*inputs_of(replace(named, scenario_text=scenario + MAPPED)))
@@ -305,7 +305,7 @@ async def test_a_client_uploads_what_the_rack_has_not(tmp_path: Path, archive: b
     file, digest = tmp_path / "x.tar.gz", digest_of(archive)
     file.write_bytes(archive)
     async with serving(tmp_path, TOKENS) as served:
-        with pytest.raises(ConfigError, match="takes no trace from this client; give --token-file FILE"):
+        with pytest.raises(ConfigError, match="does not accept traces from this client; give --token-file FILE"):
             await to_thread(RackWeb(served.token(READER)).upload, served.base, file, digest)
         web = RackWeb(served.token(WRITER))
         assert not await to_thread(web.upload, served.base, file, digest)

@@ -62,7 +62,7 @@ def submitted(rack: Rack, request: JobRequest) -> Job:
         ("ann", Right.OPERATE, '"ann" is user, and may not change jobs of others, ports or the queue'),
         ("ops", Right.OPERATE, ""),
         ("eve", Right.LOOK, 'the rack does not know "eve"'),
-        ("", Right.LOOK, "the request does not say whose it is, and this rack takes those of users only"),
+        ("", Right.LOOK, "the request names no user; this rack has users and accepts only theirs"),
     ],
 )
 def test_a_role_has_its_rights_and_no_more(tmp_path: Path, name: str, right: Right, expected: str) -> None:
@@ -84,12 +84,12 @@ def test_others_may_do_what_the_file_says_of_them() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (b"users: {}", "users: names nobody, so that nobody may do anything; name users, or write others:"),
+        (b"users: {}", "users: has neither users nor others: every request would be refused; name users, or write others:"),
         (b"users: {ann: {role: boss}}", 'users.ann.role: "boss" is not one of the choices'),
         (b"users: {ann: {prio: 1}}", "users.ann.prio: unknown key; did you mean"),
         (b"users: {ann: {priority: 101}}", "users.ann.priority: 101 is out of range"),
-        (b"users: {a/b: {}}", "users.a/b: is no name of an account"),
-        (b"users: {'a\\nb': {}}", "is no name of an account"),
+        (b"users: {a/b: {}}", "users.a/b: is not an account name"),
+        (b"users: {'a\\nb': {}}", "is not an account name"),
         (b"users: {ann: {time: 1}}", "users.ann.time:"),
         (b"people: {}", "people: unknown key"),
         (b"[", "not valid YAML"),
@@ -181,7 +181,7 @@ def test_a_client_key_is_its_users(tmp_path: Path) -> None:
     submitted(rack, asked("ann", client_key="nightly"))
     answer = rack.submit(asked("bob", client_key="nightly"), "bob", ())
     assert isinstance(answer, Rejected)
-    assert str(answer.problems[0]).startswith("client_key: stands for a job of somebody else")
+    assert str(answer.problems[0]).startswith("client_key: is used by a job of another user")
 
 
 def test_changing_a_job_of_another_takes_an_operator(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_changing_a_job_of_another_takes_an_operator(tmp_path: Path) -> None:
         Right.OPERATE,
         Right.OPERATE,
     )
-    assert right_over(None, "bob") is Right.OWN, "that there is no such job is the answer then"
+    assert right_over(None, "bob") is Right.OWN, "that no such job is the answer then"
 
 
 @pytest.mark.parametrize(
