@@ -147,7 +147,7 @@ class _Taking:
         power_of_two = alpha == (1 << log2 if log2 >= 0 else 1) and log2 >= 0
         if not power_of_two and not (log2 < 0 and alpha.numerator == 1 and alpha.denominator == 1 << -log2):
             self.refuse(
-                path, stated, f"alpha {alpha} is no power of two", "the model takes 1/8, 1/4, ... 128"
+                path, stated, f"alpha {alpha} is not a power of two", "the model takes 1/8, 1/4, ... 128"
             )
         return log2
 
@@ -173,7 +173,7 @@ def modelled_switch(profile: DutProfile) -> ModelledSwitch:
     Raise `ConfigError` with every value that the model needs and the profile lacks, or that the model cannot represent.
     """
     if profile.kind is not DutKind.SWITCH:
-        raise ConfigError(Problem(profile.name, "is no switch", "name the profile of a switch"))
+        raise ConfigError(Problem(profile.name, "is not a switch", "name the profile of a switch"))
     taking = _Taking(profile)
     maps = profile.maps
     identity = tuple(range(PRIORITIES))
@@ -209,7 +209,7 @@ def modelled_switch(profile: DutProfile) -> ModelledSwitch:
     settings = replace(settings, headroom_pool_bytes=headroom_pool_bytes)
     memory = _memory(profile, settings, pool, taking)
     if not taking.problems and memory.shared_bytes(1) <= 0:
-        problem = "reserves and headroom of all ports leave nothing of the buffer to share"
+        problem = "reserves and headroom of all ports leave no shared buffer"
         taking.refuse(
             "buffer.total", profile.buffer.total_bytes, problem, "describe fewer ports, or less headroom"
         )
@@ -276,7 +276,7 @@ def _within(
 ) -> tuple[int, ...]:
     entries = taking.needed(path, stated, stand_in)
     if len(entries) > len(stand_in) or max(entries) >= PRIORITIES:
-        problem = f"it goes beyond the model's {PRIORITIES} classes, groups and queues"
+        problem = f"a number exceeds the model's {PRIORITIES} classes, groups and queues"
         taking.refuse(path, stated, problem, f"describe {PRIORITIES} of them")
     return entries
 
@@ -343,7 +343,7 @@ def _trimming(profile: DutProfile, taking: _Taking) -> Trimming | None:
     queue = taking.optional("trimming.queue", trimming.queue)
     if queue is not None and queue >= PRIORITIES:
         problem = f"queue {queue} is beyond the model's {PRIORITIES}"
-        taking.refuse("trimming.queue", trimming.queue, problem, "leave it out: then it is that of the DSCP")
+        taking.refuse("trimming.queue", trimming.queue, problem, "leave it out to use the queue of the DSCP")
     return Trimming(
         frame_bytes=taking.needed("trimming.size_bytes", trimming.size_bytes, 0),
         dscp=taking.needed("trimming.dscp", trimming.dscp, 0),
@@ -357,7 +357,10 @@ def _hash_fields(profile: DutProfile, taking: _Taking) -> tuple[HashField, ...]:
     hash_fields = taking.given("balancing.hash_fields", fields, FIVE_TUPLE)
     if not hash_fields:
         taking.refuse(
-            "balancing.hash_fields", fields, "nothing is hashed", "name a field, or leave the key out"
+            "balancing.hash_fields",
+            fields,
+            "the list of hash fields is empty",
+            "name a field, or leave the key out",
         )
     return hash_fields
 

@@ -99,7 +99,7 @@ def _read_config(path: Path, *, embedded_broker: bool = False) -> RackConfig:
         text = path.read_bytes()
     except OSError as error:
         problem = f"cannot be read: {error.strerror}"
-        raise ConfigError(Problem(str(path), problem, "check the name and that it may be read")) from None
+        raise ConfigError(Problem(str(path), problem, "check the name and the permissions")) from None
     return parse_rack_config(text, str(path), path.parent, embedded_broker=embedded_broker)
 
 

@@ -183,8 +183,8 @@ class CreditSettings:
 
 
 _NO_DELIVERIES: Final = {
-    "uud": "it repeats nothing, and a collective would wait for ever for what is lost",
-    "rudi": "its requests have no context, and may be carried out twice",
+    "uud": "it does not retransmit; a collective would wait forever for a lost packet",
+    "rudi": "its requests have no context and may be executed twice",
 }
 """Delivery modes of UET that no job can use, each with the reason."""
 _DELIVERIES: Final = {"rud": DeliveryOrder.ANY, "rod": DeliveryOrder.SENT}

@@ -43,13 +43,13 @@ def rnr_text(code: int) -> str:
     return format_duration(RNR_TIMERS_NS[code])
 
 
-@formed(replace(DURATION, limits="10us to 655.36ms, as InfiniBand has codes for", write=rnr_text))
+@formed(replace(DURATION, limits="an InfiniBand timer value, 10us to 655.36ms", write=rnr_text))
 def rnr_timer(text: str) -> int:
     """Parse a receiver-not-ready wait to its timer code."""
     wait_ns = parse_duration_ns(text)
     if wait_ns not in RNR_TIMERS_NS:
         known = ", ".join(format_duration(timer_ns) for timer_ns in sorted(RNR_TIMERS_NS))
-        raise QuantityError(f'"{text}" has no code in InfiniBand', f"write one of {known}")
+        raise QuantityError(f'"{text}" is not an InfiniBand timer value', f"write one of {known}")
     return RNR_TIMERS_NS.index(wait_ns)
 
 

@@ -55,7 +55,7 @@ _OWN_NAMES: Final = {
 }
 """(role of the naming file, role of the named file) -> fixed name in every case."""
 _FOLDER: Final = "inputs"
-IS_PRIVATE: Final = "a secret of the site, which no case holds"
+IS_PRIVATE: Final = "secrets of the site are never packed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class CaseMaker:
     def made(self, lab: str) -> CaseInputs:
         """Return the collected inputs. Raises `ConfigError` if there are more files than a case may have."""
         if len(self.files) > MOST_FILES:
-            problem = f"the run is made of {len(self.files)} files, a case has at most {MOST_FILES}"
+            problem = f"the run has {len(self.files)} files, a case at most {MOST_FILES}"
             raise ConfigError(Problem(_SCENARIO_FILE, problem, "pack the traces into one archive (.tar.zst)"))
         return CaseInputs(tuple(self.files.values()), dict(self.contents), lab)
 
@@ -211,7 +211,7 @@ def _size_bytes(paths: Iterable[Path]) -> int:
 
 def _unreadable(path: Path, error: OSError) -> ConfigError:
     problem = f"cannot be read: {error.strerror or error}"
-    return ConfigError(Problem(str(path), problem, "check that it is there and may be read"))
+    return ConfigError(Problem(str(path), problem, "check that it exists and is readable"))
 
 
 def _digest(content: bytes) -> tuple[int, str]:

@@ -185,7 +185,7 @@ def _read_security(section: Section, directory: Path) -> Security:
 
 
 def _read_agent(section: Section) -> RigAgent:
-    agent_name = section.required("name", parse_name, "?", "name the agent as etloop-agent --name will")
+    agent_name = section.required("name", parse_name, "?", "write the --name of the agent's etloop-agent")
     agent = RigAgent(
         name=agent_name,
         host=section.optional("host", parse_name, agent_name),
@@ -249,7 +249,7 @@ def _check_queues(section: Section, port: RigPort) -> None:
     if port.queues > 1 and port.backend is PortBackend.VERBS:
         section.mistake(
             "queues",
-            "a card carries the queue pairs of a verbs port, and one thread asks it what came of them",
+            "the network card executes the queue pairs of a verbs port, and one thread polls its completions",
             "remove it, or write another backend",
         )
 
@@ -258,7 +258,7 @@ def _check_device(section: Section, port: RigPort) -> None:
     verbs = port.backend is PortBackend.VERBS
     if verbs and not port.device:
         remedy = "name the RDMA device as `rdma link` lists it, such as mlx5_0"
-        section.mistake("device", "is missing: a verbs port is one of an RDMA device", remedy)
+        section.mistake("device", "is missing: a verbs port needs an RDMA device", remedy)
     for key in ("device", "gid_index"):
         if not verbs and section.has(key):
             section.mistake(key, "only a verbs port has an RDMA device", "remove it, or write backend: verbs")
@@ -270,7 +270,7 @@ def _check_device(section: Section, port: RigPort) -> None:
     if port.gid_index >= 0 and len(port.addresses) > 1:
         problem = f"one GID for {len(port.addresses)} addresses"
         section.mistake(
-            "gid_index", problem, "remove it, and each address finds its own, or give one address"
+            "gid_index", problem, "remove it (each address then uses its own GID), or give one address"
         )
 
 
@@ -290,7 +290,7 @@ def _check_plane(section: Section, first: RigPort, port: RigPort) -> None:
         )
         section.mistake("ports", detail, "write backend: packet or xdp, or remove card")
     if port.queues > 1:
-        section.mistake("ports", f"{name} has queues, which planes have not", "remove queues, or card")
+        section.mistake("ports", f"{name} has queues; planes of a card have none", "remove queues, or card")
     for detail, first_value, value in (
         ("link", format_rate(first.link_bps), format_rate(port.link_bps)),
         ("backend", first.backend.name.lower(), port.backend.name.lower()),
@@ -301,7 +301,7 @@ def _check_plane(section: Section, first: RigPort, port: RigPort) -> None:
         if value != first_value:
             remedy = "give all planes of a card the same, or write another card"
             section.mistake(
-                "ports", f"{name} has {detail} {value}, and its plane {first.name} {first_value}", remedy
+                "ports", f"{name} has {detail} {value}, its plane {first.name} has {first_value}", remedy
             )
 
 

@@ -31,10 +31,10 @@ def read_counters(dut: Section, directory: Path, rig_ports: AbstractSet[str]) ->
     for source in sources:
         for rig_port, _ in source.ports:
             if rig_port not in rig_ports:
-                problem = f'{source.name} is told of "{rig_port[:64]}", which no agent of the rig has'
+                problem = f'{source.name} maps "{rig_port[:64]}", which no agent of the rig has'
                 dut.mistake("counters", problem, "write AGENT/PORT as the rig names them")
         for port, uses in Counter(port for _, port in source.ports).items():
             if uses > 1:
-                problem = f"{source.name}: {uses} ports of the rig lead to {port}"
-                dut.mistake("counters", problem, "a cable has two ends: give each its own port of the device")
+                problem = f"{source.name}: {uses} ports of the rig are mapped to {port}"
+                dut.mistake("counters", problem, "give each rig port its own port of the device")
     return sources

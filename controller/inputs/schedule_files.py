@@ -157,8 +157,10 @@ class _Python:
             raise PlanError(Problem(str(self.path), problem, "return a Schedule, as docs/schedules.md shows"))
         requested = (request.collective, request.size)
         if (schedule.collective, schedule.size) != requested:
-            problem = f"{FUNCTION}() for {where} returned one for {schedule.collective} of {schedule.size}"
-            raise PlanError(Problem(str(self.path), problem, "return the schedule that was asked for"))
+            problem = (
+                f"{FUNCTION}() for {where} returned a schedule for {schedule.collective} of {schedule.size}"
+            )
+            raise PlanError(Problem(str(self.path), problem, "return the requested schedule"))
         schedule = replace(schedule, algorithm=f"file:{self.path.stem}")
         # Fields may have any type, and tables may run user code when read. The proof has no time limit.
         with _user_code(
@@ -283,7 +285,7 @@ def _read(file: ScheduleFile) -> bytes:
             return stream.read(LARGEST_TEXT_BYTES + 1)
     except OSError as error:
         problem = f"{file.path} cannot be read: {error.strerror or error}"
-        raise ConfigError(Problem(file.where, problem, "check the name and that it may be read")) from None
+        raise ConfigError(Problem(file.where, problem, "check the name and the permissions")) from None
 
 
 _READERS: Final[dict[str, Callable[[ScheduleFile], Custom]]] = {

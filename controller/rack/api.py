@@ -170,7 +170,7 @@ class Rack:
         return self._rules.look_for_files(scenario)
 
     def cancel(self, job_id: str, who: str) -> Job | None:
-        """End a queued job at once, or ask a running one to stop; return None if no such job.
+        """End a queued job at once, or ask a running one to stop; return None if there is no such job.
 
         A job whose traffic has ended is left to store its results. Raises `StoreFailed` if this cannot be recorded.
         """

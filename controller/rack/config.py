@@ -255,7 +255,7 @@ def _read_http(section: Section, directory: Path) -> HttpConfig:
     url = section.optional("url", words, f"http://{f'[{host}]' if ':' in host else host}:{port}")
     if not _BASE_URL.fullmatch(url):
         remedy = "write how others reach the server, such as https://rack.example/etloop"
-        section.mistake("url", "is no base URL of a web server", remedy)
+        section.mistake("url", "is not the base URL of a web server", remedy)
     largest_bytes = section.optional("trace", _size, 4 << 30)
     all_bytes = section.optional("traces", _size, 20 << 30)
     if largest_bytes > all_bytes:

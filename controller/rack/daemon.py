@@ -410,7 +410,9 @@ class Daemon:
         except (StoreFailed, OSError) as error:
             if isinstance(error, StoreFailed):
                 self.obstacles.note(STORE, str(error))
-            self._lines.write(f"end of {run.job_id}", f"job {run.job_id} cannot be ended yet: {error}", now_ns)
+            self._lines.write(
+                f"end of {run.job_id}", f"job {run.job_id} cannot be ended yet: {error}", now_ns
+            )
             self.rack.waits_to_end(run.job_id, f"its end cannot be recorded: {error}")
             run.store_again_ns = now_ns + _RETRY_NS
             if now_ns > self._drain_until_ns + STOP_NS:

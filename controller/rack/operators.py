@@ -129,15 +129,15 @@ class Operators:
         return None
 
     def hold(self, job_id: str, reason: str, who: str) -> Job | Refused | None:
-        """Hold a queued job until it is released; None if no such job."""
+        """Hold a queued job until it is released; None if there is no such job."""
         return self._of_queued(job_id, reason, who, OrderKind.HELD)
 
     def release(self, job_id: str, reason: str, who: str) -> Job | Refused | None:
-        """Release a held job; None if no such job."""
+        """Release a held job; None if there is no such job."""
         return self._of_queued(job_id, reason, who, None)
 
     def prioritise(self, job_id: str, priority: int, who: str) -> Job | Refused | None:
-        """Change the priority of a queued job; None if no such job."""
+        """Change the priority of a queued job; None if there is no such job."""
         job = self._rack.store.find(job_id)
         if job is None:
             return None
@@ -149,7 +149,7 @@ class Operators:
         return self._rack.prioritise(job, priority, who)
 
     def requeue(self, job_id: str, who: str) -> Job | Refused | None:
-        """Queue the request of an ended job as a new job and return that; None if no such job.
+        """Queue the request of an ended job as a new job and return that; None if there is no such job.
 
         Repeating it returns the same new job.
         """

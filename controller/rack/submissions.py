@@ -76,7 +76,9 @@ def request_problems(
         problems.append(Problem("time_limit", problem, f"ask for at most {limits.job_time_ns} ns"))
     if len(request.ports.named) > MOST_PORTS or len(set(request.ports.named)) < len(request.ports.named):
         problems.append(
-            Problem("ports", "ports are repeated, or more than {MOST_PORTS} are named", f"name each port once")
+            Problem(
+                "ports", f"ports are repeated, or more than {MOST_PORTS} are named", "name each port once"
+            )
         )
     elif request.ports.named and (request.ports.count or request.ports.least_link_bps):
         problem = "named ports cannot be combined with port_count or least_link_bps"

@@ -100,7 +100,7 @@ def parse_racks(text: bytes, source: str, directory: Path) -> tuple[RackPlace, .
     for section in top.up_to(MOST_RACKS, "racks", "racks", remedy):
         place = _read_rack(section, directory)
         if place.name in places:
-            section.mistake("name", f"{place.name} stands here twice", "give each rack a name of its own")
+            section.mistake("name", f"{place.name} is listed twice", "give each rack a name of its own")
         places[place.name] = place
     top.close()
     file.refuse_mistakes()
@@ -108,7 +108,7 @@ def parse_racks(text: bytes, source: str, directory: Path) -> tuple[RackPlace, .
 
 
 def _read_rack(section: Section, directory: Path) -> RackPlace:
-    name = section.required("name", parse_name, "rack", "write the name by which you call it")
+    name = section.required("name", parse_name, "rack", "write the name of the rack")
     place = RackPlace(
         name=name,
         broker=section.required("broker", _broker, "127.0.0.1", "write HOST or HOST:PORT of its MQTT broker"),
@@ -151,7 +151,7 @@ def _checked(section: Section, name: str) -> str:
 @formed(pattern_form("text", f"[^\\x00-\\x1f]{{1,{_LABEL_LENGTH}}}"))
 def _label(text: str) -> str:
     if len(text) > _LABEL_LENGTH or not text.isprintable():
-        raise QuantityError("is no label", f"write at most {_LABEL_LENGTH} printable characters")
+        raise QuantityError("is not a label", f"write at most {_LABEL_LENGTH} printable characters")
     return words(text)
 
 
@@ -165,7 +165,7 @@ def _broker(text: str) -> str:
 def _url(text: str) -> str:
     if not _BASE_URL.fullmatch(text):
         raise QuantityError(
-            f'"{text[:64]}" is no base URL of a web server', "write such as https://rack.example/etloop"
+            f'"{text[:64]}" is not the base URL of a web server', "write such as https://rack.example/etloop"
         )
     return text.rstrip("/")
 
@@ -194,6 +194,6 @@ def chosen_racks(
     if not chosen:
         label_text = ", ".join(f"{name}={value}" for name, value in labels.items())
         raise ConfigError(
-            Problem(source, f"no rack is labelled {printable(label_text)}", "see labels: of its racks")
+            Problem(source, f"no rack has the labels {printable(label_text)}", "see the labels of its racks")
         )
     return chosen

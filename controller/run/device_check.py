@@ -31,7 +31,7 @@ def _unreadable_conditions(conditions: tuple[RequestedCondition, ...]) -> Iterat
 CHECK_RULE: Final = Rule(
     "check-unreadable",
     Severity.ERROR,
-    "A condition of the verdict says nothing that a run can be held against.",
+    "A condition of the verdict cannot be evaluated.",
     _unreadable_conditions,
 )
 

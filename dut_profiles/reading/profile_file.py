@@ -134,7 +134,7 @@ def parse_profile(written: bytes, source: str) -> DutProfile:
     profile = DutProfile(
         name=top.required("profile", parse_name, "?", remedy),
         kind=kind,
-        summary=top.required("summary", text, "?", "say in a line what device this is"),
+        summary=top.required("summary", text, "?", "describe the device in one line"),
         sources=tuple(stated.sources.values()),
         identity=stated.part(top.section("identity"), Identity, IDENTITY),
         ports=_port_groups(top, stated),
@@ -176,7 +176,7 @@ def _port_groups(top: Section, stated: Statements) -> tuple[PortGroup, ...]:
         name = section.required("name", parse_name, "?", "name these ports, such as front")
         group = PortGroup(name, **stated.within(section).fields(section, PORTS))
         if any(group.name == other.name for other in groups):
-            section.mistake("name", f'"{group.name}" is the name of ports above', "choose another name")
+            section.mistake("name", f'ports "{group.name}" are already listed', "choose another name")
         groups.append(group)
         section.close()
     return tuple(groups)
@@ -188,7 +188,7 @@ def _buffer(section: Section, stated: Statements) -> Buffer:
     for entry in _entries(section, "pools"):
         name = entry.required("name", parse_name, "?", "name the pool")
         if any(name == other.name for other in pools):
-            entry.mistake("name", f'"{name}" is the name of a pool above', "choose another name")
+            entry.mistake("name", f'pool "{name}" is already listed', "choose another name")
         pools.append(statements.part(entry, Pool, POOL, name=name))
     fields = statements.fields(section, BUFFER)
     section.close()
@@ -202,7 +202,7 @@ def _numbers(section: Section, key: str, most: int, taken: set[int]) -> tuple[in
     ranges = section.texts(key, number_range(most), range(0))
     numbers = [number for span in ranges for number in span]
     if repeated := sorted(number for number in set(numbers) if number in taken or numbers.count(number) > 1):
-        section.mistake(key, f"{key} {repeated[0]} is described twice", "describe it once")
+        section.mistake(key, f"{key} {repeated[0]} is listed twice", "describe it once")
     taken.update(numbers)
     return tuple(dict.fromkeys(numbers))
 
@@ -235,9 +235,11 @@ def _counters(section: Section, stated: Statements) -> Counters:
     section_statements = stated.within(section)
     access = []
     for entry in _entries(section, "access"):
-        reader = entry.required("reader", word_of(CounterReader), CounterReader.GNMI, "say how they are read")
+        reader = entry.required(
+            "reader", word_of(CounterReader), CounterReader.GNMI, "write how they are read"
+        )
         paths = entry.required(
-            "paths", word_of(CounterPaths), CounterPaths.CANONICAL, "say whose names they have"
+            "paths", word_of(CounterPaths), CounterPaths.CANONICAL, "write whose names they use"
         )
         if not entry.has("objects"):
             entry.mistake("objects", "is missing", f"list some of {', '.join(CounterObject)}")
@@ -255,7 +257,7 @@ def _checks(top: Section) -> tuple[VerdictCheck, ...]:
     checks = []
     for entry in _entries(top, "checks"):
         expression = entry.required("check", text, "?", "write a condition on the results of a run")
-        why = entry.required("why", text, "?", "say why a device that breaks it is not good enough")
+        why = entry.required("why", text, "?", "write why the device must meet it")
         checks.append(VerdictCheck(expression, why, entry.where("check")))
         entry.close()
     return tuple(checks)

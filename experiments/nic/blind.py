@@ -72,9 +72,9 @@ def truths(model: NicModel) -> dict[str, float | str | None]:
         **({"alpha_half_life": model.alpha_half_ns} if model.cnp_cut > _LEAST_CUT else {}),
         "marked_acknowledgements": "notified" if has_cnps and model.notifies_acks else "ignored",
         "read_response": model.read_ns,
-        "trimmed_new_lengths": "nak sequence" if model.answers_trims else "dropped in silence",
+        "trimmed_new_lengths": "nak sequence" if model.answers_trims else "dropped silently",
         "trim_to_answer": model.nak_ns if model.answers_trims else None,
-        "pauses": "stops" if model.honours_pauses else "ignored, or not sent on by what is between",
+        "pauses": "stops" if model.honours_pauses else "ignored, or not forwarded by a device on the link",
         **({"pause_reaction": model.pause_reaction_ns} if model.honours_pauses else {}),
         **({"pause_quantum": QUANTUM_BITS * NS_PER_S / model.line_bps} if model.honours_pauses else {}),
         "message_rate": NS_PER_S / request_ns(model, SMALL_BYTES),
@@ -87,7 +87,7 @@ def truths(model: NicModel) -> dict[str, float | str | None]:
 def _cnp_dscp(model: NicModel) -> float | str:
     if not model.cnp_dscp_follows:
         return model.cnp_dscp
-    return model.own_dscp if model.own_dscp >= 0 else "that of the queue pair, as asked"
+    return model.own_dscp if model.own_dscp >= 0 else "that of the queue pair, as requested"
 
 
 def _climb_truths(model: NicModel) -> dict[str, float | str | None]:
@@ -112,7 +112,7 @@ def blind_trial(seed: int) -> BlindTrial:
     figures = tuple(finding for finding in findings if isinstance(finding, Figure))
     by_name = {figure.name: figure for figure in figures}
     wrong = tuple(
-        f"{name}: {truth} was drawn, {_said(by_name.get(name))}"
+        f"{name}: {truth} was set, {_said(by_name.get(name))}"
         for name, truth in truths(model).items()
         if not _is_right(by_name.get(name), truth)
     )
@@ -129,7 +129,7 @@ def _is_right(figure: Figure | None, truth: float | str | None) -> bool:
 
 def _said(figure: Figure | None) -> str:
     if figure is None:
-        return "nothing was said"
+        return "no figure was reported"
     if figure.low is None:
-        return f"{figure.word} was said"
-    return f"{figure.low:g} to {figure.high:g} was said"
+        return f"{figure.word} was reported"
+    return f"{figure.low:g} to {figure.high:g} was reported"

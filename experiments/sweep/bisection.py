@@ -123,12 +123,12 @@ def read_search(section: Section) -> Search:
     easy, unit = _value(section, "from", remedy)
     hard, other = _value(section, "to", remedy)
     if unit is not other:
-        section.mistake("to", "is a number of something else than from", "give both the same unit")
+        section.mistake("to", "has another unit than from", "give both the same unit")
     elif easy == hard:
-        section.mistake("to", "is where it begins", "write another value")
+        section.mistake("to", "equals from", "write another value")
     resolution = section.optional("resolution", parse_share_per_million, _DEFAULT_RESOLUTION)
     if not 0 < resolution < _MILLION:
-        section.mistake("resolution", "is no part of the way", "write a share between 0 % and 100 %")
+        section.mistake("resolution", "is not between 0 % and 100 %", "write a share between 0 % and 100 %")
     trials = section.optional("trials", integer(2, MOST_TRIALS), DEFAULT_TRIALS)
     section.close()
     return Search(keys, easy, hard, unit, resolution, trials)
@@ -143,7 +143,7 @@ def _value(section: Section, key: str, remedy: str) -> tuple[int, Unit]:
             return parse(text), unit
         except QuantityError:
             continue
-    section.mistake(key, f'"{text[:64]}" is no value that can be halved', remedy)
+    section.mistake(key, f'"{text[:64]}" is not a number', remedy)
     return 0, _COUNT
 
 

@@ -183,7 +183,7 @@ def open_archive(path: Path, label: str = "") -> Iterator[CaseArchive]:
         file = path.open("rb")
     except OSError as error:
         problem = f"cannot be read: {error.strerror or error}"
-        raise ConfigError(Problem(label, problem, "check the name and that it may be read")) from None
+        raise ConfigError(Problem(label, problem, "check the name and the permissions")) from None
     with file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):

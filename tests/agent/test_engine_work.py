@@ -177,7 +177,7 @@ async def test_ports_are_not_free_before_an_engine_that_hands_over_is_closed(
     work.hand_over()
     work.close()
     assert work.state is EngineState.NONE
-    assert work.is_closing, "the controller stopped, and its card is still in use"
+    assert work.is_closing, "the controller went away, and its card is still in use"
     engine.may_stop.set()
     await work.closed(PATIENCE_S)
     assert engine.calls[-1] == "close"

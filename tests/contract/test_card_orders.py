@@ -29,7 +29,7 @@ def test_an_order_is_read_as_it_was_written(order: CardOrder) -> None:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        (b"\n", "'' is no order; write one of hello, open, join"),
+        (b"\n", "'' is not an order; write one of hello, open, join"),
         (b"dance 1\n", "'dance 1' is no order"),
         (b"write 1\n", "write takes 2 numbers, and 1 came"),
         (b"write 1 -1\n", "write: '-1' is no whole number below 134217729"),

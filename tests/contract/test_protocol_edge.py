@@ -215,7 +215,7 @@ REFUSED = {
     ),
     "a field twice": (
         ENVELOPE + BYE + bytes.fromhex("82 a6 726561736f6e a1 78 a6 726561736f6e a1 79"),
-        "not a message: a key stands twice",
+        "not a message: a key is repeated",
     ),
     "a length that promises more than comes": (ENVELOPE + bytes.fromhex("dd ffffffff"), "not a message"),
     "an extension type": (ENVELOPE + BYE + bytes.fromhex("d4 01 00"), "not a message"),

@@ -160,7 +160,7 @@ def test_a_map_may_go_on_beyond_the_eighth_class() -> None:
         ),
         (
             "buffer: {total: {measured: 64MB}}",
-            "p.yaml:8: buffer.total.measured: is stated without a source; add source: NAME, a name of sources",
+            "p.yaml:8: buffer.total.measured: is stated without a source; add source: NAME, one of sources",
         ),
         (
             "buffer: {total: {measured: 64MB, source: runs}}",
@@ -197,7 +197,7 @@ def test_a_map_may_go_on_beyond_the_eighth_class() -> None:
         ("cnp: {}", "p.yaml:8: cnp: only a NIC has this; remove it, or write kind: nic"),
         (
             "checks: [{check: x > 1}]",
-            "p.yaml:8: checks[0].why: is missing; say why a device that breaks it is not good enough",
+            "p.yaml:8: checks[0].why: is missing; write why the device must meet it",
         ),
         ("bufer: {}", "p.yaml:8: bufer: unknown key; did you mean buffer?"),
         (
@@ -234,7 +234,7 @@ def test_all_mistakes_of_a_file_come_together() -> None:
         ),
         (
             HEAD.replace("summary: a switch of the tests\n", ""),
-            "p.yaml:2: summary: is missing; say in a line what device this is",
+            "p.yaml:2: summary: is missing; describe the device in one line",
         ),
     ],
 )

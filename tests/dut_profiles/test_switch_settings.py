@@ -147,7 +147,7 @@ def test_ports_count_as_far_as_they_may_be_split() -> None:
         (
             "balancing: {mode: spray}",
             "trimming: {enabled: true, size: 206B, dscp: 48, queue: 9}",
-            "queue 9 is beyond the model's 8; leave it out: then it is that of the DSCP",
+            "queue 9 is beyond the model's 8; leave it out to use the queue of the DSCP",
         ),
         ("alpha: 1/8", "xoff: 1MB", "a fixed xoff cannot be modelled"),
         ("26: 3}", "26: 9}", "it goes beyond the model's 8 classes, groups and queues"),

@@ -53,7 +53,7 @@ PLANTED = (
 CLEAN = (
     "# Return the packets that the responder acknowledged.",
     "What is lost? See losses.",
-    "no such job",
+    "there is no such job",
     "a standalone agent",
     "the paths lead to a deadlock",
     "a tool for hours",

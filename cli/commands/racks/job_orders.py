@@ -110,7 +110,7 @@ def none_selected(parsed: argparse.Namespace, wanted: JobFilter) -> ConfigError:
 
 
 async def changed(rack: RackClient, parsed: argparse.Namespace, job_id: str, words: Any) -> JobStatus:
-    """Give the order to one job and return its status after that. Raise `ConfigError` if no such job."""
+    """Give the order to one job and return its status after that. Raise `ConfigError` if there is no such job."""
     if parsed.order == CANCEL:
         job = await rack.cancel(job_id, words["submitter"])
     else:

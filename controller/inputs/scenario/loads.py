@@ -114,7 +114,7 @@ def read_load(section: Section, directory: Path, seed: int) -> Load | None:
     """
     load_keys = [key for key in LOAD_KEYS if section.has(key)]
     if len(load_keys) > 1:
-        section.mistake(load_keys[1], f"{load_keys[0]} stands beside it", "keep one of them")
+        section.mistake(load_keys[1], f"cannot be combined with {load_keys[0]}", "keep one of them")
     load_section = section.section(load_keys[0])
     load: Load
     if load_keys[0] == "collective":
@@ -147,13 +147,13 @@ def _read_collective(section: Section) -> CollectiveLoad:
 
 def _read_incast(section: Section, bursts: int) -> IncastLoad:
     senders = _read_ranks(section, "senders", 1)
-    burst_bytes = section.required("size", _size, 1, "write what each sender sends, such as 1MiB")
+    burst_bytes = section.required("size", _size, 1, "write the bytes of each sender, such as 1MiB")
     period_ns = section.optional("period", _duration_from(0), 0)
     if section.has("rate"):
         if section.has("period"):
-            section.mistake("rate", "says what period does", "write one of the two")
+            section.mistake("rate", "cannot be combined with period", "write one of the two")
         rate = bounded(parse_rate_bps, 1000, _FASTEST_BPS, format_rate)
-        rate_bps = section.required("rate", rate, _FASTEST_BPS, "write what a sender sends, such as 10Gbps")
+        rate_bps = section.required("rate", rate, _FASTEST_BPS, "write the rate of a sender, such as 10Gbps")
         period_ns = max(burst_bytes * 8 * NS_PER_S // rate_bps, 1)
     return IncastLoad(senders, burst_bytes, period_ns, bursts)
 
@@ -201,7 +201,7 @@ def read_storage(section: Section, transfers: int, seed: int) -> StorageLoad:
         servers=_read_ranks(section, "servers", 1),
         read_per_million=section.optional("read", parse_share_per_million, 700_000),
         sizes_bytes=sizes or (1,),
-        rate_bps=section.required("rate", rate, 10**9, "write what a client moves, such as 1Gbps"),
+        rate_bps=section.required("rate", rate, 10**9, "write the rate of a client, such as 1Gbps"),
         depth=section.optional("depth", integer(1, MOST_DEPTH), 32),
         transfers=transfers,
         seed=section.optional("seed", integer(0, 2**63 - 1), seed),

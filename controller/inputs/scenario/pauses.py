@@ -35,9 +35,7 @@ def read_pause(section: Section) -> PortPause:
     pause = PortPause(
         port=section.optional("port", parse_port_label, ""),
         rule=PauseRule(
-            priority=section.required(
-                "priority", integer(0, 7), 0, "write which priority is to rest, such as 3"
-            ),
+            priority=section.required("priority", integer(0, 7), 0, "write the paused priority, such as 3"),
             quanta=section.optional("quanta", integer(0, _LONGEST_QUANTA), _LONGEST_QUANTA),
             first_ns=section.optional("first", start, 0),
             every_ns=section.required("every", interval, NS_PER_S, "write how often, such as 100us"),

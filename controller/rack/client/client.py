@@ -339,8 +339,12 @@ class RackClient:
         except (aiomqtt.MqttError, OSError) as error:
             raise RackUnreachable(f"lost the broker: {error}") from None
         if put_off:
-            problem = f"rack '{self._topics.rack}' answered that it is busy for {self._response_timeout_s:g} s"
-            raise RackUnreachable(f"{problem}; ask again later, and find the client that sends so many requests")
+            problem = (
+                f"rack '{self._topics.rack}' answered that it is busy for {self._response_timeout_s:g} s"
+            )
+            raise RackUnreachable(
+                f"{problem}; ask again later, and find the client that sends so many requests"
+            )
         problem = (
             f"no controller of rack '{self._topics.rack}' answered within {self._response_timeout_s:g} s"
         )

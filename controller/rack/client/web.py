@@ -168,7 +168,9 @@ class RackWeb:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ConfigError(
-                Problem(printable(url[:256]), "is not the address of a web server", "see http.url of the rack")
+                Problem(
+                    printable(url[:256]), "is not the address of a web server", "see http.url of the rack"
+                )
             )
         if (
             self._token

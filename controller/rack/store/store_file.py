@@ -11,8 +11,8 @@ from etloop.contract.base.errors import ConfigError, Problem
 STORE_VERSION: Final = 1
 MAY_WRITE: Final = "name a file in a directory that this user may write to, on a disk with room"
 RESTORE_STORE: Final = (
-    "put a copy of it in its place (docs/operations.md), "
-    "or move it away and begin a new one: run directories stay, and are not listed"
+    "restore a backup (docs/operations.md), "
+    "or move it away to start a new one: run directories stay, but are not listed"
 )
 
 

@@ -192,7 +192,9 @@ class RunPages:
         try:
             with self._rack.readings.reading(job.job_id):
                 if not directory.is_dir() or not within(directory, self._artifacts):
-                    raise web.HTTPNotFound(text=f"the results of job {job.job_id} are missing on the rack's disk\n")
+                    raise web.HTTPNotFound(
+                        text=f"the results of job {job.job_id} are missing on the rack's disk\n"
+                    )
                 yield directory
         except BeingRemoved:
             text = f"retention is removing the results of job {job.job_id}\n"

@@ -100,9 +100,7 @@ def _fault(words: list[str]) -> tuple[str, str] | None:
     if right not in tuple(Right):
         return f'{name} may "{printable(right[:64])}"', "write read or write"
     if not _LEAST_CHARACTERS <= len(token) <= _MOST_CHARACTERS or not _TOKEN.fullmatch(token):
-        problem = (
-            f"the token of {name} is not {_LEAST_CHARACTERS} to {_MOST_CHARACTERS} characters of base64"
-        )
+        problem = f"the token of {name} is not {_LEAST_CHARACTERS} to {_MOST_CHARACTERS} characters of base64"
         return problem, _MAKE_ONE
     return None
 

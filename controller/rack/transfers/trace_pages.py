@@ -241,5 +241,7 @@ class TracePages:
                 raise
             raise web.HTTPInsufficientStorage(text=f"it cannot be written: {error.strerror}\n") from None
         if received_bytes != size_bytes or digest.hexdigest() != request.match_info["digest"]:
-            text = f"received {received_bytes} bytes with SHA-256 {digest.hexdigest()}: send the archive again\n"
+            text = (
+                f"received {received_bytes} bytes with SHA-256 {digest.hexdigest()}: send the archive again\n"
+            )
             raise web.HTTPBadRequest(text=text)

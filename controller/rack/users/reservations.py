@@ -93,7 +93,9 @@ class Reservations:
         if ends_ns - now_ns > _LONGEST_NS:
             return (
                 Problem(
-                    "ends_at", f"{time_text(ends_ns)} is more than a year ahead", "reserve at most a year ahead"
+                    "ends_at",
+                    f"{time_text(ends_ns)} is more than a year ahead",
+                    "reserve at most a year ahead",
                 ),
             )
         if len(self._kept) >= MOST_RESERVATIONS:
@@ -103,9 +105,7 @@ class Reservations:
             shared = sorted(set(ports) & set(entry.ports))
             if shared and entry.user != user and begins_ns < entry.ends_ns and entry.begins_ns < ends_ns:
                 problem = f"{shared[0]} is {entry.text()}"
-                return (
-                    Problem("ports", problem, f"choose another time, or cancel {entry.reservation_id}"),
-                )
+                return (Problem("ports", problem, f"choose another time, or cancel {entry.reservation_id}"),)
         return ()
 
 

@@ -54,7 +54,7 @@ _WORDS: Final = {
     Right.LOOK: "look at the rack",
     Right.SUBMIT: "submit jobs",
     Right.OWN: "change jobs",
-    Right.OPERATE: "change jobs of others, ports or the queue",
+    Right.OPERATE: "change other users' jobs, ports or the queue",
 }
 
 
@@ -108,7 +108,11 @@ def parse_users(text: bytes, source: str) -> Users:
         user_of_name[name] = user
     others = _user(top.section("others"), "") if top.has("others") else None
     if not names and others is None:
-        top.mistake("users", "has neither users nor others: every request would be refused", "name users, or write others:")
+        top.mistake(
+            "users",
+            "has neither users nor others: every request would be refused",
+            "name users, or write others:",
+        )
     section.close()
     top.close()
     file.refuse_mistakes()
@@ -129,7 +133,7 @@ def _user(section: Section, name: str) -> User:
 
 
 def right_over(job: Job | None, name: str) -> Right:
-    """Return the right that user `name` needs to change the job; `Right.OWN` if no such job."""
+    """Return the right that user `name` needs to change the job; `Right.OWN` if there is no such job."""
     return Right.OPERATE if job is not None and job.request.owner != name else Right.OWN
 
 

@@ -35,7 +35,7 @@ def _test_damaged(probe: Probe) -> Figure:
     second = answers(connection)
     connection.close()
     behaviour = (
-        "dropped in silence"
+        "dropped silently"
         if not first and second == ["ack 0"]
         else f"{first or 'silence'}, then {second or 'silence'}"
     )
@@ -94,7 +94,7 @@ def _test_other_partition(probe: Probe) -> Figure:
     then = answers(connection)
     connection.close()
     if not first and then == ["ack 0"]:
-        return word("other_partition", "dropped in silence")
+        return word("other_partition", "dropped silently")
     accepted = first == ["ack 0"]
     return word(
         "other_partition", "accepted" if accepted else f"{first or 'silence'}, then {then or 'silence'}"
@@ -118,9 +118,9 @@ def _test_not_ready(probe: Probe) -> Figure:
 
 EXPERIMENT: Final = Experiment(
     name="refusals",
-    provokes="a write with a wrong ICRC, one that comes twice, numbers that wrap, one of no bytes, a key that nobody gave out, "
-    "another P_Key, a send without a receive",
-    reads="the answer to each, and the state of the queue pair",
+    provokes="a write with a wrong ICRC, a duplicate, PSNs that wrap, a write of 0 bytes, an unknown R_Key, another P_Key, "
+    "a send without a posted receive",
+    reads="the reply to each, and the state of the queue pair",
     clause="IBTA 1.4 volume 1, 9.6, 9.7.4 and 9.7.5; annex A17 (ICRC)",
     figures={
         "damaged_packet": "",

@@ -65,7 +65,7 @@ def _parser(name: str, least: float, most: float) -> Callable[[str], float]:
             value = math.nan
         if not least <= value <= most:
             remedy = f"write a number from {least:g} to {most:g}"
-            raise QuantityError(f'"{text[:32]}" is no such number', remedy)
+            raise QuantityError(f'"{text[:32]}" is not a number in this range', remedy)
         return value
 
     return FormedParser(parse, pattern_form("number", _NUMBER, f"{least:g} to {most:g}"))

@@ -226,7 +226,7 @@ def test_traces_may_be_elsewhere(run_dir: Path, capsys: pytest.CaptureFixture[st
     assert jct_ns("again") == jct_ns("run")
     Path("moved/w.1.et").write_bytes(b"x" * Path("moved/w.1.et").stat().st_size)
     told = refused(capsys, "twin", "c.zip", "--traces", "moved")
-    assert "inputs/trace0/w.1.et: moved/w.1.et has other content than the run read (sha256 " in told
+    assert "inputs/trace0/w.1.et: moved/w.1.et differs from the file that the run read (sha256 " in told
     assert len(told.splitlines()) == 1
 
 
@@ -266,12 +266,12 @@ class TestTracesThatAreTooLargeForRunDirectories:
         told = refused(capsys, "bundle", "run").splitlines()
         place = run_dir.parent / "site/job"
         assert told[0].startswith(
-            f"etloop: inputs/trace0/w.0.et: {place}/w.0.et has other content than the run read"
+            f"etloop: inputs/trace0/w.0.et: {place}/w.0.et differs from the file that the run read"
         )
         assert told[1].startswith(
             f"etloop: inputs/trace0/w.2.et: is not inside, and no longer at {place}/w.2.et"
         )
-        assert told[1].endswith("give --traces DIR with the files as they were, or --no-traces")
+        assert told[1].endswith("give --traces DIR with the unchanged files, or --no-traces")
         assert not Path("run.etloop.zip").exists()
         ran("bundle", "run", "--no-traces")
 
@@ -290,7 +290,7 @@ class TestTracesThatAreTooLargeForRunDirectories:
 CHANGED: dict[str, tuple[Callable[[dict[str, bytes]], object], str]] = {
     "a file that was changed": (
         lambda members: members.update({"rig.yaml": members["rig.yaml"].replace(b"100Gbps", b"200Gbps")}),
-        "changed.zip: rig.yaml: is another file than the run's: same size, other content; have the case sent again",
+        "changed.zip: rig.yaml: differs from the run's file: same size, other content; have the case sent again",
     ),
     "a file of another size": (
         lambda members: members.update({"rig.yaml": members["rig.yaml"] + b"\n"}),
@@ -380,13 +380,13 @@ def test_secrets_stay_where_they_are(run_dir: Path, capsys: pytest.CaptureFixtur
     Path("site/rig.yaml").write_text(RIG + secure)
     ran("twin", "site/s.yaml", "--rig", "site/rig.yaml", "--topology", "site/t.yaml", "--out", "run2")
     ran("bundle", "run2", "-o", "c.zip")
-    assert "a secret of the site, which no case holds" in capsys.readouterr().out
+    assert "secrets of the site are never packed" in capsys.readouterr().out
     with zipfile.ZipFile("c.zip") as archive:
         assert not [name for name in archive.namelist() if "private" in name]
     ran("twin", "c.zip")
     told = refused(capsys, "run", "c.zip", "--out", "x")
     assert (
-        "c.zip: inputs/private1/c.key_secret: is a secret of the site, which no case holds; give --rig FILE"
+        "c.zip: inputs/private1/c.key_secret: is secrets of the site are never packed; give --rig FILE"
         in told
     )
 
@@ -401,7 +401,7 @@ def test_another_version_is_said_once(
     assert (
         told.count("note: run/case.zip was run by etloop ") + told.count("note: run was run by etloop ") == 1
     )
-    assert "(here 99.0): figures may differ for that alone" in told
+    assert "(here 99.0): figures may differ for this reason alone" in told
 
 
 def test_a_mistake_inside_is_told_by_the_name_of_the_case(

@@ -89,7 +89,7 @@ REFUSED = {
         ([send(0, 1, KIB)], [recv(0, 0, KIB)]),
         "rank 0 hears nothing of rank 1; the all-reduce needs the data of all",
     ),
-    "no messages": (([compute(0)], [compute(0)]), "it has no messages"),
+    "no messages": (([compute(0)], [compute(0)]), "the traces have no messages"),
 }  # fmt: skip
 
 

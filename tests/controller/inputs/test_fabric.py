@@ -162,7 +162,7 @@ def test_ranks_dealt_over_hosts_are_not_taken_for_neighbours() -> None:
         ("a scheme that its schema names and the package does not carry out", "scheme: many2many, link: chip",
          "scheme: ring, link: chip", "the infragraph package refuses it: Edge creation scheme ring is not supported"),
         ("no YAML", "name: two-hosts", "name: [", "f.yaml: line 4: not valid YAML"),
-        ("an alias", "name: two-hosts", "name: &a two-hosts", "anchors and aliases (& and *) are not read"),
+        ("an alias", "name: two-hosts", "name: &a two-hosts", "anchors and aliases (& and *) are not supported"),
         ("a billion", "count: 2}\n- {name: leaf", "count: 1000000000}\n- {name: leaf", "it describes more than 65536 components"),
         ("too many links", "count: 4}\n  - {name: bridge, choice: switch, count: 2}",
          "count: 4}\n  - {name: bridge, choice: switch, count: 20000}", "it may describe more than 1000000 links"),

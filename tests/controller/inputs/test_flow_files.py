@@ -66,11 +66,11 @@ def test_lists_are_read(tmp_path: Path, sentence: str, text: str, flows: tuple[F
         ("no start", "from,to,bytes\n", "no one of start_ns, start_us, start_s among the names"),
         ("two starts", "from,to,bytes,start_ns,start_s\n", "no one of start_ns, start_us, start_s among"),
         ("a name that means nothing", "from,to,bytes,start_ns,colour\n", '"colour" is not known'),
-        ("a name twice", "from,to,bytes,start_ns,to\n", "a name stands there twice"),
+        ("a name twice", "from,to,bytes,start_ns,to\n", "a column is named twice"),
         (
             "a value too few",
             CSV + "1,2,3\n",
-            "flows.csv:4: 3 values under 4 names; write one under each name",
+            "flows.csv:4: 3 values under 4 names; write one value for each column",
         ),
         (
             "a host that is no number",
@@ -110,7 +110,7 @@ def test_lists_are_read(tmp_path: Path, sentence: str, text: str, flows: tuple[F
             "70000\n",
             f'"70000" is not the number of flows; write a whole number from 1 to {MOST_FLOWS}',
         ),
-        ("no text", b"\xff\xfe\x00", "is not text in UTF-8; write it as such"),
+        ("no text", b"\xff\xfe\x00", "is not UTF-8 text; save it as UTF-8"),
         ("more lines than flows", "\n" * (2 * MOST_FLOWS + 1), f"has more than {2 * MOST_FLOWS} lines"),
         (
             "a field without an end",

@@ -73,7 +73,7 @@ def test_every_mistake_of_a_verbs_port_is_told() -> None:
         parse_rig(text.encode(), "r", Path())
     reported = str(caught.value)
     for what in (
-        "ports[0].device: is missing: a verbs port is one of an RDMA device; name the RDMA device as `rdma link` lists it",
+        "ports[0].device: is missing: a verbs port needs an RDMA device; name the RDMA device as `rdma link` lists it",
         "ports[0].interface: a verbs port is named by its device",
         "ports[0].udp_port: a network card uses port 4791 and no other; remove it",
         "ports[1].gid_index: one GID for 2 addresses",
@@ -96,7 +96,7 @@ def test_key_files_are_relative_to_the_rig() -> None:
         ("controller: {}", "r.yaml:1: agents: is missing or empty; list the agents with their ports"),
         (
             "agents: [{ports: []}]",
-            "r.yaml:1: agents[0].name: is missing; name the agent as etloop-agent --name will",
+            "r.yaml:1: agents[0].name: is missing; write the --name of the agent's etloop-agent",
         ),
         (
             "agents: [{name: a, ports: []}]",

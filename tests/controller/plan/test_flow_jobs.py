@@ -99,14 +99,14 @@ def test_processes_of_a_host_share_it() -> None:
         (
             "a file, and how to draw",
             "{file: f.csv, rate: 1Gbps}",
-            "rate: the file lists every flow; remove it, or remove file",
+            "rate: the file already lists every flow; remove it, or remove file",
         ),
         (
             "neither",
             "{hosts: 4, rate: 1Gbps}",
             "sizes: is missing; name a distribution (web_search, hadoop) or the file of one",
         ),
-        ("no rate", "{hosts: 4, sizes: hadoop}", "rate: is missing; write what a sender sends on average"),
+        ("no rate", "{hosts: 4, sizes: hadoop}", "rate: is missing; write the average rate of a sender"),
         (
             "no hosts",
             "{sizes: hadoop, rate: 1Gbps}",

@@ -82,7 +82,7 @@ class Serving:
         return answer.job.job_id
 
     def job(self, job_id: str) -> Job:
-        """The job as it stands."""
+        """Present state of the job."""
         job = self.rack.store.find(job_id)
         assert job is not None
         return job
@@ -237,9 +237,7 @@ async def test_a_queue_outlives_the_daemon_and_what_ran_is_marked(place: Place) 
             assert rack.job(waiting).state is JobState.QUEUED
         async with serving(place) as rack:
             job = await rack.reaches(running, JobState.INTERRUPTED)
-            assert (
-                job.reason == "the controller stopped while the job was running; its records are kept"
-            )
+            assert job.reason == "the controller stopped while the job was running; its records are kept"
             assert (await rack.reaches(waiting, JobState.FINISHED)).exit_code is ExitCode.PASS
 
 

@@ -123,7 +123,7 @@ SILENT: RackAnswer[RackView] = RackAnswer(RackPlace("x", "127.0.0.1", "x"), None
             "a port that a part of the job is on",
             OUT,
             JobWish(Needs(among=("a/p1",), ports_key="background")),
-            "port a/p1 (background) does not fit, or is not in service with its agent",
+            "port a/p1 (background) does not fit, is out of service, or its agent is absent",
         ),
         (
             "one port, where nothing would cross the device",

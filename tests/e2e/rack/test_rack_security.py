@@ -180,7 +180,7 @@ async def test_the_example_broker_lets_automation_work_and_others_look(
                 assert await operator.change("nobody", JobChange.HOLD) is None
             with pytest.raises(
                 RequestRefused,
-                match='"automation" is user, and may not change jobs of others, ports or the queue',
+                match='"automation" is user, and may not change other users' jobs, ports or the queue',
             ):
                 await client.pause(paused=True)
             with pytest.raises(RequestRefused, match="60 is above what automation may give; give at most 50"):

@@ -101,7 +101,7 @@ def test_names_of_both_worlds_are_known() -> None:
             "-f, -i: sizes would not grow; write a factor of at least 2, or a step",
         ),
         ({"factor": 0}, "-f, -i: sizes would not grow"),
-        ({"iterations": 0}, "-n: no iteration is asked for; write at least 1"),
+        ({"iterations": 0}, "-n: got 0 iterations; write at least 1"),
         (
             {"kinds": (A2A,), "ranks": 512},
             "-e: all_to_all over 512 ranks has nothing to send at 4096 bytes; ",

@@ -51,7 +51,7 @@ def test_two_values_tell_a_setting_from_a_property(tried: list[tuple[int, list[i
 
 def test_a_value_that_was_not_tried_is_not_known() -> None:
     figure = asked("dscp", [(26, [26]), (10, [])])
-    assert (figure.samples, figure.word) == (0, "not seen for all of 10 and 26")
+    assert (figure.samples, figure.word) == (0, "not observed for all of 10 and 26")
 
 
 def test_own_values_are_those_that_never_change() -> None:
@@ -79,7 +79,7 @@ def test_a_card_with_a_mind_of_its_own_is_seen_through() -> None:
 
 def test_notifications_that_are_marked_as_their_queue_pair_have_no_dscp_of_their_own() -> None:
     figure = profile(replace(EXACT, cnp_dscp_follows=True), "notifications").figures()["cnp_dscp"]
-    assert (figure.value, figure.word) == (None, "that of the queue pair, as asked")
+    assert (figure.value, figure.word) == (None, "that of the queue pair, as requested")
 
 
 def test_a_profile_for_rigs_has_no_setting_of_ours() -> None:

@@ -199,19 +199,19 @@ OF_POINTS = (
     (
         "a path through a value",
         "axes: {iterations.x: [1]}\n",
-        '"iterations.x" leads into a single value',
+        '"iterations.x" goes below a single value',
         TOP,
     ),
     (
         "a topology that is not there",
         "axes: {topology.single.rate: [1Gbps]}\n",
-        "changes the topology, and the sweep names none; write topology: FILE",
+        "changes the topology, but the sweep names none; write topology: FILE",
         "scenario: s.yaml\n",
     ),
     (
         "nothing that says which ports there are",
         "axes: {iterations: [1]}\n",
-        "nothing says which ports there are; write rig: FILE, give --rig FILE",
+        "the sweep has no rig; write rig: FILE, give --rig FILE",
         "scenario: s.yaml\n",
     ),
     (

@@ -165,7 +165,7 @@ twin: device.yaml
         ("workload: {trace: [a]}", "s.yaml:1: workload.trace: expected one value, found a list; write a single value"),
         ("workload: {trace: !!python/none x}", ("s.yaml:1: workload.trace: the tag tag:yaml.org,2002:python/none is not read; "
          "write the plain value")),
-        ("workload: {trace: &a j}", "s.yaml: line 1: anchors and aliases (& and *) are not read; write the value out"),
+        ("workload: {trace: &a j}", "s.yaml: line 1: anchors and aliases (& and *) are not supported; write the value itself"),
         ("- a", "s.yaml: the file holds a list; write a mapping of keys to values"),
         ("", "s.yaml: the file is empty; write a mapping of keys to values"),
         ("a: [", ("s.yaml: line 1: not valid YAML: while parsing a flow node expected the node content, but found "

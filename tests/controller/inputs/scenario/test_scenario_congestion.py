@@ -130,7 +130,7 @@ def test_a_plugin_brings_its_own_parameters() -> None:
     congestion = with_plugin("{plugin: my.cpp, t_low: 60us}", plugin).transport.congestion
     assert (congestion.plugin_name, congestion.plugin.tobytes()) == ("my.cpp", b"source")
     assert [(each.name, each.value) for each in congestion.parameters] == [("t_low", 60_000.0)]
-    with pytest.raises(ConfigError, match="an algorithm and a plugin are named"):
+    with pytest.raises(ConfigError, match="both an algorithm and a plugin are set"):
         with_plugin("{plugin: my.cpp, algorithm: timely}", plugin)
     with pytest.raises(ConfigError, match=r"cc.plugin: my.cpp: no compiler; install one"):
         with_plugin("{plugin: my.cpp}", ConfigError(Problem("my.cpp", "no compiler", "install one")))

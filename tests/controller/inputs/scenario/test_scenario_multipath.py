@@ -140,7 +140,7 @@ def test_ordered_delivery_keeps_to_one_path() -> None:
         ),
         (
             "  kind: uet\n  cnp: {send: true}",
-            "s.yaml:4: transport.cnp: UET does without: its acknowledgements tell of marks; leave it out, or write kind: rocev2",
+            "s.yaml:4: transport.cnp: UET does without: its ACKs report marks; leave it out, or write kind: rocev2",
         ),
         (
             "  kind: uet\n  window_packets: 2000",
@@ -155,11 +155,11 @@ def test_ordered_delivery_keeps_to_one_path() -> None:
         ("  kind: uet\n  uet: {delivery: any}", "s.yaml:4: transport.uet.delivery: "),
         (
             "  kind: uet\n  uet: {delivery: rod, entropy_values: 8}",
-            "s.yaml:4: transport.uet.entropy_values: ordered delivery (rod) keeps a queue pair to one path; leave it out, ",
+            "s.yaml:4: transport.uet.entropy_values: ordered delivery (rod) uses one path per queue pair; leave it out, ",
         ),
         (
             "  kind: mrc\n  cc: {algorithm: rccc}",
-            "s.yaml:4: transport.cc.algorithm: rccc needs credits, which receivers of UET alone grant; write kind: uet",
+            "s.yaml:4: transport.cc.algorithm: rccc needs credits, which only UET receivers grant; write kind: uet",
         ),
         ("  kind: uet\n  uet: {credit_window: 0.01}", "s.yaml:4: transport.uet.credit_window: "),
         ("  kind: uet\n  uet: {messages: atomic}", "s.yaml:4: transport.uet.messages: "),
@@ -171,11 +171,11 @@ def test_ordered_delivery_keeps_to_one_path() -> None:
         ),
         (
             "  kind: mrc\n  retransmission: go_back_n",
-            "s.yaml:4: transport.retransmission: MRC does without: it always repeats what is missing, and nothing else",
+            "s.yaml:4: transport.retransmission: MRC does without: it always retransmits only missing packets",
         ),
         (
             "  kind: mrc\n  cnp: {send: true}",
-            "s.yaml:4: transport.cnp: MRC does without: its acknowledgements tell of marks; leave it out, or write kind: rocev2",
+            "s.yaml:4: transport.cnp: MRC does without: its ACKs report marks; leave it out, or write kind: rocev2",
         ),
         (
             "  kind: mrc\n  outstanding_reads: 2",
@@ -187,7 +187,7 @@ def test_ordered_delivery_keeps_to_one_path() -> None:
         ),
         (
             "  kind: mrc\n  mrc: {entropy_values: 4, least_active: 5}",
-            "s.yaml:4: transport.mrc.least_active: there are 4 entropy values; write at most as many",
+            "s.yaml:4: transport.mrc.least_active: there are 4 entropy values; write at most entropy_values",
         ),
         ("  kind: mrc\n  mrc: {entropy_values: 0}", "s.yaml:4: transport.mrc.entropy_values: "),
         ("  kind: mrc\n  mrc: {entropy: best}", "s.yaml:4: transport.mrc.entropy: "),
@@ -202,15 +202,15 @@ def test_ordered_delivery_keeps_to_one_path() -> None:
         ),
         (
             "  kind: mrc\n  faults: [{do: drop, packets: cnp, which: 3}]",
-            "s.yaml:4: transport.faults[0].packets: MRC has no CNPs; write ack: these tell of marks",
+            "s.yaml:4: transport.faults[0].packets: MRC has no CNPs; write ack: its ACKs report marks",
         ),
         (
             "  kind: mrc\n  faults: [{do: trim, packets: ack, which: 3}]",
-            "s.yaml:4: transport.faults[0].packets: only what asks is answered when it is cut; write data or clear_to_send",
+            "s.yaml:4: transport.faults[0].packets: only trimmed requests are answered; write data or clear_to_send",
         ),
         (
             "  kind: mrc\n  faults: [{do: trim, side: sent, which: 3}]",
-            "s.yaml:4: transport.faults[0].side: trim cuts what is received; write side: received, or leave it out",
+            "s.yaml:4: transport.faults[0].side: trim cuts received packets; write side: received, or leave it out",
         ),
         (
             "  kind: mrc\n  faults: [{do: drop, entropy_value: 128, which: all}]",
@@ -218,7 +218,7 @@ def test_ordered_delivery_keeps_to_one_path() -> None:
         ),
         (
             "  kind: mrc\n  faults: [{do: drop, entropy_value: 1, side: received, which: all}]",
-            "s.yaml:4: transport.faults[0].entropy_value: it is known as a packet is sent; write side: sent, or leave it out",
+            "s.yaml:4: transport.faults[0].entropy_value: only the sender knows the entropy value; write side: sent, or leave it out",
         ),
         (
             "  faults: [{do: trim, which: 3}]",

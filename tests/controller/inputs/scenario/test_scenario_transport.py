@@ -189,29 +189,29 @@ def test_rules_in_the_order_of_the_file() -> None:
         (
             "  trimming: {answer: nak}",
             (
-                "s.yaml:4: transport.trimming.answer: nothing says which packets are trimmed; "
+                "s.yaml:4: transport.trimming.answer: answer needs the DSCP of trimmed packets; "
                 "write dscp, such as dscp: [48]"
             ),
         ),
         (
             "  trimming: {dscp: [48], answer: selective}",
             (
-                "s.yaml:4: transport.trimming.answer: going back N, a single packet cannot be asked for; "
+                "s.yaml:4: transport.trimming.answer: with go-back-N a single packet cannot be requested; "
                 "write answer: nak, or change transport.retransmission"
             ),
         ),
         (
             "  retransmission: selective_repeat\n  trimming: {dscp: 48, answer: nak}",
             (
-                "s.yaml:5: transport.trimming.answer: with selective repeat a NAK would send again what has arrived; "
+                "s.yaml:5: transport.trimming.answer: with selective repeat a NAK would repeat packets that arrived; "
                 "write answer: selective, or change transport.retransmission"
             ),
         ),
         (
             "  trimming: {dscp: [26]}",
             (
-                "s.yaml:4: transport.trimming.dscp: packets of data have it, too; "
-                "write what switches give to trimmed packets"
+                "s.yaml:4: transport.trimming.dscp: data packets have the same DSCP; "
+                "write the DSCP that switches set in trimmed packets"
             ),
         ),
         (
@@ -228,7 +228,7 @@ def test_rules_in_the_order_of_the_file() -> None:
         ),
         (
             "  timeout: 1ms\n  timeout_floor: 2ms",
-            "s.yaml:5: transport.timeout_floor: it is above the timeout; lower it, or raise timeout",
+            "s.yaml:5: transport.timeout_floor: timeout_floor is above timeout; lower it, or raise timeout",
         ),
         (
             "  cnp: {send: false, interval: 4us}",
@@ -244,7 +244,7 @@ def test_rules_in_the_order_of_the_file() -> None:
         (
             "  cnp: {pcp: 6}",
             (
-                "s.yaml:4: transport.cnp.pcp: frames have no tag to carry it; "
+                "s.yaml:4: transport.cnp.pcp: a priority needs VLAN-tagged frames; "
                 "write transport.vlan: {id: 0}, or leave it out"
             ),
         ),
@@ -294,7 +294,7 @@ def test_rules_in_the_order_of_the_file() -> None:
         (
             "  faults: [{do: corrupt_icrc, side: received, which: 3}]",
             (
-                "s.yaml:4: transport.faults[0].side: an ICRC is spoilt as it is sent; "
+                "s.yaml:4: transport.faults[0].side: only sent packets can get a wrong ICRC; "
                 "write side: sent, or do: drop"
             ),
         ),
@@ -354,7 +354,7 @@ def test_a_rule_that_concerns_nobody_is_refused() -> None:
     )
     assert str(caught.value).splitlines() == [
         (
-            f"transport.faults[{index}]: no connection through the device under test is the one that it names; leave "
+            f"transport.faults[{index}]: the rule matches no connection through the device under test; leave "
             f"from, to, qp, communicator and channel out, or see that they fit together: {near}"
         )
         for index, near in enumerate(nearest, start=1)

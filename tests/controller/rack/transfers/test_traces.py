@@ -227,8 +227,9 @@ async def test_a_job_names_only_what_is_there_and_what_it_names_stays(tmp_path: 
     async with serving(tmp_path, TOKENS) as served:
         refused = served.rack.submit(request, "test", ())
         assert isinstance(refused, Rejected)
-        assert "this rack does not have the trace: it was never uploaded, or was removed; upload it" in " ".join(
-            map(str, refused.problems)
+        assert (
+            "this rack does not have the trace: it was never uploaded, or was removed; upload it"
+            in " ".join(map(str, refused.problems))
         )
         assert (await put(served, archive))[0] == 201
         served.rack.traces.most_bytes = len(archive) + 10
@@ -305,7 +306,9 @@ async def test_a_client_uploads_what_the_rack_has_not(tmp_path: Path, archive: b
     file, digest = tmp_path / "x.tar.gz", digest_of(archive)
     file.write_bytes(archive)
     async with serving(tmp_path, TOKENS) as served:
-        with pytest.raises(ConfigError, match="does not accept traces from this client; give --token-file FILE"):
+        with pytest.raises(
+            ConfigError, match="does not accept traces from this client; give --token-file FILE"
+        ):
             await to_thread(RackWeb(served.token(READER)).upload, served.base, file, digest)
         web = RackWeb(served.token(WRITER))
         assert not await to_thread(web.upload, served.base, file, digest)

@@ -59,7 +59,7 @@ def submitted(rack: Rack, request: JobRequest) -> Job:
         ("wall", Right.OWN, '"wall" is viewer, and may not change jobs'),
         ("ann", Right.SUBMIT, ""),
         ("ann", Right.OWN, ""),
-        ("ann", Right.OPERATE, '"ann" is user, and may not change jobs of others, ports or the queue'),
+        ("ann", Right.OPERATE, '"ann" is user, and may not change other users' jobs, ports or the queue'),
         ("ops", Right.OPERATE, ""),
         ("eve", Right.LOOK, 'the rack does not know "eve"'),
         ("", Right.LOOK, "the request names no user; this rack has users and accepts only theirs"),
@@ -191,7 +191,7 @@ def test_changing_a_job_of_another_takes_an_operator(tmp_path: Path) -> None:
         Right.OPERATE,
         Right.OPERATE,
     )
-    assert right_over(None, "bob") is Right.OWN, "that no such job is the answer then"
+    assert right_over(None, "bob") is Right.OWN, "that there is no such job is the answer then"
 
 
 @pytest.mark.parametrize(
