@@ -47,7 +47,7 @@ def test_plain_values_survive_json(value: Any) -> None:
 REFUSED: dict[str, tuple[Parser, bytes, str]] = {
     "JSON that ends": (parse_json, b'{"a": ', "Expecting value"),
     "JSON that is no text": (parse_json, b"\xff", "codec can't decode"),
-    "a number that JSON does not have": (parse_json, b"[NaN]", "NaN is no JSON"),
+    "a number that JSON does not have": (parse_json, b"[NaN]", "NaN is not JSON"),
     "a key twice in JSON": (parse_json, b'{"a": 1, "a": 2}', "a key is repeated"),
     "half a character": (parse_json, b'["\\uD800"]', "half of a character"),
     "a number without end": (parse_json, b"1" * 5000, "integer string conversion"),

@@ -90,8 +90,8 @@ REFUSED = (
         "trace.key",
         '"trace.key" goes below a single value; name the key itself, or give the section as the value',
     ),
-    ("ports.2", '"ports.2" is no item of a list of 2; number its items from 0'),
-    ("ports.first", '"ports.first" is no item of a list of 2; number its items from 0'),
+    ("ports.2", '"ports.2" is not an item of a list of 2; number its items from 0'),
+    ("ports.first", '"ports.first" is not an item of a list of 2; number its items from 0'),
     ("a..b", '"a..b" is not a key path; write keys with dots, such as transport.cc.preset'),
     ("a b", '"a b" is not a key path; write keys with dots, such as transport.cc.preset'),
 )

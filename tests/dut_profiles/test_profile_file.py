@@ -172,11 +172,11 @@ def test_a_map_may_go_on_beyond_the_eighth_class() -> None:
         ),
         (
             "groups: [{group: 8}]",
-            'p.yaml:8: groups[0].group: "8" is not a number of these; write a number from 0 to 7, or a range such as 0-7',
+            'p.yaml:8: groups[0].group: "8" is not a number in this range; write a number from 0 to 7, or a range such as 0-7',
         ),
         (
             "queues: [{queue: 1}, {queue: 0-2}]",
-            "p.yaml:8: queues[1].queue: queue 1 is described twice; describe it once",
+            "p.yaml:8: queues[1].queue: queue 1 is listed twice; describe it once",
         ),
         (
             "queues: [{scheduler: {declared: wrr, source: run}}]",

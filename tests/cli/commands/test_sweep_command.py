@@ -252,7 +252,7 @@ def test_nor_one_that_never_began(files: Path, capsys: pytest.CaptureFixture[str
     shutil.rmtree(files / "out")
     code, _, err = sweep(files, capsys, "--resume")
     assert code == ExitCode.PREPARATION_FAILED
-    assert "has no sweep.json, so no sweep began here; leave --resume out" in err
+    assert "has no sweep.json: no sweep was started here; leave --resume out" in err
 
 
 def test_the_problems_of_all_points_are_told_before_the_first_run(

@@ -61,16 +61,16 @@ def test_lists_are_read(tmp_path: Path, sentence: str, text: str, flows: tuple[F
         (
             "no names",
             "a,b\n1,2\n",
-            "flows.csv:1: a, b: no from, to, bytes among the names; write the names first",
+            "flows.csv:1: the columns a, b lack from, to, bytes; write the names first",
         ),
-        ("no start", "from,to,bytes\n", "no one of start_ns, start_us, start_s among the names"),
-        ("two starts", "from,to,bytes,start_ns,start_s\n", "no one of start_ns, start_us, start_s among"),
-        ("a name that means nothing", "from,to,bytes,start_ns,colour\n", '"colour" is not known'),
+        ("no start", "from,to,bytes\n", "lack one of start_ns, start_us, start_s"),
+        ("two starts", "from,to,bytes,start_ns,start_s\n", "lack one of start_ns, start_us, start_s"),
+        ("a name that means nothing", "from,to,bytes,start_ns,colour\n", 'unknown column "colour"'),
         ("a name twice", "from,to,bytes,start_ns,to\n", "a column is named twice"),
         (
             "a value too few",
             CSV + "1,2,3\n",
-            "flows.csv:4: 3 values under 4 names; write one value for each column",
+            "flows.csv:4: got 3 values for 4 columns; write one value for each column",
         ),
         (
             "a host that is no number",
@@ -98,12 +98,12 @@ def test_lists_are_read(tmp_path: Path, sentence: str, text: str, flows: tuple[F
         (
             "fewer flows than the first line says",
             "3\n0 1 3 9 0\n",
-            "flows.csv:1: 1 flows follow, and the first line says 3",
+            "flows.csv:1: the first line announces 3 flows, got 1",
         ),
         (
             "a flow of ns-3's with four values",
             "1\n0 1 3 9\n",
-            "flows.csv:2: 4 values, where a flow has five or six",
+            "flows.csv:2: got 4 values, expected 5 or 6",
         ),
         (
             "more flows than are planned",
@@ -162,7 +162,7 @@ def test_sizes_between_two_points_are_equally_likely() -> None:
         (["0 100"], "does not rise to 100 percent"),
         (["10 50", "9 100"], "d:2: is below the point before; let sizes and shares rise"),
         (["10 50", "20 40"], "d:2: is below the point before"),
-        (["10"], "d:1: 1 values, where a point has two; write BYTES PERCENT, such as 10000 15"),
+        (["10"], "d:1: got 1 values, expected 2; write BYTES PERCENT, such as 10000 15"),
         (["10 101"], 'd:1: "101" is not a share in percent; write a number from 0 to 100'),
         (["1.5 100"], 'd:1: "1.5" is not a size in bytes'),
         (["1 1"] * 5000, "more than 4096 points"),

@@ -117,13 +117,13 @@ def test_key_files_are_relative_to_the_rig() -> None:
             "agents: [{name: a, ports: [{name: p0, addresses: 10.0.0.9-10.0.0.1, link: 1Gbps}]}]",
             (
                 'r.yaml:1: agents[0].ports[0].addresses: "10.0.0.9-10.0.0.1" holds 0 addresses; '
-                "write a range upwards of at most 4096"
+                "write an ascending range of at most 4096"
             ),
         ),
         (
             "agents: [{name: a, ports: [{name: p0, addresses: 224.0.0.1, link: 1Gbps}]}]",
             (
-                "r.yaml:1: agents[0].ports[0].addresses: 224.0.0.1 is not the address of one machine; "
+                "r.yaml:1: agents[0].ports[0].addresses: 224.0.0.1 is not a unicast address; "
                 'write an IPv4 or IPv6 address, or a range such as "10.0.1.1-10.0.1.8"'
             ),
         ),

@@ -74,7 +74,7 @@ def test_a_job_that_waits_keeps_its_free_ports_from_later_ones() -> None:
     assert [start.job.job_id for start in decision.starts] == ["j4"]
     assert [(held.job.job_id, held.waits_for) for held in decision.held] == [
         ("j2", "port a/p0 is leased to job j1"),
-        ("j3", "port a/p1 is kept for job j2, which comes first"),
+        ("j3", "port a/p1 is kept for job j2, which is ahead in the queue"),
     ]
 
 
@@ -98,7 +98,7 @@ def test_who_waits_for_an_agent_that_is_gone_holds_nobody_up() -> None:
     (held, behind) = decide(jobs, PORTS, {}, there, 8).held
     assert (held.waits_for, behind.waits_for) == (
         "agent 'b' has not joined",
-        "port a/p0 is kept for job j1, which comes first",
+        "port a/p0 is kept for job j1, which is ahead in the queue",
     ), "b may be on its way back from a run"
     decision = decide(jobs, PORTS, {}, there, 8, gone=frozenset("b"))
     assert [start.job.job_id for start in decision.starts] == ["j2"]
@@ -108,9 +108,9 @@ def test_who_waits_for_an_agent_that_is_gone_holds_nobody_up() -> None:
 @pytest.mark.parametrize(
     ("demand", "waits_for"),
     [
-        (named("a/p0", "c/p0"), "the rig has no port c/p0 any more"),
-        (PortDemand(count=5), "5 ports are wanted, and the rig has 4 that are fast enough"),
-        (PortDemand(least_link_bps=1 << 60), "1 ports are wanted, and the rig has 0 that are fast enough"),
+        (named("a/p0", "c/p0"), "the rig no longer has port c/p0"),
+        (PortDemand(count=5), "needs 5 ports of that speed; the rig has 4"),
+        (PortDemand(least_link_bps=1 << 60), "needs 1 ports of that speed; the rig has 0"),
     ],
 )
 def test_a_job_whose_ports_the_rig_lost_waits_and_keeps_none_from_others(
@@ -124,17 +124,17 @@ def test_a_job_whose_ports_the_rig_lost_waits_and_keeps_none_from_others(
 def test_no_more_run_side_by_side_than_the_rack_allows() -> None:
     decision = decide([job(1, named("a/p0")), job(2, named("b/p0"))], PORTS, {}, BOTH, 1)
     assert [start.job.job_id for start in decision.starts] == ["j1"]
-    assert decision.held[0].waits_for == "1 jobs run, and no more than 1 may"
+    assert decision.held[0].waits_for == "1 jobs are running, at most 1 may"
 
 
 @pytest.mark.parametrize(
     ("demand", "what"),
     [
         (named("c/p9"), 'the rack has no port "c/p9"; it has a/p0, a/p1, b/p0, b/p1'),
-        (PortDemand(count=5), "5 ports are wanted, and the rack has 4 that are fast enough"),
+        (PortDemand(count=5), "needs 5 ports of that speed; the rack has 4"),
         (
             PortDemand(count=1, least_link_bps=400 * GIGABIT),
-            "1 ports are wanted, and the rack has 0 that are fast enough",
+            "needs 1 ports of that speed; the rack has 0",
         ),
     ],
 )

@@ -74,7 +74,7 @@ def test_a_card_with_a_mind_of_its_own_is_seen_through() -> None:
     assert figures["dscp"].word == "changed by the card: always 46"
     assert figures["ecn"].word == "as asked"
     assert figures["timeout_retries"].word == "changed by the card: always 7"
-    assert figures["timeout_code"].word == "changed by the card: shorter than codes 14 and 15 say"
+    assert figures["timeout_code"].word == "changed by the card: shorter than codes 14 and 15 specify"
 
 
 def test_notifications_that_are_marked_as_their_queue_pair_have_no_dscp_of_their_own() -> None:

@@ -106,7 +106,7 @@ def test_every_parameter_that_varies_is_one_that_is_looked_for() -> None:
             NicModel(cnp_recovery_ns=9_000 * US),
             "rate_cut",
             "cnp_recovery",
-            "it did not climb within 2 ms",
+            "it did not rise within 2 ms",
         ),
         (
             "an interval that is too short to be seen",

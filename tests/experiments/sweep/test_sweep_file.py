@@ -116,7 +116,7 @@ MISTAKES = (
     (
         "no axis",
         "",
-        "axes: there is no axis; write axes: {transport.qps_per_connection: [1, 4]} or the like",
+        "axes: there is no axis; write such as axes: {transport.qps_per_connection: [1, 4]}",
         TOP,
     ),
     ("an axis of nothing", "axes: {seed: []}\n", "axes.seed: has no values; list at least one", TOP),
@@ -134,7 +134,12 @@ MISTAKES = (
         'compare: "sed" is not one of the choices; write seed (did you mean seed?)',
         TOP,
     ),
-    ("the same axis twice", "axes: {seed: [1]}\nzip: [{seed: [2]}]\n", 'the axis "seed" is there twice', TOP),
+    (
+        "the same axis twice",
+        "axes: {seed: [1]}\nzip: [{seed: [2]}]\n",
+        'the axis "seed" is listed twice',
+        TOP,
+    ),
     (
         "lists of different length",
         "zip: [{seed: [1, 2], iterations: [3]}]\n",

@@ -82,8 +82,7 @@ def test_algorithms_that_live_on_acknowledgements_get_them(
     assert len(transport.notes) == notes
     if notes:
         assert (
-            "timely learns from acknowledgements, and ack_every lets only one in 256 packets ask"
-            in transport.notes[0]
+            "timely needs acknowledgements, but ack_every requests one for 256 packets" in transport.notes[0]
         )
 
 

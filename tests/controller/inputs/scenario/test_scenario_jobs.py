@@ -202,7 +202,7 @@ def test_a_timeline_is_in_order_and_of_ports_that_there_are() -> None:
         ),
         (
             JOBS + "  - {name: a, workload: {trace: t}}",
-            's.yaml:5: jobs[2].name: "a" is the name of another one; choose another name',
+            's.yaml:5: jobs[2].name: the name "a" is used twice; choose another name',
         ),
         (
             "jobs: [{name: a, workload: {}}]",
@@ -217,7 +217,7 @@ def test_a_timeline_is_in_order_and_of_ports_that_there_are() -> None:
         ),
         (
             f"workload: {{incast: {{senders: 1, size: 1B}}, collective: {AR}}}",
-            "s.yaml:1: workload.incast: collective stands beside it; keep one of them",
+            "s.yaml:1: workload.incast: cannot be combined with collective; keep one of them",
         ),
         (
             "workload: {collective: {kind: all_redduce, ranks: 2, size: 1B}}",
@@ -241,7 +241,7 @@ def test_a_timeline_is_in_order_and_of_ports_that_there_are() -> None:
         ),
         (
             f"workload: {{collective: {AR}}}\nbackground: [{{name: job, incast: {{senders: 1, size: 1B, period: 1s}}}}]",
-            's.yaml:2: background[0].name: "job" is the name of another one; choose another name',
+            's.yaml:2: background[0].name: the name "job" is used twice; choose another name',
         ),
         (
             (
@@ -260,7 +260,7 @@ def test_a_timeline_is_in_order_and_of_ports_that_there_are() -> None:
         ),
         (
             f"workload: {{collective: {AR}}}\ntimeline: [{{at: 1s, link: s/0, state: up}}]",
-            "s.yaml:2: timeline[0].state: s/0 is up already at that time; alternate down and up",
+            "s.yaml:2: timeline[0].state: s/0 is already up at that time; alternate down and up",
         ),
         (
             f"workload: {{collective: {AR}}}\ntimeline: [{{at: 1s, link: s/0, state: off}}]",

@@ -140,16 +140,16 @@ def test_ordered_delivery_keeps_to_one_path() -> None:
         ),
         (
             "  kind: uet\n  cnp: {send: true}",
-            "s.yaml:4: transport.cnp: UET does without: its ACKs report marks; leave it out, or write kind: rocev2",
+            "s.yaml:4: transport.cnp: UET does not have this setting: its ACKs report marks; leave it out, or write kind: rocev2",
         ),
         (
             "  kind: uet\n  window_packets: 2000",
-            "s.yaml:4: transport.window_packets: a UET queue pair has at most 1024 packets under way; write at most 1024",
+            "s.yaml:4: transport.window_packets: a UET queue pair has at most 1024 packets in flight; write at most 1024",
         ),
         ("  kind: uet\n  uet: {close_after: soon}", "s.yaml:4: transport.uet.close_after: "),
         (
             "  kind: uet\n  uet: {delivery: uud}",
-            "s.yaml:4: transport.uet.delivery: uud carries no job: it repeats nothing, and a collective would wait ",
+            "s.yaml:4: transport.uet.delivery: uud carries no job: it does not retransmit, and a collective would wait ",
         ),
         ("  kind: uet\n  uet: {delivery: rudi}", "s.yaml:4: transport.uet.delivery: rudi carries no job: "),
         ("  kind: uet\n  uet: {delivery: any}", "s.yaml:4: transport.uet.delivery: "),
@@ -171,30 +171,30 @@ def test_ordered_delivery_keeps_to_one_path() -> None:
         ),
         (
             "  kind: mrc\n  retransmission: go_back_n",
-            "s.yaml:4: transport.retransmission: MRC does without: it always retransmits only missing packets",
+            "s.yaml:4: transport.retransmission: MRC does not have this setting: it always retransmits only missing packets",
         ),
         (
             "  kind: mrc\n  cnp: {send: true}",
-            "s.yaml:4: transport.cnp: MRC does without: its ACKs report marks; leave it out, or write kind: rocev2",
+            "s.yaml:4: transport.cnp: MRC does not have this setting: its ACKs report marks; leave it out, or write kind: rocev2",
         ),
         (
             "  kind: mrc\n  outstanding_reads: 2",
-            "s.yaml:4: transport.outstanding_reads: MRC does without: it has no READs; leave it out, or write kind: rocev2",
+            "s.yaml:4: transport.outstanding_reads: MRC does not have this setting: it has no READs; leave it out, or write kind: rocev2",
         ),
         (
             "  kind: mrc\n  window_packets: 2000",
-            "s.yaml:4: transport.window_packets: an MRC queue pair has at most 1024 packets under way; write at most 1024",
+            "s.yaml:4: transport.window_packets: an MRC queue pair has at most 1024 packets in flight; write at most 1024",
         ),
         (
             "  kind: mrc\n  mrc: {entropy_values: 4, least_active: 5}",
-            "s.yaml:4: transport.mrc.least_active: there are 4 entropy values; write at most entropy_values",
+            "s.yaml:4: transport.mrc.least_active: is above entropy_values, 4; write at most entropy_values",
         ),
         ("  kind: mrc\n  mrc: {entropy_values: 0}", "s.yaml:4: transport.mrc.entropy_values: "),
         ("  kind: mrc\n  mrc: {entropy: best}", "s.yaml:4: transport.mrc.entropy: "),
         ("  kind: mrc\n  mrc: {planes: 8}", "s.yaml:4: transport.mrc.planes: "),
         (
             "  kind: uet\n  faults: [{do: send_nak, which: 3}]",
-            "s.yaml:4: transport.faults[0].do: UET has no such answer; leave the rule out, or write kind: rocev2",
+            "s.yaml:4: transport.faults[0].do: UET has no such reply; leave the rule out, or write kind: rocev2",
         ),
         (
             "  kind: uet\n  faults: [{do: corrupt_icrc, which: 3}]",
@@ -214,7 +214,7 @@ def test_ordered_delivery_keeps_to_one_path() -> None:
         ),
         (
             "  kind: mrc\n  faults: [{do: drop, entropy_value: 128, which: all}]",
-            "s.yaml:4: transport.faults[0].entropy_value: there are 128, from 0; write at most 127",
+            "s.yaml:4: transport.faults[0].entropy_value: expected 0 to 127; write at most 127",
         ),
         (
             "  kind: mrc\n  faults: [{do: drop, entropy_value: 1, side: received, which: all}]",
@@ -222,7 +222,7 @@ def test_ordered_delivery_keeps_to_one_path() -> None:
         ),
         (
             "  faults: [{do: trim, which: 3}]",
-            "s.yaml:3: transport.faults[0].do: only packets that choose their paths are cut on purpose, ",
+            "s.yaml:3: transport.faults[0].do: only multipath transports have trim rules on purpose, ",
         ),
     ],
     ids=lambda value: value.strip().replace("\n", " ") if value.startswith("  ") else "",

@@ -175,7 +175,7 @@ def test_rules_in_the_order_of_the_file() -> None:
         (
             "  retransmission: selective_repeat\n  window_packets: 512",
             (
-                "s.yaml:5: transport.window_packets: selective repeat speaks of 256 packets at a time; "
+                "s.yaml:5: transport.window_packets: selective repeat has a window of at most 256 packets; "
                 "write at most 256, or retransmission: go_back_n"
             ),
         ),
@@ -216,7 +216,7 @@ def test_rules_in_the_order_of_the_file() -> None:
         ),
         (
             "  trimming: {dscp: [48], last_hop: [48, 49]}",
-            "s.yaml:4: transport.trimming.last_hop: 49 is not among those of dscp; list it in both",
+            "s.yaml:4: transport.trimming.last_hop: 49 is not listed in dscp; list it in both",
         ),
         (
             "  trimming: {dscp: [64]}",
@@ -287,7 +287,7 @@ def test_rules_in_the_order_of_the_file() -> None:
         (
             "  faults: [{do: send_nak, side: sent, which: 3}]",
             (
-                "s.yaml:4: transport.faults[0].side: send_nak answers what is received; "
+                "s.yaml:4: transport.faults[0].side: send_nak answers received packets; "
                 "write side: received, or leave it out"
             ),
         ),
@@ -300,7 +300,7 @@ def test_rules_in_the_order_of_the_file() -> None:
         ),
         (
             "  faults: [{do: drop, which: 3, delay: 5us}]",
-            ("s.yaml:4: transport.faults[0].delay: drop delays nothing; write do: delay, or leave it out"),
+            ("s.yaml:4: transport.faults[0].delay: drop has no delay; write do: delay, or leave it out"),
         ),
         (
             "  faults: [{do: delay, which: 3}]",
@@ -309,7 +309,7 @@ def test_rules_in_the_order_of_the_file() -> None:
         (
             "  faults: [{do: delay, which: 3, delay: 5us, behind: 2}]",
             (
-                "s.yaml:4: transport.faults[0].behind: delay puts nothing behind; "
+                "s.yaml:4: transport.faults[0].behind: delay does not reorder; "
                 "write do: reorder, or leave it out"
             ),
         ),
@@ -322,7 +322,7 @@ def test_each_mistake_is_said_with_its_remedy(text: str, message: str) -> None:
 def test_a_wait_without_a_code_names_those_that_have_one() -> None:
     (printed,) = mistakes("  min_rnr_timer: 1ms")
     assert printed.startswith(
-        's.yaml:4: transport.min_rnr_timer: "1ms" has no code in InfiniBand; write one of 10us, 20us, 30us,'
+        's.yaml:4: transport.min_rnr_timer: "1ms" is not an InfiniBand timer value; write one of 10us, 20us, 30us,'
     )
     assert printed.endswith("327680us, 491520us, 655360us")
 
@@ -355,7 +355,7 @@ def test_a_rule_that_concerns_nobody_is_refused() -> None:
     assert str(caught.value).splitlines() == [
         (
             f"transport.faults[{index}]: the rule matches no connection through the device under test; leave "
-            f"from, to, qp, communicator and channel out, or see that they fit together: {near}"
+            f"from, to, qp, communicator and channel out, or correct them: {near}"
         )
         for index, near in enumerate(nearest, start=1)
     ]
@@ -379,14 +379,14 @@ def test_a_rule_for_ranks_that_talk_past_the_device_says_so() -> None:
 @pytest.mark.parametrize(
     ("text", "note"),
     [
-        ("{ecn: none}", "transport.ecn is none, so that no device marks packets, and dcqcn counts on marks"),
+        ("{ecn: none}", "transport.ecn is none, so no device marks packets, but dcqcn needs marks"),
         (
             "{ecn: none, cc: {algorithm: dctcp}}",
-            "transport.ecn is none, so that no device marks packets, and dctcp counts on marks",
+            "transport.ecn is none, so no device marks packets, but dctcp needs marks",
         ),
         (
             "{cnp: {send: false}}",
-            "transport.cnp.send is false, and dcqcn hears of congestion by notifications alone",
+            "transport.cnp.send is false, but dcqcn reacts only to CNPs",
         ),
         ("{ecn: none, cnp: {send: false}, cc: {algorithm: swift}}", ""),
         ("{cnp: {send: false}, cc: {algorithm: dctcp}}", ""),

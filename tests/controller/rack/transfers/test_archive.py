@@ -77,7 +77,7 @@ def test_a_file_that_is_not_what_it_was_breaks_the_archive_off(run: Path) -> Non
     with pytest.raises(FileNotFoundError):
         list(archive.pieces())
     os.mkfifo(run / "whole")
-    with pytest.raises(NotArchivable, match="whole is no file any more"):
+    with pytest.raises(NotArchivable, match="whole is no longer a file"):
         list(archive.pieces())
 
 

@@ -134,8 +134,8 @@ async def test_of_a_job_that_left_nothing_its_log_is_fetched(tmp_path: Path) -> 
         ("/runs/none.log", "no such job"),
         ("/runs/queued.tar", "job queued is queued: it has no results yet"),
         ("/runs/bare.tar", "job bare has no results: none were stored, or retention removed them"),
-        ("/runs/lost.tar", "what job lost left is gone from the rack's disk"),
-        ("/runs/linked.tar", "what job linked left is gone from the rack's disk"),
+        ("/runs/lost.tar", "the results of job lost are missing on the rack's disk"),
+        ("/runs/linked.tar", "the results of job linked are missing on the rack's disk"),
     ],
 )
 async def test_what_is_not_there_is_refused_with_its_reason(tmp_path: Path, path: str, said: str) -> None:
@@ -174,7 +174,7 @@ async def test_what_is_being_read_is_not_removed_and_goes_at_the_next_pass(tmp_p
         with served.rack.readings.removing("j2"):
             served.ended("j2")
             status, said = await served.asked("GET", "/runs/j2.tar")
-            assert (status, said) == (410, "retention is removing what job j2 left\n")
+            assert (status, said) == (410, "retention is removing the results of job j2\n")
 
 
 async def test_who_reads_what_another_removes_halfway_is_told(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ async def test_who_reads_what_another_removes_halfway_is_told(tmp_path: Path) ->
             while not list(tmp_path.glob("out/.j1-*/j1/a")):  # noqa: ASYNC110, ASYNC240 - a file tells nobody
                 await asyncio.sleep(0)
         await to_thread(shutil.rmtree, tmp_path / "artifacts" / "j1")
-        broken = r"broke off: .*what job j1 left is gone from the rack's disk"
+        broken = r"broke off: .*the results of job j1 are missing on the rack's disk"
         with pytest.raises(RackUnreachable, match=broken):
             await fetching
         assert list((tmp_path / "out").iterdir()) == [], "nothing that is not whole has a name"
