@@ -115,7 +115,7 @@ def test_a_damaged_store_is_told_as_such(path: Path) -> None:
 def test_somebody_elses_database_is_left_alone(path: Path) -> None:
     with closing(sqlite3.connect(path)) as other, other:
         other.execute("CREATE TABLE job (name TEXT)")
-    with pytest.raises(ConfigError, match="holds tables, and is no job store"):
+    with pytest.raises(ConfigError, match="is an SQLite database, but not a job store"):
         JobStore.open(path)
 
 
@@ -124,7 +124,7 @@ def test_a_request_of_another_version_is_no_traceback(path: Path) -> None:
     submitted(rack)
     with closing(sqlite3.connect(path)) as beside, beside:
         beside.execute("""UPDATE job SET request = '{"from": "later"}'""")
-    with pytest.raises(StoreFailed, match="holds what this version does not read: job j0"):
+    with pytest.raises(StoreFailed, match="cannot read the job store's entry of job j0"):
         rack.store.find("j0")
 
 

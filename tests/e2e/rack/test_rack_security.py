@@ -180,10 +180,12 @@ async def test_the_example_broker_lets_automation_work_and_others_look(
                 assert await operator.change("nobody", JobChange.HOLD) is None
             with pytest.raises(
                 RequestRefused,
-                match='"automation" is user and may not change other users' jobs, ports or the queue',
+                match="is user and may not change other users' jobs, ports or the queue",
             ):
                 await client.pause(paused=True)
-            with pytest.raises(RequestRefused, match="60 is above the highest priority of automation; give at most 50"):
+            with pytest.raises(
+                RequestRefused, match="60 is above the highest priority of automation; give at most 50"
+            ):
                 await client.submit(SCENARIO, priority=60)
             with pytest.raises(RequestRefused, match="10800s is above the limit of automation"):
                 await client.submit(SCENARIO, time_limit_ns=3 * 3600 * 10**9)

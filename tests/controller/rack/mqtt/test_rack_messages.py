@@ -34,7 +34,7 @@ def test_no_request_is_read_that_has_more_values_than_any_of_ours(body: bytes, f
     request, problems = decode_request(SubmitRequest, body, form)
     assert request is None
     (problem,) = problems
-    assert problem.what.startswith(f"is no {form}: ")
+    assert problem.what.startswith(f"is not {form}: ")
     assert str(MAX_VALUES) in problem.what or "Unterminated string" in problem.what
 
 

@@ -194,7 +194,7 @@ async def test_a_client_key_stands_for_one_job(place: Place, broker: Broker) -> 
         assert (await client.submit(SCENARIO, client_key="nightly", priority=3)).job_id == first.job_id
         for asked in ({"ports": ["a/p0"]}, {"scenario": SCENARIO + "seed: 2\n"}):
             with pytest.raises(
-                RequestRefused, match=f"client_key: stands for job {first.job_id}, which was submitted"
+                RequestRefused, match=f"client_key: is used by job {first.job_id}, which has other"
             ):
                 await client.submit(**({"scenario": SCENARIO} | asked), client_key="nightly")
         assert len(await client.jobs()) == 1

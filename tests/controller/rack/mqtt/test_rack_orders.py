@@ -136,7 +136,7 @@ async def test_orders_that_make_no_sense_are_refused(place: Place, broker: Broke
             await client.pause(paused=True, submitter="a\nb")
         assert await client.change("nobody", JobChange.HOLD) is None
         job = await client.submit(LONG)
-        with pytest.raises(RequestRefused, match=f"job {job.job_id}: is queued, and only one that has ended"):
+        with pytest.raises(RequestRefused, match=f"job {job.job_id}: is queued, and only an ended job"):
             await client.change(job.job_id, JobChange.REQUEUE)
 
 

@@ -68,7 +68,7 @@ def test_a_list_that_is_stated_to_be_msgpack_has_no_address() -> None:
         (
             body(submitter="X").replace(b"X", b"\n"),
             "the message",
-            "is no application/json: Invalid control char",
+            "is not application/json: Invalid control char",
         ),
         (body(priority=1000), "priority", ""),
     ],

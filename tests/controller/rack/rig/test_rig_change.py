@@ -42,9 +42,9 @@ def test_ports_and_slots_are_those_of_the_rig() -> None:
         (rig(P0), {"a/p0": "j1"}, ""),
         (rig(P1), {"a/p0": "j1"}, "port a/p0: is gone while job j1 runs on it; etloop rack drain a/p0"),
         (rig(P1), {}, ""),
-        (rig(P0.replace(".1", ".7")), {"a/p0": "j1"}, "port a/p0: is another one while job j1 runs on it"),
-        (rig(P0.replace("100G", "25G")), {"a/p0": "j1"}, "port a/p0: is another one"),
-        (rig(host="z"), {"a/p1": "j1"}, "port a/p1: is another one"),
+        (rig(P0.replace(".1", ".7")), {"a/p0": "j1"}, "port a/p0: was changed while job j1 runs on it"),
+        (rig(P0.replace("100G", "25G")), {"a/p0": "j1"}, "port a/p0: was changed"),
+        (rig(host="z"), {"a/p1": "j1"}, "port a/p1: was changed"),
         (rig(P0.replace(".1", ".7")), {}, ""),
         (
             rig(bind="tcp://127.0.0.1:1"),

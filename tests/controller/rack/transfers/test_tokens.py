@@ -41,7 +41,7 @@ def test_who_may_write_may_read() -> None:
 @pytest.mark.parametrize(
     ("text", "printed"),
     [
-        ("", "tokens: holds no token; write NAME read|write TOKEN"),
+        ("", "tokens: has no tokens; write NAME read|write TOKEN"),
         (f"ann {ANN}\n", "tokens:1: has 2 words, expected 3; write NAME read|write TOKEN"),
         (f"\nann admin {ANN}\n", 'tokens:2: ann may "admin"; write read or write'),
         (f"a\x1bb read {ANN}\n", 'tokens:1: "a\\x1bb" is not a name'),

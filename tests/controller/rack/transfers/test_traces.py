@@ -186,7 +186,7 @@ async def test_a_trace_is_kept_once_and_found_again_by_the_next_controller(
     ("content", "token", "digest", "headers", "status", "said"),
     [
         (b"x", READER, "", (), 403, "the token of ann may only read"),
-        (b"x", "z" * 32, "", (), 401, "does not know that token"),
+        (b"x", "z" * 32, "", (), 401, "the token is not one of this rack's"),
         (b"x", WRITER, A, (), 400, "1 bytes came, whose SHA-256 is 2d7116"),
         (b"", WRITER, "", (), 413, "has 1 to 200000 bytes here (http.trace), and this one 0"),
         (bytes(200_001), WRITER, "", (), 413, "and this one 200001"),
