@@ -144,7 +144,7 @@ class Hub:
             return f"host {host}"
         return f"cores of {name}" if hello.capabilities.cores_named else hello.capabilities.machine
 
-    def gone(self, now_ns: int) -> frozenset[str]:
+    def absent_agents(self, now_ns: int) -> frozenset[str]:
         """Return the agents without a connection for `GONE_AFTER_NS`. Call it often: connections are sampled here."""
         leased = self._leased_slots()
         for name in self._slots:
@@ -192,7 +192,7 @@ class Hub:
             Send(identity, Dismissed(run_id, aborted=True, reason=reason[:1000])) for identity in run_leases
         )
 
-    def returned(self, run_id: str) -> bool:
+    def has_returned(self, run_id: str) -> bool:
         """Return whether every slot of a dismissed run has connected anew, so that its ports are closed."""
         return not self._returning.get(run_id)
 

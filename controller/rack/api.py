@@ -199,7 +199,7 @@ class Rack:
         """Return the ports that no job gets, each with the reason: drained, or its preparation failed."""
         return self.health.out_of_service() | self.orders.texts(OrderKind.DRAINED)
 
-    def paused(self) -> str:
+    def pause_text(self) -> str:
         """Return who paused the queue and why; "" if jobs may start."""
         order = self.orders.find(OrderKind.PAUSED)
         return order.text() if order is not None else ""
@@ -271,13 +271,13 @@ class Rack:
         self._unfinished[job_id] = why
         self.publish(JobChanged(self._running[job_id]))
 
-    def unprepared(self, job_id: str, blamed: Mapping[str, str]) -> tuple[str, ...]:
+    def note_unprepared(self, job_id: str, blamed: Mapping[str, str]) -> tuple[str, ...]:
         """Note the ports that failed a job's preparation, and return those now out of service, with the reason."""
         self._changes += 1
         return tuple(
             f"{label}: {reason}"
             for label, reason in blamed.items()
-            if self.health.unprepared(label, job_id, reason)
+            if self.health.note_unprepared(label, job_id, reason)
         )
 
     def host_changed(self, agent: str) -> tuple[str, ...]:
@@ -304,7 +304,7 @@ class Rack:
             reservations.drop(reservation.reservation_id)
         jobs_left = self.people.left(self._queued.values(), self._running.values())
         inputs = (self._changes, reservations.changes, present, gone, jobs_left)
-        if self.state is not RackState.READY or self.paused() or self._nothing_starts == inputs:
+        if self.state is not RackState.READY or self.pause_text() or self._nothing_starts == inputs:
             return ()
         skipped = {*self._put_back, *self.orders.texts(OrderKind.HELD)}
         queued = tuple(job for job in self._queued.values() if job.job_id not in skipped)
@@ -427,7 +427,7 @@ class Rack:
             self.orders.drop(OrderKind.HELD, job_id)
 
     def _why_none_starts(self) -> str:
-        paused = f"the queue is {order}" if (order := self.paused()) else ""
+        paused = f"the queue is {order}" if (order := self.pause_text()) else ""
         return "; ".join(filter(None, (paused, self._obstacle)))
 
     def _publish_waiting(self) -> None:
@@ -456,7 +456,7 @@ class Rack:
             self._put_back.pop(job.job_id, None)
             self._forget_held(job.job_id)
         if event is JobEvent.GATHERED:
-            self.health.prepared(advanced.leased)
+            self.health.note_prepared(advanced.leased)
         return advanced if advanced.state in ENDED else self._published(advanced)
 
     def _ended(

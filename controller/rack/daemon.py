@@ -242,7 +242,9 @@ class Daemon:
                 self._close_inherited(job_id, now_ns)
             self.rack.hold("; ".join(self.obstacles.texts()))
             if not self.obstacles:
-                for start in self.rack.starts(self.hub.present(), self.hub.gone(now_ns), now_ns, wall_ns()):
+                for start in self.rack.starts(
+                    self.hub.present(), self.hub.absent_agents(now_ns), now_ns, wall_ns()
+                ):
                     self._start(start)
         except StoreFailed as error:
             self.obstacles.note(STORE, str(error))
@@ -276,7 +278,7 @@ class Daemon:
 
     async def _lived(self, child: RunChild, job_id: str) -> str:
         """Wait for a process to end, see `RunChild.live`, and remove files of its run that are of no further use."""
-        death = await child.live()
+        death = await child.run()
         await asyncio.to_thread(tidy_ended, artifacts_of(self.config, job_id))
         return death
 
@@ -289,7 +291,7 @@ class Daemon:
 
     def _close_inherited(self, job_id: str, now_ns: int) -> None:
         child, task = self._child(to_close(self.config, job_id, "the controller stopped"))
-        self._runs[job_id] = RackRun.inherited(job_id, child, task, now_ns)
+        self._runs[job_id] = RackRun.inherit(job_id, child, task, now_ns)
         self.log.job(job_id, "storing results of an earlier controller's run from its spool")
 
     def _on_frame(self, run: RackRun, frame: RunFrame) -> None:
@@ -344,7 +346,7 @@ class Daemon:
                 if why := run.silence(now_ns):
                     run.child.kill(why)
             case RackRunState.RETURNING:
-                if self.hub.returned(run.job_id) or now_ns - run.since_ns > LOST_AFTER_NS + _RETURN_NS:
+                if self.hub.has_returned(run.job_id) or now_ns - run.since_ns > LOST_AFTER_NS + _RETURN_NS:
                     self.hub.give_up(run.job_id)
                     run.advance(RackRunEvent.RETURNED, now_ns)
                     self._store_end(run, now_ns)
@@ -435,7 +437,7 @@ class Daemon:
         summary = ended.summary or artifacts.summary_text(directory)
         if run.is_inherited:
             return self.rack.interrupt(run.job_id, summary, kept_bytes)
-        for reason_text in self.rack.unprepared(run.job_id, ended.blamed):
+        for reason_text in self.rack.note_unprepared(run.job_id, ended.blamed):
             self.log.rack("a port is out of service", why=reason_text)
         code, reason, at_limit = ExitCode(ended.exit_code), ended.reason, run.is_at_limit
         return self.rack.finish(run.job_id, code, reason, summary, kept_bytes, at_limit=at_limit)

@@ -68,7 +68,7 @@ class Operators:
         if not isinstance(ports, Refused):
             for port in ports:
                 self._withdraw(OrderKind.DRAINED, port.label, reason, who)
-                self._rack.health.restored(port.label)
+                self._rack.health.restore(port.label)
                 self._rack.reconsider(OrderKind.DRAINED, port.label)
         return ports
 

@@ -84,7 +84,7 @@ def _taken(state_dir: Path) -> int:
         (state_dir / "artifacts").mkdir(exist_ok=True)
         (state_dir / "running").mkdir(exist_ok=True)
         (state_dir / "logs").mkdir(exist_ok=True)
-        lock = locks.take(state_dir / "controller.lock")
+        lock = locks.acquire(state_dir / "controller.lock")
     except OSError as error:
         remedy = "name a directory that this user may write to"
         raise ConfigError(Problem("state_dir", f"{state_dir}: {error.strerror}", remedy)) from None

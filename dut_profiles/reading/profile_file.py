@@ -56,7 +56,7 @@ from etloop.dut_profiles.reading.quantities import (
     size,
     speed,
 )
-from etloop.dut_profiles.reading.statements import Statements, one, read_sources, several, text
+from etloop.dut_profiles.reading.statements import Statements, read_sources, several, single, text
 
 MOST_ENTRIES: Final = 256
 """Limit on port groups, pools, checks and similar lists; no device needs as many."""
@@ -65,60 +65,60 @@ DEFAULT_TOLERANCE_PER_MILLION: Final = 20_000
 
 
 _NAMED: Final = ("vendor", "model", "asic", "software", "config_hash", "buffer_architecture")
-IDENTITY: Final = {**dict.fromkeys(_NAMED, one(text)), "capacity_bps": one(capacity)}
+IDENTITY: Final = {**dict.fromkeys(_NAMED, single(text)), "capacity_bps": single(capacity)}
 PORTS: Final = {
-    "count": one(integer(1, 4096)),
-    "speed_bps": one(speed),
+    "count": single(integer(1, 4096)),
+    "speed_bps": single(speed),
     "speeds_bps": several(speed),
     "breakouts": several(breakout),
-    "lanes": one(integer(1, 64)),
-    "fec": one(text),
-    "ip_mtu_bytes": one(mtu),
-    "cable_metres": one(integer(0, 200_000)),
+    "lanes": single(integer(1, 64)),
+    "fec": single(text),
+    "ip_mtu_bytes": single(mtu),
+    "cable_metres": single(integer(0, 200_000)),
 }
-POOL: Final = dict.fromkeys(("size_bytes", "headroom_bytes"), one(size))
-BUFFER: Final = dict.fromkeys(("total_bytes", "cell_bytes", "headroom_bytes"), one(size))
+POOL: Final = dict.fromkeys(("size_bytes", "headroom_bytes"), single(size))
+BUFFER: Final = dict.fromkeys(("total_bytes", "cell_bytes", "headroom_bytes"), single(size))
 _OCCUPANCIES: Final = ("reserved_bytes", "headroom_bytes", "xoff_bytes", "xon_bytes", "xon_offset_bytes")
 GROUP: Final = {
-    "lossless": one(yes_or_no),
-    "alpha": one(parse_factor),
-    **dict.fromkeys(_OCCUPANCIES, one(size)),
+    "lossless": single(yes_or_no),
+    "alpha": single(parse_factor),
+    **dict.fromkeys(_OCCUPANCIES, single(size)),
 }
 QUEUE: Final = {
-    "scheduler": one(word_of(Scheduler)),
-    "weight": one(integer(1, 1_000_000)),
-    "alpha": one(parse_factor),
-    "reserved_bytes": one(size),
+    "scheduler": single(word_of(Scheduler)),
+    "weight": single(integer(1, 1_000_000)),
+    "alpha": single(parse_factor),
+    "reserved_bytes": single(size),
 }
 ECN: Final = {
-    "enabled": one(yes_or_no),
-    "kmin_bytes": one(size),
-    "kmax_bytes": one(size),
-    "pmax_per_million": one(parse_share_per_million),
-    "at": one(word_of(MarkingPoint)),
+    "enabled": single(yes_or_no),
+    "kmin_bytes": single(size),
+    "kmax_bytes": single(size),
+    "pmax_per_million": single(parse_share_per_million),
+    "at": single(word_of(MarkingPoint)),
 }
 PFC: Final = {
     "priorities": several(integer(0, PRIORITIES - 1)),
-    "watchdog_detect_ns": one(duration),
-    "watchdog_restore_ns": one(duration),
-    "watchdog_action": one(word_of(WatchdogAction)),
+    "watchdog_detect_ns": single(duration),
+    "watchdog_restore_ns": single(duration),
+    "watchdog_action": single(word_of(WatchdogAction)),
 }
 BALANCING: Final = {
-    "mode": one(word_of(BalancingMode)),
+    "mode": single(word_of(BalancingMode)),
     "modes": several(word_of(BalancingMode)),
     "hash_fields": several(word_of(HashField)),
-    "hash_seed": one(integer(0, 2**63 - 1)),
-    "flowlet_gap_ns": one(duration),
+    "hash_seed": single(integer(0, 2**63 - 1)),
+    "flowlet_gap_ns": single(duration),
 }
 TRIMMING: Final = {
-    "enabled": one(yes_or_no),
-    "size_bytes": one(size),
-    "dscp": one(integer(0, DSCPS - 1)),
-    "last_hop_dscp": one(integer(0, DSCPS - 1)),
-    "queue": one(integer(0, MOST_QUEUES - 1)),
+    "enabled": single(yes_or_no),
+    "size_bytes": single(size),
+    "dscp": single(integer(0, DSCPS - 1)),
+    "last_hop_dscp": single(integer(0, DSCPS - 1)),
+    "queue": single(integer(0, MOST_QUEUES - 1)),
 }
-LATENCY: Final = {"mode": one(word_of(ForwardingMode)), "port_to_port_ns": one(duration)}
-COUNTERS: Final = {"tolerance_per_million": one(parse_share_per_million)}
+LATENCY: Final = {"mode": single(word_of(ForwardingMode)), "port_to_port_ns": single(duration)}
+COUNTERS: Final = {"tolerance_per_million": single(parse_share_per_million)}
 
 
 def parse_profile(written: bytes, source: str) -> DutProfile:
@@ -244,7 +244,7 @@ def _counters(section: Section, stated: Statements) -> Counters:
         if not entry.has("objects"):
             entry.mistake("objects", "is missing", f"list some of {', '.join(CounterObject)}")
         objects = entry.texts("objects", word_of(CounterObject), CounterObject.PORT)
-        interval = section_statements.within(entry).read(entry, "interval", one(duration))
+        interval = section_statements.within(entry).read(entry, "interval", single(duration))
         caveat = entry.optional("caveat", text, "")
         access.append(CounterAccess(reader, paths, objects, interval, caveat, entry.where("paths")))
         entry.close()

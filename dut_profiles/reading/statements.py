@@ -102,7 +102,7 @@ class Statements:
         )
 
 
-def one(parse: Callable[[str], object]) -> Reader:
+def single(parse: Callable[[str], object]) -> Reader:
     """Return a reader of one value that `parse` parses. A mistake yields None, which is never used: the file is refused."""
     return lambda place, name: place.optional(name, parse, None)
 

@@ -85,7 +85,7 @@ def with_digests(text: str, digests: Mapping[Mention, str]) -> str:
     return text
 
 
-def packed(mention: Mention, directory: Path, to: Path) -> tuple[Path, str]:
+def pack_trace(mention: Mention, directory: Path, to: Path) -> tuple[Path, str]:
     """Pack a trace, whose path is relative to `directory`, into the file `to`; return (archive, its digest).
 
     A trace that is an archive already is returned as it is. Raises `TraceError` for a missing one, `ConfigError` for

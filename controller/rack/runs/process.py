@@ -30,7 +30,7 @@ with quick_loading():
     from etloop.contract.protocol.machine import RunState
     from etloop.controller.inputs.scenario.scenario import Scenario
     from etloop.controller.rack.port_health import blamed_ports
-    from etloop.controller.rack.runs.confinement import confine, confined
+    from etloop.controller.rack.runs.confinement import confine, confine_files
     from etloop.controller.rack.runs.protocol import (
         FROM_DAEMON,
         FROM_RUN,
@@ -340,7 +340,7 @@ def inputs_of(begin: Begin) -> tuple[RunInputs, PrepareOptions]:
         strict=begin.strict,
         read_plugin=compiling_reader(begin.allowed_code, root),
         admit=admit,
-        confine=partial(confined, *roots),
+        confine=partial(confine_files, *roots),
         ports=begin.ports,
         busy_threads=begin.busy_threads,
     )

@@ -123,7 +123,7 @@ class RackRun:
     """Earliest time of the next attempt to record its end."""
 
     @classmethod
-    def inherited(cls, job_id: str, child: RunChild, task: asyncio.Task[str], now_ns: int) -> RackRun:
+    def inherit(cls, job_id: str, child: RunChild, task: asyncio.Task[str], now_ns: int) -> RackRun:
         """Return the run of an earlier controller whose results are being made from its spool."""
         run = cls(job_id, {}, now_ns, NEVER_NS, child, task, RackRunState.CLOSING, now_ns)
         run.is_inherited, run.closings = True, 1

@@ -89,7 +89,7 @@ class RunChild:
         self._wrong = ""
         self._behind_since_ns: int | None = None
 
-    async def live(self) -> str:
+    async def run(self) -> str:
         """Start the process and wait for its end; return "" if it ended by itself, else the cause."""
         try:
             self._process, own_end = await self._start()
@@ -118,7 +118,7 @@ class RunChild:
 
     async def _start(self) -> tuple[asyncio.subprocess.Process, socket.socket]:
         """Return the process and the daemon's end of its socket. Raises `OSError`, and then leaves nothing behind."""
-        lock = locks.take(self._lock_path)
+        lock = locks.acquire(self._lock_path)
         assert lock is not None, "job ids are used once"
         own_end, child_end = socket.socketpair()
         try:

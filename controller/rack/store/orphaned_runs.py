@@ -49,7 +49,7 @@ class InheritedRuns:
         """Find the unfinished jobs, and remove stale locks. Raises `StoreFailed`."""
         self._left = {job.job_id for job in self._rack.recover()}
         for lock in (self._state_dir / "running").iterdir():
-            if lock.name not in self._left and not locks.held(lock):
+            if lock.name not in self._left and not locks.is_held(lock):
                 lock.unlink(missing_ok=True)
 
     def look(self, now_ns: int) -> None:
@@ -68,7 +68,7 @@ class InheritedRuns:
     def _look_at(self, job_id: str, now_ns: int) -> None:
         """End a job or have it closed if its process is gone. Raises `StoreFailed` and `OSError`."""
         lock = lock_of(self._state_dir, job_id)
-        if locks.held(lock):
+        if locks.is_held(lock):
             if self._is_quiet(job_id, now_ns):
                 self._kill(job_id, lock)
             return

@@ -69,7 +69,7 @@ class Retaining:
             self._rack.store.seen_time().at(*self._kernel_time()), [job.job_id for job in oldest_jobs]
         )
         total_bytes = self._rack.store.artifact_bytes()
-        expired_jobs = artifacts.expired(oldest_jobs, total_bytes, self._retention, ages_ns)
+        expired_jobs = artifacts.expired_jobs(oldest_jobs, total_bytes, self._retention, ages_ns)
         is_first, self._is_first = self._is_first, False
         if expired_jobs and is_first:
             event = f"{len(expired_jobs)} run directories are above the bounds of retention"

@@ -160,7 +160,7 @@ class RackCollector:
         yield gauge("etloop_rack_slip_max_seconds", meaning, tallies.slip_max_s)
         is_ready = int(rack.state is RackState.READY)
         yield gauge("etloop_rack_ready", "1 if the controller takes jobs, 0 while it drains.", is_ready)
-        is_paused = int(bool(rack.paused()))
+        is_paused = int(bool(rack.pause_text()))
         yield gauge("etloop_rack_queue_paused", "1 while the queue is paused by an operator.", is_paused)
         held_count = len(rack.orders.texts(OrderKind.HELD))
         yield gauge("etloop_rack_jobs_held", "Queued jobs that an operator holds.", held_count)

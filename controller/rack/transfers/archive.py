@@ -45,7 +45,7 @@ class RunArchive:
     members: tuple[_Member, ...]
 
     @classmethod
-    def of(cls, directory: Path, folder: str) -> RunArchive:
+    def list_directory(cls, directory: Path, folder: str) -> RunArchive:
         """List a directory, whose files will be below `folder` in the archive. Raises `NotArchivable` and `OSError`."""
         members: list[_Member] = []
         root = os.open(directory, _FOLDER)

@@ -131,7 +131,7 @@ class RunPages:
     async def _archive(self, request: web.Request) -> web.StreamResponse:
         with self._run_of(request) as directory:
             try:
-                archive = await asyncio.to_thread(RunArchive.of, directory, directory.name)
+                archive = await asyncio.to_thread(RunArchive.list_directory, directory, directory.name)
             except NotArchivable as error:
                 raise web.HTTPForbidden(text=f"{error}; fetch its files one by one\n") from None
             except OSError as error:
@@ -150,7 +150,7 @@ class RunPages:
             return response
         pieces = archive.pieces()
         try:
-            with self._transfers.one(pieces.close) as transfer:
+            with self._transfers.begin(pieces.close) as transfer:
                 await response.prepare(request)
                 try:
                     while (piece := await transfer.call(lambda: next(pieces, None))) is not None:

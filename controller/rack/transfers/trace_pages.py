@@ -211,7 +211,7 @@ class TracePages:
             Path(file.name).unlink(missing_ok=True)
 
         try:
-            with self._transfers.one(end) as transfer:
+            with self._transfers.begin(end) as transfer:
                 yield transfer, file
         except TooMany:
             end()

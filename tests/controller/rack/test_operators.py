@@ -89,7 +89,7 @@ def test_orders_outlive_the_controller(path: Path) -> None:
     operators.pause("move", "bob")
     rack.store.close()
     after = rack_of(path, 50)
-    assert after.paused() == "paused by bob: move"
+    assert after.pause_text() == "paused by bob: move"
     assert after.waits_for(job_id) == "held by ann: wait for the lab"
     assert after.out_of_service() == {"b/p0": "drained by ann: noisy"}
     operators = Operators(after)
@@ -103,7 +103,7 @@ def test_a_restored_port_is_in_service_whatever_failed_on_it(path: Path) -> None
     rack = rack_of(path)
     job_id = submitted(rack)
     for other in ("x", "y"):
-        rack.unprepared(other, {"a/p0": "its link is down"})
+        rack.note_unprepared(other, {"a/p0": "its link is down"})
     assert starting(rack) == []
     Operators(rack).undrain(("a/p0",), "", "ann")
     assert (starting(rack), rack.out_of_service()) == ([job_id], {})
@@ -119,7 +119,7 @@ def test_while_the_queue_is_paused_jobs_are_taken_and_none_starts(path: Path) ->
     assert rack.waits_for(job_id) == "the queue is paused by ann: firmware; the disk is full"
     rack.hold("")
     operators.resume("", "ann")
-    assert (starting(rack), rack.paused()) == ([job_id], "")
+    assert (starting(rack), rack.pause_text()) == ([job_id], "")
 
 
 def test_a_held_job_lets_others_pass_and_keeps_no_port(path: Path) -> None:

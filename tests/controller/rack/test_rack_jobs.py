@@ -365,19 +365,19 @@ def test_artifacts_go_by_age_and_size(days: int, size_bytes: int, gone: list[str
     retention = Retention(10 * 86_400 * GIGABIT, size_bytes, ended_jobs=9, audit_lines=9)
     jobs = [kept_job(number, f"2026-01-0{number}T00:00:00+00:00", 100) for number in (1, 2, 3)]
     ages_ns = {f"j{number}": (days + 1 - number) * 86_400 * GIGABIT for number in (1, 2, 3)}
-    found = artifacts.expired(jobs, 300, retention, ages_ns)
+    found = artifacts.expired_jobs(jobs, 300, retention, ages_ns)
     assert [each.job_id for each in found] == gone, why
 
 
 def test_a_lock_is_its_holders_until_it_ends(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
-    assert not locks.held(lock)
-    mine = locks.take(lock)
+    assert not locks.is_held(lock)
+    mine = locks.acquire(lock)
     assert mine is not None
     locks.sign(mine, 4711)
-    assert (locks.held(lock), locks.take(lock), locks.signature(lock)) == (True, None, 4711)
+    assert (locks.is_held(lock), locks.acquire(lock), locks.signature(lock)) == (True, None, 4711)
     os.close(mine)
-    assert not locks.held(lock)
+    assert not locks.is_held(lock)
 
 
 def test_jobs_are_listed_from_the_state_directory(path: Path, capsys: pytest.CaptureFixture[str]) -> None:

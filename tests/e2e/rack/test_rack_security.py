@@ -189,7 +189,7 @@ async def test_the_example_broker_lets_automation_work_and_others_look(
                 await client.submit(SCENARIO, priority=60)
             with pytest.raises(RequestRefused, match="10800s is above the limit of automation"):
                 await client.submit(SCENARIO, time_limit_ns=3 * 3600 * 10**9)
-            assert rack.rack.paused() == "", "only operators pause the queue"
+            assert rack.rack.pause_text() == "", "only operators pause the queue"
 
             async with RackClient(secured.settings("viewer"), "rack1") as viewer:
                 assert (await viewer.result(job.job_id, PATIENCE_S)).exit_code == 0
@@ -222,7 +222,7 @@ async def test_nobody_asks_as_somebody_else(place: Place, secured: Secured) -> N
         # Asked after the forgeries on the same broker: what would have come is there.
         async with RackClient(secured.settings("operator"), "rack1") as operator:
             assert await operator.jobs() == ()
-        assert rack.rack.paused() == ""
+        assert rack.rack.pause_text() == ""
 
 
 async def test_nobody_speaks_for_the_controller_or_hears_another_clients_answers(

@@ -90,7 +90,7 @@ async def test_another_rig_is_served_and_everybody_is_told(reloading: Reloading)
     hub = reloading.hub
     for name in "ab":
         hub.on_message(name.encode(), Hello(name, "here", 1, {}, 0), 0)
-    reloading.rack.health.unprepared("a/p0", "j1", "no carrier")
+    reloading.rack.health.note_unprepared("a/p0", "j1", "no carrier")
     actions = await reloading.reread(AFTER)
     assert [port.label for port in reloading.rack.ports] == ["a/p0", "a/p1"]
     assert reloading.served.text == AFTER

@@ -272,5 +272,5 @@ def test_a_port_that_no_job_gets_is_out_of_service(root: Path) -> None:
     first, *others = in_service()
     assert set(in_service().values()) == {1}
     for job in ("j1", "j2"):
-        rack.health.unprepared(first, job, "its link is down")
+        rack.health.note_unprepared(first, job, "its link is down")
     assert in_service() == {first: 0} | dict.fromkeys(others, 1)

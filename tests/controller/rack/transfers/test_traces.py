@@ -15,7 +15,7 @@ import pytest
 
 from etloop.cli.main import main
 from etloop.contract.base.errors import ConfigError, InputError
-from etloop.controller.rack.client.packing import Mention, mentions, packed, with_digests
+from etloop.controller.rack.client.packing import Mention, mentions, pack_trace, with_digests
 from etloop.controller.rack.client.web import RackWeb
 from etloop.controller.rack.job import JobEvent, JobRequest, PortDemand
 from etloop.controller.rack.operators import Operators, Refused
@@ -271,12 +271,12 @@ def test_the_same_files_give_the_same_archive_and_a_scenario_its_digest(trace: P
     text = "# of mine\nworkload: {trace: 'job', compute: 10us}  # small\niterations: 2\n"
     (mention,) = mentions(text, "s.yaml")
     assert (mention.trace, mention.where) == ("job", "s.yaml:2: workload.trace")
-    archives = [packed(mention, trace.parent, tmp_path / name) for name in ("a", "b")]
+    archives = [pack_trace(mention, trace.parent, tmp_path / name) for name in ("a", "b")]
     assert archives[0][1] == archives[1][1] == digest_of((tmp_path / "b").read_bytes())
     assert found_problems(tmp_path / "a") == ()
     assert len(read_trace(tmp_path / "a").ranks) == 2
     assert with_digests(text, {mention: A}) == text.replace("'job'", f"sha256:{A}")
-    assert packed(Mention(str(tmp_path / "a"), 0, 0, ""), Path(), tmp_path / "c") == archives[0]
+    assert pack_trace(Mention(str(tmp_path / "a"), 0, 0, ""), Path(), tmp_path / "c") == archives[0]
 
 
 def test_every_job_of_a_scenario_has_its_trace_uploaded_but_what_is_uploaded_already() -> None:
