@@ -14,7 +14,7 @@ from etloop.contract.base.late_dataclass import dataclass
 from etloop.controller.case.recognition import lies_in_run_directory
 from etloop.controller.case.unpack import OpenCase, is_as_the_run_read_it, opened_case, version_notes
 from etloop.controller.run.prepare import InputFile, Prepared, RunInputs, new_run_id
-from etloop.results.measure.summary import workload_digest
+from etloop.results.measure.workload_digest import workload_digest
 from etloop.results.schema.case import CASE_FILE, Repeat
 from etloop.results.store.run_dir import INPUT_FILES
 
@@ -24,20 +24,19 @@ if TYPE_CHECKING:
     from etloop.contract.model.run import PlanTables
 
 READ_DIFFERENTLY: Final = (
-    "makes another job of the same files than the version that ran it: the figures are of another job"
+    "plans another job from the same files than the version that ran it; the results are not comparable"
 )
 
 
 @dataclass(frozen=True, slots=True)
-class GivenFiles:
+class OpenInputs:
     """The inputs of a run, and the case that holds them, if any."""
 
-    inputs: RunInputs
+    files: RunInputs
     case: OpenCase | None = None
 
-    def settled(self, prepared: Prepared) -> Prepared:
-        """Return the plan with the case's name in place of the paths of its opened files, and print notes and warnings about
-        the case."""
+    def label_case(self, prepared: Prepared) -> Prepared:
+        """Return the plan with the case's name in place of its temporary paths, and print notes and warnings about the case."""
         case = self.case
         if case is None:
             return prepared
@@ -46,7 +45,7 @@ class GivenFiles:
         tables = prepared.plan.tables
         if workload_digest(tables) != case.case.workload_digest:
             print_status(f"warning: {case.label}: this version {READ_DIFFERENTLY}")
-        plan = replace(prepared.plan, tables=_named(case, tables))
+        plan = replace(prepared.plan, tables=_label_tables(case, tables))
         case_record = prepared.case
         if case_record is not None:
             files = tuple(
@@ -60,9 +59,9 @@ class GivenFiles:
 
 
 @contextmanager
-def given_files(
+def open_inputs(
     parsed: argparse.Namespace, command: Repeat | None, run_id: str | None = None
-) -> Iterator[GivenFiles]:
+) -> Iterator[OpenInputs]:
     """Open the inputs that the command line names, for `command`; None: for reading only.
 
     Raise an `InputError` if a case cannot be used; pass on those of the block, with the name of the case in place of paths.
@@ -70,34 +69,34 @@ def given_files(
     topology: Path | None = getattr(parsed, "topology", None)
     if not parsed.is_case:
         if parsed.traces is not None:
-            remedy = "write workload: {trace: ...} in the scenario, or name a case"
-            raise ConfigError(Problem("--traces", "only a case has traces that lie elsewhere", remedy))
+            remedy = "set workload.trace in the scenario, or name a case"
+            raise ConfigError(Problem("--traces", "applies only to a case", remedy))
         try:
             if parsed.rig is not None:
-                yield GivenFiles(RunInputs.of(parsed.scenario, parsed.rig, topology, run_id))
+                yield OpenInputs(RunInputs.of(parsed.scenario, parsed.rig, topology, run_id))
             else:
-                yield GivenFiles(_twin_inputs(parsed, topology, run_id))
+                yield OpenInputs(_twin_inputs(parsed, topology, run_id))
         except InputError as error:
             if not lies_in_run_directory(parsed.scenario):
                 raise
             raise type(error)(*error.problems, _changed_problem(parsed.scenario)) from None
         return
     with opened_case(parsed.scenario, parsed.traces) as case:
-        rig, topology = _replacement(case, parsed.rig), _replacement(case, topology)
+        rig, topology = _replacement_file(case, parsed.rig), _replacement_file(case, topology)
         original_command = case.case.repeated_by.command
         if command is not None and command is not original_command:
             print_status(
-                f"note: {case.label} is of etloop {original_command}; this is etloop {command}, with other figures"
+                f"note: {case.label} was made by etloop {original_command}; etloop {command} gives other results"
             )
         if command is Repeat.RUN and rig is None:
             case.refuse_absent_secrets()
         try:
-            yield GivenFiles(_case_inputs(case, rig, topology, run_id), case)
+            yield OpenInputs(_case_inputs(case, rig, topology, run_id), case)
         except InputError as error:
-            raise type(error)(*(_shown_problem(case, problem) for problem in error.problems)) from None
+            raise type(error)(*(_label_problem(case, problem) for problem in error.problems)) from None
 
 
-def _replacement(case: OpenCase, path: Path | None) -> Path | None:
+def _replacement_file(case: OpenCase, path: Path | None) -> Path | None:
     """Return a settings file that replaces the case's; None if it is the file that the case's run read."""
     if path is None or path.parent.resolve() != Path(case.label).resolve():
         return path
@@ -108,10 +107,10 @@ def _changed_problem(scenario: Path) -> Problem:
     folder = scenario.parent
     remedy = (
         f"unzip {folder / CASE_FILE} -d case, change case/{scenario.name}, "
-        f"and name that, with --rig case/{INPUT_FILES[1]}"
+        f"and run that file with --rig case/{INPUT_FILES[1]}"
     )
     return Problem(
-        str(scenario), "is not as the run of this directory read it; what that named is in its case", remedy
+        str(scenario), "differs from the file that this run read; its references point into the case", remedy
     )
 
 
@@ -120,8 +119,8 @@ def _twin_inputs(parsed: argparse.Namespace, topology: Path | None, run_id: str 
     from etloop.controller.run.derived_rig import derived_rig
 
     if topology is None:
-        remedy = "name a rig file, or the switches with --topology FILE: of their attachments a rig is made"
-        raise ConfigError(Problem("--rig", "is missing, and so is --topology", remedy))
+        remedy = "name a rig file, or the switches with --topology FILE, whose attachments become the rig"
+        raise ConfigError(Problem("--rig", "and --topology are missing", remedy))
     topology_file = InputFile(topology)
     rig = derived_rig(topology_file, parsed.device)
     return RunInputs(
@@ -129,7 +128,7 @@ def _twin_inputs(parsed: argparse.Namespace, topology: Path | None, run_id: str 
     )
 
 
-def _named(case: OpenCase, tables: PlanTables) -> PlanTables:
+def _label_tables(case: OpenCase, tables: PlanTables) -> PlanTables:
     """Return a plan's tables with the name of the case in place of paths."""
     notes = tuple(case.shown(note) for note in tables.notes)
     return replace(tables, source=case.shown(tables.source), notes=notes)
@@ -152,5 +151,5 @@ def _case_inputs(case: OpenCase, rig: Path | None, topology: Path | None, run_id
     )
 
 
-def _shown_problem(case: OpenCase, problem: Problem) -> Problem:
+def _label_problem(case: OpenCase, problem: Problem) -> Problem:
     return Problem(case.shown(problem.where), case.shown(problem.what), case.shown(problem.remedy))

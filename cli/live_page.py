@@ -139,7 +139,7 @@ class _Request(BaseHTTPRequestHandler):
             case "/report.html":
                 content = self.server.page.report()
                 if content is None:
-                    self.send_error(HTTPStatus.NOT_FOUND, "the run is not over")
+                    self.send_error(HTTPStatus.NOT_FOUND, "the run has not ended")
                     return
                 self._send(content, "text/html; charset=utf-8")
                 self.server.page.sent_report()
@@ -159,7 +159,7 @@ class _Request(BaseHTTPRequestHandler):
     def _stream(self) -> None:
         page = self.server.page
         if not page.enter():
-            self.send_error(HTTPStatus.SERVICE_UNAVAILABLE, f"{MOST_BROWSERS} browsers watch already")
+            self.send_error(HTTPStatus.SERVICE_UNAVAILABLE, f"{MOST_BROWSERS} browsers are connected already")
             return
         lost = True
         try:
@@ -167,13 +167,13 @@ class _Request(BaseHTTPRequestHandler):
             for name, value in {**_HEADERS, "Content-Type": "text/event-stream"}.items():
                 self.send_header(name, value)
             self.end_headers()
-            lost = self._tell(page)
+            lost = self._send_event(page)
         except OSError:
             pass  # the browser closed the connection
         finally:
             page.leave(lost=lost)
 
-    def _tell(self, page: LivePage) -> bool:
+    def _send_event(self, page: LivePage) -> bool:
         """Send changed views until the run is over; return whether the browser will not fetch the report."""
         last: LiveView | None = None
         while True:

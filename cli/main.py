@@ -1,4 +1,4 @@
-"""The command `etloop`: parses the command line, calls the command, prints its answer, turns errors into exit codes.
+"""The command `etloop`: parse the command line, run the command, print its answer, turn errors into exit codes.
 
 A command's answer goes to standard output, its messages to standard error. Errors that a user can cause end with their message
 and the code of their class (contract/base/errors.py); a traceback is always a defect of ETLoop.
@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from etloop.cli.parser import make_parser
-from etloop.contract.base.errors import EtloopError
 
 if TYPE_CHECKING:
     import argparse
@@ -30,8 +29,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = tuple(sys.argv[1:] if arguments is None else arguments)
     parsed = make_parser(words).parse_args(words)
     parsed.arguments = words
+    # Imported here, because --help ends above.
+    from etloop.contract.base.errors import EtloopError
+
     try:
-        result: CommandResult = _run_command(parsed)
+        result = _run_command(parsed)
         sys.stdout.write(result.text)
         sys.stdout.flush()
     except EtloopError as error:

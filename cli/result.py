@@ -1,23 +1,21 @@
-"""Answers of commands as text, as JSON or in a file, and errors as JSON."""
+"""Answers of commands as text, as JSON or in a file, and errors as JSON. Cheap to import: `--help` loads it."""
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
-from etloop.contract.base.errors import ConfigError, EtloopError, ExitCode, InputError, Problem
-from etloop.contract.base.late_dataclass import dataclass
+if TYPE_CHECKING:
+    from etloop.contract.base.errors import EtloopError
 
 
-@dataclass(frozen=True, slots=True)
-class CommandResult:
+class CommandResult(NamedTuple):
     """The answer of a command: text for standard output, and the exit code."""
 
     text: str
-    exit_code: int = ExitCode.PASS
+    exit_code: int = 0
     """An `ExitCode`, or that of a command that was run for the user."""
 
 
@@ -29,19 +27,23 @@ def on_terminal(table: str) -> str:
     return table if is_plain else paint(table)
 
 
-def pages_of(run_dir: Path) -> dict[str, str]:
-    """Return the paths of a run's files for display in a browser, by kind ("report", "perfetto"), without missing ones."""
+def page_paths(run_dir: Path) -> dict[str, str]:
+    """Return the existing files of a run that a browser displays, by kind ("report", "perfetto")."""
     files = {"report": "report.html", "perfetto": "trace.perfetto.json"}
     return {kind: str(run_dir / name) for kind, name in files.items() if (run_dir / name).is_file()}
 
 
 def to_json(value: object) -> str:
     """Return the JSON of a command's answer; it ends with a newline."""
+    import json
+
     return json.dumps(value, indent=2, default=str) + "\n"
 
 
 def write_answer(path: Path, text: str, remedy: str, *, mode: str = "w") -> None:
     """Write a file that the command line names. Raise `ConfigError` with the `remedy` if it cannot be written."""
+    from etloop.contract.base.errors import ConfigError, Problem
+
     try:
         with path.open(mode, encoding="utf-8") as file:
             file.write(text)
@@ -52,6 +54,10 @@ def write_answer(path: Path, text: str, remedy: str, *, mode: str = "w") -> None
 
 def error_as_json(error: EtloopError) -> str:
     """Return an error as JSON: its message, and its problems one by one."""
+    from dataclasses import asdict
+
+    from etloop.contract.base.errors import InputError
+
     problems = error.problems if isinstance(error, InputError) else ()
     report = {"error": type(error).__name__, "exit_code": int(error.exit_code), "message": str(error)}
     return to_json(report | {"problems": [asdict(problem) for problem in problems]})

@@ -42,11 +42,11 @@ if TYPE_CHECKING:
     from etloop.workload.trace.settings import WorkloadSettings as WorkloadSettings
     from etloop.workload.trace.trace import Trace as Trace
 
-    from .input_files import Given
+    from .input_files import FileOrValues
 
     AnyPath = str | os.PathLike[str]
-    _Given = ParamSpec("_Given")
-    _Got = TypeVar("_Got")
+    _Parameters = ParamSpec("_Parameters")
+    _Result = TypeVar("_Result")
 
 __all__ = [
     "BlockingRack",
@@ -105,11 +105,11 @@ _TYPES: Final = {
 """Public type -> the module that it is loaded from at its first use (PEP 562)."""
 
 
-def _with_packages(function: Callable[_Given, _Got]) -> Callable[_Given, _Got]:
+def _with_packages(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
     """Return the function with missing packages reported as a `ConfigError` that names the extra to install."""
 
     @wraps(function)
-    def called(*args: _Given.args, **named: _Given.kwargs) -> _Got:
+    def called(*args: _Parameters.args, **named: _Parameters.kwargs) -> _Result:
         try:
             return function(*args, **named)
         except ModuleNotFoundError as error:
@@ -135,7 +135,7 @@ def read_trace(source: AnyPath, groups: AnyPath | None = None) -> Trace:
     """Read the traces of all ranks of a job, as `etloop lint` and a scenario's `workload.trace` do.
 
     `source`: a directory, a prefix, an archive, a prefix in an archive, a single JSON trace, or HOST+KINETO (docs/traces.md).
-    `groups`: communicators, if they are not in a file beside the traces. Raises `InputError` for files that cannot be read.
+    `groups`: communicators, if they are not in a file next to the traces. Raise `InputError` for files that cannot be read.
     """
     from pathlib import Path
 
@@ -158,10 +158,10 @@ def lint_trace(trace: Trace, settings: WorkloadSettings | None = None) -> LintRe
 
 
 @_with_packages
-def make_plan(scenario: Given, rig: Given) -> PlanReport:
+def make_plan(scenario: FileOrValues, rig: FileOrValues) -> PlanReport:
     """Plan a scenario on a rig, and return the placement of ranks and the traffic, without sending any.
 
-    Raises `InputError` with the mistakes of both files, with those of the trace, or with the reason why the job does
+    Raise `InputError` with the mistakes of both files, with those of the trace, or with the reason why the job does
     not fit.
     """
     from etloop.controller.plan.report import report_plan
@@ -174,11 +174,11 @@ def make_plan(scenario: Given, rig: Given) -> PlanReport:
 
 @_with_packages
 def run_twin(
-    scenario: Given,
-    rig: Given | None = None,
+    scenario: FileOrValues,
+    rig: FileOrValues | None = None,
     out_dir: AnyPath = "run",
     *,
-    topology: Given | None = None,
+    topology: FileOrValues | None = None,
     seed: int | None = None,
     congestion_control: type[CongestionControl] | None = None,
 ) -> Run:
@@ -186,7 +186,7 @@ def run_twin(
 
     `rig`: None makes a port for each attachment of `topology`. `topology`: the switches, if scenario and rig name none.
     `seed`: seed of the switches, instead of those in the topology; the same inputs give the same bytes. `congestion_control`: a
-    Python class, instead of the scenario's congestion control. Raises `InputError` before the run starts, `CongestionFailed` if
+    Python class, instead of the scenario's congestion control. Raise `InputError` before the run starts, `CongestionFailed` if
     the class raised an exception.
     """
     from etloop.virtual_runs import run_twin
@@ -196,8 +196,8 @@ def run_twin(
 
 @_with_packages
 def run_lab(
-    scenario: Given,
-    topology: Given,
+    scenario: FileOrValues,
+    topology: FileOrValues,
     out_dir: AnyPath,
     *,
     allow_overcommit: bool = False,
@@ -206,7 +206,7 @@ def run_lab(
     """Run a scenario with real packets between namespaces of this host, through soft switches that are brought up for it.
 
     `allow_overcommit`: also at rates that this host does not sustain. `allow_plugins`: the lab's agents compile and run
-    congestion control plugins of the scenario. Raises `InputError` before any traffic, also if no lab can be made.
+    congestion control plugins of the scenario. Raise `InputError` before any traffic, also if no lab can be made.
     """
     from etloop.experiments.sweep.one_run import run_in_lab
     from etloop.input_files import input_file
@@ -216,12 +216,12 @@ def run_lab(
 
 
 @_with_packages
-def run_sweep(sweep: Given, out_dir: AnyPath, *, where: str = "twin") -> Any:
+def run_sweep(sweep: FileOrValues, out_dir: AnyPath, *, where: str = "twin") -> Any:
     """Make all runs of a sweep and return its points as a `pyarrow.Table`: settings, runs, result, and each figure's
     mean.
 
     `where`: "twin", "lab", or the path of a rig whose agents run. The directory also gets compare.html and every run,
-    which `open_run` reads. Raises `InputError` with the mistakes of all points, before the first run.
+    which `open_run` reads. Raise `InputError` with the mistakes of all points, before the first run.
     """
     from etloop.sweeps import run_sweep
 
@@ -232,7 +232,7 @@ def run_sweep(sweep: Given, out_dir: AnyPath, *, where: str = "twin") -> Any:
 def open_run(run_dir: AnyPath) -> Run:
     """Read the results of a run: `run.summary` (docs/metrics.md), its tables, and its plots.
 
-    Raises `InputError` for a directory without a complete run, or with one of another version.
+    Raise `InputError` for a directory without a complete run, or with one of another version.
     """
     from pathlib import Path
 
@@ -246,7 +246,7 @@ def read_table(run: Run, name: str) -> Any:
     """Return a further table of a run as a `pyarrow.Table`: "switches" and "queues" of a twin, "jobs" of several jobs,
     "counters" of a device, and so on (docs/metrics.md); `run.frame(name)` returns it for pandas.
 
-    Raises `InputError`, which lists the tables of this run, for a table that it does not have.
+    Raise `InputError`, which lists the tables of this run, for a table that it does not have.
     """
     return run.table(name)
 

@@ -1,4 +1,4 @@
-"""Converts the input of a caller, a file or values, to the file that the rest of the program reads."""
+"""Convert the input of a caller, a file or values, to the file that the rest of the program reads."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ from etloop.contract.base.errors import ConfigError, Problem
 if TYPE_CHECKING:
     from etloop.controller.run.prepare import InputFile
 
-    Given = str | os.PathLike[str] | Mapping[str, Any]
-    """A file, or what would be in it. Paths inside are relative to the file, or to the working directory."""
+    FileOrValues = str | os.PathLike[str] | Mapping[str, Any]
+    """A file, or its content as values. Paths inside are relative to the file, or to the working directory."""
 
 _DEEPEST: Final = 32
 
 
-def input_file(given: Given, name: str) -> InputFile:
-    """Return a file, or values as the text of a file `name`. Raises `ConfigError` for values that a file cannot contain."""
+def input_file(source: FileOrValues, name: str) -> InputFile:
+    """Return a file, or values as the text of a file `name`. Raise `ConfigError` for values that a file cannot contain."""
     from etloop.controller.run.prepare import InputFile
 
-    if not isinstance(given, Mapping):
-        return InputFile(Path(given))
-    return InputFile(Path(name), text_of(given, name), name)
+    if not isinstance(source, Mapping):
+        return InputFile(Path(source))
+    return InputFile(Path(name), yaml_text(source, name), name)
 
 
-def text_of(given: Mapping[str, Any], name: str) -> bytes:
-    """Return values as YAML. Raises `ConfigError` for values that a file cannot contain."""
+def yaml_text(values: Mapping[str, Any], name: str) -> bytes:
+    """Return values as YAML. Raise `ConfigError` for values that a file cannot contain."""
     import yaml
 
-    return yaml.safe_dump(_plain(given, name, 0), sort_keys=False, allow_unicode=True).encode()
+    return yaml.safe_dump(_plain(values, name, 0), sort_keys=False, allow_unicode=True).encode()
 
 
-def with_plugin(given: Given, name: str, plugin: str) -> InputFile:
+def with_plugin(scenario: FileOrValues, name: str, plugin: str) -> InputFile:
     """Return a scenario whose congestion control is that plugin instead of the one it names; other keys of `cc` are
     kept.
 
-    Raises `ConfigError` for text that is not YAML or has another structure.
+    Raise `ConfigError` for text that is not YAML or has another structure.
     """
     import yaml
 
     from etloop.controller.run.prepare import InputFile
 
-    file = input_file(given, name)
+    file = input_file(scenario, name)
     try:
         tree = yaml.safe_load(file.read())
     except yaml.YAMLError as error:
@@ -52,17 +52,19 @@ def with_plugin(given: Given, name: str, plugin: str) -> InputFile:
     section = tree
     for key in ("transport", "cc"):
         if not isinstance(section, dict) or not isinstance(section.setdefault(key, {}), dict):
-            raise ConfigError(Problem(file.source, f"{key} is no mapping", f"write {key}: {{...}}"))
+            raise ConfigError(Problem(file.source, f"{key} is not a mapping", f"write {key}: {{...}}"))
         section = section[key]
     for key in ("algorithm", "preset"):
         section.pop(key, None)
     section["plugin"] = plugin
-    return InputFile(file.path, text_of(tree, file.source), file.source)
+    return InputFile(file.path, yaml_text(tree, file.source), file.source)
 
 
 def _plain(value: Any, where: str, depth: int) -> Any:
     if depth > _DEEPEST:
-        raise ConfigError(Problem(where, f"is nested deeper than {_DEEPEST}", "does it contain itself?"))
+        raise ConfigError(
+            Problem(where, f"is nested deeper than {_DEEPEST} levels", "remove references to itself")
+        )
     if isinstance(value, Mapping):
         return {str(key): _plain(item, f"{where}.{key}", depth + 1) for key, item in value.items()}
     if isinstance(value, os.PathLike):
@@ -72,4 +74,4 @@ def _plain(value: Any, where: str, depth: int) -> Any:
     if value is None or isinstance(value, str | bool | int | float):
         return value
     remedy = "write text, a number, a mapping or a list"
-    raise ConfigError(Problem(where, f"is a {type(value).__name__}, which no file can hold", remedy))
+    raise ConfigError(Problem(where, f"is a {type(value).__name__}, which YAML cannot express", remedy))

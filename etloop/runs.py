@@ -38,13 +38,13 @@ class Run:
         return tuple(sorted(path.stem for path in self.path.glob("*.parquet")))
 
     def table(self, name: str) -> Any:
-        """Return a table by name. Raises `InputError`, which lists the tables of this run, for one that it does not have."""
+        """Return a table by name. Raise `InputError`, which lists the tables of this run, for one that it does not have."""
         from etloop.results.store.run_dir import read_table_of
 
         return read_table_of(self.path, name)
 
     def frame(self, name: str) -> Any:
-        """Return a table as a `pandas.DataFrame`. Raises as `table`, and `ConfigError` without pandas."""
+        """Return a table as a `pandas.DataFrame`. Raise as `table`, and `ConfigError` without pandas."""
         try:
             import pandas as pd  # noqa: F401  # pyarrow's own message does not name the package to install
         except ImportError:
@@ -56,7 +56,7 @@ class Run:
 
         "completion": distributions of the times of collectives and ops; "ports": rates of the device's ports with
         marks, drops and pauses; "queues": bytes in the fullest queues; "control": rate, window and RTT of queue pairs;
-        "timeline": ops of ranks as bars; "matrix": bytes between ranks. Raises `InputError`, with the reason, if the
+        "timeline": ops of ranks as bars; "matrix": bytes between ranks. Raise `InputError`, with the reason, if the
         run has no data for the plot.
         """
         if name not in PLOTS:
@@ -93,7 +93,9 @@ class Run:
 
 
 def open_run(run_dir: Path) -> Run:
-    """Return the run of a directory. Raises `RunDirError` for one without a complete run, or of another version."""
+    """Return the run of a directory. Raise `RunDirError` for one without a complete run, or of another version."""
+    import pyarrow as pa  # noqa: F401 - its absence is reported before any file is read
+
     from etloop.results.store.run_dir import read_run
 
     stored = read_run(run_dir)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from etloop.cli.commands.sweep import sweep_of
 from etloop.cli.parser import make_parser
+from etloop.cli.sweep_runs import run_sweep as run_points
 from etloop.experiments.sweep.points import run_name
 from etloop.input_files import input_file
 from etloop.results.schema.sweep import SWEEP_SCHEMA, SweepRecord
@@ -19,19 +19,19 @@ from etloop.results.schema.typed_json import from_json
 from etloop.results.store.run_dir import read_index
 
 if TYPE_CHECKING:
-    from etloop.input_files import Given
+    from etloop.input_files import FileOrValues
 
 INDEX: Final = "sweep.json"
 
 
-def run_sweep(sweep: Given, out_dir: str | os.PathLike[str], where: str) -> Any:
+def run_sweep(sweep: FileOrValues, out_dir: str | os.PathLike[str], where: str) -> Any:
     """See `etloop.run_sweep`."""
     directory = Path(out_dir)
     place = [f"--{where}"] if where in {"twin", "lab"} else ["--rig", where]
     file = input_file(sweep, "sweep.yaml")
     words = ("sweep", file.source, "--out", str(directory), *place)
     parsed: Namespace = make_parser(words).parse_args(words)
-    sweep_of(file, parsed)
+    run_points(file, parsed)
     index = directory / INDEX
     return points_table(from_json(SweepRecord, read_index(index), str(index), SWEEP_SCHEMA), directory)
 

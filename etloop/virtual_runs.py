@@ -28,15 +28,15 @@ from etloop.traffic.python_congestion import registered, word_of
 from etloop.traffic.twin import SAMPLE_INTERVAL_NS, TwinSettings
 
 if TYPE_CHECKING:
-    from etloop.input_files import Given
+    from etloop.input_files import FileOrValues
     from etloop.traffic.python_congestion import CongestionControl
 
 
 def run_twin(
-    scenario: Given,
-    rig: Given | None,
+    scenario: FileOrValues,
+    rig: FileOrValues | None,
     out_dir: str | os.PathLike[str],
-    topology: Given | None,
+    topology: FileOrValues | None,
     seed: int | None,
     control: type[CongestionControl] | None,
 ) -> Run:

@@ -19,10 +19,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from urllib.request import urlopen
 
 from etloop.cli.main import main as etloop
 from etloop.results.html.blocks import LegendEntry, Page, Section
@@ -168,7 +169,10 @@ def room_graph() -> str:
         for other in others
         if not any(other in below(between) for between in others - {other})
     )
-    style = 'graph [bgcolor=white ranksep=0.3]; node [shape=box style="rounded,filled" fillcolor="#eef3f8" fontname="sans-serif"];'
+    style = (
+        "graph [bgcolor=white ranksep=0.3]; "
+        'node [shape=box style="rounded,filled" fillcolor="#eef3f8" fontname="sans-serif"];'
+    )
     lines = "\n".join(f'"{room}" -> "{other}";' for room, other in edges)
     return f'digraph {{ {style} edge [color="#5c6975"];\n{lines}\n}}\n'
 
@@ -264,18 +268,30 @@ def picture_of_rack(place: Path) -> bytes:
             subprocess.run(
                 [program, "submit", "submitted.yaml", *waits], cwd=place, check=False, capture_output=True
             )
-        ready = "document.body.innerText.includes('running')"
-        return take_picture("http://127.0.0.1:9420/runs/", 1250, ("body > *",), place, ready=ready)
+        page = "http://127.0.0.1:9420/runs/"
+        wait_until(lambda: b">running<" in urlopen(page, timeout=5).read(), f"{page} shows no running job")
+        return take_picture(page, 1250, ("body > *",), place)
 
 
 def wait_for_port(port: int) -> None:
-    """Return when something listens at the port of this machine. Raises TimeoutError after a minute."""
-    until = time.monotonic() + 60
-    while time.monotonic() < until:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-            return
+    """Return when a process listens at the port of this machine. Raises TimeoutError after a minute."""
+
+    def is_open() -> bool:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+        return True
+
+    wait_until(is_open, f"no process listens at port {port}")
+
+
+def wait_until(holds: Callable[[], bool], problem: str) -> None:
+    """Return when a condition holds; one that raises OSError does not. Raises TimeoutError after a minute."""
+    end_s = time.monotonic() + 60
+    while time.monotonic() < end_s:
+        with contextlib.suppress(OSError):
+            if holds():
+                return
         time.sleep(0.1)
-    raise TimeoutError(f"nothing listens at port {port}")
+    raise TimeoutError(problem)
 
 
 def draw(name: str, place: Path) -> Path:

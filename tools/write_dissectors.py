@@ -1,7 +1,7 @@
 """Write the layouts of headers into the Wireshark dissectors: `python tools/write_dissectors.py`.
 
-The layouts are those of traffic/native/wire/mrc.h and uet.h, as the native module returns them. A test checks that the
-dissectors are current.
+The layouts are those of mrc.h, uet_pds.h and uet_ses.h in traffic/native/wire, as the native module returns them. A test checks
+that the dissectors are current.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-BEGIN: Final = "-- BEGIN: written by tools/write_dissectors.py from traffic/native/wire/"
+BEGIN: Final = "-- BEGIN: written by tools/write_dissectors.py from the layouts in traffic/native/wire\n"
 END: Final = "-- END: written\n"
 _WIDTH: Final = 130
 _DECLARATION: Final = """
@@ -121,7 +121,7 @@ def dissector(text: str, transport: str) -> str:
     }[transport]
     before, rest = text.split(BEGIN, 1)
     after = rest.split(END, 1)[1]
-    return f"{before}{BEGIN}{transport}.h\n{layout_tables(layouts(), title)}{END}{after}"
+    return f"{before}{BEGIN}{layout_tables(layouts(), title)}{END}{after}"
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +26,7 @@ from tools.reference.formats import FORMATS, Format, questions_of  # noqa: E402
 from tools.reference.manual import agent_manual, etloop_manual  # noqa: E402
 from tools.reference.pages import page_of  # noqa: E402
 from tools.reference.schemas import schema_of  # noqa: E402
+from tools.reference.type_fields import fields_of_type  # noqa: E402
 
 SCHEMAS: Final = "cli/schemas"
 PAGES: Final = "docs/reference"
@@ -36,18 +37,30 @@ _MEANINGS: Final = ROOT / "tools" / "reference" / "meanings"
 @functools.cache
 def meanings_of(name: str) -> dict[str, str]:
     """Return the written meanings of the keys of a format."""
-    meanings = yaml.load((_MEANINGS / f"{name}.yaml").read_text(encoding="utf-8"), yaml.BaseLoader)
+    file = _MEANINGS / f"{name}.yaml"
+    meanings = yaml.load(file.read_text(encoding="utf-8"), yaml.BaseLoader) if file.exists() else {}
     assert isinstance(meanings, dict)
     return meanings
 
 
-@functools.cache
 def root_of(name: str) -> Field:
     """Return the fields of a format."""
+    return _fields(name)[0]
+
+
+def open_keys_of(name: str) -> Mapping[str, str]:
+    """Return the paths of mappings whose keys users choose, with the pattern of a key."""
+    return _fields(name)[1]
+
+
+@functools.cache
+def _fields(name: str) -> tuple[Field, Mapping[str, str]]:
     file_format = next(candidate for candidate in FORMATS if candidate.name == name)
-    return field_tree(
-        [questions_of(file_format, text) for text in file_format.readings], file_format.open_keys
-    )
+    declared, open_keys = fields_of_type(file_format.kind) if file_format.kind else (Field(""), {})
+    if file_format.kind is None or file_format.open_keys:
+        questions = [questions_of(file_format, text) for text in file_format.readings]
+        declared.add(field_tree(questions, file_format.open_keys))
+    return declared, {**file_format.open_keys, **open_keys}
 
 
 def meaning_in(one: Format) -> Callable[[str], str]:
@@ -89,7 +102,9 @@ def files() -> Iterator[tuple[str, str]]:
     """Yield every file of the reference with its text."""
     for file_format in FORMATS:
         meaning = meaning_in(file_format)
-        schema = schema_of(root_of(file_format.name), file_format.file, file_format.open_keys, meaning)
+        schema = schema_of(
+            root_of(file_format.name), file_format.file, open_keys_of(file_format.name), meaning
+        )
         yield f"{SCHEMAS}/{file_format.name}.json", json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
         yield f"{PAGES}/{file_format.name}.md", page_of(file_format, root_of(file_format.name), meaning)
     yield f"{MANUAL}/etloop.1", etloop_manual()

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from etloop.contract.model.assignment import Assignment, ScheduleTables
 from etloop.contract.model.topology import Topology
+from etloop.contract.model.transport import TransportSettings
 from etloop.traffic.capture import PlannedCapture
 from etloop.traffic.flow_level import FlowLevelSettings, FlowNetwork
 from etloop.traffic.send_limits import LoopLimits
@@ -127,7 +128,7 @@ def decode(datagram: bytes) -> tuple[WirePacket, bytes]:
 def check_frame(frame: bytes, udp_port: int = 4791) -> str:
     """One of good, bad_icrc, not_roce, malformed, for an Ethernet frame without FCS; not_roce goes to another UDP port."""
 
-# bind/mrc.cpp, bind/uet.cpp
+# bind/headers.cpp
 
 Headers: TypeAlias = dict[str, dict[str, int]]
 """{header: {field: value}} in wire order; enumerations as numbers. A field is present if the packet has it."""
@@ -329,21 +330,6 @@ def cc_mistakes(algorithm: str, library: str, profile: str, given: list[tuple[st
 
 # bind/qp.cpp
 
-class QueuePairSettings:
-    """TransportParams of traffic/native/plan/plan.h; times in nanoseconds."""
-
-    path_mtu: int
-    window_packets: int
-    ack_every: int
-    timeout_ns: int
-    retry_limit: int
-    initial_psn: int
-    adaptive_timeout: bool
-    rnr_retry: int
-    min_rnr_timer: int
-    max_rd_atomic: int
-    out_of_order_accept: bool
-
 class QueuePair:
     """One end of a queue pair with memory of its own; the caller carries the datagrams and tells the time."""
 
@@ -351,7 +337,7 @@ class QueuePair:
         self,
         local_qpn: int,
         remote_qpn: int,
-        settings: QueuePairSettings,
+        settings: TransportSettings,
         memory_va: int = ...,
         memory_rkey: int = 0x77,
         memory_bytes: int = ...,

@@ -23,7 +23,7 @@ from etloop.contract.base.errors import RunAborted
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import format_rate
 from etloop.contract.model.assignment import PortBackend
-from etloop.contract.model.congestion import DEFAULT_CATCH_UP_NS
+from etloop.contract.model.congestion import PacingSettings
 from etloop.traffic.threads.cleared_cores import cleared_cores
 from etloop.workload.trace.trace import CollectiveKind
 
@@ -41,7 +41,7 @@ PACED: Final = ((100_000_000, 256), (1_000_000_000, 4096))
 packets."""
 WINDOW_NS: Final = 10 * NS_PER_MS
 LOOKS_PER_WINDOW: Final = 10
-CATCH_UP_NS: Final = DEFAULT_CATCH_UP_NS
+CATCH_UP_NS: Final = PacingSettings().catch_up_ns
 """Time after a gap in which more than the set rate may leave, at twice the rate and faster."""
 LINK_BYTES: Final = 12 + 4 + 66
 """Overhead of a WRITE MIDDLE: BTH, ICRC, and the framing on an IPv4 link (`kLinkBytesIpv4`)."""

@@ -1,1 +1,1 @@
-"""The commands of `etloop`: most have a module of their own name."""
+"""The commands of `etloop`, one module each, named as the command (see `cli/parser.py`)."""

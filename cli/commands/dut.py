@@ -1,31 +1,89 @@
-"""`dut list`, `dut show`, `dut check`: profiles of devices under test, and their contradictions, before any run."""
+"""Show device profiles, check them for contradictions, read device counters, import fabrics."""
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
-from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
+from etloop.cli.arguments.inputs import add_json
+from etloop.cli.arguments.values import parse_duration
 from etloop.cli.result import CommandResult, to_json
-from etloop.contract.base.errors import ConfigError, ExitCode, Mistakes, Problem, Severity
-from etloop.controller.inputs.files import read_file
-from etloop.controller.inputs.rig import Rig
-from etloop.controller.inputs.scenario.scenario import Scenario, parse_scenario
-from etloop.controller.run.device_check import check_conditions, profile_verdict
-from etloop.controller.run.prepare import InputFile, read_cc_plugin, read_rig
-from etloop.dut_profiles.model.findings import ProfileVerdict
-from etloop.dut_profiles.model.profile import DutProfile
-from etloop.dut_profiles.model.stated import Stated, stated_values
-from etloop.dut_profiles.model.stated_text import value_text
-from etloop.dut_profiles.reading.catalogue import find_profile, profile_names
+from etloop.contract.base.clock import NS_PER_S
+
+if TYPE_CHECKING:
+    from etloop.controller.inputs.rig import Rig
+    from etloop.controller.inputs.scenario.scenario import Scenario
+    from etloop.dut_profiles.model.profile import DutProfile
+
+EXAMPLE: Final = (
+    "  etloop dut show sonic-tomahawk5\n"
+    "  etloop dut check sonic-tomahawk5 --scenario scenario.yaml --rig rig.yaml\n"
+    "  etloop dut counters --rig rig.yaml --watch"
+)
+_PROFILE: Final = "name of a shipped profile, or a file that ends in .yaml"
 
 
-def dut_command(parsed: argparse.Namespace) -> CommandResult:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the actions, each with its own options."""
+    actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
+    listing = actions.add_parser("list", help="list the shipped profiles")
+    show = actions.add_parser("show", help="print a profile with its sources")
+    show.add_argument("profile", metavar="PROFILE", help=_PROFILE)
+    check = actions.add_parser(
+        "check", help="check a profile for contradictions, alone or with a scenario and a rig"
+    )
+    check.add_argument(
+        "profile", nargs="?", metavar="PROFILE", help=f"{_PROFILE} (default: the profile that the rig names)"
+    )
+    check.add_argument("--scenario", type=Path, metavar="FILE", help="scenario.yaml")
+    check.add_argument("--rig", type=Path, metavar="FILE", help="rig.yaml")
+    fabric = actions.add_parser(
+        "fabric",
+        help="show hosts, switches and ranks of an InfraGraph description; convert it into rig and mapping",
+    )
+    fabric.add_argument(
+        "description", type=Path, metavar="FILE", help="InfraGraph infrastructure, YAML or JSON"
+    )
+    fabric.add_argument(
+        "--annotations", type=Path, metavar="FILE", help="annotations of nodes: ranks, addresses, profiles"
+    )
+    fabric.add_argument(
+        "--out", type=Path, metavar="DIR", help="write rig.yaml and mapping.yaml to this directory"
+    )
+    counters = actions.add_parser("counters", help="read the counters of a rig's device, once or repeatedly")
+    counters.add_argument(
+        "--rig", type=Path, required=True, metavar="FILE", help="rig.yaml with dut.counters"
+    )
+    counters.add_argument(
+        "--watch",
+        action="store_true",
+        help="read until Ctrl-C: show rates on a terminal, print changes otherwise",
+    )
+    counters.add_argument(
+        "--every",
+        type=parse_duration,
+        default=NS_PER_S,
+        metavar="TIME",
+        help="interval of --watch (default 1s)",
+    )
+    linux = actions.add_parser(
+        "linux-counters",
+        help="serve interface counters of this host on standard input and output: one JSON line per request line",
+    )
+    linux.add_argument(
+        "interfaces", nargs="*", metavar="INTERFACE", help="interfaces to read (default: all except loopback)"
+    )
+    for action in (listing, show, check, fabric, counters):
+        add_json(action)
+
+
+def run(parsed: argparse.Namespace) -> CommandResult:
     """Carry out one action. Raise `ConfigError` for files that cannot be read."""
+
     match parsed.action:
         case "counters":
-            from etloop.cli.commands.counters import show_counters
+            from etloop.cli.dut.counters import show_counters
 
             return CommandResult("", show_counters(parsed))
         case "linux-counters":
@@ -33,19 +91,20 @@ def dut_command(parsed: argparse.Namespace) -> CommandResult:
 
             return CommandResult("", main(parsed.interfaces))
         case "fabric":
-            from etloop.cli.commands.fabric import fabric_command
+            from etloop.cli.dut.fabric import show_fabric
 
-            return fabric_command(parsed)
+            return show_fabric(parsed)
         case "list":
-            return _list(as_json=parsed.json)
+            return _list_profiles(as_json=parsed.json)
         case "show":
-            profile = find_profile(parsed.profile)
-            return CommandResult(to_json(profile_as_json(profile)) if parsed.json else _profile_text(profile))
+            return _show_profile(parsed.profile, as_json=parsed.json)
         case _:
-            return _check(parsed.profile, parsed.scenario, parsed.rig, as_json=parsed.json)
+            return _check_profile(parsed.profile, parsed.scenario, parsed.rig, as_json=parsed.json)
 
 
-def _list(*, as_json: bool) -> CommandResult:
+def _list_profiles(*, as_json: bool) -> CommandResult:
+    from etloop.dut_profiles.reading.catalogue import find_profile, profile_names
+
     profiles = [find_profile(name) for name in profile_names()]
     if as_json:
         rows = [
@@ -58,74 +117,28 @@ def _list(*, as_json: bool) -> CommandResult:
     )
 
 
-def profile_as_json(profile: DutProfile) -> dict[str, object]:
-    """Return a profile for programs: every value by its path, each with basis and source."""
-    return {
-        "name": profile.name,
-        "kind": profile.kind,
-        "summary": profile.summary,
-        "values": {
-            path: {
-                basis.value: {
-                    "value": value_text(path, claim.value),
-                    "source": claim.source.name,
-                    "where": claim.where,
-                }
-                for basis, claim in stated.claims()
-            }
-            for path, stated in stated_values(profile)
-            if stated.best is not None
-        },
-        "counters": [
-            {
-                "reader": access.reader,
-                "paths": access.paths,
-                "objects": access.objects,
-                "caveat": access.caveat,
-            }
-            for access in profile.counters.access
-        ],
-        "checks": [asdict(check) for check in profile.checks],
-        "notes": profile.notes,
-        "sources": [asdict(source) for source in profile.sources],
-    }
+def _show_profile(name_or_path: str, *, as_json: bool) -> CommandResult:
+    from etloop.cli.text.dut_profile import profile_values, render_device_profile
+    from etloop.dut_profiles.reading.catalogue import find_profile
+
+    profile = find_profile(name_or_path)
+    return CommandResult(to_json(profile_values(profile)) if as_json else render_device_profile(profile))
 
 
-def _profile_text(profile: DutProfile) -> str:
-    stated = [(path, value) for path, value in stated_values(profile) if value.best is not None]
-    width = max((len(path) for path, _ in stated), default=0)
-    lines = [f"{profile.name} ({profile.kind})", f"  {profile.summary}", ""]
-    lines += [line for path, value in stated for line in _claim_lines(path, value, width)]
-    for access in profile.counters.access:
-        objects = ", ".join(access.objects)
-        caveat = f"; {access.caveat}" if access.caveat else ""
-        lines.append(f"  counters by {access.reader} as {access.paths} names them: {objects}{caveat}")
-    lines += ["", *(f"  check {check.expression}: {check.why}" for check in profile.checks)]
-    lines += [f"  note: {note}" for note in profile.notes]
-    lines += ["", "sources"]
-    lines += [
-        f"  {source.name}: {source.title}, {source.dated.isoformat()}{f' <{source.url}>' if source.url else ''}"
-        for source in profile.sources
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _claim_lines(path: str, stated: Stated[object], width: int) -> list[str]:
-    """Return the lines of one value: the best claim first, the other claims below it."""
-    return [
-        f"  {path if place == 0 else '':<{width}}  {basis:<10}  {value_text(path, claim.value)}  [{claim.source.name}]"
-        for place, (basis, claim) in enumerate(stated.claims())
-    ]
-
-
-def _check(
+def _check_profile(
     name_or_path: str | None, scenario_path: Path | None, rig_path: Path | None, *, as_json: bool
 ) -> CommandResult:
     """Check a profile, alone and with a scenario or a rig; without a profile, the one that the rig names.
 
     Raise `ConfigError` with the mistakes of all files together. The exit code reports whether there is a contradiction.
     """
-    profile, scenario, rig = _read_all(name_or_path, scenario_path, rig_path)
+    from dataclasses import asdict
+
+    from etloop.cli.text.dut_profile import render_profile_verdict
+    from etloop.contract.base.errors import ExitCode
+    from etloop.controller.run.device_check import check_conditions, profile_verdict
+
+    profile, scenario, rig = _read_inputs(name_or_path, scenario_path, rig_path)
     verdict = profile_verdict(
         profile, scenario, rig, scenario_name=str(scenario_path), rig_name=str(rig_path)
     ) + check_conditions(profile, scenario)
@@ -133,12 +146,20 @@ def _check(
     if as_json:
         report = {"profile": profile.name, "exit_code": int(code), **asdict(verdict)}
         return CommandResult(to_json(report), code)
-    return CommandResult(_verdict_text(profile, verdict), code)
+    return CommandResult(render_profile_verdict(profile, verdict), code)
 
 
-def _read_all(
+def _read_inputs(
     name_or_path: str | None, scenario_path: Path | None, rig_path: Path | None
 ) -> tuple[DutProfile, Scenario | None, Rig | None]:
+    from functools import partial
+
+    from etloop.contract.base.errors import ConfigError, Mistakes, Problem
+    from etloop.controller.inputs.files import read_file
+    from etloop.controller.inputs.scenario.scenario import parse_scenario
+    from etloop.controller.run.prepare import InputFile, read_cc_plugin, read_rig
+    from etloop.dut_profiles.reading.catalogue import find_profile
+
     mistakes = Mistakes()
     scenario = rig = profile = None
     if scenario_path is not None:
@@ -160,26 +181,3 @@ def _read_all(
     mistakes.refuse(ConfigError)
     assert profile is not None
     return profile, scenario, rig
-
-
-def _verdict_text(profile: DutProfile, verdict: ProfileVerdict) -> str:
-    lines = [
-        f"{severity}: {finding.rule}: {finding.problem}"
-        for severity in Severity
-        for finding in verdict.findings
-        if finding.severity is severity
-    ]
-    lines += [
-        f"not checked in full: {finding.rule}: no {', '.join(finding.missing)}" for finding in verdict.skipped
-    ]
-    counts = [
-        _count_text(len(verdict.contradictions), "contradiction"),
-        _count_text(len(verdict.findings) - len(verdict.contradictions), "remark"),
-        f"{_count_text(len(verdict.skipped), 'rule')} not checked in full",
-    ]
-    lines.append(f"{profile.name}: {', '.join(counts)}")
-    return "\n".join(lines) + "\n"
-
-
-def _count_text(number: int, noun: str) -> str:
-    return f"{number or 'no'} {noun}{'' if number == 1 else 's'}"

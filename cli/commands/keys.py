@@ -1,164 +1,58 @@
-"""`etloop keys`: key pairs of the control connection, and the list of agents that may connect. A shell: key files.
-
-A key directory holds pairs, `NAME.key` (public) and `NAME.key_secret`, and in `allowed/` the public keys of the agents that may
-connect: `security.curve` of a rig file names it. `runtime.curve_keys` makes and reads pairs.
-"""
+"""Make, list, allow and revoke keys of the control connection."""
 
 from __future__ import annotations
 
-import shutil
-import stat
-from collections.abc import Sequence
-from dataclasses import asdict
+import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from etloop.cli.arguments.inputs import add_json
 from etloop.cli.result import CommandResult, to_json
-from etloop.contract.base.errors import ConfigError, Problem
-from etloop.contract.base.late_dataclass import dataclass
-from etloop.runtime.curve_keys import (
-    key_pair,
-    make_key_pairs,
-    name_problems,
-    public_key_problem,
-    read_public_key,
-)
 
-if TYPE_CHECKING:
-    import argparse
-
-ALLOWED: Final = "allowed"
-"""Folder of the public keys that may connect, below the key directory."""
-_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+EXAMPLE: Final = "  etloop keys make controller a b --dir keys\n  etloop keys allow a b --dir keys"
 
 
-@dataclass(frozen=True, slots=True)
-class KeyRow:
-    """One name of a key directory."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the action and its keys."""
+    add_json(parser)
+    parser.add_argument("action", choices=("make", "allow", "revoke", "list"), help="action")
+    parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help="names of agents or of the controller; allow also accepts .key files of other hosts",
+    )
+    parser.add_argument(
+        "--dir",
+        type=Path,
+        default=Path("keys"),
+        metavar="DIR",
+        help="key directory (default keys/); the allow-list is DIR/allowed",
+    )
+    parser.add_argument("--keep", action="store_true", help="make: keep existing pairs")
 
-    name: str
-    public_key: str
-    """Z85, 40 characters; "" if the file cannot be read."""
-    secret_here: bool
-    allowed: bool
-    remark: str
-    """The problem with it; "" if there is none."""
 
+def run(parsed: argparse.Namespace) -> CommandResult:
+    """Change or list the keys of a directory. Raise `ConfigError` with all problems before any change."""
+    from dataclasses import asdict
 
-def carried_out(parsed: argparse.Namespace) -> CommandResult:
-    """Carry the command out. Raise `ConfigError` with all problems before any change."""
+    from etloop.cli.key_directory import allow, key_rows, key_table, make_pairs, revoke
+    from etloop.contract.base.errors import ConfigError, Problem
+
     directory: Path = parsed.dir
     names: list[str] = parsed.names
     if (parsed.action == "list") == bool(names):
-        remedy = "etloop keys list takes no name" if names else "give one name or more"
+        remedy = "leave the names out" if names else "give one or more names"
         raise ConfigError(Problem(f"etloop keys {parsed.action}", f"got {len(names)} names", remedy))
+    messages: tuple[str, ...] = ()
     if parsed.action == "make":
         messages = make_pairs(directory, names, keep=parsed.keep)
     elif parsed.action == "allow":
         messages = allow(directory, names)
     elif parsed.action == "revoke":
         messages = revoke(directory, names)
-    else:
-        messages = ()
     rows = key_rows(directory)
     if parsed.json:
         return CommandResult(to_json({"done": list(messages), "keys": [asdict(row) for row in rows]}))
-    return CommandResult("".join(f"{line}\n" for line in messages) if messages else _table(rows, directory))
-
-
-def make_pairs(directory: Path, names: Sequence[str], *, keep: bool = False) -> tuple[str, ...]:
-    """Make a pair for every name and return lines about them. Raise `ConfigError` as `make_key_pairs` does."""
-    pairs = make_key_pairs(directory, names, keep=keep)
-    return tuple(line for pair in pairs for line in pair.lines()) or ("nothing to make: every pair exists",)
-
-
-def allow(directory: Path, names: Sequence[str]) -> tuple[str, ...]:
-    """Put public keys on the allow-list, given by name if the pair lies in `directory`, else by the file's path.
-
-    Raise `ConfigError`, and allow none, if one of them cannot be read or would replace another key of its name.
-    """
-    problems, copies = [], []
-    for name in dict.fromkeys(names):
-        path = Path(name) if name.endswith(".key") else directory / f"{name}.key"
-        problem = public_key_problem(path)
-        target = directory / ALLOWED / path.name
-        if problem is None and target.exists() and read_public_key(target) != read_public_key(path):
-            remedy = f"etloop keys revoke {path.stem} first, if the agent really has a new key"
-            problem = Problem(str(target), "is another key of that name", remedy)
-        if problem is not None:
-            problems.append(problem)
-        copies.append((path, target))
-    if problems:
-        raise ConfigError(*problems)
-    try:
-        (directory / ALLOWED).mkdir(mode=0o755, parents=True, exist_ok=True)
-        for path, target in copies:
-            # Copied atomically: a controller may be reading the list.
-            partial_file = target.with_suffix(".part")
-            shutil.copyfile(path, partial_file)
-            partial_file.chmod(0o644)
-            partial_file.replace(target)
-    except OSError as error:
-        raise _access_error(directory / ALLOWED, "written", error) from None
-    return tuple(f"{target.stem} may connect" for _, target in copies)
-
-
-def revoke(directory: Path, names: Sequence[str]) -> tuple[str, ...]:
-    """Remove keys from the allow-list. Raise `ConfigError`, and revoke none, if one of them is not on it."""
-    targets = [directory / ALLOWED / f"{name.removesuffix('.key')}.key" for name in dict.fromkeys(names)]
-    problems = name_problems([path.stem for path in targets]) or [
-        Problem(str(path), "is not on the allow-list", f"etloop keys list --dir {directory} shows who is")
-        for path in targets
-        if not path.is_file()
-    ]
-    if problems:
-        raise ConfigError(*problems)
-    try:
-        for path in targets:
-            path.unlink()
-    except OSError as error:
-        raise _access_error(directory / ALLOWED, "changed", error) from None
-    return tuple(f"{path.stem} may no longer connect" for path in targets)
-
-
-def key_rows(directory: Path) -> tuple[KeyRow, ...]:
-    """Return every name in `directory` or its allow-list, sorted. Raise `ConfigError` if the directory cannot be read."""
-    try:
-        pairs = {path.stem: path for path in directory.glob("*.key*")}
-        allowed = {path.stem: path for path in (directory / ALLOWED).glob("*.key")}
-        next(directory.iterdir(), None)
-    except OSError as error:
-        raise _access_error(directory, "read", error) from None
-    return tuple(_row(directory, name, allowed.get(name)) for name in sorted(pairs | allowed))
-
-
-def _row(directory: Path, name: str, allowed: Path | None) -> KeyRow:
-    pair = key_pair(directory, name)
-    file = allowed or pair.public
-    remark = ""
-    if problem := public_key_problem(file):
-        remark = problem.what
-    elif (
-        allowed is not None and pair.public.exists() and read_public_key(pair.public) != read_public_key(file)
-    ):
-        remark = "the allow-list holds another key of that name"
-    elif pair.secret.exists() and pair.secret.stat().st_mode & _OTHERS:
-        remark = f"others may read the secret: chmod 600 {pair.secret}"
-    key = "" if problem else read_public_key(file).decode("ascii")
-    return KeyRow(name, key, pair.secret.exists(), allowed is not None, remark)
-
-
-def _table(rows: Sequence[KeyRow], directory: Path) -> str:
-    if not rows:
-        return f"{directory} holds no keys; etloop keys make NAME --dir {directory} makes some\n"
-    width = max(len("name"), *(len(row.name) for row in rows))
-    lines = [f"{'name':<{width}}  {'public key':<40}  secret  allowed"]
-    for row in rows:
-        secret, allowed = "here" if row.secret_here else "-", "yes" if row.allowed else "-"
-        lines.append(f"{row.name:<{width}}  {row.public_key:<40}  {secret:<6}  {allowed:<7}  {row.remark}")
-    return "\n".join(line.rstrip() for line in lines) + "\n"
-
-
-def _access_error(path: Path, what: str, error: OSError) -> ConfigError:
-    remedy = "name a directory that this user may use, with --dir"
-    return ConfigError(Problem(str(path), f"cannot be {what}: {error.strerror}", remedy))
+    text = "".join(f"{line}\n" for line in messages) if messages else key_table(rows, directory)
+    return CommandResult(text)

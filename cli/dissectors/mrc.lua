@@ -5,7 +5,7 @@ local mrc = Proto("mrc", "Multipath Reliable Connection")
 local ROCE_PORT = 4791
 local ICRC_BYTES = 4
 
--- BEGIN: written by tools/write_dissectors.py from traffic/native/wire/mrc.h
+-- BEGIN: written by tools/write_dissectors.py from the layouts in traffic/native/wire
 -- {kind, meaning, names of values} by field.
 local FIELDS = {
   ["ack_psn_offset"] = { "int", "PSN acknowledged, relative to the cumulative PSN" },

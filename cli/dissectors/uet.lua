@@ -8,7 +8,7 @@ end
 
 local uet = Proto("uet", "Ultra Ethernet Transport")
 
--- BEGIN: written by tools/write_dissectors.py from traffic/native/wire/uet.h
+-- BEGIN: written by tools/write_dissectors.py from the layouts in traffic/native/wire
 -- {kind, meaning, names of values} by field.
 local FIELDS = {
   ["pds.ack_psn_offset"] = { "int", "PSN acknowledged, relative to the cumulative PSN" },

@@ -1,6 +1,6 @@
-"""A capture as one line a packet, for people. Pure: packets in, lines out. `capture_files` reads the packets.
+"""Captured packets -> one line of text each. Pure; `capture_files` reads the packets.
 
-Traffic that is not RoCEv2, MRC or UET gets a line that says what it is.
+Traffic that is not RoCEv2, MRC or UET gets a line with its protocol.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ _ECN: Final = ("", " ect1", " ect0", " CE")
 
 
 def capture_lines(frames: tuple[CapturedFrame, ...]) -> Iterator[str]:
-    """Return a line for each frame: microseconds since the first one, direction (- where the file has none), content."""
+    """Yield a line for each frame: microseconds since the first frame, direction ("-" if the file has none), content."""
     for frame in frames:
         time_us = (frame.time_ns - frames[0].time_ns) / _NS_PER_US
         direction = "-" if frame.outbound is None else ">" if frame.outbound else "<"
-        yield f"{time_us:12.3f} {direction} {_described(frame)}"
+        yield f"{time_us:12.3f} {direction} {_frame_text(frame)}"
 
 
-def _described(frame: CapturedFrame) -> str:
+def _frame_text(frame: CapturedFrame) -> str:
     content = frame.content
     at, kind = 12, content[12:14]
     if kind == b"\x81\x00":
@@ -78,26 +78,26 @@ def _described(frame: CapturedFrame) -> str:
     if kind == b"\x88\x08":
         return _pause(content)
     whole, captured_bytes = len(content) == frame.frame_bytes, frame.frame_bytes - frame.added_bytes
-    content, led = _without_outer(content, at + 2, kind)
+    content, route_text = _strip_outer_header(content, at + 2, kind)
     src, dst, traffic_class, udp = _addresses(content, at + 2, kind)
-    if foreign := _foreign(content, at + 2, kind):
-        return f"{captured_bytes} bytes{tagged}, {foreign}"
+    if protocol_text := _other_protocol(content, at + 2, kind):
+        return f"{captured_bytes} bytes{tagged}, {protocol_text}"
     bth = content[udp + 8 : udp + 20]
     if len(bth) < 12:
         return f"{captured_bytes} bytes, cut before the transport header"
     port, udp_port = int.from_bytes(content[udp : udp + 2]), int.from_bytes(content[udp + 2 : udp + 4])
-    datagram, told_bytes = content[udp + 8 :], max(int.from_bytes(content[udp + 4 : udp + 6]) - 8, 0)
-    fields = [f"{ip_text(src)}:{port} > {ip_text(dst)}{led}"]
+    datagram, udp_payload_bytes = content[udp + 8 :], max(int.from_bytes(content[udp + 4 : udp + 6]) - 8, 0)
+    fields = [f"{ip_text(src)}:{port} > {ip_text(dst)}{route_text}"]
     sizes = f"{captured_bytes} B dscp {traffic_class >> 2}{_ECN[traffic_class & 3]}{tagged}"
-    if not _is_ours(bth[0], udp_port, content if whole else b""):
+    if not _is_known_transport(bth[0], udp_port, content if whole else b""):
         return "  ".join((*fields, f"UDP to port {udp_port}", sizes))
     if udp_port == UET_UDP_PORT:
-        fields += [uet_text(datagram, told_bytes), sizes]
-        cut = whole and (told_bytes > len(datagram) or cut_from(datagram, told_bytes))
+        fields += [uet_text(datagram, udp_payload_bytes), sizes]
+        cut = whole and (udp_payload_bytes > len(datagram) or cut_from(datagram, udp_payload_bytes))
         return "  ".join((*fields, "trimmed" if cut else "no check" if whole else "cut by the capture"))
-    text = mrc_text(datagram, told_bytes) if is_mrc(bth[0]) else _transport(datagram, bth)
+    text = mrc_text(datagram, udp_payload_bytes) if is_mrc(bth[0]) else _transport(datagram, bth)
     fields += [text, sizes]
-    if whole and (was_bytes := _cut_from(content[udp:])):
+    if whole and (was_bytes := _untrimmed_size(content[udp:])):
         return "  ".join((*fields, f"trimmed, {len(content) - udp} of {was_bytes} B of UDP"))
     fields.append(
         "icrc " + (_native.check_frame(content, udp_port).replace("_icrc", "") if whole else "not kept")
@@ -105,8 +105,8 @@ def _described(frame: CapturedFrame) -> str:
     return "  ".join(fields)
 
 
-def _foreign(content: bytes, ip: int, kind: bytes) -> str:
-    """Return what a frame is that has no UDP in it; "" for one that has, or is too short to tell."""
+def _other_protocol(content: bytes, ip: int, kind: bytes) -> str:
+    """Return the protocol of a frame without UDP; "" if it has UDP or is too short to decide."""
     if kind == _IPV4 and len(content) >= ip + 20:
         if int.from_bytes(content[ip + 6 : ip + 8]) & _FRAGMENT_MASK:
             return "a later fragment of an IPv4 packet"
@@ -120,10 +120,10 @@ def _foreign(content: bytes, ip: int, kind: bytes) -> str:
     return "" if protocol == _UDP else f"no UDP datagram: IP protocol {protocol}"
 
 
-def _is_ours(opcode: int, udp_port: int, content: bytes) -> bool:
-    """Return whether a UDP datagram is of a transport that is known here: by its port, or by what is in it.
+def _is_known_transport(opcode: int, udp_port: int, content: bytes) -> bool:
+    """Return whether a UDP datagram belongs to RoCEv2, UET or MRC, by its port or its content.
 
-    MRC has a port of the user's choice. `content` is the whole frame, or empty where it is cut.
+    MRC has a configurable port. `content` is the whole frame, or empty if the capture truncated it.
     """
     if udp_port in (_ROCE_UDP_PORT, UET_UDP_PORT) or is_mrc(opcode):
         return True
@@ -131,7 +131,7 @@ def _is_ours(opcode: int, udp_port: int, content: bytes) -> bool:
 
 
 def _addresses(content: bytes, ip: int, kind: bytes) -> tuple[bytes, bytes, int, int]:
-    """Source, destination, traffic class and where UDP begins."""
+    """Return source and destination address (16 bytes each), traffic class, and the offset of the UDP header."""
     if kind == _IPV4 and len(content) >= ip + 20:
         src, dst = _MAPPED + content[ip + 12 : ip + 16], _MAPPED + content[ip + 16 : ip + 20]
         return src, dst, content[ip + 1], ip + (content[ip] & 15) * 4
@@ -145,35 +145,35 @@ def _addresses(content: bytes, ip: int, kind: bytes) -> tuple[bytes, bytes, int,
     return NO_ADDRESS, NO_ADDRESS, 0, len(content)
 
 
-def _without_outer(content: bytes, ip: int, kind: bytes) -> tuple[bytes, str]:
-    """A frame without an outer IPv6 header, whose traffic class counts; and what to say of the segments in it."""
+def _strip_outer_header(content: bytes, ip: int, kind: bytes) -> tuple[bytes, str]:
+    """Return a frame without its outer IPv6 header, but with that header's traffic class, and its segments as text."""
     outer = content[ip : ip + 40]
     if kind != _IPV6 or len(outer) < 40 or outer[6] != _IPV6_INSIDE or len(content) < ip + 42:
         return content, ""
-    # Traffic class and flow label are in no check.
+    # The ICRC covers neither traffic class nor flow label.
     inner = outer[:2] + content[ip + 42 :]
-    return content[:ip] + inner, f" led by {_segments(outer[24:])}"
+    return content[:ip] + inner, f" via {_segments_text(outer[24:])}"
 
 
-def _segments(carrier: bytes) -> str:
-    """The block of an outer destination and the micro segments that are left in it."""
-    left = [int.from_bytes(carrier[at : at + 2]) for at in range(4, 16, 2)]
+def _segments_text(destination: bytes) -> str:
+    """Return the uSID block of an outer destination address and its remaining micro-segments (SRv6)."""
+    left = [int.from_bytes(destination[at : at + 2]) for at in range(4, 16, 2)]
     while left and left[-1] == 0:
         left.pop()
-    block = f"{int.from_bytes(carrier[:2]):x}:{int.from_bytes(carrier[2:4]):x}"
+    block = f"{int.from_bytes(destination[:2]):x}:{int.from_bytes(destination[2:4]):x}"
     return f"{block} [{' '.join(f'{usid:04x}' for usid in left)}]"
 
 
-def _cut_from(udp: bytes) -> str:
-    """How long a UDP packet was that a switch cut down; "" of one that is whole, or whose lengths hide it."""
-    told_bytes, opcode = int.from_bytes(udp[4:6]), udp[8]
-    if told_bytes > len(udp):
-        return str(told_bytes)
-    # Lengths may be new, but no path MTU is less than 256 bytes, and only the last packet of a message is shorter.
+def _untrimmed_size(udp: bytes) -> str:
+    """Return the original bytes of a UDP packet that a switch trimmed; "" if it is whole, or its lengths do not show it."""
+    udp_payload_bytes, opcode = int.from_bytes(udp[4:6]), udp[8]
+    if udp_payload_bytes > len(udp):
+        return str(udp_payload_bytes)
+    # The switch may have rewritten the lengths, but no path MTU is below 256 bytes, and only the last packet is shorter.
     header_bytes = WRITE_HEADER_BYTES if is_mrc(opcode) else 12 + (16 if opcode in _WRITE_RETH else 0)
     shortest_bytes = 8 + header_bytes + 256 + 4
-    full = opcode in _FULL or opcode in MRC_FULL
-    return f"{shortest_bytes} or more" if full and told_bytes < shortest_bytes else ""
+    is_full = opcode in _FULL or opcode in MRC_FULL
+    return f"{shortest_bytes} or more" if is_full and udp_payload_bytes < shortest_bytes else ""
 
 
 def _transport(datagram: bytes, bth: bytes) -> str:
@@ -184,7 +184,7 @@ def _transport(datagram: bytes, bth: bytes) -> str:
     text += " fecn" if bth[4] & 0x80 else ""
     extension = datagram[12:]
     if opcode in (0x0D, 0x0F, 0x10, 0x11, 0x12, 0xF1, 0xF2) and len(extension) >= 4:
-        text += _answer(extension[0]) + f" msn {int.from_bytes(extension[1:4])}"
+        text += _syndrome_text(extension[0]) + f" msn {int.from_bytes(extension[1:4])}"
     if opcode in (*_WRITE_RETH, 0x0C) and len(extension) >= 16:
         va, rkey, size = struct.unpack(">QII", extension[:16])
         text += f" va {va:#x} rkey {rkey:#x} len {size}"
@@ -194,8 +194,8 @@ def _transport(datagram: bytes, bth: bytes) -> str:
     return text
 
 
-def _answer(syndrome: int) -> str:
-    """IBTA vol. 1, 9.7.5.1.2."""
+def _syndrome_text(syndrome: int) -> str:
+    """Return the syndrome of an ACK as text, "" for a plain ACK (IBTA vol. 1, 9.7.5.1.2)."""
     match syndrome >> 5:
         case 0:
             return ""

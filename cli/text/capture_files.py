@@ -1,7 +1,7 @@
-"""The packets of a capture file: classic pcap and pcapng, as they are or compressed by gzip. Pure: bytes in, packets out.
+"""Capture files -> packets: classic pcap and pcapng, plain or gzip-compressed. Pure.
 
-Decides what a file is, by its first bytes, and where it is damaged. Sources: draft-ietf-opsawg-pcap, draft-ietf-opsawg-pcapng;
-link types www.tcpdump.org/linktypes.html. Frames of link layers without an Ethernet header get one of zeros.
+Decides the format by the first bytes of a file, and reports where a file is damaged. Sources: draft-ietf-opsawg-pcap,
+draft-ietf-opsawg-pcapng, link types www.tcpdump.org/linktypes.html. Link layers without an Ethernet header get one of zeros.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _END_OPTION, _FLAGS, _RESOLUTION, _OFFSET, _INTERFACE_DROPS, _SYSTEM_DROPS = 0, 
 _PCAP_UNITS_NS: Final = {0xA1B2C3D4: 1000, 0xA1B23C4D: 1}
 _PCAP_HEAD_BYTES: Final = 24
 _RECORD_BYTES: Final = 16
-_FCS_GIVEN: Final = 1 << 26
+_HAS_FCS_LENGTH: Final = 1 << 26
 _GZIP: Final = b"\x1f\x8b"
-_OTHERS: Final = {
+_UNSUPPORTED: Final = {
     b"\x28\xb5\x2f\xfd": ("compressed by zstd", "unpack it first (zstd -d)"),
     b"\x04\x22\x4d\x18": ("compressed by lz4", "unpack it first (lz4 -d)"),
     b"\xfd7zX": ("compressed by xz", "unpack it first (xz -d)"),
@@ -44,15 +44,15 @@ class CapturedFrame:
     """A frame without FCS, whole or cut to the snap length."""
 
     time_ns: int
-    """Since 1970."""
+    """Time since 1970."""
     outbound: bool | None
-    """None where the file does not say."""
+    """Direction; None if the file has none."""
     content: bytes
-    """From an Ethernet header on, which is zeros where the link layer has none."""
+    """Starts with an Ethernet header, which is zeros if the link layer has none."""
     frame_bytes: int
-    """Of the whole frame, with such a header."""
+    """Size of the whole frame, including an added Ethernet header."""
     added_bytes: int = 0
-    """Of such a header."""
+    """Size of the added Ethernet header."""
 
 
 @dataclass(slots=True)
@@ -66,31 +66,33 @@ class _Interface:
     lost: int = 0
 
 
-def frames_of(content: bytes, source: str) -> tuple[tuple[CapturedFrame, ...], int]:
-    """Return the frames of a capture file, and how many the capture lost; `source` names it in messages.
+def read_frames(content: bytes, source: str) -> tuple[tuple[CapturedFrame, ...], int]:
+    """Return the frames of a capture file, and the number of frames that the capture dropped; `source` is its name in errors.
 
-    Raises `ConfigError` with the place in the file for one that is damaged, ends too early or is of no such format.
+    Raise `ConfigError` with the offset in the file if it is damaged, ends too early or has another format.
     """
     if content.startswith(_GZIP):
-        content, source = _unpacked(content, source), f"{source}, unpacked"
+        content, source = _gunzip(content, source), f"{source}, unpacked"
     for order in _ORDERS:
         if len(content) >= 4 and struct.unpack_from(f"{order}I", content)[0] in _PCAP_UNITS_NS:
             return tuple(_pcap_frames(content, source, order)), 0
     if len(content) < 12 or struct.unpack_from("<I", content)[0] != _SECTION:
-        raise _foreign(content, source)
+        raise _unsupported_error(content, source)
     return _Sections(source).read(content)
 
 
-def _foreign(content: bytes, source: str) -> ConfigError:
-    for head, (what, remedy) in _OTHERS.items():
+def _unsupported_error(content: bytes, source: str) -> ConfigError:
+    for head, (what, remedy) in _UNSUPPORTED.items():
         if content.startswith(head):
             return ConfigError(Problem(f"{source}: byte 0", f"it is {what}", remedy))
-    found = f"it begins with {content[:4].hex(' ')}" if content else "it is empty"
-    return _refusal(source, 0, f"{found}, expected pcapng (0a 0d 0d 0a) or pcap (d4 c3 b2 a1 or a relative)")
+    start_text = f"it begins with {content[:4].hex(' ')}" if content else "it is empty"
+    return _refusal(
+        source, 0, f"{start_text}, expected pcapng (0a 0d 0d 0a) or pcap (d4 c3 b2 a1 or a relative)"
+    )
 
 
-def _unpacked(content: bytes, source: str) -> bytes:
-    """Return what gzip compressed, of all its members. Raises `ConfigError` for less than whole ones, or too much."""
+def _gunzip(content: bytes, source: str) -> bytes:
+    """Return the content of a gzip file. Raise `ConfigError` if it is damaged, or larger than MOST_UNPACKED_BYTES."""
     parts: list[bytes] = []
     left, total = content, 0
     while left:
@@ -118,7 +120,7 @@ def _pcap_frames(content: bytes, source: str, order: str) -> Iterator[CapturedFr
         raise _refusal(source, 4, f"it is pcap {major}.{minor}, expected 2.4")
     unit_ns = _PCAP_UNITS_NS[magic]
     link = _link_of(network & 0xFFFF, source, 20)
-    fcs_bytes = (network >> 28) * 2 if network & _FCS_GIVEN else 0
+    fcs_bytes = (network >> 28) * 2 if network & _HAS_FCS_LENGTH else 0
     at, number = _PCAP_HEAD_BYTES, 1
     while at < len(content):
         if at + _RECORD_BYTES > len(content):
@@ -132,10 +134,10 @@ def _pcap_frames(content: bytes, source: str, order: str) -> Iterator[CapturedFr
             raise _refusal(source, at, f"packet {number} keeps {kept} bytes of {whole}")
         if parts * unit_ns >= NS_PER_S:
             raise _refusal(source, at, f"the time of packet {number} has {parts} parts of a second")
-        # The check sequence of a frame is no part of it, whole or in part.
+        # Frames are returned without their FCS, even if the capture has a part of it.
         whole -= min(fcs_bytes, whole)
         frame = content[start : start + min(kept, whole)]
-        yield _framed(link, seconds * NS_PER_S + parts * unit_ns, None, frame, whole)
+        yield _make_frame(link, seconds * NS_PER_S + parts * unit_ns, None, frame, whole)
         at, number = start + kept, number + 1
 
 
@@ -149,17 +151,17 @@ def _link_of(number: int, source: str, at: int) -> LinkLayer:
     return link
 
 
-def _framed(
+def _make_frame(
     link: LinkLayer, time_ns: int, outbound: bool | None, frame: bytes, whole_bytes: int
 ) -> CapturedFrame:
-    content, added_bytes, told = link(frame)
-    outbound = told if outbound is None else outbound
+    content, added_bytes, link_outbound = link(frame)
+    outbound = link_outbound if outbound is None else outbound
     whole_bytes += len(content) - len(frame)
     return CapturedFrame(time_ns, outbound, content, max(whole_bytes, len(content)), added_bytes)
 
 
 class _Sections:
-    """A reader of pcapng: sections, each with a byte order and interfaces of its own."""
+    """Reads pcapng: sections, each with its own byte order and interfaces."""
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -169,11 +171,11 @@ class _Sections:
         self._lost = 0
 
     def read(self, content: bytes) -> tuple[tuple[CapturedFrame, ...], int]:
-        """Return all frames, and how many were lost."""
+        """Return all frames, and the number of dropped ones."""
         at = 0
         while at < len(content):
             at += self._block(content, at)
-        return tuple(self._frames), self._lost + sum(each.lost for each in self._interfaces)
+        return tuple(self._frames), self._lost + sum(interface.lost for interface in self._interfaces)
 
     def _block(self, content: bytes, at: int) -> int:
         """Read a block; return its length."""
@@ -184,11 +186,11 @@ class _Sections:
             self._begin_section(content, at)
         kind, length = struct.unpack_from(f"{self._order}II", content, at)
         if length < 12 or length % 4:
-            raise self._refusal(at, f"a block has no sound length: {length}")
+            raise self._refusal(at, f"a block has an invalid length: {length}")
         if length > left:
             raise self._refusal(at, f"the file ends inside a block: {left} of {length} bytes")
         if struct.unpack_from(f"{self._order}I", content, at + length - 4)[0] != length:
-            raise self._refusal(at, "a block has another length at its end")
+            raise self._refusal(at, "the lengths at the start and end of a block differ")
         body = content[at + 8 : at + length - 4]
         if kind == _INTERFACE:
             self._add_interface(body, at)
@@ -206,8 +208,8 @@ class _Sections:
                 self._order = order
                 break
         else:
-            raise self._refusal(at, "a section has no byte order")
-        self._lost += sum(each.lost for each in self._interfaces)
+            raise self._refusal(at, "a section has no byte-order magic")
+        self._lost += sum(interface.lost for interface in self._interfaces)
         self._interfaces = []
 
     def _add_interface(self, body: bytes, at: int) -> None:
@@ -239,7 +241,7 @@ class _Sections:
                 outbound = {1: False, 2: True}.get(direction)
         ticks = high << 32 | low
         time_ns = interface.offset_s * NS_PER_S + ticks * NS_PER_S // interface.units_per_s
-        self._frames.append(_framed(interface.link, time_ns, outbound, body[20 : 20 + kept], whole))
+        self._frames.append(_make_frame(interface.link, time_ns, outbound, body[20 : 20 + kept], whole))
 
     def _add_simple_packet(self, body: bytes, at: int) -> None:
         interface = self._interface(0, at)
@@ -249,9 +251,9 @@ class _Sections:
         kept = min(whole, interface.snap_bytes or whole)
         if 4 + kept > len(body):
             raise self._refusal(at, "a packet is longer than its block")
-        # Simple packets have no time; they stand at that of the packet before.
+        # Simple packets have no time stamp; they get that of the previous packet.
         time_ns = self._frames[-1].time_ns if self._frames else 0
-        self._frames.append(_framed(interface.link, time_ns, None, body[4 : 4 + kept], whole))
+        self._frames.append(_make_frame(interface.link, time_ns, None, body[4 : 4 + kept], whole))
 
     def _add_statistics(self, body: bytes, at: int) -> None:
         if len(body) < 12:
@@ -262,12 +264,12 @@ class _Sections:
             for code, value in self._options(body, 12, at)
             if code in (_INTERFACE_DROPS, _SYSTEM_DROPS) and len(value) == 8
         }
-        # Counted since the capture began: the last block of an interface holds.
+        # Totals since the start of the capture: the last block of an interface replaces earlier ones.
         interface.lost = sum(dropped.values())
 
     def _interface(self, number: int, at: int) -> _Interface:
         if number >= len(self._interfaces):
-            what = f"interface {number} is not described before, {len(self._interfaces)} are"
+            what = f"a packet names interface {number}, but only {len(self._interfaces)} are described"
             raise self._refusal(at, what)
         return self._interfaces[number]
 

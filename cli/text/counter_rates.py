@@ -39,16 +39,16 @@ _ROUTINE: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class RateRow:
-    """One object between two readings."""
+    """The rates of one object between two readings."""
 
     title: str
     tx_bps: float | None
-    """None: it counts no bytes in this direction."""
+    """None: the object counts no bytes in this direction."""
     rx_bps: float | None
     link_bps: int
-    """0: not known."""
+    """0: unknown."""
     moved: tuple[tuple[str, float], ...]
-    """Other counters with their increase per second, the gravest first."""
+    """Other counters with their increase per second, the most severe first."""
 
     @property
     def is_grave(self) -> bool:
@@ -92,7 +92,7 @@ def rates_text(rows: tuple[RateRow, ...], heading: str) -> str:
     ]
     lines = [heading, *(line.rstrip() for line in aligned(cells, left=(0, 3)))]
     if len(rows) > MOST_ROWS:
-        lines.append(f"and {len(rows) - MOST_ROWS} more; --json tells all")
+        lines.append(f"and {len(rows) - MOST_ROWS} more; --json has all")
     return "\n".join(lines) + "\n"
 
 

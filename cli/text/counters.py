@@ -47,7 +47,7 @@ def reading_text(
         )
         lines.append(f"  {_title(counted, peers):<{width}}  {values_text}")
     if len(lines) > MOST_LINES:
-        lines[MOST_LINES:] = [f"  and {len(lines) - MOST_LINES} more; --json tells all"]
+        lines[MOST_LINES:] = [f"  and {len(lines) - MOST_LINES} more; --json has all"]
     lines += [f"  left out: {complaint}" for complaint in result.complaints]
     return "\n".join(lines) + "\n"
 

@@ -30,13 +30,13 @@ def _ethernet(packet: bytes) -> tuple[bytes, int, bool | None]:
 
 
 def _raw(packet: bytes) -> tuple[bytes, int, bool | None]:
-    """IPv4 or IPv6 without a link header; the version tells which."""
+    """Convert raw IP, whose version field distinguishes IPv4 and IPv6."""
     kind = _IPV6 if packet[:1] and packet[0] >> 4 == 6 else _IPV4
     return _MACS + kind + packet, _HEADER_BYTES, None
 
 
 def _cooked(packet: bytes) -> tuple[bytes, int, bool | None]:
-    """Linux cooked, version 1: kind of packet, ARPHRD, address, EtherType."""
+    """Convert Linux cooked v1: packet type, ARPHRD, address, EtherType."""
     if len(packet) < _COOKED_BYTES:
         return packet[:0], 0, None
     content = _MACS + packet[14:16] + packet[_COOKED_BYTES:]
@@ -44,7 +44,7 @@ def _cooked(packet: bytes) -> tuple[bytes, int, bool | None]:
 
 
 def _cooked_2(packet: bytes) -> tuple[bytes, int, bool | None]:
-    """Linux cooked, version 2: EtherType, interface, ARPHRD, kind of packet, address."""
+    """Convert Linux cooked v2: EtherType, interface, ARPHRD, packet type, address."""
     if len(packet) < _COOKED_2_BYTES:
         return packet[:0], 0, None
     content = _MACS + packet[:2] + packet[_COOKED_2_BYTES:]
@@ -61,4 +61,4 @@ _LAYERS: Final[dict[int, LinkLayer]] = {
     229: _raw,
     276: _cooked_2,
 }
-"""12 and 14 are what some systems write for raw IP; 228 and 229 are IPv4 and IPv6 alone."""
+"""12 and 14 are raw IP on some systems; 228 and 229 are raw IPv4 and raw IPv6."""

@@ -55,7 +55,7 @@ class LivePort:
     tx_bps: float
     rx_bps: float
     link_bps: int
-    """0: not known."""
+    """0: unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,7 +194,7 @@ def _uneven_rows(report: PlanReport) -> list[tuple[str, ...]]:
 def _busiest(rank: int, rank_bytes: int, use: UnevenExchange) -> str:
     """Return a rank, its bytes, and their ratio to the mean."""
     if not rank_bytes:
-        return "nobody"
+        return "no rank"
     return f"rank {rank}: {approximate_bytes(rank_bytes)} ({rank_bytes * use.ranks / use.payload_bytes:.1f} x mean)"
 
 

@@ -43,6 +43,8 @@ class ValueForm:
     """Allowed values, such as "0 to 63"; "" without limits."""
     write: Callable[[Any], str] = field(default=str, compare=False)
     """Formats a value as it is written in a file."""
+    bounds: tuple[int, int] | None = None
+    """Least and greatest parsed value; None if values are no whole numbers, or have no bounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ def integer_form(least: int, most: int) -> ValueForm:
     """Return the form of whole numbers within limits."""
     largest = "2^63-1" if most == LARGEST else str(most)
     schema = {"type": "integer", "minimum": least, "maximum": most}
-    return ValueForm("whole number", schema, f"{least} to {largest}")
+    return ValueForm("whole number", schema, f"{least} to {largest}", bounds=(least, most))
 
 
 def choice_form(choices: Mapping[str, object]) -> ValueForm:
@@ -82,12 +84,14 @@ def choice_form(choices: Mapping[str, object]) -> ValueForm:
         equal = (word for word, choice in choices.items() if choice == value)
         return next(same, "") or next(equal, "")
 
-    return ValueForm("one of", {"enum": list(choices)}, ", ".join(choices), write)
+    numbers = [int(choice) for choice in choices.values() if isinstance(choice, int)]
+    bounds = (min(numbers), max(numbers)) if 0 < len(numbers) == len(choices) else None
+    return ValueForm("one of", {"enum": list(choices)}, ", ".join(choices), write, bounds)
 
 
-def limited(form: ValueForm, limits: str) -> ValueForm:
-    """Return a form with limits."""
-    return replace(form, limits=limits)
+def limited(form: ValueForm, limits: str, bounds: tuple[int, int] | None = None) -> ValueForm:
+    """Return a form with limits; `bounds` are the same limits as parsed values."""
+    return replace(form, limits=limits, bounds=bounds)
 
 
 def list_form(noun: str, items: Mapping[str, Any]) -> ValueForm:

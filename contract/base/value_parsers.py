@@ -8,12 +8,15 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from enum import StrEnum
-from typing import TypeVar
+from pathlib import Path
+from typing import Final, TypeVar
 
-from etloop.contract.base.units import QuantityError
+from etloop.contract.base.units import QuantityError, parse_share_per_million
 from etloop.contract.base.value_form import (
     BOOLEAN,
+    FILE,
     TEXT,
     FormedParser,
     choice_form,
@@ -41,6 +44,9 @@ def integer(least: int, most: int) -> Callable[[str], int]:
     return FormedParser(parse, integer_form(least, most))
 
 
+SEED: Final = integer(0, 2**63 - 1)
+
+
 def bounded(
     parse: Callable[[str], int], least: int, most: int, write: Callable[[int], str]
 ) -> Callable[[str], int]:
@@ -57,7 +63,16 @@ def bounded(
     form = form_of(parse)
     if form is None:
         return parse_bounded
-    return FormedParser(parse_bounded, limited(form, f"{write(least)} to {write(most)}"))
+    return FormedParser(parse_bounded, limited(form, f"{write(least)} to {write(most)}", (least, most)))
+
+
+_SHARE: Final = form_of(parse_share_per_million) or TEXT
+
+
+@formed(replace(_SHARE, write=lambda value: f"{value * 100:g}%"))
+def share(text: str) -> float:
+    """Parse a share such as "5%" as a part of 1."""
+    return parse_share_per_million(text) / 1e6
 
 
 def one_of(choices: Mapping[str, T]) -> Callable[[str], T]:
@@ -94,3 +109,9 @@ def words(text: str) -> str:
     if "\0" in text:
         raise QuantityError("there is a NUL in the text", "write it without")
     return text
+
+
+@formed(FILE)
+def file_name(text: str) -> Path:
+    """Parse the name of a file or a directory; `read_settings` makes it relative to the file that names it."""
+    return Path(words(text))

@@ -14,6 +14,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import Final, TypeVar
 
 import yaml
@@ -38,10 +39,11 @@ _ANY_LIST: Final = list_form("list", {})
 
 
 class ConfigFile:
-    """One file being read: its name and the mistakes found so far."""
+    """One file being read: its name, the directory that its file names are relative to, and the mistakes found so far."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, directory: Path = Path()) -> None:
         self.name = name
+        self.directory = directory
         self.problems: list[Problem] = []
 
     def mistake(self, node: yaml.Node | None, key_path: str, what: str, remedy: str) -> None:
@@ -53,7 +55,7 @@ class ConfigFile:
         """Raise `ConfigError` with all mistakes, in the order of the file, if there are any."""
         if not self.problems:
             return
-        ordered = sorted(self.problems, key=_line_of)
+        ordered = sorted(dict.fromkeys(self.problems), key=_line_of)
         more = len(ordered) - MOST_PROBLEMS
         if more > 0:
             ordered[MOST_PROBLEMS:] = [Problem(self.name, f"{more} more mistakes", "fix those above first")]
@@ -224,6 +226,29 @@ class Section:
         self._known[key] = None
         return key in self._entries and self._entries[key][1].tag != _NULL_TAG
 
+    @property
+    def directory(self) -> Path:
+        """Return the directory that file names in this file are relative to."""
+        return self._file.directory
+
+    @property
+    def is_present(self) -> bool:
+        """Return whether the file has this mapping."""
+        return self._node is not None
+
+    def keys(self) -> frozenset[str]:
+        """Return the keys that the file gives a value (an empty one counts as none)."""
+        return frozenset(key for key, (_, value) in self._entries.items() if value.tag != _NULL_TAG)
+
+    def accept_all(self) -> None:
+        """Regard every key as known."""
+        self._known |= dict.fromkeys(self._entries)
+
+    def text_of(self, key: str) -> str:
+        """Return the value of `key` as text; "" if it is absent or no single value."""
+        node = self._entries[key][1] if self.has(key) else None
+        return str(node.value) if isinstance(node, yaml.ScalarNode) else ""
+
     def keys_under(self, key: str) -> tuple[str, ...]:
         """Return the keys of the mapping under `key`; () if it is absent or not a mapping."""
         if not self.has(key):
@@ -245,11 +270,11 @@ class Section:
         self._note(key, Shape.UNREAD)
         return self._entries[key][1] if self.has(key) else None
 
-    def nodes(self, key: str, form: ValueForm = _ANY_LIST) -> list[yaml.Node]:
+    def nodes(self, key: str, form: ValueForm = _ANY_LIST, meaning: str = "") -> list[yaml.Node]:
         """Return the items of the list under `key` unread; none if it is absent. `form` is the form noted for the
         reference.
         """
-        self._note(key, Shape.UNREAD_LIST, FormedParser(str, form))
+        self._note(key, Shape.UNREAD_LIST, FormedParser(str, form), meaning=meaning)
         return self._sequence(key)
 
     def optional(self, key: str, parse: Callable[[str], T], default: T, meaning: str = "") -> T:
@@ -257,9 +282,9 @@ class Section:
         self._note(key, Shape.VALUE, parse, default, meaning=meaning)
         return self._value(key, parse, default)
 
-    def required(self, key: str, parse: Callable[[str], T], stand_in: T, remedy: str) -> T:
+    def required(self, key: str, parse: Callable[[str], T], stand_in: T, remedy: str, meaning: str = "") -> T:
         """Return the value as `optional` does, but absence is a mistake with this remedy."""
-        self._note(key, Shape.VALUE, parse, required=True)
+        self._note(key, Shape.VALUE, parse, required=True, meaning=meaning)
         if not self.has(key):
             self._file.mistake(self._node, self._at(key), "is missing", remedy)
         return self._value(key, parse, stand_in)
@@ -273,17 +298,17 @@ class Section:
             self._below[key] = self._section(node, self._at(key), noted_keys)
         return self._below[key]
 
-    def sections(self, key: str, remedy: str) -> tuple[Section, ...]:
+    def sections(self, key: str, remedy: str, meaning: str = "") -> tuple[Section, ...]:
         """Return the list of mappings under `key`; an empty or absent one is a mistake with this remedy."""
-        self._note(key, Shape.MAPPINGS, required=True)
+        self._note(key, Shape.MAPPINGS, required=True, meaning=meaning)
         nodes = self._sequence(key)
         if not nodes:
             self._file.mistake(self._node, self._at(key), "is missing or empty", remedy)
         return tuple(self._section(node, f"{self._at(key)}[{index}]") for index, node in enumerate(nodes))
 
-    def up_to(self, most: int, key: str, things: str, remedy: str) -> tuple[Section, ...]:
+    def up_to(self, most: int, key: str, things: str, remedy: str, meaning: str = "") -> tuple[Section, ...]:
         """Return the first `most` mappings under `key`, none without the key; more of these `things` is a mistake."""
-        self._note(key, Shape.MAPPINGS)
+        self._note(key, Shape.MAPPINGS, meaning=meaning)
         sections = self.sections(key, remedy) if self.has(key) else ()
         if len(sections) > most:
             self.mistake(key, f"there are {len(sections)} {things}", f"write at most {most}")

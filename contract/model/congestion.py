@@ -7,18 +7,48 @@ Only traffic/native/cc/*.cpp knows the algorithms and their parameters (docs/con
 from __future__ import annotations
 
 from dataclasses import field
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from etloop.contract.base.clock import NS_PER_MS
 from etloop.contract.base.late_dataclass import dataclass
+from etloop.contract.base.setting import setting
+from etloop.contract.base.units import NS_PER_S, format_bytes, format_duration, parse_bytes, parse_duration_ns
+from etloop.contract.base.value_form import DURATION, ZERO, either, formed
+from etloop.contract.base.value_parsers import bounded, integer
 
 MOST_PLUGIN_BYTES = 16 << 20
 """Largest plugin, as source or library, that an assignment carries."""
-DEFAULT_CATCH_UP_NS: Final = NS_PER_MS
-"""Short, because the bytes made up for leave at the rate of the port, which no network card's pacing allows."""
+
+
+@formed(either(DURATION, ZERO, "duration or 0"))
+def _duration_or_zero_ns(text: str) -> int:
+    return 0 if text.strip() == "0" else parse_duration_ns(text)
+
+
+@dataclass(frozen=True, slots=True)
+class PacingSettings:
+    """Departures of packets at queue pairs below the line rate."""
+
+    burst_bytes: int = setting("burst", bounded(parse_bytes, 1, 1 << 30, format_bytes), 64 << 10)
+    """Largest burst that a queue pair below the line rate sends back to back; at least one packet."""
+    # Short, because the bytes made up for leave at the rate of the port, which no NIC's pacing allows.
+    catch_up_ns: int = setting(
+        "catch_up", bounded(_duration_or_zero_ns, 0, NS_PER_S, format_duration), 1_000_000
+    )
+    """Longest host delay that a queue pair below the line rate makes up for, by sending at the rate of the port."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesSettings:
+    """Rates and windows that are recorded over time."""
+
+    interval_ns: int = setting(
+        "interval", bounded(parse_duration_ns, 1_000, 3600 * NS_PER_S, format_duration), 0
+    )
+    """Interval at which rates and windows are recorded; never if left out."""
+    queue_pairs: int = setting("queue_pairs", integer(0, 1 << 24), 0)
+    """Queue pairs of a port that are recorded; 0 records all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +71,5 @@ class CongestionSettings:
     """File name of a plugin, ".cpp" or ".so"; "": the algorithm is built in."""
     plugin: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8))
     """Content of the plugin's file."""
-    burst_bytes: int = 64 << 10
-    """Largest burst that a queue pair below the line rate sends back to back; at least one packet."""
-    catch_up_ns: int = DEFAULT_CATCH_UP_NS
-    """Longest host delay that a queue pair below the line rate makes up for, by sending at the rate of the port."""
-    series_interval_ns: int = 0
-    """Interval at which rates and windows are recorded; 0: never."""
-    series_queue_pairs: int = 0
-    """Number of queue pairs per port that are recorded; 0: all."""
+    pacing: PacingSettings = PacingSettings()
+    series: SeriesSettings = SeriesSettings()

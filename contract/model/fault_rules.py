@@ -9,6 +9,9 @@ from enum import IntEnum
 from typing import Final
 
 from etloop.contract.base.late_dataclass import dataclass
+from etloop.contract.base.setting import setting
+from etloop.contract.base.units import parse_share_per_million
+from etloop.contract.base.value_parsers import SEED, integer, one_of
 
 
 class FaultAction(IntEnum):
@@ -49,6 +52,7 @@ class FaultPackets(IntEnum):
     """Whatever asks for something: WRITE, SEND, READ, atomics, clear-to-send."""
 
 
+_rank: Final = integer(0, 2**20 - 1)
 ANY_COMMUNICATOR: Final = -2
 """Of a rule that does not ask which communicator a connection belongs to."""
 
@@ -73,27 +77,33 @@ class FaultRule:
 
     action: FaultAction
     direction: FaultDirection
-    packets: FaultPackets
-    src_rank: int = -1
-    """Of the connection; -1: any."""
-    dst_rank: int = -1
-    queue_pair: int = -1
-    """Which of the connection, from 0; -1: all."""
+    packets: FaultPackets = setting(
+        "packets", one_of({packets.name.lower(): packets for packets in FaultPackets}), FaultPackets.DATA
+    )
+    """Kind of packets."""
+    src_rank: int = setting("from", _rank, -1)
+    """Source rank of the connection; any if left out."""
+    dst_rank: int = setting("to", _rank, -1)
+    """Destination rank of the connection; any if left out."""
+    queue_pair: int = setting("qp", integer(0, 63), -1)
+    """Queue pair of a connection, from 0; all if left out."""
     communicator: int = ANY_COMMUNICATOR
     """Row of the assignment's communicators; -1: point-to-point sends."""
-    channel: int = -1
-    """Of the connection; -1: any."""
-    entropy_value: int = -1
-    """Number of the one that a packet takes, of those between two addresses, from 0; -1: any."""
+    channel: int = setting("channel", integer(0, 2**16), -1)
+    """Channel of the connection; any if left out."""
+    entropy_value: int = setting("entropy_value", integer(0, 1023), -1)
+    """Number of the packet's entropy value between two addresses, from 0; any if left out. Of MRC and UET."""
     first: int = 1
     """Number of the first packet, from 1."""
     last: int = 0
     """Number of the last one; 0: there is no last."""
-    every: int = 1
-    """From `first` on, every so many-th."""
-    chance_per_million: int = 1_000_000
+    every: int = setting("every", integer(1, 10**15), 1)
+    """Every how-many-th packet; of `pause`, the time between frames."""
+    chance_per_million: int = setting("chance", parse_share_per_million, 1_000_000)
+    """Share of packets, drawn."""
     delay_ns: int = 0
     """DELAY: how long. REORDER: how long at most, if too little follows."""
     behind_packets: int = 0
     """REORDER: how many packets of the queue pair are let past."""
-    seed: int = 0
+    seed: int = setting("seed", SEED, 0)
+    """Draws the packets; the scenario's seed if left out."""

@@ -32,7 +32,7 @@ _wait: Final = bounded(parse_duration_ns, 0, 60 * NS_PER_S, format_duration)
 
 
 class TrimAnswer(IntEnum):
-    """How a receiver answers a trimmed packet. Numbers as in traffic/native/plan/plan.h."""
+    """How a receiver answers a trimmed packet. Numbers as in the engine."""
 
     NONE = 0
     NAK = 1
@@ -45,23 +45,17 @@ class TrimAnswer(IntEnum):
 class TrimSettings:
     """Packets that a switch trimmed instead of dropping them."""
 
-    dscps: tuple[int, ...] = list_setting(
-        "dscp",
-        dscp_value,
-        "DSCPs that switches give to trimmed packets. Left out, a trimmed packet counts as damaged.",
-    )
+    dscps: tuple[int, ...] = list_setting("dscp", dscp_value)
+    """DSCPs that switches give to trimmed packets. Left out, a trimmed packet counts as damaged."""
     answer: TrimAnswer = setting(
         "answer",
         one_of({"off": TrimAnswer.NONE, "nak": TrimAnswer.NAK, "selective": TrimAnswer.SELECTIVE}),
         TrimAnswer.NONE,
-        "How a receiver answers one. Left out, nak, or selective with selective_repeat; `off` only counts them.",
     )
-    last_hop_dscps: tuple[int, ...] = list_setting(
-        "last_hop",
-        dscp_value,
-        "Those of them that the last switch gives, at ports with a host; MRC and UET report it to the sender, which keeps"
-        " the path.",
-    )
+    """How a receiver answers one. Left out, nak, or selective with selective_repeat; `off` only counts them."""
+    last_hop_dscps: tuple[int, ...] = list_setting("last_hop", dscp_value)
+    """Those of them that the last switch gives, at ports with a host; MRC and UET report it to the sender, which keeps the
+    path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,72 +63,34 @@ class RecoverySettings:
     """Retransmission and resources of queue pairs."""
 
     selective_repeat: bool = setting(
-        "retransmission",
-        one_of({"go_back_n": False, "selective_repeat": True}),
-        False,
-        "What is sent again after a loss. selective_repeat needs an ETLoop endpoint at both ends.",
+        "retransmission", one_of({"go_back_n": False, "selective_repeat": True}), False
     )
-    accept_out_of_order: bool = setting(
-        "out_of_order",
-        one_of({"nak": False, "accept": True}),
-        False,
-        "What a receiver does with packets ahead of their turn. Switches that spray need accept.",
-    )
-    adaptive_timeout: bool = setting(
-        "adaptive_timeout",
-        yes_or_no,
-        True,
-        "Adapt the timeout to measured round trips and double it on each retry; else every wait is `timeout`.",
-    )
+    """What is sent again after a loss. selective_repeat needs an ETLoop endpoint at both ends."""
+    accept_out_of_order: bool = setting("out_of_order", one_of({"nak": False, "accept": True}), False)
+    """What a receiver does with packets ahead of their turn. Switches that spray need accept."""
+    adaptive_timeout: bool = setting("adaptive_timeout", yes_or_no, True)
+    """Adapt the timeout to measured round trips and double it on each retry; else every wait is `timeout`."""
     # Above the pauses of a loaded host without a spare core, so that a clean run retransmits nothing.
-    timeout_floor_ns: int = setting(
-        "timeout_floor",
-        _wait,
-        20_000_000,
-        "The shortest adaptive timeout. A plan may lengthen the default.",
-    )
-    tail_probe_ns: int = setting(
-        "tail_probe",
-        _wait,
-        -1,
-        "With selective_repeat and MRC, the shortest silence after which both ends of what is under way are sent again,"
-        " or MRC asks for a SACK; 0 never. Left out, a quarter of `timeout_floor`.",
-    )
-    reorder_packets: int = setting(
-        "reorder_packets",
-        integer(1, 256),
-        64,
-        "With `out_of_order: accept`, how far ahead a packet may be before the missing one counts as lost.",
-    )
-    rnr_retry_limit: int = setting(
-        "rnr_retry",
-        integer(0, 7),
-        7,
-        "Retries after receiver-not-ready NAKs in a row; 7 retries for ever.",
-    )
-    min_rnr_timer_code: int = setting(
-        "min_rnr_timer",
-        rnr_timer,
-        12,
-        "How long a receiver that is not ready asks its sender to wait.",
-    )
-    outstanding_reads: int = setting(
-        "outstanding_reads",
-        integer(1, 128),
-        16,
-        "READs and atomics of a queue pair that may be outstanding.",
-    )
-    initial_psn: int = setting(
-        "initial_psn",
-        integer(0, 2**24 - 1),
-        0,
-        "First packet sequence number; drawn for every run if left out.",
-    )
+    timeout_floor_ns: int = setting("timeout_floor", _wait, 20_000_000)
+    """The shortest adaptive timeout. A plan may lengthen the default."""
+    tail_probe_ns: int = setting("tail_probe", _wait, -1)
+    """With selective_repeat and MRC, the shortest silence after which both ends of what is under way are sent again, or MRC
+    asks for a SACK; 0 never. Left out, a quarter of `timeout_floor`."""
+    reorder_packets: int = setting("reorder_packets", integer(1, 256), 64)
+    """With `out_of_order: accept`, how far ahead a packet may be before the missing one counts as lost."""
+    rnr_retry_limit: int = setting("rnr_retry", integer(0, 7), 7)
+    """Retries after receiver-not-ready NAKs in a row; 7 retries for ever."""
+    min_rnr_timer_code: int = setting("min_rnr_timer", rnr_timer, 12)
+    """How long a receiver that is not ready asks its sender to wait."""
+    outstanding_reads: int = setting("outstanding_reads", integer(1, 128), 16)
+    """READs and atomics of a queue pair that may be outstanding."""
+    initial_psn: int = setting("initial_psn", integer(0, 2**24 - 1), 0)
+    """First packet sequence number; drawn for every run if left out."""
     trimming: TrimSettings = TrimSettings()
 
 
 class EntropyChoice(IntEnum):
-    """How a sender draws the entropy value of its next packet. Numbers as in traffic/native/plan/plan.h."""
+    """How a sender draws the entropy value of its next packet. Numbers as in the engine."""
 
     ROTATION = 0
     """Each in its turn; one whose packet was marked or trimmed misses a turn (MRC 1.0, 11.2.2)."""
@@ -147,7 +103,7 @@ class EntropyChoice(IntEnum):
 
 
 class DeliveryOrder(IntEnum):
-    """In which order a receiver of UET takes packets. Numbers as in traffic/native/plan/plan.h."""
+    """In which order a receiver of UET takes packets. Numbers as in the engine."""
 
     ANY = 0
     """As they come: reliable unordered delivery (RUD)."""
@@ -159,32 +115,23 @@ class DeliveryOrder(IntEnum):
 class CreditSettings:
     """Credits that receivers of UET grant to their senders (RCCC); defaults as in Ultra Ethernet's simulator."""
 
-    granted: bool = setting(
-        "credit",
-        yes_or_no,
-        False,
-        "Whether receivers grant credit next to the sender's control (RCCC); implied by `cc` with algorithm rccc.",
-    )
-    window_percent: int = setting(
-        "credit_window",
-        bounded(percent_of, 10, 10_000, factor_text),
-        150,
-        "Initial and largest credit of a sender, in bandwidth-delay products.",
-    )
-    quantum_packets: int = setting("credit_quantum", integer(1, 64), 4, "Packets of one grant.")
+    granted: bool = setting("credit", yes_or_no, False)
+    """Whether receivers grant credit next to the sender's control (RCCC); implied by `cc` with algorithm rccc."""
+    window_percent: int = setting("credit_window", bounded(percent_of, 10, 10_000, factor_text), 150)
+    """Initial and largest credit of a sender, in bandwidth-delay products."""
+    quantum_packets: int = setting("credit_quantum", integer(1, 64), 4)
+    """Packets of one grant."""
     share_per_million: int = setting(
-        "credit_share",
-        bounded(parse_share_per_million, 10_000, 1_000_000, share_text),
-        1_000_000,
-        "Share of the receiver's link rate that is granted.",
+        "credit_share", bounded(parse_share_per_million, 10_000, 1_000_000, share_text), 1_000_000
     )
+    """Share of the receiver's link rate that is granted."""
     alone: bool = False
     """Whether no other control limits the sender."""
 
 
 _NO_DELIVERIES: Final = {
-    "uud": "it does not retransmit; a collective would wait forever for a lost packet",
-    "rudi": "its requests have no context and may be executed twice",
+    "uud": "it repeats nothing, and a collective would wait for ever for what is lost",
+    "rudi": "its requests have no context, and may be carried out twice",
 }
 """Delivery modes of UET that no job can use, each with the reason."""
 _DELIVERIES: Final = {"rud": DeliveryOrder.ANY, "rod": DeliveryOrder.SENT}
@@ -202,25 +149,15 @@ def _delivery(text: str) -> DeliveryOrder:
 class UetSettings:
     """Keys of `uet:` that MRC does not have."""
 
-    close_after_ns: int = setting(
-        "close_after",
-        _wait,
-        10_000_000,
-        "Idle time after which a packet delivery context is closed; 0 keeps it for ever.",
-    )
+    close_after_ns: int = setting("close_after", _wait, 10_000_000)
+    """Idle time after which a packet delivery context is closed; 0 keeps it for ever."""
     order: DeliveryOrder = setting(
-        "delivery",
-        FormedParser(_delivery, choice_form(_DELIVERIES)),
-        DeliveryOrder.ANY,
-        "rud takes packets as they arrive, each by its own path; rod takes them in order, by one path, and repeats"
-        " everything from the missing packet on.",
+        "delivery", FormedParser(_delivery, choice_form(_DELIVERIES)), DeliveryOrder.ANY
     )
-    sends: bool = setting(
-        "messages",
-        one_of({"write": False, "send": True}),
-        False,
-        "What carries data: writes to the address in a grant, or sends to the receive that it names.",
-    )
+    """rud takes packets as they arrive, each by its own path; rod takes them in order, by one path, and repeats everything
+    from the missing packet on."""
+    sends: bool = setting("messages", one_of({"write": False, "send": True}), False)
+    """What carries data: writes to the address in a grant, or sends to the receive that it names."""
     credit: CreditSettings = group(CreditSettings)
 
 
@@ -229,31 +166,17 @@ class MultipathSettings:
     """Path choice and acknowledgements of queue pairs whose packets take many paths: keys of `mrc:` and `uet:`."""
 
     choice: EntropyChoice = setting(
-        "entropy",
-        one_of({choice.name.lower(): choice for choice in EntropyChoice}),
-        EntropyChoice.ROTATION,
-        "How the entropy value of the next packet is drawn.",
+        "entropy", one_of({choice.name.lower(): choice for choice in EntropyChoice}), EntropyChoice.ROTATION
     )
+    """How the entropy value of the next packet is drawn."""
     # The gain of more values flattens at one or two windows' worth of packets.
-    entropy_values: int = setting(
-        "entropy_values",
-        integer(1, 1024),
-        128,
-        "Entropy values between two addresses, each a UDP source port.",
-    )
-    least_active: int = setting(
-        "least_active",
-        integer(1, 1024),
-        8,
-        "Values that stay in use even if unanswered. Left out, 8, or all where there are fewer.",
-    )
+    entropy_values: int = setting("entropy_values", integer(1, 1024), 128)
+    """Entropy values between two addresses, each a UDP source port."""
+    least_active: int = setting("least_active", integer(1, 1024), 8)
+    """Values that stay in use even if unanswered. Left out, 8, or all where there are fewer."""
     # ACK_Gen_Trigger of Ultra Ethernet's reference; MRC's own default is not public.
-    sack_bytes: int = setting(
-        "sack_bytes",
-        bounded(parse_bytes, 1, 1 << 24, format_bytes),
-        16 << 10,
-        "Bytes that arrive between two SACKs of MRC or ACKs of UET (ACK_Gen_Trigger) that nothing else causes.",
-    )
+    sack_bytes: int = setting("sack_bytes", bounded(parse_bytes, 1, 1 << 24, format_bytes), 16 << 10)
+    """Bytes that arrive between two SACKs of MRC or ACKs of UET (ACK_Gen_Trigger) that nothing else causes."""
     uet: UetSettings = group(UetSettings)
 
 
@@ -272,7 +195,7 @@ def traffic_class(dscp: int, ecn: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class ClassMarks:
+class MarkSettings:
     """DSCP, ECN and VLAN priority of one kind of packet."""
 
     dscp: int = setting("dscp", dscp_value, AS_DATA, f"DSCP of these packets; {_MEANING_AS_DATA}.")
@@ -298,25 +221,21 @@ class CnpScope(IntEnum):
 class CnpSettings:
     """Congestion notification packets (CNPs) that answer marked packets. Defaults of time and DSCP: ConnectX."""
 
-    send: bool = setting("send", yes_or_no, True, "Whether receivers answer marks at all.")
-    interval_ns: int = setting(
-        "interval",
-        bounded(parse_duration_ns, 0, NS_PER_S, format_duration),
-        4_000,
-        "Least time between two notifications.",
-    )
+    send: bool = setting("send", yes_or_no, True)
+    """Whether receivers answer marks at all."""
+    interval_ns: int = setting("interval", bounded(parse_duration_ns, 0, NS_PER_S, format_duration), 4_000)
+    """Least time between two notifications."""
     scope: CnpScope = setting(
-        "scope",
-        one_of({"qp": CnpScope.QUEUE_PAIR, "port": CnpScope.PORT}),
-        CnpScope.QUEUE_PAIR,
-        "What the interval counts for, a queue pair or a port.",
+        "scope", one_of({"qp": CnpScope.QUEUE_PAIR, "port": CnpScope.PORT}), CnpScope.QUEUE_PAIR
     )
-    dscp: int = setting("dscp", dscp_value, 48, "DSCP of notifications.")
+    """What the interval counts for, a queue pair or a port."""
+    dscp: int = setting("dscp", dscp_value, 48)
+    """DSCP of notifications."""
     # Not ECN-capable: a notification must not be marked itself.
-    ecn: int = setting("ecn", one_of(ECN_BITS), ECN_BITS["none"], "ECN field of notifications.")
-    vlan_priority: int = setting(
-        "pcp", integer(0, 7), AS_DATA, "VLAN priority of notifications; needs `vlan`. 6 if left out."
-    )
+    ecn: int = setting("ecn", one_of(ECN_BITS), ECN_BITS["none"])
+    """ECN field of notifications."""
+    vlan_priority: int = setting("pcp", integer(0, 7), AS_DATA)
+    """VLAN priority of notifications; needs `vlan`. 6 if left out."""
 
     @property
     def traffic_class(self) -> int:
@@ -339,55 +258,36 @@ class CaptureSettings:
 class TransportSettings:
     """How queue pairs of a run carry their messages."""
 
-    kind: TransportKind = setting(
-        "kind",
-        one_of(TRANSPORT_KINDS),
-        TransportKind.ROCE,
-        "What carries messages, RoCEv2's reliable connection, or MRC (docs/mrc.md) or Ultra Ethernet's transport"
-        " (docs/uet.md), which send every packet on a path of its own.",
-    )
-    path_mtu_bytes: int = setting(
-        "path_mtu", path_mtu, 4096, "Payload of a packet in bytes; 4096 needs frames of 4,158 bytes."
-    )
+    kind: TransportKind = setting("kind", one_of(TRANSPORT_KINDS), TransportKind.ROCE)
+    """What carries messages, RoCEv2's reliable connection, or MRC (docs/mrc.md) or Ultra Ethernet's transport (docs/uet.md),
+    which send every packet on a path of its own."""
+    path_mtu_bytes: int = setting("path_mtu", path_mtu, 4096)
+    """Payload of a packet in bytes; 4096 needs frames of 4,158 bytes."""
     # What most RoCE guides map to the lossless class.
-    dscp: int = setting("dscp", dscp_value, 26, "DSCP of every packet whose kind has none of its own.")
-    ecn: int = setting(
-        "ecn", one_of(ECN_BITS), ECN_BITS["ect0"], "ECN field of data; `none` keeps devices from marking."
-    )
-    window_packets: int = setting(
-        "window_packets",
-        integer(0, 65536),
-        0,
-        "Packets in flight on a queue pair; 0 sets no limit but the receiver's buffer.",
-    )
-    ack_every_packets: int = setting(
-        "ack_every",
-        integer(1, 65536),
-        0,
-        "At most so many packets between two ACK requests. Left out, 1 or 256 by the algorithm.",
-    )
+    dscp: int = setting("dscp", dscp_value, 26)
+    """DSCP of every packet whose kind has none of its own."""
+    ecn: int = setting("ecn", one_of(ECN_BITS), ECN_BITS["ect0"])
+    """ECN field of data; `none` keeps devices from marking."""
+    window_packets: int = setting("window_packets", integer(0, 65536), 0)
+    """Packets in flight on a queue pair; 0 sets no limit but the receiver's buffer."""
+    ack_every_packets: int = setting("ack_every", integer(1, 65536), 0)
+    """At most so many packets between two ACK requests. Left out, 1 or 256 by the algorithm."""
     timeout_ns: int = setting(
-        "timeout",
-        bounded(parse_duration_ns, 100_000, 60 * NS_PER_S, format_duration),
-        640_000_000,
-        "The longest wait for an ACK before packets are sent again (InfiniBand: local ACK timeout). A plan may lengthen"
-        " the default.",
+        "timeout", bounded(parse_duration_ns, 100_000, 60 * NS_PER_S, format_duration), 640_000_000
     )
-    retry_limit: int = setting(
-        "retries", integer(0, 63), 7, "Timeouts in a row after which a queue pair gives up."
-    )
-    split_data_on_qps: bool = setting(
-        "split_data_on_qps",
-        yes_or_no,
-        False,
-        "Cut every message over all queue pairs (NCCL_IB_SPLIT_DATA_ON_QPS), in place of whole messages in turn.",
-    )
+    """The longest wait for an ACK before packets are sent again (InfiniBand: local ACK timeout). A plan may lengthen the
+    default."""
+    retry_limit: int = setting("retries", integer(0, 63), 7)
+    """Timeouts in a row after which a queue pair gives up."""
+    split_data_on_qps: bool = setting("split_data_on_qps", yes_or_no, False)
+    """Cut every message over all queue pairs (NCCL_IB_SPLIT_DATA_ON_QPS), in place of whole messages in turn."""
     recovery: RecoverySettings = group(RecoverySettings)
-    cnp: CnpSettings = group(CnpSettings, "cnp", "Congestion notification packets.")
-    ack: ClassMarks = group(ClassMarks, "ack", "Marks of ACKs and NAKs; as data if left out.")
-    clear_to_send: ClassMarks = group(
-        ClassMarks, "clear_to_send", "Marks of clear-to-send messages; as data if left out."
-    )
+    cnp: CnpSettings = group(CnpSettings, "cnp")
+    """Congestion notification packets."""
+    ack: MarkSettings = group(MarkSettings, "ack")
+    """Marks of ACKs and NAKs; as data if left out."""
+    clear_to_send: MarkSettings = group(MarkSettings, "clear_to_send")
+    """Marks of clear-to-send messages; as data if left out."""
     multipath: MultipathSettings = MultipathSettings()
     """For MRC and UET."""
     congestion: CongestionSettings = CongestionSettings()

@@ -28,7 +28,10 @@ RNR_TIMERS_NS: Final = tuple(
 """Receiver-not-ready waits by code (InfiniBand Architecture Specification vol. 1, table 45)."""
 
 
-@formed(either(ValueForm("one of", {"enum": list(PATH_MTUS)}, _MTUS), SIZE, "one of, or as a size"))
+_MTU_CHOICE: Final = ValueForm("one of", {"enum": list(PATH_MTUS)}, _MTUS)
+
+
+@formed(replace(either(_MTU_CHOICE, SIZE, "one of, or as a size"), bounds=(PATH_MTUS[0], PATH_MTUS[-1])))
 def path_mtu(text: str) -> int:
     """Parse a path MTU in payload bytes, as a bare number or a size."""
     # An enumeration, not a quantity: the only size that may be a bare number.
@@ -43,13 +46,16 @@ def rnr_text(code: int) -> str:
     return format_duration(RNR_TIMERS_NS[code])
 
 
-@formed(replace(DURATION, limits="an InfiniBand timer value, 10us to 655.36ms", write=rnr_text))
+_RNR_LIMITS: Final = "10us to 655.36ms, as InfiniBand has codes for"
+
+
+@formed(replace(DURATION, limits=_RNR_LIMITS, write=rnr_text, bounds=(0, len(RNR_TIMERS_NS) - 1)))
 def rnr_timer(text: str) -> int:
     """Parse a receiver-not-ready wait to its timer code."""
     wait_ns = parse_duration_ns(text)
     if wait_ns not in RNR_TIMERS_NS:
         known = ", ".join(format_duration(timer_ns) for timer_ns in sorted(RNR_TIMERS_NS))
-        raise QuantityError(f'"{text}" is not an InfiniBand timer value', f"write one of {known}")
+        raise QuantityError(f'"{text}" has no code in InfiniBand', f"write one of {known}")
     return RNR_TIMERS_NS.index(wait_ns)
 
 

@@ -160,8 +160,8 @@ def partition(
                 for index in ports
             ),
             transport=transport,
-            scale_up_bps=scenario.scale_up_bps,
-            scale_up_latency_ns=scenario.scale_up_latency_ns,
+            scale_up_bps=scenario.scale_up.bandwidth_bps,
+            scale_up_latency_ns=scenario.scale_up.latency_ns,
             threads=HostThreads(first_thread[agent.name], host_ports[agent.host]),
             schedules=_tables_of(demand, [rank.rank for rank in ranks]),
             programs=programs,
@@ -203,8 +203,8 @@ def whole_job(parts: PlanParts, placement: Placement) -> Assignment:
             for place, port in zip(placement.ports, settings, strict=True)
         ),
         transport=transport,
-        scale_up_bps=scenario.scale_up_bps,
-        scale_up_latency_ns=scenario.scale_up_latency_ns,
+        scale_up_bps=scenario.scale_up.bandwidth_bps,
+        scale_up_latency_ns=scenario.scale_up.latency_ns,
         threads=HostThreads(0, len(ports)),
         schedules=_tables_of(demand, [rank.rank for rank in ranks]),
         programs=programs,
@@ -302,6 +302,6 @@ def _transport(parts: PlanParts, number: int, segmentation_offload: bool) -> Tra
     scenario, transport = parts.scenario, parts.transports.transports[number]
     return transport.settings(
         segmentation_offload=segmentation_offload,
-        drop_per_million=scenario.drop_per_million,
-        drop_seed=scenario.drop_seed,
+        drop_per_million=scenario.loss.drop_per_million,
+        drop_seed=scenario.loss.seed,
     )

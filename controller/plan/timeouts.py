@@ -50,11 +50,12 @@ def patient(scenario: Scenario, slowest_bps: int, topology: Topology | None) -> 
         new_recovery = replace(each.recovery, timeout_floor_ns=recovery.timeout_floor_ns)
         return replace(each, recovery=new_recovery, timeout_ns=timeout_ns, notes=(*each.notes, note))
 
-    stall_ns = scenario.stall_timeout_ns
+    stall_ns = scenario.limits.stall_timeout_ns
     if scenario.stall_open:
         # Let queue pairs exhaust their retries before the run stalls: their error names the connection.
         stall_ns = max(stall_ns, timeout_ns * (transport.retry_limit + 1))
-    return replace(scenario.with_transports(with_timers), stall_timeout_ns=stall_ns)
+    limits = replace(scenario.limits, stall_timeout_ns=stall_ns)
+    return replace(scenario.with_transports(with_timers), limits=limits)
 
 
 def card_floor_ns(topology: Topology, floor_ns: int) -> int:

@@ -228,7 +228,7 @@ class Daemon:
         if self.rack.state is RackState.READY:
             self.log.rack("draining", reason=reason, runs=len(self._runs))
             self.rack.enter(RackState.DRAINING)
-            self._drain_until_ns = now_ns + self.config.drain_ns
+            self._drain_until_ns = now_ns + self.config.limits.drain_ns
         else:
             self.log.rack("stopping", reason=reason, runs=len(self._runs))
             self._drain_until_ns = now_ns
@@ -273,7 +273,7 @@ class Daemon:
             self._on_frame(self._runs[begin.run_id], frame)
 
         lock_path = lock_of(self.config.state_dir, begin.run_id)
-        child = RunChild(begin, lock_path, self.config.run_memory_bytes, on_frame)
+        child = RunChild(begin, lock_path, self.config.limits.run_memory_bytes, on_frame)
         return child, asyncio.create_task(self._lived(child, begin.run_id))
 
     async def _lived(self, child: RunChild, job_id: str) -> str:

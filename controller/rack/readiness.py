@@ -58,7 +58,7 @@ class Obstacles:
     def look(self) -> None:
         """Check the free disk space and the free descriptors."""
         try:
-            (free_bytes, place), least_bytes = self._scarcest(), self._config.free_disk_bytes
+            (free_bytes, place), least_bytes = self._scarcest(), self._config.limits.free_disk_bytes
             reason = (
                 f"the disk is full: {approximate_bytes(free_bytes)} are free below {place}, "
                 f"and limits.free_disk is {approximate_bytes(least_bytes)}"

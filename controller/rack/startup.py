@@ -18,7 +18,7 @@ from etloop.contract.base.errors import ConfigError, ExitCode, Problem
 from etloop.controller.inputs.rig import Rig
 from etloop.controller.rack.agent_pool import Hub
 from etloop.controller.rack.api import Rack, ScenarioRules
-from etloop.controller.rack.config import BrokerConfig, HttpConfig, OtelConfig, RackConfig
+from etloop.controller.rack.config import BrokerConfig, GatewaySettings, HttpConfig, OtelConfig, RackConfig
 from etloop.controller.rack.daemon import HEARTBEAT_NS, LOST_AFTER_NS, Daemon
 from etloop.controller.rack.gateways import Gateway
 from etloop.controller.rack.log import RackLog
@@ -108,7 +108,7 @@ def _assembled(config: RackConfig, rig: Rig, rig_text: str, lock: int, log: Rack
         users = WatchedFile(config.users, parse_users, is_secret=False)
         users.current()  # Report an unusable file now, although it may change later.
         rack.people = People(users.current)
-    hub = Hub(slots_of(rig, config.slots), HEARTBEAT_NS, LOST_AFTER_NS)
+    hub = Hub(slots_of(rig, config.limits.slots), HEARTBEAT_NS, LOST_AFTER_NS)
     log.keep(JobLogs(config.state_dir / "logs"))
     served = ServedRig(config, rig, rig_text, rack, hub, log)
     daemon = Daemon(config, served, store, rack, hub, log, lock)
@@ -116,7 +116,7 @@ def _assembled(config: RackConfig, rig: Rig, rig_text: str, lock: int, log: Rack
     if config.broker is not None:
         mqtt = _mqtt_gateway(daemon, config.broker)
         daemon.open_gateway(
-            EmbeddedBroker(config.broker.settings.broker, mqtt, log) if config.broker.embedded else mqtt
+            EmbeddedBroker(config.broker.settings, mqtt, log) if config.broker.embedded else mqtt
         )
     if config.http is not None:
         daemon.open_gateway(_http_gateway(daemon, config.http, mqtt))
@@ -127,12 +127,11 @@ def _assembled(config: RackConfig, rig: Rig, rig_text: str, lock: int, log: Rack
 
 def _mqtt_gateway(daemon: Daemon, broker: BrokerConfig) -> MqttGateway:
     settings = broker.settings
-    tls_context(settings.broker)  # Report unusable files now, although they may change later.
+    tls_context(settings)  # Report unusable files now, although they may change later.
     if broker.password_file is not None:
-        settings = replace(
-            settings, broker=replace(settings.broker, password=read_secret(broker.password_file))
-        )
-    return MqttGateway(daemon.rack, daemon.presence, daemon.summary_of, settings, daemon.log, daemon.tallies)
+        settings = replace(settings, password=read_secret(broker.password_file))
+    gateway = GatewaySettings(daemon.config.rack, settings, broker.limits)
+    return MqttGateway(daemon.rack, daemon.presence, daemon.summary_of, gateway, daemon.log, daemon.tallies)
 
 
 def _http_gateway(daemon: Daemon, http: HttpConfig, mqtt: MqttGateway | None) -> HttpGateway:
@@ -155,8 +154,8 @@ def _trace_pages(
 ) -> TracePages:
     config, rack = daemon.config, daemon.rack
     rack.traces = TraceShelf(http.traces_bytes)
-    directory = TraceDirectory(traces_of(config), http.largest_trace_bytes, config.free_disk_bytes)
-    check = partial(trace_problems, memory_bytes=config.run_memory_bytes)
+    directory = TraceDirectory(traces_of(config), http.largest_trace_bytes, config.limits.free_disk_bytes)
+    check = partial(trace_problems, memory_bytes=config.limits.run_memory_bytes)
     pages = TracePages(rack, directory, check, admission, transfers, daemon.log)
     try:
         pages.open()

@@ -8,8 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import Problem
 from etloop.contract.base.late_dataclass import dataclass
+from etloop.contract.base.setting import setting
+from etloop.contract.base.units import format_duration, parse_bytes, parse_duration_ns
+from etloop.contract.base.value_parsers import bounded, integer
 from etloop.controller.rack.actor import claim_problems
 from etloop.controller.rack.dispatch import RackPort, misfit
 from etloop.controller.rack.job import (
@@ -26,15 +30,23 @@ REQUEUE_KEY: Final = "etloop:requeue:"
 """Prefix of the client key of a requeued job; the id of the original job follows."""
 
 
+DAY_NS: Final = 86_400 * NS_PER_S
+long_time: Final = bounded(parse_duration_ns, NS_PER_S, 3650 * DAY_NS, format_duration)
+size: Final = bounded(parse_bytes, 1, 1 << 60, lambda count: f"{count}B")
+
+
 @dataclass(frozen=True, slots=True)
 class RackLimits:
     """Limits of a rack."""
 
-    queued_jobs: int
-    running_jobs: int
-    scenario_bytes: int
-    job_time_ns: int
-    """Longest run time from the start on; a job may ask for less."""
+    queued_jobs: int = setting("queued_jobs", integer(1, 100_000), 1000)
+    """Most jobs in the queue."""
+    running_jobs: int = setting("running_jobs", integer(1, 1024), 16)
+    """Most jobs that run at once."""
+    scenario_bytes: int = setting("scenario", size, 1 << 20)
+    """Largest scenario that may be submitted."""
+    job_time_ns: int = setting("job_time", long_time, DAY_NS)
+    """Longest run time of a job, from its start on; a job may ask for less."""
 
 
 @dataclass(frozen=True, slots=True)

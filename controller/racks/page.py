@@ -121,7 +121,7 @@ def _select(name: str, values: Sequence[str], chosen: frozenset[str] | frozenset
 
 def _rack_row(answer: RackAnswer[RackView]) -> tuple[str, ...]:
     place, view = answer.place, answer.value
-    labels = "".join(f" {escape(f'{name}={value}')}" for name, value in (place.labels or {}).items())
+    labels = "".join(f" {escape(f'{name}={value}')}" for name, value in place.labels.items())
     name = f'{escape(place.name)}<span class="dim">{labels}</span>'
     if view is None:
         return name, '<span class="badge trouble">no answer</span>', "", "", escape(printable(answer.trouble))

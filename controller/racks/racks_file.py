@@ -1,23 +1,24 @@
 """`racks.yaml`: the racks that a user works with, and how each is reached. A shell: files.
 
-Decides the keys of the file and where it is searched for. Passwords are read from their files only when a rack is
+Declares the keys of the file, and decides where it is searched for. Passwords are read from their files only when a rack is
 contacted, so that an unreadable one affects its rack alone.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.printable import printable
+from etloop.contract.base.setting import groups, named, required, setting, setting_like
+from etloop.contract.base.settings_reader import read_file
 from etloop.contract.base.units import QuantityError, parse_name
 from etloop.contract.base.value_form import formed, pattern_form
-from etloop.contract.base.value_parsers import words, yes_or_no
-from etloop.contract.base.yaml_reader import ConfigFile, Section, read_document
+from etloop.contract.base.value_parsers import file_name, words, yes_or_no
 from etloop.contract.protocol.endpoint import is_loopback
 from etloop.controller.rack.client.client import RackClient
 from etloop.controller.rack.job import MOST_LABELS
@@ -33,24 +34,52 @@ _BASE_URL: Final = re.compile(
 _LABEL_LENGTH: Final = 256
 
 
+@formed(pattern_form("text", f"[^\\x00-\\x1f]{{1,{_LABEL_LENGTH}}}"))
+def _label(text: str) -> str:
+    if len(text) > _LABEL_LENGTH or not text.isprintable():
+        raise QuantityError("is not a label", f"write at most {_LABEL_LENGTH} printable characters")
+    return words(text)
+
+
+@formed(pattern_form("HOST or HOST:PORT", r"[A-Za-z0-9._:\[\]-]+"))
+def _broker(text: str) -> str:
+    parse_broker_address(text)
+    return text
+
+
+@formed(pattern_form("URL", _BASE_URL.pattern))
+def _url(text: str) -> str:
+    if not _BASE_URL.fullmatch(text):
+        raise QuantityError(
+            f'"{text[:64]}" is not the base URL of a web server', "write such as https://rack.example/etloop"
+        )
+    return text.rstrip("/")
+
+
 @dataclass(frozen=True, slots=True)
 class RackPlace:
     """A rack, and how it is reached."""
 
-    name: str
-    """Name by which the user calls it."""
-    broker: str
-    """HOST[:PORT]."""
-    rack: str
-    """Its name on that broker, part of every topic."""
-    username: str = ""
-    password_file: Path | None = None
-    ca: Path | None = None
-    """Certificate authority; the connection is encrypted if it is set."""
-    http: str = ""
-    """Base URL of its web server, without a trailing slash; "": the one that its controller publishes."""
-    token_file: Path | None = None
-    labels: Mapping[str, str] | None = None
+    name: str = required("name", parse_name, "rack", "write the name of the rack")
+    """Name by which you call the rack; `--rack NAME`."""
+    broker: str = required("broker", _broker, "127.0.0.1", "write HOST or HOST:PORT of its MQTT broker")
+    """MQTT broker of the rack, HOST or HOST:PORT."""
+    rack: str = setting_like("rack", parse_name, "name")
+    """Name of the rack on that broker, part of every topic; as `name` if left out."""
+    username: str = setting("username", words, "")
+    """Account of the broker."""
+    password_file: Path | None = setting("password_file", file_name, None)
+    """File with the password of the account; read when the rack is contacted."""
+    ca: Path | None = setting("ca", file_name, None)
+    """PEM file of the authority that signed the broker's certificate; encrypts the connection."""
+    http: str = setting("http", _url, "")
+    """Base URL of the rack's web server; the one that its controller publishes if left out."""
+    token_file: Path | None = setting("token_file", file_name, None)
+    """File with the token for the web server."""
+    labels: Mapping[str, str] = named(_label, "labels", parse_name, "a label's value.", most=MOST_LABELS)
+    """Labels of your choice, for `--rack-label site=rome`."""
+    insecure: bool = setting("insecure", yes_or_no, False)
+    """Whether the password may cross a network unencrypted."""
 
     def client(self, response_timeout_s: float) -> RackClient:
         """Return a client of the rack. Raises `ConfigError` for an unusable secret or certificate."""
@@ -62,6 +91,36 @@ class RackPlace:
             where=f"rack {self.name}",
         )
         return RackClient(settings, self.rack, response_timeout_s=response_timeout_s)
+
+    def broken_rules(self, _: Collection[str]) -> Iterator[Problem]:
+        """Yield a password that would not be sent, or in clear."""
+        if self.password_file is not None and not self.username:
+            remedy = "add username, or leave it out"
+            yield Problem("password_file", "a password without a username is never sent", remedy)
+        host, _port = parse_broker_address(self.broker)
+        is_local = is_loopback(f"tcp://{f'[{host}]' if ':' in host else host}:1")
+        if self.password_file is not None and self.ca is None and not is_local and not self.insecure:
+            problem = f"the password would cross the network to {host} unencrypted"
+            yield Problem("password_file", problem, "add ca: FILE, or set insecure: true")
+
+
+@dataclass(frozen=True, slots=True)
+class Racks:
+    """Content of `racks.yaml`."""
+
+    racks: tuple[RackPlace, ...] = groups(
+        RackPlace, "racks", remedy="write a list of racks, each with its name and broker", most=MOST_RACKS
+    )
+    """The racks, at most 1,000."""
+
+    def broken_rules(self, _: Collection[str]) -> Iterator[Problem]:
+        """Yield names that are used twice."""
+        names: set[str] = set()
+        for index, place in enumerate(self.racks):
+            if place.name in names:
+                problem = f"{place.name} is the name of a rack above"
+                yield Problem(f"racks[{index}].name", problem, "give each rack a name of its own")
+            names.add(place.name)
 
 
 def racks_path(given: Path | None, environment: Mapping[str, str]) -> Path:
@@ -91,88 +150,7 @@ def parse_racks(text: bytes, source: str, directory: Path) -> tuple[RackPlace, .
 
     Raises `ConfigError` with all mistakes of the file.
     """
-    file = ConfigFile(source)
-    top = read_document(text, file)
-    if not top.has("racks"):
-        top.mistake("racks", "is missing", "write a list of racks, each with its name and broker")
-    places: dict[str, RackPlace] = {}
-    remedy = "write a list of racks, each with its name and broker"
-    for section in top.up_to(MOST_RACKS, "racks", "racks", remedy):
-        place = _read_rack(section, directory)
-        if place.name in places:
-            section.mistake("name", f"{place.name} is listed twice", "give each rack a name of its own")
-        places[place.name] = place
-    top.close()
-    file.refuse_mistakes()
-    return tuple(places.values())
-
-
-def _read_rack(section: Section, directory: Path) -> RackPlace:
-    name = section.required("name", parse_name, "rack", "write the name of the rack")
-    place = RackPlace(
-        name=name,
-        broker=section.required("broker", _broker, "127.0.0.1", "write HOST or HOST:PORT of its MQTT broker"),
-        rack=section.optional("rack", parse_name, name),
-        username=section.optional("username", words, ""),
-        password_file=_path(section, "password_file", directory),
-        ca=_path(section, "ca", directory),
-        http=section.optional("http", _url, ""),
-        token_file=_path(section, "token_file", directory),
-        labels=_labels(section.section("labels")),
-    )
-    if place.password_file is not None and not place.username:
-        problem = "a password without a username is never sent"
-        section.mistake("password_file", problem, "add username, or leave it out")
-    insecure = section.optional("insecure", yes_or_no, False)
-    host, _ = parse_broker_address(place.broker)
-    is_local = is_loopback(f"tcp://{f'[{host}]' if ':' in host else host}:1")
-    if place.password_file is not None and place.ca is None and not is_local and not insecure:
-        problem = f"the password would cross the network to {host} unencrypted"
-        section.mistake("password_file", problem, "add ca: FILE, or set insecure: true")
-    section.close()
-    return place
-
-
-def _labels(section: Section) -> dict[str, str]:
-    names = section.entry_names()
-    if len(names) > MOST_LABELS:
-        section.mistake(names[0], f"there are {len(names)} labels", f"write at most {MOST_LABELS}")
-    return {_checked(section, name): section.optional(name, _label, "-") for name in names[:MOST_LABELS]}
-
-
-def _checked(section: Section, name: str) -> str:
-    try:
-        return parse_name(name)
-    except QuantityError as error:
-        section.mistake(name, error.what, error.remedy)
-        return name
-
-
-@formed(pattern_form("text", f"[^\\x00-\\x1f]{{1,{_LABEL_LENGTH}}}"))
-def _label(text: str) -> str:
-    if len(text) > _LABEL_LENGTH or not text.isprintable():
-        raise QuantityError("is not a label", f"write at most {_LABEL_LENGTH} printable characters")
-    return words(text)
-
-
-@formed(pattern_form("HOST or HOST:PORT", r"[A-Za-z0-9._:\[\]-]+"))
-def _broker(text: str) -> str:
-    parse_broker_address(text)
-    return text
-
-
-@formed(pattern_form("URL", _BASE_URL.pattern))
-def _url(text: str) -> str:
-    if not _BASE_URL.fullmatch(text):
-        raise QuantityError(
-            f'"{text[:64]}" is not the base URL of a web server', "write such as https://rack.example/etloop"
-        )
-    return text.rstrip("/")
-
-
-def _path(section: Section, key: str, directory: Path) -> Path | None:
-    text = section.optional(key, words, "")
-    return directory / text if text else None
+    return read_file(Racks, text, source, directory).racks
 
 
 def chosen_racks(
@@ -189,7 +167,7 @@ def chosen_racks(
     chosen = tuple(
         place
         for place in racks
-        if (not names or place.name in names) and labels.items() <= (place.labels or {}).items()
+        if (not names or place.name in names) and labels.items() <= place.labels.items()
     )
     if not chosen:
         label_text = ", ".join(f"{name}={value}" for name, value in labels.items())

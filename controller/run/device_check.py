@@ -17,15 +17,17 @@ from etloop.dut_profiles.model.profile import DutProfile
 from etloop.dut_profiles.reading.catalogue import find_profile
 from etloop.dut_profiles.rules.contradictions import check_profile
 from etloop.dut_profiles.rules.job import check_job, check_rig
-from etloop.results.kpis.run_kpis import vocabulary
 from etloop.results.schema.verdict import RequestedCondition
 from etloop.results.verdict.verdict import find_condition_mistakes
 
 
-def _unreadable_conditions(conditions: tuple[RequestedCondition, ...]) -> Iterator[Problem]:
-    for condition, mistake in find_condition_mistakes(conditions, vocabulary()):
-        problem = f"{condition.expression}: column {mistake.at + 1}: {mistake.what}"
-        yield Problem(condition.where, problem, mistake.remedy)
+def _unreadable_conditions(checks: tuple[RequestedCondition, ...]) -> Iterator[Problem]:
+    # Imported here, because its names come from all tables and key figures, which a run needs only at its end.
+    from etloop.results.kpis.run_kpis import vocabulary
+
+    for check, mistake in find_condition_mistakes(checks, vocabulary()):
+        problem = f"{check.expression}: column {mistake.at + 1}: {mistake.what}"
+        yield Problem(check.where, problem, mistake.remedy)
 
 
 CHECK_RULE: Final = Rule(

@@ -15,8 +15,8 @@ from typing import Any, Protocol, TypeVar
 
 from etloop.contract.base.errors import RigError
 from etloop.controller.run.device_counters import add_device_counters, counting_of
+from etloop.controller.run.execution import Executed, RunStopped, RunWatcher
 from etloop.controller.run.link_timeline import LinkTimeline
-from etloop.controller.run.pipeline import Executed, RunStopped, RunWatcher
 from etloop.controller.run.prepare import Prepared
 from etloop.controller.session.service import Link, own_link, run
 from etloop.controller.session.settings import CurveServer, SessionSettings
@@ -112,9 +112,9 @@ def session_settings(prepared: Prepared) -> SessionSettings:
         standing_by=tuple(agent.name for agent in rig.agents if agent.name not in prepared.plan.assignments),
         lab=rig.lab,
         insecure=rig.security.insecure,
-        gather_timeout_ns=scenario.gather_timeout_ns,
-        stall_timeout_ns=scenario.stall_timeout_ns,
-        lost_after_ns=scenario.lost_after_ns,
+        gather_timeout_ns=scenario.limits.gather_timeout_ns,
+        stall_timeout_ns=scenario.limits.stall_timeout_ns,
+        lost_after_ns=scenario.limits.lost_after_ns,
     )
 
 

@@ -22,6 +22,7 @@ from etloop.controller.inputs.scenario.timeline import ENDED, TimelineEvent
 from etloop.controller.plan.plan import Plan
 from etloop.controller.plan.run_numbers import TWIN_ID
 from etloop.controller.plan.timeouts import card_floor_ns
+from etloop.controller.run.execution import Executed, RunWatcher
 from etloop.controller.run.expectation import (
     MOST_PACKETS,
     at_device_rates,
@@ -29,11 +30,9 @@ from etloop.controller.run.expectation import (
     packets_of_iteration,
 )
 from etloop.controller.run.link_notes import link_notes
-from etloop.controller.run.pipeline import Executed, RunWatcher
 from etloop.controller.run.prepare import Prepared
 from etloop.controller.run.topology_check import DescribedDevice
-from etloop.controller.run.twin_counters import twin_counters_table
-from etloop.controller.run.twin_records import connection_rows, run_outcome
+from etloop.controller.run.twin_records import connection_rows, run_outcome, twin_counters_table
 from etloop.results.schema.case import Repeat, RepeatedBy
 from etloop.results.tables.switch_tables import lanes_table, samples_table
 from etloop.traffic.topology.routes import routes
@@ -201,7 +200,7 @@ def twin_notes(prepared: Prepared, outcome: TwinOutcome, hosts: TwinHosts) -> tu
         if switch.origin is not None and len(switch.ports) > (switch.origin.most_ports or len(switch.ports))
     ]
     transport = prepared.scenario.transport
-    if prepared.scenario.drop_per_million:
+    if prepared.scenario.loss.drop_per_million:
         notes.append("faults.drop is of real ports; the twin drops nothing on its own")
     if any(port.pauses for port in prepared.plan.whole().ports):
         notes.append("pauses among transport.faults are of real ports; the twin's hosts send no pause frames")

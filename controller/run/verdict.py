@@ -25,10 +25,8 @@ from etloop.controller.run.topology_check import DescribedDevice
 from etloop.dut_profiles.model.profile import DutKind, DutProfile
 from etloop.dut_profiles.reading.catalogue import find_profile
 from etloop.dut_profiles.reading.profile_file import DEFAULT_TOLERANCE_PER_MILLION
-from etloop.results.artifacts import add_verdict
 from etloop.results.kpis.base_latency import with_stated_base
 from etloop.results.kpis.flow_sizes import has_flows
-from etloop.results.kpis.run_kpis import vocabulary
 from etloop.results.schema.kpis import KpiBasis
 from etloop.results.schema.summary import VIRTUAL_TIME, Summary
 from etloop.results.schema.verdict import RequestedCondition
@@ -42,7 +40,6 @@ from etloop.results.store.run_dir import (
     read_kpis,
     write_run,
 )
-from etloop.results.verdict.junit_names import place_of
 from etloop.results.verdict.terms import LONGEST_TEXT
 from etloop.results.verdict.verdict import Conditions, find_condition_mistakes
 from etloop.traffic.collectives.choice import Shaping
@@ -80,8 +77,13 @@ def refuse_mistaken_conditions(scenario: Scenario, rig: Rig) -> None:
     _refuse_mistakes((*scenario.verdict.checks, *_conditions_of(profile)))
 
 
-def _refuse_mistakes(conditions: tuple[RequestedCondition, ...]) -> None:
-    mistakes = find_condition_mistakes(conditions, vocabulary())
+def _refuse_mistakes(checks: tuple[RequestedCondition, ...]) -> None:
+    if not checks:
+        return
+    # Imported here, because its names come from all tables and key figures, which a run without conditions needs only at its end.
+    from etloop.results.kpis.run_kpis import vocabulary
+
+    mistakes = find_condition_mistakes(checks, vocabulary())
     if mistakes:
         raise ConfigError(
             *(
@@ -173,6 +175,9 @@ def judge_again(
         RunDirError: no run directory, or its tables or its kpis.json cannot be read.
         ConfigError: the conditions, the profile or the run's own files cannot be used.
     """
+    from etloop.results.artifacts import add_verdict
+    from etloop.results.verdict.junit_names import place_of
+
     basis = read_kpis(run_dir).basis
     run = read_artifacts(run_dir)
     if conditions is None and device is None:

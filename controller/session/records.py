@@ -99,7 +99,7 @@ class RecordSink:
         """Return an empty sink with the limits that follow from the assignment (at most two ends of a queue pair are here)."""
         flows = 2 * len(assignment.connections.src_qpn)
         has_rate_series = any(
-            transport.congestion.series_interval_ns > 0 for transport in assignment.transports
+            transport.congestion.series.interval_ns > 0 for transport in assignment.transports
         )
         threads = sum(port.engine_threads for port in assignment.ports)
         limits = {

@@ -30,9 +30,9 @@ class CurveServer:
     @classmethod
     def of(cls, security: Security) -> CurveServer | None:
         """Return the keys that the rig names; None if it admits agents without keys."""
-        if security.server_key is None or security.authorised_keys is None:
+        if security.curve is None:
             return None
-        return cls(security.server_key, security.authorised_keys)
+        return cls(security.curve.server_key, security.curve.authorised_keys)
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,7 +164,7 @@ class GnmiSession:
                 ("grpc.initial_reconnect_backoff_ms", 100),
                 ("grpc.max_reconnect_backoff_ms", 1000),
             ]
-            if source.tls is None:
+            if source.plaintext:
                 self._channel = grpc.aio.insecure_channel(str(source.address), options=options)
                 return
             if source.tls.name:

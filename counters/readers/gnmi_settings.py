@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
 from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
+from etloop.contract.base.errors import Problem
 from etloop.contract.base.late_dataclass import dataclass
+from etloop.contract.base.setting import group, required, setting
 from etloop.contract.base.units import format_duration, parse_duration_ns
-from etloop.contract.base.value_parsers import bounded, word_of, words, yes_or_no
-from etloop.contract.base.yaml_reader import Section
+from etloop.contract.base.value_parsers import bounded, file_name, word_of, words, yes_or_no
 from etloop.counters.base.address import Address, address
 from etloop.dut_profiles.model.profile import CounterAccess, CounterPaths, CounterReader
 
@@ -47,66 +48,62 @@ class GnmiEncoding(StrEnum):
 class Tls:
     """Files and names of a TLS connection. The device's certificate is always checked."""
 
-    authority: Path | None = None
-    """PEM of the authority that signed the device's certificate, or the certificate itself; None: the authorities that gRPC
-    ships."""
-    certificate: Path | None = None
-    """PEM of the client certificate, where the device requests one."""
-    key: Path | None = None
-    name: str = ""
-    """The name in the device's certificate, where it is not the address."""
+    authority: Path | None = setting("ca", file_name, None)
+    """PEM file of the authority that signed the device's certificate, or of the certificate itself; the authorities that gRPC
+    ships if left out."""
+    certificate: Path | None = setting("cert", file_name, None)
+    """PEM file of the client certificate, where the device requests one."""
+    key: Path | None = setting("key", file_name, None)
+    """PEM file of the client's key."""
+    name: str = setting("name", words, "")
+    """Name in the device's certificate, where it is not the address."""
+
+    def broken_rules(self, _: Collection[str]) -> Iterator[Problem]:
+        """Yield a certificate without its key, or a key without its certificate."""
+        if (self.certificate is None) != (self.key is None):
+            key = "key" if self.certificate is None else "cert"
+            yield Problem(key, "cert and key belong together", "give both or none")
 
 
 @dataclass(frozen=True, slots=True)
 class GnmiSource:
     """A gNMI server to read."""
 
-    address: Address
-    credentials: Path | None = None
-    tls: Tls | None = Tls()
-    """None: clear text, which the rig must request."""
-    paths: CounterPaths | None = None
-    """Whose names are requested; None: those that the device's profile states, else OpenConfig's."""
-    mode: GnmiMode = GnmiMode.GET
-    encoding: GnmiEncoding = GnmiEncoding.JSON_IETF
-    target: str = ""
-    """Target of the prefix, where a server represents several devices. SONiC's tables always have the target COUNTERS_DB."""
-    sample_ns: int = DEFAULT_SAMPLE_NS
-    """Sample interval of the mode `sample`."""
-
-
-def read_gnmi(section: Section, directory: Path) -> GnmiSource:
-    """Parse the keys of an entry with `reader: gnmi`; mistakes are reported to the section's file."""
-    server_address = section.required(
+    address: Address = required(
         "address", address(GNMI_PORT), Address("?", GNMI_PORT), "write HOST or HOST:PORT"
     )
-    credentials = section.optional("credentials", words, "")
-    plaintext = section.optional("plaintext", yes_or_no, False)
-    tls = _read_tls(section.section("tls"), directory)
-    if plaintext and section.has("tls"):
-        section.mistake("plaintext", "stands beside tls", "keep one of them")
-    paths = section.optional("paths", word_of(_PATHS), None)
-    mode = section.optional("mode", word_of(GnmiMode), GnmiMode.GET)
-    encoding = section.optional("encoding", word_of(GnmiEncoding), GnmiEncoding.JSON_IETF)
-    if paths is CounterPaths.SONIC and encoding is GnmiEncoding.PROTO:
-        section.mistake("encoding", "SONiC's tables come as JSON only", "write json_ietf, or leave it out")
-    target = section.optional("target", words, "")
-    if paths is CounterPaths.SONIC and target:
-        section.mistake("target", "SONiC's tables are the target COUNTERS_DB", "leave it out")
-    duration = bounded(parse_duration_ns, LEAST_SAMPLE_NS, MOST_SAMPLE_NS, format_duration)
-    sample_ns = section.optional("sample_interval", duration, DEFAULT_SAMPLE_NS)
-    if section.has("sample_interval") and mode is not GnmiMode.SAMPLE:
-        section.mistake("sample_interval", "is only of mode sample", "leave it out, or write mode: sample")
-    return GnmiSource(
-        server_address,
-        directory / credentials if credentials else None,
-        None if plaintext else tls,
-        paths,
-        mode,
-        encoding,
-        target,
-        sample_ns,
+    """Management address of the device."""
+    credentials: Path | None = setting("credentials", file_name, None)
+    """File with user and password."""
+    tls: Tls = group(Tls, "tls")
+    """Files and names of the TLS connection."""
+    plaintext: bool = setting("plaintext", yes_or_no, False)
+    """Connect without TLS."""
+    paths: CounterPaths | None = setting("paths", word_of(_PATHS), None)
+    """Model whose paths are requested; the profile's, else openconfig, if left out."""
+    mode: GnmiMode = setting("mode", word_of(GnmiMode), GnmiMode.GET)
+    """How values are requested: one Get or one subscription ONCE per reading, or one STREAM subscription (sample)."""
+    encoding: GnmiEncoding = setting("encoding", word_of(GnmiEncoding), GnmiEncoding.JSON_IETF)
+    """Encoding of values."""
+    target: str = setting("target", words, "")
+    """Target of the prefix, where a server represents several devices."""
+    sample_ns: int = setting(
+        "sample_interval",
+        bounded(parse_duration_ns, LEAST_SAMPLE_NS, MOST_SAMPLE_NS, format_duration),
+        DEFAULT_SAMPLE_NS,
     )
+    """Interval at which the device sends in mode sample."""
+
+    def broken_rules(self, keys: Collection[str]) -> Iterator[Problem]:
+        """Yield keys that contradict each other."""
+        if self.plaintext and "tls" in keys:
+            yield Problem("plaintext", "contradicts tls", "keep one of them")
+        if self.paths is CounterPaths.SONIC and self.encoding is GnmiEncoding.PROTO:
+            yield Problem("encoding", "SONiC's tables come as JSON only", "write json_ietf, or leave it out")
+        if self.paths is CounterPaths.SONIC and self.target:
+            yield Problem("target", "SONiC's tables are the target COUNTERS_DB", "leave it out")
+        if "sample_interval" in keys and self.mode is not GnmiMode.SAMPLE:
+            yield Problem("sample_interval", "is only of mode sample", "leave it out, or write mode: sample")
 
 
 def with_stated_paths(source: GnmiSource, accesses: Iterable[CounterAccess]) -> GnmiSource:
@@ -115,19 +112,3 @@ def with_stated_paths(source: GnmiSource, accesses: Iterable[CounterAccess]) -> 
         access.paths for access in accesses if access.reader is CounterReader.GNMI and access.paths in _PATHS
     )
     return replace(source, paths=source.paths or next(profile_paths, CounterPaths.OPENCONFIG))
-
-
-def _read_tls(section: Section, directory: Path) -> Tls:
-    authority = section.optional("ca", words, "")
-    certificate = section.optional("cert", words, "")
-    key = section.optional("key", words, "")
-    if bool(certificate) != bool(key):
-        section.mistake("cert" if certificate else "key", "cert and key belong together", "give both or none")
-    name = section.optional("name", words, "")
-    section.close()
-    return Tls(
-        directory / authority if authority else None,
-        directory / certificate if certificate else None,
-        directory / key if key else None,
-        name,
-    )

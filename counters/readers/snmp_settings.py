@@ -8,9 +8,9 @@ from typing import Final
 
 from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
 from etloop.contract.base.late_dataclass import dataclass
+from etloop.contract.base.setting import required, setting
 from etloop.contract.base.units import format_duration, parse_duration_ns
-from etloop.contract.base.value_parsers import bounded, integer, word_of, words, yes_or_no
-from etloop.contract.base.yaml_reader import Section
+from etloop.contract.base.value_parsers import bounded, file_name, integer, word_of, yes_or_no
 from etloop.counters.base.address import Address, address
 
 SNMP_PORT: Final = 161
@@ -32,31 +32,23 @@ class InterfaceNames(StrEnum):
 class SnmpSource:
     """An SNMP agent. The credentials decide between version 2c and 3."""
 
-    address: Address
-    credentials: Path
-    names: InterfaceNames = InterfaceNames.IF_NAME
-    octets_include_fcs: bool = True
-    """Whether the device counts octets as IF-MIB defines them; an agent on Linux gives its kernel's, without the FCS."""
-    response_timeout_ns: int = DEFAULT_RESPONSE_TIMEOUT_NS
-    """Timeout of one request."""
-    tries: int = DEFAULT_TRIES
-    """Attempts per request before its answer counts as missing."""
-
-
-def read_snmp(section: Section, directory: Path) -> SnmpSource:
-    """Parse the keys of an entry with `reader: snmp`; mistakes are reported to the section's file."""
-    return SnmpSource(
-        address=section.required(
-            "address", address(SNMP_PORT), Address("?", SNMP_PORT), "write HOST or HOST:PORT of the agent"
-        ),
-        credentials=directory
-        / section.required("credentials", words, "?", "name a file with the community or the user"),
-        names=section.optional("names", word_of(InterfaceNames), InterfaceNames.IF_NAME),
-        octets_include_fcs=section.optional("octets_include_fcs", yes_or_no, True),
-        response_timeout_ns=section.optional(
-            "answer",
-            bounded(parse_duration_ns, NS_PER_MS, MOST_RESPONSE_TIMEOUT_NS, format_duration),
-            DEFAULT_RESPONSE_TIMEOUT_NS,
-        ),
-        tries=section.optional("tries", integer(1, MOST_TRIES), DEFAULT_TRIES),
+    address: Address = required(
+        "address", address(SNMP_PORT), Address("?", SNMP_PORT), "write HOST or HOST:PORT of the agent"
     )
+    """Management address of the device."""
+    credentials: Path = required(
+        "credentials", file_name, Path("?"), "name a file with the community or the user"
+    )
+    """File with the community or the user."""
+    names: InterfaceNames = setting("names", word_of(InterfaceNames), InterfaceNames.IF_NAME)
+    """Column of IF-MIB with the names of ports."""
+    octets_include_fcs: bool = setting("octets_include_fcs", yes_or_no, True)
+    """Whether the device counts octets as IF-MIB defines them; an agent on Linux gives its kernel's, without the FCS."""
+    response_timeout_ns: int = setting(
+        "answer",
+        bounded(parse_duration_ns, NS_PER_MS, MOST_RESPONSE_TIMEOUT_NS, format_duration),
+        DEFAULT_RESPONSE_TIMEOUT_NS,
+    )
+    """Timeout of one request."""
+    tries: int = setting("tries", integer(1, MOST_TRIES), DEFAULT_TRIES)
+    """Attempts per request before its answer counts as missing."""

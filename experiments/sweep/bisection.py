@@ -6,13 +6,16 @@ Decides the next value to try, when to stop, and the result. The verdict of a ru
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from fractions import Fraction
 from typing import Final
 
 import yaml
 
+from etloop.contract.base.errors import Problem
 from etloop.contract.base.late_dataclass import dataclass
+from etloop.contract.base.setting import required, setting
 from etloop.contract.base.units import (
     QuantityError,
     format_bytes,
@@ -23,8 +26,8 @@ from etloop.contract.base.units import (
     parse_rate_bps,
     parse_share_per_million,
 )
-from etloop.contract.base.value_parsers import integer, words
-from etloop.contract.base.yaml_reader import Section
+from etloop.contract.base.value_form import TEXT, formed
+from etloop.contract.base.value_parsers import bounded, integer
 from etloop.contract.base.yaml_tree import TEXT_TAG, Change, parse_path
 
 MOST_TRIALS: Final = 32
@@ -49,21 +52,66 @@ _UNITS: Final = (
     (parse_duration_ns, Unit("ns", format_duration)),
 )
 _COUNT: Final = Unit("", str)
+_END_REMEDY: Final = "write a number, with its unit if it has one, such as 10Mbps"
+
+
+@formed(TEXT)
+def _end(text: str) -> tuple[int, Unit]:
+    """Parse an end of the range: a number, or a quantity in the finest unit."""
+    if text.isascii() and text.isdigit() and len(text) < 16:
+        return int(text), _COUNT
+    for parse, unit in _UNITS:
+        with suppress(QuantityError):
+            return parse(text), unit
+    raise QuantityError(f'"{text[:64]}" is not a number', _END_REMEDY)
+
+
+_share: Final = bounded(parse_share_per_million, 1, _MILLION - 1, lambda parts: f"{parts / 10_000:g}%")
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
     """The searched value, its range and its resolution."""
 
-    path: tuple[str, ...]
-    easy: int
-    """`from`: value at which runs should pass, in the finest unit."""
-    hard: int
-    """`to`: last value that is tried."""
-    unit: Unit
-    resolution_per_million: int
-    """Resolution in millionths of the range."""
-    trials: int
+    path: tuple[str, ...] = required(
+        "path",
+        formed(TEXT)(parse_path),
+        ("seed",),
+        "write the key path of the value, such as workload.incast.rate",
+    )
+    """Key path of the value."""
+    first: tuple[int, Unit] = required("from", _end, (0, _COUNT), _END_REMEDY)
+    """Value at which runs should pass."""
+    last: tuple[int, Unit] = required("to", _end, (1, _COUNT), _END_REMEDY)
+    """Last value that is tried; in the unit of `from`."""
+    resolution_per_million: int = setting("resolution", _share, _DEFAULT_RESOLUTION)
+    """Smallest step, as a share of the range."""
+    trials: int = setting("trials", integer(2, MOST_TRIALS), DEFAULT_TRIALS)
+    """Most values that are tried."""
+
+    def broken_rules(self, keys: Collection[str]) -> Iterator[Problem]:
+        """Yield a range whose ends have different units, or are the same."""
+        if not {"from", "to"} <= set(keys):
+            return
+        if self.first[1] is not self.last[1]:
+            yield Problem("to", "has another unit than from", "give both the same unit")
+        elif self.easy == self.hard:
+            yield Problem("to", "equals from", "write another value")
+
+    @property
+    def easy(self) -> int:
+        """Return the value at which runs should pass, in the finest unit."""
+        return self.first[0]
+
+    @property
+    def hard(self) -> int:
+        """Return the last value that is tried, in the finest unit."""
+        return self.last[0]
+
+    @property
+    def unit(self) -> Unit:
+        """Return the unit of both ends."""
+        return self.first[1]
 
     @property
     def path_text(self) -> str:
@@ -107,44 +155,6 @@ class Trial:
 
     value: int
     passed: bool
-
-
-def read_search(section: Section) -> Search:
-    """Read and close a `search:` section. Mistakes are noted in its file."""
-    path = section.required(
-        "path", words, "seed", "write the key path of the value, such as workload.incast.rate"
-    )
-    keys: tuple[str, ...] = ("seed",)
-    try:
-        keys = parse_path(path)
-    except QuantityError as error:
-        section.mistake("path", error.what, error.remedy)
-    remedy = "write a number, with its unit if it has one, such as 10Mbps"
-    easy, unit = _value(section, "from", remedy)
-    hard, other = _value(section, "to", remedy)
-    if unit is not other:
-        section.mistake("to", "has another unit than from", "give both the same unit")
-    elif easy == hard:
-        section.mistake("to", "equals from", "write another value")
-    resolution = section.optional("resolution", parse_share_per_million, _DEFAULT_RESOLUTION)
-    if not 0 < resolution < _MILLION:
-        section.mistake("resolution", "is not between 0 % and 100 %", "write a share between 0 % and 100 %")
-    trials = section.optional("trials", integer(2, MOST_TRIALS), DEFAULT_TRIALS)
-    section.close()
-    return Search(keys, easy, hard, unit, resolution, trials)
-
-
-def _value(section: Section, key: str, remedy: str) -> tuple[int, Unit]:
-    text = section.required(key, words, "0", remedy)
-    if text.isascii() and text.isdigit() and len(text) < 16:
-        return int(text), _COUNT
-    for parse, unit in _UNITS:
-        try:
-            return parse(text), unit
-        except QuantityError:
-            continue
-    section.mistake(key, f'"{text[:64]}" is not a number', remedy)
-    return 0, _COUNT
 
 
 def next_value(search: Search, tried: Sequence[Trial]) -> int | None:

@@ -1,11 +1,13 @@
 """`sweep.yaml`: the values of a scenario, a rig and a topology to try, how often and in which order. Parsing only.
 
-Decides the keys, the form of an axis and the largest number of points; every mistake of the file is reported together.
+Declares the keys, and decides the form of an axis and the largest number of points; every mistake of the file is reported
+together.
 A changed scenario is checked when its point is planned.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import StrEnum
 from math import prod
 from pathlib import Path
@@ -14,12 +16,14 @@ from typing import Final
 import yaml
 
 from etloop.contract.base.late_dataclass import dataclass
+from etloop.contract.base.setting import group, optional_group, required, setting
+from etloop.contract.base.settings_reader import read_settings
 from etloop.contract.base.units import QuantityError, format_bytes, parse_bytes
 from etloop.contract.base.value_form import TEXT, FormedParser
-from etloop.contract.base.value_parsers import bounded, integer, one_of, words
+from etloop.contract.base.value_parsers import bounded, file_name, integer, one_of, word_of, words
 from etloop.contract.base.yaml_reader import ConfigFile, Section, read_document
 from etloop.contract.base.yaml_tree import NULL_TAG, TEXT_TAG, Change, is_null, parse_path, value_text
-from etloop.experiments.sweep.bisection import Search, read_search
+from etloop.experiments.sweep.bisection import Search
 from etloop.lab.plan import (
     DEFAULT_ADDRESSES,
     DEFAULT_BIND,
@@ -67,10 +71,16 @@ class Axis:
 class LabWish:
     """Settings of a lab that the sweep brings up."""
 
-    addresses: int = DEFAULT_ADDRESSES
-    mtu_bytes: int = DEFAULT_MTU_BYTES
-    backend: str = "udp"
-    bind: str = DEFAULT_BIND
+    addresses: int = setting("addresses", integer(1, MOST_ADDRESSES), DEFAULT_ADDRESSES)
+    """Addresses of every port."""
+    mtu_bytes: int = setting(
+        "mtu", bounded(parse_bytes, LEAST_MTU_BYTES, MOST_MTU_BYTES, format_bytes), DEFAULT_MTU_BYTES
+    )
+    """MTU of every interface."""
+    backend: str = setting("backend", one_of({name: name for name in _BACKENDS}), "udp")
+    """How ports send and receive packets."""
+    bind: str = setting("bind", words, DEFAULT_BIND)
+    """Endpoint of the controller."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,53 +88,45 @@ class Sweep:
     """Content of `sweep.yaml`."""
 
     source: str
-    scenario: Path
-    topology: Path | None
-    rig: Path | None
-    repeats: int
-    order: Order
-    seed: int
-    compare: str
-    """Name of the axis whose settings are compared with its first one."""
     axes: tuple[Axis, ...]
     common: tuple[Change, ...]
     """Changes of every point, applied before its settings."""
-    lab: LabWish
-    search: Search | None = None
-    """At every point the furthest value that passes is searched, instead of comparing points with each other."""
+    compare: str
+    """Name of the axis whose settings are compared with its first one."""
+    scenario: Path = required("scenario", file_name, Path(), "name the scenario that is changed")
+    """The scenario that is changed, relative to the sweep."""
+    topology: Path | None = setting("topology", file_name, None)
+    """Topology of the device, for a twin or a lab."""
+    rig: Path | None = setting("rig", file_name, None)
+    """The rig, where a sweep runs on agents."""
+    search: Search | None = optional_group(Search, "search")
+    """Search the largest value of one key path at which runs pass, instead of comparing points."""
+    repeats: int = setting("repeats", integer(1, MOST_REPEATS), DEFAULT_REPEATS)
+    """Runs of every point; 1 with a search if left out."""
+    order: Order = setting("order", word_of(Order), Order.INTERLEAVED)
+    """Order of runs: every point once in each round, in a drawn order, or point by point."""
+    seed: int = setting("seed", integer(0, 2**31 - 1), 1)
+    """Seed of the order of runs."""
+    lab: LabWish = group(LabWish, "lab")
+    """The lab that `--lab` brings up."""
 
 
 def parse_sweep(text: bytes, source: str, directory: Path) -> Sweep:
     """Parse a YAML text into a sweep; its paths are relative to `directory`. Raises `ConfigError` with all its mistakes."""
-    file = ConfigFile(source)
+    file = ConfigFile(source, directory)
     top = read_document(text, file)
-    scenario = top.required("scenario", words, "", "name the scenario that is changed")
-    topology = top.optional("topology", words, "")
-    rig = top.optional("rig", words, "")
     axes = (*_read_axes(top.section("axes"), directory), *_read_zips(top, directory))
-    search = read_search(top.section("search")) if top.has("search") else None
-    if not axes and search is None:
+    if not axes and not top.has("search"):
         top.mistake("axes", "there is no axis", "write such as axes: {transport.qps_per_connection: [1, 4]}")
     names = [axis.name for axis in axes]
     for name in sorted({name for name in names if names.count(name) > 1}):
         top.mistake("zip", f'the axis "{name}" is listed twice', "merge its values")
-    first = names[0] if names else ""
     axis_name = FormedParser(one_of({name: name for name in names}), TEXT)
-    compare = top.optional("compare", axis_name, first) if names else ""
-    sweep = Sweep(
-        source=source,
-        scenario=directory / scenario,
-        topology=directory / topology if topology else None,
-        rig=directory / rig if rig else None,
-        repeats=top.optional("repeats", integer(1, MOST_REPEATS), DEFAULT_REPEATS if search is None else 1),
-        order=top.optional("order", one_of({order.value: order for order in Order}), Order.INTERLEAVED),
-        seed=top.optional("seed", integer(0, 2**31 - 1), 1),
-        compare=compare,
-        axes=axes,
-        common=_read_changes(top.section("set"), directory),
-        lab=_read_lab(top.section("lab")),
-        search=search,
-    )
+    compare = top.optional("compare", axis_name, names[0]) if names else ""
+    common = _read_changes(top.section("set"), directory)
+    sweep = read_settings(Sweep, top, source=source, axes=axes, common=common, compare=compare)
+    if sweep.search is not None and not top.has("repeats"):
+        sweep = replace(sweep, repeats=1)
     top.close()
     _refuse_size(sweep, top)
     file.refuse_mistakes()
@@ -255,15 +257,3 @@ def _change(section: Section, key: str, keys: tuple[str, ...], value: yaml.Node,
                 key, "names no file", f"write the name of a file, or a path such as {keys[0]}.KEY"
             )
     return Change(keys, value)
-
-
-def _read_lab(section: Section) -> LabWish:
-    mtu = bounded(parse_bytes, LEAST_MTU_BYTES, MOST_MTU_BYTES, format_bytes)
-    wish = LabWish(
-        addresses=section.optional("addresses", integer(1, MOST_ADDRESSES), DEFAULT_ADDRESSES),
-        mtu_bytes=section.optional("mtu", mtu, DEFAULT_MTU_BYTES),
-        backend=section.optional("backend", one_of({name: name for name in _BACKENDS}), "udp"),
-        bind=section.optional("bind", words, DEFAULT_BIND),
-    )
-    section.close()
-    return wish

@@ -341,7 +341,8 @@ def _own_increase(a: Side, b: Side) -> tuple[float, str]:
     if grown_ns > 0:
         explained_ns += grown_ns
         words.append(
-            f"lateness of the emulator can explain it: it grew from {shares[0]:.1%} to {shares[1]:.1%} of an iteration (slip_share)"
+            f"lateness of the emulator can explain it: it grew from {shares[0]:.1%} to {shares[1]:.1%} of an iteration "
+            "(slip_share)"
         )
     lost = [side_figures.get("own_lost_packets", 0.0) for side_figures in figures]
     if lost[1] > lost[0]:

@@ -16,7 +16,6 @@ import numpy as np
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.empty_network import LatencySource, LoneNetwork
 from etloop.contract.model.run import PlanTables
-from etloop.results.kpis.input import KpiInput
 from etloop.results.kpis.lone_flow import lone_flow_ns
 from etloop.results.kpis.transfers import send_of_receive
 from etloop.results.measure.job_shares import mark_counted_ops
@@ -26,6 +25,8 @@ from etloop.results.verdict.evaluation import aggregate
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from etloop.results.kpis.input import KpiInput
 
 GRANT_BYTES: Final = 64.0
 """Payload of the clear-to-send message (traffic/native/wire/clear_to_send.h)."""

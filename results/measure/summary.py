@@ -6,7 +6,6 @@ up.
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -39,6 +38,7 @@ from etloop.results.measure.joined import (
 )
 from etloop.results.measure.kind_tally import KindTally
 from etloop.results.measure.timeline import missed_events
+from etloop.results.measure.workload_digest import workload_digest
 from etloop.results.schema.summary import (
     SUMMARY_SCHEMA,
     TRANSPORT_COUNTERS,
@@ -237,23 +237,6 @@ def _workload(tables: PlanTables) -> WorkloadSummary:
         choices=tables.choices,
         digest=workload_digest(tables),
     )
-
-
-def workload_digest(tables: PlanTables) -> str:
-    """Return a digest of the communication of a job, before scaling: 16 hexadecimal digits, equal for equal communication."""
-    ops = tables.ops
-    hashed = hashlib.sha256(repr(tables.communicators).encode())
-    for column in (
-        ops.rank,
-        ops.node_id,
-        ops.kind,
-        ops.collective,
-        ops.communicator,
-        ops.peer,
-        ops.trace_bytes,
-    ):
-        hashed.update(np.ascontiguousarray(column).tobytes())
-    return hashed.hexdigest()[:16]
 
 
 def _job(per_iteration: tuple[IterationSummary, ...], complete: bool) -> JobSummary:

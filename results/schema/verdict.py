@@ -11,6 +11,8 @@ from enum import StrEnum
 
 from etloop.contract.base.errors import ExitCode
 from etloop.contract.base.late_dataclass import dataclass
+from etloop.contract.base.setting import required, setting
+from etloop.contract.base.value_parsers import words
 
 
 class Result(StrEnum):
@@ -52,9 +54,11 @@ def worst_result(results: Iterable[RunResult]) -> RunResult:
 class RequestedCondition:
     """A condition that the profile or the scenario states."""
 
-    expression: str
-    why: str
-    where: str
+    expression: str = required("check", words, "?", "write a condition on the results, see docs/verdict.md")
+    """The condition, in the language of docs/verdict.md."""
+    why: str = setting("why", words, "")
+    """Reason that is printed when it fails."""
+    where: str = ""
     """File, line and key of the condition."""
 
 

@@ -12,9 +12,6 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any, Final
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from etloop.contract.base.errors import EtloopError, Problem
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.run import PlanTables
@@ -24,8 +21,6 @@ from etloop.results.schema.kpis import KPI_FILE, KPI_SCHEMA, KpiSet
 from etloop.results.schema.plan_json import plan_from_json, plan_to_json
 from etloop.results.schema.summary import SUMMARY_SCHEMA, TRANSPORT_COUNTERS, Summary
 from etloop.results.schema.typed_json import OTHER_VERSION, RESTORE, RunDirError, from_json, to_json
-from etloop.results.tables.arrow_tables import arrow_schema
-from etloop.results.tables.frames import frame_of
 from etloop.results.verdict.evaluation import Frame
 
 SUMMARY_FILE: Final = "summary.json"
@@ -66,6 +61,8 @@ class RunArtifacts:
 
     def frames(self) -> dict[str, Frame]:
         """Return the tables as conditions, key figures and reports read them."""
+        from etloop.results.tables.frames import frame_of
+
         return {name: frame_of(name, table) for name, table in self.tables.items()}
 
     def files(self) -> dict[str, object]:
@@ -138,6 +135,9 @@ def _write(path: Path, content: object, *, keeps: bool) -> None:
             case Summary():
                 partial.write_text(to_json(content), encoding="utf-8")
             case _:
+                # Imported here, because a run needs pyarrow only after its traffic.
+                import pyarrow.parquet as pq
+
                 pq.write_table(content, partial, compression="zstd")
         _flush(partial)
         if keeps:
@@ -209,6 +209,10 @@ def read_summary(run_dir: Path) -> Summary:
 def _read_tables(run_dir: Path, read: Callable[[Path], Any]) -> dict[str, Any]:
     """Return the result of `read` for each table that every run has, by name. Raises `RunDirError` with everything wrong
     in them."""
+    import pyarrow as pa
+
+    from etloop.results.tables.arrow_tables import arrow_schema
+
     problems: list[Problem] = []
     table_by_name = {}
     for name, columns in TABLES.items():
@@ -315,15 +319,21 @@ def _read_bytes(path: Path, limit_bytes: int) -> bytes:
 
 
 def _read_parquet(path: Path) -> Any:
+    import pyarrow.parquet as pq
+
     return pq.read_table(path)
 
 
 def _schema_of(path: Path) -> Any:
+    import pyarrow.parquet as pq
+
     return pq.read_schema(path)
 
 
 def _read_or_note(path: Path, read: Callable[[Path], Any], problems: list[Problem]) -> Any:
     """Return the result of `read` for a table; None if it cannot be read, which is added to `problems`."""
+    import pyarrow as pa
+
     try:
         return read(path)
     except (OSError, pa.ArrowException) as error:

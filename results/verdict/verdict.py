@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from etloop.contract.base.late_dataclass import dataclass
+from etloop.contract.base.setting import setting
+from etloop.contract.base.value_parsers import integer, share
 from etloop.contract.model.run import RunEnd
 from etloop.results.schema.needless import is_asked_for
 from etloop.results.schema.summary import Summary
@@ -41,13 +43,13 @@ _COUNTS: Final = frozenset({"packets", "frames", "datagrams", "messages", "event
 class EmulatorLimits:
     """Thresholds above which the emulator itself counts as the limit; the scenario may state its own."""
 
-    slip_share: float = 0.05
-    """Summed lateness of a rank's ops as a share of the iteration."""
-    busy_share: float = 0.98
+    slip_share: float = setting("slip", share, 0.05)
+    """Summed lateness of a rank's operations, as a share of the iteration."""
+    busy_share: float = setting("busy", share, 0.98)
     """Share of turns of the engine's loop that had work."""
-    own_lost_packets: int = 0
-    """Packets dropped by our own receive buffers."""
-    needless_share: float = 0.001
+    own_lost_packets: int = setting("lost_packets", integer(0, 10**12), 0)
+    """Packets lost in the emulator's own receive buffers."""
+    needless_share: float = setting("needless", share, 0.001)
     """Share of sent packets that were retransmitted although the receiver had them and nothing was lost."""
 
 
@@ -146,7 +148,8 @@ def _own_limits(results: Results, limits: EmulatorLimits, summary: Summary) -> _
     if needless > limits.needless_share and not missed and not is_asked_for(summary.transport):
         late.append(
             f"{needless:.2%} of the packets were retransmitted although the receiver had them and nothing was lost: the "
-            "retransmission timer was shorter than the round trip, or an agent was descheduled; raise transport.timeout_floor (needless_share)"
+            "retransmission timer was shorter than the round trip, or an agent was descheduled; raise "
+            "transport.timeout_floor (needless_share)"
         )
     weak = Weakness(bool(late or unbounded), bool(lossy), tuple(unbounded + lossy))
     return _OwnLimits((*late, *unbounded, *lossy), weak)

@@ -386,9 +386,9 @@ def test_ports_of_frames_carry_what_sprays_beside_the_bare_socket(
     [
         (
             ("wire", "--backend", "udp"),
-            "--kind: kernel sockets do not let packets choose their source ports; ",
+            "--kind: needs a source port per packet, which udp ports cannot set; ",
         ),
-        (("pacing",), "--kind: it is of wire alone; "),
+        (("pacing",), "--kind: applies only to wire; "),
     ],
 )
 def test_mrc_is_of_ports_that_can_carry_it(

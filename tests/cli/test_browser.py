@@ -32,7 +32,7 @@ def test_a_browser_prints_the_page(page: Path, tmp_path: Path) -> None:
     out = tmp_path / "report.pdf"
     assert print_page(page, out) == f"{out}: {out.stat().st_size} bytes\n"
     assert out.read_bytes().startswith(b"%PDF-")
-    with pytest.raises(ConfigError, match=r"report\.pdf: is there already; name another file, or remove it"):
+    with pytest.raises(ConfigError, match=r"report\.pdf: exists already; name another file, or remove it"):
         print_page(page, out)
 
 
@@ -52,7 +52,7 @@ def test_a_browser_that_fails_is_quoted(page: Path, tmp_path: Path, monkeypatch:
     broken.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     with pytest.raises(
-        RigError, match=r"chromium ended with 3: no display; print report\.html from a browser of yours"
+        RigError, match=r"chromium ended with 3: no display; print report\.html from another browser"
     ):
         print_page(page, tmp_path / "out.pdf")
     assert not (tmp_path / "out.pdf").exists()
@@ -61,7 +61,7 @@ def test_a_browser_that_fails_is_quoted(page: Path, tmp_path: Path, monkeypatch:
 @pytest.mark.parametrize("act", [open_page, partial(print_page, out=Path("out.pdf"))], ids=["open", "print"])
 def test_a_run_without_a_page_is_refused(act: Callable[[Path], str], tmp_path: Path) -> None:
     with pytest.raises(
-        ConfigError, match=r"none\.html: is not there; etloop report RUN_DIR --write writes it anew"
+        ConfigError, match=r"none\.html: does not exist; etloop report RUN_DIR --write writes it again"
     ):
         act(tmp_path / "none.html")
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from etloop.cli.commands import run
+from etloop.cli.commands import plan
 from etloop.cli.main import main
-from etloop.cli.parser import COMMANDS, make_parser
+from etloop.cli.parser import find_commands, make_parser
 from tests.support.places import ROOT
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ def test_report_says_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert f"etloop: {tmp_path}: has no summary.json" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", find_commands())
 def test_every_command_has_help_with_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main([command, "--help"])
@@ -209,8 +209,8 @@ def test_every_command_has_help_with_an_example(command: str, capsys: pytest.Cap
     ("arguments", "message"),
     [
         ([], "COMMAND"),
-        (["rnu"], "'rnu' is not a command; did you mean run? (choose from demo, "),
-        (["fly"], "'fly' is not a command; (choose from demo, synth, lint, "),
+        (["rnu"], "'rnu' is not a command; did you mean run? (choose from bench, "),
+        (["fly"], "'fly' is not a command; (choose from bench, bundle, capture, "),
         (["plan", "s.yaml"], "--rig"),
         (["lint", "job", "--flops", "312"], '"312" has no unit; write a compute rate with its unit'),
         (["synth", "job", "--tp", "two"], '"two" is not a whole number'),
@@ -231,31 +231,23 @@ def test_ctrl_c_ends_a_command_quietly(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(run, "plan_command", interrupted)
+    monkeypatch.setattr(plan, "run", interrupted)
     assert main(["plan", "s.yaml", "--rig", "r.yaml"]) == 130
     assert capsys.readouterr().err.endswith("etloop: stopped by Ctrl-C\n")
 
 
 def test_the_parser_names_every_command() -> None:
     printed = make_parser().format_help()
-    assert all(f"    {command}" in printed for command in COMMANDS)
+    assert all(f"    {command}" in printed for command in find_commands())
 
 
-def test_every_command_has_its_module_and_every_module_its_command() -> None:
-    options = ROOT / "cli" / "options"
-    modules = [path.stem for path in options.rglob("*.py") if path.stem not in ("__init__", "broker")]
-    assert sorted(modules) == sorted(COMMANDS)
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_tells_what_the_list_of_commands_tells_of_it(
-    name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize("name", find_commands())
+def test_help_of_a_command_repeats_its_summary(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main([name, "--help"])
     printed = capsys.readouterr().out
     assert printed.startswith(f"usage: etloop {name} ")
-    summary = COMMANDS[name]
+    summary = find_commands()[name].read_summary()
     assert f"{summary[0].upper()}{summary[1:]}." in printed
 
 
@@ -270,13 +262,13 @@ def test_a_command_that_is_not_there_is_told_with_those_that_are(capsys: pytest.
         main(["sumbit"])
     printed = capsys.readouterr().err
     assert "did you mean submit?" in printed
-    assert all(name in printed for name in COMMANDS)
+    assert all(name in printed for name in find_commands())
 
 
 def test_a_client_of_a_rack_starts_without_what_plans_and_measures() -> None:
     probe = (
         "import sys; from etloop.cli.parser import make_parser; make_parser(('submit',));"
-        " import etloop.cli.commands.submit; print(*sys.modules)"
+        " import etloop.cli.rack.submission; print(*sys.modules)"
     )
     printed = subprocess.run((sys.executable, "-c", probe), check=True, capture_output=True, text=True).stdout
     loaded = set(printed.split())

@@ -82,7 +82,7 @@ def test_there_is_nothing_else(page: LivePage) -> None:
 def test_browsers_are_few(page: LivePage) -> None:
     streams = [asked(page, "/events") for _ in range(MOST_BROWSERS)]
     refused = asked(page, "/events")
-    assert (refused.status, refused.reason) == (503, f"{MOST_BROWSERS} browsers watch already")
+    assert (refused.status, refused.reason) == (503, f"{MOST_BROWSERS} browsers are connected already")
     assert all(stream.status == 200 for stream in streams)
 
 

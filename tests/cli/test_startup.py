@@ -1,8 +1,7 @@
-"""Short commands answer at once because they load little: which libraries and rooms each does without."""
+"""Which libraries and rooms each command starts without, so that short commands answer at once."""
 
 from __future__ import annotations
 
-import importlib
 import json
 import subprocess
 import sys
@@ -12,9 +11,10 @@ from typing import Final
 import pytest
 
 from etloop.cli.main import main
-from etloop.cli.parser import COMMANDS, declaration
+from etloop.cli.parser import find_commands, load_command
 from tests.measure import startup
 from tests.measure.harness import BAR_MISSED
+from tests.support.places import ROOT
 
 LIBRARIES: Final = frozenset(
     "aiohttp aiomqtt amqtt asyncio grpc msgpack numpy plotly prometheus_client pyarrow pyroute2 rich scipy yaml zmq"
@@ -52,38 +52,77 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("word", ["--help", "--version"])
-def test_what_is_known_beforehand_is_told_without_loading_anything(word: str) -> None:
+def test_list_of_commands_loads_no_command(word: str) -> None:
     loaded = loaded_by(word)
-    assert loaded & LIBRARIES == set()
-    assert {name for name in loaded if name.startswith("etloop.")} <= {
+    assert loaded & (LIBRARIES | {"dataclasses", "inspect"}) == set()
+    assert {name for name in loaded if name.startswith("etloop.")} == {
         "etloop.cli",
+        "etloop.cli.commands",
         "etloop.cli.main",
         "etloop.cli.parser",
-        "etloop.contract",
-        "etloop.contract.base",
-        "etloop.contract.base.errors",
         "etloop.runtime",
         "etloop.runtime.version",
     }
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_options_are_told_without_what_carries_the_command_out(name: str) -> None:
+@pytest.mark.parametrize("name", find_commands())
+def test_help_of_a_command_loads_only_arguments(name: str) -> None:
     loaded = loaded_by(name, "--help")
     assert loaded & LIBRARIES == set()
-    assert not any(module.startswith("etloop.cli.commands.") for module in loaded)
+    command_modules = {module for module in loaded if module.startswith("etloop.cli.commands.")}
+    module = find_commands()[name].module
+    assert command_modules <= {module, module.rpartition(".")[0]}
+    assert loaded.isdisjoint({"etloop.cli.rack", "etloop.cli.text", "etloop.cli.progress"})
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_what_carries_a_command_out_is_where_its_options_say(name: str) -> None:
-    module, function = declaration(name).carried_out_by.split(":")
-    assert callable(getattr(importlib.import_module(f"etloop.cli.commands.{module}"), function))
+@pytest.mark.parametrize("name", find_commands())
+def test_every_module_of_commands_is_a_command(name: str) -> None:
+    command = load_command(find_commands()[name])
+    assert callable(command.add_arguments)
+    assert callable(command.run)
+    assert command.EXAMPLE.startswith(f"  etloop {name}")
+    assert (command.__doc__ or "").partition("\n")[0].endswith("."), "the first line is the summary"
 
 
 def test_a_trace_is_checked_without_readers_and_rooms_that_it_does_not_need(job: Path) -> None:
     loaded = loaded_by("lint", str(job))
     assert loaded & (LIBRARIES - {"numpy"}) == set()
     assert loaded & ROOMS == set()
+
+
+RUN_PROBE: Final = """
+import json, sys
+from etloop.cli.main import main
+from etloop.controller.run.execute import SessionExecution
+
+def print_modules(*_):
+    print(json.dumps(sorted(sys.modules)), file=sys.stderr)
+    sys.exit(0)
+
+SessionExecution.execute = print_modules
+main(sys.argv[1:])
+"""
+"""Runs `etloop run` up to the point where it would contact the first agent."""
+RESULTS: Final = frozenset(
+    "etloop.controller.run.expectation etloop.controller.run.run_results etloop.results.artifacts"
+    " etloop.results.kpis.run_kpis etloop.results.measure.summary".split()
+)
+RESULT_ROOMS: Final = ("compare", "export", "html", "tables", "text")
+
+
+def test_run_contacts_agents_before_it_imports_results(job: Path, tmp_path: Path) -> None:
+    for name in ("scenario.yaml", "rig.yaml"):
+        text = (ROOT / "examples" / "loopback" / name).read_text()
+        (tmp_path / name).write_text(text.replace("trace: job ", f"trace: {job} "))
+    words = ("run", "scenario.yaml", "--rig", "rig.yaml", "--out", "run1")
+    done = subprocess.run(
+        (sys.executable, "-c", RUN_PROBE, *words), cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    loaded = frozenset(json.loads(done.stderr.splitlines()[-1]))
+    assert "etloop.controller.session.session" in loaded
+    assert loaded.isdisjoint(RESULTS | {"jinja2", "pandas", "plotly", "pyarrow", "rich", "scipy"})
+    rooms = tuple(f"etloop.results.{room}" for room in RESULT_ROOMS)
+    assert not [name for name in loaded if name.startswith(rooms)]
 
 
 def test_the_bench_of_start_up_measures_each_command(

@@ -12,6 +12,7 @@ from typing import Final
 import pytest
 
 from etloop.contract.base.errors import ConfigError
+from etloop.contract.base.settings_reader import read_settings
 from etloop.contract.base.yaml_reader import ConfigFile, read_document
 from etloop.counters.base.address import Address, address
 from etloop.counters.base.credentials import (
@@ -27,10 +28,9 @@ from etloop.counters.readers.gnmi_settings import (
     GnmiMode,
     GnmiSource,
     Tls,
-    read_gnmi,
     with_stated_paths,
 )
-from etloop.counters.readers.snmp_settings import InterfaceNames, SnmpSource, read_snmp
+from etloop.counters.readers.snmp_settings import InterfaceNames, SnmpSource
 from etloop.dut_profiles.model.profile import CounterPaths
 from etloop.dut_profiles.reading.catalogue import find_profile
 from tests.support.counters.snmp_by_hand import secret_file
@@ -38,9 +38,9 @@ from tests.support.places import ROOT
 
 
 def settings(content: str) -> tuple[SnmpSource, list[str]]:
-    file = ConfigFile("rig.yaml")
+    file = ConfigFile("rig.yaml", Path("rigs"))
     top = read_document(content.encode(), file)
-    source = read_snmp(top, Path("rigs"))
+    source = read_settings(SnmpSource, top)
     top.close()
     return source, [str(problem) for problem in file.problems]
 
@@ -132,9 +132,9 @@ def test_credentials_that_others_can_read_are_refused(tmp_path: Path) -> None:
 
 
 def gnmi(content: str) -> tuple[GnmiSource, list[str]]:
-    file = ConfigFile("rig.yaml")
+    file = ConfigFile("rig.yaml", Path("rigs"))
     top = read_document(content.encode(), file)
-    source = read_gnmi(top, Path("rigs"))
+    source = read_settings(GnmiSource, top)
     top.close()
     return source, [str(problem) for problem in file.problems]
 
@@ -150,13 +150,13 @@ def test_a_gnmi_source_as_a_rig_states_it() -> None:
         Address("leaf0", 8080),
         Path("rigs/g.yaml"),
         Tls(rigs / "ca.pem", rigs / "c.pem", rigs / "k.pem", "leaf0.lab"),
-        CounterPaths.SONIC,
-        GnmiMode.SAMPLE,
-        GnmiEncoding.JSON,
+        paths=CounterPaths.SONIC,
+        mode=GnmiMode.SAMPLE,
+        encoding=GnmiEncoding.JSON,
         sample_ns=500_000_000,
     )
     assert gnmi("address: leaf0")[0] == GnmiSource(Address("leaf0", 9339))
-    assert gnmi("{address: leaf0, plaintext: true}")[0].tls is None
+    assert gnmi("{address: leaf0, plaintext: true}")[0].plaintext
 
 
 def test_all_mistakes_of_a_gnmi_source_at_once() -> None:
@@ -167,7 +167,7 @@ def test_all_mistakes_of_a_gnmi_source_at_once() -> None:
     printed = "\n".join(problems)
     for reported in (
         "is not an address",
-        "stands beside tls",
+        "contradicts tls",
         "belong together",
         "did you mean key?",
         "did you mean sonic?",

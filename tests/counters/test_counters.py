@@ -69,7 +69,7 @@ def test_the_list_has_every_counter_once_and_all_of_the_switch_model() -> None:
     ("reading", "mistake"),
     [
         (CounterReading(PORT, "rx_packets", 1), ""),
-        (CounterReading(PORT, "packets", 1), '"packets" is not a counter of a port'),
+        (CounterReading(PORT, "packets", 1), '"packets" is no counter of a port'),
         (CounterReading(CountedObject(CounterObject.QUEUE, "e"), "packets", 1), "e: queue -1 cannot be"),
         (CounterReading(CountedObject(CounterObject.QUEUE, "e", 64), "packets", 1), "e: queue 64 cannot be"),
         (CounterReading(CountedObject(CounterObject.PORT, "e", 1), "rx_packets", 1), "e: port 1 cannot be"),
@@ -275,7 +275,7 @@ def test_a_rig_says_where_counters_are_read() -> None:
         SoftSwitchSource("mine"),
         100_000_000,
     )
-    assert one.ports == (("a/p0", "switch/0"), ("b/p0", "switch/1"))
+    assert one.ports == {"a/p0": "switch/0", "b/p0": "switch/1"}
     assert two.reader_settings == LinuxSource(("ssh", "h", "etloop", "dut", "linux-counters"), Side.HOST)
     assert (two.name, two.interval_ns, two.timeout_ns) == ("hosts", None, 10_000_000_000)
 
@@ -283,15 +283,15 @@ def test_a_rig_says_where_counters_are_read() -> None:
 @pytest.mark.parametrize(
     ("counters", "message"),
     [
-        ("    []\n", "rig.yaml:6: dut.counters: is missing or empty; list the sources of the counters, or leave the key out"),
+        ("    []\n", "rig.yaml:6: dut.counters: is missing or empty; list at least one, or remove counters"),
         ("    - {lab: x}\n", "rig.yaml:8: dut.counters[0].reader: is missing; write one of "),
         ("    - {reader: telnet}\n", 'dut.counters[0].reader: "telnet" is not one of the choices'),
         ("    - {reader: linux, interval: 1ms}\n", 'dut.counters[0].interval: "1ms" is out of range; write a value from 20ms'),
         ("    - {reader: linux, timeout: 10min}\n", "dut.counters[0].timeout"),
         ("    - {reader: soft_switch, lab: ../x}\n", 'dut.counters[0].lab: "../x" is not a name'),
         ("    - {reader: soft_switch, command: x}\n", "dut.counters[0].command: unknown key"),
-        ("    - {reader: linux, ports: {c/p0: x}}\n", 'linux maps "c/p0", which no agent of the rig has'),
-        ("    - {reader: linux, ports: {a/p0: x, b/p0: x}}\n", "linux: 2 ports of the rig are mapped to x; a cable has two ends"),
+        ("    - {reader: linux, ports: {c/p0: x}}\n", 'linux names port "c/p0", which no agent of the rig has'),
+        ("    - {reader: linux, ports: {a/p0: x, b/p0: x}}\n", "linux: 2 ports of the rig are connected to x; a cable"),
         ("    - {reader: linux}\n    - {reader: linux}\n", '2 sources are called "linux"; give each a name of its own'),
         ("    - {reader: linux, side: middle}\n", '"middle" is not one of the choices; write host or device'),
     ],

@@ -39,7 +39,7 @@ printf '%s\\n' 'scenario: scenario.yaml' 'rig: rig.yaml' 'topology: t.yaml' 'rep
         r"^\w+ +\w+ +\d+ +\d+ +[\d.]+ k?M?B +\d+%",
         r"^ops +\d+ of \d+ completed",
         r"^payload .* kept local; \d+ messages",
-        r"^checks .*$",
+        r"^consistency .*$",
     ),
 )
 

@@ -19,6 +19,7 @@ from typing import Final, Self
 import numpy as np
 
 from etloop.contract.model.records import FLOW_RECORD
+from etloop.contract.model.transport import RecoverySettings, TransportSettings
 from etloop.traffic import _native
 from tests.interop.machine import (
     GUEST_ADDRESS_6,
@@ -236,19 +237,21 @@ def joined(machine: Machine, program: Path, setting: Setting) -> Iterator[tuple[
             yield end, peer
 
 
-def _settings(setting: Setting) -> _native.QueuePairSettings:
-    settings = _native.QueuePairSettings()
-    settings.path_mtu = setting.path_mtu
-    settings.initial_psn = setting.psn
-    settings.ack_every = setting.ack_every
-    settings.timeout_ns = setting.timeout_ns
-    settings.adaptive_timeout = False
-    settings.retry_limit = 7
-    settings.rnr_retry = setting.rnr_retry
-    settings.min_rnr_timer = setting.min_rnr_timer
-    settings.max_rd_atomic = 4
-    settings.window_packets = 64
-    return settings
+def _settings(setting: Setting) -> TransportSettings:
+    return TransportSettings(
+        path_mtu_bytes=setting.path_mtu,
+        ack_every_packets=setting.ack_every,
+        timeout_ns=setting.timeout_ns,
+        retry_limit=7,
+        window_packets=64,
+        recovery=RecoverySettings(
+            adaptive_timeout=False,
+            rnr_retry_limit=setting.rnr_retry,
+            min_rnr_timer_code=setting.min_rnr_timer,
+            outstanding_reads=4,
+            initial_psn=setting.psn,
+        ),
+    )
 
 
 def _sender(machine: Machine, address: str, ipv6: bool) -> socket.socket:

@@ -89,7 +89,7 @@ async def test_every_source_to_a_labs_counters_says_the_same(desk: Desk) -> None
     for paths in (CounterPaths.OPENCONFIG, CounterPaths.SONIC):
         for mode in GnmiMode:
             source = GnmiSource(
-                Address("127.0.0.1", port), tls=None, paths=paths, mode=mode, sample_ns=100_000_000
+                Address("127.0.0.1", port), plaintext=True, paths=paths, mode=mode, sample_ns=100_000_000
             )
             found = await counted(GnmiCounters(source, ("switch/0", "switch/1")))
             assert found.items() <= truth.items(), (paths, mode)

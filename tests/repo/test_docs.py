@@ -18,7 +18,7 @@ from etloop.controller.rack.config import parse_rack_config
 from etloop.controller.rack.users.users import parse_users
 from etloop.controller.racks.racks_file import parse_racks
 from etloop.dut_profiles.reading.profile_file import parse_profile
-from etloop.experiments.nic.cards.model_file import parse_model
+from etloop.experiments.nic.cards.model import parse_model
 from etloop.experiments.sweep.file import parse_sweep
 from etloop.traffic.topology.topology_file import parse_topology
 from etloop.workload.readers.pytorch.kernel_table import parse_table

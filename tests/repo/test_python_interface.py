@@ -106,12 +106,12 @@ def test_a_twin_without_a_rig_has_a_port_for_each_attachment(bench: Path) -> Non
 @pytest.mark.usefixtures("bench")
 def test_values_that_no_file_can_hold_are_refused_where_they_stand() -> None:
     with pytest.raises(
-        etloop.InputError, match=r"scenario\.yaml\.workload\.trace\[0\]: is a set, which no file can hold"
+        etloop.InputError, match=r"scenario\.yaml\.workload\.trace\[0\]: is a set, which YAML cannot express"
     ):
         etloop.make_plan({"workload": {"trace": [{1}]}}, "rig.yaml")
     circle: dict[str, object] = {}
     circle["again"] = circle
-    with pytest.raises(etloop.InputError, match="is nested deeper than 32"):
+    with pytest.raises(etloop.InputError, match="is nested deeper than 32 levels"):
         etloop.make_plan(circle, "rig.yaml")
 
 

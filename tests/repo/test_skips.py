@@ -33,7 +33,7 @@ def test_packages_that_tests_want_are_installed_by_continuous_integration(path: 
         ("this kernel lets no user have namespaces", Kind.KERNEL),
         ("this kernel gives no network namespaces", Kind.KERNEL),
         ("this C library is not glibc 2.33 or later", Kind.KERNEL),
-        ("no switch of software here, so over loopback addresses: no namespaces", Kind.KERNEL),
+        ("no soft switch on this host, so over loopback addresses: no namespaces", Kind.KERNEL),
         ("a rack cannot be broken here: not root", Kind.RIGHTS),
         ("a rack cannot be broken here: not installed (Debian packages iptables, faketime)", Kind.PROGRAM),
         ("no interop machine: no /dev/net/tun here", Kind.KERNEL),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from etloop.cli.result import on_terminal, pages_of
+from etloop.cli.result import on_terminal, page_paths
 from etloop.results.report.values import merge_places
 from etloop.results.text.colour import paint
 
@@ -78,6 +78,6 @@ def test_what_several_places_say_is_said_once(
 
 
 def test_only_pages_that_are_there_are_named(tmp_path: Path) -> None:
-    assert pages_of(tmp_path) == {}
+    assert page_paths(tmp_path) == {}
     (tmp_path / "report.html").write_text("")
-    assert pages_of(tmp_path) == {"report": str(tmp_path / "report.html")}
+    assert page_paths(tmp_path) == {"report": str(tmp_path / "report.html")}

@@ -112,8 +112,9 @@ async def _take_picture(
 ) -> bytes:
     async with asyncio.timeout(seconds), _browser(scratch / "profile-picture") as tab:
         await _open(tab, url, width, is_dark=False, with_scripts=True)
-        while not await tab.value(ready):  # noqa: ASYNC110
-            await asyncio.sleep(0.1)
+        await tab.value(
+            f"new Promise(done => {{const look = () => ({ready}) ? done(0) : setTimeout(look, 100); look();}})"
+        )
         left, top, right, bottom = await tab.value(f"({_EXTENT})({json.dumps(selectors)})")
         clip = {"x": left, "y": top, "width": right - left, "height": bottom - top, "scale": 1}
         shot = await tab.call(

@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Callable
 from ipaddress import IPv4Address
 
+from etloop.contract.model.transport import RecoverySettings, TransportSettings
 from etloop.experiments.nic.link.frames import BTH, Addresses, arrival_of, frame_of
 from etloop.experiments.nic.link.wire import Arrival, Departure, PairEnd, PairSettings
 from etloop.traffic import _native
@@ -77,15 +78,20 @@ class EngineCard:
         return PairEnd(0x200 + len(self._pairs), _VA, _RKEY)
 
     def join(self, end: PairEnd, our_qpn: int, settings: PairSettings) -> None:
-        wanted = _native.QueuePairSettings()
-        wanted.path_mtu = settings.path_mtu
-        wanted.window_packets, wanted.ack_every = self._window, 0
-        wanted.timeout_ns = self._timeout_ns << max(settings.timeout_code - 14, 0)
-        wanted.retry_limit, wanted.rnr_retry = settings.retry_count, settings.rnr_retry
-        # The engine has one first number for both ways; experiments ask for another in one of them at most.
-        wanted.initial_psn = max(settings.send_psn, settings.receive_psn)
-        wanted.min_rnr_timer = settings.min_rnr_code
-        wanted.adaptive_timeout, wanted.max_rd_atomic = False, 4
+        wanted = TransportSettings(
+            path_mtu_bytes=settings.path_mtu,
+            window_packets=self._window,
+            timeout_ns=self._timeout_ns << max(settings.timeout_code - 14, 0),
+            retry_limit=settings.retry_count,
+            recovery=RecoverySettings(
+                adaptive_timeout=False,
+                rnr_retry_limit=settings.rnr_retry,
+                min_rnr_timer_code=settings.min_rnr_code,
+                outstanding_reads=4,
+                # The engine has one first number for both ways; experiments ask for another in one of them at most.
+                initial_psn=max(settings.send_psn, settings.receive_psn),
+            ),
+        )
         self._pairs[end.qpn] = _native.QueuePair(end.qpn, our_qpn, wanted, _VA, _RKEY, 1 << 20)
 
     def write(self, end: PairEnd, size_bytes: int) -> None:

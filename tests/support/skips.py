@@ -36,7 +36,7 @@ _KINDS: Final = (
     (
         re.compile(
             r"^(this kernel|this C library|this system is not Debian bookworm|no interop machine|no container engine"
-            r"|no switch of software here)\b"
+            r"|no soft switch on this host)\b"
         ),
         Kind.KERNEL,
     ),

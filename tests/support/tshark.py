@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from etloop.cli.commands.capture import dissector_of
+from etloop.cli.commands.capture import dissector_path
 
 
 def pcap(path: Path, frames: Sequence[bytes]) -> Path:
@@ -26,7 +26,7 @@ def dissected(transport: str, path: Path, *fields: str) -> list[list[str]]:
     if tshark is None:
         pytest.skip("tshark is not installed (Debian package tshark)")
     columns = [option for field in fields for option in ("-e", field)]
-    script = f"lua_script:{dissector_of(transport)}"
+    script = f"lua_script:{dissector_path(transport)}"
     command = [tshark, "-n", "-X", script, "-r", str(path), "-T", "fields", *columns]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     assert "Lua" not in done.stderr, done.stderr

@@ -16,7 +16,7 @@ import pytest
 from etloop.agent.cli import main as agent_main
 from etloop.cli.main import main
 from etloop.cli.text.capture import capture_lines
-from etloop.cli.text.capture_files import CapturedFrame, frames_of
+from etloop.cli.text.capture_files import CapturedFrame, read_frames
 from etloop.contract.base.errors import ExitCode
 from etloop.contract.model.engine import EnginePhase
 from etloop.traffic import _native
@@ -76,7 +76,9 @@ def _until(done: object) -> None:
 
 @pytest.mark.parametrize("offload", [True, False])
 def test_every_captured_frame_has_a_right_icrc(tmp_path: Path, offload: bool) -> None:
-    near, far = (frames_of(path.read_bytes(), path.name) for path in captured_run(tmp_path, offload=offload))
+    near, far = (
+        read_frames(path.read_bytes(), path.name) for path in captured_run(tmp_path, offload=offload)
+    )
     assert near[1] == far[1] == 0
     assert {_native.check_frame(frame.content) for frame in near[0] + far[0]} == {"good"}
     sent = sorted(frame.content[42:] for frame in near[0] if frame.outbound)
@@ -95,7 +97,7 @@ def test_wireshark_finds_nothing_malformed(tmp_path: Path) -> None:
     if tshark is None:
         pytest.skip("tshark is not installed (Debian package tshark)")
     (near, _) = captured_run(tmp_path, offload=True)
-    kept, _ = frames_of(near.read_bytes(), near.name)
+    kept, _ = read_frames(near.read_bytes(), near.name)
     fields = [
         "-T",
         "fields",
@@ -120,7 +122,7 @@ def test_wireshark_finds_nothing_malformed(tmp_path: Path) -> None:
 def test_a_short_snap_and_a_small_file_keep_the_beginning_and_count_the_rest(tmp_path: Path) -> None:
     near, _ = captured_run(tmp_path, offload=True, snap_bytes=96, file_bytes=8192)
     assert near.stat().st_size <= 8192
-    frames, lost = frames_of(near.read_bytes(), near.name)
+    frames, lost = read_frames(near.read_bytes(), near.name)
     assert lost > 0
     assert max(len(frame.content) for frame in frames) == 96
     assert max(frame.frame_bytes for frame in frames) > 4096

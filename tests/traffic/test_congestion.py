@@ -17,7 +17,7 @@ import pytest
 from etloop.agent.service import AgentSettings, open_allowed
 from etloop.contract.base.errors import ConfigError
 from etloop.contract.model.assignment import Assignment
-from etloop.contract.model.congestion import CongestionParameter, CongestionSettings
+from etloop.contract.model.congestion import CongestionParameter, CongestionSettings, SeriesSettings
 from etloop.traffic.cc_library import library_for, library_of, read_plugin
 from etloop.traffic.collectives.selection import CollectiveName
 from etloop.traffic.congestion import Need, Unit, built_in, mistakes, of_library
@@ -189,7 +189,7 @@ def test_same_seed_same_rates() -> None:
 def test_every_algorithm_survives_a_bad_network(algorithm: str) -> None:
     """Loss, reordering and duplicates close no window for good."""
     ops = (HandOp(CollectiveName.ALL_REDUCE, 3 << 20), HandOp(CollectiveName.ALL_TO_ALL, 1 << 20, (0,)))
-    congestion = CongestionSettings(algorithm=algorithm, series_interval_ns=50 * US, series_queue_pairs=1)
+    congestion = CongestionSettings(algorithm=algorithm, series=SeriesSettings(50 * US, queue_pairs=1))
     job = assignment(tuple(ops for _ in range(4)), transport=replace(TRANSPORT, congestion=congestion))
     bad = SimulationSettings(
         seed=5,
@@ -378,7 +378,7 @@ def test_a_set_rate_is_kept_over_ten_milliseconds(rate_bps: int) -> None:
     congestion = CongestionSettings(
         algorithm="dcqcn",
         parameters=(CongestionParameter("max_rate", float(rate_bps)),),
-        series_interval_ns=10 * MS,
+        series=SeriesSettings(10 * MS),
     )
     size = rate_bps // 8 * 3 // 10
     transport = replace(TRANSPORT, window_packets=256, ack_every_packets=8, congestion=congestion)

@@ -19,7 +19,7 @@ from typing import Final
 
 import pytest
 
-from etloop.cli.text.capture_files import frames_of
+from etloop.cli.text.capture_files import read_frames
 from etloop.contract.model.engine import EnginePhase
 from etloop.contract.model.transport import RecoverySettings
 from etloop.traffic.capture import CaptureTarget
@@ -103,7 +103,7 @@ def until(done: Callable[[], bool]) -> None:
 def sent_frames(paths: list[Path]) -> list[bytes]:
     frames = []
     for path in paths:
-        found, lost = frames_of(path.read_bytes(), path.name)
+        found, lost = read_frames(path.read_bytes(), path.name)
         assert lost == 0
         frames += [frame.content for frame in found if frame.outbound]
     assert all(icrc_holds(frame) for frame in frames)

@@ -117,8 +117,8 @@ def test_a_block_that_is_none_is_refused(text: str, expected: str) -> None:
         ("usid: 34", "usid: 0x21", "usid 0x0021 is that of s0 and of s1; give every switch its own"),
         ("usid: 34", "usid: 0", "0 is out of range; write one from 0x0001 to 0xffff"),
         ("usid: 34", "usid: leaf", '"leaf" is not a micro segment'),
-        ("{up: 0xf003}", "{up: 0x0021}", "0x0021 is that of the switch, of a port or of hosts twice"),
-        ("{up: 0xf003}", "{up: 0xd000}", "0xd000 is that of the switch, of a port or of hosts twice"),
+        ("{up: 0xf003}", "{up: 0x0021}", "0x0021 is used twice: by the switch, a port or hosts"),
+        ("{up: 0xf003}", "{up: 0xd000}", "0xd000 is used twice: by the switch, a port or hosts"),
         ("{up: 0xf003}", "{up: 34}", "usid 0x0022 of a port of s0 is that of s1"),
         ("{up: 0xf003}", "{down: 0xf003}", 'the switch has no port "down"'),
         (

@@ -10,7 +10,7 @@ from typing import Final
 
 from etloop.agent.cli import make_parser as make_agent_parser
 from etloop.cli.main import BROKEN_PIPE, STOPPED_BY_SIGINT
-from etloop.cli.parser import COMMANDS, make_parser
+from etloop.cli.parser import find_commands, make_parser
 from etloop.contract.base.errors import ExitCode
 from tools.reference.pages import WRITTEN_BY
 
@@ -33,7 +33,7 @@ def commands_page() -> str:
         WRITTEN_BY,
         "Every command has `--help` with an example. Exit codes: [exit-codes.md](exit-codes.md).\n",
     ]
-    for name in COMMANDS:
+    for name in find_commands():
         parser = make_parser((name,))
         for _, command_parser in below(parser):
             parts += _parts(command_parser)

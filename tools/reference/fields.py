@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -39,6 +39,13 @@ class Field:
     def is_section(self) -> bool:
         """Return whether there are keys below it."""
         return bool(self.children)
+
+    def add(self, more: Field) -> None:
+        """Add the fields of another tree that are not here."""
+        self.shapes |= more.shapes
+        for key, child in more.children.items():
+            if key not in self.children:
+                self.children[key] = child
 
     def walk(self) -> Iterable[Field]:
         """Return the field and all below it."""
@@ -90,9 +97,16 @@ def default_text(question: Question) -> str:
         return ""
     if question.form is None or question.parse is None:
         return ""
+    return written_default(question.form, question.parse, question.default)
+
+
+def written_default(form: ValueForm, parse: Callable[[str], object] | None, default: object) -> str:
+    """Return a default as written in a file; "" if there is none, or if its text would not be parsed to it."""
+    if parse is None or default is None:
+        return ""
     try:
-        text = question.form.write(question.default)
-        return text if question.parse(text) == question.default else ""
+        text = form.write(default)
+        return text if parse(text) == default else ""
     except (QuantityError, ValueError, TypeError, AttributeError, IndexError):
         return ""
 

@@ -14,24 +14,23 @@ from typing import Final
 from etloop.contract.base.errors import EtloopError
 from etloop.contract.base.questions import Question, noted_questions
 from etloop.contract.model.fault_rules import FaultAction
-from etloop.controller.inputs.rig import parse_rig
+from etloop.controller.inputs.rig import Rig, parse_rig
 from etloop.controller.inputs.scenario.collectives import COLLECTIVE_KEYS
 from etloop.controller.inputs.scenario.scenario import parse_scenario
-from etloop.controller.rack.config import parse_rack_config
-from etloop.controller.rack.users.users import parse_users
-from etloop.controller.racks.racks_file import parse_racks
+from etloop.controller.rack.config import RackConfig, parse_rack_config
+from etloop.controller.rack.users.users import Users, parse_users
+from etloop.controller.racks.racks_file import Racks, parse_racks
 from etloop.dut_profiles.model.profile import CounterReader
-from etloop.experiments.nic.cards.model_file import parse_model
-from etloop.experiments.sweep.file import parse_sweep
+from etloop.experiments.nic.cards.model import NicModel, parse_model
+from etloop.experiments.sweep.file import Sweep, parse_sweep
 from etloop.traffic.congestion import Need, built_in
-from etloop.traffic.topology.topology_file import parse_topology
+from etloop.traffic.topology.topology_file import TopologyKeys, parse_topology
+from tools.reference.type_fields import fill_in_meanings
 
 _HERE: Final = Path()
 _RANKS: Final = "[0-9]{1,6}(-[0-9]{1,6})?"
-_LANE: Final = "[0-7]"
 _ANY_PATH: Final = r"[^\s]+"
 _LABEL: Final = r".{1,60}"
-_SWITCH_PORT: Final = r"[A-Za-z0-9._-]{1,64}(/[A-Za-z0-9._-]{1,64})?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +45,18 @@ class Format:
     """Description of the file, for the head of its page."""
     read: Callable[[bytes], object]
     readings: tuple[str, ...]
-    """Files in YAML; every question of the reader is asked in one of them."""
+    """Files in YAML; where no type declares the keys, every question of the reader is asked in one of them."""
     open_keys: Mapping[str, str] = field(default_factory=dict)
-    """Mappings whose keys the user chooses, with the pattern of a key."""
+    """Mappings whose keys the user chooses, with the pattern of a key, where no type declares them."""
     same_as: Mapping[str, str] = field(default_factory=dict)
     """Sections that are described by another one."""
+    kind: type | None = None
+    """The type that declares the keys; with `open_keys`, the reader asks for further ones."""
 
 
 def questions_of(one: Format, text: str) -> list[Question]:
     """Return the questions that the reader of a format asks a file."""
+    fill_in_meanings()
     # Mistakes of the file do not matter: every question was asked before they are raised.
     with noted_questions() as questions, suppress(EtloopError):
         one.read(text.encode())
@@ -126,44 +128,21 @@ SCENARIO: Final = Format(
         if key not in ("all_reduce", "send_recv")
     },
 )
-_PORT: Final = "{name: p0, addresses: 10.0.0.1, link: 100Gbps}"
-_AGENTS: Final = f"agents: [{{name: a, ports: [{_PORT}]}}]"
-_SOURCES: Final = ", ".join(
-    f"{{reader: {reader}, ports: {{a/p0: swp1}}, tls: {{}}}}" for reader in CounterReader
-)
+_RIG: Final = "agents: [{name: a, ports: [{name: p0, addresses: 10.0.0.1, link: 100Gbps}]}], dut: {profile: loopback, counters: "
 RIG: Final = Format(
     "rig",
     "rig.yaml",
     "which agents there are, the ports they own towards the device, and how they reach the controller.",
     lambda text: parse_rig(text, "rig.yaml", _HERE),
-    (
-        f"{{{_AGENTS}}}",
-        f"{{{_AGENTS}, security: {{curve: {{server_key: k, authorised_keys: d}}}}}}",
-        f"{{{_AGENTS}, dut: {{profile: loopback}}}}",
-        f"{{{_AGENTS}, dut: {{profile: loopback, counters: [{_SOURCES}]}}}}",
+    tuple(
+        f"{{{_RIG}[{{reader: {reader}, ports: {{a/p0: swp1}}, tls: {{}}}}]}}}}" for reader in CounterReader
     ),
-    {"dut.counters[].ports": "[A-Za-z0-9._-]{1,64}/[A-Za-z0-9._-]{1,64}"},
+    kind=Rig,
 )
-_ONE: Final = "ports: [a/p0], rate: 100Gbps"
+_SINGLE: Final = "ports: [a/p0], rate: 100Gbps"
 _SWITCH: Final = (
     "{pfc: {watchdog: {detect: 1ms}}, trimming: {size: 128B, dscp: 48}, faults: [{every: 10, in: a/p0, out: a/p0}],"
-    " queues: {0: {ecn: {kmin: 1kB}}}, port_weights: {a/p0: 2}, usids: {a/p0: 0xe000},"
-    " buffer: 1MiB}"
-)
-_PLAIN: Final = "{preset: lossy, device: x, queues: {0: {weight: 1}}, pfc: {enabled: false}}"
-_KNOWN_SWITCH: Final = _SWITCH[1:-1]
-_SIDES: Final = "left: [a/p0], right: [b/p0], rate: 100Gbps"
-_HOPS: Final = "hops: [{ports: [a/p0]}, {ports: [b/p0]}], rate: 100Gbps"
-_MAPS: Final = "dscp_to_class class_to_queue class_to_group group_to_priority priority_to_queue".split()
-_SWITCHES: Final = (
-    "single.switch",
-    "leaf_spine.leaf",
-    "leaf_spine.spine",
-    "rail.rail",
-    "rail.spine",
-    "dumbbell.switch",
-    "parking_lot.switch",
-    "switches[]",
+    " queues: {0: {ecn: {kmin: 1kB}}}, port_weights: {a/p0: 2}, usids: {a/p0: 0xe000}, buffer: 1MiB}"
 )
 TOPOLOGY: Final = Format(
     "topology",
@@ -171,29 +150,30 @@ TOPOLOGY: Final = Format(
     "switches, the links between them, the rig's ports on them, and what becomes of links that go down.",
     lambda text: parse_topology(text, "topology.yaml"),
     (
-        f"single: {{{_ONE}, switch: {_SWITCH}}}",
-        f"{{srv6: {{block: 'fc00:1::/32'}}, single: {{{_ONE}}}}}",
-        f"single: {{{_ONE}, switch: {_PLAIN}}}",
-        f"leaf_spine: {{rate: 100Gbps, leaves: [{{ports: [a/p0]}}], leaf: {_PLAIN}, spine: {_PLAIN}}}",
-        f"rail: {{rate: 100Gbps, spines: 1, rails: [{{ports: [a/p0]}}], rail: {_PLAIN}, spine: {_PLAIN}}}",
+        f"{{srv6: {{block: 'fc00:1::/32'}}, single: {{{_SINGLE}, switch: {_SWITCH}}}}}",
+        f"{{single: {{{_SINGLE}}}, outages: [{{port: a/p0, from: 1s}}], routing: {{}}}}",
+        "leaf_spine: {rate: 100Gbps, spines: 1, leaves: [{ports: [a/p0]}]}",
+        "rail: {rate: 100Gbps, rails: [{ports: [a/p0]}]}",
+        "dumbbell: {left: [a/p0], right: [b/p0], rate: 100Gbps}",
+        "parking_lot: {hops: [{ports: [a/p0]}, {ports: [b/p0]}], rate: 100Gbps}",
         (
-            f"{{single: {{{_ONE}, switch: {{preset: lossy, device: x}}}}, device: x,"
-            " outages: [{port: a/p0, from: 1s}], routing: {}}"
-        ),
-        f"leaf_spine: {{rate: 100Gbps, spines: 1, leaves: [{{ports: [a/p0]}}], leaf: {_SWITCH}, spine: {_SWITCH}}}",
-        f"rail: {{rate: 100Gbps, spines: 1, rails: [{{ports: [a/p0]}}], rail: {_SWITCH}, spine: {_SWITCH}}}",
-        *(f"dumbbell: {{{_SIDES}, switch: {each}}}" for each in (_PLAIN, _SWITCH)),
-        *(f"parking_lot: {{{_HOPS}, switch: {each}}}" for each in (_PLAIN, _SWITCH)),
-        (
-            f"{{switches: [{{name: a, {_KNOWN_SWITCH}}}, {{name: b}}], links: [{{from: a, to: b, rate: 100Gbps}}],"
+            f"{{switches: [{{name: a, {_SWITCH[1:-1]}}}, {{name: b}}], links: [{{from: a, to: b, rate: 100Gbps}}],"
             " attach: [{port: a/p0, to: a, rate: 100Gbps}]}"
         ),
-        f"{{switches: [{{name: a, {_PLAIN[1:-1]}}}], attach: [{{port: a/p0, to: a, rate: 100Gbps}}]}}",
     ),
-    {f"{switch}.maps.{each}": "[0-9]{1,2}" for switch in _SWITCHES for each in _MAPS}
-    | {f"{switch}.{each}": _LANE for switch in _SWITCHES for each in ("groups", "queues")}
-    | {f"{switch}.{each}": _SWITCH_PORT for switch in _SWITCHES for each in ("port_weights", "usids")},
-    {switch: "switches[]" for switch in _SWITCHES if switch != "switches[]"},
+    same_as=dict.fromkeys(
+        (
+            "single.switch",
+            "leaf_spine.leaf",
+            "leaf_spine.spine",
+            "rail.rail",
+            "rail.spine",
+            "dumbbell.switch",
+            "parking_lot.switch",
+        ),
+        "switches[]",
+    ),
+    kind=TopologyKeys,
 )
 SWEEP: Final = Format(
     "sweep",
@@ -205,6 +185,7 @@ SWEEP: Final = Format(
         "{scenario: s.yaml, search: {path: seed, from: 1, to: 9}}",
     ),
     {"axes": _ANY_PATH, "axes.*": _LABEL, "axes.*.*": _ANY_PATH, "set": _ANY_PATH, "zip[]": _ANY_PATH},
+    kind=Sweep,
 )
 CONTROLLER: Final = Format(
     "controller",
@@ -213,9 +194,9 @@ CONTROLLER: Final = Format(
     lambda text: parse_rack_config(text, "controller.yaml", _HERE),
     (
         "{rig: r.yaml, state_dir: s, scenario_root: j}",
-        "{rig: r.yaml, state_dir: s, scenario_root: j, mqtt: {host: localhost}, http: {port: 9420}, otel: {}}",
-        "{rig: r.yaml, state_dir: s, scenario_root: j, mqtt: {tls: {ca: ca.pem}}}",
+        "{rig: r.yaml, state_dir: s, scenario_root: j, mqtt: {tls: {ca: ca.pem}}, http: {port: 9420}, otel: {}}",
     ),
+    kind=RackConfig,
 )
 USERS: Final = Format(
     "users",
@@ -223,8 +204,8 @@ USERS: Final = Format(
     "who may do what in a rack.",
     lambda text: parse_users(text, "users.yaml"),
     ("users: {alice: {role: user}}", "others: {role: viewer}"),
-    {"users": "[A-Za-z0-9._-]{1,64}"},
-    {"others": "users.*"},
+    same_as={"others": "users.*"},
+    kind=Users,
 )
 CARD: Final = Format(
     "card",
@@ -232,6 +213,7 @@ CARD: Final = Format(
     "a modelled network card, which `etloop nic profile --simulated` asks.",
     lambda text: parse_model(text, "card.yaml"),
     ("{line: 10Gbps}",),
+    kind=NicModel,
 )
 RACKS: Final = Format(
     "racks",
@@ -239,6 +221,6 @@ RACKS: Final = Format(
     "the racks that `etloop racks` and `submit --any` choose from.",
     lambda text: parse_racks(text, "racks.yaml", _HERE),
     ("racks: [{name: north, broker: '127.0.0.1:1883', labels: {site: berlin}}]",),
-    {"racks[].labels": _LABEL},
+    kind=Racks,
 )
 FORMATS: Final = (SCENARIO, RIG, TOPOLOGY, SWEEP, CONTROLLER, USERS, RACKS, CARD)

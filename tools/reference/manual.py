@@ -6,13 +6,13 @@ import argparse
 from collections.abc import Iterator, Sequence
 
 from etloop.agent.cli import make_parser as make_agent_parser
-from etloop.cli.parser import COMMANDS, make_parser
+from etloop.cli.parser import find_commands, make_parser
 from tools.reference.commands import EXIT_CODES, arguments_of, below, expanded, is_hidden, name_of
 
 
 def etloop_manual() -> str:
     """Return the page of `etloop`."""
-    command_parsers = [parser for name in COMMANDS for _, parser in below(make_parser((name,)))]
+    command_parsers = [parser for name in find_commands() for _, parser in below(make_parser((name,)))]
     return _page("etloop", make_parser(), command_parsers)
 
 

@@ -10,18 +10,37 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from itertools import pairwise
+from typing import Final
 
 from etloop.contract.base.late_dataclass import dataclass
+from etloop.contract.base.setting import setting
+from etloop.contract.base.value_parsers import integer, one_of, words
 from etloop.traffic.collectives.core.table import Protocol
+
+_BINDING: Final = "binding under the key of one collective"
+MOST_CHANNELS_WRITTEN: Final = 1 << 16
+"""Largest number that is parsed as a number of channels."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pin:
     """Values fixed by the user; empty, None and 0 leave the value to the choice."""
 
-    algorithm: str = ""
-    protocol: Protocol | None = None
-    channels: int = 0
+    algorithm: str = setting(
+        "algorithm", words, "", f"Algorithm of every collective that can follow it; {_BINDING}."
+    )
+    protocol: Protocol | None = setting(
+        "protocol",
+        one_of({protocol.name.lower(): protocol for protocol in Protocol}),
+        None,
+        f"Protocol of every collective that can follow it; {_BINDING}.",
+    )
+    channels: int = setting(
+        "channels",
+        integer(1, MOST_CHANNELS_WRITTEN),
+        0,
+        f"Channels of every collective that can have so many; {_BINDING}.",
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,116 +1,222 @@
 """Networks described by a few numbers: one switch, leaves and spines, rails, a dumbbell, a parking lot.
 
-This module decides the keys of each in `topology.yaml`, and the switches, links and attachments that result.
+This module declares the keys of each in `topology.yaml`, and decides the switches, links and attachments that result.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator
+from typing import ClassVar, Final
 
-from etloop.contract.base.units import parse_port_label
-from etloop.contract.base.value_parsers import integer
+from etloop.contract.base.errors import Problem
+from etloop.contract.base.late_dataclass import dataclass
+from etloop.contract.base.setting import group, groups, list_setting, required, setting, setting_like
+from etloop.contract.base.units import (
+    NS_PER_S,
+    format_duration,
+    format_rate,
+    parse_duration_ns,
+    parse_port_label,
+    parse_rate_bps,
+)
+from etloop.contract.base.value_parsers import bounded, integer
 from etloop.contract.base.yaml_reader import Section
 from etloop.contract.model.topology import MOST_RAILS, MOST_SWITCH_PORTS, MOST_SWITCHES
-from etloop.traffic.topology.draft import LINK_DELAY, LINK_RATE, Draft, link_of
+from etloop.traffic.topology.draft import Draft
+from etloop.traffic.topology.switch_keys import SwitchKeys
+
+DEFAULT_DELAY_NS: Final = 100
+"""Delay of twenty metres of cable."""
+_rate: Final = bounded(parse_rate_bps, 1_000_000, 3_200_000_000_000, format_rate)
+_delay: Final = bounded(parse_duration_ns, 0, NS_PER_S // 10, format_duration)
+_LIST_PORTS: Final = 'list the rig\'s ports on it, as "agent/port"'
 
 
-def read_single(section: Section, draft: Draft) -> None:
-    """Read one switch with the rig's ports on it. Closes `section`."""
-    switch = draft.add_switch("switch", section.section("switch"))
-    rate, delay = link_of(section, "rate", "delay")
-    for port in section.texts("ports", parse_port_label, ""):
-        draft.attach(switch, port, rate, delay)
-    if not draft.attachments:
-        section.mistake(
-            "ports", "is missing or empty", 'list the rig\'s ports on the switch, as "agent/port"'
-        )
-    section.close()
+@dataclass(frozen=True, slots=True)
+class LinkKeys:
+    """Rate and delay of links."""
+
+    rate_bps: int = required("rate", _rate, 1, 'write the speed of the link, such as "100Gbps"')
+    """Rate of the link."""
+    delay_ns: int = setting("delay", _delay, DEFAULT_DELAY_NS)
+    """One-way propagation delay of the link."""
 
 
-def read_tiers(section: Section, draft: Draft, tier: str, kind: str) -> None:
-    """Read leaves or rails with the rig's ports on them, and spines that connect them all. Closes `section`."""
-    rate, delay = link_of(section, "rate", "delay")
-    uplink_rate = section.optional("uplink_rate", LINK_RATE, rate)
-    uplink_delay = section.optional("uplink_delay", LINK_DELAY, delay)
-    least = 0 if tier == "rails" else 1
-    spines = section.optional("spines", integer(least, MOST_SWITCHES), least)
-    uplinks = section.optional("uplinks", integer(1, MOST_SWITCH_PORTS), 1)
-    lower_section, spine_section = section.section(kind), section.section("spine")
-    lower = []
-    for index, entry in enumerate(section.sections(tier, f"list the {tier}, each with its ports")):
-        switch = draft.add_switch(f"{kind}{index}", lower_section)
-        lower.append(switch)
-        ports = entry.texts("ports", parse_port_label, "")
-        if not ports:
-            entry.mistake("ports", "is missing or empty", 'list the rig\'s ports on it, as "agent/port"')
-        for port in ports:
-            draft.attach(switch, port, rate, delay, index if tier == "rails" else None)
-        entry.close()
-    if tier == "rails" and len(lower) > MOST_RAILS:
-        section.mistake(tier, f"{len(lower)} rails", f"write at most {MOST_RAILS}")
-    if (
-        len(lower) * spines * uplinks > MOST_SWITCHES * MOST_SWITCH_PORTS
-        or spines * uplinks > MOST_SWITCH_PORTS
-    ):
-        problem = f"{spines} spines with {uplinks} links to each"
-        section.mistake(
-            "spines", problem, f"keep their product within the {MOST_SWITCH_PORTS} ports of a switch"
-        )
-        spines = 0
-    if len(lower) * uplinks > MOST_SWITCH_PORTS:
-        section.mistake(
-            tier, f"a spine would have {len(lower) * uplinks} ports", f"keep them within {MOST_SWITCH_PORTS}"
-        )
-        spines = 0
-    for index in range(spines):
-        spine = draft.add_switch(f"spine{index}", spine_section)
-        for switch in lower:
-            for _ in range(uplinks):
-                draft.link(switch, spine, uplink_rate, uplink_delay)
-    if spines == 0:
-        if section.has("spine"):
-            section.mistake("spine", "there are no spines", "write spines: 1 or more, or remove the key")
-        else:
-            spine_section.close()
-    section.close()
+@dataclass(frozen=True, slots=True)
+class PortKeys:
+    """Ports on one switch of a row or tier."""
+
+    ports: tuple[str, ...] = list_setting("ports", parse_port_label, remedy=_LIST_PORTS, stand_in="")
+    """The rig's ports on the switch."""
 
 
-def read_dumbbell(section: Section, draft: Draft) -> None:
-    """Read two switches joined by a trunk, which all flows from one side to the other share."""
-    _read_chain(section, draft, ("left", "right"), [section, section], ("left", "right"))
+@dataclass(frozen=True, slots=True)
+class SingleKeys(LinkKeys):
+    """One switch with the rig's ports on it."""
+
+    ports: tuple[str, ...] = list_setting(
+        "ports", parse_port_label, remedy='list the rig\'s ports on the switch, as "agent/port"', stand_in=""
+    )
+    """The rig's ports on the switch."""
+    switch: SwitchKeys = group(SwitchKeys, "switch")
+    """Settings of the switch."""
+
+    def build(self, draft: Draft, place: Section) -> None:
+        """Add the switch to the draft."""
+        switch = draft.add_switch("switch", self.switch, place.section("switch"))
+        for port in self.ports:
+            draft.attach(switch, port, self.rate_bps, self.delay_ns)
 
 
-def read_parking_lot(section: Section, draft: Draft) -> None:
-    """Read switches in a row: a flow from the first to the last meets other flows on every trunk."""
-    hops = section.sections("hops", "list the switches in their order, each with its ports")
-    if len(hops) < 2:
-        section.mistake("hops", f"{len(hops)} switches", "list two or more, each with its ports")
-    names = tuple(f"hop{index}" for index in range(len(hops)))
-    _read_chain(section, draft, names, hops, ("ports",) * len(hops))
-    for hop in hops:
-        hop.close()
+@dataclass(frozen=True, slots=True)
+class TierKeys(LinkKeys):
+    """Switches with the rig's ports on them, and spines that connect them all."""
+
+    TIER: ClassVar[str]
+    SWITCH: ClassVar[str]
+    uplink_rate_bps: int = setting_like("uplink_rate", _rate, "rate_bps")
+    """Rate of the links to spines; `rate` if left out."""
+    uplink_delay_ns: int = setting_like("uplink_delay", _delay, "delay_ns")
+    """One-way propagation delay of each of them; `delay` if left out."""
+    uplinks: int = setting("uplinks", integer(1, MOST_SWITCH_PORTS), 1)
+    """Links from each of the switches to each spine."""
+    spines: int = 0
+    tier: tuple[PortKeys, ...] = ()
+    lower: SwitchKeys = SwitchKeys()
+    spine: SwitchKeys = group(SwitchKeys, "spine")
+    """Settings of every spine."""
+
+    def broken_rules(self, keys: Collection[str]) -> Iterator[Problem]:
+        """Yield more switches or links than there may be."""
+        if self.TIER == "rails" and len(self.tier) > MOST_RAILS:
+            yield Problem("rails", f"{len(self.tier)} rails", f"write at most {MOST_RAILS}")
+        if self.has_too_many_spines:
+            problem = f"{self.spines} spines with {self.uplinks} links to each"
+            remedy = f"keep their product within the {MOST_SWITCH_PORTS} ports of a switch"
+            yield Problem("spines", problem, remedy)
+        if self.has_too_many_switches:
+            problem = f"a spine would have {len(self.tier) * self.uplinks} ports"
+            yield Problem(self.TIER, problem, f"keep them within {MOST_SWITCH_PORTS}")
+        if self.spines == 0 and "spine" in keys:
+            yield Problem("spine", "there are no spines", "write spines: 1 or more, or remove the key")
+
+    @property
+    def has_too_many_spines(self) -> bool:
+        """Return whether a switch of the tier, or all of them, would need too many ports."""
+        links = self.spines * self.uplinks
+        return links > MOST_SWITCH_PORTS or len(self.tier) * links > MOST_SWITCHES * MOST_SWITCH_PORTS
+
+    @property
+    def has_too_many_switches(self) -> bool:
+        """Return whether a spine would need too many ports."""
+        return len(self.tier) * self.uplinks > MOST_SWITCH_PORTS
+
+    def build(self, draft: Draft, place: Section) -> None:
+        """Add the switches to the draft."""
+        lower = []
+        for index, entry in enumerate(self.tier):
+            switch = draft.add_switch(f"{self.SWITCH}{index}", self.lower, place.section(self.SWITCH))
+            lower.append(switch)
+            rail = index if self.TIER == "rails" else None
+            for port in entry.ports:
+                draft.attach(switch, port, self.rate_bps, self.delay_ns, rail)
+        refused = self.has_too_many_spines or self.has_too_many_switches
+        for index in range(0 if refused else self.spines):
+            spine = draft.add_switch(f"spine{index}", self.spine, place.section("spine"))
+            for switch in lower:
+                for _ in range(self.uplinks):
+                    draft.link(switch, spine, self.uplink_rate_bps, self.uplink_delay_ns)
 
 
-def _read_chain(
-    section: Section, draft: Draft, names: tuple[str, ...], where: Sequence[Section], keys: tuple[str, ...]
-) -> None:
-    """Read switches in a row; the ports of switch i are listed in `where[i]` under `keys[i]`. Closes `section`."""
-    rate, delay = link_of(section, "rate", "delay")
-    trunk_rate = section.optional("trunk_rate", LINK_RATE, rate)
-    trunk_delay = section.optional("trunk_delay", LINK_DELAY, delay)
-    trunks = section.optional("trunks", integer(1, MOST_SWITCH_PORTS // 2), 1)
-    switch_section = section.section("switch")
-    row = [draft.add_switch(name, switch_section) for name in names]
-    for switch, listing, key in zip(row, where, keys, strict=True):
-        ports = listing.texts(key, parse_port_label, "")
-        if not ports:
-            listing.mistake(key, "is missing or empty", 'list the rig\'s ports on it, as "agent/port"')
-        for port in ports:
-            draft.attach(switch, port, rate, delay)
-    for left, right in itertools.pairwise(row):
-        for _ in range(trunks):
-            draft.link(left, right, trunk_rate, trunk_delay)
-    if not row:
-        switch_section.close()
-    section.close()
+@dataclass(frozen=True, slots=True)
+class LeafSpineKeys(TierKeys):
+    """Leaves with the rig's ports on them, and spines."""
+
+    TIER: ClassVar[str] = "leaves"
+    SWITCH: ClassVar[str] = "leaf"
+    spines: int = setting("spines", integer(1, MOST_SWITCHES), 1)
+    """Number of spines."""
+    tier: tuple[PortKeys, ...] = groups(PortKeys, "leaves", remedy="list the leaves, each with its ports")
+    """The leaves."""
+    lower: SwitchKeys = group(SwitchKeys, "leaf")
+    """Settings of every leaf."""
+
+
+@dataclass(frozen=True, slots=True)
+class RailKeys(TierKeys):
+    """A switch for every rail, and spines if there are any."""
+
+    TIER: ClassVar[str] = "rails"
+    SWITCH: ClassVar[str] = "rail"
+    spines: int = setting("spines", integer(0, MOST_SWITCHES), 0)
+    """Number of spines."""
+    tier: tuple[PortKeys, ...] = groups(PortKeys, "rails", remedy="list the rails, each with its ports")
+    """The rails."""
+    lower: SwitchKeys = group(SwitchKeys, "rail")
+    """Settings of every switch of a rail."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChainKeys(LinkKeys):
+    """Switches in a row."""
+
+    trunk_rate_bps: int = setting_like("trunk_rate", _rate, "rate_bps")
+    """Rate of the links between neighbours; `rate` if left out."""
+    trunk_delay_ns: int = setting_like("trunk_delay", _delay, "delay_ns")
+    """One-way propagation delay of each of them; `delay` if left out."""
+    trunks: int = setting("trunks", integer(1, MOST_SWITCH_PORTS // 2), 1)
+    """Links between two neighbours."""
+    switch: SwitchKeys = group(SwitchKeys, "switch")
+    """Settings of every switch."""
+
+    @property
+    def row(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """Return the switches in their order: name, and the rig's ports on it."""
+        raise NotImplementedError
+
+    def build(self, draft: Draft, place: Section) -> None:
+        """Add the switches to the draft."""
+        row = []
+        for name, ports in self.row:
+            row.append(draft.add_switch(name, self.switch, place.section("switch")))
+            for port in ports:
+                draft.attach(row[-1], port, self.rate_bps, self.delay_ns)
+        for left, right in itertools.pairwise(row):
+            for _ in range(self.trunks):
+                draft.link(left, right, self.trunk_rate_bps, self.trunk_delay_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class DumbbellKeys(ChainKeys):
+    """Two switches joined by a trunk, which all flows from one side to the other share."""
+
+    left: tuple[str, ...] = list_setting("left", parse_port_label, remedy=_LIST_PORTS, stand_in="")
+    """The rig's ports on the left switch."""
+    right: tuple[str, ...] = list_setting("right", parse_port_label, remedy=_LIST_PORTS, stand_in="")
+    """The rig's ports on the right switch."""
+
+    @property
+    def row(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """Return both switches."""
+        return (("left", self.left), ("right", self.right))
+
+
+@dataclass(frozen=True, slots=True)
+class ParkingLotKeys(ChainKeys):
+    """Switches in a row: a flow from the first to the last meets other flows on every trunk."""
+
+    hops: tuple[PortKeys, ...] = groups(
+        PortKeys, "hops", remedy="list the switches in their order, each with its ports"
+    )
+    """The switches in their order."""
+
+    @property
+    def row(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """Return the switches: hop0, hop1 and so on."""
+        return tuple((f"hop{index}", hop.ports) for index, hop in enumerate(self.hops))
+
+    def broken_rules(self, _: Collection[str]) -> Iterator[Problem]:
+        """Yield a row that is too short."""
+        if len(self.hops) < 2:
+            yield Problem("hops", f"{len(self.hops)} switches", "list two or more, each with its ports")

@@ -1,35 +1,22 @@
-"""One switch of a topology file: its keys, on top of a preset or of a device's profile. Parsing only.
+"""One switch of a topology file: its keys, on top of a preset or of a device's profile. Pure.
 
-This module decides the keys of a switch and their ranges. Defaults come from `contract.model.switch_presets`, for the
-ports that the switch has, or from a device model; `topology_file` decides the ports.
+This module decides what follows from the keys of a switch (`switch_keys`) for the ports that it has. Defaults come from
+`contract.model.switch_presets`, or from a device model; `topology_file` decides the ports.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from fractions import Fraction
-from typing import Final, Protocol
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Final, Protocol
 
 from etloop.contract.base.errors import ConfigError, Problem
-from etloop.contract.base.units import (
-    NS_PER_S,
-    QuantityError,
-    format_bytes,
-    format_duration,
-    parse_bytes,
-    parse_duration_ns,
-    parse_factor,
-    parse_share_per_million,
-)
-from etloop.contract.base.value_form import ValueForm, formed
-from etloop.contract.base.value_parsers import bounded, integer, one_of, words, yes_or_no
+from etloop.contract.base.settings_reader import blame
+from etloop.contract.base.units import format_bytes
 from etloop.contract.base.yaml_reader import Section
 from etloop.contract.model.switch_presets import lossless_group, marking, preset, shared_bytes
 from etloop.contract.model.topology import (
-    DSCPS,
-    FOREVER_NS,
-    PRIORITIES,
+    LoadBalancing,
     Marking,
     PriorityGroup,
     SettingsOrigin,
@@ -39,22 +26,21 @@ from etloop.contract.model.topology import (
     SwitchSettings,
     Trimming,
     Watchdog,
-    WatchdogAction,
 )
-from etloop.traffic.topology.ways_file import read_ways
+from etloop.traffic.topology.switch_keys import (
+    MOST_WEIGHT,
+    UDP_PORT_BITS,
+    GroupKeys,
+    MapKeys,
+    QueueKeys,
+    SwitchKeys,
+    set_fields,
+)
 
-MOST_ALPHA_LOG2: Final = 8
-MOST_BUFFER_BYTES: Final = 1 << 40
-LARGEST_TRIMMED_BYTES: Final = 9216
-_PRESETS: Final = {"lossless": True, "lossy": False}
-_ACTIONS: Final = {action.name.lower(): action for action in WatchdogAction}
-_MOMENTS: Final = {"dequeue": True, "enqueue": False}
+_SCALARS: Final = ("balancing", "hash_fields", "flowlet_gap_ns", "latency_ns", "headroom_pool_bytes")
+"""Fields of `SwitchSettings` that a key sets as it is."""
 _NOT_OF_THE_DEVICE: Final = frozenset({"name", "device", "seed", "faults"})
 """Keys that a profile does not set."""
-_size = bounded(parse_bytes, 0, MOST_BUFFER_BYTES, format_bytes)
-_time = bounded(parse_duration_ns, 0, 3600 * NS_PER_S, format_duration)
-_priority = integer(0, PRIORITIES - 1)
-_dscp = integer(0, DSCPS - 1)
 
 
 class DeviceModel(Protocol):
@@ -85,269 +71,206 @@ class Devices:
     """Model of every switch that names neither a device nor a preset."""
     _found: dict[str, DeviceModel] = field(default_factory=dict)
 
-    def model(self, name: str) -> DeviceModel:
-        """Return the model of a device, loaded once. Raises `ConfigError`."""
-        if name not in self._found:
-            self._found[name] = self.find(name)
-        return self._found[name]
+    def model(self, name: str, place: Section) -> DeviceModel | None:
+        """Return the model of a device, loaded once; None for "", or after a mistake about the key `device` of `place`."""
+        try:
+            if name and name not in self._found:
+                self._found[name] = self.find(name)
+        except ConfigError as error:
+            for problem in error.problems:
+                place.mistake("device", f"{problem.where}: {problem.what}", problem.remedy)
+        return self._found.get(name)
 
 
-def read_device(section: Section, devices: Devices) -> DeviceModel | None:
-    """Return the device that `section` names; None if it names none, or after a mistake."""
-    if not section.has("device"):
-        return None
-    name = section.optional("device", words, "")
-    try:
-        return devices.model(name) if name else None
-    except ConfigError as error:
-        for problem in error.problems:
-            section.mistake("device", f"{problem.where}: {problem.what}", problem.remedy)
-        return None
-
-
-def read_switch(
-    section: Section,
+def switch_of(
+    keys: SwitchKeys,
+    place: Section,
     name: str,
     ports: tuple[SwitchPort, ...],
     seed: int,
     known_as: Mapping[str, int],
     devices: Devices,
 ) -> SwitchSettings:
-    """Read the switch that `section` describes; keys left out are as in its preset or device.
+    """Return the switch of these keys; those left out are as in its preset or device.
 
-    `seed` is the default seed. `known_as` maps the port names that faults may use to port numbers. Mistakes are added
-    to the section's file.
+    `place` is the section of the keys, for mistakes. `seed` is the default seed. `known_as` maps the port names that the keys
+    may use to port numbers.
     """
-    settings = _base(section, name, ports, devices)
-    maps = section.section("maps")
-    pfc = section.section("pfc")
+    base = _base(keys, place, name, ports, devices)
+    pfc = base.pfc if keys.pfc.enabled is None else keys.pfc.enabled
     settings = replace(
-        read_ways(section, settings, known_as),
-        dscp_to_class=_map(maps, "dscp_to_class", settings.dscp_to_class),
-        class_to_queue=_map(maps, "class_to_queue", settings.class_to_queue),
-        class_to_group=_map(maps, "class_to_group", settings.class_to_group),
-        group_to_priority=_map(maps, "group_to_priority", settings.group_to_priority),
-        priority_to_queue=_map(maps, "priority_to_queue", settings.priority_to_queue),
-        groups=_groups(section.section("groups"), settings),
-        queues=_queues(section.section("queues"), settings),
-        pfc=pfc.optional("enabled", yes_or_no, settings.pfc),
-        pause_quanta=pfc.optional("pause_quanta", integer(1, 65535), settings.pause_quanta),
-        watchdog=_watchdog(pfc.section("watchdog")) if pfc.has("watchdog") else settings.watchdog,
-        latency_ns=section.optional("latency", _time, settings.latency_ns),
-        trimming=_trimming(section.section("trimming")) if section.has("trimming") else settings.trimming,
-        headroom_pool_bytes=section.optional("headroom_pool", _size, settings.headroom_pool_bytes),
-        seed=section.optional("seed", integer(0, 2**63 - 1), seed),
-        faults=_faults(section, known_as),
+        base,
+        **set_fields(keys, *_SCALARS),  # type: ignore[arg-type]
+        **_maps(base, keys.maps),
+        entropy_shift=base.entropy_shift if keys.entropy.shift is None else keys.entropy.shift,
+        entropy_bits=base.entropy_bits if keys.entropy.bits is None else keys.entropy.bits,
+        ports=_weighted(keys, place, ports, known_as),
+        groups=tuple(
+            _group(keys.priority_groups.get(str(number), GroupKeys()), place, number, group, ports)
+            for number, group in enumerate(base.groups)
+        ),
+        queues=tuple(
+            _queue(keys.queues.get(str(number), QueueKeys()), place, number, queue, ports)
+            for number, queue in enumerate(base.queues)
+        ),
+        pfc=pfc,
+        pause_quanta=keys.pfc.pause_quanta or base.pause_quanta,
+        watchdog=Watchdog(**set_fields(keys.pfc.watchdog)) if keys.pfc.watchdog else base.watchdog,  # type: ignore[arg-type]
+        trimming=Trimming(**set_fields(keys.trimming)) if keys.trimming else base.trimming,  # type: ignore[arg-type]
+        seed=seed if keys.seed is None else keys.seed,
+        faults=tuple(_fault(keys, place, index, known_as) for index in range(len(keys.faults))),
     )
-    if pfc.has("enabled") and settings.pfc and not any(group.lossless for group in settings.groups):
-        remedy = "write preset: lossless, or lossless: true for a group under groups"
-        pfc.mistake("enabled", "no group is lossless, so nobody would ever be paused", remedy)
-    if not settings.pfc and not pfc.has("enabled"):
-        for key in ("watchdog", "pause_quanta"):
-            if pfc.has(key):
-                remedy = "remove it, or write preset: lossless, or enabled: false if that is what is meant"
-                pfc.mistake(key, "a switch without pauses has no use for it", remedy)
-    if section.has("headroom_pool") and not any(group.lossless for group in settings.groups):
-        section.mistake("headroom_pool", "only lossless groups have headroom", "remove it")
-    usual_bytes = settings.buffer_bytes if settings.origin else settings.set_aside_bytes + shared_bytes(ports)
-    buffer_bytes = section.optional("buffer", _size, usual_bytes)
+    for problem in _broken_rules(keys, place, settings):
+        blame(place, problem)
+    usual_bytes = base.buffer_bytes if base.origin else settings.set_aside_bytes + shared_bytes(ports)
+    buffer_bytes = usual_bytes if keys.buffer_bytes is None else keys.buffer_bytes
     if buffer_bytes < settings.set_aside_bytes:
-        problem = (
+        problem_text = (
             f"{format_bytes(buffer_bytes)} is less than the {format_bytes(settings.set_aside_bytes)} that the reserves and "
             f"headroom of all {len(ports)} ports set aside"
         )
-        section.mistake("buffer", problem, "write more, or smaller reserves and headroom under groups")
-    for part in (maps, pfc, section):
-        part.close()
+        place.mistake("buffer", problem_text, "write more, or smaller reserves and headroom under groups")
     return replace(settings, buffer_bytes=buffer_bytes)
 
 
-def _base(section: Section, name: str, ports: tuple[SwitchPort, ...], devices: Devices) -> SwitchSettings:
+def _base(
+    keys: SwitchKeys, place: Section, name: str, ports: tuple[SwitchPort, ...], devices: Devices
+) -> SwitchSettings:
     """Return the settings of the switch's preset or device, before the keys of the file are applied."""
-    lossless = section.optional("preset", one_of(_PRESETS), True)
-    device = read_device(section, devices)
-    if section.has("device") and section.has("preset"):
-        section.mistake("device", "a switch is as its device or as its preset", "remove one of the two")
-    if device is None and not section.has("device") and not section.has("preset"):
+    device = devices.model(keys.device, place)
+    if device is None and not keys.device and keys.preset is None:
         device = devices.everywhere
     if device is None:
-        return preset(name, ports, lossless=lossless)
-    overridden = tuple(key for key in section.entry_names() if key not in _NOT_OF_THE_DEVICE)
+        return preset(name, ports, lossless=keys.preset is not False)
+    overridden = tuple(key for key in place.entry_names() if key not in _NOT_OF_THE_DEVICE)
     return replace(device.settings(name, ports), origin=replace(device.origin, overridden=overridden))
 
 
-def _map(maps: Section, key: str, default: tuple[int, ...]) -> tuple[int, ...]:
-    """Return a map with the rows that the file sets; other rows keep their default."""
-    rows = maps.section(key)
-    values = tuple(rows.optional(str(row), _priority, value) for row, value in enumerate(default))
-    rows.close()
-    return values
+def _maps(base: SwitchSettings, keys: MapKeys) -> dict[str, Any]:
+    """Return the maps of `base` with the rows that the file sets."""
+    return {
+        name: tuple(getattr(keys, name).get(str(row), value) for row, value in enumerate(getattr(base, name)))
+        for name in (key.name for key in fields(MapKeys))
+    }
 
 
-def _groups(section: Section, settings: SwitchSettings) -> tuple[PriorityGroup, ...]:
-    """Read the priority groups. Closes `section`."""
-    groups = []
-    for number, default in enumerate(settings.groups):
-        group_section = section.section(str(number))
-        lossless = group_section.optional("lossless", yes_or_no, default.lossless)
-        if lossless and not default.lossless:
-            default = lossless_group(settings.ports)  # noqa: PLW2901 - its defaults are those of its kind
-        groups.append(
-            PriorityGroup(
-                lossless=lossless,
-                reserved_bytes=group_section.optional("reserved", _size, default.reserved_bytes),
-                alpha_log2=group_section.optional("alpha", _alpha_log2, default.alpha_log2),
-                headroom_bytes=group_section.optional(
-                    "headroom", _size, default.headroom_bytes if lossless else 0
-                ),
-                resume_offset_bytes=group_section.optional(
-                    "resume_offset", _size, default.resume_offset_bytes if lossless else 0
-                ),
-            )
+def _weighted(
+    keys: SwitchKeys, place: Section, ports: tuple[SwitchPort, ...], known_as: Mapping[str, int]
+) -> tuple[SwitchPort, ...]:
+    """Return the ports with their weights: equal, in proportion to their rates, or as listed for each."""
+    weights = _by_rate(ports) if keys.weights_by_rate else [port.weight for port in ports]
+    for name, weight in keys.port_weights.items():
+        if (number := _port_named(place, f"port_weights.{name}", name, known_as)) >= 0:
+            weights[number] = weight
+    return tuple(replace(port, weight=weight) for port, weight in zip(ports, weights, strict=True))
+
+
+def _by_rate(ports: tuple[SwitchPort, ...]) -> list[int]:
+    """Return rates as weights from 1 to `MOST_WEIGHT`, rounded; exact if all are multiples of the slowest rate."""
+    slowest_bps = min(port.rate_bps for port in ports)
+    fastest_bps = max(port.rate_bps for port in ports)
+    unit_bps = max(slowest_bps, -(-fastest_bps // MOST_WEIGHT))
+    if any(port.rate_bps % slowest_bps for port in ports):
+        unit_bps = -(-fastest_bps // MOST_WEIGHT)
+    return [min(max(round(port.rate_bps / unit_bps), 1), MOST_WEIGHT) for port in ports]
+
+
+def _group(
+    keys: GroupKeys, place: Section, number: int, base: PriorityGroup, ports: tuple[SwitchPort, ...]
+) -> PriorityGroup:
+    """Return a priority group. One that the file makes lossless or lossy has the defaults of its kind."""
+    if keys.lossless and not base.lossless:
+        base = lossless_group(ports)
+    settings = replace(base, **set_fields(keys))  # type: ignore[arg-type]
+    if settings.lossless:
+        return settings
+    for key, value in (("headroom", keys.headroom_bytes), ("resume_offset", keys.resume_offset_bytes)):
+        if value is not None:
+            remedy = "remove it, or write lossless: true"
+            problem = "only a lossless group pauses its senders"
+            blame(place, Problem(f"groups.{number}.{key}", problem, remedy))
+    return replace(
+        settings, headroom_bytes=keys.headroom_bytes or 0, resume_offset_bytes=keys.resume_offset_bytes or 0
+    )
+
+
+def _queue(
+    keys: QueueKeys, place: Section, number: int, base: SwitchQueue, ports: tuple[SwitchPort, ...]
+) -> SwitchQueue:
+    scalars = set_fields(keys, "strict", "weight", "alpha_log2", "reserved_bytes", "trims")
+    queue = replace(base, **scalars, marking=_marking(keys, place, number, base.marking, ports))  # type: ignore[arg-type]
+    if queue.strict and keys.weight is not None:
+        problem = Problem(f"queues.{number}.weight", "a strict queue has no weight", "remove one of the two")
+        blame(place, problem)
+    return queue
+
+
+def _marking(
+    keys: QueueKeys, place: Section, number: int, base: Marking | None, ports: tuple[SwitchPort, ...]
+) -> Marking | None:
+    """Return the ECN marking of a queue; None if it is disabled."""
+    if keys.ecn is None:
+        return base
+    usual = base or marking(ports)
+    kmin_bytes = usual.kmin_bytes if keys.ecn.kmin_bytes is None else keys.ecn.kmin_bytes
+    usual = replace(usual, kmax_bytes=max(usual.kmax_bytes, kmin_bytes))
+    names = ("kmin_bytes", "kmax_bytes", "pmax_per_million", "at_dequeue")
+    settings = replace(usual, **set_fields(keys.ecn, *names))  # type: ignore[arg-type]
+    if settings.kmax_bytes < settings.kmin_bytes:
+        problem = (
+            f"kmin {format_bytes(settings.kmin_bytes)} is above kmax {format_bytes(settings.kmax_bytes)}"
         )
-        if not lossless:
-            for key in ("headroom", "resume_offset"):
-                if group_section.has(key):
-                    group_section.mistake(
-                        key, "only a lossless group pauses its senders", "remove it, or write lossless: true"
-                    )
-        group_section.close()
-    section.close()
-    return tuple(groups)
+        blame(place, Problem(f"queues.{number}.ecn.kmin", problem, "write a kmax of at least kmin"))
+    return settings if keys.ecn.enabled else None
 
 
-def _queues(section: Section, settings: SwitchSettings) -> tuple[SwitchQueue, ...]:
-    """Read the queues. Closes `section`."""
-    queues = []
-    for number, default in enumerate(settings.queues):
-        queue_section = section.section(str(number))
-        strict = queue_section.optional("strict", yes_or_no, default.strict)
-        queues.append(
-            SwitchQueue(
-                strict=strict,
-                weight=queue_section.optional("weight", integer(1, 1_000_000), default.weight),
-                alpha_log2=queue_section.optional("alpha", _alpha_log2, default.alpha_log2),
-                reserved_bytes=queue_section.optional("reserved", _size, default.reserved_bytes),
-                marking=_marking(queue_section, default.marking, settings.ports),
-                trims=queue_section.optional("trim", yes_or_no, default.trims),
-            )
-        )
-        if strict and queue_section.has("weight"):
-            queue_section.mistake("weight", "a strict queue has no weight", "remove one of the two")
-        queue_section.close()
-    section.close()
-    return tuple(queues)
-
-
-def _marking(queue: Section, default: Marking | None, ports: tuple[SwitchPort, ...]) -> Marking | None:
-    """Read the ECN marking of a queue; None if it is disabled."""
-    if not queue.has("ecn"):
-        return default
-    ecn = queue.section("ecn")
-    usual = default or marking(ports)
-    enabled = ecn.optional("enabled", yes_or_no, True)
-    kmin_bytes = ecn.optional("kmin", _size, usual.kmin_bytes)
-    read_marking = Marking(
-        kmin_bytes=kmin_bytes,
-        kmax_bytes=ecn.optional("kmax", _size, max(usual.kmax_bytes, kmin_bytes)),
-        pmax_per_million=ecn.optional("pmax", parse_share_per_million, usual.pmax_per_million),
-        at_dequeue=ecn.optional("at", one_of(_MOMENTS), usual.at_dequeue),
-    )
-    if read_marking.kmax_bytes < read_marking.kmin_bytes:
-        problem = f"kmin {format_bytes(read_marking.kmin_bytes)} is above kmax {format_bytes(read_marking.kmax_bytes)}"
-        ecn.mistake("kmin", problem, "write a kmax of at least kmin")
-    ecn.close()
-    return read_marking if enabled else None
-
-
-def _watchdog(section: Section) -> Watchdog:
-    """Read the PFC watchdog. Closes `section`."""
-    duration = bounded(parse_duration_ns, 1, 3600 * NS_PER_S, format_duration)
-    detect_ns = section.required(
-        "detect", duration, 1, "write how long a queue may stay paused, such as 200ms"
-    )
-    watchdog = Watchdog(
-        detect_ns=detect_ns,
-        restore_ns=section.optional("restore", duration, detect_ns),
-        action=section.optional("action", one_of(_ACTIONS), WatchdogAction.DROP),
-    )
-    section.close()
-    return watchdog
-
-
-def _trimming(section: Section) -> Trimming:
-    """Read packet trimming. Closes `section`."""
-    size = bounded(parse_bytes, 64, LARGEST_TRIMMED_BYTES, format_bytes)
-    trimming = Trimming(
-        frame_bytes=section.required("size", size, 64, "write what is left of a frame, such as 128B"),
-        dscp=section.required("dscp", _dscp, 0, "write the DSCP of trimmed packets, such as 48"),
-        last_hop_dscp=section.optional("last_hop_dscp", _dscp, None),
-        queue=section.optional("queue", _priority, None),
-        exempt_dscps=section.texts("exempt", _dscp, 0),
-    )
-    for dscp in {trimming.dscp, trimming.last_hop_dscp} & set(trimming.exempt_dscps):
-        problem = f"DSCP {dscp} is that of trimmed packets, which nothing trims again"
-        section.mistake("exempt", problem, "leave it out of the list")
-    section.close()
-    return trimming
-
-
-def _faults(section: Section, known_as: Mapping[str, int]) -> tuple[SwitchFault, ...]:
-    """Read the faults of a switch."""
-    if not section.has("faults"):
-        return ()
-    return tuple(
-        _fault(fault_section, known_as)
-        for fault_section in section.sections(
-            "faults", "list what is lost, such as {drop: 0.1%}, or remove the key"
-        )
+def _fault(keys: SwitchKeys, place: Section, index: int, known_as: Mapping[str, int]) -> SwitchFault:
+    fault = keys.faults[index]
+    return SwitchFault(
+        in_port=_port_named(place, f"faults[{index}].in", fault.in_port, known_as),
+        out_port=_port_named(place, f"faults[{index}].out", fault.out_port, known_as),
+        per_million=fault.per_million,
+        every=fault.every,
+        from_ns=fault.from_ns,
+        until_ns=fault.until_ns,
+        corrupt=fault.corrupt,
     )
 
 
-def _fault(section: Section, known_as: Mapping[str, int]) -> SwitchFault:
-    """Read one fault. Closes `section`."""
-    fault = SwitchFault(
-        in_port=_port_named(section, "in", known_as),
-        out_port=_port_named(section, "out", known_as),
-        per_million=section.optional("chance", parse_share_per_million, 0),
-        every=section.optional("every", integer(1, 2**32 - 1), 0),
-        from_ns=section.optional("from", _time, 0),
-        until_ns=section.optional("until", _time, FOREVER_NS),
-        corrupt=section.optional("corrupt", yes_or_no, False),
-    )
-    if not section.has("chance") and not section.has("every"):
-        section.mistake("chance", "hits no packet", "write chance: 0.1%, or every: 1000")
-    if fault.until_ns <= fault.from_ns:
-        section.mistake("until", "it ends before it begins", "write an until after from")
-    section.close()
-    return fault
-
-
-def _port_named(section: Section, key: str, known_as: Mapping[str, int]) -> int:
-    """Return the number of the port named under `key`; -1 if the key is missing or names no port."""
-    if not section.has(key):
-        return -1
-    port_name = section.optional(key, words, "")
-    if port_name not in known_as:
+def _port_named(place: Section, where: str, name: str, known_as: Mapping[str, int]) -> int:
+    """Return the number of a port; -1 for "", or if the switch has no port of this name."""
+    if name and name not in known_as:
         remedy = f"write one of {', '.join(list(known_as)[:16])}"
-        section.mistake(key, f'the switch has no port "{port_name[:64]}"', remedy)
-    return known_as.get(port_name, -1)
+        blame(place, Problem(where, f'the switch has no port "{name[:64]}"', remedy))
+    return known_as.get(name, -1)
 
 
-@formed(
-    ValueForm(
-        "power of two",
-        {"type": ["string", "number"], "exclusiveMinimum": 0},
-        "1/256 to 256",
-        lambda power: str(Fraction(2) ** power),
-    )
-)
-def _alpha_log2(text: str) -> int:
-    """Parse a power of two; return its exponent. Raises `QuantityError`."""
-    factor = parse_factor(text)
-    for power in range(-MOST_ALPHA_LOG2, MOST_ALPHA_LOG2 + 1):
-        if factor == Fraction(2) ** power:
-            return power
-    raise QuantityError(
-        f'"{text[:64]}" is not a power of two from 1/256 to 256', "write one, such as 1/8, 1 or 2"
-    )
+def _broken_rules(keys: SwitchKeys, place: Section, settings: SwitchSettings) -> list[Problem]:
+    """Return keys that have no effect with the other settings of the switch."""
+    problems = []
+    written = place.keys()
+    has_lossless = any(group.lossless for group in settings.groups)
+    if keys.pfc.enabled and not has_lossless:
+        remedy = "write preset: lossless, or lossless: true for a group under groups"
+        problems.append(Problem("pfc.enabled", "no group is lossless, so no sender is ever paused", remedy))
+    if not settings.pfc and keys.pfc.enabled is None:
+        for key, value in (("watchdog", keys.pfc.watchdog), ("pause_quanta", keys.pfc.pause_quanta)):
+            if value is not None:
+                remedy = "remove it, or write preset: lossless, or enabled: false if that is what is meant"
+                problems.append(Problem(f"pfc.{key}", "a switch without pauses has no use for it", remedy))
+    if "headroom_pool" in written and not has_lossless:
+        problems.append(Problem("headroom_pool", "only lossless groups have headroom", "remove it"))
+    if (end := settings.entropy_shift + settings.entropy_bits) > UDP_PORT_BITS:
+        problem = f"bits {settings.entropy_shift} to {end - 1} of a UDP port of {UDP_PORT_BITS} bits"
+        remedy = f"keep shift and bits together within {UDP_PORT_BITS}"
+        problems.append(Problem("entropy.bits", problem, remedy))
+    balancing = settings.balancing
+    hashes = balancing is LoadBalancing.ECMP or balancing.has_gap
+    for key, is_used, problem, remedy in (
+        ("flowlet_gap", balancing.has_gap, "only flowlets have a gap", "flowlet or adaptive_flowlet"),
+        ("hash", hashes, "nothing is hashed", "ecmp, flowlet or adaptive_flowlet"),
+        ("entropy", balancing is LoadBalancing.STRUCTURED, "no bits select a path", "structured"),
+    ):
+        if key in written and not is_used:
+            problems.append(Problem(key, problem, f"remove it, or write balancing: {remedy}"))
+    return problems

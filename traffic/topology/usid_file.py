@@ -1,71 +1,87 @@
-"""SRv6 micro segments (uSIDs) in a topology file: `srv6:` and the keys of switches. Parsing, and the routes between
-nodes.
+"""SRv6 micro segments (uSIDs) in a topology file: `srv6:`, and the segments of switches with the routes between
+them.
 
 This module decides the default uSIDs: node i has i + 1, port p of any switch 0xe000 + p.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from ipaddress import IPv6Network
 from typing import Final
 
+from etloop.contract.base.late_dataclass import dataclass
+from etloop.contract.base.setting import required, setting
 from etloop.contract.base.units import QuantityError
-from etloop.contract.base.value_form import ValueForm, formed, pattern_form
+from etloop.contract.base.value_form import formed, pattern_form
 from etloop.contract.base.yaml_reader import ConfigFile, Section
 from etloop.contract.model.topology import OtherNode, Segments, SwitchLink, SwitchSettings, Usids
 from etloop.traffic.topology.routes import ways_between
+from etloop.traffic.topology.switch_keys import NO_USID, SwitchKeys, parse_usid
 
 FIRST_LOCAL: Final = 0xE000
 """uSIDs from here on are local to one switch, those below are global (RFC 9800, 9.2: LIB and GIB)."""
 DECAPSULATION: Final = 0xD001
-_NONE: Final = 0
 _BLOCK_BITS: Final = 32
 
 
-def read_segments(top: Section) -> Segments | None:
-    """Return the settings under `srv6`; None without that key."""
-    if not top.has("srv6"):
-        return None
-    section = top.section("srv6")
-    remedy = "write the prefix of 32 bits that carries segments, such as fc00:1::/32"
-    segments = Segments(
-        block=section.required("block", _block, 0, remedy),
-        decapsulation=section.optional("decapsulation", _usid, DECAPSULATION),
+@formed(pattern_form("IPv6 prefix of 32 bits", r"[0-9A-Fa-f:]+/32"))
+def _block(text: str) -> int:
+    """Parse the block prefix; return its 32 bits. Raises `QuantityError`."""
+    remedy = "write a prefix of 32 bits, such as fc00:1::/32"
+    try:
+        network = IPv6Network(text)
+    except ValueError:
+        raise QuantityError(f'"{text[:64]}" is not an IPv6 prefix', remedy) from None
+    if network.prefixlen != _BLOCK_BITS:
+        raise QuantityError(f"{text} has {network.prefixlen} bits", remedy)
+    return int(network.network_address) >> (128 - _BLOCK_BITS)
+
+
+@dataclass(frozen=True, slots=True)
+class Srv6Keys:
+    """The addresses that carry micro segments."""
+
+    block: int = required(
+        "block", _block, 0, "write the prefix of 32 bits that carries segments, such as fc00:1::/32"
     )
-    section.close()
-    return segments
+    """Prefix of the addresses that carry segments."""
+    decapsulation: int = setting("decapsulation", parse_usid, DECAPSULATION)
+    """Segment after the last one, at which hosts remove the outer header."""
 
 
-def read_usids(
-    section: Section, number: int, ports: int, known_as: Mapping[str, int], segments: Segments | None
+def usids_of(
+    keys: SwitchKeys,
+    place: Section,
+    number: int,
+    ports: int,
+    known_as: Mapping[str, int],
+    segments: Segments | None,
 ) -> Usids | None:
-    """Return the uSIDs of switch `number` with `ports` ports, without routes to other nodes; None if it has none."""
-    node = section.optional("usid", _usid_or_none, number + 1)
-    port_usids = section.section("usids")
+    """Return the uSIDs of switch `number` with `ports` ports, without routes to other nodes; None if it has none.
+
+    `place` is the section of the switch, for mistakes.
+    """
+    node = number + 1 if keys.usid is None else keys.usid
     adjacencies = [FIRST_LOCAL + port for port in range(ports)]
-    for name in port_usids.entry_names():
-        usid = port_usids.optional(name, _usid, FIRST_LOCAL)
+    for name, usid in keys.port_usids.items():
         if name in known_as:
             adjacencies[known_as[name]] = usid
         else:
-            port_usids.mistake(name, f'the switch has no port "{name[:64]}"', "name one of its ports")
-    port_usids.close()
+            problem = f'the switch has no port "{name[:64]}"'
+            place.section("usids").mistake(name, problem, "name one of its ports")
     if segments is None:
-        for key in ("usid", "usids"):
-            if section.has(key):
-                section.mistake(
-                    key, "the network has no block of segments", "write srv6: {block: ...} beside it"
-                )
+        for key in sorted({"usid", "usids"} & place.keys()):
+            problem = "the network has no block of segments"
+            place.mistake(key, problem, "write srv6: {block: ...} next to it")
         return None
-    if node == _NONE:
+    if node == NO_USID:
         return None
     all_usids = [node, *adjacencies, segments.decapsulation]
     if duplicate := next((usid for usid in all_usids if all_usids.count(usid) > 1), None):
-        problem = f"{duplicate:#06x} is that of the switch, of a port or of hosts twice"
-        section.mistake("usids" if section.has("usids") else "usid", problem, "give each its own")
+        problem = f"{duplicate:#06x} is used twice: by the switch, a port or hosts"
+        place.mistake("usids" if place.has("usids") else "usid", problem, "give each its own")
     return Usids(segments.block, node, tuple(adjacencies))
 
 
@@ -105,42 +121,3 @@ def with_ways(
         else switch
         for number, switch in enumerate(switches)
     )
-
-
-@formed(pattern_form("IPv6 prefix of 32 bits", r"[0-9A-Fa-f:]+/32"))
-def _block(text: str) -> int:
-    """Parse the block prefix; return its 32 bits. Raises `QuantityError`."""
-    remedy = "write a prefix of 32 bits, such as fc00:1::/32"
-    try:
-        network = IPv6Network(text)
-    except ValueError:
-        raise QuantityError(f'"{text[:64]}" is not an IPv6 prefix', remedy) from None
-    if network.prefixlen != _BLOCK_BITS:
-        raise QuantityError(f"{text} has {network.prefixlen} bits", remedy)
-    return int(network.network_address) >> (128 - _BLOCK_BITS)
-
-
-_USID_FORM: Final = ValueForm(
-    "micro segment",
-    {"type": ["string", "integer"], "pattern": "^(0x[0-9a-fA-F]{1,4}|[0-9]{1,5}|none)$"},
-    "0x0001 to 0xffff",
-    lambda usid: f"{usid:#06x}",
-)
-
-
-@formed(_USID_FORM)
-def _usid(text: str) -> int:
-    """Parse a uSID, decimal or hexadecimal. Raises `QuantityError`."""
-    remedy = "write one from 0x0001 to 0xffff, such as 0x0021"
-    if not re.fullmatch(r"0x[0-9a-fA-F]{1,4}|[0-9]{1,5}", text):
-        raise QuantityError(f'"{text[:64]}" is not a micro segment', remedy)
-    usid = int(text, 0) if text.startswith("0x") else int(text)
-    if not 1 <= usid <= 0xFFFF:
-        raise QuantityError(f"{text} is out of range", remedy)
-    return usid
-
-
-@formed(_USID_FORM)
-def _usid_or_none(text: str) -> int:
-    """Parse a uSID or "none", which gives 0."""
-    return _NONE if text == "none" else _usid(text)

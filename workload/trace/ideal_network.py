@@ -14,6 +14,15 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from etloop.contract.base.late_dataclass import dataclass
+from etloop.contract.base.setting import setting
+from etloop.contract.base.units import (
+    NS_PER_S,
+    format_duration,
+    format_rate,
+    parse_duration_ns,
+    parse_rate_bps,
+)
+from etloop.contract.base.value_parsers import bounded
 from etloop.workload.trace.trace import CollectiveKind
 
 if TYPE_CHECKING:
@@ -26,8 +35,11 @@ _BITS_NS: Final = 8 * 10**9
 class IdealNetwork:
     """Link rate and latency of the network that the bound assumes."""
 
-    link_bps: int = 400_000_000_000
-    latency_ns: int = 2_000
+    link_bps: int = setting(
+        "link", bounded(parse_rate_bps, 1_000_000, 100_000_000_000_000, format_rate), 400_000_000_000
+    )
+    """Link rate of the network that the remaining ranks are modelled on."""
+    latency_ns: int = setting("latency", bounded(parse_duration_ns, 0, NS_PER_S, format_duration), 2_000)
     """Time from the first bit sent to the first bit received, host to host."""
 
     @property

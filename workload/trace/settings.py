@@ -13,7 +13,10 @@ from typing import ClassVar, Final
 
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.late_dataclass import dataclass
+from etloop.contract.base.setting import list_setting, setting
 from etloop.contract.base.units import QuantityError
+from etloop.contract.base.value_form import FormedParser, pattern_form
+from etloop.contract.base.value_parsers import integer, word_of
 from etloop.workload.trace.rank_aliases import StandIn, stand_in_problem
 
 STAGE_SCHEMA: Final = "symbolic_tensor_network"
@@ -153,25 +156,42 @@ class Uneven:
 _SKEW: Final = re.compile(r"skew(?:=(?P<skew>[0-9]{1,4}(?:\.[0-9]{1,6})?)(?:,seed=(?P<seed>[0-9]{1,18}))?)?")
 
 
+_POLICY: Final = "(data|ctrl|stream|communicator|recorded)"
+_dependencies: Final = FormedParser(
+    DependencyPolicy.parse, pattern_form("words joined by +", rf"{_POLICY}(\+{_POLICY})*")
+)
+_uneven: Final = FormedParser(
+    Uneven.parse, pattern_form("refused, even or skew", r"refused|even|skew(=[0-9.]+(,seed=[0-9]+)?)?")
+)
+_stand_in: Final = FormedParser(
+    StandIn.parse, pattern_form("ranks=recorded ranks", r"[0-9]+(-[0-9]+)?=[0-9]+(-[0-9]+)?")
+)
+
+
 @dataclass(frozen=True, slots=True)
 class WorkloadSettings:
     """Settings for reading a trace. Raises ConfigError, with all mistakes together, if they are invalid."""
 
-    size_unit: SizeUnit = SizeUnit.AUTO
-    element_bytes: int | None = None
-    """Bytes of one element if sizes count elements; None: not set."""
-    dependencies: DependencyPolicy = DependencyPolicy.DATA_COMMUNICATOR
+    size_unit: SizeUnit = setting("size_unit", word_of(SizeUnit), SizeUnit.AUTO)
+    """Whether sizes in the trace count bytes or elements; auto decides by the trace."""
+    element_bytes: int | None = setting("element_bytes", integer(1, 64), None)
+    """Bytes of an element, where sizes count elements and the trace states no type."""
+    dependencies: DependencyPolicy = setting(
+        "dependencies", _dependencies, DependencyPolicy.DATA_COMMUNICATOR
+    )
+    """Which edges of the trace hold an operation back; data always does."""
     flops: int | None = None
     """FLOP/s of one rank, for compute nodes without a duration."""
     memory_bandwidth_bytes_per_s: int | None = None
     """Memory bandwidth of one rank, the other limit of the roofline."""
     storage_bandwidth_bytes_per_s: int | None = None
     """Storage bandwidth of one rank, for storage nodes without a duration."""
-    replicate_ranks: int | None = None
-    """Number of ranks that the only recorded rank is replicated to; None: no replication."""
-    stand_ins: tuple[StandIn, ...] = ()
-    """Recorded ranks that represent other ranks of the job; () if every rank is recorded."""
-    uneven: Uneven = Uneven()
+    replicate_ranks: int | None = setting("replicate_ranks", integer(2, MAX_REPLICAS), None)
+    """Number of ranks to make of a trace that has one."""
+    stand_ins: tuple[StandIn, ...] = list_setting("stand_ins", _stand_in, stand_in=StandIn(0, 0, 0, 0))
+    """Recorded ranks that represent other ranks of the job, such as 0-7=0."""
+    uneven: Uneven = setting("uneven", _uneven, Uneven())
+    """Treatment of collectives whose members put in different sizes without stating splits."""
     logical_topology: tuple[int, ...] = ()
     """Sizes of the dimensions that `involved_dim` refers to, fastest-varying first; () if not set."""
     bytes_scale: Fraction = Fraction(1)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 from etloop.contract.base.late_dataclass import dataclass
+from etloop.contract.base.setting import list_setting, setting
+from etloop.contract.base.settings_reader import read_settings
 from etloop.contract.base.units import parse_bytes, parse_port_label
 from etloop.contract.base.value_parsers import bounded
 from etloop.contract.base.yaml_reader import Section
@@ -26,23 +28,28 @@ class Capture:
     """The captures that a scenario requests."""
 
     wanted: bool = False
-    ports: tuple[str, ...] = ()
-    """Ports as "agent/port"; empty for every port of the run."""
-    snap_bytes: int = CaptureSettings().snap_bytes
-    file_bytes: int = CaptureSettings().file_bytes
+    ports: tuple[str, ...] = list_setting("ports", parse_port_label)
+    """Ports whose packets are kept; all of the run if left out."""
+    snap_bytes: int = setting(
+        "snap",
+        bounded(parse_bytes, LEAST_SNAP_BYTES, MOST_SNAP_BYTES, lambda size: f"{size}B"),
+        CaptureSettings().snap_bytes,
+    )
+    """Bytes that are kept of a packet."""
+    file_bytes: int = setting(
+        "limit",
+        bounded(parse_bytes, LEAST_FILE_BYTES, MOST_FILE_BYTES, lambda size: f"{size}B"),
+        CaptureSettings().file_bytes,
+    )
+    """Size of a port's file."""
 
 
 def read_capture(transport: Section) -> Capture:
     """Read the `capture:` of a `transport:` section. Mistakes are added to its file."""
-    section = transport.section("capture")
-    snap = bounded(parse_bytes, LEAST_SNAP_BYTES, MOST_SNAP_BYTES, lambda size: f"{size}B")
-    limit = bounded(parse_bytes, LEAST_FILE_BYTES, MOST_FILE_BYTES, lambda size: f"{size}B")
-    capture = Capture(
-        wanted=transport.has("capture"),
-        ports=section.texts("ports", parse_port_label, "?/?") if section.has("ports") else (),
-        snap_bytes=section.optional("snap", snap, CaptureSettings().snap_bytes),
-        file_bytes=section.optional("limit", limit, CaptureSettings().file_bytes),
+    section = transport.section(
+        "capture", "Keep packets of ports, of agents that were started with `--capture`."
     )
+    capture = read_settings(Capture, section, wanted=transport.has("capture"))
     if section.has("ports") and not capture.ports:
         section.mistake("ports", "the list is empty", "name ports, or leave it out for all of them")
     section.close()

@@ -10,21 +10,14 @@ from pathlib import Path
 from typing import Final
 
 from etloop.contract.base.late_dataclass import dataclass
-from etloop.contract.base.units import (
-    NS_PER_S,
-    format_duration,
-    format_rate,
-    parse_bytes,
-    parse_duration_ns,
-    parse_rate_bps,
-)
-from etloop.contract.base.value_parsers import bounded, integer, one_of, words
+from etloop.contract.base.settings_reader import read_settings
+from etloop.contract.base.units import parse_bytes
+from etloop.contract.base.value_parsers import integer, one_of, word_of, words
 from etloop.contract.base.yaml_reader import Section
-from etloop.traffic.collectives.algorithms.deepep import TOKEN, VALUES_PER_SCALE, TokenShape
+from etloop.traffic.collectives.algorithms.deepep import VALUES_PER_SCALE, TokenShape
 from etloop.traffic.collectives.choice import Settings, Shaping, why_not
-from etloop.traffic.collectives.core.cutting import MAX_CHANNELS
 from etloop.traffic.collectives.core.table import Protocol
-from etloop.traffic.collectives.nccl.hardware import Cpu, Gpu, Hardware, ScaleUp
+from etloop.traffic.collectives.nccl.hardware import Hardware
 from etloop.traffic.collectives.pins import GroupPins, Pin
 from etloop.traffic.collectives.selection import MAX_SIZE
 
@@ -42,14 +35,12 @@ COLLECTIVE_KEYS: Final = {
 }
 """Keys of the section -> names of collectives (`Schedule.collective`)."""
 SCHEDULE_SUFFIXES: Final = (".xml", ".py", ".et")
-MOST_CHANNELS_WRITTEN: Final = 1 << 16
-"""Largest number that is parsed as a number of channels."""
-MOST_HIDDEN: Final = 1 << 16
-"""Most values of a token, far above those of any model."""
 MOST_GROUPS: Final = 64
 ROLES: Final = ("tp", "dp", "fsdp", "ep", "all")
 """Roles of communicators, as guessed by `etloop inspect`."""
-_PROTOCOLS: Final = {protocol.name.lower(): protocol for protocol in Protocol}
+_SCHEDULE_MEANING: Final = (
+    "Files of schedules, MSCCL XML, Python or custom traces; the first that fits serves an operation."
+)
 _NO_CUSTOM: Final = frozenset({"point-to-point", "barrier"})
 
 
@@ -80,7 +71,9 @@ def read_collectives(section: Section, directory: Path, nics_per_host: int) -> C
 
     Paths are relative to `directory`; `nics_per_host` is the mapping's (0 if not stated).
     """
-    shaping = section.optional("shaping", one_of({member.value: member for member in Shaping}), Shaping.NCCL)
+    shaping = section.optional(
+        "shaping", word_of(Shaping), Shaping.NCCL, "Library whose traffic is imitated."
+    )
     general = _read_pin(section)
     _refuse_useless(section, shaping, general)
     pins: list[tuple[str, Pin]] = []
@@ -88,10 +81,12 @@ def read_collectives(section: Section, directory: Path, nics_per_host: int) -> C
     for key, collective in COLLECTIVE_KEYS.items():
         if not section.has(key):
             continue
-        subsection = section.section(key)
+        subsection = section.section(key, f"Pins of {collective}, or its own schedule.")
         pin = _read_pin(subsection)
-        file_names = subsection.texts("schedule", words, "")
-        recorded_bytes = subsection.optional("recorded", parse_bytes, 0)
+        file_names = subsection.texts("schedule", words, "", _SCHEDULE_MEANING)
+        recorded_bytes = subsection.optional(
+            "recorded", parse_bytes, 0, "Size of the buffer that custom traces were made for."
+        )
         files += _schedule_files(subsection, collective, file_names, directory, recorded_bytes)
         if file_names and (pin.algorithm or pin.channels):
             redundant_key = "algorithm" if pin.algorithm else "channels"
@@ -105,10 +100,20 @@ def read_collectives(section: Section, directory: Path, nics_per_host: int) -> C
             pins.append((collective, pin))
         subsection.close()
     remedy = "list the communicators and their pins"
-    entries = section.up_to(MOST_GROUPS, "communicators", "entries", remedy)
+    entries = section.up_to(
+        MOST_GROUPS,
+        "communicators",
+        "entries",
+        remedy,
+        "Pins of some communicators alone; the first entry that matches one counts.",
+    )
     groups = tuple(_read_group(entry, number, shaping) for number, entry in enumerate(entries))
-    hardware = _read_hardware(section.section("hardware"), nics_per_host)
-    token = _read_token(section.section("token"))
+    below = section.section(
+        "hardware", "The modelled job's hosts, by which NCCL's choices are made. The rig is not meant."
+    )
+    hardware = read_settings(Hardware, below, Hardware(nics_per_host=nics_per_host))
+    below.close()
+    token = _read_token(section.section("token", "Shape of a token in DeepEP's schedules."))
     section.close()
     return Collectives(
         Settings(shaping, general, tuple(pins), hardware, token=token, groups=groups), tuple(files)
@@ -117,10 +122,14 @@ def read_collectives(section: Section, directory: Path, nics_per_host: int) -> C
 
 def _read_group(entry: Section, number: int, shaping: Shaping) -> GroupPins:
     """Read an entry of `communicators`: the communicators it selects, and the pins for them."""
-    name = entry.optional("name", words, "")
-    role = entry.optional("role", one_of({name: name for name in ROLES}), "")
-    size = entry.optional("size", integer(2, MAX_SIZE), 0)
-    stride = entry.optional("stride", integer(1, MAX_SIZE), 0)
+    name = entry.optional(
+        "name", words, "", "The trace's name of these communicators, a pattern as of files."
+    )
+    role = entry.optional(
+        "role", one_of({name: name for name in ROLES}), "", "Their role as `etloop inspect` shows it."
+    )
+    size = entry.optional("size", integer(2, MAX_SIZE), 0, "Number of their ranks.")
+    stride = entry.optional("stride", integer(1, MAX_SIZE), 0, "Distance between their ranks.")
     stated_keys = [
         key for key, value in (("name", name), ("role", role), ("size", size), ("stride", stride)) if value
     ]
@@ -134,7 +143,7 @@ def _read_group(entry: Section, number: int, shaping: Shaping) -> GroupPins:
     for key, collective in COLLECTIVE_KEYS.items():
         if collective == "point-to-point" or not entry.has(key):
             continue
-        subsection = entry.section(key)
+        subsection = entry.section(key, f"Pins of their {collective}.")
         pin = _read_pin(subsection)
         refusal = why_not(shaping, collective, pin)
         if refusal is not None:
@@ -153,11 +162,7 @@ def _read_group(entry: Section, number: int, shaping: Shaping) -> GroupPins:
 
 
 def _read_pin(section: Section) -> Pin:
-    return Pin(
-        algorithm=section.optional("algorithm", words, ""),
-        protocol=section.optional("protocol", one_of(_PROTOCOLS), None),
-        channels=section.optional("channels", integer(1, MOST_CHANNELS_WRITTEN), 0),
-    )
+    return read_settings(Pin, section)
 
 
 def _refuse_useless(section: Section, shaping: Shaping, pin: Pin) -> None:
@@ -211,28 +216,9 @@ def _schedule_files(
 
 
 def _read_token(section: Section) -> TokenShape:
-    hidden = section.optional("hidden", integer(VALUES_PER_SCALE, MOST_HIDDEN), TOKEN.hidden)
-    fp8 = section.optional("values", one_of({"fp8": True, "bf16": False}), TOKEN.fp8)
-    if hidden % VALUES_PER_SCALE:
-        problem = f"got {hidden} values; DeepEP sends them in groups of {VALUES_PER_SCALE}"
+    token = read_settings(TokenShape, section)
+    if token.hidden % VALUES_PER_SCALE:
+        problem = f"got {token.hidden} values; DeepEP sends them in groups of {VALUES_PER_SCALE}"
         section.mistake("hidden", problem, f"write a multiple of {VALUES_PER_SCALE}")
     section.close()
-    return TokenShape(hidden, fp8)
-
-
-def _read_hardware(section: Section, nics_per_host: int) -> Hardware:
-    rate = bounded(parse_rate_bps, 1_000_000, 100_000_000_000_000, format_rate)
-    latency = bounded(parse_duration_ns, 0, NS_PER_S, format_duration)
-    default = Hardware()
-    hardware = Hardware(
-        gpu=section.optional("gpu", one_of({gpu.name.lower(): gpu for gpu in Gpu}), default.gpu),
-        cpu=section.optional("cpu", one_of({cpu.value: cpu for cpu in Cpu}), default.cpu),
-        nic_bps=section.optional("nic", rate, default.nic_bps),
-        nics_per_host=section.optional("nics_per_host", integer(1, MAX_CHANNELS), nics_per_host),
-        scale_up=section.optional(
-            "scale_up", one_of({member.value: member for member in ScaleUp}), default.scale_up
-        ),
-        network_latency_ns=section.optional("network_latency", latency, default.network_latency_ns),
-    )
-    section.close()
-    return hardware
+    return token

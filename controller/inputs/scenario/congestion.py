@@ -16,8 +16,8 @@ import numpy as np
 
 from etloop.contract.base.errors import ConfigError
 from etloop.contract.base.late_dataclass import dataclass
+from etloop.contract.base.settings_reader import read_settings
 from etloop.contract.base.units import (
-    NS_PER_S,
     QuantityError,
     format_bytes,
     format_duration,
@@ -38,9 +38,14 @@ from etloop.contract.base.value_form import (
     either,
     formed,
 )
-from etloop.contract.base.value_parsers import bounded, integer, one_of, words
+from etloop.contract.base.value_parsers import integer, one_of, words
 from etloop.contract.base.yaml_reader import Section
-from etloop.contract.model.congestion import DEFAULT_CATCH_UP_NS, CongestionParameter, CongestionSettings
+from etloop.contract.model.congestion import (
+    CongestionParameter,
+    CongestionSettings,
+    PacingSettings,
+    SeriesSettings,
+)
 from etloop.traffic.congestion import Algorithm, Need, Parameter, Unit, built_in, mistakes
 
 DEFAULT_ALGORITHM: Final = "dcqcn"
@@ -142,13 +147,17 @@ def _read_settings(
     if plugin is not None and section.has("algorithm"):
         section.mistake("algorithm", "both an algorithm and a plugin are set", "keep one of them")
     if algorithm is None:
-        algorithm = section.optional("algorithm", one_of(algorithms), algorithms[default.algorithm])
+        algorithm = section.optional(
+            "algorithm", one_of(algorithms), algorithms[default.algorithm], "The algorithm."
+        )
     _refuse_telemetry(section, algorithm)
     presets = {candidate.name: candidate for candidate in algorithm.presets}
     preset = ""
     if presets:
         default_preset = presets.get(default.preset, algorithm.presets[0])
-        preset = section.optional("preset", one_of(presets), default_preset).name
+        preset = section.optional(
+            "preset", one_of(presets), default_preset, "Named values of its parameters."
+        ).name
     parameter_values = (
         (parameter.name, section.optional(parameter.name, _parser(parameter), None))
         for parameter in algorithm.parameters
@@ -159,20 +168,16 @@ def _read_settings(
         algorithm.name, plugin.library if plugin is not None else "", preset, stated_values
     ):
         section.mistake("algorithm", mistake, "fix the parameters (docs/congestion_control.md)")
-    interval_ns, queue_pairs = _read_series(section.section("series"))
+    series = _read_series(section.section("series", "Record rate and window over time."))
     section.close()
-    burst = bounded(parse_bytes, 1, 1 << 30, format_bytes)
-    catch_up = bounded(_catch_up_ns, 0, NS_PER_S, format_duration)
     settings = CongestionSettings(
         algorithm=algorithm.name,
         profile=preset,
         parameters=tuple(CongestionParameter(name, value) for name, value in stated_values),
         plugin_name=plugin.name if plugin is not None else "",
         plugin=np.frombuffer(plugin.content if plugin is not None else b"", np.uint8),
-        burst_bytes=pacing.optional("burst", burst, 64 << 10),
-        catch_up_ns=pacing.optional("catch_up", catch_up, DEFAULT_CATCH_UP_NS),
-        series_interval_ns=interval_ns,
-        series_queue_pairs=queue_pairs,
+        pacing=read_settings(PacingSettings, pacing),
+        series=series,
     )
     pacing.close()
     return settings, algorithm.needs
@@ -187,7 +192,9 @@ def _read_plugin(section: Section, directory: Path, read_plugin: PluginReader) -
             problem = error.problems[0]
             raise QuantityError(f"{problem.where}: {problem.what}", problem.remedy) from None
 
-    return section.optional("plugin", parse, None)
+    return section.optional(
+        "plugin", parse, None, "Source file of an algorithm of your own, in place of `algorithm`."
+    )
 
 
 def _refuse_telemetry(section: Section, algorithm: Algorithm) -> None:
@@ -200,14 +207,12 @@ def _refuse_telemetry(section: Section, algorithm: Algorithm) -> None:
         )
 
 
-def _read_series(section: Section) -> tuple[int, int]:
-    interval = bounded(parse_duration_ns, 1_000, 3600 * NS_PER_S, format_duration)
-    interval_ns = section.optional("interval", interval, 0)
-    queue_pairs = section.optional("queue_pairs", integer(0, 1 << 24), 0)
+def _read_series(section: Section) -> SeriesSettings:
+    series = read_settings(SeriesSettings, section)
     if section.has("queue_pairs") and not section.has("interval"):
         section.mistake("queue_pairs", "queue_pairs needs an interval", "write interval: 1ms")
     section.close()
-    return interval_ns, queue_pairs
+    return series
 
 
 def _ratio(text: str) -> Fraction:
@@ -221,11 +226,6 @@ def _number(text: str) -> Fraction:
 def _zero_or(parse: Callable[[str], int]) -> Callable[[str], Fraction]:
     # 0 needs no unit: it means "off".
     return lambda text: Fraction(0) if text.strip() == "0" else Fraction(parse(text))
-
-
-@formed(either(DURATION, ZERO, "duration or 0"))
-def _catch_up_ns(text: str) -> int:
-    return int(_zero_or(parse_duration_ns)(text))
 
 
 _READ: Final[dict[Unit, Callable[[str], Fraction]]] = {

@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 from etloop.contract.base.errors import PlanError, Problem
 from etloop.contract.base.late_dataclass import dataclass
+from etloop.contract.base.settings_reader import read_settings
 from etloop.contract.base.units import (
     NS_PER_S,
     QuantityError,
     format_duration,
     parse_duration_ns,
-    parse_share_per_million,
 )
 from etloop.contract.base.value_form import formed, pattern_form
 from etloop.contract.base.value_parsers import bounded, integer, one_of, words
@@ -41,7 +41,6 @@ from etloop.controller.inputs.scenario.pauses import PortPause, read_pause
 MOST_RULES: Final = 64
 POINT_TO_POINT: Final = "p2p"
 """Name in rules of the connections of sends and receives, which have no communicator."""
-_MOST_PACKETS: Final = 10**15
 _UNASKED: Final = (FaultAction.SEND_NAK, FaultAction.SEND_RNR, FaultAction.SEND_CNP)
 _TRIMMED: Final = (FaultPackets.DATA, FaultPackets.CLEAR_TO_SEND, FaultPackets.REQUEST)
 _ROCE: Final = TransportSettings()
@@ -50,7 +49,6 @@ HaveRule = Callable[[FaultRule], NDArray[np.bool_]]
 PAUSE: Final = "pause"
 """Action that changes no packet: the port sends pause frames."""
 _WORDS: Final = {word: word for word in (*_ACTIONS, PAUSE)}
-_PACKETS: Final = {packets.name.lower(): packets for packets in FaultPackets}
 _SIDES: Final = {"sent": FaultDirection.SENT, "received": FaultDirection.RECEIVED}
 
 
@@ -81,44 +79,45 @@ def read_faults(section: Section, seed: int, transport: TransportSettings = _ROC
     rules: list[FaultRule] = []
     communicators: list[str] = []
     pauses: list[PortPause] = []
-    for entry in section.up_to(MOST_RULES, "faults", "rules", "write rules such as - {do: drop, which: 3}"):
+    for entry in section.up_to(
+        MOST_RULES,
+        "faults",
+        "rules",
+        "write rules such as - {do: drop, which: 3}",
+        "Errors that endpoints make on purpose.",
+    ):
         remedy = f"write one of {', '.join(_WORDS)}"
-        word = entry.required("do", one_of(_WORDS), "drop", remedy)
+        meaning = "Change of the packets, or `pause` for pause frames of a port."
+        word = entry.required("do", one_of(_WORDS), "drop", remedy, meaning)
         if word == PAUSE:
             pauses.append(read_pause(entry))
             continue
-        communicators.append(entry.optional("communicator", words, ""))
+        communicators.append(
+            entry.optional(
+                "communicator", words, "", "Communicator of the connection, or `p2p` for sends and receives."
+            )
+        )
         rules.append(_read_rule(entry, _ACTIONS[word], seed, transport))
     return Faults(tuple(rules), tuple(communicators), tuple(pauses))
 
 
 def _read_rule(section: Section, action: FaultAction, seed: int, transport: TransportSettings) -> FaultRule:
-    numbers = section.optional("which", _numbers, _ALL)
-    chance = section.optional("chance", parse_share_per_million, 1_000_000)
-    every = section.optional("every", integer(1, _MOST_PACKETS), 1)
+    numbers = section.optional("which", _numbers, _ALL, "Numbers of packets of a queue pair, from 1, or all.")
     selectors = [key for key in ("which", "chance", "every") if section.has(key)]
     if not selectors:
         section.mistake(
             "which", "the rule selects every packet", "write which, every or chance; which: all means it"
         )
-    rank = integer(0, 2**20 - 1)
     rule = FaultRule(
-        action=action,
-        direction=_read_side(section, action),
-        packets=section.optional("packets", one_of(_PACKETS), FaultPackets.DATA),
-        src_rank=section.optional("from", rank, -1),
-        dst_rank=section.optional("to", rank, -1),
-        queue_pair=section.optional("qp", integer(0, 63), -1),
-        channel=section.optional("channel", integer(0, 2**16), -1),
-        entropy_value=section.optional("entropy_value", integer(0, 1023), -1),
+        action,
+        _read_side(section, action),
         first=numbers.first,
         last=numbers.last,
-        every=every,
-        chance_per_million=chance,
         delay_ns=_read_delay(section, action),
         behind_packets=_read_behind(section, action),
-        seed=section.optional("seed", integer(0, 2**63 - 1), seed),
+        seed=seed,
     )
+    rule = read_settings(FaultRule, section, rule)
     _check_kind(section, rule, transport)
     section.close()
     return rule
@@ -168,7 +167,9 @@ def kind_has(transport: TransportSettings, rule: FaultRule) -> bool:
 def _read_side(section: Section, action: FaultAction) -> FaultDirection:
     on_receive = action in _UNASKED or action is FaultAction.TRIM
     default_side = FaultDirection.RECEIVED if on_receive else FaultDirection.SENT
-    side = section.optional("side", one_of(_SIDES), default_side)
+    side = section.optional(
+        "side", one_of(_SIDES), default_side, "Whether packets are counted as they are sent or received."
+    )
     name = action.name.lower()
     if action in _UNASKED and side is not FaultDirection.RECEIVED:
         section.mistake("side", f"{name} answers received packets", "write side: received, or leave it out")
@@ -181,12 +182,13 @@ def _read_side(section: Section, action: FaultAction) -> FaultDirection:
 
 def _read_delay(section: Section, action: FaultAction) -> int:
     limits = bounded(parse_duration_ns, 1, 60 * NS_PER_S, format_duration)
+    meaning = "Time that `delay` holds a packet, or that `reorder` waits for packets to put it behind."
     if action is FaultAction.DELAY:
-        return section.required("delay", limits, 1, "write how long, such as 50us")
+        return section.required("delay", limits, 1, "write how long, such as 50us", meaning)
     if action is not FaultAction.REORDER and section.has("delay"):
         section.mistake("delay", f"{action.name.lower()} has no delay", "write do: delay, or leave it out")
     # For REORDER: the longest time that a packet is held back if too few packets follow.
-    return section.optional("delay", limits, 1_000_000) if action is FaultAction.REORDER else 0
+    return section.optional("delay", limits, 1_000_000, meaning) if action is FaultAction.REORDER else 0
 
 
 def _read_behind(section: Section, action: FaultAction) -> int:
@@ -194,7 +196,7 @@ def _read_behind(section: Section, action: FaultAction) -> int:
         section.mistake(
             "behind", f"{action.name.lower()} does not reorder", "write do: reorder, or leave it out"
         )
-    behind = section.optional("behind", integer(1, 10_000), 1)
+    behind = section.optional("behind", integer(1, 10_000), 1, "Packets that `reorder` lets past.")
     return behind if action is FaultAction.REORDER else 0
 
 

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Final
 
 from etloop.contract.base.late_dataclass import dataclass
+from etloop.contract.base.setting import required, setting
+from etloop.contract.base.settings_reader import read_settings
 from etloop.contract.base.units import format_rate, parse_rate_bps
-from etloop.contract.base.value_parsers import bounded, integer, word_of, words
+from etloop.contract.base.value_parsers import SEED, bounded, integer, word_of, words
 from etloop.contract.base.yaml_reader import Section
 from etloop.controller.inputs.scenario.mapping import Mapping, PlacementRule
 
@@ -21,6 +23,7 @@ MOST_FLOW_RANKS: Final = 1024
 MOST_FLOWS: Final = 1 << 16
 """Of all senders together: the plan lists every one."""
 USUAL_PROCESSES: Final = 8
+_HOSTS_MEANING: Final = "Hosts that send and receive; as many as the file names if left out."
 SHIPPED_SIZES: Final = ("web_search", "hadoop")
 """Distributions of sizes that need no file."""
 
@@ -40,14 +43,27 @@ class FlowPattern(StrEnum):
 class DrawnFlows:
     """Flows of drawn sizes that begin at drawn times (Poisson)."""
 
-    sizes: Path | str
-    """A file of a distribution, or one of `SHIPPED_SIZES`."""
-    rate_bps: int
-    """Of the payload of one sender, on average."""
-    count: int
-    """Of all senders."""
-    pattern: FlowPattern
-    seed: int
+    sizes: Path | str = required(
+        "sizes",
+        words,
+        SHIPPED_SIZES[0],
+        f"name a distribution ({', '.join(SHIPPED_SIZES)}) or the file of one; or list the flows in a file and name it under"
+        " file",
+    )
+    """Distribution of sizes, web_search or hadoop, or the file of one."""
+    rate_bps: int = required(
+        "rate",
+        bounded(parse_rate_bps, 1000, 10**14, format_rate),
+        10**9,
+        "write the average rate of a sender, such as 30Gbps",
+    )
+    """Payload that one sender sends on average."""
+    count: int = setting("count", integer(1, MOST_FLOWS), 1000)
+    """Flows of all senders."""
+    pattern: FlowPattern = setting("pattern", word_of(FlowPattern), FlowPattern.UNIFORM)
+    """Who sends to whom."""
+    seed: int = setting("seed", SEED, 1)
+    """Draws times, sizes and ends; the scenario's seed if left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,27 +80,27 @@ class FlowsLoad:
 
 def read_flows(section: Section, directory: Path, seed: int) -> FlowsLoad:
     """Return what a `flows:` section says; paths are relative to `directory`, mistakes go to the section's file."""
-    processes = section.optional("processes", integer(1, MOST_FLOW_RANKS // 2), USUAL_PROCESSES)
+    processes = section.optional(
+        "processes",
+        integer(1, MOST_FLOW_RANKS // 2),
+        USUAL_PROCESSES,
+        "Ranks of each host, which its flows to another host take in turn; each has a queue pair of its own.",
+    )
     most = max(MOST_FLOW_RANKS // processes, 2)
     if section.has("file"):
         beside = [key for key in ("sizes", "rate", "count", "pattern", "seed") if section.has(key)]
         if beside:
             section.mistake(beside[0], "the file already lists every flow", "remove it, or remove file")
-        name = section.required("file", words, "", "name the file that lists the flows")
-        return FlowsLoad(section.optional("hosts", integer(2, most), 0), processes, directory / name)
-    known = ", ".join(SHIPPED_SIZES)
-    remedy = f"name a distribution ({known}) or the file of one; or list the flows in a file and name it under file"
-    sizes = section.required("sizes", words, SHIPPED_SIZES[0], remedy)
-    rate = bounded(parse_rate_bps, 1000, 10**14, format_rate)
-    drawn = DrawnFlows(
-        sizes=sizes if sizes in SHIPPED_SIZES else directory / sizes,
-        rate_bps=section.required("rate", rate, 10**9, "write the average rate of a sender, such as 30Gbps"),
-        count=section.optional("count", integer(1, MOST_FLOWS), 1000),
-        pattern=section.optional("pattern", word_of(FlowPattern), FlowPattern.UNIFORM),
-        seed=section.optional("seed", integer(0, 2**63 - 1), seed),
-    )
+        meaning = "File that lists every flow (CSV, or as ns-3's RDMA simulations have it), relative to the scenario."
+        name = section.required("file", words, "", "name the file that lists the flows", meaning)
+        return FlowsLoad(
+            section.optional("hosts", integer(2, most), 0, _HOSTS_MEANING), processes, directory / name
+        )
+    drawn = read_settings(DrawnFlows, section, DrawnFlows(SHIPPED_SIZES[0], 10**9, seed=seed))
+    if drawn.sizes not in SHIPPED_SIZES:
+        drawn = replace(drawn, sizes=directory / drawn.sizes)
     remedy = f"write how many hosts send and receive, at most {most} of {processes} processes"
-    return FlowsLoad(section.required("hosts", integer(2, most), 2, remedy), processes, drawn)
+    return FlowsLoad(section.required("hosts", integer(2, most), 2, remedy, _HOSTS_MEANING), processes, drawn)
 
 
 def with_processes(mapping: Mapping, load: object, section: Section) -> Mapping:

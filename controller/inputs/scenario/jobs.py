@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from etloop.contract.base.late_dataclass import dataclass
+from etloop.contract.base.setting import required, setting
+from etloop.contract.base.settings_reader import read_settings
 from etloop.contract.base.units import (
     NS_PER_S,
     format_bytes,
@@ -25,10 +27,12 @@ from etloop.contract.base.units import (
 from etloop.contract.base.value_parsers import bounded, integer, one_of
 from etloop.contract.base.yaml_reader import Section
 from etloop.contract.model.records import UUD_HEADER_BYTES, StreamForm
+from etloop.contract.model.transport import dscp_value
 from etloop.controller.inputs.scenario.collectives import Collectives, read_collectives
 from etloop.controller.inputs.scenario.flows import with_processes
 from etloop.controller.inputs.scenario.job_transport import TOP, JobTransports
 from etloop.controller.inputs.scenario.loads import (
+    LOAD_MEANINGS,
     IncastLoad,
     StorageLoad,
     clipped,
@@ -44,7 +48,9 @@ MOST_BACKGROUNDS: Final = 16
 LEAST_DATAGRAM_BYTES: Final = 16
 MOST_DATAGRAM_BYTES: Final = 8900
 LEAST_UUD_BYTES: Final = UUD_HEADER_BYTES + LEAST_DATAGRAM_BYTES
-_FORMS: Final = {form.name.lower(): form for form in StreamForm}
+_JOBS_REMEDY: Final = "write jobs such as - {name: a, workload: {trace: traces/}}"
+_PORT_REMEDY: Final = 'write agent and port as the rig names them, such as "a/p0"'
+_DSCP_MEANING: Final = "DSCP of its packets; of queue pairs as the jobs, of plain UDP 0, if left out."
 MOST_STREAM_BPS: Final = 10_000_000_000
 """Limit of a stream: a Python thread cannot send more. A sender reports the datagrams that it skipped."""
 MOST_ROUNDS: Final = 10_000
@@ -101,17 +107,28 @@ class StreamEntry:
     """One entry of `background` of datagrams that no queue pair carries."""
 
     name: str
-    from_port: str
-    """Port as "agent/port"."""
-    to_port: str
-    rate_bps: int
-    datagram_bytes: int
-    dscp: int
-    start_ns: int
-    stop_ns: int
+    from_port: str = required("from", parse_port_label, "a/p", _PORT_REMEDY)
+    """The port that sends."""
+    to_port: str = required("to", parse_port_label, "b/p", _PORT_REMEDY)
+    """The port that receives."""
+    rate_bps: int = required(
+        "rate",
+        bounded(parse_rate_bps, 1000, MOST_STREAM_BPS, format_rate),
+        1000,
+        "write the rate of the payload, such as 100Mbps",
+    )
+    """Rate of the UDP payload."""
+    datagram_bytes: int = setting(
+        "size", bounded(parse_bytes, LEAST_DATAGRAM_BYTES, MOST_DATAGRAM_BYTES, format_bytes), 1400
+    )
+    """UDP payload of a datagram; with `uud` its headers of 48 bytes are part of it."""
+    form: StreamForm = setting("as", one_of({form.name.lower(): form for form in StreamForm}), StreamForm.UDP)
+    """Plain UDP, or UET's unreliable delivery, each datagram a message of one packet (docs/uet.md)."""
+    dscp: int = 0
+    start_ns: int = 0
+    stop_ns: int = 0
     """0 to stop with the run."""
-    where: str
-    form: StreamForm = StreamForm.UDP
+    where: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,15 +160,21 @@ def read_jobs(
 
     Entries take what they do not state from `usual`.
     """
-    rounds = top.optional("rounds", integer(1, MOST_ROUNDS), 0)
+    rounds = top.optional(
+        "rounds",
+        integer(1, MOST_ROUNDS),
+        0,
+        "Rounds, in each of which every job runs alone, and then all together. Left out, all run together, once.",
+    )
     if not top.has("jobs"):
         if rounds:
             top.mistake("rounds", "rounds need several jobs", "write jobs, or iterations for one job")
         return Several()
     if top.has("workload"):
         top.mistake("workload", "each job has its own workload", "move it into one of the jobs")
-    remedy = "write jobs such as - {name: a, workload: {trace: traces/}}"
-    sections = top.up_to(MOST_JOBS, "jobs", "jobs", remedy)
+    sections = top.up_to(
+        MOST_JOBS, "jobs", "jobs", _JOBS_REMEDY, "Several jobs side by side, in place of `workload`."
+    )
     entries: list[JobEntry] = []
     notes: list[str] = []
     for section in sections:
@@ -160,9 +183,13 @@ def read_jobs(
         if section.has("collectives"):
             nics = job_mapping.nics_per_host or 0
             job_collectives = read_collectives(section.section("collectives"), directory, nics)
-        name = section.required("name", parse_name, JOB_NAME, "give the job a name")
+        name = section.required(
+            "name", parse_name, JOB_NAME, "give the job a name", "Name of the job in results."
+        )
         _refuse_twice(section, name, [entry.name for entry in entries])
-        source = read_source(section.section("workload"), directory, scales, seed)
+        source = read_source(
+            section.section("workload", "As `workload` at the top."), directory, scales, seed
+        )
         source, order_notes = in_nccl_order(source, job_collectives.settings)
         job_mapping = with_processes(job_mapping, source.load, section)
         notes += [f"{name}: {note}" for note in order_notes]
@@ -170,8 +197,13 @@ def read_jobs(
             JobEntry(
                 name=name,
                 source=source,
-                passes=section.optional("iterations", integer(1, 1_000_000), usual.iterations),
-                start_ns=section.optional("start", _time, 0),
+                passes=section.optional(
+                    "iterations",
+                    integer(1, 1_000_000),
+                    usual.iterations,
+                    "Passes in a phase; those at the top if left out.",
+                ),
+                start_ns=section.optional("start", _time, 0, "Delay after the start of the run."),
                 mapping=job_mapping,
                 collectives=job_collectives,
                 transport=transports.number_of(section),
@@ -196,8 +228,11 @@ def read_background(
     names = [job.name for job in jobs]
     loads: list[BackgroundEntry] = []
     streams: list[StreamEntry] = []
-    for section in top.up_to(MOST_BACKGROUNDS, "background", "loads", remedy):
-        name = section.required("name", parse_name, "", "give the load a name")
+    meaning = "Load in addition to the jobs, for which the run does not wait."
+    for section in top.up_to(MOST_BACKGROUNDS, "background", "loads", remedy, meaning):
+        name = section.required(
+            "name", parse_name, "", "give the load a name", "Name of the load in results."
+        )
         _refuse_twice(section, name, names)
         names.append(name)
         if section.has("udp"):
@@ -209,8 +244,8 @@ def read_background(
 
 
 def _read_span(section: Section) -> tuple[int, int]:
-    start_ns = section.optional("start", _time, 0)
-    stop_ns = section.optional("stop", _time, 0)
+    start_ns = section.optional("start", _time, 0, "Begin, after the start of the run.")
+    stop_ns = section.optional("stop", _time, 0, "End; that of the jobs if left out.")
     if section.has("stop") and stop_ns <= start_ns:
         section.mistake("stop", "stop is not after start", "raise stop, or leave it out")
     return start_ns, stop_ns
@@ -223,25 +258,18 @@ def _read_stream(section: Section, name: str, path_mtu_bytes: int) -> StreamEntr
             section.mistake(
                 key, "cannot be combined with udp", "write an entry for each load; UDP names its ports"
             )
-    udp = section.section("udp")
-    size = bounded(parse_bytes, LEAST_DATAGRAM_BYTES, MOST_DATAGRAM_BYTES, format_bytes)
-    rate = bounded(parse_rate_bps, 1000, MOST_STREAM_BPS, format_rate)
-    remedy = 'write agent and port as the rig names them, such as "a/p0"'
-    form = udp.optional("as", one_of(_FORMS), StreamForm.UDP)
-    entry = StreamEntry(
+    udp = section.section("udp", "Datagrams from port to port, which no queue pair carries.")
+    entry = read_settings(
+        StreamEntry,
+        udp,
         name=name,
-        from_port=udp.required("from", parse_port_label, "a/p", remedy),
-        to_port=udp.required("to", parse_port_label, "b/p", remedy),
-        rate_bps=udp.required("rate", rate, 1000, "write the rate of the payload, such as 100Mbps"),
-        datagram_bytes=udp.optional("size", size, 1400),
-        dscp=section.optional("dscp", integer(0, 63), 0),
+        dscp=section.optional("dscp", dscp_value, 0, _DSCP_MEANING),
         start_ns=start_ns,
         stop_ns=stop_ns,
         where=section.where("udp"),
-        form=form,
     )
     most_bytes = UUD_HEADER_BYTES + path_mtu_bytes
-    if form is StreamForm.UUD and not LEAST_UUD_BYTES <= entry.datagram_bytes <= most_bytes:
+    if entry.form is StreamForm.UUD and not LEAST_UUD_BYTES <= entry.datagram_bytes <= most_bytes:
         udp.mistake(
             "size",
             f"a UUD message is one packet of {UUD_HEADER_BYTES} bytes of headers and at most path MTU ({path_mtu_bytes} bytes)",
@@ -260,14 +288,14 @@ def _read_entry(section: Section, name: str, seed: int) -> BackgroundEntry:
         problem = "no load is given" if not kinds else "two loads are given"
         section.mistake(kinds[-1] if kinds else "name", problem, "write one of incast, storage and udp")
     key = kinds[0] if kinds else "incast"
-    load_section = section.section(key)
+    load_section = section.section(key, LOAD_MEANINGS[key])
     load: IncastLoad | StorageLoad
     if not kinds:
         load = IncastLoad(1, 1, NS_PER_S, 1)
     elif key == "incast":
         load = read_incast(load_section)
     else:
-        load = read_storage(load_section, 1, seed)
+        load = read_storage(load_section, seed, transfers=1)
     load_section.close()
     if stop_ns > start_ns:
         load = lasting(load, stop_ns - start_ns)
@@ -280,7 +308,7 @@ def _read_entry(section: Section, name: str, seed: int) -> BackgroundEntry:
         start_ns=start_ns,
         stop_ns=stop_ns,
         mapping=read_mapping(section.section("mapping")) if section.has("mapping") else mapping,
-        dscp=section.optional("dscp", integer(0, 63), -1),
+        dscp=section.optional("dscp", dscp_value, -1, _DSCP_MEANING),
         where=section.where(key),
     )
 

@@ -7,21 +7,25 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import replace
 from enum import StrEnum
 from typing import Final
 
 import yaml
 
 from etloop.contract.base.late_dataclass import dataclass
+from etloop.contract.base.setting import list_setting, setting
+from etloop.contract.base.settings_reader import read_settings
 from etloop.contract.base.units import parse_port_label
 from etloop.contract.base.value_form import list_form
-from etloop.contract.base.value_parsers import integer, one_of, yes_or_no
+from etloop.contract.base.value_parsers import integer, word_of, yes_or_no
 from etloop.contract.base.yaml_reader import Section
 from etloop.contract.model.topology import MOST_RAILS
 
 MOST_RANKS: Final = 65536
 MOST_RANKS_PER_HOST: Final = 1024
 _HOSTS: Final = list_form("list of lists of ranks", {"type": ["array", "integer", "string"]})
+_HOSTS_MEANING: Final = "The ranks of every host, in the order of its NICs."
 BY_COMMUNICATORS: Final = "communicators"
 """Value of `order` that keeps communicators together."""
 
@@ -40,19 +44,20 @@ class Mapping:
     """Ranks -> hosts -> NICs -> ports. Consecutive ranks share a host, `ranks_per_host` at a time, unless `hosts`, `order` or
     `by_communicators` is set."""
 
-    ranks_per_host: int
-    rule: PlacementRule
-    explicit: tuple[tuple[int, str], ...]
+    ranks_per_host: int = setting("ranks_per_host", integer(1, MOST_RANKS_PER_HOST), 1)
+    """Ranks of a host."""
+    rule: PlacementRule = setting("placement", word_of(PlacementRule), PlacementRule.BLOCKED)
+    """How hosts are placed on ports."""
+    explicit: tuple[tuple[int, str], ...] = ()
     """(rank, "agent/port") in the order of the file; empty unless the rule is EXPLICIT."""
     explicit_where: tuple[str, ...] = ()
     """File and line of each entry of `explicit`, for messages; empty if they do not come from a file."""
     rails: bool = False
     """Local rank i of a host uses the host's NIC i * nics_per_host // ranks_per_host, on a port of that rail."""
-    nics_per_host: int | None = None
-    """Number of NICs of a host; None for as many as the rig has rails."""
-    ports: tuple[str, ...] = ()
-    """Ports that hosts are placed on, as "agent/port" in that order; empty for all in the order of the rig. Not with an
-    explicit placement."""
+    nics_per_host: int | None = setting("nics_per_host", integer(1, MOST_RAILS), None)
+    """NICs of a host; as many as the rig has rails if left out."""
+    ports: tuple[str, ...] = list_setting("ports", parse_port_label, stand_in="")
+    """Ports that hosts are placed on, in this order; all in the order of the rig if left out."""
     hosts: tuple[tuple[int, ...], ...] = ()
     """Ranks of every host in the order of their NICs; empty to derive them from rank numbers, `order` or `by_communicators`."""
     order: tuple[str, ...] = ()
@@ -70,14 +75,19 @@ class Mapping:
 
 def read_mapping(section: Section) -> Mapping:
     """Read the `mapping:` section. Mistakes are added to its file."""
-    rules = {rule.value: rule for rule in PlacementRule}
-    rule = section.optional("placement", one_of(rules), PlacementRule.BLOCKED)
-    explicit_section = section.section("explicit")
+    read = read_settings(Mapping, section)
+    rule, ports = read.rule, read.ports
+    explicit_section = section.section(
+        "explicit", "Rank, or range of ranks, to port; with `placement` explicit."
+    )
     explicit, explicit_where = _read_explicit(explicit_section)
-    ranks_per_host = section.optional("ranks_per_host", integer(1, MOST_RANKS_PER_HOST), 1)
-    nics_per_host = section.optional("nics_per_host", integer(1, MOST_RAILS), None)
-    rails = section.optional("rails", yes_or_no, nics_per_host is not None)
-    if nics_per_host is not None and not rails:
+    rails = section.optional(
+        "rails",
+        yes_or_no,
+        read.nics_per_host is not None,
+        "Put every NIC of a host on a port of its rail; true where `nics_per_host` is given.",
+    )
+    if read.nics_per_host is not None and not rails:
         section.mistake("rails", "nics_per_host is given although rails is false", "remove one of the two")
     if rails and rule is PlacementRule.EXPLICIT:
         problem = "rails choose the port of every rank, and so does placement: explicit"
@@ -90,7 +100,6 @@ def read_mapping(section: Section) -> Mapping:
         section.mistake(
             "explicit", f"ranks are placed although placement is {rule}", "write placement: explicit"
         )
-    ports = section.texts("ports", parse_port_label, "")
     if ports and rule is PlacementRule.EXPLICIT:
         section.mistake("ports", "an explicit placement names the ports itself", "remove ports")
     if duplicates := sorted({port for port in ports if port and ports.count(port) > 1}):
@@ -100,27 +109,23 @@ def read_mapping(section: Section) -> Mapping:
         section.mistake("order", "hosts already lists the ranks of each host", "remove order, or hosts")
     if hosts and section.has("ranks_per_host"):
         section.mistake("ranks_per_host", "hosts already sets the ranks per host", "remove ranks_per_host")
-    mapping = Mapping(
-        ranks_per_host,
-        rule,
-        explicit,
-        explicit_where,
-        rails,
-        nics_per_host,
-        ports,
-        hosts,
-        order,
-        axes,
-        by_communicators,
-    )
     section.close()
-    return mapping
+    return replace(
+        read,
+        explicit=explicit,
+        explicit_where=explicit_where,
+        rails=rails,
+        hosts=hosts,
+        order=order,
+        axes=axes,
+        by_communicators=by_communicators,
+    )
 
 
 def _read_hosts(section: Section) -> tuple[tuple[int, ...], ...]:
     """Return the ranks of every host listed under `hosts:`."""
     hosts: list[tuple[int, ...]] = []
-    for index, node in enumerate(section.nodes("hosts", _HOSTS)):
+    for index, node in enumerate(section.nodes("hosts", _HOSTS, _HOSTS_MEANING)):
         where = f"hosts[{index}]"
         items = node.value if isinstance(node, yaml.SequenceNode) else [node]
         texts = [str(item.value) for item in items if isinstance(item, yaml.ScalarNode)]
@@ -133,7 +138,9 @@ def _read_hosts(section: Section) -> tuple[tuple[int, ...], ...]:
         hosts.append(tuple(ranks))
     listed_ranks = [rank for host in hosts for rank in host]
     if duplicates := [rank for rank, count in Counter(listed_ranks).items() if count > 1]:
-        section.mistake("hosts", f"rank {duplicates[0]} is listed twice", "name every rank once")
+        section.mistake(
+            "hosts", f"rank {duplicates[0]} is on two hosts, or twice on one", "name every rank once"
+        )
     if hosts and max(map(len, hosts)) > MOST_RANKS_PER_HOST:
         section.mistake("hosts", "a host has more than 1024 ranks", "write smaller hosts")
     return tuple(hosts)
@@ -147,11 +154,13 @@ def _parse_ranks(text: str) -> list[int]:
 
 def _read_order(section: Section) -> tuple[tuple[str, ...], tuple[tuple[str, int], ...], bool]:
     """Return the order, the axes, and whether ranks are kept together by communicators."""
-    axes_section = section.section("axes")
+    axes_section = section.section("axes", "Axes by which ranks are numbered, the fastest first.")
     axes = tuple(
-        (name, axes_section.optional(name, integer(1, MOST_RANKS), 1)) for name in axes_section.entry_names()
+        (name, axes_section.optional(name, integer(1, MOST_RANKS), 1, "Size of the axis."))
+        for name in axes_section.entry_names()
     )
-    order = section.texts("order", str, "")
+    meaning = "Ranks or axes in the order of hosts, or `communicators` to keep busy communicators together."
+    order = section.texts("order", str, "", meaning)
     if order == (BY_COMMUNICATORS,) and not axes:
         return (), (), True
     if axes and sorted(order) != sorted(name for name, _ in axes):
@@ -180,7 +189,7 @@ def _read_explicit(section: Section) -> tuple[tuple[tuple[int, str], ...], tuple
     port_of_rank: dict[int, str] = {}
     where_of_rank: dict[int, str] = {}
     for key in section.entry_names():
-        port = section.optional(key, parse_port_label, "")
+        port = section.optional(key, parse_port_label, "", "The port of these ranks.")
         match = re.fullmatch(r"([0-9]{1,6})(?:-([0-9]{1,6}))?", key)
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
         if not first <= last < MOST_RANKS:

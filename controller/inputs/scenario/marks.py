@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from etloop.contract.base.yaml_reader import Section
-from etloop.contract.model.transport import AS_DATA, ClassMarks
+from etloop.contract.model.transport import AS_DATA, MarkSettings
 
 
-def completed_marks(marks: ClassMarks, data_dscp: int, data_ecn: int) -> ClassMarks:
+def completed_marks(marks: MarkSettings, data_dscp: int, data_ecn: int) -> MarkSettings:
     """Return marks of which DSCP and ECN are both stated or both those of data."""
     if marks.dscp == AS_DATA and marks.ecn == AS_DATA:
         return marks

@@ -36,18 +36,10 @@ _ROCE_ONLY: Final = {
 class SprayEndpoint:
     """Where packets of a spraying transport go to: keys of `mrc:` and `uet:` that the planner alone needs."""
 
-    udp_port: int = setting(
-        "udp_port",
-        integer(1, 65535),
-        0,
-        "UDP destination port of these packets; 4971 for MRC and 4793 for UET if left out.",
-    )
-    srv6: SegmentChoice | None = setting(
-        "srv6",
-        word_of(SegmentChoice),
-        None,
-        "What the micro segments of an outer IPv6 header name, where every packet has one (docs/mrc.md).",
-    )
+    udp_port: int = setting("udp_port", integer(1, 65535), 0)
+    """UDP destination port of these packets; 4971 for MRC and 4793 for UET if left out."""
+    srv6: SegmentChoice | None = setting("srv6", word_of(SegmentChoice), None)
+    """What the micro segments of an outer IPv6 header name, where every packet has one (docs/mrc.md)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,13 +33,31 @@ def read_pause(section: Section) -> PortPause:
     interval = bounded(parse_duration_ns, _LEAST_INTERVAL_NS, 3600 * NS_PER_S, format_duration)
     start = bounded(parse_duration_ns, 0, 3600 * NS_PER_S, format_duration)
     pause = PortPause(
-        port=section.optional("port", parse_port_label, ""),
+        port=section.optional(
+            "port",
+            parse_port_label,
+            "",
+            "Of `pause`, the port that sends; every port that writes frames if left out.",
+        ),
         rule=PauseRule(
-            priority=section.required("priority", integer(0, 7), 0, "write the paused priority, such as 3"),
-            quanta=section.optional("quanta", integer(0, _LONGEST_QUANTA), _LONGEST_QUANTA),
-            first_ns=section.optional("first", start, 0),
+            priority=section.required(
+                "priority",
+                integer(0, 7),
+                0,
+                "write the paused priority, such as 3",
+                "Of `pause`, the paused priority.",
+            ),
+            quanta=section.optional(
+                "quanta",
+                integer(0, _LONGEST_QUANTA),
+                _LONGEST_QUANTA,
+                "Of `pause`, its time, in units of 512 bits.",
+            ),
+            first_ns=section.optional("first", start, 0, "Of `pause`, when the first frame leaves."),
             every_ns=section.required("every", interval, NS_PER_S, "write how often, such as 100us"),
-            count=section.optional("count", integer(1, 2**62), 0),
+            count=section.optional(
+                "count", integer(1, 2**62), 0, "Of `pause`, number of frames; without end if left out."
+            ),
         ),
     )
     section.close()

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from fractions import Fraction
 from pathlib import Path
 from typing import Final
 
 from etloop.contract.base.late_dataclass import dataclass
+from etloop.contract.base.setting import group, setting
+from etloop.contract.base.settings_reader import read_settings
 from etloop.contract.base.units import (
     NS_PER_S,
     format_duration,
     format_rate,
     parse_duration_ns,
-    parse_factor,
     parse_rate_bps,
     parse_share_per_million,
 )
-from etloop.contract.base.value_parsers import bounded, integer, words, yes_or_no
+from etloop.contract.base.value_parsers import SEED, bounded, integer, words, yes_or_no
 from etloop.contract.base.yaml_reader import ConfigFile, Section, read_document
 from etloop.controller.inputs.scenario.collectives import Collectives, ScheduleFile, read_collectives
 from etloop.controller.inputs.scenario.congestion import PluginReader, refuse_plugins
@@ -45,6 +45,64 @@ from etloop.controller.inputs.scenario.workload import Scales, in_nccl_order, re
 
 DEFAULT_SEED: Final = 1
 MOST_ITERATIONS: Final = 1_000_000
+_wait: Final = bounded(parse_duration_ns, NS_PER_S // 10, 3600 * NS_PER_S, format_duration)
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleUp:
+    """`scale_up:`, the modelled links inside a host. Defaults are of NVLink's class: 450 GB/s and about a microsecond."""
+
+    bandwidth_bps: int = setting(
+        "bandwidth", bounded(parse_rate_bps, 1_000_000, 100_000_000_000_000, format_rate), 3_600_000_000_000
+    )
+    """In one direction, of one rank."""
+    latency_ns: int = setting("latency", bounded(parse_duration_ns, 0, NS_PER_S, format_duration), 1000)
+    """Of one message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """`faults:`, the loss that agents make."""
+
+    drop_per_million: int = setting("drop", parse_share_per_million, 0)
+    """Share of received packets that agents discard."""
+    seed: int = setting("seed", SEED, DEFAULT_SEED)
+    """Draws the packets; the scenario's seed if left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """`limits:`, how long the controller waits."""
+
+    stall_timeout_ns: int = setting("stall_timeout", _wait, 5 * NS_PER_S)
+    """A run without progress for so long is ended and diagnosed. A plan may lengthen the default."""
+    gather_timeout_ns: int = setting("gather_timeout", _wait, 60 * NS_PER_S)
+    """How long all agents may take to join."""
+    # With less than a second, a late heartbeat would end a run.
+    lost_after_ns: int = setting(
+        "lost_after", bounded(parse_duration_ns, NS_PER_S, 3600 * NS_PER_S, format_duration), 3 * NS_PER_S
+    )
+    """Silence after which an agent counts as lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class General:
+    """Keys at the top of the file that are read before all others."""
+
+    seed: int = setting("seed", SEED, DEFAULT_SEED)
+    """Draws everything that is drawn and has no seed of its own."""
+    iterations: int = setting("iterations", integer(1, MOST_ITERATIONS), 1)
+    """Passes of each job; with `rounds` in each phase of a round."""
+    twin: str = setting("twin", words, "")
+    """Topology of the device under test, for the twin that the run is compared with."""
+    allow_local: bool = setting("allow_local", yes_or_no, False)
+    """Accept a job of which no byte crosses the device under test."""
+    scale: Scales = group(Scales, "scale")
+    """Replay a smaller job."""
+    scale_up: ScaleUp = group(ScaleUp, "scale_up")
+    """The modelled links inside a host, such as NVLink."""
+    limits: Limits = group(Limits, "limits")
+    """How long the controller waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +121,9 @@ class Scenario:
     """Collectives of jobs that state none."""
     transport: Transport
     """Transport of jobs that state none; keys common to all kinds of transport apply to all jobs."""
-    scale_up_bps: int
-    scale_up_latency_ns: int
-    drop_per_million: int
-    drop_seed: int
-    stall_timeout_ns: int
-    gather_timeout_ns: int
-    lost_after_ns: int
-    """Time without a message after which an agent counts as lost."""
+    scale_up: ScaleUp
+    loss: Loss
+    limits: Limits
     seed: int
     twin: Path | None = None
     """Topology file of the device under test, for the twin that the run is compared with."""
@@ -127,63 +180,55 @@ def parse_scenario(
     """
     file = ConfigFile(source)
     top = read_document(text, file)
-    seed = top.optional("seed", integer(0, 2**63 - 1), DEFAULT_SEED)
-    scale = top.section("scale")
-    scale_up = top.section("scale_up")
-    faults = top.section("faults")
-    limits = top.section("limits")
-    wait_limit = bounded(parse_duration_ns, NS_PER_S // 10, 3600 * NS_PER_S, format_duration)
-    # With less than a second, a late heartbeat would end a run.
-    silence_limit = bounded(parse_duration_ns, NS_PER_S, 3600 * NS_PER_S, format_duration)
-    # The default scale-up network has NVLink-class links: 450 GB/s per direction and about a microsecond.
-    rate = bounded(parse_rate_bps, 1_000_000, 100_000_000_000_000, format_rate)
-    latency = bounded(parse_duration_ns, 0, NS_PER_S, format_duration)
-    topology = top.optional("twin", words, "")
-    scales = Scales(
-        scale.optional("bytes", parse_factor, Fraction(1)), scale.optional("time", parse_factor, Fraction(1))
+    general = read_settings(General, top)
+    seed, iterations, scales = general.seed, general.iterations, general.scale
+    faults = top.section("faults", "Loss that agents make.")
+    mapping = read_mapping(
+        top.section("mapping", "Which ranks share a host, and which ports hosts are placed on.")
     )
-    iterations = top.optional("iterations", integer(1, MOST_ITERATIONS), 1)
-    mapping = read_mapping(top.section("mapping"))
-    collectives = read_collectives(top.section("collectives"), directory, mapping.nics_per_host or 0)
+    collectives = read_collectives(
+        top.section("collectives", "How collectives are carried out."), directory, mapping.nics_per_host or 0
+    )
     transport, transports = _read_transports(top, file, directory, read_plugin, seed)
     defaults = Usual(iterations, mapping, collectives)
     several = read_jobs(top, directory, scales, seed, defaults, transports)
     jobs, notes = several.jobs, several.notes
     if not jobs:
-        source_read = read_source(top.section("workload"), directory, scales, seed)
+        source_read = read_source(
+            top.section("workload", "The trace of the job, or a load that replaces it."),
+            directory,
+            scales,
+            seed,
+        )
         source_read, notes = in_nccl_order(source_read, collectives.settings)
         mapping = with_processes(mapping, source_read.load, top)
         jobs = (JobEntry(JOB_NAME, source_read, iterations, 0, mapping, collectives),)
     background = read_background(top, jobs, seed, transports)
     scenario = Scenario(
         jobs=jobs,
-        bytes_scale_text=_text_of(scale, "bytes"),
-        time_scale_text=_text_of(scale, "time"),
+        bytes_scale_text=top.section("scale").optional("bytes", words, "1"),
+        time_scale_text=top.section("scale").optional("time", words, "1"),
         iterations=iterations,
         mapping=mapping,
         collectives=collectives,
         transport=transport,
-        scale_up_bps=scale_up.optional("bandwidth", rate, 3_600_000_000_000),
-        scale_up_latency_ns=scale_up.optional("latency", latency, 1000),
-        drop_per_million=faults.optional("drop", parse_share_per_million, 0),
-        drop_seed=faults.optional("seed", integer(0, 2**63 - 1), seed),
-        stall_timeout_ns=limits.optional("stall_timeout", wait_limit, 5 * NS_PER_S),
-        gather_timeout_ns=limits.optional("gather_timeout", wait_limit, 60 * NS_PER_S),
-        lost_after_ns=limits.optional("lost_after", silence_limit, 3 * NS_PER_S),
+        scale_up=general.scale_up,
+        loss=read_settings(Loss, faults, Loss(seed=seed)),
+        limits=general.limits,
         seed=seed,
-        twin=directory / topology if topology else None,
+        twin=directory / general.twin if general.twin else None,
         notes=notes,
-        verdict=read_verdict(top.section("verdict")),
+        verdict=read_verdict(top.section("verdict", "Conditions for a passed run.")),
         rounds=several.rounds,
         background=background.loads,
         streams=background.streams,
         timeline=read_timeline(top),
-        stall_open=not limits.has("stall_timeout"),
-        allow_local=top.optional("allow_local", yes_or_no, False),
+        stall_open=not top.section("limits").has("stall_timeout"),
+        allow_local=general.allow_local,
         other_transports=transports.others,
     )
-    for section in (scale, scale_up, faults, limits, top):
-        section.close()
+    faults.close()
+    top.close()
     file.refuse_mistakes()
     return scenario
 
@@ -196,12 +241,11 @@ def _read_transports(
     def read(section: Section) -> Transport:
         return read_transport(section, directory, read_plugin, seed)
 
-    section, mistakes_before = top.section("transport"), len(file.problems)
+    section, mistakes_before = (
+        top.section("transport", "How the messages of every queue pair are carried."),
+        len(file.problems),
+    )
     transport = read(section)
     # After mistakes, jobs inherit an empty section, so that these are not reported again for each job.
     inherited_section = section if len(file.problems) == mistakes_before else Section(file, "transport", None)
     return transport, JobTransports(inherited_section, transport, read)
-
-
-def _text_of(scale: Section, key: str) -> str:
-    return scale.optional(key, words, "1")

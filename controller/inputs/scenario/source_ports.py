@@ -80,7 +80,12 @@ def read_source_ports(transport: Section) -> SourcePorts:
     """Read the `source_port` of a `transport:` section. Mistakes are added to its file."""
     if not transport.has("source_port"):
         return SourcePorts()
-    items = transport.texts("source_port", _item, _Item((_FIRST_DYNAMIC,)))
+    items = transport.texts(
+        "source_port",
+        _item,
+        _Item((_FIRST_DYNAMIC,)),
+        "UDP source ports, as the kernel derives them, at random, or from a list.",
+    )
     rule_words = [item.word for item in items if item.word]
     if not items or (rule_words and len(items) > 1):
         transport.mistake("source_port", "the list has an item that is not a port", _REMEDY)

@@ -12,6 +12,8 @@ from typing import Final
 
 from etloop.contract.base.errors import PlanError, Problem
 from etloop.contract.base.late_dataclass import dataclass
+from etloop.contract.base.setting import required
+from etloop.contract.base.settings_reader import read_settings
 from etloop.contract.base.units import NS_PER_S, QuantityError, format_duration, parse_duration_ns
 from etloop.contract.base.value_form import formed, pattern_form
 from etloop.contract.base.value_parsers import bounded, one_of
@@ -20,20 +22,36 @@ from etloop.contract.model.topology import SwitchEnd, Topology
 
 MOST_EVENTS: Final = 1000
 LATEST_NS: Final = 24 * 3600 * NS_PER_S
+_MEANING: Final = "Links of the device that go down and come up while the job runs, in labs and the twin."
 ENDED: Final = "the run had ended"
 _PORT: Final = "[A-Za-z0-9._-]{1,64}/[A-Za-z0-9._-]{1,64}"
 _STATES: Final = {"down": False, "up": True}
+
+
+@formed(pattern_form("SWITCH/PORT", _PORT))
+def _port(text: str) -> str:
+    if not re.fullmatch(_PORT, text):
+        raise QuantityError(
+            f'"{text[:64]}" is not a port of a switch', "write switch and port, such as leaf0/3"
+        )
+    return text
 
 
 @dataclass(frozen=True, slots=True)
 class TimelineEvent:
     """A change of the state of one link."""
 
-    at_ns: int
+    at_ns: int = required(
+        "at",
+        bounded(parse_duration_ns, 0, LATEST_NS, format_duration),
+        0,
+        "write when, such as 2s after the start",
+    )
     """Time since the start of the run."""
-    link: str
-    """The link, named by a switch port at one end such as "leaf0/3"."""
-    up: bool
+    link: str = required("link", _port, "s/0", "name a port of a switch, such as leaf0/3")
+    """A port of a switch; the other end of its link goes with it."""
+    up: bool = required("state", one_of(_STATES), False, "write down or up")
+    """New state of the link."""
     where: str = ""
     """File, line and key, for messages."""
 
@@ -41,16 +59,9 @@ class TimelineEvent:
 def read_timeline(top: Section) -> tuple[TimelineEvent, ...]:
     """Read the events, sorted by time. Mistakes are added to the file of `top`."""
     remedy = "write events such as - {at: 2s, link: leaf0/3, state: down}"
-    time = bounded(parse_duration_ns, 0, LATEST_NS, format_duration)
     entries: list[tuple[TimelineEvent, Section]] = []
-    for section in top.up_to(MOST_EVENTS, "timeline", "events", remedy):
-        event = TimelineEvent(
-            at_ns=section.required("at", time, 0, "write when, such as 2s after the start"),
-            link=section.required("link", _port, "s/0", "name a port of a switch, such as leaf0/3"),
-            up=section.required("state", one_of(_STATES), False, "write down or up"),
-            where=section.where("link"),
-        )
-        entries.append((event, section))
+    for section in top.up_to(MOST_EVENTS, "timeline", "events", remedy, _MEANING):
+        entries.append((read_settings(TimelineEvent, section, where=section.where("link")), section))
         section.close()
     entries.sort(key=lambda pair: pair[0].at_ns)
     is_up: dict[str, bool] = {}
@@ -105,12 +116,3 @@ def _offer(link: str, ports: Sequence[str]) -> str:
         return f"{switch} has {', '.join(switch_ports[:12])}"
     switches = list(dict.fromkeys(port.partition("/")[0] for port in ports))
     return f"the switches are {', '.join(switches[:12])}"
-
-
-@formed(pattern_form("SWITCH/PORT", _PORT))
-def _port(text: str) -> str:
-    if not re.fullmatch(_PORT, text):
-        raise QuantityError(
-            f'"{text[:64]}" is not a port of a switch', "write switch and port, such as leaf0/3"
-        )
-    return text

@@ -42,21 +42,14 @@ class OpenTimeouts:
 class Transport(TransportSettings):
     """A scenario's transport: the settings that travel in assignments, and those that a plan alone needs."""
 
-    qps_per_connection: int = setting("qps_per_connection", integer(1, 64), 1, "Queue pairs of a connection.")
-    run_nonce: int | None = setting(
-        "run_nonce",
-        integer(0, 2**32 - 1),
-        None,
-        "Seed of queue pair numbers, keys and first sequence number; drawn for every run if left out.",
-    )
+    qps_per_connection: int = setting("qps_per_connection", integer(1, 64), 1)
+    """Queue pairs of a connection."""
+    run_nonce: int | None = setting("run_nonce", integer(0, 2**32 - 1), None)
+    """Seed of queue pair numbers, keys and first sequence number; drawn for every run if left out."""
     # Going back N for every loss is bearable only where there is next to none.
-    lossless: bool = setting(
-        "lossless",
-        yes_or_no,
-        True,
-        "Whether the traffic class must be lossless; checked against the device's profile. Left out, true unless `retransmission` is"
-        " selective_repeat.",
-    )
+    lossless: bool = setting("lossless", yes_or_no, True)
+    """Whether the traffic class must be lossless; checked against the device's profile. Left out, true unless `retransmission`
+    is selective_repeat."""
     endpoint: SprayEndpoint = SprayEndpoint()
     """Where packets of MRC and UET go to."""
     fault_communicators: tuple[str, ...] = ()
@@ -143,10 +136,12 @@ def _trimming(read: Transport, section: Section) -> TrimSettings:
 def _with_control(read: Transport, section: Section, directory: Path, read_plugin: PluginReader) -> Transport:
     """Return the transport with its congestion control, and with what follows from it for ACKs, credit and notes."""
     congestion = read_congestion(
-        section.section("cc"),
+        section.section(
+            "cc", "Congestion control; the parameters of each algorithm are in docs/congestion_control.md."
+        ),
         directory,
         read_plugin,
-        section.section("pacing"),
+        section.section("pacing", "Departures of packets at queue pairs below the line rate."),
         read.ack_every_packets or None,
         default=_default_control(read),
     )

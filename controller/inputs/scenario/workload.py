@@ -10,29 +10,25 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Final
 
-from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.late_dataclass import dataclass
+from etloop.contract.base.setting import required, setting
+from etloop.contract.base.settings_reader import read_settings
 from etloop.contract.base.units import (
-    format_duration,
     format_rate,
-    parse_duration_ns,
+    parse_factor,
     parse_flops,
     parse_rate_bps,
 )
 from etloop.contract.base.value_form import RATE, FormedParser, formed, limited, pattern_form
-from etloop.contract.base.value_parsers import bounded, integer, one_of, words
+from etloop.contract.base.value_parsers import bounded, integer, words
 from etloop.contract.base.yaml_reader import Section
 from etloop.controller.inputs.scenario.loads import LOAD_KEYS, Load, has_load, read_load
 from etloop.traffic.collectives.choice import Settings, Shaping
 from etloop.workload.trace.excerpt import Excerpt, RankRange
 from etloop.workload.trace.ideal_network import IdealNetwork
-from etloop.workload.trace.rank_aliases import StandIn
 from etloop.workload.trace.settings import (
     MAX_REPLICAS,
     MOST_DIMENSIONS,
-    DependencyPolicy,
-    SizeUnit,
-    Uneven,
     WorkloadSettings,
 )
 
@@ -41,8 +37,10 @@ from etloop.workload.trace.settings import (
 class Scales:
     """Factors on the bytes and times of a job."""
 
-    bytes: Fraction
-    time: Fraction
+    bytes: Fraction = setting("bytes", parse_factor, Fraction(1))
+    """Factor of all sizes."""
+    time: Fraction = setting("time", parse_factor, Fraction(1))
+    """Factor of all compute times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,19 +59,38 @@ class Source:
     """The ranks that are replayed if the remaining ones are only modelled; None if all are replayed."""
 
 
-_positive_flops: Final = bounded(parse_flops, 1, 10**18, lambda flops: f"{flops}FLOPS")
-_POLICY: Final = "(data|ctrl|stream|communicator|recorded)"
-_dependencies: Final = FormedParser(
-    DependencyPolicy.parse, pattern_form("words joined by +", rf"{_POLICY}(\+{_POLICY})*")
-)
-_uneven: Final = FormedParser(
-    Uneven.parse, pattern_form("refused, even or skew", r"refused|even|skew(=[0-9.]+(,seed=[0-9]+)?)?")
-)
-_stand_in: Final = FormedParser(
-    StandIn.parse, pattern_form("ranks=recorded ranks", r"[0-9]+(-[0-9]+)?=[0-9]+(-[0-9]+)?")
-)
+@formed(limited(RATE, "8bps to 1000000Tbps"))
+def _bytes_per_second(text: str) -> int:
+    return bounded(parse_rate_bps, 8, 10**18, format_rate)(text) // 8
+
+
+@dataclass(frozen=True, slots=True)
+class TraceFiles:
+    """File names of a job that replays a trace, relative to the scenario."""
+
+    trace: str = required(
+        "trace", words, "", "name the directory, prefix or archive of the .et files, or write a load"
+    )
+    """Directory, prefix or archive of the traces, relative to the scenario."""
+    groups: str = setting("groups", words, "")
+    """File of the communicators, if it is not in the directory of the traces."""
+    kernels: str = setting("kernels", words, "")
+    """Table of communicating kernels other than NCCL's, searched before the built-in one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeRates:
+    """Rates of one rank, for nodes without a duration in the trace; None where the file states none."""
+
+    flops: int | None = setting("flops", bounded(parse_flops, 1, 10**18, lambda flops: f"{flops}FLOPS"), None)
+    """Compute rate of one rank."""
+    memory_bandwidth_bytes_per_s: int | None = setting("memory_bandwidth", _bytes_per_second, None)
+    """Memory bandwidth of one rank, the other limit of its roofline."""
+    storage_bandwidth_bytes_per_s: int | None = setting("storage_bandwidth", _bytes_per_second, None)
+    """Storage bandwidth of one rank, for reads and writes."""
+
+
 _rank_range: Final = FormedParser(RankRange.parse, pattern_form("ranks", r"[0-9]+(-[0-9]+)?"))
-_NOBODY: Final = StandIn(0, 0, 0, 0)
 _TRACE_KEYS = (
     "trace",
     "groups",
@@ -102,22 +119,18 @@ def read_source(section: Section, directory: Path, scales: Scales, seed: int) ->
         where = section.where(next(key for key in LOAD_KEYS if section.has(key)))
         section.close()
         return Source(None, None, WorkloadSettings(), load, where)
-    trace = section.required(
-        "trace", words, "", "name the directory, prefix or archive of the .et files, or write a load"
-    )
-    groups = section.optional("groups", words, "")
-    kernels = section.optional("kernels", words, "")
+    files = read_settings(TraceFiles, section)
     settings = _read_settings(section, scales)
     excerpt = _read_excerpt(section)
     where = section.where("trace")
     section.close()
     return Source(
-        directory / trace,
-        directory / groups if groups else None,
+        directory / files.trace,
+        directory / files.groups if files.groups else None,
         settings,
         None,
         where,
-        directory / kernels if kernels else None,
+        directory / files.kernels if files.kernels else None,
         excerpt,
     )
 
@@ -125,17 +138,11 @@ def read_source(section: Section, directory: Path, scales: Scales, seed: int) ->
 def _read_excerpt(section: Section) -> Excerpt | None:
     """Return the ranks that are replayed and the network that models the remaining ones; None if all ranks are replayed."""
     where = section.where("excerpt")
-    excerpt = section.section("excerpt")
-    ranges = excerpt.texts("ranks", _rank_range, RankRange(0, 0))
-    default = IdealNetwork()
-    network = IdealNetwork(
-        excerpt.optional(
-            "link", bounded(parse_rate_bps, 1_000_000, 100_000_000_000_000, format_rate), default.link_bps
-        ),
-        excerpt.optional(
-            "latency", bounded(parse_duration_ns, 0, NS_PER_S, format_duration), default.latency_ns
-        ),
+    excerpt = section.section(
+        "excerpt", "The ranks that are replayed; what they do with the remaining ranks takes its time alone."
     )
+    ranges = excerpt.texts("ranks", _rank_range, RankRange(0, 0), "Ranges of ranks.")
+    network = read_settings(IdealNetwork, excerpt)
     if section.has("excerpt") and not ranges:
         excerpt.mistake("ranks", "no rank is real", "list the real ranks, such as [0-15]")
     excerpt.close()
@@ -159,36 +166,26 @@ def in_nccl_order(source: Source, shaping: Settings) -> tuple[Source, tuple[str,
 
 
 def _read_settings(section: Section, scales: Scales) -> WorkloadSettings:
-    compute = section.section("compute")
-    settings = WorkloadSettings(
-        size_unit=section.optional(
-            "size_unit", one_of({unit.value: unit for unit in SizeUnit}), SizeUnit.AUTO
-        ),
-        element_bytes=section.optional("element_bytes", integer(1, 64), None),
-        dependencies=section.optional("dependencies", _dependencies, DependencyPolicy.DATA_COMMUNICATOR),
-        replicate_ranks=section.optional("replicate_ranks", integer(2, MAX_REPLICAS), None),
-        stand_ins=section.texts("stand_ins", _stand_in, _NOBODY),
-        uneven=section.optional("uneven", _uneven, Uneven()),
+    below = section.section("compute", "Rates of compute that has no duration in the trace.")
+    rates = read_settings(ComputeRates, below)
+    below.close()
+    return read_settings(
+        WorkloadSettings,
+        section,
         logical_topology=_read_topology(section),
-        flops=compute.optional("flops", _positive_flops, None),
-        memory_bandwidth_bytes_per_s=compute.optional("memory_bandwidth", _bytes_per_second, None),
-        storage_bandwidth_bytes_per_s=compute.optional("storage_bandwidth", _bytes_per_second, None),
+        flops=rates.flops,
+        memory_bandwidth_bytes_per_s=rates.memory_bandwidth_bytes_per_s,
+        storage_bandwidth_bytes_per_s=rates.storage_bandwidth_bytes_per_s,
         bytes_scale=scales.bytes,
         time_scale=scales.time,
     )
-    compute.close()
-    return settings
 
 
 def _read_topology(section: Section) -> tuple[int, ...]:
-    sizes = section.texts("logical_topology", integer(1, MAX_REPLICAS), 1)
+    meaning = "Sizes of the dimensions that a trace names by number, the fastest first."
+    sizes = section.texts("logical_topology", integer(1, MAX_REPLICAS), 1, meaning)
     if len(sizes) > MOST_DIMENSIONS:
         problem = f"has {len(sizes)} dimensions"
         section.mistake("logical_topology", problem, f"write at most {MOST_DIMENSIONS}, such as [2, 4]")
         return ()
     return sizes
-
-
-@formed(limited(RATE, "8bps to 1000000Tbps"))
-def _bytes_per_second(text: str) -> int:
-    return bounded(parse_rate_bps, 8, 10**18, format_rate)(text) // 8

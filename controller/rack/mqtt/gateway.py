@@ -113,7 +113,7 @@ class MqttGateway:
         """Last line of the audit trail whose effects have been published."""
         self._retained: dict[str, None] = {}
         """Ended jobs that the broker retains, in order of publication."""
-        self._rate = RequestRate(settings.requests_per_s)
+        self._rate = RequestRate(settings.limits.requests_per_s)
         self._long: LongRequests[tuple[aiomqtt.Message, bytes]] = LongRequests()
         self._protocol = MqttVersion.V5
         self.connected = False
@@ -240,7 +240,7 @@ class MqttGateway:
         if patiently:
             await asyncio.sleep(self._rate.wait_ns(monotonic_ns()) / NS_PER_S)
         turn = self._rate.count(monotonic_ns())
-        if turn is Turn.SERVED and _LONG_BYTES < len(body) <= self._settings.request_bytes:
+        if turn is Turn.SERVED and _LONG_BYTES < len(body) <= self._settings.limits.request_bytes:
             account = self._topics.of_user(str(message.topic)).user
             if patiently:
                 await self._long.put_patiently(account, (message, body))
@@ -248,7 +248,7 @@ class MqttGateway:
             if self._long.put(account, (message, body)):
                 return False
             turn = Turn.BUSY
-        if turn is not Turn.SERVED or len(body) > self._settings.request_bytes:
+        if turn is not Turn.SERVED or len(body) > self._settings.limits.request_bytes:
             self._tallies.dropped_requests += 1
         if turn is not Turn.DROPPED:
             await self._respond(client, str(message.topic), body, message.properties, turn)
@@ -262,7 +262,7 @@ class MqttGateway:
             return
         form = content_type(body, str(getattr(properties, "ContentType", "") or ""))
         response_topic = str(getattr(properties, "ResponseTopic", "") or "")
-        if len(body) > self._settings.request_bytes:
+        if len(body) > self._settings.limits.request_bytes:
             payload, answer = None, refusal(question.answer, (self._too_large(body),))
         elif turn is Turn.BUSY:
             payload, answer = None, self._put_off(question, topic, len(body))
@@ -285,12 +285,12 @@ class MqttGateway:
         await client.publish(response_topic, encode(answer, form), qos=_QOS, properties=reply_properties)
 
     def _too_large(self, body: bytes) -> Problem:
-        remedy = f"keep it below {self._settings.request_bytes} bytes"
+        remedy = f"keep it below {self._settings.limits.request_bytes} bytes"
         return Problem("the message", f"has {len(body)} bytes", remedy)
 
     def _put_off(self, question: Question, topic: str, body_bytes: int) -> Any:
         after_ms = self._rate.retry_after_ms(monotonic_ns())
-        problem = f"takes {self._settings.requests_per_s} requests a second; more arrived"
+        problem = f"takes {self._settings.limits.requests_per_s} requests a second; more arrived"
         if body_bytes > _LONG_BYTES and self._long.is_full(self._topics.of_user(topic).user):
             problem = f"reads {MOST_EACH} long requests of an account at a time; more arrived"
         busy = Problem("controller", problem, f"ask again in {after_ms} ms")
@@ -310,7 +310,7 @@ class MqttGateway:
         )
         unended = store.in_states(*(state for state in JobState if state not in ENDED))
         jobs = {job.job_id: job for job in (*store.changed_since(since_line), *unended)}
-        most_retained = self._settings.retained_jobs
+        most_retained = self._settings.limits.retained_jobs
         last_ended = store.last_ended(most_retained)
         for job_id in (*jobs, *reversed(last_ended[:_REPUBLISHED_JOBS])):
             job = store.find(job_id)  # Its present state.
@@ -354,7 +354,7 @@ class MqttGateway:
 
     async def _forget_oldest(self, client: aiomqtt.Client) -> None:
         """Clear the oldest ended jobs from the broker, so that its memory does not grow for months."""
-        while len(self._retained) > self._settings.retained_jobs:
+        while len(self._retained) > self._settings.limits.retained_jobs:
             await self._forget(client, next(iter(self._retained)))
 
     async def _forget(self, client: aiomqtt.Client, job_id: str) -> None:
@@ -410,7 +410,7 @@ class MqttGateway:
     async def _publish_progress(self, client: aiomqtt.Client, moved: JobMoved) -> None:
         now_ns = monotonic_ns()
         published_ns = self._progress_published_ns.get(moved.job_id)
-        if published_ns is not None and now_ns - published_ns < self._settings.progress_interval_ns:
+        if published_ns is not None and now_ns - published_ns < self._settings.limits.progress_interval_ns:
             return
         self._progress_published_ns[moved.job_id] = now_ns
         progress = ProgressStatus(

@@ -102,7 +102,7 @@ class ServedRig:
         self.now, self.text = rig, text
         self._rack.serve(rack_ports(rig))
         self._rack.rig = RigReading(wall_time_text(), dut=dut_name(rig))
-        actions = self._hub.serve(slots_of(rig, self._config.slots))
+        actions = self._hub.serve(slots_of(rig, self._config.limits.slots))
         for name in sorted(removed_agents):
             self._rack.publish(AgentForgotten(name))
         self._rack.publish(RackChanged(self._rack.state))

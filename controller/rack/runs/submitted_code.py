@@ -13,7 +13,9 @@ from typing import Final
 
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.late_dataclass import dataclass
+from etloop.contract.base.setting import setting
 from etloop.contract.base.units import QuantityError
+from etloop.contract.base.value_parsers import yes_or_no
 from etloop.controller.inputs.scenario.congestion import Plugin, PluginReader
 from etloop.controller.inputs.scenario.scenario import Scenario
 from etloop.controller.rack.runs.confinement import OUTSIDE, REMEDY, within
@@ -26,8 +28,10 @@ _CODE_SUFFIX: Final = ".py"
 class AllowedCode:
     """Content of `allow:` in controller.yaml."""
 
-    python_schedules: bool = False
-    cc_plugins: bool = False
+    python_schedules: bool = setting("python_schedules", yes_or_no, False)
+    """Allow schedules in Python."""
+    cc_plugins: bool = setting("cc_plugins", yes_or_no, False)
+    """Allow congestion control plugins."""
 
 
 class PluginNamed(Exception):

@@ -6,23 +6,24 @@ that the file of users does not name has the rights of `others` in that file, or
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import field, replace
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from enum import Enum, StrEnum, auto
 from typing import Final
 
-from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import Problem
 from etloop.contract.base.late_dataclass import dataclass
-from etloop.contract.base.units import format_duration, parse_duration_ns
-from etloop.contract.base.value_parsers import bounded, integer, one_of
-from etloop.contract.base.yaml_reader import ConfigFile, Section, read_document
+from etloop.contract.base.setting import named, optional_group, setting
+from etloop.contract.base.settings_reader import read_file
+from etloop.contract.base.units import QuantityError, format_duration
+from etloop.contract.base.value_form import formed, pattern_form
+from etloop.contract.base.value_parsers import integer, word_of
 from etloop.controller.rack.actor import is_user_name
 from etloop.controller.rack.job import HIGHEST_PRIORITY, LOWEST_PRIORITY, Job, JobRequest
+from etloop.controller.rack.submissions import long_time
 
 MOST_USERS: Final = 10_000
-_MOST_JOBS: Final = 100_000
-_time: Final = bounded(parse_duration_ns, NS_PER_S, 3650 * 86_400 * NS_PER_S, format_duration)
+_jobs: Final = integer(0, 100_000)
 
 
 class Role(StrEnum):
@@ -58,18 +59,30 @@ _WORDS: Final = {
 }
 
 
+@formed(pattern_form("name of an account", "[A-Za-z0-9._-]{1,64}"))
+def _account(text: str) -> str:
+    if not is_user_name(text):
+        remedy = (
+            "write the account's name at the broker: letters, digits, dots, dashes, underscores, at most 64"
+        )
+        raise QuantityError("is not an account name", remedy)
+    return text
+
+
 @dataclass(frozen=True, slots=True)
 class User:
     """One account and its bounds; None if only the rack's own bounds apply."""
 
-    name: str
-    role: Role = Role.USER
-    most_priority: int = HIGHEST_PRIORITY
-    """Highest priority that the user may give a job."""
-    queued_jobs: int | None = None
-    running_jobs: int | None = None
-    """Most jobs running at once; further ones wait, and claim no ports."""
-    job_time_ns: int | None = None
+    name: str = ""
+    role: Role = setting("role", word_of(Role), Role.USER)
+    """Rights: list jobs and ports (viewer), submit and change own jobs (user), change everything (operator)."""
+    most_priority: int = setting("priority", integer(LOWEST_PRIORITY, HIGHEST_PRIORITY), HIGHEST_PRIORITY)
+    """Highest priority that the account may give a job."""
+    queued_jobs: int | None = setting("queued_jobs", _jobs, None)
+    """Most jobs that the account may have queued; the rack's limit if left out."""
+    running_jobs: int | None = setting("running_jobs", _jobs, None)
+    """Most jobs of the account that run at once; further ones wait, and claim no ports. The rack's limit if left out."""
+    job_time_ns: int | None = setting("time", long_time, None)
     """Longest run time of a job, also of one that names none."""
 
     def may(self, right: Right) -> bool:
@@ -81,55 +94,28 @@ class User:
 class Users:
     """Content of a file of users."""
 
-    named: Mapping[str, User] = field(default_factory=dict)
-    others: User | None = None
-    """Rights and bounds of accounts that the file does not name; None: they have none."""
+    accounts: Mapping[str, User] = named(
+        User, "users", _account, "Rights and bounds of the account.", most=MOST_USERS
+    )
+    """Accounts of the broker, by name."""
+    others: User | None = optional_group(User, "others")
+    """Rights and bounds of accounts that are not named; they have no rights if left out."""
 
     def find(self, name: str) -> User | None:
         """Return the user of an account; None if it has no rights."""
-        user = self.named.get(name)
-        return user if user is not None or self.others is None else replace(self.others, name=name)
+        user = self.accounts.get(name, self.others)
+        return None if user is None else replace(user, name=name)
+
+    def broken_rules(self, _: Collection[str]) -> Iterator[Problem]:
+        """Yield a file by which no account has rights."""
+        if not self.accounts and self.others is None:
+            problem = "names no account, so no request would be served"
+            yield Problem("users", problem, "name users, or write others:")
 
 
 def parse_users(text: bytes, source: str) -> Users:
     """Parse the users of a YAML text. Raises `ConfigError` with every mistake in it."""
-    file = ConfigFile(source)
-    top = read_document(text, file)
-    user_of_name: dict[str, User] = {}
-    section = top.section("users")
-    names = section.entry_names()
-    if len(names) > MOST_USERS:
-        top.mistake("users", f"there are {len(names)} users", f"name at most {MOST_USERS}")
-    for name in names[:MOST_USERS]:
-        user = _user(section.section(name), name)
-        if not is_user_name(name):
-            remedy = "write the account's name at the broker: letters, digits, dots, dashes, underscores, at most 64"
-            section.mistake(name, "is not an account name", remedy)
-        user_of_name[name] = user
-    others = _user(top.section("others"), "") if top.has("others") else None
-    if not names and others is None:
-        top.mistake(
-            "users",
-            "has neither users nor others: every request would be refused",
-            "name users, or write others:",
-        )
-    section.close()
-    top.close()
-    file.refuse_mistakes()
-    return Users(user_of_name, others)
-
-
-def _user(section: Section, name: str) -> User:
-    user = User(
-        name,
-        section.optional("role", one_of({role.value: role for role in Role}), Role.USER),
-        section.optional("priority", integer(LOWEST_PRIORITY, HIGHEST_PRIORITY), HIGHEST_PRIORITY),
-        section.optional("queued_jobs", integer(0, _MOST_JOBS), None),
-        section.optional("running_jobs", integer(0, _MOST_JOBS), None),
-        section.optional("time", _time, None),
-    )
-    section.close()
-    return user
+    return read_file(Users, text, source)
 
 
 def right_over(job: Job | None, name: str) -> Right:

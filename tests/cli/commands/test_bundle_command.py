@@ -165,8 +165,8 @@ def test_a_scenario_that_was_changed_in_its_run_directory_says_how_it_is_changed
     told = refused(capsys, "plan", "scenario.yaml", "--rig", "rig.yaml")
     assert "etloop: job: no file job.<rank>.et; " in told
     assert told.endswith(
-        "etloop: scenario.yaml: is not as the run of this directory read it; what that named is in its case; unzip "
-        "case.zip -d case, change case/scenario.yaml, and name that, with --rig case/rig.yaml\n"
+        "etloop: scenario.yaml: differs from the file that this run read; its references point into the case; unzip "
+        "case.zip -d case, change case/scenario.yaml, and run that file with --rig case/rig.yaml\n"
     )
     # What it says to do works.
     with zipfile.ZipFile("case.zip") as archive:
@@ -368,7 +368,7 @@ def test_what_is_no_case_or_no_run_is_refused(run_dir: Path, capsys: pytest.Capt
         (("bundle", "run", "-o", "missing/c.zip"), "missing/c.zip: cannot be written: No such file"),
         (
             ("twin", "site/s.yaml", "--rig", "site/rig.yaml", "--traces", "x"),
-            "--traces: only a case has traces",
+            "--traces: applies only to a case",
         ),
     ):
         assert told in refused(capsys, *words), words

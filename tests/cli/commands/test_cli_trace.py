@@ -9,8 +9,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from etloop.cli.commands.inspect import covers_ranks, render_inspection
 from etloop.cli.main import main
+from etloop.cli.text.inspection import covers_ranks, render_inspection
 from etloop.workload.chakra.encoder import EtAttribute, EtNode, ValueCase
 from etloop.workload.chakra.nodes import et_nodes
 from etloop.workload.inspect.inspection import inspect
@@ -48,7 +48,7 @@ def test_fix_writes_what_lints_clean(tmp_path: Path, capsys: pytest.CaptureFixtu
         in printed
     )
     assert 'rank 0 node 7 "grads": a dependency on itself -> none' in printed
-    assert "what is left after that:" in printed
+    assert "remaining after the repairs:" in printed
     assert printed.splitlines()[-1] == "can be replayed: 0 errors, 0 warnings, 1 remarks"
     assert main(["lint", str(out)]) == 0
 
@@ -88,7 +88,7 @@ def test_inspect_tells_what_a_job_is(made: Path, tmp_path: Path, capsys: pytest.
     assert main(["inspect", str(made), "--link", "100Gbps", "--svg", str(picture)]) == 0
     printed = capsys.readouterr().out
     assert "8 ranks; " in printed
-    assert "parallelism, guessed by shape: TP 2 x DP 2 x EP 2 x PP 2\n" in printed
+    assert "parallelism, inferred from groups: TP 2 x DP 2 x EP 2 x PP 2\n" in printed
     assert "rows send, columns receive; " in printed
     assert "critical path " in printed
     root = ET.parse(picture).getroot()
@@ -121,7 +121,7 @@ LAYOUTS = [
     (
         8,
         "TP 2 x DP 2",
-        " (together 4, of 8 ranks: some sort was not recognised)",
+        " (product 4, 8 ranks: some parallelism was not recognised)",
         "a sort that is not recognised is not passed over",
     ),
 ]
@@ -141,7 +141,7 @@ def test_inspect_says_when_degrees_do_not_make_up_all_ranks(
         for rank in range(ranks)
     ]
     found = inspect(trace_of(*jobs, groups=groups), WorkloadSettings(), IdealNetwork())
-    assert f"parallelism, guessed by shape: {degrees}{said}\n" in render_inspection(found), why
+    assert f"parallelism, inferred from groups: {degrees}{said}\n" in render_inspection(found), why
     assert covers_ranks(found) is not bool(said)
 
 

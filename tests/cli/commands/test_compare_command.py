@@ -101,7 +101,7 @@ REFUSALS = (
     ),
     ("an empty one", ("{p0}", "{here}"), "holds no run; name what --out of `etloop run` named"),
     ("a sweep", ("{out}", "{p0}"), "it is a sweep; name two of its points"),
-    ("the same twice", ("{p0}", "{p0}"), "is A itself; name two different directories"),
+    ("the same twice", ("{p0}", "{p0}"), "is the same directory as A; name two different directories"),
     ("a figure that is none", ("{p0}", "{p1}", "--figures", "speed"), 'there is no figure "speed"'),
     (
         "a page that cannot be written",

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from etloop.cli import main
-from etloop.cli.options.inputs.completion import SHELLS
-from etloop.cli.parser import COMMANDS
+from etloop.cli.commands.completion import SHELLS
+from etloop.cli.parser import find_commands
 
 LINES = [
     ("a command", "etloop comp", {"compare", "completion"}),
@@ -68,7 +68,7 @@ def test_every_command_is_there(capsys: pytest.CaptureFixture[str]) -> None:
     for shell in SHELLS:
         assert main.main(("completion", shell)) == 0
         text = capsys.readouterr().out
-        assert all(name in text for name in COMMANDS), shell
+        assert all(name in text for name in find_commands()), shell
 
 
 def test_another_shell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

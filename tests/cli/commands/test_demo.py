@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from etloop.cli.commands import demo, demo_lab
+from etloop.cli.commands import demo
+from etloop.cli.demo import lab, loopback
 from etloop.contract.base.errors import Problem, RigError
 from etloop.controller.inputs.rig import ROCE_UDP_PORT, parse_rig
 from etloop.controller.inputs.scenario.mapping import PlacementRule
@@ -28,11 +29,11 @@ from tests.lab.test_lab_truths import namespaces_are_allowed
 from tests.support.places import ROOT
 
 PATIENCE_S = 60
-RIG = demo.DemoRig("tcp://127.0.0.1:7420", ("127.0.1.1-127.0.1.4", "127.0.2.1-127.0.2.4"))
+RIG = loopback.LoopbackRig("tcp://127.0.0.1:7420", ("127.0.1.1-127.0.1.4", "127.0.2.1-127.0.2.4"))
 
 
 def test_the_scenario_is_one_that_the_reader_accepts() -> None:
-    scenario = parse_scenario(demo.scenario_text(7).encode(), "scenario.yaml", Path("/demo"))
+    scenario = parse_scenario(loopback.scenario_text(7).encode(), "scenario.yaml", Path("/demo"))
     assert scenario.iterations == 7
     assert scenario.jobs[0].source.trace == Path("/demo/trace")
     assert scenario.mapping.rule is PlacementRule.EXPLICIT
@@ -40,9 +41,9 @@ def test_the_scenario_is_one_that_the_reader_accepts() -> None:
 
 
 def test_the_rig_is_one_that_the_reader_accepts() -> None:
-    rig = parse_rig(demo.rig_text(RIG).encode(), "rig.yaml", Path("/demo"))
+    rig = parse_rig(loopback.rig_text(RIG).encode(), "rig.yaml", Path("/demo"))
     assert rig.bind == RIG.endpoint
-    assert [agent.name for agent in rig.agents] == list(demo.AGENTS)
+    assert [agent.name for agent in rig.agents] == list(loopback.AGENTS)
     assert {agent.host for agent in rig.agents} == {"here"}, "the agents share this machine's cores"
     assert rig.agents[1].ports[0].addresses == tuple(f"127.0.2.{last}" for last in range(1, 5))
 
@@ -51,9 +52,9 @@ def test_every_pair_of_the_job_crosses_the_sockets() -> None:
     pairs = [members for members in synthesize(SyntheticSpec()).groups.values() if len(members) == 2]
     assert len(pairs) >= 8
     for first, second in pairs:
-        assert demo.agent_of(first) != demo.agent_of(second)
-    placed = [demo.agent_of(rank) for rank in range(SyntheticSpec().world_size)]
-    assert {placed.count(name) for name in demo.AGENTS} == {demo.RANKS_PER_AGENT}
+        assert loopback.agent_of_rank(first) != loopback.agent_of_rank(second)
+    placed = [loopback.agent_of_rank(rank) for rank in range(SyntheticSpec().world_size)]
+    assert {placed.count(name) for name in loopback.AGENTS} == {loopback.RANKS_PER_AGENT}
 
 
 def test_a_second_demo_leaves_the_first_alone(tmp_path: Path) -> None:
@@ -79,34 +80,34 @@ def bound(address: str) -> socket.socket:
 
 
 def test_addresses_in_use_are_passed_over() -> None:
-    first = demo.choose_rig()
+    first = loopback.choose_rig()
     with bound(first.addresses[1].split("-")[0]):
-        second = demo.choose_rig()
+        second = loopback.choose_rig()
     assert second.addresses != first.addresses
     assert not set(second.addresses) & set(first.addresses)
 
 
 def test_no_free_addresses_end_the_demo_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo, "ADDRESS_BLOCKS", 1)
+    monkeypatch.setattr(loopback, "ADDRESS_BLOCKS", 1)
     with (
-        bound(demo.choose_rig().addresses[0].split("-")[0]),
+        bound(loopback.choose_rig().addresses[0].split("-")[0]),
         pytest.raises(RigError, match=r"no free loopback addresses for UDP port 4791: .* in use.*ss -ulnp"),
     ):
-        demo.choose_rig()
+        loopback.choose_rig()
 
 
 def test_a_process_that_does_not_listen_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo, "END_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(loopback, "END_TIMEOUT_S", 0.2)
     deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); signal.pause()"
     with subprocess.Popen([sys.executable, "-c", deaf], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        demo.end(process)
+        loopback.end_process(process)
         assert process.returncode == -signal.SIGKILL
 
 
 def test_the_agents_end_with_the_block_that_needs_them(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), demo.agents(tmp_path, RIG.endpoint) as processes:
+    with pytest.raises(KeyboardInterrupt), loopback.run_agents(tmp_path, RIG.endpoint) as processes:
         raise KeyboardInterrupt
     assert [process.poll() is not None for process in processes] == [True, True]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["agent-a.log", "agent-b.log"]
@@ -115,7 +116,7 @@ def test_the_agents_end_with_the_block_that_needs_them(tmp_path: Path) -> None:
 def test_the_ends_of_the_logs_are_shown(tmp_path: Path) -> None:
     (tmp_path / "agent-a.log").write_text("".join(f"line {number}\n" for number in range(9)))
     (tmp_path / "agent-b.log").touch()
-    shown = demo.log_ends(tmp_path).splitlines()
+    shown = loopback.log_tails(tmp_path).splitlines()
     assert shown[1:] == [
         *(f"  line {number}" for number in range(4, 9)),
         f"{tmp_path}/agent-b.log:",
@@ -152,8 +153,8 @@ def test_the_demo_goes_through_a_switch(tmp_path: Path, capsys: pytest.CaptureFi
     assert demo.run_demo(tmp_path / "demo", iterations=1) == 0
     printed = capsys.readouterr().err
     # Where namespaces are to be had, that there is no switch is the demo's fault.
-    if "no switch of software here" in printed and not namespaces_are_allowed():
-        pytest.skip(printed[printed.index("no switch of software here") :])
+    if "no soft switch on this host" in printed and not namespaces_are_allowed():
+        pytest.skip(printed[printed.index("no soft switch on this host") :])
     assert "switch/0" in printed, "what the switch counted"
     summary = read_run(tmp_path / "demo" / "run").summary
     assert summary.comparison is not None
@@ -172,21 +173,21 @@ def test_where_there_can_be_no_switch_the_demo_says_so_and_uses_loopback(
         assert (iterations, ranks, as_json) == (3, 8, False)
         return 7
 
-    monkeypatch.setattr(demo_lab, "lab_up", refused)
+    monkeypatch.setattr(lab, "lab_up", refused)
     monkeypatch.setattr(demo, "_run_over_loopback", ran)
     assert demo.run_demo(tmp_path / "demo", iterations=3) == 7
     printed = capsys.readouterr().err
     assert (
-        "no switch of software here, so over loopback addresses: lab: no user namespace to be had; run it as root"
+        "no soft switch on this host, so over loopback addresses: lab: no user namespace to be had; run it as root"
         in printed
     )
 
 
 def test_the_files_of_the_lab_are_ones_that_the_readers_accept() -> None:
-    scenario = parse_scenario(demo_lab.scenario_text(3).encode(), "scenario.yaml", Path("/demo"))
+    scenario = parse_scenario(lab.scenario_text(3).encode(), "scenario.yaml", Path("/demo"))
     assert scenario.twin == Path("/demo/topology.yaml")
     assert scenario.bytes_scale_text == "1/16"
-    topology = parse_topology(demo_lab.TOPOLOGY.encode(), "topology.yaml")
+    topology = parse_topology(lab.TOPOLOGY.encode(), "topology.yaml")
     ports = {attachment.rig_port for attachment in topology.attachments}
     assert {port for _, port in scenario.mapping.explicit} == ports
 
@@ -194,9 +195,9 @@ def test_the_files_of_the_lab_are_ones_that_the_readers_accept() -> None:
 def test_every_pair_of_the_job_crosses_the_switch() -> None:
     for members in synthesize(SyntheticSpec()).groups.values():
         if len(members) == 2:
-            assert len({demo_lab.agent_of(rank) for rank in members}) == 2
-    placed = [demo_lab.agent_of(rank) for rank in range(SyntheticSpec().world_size)]
-    assert {placed.count(name) for name in demo_lab.AGENTS} == {demo_lab.RANKS_PER_AGENT}
+            assert len({lab.agent_of_rank(rank) for rank in members}) == 2
+    placed = [lab.agent_of_rank(rank) for rank in range(SyntheticSpec().world_size)]
+    assert {placed.count(name) for name in lab.AGENTS} == {lab.RANKS_PER_AGENT}
 
 
 def children_of(pid: int) -> list[int]:

@@ -7,20 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from etloop.cli.commands.inputs.examples import WHAT
+from etloop.cli.commands.examples import SUMMARIES
+from etloop.cli.commands.schema import MESSAGES
 from etloop.cli.main import main
-from etloop.cli.options.inputs.schema import MESSAGES
 from etloop.contract.base.errors import ExitCode
 from tests.support.places import ROOT
 
 
 def test_every_example_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert set(WHAT) == {path.name for path in (ROOT / "examples").iterdir() if path.is_dir()}
+    assert set(SUMMARIES) == {path.name for path in (ROOT / "examples").iterdir() if path.is_dir()}
     assert main(["examples"]) == ExitCode.PASS
     printed = capsys.readouterr().out
-    assert all(f"{name} " in printed and what in printed for name, what in WHAT.items())
+    assert all(f"{name} " in printed and what in printed for name, what in SUMMARIES.items())
     assert main(["examples", "--json"]) == ExitCode.PASS
-    assert json.loads(capsys.readouterr().out) == WHAT
+    assert json.loads(capsys.readouterr().out) == SUMMARIES
 
 
 def test_a_copy_has_all_files_and_can_be_laid_out(
@@ -33,7 +33,7 @@ def test_a_copy_has_all_files_and_can_be_laid_out(
         wanted = {path.name for path in (ROOT / "examples" / name).iterdir()} - {"__pycache__", "job"}
         assert {path.name for path in (tmp_path / "a/try" / name).iterdir()} == wanted
     assert main(["examples", "--all", "--to", "whole"]) == ExitCode.PASS
-    assert {path.name for path in (tmp_path / "whole").iterdir()} == set(WHAT)
+    assert {path.name for path in (tmp_path / "whole").iterdir()} == set(SUMMARIES)
 
 
 def test_nothing_is_replaced(
@@ -42,7 +42,7 @@ def test_nothing_is_replaced(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "examples" / "flows").mkdir(parents=True)
     assert main(["examples", "laptop", "flows"]) == ExitCode.PREPARATION_FAILED
-    assert "examples/flows is there already, and nothing was copied; name another directory with --to" in (
+    assert "examples/flows exists already; nothing was copied; name another directory with --to" in (
         capsys.readouterr().err
     )
     assert not (tmp_path / "examples" / "laptop").exists()

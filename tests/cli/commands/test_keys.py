@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import zmq.auth
 
-from etloop.cli.commands.keys import allow, key_rows, make_pairs, revoke
+from etloop.cli.key_directory import allow, key_rows, make_pairs, revoke
 from etloop.cli.main import main
 from etloop.contract.base.errors import ConfigError, ExitCode
 
@@ -97,7 +97,9 @@ def test_another_key_of_an_allowed_name_is_not_slipped_in(tmp_path: Path) -> Non
     make_pairs(tmp_path / "new", ["a"])
     allow(tmp_path, ["a"])
     allow(tmp_path, ["a"])
-    with pytest.raises(ConfigError, match="is another key of that name; etloop keys revoke a first"):
+    with pytest.raises(
+        ConfigError, match="is a different key with the same name; etloop keys revoke a first"
+    ):
         allow(tmp_path, [str(tmp_path / "new" / "a.key")])
 
 
@@ -124,8 +126,8 @@ def test_a_secret_that_others_may_read_and_a_key_that_differs_are_remarked(tmp_p
     (tmp_path / "a.key_secret").chmod(0o640)
     allow(tmp_path, [str(tmp_path / "new" / "b.key")])
     remarks = [row.remark for row in key_rows(tmp_path)]
-    assert remarks[0].startswith("others may read the secret: chmod 600")
-    assert remarks[1] == "the allow-list holds another key of that name"
+    assert remarks[0].startswith("other users can read the secret: chmod 600")
+    assert remarks[1] == "the allow-list has a different key with this name"
 
 
 def test_the_command_tells_what_it_did_and_never_a_secret(
@@ -147,9 +149,9 @@ def test_the_command_tells_what_it_did_and_never_a_secret(
         assert secret.decode() not in printed.out + printed.err
         assert public.decode() in printed.out
     assert main(["keys", "list", "a", *where]) == ExitCode.PREPARATION_FAILED
-    assert "etloop keys list takes no name" in capsys.readouterr().err
+    assert "leave the names out" in capsys.readouterr().err
     assert main(["keys", "make", *where]) == ExitCode.PREPARATION_FAILED
-    assert "give one name or more" in capsys.readouterr().err
+    assert "give one or more names" in capsys.readouterr().err
     assert main(["keys", "list", "--json", *where]) == ExitCode.PASS
     assert json.loads(capsys.readouterr().out)["keys"][0]["name"] == "a"
     assert main(["keys", "list", "--dir", str(tmp_path / "none")]) == ExitCode.PREPARATION_FAILED

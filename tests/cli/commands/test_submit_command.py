@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from etloop.cli.commands.submit import _result_text
+from etloop.cli.rack.submission import _result_text
 from etloop.controller.rack.job import JobState
 from etloop.controller.rack.mqtt.messages import ResultStatus
 

@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from etloop.cli.commands.demo import agents, choose_rig, rig_text
+from etloop.cli.demo.loopback import choose_rig, rig_text, run_agents
 from etloop.cli.main import STOPPED_BY_SIGINT, main
 from etloop.contract.base.errors import ExitCode
 from etloop.controller.run.pipeline import FinishedRun, RunOptions, Step, run_plan
@@ -154,7 +154,7 @@ def test_ctrl_c_ends_it_cleanly_and_it_goes_on_where_it_was(
     monkeypatch.setattr(sweep_run, "run_plan", interrupted)
     code, _, err = sweep(files, capsys)
     assert code == STOPPED_BY_SIGINT
-    assert "2 of 6 runs are kept in" in err
+    assert "2 of 6 runs are in" in err
     assert [path.name for path in sorted((files / "out").rglob("*.partial"))] == []
     before = list(counted)
     monkeypatch.setattr(sweep_run, "run_plan", run_plan)
@@ -386,7 +386,7 @@ def test_a_sweep_on_a_rig_whose_agents_serve_one_run_after_the_other(
     (tmp_path / "sweep.yaml").write_text(
         "scenario: s.yaml\nrepeats: 1\naxes: {transport.qps_per_connection: [1, 2]}\n"
     )
-    with agents(tmp_path, rig.endpoint, once=False):
+    with run_agents(tmp_path, rig.endpoint, once=False):
         asked = ("--rig", str(tmp_path / "rig.yaml"), "--out", str(tmp_path / "out"))
         code, out, err = answered(capsys, "sweep", str(tmp_path / "sweep.yaml"), *asked)
     assert code == ExitCode.PASS, err

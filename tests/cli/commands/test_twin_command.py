@@ -68,7 +68,7 @@ def test_it_tells_what_a_run_tells_and_what_the_switches_counted(
     assert "all_reduce" in text
     assert "run             twin, started in virtual time, done" in text
     assert "switch/0     a/p0    3" in text
-    assert "not kept; --out DIR keeps them" in text
+    assert "not written; --out DIR writes them" in text
     assert "b/p0 is a link of 200Gbps in the rig and of 100Gbps in the topology, which holds here" in text
 
 
@@ -204,7 +204,7 @@ def test_without_packets_it_says_what_it_cannot_know(files: Path, capsys: pytest
     assert "did not finish: the time limit was reached" in capsys.readouterr().out
     assert main([*words, "--out", str(files / "kept")]) == ExitCode.PREPARATION_FAILED
     assert capsys.readouterr().err == (
-        "etloop: --out: the flow level has no records to keep; leave out --out, or --level flow; --json has every figure\n"
+        "etloop: --out: the flow level has no op records to write; leave out --out, or --level flow; --json has all results\n"
     )
     (files / "t.yaml").write_text("single: {ports: [a/p0, c/p0], rate: 1Gbps}\n")
     assert main(words) == ExitCode.PREPARATION_FAILED

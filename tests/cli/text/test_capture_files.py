@@ -16,7 +16,7 @@ from scapy.packet import Raw
 from scapy.utils import PcapNgWriter, PcapWriter
 
 from etloop.cli.text.capture import capture_lines
-from etloop.cli.text.capture_files import frames_of
+from etloop.cli.text.capture_files import read_frames
 from etloop.contract.base.errors import ConfigError
 from tests.support.places import ROOT
 
@@ -55,13 +55,13 @@ def packet(
 
 
 def lines(content: bytes) -> list[str]:
-    return list(capture_lines(frames_of(content, "f")[0]))
+    return list(capture_lines(read_frames(content, "f")[0]))
 
 
 @pytest.mark.parametrize("order", ["<", ">"])
 @pytest.mark.parametrize(("magic", "unit_ns"), [(0xA1B2C3D4, 1000), (0xA1B23C4D, 1)])
 def test_pcap_of_either_byte_order_and_unit_is_read(order: str, magic: int, unit_ns: int) -> None:
-    (frame,), lost = frames_of(pcap(order, magic), "f")
+    (frame,), lost = read_frames(pcap(order, magic), "f")
     assert frame.time_ns == TIME[0] * 1_000_000_000 + TIME[1] * unit_ns
     assert (frame.content, frame.frame_bytes, frame.outbound, lost) == (FRAME, 138, None, 0)
 
@@ -101,14 +101,14 @@ def test_links_without_an_ethernet_header_are_read(
 
 def test_a_check_sequence_at_the_end_of_frames_is_left_out() -> None:
     four_bytes = 1 | 1 << 26 | 2 << 28
-    (frame,), _ = frames_of(pcap(link=four_bytes, packet=FRAME + b"\1\2\3\4"), "f")
+    (frame,), _ = read_frames(pcap(link=four_bytes, packet=FRAME + b"\1\2\3\4"), "f")
     assert frame.content == FRAME
 
 
 @pytest.mark.parametrize("order", ["<", ">"])
 def test_pcapng_of_either_byte_order_is_read(order: str) -> None:
     flags = struct.pack(f"{order}HH4sHHIHH", 1, 4, b"note", 2, 4, 2, 0, 0)
-    (frame,), _ = frames_of(section(order) + interface(order) + packet(7, order, options=flags), "f")
+    (frame,), _ = read_frames(section(order) + interface(order) + packet(7, order, options=flags), "f")
     # Without a resolution in its interface a time is in microseconds; flags follow a comment.
     assert (frame.time_ns, frame.outbound, frame.content) == (7000, True, FRAME)
 
@@ -127,7 +127,7 @@ def test_sections_and_interfaces_have_their_own_times_and_links() -> None:
         + packet(2048, ">")
         + block(3, struct.pack(">I", len(FRAME)) + FRAME, ">")
     )
-    frames, _ = frames_of(content, "f")
+    frames, _ = read_frames(content, "f")
     assert [frame.time_ns for frame in frames] == [5_000_000_007, 8000, 2_000_000_000, 2_000_000_000]
     assert {frame.content[14:] for frame in frames} == {IP_PACKET}
 
@@ -136,8 +136,8 @@ def test_statistics_are_found_among_other_options() -> None:
     begun = struct.pack("<HHQ", 2, 8, 1 << 40)
     dropped = struct.pack("<HHQHHQ", 5, 8, 3, 7, 8, 4)
     counts = block(5, struct.pack("<III", 0, 0, 0) + begun + dropped)
-    assert frames_of(section() + interface() + counts + counts, "f")[1] == 7
-    assert frames_of((section() + interface() + counts) * 2, "f")[1] == 14
+    assert read_frames(section() + interface() + counts + counts, "f")[1] == 7
+    assert read_frames((section() + interface() + counts) * 2, "f")[1] == 14
 
 
 def test_traffic_of_others_is_named_and_not_taken_for_rdma(tmp_path: Path) -> None:
@@ -212,21 +212,21 @@ NG: Final = section() + interface()
         (gzip.compress(GOLDEN)[:-20], "f: byte .*: the file ends inside its compressed data"),
         (b"\x1f\x8b" + bytes(30), "f: byte 0: gzip does not unpack it"),
         (gzip.compress(WHOLE[:-1]), "f, unpacked: byte 24: the file ends inside packet 1"),
-        (block(0x0A0D0D0A, bytes(16)), "f: byte 0: a section has no byte order"),
+        (block(0x0A0D0D0A, bytes(16)), "f: byte 0: a section has no byte-order magic"),
         (NG + struct.pack("<II", 6, 400), "f: byte 48: the file ends inside a block: 8 bytes"),
         (NG + struct.pack("<III", 6, 400, 0), "f: byte 48: the file ends inside a block: 12 of 400 bytes"),
-        (NG + struct.pack("<III", 6, 13, 0), "f: byte 48: a block has no sound length: 13"),
-        (NG + struct.pack("<III", 6, 12, 16), "f: byte 48: a block has another length at its end"),
+        (NG + struct.pack("<III", 6, 13, 0), "f: byte 48: a block has an invalid length: 13"),
+        (NG + struct.pack("<III", 6, 12, 16), "f: byte 48: the lengths at the start and end of a block differ"),
         (NG + struct.pack("<III", 6, 12, 12), "f: byte 48: a packet is cut short"),
         (NG + struct.pack("<IIIIIIII", 6, 32, 0, 0, 0, 9, 9, 32), "f: byte 48: a packet is longer than its block"),
-        (section() + packet(0), "f: byte 28: interface 0 is not described before, 0 are"),
-        (NG + packet(0, number=1), "f: byte 48: interface 1 is not described before, 1 are"),
+        (section() + packet(0), "f: byte 28: a packet names interface 0, but only 0 are described"),
+        (NG + packet(0, number=1), "f: byte 48: a packet names interface 1, but only 1 are described"),
         (section() + interface(link=105), "f: byte 28: link type 105 is not read"),
     ],
 )  # fmt: skip
 def test_damaged_and_other_files_are_refused_by_place(content: bytes, what: str) -> None:
     with pytest.raises(ConfigError, match=what):
-        frames_of(content, "f")
+        read_frames(content, "f")
 
 
 SEEDS: Final = (
@@ -248,7 +248,7 @@ def test_hostile_files_are_read_or_refused(seed: bytes, changes: list[tuple[int,
         at = place % len(content)
         content[at : at + len(change)] = change
     try:
-        frames, _ = frames_of(bytes(content[: len(content) - cut]), "f")
+        frames, _ = read_frames(bytes(content[: len(content) - cut]), "f")
     except ConfigError:
         return
     assert len(list(capture_lines(frames))) == len(frames)

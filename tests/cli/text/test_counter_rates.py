@@ -72,7 +72,7 @@ def test_a_screen_has_an_end() -> None:
     ports = [CountedObject(CounterObject.PORT, f"Ethernet{number}") for number in range(MOST_ROWS + 5)]
     now = batch(1, *((port, "tx_bytes", 0) for port in ports))
     text = rates_text(rate_rows(now, now, {}, {}), "leaf")
-    assert text.endswith("and 5 more; --json tells all\n")
+    assert text.endswith("and 5 more; --json has all\n")
 
 
 @pytest.mark.e2e

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from etloop.cli.commands.capture import dissector_of
+from etloop.cli.commands.capture import dissector_path
 from etloop.cli.main import main
 from etloop.traffic import _native
 from tests.support.places import ROOT
@@ -24,7 +24,7 @@ NAMES: Final = sorted({f"{layer}.{field[0]}" for layer, *_, fields in LAYOUTS fo
 
 @pytest.mark.parametrize("transport", ["mrc", "uet"])
 def test_dissector_has_the_layouts_of_the_native_headers(transport: str) -> None:
-    text = dissector_of(transport).read_text(encoding="utf-8")
+    text = dissector_path(transport).read_text(encoding="utf-8")
     assert text == dissector(text, transport), "run python tools/write_dissectors.py"
 
 
@@ -110,6 +110,6 @@ def test_wireshark_shows_the_headers_left_in_a_trimmed_packet(tmp_path: Path) ->
 @pytest.mark.parametrize("transport", ["mrc", "uet"])
 def test_capture_prints_the_path_of_a_dissector(transport: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["capture", "--dissector", transport]) == 0
-    output = capsys.readouterr().out
-    assert output == f"{dissector_of(transport)}\n"
-    assert Path(output.strip()).read_text(encoding="utf-8").startswith(f"-- {transport.upper()}")
+    said = capsys.readouterr().out
+    assert said == f"{dissector_path(transport)}\n"
+    assert Path(said.strip()).read_text(encoding="utf-8").startswith(f"-- {transport.upper()}")

@@ -118,16 +118,17 @@ def test_the_list_has_every_path_that_scenarios_and_rigs_are_read_to() -> None:
         ("twin",),
     }
     assert paths_in(Rig) == {
-        ("security", "server_key"),
-        ("security", "authorised_keys"),
+        ("security", "curve", "server_key"),
+        ("security", "curve", "authorised_keys"),
         ("topology",),
+        ("dut", "stated_profile"),
         ("dut", "counters", "reader_settings", "credentials"),
         *(
             ("dut", "counters", "reader_settings", "tls", name)
             for name in ("authority", "certificate", "key")
         ),
     }
-    # Beside these: plugins, which are read with the scenario, and profiles, which are names or paths.
+    # In addition: plugins, which are read with the scenario. Profiles are names or paths.
     assert sum(map(len, NAMES.values())) == 23
 
 
@@ -160,7 +161,7 @@ def test_a_rig_of_some_ports_is_read_and_has_no_others() -> None:
     rig = parse_rig(of_ports(RIG, "r", ("a/p1",)), "r", Path())
     assert list(rig.ports) == ["a/p1"]
     assert rig.dut is not None
-    assert rig.dut.counters[0].ports == (("a/p1", "e1"),)
+    assert rig.dut.counters[0].ports == {"a/p1": "e1"}
     assert list(parse_rig(of_ports(RIG, "r", ("a/p0", "a/p1", "b/p0")), "r", Path()).ports) == [
         "a/p0",
         "a/p1",

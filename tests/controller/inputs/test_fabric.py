@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from etloop.cli.commands.fabric import mapping_of, rig_of
+from etloop.cli.dut.fabric import mapping_of, rig_of
 from etloop.cli.main import main
 from etloop.contract.base.errors import ConfigError
 from etloop.controller.inputs.fabric import Component, Fabric, Link, fabric_of
@@ -194,7 +194,7 @@ def test_a_description_that_cannot_be_used(sentence: str, old: str, new: str, me
         ),
         (
             {f"host.{host}.nic.{nic}": {"ipaddress": "ten"} for host in (0, 1) for nic in (0, 1)},
-            'f.yaml: the ipaddress of host.0.nic.0, "ten", is none; write an IPv4 or IPv6 address',
+            'f.yaml: the ipaddress of host.0.nic.0, "ten", is not an address; write an IPv4 or IPv6 address',
         ),
         (
             {

@@ -8,7 +8,7 @@ import pytest
 
 from etloop.contract.base.errors import ConfigError
 from etloop.contract.model.assignment import PortBackend
-from etloop.controller.inputs.rig import DEFAULT_BIND, parse_rig
+from etloop.controller.inputs.rig import DEFAULT_BIND, Curve, parse_rig
 from tests.support.places import ROOT
 
 EXAMPLES = ROOT / "examples"
@@ -86,8 +86,7 @@ def test_key_files_are_relative_to_the_rig() -> None:
     curve = "security: {curve: {server_key: k/c.key_secret, authorised_keys: k/agents}}"
     text = f"{curve}\nagents: [{{name: a, ports: [{PORT}]}}]"
     rig = parse_rig(text.encode(), "r", Path("lab"))
-    assert rig.security.server_key == Path("lab/k/c.key_secret")
-    assert rig.security.authorised_keys == Path("lab/k/agents")
+    assert rig.security.curve == Curve(Path("lab/k/c.key_secret"), Path("lab/k/agents"))
 
 
 @pytest.mark.parametrize(

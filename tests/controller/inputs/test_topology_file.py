@@ -209,10 +209,10 @@ MISTAKES = (
             "nothing is hashed; remove it, or write balancing: ecmp, flowlet or adaptive_flowlet",
             '"qp" is not one of the choices',
             "bits 10 to 17 of a UDP port of 16 bits",
-            "no bits name a way; remove it, or write balancing: structured",
+            "no bits select a path; remove it, or write balancing: structured",
             'the switch has no port "7"; write one of',
             "0 is out of range",
-            "DSCP 48 is that of trimmed packets, which nothing trims again",
+            "DSCP 48 is that of trimmed packets, which are not trimmed again",
             "8 is out of range",
         ],
     ),
@@ -353,7 +353,7 @@ MISTAKES = (
     outages: [{port: c/p0, from: 2ms, until: 1ms}]
         """,
         [
-            "no group is lossless, so nobody would ever be paused",
+            "no group is lossless, so no sender is ever paused",
             "only flowlets have a gap",
             "only a lossless group pauses its senders",
             '"3" is not a power of two from 1/256 to 256',

@@ -59,8 +59,8 @@ def test_timers(
 
 def test_a_run_is_given_up_after_a_queue_pair_would_be() -> None:
     found = patient(scenario(), 200 * 10**6, device(LOSSLESS))
-    assert found.stall_timeout_ns == 8 * 1678 * MS
-    assert patient(scenario(), 100 * 10**9, device(LOSSLESS)).stall_timeout_ns == 5000 * MS
+    assert found.limits.stall_timeout_ns == 8 * 1678 * MS
+    assert patient(scenario(), 100 * 10**9, device(LOSSLESS)).limits.stall_timeout_ns == 5000 * MS
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from etloop.contract.model.assignment import UdpStream
     from etloop.contract.model.run import AgentRecords
 
-THERE: Final = StreamEntry("there", "a/p0", "b/p0", 1_000_000, 1000, 8, 0, 0, "s.yaml:1")
+THERE: Final = StreamEntry("there", "a/p0", "b/p0", 1_000_000, 1000, dscp=8, where="s.yaml:1")
 BACK: Final = replace(THERE, name="back", from_port="b/p0", to_port="a/p0")
 ALSO: Final = replace(THERE, name="also")
 

@@ -223,7 +223,7 @@ async def test_a_run_whose_process_is_killed_ends_with_its_reason(place: Place) 
             summary = json.loads((directory / "summary.json").read_text())
             assert (summary["state"], summary["reason"]) == ("aborted", "its process was killed by SIGKILL")
             assert summary["ops"]["recorded"] > 0
-            assert any(note.startswith("closed from what was kept on disk") for note in summary["notes"])
+            assert any(note.startswith("written from the spool") for note in summary["notes"])
             assert not (directory / "spool").exists()
             assert (await rack.reaches(rack.submit(), JobState.FINISHED)).exit_code is ExitCode.PASS
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from etloop.cli.commands.submit import waited
 from etloop.cli.main import main
+from etloop.cli.rack.submission import wait_for_job
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ConfigError, ExitCode
 from etloop.controller.rack.api import Rack, ScenarioRules
@@ -116,8 +116,8 @@ def test_what_is_no_broker_is_refused(broker: str) -> None:
     [
         (["--list", "--rack", "#"], 'rack: "#" is not a name'),
         (["--list", "--ca", "rig.yaml"], "mqtt.tls.ca: rig.yaml cannot be used"),
-        (["rig.yaml", "--wait-limit", "5s"], "--wait-limit: nothing is waited for; add --wait"),
-        (["--cancel", "a/b"], '--cancel: "a/b" is no id of a job'),
+        (["rig.yaml", "--wait-limit", "5s"], "--wait-limit: needs --wait or --follow; add --wait"),
+        (["--cancel", "a/b"], '--cancel: "a/b" is not a job id'),
     ],
 )
 def test_a_command_line_that_cannot_be_meant_is_refused(
@@ -201,11 +201,11 @@ class Running(RackClient):
 
 async def test_who_stops_waiting_is_told_that_the_job_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
     rack = Running(BrokerSettings("127.0.0.1", 1), "rack")
-    waiting = asyncio.create_task(waited(rack, "j1", argparse.Namespace(wait_limit=0, json=False)))
+    waiting = asyncio.create_task(wait_for_job(rack, "j1", argparse.Namespace(wait_limit=0, json=False)))
     await asyncio.sleep(0)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
     assert capsys.readouterr().err == (
-        "\njob j1 goes on: etloop submit --follow j1 waits for it again, etloop submit --cancel j1 ends it\n"
+        "\njob j1 continues: etloop submit --follow j1 waits for it again, etloop submit --cancel j1 cancels it\n"
     )

@@ -67,17 +67,20 @@ async def test_jobs_are_cancelled_by_label_owner_and_state_across_racks(
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (("drain", "--owner", "x"), "--owner: stands for names of jobs; give one or the other"),
-        (("hold", "--state", "running"), "--state: hold is not for jobs that are running; name queued"),
+        (("drain", "--owner", "x"), "--owner: selects jobs instead of names; give one or the other"),
+        (("hold", "--state", "running"), "--state: hold does not apply to running jobs; name queued"),
         (
             ("cancel", "j1", "--dry-run"),
-            "--dry-run: is of orders to the jobs that --label, --owner or --state",
+            "--dry-run: applies only to orders with --label, --owner or --state",
         ),
-        (("pause", "--racks", "r"), "--racks: means all racks of the file, and this order is for one"),
-        (("fetch", "--racks", "r", "--owner", "x"), "--racks: means all racks of the file, and this order"),
+        (("pause", "--racks", "r"), "--racks: addresses all racks of the file, and this order needs one"),
+        (
+            ("fetch", "--racks", "r", "--owner", "x"),
+            "--racks: addresses all racks of the file, and this order",
+        ),
         (
             ("cancel", "--owner", "x", "--rack-label", "a=b"),
-            "--rack-label: chooses among racks, and one is named",
+            "--rack-label: chooses among racks, but one is named",
         ),
     ],
 )

@@ -38,7 +38,7 @@ def rack(
     agent = AgentStatus(1, "a", True, True, 0, "host", {}, None, None)
     inventory = InventoryResponse(1, (agent,), ports, (), (), "", dut=dut)
     view = RackView(ControllerStatus(1, RackStatus.READY, "0"), inventory, jobs)
-    return RackAnswer(RackPlace(name, "127.0.0.1", name), view)
+    return RackAnswer(RackPlace(name, "127.0.0.1", rack=name), view)
 
 
 def changed(answer: RackAnswer[RackView], **fields: object) -> RackAnswer[RackView]:
@@ -63,7 +63,7 @@ _MIXED = (
     *(PortStatus(f"a/x{k}", GIGABIT, "", "", "xdp") for k in range(3)),
 )
 MIXED = changed(rack("x"), inventory=InventoryResponse(1, (_PRESENT,), _MIXED, (), (), ""))
-SILENT: RackAnswer[RackView] = RackAnswer(RackPlace("x", "127.0.0.1", "x"), None, "no broker")
+SILENT: RackAnswer[RackView] = RackAnswer(RackPlace("x", "127.0.0.1", rack="x"), None, "no broker")
 
 
 @pytest.mark.parametrize(

@@ -29,10 +29,13 @@ def test_a_rack_has_its_own_name_unless_the_file_gives_another() -> None:
     ("text", "complaint"),
     [
         (b"racks: []\n", "racks.yaml:1: racks: is missing or empty; write a list of racks"),
-        (b"rack: []\n", "racks: is missing; write a list of racks, each with its name and broker"),
+        (b"rack: []\n", "racks: is missing or empty; write a list of racks, each with its name and broker"),
         (b"racks: [{name: a}]\n", "racks[0].broker: is missing; write HOST or HOST:PORT of its MQTT broker"),
         (b"racks: [{name: a, broker: 'x:0'}]\n", 'racks[0].broker: "x:0" is no broker'),
-        (b"racks: [{name: a, broker: x}, {name: a, broker: y}]\n", "a is listed twice"),
+        (
+            b"racks: [{name: a, broker: x}, {name: a, broker: y}]\n",
+            "racks[1].name: a is the name of a rack above",
+        ),
         (b"racks: [{name: a, broker: x, brokr: y}]\n", "racks[0].brokr: unknown key; did you mean broker?"),
         (b"racks: [{name: a, broker: x, password_file: p}]\n", "a password without a username is never sent"),
         (
@@ -70,5 +73,5 @@ def test_racks_are_chosen_by_name_and_label() -> None:
     assert [place.name for place in chosen_racks(racks(), (), {"site": "berlin"}, "f")] == ["north"]
     with pytest.raises(ConfigError, match='f: has no rack "west"; it has north, south'):
         chosen_racks(racks(), ("west",), {}, "f")
-    with pytest.raises(ConfigError, match="f: no rack has the labels site=rome; see the labels of its racks"):
+    with pytest.raises(ConfigError, match="f: no rack is labelled site=rome; see the labels of its racks"):
         chosen_racks(racks(), (), {"site": "rome"}, "f")

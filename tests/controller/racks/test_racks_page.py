@@ -91,7 +91,7 @@ def test_nothing_that_others_wrote_acts() -> None:
     answers = [
         with_url(rack("x", nasty), "javascript:alert(1)"),
         with_url(rack("y", nasty), "https://y.example"),
-        RackAnswer(RackPlace("z", "127.0.0.1", "z"), None, HOSTILE),
+        RackAnswer(RackPlace("z", "127.0.0.1", rack="z"), None, HOSTILE),
     ]
     text = racks_page(answers, PageQuery(), "now")
     assert "<script" not in text
@@ -146,11 +146,11 @@ async def test_one_page_shows_the_jobs_of_two_racks_and_a_third_that_is_away(tmp
     [
         (
             ("--bind", "0.0.0.0:1"),
-            "--bind: 0.0.0.0 is reachable from other machines, and the page asks nobody",
+            "--bind: 0.0.0.0 is reachable from other machines, and the page has no authentication",
         ),
         (("--bind", "127.0.0.1"), '--bind: "127.0.0.1" has no port; write HOST:PORT'),
-        (("--json",), "--json: is not of the order serve; leave it out"),
-        (("--state", "queued"), "leave them out, or ask for jobs; a page takes them in its query"),
+        (("--json",), "--json: does not apply to serve; leave it out"),
+        (("--state", "queued"), "leave them out, or use etloop racks jobs; the page takes them in its query"),
     ],
 )
 def test_a_page_that_cannot_be_served_is_refused(

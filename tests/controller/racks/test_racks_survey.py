@@ -50,7 +50,7 @@ async def test_states_jobs_and_ports_of_all_are_listed_and_one_that_does_not_ans
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (("status", "--state", "queued"), "--state, --owner and --label are of jobs; leave them out"),
+        (("status", "--state", "queued"), "takes no --state, --owner or --label; leave them out"),
         (("jobs", "--limit", "0"), "--limit: 0 jobs cannot be listed; give a number from 1 to 1000"),
         (("jobs", "--label", "x"), '--label: "x" is not a label; write NAME=VALUE'),
     ],

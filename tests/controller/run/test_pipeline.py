@@ -128,7 +128,7 @@ def ran(
 def test_a_run_goes_through_every_step_and_keeps_what_each_leaves(tmp_path: Path) -> None:
     finished, seen = ran(tmp_path / "run", SCENARIO + PASSES)
     assert seen.steps == [Step.EXECUTE, Step.WRITE, Step.EXPECT, Step.VERDICT]
-    assert seen.lines == ["held against an ideal network and the twin, in virtual time"]
+    assert seen.lines == ["comparing with an ideal network and the twin, in virtual time"]
     kept = read_run(tmp_path / "run").summary
     assert kept == finished.summary
     assert kept.comparison is not None
@@ -181,7 +181,7 @@ def test_a_run_stands_without_what_was_expected_of_it(
 ) -> None:
     finished, seen = ran(tmp_path / "run", SCENARIO + PASSES, Execution(refuses=error))
     assert finished.stopped_in is step
-    assert seen.lines[-1] == f"{line}: the run is kept, without ideal network and twin"
+    assert seen.lines[-1] == f"{line}: the results have no ideal network and twin"
     assert read_run(tmp_path / "run").summary.comparison is None
     assert finished.summary.result is RunResult.PASS
 

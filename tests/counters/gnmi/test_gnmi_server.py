@@ -48,7 +48,7 @@ COUNTERS: Final = "/interfaces/interface[name=*]/state/counters"
 
 
 def source(address: Address, paths: CounterPaths = CounterPaths.OPENCONFIG, **more: Any) -> GnmiSource:
-    return GnmiSource(address, tls=None, paths=paths, sample_ns=SAMPLE_NS, **more)
+    return GnmiSource(address, plaintext=True, paths=paths, sample_ns=SAMPLE_NS, **more)
 
 
 OTHER_CLIENT: Final = """

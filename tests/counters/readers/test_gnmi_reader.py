@@ -43,7 +43,7 @@ COUNTERS: Final = "/interfaces/interface[name=*]/state/counters"
 
 
 def source(address: Address, paths: CounterPaths = CounterPaths.OPENCONFIG, **more: Any) -> GnmiSource:
-    return GnmiSource(address, tls=None, paths=paths, sample_ns=SAMPLE_NS, **more)
+    return GnmiSource(address, plaintext=True, paths=paths, sample_ns=SAMPLE_NS, **more)
 
 
 # ---- our reader and our server
@@ -186,7 +186,9 @@ async def test_tls_and_sign_in(keys: Path, tmp_path: Path) -> None:
     )  # fmt: skip
     async with serving(Device(), Login("admin", "hush-hush"), server_keys(keys)) as address:
         for sentence, place, stated_tls, kind, reported in cases:
-            reader = GnmiCounters(GnmiSource(address, place, stated_tls), ())
+            reader = GnmiCounters(
+                GnmiSource(address, place, stated_tls or Tls(), plaintext=stated_tls is None), ()
+            )
             failure = await reader.open()
             if kind is None:
                 assert failure is None, failure

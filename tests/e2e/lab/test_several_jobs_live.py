@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 import pytest
 
-from etloop.cli.commands import demo
+from etloop.cli.demo import loopback
 from etloop.cli.main import main
 from etloop.contract.base.errors import ExitCode
 from etloop.lab.client import lab_counters
@@ -44,7 +44,7 @@ def free_port() -> int:
 
 def rig_text(port: int) -> str:
     lines = [f"controller: {{bind: 'tcp://127.0.0.1:{port}'}}", "security: {insecure: true}", "agents:"]
-    for number, agent in enumerate(demo.AGENTS[:2], 1):
+    for number, agent in enumerate(loopback.AGENTS[:2], 1):
         addresses = f"127.0.{number}.1-127.0.{number}.8"
         lines.append(f"  - {{name: {agent}, ports: [{{name: p0, addresses: {addresses}, link: 1Gbps}}]}}")
     return "\n".join(lines) + "\n"
@@ -78,7 +78,7 @@ def test_in_the_twin(tmp_path: Path) -> None:
     scenario = SCENARIO.replace("limits:", UDP + "limits:")
     (tmp_path / "s.yaml").write_text(scenario + f"timeline: [{LAST_EVENT}]\n")
     (tmp_path / "rig.yaml").write_text(rig_text(1))
-    ports = ", ".join(f"{agent}/p0" for agent in demo.AGENTS[:2])
+    ports = ", ".join(f"{agent}/p0" for agent in loopback.AGENTS[:2])
     (tmp_path / "t.yaml").write_text(f"single: {{rate: 1Gbps, ports: [{ports}]}}\n")
     out = tmp_path / "out"
     words = ["twin", str(tmp_path / "s.yaml"), "--rig", str(tmp_path / "rig.yaml")]
@@ -102,7 +102,7 @@ def test_over_real_sockets(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(SCENARIO.replace("limits:", UDP + UUD + "limits:"))
     (tmp_path / "rig.yaml").write_text(rig_text(port))
     out = tmp_path / "out"
-    with demo.agents(tmp_path, f"tcp://127.0.0.1:{port}"):
+    with loopback.run_agents(tmp_path, f"tcp://127.0.0.1:{port}"):
         code = main(["run", str(tmp_path / "s.yaml"), "--rig", str(tmp_path / "rig.yaml"), "--out", str(out)])
     assert code == ExitCode.PASS
     the_run_is_as_asked(out)

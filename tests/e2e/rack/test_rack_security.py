@@ -330,7 +330,7 @@ def test_one_option_makes_the_laptop_example_a_rack_with_its_own_broker() -> Non
     broker = parse_rack_config(text, "c", directory, embedded_broker=True).broker
     assert broker is not None
     assert broker.embedded
-    reached = broker.settings.broker
+    reached = broker.settings
     assert (reached.host, reached.port) == ("127.0.0.1", 1883)
 
 

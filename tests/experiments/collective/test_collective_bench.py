@@ -444,7 +444,7 @@ def test_options_of_nccl_tests_that_say_nothing_here_are_known(capsys: pytest.Ca
     assert main.main(asked) == 65
     assert "--loopback: 600 ranks" in capsys.readouterr().err
     for words, printed in (
-        (["-g", "8"], 'argument -g/--ngpus: "8": every rank is a process with one GPU, as far as the network can tell'),
+        (["-g", "8"], 'argument -g/--ngpus: "8": every rank is one process with one GPU'),
         (["-c", "1"], "argument -c/--collective: -c names collectives here; leave it out: what arrives is always checked"),
     ):  # fmt: skip
         with pytest.raises(SystemExit):
@@ -459,4 +459,4 @@ def test_results_that_could_not_be_written_are_not_measured(
         main.main(["collective", "all_reduce", "--loopback", "4", "--json", str(tmp_path / "no" / "r.json")])
         == 65
     )
-    assert f"--json: {tmp_path / 'no'} is no directory; name a file elsewhere" in capsys.readouterr().err
+    assert f"--json: {tmp_path / 'no'} is not a directory; name a file elsewhere" in capsys.readouterr().err

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etloop.cli.options.collective import names_of, size_of
+from etloop.cli.arguments.nccl import parse_names, parse_size
 from etloop.contract.base.errors import ConfigError
 from etloop.controller.inputs.collective_spec import Amount, BenchSpec, Variant, amount_of, check_spec
 from etloop.results.schema.kinds import CONVENTIONS, SEND_RECV
@@ -81,11 +81,11 @@ def test_sizes_grow_by_a_factor_or_a_step() -> None:
     ],
 )
 def test_sizes_may_be_written_as_nccl_tests_has_them(text: str, expected: int) -> None:
-    assert size_of(text) == expected
+    assert parse_size(text) == expected
 
 
 def test_names_of_both_worlds_are_known() -> None:
-    assert names_of("all_to_all,alltoall, sendrecv") == (A2A, SEND_RECV)
+    assert parse_names("all_to_all,alltoall, sendrecv") == (A2A, SEND_RECV)
 
 
 @pytest.mark.parametrize(

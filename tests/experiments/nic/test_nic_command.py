@@ -109,9 +109,9 @@ def test_dcqcn_parameters_stand_next_to_what_was_measured(card: Path, tmp_path: 
         (
             "no card",
             (),
-            "names no card; give one of --peer HOST:PORT, --rig FILE --nic AGENT/PORT and --simulated FILE",
+            "names no NIC; give one of --peer HOST:PORT, --rig FILE --nic AGENT/PORT and --simulated FILE",
         ),
-        ("two cards", ("--simulated", "1", "--peer", "127.0.0.1:1"), "names two cards"),
+        ("two cards", ("--simulated", "1", "--peer", "127.0.0.1:1"), "names more than one NIC"),
         (
             "an experiment that is none",
             ("--simulated", "1", "--only", "dance"),
@@ -121,7 +121,7 @@ def test_dcqcn_parameters_stand_next_to_what_was_measured(card: Path, tmp_path: 
         (
             "a port without its rig",
             ("--nic", "b/p0"),
-            "b/p0 is a port of a rig, and none is named; add --rig FILE",
+            "b/p0 is a port of a rig, but --rig is missing; add --rig FILE",
         ),
         (
             "a port that the rig does not have",

@@ -84,7 +84,8 @@ def test_a_search_ends_within_its_resolution_or_its_trials(
 ) -> None:
     if easy == hard:
         return
-    search = Search(("x",), easy, hard, search_of("1B", "2B").unit, resolution, 32)
+    unit = search_of("1B", "2B").unit
+    search = Search(("x",), (easy, unit), (hard, unit), resolution, 32)
     tried = searched(search, limit)
     assert len(tried) <= 2 + (search.steps - 1).bit_length() + 1
     assert len({one.value for one in tried}) == len(tried), "nothing is tried twice"
@@ -111,7 +112,10 @@ def test_a_value_stands_in_the_file_as_it_may_be_read(value: str, reported: str)
         ("{path: a.b, from: 5, to: 5}", "search.to: equals from"),
         ("{path: a b, from: 1, to: 5}", '"a b" is not a key path'),
         ("{path: a.b, from: fast, to: 5}", '"fast" is not a number'),
-        ("{path: a.b, from: 1, to: 5, resolution: 100%}", "search.resolution: is not between 0 % and 100 %"),
+        (
+            "{path: a.b, from: 1, to: 5, resolution: 100%}",
+            'search.resolution: "100%" is out of range; write a value from 0.0001% to 99.9999%',
+        ),
         ("{path: a.b, from: 1, to: 5, trials: 1}", "search.trials"),
         ("{path: a.b, from: 1}", "search.to: is missing"),
         ("{path: a.b, from: 1, to: 5, until: 6}", "search.until"),

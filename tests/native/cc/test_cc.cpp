@@ -29,8 +29,8 @@ struct Driven {
     std::vector<std::string> mistakes;
     params.algorithm = &algorithm;
     params.parameters = cc::parameter_values(algorithm, profile, given, mistakes);
-    params.burst_bytes = burst_bytes;
-    params.catch_up_ns = catch_up_ns;
+    params.pacing.burst_bytes = burst_bytes;
+    params.pacing.catch_up_ns = catch_up_ns;
     CHECK(mistakes.empty());
     control = std::make_unique<FlowControl>(params, FlowPath{kLine, 256 * 4096, 16'000, 4096, 4178}, state);
     control->allowed(1, 0, true, 0);

@@ -46,7 +46,7 @@ void acknowledge(Core& core, const EnginePlan& plan, uint32_t qpn, Nanos now) {
   wire::Packet packet;
   packet.opcode = wire::Opcode::acknowledge;
   packet.dest_qpn = qpn;
-  packet.psn = plan.transport.initial_psn;
+  packet.psn = plan.transport.recovery.initial_psn;
   packet.syndrome = 0x1F;
   packet.msn = 1;
   std::array<uint8_t, 64> bytes{};
@@ -155,7 +155,7 @@ struct Receiver {
   static EnginePlan planned(int64_t messages) {
     EnginePlan plan = test::one_send(messages * test::kMessageBytes, 1);
     plan.transport.window_packets = 0;
-    plan.transport.ack_every = 256;
+    plan.transport.ack_every_packets = 256;
     return plan;
   }
   // One of the two packets of a message, by the number of its grant.
@@ -258,9 +258,9 @@ void who_listens_to_acknowledgements_gets_each() {
   const Row rows[] = {
       {"congestion control hears when they come", [](EnginePlan& plan) { plan.congestion.algorithm = &listens; }},
       {"round trips are written down", [](EnginePlan& plan) { plan.series.interval_ns = 1'000'000; }},
-      {"what is not acknowledged is soon asked for", [](EnginePlan& plan) { plan.transport.selective_repeat = true; }},
+      {"what is not acknowledged is soon asked for", [](EnginePlan& plan) { plan.transport.recovery.selective_repeat = true; }},
       {"the window is the scenario's", [](EnginePlan& plan) { plan.transport.window_packets = 64; }},
-      {"one is asked for every so many packets", [](EnginePlan& plan) { plan.transport.ack_every = 3; }},
+      {"one is asked for every so many packets", [](EnginePlan& plan) { plan.transport.ack_every_packets = 3; }},
   };
   for (const Row& row : rows) {
     Receiver receiver(3, row.change);

@@ -55,9 +55,9 @@ class Still final : public Clock {
 
 EnginePlan plan_of(TransportKind kind) {
   EnginePlan plan = test::exchanges(1);
-  plan.transport.multipath.kind = kind;
-  plan.transport.trims.answer = TrimAnswer::nak;
-  plan.transport.initial_psn = 1'000;
+  plan.transport.kind = kind;
+  plan.transport.recovery.trimming.answer = TrimAnswer::nak;
+  plan.transport.recovery.initial_psn = 1'000;
   return plan;
 }
 

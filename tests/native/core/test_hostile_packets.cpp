@@ -220,7 +220,7 @@ class Network final : public Clock {
   }
 
   bool is_readable(const Datagram& datagram) const {
-    if (plan_.transport.multipath.kind == TransportKind::mrc) {
+    if (plan_.transport.kind == TransportKind::mrc) {
       wire::mrc::Packet packet;
       return wire::mrc::decode(datagram.bytes, datagram.datagram_bytes, packet) == wire::mrc::Malformed::none;
     }
@@ -257,16 +257,16 @@ struct Kind {
 EnginePlan plan_of(const Kind& kind) {
   EnginePlan plan = test::exchanges(kIterations);
   for (Program& program : plan.programs) program.message_bytes = {kOpBytes, kOpBytes};
-  plan.transport.multipath.kind = kind.kind;
-  plan.transport.multipath.order = kind.order;
-  plan.transport.multipath.sends = kind.sends;
+  plan.transport.kind = kind.kind;
+  plan.transport.multipath.uet.order = kind.order;
+  plan.transport.multipath.uet.sends = kind.sends;
   plan.transport.multipath.entropy_values = kind.order == DeliveryOrder::sent ? 1 : 16;
-  plan.transport.multipath.close_after_ns = 30'000;
+  plan.transport.multipath.uet.close_after_ns = 30'000;
   plan.transport.window_packets = 64;
   plan.transport.timeout_ns = 1'000'000;
-  plan.transport.timeout_floor_ns = 50'000;
-  plan.transport.initial_psn = 0xFFFFF0;
-  plan.transport.trims.answer = TrimAnswer::nak;
+  plan.transport.recovery.timeout_floor_ns = 50'000;
+  plan.transport.recovery.initial_psn = 0xFFFFF0;
+  plan.transport.recovery.trimming.answer = TrimAnswer::nak;
   return plan;
 }
 

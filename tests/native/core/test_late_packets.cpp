@@ -133,23 +133,23 @@ struct Kind {
 EnginePlan plan_of(const Kind& kind) {
   EnginePlan plan = test::exchanges(3);
   for (Program& program : plan.programs) program.message_bytes = {20 * test::kMessageBytes, 20 * test::kMessageBytes};
-  plan.transport.multipath.kind = kind.kind;
-  plan.transport.multipath.order = kind.order;
-  plan.transport.multipath.sends = kind.sends;
-  plan.transport.multipath.credit.granted = kind.granted;
+  plan.transport.kind = kind.kind;
+  plan.transport.multipath.uet.order = kind.order;
+  plan.transport.multipath.uet.sends = kind.sends;
+  plan.transport.multipath.uet.credit.granted = kind.granted;
   plan.transport.multipath.entropy_values = kind.order == DeliveryOrder::sent ? 1 : 16;
-  plan.transport.multipath.close_after_ns = kRestNs;
+  plan.transport.multipath.uet.close_after_ns = kRestNs;
   plan.transport.window_packets = 64;
   plan.transport.timeout_ns = 1'000'000;
-  plan.transport.timeout_floor_ns = 50'000;
-  plan.transport.initial_psn = 0xFFFFF0;
-  plan.transport.trims.answer = TrimAnswer::nak;
+  plan.transport.recovery.timeout_floor_ns = 50'000;
+  plan.transport.recovery.initial_psn = 0xFFFFF0;
+  plan.transport.recovery.trimming.answer = TrimAnswer::nak;
   return plan;
 }
 
 // Numbers of queue pairs and packets are drawn anew for every run.
 EnginePlan another_run(EnginePlan plan) {
-  plan.transport.initial_psn = 0x123456;
+  plan.transport.recovery.initial_psn = 0x123456;
   for (PlannedQp& qp : plan.qps) qp.src_qpn += 0x1000, qp.dst_qpn += 0x1000;
   for (PlannedPort& port : plan.ports) port.qpn_base += 0x1000;
   return plan;

@@ -24,10 +24,10 @@ IpAddress address_of(uint32_t card, uint32_t plane) { return IpAddress::v4(0x0A0
 
 EnginePlan on_cards(TransportKind kind, DeliveryOrder order = DeliveryOrder::any) {
   EnginePlan plan = test::exchanges(1);
-  plan.transport.multipath.kind = kind;
-  plan.transport.multipath.order = order;
+  plan.transport.kind = kind;
+  plan.transport.multipath.uet.order = order;
   plan.transport.multipath.entropy_values = order == DeliveryOrder::sent ? 1 : 8;
-  plan.transport.initial_psn = 1'000;
+  plan.transport.recovery.initial_psn = 1'000;
   std::vector<PlannedPort> ports;
   for (uint32_t card = 0; card < 2; ++card) {
     for (uint32_t plane = 0; plane < kPlanes; ++plane) {

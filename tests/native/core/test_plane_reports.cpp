@@ -11,8 +11,8 @@ using etloop::multipath::PathStates;
 
 constexpr uint32_t kPlanes = 4;
 
-etloop::MultipathParams params() {
-  etloop::MultipathParams made;
+etloop::MultipathSettings params() {
+  etloop::MultipathSettings made;
   made.entropy_values = 32;
   return made;
 }

@@ -86,7 +86,7 @@ void events_come_in_time_and_then_in_order() {
 void a_plan_that_does_not_hold_together_is_refused() {
   Program program = diamond();
   EnginePlan plan;
-  plan.transport.timeout_ns = 1;
+  plan.transport.ack_every_packets = 1;
   plan.schedules.table_offsets = {0};
   plan.schedules.lane_offsets = {0};
   plan.communicator_offsets = {0};

@@ -115,9 +115,9 @@ void notifications_go_before_data_of_later_runs() {
 
 EnginePlan marked_plan() {
   EnginePlan plan = test::one_send(4096);
-  plan.transport.cnp = {0xC0, 6};
-  plan.transport.ack = {0x68, 1};
-  plan.transport.grant = {0x21, 2};
+  plan.transport.cnp.vlan_priority = 6;
+  plan.transport.ack = {26, 0, 1};
+  plan.transport.clear_to_send = {8, 1, 2};
   return plan;
 }
 

@@ -21,20 +21,20 @@ constexpr uint32_t kMtu = 1024;
 constexpr uint16_t kValue = 50'000;
 constexpr uint32_t kFirst = 0xFFFFFE;  // sequence numbers wrap soon
 
-TransportParams params() {
-  TransportParams made;
-  made.multipath.kind = TransportKind::mrc;
-  made.path_mtu = kMtu;
+TransportSettings params() {
+  TransportSettings made;
+  made.kind = TransportKind::mrc;
+  made.path_mtu_bytes = kMtu;
   made.timeout_ns = 1'000'000;
-  made.timeout_floor_ns = 100'000;
-  made.initial_psn = kFirst;
-  made.trims.answer = TrimAnswer::nak;
+  made.recovery.timeout_floor_ns = 100'000;
+  made.recovery.initial_psn = kFirst;
+  made.recovery.trimming.answer = TrimAnswer::nak;
   made.multipath.entropy_values = 16;
   return made;
 }
 
 struct End {
-  explicit End(const TransportParams& settings = params())
+  explicit End(const TransportSettings& settings = params())
       : paths(settings.multipath, kValue), end(7, paths, kRkey, settings, counters, *std::pmr::new_delete_resource()) {}
   FlowRecord counters{};
   multipath::PathStates paths;

@@ -18,8 +18,8 @@ constexpr uint16_t kFirst = 50'000;
 constexpr EntropyChoice kChoices[] = {EntropyChoice::rotation, EntropyChoice::oblivious, EntropyChoice::recycled,
                                       EntropyChoice::penalties};
 
-MultipathParams params(EntropyChoice choice, uint32_t values, uint32_t least_active = 1) {
-  MultipathParams made;
+MultipathSettings params(EntropyChoice choice, uint32_t values, uint32_t least_active = 1) {
+  MultipathSettings made;
   made.choice = choice;
   made.entropy_values = values;
   made.least_active = least_active;
@@ -28,7 +28,7 @@ MultipathParams params(EntropyChoice choice, uint32_t values, uint32_t least_act
 
 // A queue pair's values, and the paths that it has to itself.
 struct OwnValues {
-  OwnValues(const MultipathParams& params, uint16_t first_port, uint32_t seed)
+  OwnValues(const MultipathSettings& params, uint16_t first_port, uint32_t seed)
       : paths(params, first_port), values(params.choice, paths, seed) {}
   uint16_t next() { return values.next(); }
   uint16_t next_but(uint16_t failed) { return values.next_but(failed); }
@@ -298,9 +298,9 @@ void what_was_learnt_of_a_plane_that_was_down_is_forgotten_when_it_is_up() {
   CHECK_EQ(paths.state_of(other), EntropyState::assumed_bad);  // its plane was up all the time
 }
 
-MultipathParams in_order() {
-  MultipathParams made = params(EntropyChoice::rotation, 1);
-  made.order = DeliveryOrder::sent;
+MultipathSettings in_order() {
+  MultipathSettings made = params(EntropyChoice::rotation, 1);
+  made.uet.order = DeliveryOrder::sent;
   return made;
 }
 

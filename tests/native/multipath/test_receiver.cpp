@@ -16,11 +16,11 @@ using namespace etloop::multipath;
 constexpr uint32_t kMtu = 1024;
 constexpr uint32_t kBits = 64;
 
-TransportParams params(uint32_t sack_bytes) {
-  TransportParams made;
-  made.multipath.kind = TransportKind::mrc;
+TransportSettings params(uint32_t sack_bytes) {
+  TransportSettings made;
+  made.kind = TransportKind::mrc;
   made.multipath.sack_bytes = sack_bytes;
-  made.path_mtu = kMtu;
+  made.path_mtu_bytes = kMtu;
   return made;
 }
 
@@ -45,7 +45,7 @@ struct Receiving {
     }
   }
 
-  TransportParams made;
+  TransportSettings made;
   FlowRecord counters{};
   Receiver receiver{made, counters};
   std::set<int32_t> reported;

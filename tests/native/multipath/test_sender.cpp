@@ -14,14 +14,14 @@ using namespace etloop::multipath;
 constexpr uint32_t kMtu = 1024;
 constexpr Nanos kRoundTripNs = 10'000;
 
-TransportParams params() {
-  TransportParams made;
-  made.multipath.kind = TransportKind::mrc;
+TransportSettings params() {
+  TransportSettings made;
+  made.kind = TransportKind::mrc;
   made.multipath.entropy_values = 16;
-  made.path_mtu = kMtu;
+  made.path_mtu_bytes = kMtu;
   made.timeout_ns = 10'000'000;
-  made.timeout_floor_ns = 1'000'000;
-  made.reorder_packets = 64;
+  made.recovery.timeout_floor_ns = 1'000'000;
+  made.recovery.reorder_packets = 64;
   return made;
 }
 
@@ -59,7 +59,7 @@ struct Sending {
 
   static constexpr Nanos kSentNs = 20'000;
   static constexpr uint32_t kHeldBack = 2;
-  TransportParams made = params();
+  TransportSettings made = params();
   FlowRecord counters{};
   PathStates paths{made.multipath, 50'000};
   Sender sender{7, paths, made, counters, *std::pmr::new_delete_resource()};
@@ -125,8 +125,8 @@ void two_that_came_before_it_do_not_make_it_late() {
 }
 
 // Liveness, by the rules at the head of sender.h.
-TransportParams params_of_window(uint32_t packets) {
-  TransportParams made = params();
+TransportSettings params_of_window(uint32_t packets) {
+  TransportSettings made = params();
   made.window_packets = packets;
   return made;
 }
@@ -152,7 +152,7 @@ struct SmallWindow {
     arrivals.cause_psn = (cumulative + static_cast<uint32_t>(std::bit_width(bitmap))) & wire::kPsnMask;
     sender.on_report(arrivals, now);
   }
-  TransportParams made = params_of_window(2);
+  TransportSettings made = params_of_window(2);
   FlowRecord counters{};
   PathStates paths{made.multipath, 50'000};
   Sender sender{7, paths, made, counters, *std::pmr::new_delete_resource()};

@@ -7,11 +7,11 @@ using namespace etloop;
 
 namespace {
 
-TransportParams params(bool adaptive) {
-  TransportParams made;
-  made.adaptive_timeout = adaptive;
+TransportSettings params(bool adaptive) {
+  TransportSettings made;
+  made.recovery.adaptive_timeout = adaptive;
   made.timeout_ns = 1'000'000;
-  made.timeout_floor_ns = 8'192;
+  made.recovery.timeout_floor_ns = 8'192;
   made.retry_limit = 2;
   return made;
 }

@@ -11,11 +11,11 @@ using Kept = EarlyPackets::Kept;
 
 namespace {
 
-TransportParams params(bool selective, uint32_t reorder_packets = 1) {
-  TransportParams made;
-  made.selective_repeat = selective;
-  made.out_of_order_accept = reorder_packets > 1;
-  made.reorder_packets = reorder_packets;
+TransportSettings params(bool selective, uint32_t reorder_packets = 1) {
+  TransportSettings made;
+  made.recovery.selective_repeat = selective;
+  made.recovery.accept_out_of_order = reorder_packets > 1;
+  made.recovery.reorder_packets = reorder_packets;
   return made;
 }
 

@@ -14,15 +14,15 @@ namespace {
 
 constexpr uint32_t kRkey = 0x1201;
 
-TransportParams params(uint32_t psn = 0, uint32_t window = 64, uint32_t ack_every = 8) {
-  TransportParams p;
-  p.path_mtu = 1024;
+TransportSettings params(uint32_t psn = 0, uint32_t window = 64, uint32_t ack_every = 8) {
+  TransportSettings p;
+  p.path_mtu_bytes = 1024;
   p.window_packets = window;
-  p.ack_every = ack_every;
+  p.ack_every_packets = ack_every;
   p.timeout_ns = 8000;
-  p.timeout_floor_ns = 1000;
+  p.recovery.timeout_floor_ns = 1000;
   p.retry_limit = 3;
-  p.initial_psn = psn;
+  p.recovery.initial_psn = psn;
   return p;
 }
 
@@ -60,7 +60,7 @@ std::vector<wire::Packet> send_all(Qp& qp, Nanos now, uint32_t max_run = 4) {
 void drop_answer(Qp& qp) { qp.answer_sent(qp.answer()); }
 
 struct Pair {
-  explicit Pair(const TransportParams& p)
+  explicit Pair(const TransportSettings& p)
       : sender(0x11, 0x12, 0, p, {.pattern_rkey = 0xF1}), receiver(0x12, 0x11, 1, p, {.pattern_rkey = kRkey}) {}
   Qp sender;
   Qp receiver;
@@ -266,8 +266,8 @@ void time_in_which_this_end_did_not_run_is_not_the_silence_of_the_peer() {
 }
 
 void a_fixed_timeout_counts_its_retries() {
-  TransportParams fixed = params();
-  fixed.adaptive_timeout = false;
+  TransportSettings fixed = params();
+  fixed.recovery.adaptive_timeout = false;
   Pair pair(fixed);
   pair.sender.post(data(1024));
   send_all(pair.sender, 0);

@@ -53,8 +53,8 @@ void a_send_takes_a_receive_and_its_bytes_land_there() {
 
 void without_a_receive_the_sender_waits_the_receivers_timer() {
   for (const WorkKind kind : {WorkKind::send, WorkKind::write_imm}) {
-    TransportParams params = link_params();
-    params.min_rnr_timer = 1;  // 10 us
+    TransportSettings params = link_params();
+    params.recovery.min_rnr_timer_code = 1;  // 10 us
     Link link(params, true);
     link.a.qp.post(request(kind, 2500));
     link.settle(0);
@@ -79,9 +79,9 @@ void without_a_receive_the_sender_waits_the_receivers_timer() {
 }
 
 void receiver_not_ready_ends_after_its_own_retries() {
-  TransportParams params = link_params();
-  params.rnr_retry = 2;
-  params.min_rnr_timer = 0;  // 655 ms
+  TransportSettings params = link_params();
+  params.recovery.rnr_retry_limit = 2;
+  params.recovery.min_rnr_timer_code = 0;  // 655 ms
   Link link(params, true);
   link.a.qp.post(request(WorkKind::send, 10));
   Nanos now = 0;
@@ -169,8 +169,8 @@ void an_acknowledgement_does_not_complete_a_read() {
 }
 
 void no_more_reads_at_once_than_agreed() {
-  TransportParams params = link_params();
-  params.max_rd_atomic = 2;
+  TransportSettings params = link_params();
+  params.recovery.outstanding_reads = 2;
   Link link(params);
   for (int i = 0; i < 5; ++i) link.a.qp.post(request(WorkKind::read, 100));
   CHECK_EQ(send_all(link.a.qp, 0).size(), 2u);
@@ -221,8 +221,8 @@ void atomics_happen_once_whatever_is_repeated() {
 }
 
 void a_result_too_old_for_the_cache_is_not_made_up() {
-  TransportParams params = link_params();
-  params.max_rd_atomic = 2;
+  TransportSettings params = link_params();
+  params.recovery.outstanding_reads = 2;
   Link link(params);
   wire::Packet add;
   add.opcode = Opcode::fetch_add;

@@ -118,21 +118,21 @@ class Run {
   }
 
  private:
-  TransportParams make_params(const Mode& mode) {
+  TransportSettings make_params(const Mode& mode) {
     constexpr uint32_t kWindows[] = {2, 16, 64, 256};
     constexpr uint32_t kMtus[] = {256, 1024, 4096};
-    TransportParams params = link_params(static_cast<uint32_t>(random_.next()) & wire::kPsnMask, kWindows[random_.below(4)],
+    TransportSettings params = link_params(static_cast<uint32_t>(random_.next()) & wire::kPsnMask, kWindows[random_.below(4)],
                                          static_cast<uint32_t>(1 + random_.below(64)));
-    params.path_mtu = kMtus[random_.below(3)];
+    params.path_mtu_bytes = kMtus[random_.below(3)];
     params.timeout_ns = 400'000;
-    params.timeout_floor_ns = 20'000;
+    params.recovery.timeout_floor_ns = 20'000;
     params.retry_limit = 7;
-    params.min_rnr_timer = 1;
-    params.max_rd_atomic = static_cast<uint32_t>(1 + random_.below(8));
-    params.selective_repeat = mode.selective;
-    params.out_of_order_accept = mode.accept;
-    if (mode.trims) params.trims.answer = mode.selective ? TrimAnswer::selective : TrimAnswer::nak;
-    params.reorder_packets = static_cast<uint32_t>(4 + random_.below(60));
+    params.recovery.min_rnr_timer_code = 1;
+    params.recovery.outstanding_reads = static_cast<uint32_t>(1 + random_.below(8));
+    params.recovery.selective_repeat = mode.selective;
+    params.recovery.accept_out_of_order = mode.accept;
+    if (mode.trims) params.recovery.trimming.answer = mode.selective ? TrimAnswer::selective : TrimAnswer::nak;
+    params.recovery.reorder_packets = static_cast<uint32_t>(4 + random_.below(60));
     return params;
   }
 

@@ -10,10 +10,10 @@ namespace {
 
 constexpr uint32_t kMtu = 1024;
 
-TransportParams params(TrimAnswer answer) {
-  TransportParams made = link_params(100);
-  made.trims.answer = answer;
-  made.selective_repeat = answer == TrimAnswer::selective;
+TransportSettings params(TrimAnswer answer) {
+  TransportSettings made = link_params(100);
+  made.recovery.trimming.answer = answer;
+  made.recovery.selective_repeat = answer == TrimAnswer::selective;
   return made;
 }
 

@@ -46,7 +46,7 @@ class BottleneckRun {
     std::vector<std::string> mistakes;
     params_.algorithm = setup.algorithm;
     params_.parameters = cc::parameter_values(*setup.algorithm, setup.profile, setup.given, mistakes);
-    params_.burst_bytes = kPacketBytes;
+    params_.pacing.burst_bytes = kPacketBytes;
     if (!mistakes.empty()) return;
     const size_t words = (setup.algorithm->state_bytes + 15) / 16;
     const FlowPath path{static_cast<uint64_t>(setup.queue.link_bps), uint64_t{setup.window_packets} * kMtu,

@@ -33,11 +33,11 @@ inline constexpr uint32_t kMtu = 1024;
 
 inline EnginePlan one_send(int64_t op_bytes, int32_t queue_pairs = 2, Handshake handshake = Handshake::clear_to_send) {
   EnginePlan plan;
-  plan.transport.path_mtu = kMtu;
+  plan.transport.path_mtu_bytes = kMtu;
   plan.transport.window_packets = 8;
-  plan.transport.ack_every = 4;
+  plan.transport.ack_every_packets = 4;
   plan.transport.timeout_ns = 1'000'000;
-  plan.transport.timeout_floor_ns = 1'000'000;
+  plan.transport.recovery.timeout_floor_ns = 1'000'000;
   Cutting cutting{ChunkRule::fixed, kMessageBytes, 1, false, 1, 0, 4, true, 1};
   cutting.handshake = handshake;
   plan.schedules.cutting = {cutting};

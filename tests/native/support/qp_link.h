@@ -13,15 +13,15 @@ inline constexpr uint32_t kMemoryKey = 0x77;
 inline constexpr uint64_t kMemoryBase = 0x10000;
 inline constexpr size_t kMemoryBytes = 1 << 16;
 
-inline TransportParams link_params(uint32_t psn = 0, uint32_t window = 64, uint32_t ack_every = 8) {
-  TransportParams p;
-  p.path_mtu = 1024;
+inline TransportSettings link_params(uint32_t psn = 0, uint32_t window = 64, uint32_t ack_every = 8) {
+  TransportSettings p;
+  p.path_mtu_bytes = 1024;
   p.window_packets = window;
-  p.ack_every = ack_every;
+  p.ack_every_packets = ack_every;
   p.timeout_ns = 8000;
-  p.timeout_floor_ns = 1000;
+  p.recovery.timeout_floor_ns = 1000;
   p.retry_limit = 3;
-  p.initial_psn = psn;
+  p.recovery.initial_psn = psn;
   return p;
 }
 
@@ -58,7 +58,7 @@ inline std::vector<wire::Packet> answers(Qp& qp) {
 }
 
 struct End {
-  End(uint32_t local, uint32_t remote, const TransportParams& params, bool counts_receives)
+  End(uint32_t local, uint32_t remote, const TransportSettings& params, bool counts_receives)
       : memory(kMemoryBase, kMemoryKey, kMemoryBytes),
         qp(local, remote, 0, params, {kPatternKey, &memory, counts_receives ? &receives : nullptr}) {}
 
@@ -85,7 +85,7 @@ struct End {
 };
 
 struct Link {
-  explicit Link(const TransportParams& params, bool counts_receives = false)
+  explicit Link(const TransportSettings& params, bool counts_receives = false)
       : a(0x11, 0x12, params, counts_receives), b(0x12, 0x11, params, counts_receives) {}
 
   // Everything there is to send and to answer, without loss, until both are quiet.

@@ -20,21 +20,21 @@ constexpr uint32_t kMtu = 1024;
 constexpr uint32_t kFirst = 0xFFFFFE;  // sequence numbers wrap soon
 constexpr Nanos kRest = 50'000;
 
-inline TransportParams params() {
-  TransportParams made;
-  made.multipath.kind = TransportKind::uet;
-  made.multipath.close_after_ns = kRest;
+inline TransportSettings params() {
+  TransportSettings made;
+  made.kind = TransportKind::uet;
+  made.multipath.uet.close_after_ns = kRest;
   made.multipath.entropy_values = 16;
-  made.path_mtu = kMtu;
+  made.path_mtu_bytes = kMtu;
   made.timeout_ns = 1'000'000;
-  made.timeout_floor_ns = 100'000;
-  made.initial_psn = kFirst;
-  made.trims.answer = TrimAnswer::nak;
+  made.recovery.timeout_floor_ns = 100'000;
+  made.recovery.initial_psn = kFirst;
+  made.recovery.trimming.answer = TrimAnswer::nak;
   return made;
 }
 
 struct End {
-  End(uint32_t local, uint32_t remote, const TransportParams& made)
+  End(uint32_t local, uint32_t remote, const TransportSettings& made)
       : counters{counted(local)},
         paths(made.multipath, 50'000),
         end(remote, paths, kRkey, made, counters, *std::pmr::new_delete_resource()) {
@@ -63,7 +63,7 @@ inline WorkRequest message(uint32_t bytes, uint32_t imm = 7) {
 
 // Two ends, and what one says to the other.
 struct Pair {
-  explicit Pair(const TransportParams& made = params()) : a(5, 6, made), b(6, 5, made) {}
+  explicit Pair(const TransportSettings& made = params()) : a(5, 6, made), b(6, 5, made) {}
   End a;
   End b;
   std::vector<uint32_t> delivered;  // at b, by immediate

@@ -17,7 +17,9 @@ inline std::vector<std::vector<uint8_t>> frames_of(const std::string& name) {
   std::vector<std::vector<uint8_t>> frames;
   for (size_t at = text.find(key); at != std::string::npos; at = text.find(key, at)) {
     std::vector<uint8_t>& frame = frames.emplace_back();
-    for (at += key.size(); text[at] != '"'; at += 2) frame.push_back(static_cast<uint8_t>(std::stoi(text.substr(at, 2), nullptr, 16)));
+    for (at += key.size(); text[at] != '"'; at += 2) {
+      frame.push_back(static_cast<uint8_t>(std::stoi(text.substr(at, 2), nullptr, 16)));
+    }
   }
   return frames;
 }

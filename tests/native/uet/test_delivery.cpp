@@ -7,16 +7,16 @@ namespace {
 using namespace etloop;
 using namespace etloop::test::uet_ends;
 
-TransportParams in_order() {
-  TransportParams made = params();
-  made.multipath.order = DeliveryOrder::sent;
+TransportSettings in_order() {
+  TransportSettings made = params();
+  made.multipath.uet.order = DeliveryOrder::sent;
   made.multipath.entropy_values = made.multipath.least_active = 1;
   return made;
 }
 
-TransportParams sending() {
-  TransportParams made = params();
-  made.multipath.sends = true;
+TransportSettings sending() {
+  TransportSettings made = params();
+  made.multipath.uet.sends = true;
   return made;
 }
 
@@ -133,7 +133,7 @@ void a_grant_is_a_send_without_a_tag() {
 }
 
 template <typename Change>
-void refused(const TransportParams& made, ReturnCode code, const Change& change) {
+void refused(const TransportSettings& made, ReturnCode code, const Change& change) {
   Pair pair(made);
   pair.a.end.post(message(kMtu));
   Outgoing packet = pair.send_all(0)[0];

@@ -128,8 +128,8 @@ void a_close_command_is_repeated_until_it_is_answered() {
 
 // A host that answers late is no device that lost the command.
 void a_close_command_is_repeated_no_sooner_than_the_timeout_floor() {
-  TransportParams made = params();
-  made.timeout_floor_ns = 5'000'000;
+  TransportSettings made = params();
+  made.recovery.timeout_floor_ns = 5'000'000;
   made.timeout_ns = 50'000'000;
   Pair pair(made);
   pair.exchange(kMtu, 0);

@@ -81,7 +81,7 @@ void a_packet_whose_lengths_disagree_is_known() {
   StandardRequest only{.start = {.eom = true, .som = true}, .message_length = 8};
   CHECK(lengths_agree(only, 8, 1024));
   CHECK(!lengths_agree(only, 7, 1024));
-  StandardRequest middle{.payload_length = 1024, .message_offset = 1024, .message_length = 3072};
+  StandardRequest middle{.start = {}, .payload_length = 1024, .message_offset = 1024, .message_length = 3072};
   CHECK(lengths_agree(middle, 1024, 1024));
   CHECK(!lengths_agree(middle, 1023, 1024));
   // A first packet states no payload length, but must be full.

@@ -19,8 +19,8 @@ NONE = dict.fromkeys(COUNTERS, 0)
             "our timer did it",
             {"duplicate_request": 5, "local_ack_timeout_err": 1, "naks_rx": 2},
             (
-                "5 of them: the receiver had these packets, and a retransmission timer expired before the answer came: it was lost, a queue "
-                "takes longer than transport.timeout_floor, or an agent was descheduled"
+                "5 of them: the receiver had these packets, and a retransmission timer expired before the answer came: "
+                "it was lost, a queue takes longer than transport.timeout_floor, or an agent was descheduled"
             ),
         ),
         (

@@ -6,7 +6,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from etloop.contract.model.congestion import CongestionParameter, CongestionSettings
+from etloop.contract.model.congestion import (
+    CongestionParameter,
+    CongestionSettings,
+    PacingSettings,
+    SeriesSettings,
+)
 from etloop.contract.model.transport import CnpSettings
 from etloop.traffic.simulation import SimulationOutcome, SimulationSettings, simulate
 from tests.support.traffic.assignments_by_hand import TRANSPORT, HandOp, assignment
@@ -67,8 +72,8 @@ def run_incast(setup: Incast) -> SimulationOutcome:
         algorithm=setup.algorithm,
         profile=setup.profile,
         parameters=tuple(CongestionParameter(*each) for each in setup.parameters.items()),
-        burst_bytes=1,
-        series_interval_ns=100_000,
+        pacing=PacingSettings(burst_bytes=1),
+        series=SeriesSettings(interval_ns=100_000),
     )
     transport = replace(
         TRANSPORT,

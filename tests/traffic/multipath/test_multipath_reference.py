@@ -15,8 +15,8 @@ import pytest
 from etloop.contract.model.congestion import CongestionParameter
 from etloop.contract.model.topology import Topology
 from etloop.contract.model.transport import (
-    ClassMarks,
     CreditSettings,
+    MarkSettings,
     MultipathSettings,
     TransportSettings,
     TrimAnswer,
@@ -31,8 +31,8 @@ from tests.support.traffic.twin_by_hand import changed, dropped, pairs, through
 MESSAGE_BYTES = 2_000_000
 PACKET_BYTES = 4_150
 """Theirs on the wire, by which their queues are measured."""
-ANSWERS = ClassMarks(dscp=48, ecn=0)
-AS_DATA = ClassMarks()
+ANSWERS = MarkSettings(dscp=48, ecn=0)
+AS_DATA = MarkSettings()
 MEAN_WITHIN = 0.14
 """Of fifteen to one: ours is 11.5 % earlier over MRC and 13.2 % over UET, because each flow's target is from its own RTT."""
 NETWORK_RTT = (CongestionParameter("base_rtt", 14_023),)
@@ -64,7 +64,7 @@ def ran(
     topology: Topology | None = None,
     base_rtt: tuple[CongestionParameter, ...] = (),
     credit: CreditSettings = NO_CREDIT,
-    ack: ClassMarks = ANSWERS,
+    ack: MarkSettings = ANSWERS,
     seed: int = 1,
 ) -> tuple[Completion, TwinOutcome]:
     algorithm = "rccc" if credit.alone else "nscc"
@@ -81,7 +81,7 @@ def ran(
 
 
 def typical(
-    kind: TransportKind, base_rtt: tuple[CongestionParameter, ...] = (), ack: ClassMarks = ANSWERS
+    kind: TransportKind, base_rtt: tuple[CongestionParameter, ...] = (), ack: MarkSettings = ANSWERS
 ) -> tuple[Completion, float]:
     """Fifteen to one, and its last message as against its first: medians of seven seeds, which differ by a quarter."""
     flows = tuple((sender, 15) for sender in range(15))

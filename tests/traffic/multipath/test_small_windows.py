@@ -16,9 +16,9 @@ import pytest
 
 from etloop.contract.model.congestion import CongestionParameter, CongestionSettings
 from etloop.contract.model.transport import (
-    ClassMarks,
     CreditSettings,
     DeliveryOrder,
+    MarkSettings,
     MultipathSettings,
     TrimAnswer,
     TrimSettings,
@@ -48,7 +48,7 @@ FLOOR_NS = 20_000_000
 """Of timeouts as they are by default: no queue here takes as long, so only a stall would reach it."""
 WINDOWS = (1, 2, 3, 4, 5, 7, 16, 64)
 TRIMMING = TrimSettings((TRIMMED_DSCP,), TrimAnswer.NAK)
-ANSWERS = ClassMarks(dscp=48, ecn=0)
+ANSWERS = MarkSettings(dscp=48, ecn=0)
 FLOWS = ((0, 2), (1, 2), (2, 0))
 PACKET_BYTES = 4_202
 """Of a full packet of UET on the wire, MRC's and RoCEv2's are shorter."""

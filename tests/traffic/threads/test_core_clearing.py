@@ -123,9 +123,7 @@ def test_an_agent_clears_named_cores_for_real_time_threads(
 
 def test_a_bench_clears_cores_for_real_time_threads(capsys: pytest.CaptureFixture[str]) -> None:
     assert controller(["bench", "pacing", "--small", "--clear-cores"]) == ConfigError.exit_code
-    assert (
-        "--clear-cores: it clears cores for real-time threads; say --realtime, too" in capsys.readouterr().err
-    )
+    assert "--clear-cores: needs real-time threads; add --realtime" in capsys.readouterr().err
 
 
 FIRST: Final = """

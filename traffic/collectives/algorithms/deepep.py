@@ -17,6 +17,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from etloop.contract.base.setting import setting
+from etloop.contract.base.value_parsers import integer, one_of
 from etloop.traffic.collectives.algorithms.direct import exchanged
 from etloop.traffic.collectives.core.cutting import Request
 from etloop.traffic.collectives.core.draft import (
@@ -38,6 +40,8 @@ HEADER_BYTES: Final = 16
 """Header of a token in a low-latency dispatch: its source index, padded."""
 VALUES_PER_SCALE: Final = 128
 """FP8 values that share a scale; `hidden` is a multiple."""
+MOST_HIDDEN: Final = 1 << 16
+"""Most values of a token, far above those of any model."""
 _SLOTS: Final = 32
 """Writes of one queue pair in flight; DeepEP has no limit except the send queue."""
 
@@ -46,8 +50,10 @@ _SLOTS: Final = 32
 class TokenShape:
     """A token on the wire: `hidden` values, of one byte with a scale for every 128 (FP8) or of two bytes (BF16)."""
 
-    hidden: int
-    fp8: bool = True
+    hidden: int = setting("hidden", integer(VALUES_PER_SCALE, MOST_HIDDEN), 7168)
+    """Values of a token, a multiple of 128."""
+    fp8: bool = setting("values", one_of({"fp8": True, "bf16": False}), True)
+    """Type of the values."""
     top_k: int = 8
 
     @property
@@ -72,7 +78,7 @@ class TokenShape:
         return -(-(values + 8 + 4 * scales + 8 * self.top_k) // 16) * 16
 
 
-TOKEN: Final = TokenShape(hidden=7168)
+TOKEN: Final = TokenShape()
 """Token of DeepSeek-V3, used if only bytes are known."""
 
 

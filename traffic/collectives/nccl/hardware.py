@@ -11,6 +11,15 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Final
 
+from etloop.contract.base.setting import setting
+from etloop.contract.base.units import (
+    NS_PER_S,
+    format_duration,
+    format_rate,
+    parse_duration_ns,
+    parse_rate_bps,
+)
+from etloop.contract.base.value_parsers import bounded, integer, one_of, word_of
 from etloop.traffic.collectives.core.cutting import MAX_CHANNELS
 
 
@@ -42,14 +51,23 @@ class ScaleUp(StrEnum):
 class Hardware:
     """The hosts of the modelled job, all equal."""
 
-    gpu: Gpu = Gpu.HOPPER
-    cpu: Cpu = Cpu.INTEL
-    nic_bps: int = 400_000_000_000
-    nics_per_host: int = 0
-    """0: every rank has its own NIC."""
-    scale_up: ScaleUp = ScaleUp.NVLINK
-    network_latency_ns: int = 0
-    """Latency that a network plugin states (`graph->latencyInter`); the usual plugins state none."""
+    gpu: Gpu = setting("gpu", one_of({gpu.name.lower(): gpu for gpu in Gpu}), Gpu.HOPPER)
+    """Generation of the GPU."""
+    cpu: Cpu = setting("cpu", word_of(Cpu), Cpu.INTEL)
+    """Vendor of the CPU."""
+    nic_bps: int = setting(
+        "nic", bounded(parse_rate_bps, 1_000_000, 100_000_000_000_000, format_rate), 400_000_000_000
+    )
+    """Speed of a NIC."""
+    nics_per_host: int = setting("nics_per_host", integer(1, MAX_CHANNELS), 0)
+    """NICs of a host; the mapping's, or one for each rank, if left out."""
+    scale_up: ScaleUp = setting("scale_up", word_of(ScaleUp), ScaleUp.NVLINK)
+    """Link between the GPUs of a host."""
+    # `graph->latencyInter`; the usual plugins state none.
+    network_latency_ns: int = setting(
+        "network_latency", bounded(parse_duration_ns, 0, NS_PER_S, format_duration), 0
+    )
+    """Latency that a network plugin adds to a message."""
 
 
 @dataclass(frozen=True, slots=True)

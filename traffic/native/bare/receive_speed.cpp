@@ -14,21 +14,21 @@ namespace {
 
 constexpr uint32_t kQpn = 17;
 constexpr uint32_t kRkey = (kQpn << 8) | 1;
-TransportParams params_of(uint32_t path_mtu) {
-  TransportParams params;
-  params.path_mtu = path_mtu;
+TransportSettings params_of(uint32_t path_mtu) {
+  TransportSettings params;
+  params.path_mtu_bytes = path_mtu;
   return params;
 }
 
 struct End {
-  explicit End(const TransportParams& params) : qp(kQpn, kQpn, 0, params, QpResources{kRkey, nullptr, nullptr}) {
+  explicit End(const TransportSettings& params) : qp(kQpn, kQpn, 0, params, QpResources{kRkey, nullptr, nullptr}) {
     qp.set_window(kMostReceived);
   }
   Qp qp;
 };
 
 // The frames of one WRITE of the pattern, as they come from a link.
-std::vector<std::vector<uint8_t>> frames_of_write(const TransportParams& params, uint32_t packets) {
+std::vector<std::vector<uint8_t>> frames_of_write(const TransportSettings& params, uint32_t packets) {
   ethernet::Path path;
   path.flow = {IpAddress::v4(0x0A000001), IpAddress::v4(0x0A000002), 50'000, wire::kRoceUdpPort};
   End end(params);
@@ -36,7 +36,7 @@ std::vector<std::vector<uint8_t>> frames_of_write(const TransportParams& params,
   WorkRequest request;
   request.kind = WorkKind::write;
   request.rkey = kRkey;
-  request.bytes = packets * params.path_mtu;
+  request.bytes = packets * params.path_mtu_bytes;
   qp.post(request);
   std::vector<std::vector<uint8_t>> frames;
   while (qp.has_run()) {
@@ -58,7 +58,7 @@ int64_t thread_time_ns() {
 }
 
 // Looks at every frame as a port and its core do, acknowledgements included; -1 unless the whole message came of it.
-int64_t take_in(const std::vector<std::vector<uint8_t>>& frames, const TransportParams& params) {
+int64_t take_in(const std::vector<std::vector<uint8_t>>& frames, const TransportSettings& params) {
   End end(params);
   Qp& qp = end.qp;
   uint32_t delivered_messages = 0;
@@ -80,7 +80,7 @@ int64_t take_in(const std::vector<std::vector<uint8_t>>& frames, const Transport
 }  // namespace
 
 std::vector<ReceiveTurn> receive_speed(uint32_t path_mtu, uint32_t packets, uint32_t turns) {
-  const TransportParams params = params_of(path_mtu);
+  const TransportSettings params = params_of(path_mtu);
   const auto frames = frames_of_write(params, packets);
   std::vector<ReceiveTurn> out;
   for (uint32_t turn = 0; turn < turns; ++turn) {

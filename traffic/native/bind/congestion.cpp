@@ -85,13 +85,8 @@ CongestionParams congestion_from(nb::handle settings, const std::string& library
   // The built-in "none" needs no parameters, and is not called per packet.
   if (chosen.table != &cc::kNone) params.algorithm = chosen.table;
   params.library = chosen.library;
-  params.burst_bytes = read_value<uint32_t>(settings, "burst_bytes");
-  params.catch_up_ns = read_value<int64_t>(settings, "catch_up_ns");
+  params.pacing = read_settings<PacingSettings>(nb::getattr(settings, "pacing"));
   return params;
-}
-
-SeriesParams series_from(nb::handle settings) {
-  return {read_value<int64_t>(settings, "series_interval_ns"), read_value<uint32_t>(settings, "series_queue_pairs")};
 }
 
 void bind_congestion(nb::module_& module) {

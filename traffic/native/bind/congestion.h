@@ -1,4 +1,4 @@
-// contract.congestion.CongestionSettings -> CongestionParams and SeriesParams.
+// contract.congestion.CongestionSettings -> CongestionParams.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -11,6 +11,5 @@ namespace etloop {
 
 // `library`: path of a compiled plugin, or "" for a built-in algorithm. Throws ValueError with all mistakes.
 CongestionParams congestion_from(nanobind::handle settings, const std::string& library);
-SeriesParams series_from(nanobind::handle settings);
 
 }  // namespace etloop

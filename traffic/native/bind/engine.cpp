@@ -46,13 +46,13 @@ PortConfig port_config(const EnginePlan& plan, nb::handle assignment, size_t ind
   config.vlan_priority = read_value<uint8_t>(transport, "vlan_priority");
   config.addresses = plan.ports[index].addresses;
   config.udp_port = plan.ports[index].udp_port;
-  const TransportParams& spoken = plan_of(plan, index).transport;
-  config.trailer = trailer_of(spoken.multipath.kind);
-  config.path_mtu = spoken.path_mtu;
+  const TransportSettings& spoken = plan_of(plan, index).transport;
+  config.trailer = trailer_of(spoken.kind);
+  config.path_mtu = spoken.path_mtu_bytes;
   config.segments = plan.ports[index].segments;
   config.segment_end = plan.ports[index].segment_end;
-  config.trimmed_dscps = spoken.trims.dscps;
-  config.segmentation_offload = read_value<bool>(transport, "segmentation_offload");
+  config.trimmed_dscps = spoken.recovery.trimming.dscps.bits;
+  config.segmentation_offload = plan.transport.segmentation_offload;
   config.drop_per_million = read_value<uint32_t>(transport, "drop_per_million");
   config.drop_seed = read_value<uint64_t>(transport, "drop_seed") + index;
   return config;
@@ -272,7 +272,7 @@ SimParams sim_params(nb::handle settings) {
 
 nb::dict simulate_assignment(nb::handle assignment, nb::handle settings) {
   auto plan = std::make_shared<EnginePlan>(*plan_from(assignment, {read_value<std::string>(settings, "cc_library")}));
-  if (const auto psn = read_value<uint32_t>(settings, "initial_psn"); psn != 0) plan->transport.initial_psn = psn;
+  if (const auto psn = read_value<uint32_t>(settings, "initial_psn"); psn != 0) plan->transport.recovery.initial_psn = psn;
   const SimParams params = sim_params(settings);
   SimOutcome outcome;
   {

@@ -1,4 +1,4 @@
-// Python's view of headers, from the layouts that they declare (wire/bits.h): fields by name, and the layouts as a table.
+// Visitors of header layouts (wire/bits.h) for Python: fields by name, and the layouts as a table.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -57,8 +57,8 @@ class FieldValues {
   nanobind::dict values_;
 };
 
-// Visits a layout, and collects (name, meaning, first bit, bits, kind, names of values) of each field. The kind is "uint", "int" or
-// "bool".
+// Visits a layout, and collects (name, meaning, first bit, bits, kind, names of values) of each field. The kind is "uint", "int"
+// or "bool".
 class FieldTable {
  public:
   template <typename Value>

@@ -31,25 +31,6 @@ std::vector<To> converted(const std::vector<From>& from) {
   return to;
 }
 
-void read_recovery(nb::handle settings, TransportParams& params) {
-  params.adaptive_timeout = read_value<bool>(settings, "adaptive_timeout");
-  params.timeout_floor_ns = read_value<int64_t>(settings, "timeout_floor_ns");
-  const nb::object trimming = nb::getattr(settings, "trimming");
-  params.trims.answer = static_cast<TrimAnswer>(read_value<uint8_t>(trimming, "answer"));
-  for (nb::handle dscp : nb::getattr(trimming, "dscps")) params.trims.dscps |= 1ULL << (nb::cast<uint8_t>(dscp) & 63);
-  for (nb::handle dscp : nb::getattr(trimming, "last_hop_dscps")) {
-    params.trims.last_hop_dscps |= 1ULL << (nb::cast<uint8_t>(dscp) & 63);
-  }
-  params.tail_probe_ns = read_value<int64_t>(settings, "tail_probe_ns");
-  params.selective_repeat = read_value<bool>(settings, "selective_repeat");
-  params.out_of_order_accept = read_value<bool>(settings, "accept_out_of_order");
-  params.reorder_packets = read_value<uint32_t>(settings, "reorder_packets");
-  params.rnr_retry = read_value<uint32_t>(settings, "rnr_retry_limit");
-  params.min_rnr_timer = read_value<uint8_t>(settings, "min_rnr_timer_code");
-  params.max_rd_atomic = read_value<uint32_t>(settings, "outstanding_reads");
-  params.initial_psn = read_value<uint32_t>(settings, "initial_psn");
-}
-
 FaultRule read_fault(nb::handle rule) {
   const auto action = read_value<uint8_t>(rule, "action");
   const auto direction = read_value<uint8_t>(rule, "direction");
@@ -78,50 +59,6 @@ FaultRule read_fault(nb::handle rule) {
     refuse("transport.faults: a packet number, interval or delay is out of range");
   }
   return read;
-}
-
-// traffic_class and vlan_priority of anything that has both.
-ClassMarks read_marks(nb::handle marks) {
-  const auto traffic_class = read_value<int16_t>(marks, "traffic_class");
-  const auto priority = read_value<int8_t>(marks, "vlan_priority");
-  if (traffic_class < -1 || traffic_class > 255 || priority < -1 || priority > 7) {
-    refuse("transport: the marks of a kind of packet are out of range");
-  }
-  return {traffic_class, priority};
-}
-
-TransportParams read_transport(nb::handle settings) {
-  TransportParams params;
-  params.path_mtu = read_value<uint32_t>(settings, "path_mtu_bytes");
-  params.traffic_class = read_value<uint8_t>(settings, "traffic_class");
-  params.window_packets = read_value<uint32_t>(settings, "window_packets");
-  params.ack_every = read_value<uint32_t>(settings, "ack_every_packets");
-  params.timeout_ns = read_value<int64_t>(settings, "timeout_ns");
-  params.retry_limit = read_value<uint32_t>(settings, "retry_limit");
-  params.split_data_on_qps = read_value<bool>(settings, "split_data_on_qps");
-  read_recovery(nb::getattr(settings, "recovery"), params);
-  const nb::object cnp = nb::getattr(settings, "cnp");
-  params.cnp_interval_ns = read_value<bool>(cnp, "send") ? read_value<int64_t>(cnp, "interval_ns") : -1;
-  params.cnp_scope = static_cast<CnpScope>(read_value<uint8_t>(cnp, "scope"));
-  params.cnp = read_marks(cnp);
-  params.ack = read_marks(nb::getattr(settings, "ack"));
-  params.grant = read_marks(nb::getattr(settings, "clear_to_send"));
-  params.multipath.kind = static_cast<TransportKind>(read_value<uint8_t>(settings, "kind"));
-  const nb::object paths = nb::getattr(settings, "multipath");
-  params.multipath.choice = static_cast<EntropyChoice>(read_value<uint8_t>(paths, "choice"));
-  params.multipath.entropy_values = read_value<uint32_t>(paths, "entropy_values");
-  params.multipath.least_active = read_value<uint32_t>(paths, "least_active");
-  params.multipath.sack_bytes = read_value<uint32_t>(paths, "sack_bytes");
-  const nb::object uet = nb::getattr(paths, "uet");
-  params.multipath.close_after_ns = read_value<int64_t>(uet, "close_after_ns");
-  params.multipath.order = static_cast<DeliveryOrder>(read_value<uint8_t>(uet, "order"));
-  params.multipath.sends = read_value<bool>(uet, "sends");
-  const nb::object credit = nb::getattr(uet, "credit");
-  params.multipath.credit = {read_value<bool>(credit, "granted"), read_value<bool>(credit, "alone"),
-                             read_value<uint32_t>(credit, "window_percent"), read_value<uint32_t>(credit, "quantum_packets"),
-                             read_value<uint32_t>(credit, "share_per_million")};
-  for (nb::handle rule : nb::getattr(settings, "faults")) params.faults.push_back(read_fault(rule));
-  return params;
 }
 
 PauseRule read_pause(nb::handle rule) {
@@ -250,9 +187,10 @@ using ControlReader = std::function<CongestionParams(nb::handle settings, size_t
 void read_transport_into(EnginePlan& plan, nb::handle transport, size_t number, const ControlReader& control_of) {
   const nb::object congestion = nb::getattr(transport, "congestion");
   plan.transport_number = number;
-  plan.transport = read_transport(transport);
+  plan.transport = read_settings<TransportSettings>(transport);
+  for (nb::handle rule : nb::getattr(transport, "faults")) plan.faults.push_back(read_fault(rule));
   plan.congestion = control_of(congestion, number);
-  plan.series = series_from(congestion);
+  plan.series = read_settings<SeriesSettings>(nb::getattr(congestion, "series"));
 }
 
 std::shared_ptr<const EnginePlan> plan_with(nb::handle assignment, const ControlReader& control_of) {
@@ -289,7 +227,8 @@ std::shared_ptr<const EnginePlan> plan_with(nb::handle assignment, const Control
     EnginePlan whole = *plan;
     whole.others.clear();
     whole.transport_number = other->transport_number;
-    whole.transport = std::move(other->transport);
+    whole.transport = other->transport;
+    whole.faults = std::move(other->faults);
     whole.congestion = std::move(other->congestion);
     whole.series = other->series;
     if (const std::string wrong = validate(whole); !wrong.empty()) {

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "bind/columns.h"
 #include "qp/qp.h"
 #include "wire/frame_builder.h"
 
@@ -44,7 +45,7 @@ using Completion = std::tuple<uint32_t, bool, nb::bytes, uint64_t>;
 
 class BoundQp {
  public:
-  BoundQp(uint32_t local_qpn, uint32_t remote_qpn, const TransportParams& params, uint64_t memory_va, uint32_t memory_rkey,
+  BoundQp(uint32_t local_qpn, uint32_t remote_qpn, const TransportSettings& params, uint64_t memory_va, uint32_t memory_rkey,
           size_t memory_bytes)
       : memory_(memory_va, memory_rkey, memory_bytes),
         qp_(local_qpn, remote_qpn, 0, params, QpResources{(local_qpn << 8) | 1, &memory_, &receives_}) {
@@ -180,22 +181,15 @@ class BoundQp {
 }  // namespace
 
 void bind_qp(nb::module_& module) {
-  nb::class_<TransportParams>(module, "QueuePairSettings")
-      .def(nb::init<>())
-      .def_rw("path_mtu", &TransportParams::path_mtu)
-      .def_rw("window_packets", &TransportParams::window_packets)
-      .def_rw("ack_every", &TransportParams::ack_every)
-      .def_rw("timeout_ns", &TransportParams::timeout_ns)
-      .def_rw("retry_limit", &TransportParams::retry_limit)
-      .def_rw("initial_psn", &TransportParams::initial_psn)
-      .def_rw("adaptive_timeout", &TransportParams::adaptive_timeout)
-      .def_rw("rnr_retry", &TransportParams::rnr_retry)
-      .def_rw("min_rnr_timer", &TransportParams::min_rnr_timer)
-      .def_rw("max_rd_atomic", &TransportParams::max_rd_atomic)
-      .def_rw("out_of_order_accept", &TransportParams::out_of_order_accept);
   nb::class_<BoundQp>(module, "QueuePair")
-      .def(nb::init<uint32_t, uint32_t, const TransportParams&, uint64_t, uint32_t, size_t>(), "local_qpn"_a, "remote_qpn"_a,
-           "settings"_a, "memory_va"_a = 0x7F00'0000'0000, "memory_rkey"_a = 0x77, "memory_bytes"_a = 1 << 20)
+      .def("__init__",
+           [](BoundQp* place, uint32_t local_qpn, uint32_t remote_qpn, nb::handle settings, uint64_t memory_va,
+              uint32_t memory_rkey, size_t memory_bytes) {
+             new (place) BoundQp(local_qpn, remote_qpn, read_settings<TransportSettings>(settings), memory_va, memory_rkey,
+                                 memory_bytes);
+           },
+           "local_qpn"_a, "remote_qpn"_a, "settings"_a, "memory_va"_a = 0x7F00'0000'0000, "memory_rkey"_a = 0x77,
+           "memory_bytes"_a = 1 << 20)
       .def("post", &BoundQp::post, "kind"_a, "va"_a = 0, "rkey"_a = 0, "content"_a = nb::bytes("", 0), "read_bytes"_a = 0,
            "imm"_a = 0)
       .def("post_atomic", &BoundQp::post_atomic, "kind"_a, "va"_a, "rkey"_a, "swap_add"_a, "compare"_a = 0)

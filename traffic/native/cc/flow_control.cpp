@@ -9,8 +9,8 @@ FlowControl::FlowControl(const CongestionParams& params, const FlowPath& path, v
       state_(state),
       path_{params.parameters.data(), path.line_rate_bps, path.most_window_bytes, path.base_rtt_ns, path.mtu_bytes,
             path.packet_bytes},
-      pacer_(params.catch_up_ns),
-      burst_bytes_(params.burst_bytes) {}
+      pacer_(params.pacing.catch_up_ns),
+      burst_bytes_(params.pacing.burst_bytes) {}
 
 void FlowControl::set_path(Nanos base_rtt_ns, uint64_t most_window_bytes) {
   if (begun_) return;

@@ -25,7 +25,7 @@ struct FlowPath {
 
 class FlowControl {
  public:
-  // A burst below the line rate lasts about this long at its rate, within CongestionParams::burst_bytes.
+  // A burst below the line rate lasts about this long at its rate, within PacingSettings::burst_bytes.
   static constexpr Nanos kBurstNs = 25'000;
   // How far ahead packets are handed to a port that keeps departure times. An algorithm that listens to the network is
   // later by as much when it slows down, so it gets little; one that does not, several time slices of a busy host.

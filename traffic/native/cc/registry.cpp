@@ -1,15 +1,15 @@
 #include "cc/registry.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 namespace etloop::cc {
 
 namespace {
 
-constexpr std::array<const etloop_cc_algorithm*, 8> kBuiltIn = {&kNone, &kDcqcn, &kDctcp, &kTimely,
-                                                                 &kSwift, &kHpcc, &kNscc, &kRccc};
+#define ETLOOP_ADDRESS_OF(name) &name,
+constexpr const etloop_cc_algorithm* kBuiltIn[] = {ETLOOP_BUILT_IN_ALGORITHMS(ETLOOP_ADDRESS_OF)};
+#undef ETLOOP_ADDRESS_OF
 
 constexpr uint32_t kMostParameters = 256;
 constexpr uint32_t kMostStateBytes = 64 << 10;

@@ -13,15 +13,20 @@
 
 namespace etloop::cc {
 
-// One line for each algorithm of this room.
-extern const etloop_cc_algorithm kNone;
-extern const etloop_cc_algorithm kDcqcn;
-extern const etloop_cc_algorithm kDctcp;
-extern const etloop_cc_algorithm kTimely;
-extern const etloop_cc_algorithm kSwift;
-extern const etloop_cc_algorithm kHpcc;
-extern const etloop_cc_algorithm kNscc;
-extern const etloop_cc_algorithm kRccc;
+// Every algorithm of this room, one line each, in the order in which they are listed.
+#define ETLOOP_BUILT_IN_ALGORITHMS(ALGORITHM) \
+  ALGORITHM(kNone) \
+  ALGORITHM(kDcqcn) \
+  ALGORITHM(kDctcp) \
+  ALGORITHM(kTimely) \
+  ALGORITHM(kSwift) \
+  ALGORITHM(kHpcc) \
+  ALGORITHM(kNscc) \
+  ALGORITHM(kRccc)
+
+#define ETLOOP_DECLARE_ALGORITHM(name) extern const etloop_cc_algorithm name;
+ETLOOP_BUILT_IN_ALGORITHMS(ETLOOP_DECLARE_ALGORITHM)
+#undef ETLOOP_DECLARE_ALGORITHM
 
 std::span<const etloop_cc_algorithm* const> built_in();
 // nullptr: there is none of that name.

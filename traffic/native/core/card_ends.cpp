@@ -95,7 +95,7 @@ WorkRequest CardEnds::probe_request(uint32_t qp) const {
   const Endpoint& card = landing(connection);
   WorkRequest request;
   request.kind = WorkKind::probe;
-  request.bytes = plan_.transport.path_mtu;
+  request.bytes = plan_.transport.path_mtu_bytes;
   request.va = card.rkey != 0 ? card.va : buffer_address(0, kProbeIndex);
   request.rkey = card.rkey != 0 ? card.rkey : connections_[connection].data_rkey;
   return request;

@@ -111,7 +111,7 @@ Result<void> Core::load_ranks() {
 }
 
 void Core::load_faults() {
-  if (plan_.transport.faults.empty()) return;
+  if (plan_.faults.empty()) return;
   const auto add_ends = [this](auto& faults) {
     for (uint32_t i = 0; i < queue_pairs_.size(); ++i) {
       const QpPlace& place = queue_pairs_.place(i);
@@ -121,13 +121,13 @@ void Core::load_faults() {
     }
   };
   if (exchange_ != nullptr) {
-    auto faults = std::make_unique<PathFaults>(plan_.transport.faults);
+    auto faults = std::make_unique<PathFaults>(plan_.faults);
     add_ends(*faults);
     path_faults_ = faults.get();
     exchange_->set_faults(std::move(faults));
     return;
   }
-  faults_ = std::make_unique<FaultInjector>(plan_.transport.faults, plan_.transport.ack, plan_.transport.cnp);
+  faults_ = std::make_unique<FaultInjector>(plan_.faults, marks_of(plan_.transport.ack), marks_of(plan_.transport.cnp));
   add_ends(*faults_);
   transmission_.set_faults(faults_.get());
   packets_.set_faults(faults_.get());
@@ -136,7 +136,7 @@ void Core::load_faults() {
 Result<void> Core::load_exchange(std::pmr::memory_resource& memory) {
   const ExchangeParts parts{plan_,       connections_, queue_pairs_, flows_,  probing_,
                             packets_,    home_lanes_,  departures_,  events_, failure_};
-  switch (plan_.transport.multipath.kind) {
+  switch (plan_.transport.kind) {
     case TransportKind::roce: return {};
     case TransportKind::mrc: exchange_ = std::make_unique<MrcExchange>(parts, memory); break;
     case TransportKind::uet:

@@ -80,7 +80,7 @@ class Core final : public PortSink {
   // Before the start: acknowledgements of grants, for which nobody waits, may stay so long. Far less than the peer waits
   // before it repeats them.
   void set_answer_patience(Nanos patience_ns) {
-    const Nanos peer_waits_ns = std::min(plan_.transport.timeout_floor_ns, plan_.transport.timeout_ns);
+    const Nanos peer_waits_ns = std::min(plan_.transport.recovery.timeout_floor_ns, plan_.transport.timeout_ns);
     transmission_.set_answer_patience(faults_ == nullptr ? std::min(patience_ns, peer_waits_ns / 16) : 0);
   }
 

@@ -15,7 +15,7 @@ void MessagePaths::load(size_t ranks) {
 // On the wire one message is one request, whose packets are fewer than the sequence numbers that a queue pair tells apart.
 int64_t MessagePaths::most_message_bytes(int32_t connection) const {
   if (!connections_.on_wire(connection)) return kMaxMessageBytes;
-  return std::min(kMaxMessageBytes, static_cast<int64_t>(kMostPacketsPerRequest) * plan_.transport.path_mtu);
+  return std::min(kMaxMessageBytes, static_cast<int64_t>(kMostPacketsPerRequest) * plan_.transport.path_mtu_bytes);
 }
 
 bool MessagePaths::accepts(int32_t connection, uint32_t index, int64_t bytes) {

@@ -81,10 +81,10 @@ Result<std::unique_ptr<PortLoop>> PortLoop::open(std::shared_ptr<const EnginePla
 }
 
 Result<void> PortLoop::open_port() {
-  config_.port.departure_times = plan_->transport.faults.empty();
+  config_.port.departure_times = plan_->faults.empty();
   const auto index = static_cast<int32_t>(index_);
   const bool frames = config_.port.backend == Backend::packet || config_.port.backend == Backend::xdp;
-  if (plan_->transport.multipath.kind != TransportKind::roce && !frames) {
+  if (plan_->transport.kind != TransportKind::roce && !frames) {
     return Error{"port " + plan_->ports[index_].name +
                  ": every packet of a multipath transport has a source port of its own, which kernel sockets and network "
                  "cards do not let us choose; write backend: packet or xdp in the rig"};
@@ -201,7 +201,7 @@ bool PortLoop::handle_commands(uint32_t commands) {
       return true;
     }
     const bool awaits = core_->rest(RunOver::everywhere);
-    if (!awaits && !may_still_receive(plan_->transport.multipath.kind, core_->flows())) {
+    if (!awaits && !may_still_receive(plan_->transport.kind, core_->flows())) {
       take_what_waits(*port_, *core_, leaving_.by_ns);
       return false;
     }

@@ -19,7 +19,7 @@ struct Endpoint {
   static constexpr uint64_t kWriteBytes =
       wire::mrc::Bth::kBytes + wire::mrc::Meth::kBytes + wire::mrc::Reth::kBytes + wire::mrc::kIcrcBytes;
 
-  Endpoint(uint32_t remote_qpn, multipath::PathStates& to_peer, uint32_t pattern_rkey, const TransportParams& params,
+  Endpoint(uint32_t remote_qpn, multipath::PathStates& to_peer, uint32_t pattern_rkey, const TransportSettings& params,
            FlowRecord& counters, std::pmr::memory_resource& memory)
       : paths(to_peer),
         requester(remote_qpn, to_peer, params, counters, memory),

@@ -14,7 +14,7 @@ namespace etloop::mrc {
 class Requester {
  public:
   // What is posted is kept in `memory`, which outlives this.
-  Requester(uint32_t remote_qpn, multipath::PathStates& paths, const TransportParams& params, FlowRecord& counters,
+  Requester(uint32_t remote_qpn, multipath::PathStates& paths, const TransportSettings& params, FlowRecord& counters,
             std::pmr::memory_resource& memory)
       : counters_(counters), sender_(remote_qpn, paths, params, counters, memory), remote_qpn_(remote_qpn) {}
 

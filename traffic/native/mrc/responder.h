@@ -13,13 +13,13 @@ namespace etloop::mrc {
 
 class Responder {
  public:
-  Responder(uint32_t remote_qpn, const TransportParams& params, uint32_t pattern_rkey, FlowRecord& counters)
+  Responder(uint32_t remote_qpn, const TransportSettings& params, uint32_t pattern_rkey, FlowRecord& counters)
       : counters_(counters),
         receiver_(params, counters),
         remote_qpn_(remote_qpn),
         pattern_rkey_(pattern_rkey),
-        path_mtu_(params.path_mtu),
-        trim_answer_(params.trims.answer) {}
+        path_mtu_(params.path_mtu_bytes),
+        trim_answer_(params.recovery.trimming.answer) {}
 
   // A write of this queue pair, by the entropy value `value`; `marked`: with Congestion Experienced.
   void on_write(const wire::mrc::Bth& bth, const wire::mrc::Write& write, uint16_t value, bool marked);

@@ -20,9 +20,9 @@ EntropyState after(EntropyState state, EntropyEvent event) {
   return state;
 }
 
-PathStates::PathStates(const MultipathParams& params, uint16_t first_port, uint32_t planes)
+PathStates::PathStates(const MultipathSettings& params, uint16_t first_port, uint32_t planes)
     : penalties_(params.choice == EntropyChoice::penalties),
-      keep_one_(params.order == DeliveryOrder::sent),
+      keep_one_(params.uet.order == DeliveryOrder::sent),
       least_active_(std::min(params.least_active, params.entropy_values)),
       offset_((first_port - kFirstPort) % kPorts),
       planes_(planes),

@@ -37,7 +37,7 @@ class PathStates {
  public:
   // As many values as `params` says from `first_port` on, within the ports that are nobody's (49152 to 65535); where order is
   // kept, one for each plane. `planes`: a power of two, 1 where a card has one port.
-  PathStates(const MultipathParams& params, uint16_t first_port, uint32_t planes = 1);
+  PathStates(const MultipathSettings& params, uint16_t first_port, uint32_t planes = 1);
 
   uint32_t size() const { return static_cast<uint32_t>(values_.size()); }
   size_t active() const { return active_; }

@@ -17,11 +17,11 @@ constexpr uint32_t before(uint32_t psn) { return (psn - 1) & wire::kPsnMask; }
 
 }  // namespace
 
-Receiver::Receiver(const TransportParams& params, FlowRecord& counters)
+Receiver::Receiver(const TransportSettings& params, FlowRecord& counters)
     : counters_(counters),
-      expected_psn_(params.initial_psn & wire::kPsnMask),
+      expected_psn_(params.recovery.initial_psn & wire::kPsnMask),
       message_psn_(expected_psn_),
-      path_mtu_(params.path_mtu),
+      path_mtu_(params.path_mtu_bytes),
       sack_bytes_(params.multipath.sack_bytes),
       window_(params.window_packets == 0 ? kMostSprayedWindow : std::min(params.window_packets, kMostSprayedWindow)) {}
 

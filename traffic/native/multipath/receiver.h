@@ -49,7 +49,7 @@ enum class Placement : uint8_t { placed, duplicate, beyond_window };
 
 class Receiver {
  public:
-  Receiver(const TransportParams& params, FlowRecord& counters);
+  Receiver(const TransportSettings& params, FlowRecord& counters);
 
   // A packet of the queue pair came: `cause`, if it is to be answered. The caller refuses what lies beyond the window, and
   // answers duplicates. Every packet is reported by the next answer, or by one that falls due here: its bitmap has 64 packets,

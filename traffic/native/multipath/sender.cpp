@@ -28,19 +28,20 @@ uint32_t first_turn(uint32_t number, const PathStates& paths) {
 
 }  // namespace
 
-Sender::Sender(uint32_t number, PathStates& paths, const TransportParams& params, FlowRecord& counters,
+Sender::Sender(uint32_t number, PathStates& paths, const TransportSettings& params, FlowRecord& counters,
                std::pmr::memory_resource& memory)
     : counters_(counters),
-      sent_(params.initial_psn & wire::kPsnMask),
-      order_(params.multipath.order == DeliveryOrder::sent),
+      sent_(params.recovery.initial_psn & wire::kPsnMask),
+      order_(params.multipath.uet.order == DeliveryOrder::sent),
       entropy_(params.multipath.choice, paths, first_turn(number, paths)),
-      requests_(params.initial_psn & wire::kPsnMask, static_cast<uint32_t>(std::countr_zero(params.path_mtu)), memory),
+      requests_(params.recovery.initial_psn & wire::kPsnMask, static_cast<uint32_t>(std::countr_zero(params.path_mtu_bytes)),
+                memory),
       timer_(params, number),
       tail_(params),
-      path_mtu_(params.path_mtu),
-      mtu_shift_(static_cast<uint32_t>(std::countr_zero(params.path_mtu))),
-      reordering_(params.reorder_packets, paths.planes(), params.trims.answer != TrimAnswer::none),
-      first_untaken_(params.initial_psn & wire::kPsnMask) {
+      path_mtu_(params.path_mtu_bytes),
+      mtu_shift_(static_cast<uint32_t>(std::countr_zero(params.path_mtu_bytes))),
+      reordering_(params.recovery.reorder_packets, paths.planes(), params.recovery.trimming.answer != TrimAnswer::none),
+      first_untaken_(params.recovery.initial_psn & wire::kPsnMask) {
   set_window(params.window_packets == 0 ? kMostSprayedWindow : params.window_packets);
 }
 

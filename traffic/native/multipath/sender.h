@@ -68,7 +68,7 @@ class Sender {
  public:
   // `number`: of the peer's end, which draws and long waits are spread by. `paths`: all queue pairs' to the same peer. These and
   // `memory`, in which what is posted is kept, outlive this.
-  Sender(uint32_t number, PathStates& paths, const TransportParams& params, FlowRecord& counters,
+  Sender(uint32_t number, PathStates& paths, const TransportSettings& params, FlowRecord& counters,
          std::pmr::memory_resource& memory);
 
   void post(const WorkRequest& request);

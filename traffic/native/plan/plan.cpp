@@ -128,7 +128,7 @@ std::string validate_queues(const EnginePlan& plan, size_t index) {
       first.qpn_count != port.qpn_count || first.addresses != port.addresses || first.transport != port.transport) {
     return "it is no queue of the port that it follows";
   }
-  if (port.transport == plan.transport_number && plan.transport.multipath.kind == TransportKind::uet) {
+  if (port.transport == plan.transport_number && plan.transport.kind == TransportKind::uet) {
     return "its queues share an address, which UET cannot: its contexts are no queue pairs; write queues: 1";
   }
   return {};
@@ -149,9 +149,9 @@ std::string validate_planes(const EnginePlan& plan, size_t index) {
     return "it is no plane of the card that it follows";
   }
   if (port.transport == plan.transport_number) {
-    const MultipathParams& paths = plan.transport.multipath;
-    if (paths.kind == TransportKind::roce) return "only MRC and UET send over several planes of a card";
-    const bool sprays = paths.order == DeliveryOrder::any;
+    const MultipathSettings& paths = plan.transport.multipath;
+    if (plan.transport.kind == TransportKind::roce) return "only MRC and UET send over several planes of a card";
+    const bool sprays = paths.uet.order == DeliveryOrder::any;
     if (sprays && paths.entropy_values % port.planes != 0) return "entropy values are not as many for every plane";
   }
   if (port.queue >= 0 || port.queues != 1) return "a card of several planes has no queues";
@@ -161,6 +161,52 @@ std::string validate_planes(const EnginePlan& plan, size_t index) {
     if (known == plan.plane_addresses.end() || known->second.size() != port.planes ||
         known->second[plane] != port.addresses[a]) {
       return "its addresses are not those of its plane";
+    }
+  }
+  return {};
+}
+
+// Check what the bounds of single settings leave open.
+std::string validate_transport(const TransportSettings& transport) {
+  if (auto wrong = out_of_bounds(transport, "transport"); !wrong.empty()) return wrong;
+  if (!std::has_single_bit(transport.path_mtu_bytes)) {
+    return "transport.path_mtu_bytes: " + std::to_string(transport.path_mtu_bytes) + " is not 256, 512, 1024, 2048 or 4096";
+  }
+  if (transport.ack_every_packets == 0) return "transport.ack_every_packets: needs 1 or more; got 0";
+  const RecoverySettings& recovery = transport.recovery;
+  constexpr uint32_t kMostSelective = 256;  // packets that a selective NAK can name
+  if (recovery.selective_repeat && transport.window_packets > kMostSelective) {
+    return "transport.window_packets: selective repeat needs 256 or fewer; got " + std::to_string(transport.window_packets);
+  }
+  const TrimAnswer answer = recovery.trimming.answer;
+  if (answer != TrimAnswer::none && (answer == TrimAnswer::selective) != recovery.selective_repeat) {
+    return "transport.recovery.trimming.answer: it does not fit how packets are sent again";
+  }
+  const UetSettings& uet = transport.multipath.uet;
+  const bool in_order = uet.order != DeliveryOrder::any;
+  if (transport.kind != TransportKind::uet && (in_order || uet.sends || uet.credit.granted)) {
+    return "transport.multipath.uet: order, sends and credits need kind uet";
+  }
+  if (in_order && transport.multipath.entropy_values != 1) {
+    return "transport.multipath.entropy_values: ordered delivery needs 1; got " +
+           std::to_string(transport.multipath.entropy_values);
+  }
+  if (transport.kind != TransportKind::roce && transport.window_packets > kMostSprayedWindow) {
+    return "transport.window_packets: MRC and UET need " + std::to_string(kMostSprayedWindow) + " or fewer; got " +
+           std::to_string(transport.window_packets);
+  }
+  return {};
+}
+
+std::string validate_faults(const EnginePlan& plan) {
+  const bool sprays = plan.transport.kind != TransportKind::roce;
+  for (size_t i = 0; i < plan.faults.size(); ++i) {
+    const FaultRule& rule = plan.faults[i];
+    const bool unasked = rule.action == FaultAction::send_nak || rule.action == FaultAction::send_rnr ||
+                         rule.action == FaultAction::send_cnp;
+    if (sprays && unasked) return at("transport.faults", i, "MRC and UET have no unsolicited NAKs and CNPs");
+    if (!sprays && (rule.action == FaultAction::trim || rule.entropy_value >= 0)) {
+      return at("transport.faults", i, "RoCEv2 has no entropy values, and its packets are not trimmed");
     }
   }
   return {};
@@ -257,63 +303,8 @@ void order_batches(ScheduleSet& set) {
 
 std::string validate(const EnginePlan& plan) {
   if (plan.iterations < 1) return "iterations: at least one is needed";
-  const TransportParams& transport = plan.transport;
-  switch (transport.path_mtu) {
-    case 256: case 512: case 1024: case 2048: case 4096: break;
-    default: return "transport.path_mtu: " + std::to_string(transport.path_mtu) + " is not 256, 512, 1024, 2048 or 4096";
-  }
-  if (transport.timeout_ns <= 0 || transport.ack_every == 0 || transport.window_packets > (1U << 16) ||
-      transport.retry_limit > 63) {
-    return "transport: timeout, acknowledgement interval, window or retries are out of range";
-  }
-  constexpr Nanos kLongestTimeoutNs = 3'600'000'000'000;
-  if (transport.timeout_ns > kLongestTimeoutNs || transport.timeout_floor_ns < 0 || transport.tail_probe_ns < -1 ||
-      transport.tail_probe_ns > kLongestTimeoutNs || transport.rnr_retry > 7 ||
-      transport.min_rnr_timer > 31 || transport.max_rd_atomic == 0 || transport.max_rd_atomic > 256 ||
-      transport.reorder_packets == 0 || transport.reorder_packets > 256 || transport.initial_psn > wire::kPsnMask) {
-    return "transport: a recovery setting is out of range";
-  }
-  if (transport.selective_repeat && transport.window_packets > 256) {
-    return "transport: selective repeat speaks of 256 packets; the window has " + std::to_string(transport.window_packets);
-  }
-  const bool is_selective = transport.trims.answer == TrimAnswer::selective;
-  if (transport.trims.answer > TrimAnswer::selective ||
-      (transport.trims.answer != TrimAnswer::none && is_selective != transport.selective_repeat)) {
-    return "transport: the answer to trimmed packets does not fit how packets are sent again";
-  }
-  const MultipathParams& paths = transport.multipath;
-  if (paths.choice > EntropyChoice::penalties || paths.entropy_values == 0 || paths.entropy_values > kMostEntropyValues ||
-      paths.least_active == 0 || paths.sack_bytes == 0 || paths.sack_bytes > (1U << 24) ||
-      paths.kind > TransportKind::uet || paths.close_after_ns < 0) {
-    return "transport: entropy values or the bytes between SACKs are out of range";
-  }
-  const bool sprays = paths.kind != TransportKind::roce;
-  const bool in_order = paths.order != DeliveryOrder::any;
-  if (paths.order > DeliveryOrder::sent || ((in_order || paths.sends) && paths.kind != TransportKind::uet) ||
-      (in_order && paths.entropy_values != 1)) {
-    return "transport: order and sends are UET's, and order is kept by one path alone";
-  }
-  const CreditParams& credit = paths.credit;
-  if ((credit.granted && paths.kind != TransportKind::uet) || credit.window_percent == 0 ||
-      credit.window_percent > 10'000 || credit.quantum_packets == 0 || credit.quantum_packets > 64 ||
-      credit.share_per_million == 0 || credit.share_per_million > 1'000'000) {
-    return "transport: credits are UET's, and one of their settings is out of range";
-  }
-  if (sprays && transport.window_packets > kMostSprayedWindow) {
-    return "transport: a multipath transport has a window of at most " + std::to_string(kMostSprayedWindow) + " packets";
-  }
-  for (size_t i = 0; i < transport.faults.size(); ++i) {
-    const FaultRule& rule = transport.faults[i];
-    const bool unasked = rule.action == FaultAction::send_nak || rule.action == FaultAction::send_rnr ||
-                         rule.action == FaultAction::send_cnp;
-    if (sprays && unasked) return at("transport.faults", i, "answers that nobody asked for are RoCEv2's");
-    if (!sprays && (rule.action == FaultAction::trim || rule.entropy_value >= 0)) {
-      return at("transport.faults", i, "only packets that choose their paths are trimmed, or have an entropy value");
-    }
-  }
-  if (transport.cnp_interval_ns < -1 || transport.cnp_scope > CnpScope::port) {
-    return "transport: the interval or scope of congestion notifications is out of range";
-  }
+  if (auto wrong = validate_transport(plan.transport); !wrong.empty()) return wrong;
+  if (auto wrong = validate_faults(plan); !wrong.empty()) return wrong;
   if (plan.ports.empty()) return "ports: none";
   // Each is a copy of the plan: what nobody speaks is not kept.
   if (plan.others.size() > plan.ports.size()) return "other_transports: more than there are ports";

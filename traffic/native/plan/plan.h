@@ -13,6 +13,7 @@
 #include "plan/congestion_plan.h"
 #include "plan/fault_rules.h"
 #include "plan/schedule.h"
+#include "plan/transport_settings.h"
 #include "wire/packet_run.h"
 #include "wire/usid.h"
 
@@ -125,92 +126,28 @@ struct PlannedPort {
   }
 };
 
-// What a minimum time lies between congestion notifications of.
-enum class CnpScope : uint8_t { queue_pair = 0, port = 1 };
-
-// What carries messages between queue pairs.
-enum class TransportKind : uint8_t { roce = 0, mrc = 1, uet = 2 };
-
 constexpr PacketTrailer trailer_of(TransportKind kind) {
   return kind == TransportKind::uet ? PacketTrailer::none : PacketTrailer::icrc;
 }
 
-// How a sender draws the entropy value of its next packet (traffic/native/multipath/entropy.h).
-enum class EntropyChoice : uint8_t { rotation = 0, oblivious = 1, recycled = 2, penalties = 3 };
-
-// Of UET, in which order a receiver takes packets: as they come (RUD), or as they were numbered alone (ROD).
-enum class DeliveryOrder : uint8_t { any = 0, sent = 1 };
-
-// Of UET: credits that receivers grant to their senders (RCCC).
-struct CreditParams {
-  bool granted = false;
-  bool alone = false;            // no control by the sender beside them: ACKs tell of credit instead of its state
-  uint32_t window_percent = 150;  // of the bandwidth-delay product: what a sender begins with, and keeps at most
-  uint32_t quantum_packets = 4;   // of one grant
-  uint32_t share_per_million = 1'000'000;  // of the link's rate that is granted
-};
-
-// What carries messages, and how the packets of its queue pairs find their paths where it has many.
-struct MultipathParams {
-  TransportKind kind = TransportKind::roce;
-  EntropyChoice choice = EntropyChoice::rotation;
-  uint32_t entropy_values = 128;  // of a queue pair
-  uint32_t least_active = 8;      // fewer than these are never left by withdrawing some
-  uint32_t sack_bytes = 16 << 10;  // so much arrives between two SACKs that nothing else causes
-  Nanos close_after_ns = 0;        // of UET: so long a context rests before it is closed; 0: for ever
-  DeliveryOrder order = DeliveryOrder::any;
-  bool sends = false;  // of UET: messages are SENDs to receives that a grant named, else WRITEs to its address
-  CreditParams credit;
-};
 inline constexpr uint32_t kMostEntropyValues = 1024;
 inline constexpr uint32_t kMostSprayedWindow = 1024;
 
-// What is said of a packet that arrives without its payload.
-enum class TrimAnswer : uint8_t { none = 0, nak = 1, selective = 2 };
-
-// Packets that a switch cut down.
-struct TrimParams {
-  uint64_t dscps = 0;  // bit i: DSCP i is theirs
-  uint64_t last_hop_dscps = 0;  // those of them that the last switch gives
-  TrimAnswer answer = TrimAnswer::none;
-
-  bool is_last_hop(uint8_t traffic_class) const { return (last_hop_dscps >> (traffic_class >> 2) & 1) != 0; }
-};
-
-struct TransportParams {
-  uint32_t path_mtu = 4096;
-  uint8_t traffic_class = 0;
-  uint32_t window_packets = 0;  // 0: as the receiver's buffer allows
-  uint32_t ack_every = 256;
-  Nanos timeout_ns = 0;
-  uint32_t retry_limit = 7;
-  uint32_t initial_psn = 0;
-  bool split_data_on_qps = false;
-  bool adaptive_timeout = true;
-  Nanos timeout_floor_ns = 0;  // of the adaptive timeout
-  uint32_t rnr_retry = 7;      // 7: for ever
-  uint8_t min_rnr_timer = 12;  // the code that this end's receiver-not-ready NAKs carry
-  uint32_t max_rd_atomic = 16;
-  bool selective_repeat = false;
-  Nanos tail_probe_ns = -1;  // least wait before an end that is silent is probed; -1: by the timeout's floor, 0: never
-  bool out_of_order_accept = false;
-  TrimParams trims;
-  uint32_t reorder_packets = 64;  // so many may overtake a packet before it counts as lost; if overtaking is accepted
-  Nanos cnp_interval_ns = 4'000;  // -1: none are sent
-  CnpScope cnp_scope = CnpScope::queue_pair;
-  ClassMarks cnp{48 << 2, -1};
-  ClassMarks ack;    // acknowledgements and NAKs
-  ClassMarks grant;  // clear-to-send writes
-  std::vector<FaultRule> faults;
-  MultipathParams multipath;
-};
+// Return the traffic class and VLAN priority of a kind of packet.
+template <typename Marks>
+constexpr ClassMarks marks_of(const Marks& marks) {
+  const auto dscp = static_cast<int32_t>(marks.dscp);
+  const auto traffic_class = static_cast<int16_t>(dscp << 2 | static_cast<int32_t>(marks.ecn));
+  return {dscp < 0 ? kFlowClass : traffic_class, static_cast<int8_t>(marks.vlan_priority)};
+}
 
 struct EnginePlan {
   int32_t iterations = 1;
   std::vector<PlannedPort> ports;
-  TransportParams transport;
+  TransportSettings transport;
+  std::vector<FaultRule> faults;
   CongestionParams congestion;
-  SeriesParams series;
+  SeriesSettings series;
   int64_t scale_up_bps = 0;
   Nanos scale_up_latency_ns = 0;
   ScheduleSet schedules;
@@ -222,7 +159,7 @@ struct EnginePlan {
   std::vector<PlannedQp> qps;
   // Of cards, here and at the other ends: by an address of their first plane, what stands for it on each plane in order.
   std::map<IpAddress, std::vector<IpAddress>> plane_addresses;
-  // Which of the run's transports `transport`, `congestion` and `series` are.
+  // Which of the run's transports `transport`, `faults`, `congestion` and `series` are.
   size_t transport_number = 0;
   // Of the first: the same plan with each further transport, from number 1 on.
   std::vector<std::shared_ptr<const EnginePlan>> others;
@@ -234,9 +171,14 @@ inline const EnginePlan& plan_of(const EnginePlan& first, size_t port) {
   return number == 0 ? first : *first.others[number - 1];
 }
 
-// Of the packets of a rank.
+// Return the DSCP and ECN of data as one byte.
+inline uint8_t traffic_class_of(const TransportSettings& transport) {
+  return static_cast<uint8_t>(transport.dscp << 2 | transport.ecn);
+}
+
+// Return the DSCP and ECN of a rank's data as one byte.
 inline uint8_t traffic_class_of(const EnginePlan& plan, const PlannedRank& rank) {
-  return rank.traffic_class < 0 ? plan.transport.traffic_class : static_cast<uint8_t>(rank.traffic_class);
+  return rank.traffic_class < 0 ? traffic_class_of(plan.transport) : static_cast<uint8_t>(rank.traffic_class);
 }
 
 // Derives successors and counts; requires a program that passed `validate`'s range checks.

@@ -11,7 +11,7 @@ Result<std::unique_ptr<DevicePort>> open_port(const PortConfig& config, const En
   if (config.backend != Backend::verbs) return open_datagram_port(config);
   const PlannedPort& planned = plan.ports[static_cast<size_t>(port)];
   return VerbsPort::open({planned.device, planned.gid_index, planned.addresses, plan.transport, carrier_needs(plan, port),
-                          unmet_by_a_card(config, plan.transport)});
+                          unmet_by_a_card(config, !plan.faults.empty())});
 }
 
 Result<std::unique_ptr<DatagramPort>> open_datagram_port(const PortConfig& config) {

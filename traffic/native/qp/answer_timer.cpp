@@ -10,10 +10,10 @@ constexpr uint8_t kMostDoublings = 20;
 
 }  // namespace
 
-AnswerTimer::AnswerTimer(const TransportParams& params, uint32_t number)
-    : adaptive_(params.adaptive_timeout),
+AnswerTimer::AnswerTimer(const TransportSettings& params, uint32_t number)
+    : adaptive_(params.recovery.adaptive_timeout),
       timeout_ns_(params.timeout_ns),
-      timeout_floor_ns_(std::min(params.timeout_floor_ns, params.timeout_ns)),
+      timeout_floor_ns_(std::min(params.recovery.timeout_floor_ns, params.timeout_ns)),
       retry_limit_(params.retry_limit),
       number_(number) {}
 

@@ -15,7 +15,7 @@ namespace etloop {
 class AnswerTimer {
  public:
   // `number`: of the queue pair, which long waits are spread by.
-  explicit AnswerTimer(const TransportParams& params, uint32_t number = 0);
+  explicit AnswerTimer(const TransportSettings& params, uint32_t number = 0);
 
   // When the wait is over.
   Nanos deadline() const { return base_ns_ + wait_ns(); }

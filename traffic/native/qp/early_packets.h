@@ -14,9 +14,9 @@ namespace etloop {
 
 class EarlyPackets {
  public:
-  explicit EarlyPackets(const TransportParams& params)
-      : patience_(params.out_of_order_accept ? params.reorder_packets : 1),
-        accepts_(params.out_of_order_accept || params.selective_repeat) {}
+  explicit EarlyPackets(const TransportSettings& params)
+      : patience_(params.recovery.accept_out_of_order ? params.recovery.reorder_packets : 1),
+        accepts_(params.recovery.accept_out_of_order || params.recovery.selective_repeat) {}
 
   bool empty() const { return count_ == 0; }
   // What is missing counts as lost once as many overtook it as may.

@@ -27,7 +27,7 @@ Nanos rnr_timer_ns(uint8_t code) {
   return Nanos{kHundredthsOfMs[code & wire::kRnrTimerMask]} * 10'000;
 }
 
-Qp::Qp(uint32_t local_qpn, uint32_t remote_qpn, FlowId flow, const TransportParams& params, const QpResources& resources,
+Qp::Qp(uint32_t local_qpn, uint32_t remote_qpn, FlowId flow, const TransportSettings& params, const QpResources& resources,
        std::pmr::memory_resource& memory)
     : responder_(remote_qpn, flow, params, resources, counters),
       flow_(flow),

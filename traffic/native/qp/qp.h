@@ -23,7 +23,7 @@ namespace etloop {
 
 class Qp {
  public:
-  Qp(uint32_t local_qpn, uint32_t remote_qpn, FlowId flow, const TransportParams& params, const QpResources& resources,
+  Qp(uint32_t local_qpn, uint32_t remote_qpn, FlowId flow, const TransportSettings& params, const QpResources& resources,
      std::pmr::memory_resource& memory = *std::pmr::new_delete_resource());
   Qp(const Qp&) = delete;
   Qp& operator=(const Qp&) = delete;

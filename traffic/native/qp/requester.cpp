@@ -49,24 +49,24 @@ uint32_t span_of(const PacketRun& run, uint32_t path_mtu) {
 
 }  // namespace
 
-Requester::Requester(uint32_t remote_qpn, FlowId flow, const TransportParams& params, FlowRecord& counters,
+Requester::Requester(uint32_t remote_qpn, FlowId flow, const TransportSettings& params, FlowRecord& counters,
                      std::pmr::memory_resource& memory)
     : counters_(counters),
-      una_(params.initial_psn & wire::kPsnMask),
+      una_(params.recovery.initial_psn & wire::kPsnMask),
       next_psn_(una_),
       sent_end_(una_),
       asked_end_(una_),
-      path_mtu_(params.path_mtu),
-      mtu_shift_(static_cast<uint32_t>(std::countr_zero(params.path_mtu))),
-      selective_(params.selective_repeat ? std::make_unique<Selective>(params) : nullptr),
+      path_mtu_(params.path_mtu_bytes),
+      mtu_shift_(static_cast<uint32_t>(std::countr_zero(params.path_mtu_bytes))),
+      selective_(params.recovery.selective_repeat ? std::make_unique<Selective>(params) : nullptr),
       requests_(una_, mtu_shift_, memory),
       remote_qpn_(remote_qpn),
       flow_(flow),
       timer_(params, remote_qpn),
-      reorders_(params.out_of_order_accept),
-      ack_every_limit_(params.ack_every),
-      rnr_retry_limit_(params.rnr_retry),
-      outstanding_limit_(std::max(1U, params.max_rd_atomic)) {
+      reorders_(params.recovery.accept_out_of_order),
+      ack_every_limit_(params.ack_every_packets),
+      rnr_retry_limit_(params.recovery.rnr_retry_limit),
+      outstanding_limit_(std::max(1U, params.recovery.outstanding_reads)) {
   set_window(params.window_packets == 0 ? 64 : params.window_packets);
 }
 

@@ -26,7 +26,7 @@ namespace etloop {
 class Requester {
  public:
   // What is posted is kept in `memory`, which outlives this.
-  Requester(uint32_t remote_qpn, FlowId flow, const TransportParams& params, FlowRecord& counters,
+  Requester(uint32_t remote_qpn, FlowId flow, const TransportSettings& params, FlowRecord& counters,
             std::pmr::memory_resource& memory);
 
   void post(const WorkRequest& request) {
@@ -73,7 +73,7 @@ class Requester {
 
  private:
   struct Selective {
-    explicit Selective(const TransportParams& params) : probe(params) {}
+    explicit Selective(const TransportSettings& params) : probe(params) {}
     Scoreboard board;
     TailProbe probe;
     RepeatedRoundTrip repeated;

@@ -18,19 +18,19 @@ constexpr uint32_t advance(uint32_t psn, uint32_t by) { return (psn + by) & wire
 
 }  // namespace
 
-Responder::Responder(uint32_t remote_qpn, FlowId flow, const TransportParams& params, const QpResources& resources,
+Responder::Responder(uint32_t remote_qpn, FlowId flow, const TransportSettings& params, const QpResources& resources,
                      FlowRecord& counters)
     : counters_(counters),
-      expected_psn_(params.initial_psn & wire::kPsnMask),
-      mtu_shift_(static_cast<uint8_t>(std::countr_zero(params.path_mtu))),
-      selective_(params.selective_repeat),
-      trims_{params.trims.answer},
+      expected_psn_(params.recovery.initial_psn & wire::kPsnMask),
+      mtu_shift_(static_cast<uint8_t>(std::countr_zero(params.path_mtu_bytes))),
+      selective_(params.recovery.selective_repeat),
+      trims_{params.recovery.trimming.answer},
       early_(params),
       resources_(resources),
       remote_qpn_(remote_qpn),
       flow_(flow),
-      reply_limit_(std::max(1U, params.max_rd_atomic)),
-      rnr_timer_(params.min_rnr_timer & wire::kRnrTimerMask) {}
+      reply_limit_(std::max(1U, params.recovery.outstanding_reads)),
+      rnr_timer_(params.recovery.min_rnr_timer_code & wire::kRnrTimerMask) {}
 
 Responder::Step Responder::refuse(uint8_t syndrome, QpFault fault) {
   nak_due_ = true;

@@ -26,7 +26,7 @@ struct QpResources {
 
 class Responder {
  public:
-  Responder(uint32_t remote_qpn, FlowId flow, const TransportParams& params, const QpResources& resources,
+  Responder(uint32_t remote_qpn, FlowId flow, const TransportSettings& params, const QpResources& resources,
             FlowRecord& counters);
 
   // True: `delivered` holds a whole message, and `next_delivered` may have more that were waiting for this packet.

@@ -12,10 +12,11 @@ namespace etloop {
 
 class TailProbe {
  public:
-  explicit TailProbe(const TransportParams& params)
-      : least_ns_(params.tail_probe_ns < 0 ? std::min(params.timeout_floor_ns, params.timeout_ns) / kProbesPerTimeout
-                                           : params.tail_probe_ns),
-        adaptive_(params.adaptive_timeout) {}
+  explicit TailProbe(const TransportSettings& params)
+      : least_ns_(params.recovery.tail_probe_ns < 0
+                      ? std::min(params.recovery.timeout_floor_ns, params.timeout_ns) / kProbesPerTimeout
+                      : params.recovery.tail_probe_ns),
+        adaptive_(params.recovery.adaptive_timeout) {}
 
   // `patience_ns`: how long an answer may take by what round trips took. kNever: there is no probe.
   Nanos due_ns(Nanos patience_ns) const {

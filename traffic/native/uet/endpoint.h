@@ -18,7 +18,7 @@ struct Endpoint {
   // Of a write beside its payload.
   static constexpr uint64_t kWriteBytes = wire::uet::Request::kBytes + wire::uet::StandardRequest::kBytes;
 
-  Endpoint(uint32_t remote_qpn, multipath::PathStates& to_peer, uint32_t pattern_rkey, const TransportParams& params,
+  Endpoint(uint32_t remote_qpn, multipath::PathStates& to_peer, uint32_t pattern_rkey, const TransportSettings& params,
            FlowRecord& counters, std::pmr::memory_resource& memory)
       : paths(to_peer),
         requester(remote_qpn, to_peer, params, counters, memory),

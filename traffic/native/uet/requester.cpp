@@ -41,17 +41,17 @@ PdcState after(PdcState state, PdcEvent event) {
   return state;
 }
 
-Requester::Requester(uint32_t remote_qpn, multipath::PathStates& paths, const TransportParams& params, FlowRecord& counters,
+Requester::Requester(uint32_t remote_qpn, multipath::PathStates& paths, const TransportSettings& params, FlowRecord& counters,
                      std::pmr::memory_resource& memory)
     : counters_(counters),
       sender_(remote_qpn, paths, params, counters, memory),
-      ordered_(params.multipath.order == DeliveryOrder::sent),
-      sends_(params.multipath.sends),
-      path_mtu_(params.path_mtu),
+      ordered_(params.multipath.uet.order == DeliveryOrder::sent),
+      sends_(params.multipath.uet.sends),
+      path_mtu_(params.path_mtu_bytes),
       remote_qpn_(remote_qpn),
-      job_id_(params.initial_psn & wire::kPsnMask),
-      psns_(first_wide_psn(params.initial_psn, remote_qpn)),
-      close_after_ns_(params.multipath.close_after_ns) {}
+      job_id_(params.recovery.initial_psn & wire::kPsnMask),
+      psns_(first_wide_psn(params.recovery.initial_psn, remote_qpn)),
+      close_after_ns_(params.multipath.uet.close_after_ns) {}
 
 void Requester::attach(PdcIds& ids, uint32_t end) {
   ids_ = &ids;
@@ -219,7 +219,9 @@ AckOutcome Requester::on_ack(const wire::uet::Ack& ack, const wire::uet::Respons
   multipath::ArrivalReport report;
   report.cumulative_psn = WidePsn::narrow(ack.cack_psn);
   report.cause_psn = WidePsn::narrow(ack.cack_psn + static_cast<uint32_t>(int32_t{ack.ack_psn_offset}));
-  if (ack.state && ack.state->cc_type == wire::uet::CcType::credit) on_credit(wire::uet::credit_state(ack.state->cc_state).credit, now);
+  if (ack.state && ack.state->cc_type == wire::uet::CcType::credit) {
+    on_credit(wire::uet::credit_state(ack.state->cc_state).credit, now);
+  }
   if (ack.state) {
     report.bitmap_psn = WidePsn::narrow(ack.cack_psn + static_cast<uint32_t>(int32_t{ack.state->sack_psn_offset}));
     report.bitmap = ack.state->sack_bitmap;
@@ -265,7 +267,9 @@ AckOutcome Requester::on_nack(const wire::uet::Nack& nack, Nanos now) {
     ++counters_.stale_answers;
     return outcome;
   }
-  if (nack.nack_code == NackCode::trimmed) sender_.entropy().paths().tell(packets.at(psn).entropy, multipath::EntropyEvent::marked);
+  if (nack.nack_code == NackCode::trimmed) {
+    sender_.entropy().paths().tell(packets.at(psn).entropy, multipath::EntropyEvent::marked);
+  }
   // Of an earlier transmission.
   if (nack.retransmitted != (packets.at(psn).times > 1)) return outcome;
   if (!sender_.lose(psn, now)) return outcome;

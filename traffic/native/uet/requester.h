@@ -43,7 +43,7 @@ struct Credit {
 class Requester {
  public:
   // What is posted is kept in `memory`, which outlives this.
-  Requester(uint32_t remote_qpn, multipath::PathStates& paths, const TransportParams& params, FlowRecord& counters,
+  Requester(uint32_t remote_qpn, multipath::PathStates& paths, const TransportSettings& params, FlowRecord& counters,
             std::pmr::memory_resource& memory);
   // Before the first packet: where the numbers of its PDCs come from. Outlives this.
   void attach(PdcIds& ids, uint32_t end);

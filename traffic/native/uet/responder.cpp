@@ -19,18 +19,18 @@ using wire::uet::Request;
 using wire::uet::ReturnCode;
 using wire::uet::StandardRequest;
 
-Responder::Responder(uint32_t local_qpn, const TransportParams& params, uint32_t pattern_rkey, FlowRecord& counters)
+Responder::Responder(uint32_t local_qpn, const TransportSettings& params, uint32_t pattern_rkey, FlowRecord& counters)
     : counters_(counters),
       receiver_(params, counters),
-      ordered_(params.multipath.order == DeliveryOrder::sent),
-      sends_(params.multipath.sends),
+      ordered_(params.multipath.uet.order == DeliveryOrder::sent),
+      sends_(params.multipath.uet.sends),
       local_qpn_(local_qpn),
       memory_key_(uint64_t{local_qpn} << 32 | pattern_rkey),
-      job_id_(params.initial_psn & wire::kPsnMask),
-      mtu_shift_(static_cast<uint32_t>(std::countr_zero(params.path_mtu))),
-      psns_(params.initial_psn & wire::kPsnMask),
-      credit_params_(params.multipath.credit),
-      trim_answer_(params.trims.answer) {}
+      job_id_(params.recovery.initial_psn & wire::kPsnMask),
+      mtu_shift_(static_cast<uint32_t>(std::countr_zero(params.path_mtu_bytes))),
+      psns_(params.recovery.initial_psn & wire::kPsnMask),
+      credit_params_(params.multipath.uet.credit),
+      trim_answer_(params.recovery.trimming.answer) {}
 
 void Responder::attach(PdcIds& ids, uint32_t end) {
   ids_ = &ids;

@@ -22,7 +22,7 @@ struct Arrival {
 
 class Responder {
  public:
-  Responder(uint32_t local_qpn, const TransportParams& params, uint32_t pattern_rkey, FlowRecord& counters);
+  Responder(uint32_t local_qpn, const TransportSettings& params, uint32_t pattern_rkey, FlowRecord& counters);
   // Before the first packet: where the numbers of its PDCs come from. Outlives this.
   void attach(PdcIds& ids, uint32_t end);
 
@@ -100,7 +100,7 @@ class Responder {
   uint16_t id_ = 0;
   uint16_t peer_id_ = 0;
   Gap gap_;
-  CreditParams credit_params_;
+  CreditSettings credit_params_;
   uint32_t credit_total_ = 0;
   bool credit_due_ = false;
   bool close_answer_due_ = false;

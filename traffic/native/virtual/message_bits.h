@@ -21,7 +21,7 @@ class MessageBits {
   explicit MessageBits(const EnginePlan& plan) : plan_(plan) {
     for (const PlannedRank& rank : plan.ranks) {
       const auto port = static_cast<size_t>(rank.port);
-      Headers headers = headers_of(plan_of(plan, port).transport.multipath.kind);
+      Headers headers = headers_of(plan_of(plan, port).transport.kind);
       headers.every_packet += kLinkBytesIpv4 + plan.ports[port].around_bytes();
       const auto number = static_cast<size_t>(rank.rank);
       if (number >= of_rank_.size()) of_rank_.resize(number + 1, Headers{0, 0});
@@ -35,7 +35,7 @@ class MessageBits {
   // Return the bits of the largest packet of a message; inside a host there are no packets.
   int64_t of_packet(const CarriedMessage& message) const {
     if (connection(message.connection).path != Path::wire) return 0;
-    return of(message.connection, std::min<int64_t>(message.bytes, plan_.transport.path_mtu));
+    return of(message.connection, std::min<int64_t>(message.bytes, plan_.transport.path_mtu_bytes));
   }
 
   // Return the bits of a clear-to-send, and of an acknowledgement: about, as transports differ by a few bytes.
@@ -70,7 +70,7 @@ class MessageBits {
   int64_t of(int32_t number, int64_t bytes) const {
     const PlannedConnection& c = connection(number);
     if (c.path != Path::wire) return bytes * 8;
-    const int64_t mtu = plan_.transport.path_mtu;
+    const int64_t mtu = plan_.transport.path_mtu_bytes;
     const int64_t packets = std::max<int64_t>((bytes + mtu - 1) / mtu, 1);
     const Headers& headers = of_rank_[static_cast<size_t>(c.src_rank)];
     const int64_t around = headers.every_packet + (c.dst_ip.is_v4() ? 0 : kLinkBytesIpv6 - kLinkBytesIpv4);

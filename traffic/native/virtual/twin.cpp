@@ -369,7 +369,7 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
 
   // Whether enough of a frame that was cut is left for a host that looks for such frames.
   bool names_packet(const SwitchFrame& frame) const {
-    if ((plan_.transport.trims.dscps >> frame.dscp & 1) == 0 || (frame.handle & kOfStream) != 0) return false;
+    if (!plan_.transport.recovery.trimming.dscps.contains(frame.dscp) || (frame.handle & kOfStream) != 0) return false;
     const TwinFlow& flow = flows_[heading_[frame.handle].flow];
     return frame.frame_bytes >= static_cast<int32_t>(flow.around_bytes + wire::kBthBytes);
   }

@@ -15,12 +15,18 @@ namespace etloop::wire {
 class BitCounter {
  public:
   template <typename Value>
-  constexpr void field(unsigned width, Value&, const char* /*name*/, const char* /*meaning*/ = nullptr) { bits_ += width; }
+  constexpr void field(unsigned width, Value&, const char* /*name*/, const char* /*meaning*/ = nullptr) {
+    fits_ = fits_ && width > 0 && bits_ % 8 + width <= 64;
+    bits_ += width;
+  }
   constexpr void reserved(unsigned width) { bits_ += width; }
   constexpr size_t bits() const { return bits_; }
+  // Whether each field lies within eight bytes, as reading and writing require.
+  constexpr bool fits() const { return fits_; }
 
  private:
   size_t bits_ = 0;
+  bool fits_ = true;
 };
 
 // Writes fields in network byte order; reserved bits are zero.
@@ -36,14 +42,12 @@ class BitWriter {
 
  private:
   void put(unsigned width, uint64_t value) {
-    for (unsigned left = width; left > 0;) {
-      const unsigned free_bits = 8 - bit_ % 8;
-      const unsigned count = std::min(free_bits, left);
-      const uint64_t part = (value >> (left - count)) & ((1U << count) - 1);
-      out_[bit_ / 8] = static_cast<uint8_t>(out_[bit_ / 8] | (part << (free_bits - count)));
-      bit_ += count;
-      left -= count;
-    }
+    const unsigned end = bit_ + width;
+    const unsigned first = bit_ / 8;
+    const unsigned last = (end - 1) / 8;
+    uint64_t part = (value & (~uint64_t{0} >> (64 - width))) << (8 * (last + 1) - end);
+    for (unsigned i = last + 1; i-- > first; part >>= 8) out_[i] = static_cast<uint8_t>(out_[i] | (part & 0xFF));
+    bit_ = end;
   }
 
   std::span<uint8_t> out_;
@@ -63,15 +67,13 @@ class BitReader {
 
  private:
   uint64_t get(unsigned width) {
+    const unsigned end = bit_ + width;
+    const unsigned first = bit_ / 8;
+    const unsigned last = (end - 1) / 8;
     uint64_t value = 0;
-    for (unsigned left = width; left > 0;) {
-      const unsigned unread_bits = 8 - bit_ % 8;
-      const unsigned count = std::min(unread_bits, left);
-      value = (value << count) | ((bytes_[bit_ / 8] >> (unread_bits - count)) & ((1U << count) - 1));
-      bit_ += count;
-      left -= count;
-    }
-    return value;
+    for (unsigned i = first; i <= last; ++i) value = value << 8 | bytes_[i];
+    bit_ = end;
+    return (value >> (8 * (last + 1) - end)) & (~uint64_t{0} >> (64 - width));
   }
 
   std::span<const uint8_t> bytes_;
@@ -83,15 +85,16 @@ template <typename Header>
 consteval bool fills_its_bytes(Header header = {}) {
   BitCounter counter;
   Header::lay_out(counter, header);
-  return counter.bits() == 8 * Header::kBytes;
+  return counter.fits() && counter.bits() == 8 * Header::kBytes;
 }
 
 // Decodes consecutive headers. The caller checks that the bytes hold them.
 class HeaderReader {
  public:
   explicit HeaderReader(std::span<const uint8_t> bytes) : bytes_(bytes) {}
+  // Flattened so that the places of all fields are constants.
   template <typename Header>
-  Header take() {
+  [[gnu::flatten]] Header take() {
     Header header{};
     BitReader reader{bytes_.template first<Header::kBytes>()};
     Header::lay_out(reader, header);
@@ -110,7 +113,7 @@ class HeaderWriter {
  public:
   explicit HeaderWriter(std::span<uint8_t> out) : out_(out) {}
   template <typename Header>
-  void put(const Header& header) {
+  [[gnu::flatten]] void put(const Header& header) {
     BitWriter writer{out_.subspan(used_).template first<Header::kBytes>()};
     Header::lay_out(writer, header);
     used_ += Header::kBytes;

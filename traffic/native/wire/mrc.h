@@ -339,8 +339,8 @@ enum class Malformed : uint8_t {
 // ICRC is not checked.
 Malformed decode(std::span<const uint8_t> bytes, size_t datagram_bytes, Packet& out);
 
-// Write the headers up to the payload; return their length. Optional headers, and `pad` and `ts` of the BTH, follow from the body.
-// The opcode must fit the body, and `out` must hold kMaxHeaderBytes.
+// Write the headers up to the payload; return their length. Optional headers, and `pad` and `ts` of the BTH, follow from the
+// body. The opcode must fit the body, and `out` must hold kMaxHeaderBytes.
 size_t encode_headers(const Packet& packet, std::span<uint8_t> out);
 bool body_fits(Opcode opcode, const Body& body);
 

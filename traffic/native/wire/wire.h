@@ -36,8 +36,8 @@ inline constexpr uint8_t kSyndromeRnr = 0x20;       // timer code in the low fiv
 inline constexpr uint8_t kSyndromeKindMask = 0xE0;
 inline constexpr uint8_t kRnrTimerMask = 0x1F;
 
-// One packet as values. Fields that the opcode does not carry are zero. A null `payload` means the constant pattern (kPatternByte),
-// whose CRC needs no access to payload bytes.
+// One packet as values. Fields that the opcode does not carry are zero. A null `payload` means the constant pattern
+// (kPatternByte), whose CRC needs no access to payload bytes.
 struct Packet {
   Opcode opcode{};
   bool ack_req = false;

@@ -39,9 +39,9 @@ def test_defaults_are_those_of_the_field() -> None:
     assert scenario.mapping.rule is PlacementRule.BLOCKED
     assert scenario.mapping.ranks_per_host == 1
     assert scenario.jobs[0].source.settings.dependencies is DependencyPolicy.DATA_COMMUNICATOR
-    assert scenario.drop_per_million == 0
-    assert scenario.stall_timeout_ns == 5_000_000_000
-    assert scenario.lost_after_ns == 3_000_000_000
+    assert scenario.loss.drop_per_million == 0
+    assert scenario.limits.stall_timeout_ns == 5_000_000_000
+    assert scenario.limits.lost_after_ns == 3_000_000_000
 
 
 def test_everything_that_can_be_said_is_read() -> None:
@@ -92,9 +92,9 @@ twin: device.yaml
     assert scenario.transport.path_mtu_bytes == 1024
     assert scenario.transport.traffic_class == 3 << 2 | 1
     assert scenario.transport.timeout_ns == 4_000_000
-    assert scenario.drop_per_million == 10_000
-    assert (scenario.drop_seed, scenario.seed) == (9, 5)
-    assert scenario.lost_after_ns == 20_000_000_000
+    assert scenario.loss.drop_per_million == 10_000
+    assert (scenario.loss.seed, scenario.seed) == (9, 5)
+    assert scenario.limits.lost_after_ns == 20_000_000_000
 
 
 @pytest.mark.parametrize(
@@ -107,8 +107,8 @@ twin: device.yaml
         ("workload: {trace: j}\ntransprot: {}", "s.yaml:2: transprot: unknown key; did you mean transport?"),
         (
             "workload: {trace: j}\nzzz: 1",
-            ("s.yaml:2: zzz: unknown key; the keys here are seed, scale, scale_up, faults, limits, twin, "
-            "iterations, mapping, collectives, transport, rounds, jobs, workload, background, verdict, timeline, allow_local"),
+            ("s.yaml:2: zzz: unknown key; the keys here are seed, iterations, twin, allow_local, scale, scale_up, limits, "
+            "faults, mapping, collectives, transport, rounds, jobs, workload, background, verdict, timeline"),
         ),
         (
             "workload: {trace: j}\ntransport: {path_mtu: 1500}",

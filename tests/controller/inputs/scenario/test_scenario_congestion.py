@@ -24,7 +24,7 @@ def test_a_nic_s_algorithm_is_the_default() -> None:
     congestion = scenario_of().transport.congestion
     assert (congestion.algorithm, congestion.profile) == ("dcqcn", "connectx")
     assert congestion.parameters == ()
-    assert congestion.series_interval_ns == 0
+    assert congestion.series.interval_ns == 0
 
 
 def test_parameters_have_units() -> None:
@@ -41,14 +41,14 @@ def test_parameters_have_units() -> None:
         "byte_reset": 1e6,
         "threshold": 3.0,
     }
-    assert congestion.burst_bytes == 8192
-    assert congestion.catch_up_ns == 5_000_000
+    assert congestion.pacing.burst_bytes == 8192
+    assert congestion.pacing.catch_up_ns == 5_000_000
 
 
 @pytest.mark.parametrize(("catch_up", "expected_ns"), [("0", 0), ("250us", 250_000), ("1s", 1_000_000_000)])
 def test_how_much_lateness_is_made_up_for_may_be_none(catch_up: str, expected_ns: int) -> None:
     congestion = scenario_of(f"transport: {{pacing: {{catch_up: {catch_up}}}}}").transport.congestion
-    assert congestion.catch_up_ns == expected_ns
+    assert congestion.pacing.catch_up_ns == expected_ns
 
 
 def test_more_than_a_second_of_it_would_be_no_pacing() -> None:
@@ -61,7 +61,7 @@ def test_more_than_a_second_of_it_would_be_no_pacing() -> None:
 def test_a_series_is_asked_for() -> None:
     text = "transport: {cc: {series: {interval: 1ms, queue_pairs: 4}}}"
     congestion = scenario_of(text).transport.congestion
-    assert (congestion.series_interval_ns, congestion.series_queue_pairs) == (1_000_000, 4)
+    assert (congestion.series.interval_ns, congestion.series.queue_pairs) == (1_000_000, 4)
 
 
 @pytest.mark.parametrize(

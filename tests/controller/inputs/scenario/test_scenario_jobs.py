@@ -77,7 +77,7 @@ def test_background_is_read_with_its_class_and_its_time() -> None:
     incast, storage = read.background
     assert incast.load == IncastLoad(3, 2048, 10_000_000, 200)
     assert (incast.dscp, storage.dscp) == (10, -1)
-    assert storage.load == StorageLoad(2, 1, 250_000, (4096, 12288), 65_536_000, 4, 10_000, 1)
+    assert storage.load == StorageLoad(2, 1, 65_536_000, (4096, 12288), 250_000, 4, 10_000, 1)
     assert duration_ns(storage.load) == 10_000_000_000, "10000 x 8 KiB at 65.536 Mb/s"
     assert background_notes(read) == ("background s goes on with the jobs, for at most 10 s",)
 

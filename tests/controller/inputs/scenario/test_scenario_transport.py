@@ -14,9 +14,9 @@ from etloop.contract.model.assignment import Path as Way
 from etloop.contract.model.fault_rules import FaultAction, FaultDirection, FaultPackets, FaultRule
 from etloop.contract.model.transport import (
     AS_DATA,
-    ClassMarks,
     CnpScope,
     CnpSettings,
+    MarkSettings,
     RecoverySettings,
     TrimAnswer,
     TrimSettings,
@@ -113,16 +113,16 @@ def test_kinds_of_packets_have_marks_of_their_own() -> None:
   clear_to_send: {ecn: none}
   cnp: {dscp: 46, ecn: ect1}
 """)
-    assert read.ack == ClassMarks(26, 2, 1)
-    assert read.clear_to_send == ClassMarks(24, 0, AS_DATA)
+    assert read.ack == MarkSettings(26, 2, 1)
+    assert read.clear_to_send == MarkSettings(24, 0, AS_DATA)
     assert (read.cnp.traffic_class, read.cnp.vlan_priority) == (46 << 2 | 1, 6)
     silent = transport("  dscp: 24")
     assert (silent.ack, silent.clear_to_send, silent.cnp.vlan_priority) == (
-        ClassMarks(),
-        ClassMarks(),
+        MarkSettings(),
+        MarkSettings(),
         AS_DATA,
     )
-    assert transport("  ack: {pcp: 2}\n  vlan: {id: 0}").ack == ClassMarks(vlan_priority=2)
+    assert transport("  ack: {pcp: 2}\n  vlan: {id: 0}").ack == MarkSettings(vlan_priority=2)
 
 
 def test_no_notifications_at_all() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -70,7 +71,7 @@ def test_fewer_hosts_than_ports_begin_at_the_first(
 def test_a_faster_link_gets_more(rule: PlacementRule) -> None:
     text = rig_of({"a": 1, "b": 1}, link="100Gbps", addresses=8)
     fast = rig_of({"b": 1}, link="300Gbps", addresses=8).agents[0]
-    rig = type(text)(text.bind, (text.agents[0], fast), text.security)
+    rig = replace(text, agents=(text.agents[0], fast))
     placement = place(8, [500] * 8, Mapping(1, rule, ()), rig)
     assert placement.port == (0, 0, 1, 1, 1, 1, 1, 1)
 
@@ -123,7 +124,7 @@ def test_addresses_of_the_rig_are_kept_to(
 ) -> None:
     agents = [rig_of({f"a{at}": 1}, addresses=count).agents[0] for at, count in enumerate(addresses)]
     whole = rig_of({"a0": 1})
-    rig = type(whole)(whole.bind, tuple(agents), whole.security)
+    rig = replace(whole, agents=tuple(agents))
     uneven = [1000] + [1] * (ranks // per_host - 1)
     placement = place(ranks, uneven, Mapping(per_host, BLOCKED, ()), rig)
     assert tuple(len(port.ranks) for port in placement.ports) == expected, sentence

@@ -121,7 +121,9 @@ async def test_jobs_are_named_by_a_label(
         ]
         capfd.readouterr()
         assert await etloop("cancel") == 65
-        assert "no job labelled suite=a is queued or running or starting or storing" in capfd.readouterr().err
+        assert (
+            "no job with label suite=a is queued or running or starting or storing" in capfd.readouterr().err
+        )
         assert await etloop("requeue") == 0
         assert await etloop("requeue") == 65, "those have been run again"
 
@@ -143,14 +145,14 @@ async def test_orders_that_make_no_sense_are_refused(place: Place, broker: Broke
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["pause", "a/p0"], "etloop rack pause: is about no port or job; leave the names out"),
-        (["drain"], "etloop rack drain: nothing is named; name ports or agents"),
-        (["hold"], "etloop rack hold: nothing is named; name jobs"),
-        (["hold", "a/p0"], 'etloop rack hold: "a/p0" is no id of a job; see etloop submit --list'),
-        (["hold", "j1", "--label", "a=b"], "--label: stands for names of jobs; give one or the other"),
-        (["drain", "--label", "a=b"], "--label: stands for names of jobs; give one or the other"),
-        (["hold", "--label", "a"], '--label: "a" is no label; write NAME=VALUE'),
-        (["drain", "a", "--to", "3"], "--to: is of the order priority; leave it out"),
+        (["pause", "a/p0"], "etloop rack pause: takes no names; leave them out"),
+        (["drain"], "etloop rack drain: names are missing; name ports or agents"),
+        (["hold"], "etloop rack hold: names are missing; name jobs"),
+        (["hold", "a/p0"], 'etloop rack hold: "a/p0" is not a job id; see etloop submit --list'),
+        (["hold", "j1", "--label", "a=b"], "--label: selects jobs instead of names; give one or the other"),
+        (["drain", "--label", "a=b"], "--label: selects jobs instead of names; give one or the other"),
+        (["hold", "--label", "a"], '--label: "a" is not a label; write NAME=VALUE'),
+        (["drain", "a", "--to", "3"], "--to: applies only to priority; leave it out"),
     ],
 )
 def test_a_command_that_is_not_clear(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -190,5 +192,7 @@ async def test_a_person_reserves_ports_and_takes_that_back(
                 "rack", "unreserve", "r", code=65
             )
             assert (await client.result(job.job_id, PATIENCE_S)).exit_code == 0
-            assert "is missing; say when" in await etloop("rack", "reserve", "a", code=65)
-            assert "has no window of time" in await etloop("rack", "drain", "a", "--for", "ann", code=65)
+            assert "is missing; give the end" in await etloop("rack", "reserve", "a", code=65)
+            assert "takes no --for, --from or --until" in await etloop(
+                "rack", "drain", "a", "--for", "ann", code=65
+            )

@@ -169,6 +169,7 @@ async def test_clients_are_told_why_a_rig_is_not_served(
         assert await asyncio.to_thread(main, words) == 0
     printed = capsys.readouterr().out
     assert (
-        f"rig refused, the one of {before.rig_read_at} is served: {place.directory}/rig.yaml: line" in printed
+        f"rig rejected, still using the rig read at {before.rig_read_at}: {place.directory}/rig.yaml: line"
+        in printed
     )
     assert len(printed.splitlines()) == 9, "one line, whatever the mistake has"

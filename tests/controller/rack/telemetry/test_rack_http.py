@@ -89,5 +89,7 @@ async def test_a_rack_is_looked_at_over_http(place: Place) -> None:
 
 def test_http_that_others_reach_has_to_be_asked_for_aloud(tmp_path: Path) -> None:
     text = b"rig: r\nstate_dir: s\nscenario_root: t\nhttp: {host: 0.0.0.0}\n"
-    with pytest.raises(ConfigError, match="reachable from other machines, and HTTP asks nobody who he is"):
+    with pytest.raises(
+        ConfigError, match="reachable from other machines, and HTTP does not authenticate clients"
+    ):
         parse_rack_config(text, "controller.yaml", tmp_path)

@@ -233,9 +233,9 @@ def test_figures_that_a_run_does_not_have_are_left_out(root: Path) -> None:
 
 
 REFUSED = {
-    "no URL": ("collector:4318", "is no base URL of an OTLP/HTTP collector"),
-    "a secret in the URL": ("https://user:secret@collector:4318", "is no base URL"),
-    "another scheme": ("grpc://collector:4317", "is no base URL"),
+    "no URL": ("collector:4318", "is not the base URL of an OTLP/HTTP collector"),
+    "a secret in the URL": ("https://user:secret@collector:4318", "is not the base URL"),
+    "another scheme": ("grpc://collector:4317", "is not the base URL"),
 }
 
 

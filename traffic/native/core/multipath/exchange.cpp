@@ -35,7 +35,7 @@ MultipathExchange<End>::MultipathExchange(const ExchangeParts& parts, std::pmr::
       ends_(memory),
       flows_(parts.flows),
       events_(parts.events),
-      keeps_planes_(planes_ > 1 && parts.plan.transport.multipath.order == DeliveryOrder::sent),
+      keeps_planes_(planes_ > 1 && parts.plan.transport.multipath.uet.order == DeliveryOrder::sent),
       planes_up_((1U << planes_) - 1),
       connections_(parts.connections),
       probing_(parts.probing),
@@ -143,12 +143,12 @@ TxResult MultipathExchange<End>::transmit_one(TransmitRing& ring, TxPort& port, 
   }
   if (!rests) {
     const bool grants = &ring == &grant_ring_;
-    const ClassMarks marks = grants ? plan_.transport.grant : ClassMarks{};
+    const ClassMarks marks = grants ? marks_of(plan_.transport.clear_to_send) : ClassMarks{};
     const uint32_t open = planes_ == 1 ? multipath::kAllPlanes : port.open_planes(queue_pairs_[index].flow(), marks);
     if (open == 0) return TxResult::held;
     Outgoing outgoing = end.next(planes_for(index, grants, open));
     PacketRun run = run_of(outgoing, queue_pairs_[index].flow());
-    const int64_t with_it_bytes = in_flight_bytes(index) + plan_.transport.path_mtu;
+    const int64_t with_it_bytes = in_flight_bytes(index) + plan_.transport.path_mtu_bytes;
     if (control != nullptr && control->closes(with_it_bytes, plan_.transport.multipath.sack_bytes)) {
       outgoing.set_asks(true);
       run.head.ack_req = true;
@@ -189,7 +189,8 @@ bool MultipathExchange<End>::transmit_answers(TxPort& port, Clock& clock) {
     End& end = ends_[index];
     while (end.answer_due()) {
       const Outgoing answer = end.answer(last_plane(index));
-      if (const TxResult result = send(port, clock, index, answer, plan_.transport.ack, true); result != TxResult::sent) {
+      if (const TxResult result = send(port, clock, index, answer, marks_of(plan_.transport.ack), true);
+        result != TxResult::sent) {
         return result == TxResult::held;
       }
       end.answer_sent();

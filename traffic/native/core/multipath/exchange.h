@@ -152,7 +152,7 @@ class MultipathExchange : public PacketExchange {
   void retire(uint32_t index, Nanos now);
   void report_fault(uint32_t index);
   int64_t in_flight_bytes(uint32_t index) const {
-    return int64_t{ends_[index].in_flight_packets()} * plan_.transport.path_mtu;
+    return int64_t{ends_[index].in_flight_packets()} * plan_.transport.path_mtu_bytes;
   }
 
   bool keeps_planes_;             // a queue pair keeps to one of several: what its plane has no room for is not for another

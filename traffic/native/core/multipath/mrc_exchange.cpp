@@ -44,7 +44,8 @@ bool MrcExchange::transmit_reports(TxPort& port, Clock& clock) {
     erth.port_status_mask = due.planes_up;
     outgoing.packet.body = erth;
     outgoing.entropy = ends_[index].requester.sender().entropy().next();
-    if (const TxResult result = send(port, clock, index, outgoing, plan_.transport.ack, true); result != TxResult::sent) {
+    if (const TxResult result = send(port, clock, index, outgoing, marks_of(plan_.transport.ack), true);
+        result != TxResult::sent) {
       return result == TxResult::held;
     }
     reports_.sent(due, now);
@@ -67,7 +68,8 @@ bool MrcExchange::transmit_strays(TxPort& port, Clock& clock) {
     eeth.tx_timestamp = reply.tx_timestamp;
     outgoing.packet.body = eeth;
     outgoing.entropy = reply.entropy;
-    if (const TxResult result = send(port, clock, reply.qp, outgoing, plan_.transport.ack, true); result != TxResult::sent) {
+    if (const TxResult result = send(port, clock, reply.qp, outgoing, marks_of(plan_.transport.ack), true);
+        result != TxResult::sent) {
       return result == TxResult::held;
     }
     replies_.pop_back();
@@ -132,7 +134,7 @@ void MrcExchange::on_trimmed(const Datagram& datagram, Nanos now) {
   }
   ++trimmed_;
   note_plane(index, datagram);
-  const bool last_hop = plan_.transport.trims.is_last_hop(datagram.traffic_class);
+  const bool last_hop = plan_.transport.recovery.trimming.last_hop_dscps.contains(datagram.traffic_class >> 2);
   ends_[index].responder.on_trimmed(packet, datagram.src_port, last_hop);
   if (ends_[index].answer_due()) queue_answers(index);
 }

@@ -15,12 +15,12 @@ namespace etloop {
 
 class PeerPaths {
  public:
-  explicit PeerPaths(const MultipathParams& params) : params_(params) {}
+  explicit PeerPaths(const MultipathSettings& params) : params_(params) {}
 
   // Those from a local address (by its index) to a peer over as many planes, which the first one who asks begins at `first_port`.
   // Stays where it is.
   multipath::PathStates& to(uint16_t address, const IpAddress& peer_ip, uint16_t first_port, uint32_t planes) {
-    const uint16_t own_port = params_.order == DeliveryOrder::sent ? first_port : uint16_t{0};
+    const uint16_t own_port = params_.uet.order == DeliveryOrder::sent ? first_port : uint16_t{0};
     return paths_.try_emplace({address, peer_ip, own_port}, params_, first_port, planes).first->second;
   }
 
@@ -33,7 +33,7 @@ class PeerPaths {
   }
 
  private:
-  const MultipathParams& params_;
+  const MultipathSettings& params_;
   std::map<std::tuple<uint16_t, IpAddress, uint16_t>, multipath::PathStates> paths_;
 };
 

@@ -37,13 +37,14 @@ UetExchange::UetExchange(const ExchangeParts& parts, std::pmr::memory_resource& 
     : MultipathExchange<uet::Endpoint>(parts, memory),
       ids_(pdcs_for(static_cast<uint32_t>(parts.queue_pairs.size()))),
       credit_(static_cast<uint32_t>(parts.queue_pairs.size()), granted_bps(),
-              parts.plan.transport.multipath.credit.quantum_packets * full_packet_bytes(parts.plan.transport.path_mtu)) {
-  const bool granted = plan_.transport.multipath.credit.granted;
+              parts.plan.transport.multipath.uet.credit.quantum_packets *
+                  full_packet_bytes(parts.plan.transport.path_mtu_bytes)) {
+  const bool granted = plan_.transport.multipath.uet.credit.granted;
   for (uint32_t i = 0; i < queue_pairs_.size(); ++i) {
     ends_[i].attach(ids_, i);
     // Until a round trip is known, a window is what the transport lets be under way.
     if (granted && queue_pairs_.place(i).sends_data) {
-      ends_[i].requester.use_credit(uint64_t{kMostSprayedWindow} * plan_.transport.path_mtu, flows_.link_bytes(i));
+      ends_[i].requester.use_credit(uint64_t{kMostSprayedWindow} * plan_.transport.path_mtu_bytes, flows_.link_bytes(i));
     }
     at_each_plane(i, [&](uint16_t address, const IpAddress& theirs) { queue_pair_to_.emplace(std::pair(address, theirs), i); });
   }
@@ -61,17 +62,17 @@ void UetExchange::on_planes_changed(uint32_t up, Nanos) {
 }
 
 void UetExchange::on_path_measured(uint32_t index, Nanos round_trip_ns) {
-  if (!plan_.transport.multipath.credit.granted || !queue_pairs_.place(index).sends_data) return;
+  if (!plan_.transport.multipath.uet.credit.granted || !queue_pairs_.place(index).sends_data) return;
   // What keeps to one path keeps to one port.
-  const uint64_t rate_bps = plan_.transport.multipath.order == DeliveryOrder::sent ? port_bps() / planes_ : port_bps();
+  const uint64_t rate_bps = plan_.transport.multipath.uet.order == DeliveryOrder::sent ? port_bps() / planes_ : port_bps();
   const double product = static_cast<double>(rate_bps) / 8e9 * static_cast<double>(round_trip_ns);
-  const double window = product * plan_.transport.multipath.credit.window_percent / 100;
+  const double window = product * plan_.transport.multipath.uet.credit.window_percent / 100;
   ends_[index].requester.use_credit(static_cast<uint64_t>(window), flows_.link_bytes(index));
 }
 
 void UetExchange::note_need(uint32_t index, const wire::uet::Request& request, bool lost, Nanos now) {
-  if (!plan_.transport.multipath.credit.granted || queue_pairs_.place(index).sends_data) return;
-  if (lost) credit_.lost(index, full_packet_bytes(plan_.transport.path_mtu), now);
+  if (!plan_.transport.multipath.uet.credit.granted || queue_pairs_.place(index).sends_data) return;
+  if (lost) credit_.lost(index, full_packet_bytes(plan_.transport.path_mtu_bytes), now);
   if (request.credit) credit_.asked(index, request.credit->credit_target, now);
   arm_credit();
 }
@@ -108,7 +109,8 @@ bool UetExchange::transmit_strays(TxPort& port, Clock& clock) {
     uet::Outgoing outgoing;
     outgoing.packet.pds = stray.nack;
     outgoing.entropy = stray.value;
-    if (const TxResult result = send(port, clock, stray.qp, outgoing, plan_.transport.ack, true); result != TxResult::sent) {
+    if (const TxResult result = send(port, clock, stray.qp, outgoing, marks_of(plan_.transport.ack), true);
+        result != TxResult::sent) {
       return result == TxResult::held;
     }
     strays_.pop_back();
@@ -192,7 +194,7 @@ void UetExchange::on_datagram(const Datagram& datagram, Nanos now) {
   const auto* write = std::get_if<wire::uet::StandardRequest>(&packet.ses);
   // A small packet that a switch only marked as cut is whole.
   const bool whole = readable && (write == nullptr || wire::uet::lengths_agree(*write, packet.payload_bytes,
-                                                                               plan_.transport.path_mtu));
+                                                                               plan_.transport.path_mtu_bytes));
   if (datagram.trimmed && !whole) {
     on_trimmed(datagram, now);
     return;
@@ -284,7 +286,7 @@ void UetExchange::on_trimmed(const Datagram& datagram, Nanos now) {
     else discards_.note(reason_of(found));
     return;
   }
-  const bool last_hop = plan_.transport.trims.is_last_hop(datagram.traffic_class);
+  const bool last_hop = plan_.transport.recovery.trimming.last_hop_dscps.contains(datagram.traffic_class >> 2);
   uint32_t index = kNone;
   if (request->syn) {
     index = opened_as(request->spdcid, datagram);
@@ -293,7 +295,7 @@ void UetExchange::on_trimmed(const Datagram& datagram, Nanos now) {
   }
   if (index == kNone) {
     // The first packet of a context: which queue pair it is for was cut off, and is not needed to ask for it again.
-    if (request->syn && plan_.transport.trims.answer != TrimAnswer::none) {
+    if (request->syn && plan_.transport.recovery.trimming.answer != TrimAnswer::none) {
       ++trimmed_;
       answer_stray(*request, last_hop ? NackCode::trimmed_last_hop : NackCode::trimmed, datagram);
     } else if (request->syn) {
@@ -328,7 +330,7 @@ void UetExchange::on_control(const wire::uet::Control& control, const Datagram& 
     return;
   }
   note_plane(index, datagram);
-  if (control.control_type == wire::uet::ControlType::credit_request && plan_.transport.multipath.credit.granted) {
+  if (control.control_type == wire::uet::ControlType::credit_request && plan_.transport.multipath.uet.credit.granted) {
     credit_.asked(index, control.payload & kCreditMask, now);
     arm_credit();
   }

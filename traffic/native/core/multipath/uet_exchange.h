@@ -58,7 +58,7 @@ class UetExchange final : public MultipathExchange<uet::Endpoint> {
   void on_planes_changed(uint32_t up, Nanos now) override;
   void on_path_measured(uint32_t index, Nanos round_trip_ns) override;
   uint64_t port_bps() const;
-  uint64_t granted_bps() const { return port_bps() / 1'000'000 * plan_.transport.multipath.credit.share_per_million; }
+  uint64_t granted_bps() const { return port_bps() / 1'000'000 * plan_.transport.multipath.uet.credit.share_per_million; }
   // One of those to the peer that it came from; kNone: nobody's.
   uint32_t queue_pair_to(const Datagram& datagram) const;
   // The end whose context a peer opened by that number; kNone: nobody's.

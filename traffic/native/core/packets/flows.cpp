@@ -7,10 +7,10 @@ namespace etloop {
 
 void Flows::load() {
   std::vector<FlowPath> paths(queue_pairs_.size());
-  const uint32_t mtu = plan_.transport.path_mtu;
+  const uint32_t mtu = plan_.transport.path_mtu_bytes;
   const auto full_packet = static_cast<uint32_t>(wire::datagram_bytes(wire::Opcode::write_middle, mtu));
   // What keeps to one path keeps to one port.
-  const bool keeps_one = plan_.transport.multipath.order == DeliveryOrder::sent;
+  const bool keeps_one = plan_.transport.multipath.uet.order == DeliveryOrder::sent;
   const auto line_bps = static_cast<uint64_t>(keeps_one ? port_at(plan_, port_).link_bps : card_bps(plan_, port_));
   const uint64_t packets = plan_.transport.window_packets == 0 ? 64 : plan_.transport.window_packets;
   for (uint32_t q = 0; q < queue_pairs_.size(); ++q) {
@@ -34,7 +34,7 @@ uint32_t Flows::allowed(uint32_t index, PacketRun& run, Nanos horizon_ns, Clock&
   FlowControl* control = controls_.of(index);
   if (control == nullptr) return run.count;
   const Nanos now = clock.now();
-  const int64_t in_flight_bytes = int64_t{queue_pairs_[index].under_way_before(run.head.psn)} * plan_.transport.path_mtu;
+  const int64_t in_flight_bytes = int64_t{queue_pairs_[index].under_way_before(run.head.psn)} * plan_.transport.path_mtu_bytes;
   const bool answer_comes = queue_pairs_[index].answer_comes();
   const uint32_t packets = control->allowed(run.count, in_flight_bytes, answer_comes, now, horizon_ns);
   if (packets == 0) arm_timer(index, *control);
@@ -77,7 +77,7 @@ void Flows::timed_out(uint32_t index, Nanos now) {
 
 void Flows::probed(uint32_t index, Nanos round_trip_ns, uint32_t window_packets) {
   FlowControl* control = controls_.of(index);
-  if (control != nullptr) control->set_path(round_trip_ns, uint64_t{window_packets} * plan_.transport.path_mtu);
+  if (control != nullptr) control->set_path(round_trip_ns, uint64_t{window_packets} * plan_.transport.path_mtu_bytes);
 }
 
 void Flows::write_series(Nanos now) {

@@ -132,7 +132,7 @@ bool PacketArrivals::holds_answer(uint32_t index, const Delivered& delivered, Na
   if (!transmission_.holds_data() || place.sends_data || !delivered.has_imm) return false;
   if (connections_.parts_of(place.connection, false) != 1) return false;
   const uint32_t most = lanes_.may_go_unanswered(place, address_tag(delivered.va));
-  const uint32_t packets = std::max(1U, (delivered.bytes + plan_.transport.path_mtu - 1) / plan_.transport.path_mtu);
+  const uint32_t packets = std::max(1U, (delivered.bytes + plan_.transport.path_mtu_bytes - 1) / plan_.transport.path_mtu_bytes);
   return transmission_.hold_acknowledgement(index, packets, most, now);
 }
 
@@ -160,10 +160,11 @@ void PacketArrivals::notify_congestion(uint32_t index, Nanos now) {
   Qp& qp = queue_pairs_[index];
   ++qp.counters.np_ecn_marked_roce_packets;
   qp.note_congestion();
-  if (plan_.transport.cnp_interval_ns < 0) return;
-  Nanos& after_ns = plan_.transport.cnp_scope == CnpScope::port ? cnp_after_ns_ : qp.cnp_after_ns;
+  const CnpSettings& cnp = plan_.transport.cnp;
+  if (!cnp.send) return;
+  Nanos& after_ns = cnp.scope == CnpScope::port ? cnp_after_ns_ : qp.cnp_after_ns;
   if (now < after_ns) return;
-  after_ns = now + plan_.transport.cnp_interval_ns;
+  after_ns = now + cnp.interval_ns;
   transmission_.queue_notification(index);
 }
 

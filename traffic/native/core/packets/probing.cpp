@@ -29,7 +29,7 @@ PacketRun Probing::request(size_t target) const {
   run.head.src_qpn = qp.local_qpn();
   run.head.psn = static_cast<uint32_t>(target);
   run.head.qkey = kProbeRequestKey;
-  run.head.payload_bytes = plan_.transport.path_mtu;
+  run.head.payload_bytes = plan_.transport.path_mtu_bytes;
   return run;
 }
 
@@ -74,7 +74,7 @@ bool Probing::on_reply(uint32_t qp, const wire::Packet& packet, Nanos now, Offer
 }
 
 void Probing::on_written(uint32_t qp, Nanos now) {
-  const uint8_t traffic_class = plan_.transport.traffic_class;
+  const uint8_t traffic_class = traffic_class_of(plan_.transport);
   for (uint32_t target = 0; target < prober_.size(); ++target) {
     if (prober_.qp(target) == qp) prober_.on_reply(target, traffic_class, traffic_class, now);
   }

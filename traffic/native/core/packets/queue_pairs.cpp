@@ -159,9 +159,9 @@ void QueuePairs::offer_windows(int64_t receive_buffer_bytes) {
   const PlannedPort& port = plan_.ports[static_cast<size_t>(port_)];
   std::vector<int64_t> inbound(port.addresses.size(), 0);
   for (const QpPlace& place : places_) inbound[place.address] += place.sends_data ? 0 : 1;
-  const int64_t per_packet = kBufferPerPayload * (plan_.transport.path_mtu + 256);
+  const int64_t per_packet = kBufferPerPayload * (plan_.transport.path_mtu_bytes + 256);
   const int64_t all_qps = std::max<int64_t>(std::accumulate(inbound.begin(), inbound.end(), int64_t{0}), 1);
-  const int64_t most_packets = kMostInFlightBytes / port.queues / plan_.transport.path_mtu;
+  const int64_t most_packets = kMostInFlightBytes / port.queues / plan_.transport.path_mtu_bytes;
   const int64_t share_packets = most_packets / all_qps;
   for (const int64_t qps : inbound) {
     const int64_t held_packets = receive_buffer_bytes / per_packet / std::max<int64_t>(qps, 1);

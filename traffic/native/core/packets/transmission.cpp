@@ -41,7 +41,8 @@ void Transmission::set_answer_patience(Nanos patience_ns) {
   if (answers_cost_calls()) pools_.keep_turns();
   const etloop_cc_algorithm* algorithm = plan_.congestion.algorithm;
   const bool is_heard = (algorithm != nullptr && algorithm->on_ack != nullptr) || plan_.series.interval_ns != 0;
-  holds_data_ = answers_cost_calls() && !is_heard && !plan_.transport.selective_repeat && plan_.transport.window_packets == 0;
+  holds_data_ = answers_cost_calls() && !is_heard && !plan_.transport.recovery.selective_repeat &&
+                plan_.transport.window_packets == 0;
 }
 
 void Transmission::end_data() {
@@ -65,7 +66,8 @@ bool Transmission::hold_acknowledgement(uint32_t index, uint32_t packets, uint32
   Qp& qp = queue_pairs_[index];
   if (!holds_data_ || qp.ack_queued || qp.nak_due() || qp.held_messages >= most) return false;
   const uint32_t unanswered = packets * (qp.held_messages + 2U);  // the next one has room as well
-  if (unanswered > std::min(queue_pairs_.offered_window(index) / kHeldShareOfWindow, plan_.transport.ack_every)) return false;
+  const uint32_t held_packets = queue_pairs_.offered_window(index) / kHeldShareOfWindow;
+  if (unanswered > std::min(held_packets, plan_.transport.ack_every_packets)) return false;
   stay_patient(qp, index, now);
   return true;
 }
@@ -138,7 +140,7 @@ TxResult Transmission::transmit_run(TransmitRing& ring, TxPort& port, Clock& clo
   const uint32_t index = ring.front();
   Qp& qp = queue_pairs_[index];
   if (qp.has_run()) {
-    PacketRun run = qp.next_run(port.max_run(plan_.transport.path_mtu));
+    PacketRun run = qp.next_run(port.max_run(plan_.transport.path_mtu_bytes));
     const uint32_t wanted = run.count;
     run.count = room_for(index, run);
     if (run.count > 0) run.count = flows_.allowed(index, run, port.departure_horizon_ns(), clock);
@@ -152,7 +154,7 @@ TxResult Transmission::transmit_run(TransmitRing& ring, TxPort& port, Clock& clo
     if (!qp.repeats()) pools_.ask(index, run, is_cut, ring.size() > 1);
     flows_.ask(index, run);
     if (&ring == &grant_ring_) {
-      mark(run, plan_.transport.grant);
+      mark(run, marks_of(plan_.transport.clear_to_send));
       run.may_wait = true;
     } else {
       run.may_wait = answers_cost_calls() && run.count == 1 && (run.followed || wanted > 1);
@@ -195,7 +197,7 @@ TxResult Transmission::transmit_answers_of(Qp& qp, TxPort& port) {
     PacketRun run = qp.answer();
     // READ responses carry data, and its marks.
     if (wire::shape(run.head.opcode).role == wire::Role::acknowledgement) {
-      mark(run, plan_.transport.ack);
+      mark(run, marks_of(plan_.transport.ack));
       run.may_wait = true;
     }
     if (const TxResult result = port.send(run); result != TxResult::sent) return result;
@@ -232,7 +234,7 @@ bool Transmission::transmit_notifications(TxPort& port) {
     Qp& qp = queue_pairs_[notifications_.back()];
     PacketRun run;
     run.flow = qp.flow();
-    mark(run, plan_.transport.cnp);
+    mark(run, marks_of(plan_.transport.cnp));
     run.head.opcode = wire::Opcode::cnp;
     run.head.dest_qpn = qp.remote_qpn();
     run.head.becn = true;

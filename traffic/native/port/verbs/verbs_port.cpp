@@ -41,10 +41,10 @@ std::string pair_text(const verbs::QueuePair* pair) { return "queue pair " + std
 
 }  // namespace
 
-std::vector<std::string> unmet_by_a_card(const PortConfig& config, const TransportParams& transport) {
+std::vector<std::string> unmet_by_a_card(const PortConfig& config, bool has_faults) {
   std::vector<std::string> unmet;
   if (config.capture != nullptr) unmet.emplace_back("a card's packets cannot be captured here; the capture stays empty");
-  if (!transport.faults.empty() || config.drop_per_million > 0) {
+  if (has_faults || config.drop_per_million > 0) {
     unmet.emplace_back("faults of the scenario do not reach a card's packets");
   }
   if (config.vlan_id >= 0) {
@@ -89,9 +89,9 @@ bool VerbsPort::transmit_from(Core& core, Clock& clock, size_t) {
 // Whether the device can do what the plan asks of it.
 Result<void> VerbsPort::suits() {
   verbs::OpenDevice& device = *device_;
-  if (config_.transport.path_mtu > device.active_mtu()) {
+  if (config_.transport.path_mtu_bytes > device.active_mtu()) {
     return Error{"RDMA device " + device.name() + " carries a path MTU of " + std::to_string(device.active_mtu()) +
-                 " bytes and " + std::to_string(config_.transport.path_mtu) +
+                 " bytes and " + std::to_string(config_.transport.path_mtu_bytes) +
                  " are asked for; raise the MTU of its network interface or lower transport.path_mtu"};
   }
   for (const IpAddress& address : config_.addresses) {
@@ -206,20 +206,20 @@ Endpoint VerbsPort::endpoint(uint32_t index) const {
 
 Result<void> VerbsPort::connect(uint32_t index, const Endpoint& peer) {
   End& end = ends_[index];
-  const TransportParams& transport = config_.transport;
+  const TransportSettings& transport = config_.transport;
   verbs::PairAttributes attributes{};
   attributes.state = verbs::kReadyToReceive;
-  attributes.path_mtu = mtu_code(transport.path_mtu);
+  attributes.path_mtu = mtu_code(transport.path_mtu_bytes);
   attributes.destination_pair = peer.qpn;
-  attributes.receive_psn = attributes.send_psn = transport.initial_psn;
+  attributes.receive_psn = attributes.send_psn = transport.recovery.initial_psn;
   const verbs::DeviceAttributes& can = device_->attributes();
   attributes.reads_in = static_cast<uint8_t>(std::clamp(can.most_reads_in, 0, kMostReads));
-  attributes.reads_out =
-      static_cast<uint8_t>(std::clamp(can.most_reads_out, 0, static_cast<int32_t>(std::min(transport.max_rd_atomic, 16U))));
-  attributes.min_rnr_timer = transport.min_rnr_timer;
+  const auto reads_out = static_cast<int32_t>(std::min(transport.recovery.outstanding_reads, 16U));
+  attributes.reads_out = static_cast<uint8_t>(std::clamp(can.most_reads_out, 0, reads_out));
+  attributes.min_rnr_timer = static_cast<uint8_t>(transport.recovery.min_rnr_timer_code);
   attributes.timeout = timeout_code(transport.timeout_ns);
   attributes.retries = static_cast<uint8_t>(std::min<uint32_t>(transport.retry_limit, 7));
-  attributes.rnr_retries = static_cast<uint8_t>(std::min<uint32_t>(transport.rnr_retry, 7));
+  attributes.rnr_retries = static_cast<uint8_t>(std::min<uint32_t>(transport.recovery.rnr_retry_limit, 7));
   attributes.address.is_global = 1;
   attributes.address.port = verbs::kDevicePort;
   std::memcpy(attributes.address.route.destination.raw, end.settings.peer_ip.bytes.data(), 16);

@@ -26,13 +26,13 @@ struct VerbsPortConfig {
   std::string device;
   int32_t gid_index = -1;  // -1: found by address
   std::vector<IpAddress> addresses;
-  TransportParams transport;
+  TransportSettings transport;
   CarrierNeeds needs;
   std::vector<std::string> unmet;  // what was asked for and no card does, a sentence each
 };
 
 // What is asked of a port and is not a card's to do, a sentence each.
-std::vector<std::string> unmet_by_a_card(const PortConfig& config, const TransportParams& transport);
+std::vector<std::string> unmet_by_a_card(const PortConfig& config, bool has_faults);
 
 class VerbsPort final : public DevicePort, public Carrier {
  public:

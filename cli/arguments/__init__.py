@@ -1,0 +1,1 @@
+"""Argument groups and argument types that several commands share. Cheap to import: `--help` loads them."""

@@ -1,0 +1,81 @@
+"""Arguments of `etloop compare` and `etloop sweep`: how runs are compared."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Final
+
+from etloop.cli.arguments.values import argument_type, parse_whole
+from etloop.contract.base.units import QuantityError, parse_share_per_million
+from etloop.results.schema.comparison import ComparisonSettings
+
+_DEFAULT: Final = ComparisonSettings()
+
+
+def add_comparison_settings(parser: argparse.ArgumentParser) -> None:
+    """Add the statistical settings of a comparison."""
+    parser.add_argument(
+        "--confidence",
+        type=argument_type(_confidence),
+        default=_DEFAULT.confidence,
+        metavar="SHARE",
+        help="confidence level of each test: 1 - false positive rate (default 95%%)",
+    )
+    parser.add_argument(
+        "--least-effect",
+        type=argument_type(_share(0, 999_999)),
+        default=_DEFAULT.least_effect,
+        metavar="SHARE",
+        help="smallest relative change that counts as an effect (default 2%%)",
+    )
+    parser.add_argument(
+        "--between-runs",
+        type=argument_type(_share(0, 999_999)),
+        default=_DEFAULT.between_runs,
+        metavar="SHARE",
+        help="run-to-run coefficient of variation assumed for a side with a single run (default 1%%)",
+    )
+    parser.add_argument(
+        "--warm-up",
+        type=parse_whole,
+        default=_DEFAULT.warm_up,
+        metavar="N",
+        help="iterations skipped at the start of every run (default 1)",
+    )
+    parser.add_argument(
+        "--figures",
+        type=lambda text: tuple(dict.fromkeys(text.split(","))),
+        default=(),
+        metavar="NAME,...",
+        help="key figures tested in addition to the times, such as jct_p99_ns,lost_share (docs/metrics.md, section 9)",
+    )
+
+
+def add_counts_ignored(parser: argparse.ArgumentParser) -> None:
+    """Add --counts-ignored."""
+    help_text = (
+        "report drops, losses, NAKs and pauses that occur only in B without counting them as a regression"
+    )
+    parser.add_argument("--counts-ignored", action="store_true", help=help_text)
+
+
+def comparison_settings(parsed: argparse.Namespace) -> ComparisonSettings:
+    """Return the settings that `add_comparison_settings` parsed."""
+    return ComparisonSettings(
+        parsed.confidence, parsed.least_effect, parsed.between_runs, parsed.warm_up, parsed.figures
+    )
+
+
+def _share(least: int, most: int) -> Callable[[str], float]:
+    def parse(text: str) -> float:
+        share = parse_share_per_million(text)
+        if not least <= share <= most:
+            raise QuantityError(f'"{text}" is out of range', f"write {least / 1e4:g}% to {most / 1e4:g}%")
+        return share / 1e6
+
+    return parse
+
+
+def _confidence(text: str) -> float:
+    return _share(500_000, 999_999)(text)

@@ -1,1 +1,0 @@
-"""Commands about network cards under test."""

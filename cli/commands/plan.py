@@ -1,0 +1,56 @@
+"""Show the flows of a run, between which ports, without sending any."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Final
+
+from etloop.cli.arguments.inputs import add_json, add_scenario_and_rig
+from etloop.cli.result import CommandResult, to_json
+from etloop.runtime.module_loading import quick_loading
+
+EXAMPLE: Final = "  etloop plan examples/loopback/scenario.yaml --rig examples/loopback/rig.yaml"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add scenario and rig, and the short form."""
+    add_json(parser)
+    add_scenario_and_rig(parser)
+    parser.add_argument(
+        "--summary",
+        action="store_true",
+        help="only count connections, without planning each one; for jobs of any size",
+    )
+
+
+def run(parsed: argparse.Namespace) -> CommandResult:
+    """Return the plan in words or as JSON. Raise as `prepare` does."""
+    with quick_loading():
+        from dataclasses import asdict, replace
+        from functools import partial
+
+        from etloop.cli.case_files import open_inputs
+        from etloop.cli.progress import reading_bar
+        from etloop.cli.text.plan import render_plan
+        from etloop.cli.text.plan_summary import render_summary
+        from etloop.controller.plan.jobs import build_jobs
+        from etloop.controller.plan.report import report_plan
+        from etloop.controller.plan.run_numbers import PLAN_ID
+        from etloop.controller.run.prepare import PrepareOptions, prepare, summarised
+
+    with open_inputs(parsed, None, PLAN_ID) as inputs, reading_bar() as bar:
+        options = PrepareOptions(jobs=partial(build_jobs, progress=bar), keeps_case=False)
+        if parsed.summary:
+            summary = summarised(inputs.files, options)
+            if inputs.case is not None:
+                shown = inputs.case.shown
+                summary = replace(
+                    summary,
+                    source=shown(summary.source),
+                    warnings=tuple(map(shown, summary.warnings)),
+                    notes=tuple(map(shown, summary.notes)),
+                )
+            return CommandResult(to_json(asdict(summary)) if parsed.json else render_summary(summary))
+        prepared = inputs.label_case(prepare(inputs.files, options))
+    report = report_plan(prepared.plan)
+    return CommandResult(to_json(asdict(report)) if parsed.json else render_plan(report))

@@ -1,0 +1,1 @@
+"""Commands that serve a rack or send requests to one."""

@@ -1,1 +1,0 @@
-"""Command lines of what serves a rack and asks it."""
