@@ -73,5 +73,5 @@ def test_racks_are_chosen_by_name_and_label() -> None:
     assert [place.name for place in chosen_racks(racks(), (), {"site": "berlin"}, "f")] == ["north"]
     with pytest.raises(ConfigError, match='f: has no rack "west"; it has north, south'):
         chosen_racks(racks(), ("west",), {}, "f")
-    with pytest.raises(ConfigError, match="f: no rack is labelled site=rome; see the labels of its racks"):
+    with pytest.raises(ConfigError, match="f: no rack has the labels site=rome; see the labels of its racks"):
         chosen_racks(racks(), (), {"site": "rome"}, "f")

@@ -55,13 +55,13 @@ def submitted(rack: Rack, request: JobRequest) -> Job:
     ("name", "right", "expected"),
     [
         ("wall", Right.LOOK, ""),
-        ("wall", Right.SUBMIT, '"wall" is viewer, and may not submit jobs'),
-        ("wall", Right.OWN, '"wall" is viewer, and may not change jobs'),
+        ("wall", Right.SUBMIT, '"wall" is viewer and may not submit jobs'),
+        ("wall", Right.OWN, '"wall" is viewer and may not change jobs'),
         ("ann", Right.SUBMIT, ""),
         ("ann", Right.OWN, ""),
-        ("ann", Right.OPERATE, '"ann" is user, and may not change other users' jobs, ports or the queue'),
+        ("ann", Right.OPERATE, '"ann" is user and may not change other users\' jobs, ports or the queue'),
         ("ops", Right.OPERATE, ""),
-        ("eve", Right.LOOK, 'the rack does not know "eve"'),
+        ("eve", Right.LOOK, 'the rack has no user "eve"'),
         ("", Right.LOOK, "the request names no user; this rack has users and accepts only theirs"),
     ],
 )
@@ -133,10 +133,10 @@ def test_a_file_that_cannot_be_used_any_more_lets_nobody_in_and_keeps_bounds(tmp
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"priority": 6}, "priority: 6 is above what ann may give; give at most 5"),
+        ({"priority": 6}, "priority: 6 is above the highest priority of ann; give at most 5"),
         (
             {"time_limit_ns": 2 * HOUR_NS},
-            "time_limit: 7200s is longer than a job of ann may run; ask for at most 3600s",
+            "time_limit: 7200s is above the limit of ann; ask for at most 3600s",
         ),
     ],
 )
@@ -154,13 +154,13 @@ def test_a_user_has_so_many_jobs_queued_and_so_many_run_and_keeps_no_port_from_o
     assert first.request.time_limit_ns == HOUR_NS, "a job that names no time has its user's"
     full = rack.submit(asked("ann"), "ann", ())
     assert isinstance(full, Rejected)
-    assert full.problems[0].what == "ann has 2 jobs queued, and may have no more"
+    assert full.problems[0].what == "ann has 2 queued jobs, the most allowed"
     other = submitted(rack, asked("bob", ports=PortDemand()))
     starts = rack.starts(frozenset("a"))
     assert [start.job.job_id for start in starts] == [first.job_id]
     rack.begin(starts[0])
     assert rack.starts(frozenset("a")) == ()
-    assert rack.waits_for(second.job_id) == "ann has as many jobs that run as he may have"
+    assert rack.waits_for(second.job_id) == "ann has reached the limit of running jobs"
     assert rack.waits_for(other.job_id) == "port a/p0 is leased to job j0"
     rack.note(first.job_id, JobEvent.GATHERED)
     assert rack.finish(first.job_id, ExitCode.PASS, "").state is JobState.FINISHED
