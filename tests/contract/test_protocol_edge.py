@@ -77,7 +77,7 @@ def test_no_message_is_left_out_here() -> None:
 def test_directions_are_kept_apart() -> None:
     with pytest.raises(ProtocolError, match='an agent does not send "Welcome"'):
         decode_from_agent(encode(Welcome(1, 2)))
-    with pytest.raises(ProtocolError, match='"Hello" is no message that a controller sends'):
+    with pytest.raises(ProtocolError, match='a controller does not send "Hello"'):
         decode_from_controller(encode(Hello("a", "h", 1, {})))
 
 

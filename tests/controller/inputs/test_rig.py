@@ -129,8 +129,8 @@ def test_key_files_are_relative_to_the_rig() -> None:
         (
             "agents: [{name: a, ports: [{name: p0, addresses: 'fe80::1', link: 1Gbps}]}]",
             (
-                "r.yaml:1: agents[0].ports[0].addresses: fe80::1 is a link-local or IPv4-mapped IPv6 address, which says "
-                "nothing beyond its own link; give the port a routable or unique local address, such as fd00:1::1"
+                "r.yaml:1: agents[0].ports[0].addresses: fe80::1 is a link-local or IPv4-mapped IPv6 address, which is "
+                "not valid beyond its link; give the port a routable or unique local address, such as fd00:1::1"
             ),
         ),
         (
@@ -167,8 +167,8 @@ def test_key_files_are_relative_to_the_rig() -> None:
                 "backend: verbs, device: mlx5_0}]}]"
             ),
             (
-                "r.yaml:1: agents[0].ports[0].queues: a card carries the queue pairs of a verbs port, and one thread "
-                "asks it what came of them; remove it, or write another backend"
+                "r.yaml:1: agents[0].ports[0].queues: the network card executes the queue pairs of a verbs "
+                "port, and one thread polls its completions; remove it, or write another backend"
             ),
         ),
         (

@@ -112,17 +112,17 @@ def test_rules_of_faults_are_carried_out_by_the_kinds_that_have_them() -> None:
         ("dscp: 26", "kind: tcp", ('s.yaml:4: jobs[1].transport.kind: "tcp" is not one of the choices; '
             "write rocev2 or mrc or uet")),
         ("dscp: 26", "mrc: {}", "s.yaml:4: jobs[1].transport.mrc: the transport is rocev2; write kind: mrc, or leave it out"),
-        ("dscp: 26", "kind: mrc, cnp: {}", ("s.yaml:4: jobs[1].transport.cnp: MRC does not have this setting: its acknowledgements tell of "
+        ("dscp: 26", "kind: mrc, cnp: {}", ("s.yaml:4: jobs[1].transport.cnp: MRC does not have this setting: its ACKs report "
             "marks; leave it out, or write kind: rocev2")),
         ("dscp: 26", "kind: mrc, cc: {algorithm: rccc}", ("s.yaml:4: jobs[1].transport.cc.algorithm: rccc needs credits, which "
-            "receivers of UET alone grant; write kind: uet, or choose another")),
+            "only UET receivers grant; write kind: uet, or choose another")),
         ("dscp: 26", "timeout: 1s", ("s.yaml:4: jobs[1].transport.timeout: it is not one of ack_every, cc, cnp, kind, lossless, "
             "min_rnr_timer, mrc, out_of_order, outstanding_reads, reorder_packets, retransmission, rnr_retry, tail_probe, uet, "
             "window_packets; write it under transport, where it applies to all")),
         ("kind: mrc, path_mtu: 1024", "retransmission: selective_repeat", ("s.yaml:4: jobs[1].transport.retransmission: MRC does "
-            "without: it always retransmits only missing packets; leave it out, or write kind: rocev2")),
+            "not have this setting: it always retransmits only missing packets; leave it out, or write kind: rocev2")),
         ("window_packets: 500", "retransmission: selective_repeat", ("s.yaml:1: transport.window_packets: selective repeat "
-            "speaks of 256 packets at a time; write at most 256, or retransmission: go_back_n")),
+            "has a window of at most 256 packets; write at most 256, or retransmission: go_back_n")),
     ],
 )  # fmt: skip
 def test_a_mistake_is_placed_where_it_stands(top: str, own: str, message: str) -> None:

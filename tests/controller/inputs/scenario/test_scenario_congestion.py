@@ -97,7 +97,7 @@ REFUSED = {
     "{algorithm: timely, t_low: 1ms}": ("transport.cc.algorithm", "t_low must be below t_high"),
     "{algorithm: hpcc}": ("transport.cc.algorithm", "which no port of an agent receives"),
     "{series: {queue_pairs: 2}}": ("transport.cc.series.queue_pairs", "write interval"),
-    "{plugin: x.cpp}": ("transport.cc.plugin", "not read here"),
+    "{plugin: x.cpp}": ("transport.cc.plugin", "this command does not load"),
 }
 
 

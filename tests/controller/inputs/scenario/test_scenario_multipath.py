@@ -149,7 +149,7 @@ def test_ordered_delivery_keeps_to_one_path() -> None:
         ("  kind: uet\n  uet: {close_after: soon}", "s.yaml:4: transport.uet.close_after: "),
         (
             "  kind: uet\n  uet: {delivery: uud}",
-            "s.yaml:4: transport.uet.delivery: uud carries no job: it does not retransmit, and a collective would wait ",
+            "s.yaml:4: transport.uet.delivery: uud carries no job: it repeats nothing, and a collective would wait ",
         ),
         ("  kind: uet\n  uet: {delivery: rudi}", "s.yaml:4: transport.uet.delivery: rudi carries no job: "),
         ("  kind: uet\n  uet: {delivery: any}", "s.yaml:4: transport.uet.delivery: "),
@@ -214,7 +214,7 @@ def test_ordered_delivery_keeps_to_one_path() -> None:
         ),
         (
             "  kind: mrc\n  faults: [{do: drop, entropy_value: 128, which: all}]",
-            "s.yaml:4: transport.faults[0].entropy_value: expected 0 to 127; write at most 127",
+            "s.yaml:4: transport.faults[0].entropy_value: expected 0 to 127; write a value from 0 to 127",
         ),
         (
             "  kind: mrc\n  faults: [{do: drop, entropy_value: 1, side: received, which: all}]",
@@ -222,7 +222,7 @@ def test_ordered_delivery_keeps_to_one_path() -> None:
         ),
         (
             "  faults: [{do: trim, which: 3}]",
-            "s.yaml:3: transport.faults[0].do: only multipath transports have trim rules on purpose, ",
+            "s.yaml:3: transport.faults[0].do: only multipath transports have trim rules and ",
         ),
     ],
     ids=lambda value: value.strip().replace("\n", " ") if value.startswith("  ") else "",

@@ -322,7 +322,7 @@ def test_each_mistake_is_said_with_its_remedy(text: str, message: str) -> None:
 def test_a_wait_without_a_code_names_those_that_have_one() -> None:
     (printed,) = mistakes("  min_rnr_timer: 1ms")
     assert printed.startswith(
-        's.yaml:4: transport.min_rnr_timer: "1ms" is not an InfiniBand timer value; write one of 10us, 20us, 30us,'
+        's.yaml:4: transport.min_rnr_timer: "1ms" has no code in InfiniBand; write one of 10us, 20us, 30us,'
     )
     assert printed.endswith("327680us, 491520us, 655360us")
 
