@@ -40,7 +40,7 @@ def test_ports_and_slots_are_those_of_the_rig() -> None:
         (rig(), {"a/p0": "j1"}, ""),
         (rig(more=SECOND), {"a/p0": "j1"}, ""),
         (rig(P0), {"a/p0": "j1"}, ""),
-        (rig(P1), {"a/p0": "j1"}, "port a/p0: is gone while job j1 runs on it; etloop rack drain a/p0"),
+        (rig(P1), {"a/p0": "j1"}, "port a/p0: was removed while job j1 runs on it; etloop rack drain a/p0"),
         (rig(P1), {}, ""),
         (rig(P0.replace(".1", ".7")), {"a/p0": "j1"}, "port a/p0: was changed while job j1 runs on it"),
         (rig(P0.replace("100G", "25G")), {"a/p0": "j1"}, "port a/p0: was changed"),

@@ -92,14 +92,14 @@ async def test_without_tokens_reading_is_open_and_writing_closed(tmp_path: Path)
         served.ended("j1")
         assert (await served.asked("GET", "/runs/j1.tar"))[0] == 200
         status, said = await served.asked("PUT", "/runs/j1.tar")
-        assert (status, "its owner has to set http.tokens" in said) == (403, True)
+        assert (status, "http.tokens is not set" in said) == (403, True)
 
 
 async def test_tokens_that_became_unusable_admit_nobody_and_say_why_in_the_log(tmp_path: Path) -> None:
     async with serving(tmp_path, TOKENS) as served:
         (tmp_path / "tokens").chmod(0o644)
         status, said = await served.asked("GET", "/runs/", f"Authorization: Bearer {READER}")
-        assert (status, "its log says why" in said) == (503, True)
+        assert (status, "see its log" in said) == (503, True)
         assert "chmod 600" in served.log.getvalue()
 
 
@@ -208,7 +208,7 @@ async def test_so_many_downloads_at_once_and_no_more(tmp_path: Path) -> None:
         writer.write(b"GET /runs/j1.tar HTTP/1.1\r\nHost: rack\r\n\r\n")
         await reader.readline()
         status, said = await served.asked("GET", "/runs/j1.tar")
-        assert (status, "downloads and uploads are under way" in said) == (503, True)
+        assert (status, "downloads and uploads at a time" in said) == (503, True)
         assert served.tallies.refused_requests["busy"] == 1
         writer.transport.abort()
         async with asyncio.timeout(PATIENCE_S):

@@ -96,8 +96,8 @@ def test_reservations_stand_over_a_restart_and_are_taken_back(tmp_path: Path) ->
         (Wanted((), "ann", "", AT_12), "ports: the list is empty"),
         (Wanted(("a",), "an/n", "", AT_12), 'user: "an/n" is not a user name'),
         (Wanted(("a",), "ann", "", "noon"), 'ends_at: "noon" is not a time; write a time with its offset'),
-        (Wanted(("a",), "ann", "2026-11-24T09:00", AT_12), "does not say of which time zone it is"),
-        (Wanted(("a",), "ann", AT_12, AT_10), "ends_at: 2026-11-24T10:00:00Z is not after the beginning"),
+        (Wanted(("a",), "ann", "2026-11-24T09:00", AT_12), "has no UTC offset"),
+        (Wanted(("a",), "ann", AT_12, AT_10), "ends_at: 2026-11-24T10:00:00Z is not after the start"),
         (Wanted(("a",), "ann", "", "2026-11-24T07:00Z"), "or has passed; give a later end"),
         (
             Wanted(("a",), "ann", "", "2036-11-24T07:00Z"),
