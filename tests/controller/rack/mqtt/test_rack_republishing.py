@@ -104,7 +104,7 @@ async def test_of_ended_jobs_the_last_are_retained(place: Place, mosquitto: Mosq
             assert await client.cancel(job_id) is not None
         kept = {*jobs[1:4], jobs[0]}
         await states(mosquitto, lambda found: found.keys() == kept)
-        with pytest.raises(RackUnreachable, match="no job .* at the broker"):
+        with pytest.raises(RackUnreachable, match=r"no job .* at the broker"):
             await hasty_result(mosquitto, jobs[6])
 
 

@@ -187,9 +187,9 @@ async def test_a_trace_is_kept_once_and_found_again_by_the_next_controller(
     [
         (b"x", READER, "", (), 403, "the token of ann may only read"),
         (b"x", "z" * 32, "", (), 401, "the token is not one of this rack's"),
-        (b"x", WRITER, A, (), 400, "1 bytes came, whose SHA-256 is 2d7116"),
-        (b"", WRITER, "", (), 413, "has 1 to 200000 bytes here (http.trace), and this one 0"),
-        (bytes(200_001), WRITER, "", (), 413, "and this one 200001"),
+        (b"x", WRITER, A, (), 400, "received 1 bytes with SHA-256 2d7116"),
+        (b"", WRITER, "", (), 413, "archive of 0 bytes; expected 1 to 200000 (http.trace)"),
+        (bytes(200_001), WRITER, "", (), 413, "archive of 200001 bytes"),
         (b"x", WRITER, "", ("Content-Encoding: gzip",), 415, "without Content-Encoding"),
         (b"x", WRITER, "", (), 422, "cannot be read: it is cut off at byte 1"),
         (tar_of(("x", tarfile.SYMTYPE, b"")), WRITER, "", (), 422, "which is not a regular file"),
