@@ -72,9 +72,9 @@ def truths(model: NicModel) -> dict[str, float | str | None]:
         **({"alpha_half_life": model.alpha_half_ns} if model.cnp_cut > _LEAST_CUT else {}),
         "marked_acknowledgements": "notified" if has_cnps and model.notifies_acks else "ignored",
         "read_response": model.read_ns,
-        "trimmed_new_lengths": "nak sequence" if model.answers_trims else "dropped silently",
+        "trimmed_new_lengths": "nak sequence" if model.answers_trims else "dropped in silence",
         "trim_to_answer": model.nak_ns if model.answers_trims else None,
-        "pauses": "stops" if model.honours_pauses else "ignored, or not forwarded by a device on the link",
+        "pauses": "stops" if model.honours_pauses else "ignored, or not sent on by what is between",
         **({"pause_reaction": model.pause_reaction_ns} if model.honours_pauses else {}),
         **({"pause_quantum": QUANTUM_BITS * NS_PER_S / model.line_bps} if model.honours_pauses else {}),
         "message_rate": NS_PER_S / request_ns(model, SMALL_BYTES),
@@ -87,7 +87,7 @@ def truths(model: NicModel) -> dict[str, float | str | None]:
 def _cnp_dscp(model: NicModel) -> float | str:
     if not model.cnp_dscp_follows:
         return model.cnp_dscp
-    return model.own_dscp if model.own_dscp >= 0 else "that of the queue pair, as requested"
+    return model.own_dscp if model.own_dscp >= 0 else "that of the queue pair, as asked"
 
 
 def _climb_truths(model: NicModel) -> dict[str, float | str | None]:

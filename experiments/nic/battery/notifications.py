@@ -68,7 +68,7 @@ def _dscp(usual: list[Arrival], others: list[Arrival]) -> Figure:
         return count("cnp_dscp", dscps[0], "count", samples)
     follows = {cnp.dscp for cnp in usual} == {USUAL.dscp} and {cnp.dscp for cnp in others} == {OTHER_DSCP}
     return word(
-        "cnp_dscp", "that of the queue pair, as requested" if follows else ", ".join(map(str, dscps)), samples
+        "cnp_dscp", "that of the queue pair, as asked" if follows else ", ".join(map(str, dscps)), samples
     )
 
 

@@ -36,8 +36,8 @@ def run(probe: Probe) -> tuple[Figure, ...]:
     connection.close()
     return (
         latency_figure,
-        word("read_of_several", "answered whole" if answered_first else "responses incomplete"),
-        word("duplicate_read", "answered again" if answered_again else "no response to the duplicate"),
+        word("read_of_several", "answered whole" if answered_first else "not answered whole"),
+        word("duplicate_read", "answered again" if answered_again else "not answered again"),
         word(
             "fetch_add",
             "answered" if result == [f"result {REPEATS + PACKETS}"] else ", ".join(result) or "silence",

@@ -35,7 +35,7 @@ def _test_damaged(probe: Probe) -> Figure:
     second = answers(connection)
     connection.close()
     behaviour = (
-        "dropped silently"
+        "dropped in silence"
         if not first and second == ["ack 0"]
         else f"{first or 'silence'}, then {second or 'silence'}"
     )
@@ -94,7 +94,7 @@ def _test_other_partition(probe: Probe) -> Figure:
     then = answers(connection)
     connection.close()
     if not first and then == ["ack 0"]:
-        return word("other_partition", "dropped silently")
+        return word("other_partition", "dropped in silence")
     accepted = first == ["ack 0"]
     return word(
         "other_partition", "accepted" if accepted else f"{first or 'silence'}, then {then or 'silence'}"

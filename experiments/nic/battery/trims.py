@@ -25,7 +25,7 @@ def run(probe: Probe) -> tuple[Figure, ...]:
             left_ns = connection.trimmed_write(psn, DSCP, says_so=says_so)
             first = connection.until(lambda arrival: bool(answer_words(arrival)), _PATIENCE_NS)
             behaviours.append(
-                "dropped silently" if first is None else answer_words(first).rstrip(" 0123456789")
+                "dropped in silence" if first is None else answer_words(first).rstrip(" 0123456789")
             )
             if first is None:
                 break

@@ -79,7 +79,7 @@ def test_a_card_with_a_mind_of_its_own_is_seen_through() -> None:
 
 def test_notifications_that_are_marked_as_their_queue_pair_have_no_dscp_of_their_own() -> None:
     figure = profile(replace(EXACT, cnp_dscp_follows=True), "notifications").figures()["cnp_dscp"]
-    assert (figure.value, figure.word) == (None, "that of the queue pair, as requested")
+    assert (figure.value, figure.word) == (None, "that of the queue pair, as asked")
 
 
 def test_a_profile_for_rigs_has_no_setting_of_ours() -> None:

@@ -54,7 +54,7 @@ def test_a_battery_goes_on_where_it_was(card: Path, capsys: pytest.CaptureFixtur
     (card / "rnr.json").unlink()
     assert profiled(card, "--simulated", str(card.parent / "card.yaml")) == 0
     said = capsys.readouterr().err
-    assert said.count("kept from before") == len(BATTERY) - 1
+    assert said.count("reused from the last run") == len(BATTERY) - 1
     assert "rnr: 5 sends for each of the timer codes" in said
     assert (card / "gap.json").read_bytes() == before
 
