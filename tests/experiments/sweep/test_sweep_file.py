@@ -123,7 +123,7 @@ MISTAKES = (
     (
         "an axis that is none",
         "axes: {seed: 4}\n",
-        "axes.seed: is no axis; write a list of values for a key path",
+        "axes.seed: is not an axis; write a list of values for a key path",
         TOP,
     ),
     ("a path that is none", "axes: {'a b': [1]}\n", '"a b" is not a key path; write keys with dots', TOP),
@@ -149,7 +149,7 @@ MISTAKES = (
     (
         "too many points",
         f"axes: {{seed: {list(range(70))}, iterations: {list(range(70))}}}\n",
-        "4900 points; keep to 4096",
+        "4900 points; use at most 4096",
         TOP,
     ),
     (

@@ -293,8 +293,11 @@ def test_every_job_of_a_scenario_has_its_trace_uploaded_but_what_is_uploaded_alr
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("workload: {trace: x, groups: g.json}", "s:1: workload.trace: groups is a file of its own"),
-        ("workload: [", "s: is no YAML"),
+        (
+            "workload: {trace: x, groups: g.json}",
+            "s:1: workload.trace: an uploaded trace cannot name a separate groups file",
+        ),
+        ("workload: [", "s: is not YAML"),
     ],
 )
 def test_what_cannot_be_uploaded_alone_is_refused(text: str, said: str) -> None:
@@ -314,5 +317,5 @@ async def test_a_client_uploads_what_the_rack_has_not(tmp_path: Path, archive: b
         assert not await to_thread(web.upload, served.base, file, digest)
         assert await to_thread(web.upload, served.base, file, digest)
         file.write_bytes(b"x" * 1000)
-        with pytest.raises(ConfigError, match="is refused with 422: this is no trace that a job can name"):
+        with pytest.raises(ConfigError, match="is refused with 422: the trace cannot be used by a job"):
             await to_thread(web.upload, served.base, file, digest_of(b"x" * 1000))
