@@ -187,7 +187,7 @@ async def test_a_trace_that_is_not_there_is_refused_before_the_job_waits(place: 
     async with serving(place) as rack:
         answer = rack.rack.submit(JobRequest(SCENARIO.replace("job", "none"), PortDemand()), "test")
         assert isinstance(answer, Rejected)
-        what = 'nothing called "none" is below the rack\'s scenario root'
+        what = 'no file "none" below the rack\'s scenario root'
         assert answer.problems == (Problem("workload.trace", what, "copy it there, or submit with --upload"),)
 
 

@@ -93,7 +93,7 @@ def test_a_job_whose_results_wait_says_so(path: Path) -> None:
 
 def test_an_empty_store_is_not_taken_for_a_new_one(path: Path) -> None:
     path.touch()
-    with pytest.raises(ConfigError, match="is empty; expected a job store; put a copy of it"):
+    with pytest.raises(ConfigError, match="is empty; expected a job store; restore a backup"):
         JobStore.open(path)
     assert path.stat().st_size == 0
 
@@ -105,10 +105,10 @@ def test_a_damaged_store_is_told_as_such(path: Path) -> None:
     rack.store.close()
     whole = path.read_bytes()
     path.write_bytes(whole[:4096] + os.urandom(3 * 4096) + whole[4 * 4096 :])
-    with pytest.raises(ConfigError, match="put a copy of it in its place"):
+    with pytest.raises(ConfigError, match="restore a backup"):
         JobStore.open(path)
     path.write_bytes(b"no database" * 1000)
-    with pytest.raises(ConfigError, match="file is not a database; put a copy of it in its place"):
+    with pytest.raises(ConfigError, match="file is not a database; restore a backup"):
         JobStore.open(path)
 
 
