@@ -96,7 +96,7 @@ class _Memory:
         )
 
 
-class _Taking:
+class _StatedValues:
     """Reads values of a profile for the model and records which are stated, missing, replaced by a default or left out."""
 
     def __init__(self, profile: DutProfile) -> None:
@@ -108,7 +108,7 @@ class _Taking:
 
     def needed(self, path: str, stated: Stated[T], stand_in: T) -> T:
         """Return the stated value; if there is none, record a problem and return `stand_in`."""
-        value = self._taken(path, stated)
+        value = self._note_stated(path, stated)
         if value is None:
             self.problems.append(
                 Problem(f"{self.profile.name}: {path}", "is not stated", "state it; the model needs it")
@@ -116,9 +116,9 @@ class _Taking:
             return stand_in
         return value
 
-    def given(self, path: str, stated: Stated[T], otherwise: T) -> T:
+    def or_default(self, path: str, stated: Stated[T], otherwise: T) -> T:
         """Return the stated value; if there is none, record and return the default `otherwise`."""
-        value = self._taken(path, stated)
+        value = self._note_stated(path, stated)
         if value is None:
             self.defaults.append(f"{_yaml_key(path)}: {value_text(path, otherwise)}")
             return otherwise
@@ -126,7 +126,7 @@ class _Taking:
 
     def optional(self, path: str, stated: Stated[T]) -> T | None:
         """Return the stated value, or None: the model works without it."""
-        return self._taken(path, stated)
+        return self._note_stated(path, stated)
 
     def leave_out(self, path: str, stated: Stated[T]) -> None:
         """Record a stated value that the model does not support."""
@@ -139,7 +139,7 @@ class _Taking:
 
     def alpha_log2(self, path: str, stated: Stated[Fraction]) -> int:
         """Return log2 of alpha, 0 if it is not stated; record a problem if alpha is not a power of two."""
-        alpha = self._taken(path, stated)
+        alpha = self._note_stated(path, stated)
         if alpha is None:
             self.defaults.append(f"{path}: 1")
             return 0
@@ -147,11 +147,11 @@ class _Taking:
         power_of_two = alpha == (1 << log2 if log2 >= 0 else 1) and log2 >= 0
         if not power_of_two and not (log2 < 0 and alpha.numerator == 1 and alpha.denominator == 1 << -log2):
             self.refuse(
-                path, stated, f"alpha {alpha} is no power of two", "the model takes 1/8, 1/4, ... 128"
+                path, stated, f"alpha {alpha} is not a power of two", "the model takes 1/8, 1/4, ... 128"
             )
         return log2
 
-    def _taken(self, path: str, stated: Stated[T]) -> T | None:
+    def _note_stated(self, path: str, stated: Stated[T]) -> T | None:
         if stated.value is not None:
             self.stated.append(f"{_yaml_key(path)}: {value_text(path, stated.value)}")
         return stated.value
@@ -173,53 +173,55 @@ def modelled_switch(profile: DutProfile) -> ModelledSwitch:
     Raise `ConfigError` with every value that the model needs and the profile lacks, or that the model cannot represent.
     """
     if profile.kind is not DutKind.SWITCH:
-        raise ConfigError(Problem(profile.name, "is no switch", "name the profile of a switch"))
-    taking = _Taking(profile)
+        raise ConfigError(Problem(profile.name, "is not a switch", "name the profile of a switch"))
+    values = _StatedValues(profile)
     maps = profile.maps
     identity = tuple(range(PRIORITIES))
-    mode = taking.given("balancing.mode", profile.balancing.mode, BalancingMode.ECMP)
+    mode = values.or_default("balancing.mode", profile.balancing.mode, BalancingMode.ECMP)
     gap_ns = FLOWLET_GAP_NS
     if mode is BalancingMode.FLOWLET:
-        gap_ns = taking.given("balancing.flowlet_gap_ns", profile.balancing.flowlet_gap_ns, FLOWLET_GAP_NS)
+        gap_ns = values.or_default(
+            "balancing.flowlet_gap_ns", profile.balancing.flowlet_gap_ns, FLOWLET_GAP_NS
+        )
     settings = SwitchSettings(
         name=profile.name,
         ports=(),
         buffer_bytes=0,
-        dscp_to_class=_within(taking, "maps.dscp_to_class", maps.dscp_to_class, (0,) * 64),
-        class_to_queue=_within(taking, "maps.class_to_queue", maps.class_to_queue, identity),
-        class_to_group=_within(taking, "maps.class_to_group", maps.class_to_group, identity),
-        group_to_priority=_within(taking, "maps.group_to_priority", maps.group_to_priority, identity),
-        priority_to_queue=_within(taking, "maps.priority_to_queue", maps.priority_to_queue, identity),
-        groups=tuple(_group(profile.group(number), taking) for number in range(PRIORITIES)),
-        queues=tuple(_queue(profile.queue(number), taking) for number in range(PRIORITIES)),
-        pfc=bool(taking.needed("pfc.priorities", profile.pfc.priorities, ())),
+        dscp_to_class=_within(values, "maps.dscp_to_class", maps.dscp_to_class, (0,) * 64),
+        class_to_queue=_within(values, "maps.class_to_queue", maps.class_to_queue, identity),
+        class_to_group=_within(values, "maps.class_to_group", maps.class_to_group, identity),
+        group_to_priority=_within(values, "maps.group_to_priority", maps.group_to_priority, identity),
+        priority_to_queue=_within(values, "maps.priority_to_queue", maps.priority_to_queue, identity),
+        groups=tuple(_group(profile.group(number), values) for number in range(PRIORITIES)),
+        queues=tuple(_queue(profile.queue(number), values) for number in range(PRIORITIES)),
+        pfc=bool(values.needed("pfc.priorities", profile.pfc.priorities, ())),
         pause_quanta=PAUSE_QUANTA,
-        watchdog=_watchdog(profile, taking),
-        latency_ns=taking.given("latency.port_to_port_ns", profile.latency.port_to_port_ns, LATENCY_NS),
+        watchdog=_watchdog(profile, values),
+        latency_ns=values.or_default("latency.port_to_port_ns", profile.latency.port_to_port_ns, LATENCY_NS),
         balancing=_BALANCING[mode],
         flowlet_gap_ns=gap_ns,
-        trimming=_trimming(profile, taking),
+        trimming=_trimming(profile, values),
         seed=SEED,
-        hash_fields=_hash_fields(profile, taking),
+        hash_fields=_hash_fields(profile, values),
     )
     if profile.latency.mode.value is ForwardingMode.CUT_THROUGH:
-        taking.leave_out("latency.mode", profile.latency.mode)
-    pool = _ingress_pool(profile, taking)
-    headroom_pool_bytes = _headroom_pool(profile, pool, taking)
+        values.leave_out("latency.mode", profile.latency.mode)
+    pool = _ingress_pool(profile, values)
+    headroom_pool_bytes = _headroom_pool(profile, pool, values)
     settings = replace(settings, headroom_pool_bytes=headroom_pool_bytes)
-    memory = _memory(profile, settings, pool, taking)
-    if not taking.problems and memory.shared_bytes(1) <= 0:
-        problem = "reserves and headroom of all ports leave nothing of the buffer to share"
-        taking.refuse(
+    memory = _memory(profile, settings, pool, values)
+    if not values.problems and memory.shared_bytes(1) <= 0:
+        problem = "reserves and headroom of all ports leave no shared buffer"
+        values.refuse(
             "buffer.total", profile.buffer.total_bytes, problem, "describe fewer ports, or less headroom"
         )
-    if taking.problems:
-        raise ConfigError(*taking.problems)
+    if values.problems:
+        raise ConfigError(*values.problems)
     origin = SettingsOrigin(
         profile.name,
-        tuple(taking.stated),
-        tuple(taking.defaults),
-        tuple(taking.left_out),
+        tuple(values.stated),
+        tuple(values.defaults),
+        tuple(values.left_out),
         (),
         _most_ports(profile),
     )
@@ -236,7 +238,7 @@ def _most_ports(profile: DutProfile) -> int | None:
     return sum(counts) or None
 
 
-def _ingress_pool(profile: DutProfile, taking: _Taking) -> Pool | None:
+def _ingress_pool(profile: DutProfile, values: _StatedValues) -> Pool | None:
     """Return the pool that the model represents: of the ingress pools the one for lossless traffic, else the first; None
     without size."""
     ingress_pools = [pool for pool in profile.buffer.pools if pool.name.startswith(_INGRESS)]
@@ -248,116 +250,122 @@ def _ingress_pool(profile: DutProfile, taking: _Taking) -> Pool | None:
         modelled_pool = None
     for pool in profile.buffer.pools:
         if pool is not modelled_pool:
-            taking.leave_out(f"buffer.pools[{pool.name}].size_bytes", pool.size_bytes)
+            values.leave_out(f"buffer.pools[{pool.name}].size_bytes", pool.size_bytes)
     return modelled_pool
 
 
-def _headroom_pool(profile: DutProfile, pool: Pool | None, taking: _Taking) -> int | None:
+def _headroom_pool(profile: DutProfile, pool: Pool | None, values: _StatedValues) -> int | None:
     if pool is not None and pool.headroom_bytes.value is not None:
-        return taking.optional(f"buffer.pools[{pool.name}].headroom_bytes", pool.headroom_bytes)
-    return taking.optional("buffer.headroom_bytes", profile.buffer.headroom_bytes)
+        return values.optional(f"buffer.pools[{pool.name}].headroom_bytes", pool.headroom_bytes)
+    return values.optional("buffer.headroom_bytes", profile.buffer.headroom_bytes)
 
 
-def _memory(profile: DutProfile, settings: SwitchSettings, pool: Pool | None, taking: _Taking) -> _Memory:
+def _memory(
+    profile: DutProfile, settings: SwitchSettings, pool: Pool | None, values: _StatedValues
+) -> _Memory:
     reserved_bytes = sum(group.reserved_bytes for group in settings.groups)
     headroom_bytes = sum(group.headroom_bytes for group in settings.groups if group.lossless)
     device_ports = sum(ports.count.value or 0 for ports in profile.ports)
     if pool is not None:
-        size_bytes = taking.needed(f"buffer.pools[{pool.name}].size_bytes", pool.size_bytes, 0)
+        size_bytes = values.needed(f"buffer.pools[{pool.name}].size_bytes", pool.size_bytes, 0)
         return _Memory(size_bytes, reserved_bytes, 0, device_ports)
-    total_bytes = taking.needed("buffer.total_bytes", profile.buffer.total_bytes, 0)
+    total_bytes = values.needed("buffer.total_bytes", profile.buffer.total_bytes, 0)
     if settings.headroom_pool_bytes is not None:
         return _Memory(total_bytes - settings.headroom_pool_bytes, reserved_bytes, 0, device_ports)
     return _Memory(total_bytes, reserved_bytes, headroom_bytes, device_ports)
 
 
 def _within(
-    taking: _Taking, path: str, stated: Stated[tuple[int, ...]], stand_in: tuple[int, ...]
+    values: _StatedValues, path: str, stated: Stated[tuple[int, ...]], stand_in: tuple[int, ...]
 ) -> tuple[int, ...]:
-    entries = taking.needed(path, stated, stand_in)
+    entries = values.needed(path, stated, stand_in)
     if len(entries) > len(stand_in) or max(entries) >= PRIORITIES:
-        problem = f"it goes beyond the model's {PRIORITIES} classes, groups and queues"
-        taking.refuse(path, stated, problem, f"describe {PRIORITIES} of them")
+        problem = f"a number exceeds the model's {PRIORITIES} classes, groups and queues"
+        values.refuse(path, stated, problem, f"describe {PRIORITIES} of them")
     return entries
 
 
-def _group(group: StatedGroup, taking: _Taking) -> PriorityGroup:
+def _group(group: StatedGroup, values: _StatedValues) -> PriorityGroup:
     path = f"groups[{group.group}]"
-    lossless = taking.given(f"{path}.lossless", group.lossless, False)
+    lossless = values.or_default(f"{path}.lossless", group.lossless, False)
     if group.xoff_bytes.best is not None and group.alpha.best is None:
         problem = "a fixed xoff cannot be modelled"
-        taking.refuse(
+        values.refuse(
             f"{path}.xoff", group.xoff_bytes, problem, "state alpha: the model's thresholds are dynamic"
         )
-    taking.leave_out(f"{path}.xon_bytes", group.xon_bytes)
+    values.leave_out(f"{path}.xon_bytes", group.xon_bytes)
     headroom_bytes = resume_offset_bytes = 0
     if lossless:
-        headroom_bytes = taking.needed(f"{path}.headroom_bytes", group.headroom_bytes, 0)
-        resume_offset_bytes = taking.given(f"{path}.xon_offset_bytes", group.xon_offset_bytes, 0)
+        headroom_bytes = values.needed(f"{path}.headroom_bytes", group.headroom_bytes, 0)
+        resume_offset_bytes = values.or_default(f"{path}.xon_offset_bytes", group.xon_offset_bytes, 0)
     return PriorityGroup(
         lossless=lossless,
-        reserved_bytes=taking.given(f"{path}.reserved_bytes", group.reserved_bytes, 0),
-        alpha_log2=taking.alpha_log2(f"{path}.alpha", group.alpha),
+        reserved_bytes=values.or_default(f"{path}.reserved_bytes", group.reserved_bytes, 0),
+        alpha_log2=values.alpha_log2(f"{path}.alpha", group.alpha),
         headroom_bytes=headroom_bytes,
         resume_offset_bytes=resume_offset_bytes,
     )
 
 
-def _queue(queue: StatedQueue, taking: _Taking) -> SwitchQueue:
+def _queue(queue: StatedQueue, values: _StatedValues) -> SwitchQueue:
     path, ecn = f"queues[{queue.queue}]", queue.ecn
     marking = None
-    if taking.given(f"{path}.ecn.enabled", ecn.enabled, False):
+    if values.or_default(f"{path}.ecn.enabled", ecn.enabled, False):
         marking = Marking(
-            kmin_bytes=taking.needed(f"{path}.ecn.kmin_bytes", ecn.kmin_bytes, 0),
-            kmax_bytes=taking.needed(f"{path}.ecn.kmax_bytes", ecn.kmax_bytes, 0),
-            pmax_per_million=taking.needed(f"{path}.ecn.pmax_per_million", ecn.pmax_per_million, 0),
-            at_dequeue=taking.given(f"{path}.ecn.at", ecn.at, MarkingPoint.DEQUEUE) is MarkingPoint.DEQUEUE,
+            kmin_bytes=values.needed(f"{path}.ecn.kmin_bytes", ecn.kmin_bytes, 0),
+            kmax_bytes=values.needed(f"{path}.ecn.kmax_bytes", ecn.kmax_bytes, 0),
+            pmax_per_million=values.needed(f"{path}.ecn.pmax_per_million", ecn.pmax_per_million, 0),
+            at_dequeue=values.or_default(f"{path}.ecn.at", ecn.at, MarkingPoint.DEQUEUE)
+            is MarkingPoint.DEQUEUE,
         )
-    strict = taking.given(f"{path}.scheduler", queue.scheduler, Scheduler.DWRR) is Scheduler.STRICT
+    strict = values.or_default(f"{path}.scheduler", queue.scheduler, Scheduler.DWRR) is Scheduler.STRICT
     return SwitchQueue(
         strict=strict,
-        weight=1 if strict else taking.given(f"{path}.weight", queue.weight, 1),
-        alpha_log2=taking.alpha_log2(f"{path}.alpha", queue.alpha),
-        reserved_bytes=taking.given(f"{path}.reserved_bytes", queue.reserved_bytes, 0),
+        weight=1 if strict else values.or_default(f"{path}.weight", queue.weight, 1),
+        alpha_log2=values.alpha_log2(f"{path}.alpha", queue.alpha),
+        reserved_bytes=values.or_default(f"{path}.reserved_bytes", queue.reserved_bytes, 0),
         marking=marking,
     )
 
 
-def _watchdog(profile: DutProfile, taking: _Taking) -> Watchdog | None:
+def _watchdog(profile: DutProfile, values: _StatedValues) -> Watchdog | None:
     pfc = profile.pfc
-    detect_ns = taking.optional("pfc.watchdog_detect_ns", pfc.watchdog_detect_ns)
+    detect_ns = values.optional("pfc.watchdog_detect_ns", pfc.watchdog_detect_ns)
     if not detect_ns:
         return None
-    action = taking.given("pfc.watchdog_action", pfc.watchdog_action, StatedAction.DROP)
+    action = values.or_default("pfc.watchdog_action", pfc.watchdog_action, StatedAction.DROP)
     if action is StatedAction.ALERT:
         return None
-    restore_ns = taking.given("pfc.watchdog_restore_ns", pfc.watchdog_restore_ns, detect_ns)
+    restore_ns = values.or_default("pfc.watchdog_restore_ns", pfc.watchdog_restore_ns, detect_ns)
     modelled_action = WatchdogAction.FORWARD if action is StatedAction.FORWARD else WatchdogAction.DROP
     return Watchdog(detect_ns, restore_ns, modelled_action)
 
 
-def _trimming(profile: DutProfile, taking: _Taking) -> Trimming | None:
+def _trimming(profile: DutProfile, values: _StatedValues) -> Trimming | None:
     trimming = profile.trimming
-    if not taking.given("trimming.enabled", trimming.enabled, False):
+    if not values.or_default("trimming.enabled", trimming.enabled, False):
         return None
-    queue = taking.optional("trimming.queue", trimming.queue)
+    queue = values.optional("trimming.queue", trimming.queue)
     if queue is not None and queue >= PRIORITIES:
         problem = f"queue {queue} is beyond the model's {PRIORITIES}"
-        taking.refuse("trimming.queue", trimming.queue, problem, "leave it out: then it is that of the DSCP")
+        values.refuse("trimming.queue", trimming.queue, problem, "leave it out to use the queue of the DSCP")
     return Trimming(
-        frame_bytes=taking.needed("trimming.size_bytes", trimming.size_bytes, 0),
-        dscp=taking.needed("trimming.dscp", trimming.dscp, 0),
-        last_hop_dscp=taking.optional("trimming.last_hop_dscp", trimming.last_hop_dscp),
+        frame_bytes=values.needed("trimming.size_bytes", trimming.size_bytes, 0),
+        dscp=values.needed("trimming.dscp", trimming.dscp, 0),
+        last_hop_dscp=values.optional("trimming.last_hop_dscp", trimming.last_hop_dscp),
         queue=queue,
     )
 
 
-def _hash_fields(profile: DutProfile, taking: _Taking) -> tuple[HashField, ...]:
+def _hash_fields(profile: DutProfile, values: _StatedValues) -> tuple[HashField, ...]:
     fields = profile.balancing.hash_fields
-    hash_fields = taking.given("balancing.hash_fields", fields, FIVE_TUPLE)
+    hash_fields = values.or_default("balancing.hash_fields", fields, FIVE_TUPLE)
     if not hash_fields:
-        taking.refuse(
-            "balancing.hash_fields", fields, "nothing is hashed", "name a field, or leave the key out"
+        values.refuse(
+            "balancing.hash_fields",
+            fields,
+            "the list of hash fields is empty",
+            "name a field, or leave the key out",
         )
     return hash_fields
 

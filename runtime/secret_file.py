@@ -42,7 +42,7 @@ def read_secret(path: Path) -> str:
             raw = file.read(_LARGEST_SECRET_BYTES + 1)
     except OSError as error:
         reason = f"cannot be read: {error.strerror or error}"
-        raise ConfigError(Problem(str(path), reason, "check the name and that it may be read")) from None
+        raise ConfigError(Problem(str(path), reason, "check the name and the permissions")) from None
     try:
         secret = raw.decode().strip()
     except UnicodeDecodeError:

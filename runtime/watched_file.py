@@ -46,6 +46,6 @@ class WatchedFile(Generic[T]):
                 self._seen = signature
         except OSError as error:
             reason = f"cannot be read: {error.strerror or error}"
-            remedy = "check the name and that it may be read"
+            remedy = "check the name and the permissions"
             raise ConfigError(Problem(str(self._path), reason, remedy)) from None
         return self._last

@@ -50,7 +50,7 @@ def read_plugin(path: Path) -> bytes:
             content = file.read(MOST_PLUGIN_BYTES + 1)
     except OSError as error:
         problem = f"cannot be read: {error.strerror or error}"
-        raise ConfigError(Problem(str(path), problem, "check the name and that it may be read")) from None
+        raise ConfigError(Problem(str(path), problem, "check the name and the permissions")) from None
     if not 0 < len(content) <= MOST_PLUGIN_BYTES:
         problem = "is empty" if not content else f"has more than {MOST_PLUGIN_BYTES} bytes"
         raise ConfigError(Problem(str(path), problem, "is it the file that was meant?"))

@@ -78,7 +78,7 @@ def job_wish(parsed: argparse.Namespace, ports: Sequence[str]) -> JobWish:
         backend_key="--backend",
     )
     wish = wish_of(_scenario_needs(parsed.scenario), option_needs, parsed.dut, parsed.priority)
-    if needs_text := "; ".join(map(str, wish.needs.listed())):
+    if needs_text := "; ".join(map(str, wish.needs.requirements())):
         sys.stderr.write(printable(f"requires {needs_text}") + "\n")
     return wish
 

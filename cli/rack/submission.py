@@ -150,7 +150,7 @@ def _upload(parsed: argparse.Namespace, text: str, base: str) -> str:
         remedy = "add http: with tokens: to its controller.yaml, or put the trace below its scenario_root"
         raise ConfigError(Problem("--upload", "the rack has no HTTP server", remedy))
     # Imported here, because only an upload reads traces.
-    from etloop.controller.rack.client.packing import Mention, mentions, packed, with_digests
+    from etloop.controller.rack.client.packing import Mention, mentions, pack_trace, with_digests
     from etloop.controller.rack.client.web import RackWeb
 
     web = RackWeb(parsed.token_file, parsed.ca)
@@ -158,7 +158,7 @@ def _upload(parsed: argparse.Namespace, text: str, base: str) -> str:
     for mention in mentions(text, str(parsed.scenario)):
         with tempfile.TemporaryDirectory(prefix="etloop-upload-") as directory:
             place = Path(directory) / "trace.tar.gz"
-            archive, digest = packed(mention, parsed.scenario.parent, place)
+            archive, digest = pack_trace(mention, parsed.scenario.parent, place)
             is_known = web.upload(base, archive, digest)
             outcome = (
                 "the rack has it" if is_known else f"uploaded {approximate_bytes(archive.stat().st_size)}"

@@ -1,1 +1,1 @@
-"""Units, errors, the clock, IP addresses, YAML text with positions, and the questions that readers of files ask."""
+"""Units, errors, the clock, IP addresses, YAML text with positions, and typed access to the keys of files."""

@@ -69,12 +69,14 @@ def parse_addresses(text: str) -> tuple[str, ...]:
     count = int(last) - int(first) + 1
     if not 1 <= count <= MOST_ADDRESSES:
         problem = f'"{text}" holds {max(count, 0)} addresses'
-        raise QuantityError(problem, f"write a range upwards of at most {MOST_ADDRESSES}")
+        raise QuantityError(problem, f"write an ascending range of at most {MOST_ADDRESSES}")
     for address in (first, last):
         if address.is_unspecified or address.is_multicast or address == _BROADCAST:
-            raise QuantityError(f"{address} is not the address of one machine", remedy)
+            raise QuantityError(f"{address} is not a unicast address", remedy)
         if address.version == 6 and (address.is_link_local or address.ipv4_mapped or address.scope_id):
-            problem = f"{address} is a link-local or IPv4-mapped IPv6 address, which says nothing beyond its own link"
+            problem = (
+                f"{address} is a link-local or IPv4-mapped IPv6 address, which is not valid beyond its link"
+            )
             raise QuantityError(
                 problem, "give the port a routable or unique local address, such as fd00:1::1"
             )

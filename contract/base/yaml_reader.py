@@ -118,7 +118,7 @@ class _PlainLoader(yaml.SafeLoader):
         line = event.start_mark.line + 1 if event.start_mark else 0
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
             raise _HostileShapeError(
-                line, "anchors and aliases (& and *) are not read", "write the value out"
+                line, "anchors and aliases (& and *) are not supported", "write the value itself"
             )
         nested = isinstance(event, yaml.MappingStartEvent | yaml.SequenceStartEvent)
         if nested and self._depth == DEEPEST_NESTING:
@@ -160,10 +160,12 @@ class Section:
         for key_node, value_node in node.value if node is not None else ():
             key = key_node.value if isinstance(key_node, yaml.ScalarNode) else None
             if key is None:
-                file.mistake(key_node, path, f"{_shape(key_node)} stands as a key", "write a word as the key")
+                file.mistake(
+                    key_node, path, f"{_shape(key_node)} is used as a key", "write a word as the key"
+                )
             elif key in self._entries:
                 first = self._entries[key][0].start_mark.line + 1
-                problem = f"the key stands here and in line {first}"
+                problem = f"the key is already set in line {first}"
                 file.mistake(key_node, self._at(key), problem, "keep one of them")
             else:
                 self._entries[key] = (key_node, value_node)
@@ -180,7 +182,7 @@ class Section:
         for key in self._entries.keys() - own:
             allowed = ", ".join(sorted(own))
             self.mistake(
-                key, f"it is not one of {allowed}", f"write it under {base._path}, where it is of all"
+                key, f"it is not one of {allowed}", f"write it under {base._path}, where it applies to all"
             )
         for key, entry in base._entries.items():
             if key not in self._entries and key not in dropped:
@@ -368,7 +370,7 @@ class Section:
             )
             return stand_in
         if node.tag not in _PLAIN_TAGS:
-            self._file.mistake(node, path, f"the tag {node.tag} is not read", "write the plain value")
+            self._file.mistake(node, path, f"the tag {node.tag} is not supported", "write the plain value")
             return stand_in
         try:
             return parse(node.value)

@@ -132,11 +132,11 @@ def _put(node: yaml.Node, key: str, value: yaml.Node, path: tuple[str, ...]) -> 
 
 def _index(node: yaml.SequenceNode, key: str, path: tuple[str, ...]) -> int:
     if not re.fullmatch(r"[0-9]{1,6}", key) or int(key) >= len(node.value):
-        problem = f'"{".".join(path)}" is no item of a list of {len(node.value)}'
+        problem = f'"{".".join(path)}" is not an item of a list of {len(node.value)}'
         raise QuantityError(problem, "number its items from 0")
     return int(key)
 
 
 def _through_a_value(path: tuple[str, ...]) -> QuantityError:
-    problem = f'"{".".join(path)}" leads into a single value'
+    problem = f'"{".".join(path)}" goes below a single value'
     return QuantityError(problem, "name the key itself, or give the section as the value")

@@ -190,11 +190,11 @@ COUNTERS: Final = (
     # Transport as mlx5 names and counts it (Linux: hw_counters of a port): of one queue pair, and of a NIC's port.
     Counter(_TRANSPORT, "out_of_sequence", "packets", _C, "requests received ahead of a missing one", _SUM),
     Counter(_TRANSPORT, "duplicate_request", "packets", _C, "requests received again", _SUM),
-    Counter(_TRANSPORT, "packet_seq_err", "packets", _C, "NAKs of a sequence error that were heeded", _SUM),
+    Counter(_TRANSPORT, "packet_seq_err", "packets", _C, "NAKs of a sequence error that caused a retransmission", _SUM),
     Counter(_TRANSPORT, "implied_nak_seq_err", "events", _C,
-            "READ or atomic responses passed over, and asked for again", _SUM),
-    Counter(_TRANSPORT, "rnr_nak_retry_err", "packets", _C, "receiver-not-ready NAKs that were waited for", _SUM),
-    Counter(_TRANSPORT, "out_of_buffer", "messages", _C, "messages that came when no receive was posted", _SUM),
+            "READ or atomic responses skipped, and requested again", _SUM),
+    Counter(_TRANSPORT, "rnr_nak_retry_err", "packets", _C, "receiver-not-ready NAKs that delayed the sender", _SUM),
+    Counter(_TRANSPORT, "out_of_buffer", "messages", _C, "messages that arrived when no receive was posted", _SUM),
     Counter(_TRANSPORT, "local_ack_timeout_err", "events", _C, "retransmission timeouts", _SUM),
     Counter(_TRANSPORT, "roce_adp_retrans", "events", _C,
             "retransmission timeouts below the queue pair's own: the adaptive one", _SUM),
@@ -209,12 +209,12 @@ COUNTERS: Final = (
     Counter(_TRANSPORT, "rx_write_requests", "requests", _C, "RDMA writes carried out for the peer, once each"),
     Counter(_TRANSPORT, "rx_read_requests", "requests", _C, "RDMA reads carried out for the peer, once each"),
     Counter(_TRANSPORT, "rx_atomic_requests", "requests", _C, "RDMA atomics carried out for the peer, once each"),
-    Counter(_QP, "read_response_bytes", "bytes", _C, "payload that this end's READs brought"),
+    Counter(_QP, "read_response_bytes", "bytes", _C, "payload received by this end's READs"),
     Counter(_QP, "tail_probes", "events", _C, "silent ends that selective repeat probed", _SUM),
     Counter(_QP, "trimmed_received", "packets", _C, "packets that arrived cut down by a switch", _SUM),
     Counter(_QP, "trimmed_answered", "packets", _C, "answers to packets that arrived cut down", _SUM),
     Counter(_QP, "trimmed_resent", "packets", _C,
-            "packets sent again because the other end said that they arrived cut down (selective repeat)", _SUM),
+            "packets sent again because the other end reported them trimmed (selective repeat)", _SUM),
     Counter(_QP, "out_of_window", "packets", _C,
             "requests discarded because their number is beyond the window (MRC, UET)", _DISCARD,
             "beyond the window"),
@@ -231,7 +231,7 @@ COUNTERS: Final = (
     Counter(_AP, "tx_bytes", "bytes", _C, "UDP payload sent: transport headers and ICRC included"),
     Counter(_AP, "rx_bytes", "bytes", _C, "UDP payload received: transport headers and ICRC included"),
     Counter(_AP, "tx_padding_bytes", "bytes", _C,
-            "what frames sent with less than 60 bytes are filled up with, of ports that write frames (UET over IPv4)"),
+            "padding of frames sent with less than 60 bytes, on ports that write frames (UET over IPv4)"),
     Counter(_AP, "rx_padding_bytes", "bytes", _C, "the same of frames received"),
     Counter(_AP, "tx_calls", "calls", _C, "system calls that sent, for datagrams per call"),
     Counter(_AP, "rx_calls", "calls", _C, "system calls that received"),
@@ -260,10 +260,10 @@ COUNTERS: Final = (
     Counter(_AP, "foreign_wrong_peer", "datagrams", _C,
             "of a queue pair here, from another address than its peer's", _DISCARD, "from a wrong peer"),
     Counter(_AP, "foreign_unasked", "datagrams", _C,
-            "well formed, and nothing that this end takes: such as unreliable or idempotent delivery, "
-            "a request without its message, or endpoint packets beyond those that can wait", _DISCARD, "that nobody asked for"),
+            "well formed, but not accepted by this end: such as unreliable or idempotent delivery, "
+            "a request without its message, or endpoint packets beyond those that can wait", _DISCARD, "not requested"),
     Counter(_AP, "foreign_cut_off", "datagrams", _C,
-            "cut by a switch so that who they are for cannot be read, or what they say cannot be asked again",
+            "trimmed so that their destination cannot be read or their data cannot be requested again",
             _DISCARD, "cut too short to be answered"),
     Counter(_AP, "unclaimed_requests", "datagrams", _C,
             "requests that a peer of this run sent to a packet delivery context that is closed (UET); these and the "
@@ -290,8 +290,8 @@ COUNTERS: Final = (
             "datagrams that came to another queue of the port than their queue pair's, which was handed them: "
             "more work, no loss (docs/ports.md)", _SUM),
     Counter(_AP, "receive_overflows", "datagrams", _C,
-            "datagrams that the kernel dropped because our receive buffer was full: the emulator's "
-            "loss, not the device's (of a `udp` port, as far as /proc/net/snmp of its network namespace says so)", _SUM),
+            "datagrams that the kernel dropped because the port's receive buffer was full: the emulator's "
+            "loss, not the device's (for a `udp` port, from /proc/net/snmp of its network namespace)", _SUM),
     Counter(_AP, "receive_buffer_bytes", "bytes", _A,
             "receive buffer that the kernel granted, the least over the port's sockets"),
     Counter(_AP, "loop_turns", "turns", _C, "turns of the engine's loop"),
@@ -311,11 +311,11 @@ COUNTERS: Final = (
     Counter(_AP, "injected_marks", "packets", _C,
             "packets that the scenario's faults marked with Congestion Experienced", _SUM, "marked"),
     Counter(_AP, "injected_naks", "packets", _C,
-            "NAKs sent for no reason but a rule of the scenario", _SUM, "NAKs sent"),
+            "NAKs sent only because of a rule of the scenario", _SUM, "NAKs sent"),
     Counter(_AP, "injected_rnr_naks", "packets", _C,
-            "receiver-not-ready NAKs sent for no reason but a rule of the scenario", _SUM, "receiver-not-ready NAKs sent"),
+            "receiver-not-ready NAKs sent only because of a rule of the scenario", _SUM, "receiver-not-ready NAKs sent"),
     Counter(_AP, "injected_cnps", "packets", _C,
-            "congestion notifications sent for no reason but a rule of the scenario", _SUM, "CNPs sent"),
+            "congestion notifications sent only because of a rule of the scenario", _SUM, "CNPs sent"),
     Counter(_AP, "injected_trims", "packets", _C,
             "received packets that the scenario's faults cut down to their headers", _SUM, "trimmed"),
     Counter(_AP, "scheduled_datagrams", "datagrams", _C,
@@ -351,7 +351,7 @@ COUNTERS: Final = (
             "dropped on purpose by a rule", _BOTH, "dropped by faults of the topology"),
     Counter(_P, "fault_corrupted_packets", "packets", _C, "received and damaged on purpose by a rule", _BOTH,
             "corrupted by faults of the topology"),
-    Counter(_P, "no_route_packets", "packets", _C, "dropped because no way is known", _BOTH, "without a route"),
+    Counter(_P, "no_route_packets", "packets", _C, "dropped because of no route", _BOTH, "without a route"),
     Counter(_P, "overload_frames", "frames", _C, "lost by the soft switch because its host could not keep up", _SUM,
             "LOST BY THE SOFT SWITCH ITSELF"),
     Counter(_P, "late_frames", "frames", _C, "handed over late by the soft switch"),
@@ -385,7 +385,7 @@ COUNTERS: Final = (
             "sent cut down, by the queue that they left by (SAI_QUEUE_STAT_TX_TRIM_PACKETS)", _SIM),
     Counter(_Q, "trim_dropped_packets", "packets", _C,
             "found no room cut down either, and were dropped (SAI_QUEUE_STAT_DROPPED_TRIM_PACKETS)", _BOTH,
-            "trimmed and dropped all the same"),
+            "trimmed and then dropped"),
     Counter(_Q, "current_bytes", "bytes", _A, "waiting", _SIM),
     Counter(_Q, "watermark_bytes", "bytes", _W, "most that waited", _SIM),
     Counter(_Q, "paused_ns", "ns", _C, "during which a pause held it", _BOTH),
@@ -433,7 +433,7 @@ def reading_mistake(reading: CounterReading) -> str:
     counted = reading.object
     numbered = counted.kind in (CounterObject.PRIORITY, CounterObject.QUEUE, CounterObject.GROUP)
     if counter_of(reading) is None:
-        return f'"{reading.counter[:64]}" is no counter of a {counted.kind}'
+        return f'"{reading.counter[:64]}" is not a counter of a {counted.kind}'
     if not 0 < len(counted.name) <= MOST_NAME_CHARACTERS or not counted.name.isprintable():
         return "an object's name is empty, too long or not printable"
     if numbered != (counted.number >= 0) or counted.number > MOST_NUMBER:

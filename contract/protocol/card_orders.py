@@ -72,14 +72,16 @@ def parse_order(line: bytes) -> OrderLine:
     words = line.decode("ascii", errors="replace").split()
     orders_by_word = {order.value: order for order in CardOrder}
     if not words or words[0] not in orders_by_word:
-        raise ProtocolError(f"{' '.join(words)[:32]!r} is no order; write one of {', '.join(orders_by_word)}")
+        raise ProtocolError(
+            f"{' '.join(words)[:32]!r} is not an order; write one of {', '.join(orders_by_word)}"
+        )
     order = orders_by_word[words[0]]
     limits = LIMITS[order]
     if len(words) - 1 != len(limits):
-        raise ProtocolError(f"{order.value} takes {len(limits)} numbers, and {len(words) - 1} came")
+        raise ProtocolError(f"{order.value} takes {len(limits)} numbers, got {len(words) - 1}")
     for word, limit in zip(words[1:], limits, strict=True):
         if not (word.isdigit() and len(word) < 12 and int(word) < limit):
-            raise ProtocolError(f"{order.value}: {word[:16]!r} is no whole number below {limit}")
+            raise ProtocolError(f"{order.value}: {word[:16]!r} is not a whole number below {limit}")
     return OrderLine(order, tuple(map(int, words[1:])))
 
 
@@ -98,4 +100,4 @@ def parse_answer(line: bytes) -> tuple[str, ...]:
     head, _, text = line.decode(errors="replace").strip().partition(" ")
     if head == "ok":
         return tuple(text.split())
-    raise ProtocolError(text if head == "error" and text else f"{line[:64]!r} is no answer")
+    raise ProtocolError(text if head == "error" and text else f"{line[:64]!r} is not an answer")

@@ -342,6 +342,6 @@ def _object(kind: type[Any], rules: Rules) -> Node:
 
 def _unknown(value: dict[Any, object], fields: Iterable[str]) -> Iterable[Problem]:
     names = list(fields)
-    remedy = f"it may have {', '.join(names)}" if names else "it has no keys"
+    remedy = f"the keys are {', '.join(names)}" if names else "it has no keys"
     for key in islice((key for key in value if key not in names), MAX_PROBLEMS):
         yield Problem(f".{key_text(key)}", "is not a key here", remedy)

@@ -133,7 +133,7 @@ def _fields(layout: np.dtype[Any]) -> Node:
             if fit_in_64_bits(items):
                 return items
         problems = [Problem(f".{name}", "is missing", "give it") for name in nodes if name not in value] + [
-            Problem(f".{key_text(name)}", "is not a key here", f"it may have {', '.join(nodes)}")
+            Problem(f".{key_text(name)}", "is not a key here", f"the keys are {', '.join(nodes)}")
             for name in value
             if name not in nodes
         ]

@@ -39,7 +39,7 @@ class CountersRequest:
     """Report the counters alone. Answered by `LabCounters`."""
 
     every_ms: int = field(
-        "If not 0, again and again, until the asking side leaves.",
+        "If not 0, repeat with this interval until the client disconnects.",
         minimum=0,
         maximum=_MAX_INTERVAL_MS,
         default=0,
@@ -51,7 +51,7 @@ class LinkRequest:
     """Take a link of a switch down or up. Answered by `Done`."""
 
     port: str = field("As switch/port, or as the rig names it.")
-    up: bool = field("Whether it is to be up.")
+    up: bool = field("Requested state: true for up.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +216,7 @@ _PROTOCOL: Final = Protocol(
     as_json=True,
 )
 TO_LAB: Final = MessageSet[LabRequest](
-    _PROTOCOL, LabRequest, "who asks a lab", max_bytes=MAX_REQUEST_BYTES, max_values=_MAX_REQUEST_VALUES
+    _PROTOCOL, LabRequest, "a lab's client", max_bytes=MAX_REQUEST_BYTES, max_values=_MAX_REQUEST_VALUES
 )
 FROM_LAB: Final = MessageSet[LabAnswer](
     # Of a process of the same user; how long it is depends on the lab.

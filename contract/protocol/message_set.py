@@ -119,7 +119,7 @@ class MessageSet(Generic[M]):
             raise ProtocolError(_NO_MESSAGE)
         _, name, fields = envelope
         if type(name) is not str or name not in self._codecs:
-            raise ProtocolError(f"{shown(name)} is no message that {self._sender} sends")
+            raise ProtocolError(f"{self._sender} does not send {shown(name)}")
         if name in self._deflated:
             fields = self._inflated(name, fields)
         try:
@@ -146,7 +146,7 @@ class MessageSet(Generic[M]):
             raise ProtocolError(f"{name}: inflates to more than the {self.max_bytes} bytes of a message")
         if not inflating.eof or inflating.unused_data:
             defect = "is cut off" if not inflating.eof else "goes on after its end"
-            raise ProtocolError(f"{name}: what is deflated in it {defect}")
+            raise ProtocolError(f"{name}: the deflated data {defect}")
         try:
             return parse_msgpack(inflated, self._max_values)
         except Unreadable as error:

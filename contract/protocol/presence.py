@@ -32,8 +32,8 @@ class AgentProcess:
     """A process of an agent; retained. `lost` is the last will."""
 
     format: int = field("Version of these messages.")
-    name: str = field("Name of the agent, as the rig file says.")
-    state: ProcessState = field("alive, stopped, or lost (said by the broker).")
+    name: str = field("Name of the agent, as in the rig file.")
+    state: ProcessState = field("alive, stopped, or lost (published by the broker).")
     host: str = field("Name of its host.")
     process_id: int = field("Process id there.")
     version: str = field("Version of etloop.")

@@ -96,12 +96,12 @@ def _bound_json(body: str, max_values: int) -> None:
 def _once_each(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
     fields = dict(pairs)
     if len(fields) != len(pairs):
-        raise ValueError("a key stands twice")
+        raise ValueError("a key is repeated")
     return fields
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def _refuse_half_characters(value: Any) -> None:

@@ -56,7 +56,7 @@ def bundle(run_dir: Path, out: Path, traces: Path | None = None, *, has_traces: 
     look_at_run(run_dir)
     case_path = run_dir / CASE_FILE
     if not case_path.is_file():
-        problem = f"has no {CASE_FILE}: no scenario describes its job, or an earlier version made it"
+        problem = f"has no {CASE_FILE}: the run had no scenario, or an older version wrote it"
         raise ConfigError(Problem(str(run_dir), problem, "run it again, or send scenario, rig and traces"))
     with open_archive(case_path) as archive:
         case = case_in(archive, str(case_path))
@@ -97,7 +97,7 @@ def _why_without_traces(case: Case, *, has_traces: bool) -> str:
     if traces_bytes <= MOST_TRACES_BYTES:
         return ""
     limit = approximate_bytes(MOST_TRACES_BYTES)
-    return f"the traces have {approximate_bytes(traces_bytes)}, and at most {limit} are packed"
+    return f"the traces have {approximate_bytes(traces_bytes)}, expected at most {limit}"
 
 
 def _refuse_names(files: Iterable[CaseFile]) -> None:
@@ -120,7 +120,7 @@ def _write(out: Path, case: Case, contents: Mapping[str, bytes | Path]) -> int:
     try:
         file = out.open("x+b")
     except FileExistsError:
-        problem = "is there already"
+        problem = "already exists"
         raise ConfigError(Problem(str(out), problem, "name a new file with -o, or move it away")) from None
     except OSError as error:
         raise _not_written(out, error) from None
@@ -140,9 +140,7 @@ def _write(out: Path, case: Case, contents: Mapping[str, bytes | Path]) -> int:
 
 def _not_written(out: Path, error: OSError) -> ConfigError:
     problem = f"cannot be written: {error.strerror or error}"
-    return ConfigError(
-        Problem(str(out), problem, "name a file in a directory that can be written and has room")
-    )
+    return ConfigError(Problem(str(out), problem, "name a file in a writable directory with room"))
 
 
 def _pack(file: IO[bytes], case: Case, contents: Mapping[str, bytes | Path]) -> None:
@@ -158,7 +156,11 @@ def _pack(file: IO[bytes], case: Case, contents: Mapping[str, bytes | Path]) -> 
             break
     inside = [entry for entry in case.files if entry.inside]
     problems = [
-        Problem(entry.name, "is not what the run read, or changed while it was packed", "pack it again")
+        Problem(
+            entry.name,
+            "differs from the file that the run read, or changed while it was packed",
+            "pack it again",
+        )
         for entry, member in zip(inside, members_written[1:], strict=True)
         if (entry.size_bytes, entry.sha256) != (member.size_bytes, member.sha256)
     ]

@@ -55,7 +55,7 @@ _OWN_NAMES: Final = {
 }
 """(role of the naming file, role of the named file) -> fixed name in every case."""
 _FOLDER: Final = "inputs"
-IS_PRIVATE: Final = "a secret of the site, which no case holds"
+IS_PRIVATE: Final = "secrets of the site are never packed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class CaseMaker:
     _folders: dict[tuple[CaseRole, Path], str] = field(default_factory=dict)
     """(role, path) -> name in the case of files taken before, so that a file that is named twice is taken once."""
 
-    def take(self, origin: Origin, device: str = "") -> None:
+    def add_text(self, origin: Origin, device: str = "") -> None:
         """Take a text with all files that it names.
 
         `device` is the device for a topology's switches from the command line; if it is a path, it is relative to the current
@@ -108,7 +108,7 @@ class CaseMaker:
             is_from_command_line = reference.key == ("device",) and reference.value == device
             path = (Path() if is_from_command_line else origin.directory) / reference.value
             new_names.append(
-                (reference, self._taken(reference, path, has_groups=_has_groups(reference, references)))
+                (reference, self._add_named(reference, path, has_groups=_has_groups(reference, references)))
             )
         name = _NAMES[origin.kind]
         self.put(name, origin.kind, with_names(origin.content, new_names))
@@ -131,14 +131,14 @@ class CaseMaker:
         as_read = self.files[name].read_sha256 if name in self.files else ""
         self.files[name] = CaseFile(name, role, *_digest(content), inside=True, read_sha256=as_read)
 
-    def made(self, lab: str) -> CaseInputs:
+    def to_inputs(self, lab: str) -> CaseInputs:
         """Return the collected inputs. Raises `ConfigError` if there are more files than a case may have."""
         if len(self.files) > MOST_FILES:
-            problem = f"the run is made of {len(self.files)} files, a case has at most {MOST_FILES}"
+            problem = f"the run has {len(self.files)} files, a case at most {MOST_FILES}"
             raise ConfigError(Problem(_SCENARIO_FILE, problem, "pack the traces into one archive (.tar.zst)"))
         return CaseInputs(tuple(self.files.values()), dict(self.contents), lab)
 
-    def _taken(self, named: NamedFile, path: Path, *, has_groups: bool) -> str:
+    def _add_named(self, named: NamedFile, path: Path, *, has_groups: bool) -> str:
         """Take a named file, and return the name that replaces it in the text."""
         reference = (named.role, path)
         if reference not in self._folders:
@@ -211,7 +211,7 @@ def _size_bytes(paths: Iterable[Path]) -> int:
 
 def _unreadable(path: Path, error: OSError) -> ConfigError:
     problem = f"cannot be read: {error.strerror or error}"
-    return ConfigError(Problem(str(path), problem, "check that it is there and may be read"))
+    return ConfigError(Problem(str(path), problem, "check that it exists and is readable"))
 
 
 def _digest(content: bytes) -> tuple[int, str]:

@@ -35,11 +35,11 @@ from etloop.results.store.case_archive import (
 )
 from etloop.results.store.run_dir import INPUT_FILES, TOPOLOGY_FILE
 
-GIVE_TRACES: Final = "give --traces DIR with the files as they were"
+GIVE_TRACES: Final = "give --traces DIR with the unchanged files"
 _NOT_A_CASE: Final = (
     "name a case that etloop bundle made, the directory it was unpacked into, or a run directory"
 )
-_CHANGED: Final = "have the case sent again; a file that was changed on purpose is run by etloop run scenario.yaml --rig rig.yaml"
+_CHANGED: Final = "get the case again; to run changed files, use etloop run scenario.yaml --rig rig.yaml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ def version_notes(case: Case, label: str) -> tuple[str, ...]:
     ]
     if not differences:
         return ()
-    return (f"{label} was run by {', '.join(differences)}: figures may differ for that alone",)
+    return (f"{label} was run by {', '.join(differences)}: figures may differ for this reason alone",)
 
 
 @contextmanager
@@ -202,11 +202,11 @@ def _has_same_content(file: CaseFile, path: Path) -> bool:
 def _not_found(file: CaseFile, candidates: list[Path], remedy: str) -> Problem:
     other_file = next((path for path in candidates if path.is_file()), None)
     if other_file is not None:
-        problem = f"{other_file} has other content than the run read (sha256 {file.sha256[:12]}…, {file.size_bytes} bytes)"
+        problem = f"{other_file} differs from the file that the run read (sha256 {file.sha256[:12]}…, {file.size_bytes} bytes)"
     elif candidates:
-        problem = f"is not inside, and no longer at {candidates[-1]}"
+        problem = f"is not in the case, and no longer at {candidates[-1]}"
     else:
-        problem = f"is not inside: {file.why or 'it was left out'}"
+        problem = f"is not in the case: {file.why or 'it was left out'}"
     return Problem(file.name, problem, remedy)
 
 
@@ -233,16 +233,16 @@ class _Source:
                 size_and_digest = self._copy(file.name, target)
             except OSError as error:
                 problem = f"cannot be unpacked: {error.strerror or error}"
-                problems.append(Problem(where, problem, "make room in the directory that TMPDIR names"))
+                problems.append(Problem(where, problem, "make room in the directory of TMPDIR"))
                 continue
             if size_and_digest is None:
                 problems.append(Problem(where, "is missing", _CHANGED))
             elif size_and_digest != (file.size_bytes, file.sha256):
                 problem = (
-                    f"is another file than the run's: {size_and_digest[0]} bytes, {file.size_bytes} expected"
+                    f"differs from the run's file: got {size_and_digest[0]} bytes, expected {file.size_bytes}"
                 )
                 if size_and_digest[0] == file.size_bytes:
-                    problem = "is another file than the run's: same size, other content"
+                    problem = "differs from the run's file: same size, other content"
                 problems.append(Problem(where, problem, _CHANGED))
         if problems:
             raise ConfigError(*problems[:20])
@@ -269,7 +269,7 @@ def _source_of(path: Path, stack: ExitStack) -> _Source:
             text = _text_of(manifest)
             return _Source(case_from_json(text, str(manifest)), str(path), None, path)
         if not (path / CASE_FILE).is_file():
-            problem = f"is a directory with neither {MANIFEST_FILE} nor {CASE_FILE}"
+            problem = f"is a directory without {MANIFEST_FILE} and {CASE_FILE}"
             raise ConfigError(Problem(str(path), problem, _NOT_A_CASE))
         path = path / CASE_FILE
     archive = stack.enter_context(open_archive(path))
@@ -277,7 +277,7 @@ def _source_of(path: Path, stack: ExitStack) -> _Source:
     if extra := sorted(
         set(archive.names()) - {file.name for file in case.files if file.inside} - {MANIFEST_FILE}
     ):
-        problem = f"has {', '.join(map(ascii, extra[:5]))[:200]}, of which its {MANIFEST_FILE} says nothing"
+        problem = f"has {', '.join(map(ascii, extra[:5]))[:200]}, which its {MANIFEST_FILE} does not list"
         raise ConfigError(Problem(str(path), problem, _CHANGED))
     return _Source(case, str(path), archive, None)
 
@@ -304,6 +304,6 @@ def _refuse_faults(case: Case, label: str) -> None:
     inside = {(file.name, file.role) for file in case.files if file.inside}
     for name, role in zip(INPUT_FILES, (CaseRole.SCENARIO, CaseRole.RIG), strict=True):
         if (name, role) not in inside:
-            problems.append(Problem(label, f"its {MANIFEST_FILE} lists no {name}", _CHANGED))
+            problems.append(Problem(label, f"its {MANIFEST_FILE} does not list {name}", _CHANGED))
     if problems:
         raise ConfigError(*problems[:20])

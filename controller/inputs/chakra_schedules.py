@@ -78,7 +78,9 @@ def read_custom(trace: Trace, source: str, recorded_bytes: int, collective: str)
     """
     if len(trace.ranks) > MOST_RANKS or sum(map(len, trace.ranks)) > MOST_MESSAGES:
         problem = f"{len(trace.ranks)} ranks with {sum(map(len, trace.ranks))} nodes"
-        raise TraceError(Problem(source, problem, f"at most {MOST_RANKS} and {MOST_MESSAGES} are read"))
+        raise TraceError(
+            Problem(source, problem, f"use at most {MOST_RANKS} ranks and {MOST_MESSAGES} nodes")
+        )
     problems: list[Problem] = []
     before = {key: deps for rank in trace.ranks for key, deps in _dependencies(rank, problems)}
     messages = list(_match_messages(trace, problems))
@@ -87,13 +89,11 @@ def read_custom(trace: Trace, source: str, recorded_bytes: int, collective: str)
     pieces = recorded_bytes // piece_bytes
     if not messages or pieces > MOST_PIECES:
         problem = (
-            f"its messages are no simple share of {recorded_bytes} bytes"
+            f"the messages are not a simple fraction of {recorded_bytes} bytes"
             if messages
-            else "it has no messages"
+            else "the traces have no messages"
         )
-        raise TraceError(
-            Problem(source, problem, "state the buffer's size that the files were made for (recorded)")
-        )
+        raise TraceError(Problem(source, problem, "write the buffer size of the files under recorded"))
     program = CustomProgram(source, len(trace.ranks), recorded_bytes, pieces, before=before)
     for message in messages:
         count = message.message_bytes // piece_bytes
@@ -155,8 +155,8 @@ def _dependencies(rank: RankTrace, problems: list[Problem]) -> Iterator[tuple[Ke
         ]
         absent_ids = [node for node in node_ids if node not in index]
         if absent_ids:
-            problem = f"node {rank.node_id[row]} waits for node {absent_ids[0]}, which is not there"
-            problems.append(Problem(rank.path, problem, "let it wait for a node of the same file"))
+            problem = f"node {rank.node_id[row]} waits for node {absent_ids[0]}, which does not exist"
+            problems.append(Problem(rank.path, problem, "name a node of the same file"))
         yield (
             Key(rank.rank, row),
             tuple(Key(rank.rank, index[node]) for node in dict.fromkeys(node_ids) if node in index),
@@ -290,7 +290,7 @@ def _check_result(
         needed_ranks, least_bytes = _needed_input(collective, rank, ranks, size)
         missing_ranks = needed_ranks & ~heard[rank]
         if missing_ranks:
-            problem = f"rank {rank} hears nothing of rank {missing_ranks.bit_length() - 1}"
+            problem = f"rank {rank} receives no data of rank {missing_ranks.bit_length() - 1}"
             problems.append(Problem(program.source, problem, f"the {collective} needs the data of all"))
         elif bytes_of_rank[rank] < least_bytes:
             problem = f"rank {rank} receives {approximate_bytes(bytes_of_rank[rank])}"

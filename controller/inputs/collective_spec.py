@@ -193,7 +193,7 @@ def check_spec(spec: BenchSpec) -> None:
     problems: list[Problem] = []
     if not 2 <= spec.ranks <= MOST_RANKS:
         problems.append(
-            Problem("--ranks", f"{spec.ranks}, expected 2 to {MOST_RANKS}", "choose another number")
+            Problem("--ranks", f"got {spec.ranks}, expected 2 to {MOST_RANKS}", "choose another number")
         )
     if not 1 <= spec.least_bytes <= spec.most_bytes <= MOST_BYTES:
         problem = f"sizes {spec.least_bytes} to {spec.most_bytes} bytes, expected 1 to {MOST_BYTES} in ascending order"
@@ -201,9 +201,9 @@ def check_spec(spec: BenchSpec) -> None:
     if spec.factor < 1 or (spec.factor == 1 and spec.step_bytes < 1):
         problems.append(Problem("-f, -i", "sizes would not grow", "write a factor of at least 2, or a step"))
     if spec.iterations < 1:
-        problems.append(Problem("-n", "no iteration is asked for", "write at least 1"))
+        problems.append(Problem("-n", "got 0 iterations", "write at least 1"))
     if not 1 <= len(spec.variants) <= MOST_VARIANTS:
-        problem = f"{len(spec.variants)} combinations are asked for, at most {MOST_VARIANTS} are measured"
+        problem = f"got {len(spec.variants)} combinations, expected at most {MOST_VARIANTS}"
         problems.append(Problem("sweep", problem, "name fewer values"))
     if spec.concurrent and len(spec.kinds) < 2:
         problems.append(Problem("--concurrent", "names one collective", "join two or more with +"))
@@ -232,6 +232,6 @@ def _size_problems(spec: BenchSpec) -> list[Problem]:
             problems.append(Problem("-e", problem, f"ask for at least {least_bytes} bytes"))
     records = rows * (2 * (spec.iterations + spec.warmups + 1)) * spec.ranks
     if records > MOST_RECORDS:
-        problem = f"{records} operations of all ranks in one session, at most {MOST_RECORDS} are recorded"
+        problem = f"got {records} operations of all ranks in one session, expected at most {MOST_RECORDS}"
         problems.append(Problem("-n", problem, "ask for fewer iterations, sizes or ranks"))
     return problems

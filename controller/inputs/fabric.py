@@ -216,7 +216,7 @@ def _number_xpus(
         if text.isascii() and text.isdecimal() and len(text) < 7
     }
     for name in rank_texts.keys() - ranks.keys():
-        problem = f'the rank of {name} is "{rank_texts[name][:32]}"'
+        problem = f'the rank of {name} is "{rank_texts[name][:32]}", expected a number'
         problems.append(Problem(source, problem, "write a number from 0"))
     duplicates = [rank for rank, count in Counter(ranks.values()).items() if count > 1]
     if duplicates:

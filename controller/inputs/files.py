@@ -16,4 +16,4 @@ def read_file(path: Path) -> bytes:
             return file.read(LARGEST_FILE_BYTES + 1)
     except OSError as error:
         problem = f"cannot be read: {error.strerror or error}"
-        raise ConfigError(Problem(str(path), problem, "check the name and that it may be read")) from None
+        raise ConfigError(Problem(str(path), problem, "check the name and the permissions")) from None

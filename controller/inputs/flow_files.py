@@ -94,7 +94,7 @@ def distribution_of(lines: Sequence[str], source: str) -> SizeDistribution:
         if not fields or line.lstrip().startswith("#"):
             continue
         if len(fields) != 2:
-            what = f"{len(fields)} values, where a point has two"
+            what = f"got {len(fields)} values, expected 2"
             raise ConfigError(Problem(at, what, "write BYTES PERCENT, such as 10000 15"))
         sizes.append(_whole(fields[0], "a size in bytes", 0, MOST_FLOW_BYTES, at))
         percents.append(_number(fields[1], "a share in percent", Decimal(100), at))
@@ -118,8 +118,8 @@ def _csv(lines: Sequence[str], path: Path) -> Iterator[Flow]:
             start = _start_column(names, at)
             continue
         if len(fields) != len(names):
-            what = f"{len(fields)} values under {len(names)} names"
-            raise ConfigError(Problem(at, what, "write one under each name"))
+            what = f"got {len(fields)} values for {len(names)} columns"
+            raise ConfigError(Problem(at, what, "write one value for each column"))
         of = dict(zip(names, fields, strict=True))
         start_ns = _moment(of[start], _STARTS[start], start, at)
         yield _flow(start_ns, of["from"], of["to"], of["bytes"], at)
@@ -145,10 +145,10 @@ def _start_column(names: Sequence[str], at: str) -> str:
     starts = [name for name in names if name in _STARTS]
     if missing or len(starts) != 1:
         lacking = ", ".join(missing) or f"one of {', '.join(_STARTS)}"
-        raise ConfigError(Problem(at, f"{', '.join(names)[:64]}: no {lacking} among the names", remedy))
+        raise ConfigError(Problem(at, f"the columns {', '.join(names)[:64]} lack {lacking}", remedy))
     strange = [name for name in names if name not in (*_COLUMNS, *_STARTS)]
     if strange or len(set(names)) != len(names):
-        what = f'"{strange[0][:32]}" is not known' if strange else "a name stands there twice"
+        what = f'unknown column "{strange[0][:32]}"' if strange else "a column is named twice"
         raise ConfigError(Problem(at, what, remedy))
     return starts[0]
 
@@ -157,12 +157,12 @@ def _ns3(lines: Sequence[str], path: Path) -> Iterator[Flow]:
     numbered = [(number, line.split()) for number, line in enumerate(lines, 1) if line.split()]
     announced = _whole(numbered[0][1][0], "the number of flows", 1, MOST_FLOWS, f"{path}:{numbered[0][0]}")
     if len(numbered) <= announced:
-        what = f"{len(numbered) - 1} flows follow, and the first line says {announced}"
+        what = f"the first line announces {announced} flows, got {len(numbered) - 1}"
         raise ConfigError(Problem(f"{path}:{numbered[0][0]}", what, "correct the number, or add flows"))
     for number, fields in numbered[1 : announced + 1]:
         at = f"{path}:{number}"
         if len(fields) not in (5, 6):
-            what = f"{len(fields)} values, where a flow has five or six"
+            what = f"got {len(fields)} values, expected 5 or 6"
             raise ConfigError(Problem(at, what, "write source destination group [port] bytes start_s"))
         start_ns = _moment(fields[-1], NS_PER_S, "start in seconds", at)
         yield _flow(start_ns, fields[0], fields[1], fields[-2], at)
@@ -201,17 +201,17 @@ def _lines(path: Path, where: str) -> list[str]:
     """The lines of a file of at most `MOST_FILE_BYTES` and a line for each flow and some more."""
     try:
         if path.exists() and not path.is_file():
-            raise ConfigError(Problem(where, f"{path} is no regular file", "name one"))
+            raise ConfigError(Problem(where, f"{path} is not a regular file", "name one"))
         with path.open("rb") as stream:
             text = stream.read(MOST_FILE_BYTES + 1)
     except OSError as error:
         what = f"{path} cannot be read: {error.strerror or error}"
-        raise ConfigError(Problem(where, what, "check the name and that it may be read")) from None
+        raise ConfigError(Problem(where, what, "check the name and the permissions")) from None
     _refuse(len(text) > MOST_FILE_BYTES, path, f"is larger than {MOST_FILE_BYTES} bytes")
     try:
         lines = text.decode("utf-8-sig").splitlines()
     except UnicodeDecodeError:
-        raise ConfigError(Problem(str(path), "is not text in UTF-8", "write it as such")) from None
+        raise ConfigError(Problem(str(path), "is not UTF-8 text", "save it as UTF-8")) from None
     _refuse(len(lines) > 2 * MOST_FLOWS, path, f"has more than {2 * MOST_FLOWS} lines")
     return lines
 

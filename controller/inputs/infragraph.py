@@ -63,7 +63,7 @@ def read_infragraph(
         # The package raises NotImplementedError for edges with scheme: ring.
         reason = " ".join(str(error).split())[:500] or type(error).__name__
         raise ConfigError(
-            Problem(current_file, f"the infragraph package refuses it: {reason}", _SEE)
+            Problem(current_file, f"the infragraph package rejects it: {reason}", _SEE)
         ) from None
     graph = service.get_networkx_graph()
     return fabric_of(infrastructure.name or "", _components(graph), _links(graph), source)
@@ -95,7 +95,7 @@ def _refuse_size(described: Any, source: str) -> None:
     )
     if total > MOST_COMPONENTS:
         problem = f"it describes more than {MOST_COMPONENTS} components"
-        raise ConfigError(Problem(source, problem, "describe the part that is tested"))
+        raise ConfigError(Problem(source, problem, "describe only the part under test"))
     edges = sum(
         max(instance.count or 0, 0) * _edges_within(devices[instance.device])
         for instance in described.instances
@@ -106,7 +106,7 @@ def _refuse_size(described: Any, source: str) -> None:
     if edges > MOST_EDGES:
         problem = f"it may describe more than {MOST_EDGES} links"
         raise ConfigError(
-            Problem(source, problem, "name ranges of components, or describe the part that is tested")
+            Problem(source, problem, "name ranges of components, or describe only the part under test")
         )
 
 

@@ -143,7 +143,7 @@ class RigPort:
             yield Problem("addresses", f"{len(self.addresses)} addresses", f"give at most {MOST_ADDRESSES}")
         if verbs and not self.device:
             remedy = "name the RDMA device as `rdma link` lists it, such as mlx5_0"
-            yield Problem("device", "is missing: a verbs port is one of an RDMA device", remedy)
+            yield Problem("device", "is missing: a verbs port needs an RDMA device", remedy)
         for key in sorted({"device", "gid_index"} & set(keys)):
             if not verbs:
                 yield Problem(
@@ -157,14 +157,14 @@ class RigPort:
         if verbs and self.queues > 1:
             yield Problem(
                 "queues",
-                "a card carries the queue pairs of a verbs port, and one thread asks it what came of them",
+                "the network card executes the queue pairs of a verbs port, and one thread polls its completions",
                 "remove it, or write another backend",
             )
         if self.gid_index >= 0 and len(self.addresses) > 1:
             yield Problem(
                 "gid_index",
                 f"one GID for {len(self.addresses)} addresses",
-                "remove it, and each address finds its own, or give one address",
+                "remove it (each address then uses its own GID), or give one address",
             )
         if self.busy_poll_us and self.backend is not PortBackend.XDP:
             remedy = "remove it, or write backend: xdp"
@@ -181,7 +181,7 @@ class RigPort:
             detail = f"{name} is a {self.backend.name.lower()} port, whose packets have one source port a queue pair"
             yield Problem("ports", detail, "write backend: packet or xdp, or remove card")
         if self.queues > 1:
-            yield Problem("ports", f"{name} has queues, which planes have not", "remove queues, or card")
+            yield Problem("ports", f"{name} has queues; planes of a card have none", "remove queues, or card")
         for detail, first_value, value in (
             ("link", format_rate(first.link_bps), format_rate(self.link_bps)),
             ("backend", first.backend.name.lower(), self.backend.name.lower()),
@@ -190,7 +190,7 @@ class RigPort:
             ("family of addresses", first.ip_family, self.ip_family),
         ):
             if value != first_value:
-                difference = f"{name} has {detail} {value}, and its plane {first.name} {first_value}"
+                difference = f"{name} has {detail} {value}, its plane {first.name} has {first_value}"
                 remedy = "give all planes of a card the same, or write another card"
                 yield Problem("ports", difference, remedy)
 
@@ -199,7 +199,7 @@ class RigPort:
 class RigAgent:
     """One agent process. Agents with the same `host` share a machine and therefore its cores."""
 
-    name: str = required("name", parse_name, "?", "name the agent as etloop-agent --name will")
+    name: str = required("name", parse_name, "?", "write the --name of the agent's etloop-agent")
     """Name of the agent, as `etloop-agent --name` gives it."""
     host: str = setting_like("host", parse_name, "name")
     """Machine of the agent: agents of one host share its cores. The agent's name if left out."""
@@ -276,7 +276,7 @@ class RigDut:
             for port, uses in Counter(source.ports.values()).items():
                 if uses > 1:
                     problem = f"{source.name}: {uses} ports of the rig are connected to {port}"
-                    remedy = "a cable has two ends: give each its own port of the device"
+                    remedy = "give each rig port its own port of the device"
                     yield Problem("counters", problem, remedy)
 
 

@@ -157,8 +157,10 @@ class _Python:
             raise PlanError(Problem(str(self.path), problem, "return a Schedule, as docs/schedules.md shows"))
         requested = (request.collective, request.size)
         if (schedule.collective, schedule.size) != requested:
-            problem = f"{FUNCTION}() for {where} returned one for {schedule.collective} of {schedule.size}"
-            raise PlanError(Problem(str(self.path), problem, "return the schedule that was asked for"))
+            problem = (
+                f"{FUNCTION}() for {where} returned a schedule for {schedule.collective} of {schedule.size}"
+            )
+            raise PlanError(Problem(str(self.path), problem, "return the requested schedule"))
         schedule = replace(schedule, algorithm=f"file:{self.path.stem}")
         # Fields may have any type, and tables may run user code when read. The proof has no time limit.
         with _user_code(
@@ -278,12 +280,12 @@ def _read(file: ScheduleFile) -> bytes:
     try:
         # Opening a pipe would block until it has a writer.
         if file.path.exists() and not file.path.is_file():
-            raise ConfigError(Problem(file.where, f"{file.path} is no regular file", "name one"))
+            raise ConfigError(Problem(file.where, f"{file.path} is not a regular file", "name one"))
         with file.path.open("rb") as stream:
             return stream.read(LARGEST_TEXT_BYTES + 1)
     except OSError as error:
         problem = f"{file.path} cannot be read: {error.strerror or error}"
-        raise ConfigError(Problem(file.where, problem, "check the name and that it may be read")) from None
+        raise ConfigError(Problem(file.where, problem, "check the name and the permissions")) from None
 
 
 _READERS: Final[dict[str, Callable[[ScheduleFile], Custom]]] = {

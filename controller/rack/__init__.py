@@ -1,4 +1,4 @@
-"""The headless controller: takes jobs of a rack, queues them, leases ports to them, runs them side by side, keeps what they left.
+"""The headless controller: queues the jobs of a rack, leases ports to them, runs them concurrently, stores their results.
 
 Pure: job (states of a job), dispatch (which job starts when, on which ports), agent_pool (which agent's connection
 belongs to which run). Shells: store (SQLite, files), daemon (the loop), gateways (MQTT, HTTP, OpenTelemetry). The rack

@@ -49,6 +49,6 @@ def claim_problems(where: str, claimed: str) -> tuple[Problem, ...]:
         problem = f"{len(claimed)} characters"
         return (Problem(where, problem, f"give at most {MOST_CLAIM_CHARACTERS}"),)
     if not claimed.isprintable():
-        problem = f'"{printable(claimed)}" has characters that cannot be printed'
+        problem = f'"{printable(claimed)}" has unprintable characters'
         return (Problem(where, problem, "give a name without line ends and control characters"),)
     return ()

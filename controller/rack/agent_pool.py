@@ -38,7 +38,7 @@ MOST_SLOTS: Final = 64
 GONE_AFTER_NS: Final = 30 * NS_PER_S
 """An agent without any connection for this long keeps no ports for waiting jobs: after a run it is back within seconds."""
 
-_NOT_NAMED: Final = "the rig of the rack names this agent no more; put it back, or stop this agent"
+_NOT_NAMED: Final = "the rack's rig no longer lists this agent; add it to the rig, or stop this agent"
 
 Standing = tuple[int, int, Hello | None]
 """Idle slots, leased slots, and the agent's last Hello."""
@@ -144,7 +144,7 @@ class Hub:
             return f"host {host}"
         return f"cores of {name}" if hello.capabilities.cores_named else hello.capabilities.machine
 
-    def gone(self, now_ns: int) -> frozenset[str]:
+    def absent_agents(self, now_ns: int) -> frozenset[str]:
         """Return the agents without a connection for `GONE_AFTER_NS`. Call it often: connections are sampled here."""
         leased = self._leased_slots()
         for name in self._slots:
@@ -192,7 +192,7 @@ class Hub:
             Send(identity, Dismissed(run_id, aborted=True, reason=reason[:1000])) for identity in run_leases
         )
 
-    def returned(self, run_id: str) -> bool:
+    def has_returned(self, run_id: str) -> bool:
         """Return whether every slot of a dismissed run has connected anew, so that its ports are closed."""
         return not self._returning.get(run_id)
 
@@ -251,7 +251,7 @@ class Hub:
             for name in roster.lost(now_ns):
                 roster.leave(name)
                 actions.append(
-                    LogLine(f"agent '{name}' fell silent (slot {slot})", kind=f"agent '{name}' silent")
+                    LogLine(f"agent '{name}' sends no heartbeat (slot {slot})", kind=f"agent '{name}' silent")
                 )
             actions += [Send(identity, ping) for identity, ping in roster.due_pings(now_ns)]
         return tuple(actions)
@@ -300,7 +300,7 @@ class Hub:
     def _on_hello(self, identity: bytes, hello: Hello, now_ns: int) -> tuple[Action, ...]:
         slots = self._slots.get(hello.name, 0)
         if slots and not 0 <= hello.slot < slots:
-            why = f"agent '{hello.name}' has {slots} slots in this rack; slot {hello.slot} is none of them"
+            why = f"agent '{hello.name}' has slots 0 to {slots - 1} in this rack; got slot {hello.slot}"
             line = LogLine(f"refused a connection: {why}", kind="refused a connection")
             return (_refusal(identity, why), line)
         if rivals := self._rivals(hello):

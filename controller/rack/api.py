@@ -199,7 +199,7 @@ class Rack:
         """Return the ports that no job gets, each with the reason: drained, or its preparation failed."""
         return self.health.out_of_service() | self.orders.texts(OrderKind.DRAINED)
 
-    def paused(self) -> str:
+    def pause_text(self) -> str:
         """Return who paused the queue and why; "" if jobs may start."""
         order = self.orders.find(OrderKind.PAUSED)
         return order.text() if order is not None else ""
@@ -234,8 +234,8 @@ class Rack:
     def interrupt(self, job_id: str, summary: str, artifact_bytes: int) -> Job:
         """End a job that `recover` returned, after its processes have ended; it has `artifact_bytes` on disk."""
         job = self._running[job_id]
-        records_text = "what it measured is kept" if summary else "no result was stored"
-        reason = self._retried(job, f"the controller went away while the job was {job.state}; {records_text}")
+        records_text = "its records are kept" if summary else "no result was stored"
+        reason = self._retried(job, f"the controller stopped while the job was {job.state}; {records_text}")
         why = (ExitCode.RUN_ERROR, reason)
         return self._ended(job, JobEvent.ABANDONED, CONTROLLER, why, summary, artifact_bytes)
 
@@ -271,13 +271,13 @@ class Rack:
         self._unfinished[job_id] = why
         self.publish(JobChanged(self._running[job_id]))
 
-    def unprepared(self, job_id: str, blamed: Mapping[str, str]) -> tuple[str, ...]:
+    def note_unprepared(self, job_id: str, blamed: Mapping[str, str]) -> tuple[str, ...]:
         """Note the ports that failed a job's preparation, and return those now out of service, with the reason."""
         self._changes += 1
         return tuple(
             f"{label}: {reason}"
             for label, reason in blamed.items()
-            if self.health.unprepared(label, job_id, reason)
+            if self.health.note_unprepared(label, job_id, reason)
         )
 
     def host_changed(self, agent: str) -> tuple[str, ...]:
@@ -300,11 +300,11 @@ class Rack:
         self._forget_put_back(now_ns)
         reservations = self.orders.reservations
         for reservation in reservations.over(wall_ns):
-            self.store.unreserve(reservation, "its time is over", CONTROLLER)
+            self.store.unreserve(reservation, "its time has passed", CONTROLLER)
             reservations.drop(reservation.reservation_id)
         jobs_left = self.people.left(self._queued.values(), self._running.values())
         inputs = (self._changes, reservations.changes, present, gone, jobs_left)
-        if self.state is not RackState.READY or self.paused() or self._nothing_starts == inputs:
+        if self.state is not RackState.READY or self.pause_text() or self._nothing_starts == inputs:
             return ()
         skipped = {*self._put_back, *self.orders.texts(OrderKind.HELD)}
         queued = tuple(job for job in self._queued.values() if job.job_id not in skipped)
@@ -427,7 +427,7 @@ class Rack:
             self.orders.drop(OrderKind.HELD, job_id)
 
     def _why_none_starts(self) -> str:
-        paused = f"the queue is {order}" if (order := self.paused()) else ""
+        paused = f"the queue is {order}" if (order := self.pause_text()) else ""
         return "; ".join(filter(None, (paused, self._obstacle)))
 
     def _publish_waiting(self) -> None:
@@ -456,7 +456,7 @@ class Rack:
             self._put_back.pop(job.job_id, None)
             self._forget_held(job.job_id)
         if event is JobEvent.GATHERED:
-            self.health.prepared(advanced.leased)
+            self.health.note_prepared(advanced.leased)
         return advanced if advanced.state in ENDED else self._published(advanced)
 
     def _ended(
@@ -494,6 +494,6 @@ class Rack:
                 Problem("controller", f"is {self.state}", "submit the job again when it is ready")
             )
         if self.store.count(JobState.QUEUED) >= self.limits.queued_jobs:
-            problem = f"the queue holds {self.limits.queued_jobs} jobs, and takes no more"
-            problems.append(Problem("queue", problem, "wait for some to finish, or cancel some"))
+            problem = f"is full: {self.limits.queued_jobs} jobs are queued"
+            problems.append(Problem("queue", problem, "wait until jobs finish, or cancel some"))
         return tuple(problems)

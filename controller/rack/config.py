@@ -201,7 +201,7 @@ class HttpConfig:
             )
         if not _BASE_URL.fullmatch(self.url):
             remedy = "write how clients reach the server, such as https://rack.example/etloop"
-            yield Problem("url", "is no base URL of a web server", remedy)
+            yield Problem("url", "is not the base URL of a web server", remedy)
         if self.largest_trace_bytes > self.traces_bytes:
             problem = (
                 f"{self.largest_trace_bytes} bytes are more than all traces may have, {self.traces_bytes}"
@@ -227,7 +227,7 @@ class OtelConfig:
         url = _BASE_URL.fullmatch(self.endpoint)
         if url is None:
             remedy = "write such as https://collector.example:4318; secrets go into files"
-            yield Problem("endpoint", "is no base URL of an OTLP/HTTP collector", remedy)
+            yield Problem("endpoint", "is not the base URL of an OTLP/HTTP collector", remedy)
         elif (
             url["scheme"] == "http"
             and self.authorization_file is not None

@@ -145,7 +145,7 @@ class Daemon:
         try:
             await self._turn(link, stops)
         except OSError as error:
-            self._lines.write("a turn broke off", f"a turn of the loop broke off: {error}", monotonic_ns())
+            self._lines.write("a turn failed", f"a turn of the loop failed: {error}", monotonic_ns())
             await asyncio.sleep(_TICK_MS / 1000)
 
     async def _turn(self, link: RouterLink, stops: list[str]) -> None:
@@ -242,7 +242,9 @@ class Daemon:
                 self._close_inherited(job_id, now_ns)
             self.rack.hold("; ".join(self.obstacles.texts()))
             if not self.obstacles:
-                for start in self.rack.starts(self.hub.present(), self.hub.gone(now_ns), now_ns, wall_ns()):
+                for start in self.rack.starts(
+                    self.hub.present(), self.hub.absent_agents(now_ns), now_ns, wall_ns()
+                ):
                     self._start(start)
         except StoreFailed as error:
             self.obstacles.note(STORE, str(error))
@@ -276,7 +278,7 @@ class Daemon:
 
     async def _lived(self, child: RunChild, job_id: str) -> str:
         """Wait for a process to end, see `RunChild.live`, and remove files of its run that are of no further use."""
-        death = await child.live()
+        death = await child.run()
         await asyncio.to_thread(tidy_ended, artifacts_of(self.config, job_id))
         return death
 
@@ -285,12 +287,12 @@ class Daemon:
         run.child, run.task = self._child(to_close(self.config, run.job_id, run.outcome.reason))
         run.note_closing(now_ns)
         run.advance(RackRunEvent.CLOSE, now_ns)
-        self.log.job(run.job_id, "closing from what it left", reason=run.outcome.reason)
+        self.log.job(run.job_id, "storing results from its spool", reason=run.outcome.reason)
 
     def _close_inherited(self, job_id: str, now_ns: int) -> None:
-        child, task = self._child(to_close(self.config, job_id, "the controller went away"))
-        self._runs[job_id] = RackRun.inherited(job_id, child, task, now_ns)
-        self.log.job(job_id, "closing what a controller before this one left")
+        child, task = self._child(to_close(self.config, job_id, "the controller stopped"))
+        self._runs[job_id] = RackRun.inherit(job_id, child, task, now_ns)
+        self.log.job(job_id, "storing results of an earlier controller's run from its spool")
 
     def _on_frame(self, run: RackRun, frame: RunFrame) -> None:
         run.heard_ns = monotonic_ns()
@@ -344,14 +346,14 @@ class Daemon:
                 if why := run.silence(now_ns):
                     run.child.kill(why)
             case RackRunState.RETURNING:
-                if self.hub.returned(run.job_id) or now_ns - run.since_ns > LOST_AFTER_NS + _RETURN_NS:
+                if self.hub.has_returned(run.job_id) or now_ns - run.since_ns > LOST_AFTER_NS + _RETURN_NS:
                     self.hub.give_up(run.job_id)
                     run.advance(RackRunEvent.RETURNED, now_ns)
                     self._store_end(run, now_ns)
             case RackRunState.UNSTORED:
                 self._store_end(run, now_ns)
             case RackRunState.STORED:
-                raise AssertionError("a run that is stored is forgotten")
+                raise AssertionError("stored runs are removed from the table")
         return ()
 
     def _on_closed(self, run: RackRun, death: str, now_ns: int) -> None:
@@ -368,7 +370,7 @@ class Daemon:
         if now_ns > self._drain_until_ns:
             # The next controller finds the job unfinished, with its records.
             del self._runs[run.job_id]
-            self.log.job(run.job_id, "its results are left to the next controller", reason=run.outcome.reason)
+            self.log.job(run.job_id, "left its results to the next controller", reason=run.outcome.reason)
         elif now_ns >= run.close_again_ns and DISK not in self.obstacles:
             self._close(run, now_ns)
         else:
@@ -410,13 +412,15 @@ class Daemon:
         except (StoreFailed, OSError) as error:
             if isinstance(error, StoreFailed):
                 self.obstacles.note(STORE, str(error))
-            self._lines.write(f"end of {run.job_id}", f"job {run.job_id} cannot end yet: {error}", now_ns)
-            self.rack.waits_to_end(run.job_id, f"its end cannot be noted: {error}")
+            self._lines.write(
+                f"end of {run.job_id}", f"job {run.job_id} cannot be ended yet: {error}", now_ns
+            )
+            self.rack.waits_to_end(run.job_id, f"its end cannot be recorded: {error}")
             run.store_again_ns = now_ns + _RETRY_NS
             if now_ns > self._drain_until_ns + STOP_NS:
                 # The next controller finds the job unfinished, with its results.
                 del self._runs[run.job_id]
-                self.log.job(run.job_id, "its end could not be noted", reason=ended.reason)
+                self.log.job(run.job_id, "its end could not be recorded", reason=ended.reason)
             return
         run.advance(RackRunEvent.STORE, now_ns)
         del self._runs[run.job_id]
@@ -433,7 +437,7 @@ class Daemon:
         summary = ended.summary or artifacts.summary_text(directory)
         if run.is_inherited:
             return self.rack.interrupt(run.job_id, summary, kept_bytes)
-        for reason_text in self.rack.unprepared(run.job_id, ended.blamed):
+        for reason_text in self.rack.note_unprepared(run.job_id, ended.blamed):
             self.log.rack("a port is out of service", why=reason_text)
         code, reason, at_limit = ExitCode(ended.exit_code), ended.reason, run.is_at_limit
         return self.rack.finish(run.job_id, code, reason, summary, kept_bytes, at_limit=at_limit)
@@ -481,7 +485,7 @@ class Daemon:
         if before is None or now is None or before.capabilities == now.capabilities:
             return
         for label in self.rack.host_changed(agent):
-            self.log.rack("a port is tried again", port=label, why="its host has changed")
+            self.log.rack("a port is back in service", port=label, why="its host has changed")
 
     def _housekeep(self, now_ns: int) -> None:
         collect_cycles()
@@ -494,4 +498,4 @@ class Daemon:
         except StoreFailed as error:
             self.obstacles.note(STORE, str(error))
         except OSError as error:
-            self._lines.write("retention", f"what jobs left cannot be looked through: {error}", now_ns)
+            self._lines.write("retention", f"cannot scan the results of jobs: {error}", now_ns)

@@ -102,7 +102,7 @@ def decide(
     for job in queue_order(queued):
         owner = job.request.owner
         if jobs_left.get(owner, 1) <= 0:
-            held.append(Held(job, f"{owner} has as many jobs that run as he may have"))
+            held.append(Held(job, f"{owner} has reached the limit of running jobs"))
             continue
         closed = {**restrictions.reserved(job), **restrictions.out_of_service}
         wanted_ports = _wanted(job.request.ports, ports, (lease_of, claimed, closed), present)
@@ -112,7 +112,7 @@ def decide(
         obstacle = _closed(wanted_ports, closed)
         obstacle = obstacle or _obstacle(wanted_ports, agent_of, lease_of, claimed, present)
         if not obstacle and running >= most_running:
-            obstacle = f"{running} jobs run, and no more than {most_running} may"
+            obstacle = f"{running} jobs are running, at most {most_running} may"
         if obstacle:
             if not any(agent_of[label] in gone or label in closed for label in wanted_ports):
                 claimed.update((label, job.job_id) for label in wanted_ports if label not in claimed)
@@ -136,7 +136,7 @@ def misfit(demand: PortDemand, ports: Sequence[RackPort]) -> str:
         return ""
     fast = [port for port in ports if port.link_bps >= demand.least_link_bps]
     if len(fast) < max(demand.count, 1):
-        return f"{max(demand.count, 1)} ports are wanted, and the rack has {len(fast)} that are fast enough"
+        return f"needs {max(demand.count, 1)} ports of that speed; the rack has {len(fast)}"
     return ""
 
 
@@ -168,9 +168,9 @@ def _unmet(demand: PortDemand, wanted: Sequence[str], agent_of: Mapping[str, str
     """Return why the rack has no ports for a demand, as its rig may have changed since submission; "" if it has."""
     unknown = next((label for label in wanted if label not in agent_of), "")
     if unknown:
-        return f"the rig has no port {unknown} any more"
+        return f"the rig no longer has port {unknown}"
     if len(wanted) < max(demand.count, 1):
-        return f"{max(demand.count, 1)} ports are wanted, and the rig has {len(wanted)} that are fast enough"
+        return f"needs {max(demand.count, 1)} ports of that speed; the rig has {len(wanted)}"
     return ""
 
 
@@ -189,7 +189,7 @@ def _obstacle(
         if label in taken:
             return f"port {label} is leased to job {taken[label]}"
         if label in claimed:
-            return f"port {label} is kept for job {claimed[label]}, which comes first"
+            return f"port {label} is kept for job {claimed[label]}, which is ahead in the queue"
         if agent_of[label] not in present:
             return f"agent '{agent_of[label]}' has not joined"
     return ""

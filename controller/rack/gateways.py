@@ -19,7 +19,7 @@ _PAUSE_S: Final = 5.0
 class Gateway(Protocol):
     """A way for clients to reach the rack, such as a broker."""
 
-    async def live(self) -> None:
+    async def serve(self) -> None:
         """Serve until cancelled."""
 
     async def farewell(self) -> None:
@@ -40,7 +40,7 @@ async def serving(gateways: tuple[Gateway, ...], log: RackLog) -> AsyncIterator[
 async def _served(gateway: Gateway, log: RackLog) -> None:
     while True:
         try:
-            await gateway.live()
+            await gateway.serve()
         except Exception as error:  # noqa: BLE001 - a bug in one gateway must not end runs and agents
             why = f"{type(error).__name__}: {error}"
             log.rack("a gateway failed", gateway=type(gateway).__name__, why=why)

@@ -68,7 +68,7 @@ class Operators:
         if not isinstance(ports, Refused):
             for port in ports:
                 self._withdraw(OrderKind.DRAINED, port.label, reason, who)
-                self._rack.health.restored(port.label)
+                self._rack.health.restore(port.label)
                 self._rack.reconsider(OrderKind.DRAINED, port.label)
         return ports
 
@@ -80,7 +80,7 @@ class Operators:
         ports = self._ports(wanted.ports, wanted.reason)
         request_problems = list(ports.problems) if isinstance(ports, Refused) else []
         if wanted.user and not is_user_name(wanted.user):
-            problem = f'"{printable(wanted.user[:64])}" is no name of a user'
+            problem = f'"{printable(wanted.user[:64])}" is not a user name'
             request_problems.append(
                 Problem("user", problem, "name an account of the broker, or leave it out for maintenance")
             )
@@ -145,7 +145,7 @@ class Operators:
             problem = f"{priority} is outside {LOWEST_PRIORITY} to {HIGHEST_PRIORITY}"
             return Refused((Problem("priority", problem, "give a number in that range"),))
         if job.state is not JobState.QUEUED:
-            return _refused_for_state(job, "only one that is queued can be given another priority")
+            return _refused_for_state(job, "only a queued job can get another priority")
         return self._rack.prioritise(job, priority, who)
 
     def requeue(self, job_id: str, who: str) -> Job | Refused | None:
@@ -157,7 +157,7 @@ class Operators:
         if job is None:
             return None
         if job.state not in ENDED:
-            return _refused_for_state(job, "only one that has ended can be run again")
+            return _refused_for_state(job, "only an ended job can be run again")
         if problems := self._rack.traces.problems(job.request.scenario_text):
             return Refused(problems)
         return self._rack.requeue(job, job.request, who)
@@ -180,7 +180,7 @@ class Operators:
         if problems := reason_problems(reason):
             return Refused(problems)
         if job.state is not JobState.QUEUED:
-            return _refused_for_state(job, "only one that is queued can be held or released")
+            return _refused_for_state(job, "only a queued job can be held or released")
         if kind is None:
             self._withdraw(OrderKind.HELD, job_id, reason, who)
         else:
@@ -197,7 +197,7 @@ class Operators:
             problem = f'the rack has no agent or port "{printable(unknown[0][:128])}"'
             problems.append(Problem("ports", problem, f"name some of: {names_text}"))
         if not names:
-            problems.append(Problem("ports", "none is named", 'name ports as "agent/port", or agents'))
+            problems.append(Problem("ports", "the list is empty", 'name ports as "agent/port", or agents'))
         if problems:
             return Refused(tuple(problems))
         return tuple(port for port in ports if port.label in names or port.agent in names)
@@ -209,7 +209,7 @@ def reason_problems(reason: str) -> tuple[Problem, ...]:
         problem = f"{len(reason)} characters"
         return (Problem("reason", problem, f"give at most {MOST_REASON_CHARACTERS}"),)
     if not reason.isprintable():
-        problem = f'"{printable(reason)}" has characters that cannot be printed'
+        problem = f'"{printable(reason)}" has unprintable characters'
         return (Problem("reason", problem, "give a reason of one line, without control characters"),)
     return ()
 

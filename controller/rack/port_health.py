@@ -95,7 +95,7 @@ class PortHealth:
             if label in self._ports:
                 self._ports[label] = _Port(PortState.QUARANTINED, reason)
 
-    def quarantined(self) -> dict[str, str]:
+    def quarantine_reasons(self) -> dict[str, str]:
         """Return the quarantined ports, each with the problem of its last preparation."""
         return {
             label: port.reason for label, port in self._ports.items() if port.state is PortState.QUARANTINED
@@ -103,18 +103,18 @@ class PortHealth:
 
     def out_of_service(self) -> dict[str, str]:
         """Return the ports that no job gets, each with the reason."""
-        return {label: f"out of service: {reason}" for label, reason in self.quarantined().items()}
+        return {label: f"out of service: {reason}" for label, reason in self.quarantine_reasons().items()}
 
     def state_of(self, label: str) -> PortState:
         """Return the state of a port."""
         return self._ports[label].state
 
-    def prepared(self, labels: Iterable[str]) -> None:
+    def note_prepared(self, labels: Iterable[str]) -> None:
         """Note that traffic began on these ports."""
         for label in labels:
             self._advance(label, PortEvent.PREPARED)
 
-    def unprepared(self, label: str, job_id: str, reason: str) -> bool:
+    def note_unprepared(self, label: str, job_id: str, reason: str) -> bool:
         """Note that a port's preparation failed for a job; return whether this quarantines it."""
         port = self._ports.get(label)
         if port is None or port.job_id == job_id:
@@ -124,7 +124,7 @@ class PortHealth:
         port.job_id, port.reason = job_id, reason[:_LONGEST_REASON]
         return port.state is PortState.QUARANTINED and earlier_state is not port.state
 
-    def restored(self, label: str) -> None:
+    def restore(self, label: str) -> None:
         """Note that an operator returned a port to service."""
         self._advance(label, PortEvent.RESTORED)
 

@@ -69,7 +69,9 @@ class Obstacles:
         is_short_of_descriptors = not can_open(_SPARE_DESCRIPTORS)
         self.note(
             PROCESSES,
-            "no files or sockets can be opened: too many are open" if is_short_of_descriptors else "",
+            "no files or sockets can be opened: the limit of open files is reached"
+            if is_short_of_descriptors
+            else "",
         )
 
     def free_disk_bytes(self) -> int:

@@ -61,11 +61,11 @@ def open_daemon(config: RackConfig, log: RackLog) -> Daemon:
         SessionSettings("", rig.bind, CurveServer.of(rig.security), insecure=rig.security.insecure)
     )
     if not config.scenario_root.is_dir():
-        remedy = "make it, and put the traces of scenarios below it"
-        raise ConfigError(Problem("scenario_root", f"{config.scenario_root} is no directory", remedy))
+        remedy = "create it, and put the traces of scenarios below it"
+        raise ConfigError(Problem("scenario_root", f"{config.scenario_root} is not a directory", remedy))
     if within(config.state_dir, config.scenario_root):
         problem = (
-            f"{config.state_dir} lies below scenario_root, so that scenarios could read what others left"
+            f"{config.state_dir} lies below scenario_root, where scenarios could read results of other jobs"
         )
         raise ConfigError(Problem("state_dir", problem, "name a directory outside of it"))
     lock = _taken(config.state_dir)
@@ -84,7 +84,7 @@ def _taken(state_dir: Path) -> int:
         (state_dir / "artifacts").mkdir(exist_ok=True)
         (state_dir / "running").mkdir(exist_ok=True)
         (state_dir / "logs").mkdir(exist_ok=True)
-        lock = locks.take(state_dir / "controller.lock")
+        lock = locks.acquire(state_dir / "controller.lock")
     except OSError as error:
         remedy = "name a directory that this user may write to"
         raise ConfigError(Problem("state_dir", f"{state_dir}: {error.strerror}", remedy)) from None
@@ -160,7 +160,7 @@ def _trace_pages(
     try:
         pages.open()
     except OSError as error:
-        remedy = "let this user read and write what is in it"
+        remedy = "let this user read and write the files in it"
         raise ConfigError(Problem(str(directory.path), f"{error.strerror}", remedy)) from None
     return pages
 
@@ -174,7 +174,7 @@ def _otel_gateway(daemon: Daemon, otel: OtelConfig, mqtt: MqttGateway | None) ->
         raise ConfigError(Problem("otel", problem, "pip install 'etloop[otel]'")) from None
     if otel.ca_file is not None and not otel.ca_file.is_file():
         remedy = "name the authority of the collector's certificate"
-        raise ConfigError(Problem("otel.ca", f"{otel.ca_file} is no file", remedy))
+        raise ConfigError(Problem("otel.ca", f"{otel.ca_file} is not a file", remedy))
     secret = "" if otel.authorization_file is None else read_secret(otel.authorization_file)
     target = OtelTarget(otel, secret, daemon.config.rack)
     return OtelGateway(daemon.rack, _collector(daemon, mqtt), daemon.summary_of, target, daemon.log)

@@ -80,7 +80,7 @@ def request_problems(
         problems.append(Problem("priority", problem, "give a number in that range"))
     problems += claim_problems("submitter", request.submitter)
     if len(request.labels) > MOST_LABELS:
-        problems.append(Problem("labels", f"{len(request.labels)} labels", f"give at most {MOST_LABELS}"))
+        problems.append(Problem("labels", f"{len(request.labels)} labels", f"use at most {MOST_LABELS}"))
     if not 0 <= request.retries <= MOST_RETRIES:
         problems.append(Problem("retries", f"{request.retries}", f"give a number from 0 to {MOST_RETRIES}"))
     if not 0 <= request.time_limit_ns <= limits.job_time_ns:
@@ -88,11 +88,13 @@ def request_problems(
         problems.append(Problem("time_limit", problem, f"ask for at most {limits.job_time_ns} ns"))
     if len(request.ports.named) > MOST_PORTS or len(set(request.ports.named)) < len(request.ports.named):
         problems.append(
-            Problem("ports", "a port is named twice, or too many are", f"name at most {MOST_PORTS}, once")
+            Problem(
+                "ports", f"ports are repeated, or more than {MOST_PORTS} are named", "name each port once"
+            )
         )
     elif request.ports.named and (request.ports.count or request.ports.least_link_bps):
-        problem = "ports are named, and wished for by number or speed as well"
-        problems.append(Problem("ports", problem, "name them, or give port_count and least_link_bps"))
+        problem = "named ports cannot be combined with port_count or least_link_bps"
+        problems.append(Problem("ports", problem, "name ports, or give port_count and least_link_bps"))
     elif unmet := misfit(request.ports, ports):
         problems.append(Problem("ports", unmet, "ask for ports that this rack has"))
     return tuple(problems)
@@ -102,14 +104,14 @@ def key_problems(client_key: str) -> tuple[Problem, ...]:
     """Return why a client may not use a key."""
     if not client_key.startswith(REQUEUE_KEY):
         return ()
-    problem = f'"{client_key[:64]}" begins like the keys of jobs that are run again'
+    problem = f'"{client_key[:64]}" has the prefix reserved for retried jobs'
     return (Problem("client_key", problem, "choose another"),)
 
 
 def again(earlier: Job, request: JobRequest) -> Known | Rejected:
     """Return the earlier job of a client key; a rejection if the scenario, ports or user differ."""
     if earlier.request.owner != request.owner:
-        problem = "stands for a job of somebody else"
+        problem = "is used by a job of another user"
         return Rejected((Problem("client_key", problem, "choose a key of your own"),))
     compared = (("scenario", "scenario_text"), ("ports", "ports"))
     differing = [
@@ -117,5 +119,5 @@ def again(earlier: Job, request: JobRequest) -> Known | Rejected:
     ]
     if not differing:
         return Known(earlier)
-    problem = f"stands for job {earlier.job_id}, which was submitted with other {' and '.join(differing)}"
+    problem = f"is used by job {earlier.job_id}, which has other {' and '.join(differing)}"
     return Rejected((Problem("client_key", problem, "choose a new key for another job"),))

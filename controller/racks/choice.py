@@ -124,7 +124,7 @@ def _misfit(view: RackView, wish: JobWish) -> str:
         return f"its queue is paused: {printable(view.controller.paused)}"
     dut = view.inventory.dut
     if wish.dut and wish.dut != dut:
-        return f"its device under test is {printable(dut) or 'not named'}, and {wish.dut} is wanted"
+        return f"its device under test is {printable(dut) or 'not named'}; needs {wish.dut}"
     return _ports_misfit(view, wish)
 
 
@@ -137,15 +137,17 @@ def _ports_misfit(view: RackView, wish: JobWish) -> str:
     for port in named_ports:
         if port.link_bps < needs.least_link_bps:
             speed = format_rate(needs.least_link_bps)
-            return f"port {port.label} has {format_rate(port.link_bps)}, and {speed} is wanted{_by(needs.link_key)}"
+            return f"port {port.label} has {format_rate(port.link_bps)}; needs {speed}{_by(needs.link_key)}"
         if needs.backends and port.backend not in needs.backends:
             kinds = " or ".join(needs.backends)
-            return f"port {port.label} is of backend {port.backend or 'unknown'}, and {kinds} is wanted{_by(needs.backend_key)}"
+            return f"port {port.label} has backend {port.backend or 'unknown'}; needs {kinds}{_by(needs.backend_key)}"
     fitting_ports = _fitting(view, needs)
     usable = _usable(view, fitting_ports)
     in_service = {port.label for port in usable}
     if missing := [label for label in needs.among if label not in in_service]:
-        return f"port {missing[0]}{_by(needs.ports_key)} does not fit, or is not in service with its agent"
+        return (
+            f"port {missing[0]}{_by(needs.ports_key)} does not fit, is out of service, or its agent is absent"
+        )
     wanted_count = _least_count(wish, len(fitting_ports))
     if len(usable) >= wanted_count:
         return ""
@@ -156,8 +158,10 @@ def _ports_misfit(view: RackView, wish: JobWish) -> str:
     )
     backend = f" of backend {' or '.join(needs.backends)}{_by(needs.backend_key)}" if needs.backends else ""
     other_ports = len(view.inventory.ports) - len(fitting_ports)
-    surplus = f"; {other_ports} others are no such" if other_ports and not named_ports else ""
-    return f"{wanted_count} ports{speed}{backend} are wanted, and {len(usable)} are in service with their agents{surplus}"
+    surplus = f"; {other_ports} other ports do not match" if other_ports and not named_ports else ""
+    return (
+        f"needs {wanted_count} ports{speed}{backend}; {len(usable)} are in service with their agents{surplus}"
+    )
 
 
 def _by(key: str) -> str:
@@ -205,7 +209,7 @@ def _candidate(place: RackPlace, view: RackView, wish: JobWish, usual_ns: int) -
     why = f"{len(free_ports)} of its ports are free and no job waits"
     if jobs_before:
         wait_text = approximate_duration(jobs_before * each_ns)
-        why = f"{holders} jobs hold its ports and {waiting} come before, about {wait_text}"
+        why = f"{holders} jobs hold its ports and {waiting} are ahead in the queue, about {wait_text}"
     if shared:
         why += f"; {needs.port_count} hosts share its {wanted_count} ports"
     # The rack selects ports by speed but not by backend: if it has other backends too, request ports by name.

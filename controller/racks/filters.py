@@ -40,5 +40,7 @@ def parse_labels(where: str, given: list[str]) -> dict[str, str]:
     pairs = [label.partition("=") for label in given]
     invalid = [label for label, (name, mark, _) in zip(given, pairs, strict=True) if not mark or not name]
     if invalid:
-        raise ConfigError(Problem(where, f'"{printable(invalid[0][:64])}" is no label', "write NAME=VALUE"))
+        raise ConfigError(
+            Problem(where, f'"{printable(invalid[0][:64])}" is not a label', "write NAME=VALUE")
+        )
     return {name: value for name, _, value in pairs}

@@ -39,7 +39,7 @@ class Needs:
     backends: tuple[str, ...] = ()
     backend_key: str = ""
 
-    def listed(self) -> Iterator[Need]:
+    def requirements(self) -> Iterator[Need]:
         """Yield each requirement, for people."""
         if port_names := self.ports or self.among:
             yield Need(self.ports_key, f"ports {', '.join(port_names)}")

@@ -45,17 +45,17 @@ def parse_query(pairs: Mapping[str, Sequence[str]]) -> PageQuery:
     values = {key: [value for value in given if value] for key, given in pairs.items()}
     for key, given in values.items():
         if key not in _KEYS:
-            problem = f'"{printable(key[:64])}" is not known'
-            raise ConfigError(Problem("query", problem, f"ask by {', '.join(_KEYS)}"))
+            problem = f'unknown key "{printable(key[:64])}"'
+            raise ConfigError(Problem("query", problem, f"use {', '.join(_KEYS)}"))
         if len(given) > _MOST_VALUES:
-            problem = f"{key} stands there {len(given)} times"
+            problem = f"{key} is given {len(given)} times"
             raise ConfigError(Problem("query", problem, f"give at most {_MOST_VALUES}"))
     states, verdicts = values.get("state", []), values.get("verdict", [])
     _refuse_unknown("state", states, [state.value for state in JobState])
     _refuse_unknown("verdict", verdicts, list(VERDICTS.values()))
     owners = values.get("owner", [])
     if len(owners) > 1:
-        raise ConfigError(Problem("query", "owner stands there twice", "ask for one"))
+        raise ConfigError(Problem("query", "owner is given twice", "give one owner"))
     labels = parse_labels("query: label", values.get("label", []))
     jobs = JobFilter(frozenset(map(JobState, states)), owners[0] if owners else "", labels)
     return PageQuery(frozenset(values.get("rack", [])), jobs, frozenset(verdicts))
@@ -63,8 +63,8 @@ def parse_query(pairs: Mapping[str, Sequence[str]]) -> PageQuery:
 
 def _refuse_unknown(key: str, given: Sequence[str], known: Sequence[str]) -> None:
     if unknown_values := [value for value in given if value not in known]:
-        problem = f'{key} "{printable(unknown_values[0][:64])}" is not known'
-        raise ConfigError(Problem("query", problem, f"ask for {', '.join(known)}"))
+        problem = f'unknown {key} "{printable(unknown_values[0][:64])}"'
+        raise ConfigError(Problem("query", problem, f"use {', '.join(known)}"))
 
 
 def racks_page(answers: Sequence[RackAnswer[RackView]], query: PageQuery, asked_at: str) -> str:

@@ -37,7 +37,7 @@ _LABEL_LENGTH: Final = 256
 @formed(pattern_form("text", f"[^\\x00-\\x1f]{{1,{_LABEL_LENGTH}}}"))
 def _label(text: str) -> str:
     if len(text) > _LABEL_LENGTH or not text.isprintable():
-        raise QuantityError("is no label", f"write at most {_LABEL_LENGTH} printable characters")
+        raise QuantityError("is not a label", f"write at most {_LABEL_LENGTH} printable characters")
     return words(text)
 
 
@@ -51,7 +51,7 @@ def _broker(text: str) -> str:
 def _url(text: str) -> str:
     if not _BASE_URL.fullmatch(text):
         raise QuantityError(
-            f'"{text[:64]}" is no base URL of a web server', "write such as https://rack.example/etloop"
+            f'"{text[:64]}" is not the base URL of a web server', "write such as https://rack.example/etloop"
         )
     return text.rstrip("/")
 
@@ -60,7 +60,7 @@ def _url(text: str) -> str:
 class RackPlace:
     """A rack, and how it is reached."""
 
-    name: str = required("name", parse_name, "rack", "write the name by which you call it")
+    name: str = required("name", parse_name, "rack", "write the name of the rack")
     """Name by which you call the rack; `--rack NAME`."""
     broker: str = required("broker", _broker, "127.0.0.1", "write HOST or HOST:PORT of its MQTT broker")
     """MQTT broker of the rack, HOST or HOST:PORT."""
@@ -172,6 +172,6 @@ def chosen_racks(
     if not chosen:
         label_text = ", ".join(f"{name}={value}" for name, value in labels.items())
         raise ConfigError(
-            Problem(source, f"no rack is labelled {printable(label_text)}", "see labels: of its racks")
+            Problem(source, f"no rack has the labels {printable(label_text)}", "see the labels of its racks")
         )
     return chosen

@@ -229,13 +229,13 @@ def _case_of(
     def take_topology() -> None:
         if topology_path is not None:
             text = content[TOPOLOGY_FILE]
-            maker.take(
+            maker.add_text(
                 Origin(CaseRole.TOPOLOGY, text, str(topology_path), topology_path.parent), options.device
             )
 
     scenario_input = inputs.scenario
     with options.confine():
-        maker.take(
+        maker.add_text(
             Origin(
                 CaseRole.SCENARIO, content[scenario_file], scenario_input.source, scenario_input.path.parent
             )
@@ -245,14 +245,14 @@ def _case_of(
     text = content[rig_file]
     if options.ports is not None:
         text = of_ports(text, inputs.rig.source, options.ports)
-    maker.take(Origin(CaseRole.RIG, text, inputs.rig.source, inputs.rig.path.parent))
+    maker.add_text(Origin(CaseRole.RIG, text, inputs.rig.source, inputs.rig.path.parent))
     if inputs.topology is not None or scenario.twin is None:
         take_topology()
     if topology_path is not None:
         maker.name_topology()
     if PROFILE_FILE in content:
         maker.put(PROFILE_FILE, CaseRole.PROFILE, content[PROFILE_FILE])
-    return maker.made(lab_options(rig))
+    return maker.to_inputs(lab_options(rig))
 
 
 def _read_scenario(file: InputFile, options: PrepareOptions) -> tuple[Scenario, str]:

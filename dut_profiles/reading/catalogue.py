@@ -71,4 +71,4 @@ def _read(path: Path) -> bytes:
             return file.read(LARGEST_FILE_BYTES + 1)
     except (OSError, ValueError) as error:
         problem = f"cannot be read: {getattr(error, 'strerror', None) or error}"
-        raise ConfigError(Problem(str(path), problem, "check the name and that it may be read")) from None
+        raise ConfigError(Problem(str(path), problem, "check the name and the permissions")) from None

@@ -16,7 +16,7 @@ from etloop.contract.base.value_parsers import integer, one_of, word_of
 from etloop.contract.base.yaml_reader import Section
 from etloop.dut_profiles.model.profile import DSCPS, MOST_CLASSES, MOST_QUEUES, PRIORITIES, Trust
 from etloop.dut_profiles.reading.quantities import number_range
-from etloop.dut_profiles.reading.statements import one
+from etloop.dut_profiles.reading.statements import single
 
 
 def _map_reader(keys: int, values: int, most_keys: int = 0) -> Callable[[Section, str], tuple[int, ...]]:
@@ -56,7 +56,7 @@ def _map_reader(keys: int, values: int, most_keys: int = 0) -> Callable[[Section
 
 
 MAPS: Final = {
-    "trust": one(word_of(Trust)),
+    "trust": single(word_of(Trust)),
     "dscp_to_class": _map_reader(DSCPS, MOST_CLASSES),
     "pcp_to_class": _map_reader(PRIORITIES, MOST_CLASSES),
     "class_to_queue": _map_reader(PRIORITIES, MOST_QUEUES, MOST_CLASSES),

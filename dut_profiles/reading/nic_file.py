@@ -16,7 +16,7 @@ from etloop.dut_profiles.model.profile import (
     Retransmission,
 )
 from etloop.dut_profiles.reading.quantities import duration
-from etloop.dut_profiles.reading.statements import Statements, one, text
+from etloop.dut_profiles.reading.statements import Statements, single, text
 
 MOST_PARAMETERS: Final = 128
 _PATH_MTUS: Final = {str(mtu): mtu for mtu in (256, 512, 1024, 2048, 4096)}
@@ -30,23 +30,23 @@ def _parse_message_rate(written: str) -> int:
 
 
 NIC_TRANSPORT: Final = {
-    "path_mtu_bytes": one(one_of(_PATH_MTUS)),
-    "retransmission": one(word_of(Retransmission)),
-    "accepts_out_of_order": one(yes_or_no),
-    "ack_every_packets": one(integer(1, 65536)),
-    "timeout_ns": one(duration),
-    "message_rate_per_s": one(_parse_message_rate),
-    "dscp": one(integer(0, DSCPS - 1)),
-    "ecn_capable": one(yes_or_no),
-    "source_port": one(text),
+    "path_mtu_bytes": single(one_of(_PATH_MTUS)),
+    "retransmission": single(word_of(Retransmission)),
+    "accepts_out_of_order": single(yes_or_no),
+    "ack_every_packets": single(integer(1, 65536)),
+    "timeout_ns": single(duration),
+    "message_rate_per_s": single(_parse_message_rate),
+    "dscp": single(integer(0, DSCPS - 1)),
+    "ecn_capable": single(yes_or_no),
+    "source_port": single(text),
 }
 CNP: Final = {
-    "interval_ns": one(duration),
-    "scope": one(word_of(CnpScope)),
-    "dscp": one(integer(0, DSCPS - 1)),
-    "priority": one(integer(0, PRIORITIES - 1)),
+    "interval_ns": single(duration),
+    "scope": single(word_of(CnpScope)),
+    "dscp": single(integer(0, DSCPS - 1)),
+    "priority": single(integer(0, PRIORITIES - 1)),
 }
-_CONGESTION: Final = {"algorithm": one(text), "sends_probes": one(yes_or_no)}
+_CONGESTION: Final = {"algorithm": single(text), "sends_probes": single(yes_or_no)}
 
 
 def read_congestion(section: Section, statements: Statements) -> CongestionControl:
@@ -64,7 +64,7 @@ def read_congestion(section: Section, statements: Statements) -> CongestionContr
         except QuantityError as error:
             parameter_section.mistake(name, error.what, error.remedy)
         parameters.append(
-            CongestionParameter(name, parameter_statements.read(parameter_section, name, one(text)))
+            CongestionParameter(name, parameter_statements.read(parameter_section, name, single(text)))
         )
     fields = section_statements.fields(section, _CONGESTION)
     parameter_section.close()

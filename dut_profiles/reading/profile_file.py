@@ -56,7 +56,7 @@ from etloop.dut_profiles.reading.quantities import (
     size,
     speed,
 )
-from etloop.dut_profiles.reading.statements import Statements, one, read_sources, several, text
+from etloop.dut_profiles.reading.statements import Statements, read_sources, several, single, text
 
 MOST_ENTRIES: Final = 256
 """Limit on port groups, pools, checks and similar lists; no device needs as many."""
@@ -65,60 +65,60 @@ DEFAULT_TOLERANCE_PER_MILLION: Final = 20_000
 
 
 _NAMED: Final = ("vendor", "model", "asic", "software", "config_hash", "buffer_architecture")
-IDENTITY: Final = {**dict.fromkeys(_NAMED, one(text)), "capacity_bps": one(capacity)}
+IDENTITY: Final = {**dict.fromkeys(_NAMED, single(text)), "capacity_bps": single(capacity)}
 PORTS: Final = {
-    "count": one(integer(1, 4096)),
-    "speed_bps": one(speed),
+    "count": single(integer(1, 4096)),
+    "speed_bps": single(speed),
     "speeds_bps": several(speed),
     "breakouts": several(breakout),
-    "lanes": one(integer(1, 64)),
-    "fec": one(text),
-    "ip_mtu_bytes": one(mtu),
-    "cable_metres": one(integer(0, 200_000)),
+    "lanes": single(integer(1, 64)),
+    "fec": single(text),
+    "ip_mtu_bytes": single(mtu),
+    "cable_metres": single(integer(0, 200_000)),
 }
-POOL: Final = dict.fromkeys(("size_bytes", "headroom_bytes"), one(size))
-BUFFER: Final = dict.fromkeys(("total_bytes", "cell_bytes", "headroom_bytes"), one(size))
+POOL: Final = dict.fromkeys(("size_bytes", "headroom_bytes"), single(size))
+BUFFER: Final = dict.fromkeys(("total_bytes", "cell_bytes", "headroom_bytes"), single(size))
 _OCCUPANCIES: Final = ("reserved_bytes", "headroom_bytes", "xoff_bytes", "xon_bytes", "xon_offset_bytes")
 GROUP: Final = {
-    "lossless": one(yes_or_no),
-    "alpha": one(parse_factor),
-    **dict.fromkeys(_OCCUPANCIES, one(size)),
+    "lossless": single(yes_or_no),
+    "alpha": single(parse_factor),
+    **dict.fromkeys(_OCCUPANCIES, single(size)),
 }
 QUEUE: Final = {
-    "scheduler": one(word_of(Scheduler)),
-    "weight": one(integer(1, 1_000_000)),
-    "alpha": one(parse_factor),
-    "reserved_bytes": one(size),
+    "scheduler": single(word_of(Scheduler)),
+    "weight": single(integer(1, 1_000_000)),
+    "alpha": single(parse_factor),
+    "reserved_bytes": single(size),
 }
 ECN: Final = {
-    "enabled": one(yes_or_no),
-    "kmin_bytes": one(size),
-    "kmax_bytes": one(size),
-    "pmax_per_million": one(parse_share_per_million),
-    "at": one(word_of(MarkingPoint)),
+    "enabled": single(yes_or_no),
+    "kmin_bytes": single(size),
+    "kmax_bytes": single(size),
+    "pmax_per_million": single(parse_share_per_million),
+    "at": single(word_of(MarkingPoint)),
 }
 PFC: Final = {
     "priorities": several(integer(0, PRIORITIES - 1)),
-    "watchdog_detect_ns": one(duration),
-    "watchdog_restore_ns": one(duration),
-    "watchdog_action": one(word_of(WatchdogAction)),
+    "watchdog_detect_ns": single(duration),
+    "watchdog_restore_ns": single(duration),
+    "watchdog_action": single(word_of(WatchdogAction)),
 }
 BALANCING: Final = {
-    "mode": one(word_of(BalancingMode)),
+    "mode": single(word_of(BalancingMode)),
     "modes": several(word_of(BalancingMode)),
     "hash_fields": several(word_of(HashField)),
-    "hash_seed": one(integer(0, 2**63 - 1)),
-    "flowlet_gap_ns": one(duration),
+    "hash_seed": single(integer(0, 2**63 - 1)),
+    "flowlet_gap_ns": single(duration),
 }
 TRIMMING: Final = {
-    "enabled": one(yes_or_no),
-    "size_bytes": one(size),
-    "dscp": one(integer(0, DSCPS - 1)),
-    "last_hop_dscp": one(integer(0, DSCPS - 1)),
-    "queue": one(integer(0, MOST_QUEUES - 1)),
+    "enabled": single(yes_or_no),
+    "size_bytes": single(size),
+    "dscp": single(integer(0, DSCPS - 1)),
+    "last_hop_dscp": single(integer(0, DSCPS - 1)),
+    "queue": single(integer(0, MOST_QUEUES - 1)),
 }
-LATENCY: Final = {"mode": one(word_of(ForwardingMode)), "port_to_port_ns": one(duration)}
-COUNTERS: Final = {"tolerance_per_million": one(parse_share_per_million)}
+LATENCY: Final = {"mode": single(word_of(ForwardingMode)), "port_to_port_ns": single(duration)}
+COUNTERS: Final = {"tolerance_per_million": single(parse_share_per_million)}
 
 
 def parse_profile(written: bytes, source: str) -> DutProfile:
@@ -134,7 +134,7 @@ def parse_profile(written: bytes, source: str) -> DutProfile:
     profile = DutProfile(
         name=top.required("profile", parse_name, "?", remedy),
         kind=kind,
-        summary=top.required("summary", text, "?", "say in a line what device this is"),
+        summary=top.required("summary", text, "?", "describe the device in one line"),
         sources=tuple(stated.sources.values()),
         identity=stated.part(top.section("identity"), Identity, IDENTITY),
         ports=_port_groups(top, stated),
@@ -176,7 +176,7 @@ def _port_groups(top: Section, stated: Statements) -> tuple[PortGroup, ...]:
         name = section.required("name", parse_name, "?", "name these ports, such as front")
         group = PortGroup(name, **stated.within(section).fields(section, PORTS))
         if any(group.name == other.name for other in groups):
-            section.mistake("name", f'"{group.name}" is the name of ports above', "choose another name")
+            section.mistake("name", f'ports "{group.name}" are already listed', "choose another name")
         groups.append(group)
         section.close()
     return tuple(groups)
@@ -188,7 +188,7 @@ def _buffer(section: Section, stated: Statements) -> Buffer:
     for entry in _entries(section, "pools"):
         name = entry.required("name", parse_name, "?", "name the pool")
         if any(name == other.name for other in pools):
-            entry.mistake("name", f'"{name}" is the name of a pool above', "choose another name")
+            entry.mistake("name", f'pool "{name}" is already listed', "choose another name")
         pools.append(statements.part(entry, Pool, POOL, name=name))
     fields = statements.fields(section, BUFFER)
     section.close()
@@ -202,7 +202,7 @@ def _numbers(section: Section, key: str, most: int, taken: set[int]) -> tuple[in
     ranges = section.texts(key, number_range(most), range(0))
     numbers = [number for span in ranges for number in span]
     if repeated := sorted(number for number in set(numbers) if number in taken or numbers.count(number) > 1):
-        section.mistake(key, f"{key} {repeated[0]} is described twice", "describe it once")
+        section.mistake(key, f"{key} {repeated[0]} is listed twice", "describe it once")
     taken.update(numbers)
     return tuple(dict.fromkeys(numbers))
 
@@ -235,14 +235,16 @@ def _counters(section: Section, stated: Statements) -> Counters:
     section_statements = stated.within(section)
     access = []
     for entry in _entries(section, "access"):
-        reader = entry.required("reader", word_of(CounterReader), CounterReader.GNMI, "say how they are read")
+        reader = entry.required(
+            "reader", word_of(CounterReader), CounterReader.GNMI, "write how they are read"
+        )
         paths = entry.required(
-            "paths", word_of(CounterPaths), CounterPaths.CANONICAL, "say whose names they have"
+            "paths", word_of(CounterPaths), CounterPaths.CANONICAL, "write whose names they use"
         )
         if not entry.has("objects"):
             entry.mistake("objects", "is missing", f"list some of {', '.join(CounterObject)}")
         objects = entry.texts("objects", word_of(CounterObject), CounterObject.PORT)
-        interval = section_statements.within(entry).read(entry, "interval", one(duration))
+        interval = section_statements.within(entry).read(entry, "interval", single(duration))
         caveat = entry.optional("caveat", text, "")
         access.append(CounterAccess(reader, paths, objects, interval, caveat, entry.where("paths")))
         entry.close()
@@ -255,7 +257,7 @@ def _checks(top: Section) -> tuple[VerdictCheck, ...]:
     checks = []
     for entry in _entries(top, "checks"):
         expression = entry.required("check", text, "?", "write a condition on the results of a run")
-        why = entry.required("why", text, "?", "say why a device that breaks it is not good enough")
+        why = entry.required("why", text, "?", "write why the device must meet it")
         checks.append(VerdictCheck(expression, why, entry.where("check")))
         entry.close()
     return tuple(checks)

@@ -47,7 +47,7 @@ def number_range(most: int) -> Callable[[str], range]:
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
         if not first <= last <= most:
             remedy = f"write a number from 0 to {most}, or a range such as 0-{most}"
-            raise QuantityError(f'"{text[:64]}" is not a number of these', remedy)
+            raise QuantityError(f'"{text[:64]}" is not a number in this range', remedy)
         return range(first, last + 1)
 
     return parse

@@ -78,7 +78,7 @@ class Statements:
                 place, name = key_section.section(basis), "value"
                 source = self._source_at(place) if place.has("source") else common_source
             if source is None:
-                place.mistake(name, "is stated without a source", "add source: NAME, a name of sources")
+                place.mistake(name, "is stated without a source", "add source: NAME, one of sources")
             claims[basis] = Claim(reader(place, name), source or _UNKNOWN, place.where(name))
             if place is not key_section:
                 place.close()
@@ -102,7 +102,7 @@ class Statements:
         )
 
 
-def one(parse: Callable[[str], object]) -> Reader:
+def single(parse: Callable[[str], object]) -> Reader:
     """Return a reader of one value that `parse` parses. A mistake yields None, which is never used: the file is refused."""
     return lambda place, name: place.optional(name, parse, None)
 
@@ -127,7 +127,7 @@ def read_sources(top: Section) -> dict[str, Source]:
             parse_name(name)
         except QuantityError as error:
             section.mistake(name, error.what, error.remedy)
-        title = entry.required("title", text, "?", "say what it is, so that a reader can find it")
+        title = entry.required("title", text, "?", "write a title by which a reader can find it")
         url = entry.optional("url", _address, "")
         remedy = "write when it was published, read or measured, such as 2025-01-31"
         sources[name] = Source(name, title, url, entry.required("date", _day, _UNKNOWN.dated, remedy))

@@ -40,7 +40,9 @@ def _check_xon(profile: DutProfile) -> Iterator[Problem | NotStated]:
                     f"{name} {format_bytes(stated.value)} is above xoff {format_bytes(xoff)} "
                     f"of priority group {group.group}"
                 )
-                yield Problem(where(stated, path), problem, "pausing would never end: state xon below xoff")
+                yield Problem(
+                    where(stated, path), problem, "a paused sender would never resume: state xon below xoff"
+                )
 
 
 def _check_thresholds(profile: DutProfile) -> Iterator[Problem | NotStated]:
@@ -70,7 +72,7 @@ def _check_marking(profile: DutProfile) -> Iterator[Problem | NotStated]:
             yield Problem(
                 where(ecn.kmin_bytes, path),
                 problem,
-                "the queue never marks: lower Kmin, or say enabled: false",
+                "the queue never marks: lower Kmin, or write enabled: false",
             )
         if pmax == 0 and kmin != kmax:
             problem = f"Pmax of queue {queue.queue} is 0% between Kmin and Kmax"
@@ -148,7 +150,7 @@ def _check_headroom_pool(profile: DutProfile) -> Iterator[Problem | NotStated]:
     if needed_bytes > pool.value:
         problem = (
             f"the headroom of all lossless groups of all ports is {format_bytes(needed_bytes)}, "
-            f"the pool for it {format_bytes(pool.value)}"
+            f"their pool has {format_bytes(pool.value)}"
         )
         share = 100 * pool.value // needed_bytes
         remedy = f"enough while at most {share}% of ports and groups are paused at a time; more may drop"
@@ -183,7 +185,7 @@ def _check_xoff(profile: DutProfile) -> Iterator[Problem | NotStated]:
                 f"xoff {format_bytes(xoff.value)} of priority group {group.group} is not below the whole buffer, "
                 f"{format_bytes(total.value)}"
             )
-            yield Problem(where(xoff, path), problem, "it drops before it pauses anybody: lower xoff")
+            yield Problem(where(xoff, path), problem, "it drops before it sends a pause: lower xoff")
 
 
 def _check_full_marking(profile: DutProfile) -> Iterator[Problem | NotStated]:
@@ -255,25 +257,35 @@ _C: Final = Severity.ERROR
 _R: Final = Severity.WARNING
 
 BUFFER_RULES: Final[tuple[Rule[DutProfile], ...]] = (
-    Rule("xon-above-xoff", _C, "A paused sender would never be let go on.", _check_xon),
-    Rule("xoff-out-of-reach", _C, "A lossless group drops before it pauses anybody.", _check_xoff),
-    Rule("kmin-above-kmax", _C, "Marking would begin after it is complete.", _check_thresholds),
-    Rule("never-marks", _C, "ECN is on, but no length of the queue makes it mark.", _check_marking),
+    Rule("xon-above-xoff", _C, "A paused sender would never resume.", _check_xon),
+    Rule("xoff-out-of-reach", _C, "A lossless group drops before it sends a pause.", _check_xoff),
+    Rule(
+        "kmin-above-kmax",
+        _C,
+        "Marking would start above the length at which every packet is marked.",
+        _check_thresholds,
+    ),
+    Rule("never-marks", _C, "ECN is on, but the queue never marks.", _check_marking),
     Rule("marks-incomplete", _R, "Packets are dropped before all of them are marked.", _check_full_marking),
     Rule(
         "pause-before-mark",
         _R,
-        "PFC acts before congestion control learns anything.",
+        "PFC pauses before congestion control gets a mark.",
         _check_pause_before_mark,
     ),
     Rule("headroom-too-small", _C, "A lossless group drops what arrives after xoff.", _check_headroom),
     Rule(
         "headroom-shared",
         _R,
-        "Headroom is promised to more ports than there is memory for.",
+        "The headroom of all ports exceeds its pool.",
         _check_headroom_pool,
     ),
-    Rule("headroom-beyond-buffer", _C, "One has more headroom than there is for all.", _check_headroom_parts),
-    Rule("pool-beyond-buffer", _C, "A pool is larger than the buffer that it is a part of.", _check_pools),
-    Rule("reserved-beyond-buffer", _C, "Ports reserve more than the buffer has.", _reserved),
+    Rule(
+        "headroom-beyond-buffer",
+        _C,
+        "One group or pool has more headroom than all ports together.",
+        _check_headroom_parts,
+    ),
+    Rule("pool-beyond-buffer", _C, "A pool is larger than the buffer.", _check_pools),
+    Rule("reserved-beyond-buffer", _C, "Ports reserve more than the buffer.", _reserved),
 )

@@ -59,11 +59,13 @@ def _ports(profile: DutProfile) -> Iterator[Problem | NotStated]:
             if ports.lanes.value is not None and split.count > ports.lanes.value:
                 problem = f"breakout {split.count}x{format_rate(split.speed_bps)} of a port with {ports.lanes.value} lanes"
                 yield Problem(
-                    where(ports.breakouts, path), problem, "a part has a lane at least: correct one of them"
+                    where(ports.breakouts, path),
+                    problem,
+                    "each part needs a lane or more: correct one of them",
                 )
         offered_bps = (*(speeds or ()), *(split.speed_bps for split in ports.breakouts.value or ()))
         if speed_bps is not None and speeds and speed_bps not in offered_bps:
-            problem = f"ports run at {format_rate(speed_bps)}, which is none of {', '.join(map(format_rate, offered_bps))}"
+            problem = f"ports run at {format_rate(speed_bps)}, speeds lists {', '.join(map(format_rate, offered_bps))}"
             yield Problem(where(ports.speed_bps, path), problem, "correct the speed, or list it among speeds")
 
 
@@ -81,7 +83,7 @@ def _check_capacity(profile: DutProfile) -> Iterator[Problem | NotStated]:
             f"all ports together are {format_rate(together_bps)}, the device {format_rate(capacity.value)}"
         )
         remedy = (
-            "it cannot carry all of them at full speed: correct the ports, or know that it is oversubscribed"
+            "it cannot carry all of them at full speed: correct the ports, or accept the oversubscription"
         )
         yield Problem(where(capacity, "identity.capacity"), problem, remedy)
 
@@ -110,7 +112,7 @@ def _check_watchdog(profile: DutProfile) -> Iterator[Problem | NotStated]:
                 f"the watchdog acts after {format_duration(detect.value)}, a single pause at "
                 f"{format_rate(ports.speed_bps.value)} may last {format_duration(longest_ns)}"
             )
-            remedy = "it would take one rightful pause for a storm and drop: raise watchdog_detect"
+            remedy = "it would take one regular pause for a storm and drop: raise watchdog_detect"
             yield Problem(where(detect, "pfc.watchdog_detect"), problem, remedy)
 
 
@@ -125,7 +127,7 @@ def _check_trimmed_size(profile: DutProfile) -> Iterator[Problem | NotStated]:
         yield Problem(
             where(trimmed_size, "trimming.size"),
             problem,
-            "the receiver could not tell what was lost: raise it",
+            "the receiver could not identify the lost packet: raise it",
         )
 
 
@@ -169,7 +171,9 @@ def _compare_measured(profile: DutProfile) -> Iterator[Problem | NotStated]:
                 f"{path} is {value_text(path, configured.value)} by configuration "
                 f"and {value_text(path, measured.value)} by measurement ({measured.source.title})"
             )
-            remedy = "the device does not do what it is told, or the measurement is wrong: find out which"
+            remedy = (
+                "the device does not follow its configuration, or the measurement is wrong: find out which"
+            )
             yield Problem(measured.where or path, problem, remedy)
 
 
@@ -190,24 +194,26 @@ _R: Final = Severity.WARNING
 
 RULES: Final[tuple[Rule[DutProfile], ...]] = (
     *BUFFER_RULES,
-    Rule("ports-beyond-speed", _C, "Breakouts or speeds that the ports cannot have.", _ports),
+    Rule("ports-beyond-speed", _C, "The ports do not support the breakout or speed.", _ports),
     Rule("ports-beyond-capacity", _R, "All ports together are faster than the device.", _check_capacity),
     Rule(
-        "balancing-not-offered", _C, "A way of balancing is in use that the device lacks.", _check_balancing
+        "balancing-not-offered", _C, "The balancing mode in use is not one of the device.", _check_balancing
     ),
     Rule(
-        "watchdog-within-pause", _C, "The PFC watchdog takes one rightful pause for a storm.", _check_watchdog
+        "watchdog-within-pause", _C, "The PFC watchdog takes one regular pause for a storm.", _check_watchdog
     ),
-    Rule("trimmed-too-far", _C, "What is left of a packet does not name it.", _check_trimmed_size),
+    Rule(
+        "trimmed-too-far", _C, "A trimmed packet is too short to identify the lost one.", _check_trimmed_size
+    ),
     Rule(
         "never-trims",
         _C,
-        "Trimming is on, and no packet is larger than what it leaves.",
+        "Trimming is on, but no packet is larger than the trimmed size.",
         _check_trimming_effect,
     ),
-    Rule("counters-not-there", _C, "Counters are said to be where that source has none.", _counters),
-    Rule("measured-otherwise", _C, "The device does other than it is configured to.", _compare_measured),
-    Rule("other-than-declared", _R, "The datasheet says otherwise.", _compare_declared),
+    Rule("counters-not-there", _C, "The counter source does not have these counters.", _counters),
+    Rule("measured-otherwise", _C, "Measurement and configuration of the device differ.", _compare_measured),
+    Rule("other-than-declared", _R, "The datasheet declares another value.", _compare_declared),
     *MAP_RULES,
     *NIC_RULES,
 )

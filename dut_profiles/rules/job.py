@@ -135,9 +135,9 @@ def _check_lossless(case: ProfiledJob) -> Iterator[Problem | NotStated]:
     if lossless is None and priorities is None:
         yield NotStated(f"groups[{way.group}].lossless")
     elif lossless is False:
-        yield Problem(key_place, f"{treatment}, which is lossy, while the job expects no loss", remedy)
+        yield Problem(key_place, f"{treatment}, which is lossy, but the job expects no loss", remedy)
     elif priorities is not None and way.priority is not None and way.priority not in priorities:
-        problem = f"{treatment}; PFC is off for its priority {way.priority}, while the job expects no loss"
+        problem = f"{treatment}; PFC is off for its priority {way.priority}, but the job expects no loss"
         yield Problem(key_place, problem, remedy)
 
 
@@ -149,8 +149,8 @@ def _check_nic_pfc(case: ProfiledJob) -> Iterator[Problem | NotStated]:
     elif not priorities.value or (priority is not None and priority not in priorities.value):
         of_priority = f" for priority {priority}, that of {_mark_text(case)}"
         scope = "" if not priorities.value or priority is None else of_priority
-        problem = f"PFC of the NIC is off{scope}, while the job expects no loss"
-        remedy = "it neither stops when it is paused nor pauses anybody: enable PFC, or write lossless: false"
+        problem = f"PFC of the NIC is off{scope}, but the job expects no loss"
+        remedy = "it neither honours nor sends pauses: enable PFC, or write lossless: false"
         yield Problem(case.at("transport.dscp"), problem, remedy)
 
 
@@ -218,7 +218,7 @@ def _check_ecn_capable(case: ProfiledJob) -> Iterator[Problem | NotStated]:
         return
     if case.profile.queue(way.queue).ecn.enabled.value:
         problem = f"packets are not ECN-capable, and queue {way.queue} does active queue management"
-        remedy = "many devices drop such packets where they would mark others: write ecn: ect0"
+        remedy = "many devices drop such packets instead of marking: write ecn: ect0"
         yield Problem(case.at("transport.ecn"), problem, remedy)
 
 
@@ -279,7 +279,7 @@ def _order(case: ProfiledJob) -> Iterator[Problem | NotStated]:
     mode = case.profile.balancing.mode.value
     if mode in (BalancingMode.SPRAY, BalancingMode.ADAPTIVE) and not case.job.accepts_out_of_order:
         problem = (
-            f"the device balances by {mode}, which reorders, and the job takes what is out of order for lost"
+            f"the device balances by {mode}, which reorders, but the job treats packets out of order as lost"
         )
         remedy = "write out_of_order: accept, or balance by flow"
         yield Problem(case.at("transport"), problem, remedy)
@@ -363,27 +363,35 @@ JOB_RULES: Final[tuple[Rule[ProfiledJob], ...]] = (
     Rule(
         "job-in-lossy-queue",
         _C,
-        "The job expects no loss, and its DSCP leads to a lossy class.",
+        "The job expects no loss, but its DSCP maps to a lossy class.",
         _check_lossless,
     ),
     Rule("job-beyond-mtu", _C, "The job's packets are larger than the device takes.", _check_mtu),
-    Rule("job-unmarked", _C, "Congestion control waits for marks that never come.", _check_marking),
+    Rule("job-unmarked", _C, "Congestion control needs marks, but the queue never marks.", _check_marking),
     Rule(
         "job-not-ecn-capable",
         _R,
-        "The job's packets are dropped where others are marked.",
+        "The queue drops the job's packets instead of marking them.",
         _check_ecn_capable,
     ),
-    Rule("job-reordered", _C, "The device reorders, and the job cannot bear it.", _order),
-    Rule(
-        "job-cnp-with-data", _R, "Notifications are held up by the congestion they report.", _check_cnp_queue
-    ),
+    Rule("job-reordered", _C, "The device reorders, but the job needs order.", _order),
+    Rule("job-cnp-with-data", _R, "CNPs are delayed by the congestion that they report.", _check_cnp_queue),
     Rule(
         "job-pause-ignored", _R, "The device ignores the pauses that the job sends.", _check_pause_priorities
     ),
-    Rule("job-without-telemetry", _C, "Congestion control waits for telemetry.", _check_telemetry),
-    Rule("job-unanswered-probes", _C, "The NIC probes round trips that no agent answers.", _check_probes),
-    Rule("job-other-dscp", _R, "The NIC and the agents mark their packets differently.", _check_nic_dscp),
+    Rule(
+        "job-without-telemetry",
+        _C,
+        "Congestion control needs telemetry, which the device lacks.",
+        _check_telemetry,
+    ),
+    Rule(
+        "job-unanswered-probes",
+        _C,
+        "The NIC measures round trips by probes, which agents do not answer.",
+        _check_probes,
+    ),
+    Rule("job-other-dscp", _R, "The NIC and the agents send with different DSCPs.", _check_nic_dscp),
 )
 
 RIG_RULES: Final[tuple[Rule[ProfiledRig], ...]] = (

@@ -98,9 +98,7 @@ def _check_lossless_pfc(profile: DutProfile) -> Iterator[Problem | NotStated]:
         priority = to_priority.value[group.group]
         if priority not in priorities.value:
             problem = f"group {group.group} is lossless, but PFC is off for its priority {priority}"
-            remedy = (
-                f"add {priority} to pfc.priorities, or say lossless: false: it drops when its buffer is full"
-            )
+            remedy = f"add {priority} to pfc.priorities, or write lossless: false: it drops when its buffer is full"
             yield Problem(where(group.lossless, f"groups[{group.group}]"), problem, remedy)
 
 
@@ -118,7 +116,7 @@ def _check_pfc_headroom(profile: DutProfile) -> Iterator[Problem | NotStated]:
             if mapped_priority == priority
         ]
         if not groups:
-            problem = f"PFC is on for priority {priority}, to which no priority group leads"
+            problem = f"PFC is on for priority {priority}, but no priority group maps to it"
             yield Problem(
                 where(priorities, "pfc.priorities"), problem, "turn it off, or map a lossless group to it"
             )
@@ -134,7 +132,7 @@ def _check_pfc_headroom(profile: DutProfile) -> Iterator[Problem | NotStated]:
         for group in groups:
             if group.lossless.value and group.headroom_bytes.value == 0:
                 problem = f"group {group.group} of PFC priority {priority} has no headroom"
-                remedy = "what is under way when xoff is sent is dropped: give it headroom"
+                remedy = "packets in flight when xoff is sent are dropped: give it headroom"
                 yield Problem(where(group.headroom_bytes, f"groups[{group.group}]"), problem, remedy)
 
 
@@ -177,9 +175,7 @@ def _check_lossless_queues(profile: DutProfile) -> Iterator[Problem | NotStated]
             continue
         lossy = ", ".join(dscps_of(profile, traffic_class) for traffic_class in classes[False])
         problem = f"queue {queue} carries lossless class {classes[True][0]} and lossy {lossy}"
-        remedy = (
-            "the lossy packets are paused with the others, and fill the queue: give them one of their own"
-        )
+        remedy = "pauses stop the lossy packets too, which fill the queue: give them a separate queue"
         yield Problem(where(profile.maps.class_to_queue, "maps.class_to_queue"), problem, remedy)
 
 
@@ -208,7 +204,7 @@ def _check_trimmed_queue(profile: DutProfile) -> Iterator[Problem | NotStated]:
         yield NotStated("maps")
     elif profile.queue(queue).scheduler.value is not Scheduler.STRICT:
         problem = f"trimmed packets (DSCP {trimming.dscp.value}) leave by queue {queue}, which is not strict"
-        remedy = "the news of a loss waits behind data: give it a strict queue"
+        remedy = "loss reports wait behind data: give them a strict queue"
         yield Problem(where(trimming.dscp, "trimming.dscp"), problem, remedy)
 
 
@@ -223,8 +219,8 @@ def _check_lossless_reached(profile: DutProfile) -> Iterator[Problem | NotStated
     reached = {way_of_class(profile, traffic_class).group for traffic_class in classes_in_use(profile)}
     for group in profile.lossless_groups:
         if group.group not in reached:
-            problem = f"no packet comes to lossless group {group.group}"
-            remedy = "its headroom is set aside for nothing: map a class to it, and a DSCP to the class"
+            problem = f"no DSCP maps to lossless group {group.group}"
+            remedy = "its headroom is unused: map a class to it, and a DSCP to the class"
             yield Problem(where(group.lossless, f"groups[{group.group}]"), problem, remedy)
 
 
@@ -239,7 +235,7 @@ def _check_described(profile: DutProfile) -> Iterator[Problem | NotStated]:
         ):
             if described and number is not None and number not in described:
                 problem = (
-                    f"{dscps_of(profile, traffic_class)} goes to {name} {number}, of which nothing is said"
+                    f"{dscps_of(profile, traffic_class)} goes to {name} {number}, which is not described"
                 )
                 remedy = f"describe {name} {number}, or correct the map"
                 yield Problem(where(stated, f"maps.class_to_{name}"), problem, remedy)
@@ -249,7 +245,7 @@ def _check_strict_weights(profile: DutProfile) -> Iterator[Problem | NotStated]:
     for queue in profile.queues:
         if queue.scheduler.value is Scheduler.STRICT and queue.weight.value is not None:
             problem = f"queue {queue.queue} is strict and has weight {queue.weight.value}"
-            remedy = "a strict queue goes before all others, whatever its weight: remove it, or write dwrr"
+            remedy = "a strict queue ignores its weight: remove it, or write dwrr"
             yield Problem(where(queue.weight, f"queues[{queue.queue}].weight"), problem, remedy)
 
 
@@ -257,31 +253,36 @@ _C: Final = Severity.ERROR
 _R: Final = Severity.WARNING
 
 MAP_RULES: Final[tuple[Rule[DutProfile], ...]] = (
-    Rule("class-without-way", _C, "A class that DSCPs lead to has no queue or group.", _check_class_maps),
-    Rule("lossless-without-pfc", _C, "A lossless group cannot pause anybody.", _check_lossless_pfc),
-    Rule("pfc-without-headroom", _C, "PFC is on for a group that drops anyway.", _check_pfc_headroom),
+    Rule("class-without-way", _C, "A class that DSCPs map to has no queue or group.", _check_class_maps),
+    Rule("lossless-without-pfc", _C, "A lossless group cannot send pauses.", _check_lossless_pfc),
+    Rule(
+        "pfc-without-headroom",
+        _C,
+        "PFC is on without a lossless group that has headroom.",
+        _check_pfc_headroom,
+    ),
     Rule(
         "pause-stops-another",
         _C,
-        "A pause stops another queue than the one it is about.",
+        "A pause stops another queue than that of its priority.",
         _check_paused_queue,
     ),
     Rule(
         "lossless-shares-queue", _R, "Lossy packets share a queue with lossless ones.", _check_lossless_queues
     ),
-    Rule("blind-hash", _R, "ECMP cannot tell queue pairs apart.", _check_hash_fields),
+    Rule("blind-hash", _R, "ECMP cannot distinguish queue pairs.", _check_hash_fields),
     Rule("trimmed-waits", _R, "Trimmed packets do not overtake data.", _check_trimmed_queue),
-    Rule("lossless-unreached", _R, "No packet leads to a lossless group.", _check_lossless_reached),
+    Rule("lossless-unreached", _R, "A lossless group is not reached by any DSCP.", _check_lossless_reached),
     Rule(
         "way-not-described",
         _R,
-        "A class leads to a queue or group of which nothing is said.",
+        "A class maps to a queue or group that is not described.",
         _check_described,
     ),
     Rule(
         "weight-of-strict",
         _R,
-        "A queue that goes before all others has no use for a weight.",
+        "A strict queue has a weight, which has no effect.",
         _check_strict_weights,
     ),
 )

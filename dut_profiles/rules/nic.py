@@ -51,7 +51,7 @@ def _check_cnp_marks(profile: DutProfile) -> Iterator[Problem | NotStated]:
     data, cnp = profile.transport.dscp, profile.cnp.dscp
     if data.value is not None and data.value == cnp.value:
         problem = f"data and congestion notifications both have DSCP {data.value}"
-        remedy = "notifications wait in the queue they report: mark them apart"
+        remedy = "CNPs wait in the queue that they report: give them another DSCP"
         yield Problem(where(cnp, "cnp.dscp"), problem, remedy)
     priority = profile.cnp.priority
     if priority.value is not None and priority.value in (profile.pfc.priorities.value or ()):
@@ -80,13 +80,16 @@ _R: Final = Severity.WARNING
 NIC_RULES: Final[tuple[Rule[DutProfile], ...]] = (
     Rule("path-mtu-beyond-ports", _C, "The NIC's packets are larger than its ports take.", _check_path_mtu),
     Rule(
-        "nic-unmarked", _C, "Congestion control by marks, of packets that nobody marks.", _check_ecn_capable
+        "nic-unmarked",
+        _C,
+        "Congestion control needs marks, but packets are not ECN-capable.",
+        _check_ecn_capable,
     ),
-    Rule("cnp-with-data", _R, "Congestion notifications can be held up by congestion.", _check_cnp_marks),
+    Rule("cnp-with-data", _R, "Congestion can delay congestion notifications.", _check_cnp_marks),
     Rule(
         "cnp-other-priority",
         _C,
-        "Notifications have another priority than the maps say.",
+        "Notifications have another priority than the maps give their DSCP.",
         _check_cnp_priority,
     ),
 )

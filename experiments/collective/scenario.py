@@ -57,7 +57,7 @@ def followers_of(kinds: tuple[int, ...], variant: Variant) -> Followers:
     ):
         if word and word not in allowed:
             raise ConfigError(
-                Problem(option, f'there is no "{word[:64]}"', f"write some of {', '.join(allowed)}")
+                Problem(option, f'unknown value "{word[:64]}"', f"write some of {', '.join(allowed)}")
             )
     shaping = Shaping(variant.shaping or Shaping.NCCL)
     protocol = Protocol[variant.protocol.upper()] if variant.protocol else None

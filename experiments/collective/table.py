@@ -140,7 +140,7 @@ def fitted(value: float, width: int) -> str:
 def render_end(kind: int, rows: Sequence[RowFigures], verdict: Verdict) -> str:
     """Return the text below the rows of one test."""
     # A stopped test found no error in its completed operations; the missing ones are reported separately.
-    checked_words = "OK" if verdict.complete else "in the operations that completed; others are missing"
+    checked_words = "OK" if verdict.complete else "in the completed operations; others are missing"
     bounds = f"{verdict.wrong_bytes} {'FAILED' if verdict.wrong_bytes else checked_words}"
     outcome_words = {None: "", True: " OK", False: " FAILED"}[verdict.bandwidth_ok]
     sent_bytes, fabric_bytes = sum(row.sent_bytes for row in rows), sum(row.fabric_bytes for row in rows)

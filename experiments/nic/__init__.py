@@ -1,1 +1,1 @@
-"""Measures the behaviour of a network card: experiments on one queue pair at a time, and the profile that they make."""
+"""Measures the behaviour of a network card: experiments on single queue pairs, and the profile of the results."""

@@ -42,24 +42,24 @@ class Beside:
 
 def profile_html(profile: NicProfile, judged: Sequence[Judged] = (), beside: Sequence[Beside] = ()) -> str:
     """Return the page as HTML."""
-    facts = [Fact("resolution", f"{profile.resolution_ns} ns: our own stamps may be so late")]
+    facts = [Fact("resolution", f"{profile.resolution_ns} ns: error of the local timestamps")]
     if profile.floor_ns is not None:
-        facts.append(Fact("floor", f"{profile.floor_ns} ns: its quickest answer"))
+        facts.append(Fact("floor", f"{profile.floor_ns} ns: its fastest reply"))
     began = min((experiment.began_at for experiment in profile.experiments), default="")
     facts.append(Fact("begun", began or "never"))
     sections = (
         Section("conditions", "Conditions", _conditions(judged)),
-        Section("figures", "What it does", _figures(profile)),
+        Section("figures", "Results", _figures(profile)),
         *(
             Section(f"beside{number}", f"Next to {comparison.name}", _beside(comparison))
             for number, comparison in enumerate(beside)
         ),
         Section("curves", "Curves", tuple(map(_plot, profile.curves()))),
-        Section("methods", "How each was found", _methods(profile)),
+        Section("methods", "Method of each figure", _methods(profile)),
     )
     result = result_of(judged) if judged else None
     badge = str(result) if result else ""
-    subtitle = "What the card under test does, measured packet by packet"
+    subtitle = "Behaviour of the card under test, measured packet by packet"
     return render(Page(f"ETLoop nic: {profile.card}", subtitle, badge, badge.upper(), tuple(facts), sections))
 
 
@@ -85,7 +85,7 @@ def _figures(profile: NicProfile) -> tuple[Block, ...]:
     failures: list[Block] = []
     for experiment in profile.experiments:
         if experiment.failure:
-            failures.append(Text(f"{experiment.name} could not be carried out: {experiment.failure}."))
+            failures.append(Text(f"{experiment.name} failed: {experiment.failure}."))
         rows += [(figure.name, value_words(figure), experiment.name) for figure in experiment.figures]
     columns = (_FIGURE, *text_columns("value", "experiment"))
     table = Table("figures-table", "Figures with their intervals", columns, tuple(rows))

@@ -47,7 +47,7 @@ def chosen(names: Sequence[str]) -> tuple[Experiment, ...]:
     unknown = [name for name in names if name not in BY_NAME]
     if unknown:
         remedy = f"write one of {', '.join(BY_NAME)}"
-        raise ConfigError(Problem("--only", f'there is no experiment "{unknown[0][:64]}"', remedy))
+        raise ConfigError(Problem("--only", f'unknown experiment "{unknown[0][:64]}"', remedy))
     return tuple(experiment for experiment in BATTERY if not names or experiment.name in names)
 
 
@@ -75,7 +75,7 @@ def run_battery(
             record = _run_experiment(experiment, probe, wire, card, out_dir)
             path.write_text(to_json(record))
         else:
-            report(f"[{number}/{len(experiments)}] {experiment.name}: kept from before")
+            report(f"[{number}/{len(experiments)}] {experiment.name}: reused from the last run")
         records.append(record)
     profile = NicProfile(PROFILE_SCHEMA, card, wire.resolution_ns, _floor(probe), tuple(records))
     (out_dir / PROFILE_FILE).write_text(to_json(profile))
@@ -109,7 +109,7 @@ def _kept(path: Path, card: str) -> ExperimentRecord | None:
         return None
     record = from_json(ExperimentRecord, path.read_text(), str(path), EXPERIMENT_SCHEMA)
     if record.card != card:
-        difference = f"is of {record.card}, and this is {card}"
+        difference = f"is of card {record.card}; the card under test is {card}"
         raise ConfigError(Problem(str(path), difference, "name another directory with --out"))
     return None if record.failure else record
 

@@ -23,17 +23,17 @@ _MARKS: Final = {Agreement.SAME: "", Agreement.DIFFERENT: "differs", Agreement.U
 def render_profile(profile: NicProfile, *, with_methods: bool = False) -> str:
     """Return all figures, experiment by experiment; `with_methods`: also each method, and the document it refers to."""
     lines = label_text("card", profile.card)
-    lines += label_text("resolution", f"{profile.resolution_ns} ns: our own stamps may be so late")
+    lines += label_text("resolution", f"{profile.resolution_ns} ns: error of the local timestamps")
     if profile.floor_ns is not None:
         floor_text = (
-            f"{profile.floor_ns} ns: its quickest answer; the way there and back, which cannot be told from its own time, "
-            "is at most that"
+            f"{profile.floor_ns} ns: its fastest reply; bounds the round trip on the link, "
+            "which is part of every reply time"
         )
         lines += label_text("floor", floor_text)
     rows: list[tuple[str, ...]] = []
     for record in profile.experiments:
         if record.failure:
-            rows.append((record.name, "", f"could not be carried out: {record.failure}"))
+            rows.append((record.name, "", f"failed: {record.failure}"))
         rows += [(record.name, figure.name, value_words(figure)) for figure in record.figures]
     lines += ["", *aligned([("experiment", "figure", "found"), *rows], left=(0, 1, 2))]
     for record in profile.experiments if with_methods else ():

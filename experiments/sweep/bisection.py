@@ -63,7 +63,7 @@ def _end(text: str) -> tuple[int, Unit]:
     for parse, unit in _UNITS:
         with suppress(QuantityError):
             return parse(text), unit
-    raise QuantityError(f'"{text[:64]}" is no value that can be halved', _END_REMEDY)
+    raise QuantityError(f'"{text[:64]}" is not a number', _END_REMEDY)
 
 
 _share: Final = bounded(parse_share_per_million, 1, _MILLION - 1, lambda parts: f"{parts / 10_000:g}%")
@@ -94,9 +94,9 @@ class Search:
         if not {"from", "to"} <= set(keys):
             return
         if self.first[1] is not self.last[1]:
-            yield Problem("to", "is a number of something else than from", "give both the same unit")
+            yield Problem("to", "has another unit than from", "give both the same unit")
         elif self.easy == self.hard:
-            yield Problem("to", "is where it begins", "write another value")
+            yield Problem("to", "equals from", "write another value")
 
     @property
     def easy(self) -> int:

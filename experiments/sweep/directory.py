@@ -78,7 +78,7 @@ class SweepDirectory:
         try:
             if any(self.path.iterdir()):
                 reason = "is not an empty directory"
-                remedy = "name a new one with --out, or go on in it with --resume"
+                remedy = "name a new one with --out, or continue in it with --resume"
                 raise ConfigError(Problem(str(self.path), reason, remedy))
             (self.path / "sweep.yaml").write_bytes(sweep_text)
             for name, texts in files.items():
@@ -101,7 +101,7 @@ class SweepDirectory:
         """Return the index of the sweep that began here. Raises `ConfigError` or `RunDirError` if it cannot be read."""
         path = self.path / SWEEP_FILE
         if not path.is_file():
-            reason = f"has no {SWEEP_FILE}, so no sweep began here"
+            reason = f"has no {SWEEP_FILE}: no sweep was started here"
             raise ConfigError(
                 Problem(str(self.path), reason, "leave --resume out, or name the sweep's directory")
             )
@@ -179,5 +179,5 @@ def _lock(descriptor: int, path: Path) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        reason, remedy = "another sweep is at work in it", "wait for its end, or name another with --out"
+        reason, remedy = "another sweep is running in it", "wait until it ends, or name another with --out"
         raise ConfigError(Problem(str(path), reason, remedy)) from None

@@ -117,12 +117,10 @@ def parse_sweep(text: bytes, source: str, directory: Path) -> Sweep:
     top = read_document(text, file)
     axes = (*_read_axes(top.section("axes"), directory), *_read_zips(top, directory))
     if not axes and not top.has("search"):
-        top.mistake(
-            "axes", "there is no axis", "write axes: {transport.qps_per_connection: [1, 4]} or the like"
-        )
+        top.mistake("axes", "there is no axis", "write such as axes: {transport.qps_per_connection: [1, 4]}")
     names = [axis.name for axis in axes]
     for name in sorted({name for name in names if names.count(name) > 1}):
-        top.mistake("zip", f'the axis "{name}" is there twice', "put its values into one of them")
+        top.mistake("zip", f'the axis "{name}" is listed twice', "merge its values")
     axis_name = FormedParser(one_of({name: name for name in names}), TEXT)
     compare = top.optional("compare", axis_name, names[0]) if names else ""
     common = _read_changes(top.section("set"), directory)
@@ -145,7 +143,9 @@ def _refuse_size(sweep: Sweep, top: Section) -> None:
     if len(sweep.axes) > MOST_AXES:
         top.mistake("axes", f"{len(sweep.axes)} axes", f"use at most {MOST_AXES}")
     if points > MOST_POINTS:
-        top.mistake("axes", f"{points} points", f"keep to {MOST_POINTS}; fewer settings, or several sweeps")
+        top.mistake(
+            "axes", f"{points} points", f"use at most {MOST_POINTS}: fewer settings, or several sweeps"
+        )
     elif points * sweep.repeats > MOST_RUNS:
         excess = f"{points} points, {sweep.repeats} times each, are {points * sweep.repeats} runs"
         top.mistake("repeats", excess, f"keep to {MOST_RUNS}")
@@ -165,7 +165,7 @@ def _read_axes(section: Section, directory: Path) -> tuple[Axis, ...]:
                 )
         else:
             remedy = "write a list of values for a key path, or names with what each of them changes"
-            section.mistake(name, "is no axis", remedy)
+            section.mistake(name, "is not an axis", remedy)
     section.close()
     return tuple(axes)
 
@@ -212,7 +212,7 @@ def _read_zips(top: Section, directory: Path) -> tuple[Axis, ...]:
             lengths_text = ", ".join(f"{path} has {len(nodes)}" for path, nodes in columns)
             first = columns[0][0] if columns else ""
             section.mistake(
-                first, f"lists that go together differ: {lengths_text}", "give each as many values"
+                first, f"lists that go together differ: {lengths_text}", "give each the same number of values"
             )
             continue
         rows = zip(*(nodes for _, nodes in columns), strict=True)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from etloop.experiments.sweep.points import Point, PointFiles
 
 MOST_LISTED: Final = 8
-AFRESH: Final = "put the files back as they were, or begin in another directory (--out)"
+AFRESH: Final = "restore the files, or use another directory (--out)"
 
 
 def sweep_record(sweep: Sweep, mode: Mode, points: Sequence[PointRecord]) -> SweepRecord:
@@ -90,7 +90,7 @@ def refuse_another(
     ]
     if now.repeats < before.repeats:
         reduction = f"were {before.repeats} when the sweep began, and are {now.repeats}"
-        problems.append(Problem(f"{where}: repeats", reduction, f"ask for {before.repeats} or more"))
+        problems.append(Problem(f"{where}: repeats", reduction, f"use {before.repeats} or more"))
     if len(before.points) == len(now.points):
         for old, new in zip(before.points, now.points, strict=True):
             problems += _point_problems(old, new, where, changed_values)
@@ -109,12 +109,10 @@ def _point_problems(
         return [Problem(place, f"was {_words(old)} when the sweep began, and is {_words(new)}", AFRESH)]
     if old.files != new.files:
         changed = changed_values(new.name)
-        difference = (
-            f"its files are not those it began with: {'; '.join(changed) or 'comments or order of keys'}"
-        )
+        difference = f"its files changed since it began: {'; '.join(changed) or 'comments or order of keys'}"
         return [Problem(place, difference, AFRESH)]
     if old.plan != new.plan:
-        difference = "the same files are laid out differently: its traces changed, or this is another version of ETLoop"
+        difference = "the same files give another plan: its traces changed, or the version of ETLoop"
         return [Problem(place, difference, AFRESH)]
     return []
 

@@ -132,7 +132,7 @@ def _files(sweep: Sweep, point: Point, read: Callable[[Path], bytes], *, lab: bo
     files = {name: _file(path, changes[name], read) for name, path in paths.items() if path is not None}
     topology = files.get("topology")
     if topology is None and changes["topology"]:
-        problem = "changes the topology, and the sweep names none"
+        problem = "changes the topology, but the sweep names none"
         raise ConfigError(Problem(sweep.source, problem, "write topology: FILE"))
     if "rig" not in files:
         files["rig"] = _made_rig(sweep, topology, changes["rig"])
@@ -146,10 +146,8 @@ def _file(path: Path, changes: list[Change], read: Callable[[Path], bytes]) -> I
 
 def _made_rig(sweep: Sweep, topology: InputFile | None, changes: list[Change]) -> InputFile:
     if topology is None or topology.content is None:
-        remedy = (
-            "write rig: FILE, give --rig FILE, or write topology: FILE for the rig that its lab would have"
-        )
-        raise ConfigError(Problem(sweep.source, "nothing says which ports there are", remedy))
+        remedy = "write rig: FILE, give --rig FILE, or write topology: FILE to use the rig of its lab"
+        raise ConfigError(Problem(sweep.source, "the sweep has no rig", remedy))
     source = str(topology.path)
     text = lab_rig(sweep.lab, topology.content, source).encode()
     path = topology.path.with_name(MADE_RIG)

@@ -101,7 +101,7 @@ def carry_out(study: Study, turns: tuple[Turn, ...], record: SweepRecord, watche
             )
             broken_in_a_row = broken_in_a_row + 1 if run_result.result is RunResult.BROKEN else 0
             if broken_in_a_row == MOST_BROKEN_IN_A_ROW:
-                raise Stopped(f"{broken_in_a_row} runs in a row broke off, the last one: {run_result.reason}")
+                raise Stopped(f"{broken_in_a_row} runs in a row failed, the last one: {run_result.reason}")
     return record
 
 
@@ -124,7 +124,7 @@ def _with_run(record: SweepRecord, one: RunRecord) -> SweepRecord:
 
 def _words(summary: Summary, one: RunRecord) -> str:
     if one.result is RunResult.BROKEN:
-        return f"broke off: {one.reason}"
+        return f"failed: {one.reason}"
     iteration = time_words(summary.job.iteration_jct_avg_ns)
     notes = [one.result.value] if one.result is not RunResult.NO_VERDICT else []
     return "; ".join([f"iteration {iteration}", *notes, *summary.overload])

@@ -72,15 +72,15 @@ def begin_search(
         return begun
     path = directory.path / SEARCH_FILE
     if not path.is_file():
-        difference = f"has no {SEARCH_FILE}, so no search began here"
+        difference = f"has no {SEARCH_FILE}: no search was started here"
         raise ConfigError(
             Problem(str(directory.path), difference, "leave --resume out, or name its directory")
         )
     before = from_json(SearchRecord, read_index(path), str(path), SEARCH_SCHEMA)
     if (before.digest, before.mode, before.repeats) != (digest, mode, sweep.repeats):
-        difference = "is of another search: its files, their plans, mode or repeats were others"
+        difference = "is of another search: its files, plans, mode or repeats differ"
         raise ConfigError(
-            Problem(str(directory.path), difference, "put them back, or begin in another directory (--out)")
+            Problem(str(directory.path), difference, "restore them, or use another directory (--out)")
         )
     return before
 
@@ -159,7 +159,7 @@ def _trial(study: Study, runs: Runs, point: Point, number: int, value: int, read
         run = run_record(trial_point, turn, last)
         results.append(run.result)
         if run.result is RunResult.NO_VERDICT:
-            problem = "a search goes by the verdict, and no condition is asked for"
+            problem = "a search needs a verdict, but the scenario has no checks"
             remedy = "write verdict: {checks: [{check: lost_packets == 0, why: ...}]}"
             raise ConfigError(Problem(f"{sweep.scenario}: verdict", problem, remedy))
         if run.result is not RunResult.PASS:

@@ -183,11 +183,11 @@ def open_archive(path: Path, label: str = "") -> Iterator[CaseArchive]:
         file = path.open("rb")
     except OSError as error:
         problem = f"cannot be read: {error.strerror or error}"
-        raise ConfigError(Problem(label, problem, "check the name and that it may be read")) from None
+        raise ConfigError(Problem(label, problem, "check the name and the permissions")) from None
     with file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
-            raise ConfigError(Problem(label, "is no regular file", "name a case that etloop bundle made"))
+            raise ConfigError(Problem(label, "is not a regular file", "name a case that etloop bundle made"))
         with _archive_in(file, status.st_size, label) as archive:
             yield archive
 

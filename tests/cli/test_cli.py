@@ -148,7 +148,7 @@ def test_a_missing_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert main(["plan", str(tmp_path / "no.yaml"), "--rig", str(rig)]) == 65
     assert capsys.readouterr().err == (
         f"etloop: {tmp_path / 'no.yaml'}: cannot be read: No such file or directory; "
-        "check the name and that it may be read\n"
+        "check the name and the permissions\n"
     )
 
 

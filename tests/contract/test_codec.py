@@ -179,7 +179,7 @@ def test_remedies_say_what_may_stand_there() -> None:
     with pytest.raises(Misfit) as caught:
         codec_of(Inner, JSON_RULES).read({"nam": "x", "number": "1"})
     assert caught.value.problems == (
-        Problem("nam", "is not a key here", "it may have name, number"),
+        Problem("nam", "is not a key here", "the keys are name, number"),
         Problem("name", "is missing", "What it is called."),
         Problem("number", 'expected an integer, got "1"', "write an integer"),
     )

@@ -75,9 +75,9 @@ def test_no_message_is_left_out_here() -> None:
 
 
 def test_directions_are_kept_apart() -> None:
-    with pytest.raises(ProtocolError, match='"Welcome" is no message that an agent sends'):
+    with pytest.raises(ProtocolError, match='an agent does not send "Welcome"'):
         decode_from_agent(encode(Welcome(1, 2)))
-    with pytest.raises(ProtocolError, match='"Hello" is no message that a controller sends'):
+    with pytest.raises(ProtocolError, match='a controller does not send "Hello"'):
         decode_from_controller(encode(Hello("a", "h", 1, {})))
 
 
@@ -120,8 +120,8 @@ REFUSED = {
     "an object": (msgpack.packb({"Bye": 1}), "not a message: expected a list of version"),
     "a version of text": (body("Bye", {}, "1"), "not a message: expected a list of version"),
     "a version that is true": (body("Bye", {}, True), "not a message: expected a list of version"),
-    "a name that is a number": (body(7, {}), "7 is no message that an agent sends"),
-    "an unknown message": (body("Launch", {}), '"Launch" is no message that an agent sends'),
+    "a name that is a number": (body(7, {}), "an agent does not send 7"),
+    "an unknown message": (body("Launch", {}), 'an agent does not send "Launch"'),
     "fields as a list": (body("Bye", ["x"]), "Bye: expected an object, got a list of 1"),
     "an unknown field": (body("Bye", {"reason": "x", "force": 1}), "Bye.force: is not a key here"),
     "missing fields": (
@@ -215,7 +215,7 @@ REFUSED = {
     ),
     "a field twice": (
         ENVELOPE + BYE + bytes.fromhex("82 a6 726561736f6e a1 78 a6 726561736f6e a1 79"),
-        "not a message: a key stands twice",
+        "not a message: a key is repeated",
     ),
     "a length that promises more than comes": (ENVELOPE + bytes.fromhex("dd ffffffff"), "not a message"),
     "an extension type": (ENVELOPE + BYE + bytes.fromhex("d4 01 00"), "not a message"),
@@ -235,11 +235,11 @@ REFUSED = {
     ),
     "fields deflated in part": (
         body("Flows", deflated(FLOWS)[:-5]),
-        "Flows: what is deflated in it is cut off",
+        "Flows: the deflated data is cut off",
     ),
     "more after what is deflated": (
         body("Flows", deflated(FLOWS) + b"x"),
-        "Flows: what is deflated in it goes on after its end",
+        "Flows: the deflated data goes on after its end",
     ),
     "a little that inflates to more than a message": (
         body("Flows", zlib.compress(bytes(MAX_TO_CONTROLLER_BYTES + 1))),

@@ -47,8 +47,8 @@ def test_plain_values_survive_json(value: Any) -> None:
 REFUSED: dict[str, tuple[Parser, bytes, str]] = {
     "JSON that ends": (parse_json, b'{"a": ', "Expecting value"),
     "JSON that is no text": (parse_json, b"\xff", "codec can't decode"),
-    "a number that JSON does not have": (parse_json, b"[NaN]", "NaN is no JSON"),
-    "a key twice in JSON": (parse_json, b'{"a": 1, "a": 2}', "a key stands twice"),
+    "a number that JSON does not have": (parse_json, b"[NaN]", "NaN is not JSON"),
+    "a key twice in JSON": (parse_json, b'{"a": 1, "a": 2}', "a key is repeated"),
     "half a character": (parse_json, b'["\\uD800"]', "half of a character"),
     "a number without end": (parse_json, b"1" * 5000, "integer string conversion"),
     "depth in JSON": (
@@ -61,7 +61,7 @@ REFUSED: dict[str, tuple[Parser, bytes, str]] = {
     "many lists in JSON": (parse_json, b"[" + b"[]," * MAX_VALUES + b"0]", f"more than {MAX_VALUES} values"),
     "msgpack that ends": (parse_msgpack, b"\x92\x01", "incomplete input"),
     "msgpack with more behind it": (parse_msgpack, b"\x01\x02", "unpack(b) received extra data"),
-    "a key twice in msgpack": (parse_msgpack, b"\x82\xa1a\x01\xa1a\x02", "a key stands twice"),
+    "a key twice in msgpack": (parse_msgpack, b"\x82\xa1a\x01\xa1a\x02", "a key is repeated"),
     "a key that is no text": (parse_msgpack, b"\x81\x01\x01", "int is not allowed for map key"),
     "an extension": (parse_msgpack, b"\xd4\x01\x00", "exceeds max_ext_len"),
     "depth in msgpack": (parse_msgpack, b"\x91" * 60_000, ""),

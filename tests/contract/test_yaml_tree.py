@@ -88,10 +88,10 @@ def test_later_changes_see_earlier_ones_and_values_may_be_used_again() -> None:
 REFUSED = (
     (
         "trace.key",
-        '"trace.key" leads into a single value; name the key itself, or give the section as the value',
+        '"trace.key" goes below a single value; name the key itself, or give the section as the value',
     ),
-    ("ports.2", '"ports.2" is no item of a list of 2; number its items from 0'),
-    ("ports.first", '"ports.first" is no item of a list of 2; number its items from 0'),
+    ("ports.2", '"ports.2" is not an item of a list of 2; number its items from 0'),
+    ("ports.first", '"ports.first" is not an item of a list of 2; number its items from 0'),
     ("a..b", '"a..b" is not a key path; write keys with dots, such as transport.cc.preset'),
     ("a b", '"a b" is not a key path; write keys with dots, such as transport.cc.preset'),
 )

@@ -110,7 +110,7 @@ BROKEN_SWITCHES = [
         "xoff-out-of-reach",
         "xoff: 500kB",
         "xoff: 32MB",
-        "xoff 32MB of priority group 3 is not below the whole buffer, 32MB; it drops before it pauses anybody",
+        "xoff 32MB of priority group 3 is not below the whole buffer, 32MB; it drops before it sends a pause",
     ),
     ("marks-incomplete", "kmax: 400kB", "kmax: 33MB", "Kmax 33MB of queue 3 is above the whole buffer, 32MB"),
     (
@@ -159,25 +159,25 @@ BROKEN_SWITCHES = [
         "pfc-without-headroom",
         "group_to_priority: identity\n  priority_to_queue: identity\npfc: {priorities: [3]",
         "group_to_priority: {default: 0, 3: 3}\n  priority_to_queue: identity\npfc: {priorities: [3, 4]",
-        "PFC is on for priority 4, to which no priority group leads; turn it off, or map a lossless group to it",
+        "PFC is on for priority 4, but no priority group maps to it; turn it off, or map a lossless group to it",
     ),
     (
         "lossless-unreached",
         "26: 3, 48",
         "26: 0, 48",
-        "no packet comes to lossless group 3; its headroom is set aside for nothing",
+        "no DSCP maps to lossless group 3; its headroom is unused",
     ),
     (
         "way-not-described",
         "3: 3, 6: 6",
         "3: 3, 6: 5",
-        "class 6 (DSCP 48) goes to queue 5, of which nothing is said",
+        "class 6 (DSCP 48) goes to queue 5, which is not described",
     ),
     (
         "way-not-described",
         "class_to_group: {default: 0, 3: 3}",
         "class_to_group: {default: 1, 3: 3}",
-        "class 6 (DSCP 48) goes to group 1, of which nothing is said",
+        "class 6 (DSCP 48) goes to group 1, which is not described",
     ),
     ("weight-of-strict", "strict, ecn", "strict, weight: 5, ecn", "queue 6 is strict and has weight 5"),
     (
@@ -204,7 +204,7 @@ BROKEN_SWITCHES = [
         "xon: 600kB",
         (
             "p.yaml:12: groups[1].xon: xon 600kB is above xoff 500kB of priority group 3; "
-            "pausing would never end: state xon below xoff"
+            "a paused sender would never resume: state xon below xoff"
         ),
     ),
     ("kmin-above-kmax", "kmin: 100kB", "kmin: 401kB", "Kmin 401kB of queue 3 is above Kmax 400kB"),
@@ -234,7 +234,7 @@ BROKEN_SWITCHES = [
         "headroom-shared",
         "headroom: 1MB, pools",
         "headroom: 300kB, pools",
-        "of all ports is 400kB, the pool for it 300kB; enough while at most 75%",
+        "of all ports is 400kB, their pool has 300kB; enough while at most 75%",
     ),
     (
         "pool-beyond-buffer",
@@ -252,7 +252,7 @@ BROKEN_SWITCHES = [
         "ports-beyond-speed",
         "speeds: [100Gbps]",
         "speeds: [400Gbps]",
-        "ports run at 100Gbps, which is none of 400Gbps",
+        "ports run at 100Gbps, speeds lists 400Gbps",
     ),
     (
         "balancing-not-offered",
@@ -360,14 +360,14 @@ def test_a_broken_nic_is_found(rule: str, old: str, new: str, message: str) -> N
 
 
 BROKEN_JOBS = [
-    ("job-in-lossy-queue", NIC.replace("[3]", "[]"), {}, ("PFC of the NIC is off, while the job expects no loss; "
-     "it neither stops when it is paused nor pauses anybody: enable PFC, or write lossless: false")),
+    ("job-in-lossy-queue", NIC.replace("[3]", "[]"), {}, ("PFC of the NIC is off, but the job expects no loss; "
+     "it neither honours nor sends pauses: enable PFC, or write lossless: false")),
     ("job-in-lossy-queue", NIC.replace("pfc: {", NIC_MAPS), {"dscp": 48},
-     "PFC of the NIC is off for priority 5, that of DSCP 48, while the job expects no loss"),
+     "PFC of the NIC is off for priority 5, that of DSCP 48, but the job expects no loss"),
     ("job-in-lossy-queue", SOUND, {"dscp": 25}, ("s.yaml: transport.dscp: DSCP 25 is class 0, queue 0, priority group 0, "
-     "which is lossy, while the job expects no loss; send on DSCP 26, map it to a lossless class, or write lossless: false")),
+     "which is lossy, but the job expects no loss; send on DSCP 26, map it to a lossless class, or write lossless: false")),
     ("job-in-lossy-queue", SOUND.replace("[3], w", "[], w"), {}, ("DSCP 26 is class 3, queue 3, priority group 3; "
-     "PFC is off for its priority 3, while the job expects no loss; the device has no lossless class")),
+     "PFC is off for its priority 3, but the job expects no loss; the device has no lossless class")),
     ("job-in-lossy-queue", SOUND.replace("trust: dscp", "trust: pcp"), {},
      "untagged frames (the device trusts PCP) is class 0, queue 0"),
     ("job-in-lossy-queue", SOUND.replace("trust: dscp", "trust: pcp"), {"pcp": 5}, "PCP 5 is class 5, queue 0"),

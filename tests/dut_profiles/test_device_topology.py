@@ -100,7 +100,7 @@ def test_a_profile_beside_the_topology_is_found(tmp_path: Path) -> None:
         (
             f"single: {{{PORTS}, switch: {{device: connectx-7}}}}",
             "",
-            "single.switch.device: connectx-7: is no switch; name the profile of a switch",
+            "single.switch.device: connectx-7: is not a switch; name the profile of a switch",
         ),
         (
             f"device: {TOMAHAWK}\nsingle: {{{PORTS}, switch: {{preset: lossy}}}}",
@@ -108,7 +108,7 @@ def test_a_profile_beside_the_topology_is_found(tmp_path: Path) -> None:
             f"t.yaml: no switch is {TOMAHAWK}: each names a device or a preset of its own; leave one of the two out",
         ),
         (f"single: {{{PORTS}, switch: {{preset: lossy}}}}", TOMAHAWK, f"t.yaml: no switch is {TOMAHAWK}"),
-        (f"single: {{{PORTS}}}", "connectx-7", "connectx-7: is no switch"),
+        (f"single: {{{PORTS}}}", "connectx-7", "connectx-7: is not a switch"),
         (
             f"single: {{{PORTS}, switch: {{preset: lossy, headroom_pool: 1MB}}}}",
             "",

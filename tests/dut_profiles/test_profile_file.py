@@ -160,7 +160,7 @@ def test_a_map_may_go_on_beyond_the_eighth_class() -> None:
         ),
         (
             "buffer: {total: {measured: 64MB}}",
-            "p.yaml:8: buffer.total.measured: is stated without a source; add source: NAME, a name of sources",
+            "p.yaml:8: buffer.total.measured: is stated without a source; add source: NAME, one of sources",
         ),
         (
             "buffer: {total: {measured: 64MB, source: runs}}",
@@ -172,11 +172,11 @@ def test_a_map_may_go_on_beyond_the_eighth_class() -> None:
         ),
         (
             "groups: [{group: 8}]",
-            'p.yaml:8: groups[0].group: "8" is not a number of these; write a number from 0 to 7, or a range such as 0-7',
+            'p.yaml:8: groups[0].group: "8" is not a number in this range; write a number from 0 to 7, or a range such as 0-7',
         ),
         (
             "queues: [{queue: 1}, {queue: 0-2}]",
-            "p.yaml:8: queues[1].queue: queue 1 is described twice; describe it once",
+            "p.yaml:8: queues[1].queue: queue 1 is listed twice; describe it once",
         ),
         (
             "queues: [{scheduler: {declared: wrr, source: run}}]",
@@ -197,7 +197,7 @@ def test_a_map_may_go_on_beyond_the_eighth_class() -> None:
         ("cnp: {}", "p.yaml:8: cnp: only a NIC has this; remove it, or write kind: nic"),
         (
             "checks: [{check: x > 1}]",
-            "p.yaml:8: checks[0].why: is missing; say why a device that breaks it is not good enough",
+            "p.yaml:8: checks[0].why: is missing; write why the device must meet it",
         ),
         ("bufer: {}", "p.yaml:8: bufer: unknown key; did you mean buffer?"),
         (
@@ -234,7 +234,7 @@ def test_all_mistakes_of_a_file_come_together() -> None:
         ),
         (
             HEAD.replace("summary: a switch of the tests\n", ""),
-            "p.yaml:2: summary: is missing; say in a line what device this is",
+            "p.yaml:2: summary: is missing; describe the device in one line",
         ),
     ],
 )

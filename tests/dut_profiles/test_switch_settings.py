@@ -141,18 +141,18 @@ def test_ports_count_as_far_as_they_may_be_split() -> None:
     [
         ("total: 32MB", "", "p: buffer.total_bytes: is not stated; state it; the model needs it"),
         ("headroom: 100kB, ", "", "p: groups[3].headroom_bytes: is not stated; state it; the model needs it"),
-        ("alpha: 1/8", "alpha: 1/3", "alpha 1/3 is no power of two; the model takes 1/8, 1/4, ... 128"),
-        ("alpha: 8", "alpha: 3/2", "alpha 3/2 is no power of two"),
-        ("mode: spray", "mode: ecmp, hash_fields: []", "nothing is hashed; name a field"),
+        ("alpha: 1/8", "alpha: 1/3", "alpha 1/3 is not a power of two; the model takes 1/8, 1/4, ... 128"),
+        ("alpha: 8", "alpha: 3/2", "alpha 3/2 is not a power of two"),
+        ("mode: spray", "mode: ecmp, hash_fields: []", "the list of hash fields is empty; name a field"),
         (
             "balancing: {mode: spray}",
             "trimming: {enabled: true, size: 206B, dscp: 48, queue: 9}",
-            "queue 9 is beyond the model's 8; leave it out: then it is that of the DSCP",
+            "queue 9 is beyond the model's 8; leave it out to use the queue of the DSCP",
         ),
         ("alpha: 1/8", "xoff: 1MB", "a fixed xoff cannot be modelled"),
-        ("26: 3}", "26: 9}", "it goes beyond the model's 8 classes, groups and queues"),
-        ("class_to_queue: identity", "class_to_queue: {0-8: 1}", "it goes beyond the model's 8 classes"),
-        ("headroom: 100kB", "headroom: 16MB", "leave nothing of the buffer to share; describe fewer ports"),
+        ("26: 3}", "26: 9}", "a number exceeds the model's 8 classes, groups and queues"),
+        ("class_to_queue: identity", "class_to_queue: {0-8: 1}", "a number exceeds the model's 8 classes"),
+        ("headroom: 100kB", "headroom: 16MB", "leave no shared buffer; describe fewer ports"),
     ],
 )
 def test_what_cannot_be_modelled_is_refused_by_name(old: str, new: str, message: str) -> None:
@@ -164,7 +164,7 @@ def test_what_cannot_be_modelled_is_refused_by_name(old: str, new: str, message:
 
 
 def test_what_is_no_switch_is_refused() -> None:
-    with pytest.raises(ConfigError, match="connectx-7: is no switch; name the profile of a switch"):
+    with pytest.raises(ConfigError, match="connectx-7: is not a switch; name the profile of a switch"):
         modelled_switch(find_profile("connectx-7"))
 
 

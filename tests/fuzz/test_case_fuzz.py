@@ -26,7 +26,7 @@ def case() -> bytes:
         ("inputs/a", CaseRole.TRACE),
     ):
         maker.put(name, role, f"{name}: 1\n".encode() * 9)
-    return packed_case(maker.made(""), "r", "0", RepeatedBy(Repeat.RUN))
+    return packed_case(maker.to_inputs(""), "r", "0", RepeatedBy(Repeat.RUN))
 
 
 CASE = case()

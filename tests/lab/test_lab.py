@@ -314,7 +314,7 @@ STRANGE: Final = {
     "nonsense": "not a message: ",
     "{}": "not a message: expected a list of version, name and fields",
     '[1, "StatusRequest", {}]': "the peer speaks protocol 1, this side 3; take the lab down (etloop lab down)",
-    '[3, "RiddleRequest", {}]': '"RiddleRequest" is no message that who asks a lab sends',
+    '[3, "RiddleRequest", {}]': 'a lab\'s client does not send "RiddleRequest"',
     '[3, "LinkRequest", {"port": 3}]': "LinkRequest.port: expected text, got 3; LinkRequest.up: is missing",
     '[3, "CountersRequest", {"every_ms": "x"}]': 'CountersRequest.every_ms: expected an integer, got "x"',
     '[3, "CountersRequest", {"every_ms": -1}]': "expected an integer of 0 to 86400000, got -1",

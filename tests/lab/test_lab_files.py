@@ -17,9 +17,9 @@ CASES = {
     "a large file": (LARGE, f"the file has {LARGEST_FILE_BYTES + 1} bytes; keep it under"),
     "no file": (
         "none.yaml",
-        "none.yaml: cannot be read: No such file or directory; check the name and that it may be read",
+        "none.yaml: cannot be read: No such file or directory; check the name and the permissions",
     ),
-    "a directory": (".", "cannot be read: Is a directory; check the name and that it may be read"),
+    "a directory": (".", "cannot be read: Is a directory; check the name and the permissions"),
     "text of another encoding": (LATIN, "cannot be read: it is not UTF-8 text; name a topology file"),
 }
 

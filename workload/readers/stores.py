@@ -226,7 +226,7 @@ def unreadable(where: str, error: OSError | CompressionFault | TarFault) -> Prob
         return Problem(
             shown(where),
             f"cannot be read: {error.strerror or error}",
-            "check that it is there and may be read",
+            "check that it exists and is readable",
         )
     remedy = error.remedy if isinstance(error, CompressionFault) else ""
     return Problem(shown(where), str(error), remedy or COPY_AGAIN)

@@ -91,7 +91,7 @@ def read_collectives(section: Section, directory: Path, nics_per_host: int) -> C
         if file_names and (pin.algorithm or pin.channels):
             redundant_key = "algorithm" if pin.algorithm else "channels"
             subsection.mistake(
-                redundant_key, "the schedule's file decides that", f"remove {redundant_key} or schedule"
+                redundant_key, "the schedule's file defines it", f"remove {redundant_key} or schedule"
             )
         refusal = why_not(shaping, collective, pin)
         if refusal is not None:
@@ -99,7 +99,7 @@ def read_collectives(section: Section, directory: Path, nics_per_host: int) -> C
         elif pin != Pin():
             pins.append((collective, pin))
         subsection.close()
-    remedy = "list what is pinned for which communicators"
+    remedy = "list the communicators and their pins"
     entries = section.up_to(
         MOST_GROUPS,
         "communicators",
@@ -135,7 +135,7 @@ def _read_group(entry: Section, number: int, shaping: Shaping) -> GroupPins:
     ]
     where = entry.where(stated_keys[0] if stated_keys else "name")
     if not stated_keys:
-        remedy = "write name, role, size or stride of those that are meant"
+        remedy = "write name, role, size or stride of the communicators"
         entry.mistake("name", "no communicator is described", remedy)
     general = _read_pin(entry)
     _refuse_useless(entry, shaping, general)
@@ -195,15 +195,15 @@ def _schedule_files(
     if recorded_bytes and not traces:
         section.mistake("recorded", "only custom traces have a recorded size", "remove it")
     if traces and not recorded_bytes:
-        problem = "custom traces have the sizes of one buffer only"
+        problem = "custom traces are recorded for one buffer size"
         section.mistake("schedule", problem, "write the size of that buffer, such as recorded: 1MiB")
     for name in named:
         path = directory / name
         if collective in _NO_CUSTOM:
-            section.mistake("schedule", f"a {collective} has no schedule of one's own", "remove it")
+            section.mistake("schedule", f"a {collective} cannot have a custom schedule", "remove it")
         elif not path.resolve().is_relative_to(directory.resolve()):
             problem = f'"{name[:200]}" is outside the scenario\'s directory'
-            section.mistake("schedule", problem, "put the file beside the scenario or below it")
+            section.mistake("schedule", problem, "put the file into the scenario's directory or below it")
         elif path.suffix not in SCHEDULE_SUFFIXES:
             problem = f'"{name[:200]}" does not end with {", ".join(SCHEDULE_SUFFIXES)}'
             remedy = (
@@ -218,7 +218,7 @@ def _schedule_files(
 def _read_token(section: Section) -> TokenShape:
     token = read_settings(TokenShape, section)
     if token.hidden % VALUES_PER_SCALE:
-        problem = f"{token.hidden} values, and DeepEP sends them in groups of {VALUES_PER_SCALE}"
+        problem = f"got {token.hidden} values; DeepEP sends them in groups of {VALUES_PER_SCALE}"
         section.mistake("hidden", problem, f"write a multiple of {VALUES_PER_SCALE}")
     section.close()
     return token

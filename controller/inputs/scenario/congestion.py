@@ -85,9 +85,9 @@ class Congestion:
         """
         name = self.settings.algorithm
         if self.needs & (Need.ECN | Need.CNP) and not marks:
-            return (f"transport.ecn is none, so that no device marks packets, and {name} counts on marks",)
+            return (f"transport.ecn is none, so no device marks packets, but {name} needs marks",)
         if self.needs & Need.CNP and not notifications:
-            return (f"transport.cnp.send is false, and {name} hears of congestion by notifications alone",)
+            return (f"transport.cnp.send is false, but {name} reacts only to CNPs",)
         return ()
 
 
@@ -97,7 +97,9 @@ PluginReader = Callable[[Path], Plugin]
 
 def refuse_plugins(path: Path) -> Plugin:
     """Refuse every plugin, as the plugin reader of callers that must not compile code. Raises `QuantityError`."""
-    raise QuantityError(f"{path} is code, which is not read here", "run the scenario with etloop plan or run")
+    raise QuantityError(
+        f"{path} is code, which this command does not load", "run the scenario with etloop plan or run"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +129,9 @@ def read_congestion(
     ack_every = ack_every_packets or (1 if needs_acks else _SPARSE_DEFAULT)
     notes: tuple[str, ...] = ()
     if needs_acks and ack_every > _DENSE_ACKS:
-        cause = f"{settings.algorithm} learns from acknowledgements, and ack_every lets only one in {ack_every} packets ask"
+        cause = (
+            f"{settings.algorithm} needs acknowledgements, but ack_every requests one for {ack_every} packets"
+        )
         notes = (
             f"{cause}: it reacts late and unevenly; leave ack_every out, or write at most {_DENSE_ACKS}",
         )
@@ -141,7 +145,7 @@ def _read_settings(
     algorithms = {candidate.name: candidate for candidate in built_in()}
     algorithm = plugin.algorithm if plugin is not None else None
     if plugin is not None and section.has("algorithm"):
-        section.mistake("algorithm", "an algorithm and a plugin are named", "keep one of them")
+        section.mistake("algorithm", "both an algorithm and a plugin are set", "keep one of them")
     if algorithm is None:
         algorithm = section.optional(
             "algorithm", one_of(algorithms), algorithms[default.algorithm], "The algorithm."
@@ -197,14 +201,16 @@ def _refuse_telemetry(section: Section, algorithm: Algorithm) -> None:
     if Need.INT in algorithm.needs:
         problem = f"{algorithm.name} needs in-band telemetry of every hop, which no port of an agent receives"
         section.mistake(
-            "algorithm", problem, "choose another, or use it in traffic.simulation, whose switch gives it"
+            "algorithm",
+            problem,
+            "choose another, or use it in traffic.simulation, whose switch has telemetry",
         )
 
 
 def _read_series(section: Section) -> SeriesSettings:
     series = read_settings(SeriesSettings, section)
     if section.has("queue_pairs") and not section.has("interval"):
-        section.mistake("queue_pairs", "there is no interval", "write interval: 1ms")
+        section.mistake("queue_pairs", "queue_pairs needs an interval", "write interval: 1ms")
     section.close()
     return series
 

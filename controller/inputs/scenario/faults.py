@@ -132,24 +132,26 @@ def _check_kind(section: Section, rule: FaultRule, transport: TransportSettings)
             ("entropy_value", rule.entropy_value >= 0),
         ):
             if is_used:
-                problem = "only packets that choose their paths are cut on purpose, or have an entropy value"
+                problem = "only multipath transports have trim rules and entropy values"
                 section.mistake(key, problem, "write kind: mrc or uet, or leave it out")
         return
     if rule.action in _UNASKED:
-        problem = f"{name} has no such answer"
+        problem = f"{name} has no such reply"
         section.mistake("do", problem, "leave the rule out, or write kind: rocev2")
     if rule.action is FaultAction.CORRUPT_ICRC and transport.kind is TransportKind.UET:
         section.mistake("do", "UET has no ICRC", "write do: drop")
     if rule.packets is FaultPackets.CNP:
-        section.mistake("packets", f"{name} has no CNPs", "write ack: these tell of marks")
+        section.mistake("packets", f"{name} has no CNPs", "write ack: its ACKs report marks")
     if rule.action is FaultAction.TRIM and rule.packets not in _TRIMMED:
-        section.mistake("packets", "only what asks is answered when it is cut", "write data or clear_to_send")
+        section.mistake("packets", "only trimmed requests are answered", "write data or clear_to_send")
     values = transport.multipath.entropy_values
     if rule.entropy_value >= values:
-        section.mistake("entropy_value", f"there are {values}, from 0", f"write at most {values - 1}")
+        section.mistake(
+            "entropy_value", f"expected 0 to {values - 1}", f"write a value from 0 to {values - 1}"
+        )
     if rule.entropy_value >= 0 and rule.direction is not FaultDirection.SENT:
         section.mistake(
-            "entropy_value", "it is known as a packet is sent", "write side: sent, or leave it out"
+            "entropy_value", "only the sender knows the entropy value", "write side: sent, or leave it out"
         )
 
 
@@ -170,11 +172,11 @@ def _read_side(section: Section, action: FaultAction) -> FaultDirection:
     )
     name = action.name.lower()
     if action in _UNASKED and side is not FaultDirection.RECEIVED:
-        section.mistake("side", f"{name} answers what is received", "write side: received, or leave it out")
+        section.mistake("side", f"{name} answers received packets", "write side: received, or leave it out")
     if action is FaultAction.TRIM and side is not FaultDirection.RECEIVED:
-        section.mistake("side", "trim cuts what is received", "write side: received, or leave it out")
+        section.mistake("side", "trim cuts received packets", "write side: received, or leave it out")
     if action is FaultAction.CORRUPT_ICRC and side is not FaultDirection.SENT:
-        section.mistake("side", "an ICRC is spoilt as it is sent", "write side: sent, or do: drop")
+        section.mistake("side", "only sent packets can get a wrong ICRC", "write side: sent, or do: drop")
     return side
 
 
@@ -184,7 +186,7 @@ def _read_delay(section: Section, action: FaultAction) -> int:
     if action is FaultAction.DELAY:
         return section.required("delay", limits, 1, "write how long, such as 50us", meaning)
     if action is not FaultAction.REORDER and section.has("delay"):
-        section.mistake("delay", f"{action.name.lower()} delays nothing", "write do: delay, or leave it out")
+        section.mistake("delay", f"{action.name.lower()} has no delay", "write do: delay, or leave it out")
     # For REORDER: the longest time that a packet is held back if too few packets follow.
     return section.optional("delay", limits, 1_000_000, meaning) if action is FaultAction.REORDER else 0
 
@@ -192,7 +194,7 @@ def _read_delay(section: Section, action: FaultAction) -> int:
 def _read_behind(section: Section, action: FaultAction) -> int:
     if action is not FaultAction.REORDER and section.has("behind"):
         section.mistake(
-            "behind", f"{action.name.lower()} puts nothing behind", "write do: reorder, or leave it out"
+            "behind", f"{action.name.lower()} does not reorder", "write do: reorder, or leave it out"
         )
     behind = section.optional("behind", integer(1, 10_000), 1, "Packets that `reorder` lets past.")
     return behind if action is FaultAction.REORDER else 0
@@ -261,8 +263,8 @@ def refuse_idle_faults(
         if rule.channel >= 0:
             matches &= connections.channel == rule.channel
         if not matches.any():
-            problem = "no connection through the device under test is the one that it names"
-            remedy = "leave from, to, qp, communicator and channel out, or see that they fit together: "
+            problem = "the rule matches no connection through the device under test"
+            remedy = "leave from, to, qp, communicator and channel out, or correct them: "
             problems.append(
                 Problem(
                     f"transport.faults[{index}]",

@@ -55,7 +55,7 @@ class DrawnFlows:
         "rate",
         bounded(parse_rate_bps, 1000, 10**14, format_rate),
         10**9,
-        "write what a sender sends on average, such as 30Gbps",
+        "write the average rate of a sender, such as 30Gbps",
     )
     """Payload that one sender sends on average."""
     count: int = setting("count", integer(1, MOST_FLOWS), 1000)
@@ -90,7 +90,7 @@ def read_flows(section: Section, directory: Path, seed: int) -> FlowsLoad:
     if section.has("file"):
         beside = [key for key in ("sizes", "rate", "count", "pattern", "seed") if section.has(key)]
         if beside:
-            section.mistake(beside[0], "the file lists every flow", "remove it, or remove file")
+            section.mistake(beside[0], "the file already lists every flow", "remove it, or remove file")
         meaning = "File that lists every flow (CSV, or as ns-3's RDMA simulations have it), relative to the scenario."
         name = section.required("file", words, "", "name the file that lists the flows", meaning)
         return FlowsLoad(
@@ -109,6 +109,6 @@ def with_processes(mapping: Mapping, load: object, section: Section) -> Mapping:
         return mapping
     own = section.section("mapping") if section.has("mapping") else None
     if own is not None and own.has("ranks_per_host") and mapping.ranks_per_host != load.processes:
-        what = f"{mapping.ranks_per_host}, and flows have {load.processes} processes a host"
-        own.mistake("ranks_per_host", what, "remove it: workload.flows.processes says how many")
+        what = f"is {mapping.ranks_per_host}, but flows have {load.processes} processes a host"
+        own.mistake("ranks_per_host", what, "remove it: workload.flows.processes sets the number")
     return replace(mapping, ranks_per_host=load.processes)

@@ -168,10 +168,10 @@ def read_jobs(
     )
     if not top.has("jobs"):
         if rounds:
-            top.mistake("rounds", "rounds are of several jobs", "write jobs, or iterations for one job")
+            top.mistake("rounds", "rounds need several jobs", "write jobs, or iterations for one job")
         return Several()
     if top.has("workload"):
-        top.mistake("workload", "jobs have a workload each", "move it into one of the jobs")
+        top.mistake("workload", "each job has its own workload", "move it into one of the jobs")
     sections = top.up_to(
         MOST_JOBS, "jobs", "jobs", _JOBS_REMEDY, "Several jobs side by side, in place of `workload`."
     )
@@ -211,12 +211,12 @@ def read_jobs(
         )
         section.close()
     if len(entries) == 1 and entries[0].start_ns:
-        sections[0].mistake("start", "nothing is beside this job", "remove it, or write another job")
+        sections[0].mistake("start", "a single job cannot start later", "remove it, or write another job")
     if rounds and len(entries) < 2:
-        top.mistake("rounds", "a round of one job has nothing beside it", "write two jobs or more")
+        top.mistake("rounds", "a round needs 2 or more jobs, got 1", "write two jobs or more")
     if rounds and len({entry.transport for entry in entries}) > 1:
-        problem = "phases end with a barrier of all ranks, and ranks of unlike transports cannot talk"
-        top.mistake("rounds", problem, "leave it out, and run each job alone in a file of its own")
+        problem = "phases end with a barrier of all ranks, which needs one transport for all jobs"
+        top.mistake("rounds", problem, "leave it out, and run each job alone from its own scenario")
     return Several(tuple(entries), rounds, tuple(notes))
 
 
@@ -247,7 +247,7 @@ def _read_span(section: Section) -> tuple[int, int]:
     start_ns = section.optional("start", _time, 0, "Begin, after the start of the run.")
     stop_ns = section.optional("stop", _time, 0, "End; that of the jobs if left out.")
     if section.has("stop") and stop_ns <= start_ns:
-        section.mistake("stop", "it is not after start", "raise stop, or leave it out")
+        section.mistake("stop", "stop is not after start", "raise stop, or leave it out")
     return start_ns, stop_ns
 
 
@@ -256,7 +256,7 @@ def _read_stream(section: Section, name: str, path_mtu_bytes: int) -> StreamEntr
     for key in ("incast", "storage", "mapping", "transport"):
         if section.has(key):
             section.mistake(
-                key, "plain UDP stands beside it", "write an entry for each load; UDP names its ports"
+                key, "cannot be combined with udp", "write an entry for each load; UDP names its ports"
             )
     udp = section.section("udp", "Datagrams from port to port, which no queue pair carries.")
     entry = read_settings(
@@ -272,11 +272,11 @@ def _read_stream(section: Section, name: str, path_mtu_bytes: int) -> StreamEntr
     if entry.form is StreamForm.UUD and not LEAST_UUD_BYTES <= entry.datagram_bytes <= most_bytes:
         udp.mistake(
             "size",
-            f"a message of UUD is one packet: {UUD_HEADER_BYTES} bytes of headers, and at most a path MTU of {path_mtu_bytes}",
+            f"a UUD message is one packet of {UUD_HEADER_BYTES} bytes of headers and at most path MTU ({path_mtu_bytes} bytes)",
             f"write a size from {LEAST_UUD_BYTES}B to {most_bytes}B",
         )
     if udp.has("to") and entry.from_port == entry.to_port:
-        udp.mistake("to", "the stream would not leave its port", "name two ports")
+        udp.mistake("to", "source and destination are the same port", "name two ports")
     udp.close()
     return entry
 
@@ -285,7 +285,7 @@ def _read_entry(section: Section, name: str, seed: int) -> BackgroundEntry:
     start_ns, stop_ns = _read_span(section)
     kinds = [key for key in ("incast", "storage") if section.has(key)]
     if len(kinds) != 1:
-        problem = "no load is named" if not kinds else "two loads are named"
+        problem = "no load is given" if not kinds else "two loads are given"
         section.mistake(kinds[-1] if kinds else "name", problem, "write one of incast, storage and udp")
     key = kinds[0] if kinds else "incast"
     load_section = section.section(key, LOAD_MEANINGS[key])
@@ -315,4 +315,4 @@ def _read_entry(section: Section, name: str, seed: int) -> BackgroundEntry:
 
 def _refuse_twice(section: Section, name: str, taken: list[str]) -> None:
     if name in taken:
-        section.mistake("name", f'"{name}" is the name of another one', "choose another name")
+        section.mistake("name", f'the name "{name}" is used twice', "choose another name")

@@ -84,7 +84,7 @@ class IncastLoad:
 
     senders: int = required("senders", integer(1, MOST_LOAD_RANKS), 1, "write how many there are")
     """Ranks that send."""
-    burst_bytes: int = required("size", _size, 1, "write what each sender sends, such as 1MiB")
+    burst_bytes: int = required("size", _size, 1, "write the bytes of each sender, such as 1MiB")
     """Bytes of each sender per burst."""
     period_ns: int = setting("period", _duration_from(0), 0)
     """Time between the starts of bursts; 0 leaves no gap. A burst waits until the sender's previous one has arrived."""
@@ -109,7 +109,7 @@ class StorageLoad:
         "rate",
         bounded(parse_rate_bps, 1000, 10**14, format_rate),
         10**9,
-        "write what a client moves, such as 1Gbps",
+        "write the rate of a client, such as 1Gbps",
     )
     """Rate of one client, reads and writes together."""
     sizes_bytes: tuple[int, ...] = list_setting(
@@ -148,7 +148,7 @@ def read_load(section: Section, directory: Path, seed: int) -> Load | None:
     """
     load_keys = [key for key in LOAD_KEYS if section.has(key)]
     if len(load_keys) > 1:
-        section.mistake(load_keys[1], f"{load_keys[0]} stands beside it", "keep one of them")
+        section.mistake(load_keys[1], f"cannot be combined with {load_keys[0]}", "keep one of them")
     load_section = section.section(load_keys[0], LOAD_MEANINGS[load_keys[0]])
     load: Load
     if load_keys[0] == "collective":
@@ -173,7 +173,7 @@ def _read_incast(section: Section, **known: int) -> IncastLoad:
     if not section.has("rate"):
         return load
     if section.has("period"):
-        section.mistake("rate", "says what period does", "write one of the two")
+        section.mistake("rate", "cannot be combined with period", "write one of the two")
     rate_bps = section.optional(
         "rate",
         bounded(parse_rate_bps, 1000, _FASTEST_BPS, format_rate),

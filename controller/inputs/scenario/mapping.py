@@ -103,12 +103,12 @@ def read_mapping(section: Section) -> Mapping:
     if ports and rule is PlacementRule.EXPLICIT:
         section.mistake("ports", "an explicit placement names the ports itself", "remove ports")
     if duplicates := sorted({port for port in ports if port and ports.count(port) > 1}):
-        section.mistake("ports", f"{duplicates[0]} stands twice", "name every port once")
+        section.mistake("ports", f"{duplicates[0]} is listed twice", "name every port once")
     hosts, (order, axes, by_communicators) = _read_hosts(section), _read_order(section)
     if hosts and (order or by_communicators):
-        section.mistake("order", "hosts say which ranks share one already", "remove order, or hosts")
+        section.mistake("order", "hosts already lists the ranks of each host", "remove order, or hosts")
     if hosts and section.has("ranks_per_host"):
-        section.mistake("ranks_per_host", "hosts say how many ranks each has", "remove ranks_per_host")
+        section.mistake("ranks_per_host", "hosts already sets the ranks per host", "remove ranks_per_host")
     section.close()
     return replace(
         read,
@@ -133,7 +133,7 @@ def _read_hosts(section: Section) -> tuple[tuple[int, ...], ...]:
         ranks = [rank for rank_list in rank_lists for rank in rank_list]
         if not rank_lists or not all(rank_lists) or len(texts) != len(items):
             remedy = "write a list of ranks for every host, such as [0, 16, 32, 48] or [0-7]"
-            section.mistake("hosts", f"{where} is no list of ranks", remedy)
+            section.mistake("hosts", f"{where} is not a list of ranks", remedy)
             break
         hosts.append(tuple(ranks))
     listed_ranks = [rank for host in hosts for rank in host]
@@ -166,7 +166,7 @@ def _read_order(section: Section) -> tuple[tuple[str, ...], tuple[tuple[str, int
     if axes and sorted(order) != sorted(name for name, _ in axes):
         axis_names = ", ".join(name for name, _ in axes)
         section.mistake(
-            "order", "names other axes than axes: does", f"write {axis_names} in the order of hosts"
+            "order", "does not name the axes of axes:", f"write {axis_names} in the order of hosts"
         )
         return (), (), False
     if axes:
@@ -180,7 +180,7 @@ def _read_order(section: Section) -> tuple[tuple[str, ...], tuple[tuple[str, int
         return (), (), False
     listed_ranks = [rank for rank_list in rank_lists for rank in rank_list]
     if duplicates := [rank for rank, count in Counter(listed_ranks).items() if count > 1]:
-        section.mistake("order", f"rank {duplicates[0]} stands twice", "name every rank once")
+        section.mistake("order", f"rank {duplicates[0]} is listed twice", "name every rank once")
     return tuple(map(str, listed_ranks)), (), False
 
 

@@ -22,12 +22,12 @@ MRC_UDP_PORT: Final = 4971
 UET_UDP_PORT: Final = 4793
 _OF_SEVERAL_PATHS: Final = ("entropy", "entropy_values", "least_active")
 _ROCE_ONLY: Final = {
-    "retransmission": "it always repeats what is missing, and nothing else",
-    "out_of_order": "it always places packets as they come",
+    "retransmission": "it always retransmits only missing packets",
+    "out_of_order": "it always accepts packets out of order",
     "rnr_retry": "it has no receiver-not-ready",
     "min_rnr_timer": "it has no receiver-not-ready",
     "outstanding_reads": "it has no READs",
-    "cnp": "its acknowledgements tell of marks",
+    "cnp": "its ACKs report marks",
 }
 """Keys of a transport that mean nothing to those that spray, each with the reason."""
 
@@ -39,7 +39,7 @@ class SprayEndpoint:
     udp_port: int = setting("udp_port", integer(1, 65535), 0)
     """UDP destination port of these packets; 4971 for MRC and 4793 for UET if left out."""
     srv6: SegmentChoice | None = setting("srv6", word_of(SegmentChoice), None)
-    """What the micro segments of an outer IPv6 header name, where one leads every packet (docs/mrc.md)."""
+    """What the micro segments of an outer IPv6 header name, where every packet has one (docs/mrc.md)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +54,10 @@ class _Sprayed:
 
 _SPRAYED: Final = {
     TransportKind.MRC: _Sprayed(
-        "mrc", MRC_UDP_PORT, "an MRC queue pair", "How packets of MRC find their paths, where `kind` says so."
+        "mrc", MRC_UDP_PORT, "an MRC queue pair", "Paths of MRC packets; needs `kind: mrc`."
     ),
     TransportKind.UET: _Sprayed(
-        "uet", UET_UDP_PORT, "a UET queue pair", "How packets of UET find their paths, where `kind` says so."
+        "uet", UET_UDP_PORT, "a UET queue pair", "Paths of UET packets; needs `kind: uet`."
     ),
 }
 
@@ -83,10 +83,10 @@ def read_multipath(
         return settings, endpoint
     for key, why in _ROCE_ONLY.items():
         if transport.has(key):
-            what = f"{_SPRAYED[kind].key.upper()} does without: {why}"
+            what = f"{_SPRAYED[kind].key.upper()} does not have this setting: {why}"
             transport.mistake(key, what, "leave it out, or write kind: rocev2")
     if window_packets > MOST_SPRAYED_WINDOW:
-        what = f"{_SPRAYED[kind].an_end} has at most {MOST_SPRAYED_WINDOW} packets under way"
+        what = f"{_SPRAYED[kind].an_end} has at most {MOST_SPRAYED_WINDOW} packets in flight"
         transport.mistake("window_packets", what, f"write at most {MOST_SPRAYED_WINDOW}")
     return settings, endpoint
 
@@ -97,13 +97,13 @@ def _settings(section: Section, kind: TransportKind) -> MultipathSettings:
     if not section.has("least_active"):
         read = replace(read, least_active=min(read.least_active, read.entropy_values))
     if read.least_active > read.entropy_values:
-        what = f"there are {read.entropy_values} entropy values"
-        section.mistake("least_active", what, "write at most as many")
+        what = f"is above entropy_values, {read.entropy_values}"
+        section.mistake("least_active", what, "write at most entropy_values")
     if read.uet.order is not DeliveryOrder.SENT:
         return read
     for key in _OF_SEVERAL_PATHS:
         if section.has(key):
-            what = "ordered delivery (rod) keeps a queue pair to one path"
+            what = "ordered delivery (rod) uses one path per queue pair"
             section.mistake(key, what, "leave it out, or write delivery: rud")
     return replace(read, entropy_values=1, least_active=1)
 
@@ -122,7 +122,7 @@ def with_control(
     if kind is not TransportKind.UET:
         cc.mistake(
             "algorithm",
-            "rccc needs credits, which receivers of UET alone grant",
+            "rccc needs credits, which only UET receivers grant",
             "write kind: uet, or choose another",
         )
         return settings

@@ -44,7 +44,7 @@ def read_pause(section: Section) -> PortPause:
                 "priority",
                 integer(0, 7),
                 0,
-                "write which priority is to rest, such as 3",
+                "write the paused priority, such as 3",
                 "Of `pause`, the paused priority.",
             ),
             quanta=section.optional(

@@ -23,7 +23,7 @@ def check_recovery(
     if selective and window_packets > WINDOW_OF_SELECTIVE_REPEAT:
         section.mistake(
             "window_packets",
-            f"selective repeat speaks of {WINDOW_OF_SELECTIVE_REPEAT} packets at a time",
+            f"selective repeat has a window of at most {WINDOW_OF_SELECTIVE_REPEAT} packets",
             f"write at most {WINDOW_OF_SELECTIVE_REPEAT}, or retransmission: go_back_n",
         )
     if section.has("reorder_packets") and not (recovery.accept_out_of_order or sprays):
@@ -54,20 +54,24 @@ def completed_trimming(
     fitting = TrimAnswer.SELECTIVE if recovery.selective_repeat else TrimAnswer.NAK
     dscps = trimming.dscps
     if data_dscp in dscps:
-        section.mistake("dscp", "packets of data have it, too", "write what switches give to trimmed packets")
+        section.mistake(
+            "dscp", "data packets have the same DSCP", "write the DSCP that switches set in trimmed packets"
+        )
     answer = trimming.answer if section.has("answer") or not dscps else fitting
     if answer is not TrimAnswer.NONE and not dscps:
-        section.mistake("answer", "nothing says which packets are trimmed", "write dscp, such as dscp: [48]")
+        section.mistake(
+            "answer", "answer needs the DSCP of trimmed packets", "write dscp, such as dscp: [48]"
+        )
     elif answer not in {TrimAnswer.NONE, fitting}:
         section.mistake(
             "answer",
-            "with selective repeat a NAK would send again what has arrived"
+            "with selective repeat a NAK would repeat packets that arrived"
             if recovery.selective_repeat
-            else "going back N, a single packet cannot be asked for",
+            else "with go-back-N a single packet cannot be requested",
             f"write answer: {fitting.name.lower()}, or change transport.retransmission",
         )
     if others := sorted(set(trimming.last_hop_dscps) - set(dscps)):
-        section.mistake("last_hop", f"{others[0]} is not among those of dscp", "list it in both")
+        section.mistake("last_hop", f"{others[0]} is not listed in dscp", "list it in both")
     return replace(trimming, answer=answer)
 
 

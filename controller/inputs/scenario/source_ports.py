@@ -88,7 +88,7 @@ def read_source_ports(transport: Section) -> SourcePorts:
     )
     rule_words = [item.word for item in items if item.word]
     if not items or (rule_words and len(items) > 1):
-        transport.mistake("source_port", "it is a list of something else than ports", _REMEDY)
+        transport.mistake("source_port", "the list has an item that is not a port", _REMEDY)
     pinned = tuple(port for item in items for port in item.ports)
     return SourcePorts(random=rule_words == ["random"], pinned=pinned if not rule_words else ())
 
@@ -101,6 +101,6 @@ def _item(text: str) -> _Item:
     first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
     if not _LEAST_PORT <= first <= last <= 0xFFFF:
         raise QuantityError(
-            f'"{text[:64]}" is no rule for source ports', f"{_REMEDY}; ports are {_LEAST_PORT}-65535"
+            f'"{text[:64]}" is not a rule for source ports', f"{_REMEDY}; ports are {_LEAST_PORT}-65535"
         )
     return _Item(tuple(range(first, last + 1)))

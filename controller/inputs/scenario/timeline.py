@@ -67,8 +67,8 @@ def read_timeline(top: Section) -> tuple[TimelineEvent, ...]:
     is_up: dict[str, bool] = {}
     for event, section in entries:
         if is_up.get(event.link, True) == event.up:
-            problem = f"{event.link} is {'up' if event.up else 'down'} already at that time"
-            section.mistake("state", problem, "let down and up take turns")
+            problem = f"{event.link} is already {'up' if event.up else 'down'} at that time"
+            section.mistake("state", problem, "alternate down and up")
         is_up[event.link] = event.up
     return tuple(event for event, _ in entries)
 

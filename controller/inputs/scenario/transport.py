@@ -45,10 +45,10 @@ class Transport(TransportSettings):
     qps_per_connection: int = setting("qps_per_connection", integer(1, 64), 1)
     """Queue pairs of a connection."""
     run_nonce: int | None = setting("run_nonce", integer(0, 2**32 - 1), None)
-    """Number that queue pair numbers, keys and first sequence number are drawn from; drawn for every run if left out."""
+    """Seed of queue pair numbers, keys and first sequence number; drawn for every run if left out."""
     # Going back N for every loss is bearable only where there is next to none.
     lossless: bool = setting("lossless", yes_or_no, True)
-    """Whether a class without loss is meant; profiles of devices are checked by it. Left out, true unless `retransmission`
+    """Whether the traffic class must be lossless; checked against the device's profile. Left out, true unless `retransmission`
     is selective_repeat."""
     endpoint: SprayEndpoint = SprayEndpoint()
     """Where packets of MRC and UET go to."""
@@ -82,7 +82,7 @@ def read_transport(section: Section, directory: Path, read_plugin: PluginReader,
         read, multipath=settings, endpoint=endpoint, recovery=replace(read.recovery, trimming=trimming)
     )
     if section.has("timeout_floor") and read.recovery.timeout_floor_ns > read.timeout_ns:
-        section.mistake("timeout_floor", "it is above the timeout", "lower it, or raise timeout")
+        section.mistake("timeout_floor", "timeout_floor is above timeout", "lower it, or raise timeout")
     read = _with_control(read, section, directory, read_plugin)
     faults = read_faults(section, seed, read)
     read = replace(
@@ -126,7 +126,7 @@ def _with_vlan(read: Transport, section: Section) -> Transport:
 def _trimming(read: Transport, section: Section) -> TrimSettings:
     below = section.section(
         "trimming",
-        "Packets that switches trim instead of dropping them; no standard says how RoCEv2 answers them.",
+        "Packets that switches trim instead of dropping them; RoCEv2 has no standard reply to them.",
     )
     trimming = completed_trimming(below, read_settings(TrimSettings, below), read.recovery, read.dscp)
     below.close()
@@ -169,6 +169,6 @@ def _short_timeout_note(timeout_ns: int, retry_limit: int) -> tuple[str, ...]:
     patience = format_duration(timeout_ns * retry_limit)
     note = (
         f"transport.timeout {format_duration(timeout_ns)} x retries {retry_limit}: a queue pair gives up after {patience} "
-        "without an answer; an end that shares its processor with others can be silent for longer with nothing lost"
+        "without an answer; an endpoint on a shared CPU can be silent for longer without a loss"
     )
     return (note,)

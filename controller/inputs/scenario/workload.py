@@ -112,7 +112,9 @@ def read_source(section: Section, directory: Path, scales: Scales, seed: int) ->
     if has_load(section):
         trace_keys = [key for key in _TRACE_KEYS if section.has(key)]
         if trace_keys:
-            section.mistake(trace_keys[0], "it is of traces, and a load stands in place of one", "remove it")
+            section.mistake(
+                trace_keys[0], "a load replaces the trace, and this key describes a trace", "remove it"
+            )
         load = read_load(section, directory, seed)
         where = section.where(next(key for key in LOAD_KEYS if section.has(key)))
         section.close()
@@ -142,7 +144,7 @@ def _read_excerpt(section: Section) -> Excerpt | None:
     ranges = excerpt.texts("ranks", _rank_range, RankRange(0, 0), "Ranges of ranks.")
     network = read_settings(IdealNetwork, excerpt)
     if section.has("excerpt") and not ranges:
-        excerpt.mistake("ranks", "no rank is real", "list those that are, such as [0-15]")
+        excerpt.mistake("ranks", "no rank is real", "list the real ranks, such as [0-15]")
     excerpt.close()
     return Excerpt(ranges, network, where) if ranges else None
 
@@ -157,7 +159,7 @@ def in_nccl_order(source: Source, shaping: Settings) -> tuple[Source, tuple[str,
         return source, ()
     note = (
         f"dependencies {policy} do not order the operations of a communicator, but NCCL runs them one after another, "
-        "and so does this plan; collectives.shaping plain, gloo or mpi leaves them as the trace has them"
+        "as this plan does; use collectives.shaping plain, gloo or mpi to keep the trace's order"
     )
     settings = replace(source.settings, dependencies=replace(policy, communicator=True))
     return replace(source, settings=settings), (note,)

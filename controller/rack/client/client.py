@@ -262,7 +262,7 @@ class RackClient:
                 if topic != state:
                     continue
                 if not message.payload:
-                    raise RackUnreachable(f"job {job_id} was forgotten by the rack")
+                    raise RackUnreachable(f"the rack has removed job {job_id}")
                 received = True
                 job = _read(JobStatus, message.payload)
                 yield job
@@ -271,7 +271,7 @@ class RackClient:
         except TimeoutError:
             raise RackUnreachable(f"{_unknown(job_id)}; see `etloop submit --list`") from None
         except aiomqtt.MqttError as error:
-            raise RackUnreachable(f"the broker was lost while job {job_id} was followed: {error}") from None
+            raise RackUnreachable(f"lost the broker while following job {job_id}: {error}") from None
         finally:
             with contextlib.suppress(aiomqtt.MqttError):
                 for topic in (state, progress):
@@ -337,10 +337,14 @@ class RackClient:
         except TimeoutError:  # before OSError, of which it is one
             pass
         except (aiomqtt.MqttError, OSError) as error:
-            raise RackUnreachable(f"the broker was lost: {error}") from None
+            raise RackUnreachable(f"lost the broker: {error}") from None
         if put_off:
-            problem = f"rack '{self._topics.rack}' had more requests than it takes for {self._response_timeout_s:g} s"
-            raise RackUnreachable(f"{problem}; ask again later, and see who asks so much")
+            problem = (
+                f"rack '{self._topics.rack}' answered that it is busy for {self._response_timeout_s:g} s"
+            )
+            raise RackUnreachable(
+                f"{problem}; ask again later, and find the client that sends so many requests"
+            )
         problem = (
             f"no controller of rack '{self._topics.rack}' answered within {self._response_timeout_s:g} s"
         )
@@ -372,10 +376,10 @@ class RackClient:
                         await client.unsubscribe(topic)
                         return _read(kind, message.payload)
         except aiomqtt.MqttError as error:
-            raise RackUnreachable(f"the broker was lost: {error}") from None
+            raise RackUnreachable(f"lost the broker: {error}") from None
         except TimeoutError:
             pass
-        raise RackUnreachable(f"nothing was published on {topic} within {self._response_timeout_s:g} s")
+        raise RackUnreachable(f"no retained message on {topic} within {self._response_timeout_s:g} s")
 
 
 def _responds_to(message: aiomqtt.Message, correlation: str) -> bool:
@@ -404,14 +408,14 @@ def _refused(problems: Sequence[RequestProblem]) -> RequestRefused:
 
 
 def _unknown(job_id: str) -> str:
-    return f"the broker knows of no job {job_id}: there is none, or it ended too long ago, or the controller is away"
+    return f"no job {job_id} at the broker: the id is wrong, the job has expired, or the controller is not running"
 
 
 def _why_no_broker(settings: BrokerSettings, error: Exception) -> str:
     address = f"{settings.host}:{settings.port}"
     if isinstance(error, aiomqtt.MqttCodeError) and isinstance(error.rc, ReasonCode):
-        return f"the broker at {address} refuses this client: {error.rc}; check user, password and what its ACL allows"
-    return f"no broker at {address}: {error}; check its address, and that it runs"
+        return f"the broker at {address} refuses this client: {error.rc}; check user, password and its ACL"
+    return f"no broker at {address}: {error}; check the address, and that it runs"
 
 
 def _body(payload: Any) -> bytes:
@@ -422,5 +426,5 @@ def _read(kind: type[T], payload: Any) -> T:
     body = _body(payload)
     decoded, problems = decode_published(kind, body)
     if decoded is None:
-        raise RackUnreachable(f"the rack answered in another form than this client reads: {problems[0]}")
+        raise RackUnreachable(f"cannot decode the rack's message: {problems[0]}")
     return decoded

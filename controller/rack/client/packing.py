@@ -42,7 +42,7 @@ def mentions(text: str, source: str) -> tuple[Mention, ...]:
     try:
         top = yaml.compose(text, yaml.SafeLoader)
     except yaml.YAMLError as error:
-        problem = f"is no YAML: {printable(' '.join(str(error).split()))}"
+        problem = f"is not YAML: {printable(' '.join(str(error).split()))}"
         raise ConfigError(Problem(source, problem, "see etloop plan SCENARIO")) from None
     trace_mentions = []
     for place, section in _workloads(top):
@@ -51,8 +51,8 @@ def mentions(text: str, source: str) -> tuple[Mention, ...]:
             continue
         location = f"{source}:{trace.start_mark.line + 1}: {place}.trace"
         if "groups" in _values(section):
-            problem = "groups is a file of its own, and a trace is uploaded alone"
-            remedy = "put it beside the traces as PREFIX.json, and leave groups out"
+            problem = "an uploaded trace cannot name a separate groups file"
+            remedy = "put it next to the traces as PREFIX.json, and leave groups out"
             raise ConfigError(Problem(location, problem, remedy))
         trace_mentions.append(Mention(trace.value, trace.start_mark.index, trace.end_mark.index, location))
     return tuple(trace_mentions)
@@ -85,7 +85,7 @@ def with_digests(text: str, digests: Mapping[Mention, str]) -> str:
     return text
 
 
-def packed(mention: Mention, directory: Path, to: Path) -> tuple[Path, str]:
+def pack_trace(mention: Mention, directory: Path, to: Path) -> tuple[Path, str]:
     """Pack a trace, whose path is relative to `directory`, into the file `to`; return (archive, its digest).
 
     A trace that is an archive already is returned as it is. Raises `TraceError` for a missing one, `ConfigError` for
@@ -93,18 +93,18 @@ def packed(mention: Mention, directory: Path, to: Path) -> tuple[Path, str]:
     """
     source = directory / mention.trace
     if is_workload_file(source):
-        problem = "a workload of SimAI or AICB is no trace of ranks that an archive could hold"
+        problem = "a SimAI or AICB workload cannot be uploaded: expected a trace of ranks"
         raise ConfigError(Problem(mention.where, problem, "put it below the rack's scenario_root instead"))
     parts = files_of_trace(source)
     if len(parts) != 1:
-        problem = f"HOST{PAIR_MARK}KINETO are two places, and an archive is one"
+        problem = f"HOST{PAIR_MARK}KINETO names two directories; an archive holds one"
         raise ConfigError(Problem(mention.where, problem, "put them below the rack's scenario_root instead"))
     (files,) = parts
     store, inside = open_store(source)
     if isinstance(store, Archive):
         if inside:
             problem = f"{printable(inside[:200])} is a part of an archive"
-            raise ConfigError(Problem(mention.where, problem, "name an archive of that job alone"))
+            raise ConfigError(Problem(mention.where, problem, "name an archive with only that trace"))
         return store.path, _digest(store.path)
     try:
         with (
@@ -116,7 +116,7 @@ def packed(mention: Mention, directory: Path, to: Path) -> tuple[Path, str]:
                 _add(archive, files.folder / name, name)
     except OSError as error:
         problem = f"cannot be packed: {error.strerror or error}"
-        remedy = "check that it may be read, and that TMPDIR has room"
+        remedy = "check its permissions, and that TMPDIR has room"
         raise ConfigError(Problem(mention.where, problem, remedy)) from None
     return to, _digest(to)
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from etloop.controller.rack.client.blocking import BlockingRack
     from etloop.controller.rack.mqtt.messages import ResultStatus
 
-_NO_BROKER: Final = "no rack is named: give --etloop-broker HOST[:PORT], or set ETLOOP_BROKER"
+_NO_BROKER: Final = "no rack: give --etloop-broker HOST[:PORT], or set ETLOOP_BROKER"
 _LONGEST_LABEL: Final = 1024
 
 
@@ -46,7 +46,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--etloop-required",
         action="store_true",
-        help="fail what needs a rack, and not skip it, if none is named",
+        help="if no rack is given, fail the tests that need one instead of skipping them",
     )
 
 

@@ -38,7 +38,7 @@ _MOST_LOG_BYTES: Final = 16 << 20
 _MOST_REASON_BYTES: Final = 4096
 _REFUSED: Final = {
     401: "give --token-file FILE with a token of this rack",
-    403: "ask the rack's owner for a token that may",
+    403: "ask the rack's owner for a token with that right",
     503: "try again in some seconds",
 }
 
@@ -72,7 +72,7 @@ class RackWeb:
             try:
                 context.load_verify_locations(ca)
             except (OSError, ssl.SSLError) as error:
-                problem = f"cannot be used as authority: {error}"
+                problem = f"cannot be used as certificate authority: {error}"
                 raise ConfigError(Problem(str(ca), problem, "name a PEM file with its certificate")) from None
         self._opener = urllib.request.build_opener(
             urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context), _NoRedirect()
@@ -113,9 +113,9 @@ class RackWeb:
             return True
         if not state.may_write:
             remedy = "give --token-file FILE with a token that may write (http.tokens of the rack)"
-            raise ConfigError(Problem(f"{base}/traces/", "takes no trace from this client", remedy))
+            raise ConfigError(Problem(f"{base}/traces/", "does not accept traces from this client", remedy))
         if size_bytes > state.largest_bytes:
-            problem = f"has {size_bytes} bytes packed, and the rack takes {state.largest_bytes}"
+            problem = f"has {size_bytes} bytes packed; the rack accepts at most {state.largest_bytes}"
             raise ConfigError(Problem("the trace", problem, "ask the rack's owner to raise http.trace"))
         with archive.open("rb") as body:
             request = self._request("PUT", f"{base}/traces/{digest}", body)
@@ -144,7 +144,7 @@ class RackWeb:
             raise _refusal(url, error) from None
         except (urllib.error.URLError, TimeoutError, ConnectionError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", None) or error
-            remedy = "check http.url of the rack, and that its server is reached"
+            remedy = "check http.url of the rack, and that its server is reachable"
             raise RackUnreachable(f"{url} does not answer: {reason}; {remedy}") from None
 
     def _why(self, url: str) -> str:
@@ -156,7 +156,7 @@ class RackWeb:
             with error:
                 return _text_of(error)
         except (OSError, http.client.HTTPException):
-            return "the rack does not answer any more"
+            return "the rack stopped answering"
 
     def _request(self, method: str, url: str, body: IO[bytes] | None = None) -> urllib.request.Request:
         request = urllib.request.Request(url, body, method=method)  # noqa: S310 - http or https, see `_refuse_exposure`
@@ -168,7 +168,9 @@ class RackWeb:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ConfigError(
-                Problem(printable(url[:256]), "is no address of a web server", "see http.url of the rack")
+                Problem(
+                    printable(url[:256]), "is not the address of a web server", "see http.url of the rack"
+                )
             )
         if (
             self._token
@@ -195,7 +197,7 @@ def _state_of(text: bytes, base: str) -> _State:
         digests = frozenset(str(trace["digest"]) for trace in state["traces"])
         return _State(bool(state["may_write"]), int(state["largest_bytes"]), digests)
     except (ValueError, TypeError, KeyError, RecursionError):
-        problem = "answers in another form than this client reads"
+        problem = "cannot be decoded by this client"
         raise ConfigError(
             Problem(f"{base}/traces/", problem, "run the etloop of the rack's version")
         ) from None
@@ -221,7 +223,7 @@ class _Counted:
             received_bytes += len(piece)
             yield piece
         if received_bytes < self.stated_bytes:
-            raise _BrokenOff(f"{received_bytes} of {self.stated_bytes} bytes came")
+            raise _BrokenOff(f"received {received_bytes} of {self.stated_bytes} bytes")
 
 
 def _unpack(archive: _Counted, folder: str, place: Path) -> None:
@@ -238,7 +240,7 @@ def _unpack(archive: _Counted, folder: str, place: Path) -> None:
                 for piece in member.content:
                     file.write(piece)
     except TarFault as error:
-        raise _BrokenOff(f"it is no whole archive: {error}") from None
+        raise _BrokenOff(f"the archive is damaged or cut off: {error}") from None
     for _ in pieces:
         pass  # Padding of the last block.
 
@@ -248,7 +250,7 @@ def _safe(member: TarMember, folder: str) -> PurePosixPath:
     parts = member.name.split("/")
     is_plain = len(parts) > 1 and parts[0] == folder and not {"", ".", ".."} & set(parts)
     if member.kind is not MemberKind.FILE or not is_plain or "\0" in member.name:
-        raise _foreign(f'"{printable(member.name[:256])}", which is no file below {folder}')
+        raise _foreign(f'"{printable(member.name[:256])}", which is not a file below {folder}')
     return PurePosixPath(member.name)
 
 

@@ -239,7 +239,7 @@ class Answers:
         refused = order(payload.reason, actor(MQTT, payload.submitter, user))
         if refused is not None:
             return refusal(PauseResponse, refused.problems, payload.correlation)
-        return PauseResponse(FORMAT, self._rack.paused(), (), payload.correlation)
+        return PauseResponse(FORMAT, self._rack.pause_text(), (), payload.correlation)
 
     async def _listed(self, payload: ListRequest) -> ListResponse:
         states = payload.states or tuple(JobState)
@@ -280,5 +280,5 @@ class Answers:
 
 
 _HELD: Final = Refused(
-    (Problem("job", "was held by somebody else", "ask who held it, or an operator, to release it"),)
+    (Problem("job", "was held by another user", "ask who held it, or an operator, to release it"),)
 )

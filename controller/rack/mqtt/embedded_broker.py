@@ -39,7 +39,7 @@ class _Broker(Broker):  # type: ignore[misc]  # amqtt ships no types
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, listener_name: str
     ) -> None:
         task = asyncio.current_task()
-        assert task is not None, "a connection is served by a task"
+        assert task is not None, "connections are served by tasks"
         self._connections[task] = writer
         try:
             await super().stream_connected(reader, writer, listener_name)
@@ -54,7 +54,7 @@ class _Broker(Broker):  # type: ignore[misc]  # amqtt ships no types
         if any(holder is session for holder, _ in holders):
             await super()._publish_retained_messages_for_subscription(subscription, session)
 
-    async def ended(self) -> None:
+    async def shut_down(self) -> None:
         """Disconnect each client within a time limit, and close the remaining connections."""
         with contextlib.suppress(Exception):
             await asyncio.wait_for(self.shutdown(), _ENDING_S)
@@ -72,7 +72,7 @@ class EmbeddedBroker:
 
     def __init__(self, settings: BrokerSettings, gateway: MqttGateway, log: RackLog) -> None:
         if not is_loopback(f"tcp://{settings.host}:{settings.port}"):
-            problem = f"the embedded broker would let everybody who reaches {settings.host} command this rack"
+            problem = f"the embedded broker has no users: any client that reaches {settings.host} could command this rack"
             raise ConfigError(
                 Problem("mqtt.host", problem, "name a loopback address, or run Mosquitto with users")
             )
@@ -80,7 +80,7 @@ class EmbeddedBroker:
         self._gateway = gateway
         self._log = log
 
-    async def live(self) -> None:
+    async def serve(self) -> None:
         """Start the broker and serve the gateway. See `Gateway`."""
         logging.getLogger("amqtt").setLevel(logging.CRITICAL)
         broker = _Broker(
@@ -92,9 +92,9 @@ class EmbeddedBroker:
         await broker.start()
         self._log.rack("embedded broker listens", broker=self._address)
         try:
-            await self._gateway.live()
+            await self._gateway.serve()
         finally:
-            await broker.ended()
+            await broker.shut_down()
 
     async def farewell(self) -> None:
         """Announce that the controller ends. See `Gateway`."""

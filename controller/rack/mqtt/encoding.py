@@ -74,6 +74,6 @@ def _decode(
         return codec_of(kind, rules).read(value), ()
     except Unreadable as error:
         remedy = "send an object, with the content type it has"
-        return None, (Problem(THE_MESSAGE, f"is no {form}: {error}", remedy),)
+        return None, (Problem(THE_MESSAGE, f"is not {form}: {error}", remedy),)
     except Misfit as misfit:
         return None, misfit.problems

@@ -122,7 +122,7 @@ class MqttGateway:
         self._library_log = logging.Logger(f"mqtt of {settings.rack}", logging.WARNING)  # noqa: LOG001
         self._library_log.addFilter(self._hear_library)
 
-    async def live(self) -> None:
+    async def serve(self) -> None:
         """Connect, serve, and reconnect until cancelled."""
         pause_s = _LEAST_PAUSE_S
         while True:
@@ -211,7 +211,7 @@ class MqttGateway:
             count += 1
             is_recent = len(client.messages) == 0 and monotonic_ns() - began_ns > _CATCHING_UP_NS
             caught_up = caught_up or is_recent or count > _MOST_INCOMING
-            if not await self._take(client, message, patiently=not caught_up):
+            if not await self._handle(client, message, patiently=not caught_up):
                 continue
             # Acknowledge it only now: after a crash, unanswered requests are delivered again.
             client.acknowledge(message)
@@ -229,7 +229,7 @@ class MqttGateway:
             self._long.charge(account, now_ns - began_ns, now_ns)
             client.acknowledge(message)
 
-    async def _take(self, client: aiomqtt.Client, message: aiomqtt.Message, *, patiently: bool) -> bool:
+    async def _handle(self, client: aiomqtt.Client, message: aiomqtt.Message, *, patiently: bool) -> bool:
         """Process a request in its turn, and return whether it is finished: a long one is only queued.
 
         `patiently`: it may have waited at the broker, so it waits here for its turn.
@@ -239,7 +239,7 @@ class MqttGateway:
         body = message.payload if isinstance(message.payload, bytes) else str(message.payload or "").encode()
         if patiently:
             await asyncio.sleep(self._rate.wait_ns(monotonic_ns()) / NS_PER_S)
-        turn = self._rate.take(monotonic_ns())
+        turn = self._rate.count(monotonic_ns())
         if turn is Turn.SERVED and _LONG_BYTES < len(body) <= self._settings.limits.request_bytes:
             account = self._topics.of_user(str(message.topic)).user
             if patiently:
@@ -290,9 +290,9 @@ class MqttGateway:
 
     def _put_off(self, question: Question, topic: str, body_bytes: int) -> Any:
         after_ms = self._rate.retry_after_ms(monotonic_ns())
-        problem = f"takes {self._settings.limits.requests_per_s} requests a second, and more have come"
+        problem = f"takes {self._settings.limits.requests_per_s} requests a second; more arrived"
         if body_bytes > _LONG_BYTES and self._long.is_full(self._topics.of_user(topic).user):
-            problem = f"reads {MOST_EACH} long requests of an account at a time, and more have come"
+            problem = f"reads {MOST_EACH} long requests of an account at a time; more arrived"
         busy = Problem("controller", problem, f"ask again in {after_ms} ms")
         return refusal(question.answer, (busy,), "", after_ms)
 
@@ -372,7 +372,7 @@ class MqttGateway:
                 FORMAT,
                 status,
                 installed_version(),
-                self._rack.paused(),
+                self._rack.pause_text(),
                 self._rack.links.base,
                 self._rack.rig.read_at,
                 self._rack.rig.refused,

@@ -51,7 +51,7 @@ class LongRequests(Generic[T]):
             self._changed.clear()
             await self._changed.wait()
 
-    def take(self, now_ns: int) -> tuple[str, T] | None:
+    def pop(self, now_ns: int) -> tuple[str, T] | None:
         """Return (account, request) of the account with the least processing time; None if none waits."""
         if not self._waiting:
             return None
@@ -64,8 +64,8 @@ class LongRequests(Generic[T]):
         return account, request
 
     async def next(self, now_ns: int) -> tuple[str, T]:
-        """Wait for a request and return it as `take` does, with processing times as of `now_ns`."""
-        while (entry := self.take(now_ns)) is None:
+        """Wait for a request and return it as `pop` does, with processing times as of `now_ns`."""
+        while (entry := self.pop(now_ns)) is None:
             self._changed.clear()
             await self._changed.wait()
         return entry

@@ -10,13 +10,13 @@ from etloop.contract.protocol.typed_form import field
 FORMAT: Final = 1
 MOST_CORRELATION: Final = 256
 MOST_TOPIC: Final = 1024
-RETRY: Final = "If not 0, the rack was busy and did nothing: ask again after so long."
+RETRY: Final = "If not 0, the rack was busy and dropped the request: retry after this time."
 
 
 @dataclass(frozen=True, slots=True)
 class RequestProblem:
     """One problem of a request."""
 
-    where: str = field("Which part of the request, by key path.")
-    what: str = field("What is wrong.")
-    remedy: str = field("How to fix it.")
+    where: str = field("Key path of the part of the request.")
+    what: str = field("The problem.")
+    remedy: str = field("The remedy.")

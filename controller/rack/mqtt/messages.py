@@ -64,43 +64,56 @@ class SubmitRequest:
         max_length=_MOST_SCENARIO,
     )
     ports: tuple[str, ...] = field(
-        'Ports to run on, as "agent/port"; empty: as `port_count` says.', max_length=MOST_PORTS, default=()
+        'Ports to run on, as "agent/port"; empty: any `port_count` ports.', max_length=MOST_PORTS, default=()
     )
     port_count: int = field(
-        "Any so many ports; 0: every port of the rack.", minimum=0, maximum=MOST_PORTS, default=0
+        "Number of ports, chosen by the rack; 0: every port of the rack.",
+        minimum=0,
+        maximum=MOST_PORTS,
+        default=0,
     )
     least_link_bps: int = field("Only ports of at least this speed.", minimum=0, default=0)
     priority: int = field(
         "Higher starts first.", minimum=LOWEST_PRIORITY, maximum=HIGHEST_PRIORITY, default=0
     )
     client_key: str = field(
-        "Chosen by the client; the same key again is answered with the first job.", max_length=256, default=""
+        "Chosen by the client; a second request with the key returns the first job.",
+        max_length=256,
+        default="",
     )
-    submitter: str = field("Who submits, for people.", max_length=256, default="")
+    submitter: str = field("Name of the submitter, for display.", max_length=256, default="")
     labels: dict[str, str] = field("For the client's own use.", max_length=MOST_LABELS, default_factory=dict)
     time_limit_ns: int = field("From the start of the job; 0: the rack's own limit.", minimum=0, default=0)
-    strict: bool = field("Refuse what the profile of the device contradicts.", default=False)
+    strict: bool = field("Reject jobs that contradict the profile of the device.", default=False)
     retries: int = field(
-        "How often the job is queued again where the rack itself broke it: exit code 50, or the controller went away.",
+        "Retries of a job that ended by a fault of the rack: exit code 50, or the controller stopped.",
         minimum=0,
         maximum=MOST_RETRIES,
         default=0,
     )
     response_topic: str = field(
-        "Where to answer, for clients without MQTT 5 properties.", max_length=MOST_TOPIC, default=""
+        "Response topic, for clients without MQTT 5 properties.", max_length=MOST_TOPIC, default=""
     )
-    correlation: str = field("Returned with the answer, likewise.", max_length=MOST_CORRELATION, default="")
+    correlation: str = field(
+        "Correlation data, returned with the answer; for clients without MQTT 5 properties.",
+        max_length=MOST_CORRELATION,
+        default="",
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class CancelRequest:
     """Cancel the job that the topic names."""
 
-    submitter: str = field("Who cancels, for people.", max_length=256, default="")
+    submitter: str = field("Name of the canceller, for display.", max_length=256, default="")
     response_topic: str = field(
-        "Where to answer, for clients without MQTT 5 properties.", max_length=MOST_TOPIC, default=""
+        "Response topic, for clients without MQTT 5 properties.", max_length=MOST_TOPIC, default=""
     )
-    correlation: str = field("Returned with the answer, likewise.", max_length=MOST_CORRELATION, default="")
+    correlation: str = field(
+        "Correlation data, returned with the answer; for clients without MQTT 5 properties.",
+        max_length=MOST_CORRELATION,
+        default="",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,17 +123,21 @@ class ListRequest:
     states: tuple[JobState, ...] = field(
         "Only jobs in these states; empty: all.", max_length=len(JobState), default=()
     )
-    limit: int = field("At most so many.", minimum=1, maximum=MOST_LISTED, default=100)
+    limit: int = field("Most jobs to return.", minimum=1, maximum=MOST_LISTED, default=100)
     before_number: int = field(
-        "Only jobs submitted before that one; 0: from the newest on.", minimum=0, default=0
+        "Only jobs submitted before the job with this number; 0: from the newest on.", minimum=0, default=0
     )
     client_key: str = field(
-        "Only the job that was submitted with this key, however old; empty: any.", max_length=256, default=""
+        "Only the job that was submitted with this key, of any age; empty: all.", max_length=256, default=""
     )
     response_topic: str = field(
-        "Where to answer, for clients without MQTT 5 properties.", max_length=MOST_TOPIC, default=""
+        "Response topic, for clients without MQTT 5 properties.", max_length=MOST_TOPIC, default=""
     )
-    correlation: str = field("Returned with the answer, likewise.", max_length=MOST_CORRELATION, default="")
+    correlation: str = field(
+        "Correlation data, returned with the answer; for clients without MQTT 5 properties.",
+        max_length=MOST_CORRELATION,
+        default="",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +145,13 @@ class InventoryRequest:
     """Tell agents and ports."""
 
     response_topic: str = field(
-        "Where to answer, for clients without MQTT 5 properties.", max_length=MOST_TOPIC, default=""
+        "Response topic, for clients without MQTT 5 properties.", max_length=MOST_TOPIC, default=""
     )
-    correlation: str = field("Returned with the answer, likewise.", max_length=MOST_CORRELATION, default="")
+    correlation: str = field(
+        "Correlation data, returned with the answer; for clients without MQTT 5 properties.",
+        max_length=MOST_CORRELATION,
+        default="",
+    )
 
 
 class JobChange(StrEnum):
@@ -149,16 +170,23 @@ class JobChange(StrEnum):
 class ChangeRequest:
     """Change the job that the topic names."""
 
-    change: JobChange = field("What to do with it.")
+    change: JobChange = field("Order for the job.")
     priority: int = field(
-        "Its new one, to prioritise it.", minimum=LOWEST_PRIORITY, maximum=HIGHEST_PRIORITY, default=0
+        "New priority, for the order prioritise.",
+        minimum=LOWEST_PRIORITY,
+        maximum=HIGHEST_PRIORITY,
+        default=0,
     )
-    reason: str = field("Why, for people.", max_length=MOST_REASON_CHARACTERS, default="")
-    submitter: str = field("Who asks, for people.", max_length=256, default="")
+    reason: str = field("Reason, for display.", max_length=MOST_REASON_CHARACTERS, default="")
+    submitter: str = field("Name of the requester, for display.", max_length=256, default="")
     response_topic: str = field(
-        "Where to answer, for clients without MQTT 5 properties.", max_length=MOST_TOPIC, default=""
+        "Response topic, for clients without MQTT 5 properties.", max_length=MOST_TOPIC, default=""
     )
-    correlation: str = field("Returned with the answer, likewise.", max_length=MOST_CORRELATION, default="")
+    correlation: str = field(
+        "Correlation data, returned with the answer; for clients without MQTT 5 properties.",
+        max_length=MOST_CORRELATION,
+        default="",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,13 +196,17 @@ class ServiceRequest:
     ports: tuple[str, ...] = field(
         'Ports as "agent/port", or agents for all of their ports; at least one.', max_length=MOST_PORTS
     )
-    in_service: bool = field("false: no job gets them from now on; one that has them may end.")
-    reason: str = field("Why, for people.", max_length=MOST_REASON_CHARACTERS, default="")
-    submitter: str = field("Who asks, for people.", max_length=256, default="")
+    in_service: bool = field("false: no job gets the ports from now on; a job that holds them may end.")
+    reason: str = field("Reason, for display.", max_length=MOST_REASON_CHARACTERS, default="")
+    submitter: str = field("Name of the requester, for display.", max_length=256, default="")
     response_topic: str = field(
-        "Where to answer, for clients without MQTT 5 properties.", max_length=MOST_TOPIC, default=""
+        "Response topic, for clients without MQTT 5 properties.", max_length=MOST_TOPIC, default=""
     )
-    correlation: str = field("Returned with the answer, likewise.", max_length=MOST_CORRELATION, default="")
+    correlation: str = field(
+        "Correlation data, returned with the answer; for clients without MQTT 5 properties.",
+        max_length=MOST_CORRELATION,
+        default="",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,12 +214,16 @@ class PauseRequest:
     """Let no job start, or let them start again; those that run go on."""
 
     paused: bool = field("Whether the queue is to be paused.")
-    reason: str = field("Why, for people.", max_length=MOST_REASON_CHARACTERS, default="")
-    submitter: str = field("Who asks, for people.", max_length=256, default="")
+    reason: str = field("Reason, for display.", max_length=MOST_REASON_CHARACTERS, default="")
+    submitter: str = field("Name of the requester, for display.", max_length=256, default="")
     response_topic: str = field(
-        "Where to answer, for clients without MQTT 5 properties.", max_length=MOST_TOPIC, default=""
+        "Response topic, for clients without MQTT 5 properties.", max_length=MOST_TOPIC, default=""
     )
-    correlation: str = field("Returned with the answer, likewise.", max_length=MOST_CORRELATION, default="")
+    correlation: str = field(
+        "Correlation data, returned with the answer; for clients without MQTT 5 properties.",
+        max_length=MOST_CORRELATION,
+        default="",
+    )
 
 
 # ---- answers and published states
@@ -200,7 +236,7 @@ class JobStatus:
     format: int = field("Version of these messages.")
     job_id: str = field("Id of the job; ids sort by time of submission.")
     number: int = field("Counts submissions.")
-    state: JobState = field("Where it stands.")
+    state: JobState = field("State of the job.")
     priority: int = field("Higher starts first.")
     submitted_at: str = field("UTC, ISO 8601.")
     started_at: str = field('"" before it started.')
@@ -209,21 +245,19 @@ class JobStatus:
     exit_code: int | None = field(
         "Set once it has ended: 0 pass, 20 inconclusive, 30 failed, 50 broke, 65 not ready."
     )
-    reason: str = field("Why it did not pass, or what it waits for.", max_length=1 << 20)
-    run_directory: str = field("Below the rack's artifacts; empty if nothing was kept.")
+    reason: str = field("Why it did not pass, or why it waits.", max_length=1 << 20)
+    run_directory: str = field("Path of the run directory below the rack's artifacts; empty without one.")
     client_key: str = field("As submitted.")
     submitter: str = field("As submitted.")
     labels: dict[str, str] = field("As submitted.")
     requeue_of: str = field("Job that this one runs again; empty if a client submitted it.", default="")
-    owner: str = field("User whose job it is; empty where it was not asked for as one.", default="")
+    owner: str = field("User of the job; empty if a request without user submitted it.", default="")
     requeued_as: str = field("Job that runs this one again; empty if there is none.", default="")
     results_url: str = field(
-        "Where the run directory is, as a tar archive; empty if nothing was kept, or the rack has no HTTP.",
+        "URL of the run directory as a tar archive; empty without one, or without HTTP.",
         default="",
     )
-    log_url: str = field(
-        "Where the lines of the rack's log that are about the job are; empty without HTTP.", default=""
-    )
+    log_url: str = field("URL of the job's lines of the rack's log; empty without HTTP.", default="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,16 +282,14 @@ class ResultStatus:
     state: JobState = field("finished, cancelled or interrupted.")
     exit_code: int = field("0 pass, 20 inconclusive, 30 failed, 50 broke, 65 not ready.")
     reason: str = field("Why it did not pass.", max_length=1 << 20)
-    run_directory: str = field("Below the rack's artifacts; empty if nothing was kept.")
+    run_directory: str = field("Path of the run directory below the rack's artifacts; empty without one.")
     summary: Any = field("summary.json of the run (its own schema: etloop-summary), null if there is none.")
     requeued_as: str = field("Job that runs this one again; empty if there is none.", default="")
     results_url: str = field(
-        "Where the run directory is, as a tar archive; empty if nothing was kept, or the rack has no HTTP.",
+        "URL of the run directory as a tar archive; empty without one, or without HTTP.",
         default="",
     )
-    log_url: str = field(
-        "Where the lines of the rack's log that are about the job are; empty without HTTP.", default=""
-    )
+    log_url: str = field("URL of the job's lines of the rack's log; empty without HTTP.", default="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,10 +297,10 @@ class SubmitResponse:
     """Answer to a `SubmitRequest`: the job, or all that is wrong."""
 
     format: int = field("Version of these messages.")
-    accepted: bool = field("Whether there is a job.")
-    known: bool = field("Whether the client key was used before, and this is that job.")
+    accepted: bool = field("Whether the job was accepted.")
+    known: bool = field("Whether the client key was used before; `job_id` is then the first job.")
     job: JobStatus | None = field("The job.")
-    problems: tuple[RequestProblem, ...] = field("All that is wrong, if not accepted.")
+    problems: tuple[RequestProblem, ...] = field("All problems, if not accepted.")
     correlation: str = field("As asked.")
     retry_after_ms: int = field(RETRY, minimum=0, default=0)
 
@@ -278,9 +310,9 @@ class CancelResponse:
     """Answer to a `CancelRequest`. A running job is cancelled some moments later: see its state."""
 
     format: int = field("Version of these messages.")
-    found: bool = field("Whether there is such a job.")
-    job: JobStatus | None = field("The job as it stands.")
-    problems: tuple[RequestProblem, ...] = field("What is wrong with the request.")
+    found: bool = field("Whether the job exists.")
+    job: JobStatus | None = field("Present state of the job.")
+    problems: tuple[RequestProblem, ...] = field("Problems of the request.")
     correlation: str = field("As asked.")
     retry_after_ms: int = field(RETRY, minimum=0, default=0)
 
@@ -290,9 +322,9 @@ class ChangeResponse:
     """Answer to a `ChangeRequest`."""
 
     format: int = field("Version of these messages.")
-    found: bool = field("Whether there is such a job.")
-    job: JobStatus | None = field("The job as it stands now; the new one if it was to be run again.")
-    problems: tuple[RequestProblem, ...] = field("What is wrong with the request.")
+    found: bool = field("Whether the job exists.")
+    job: JobStatus | None = field("Present state of the job; of the new one after a retry.")
+    problems: tuple[RequestProblem, ...] = field("Problems of the request.")
     correlation: str = field("As asked.")
     retry_after_ms: int = field(RETRY, minimum=0, default=0)
 
@@ -302,8 +334,8 @@ class PauseResponse:
     """Answer to a `PauseRequest`."""
 
     format: int = field("Version of these messages.")
-    paused: str = field("By whom and why no job starts; empty if jobs may start.")
-    problems: tuple[RequestProblem, ...] = field("What is wrong with the request.")
+    paused: str = field("Who stopped the start of jobs, and why; empty if jobs may start.")
+    problems: tuple[RequestProblem, ...] = field("Problems of the request.")
     correlation: str = field("As asked.")
     retry_after_ms: int = field(RETRY, minimum=0, default=0)
 
@@ -314,7 +346,7 @@ class ListResponse:
 
     format: int = field("Version of these messages.")
     jobs: tuple[JobStatus, ...] = field("The jobs.")
-    problems: tuple[RequestProblem, ...] = field("What is wrong with the request.")
+    problems: tuple[RequestProblem, ...] = field("Problems of the request.")
     correlation: str = field("As asked.")
     retry_after_ms: int = field(RETRY, minimum=0, default=0)
 
@@ -323,7 +355,7 @@ class ListResponse:
 class InterfaceStatus:
     """A network interface of an agent's host."""
 
-    name: str = field("As the host names it.")
+    name: str = field("Name on the host.")
     addresses: tuple[str, ...] = field("IPv4 and IPv6.", max_length=MOST_ADDRESSES)
     link_bps: int = field("Speed; 0 if not known.")
     mtu_bytes: int = field("Largest IP packet; 0 if not known.")
@@ -335,18 +367,18 @@ class InterfaceStatus:
 class HostStatus:
     """Capabilities of an agent's host as the agent reports them; 0 or empty if unknown."""
 
-    cores: int = field("That the agent may use.")
-    interfaces: tuple[InterfaceStatus, ...] = field("All of them.", max_length=MOST_INTERFACES)
-    backends: tuple[str, ...] = field("What can carry packets there: udp, packet, xdp, verbs.")
+    cores: int = field("Processors that the agent may use.")
+    interfaces: tuple[InterfaceStatus, ...] = field("All processors.", max_length=MOST_INTERFACES)
+    backends: tuple[str, ...] = field("Usable backends: udp, packet, xdp, verbs.")
     roce_devices: tuple[str, ...] = field(
         "RDMA devices that take UDP 4791 of an interface, as DEVICE/INTERFACE."
     )
-    clock_source: str = field("Of the kernel.")
+    clock_source: str = field("Kernel version.")
     ptp_clocks: tuple[str, ...] = field("Clocks that PTP could steer.")
-    governor: str = field("How the processors choose their frequency.")
+    governor: str = field("CPU frequency governor.")
     privileges: tuple[str, ...] = field("Effective Linux capabilities of the agent that matter to it.")
     receive_buffer_bytes: int = field("Largest socket buffer without a privilege.")
-    open_files: int = field("How many files the agent may open.")
+    open_files: int = field("Most files that the agent may open.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,14 +386,14 @@ class AgentStatus:
     """An agent of the rack: retained on its status topic, and in the inventory."""
 
     format: int = field("Version of these messages.")
-    name: str = field("As the rig names it.")
+    name: str = field("Name in the rig.")
     present: bool = field("Whether it is connected.")
-    idle: bool = field("Whether it could take part in another run.")
+    idle: bool = field("Whether the agent can take part in another run.")
     runs: int = field("Runs it takes part in.")
     host: str = field("Name of its machine; empty if it never joined.")
-    versions: dict[str, str] = field("What runs there.")
-    clock_error_ns: int | None = field("Bound on what its clock is known by; null if not known.")
-    capabilities: HostStatus | None = field("What its host can do; null if it never said.")
+    versions: dict[str, str] = field("Version of etloop there.")
+    clock_error_ns: int | None = field("Error bound of its clock; null if unknown.")
+    capabilities: HostStatus | None = field("Capabilities of its host; null if never reported.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,7 +404,7 @@ class PortStatus:
     link_bps: int = field("Speed of the link.")
     job_id: str = field("Job that holds it; empty if it is free.")
     out_of_service: str = field("Why no job gets it; empty if it is in service.", default="")
-    backend: str = field("What carries its packets: udp, packet, xdp or verbs.", default="")
+    backend: str = field("Backend: udp, packet, xdp or verbs.", default="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,8 +412,8 @@ class ServiceResponse:
     """Answer to a `ServiceRequest`."""
 
     format: int = field("Version of these messages.")
-    ports: tuple[PortStatus, ...] = field("The ports meant, as they stand now.")
-    problems: tuple[RequestProblem, ...] = field("What is wrong with the request.")
+    ports: tuple[PortStatus, ...] = field("Present state of the named ports.")
+    problems: tuple[RequestProblem, ...] = field("Problems of the request.")
     correlation: str = field("As asked.")
     retry_after_ms: int = field(RETRY, minimum=0, default=0)
 
@@ -394,9 +426,9 @@ class InventoryResponse:
     agents: tuple[AgentStatus, ...] = field("All agents of the rig.")
     ports: tuple[PortStatus, ...] = field("All ports of the rig.")
     reservations: tuple[ReservationStatus, ...] = field(
-        "Those that are not over, by their beginning.", max_length=MOST_RESERVATIONS
+        "Reservations that have not ended, by start.", max_length=MOST_RESERVATIONS
     )
-    problems: tuple[RequestProblem, ...] = field("What is wrong with the request.")
+    problems: tuple[RequestProblem, ...] = field("Problems of the request.")
     correlation: str = field("As asked.")
     retry_after_ms: int = field(RETRY, minimum=0, default=0)
     dut: str = field(
@@ -409,13 +441,13 @@ class ControllerStatus:
     """The controller's own state; retained, and its last will."""
 
     format: int = field("Version of these messages.")
-    state: RackStatus = field("lost: it vanished; whatever else is retained may be out of date.")
+    state: RackStatus = field("lost: the connection broke; other retained messages may be out of date.")
     version: str = field("Of etloop.")
-    paused: str = field("By whom and why no job starts; empty if jobs may start.", default="")
-    http_url: str = field("Where the rack's HTTP server is; empty without one.", default="")
-    rig_read_at: str = field("When the rig that is served was read; UTC, ISO 8601.", default="")
+    paused: str = field("Who stopped the start of jobs, and why; empty if jobs may start.", default="")
+    http_url: str = field("URL of the rack's HTTP server; empty without one.", default="")
+    rig_read_at: str = field("When the served rig was read; UTC, ISO 8601.", default="")
     rig_refused: str = field(
-        "Why the rig's file, when it was last read, is not what is served; empty if it is.",
+        "Why the rig file last read was rejected; empty if it is served.",
         default="",
         max_length=4096,
     )

@@ -15,7 +15,7 @@ class Turn(Enum):
     """How a request is treated."""
 
     SERVED = "served"
-    BUSY = "told to come again"
+    BUSY = "told to retry later"
     DROPPED = "not answered"
 
 
@@ -25,20 +25,20 @@ class RequestRate:
     def __init__(self, per_s: int) -> None:
         self._per_s = per_s
         self._began_ns: int | None = None
-        self._taken = 0
+        self._served = 0
 
-    def take(self, now_ns: int) -> Turn:
+    def count(self, now_ns: int) -> Turn:
         """Count a request and return how to treat it."""
         if self._began_ns is None or now_ns - self._began_ns >= NS_PER_S:
-            self._began_ns, self._taken = now_ns, 0
-        self._taken += 1
-        if self._taken <= self._per_s:
+            self._began_ns, self._served = now_ns, 0
+        self._served += 1
+        if self._served <= self._per_s:
             return Turn.SERVED
-        return Turn.BUSY if self._taken <= 2 * self._per_s else Turn.DROPPED
+        return Turn.BUSY if self._served <= 2 * self._per_s else Turn.DROPPED
 
     def wait_ns(self, now_ns: int) -> int:
         """Return how long a request that may wait has to wait to be served, in nanoseconds; 0: not at all."""
-        if self._began_ns is None or self._taken < self._per_s:
+        if self._began_ns is None or self._served < self._per_s:
             return 0
         return max(0, self._began_ns + NS_PER_S - now_ns)
 

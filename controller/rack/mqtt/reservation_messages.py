@@ -21,14 +21,18 @@ class ReserveRequest:
         'Ports as "agent/port", or agents for all of their ports; at least one.', max_length=MOST_PORTS
     )
     ends_at: str = field("ISO 8601 with an offset.", max_length=_MOST_TIME)
-    begins_at: str = field("The same; empty: now.", max_length=_MOST_TIME, default="")
-    user: str = field("Whose jobs get them; empty: nobody's.", max_length=64, default="")
+    begins_at: str = field("ISO 8601 with an offset; empty: now.", max_length=_MOST_TIME, default="")
+    user: str = field("User whose jobs get the ports; empty: no job gets them.", max_length=64, default="")
     reason: str = field("Why, for people.", max_length=MOST_REASON_CHARACTERS, default="")
-    submitter: str = field("Who asks, for people.", max_length=256, default="")
+    submitter: str = field("Name of the requester, for display.", max_length=256, default="")
     response_topic: str = field(
-        "Where to answer, for clients without MQTT 5 properties.", max_length=MOST_TOPIC, default=""
+        "Response topic, for clients without MQTT 5 properties.", max_length=MOST_TOPIC, default=""
     )
-    correlation: str = field("Returned with the answer, likewise.", max_length=MOST_CORRELATION, default="")
+    correlation: str = field(
+        "Correlation data, returned with the answer; for clients without MQTT 5 properties.",
+        max_length=MOST_CORRELATION,
+        default="",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,20 +41,24 @@ class UnreserveRequest:
 
     reservation_id: str = field("Which.", max_length=64)
     reason: str = field("Why, for people.", max_length=MOST_REASON_CHARACTERS, default="")
-    submitter: str = field("Who asks, for people.", max_length=256, default="")
+    submitter: str = field("Name of the requester, for display.", max_length=256, default="")
     response_topic: str = field(
-        "Where to answer, for clients without MQTT 5 properties.", max_length=MOST_TOPIC, default=""
+        "Response topic, for clients without MQTT 5 properties.", max_length=MOST_TOPIC, default=""
     )
-    correlation: str = field("Returned with the answer, likewise.", max_length=MOST_CORRELATION, default="")
+    correlation: str = field(
+        "Correlation data, returned with the answer; for clients without MQTT 5 properties.",
+        max_length=MOST_CORRELATION,
+        default="",
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class ReservationStatus:
     """A reservation that is not over."""
 
-    reservation_id: str = field("To take it back by.")
+    reservation_id: str = field("Id, for cancelling it.")
     ports: tuple[str, ...] = field('As "agent/port".', max_length=MOST_PORTS)
-    user: str = field("Whose jobs get them; empty: nobody's.")
+    user: str = field("User whose jobs get the ports; empty: no job gets them.")
     begins_at: str = field("UTC, ISO 8601.")
     ends_at: str = field("UTC, ISO 8601.")
     who: str = field("Who made it.")
@@ -62,8 +70,8 @@ class ReservationResponse:
     """Answer to a `ReserveRequest` or an `UnreserveRequest`."""
 
     format: int = field("Version of these messages.")
-    found: bool = field("Whether there is, or was until now, such a reservation.")
-    reservation: ReservationStatus | None = field("The one that was made, or taken back.")
-    problems: tuple[RequestProblem, ...] = field("What is wrong with the request.")
+    found: bool = field("Whether the reservation exists, or existed before this request.")
+    reservation: ReservationStatus | None = field("The created or cancelled reservation.")
+    problems: tuple[RequestProblem, ...] = field("Problems of the request.")
     correlation: str = field("As asked.")
     retry_after_ms: int = field(RETRY, minimum=0, default=0)

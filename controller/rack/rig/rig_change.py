@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from etloop.controller.inputs.rig import Rig
 
 _MOST_NAMED: Final = 8
-_RESTART: Final = "put it back, or restart the controller: jobs that wait go on"
+_RESTART: Final = "restore the old value, or restart the controller (queued jobs are kept)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,25 +55,25 @@ def refusals(served: Rig, wanted: Rig, leases: Mapping[str, str]) -> tuple[Probl
     """Return why `wanted` cannot replace `served`; `leases` maps a leased port to its job."""
     problems: list[Problem] = []
     if wanted.bind != served.bind:
-        change = f"is {wanted.bind}, and this controller listens at {served.bind}"
+        change = f"is {wanted.bind}; this controller listens at {served.bind}"
         problems.append(Problem("controller.bind", change, _RESTART))
     if wanted.security != served.security:
-        problems.append(Problem("security", "is other than at the controller's start", _RESTART))
+        problems.append(Problem("security", "differs from the controller's start", _RESTART))
     old_ports, new_ports = served.ports, wanted.ports
     hosts = ({agent.name: agent.host for agent in rig.agents} for rig in (served, wanted))
     host_before, host_after = hosts
     for label, job_id in sorted(leases.items()):
         agent = label.partition("/")[0]
         if label not in new_ports:
-            change = "is gone"
+            change = "was removed"
         elif label in old_ports and (
             old_ports[label] != new_ports[label] or host_before.get(agent) != host_after.get(agent)
         ):
-            change = "is another one"
+            change = "was changed"
         else:
             continue
         remedy = f"etloop rack drain {label}, and have the rig read again when the job has ended"
-        problems.append(Problem(f"port {label}", f"{change}, and job {job_id} runs on it", remedy))
+        problems.append(Problem(f"port {label}", f"{change} while job {job_id} runs on it", remedy))
     return tuple(problems)
 
 
@@ -89,7 +89,7 @@ def difference(served: Rig, wanted: Rig) -> str:
         ),
     )
     parts = [f"{kind}: {_named(labels)}" for kind, labels in kinds if labels]
-    return "; ".join(parts) or ("the ports are the same" if served != wanted else "it is the same")
+    return "; ".join(parts) or ("the ports are unchanged" if served != wanted else "the rig is unchanged")
 
 
 def _named(labels: list[str]) -> str:

@@ -112,7 +112,7 @@ class ServedRig:
     def _refuse(self, why: str) -> None:
         self._rack.rig = replace(self._rack.rig, refused=why[:_MOST_REASON])
         self._rack.publish(RackChanged(self._rack.state))
-        self._log.rack("rig refused, the one before stays", why=why)
+        self._log.rack("rig refused, the old one stays in use", why=why)
         try:
             self._rack.store.note(SIGNAL, "refused the rig", detail=why[:_MOST_REASON])
         except StoreFailed as error:

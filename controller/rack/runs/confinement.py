@@ -108,17 +108,17 @@ def _places(path: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def confined(*given: Path) -> Iterator[None]:
-    """Restrict this thread for the block: it opens and lists only files below `given`, or what Python itself needs.
+def confine_files(*allowed: Path) -> Iterator[None]:
+    """Restrict this thread for the block: it opens and lists only files below `allowed`, or what Python itself needs.
 
-    Pipes and devices below `given` are refused, too. Raises `ConfigError` where a file is opened. Other threads are not
+    Pipes and devices below `allowed` are refused, too. Raises `ConfigError` where a file is opened. Other threads are not
     affected.
     """
     if _installed.acquire(blocking=False):
         # Never released: audit hooks stay for the life of the process.
         sys.addaudithook(_look)
-    _confined.given = tuple(root.resolve() for root in given)
-    _confined.roots = (*_confined.given, *_python_places())
+    _confined.allowed = tuple(root.resolve() for root in allowed)
+    _confined.roots = (*_confined.allowed, *_python_places())
     try:
         yield
     finally:
@@ -135,10 +135,10 @@ def _look(event: str, arguments: tuple[Any, ...]) -> None:
         path = Path(os.fsdecode(arguments[0]))
         if not any(within(path, root) for root in roots):
             raise ConfigError(Problem(f"a file of the scenario: {path}", OUTSIDE, REMEDY))
-        is_given = any(within(path, root) for root in _confined.given)
+        is_given = any(within(path, root) for root in _confined.allowed)
         if is_given and (path.is_fifo() or path.is_char_device() or path.is_block_device()):
             # Opening a pipe may block for ever, and reading a device may never end.
-            raise ConfigError(Problem(f"a file of the scenario: {path}", "is no regular file", "name one"))
+            raise ConfigError(Problem(f"a file of the scenario: {path}", "is not a regular file", "name one"))
     finally:
         _confined.roots = roots
 

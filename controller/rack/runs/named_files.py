@@ -39,7 +39,7 @@ def named_file_problems(scenario: Scenario, root: Path) -> tuple[Problem, ...]:
             continue
         shown_path = printable(os.path.relpath(path, root))
         upload = ", or submit with --upload" if key == _TRACE else ""
-        problem = f'nothing called "{shown_path}" is below the rack\'s scenario root'
+        problem = f'no file "{shown_path}" below the rack\'s scenario root'
         problems[Problem(key, problem, f"copy it there{upload}")] = None
     return tuple(problems)
 

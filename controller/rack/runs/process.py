@@ -30,7 +30,7 @@ with quick_loading():
     from etloop.contract.protocol.machine import RunState
     from etloop.controller.inputs.scenario.scenario import Scenario
     from etloop.controller.rack.port_health import blamed_ports
-    from etloop.controller.rack.runs.confinement import confine, confined
+    from etloop.controller.rack.runs.confinement import confine, confine_files
     from etloop.controller.rack.runs.protocol import (
         FROM_DAEMON,
         FROM_RUN,
@@ -73,7 +73,7 @@ _READ_BYTES: Final = 1 << 16
 _WAITING_FRAMES: Final = 256
 """Messages of agents that were read and not processed; beyond it the daemon's socket fills, and then its queue for this run."""
 _MOVED_NS: Final = NS_PER_S // 4
-_GONE: Final = "the controller went away"
+_GONE: Final = "the controller stopped"
 _T = TypeVar("_T")
 
 
@@ -296,7 +296,7 @@ def _closed(begin: Begin, watcher: DaemonWatcher) -> Ended:
     except RunNotWritten as error:
         return Ended(error.exit_code, str(error), stored=False, summary="", again=True)
     except EtloopError as error:
-        reason = f"{begin.closing}; what it left cannot be made into results: {error}"
+        reason = f"{begin.closing}; no results can be made from its spool: {error}"
         return Ended(ExitCode.RUN_ERROR, reason, stored=False, summary="")
     if summary is None:
         return Ended(ExitCode.RUN_ERROR, begin.closing, stored=False, summary="")
@@ -323,7 +323,7 @@ def inputs_of(begin: Begin) -> tuple[RunInputs, PrepareOptions]:
             digest for digest in digests_in(text) if not (traces / file_name(digest)).is_file()
         )
         if missing_digests:
-            problem = "this rack has no such trace any more"
+            problem = "this rack no longer has the trace"
             raise ConfigError(*(Problem(f"{PREFIX}{digest}", problem, remedy) for digest in missing_digests))
         text = with_places(text, traces)
 
@@ -340,7 +340,7 @@ def inputs_of(begin: Begin) -> tuple[RunInputs, PrepareOptions]:
         strict=begin.strict,
         read_plugin=compiling_reader(begin.allowed_code, root),
         admit=admit,
-        confine=partial(confined, *roots),
+        confine=partial(confine_files, *roots),
         ports=begin.ports,
         busy_threads=begin.busy_threads,
     )

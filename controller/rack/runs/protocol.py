@@ -115,7 +115,7 @@ RunFrame = Prepared | ToAgent | LogLine | RunProgress | TrafficEnded | Storing |
 
 _PROTOCOL: Final = Protocol(
     1,
-    "the controller was installed anew while it ran: start it again",
+    "another version was installed while the controller ran: restart it",
     Rules(text_chars=MAX_FRAME_BYTES, items=MAX_FRAME_BYTES, binary=True),
 )
 FROM_DAEMON: Final = MessageSet[DaemonFrame](

@@ -83,9 +83,9 @@ CLOSE_AGAIN_NS: Final = 30 * NS_PER_S
 MOST_CLOSINGS: Final = 3
 """Most processes that may die while making the results of one run."""
 _TOLD: Final = {
-    RackRunState.STOPPING: "was told to stop",
-    RackRunState.REPORTED: "said how it ended",
-    RackRunState.CLOSING: "was to make results of what a run left",
+    RackRunState.STOPPING: "was stopped",
+    RackRunState.REPORTED: "has reported its end",
+    RackRunState.CLOSING: "was storing results from a spool",
 }
 
 
@@ -123,7 +123,7 @@ class RackRun:
     """Earliest time of the next attempt to record its end."""
 
     @classmethod
-    def inherited(cls, job_id: str, child: RunChild, task: asyncio.Task[str], now_ns: int) -> RackRun:
+    def inherit(cls, job_id: str, child: RunChild, task: asyncio.Task[str], now_ns: int) -> RackRun:
         """Return the run of an earlier controller whose results are being made from its spool."""
         run = cls(job_id, {}, now_ns, NEVER_NS, child, task, RackRunState.CLOSING, now_ns)
         run.is_inherited, run.closings = True, 1
@@ -160,5 +160,5 @@ class RackRun:
         if self.child.unstarted:
             self.closings -= 1  # It did not start, so the spool is not to blame.
         elif death:
-            reason = f"{self.outcome.reason}; closing what it left: {death}"
+            reason = f"{self.outcome.reason}; storing its results failed: {death}"
             self.outcome = replace(self.outcome, reason=reason, again=self.closings < MOST_CLOSINGS)

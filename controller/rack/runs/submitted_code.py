@@ -72,5 +72,5 @@ def refuse_python(scenario: Scenario, allowed: AllowedCode) -> None:
 
 
 def _refused(path: Path, key: str, instead: str) -> QuantityError:
-    problem = f"{path.name} is code, and this rack runs none that a scenario brings"
+    problem = f"{path.name} is code; this rack does not run code from scenarios"
     return QuantityError(problem, f"name {instead}, or let the rack's owner set {key}")

@@ -89,7 +89,7 @@ class RunChild:
         self._wrong = ""
         self._behind_since_ns: int | None = None
 
-    async def live(self) -> str:
+    async def run(self) -> str:
         """Start the process and wait for its end; return "" if it ended by itself, else the cause."""
         try:
             self._process, own_end = await self._start()
@@ -118,7 +118,7 @@ class RunChild:
 
     async def _start(self) -> tuple[asyncio.subprocess.Process, socket.socket]:
         """Return the process and the daemon's end of its socket. Raises `OSError`, and then leaves nothing behind."""
-        lock = locks.take(self._lock_path)
+        lock = locks.acquire(self._lock_path)
         assert lock is not None, "job ids are used once"
         own_end, child_end = socket.socketpair()
         try:
@@ -165,7 +165,7 @@ class RunChild:
         if self._behind_since_ns is None:
             self._behind_since_ns = now_ns
         if now_ns - self._behind_since_ns > _BEHIND_NS:
-            self.kill("its process does not take the messages of its agents")
+            self.kill("its process does not read the messages of its agents")
         return True
 
     def stop(self, reason: str) -> None:
@@ -198,7 +198,7 @@ class RunChild:
         except OSError:
             return  # The process is gone; its exit code is a better explanation than the socket error.
         except ProtocolError as error:
-            self.kill(f"its process broke off: {error}")
+            self.kill(f"its process failed: {error}")
 
     async def _read_stderr(self) -> None:
         assert self._process.stderr is not None
@@ -231,4 +231,4 @@ def death_of(task: asyncio.Task[str]) -> str:
     try:
         return task.result()
     except Exception as error:  # noqa: BLE001 - a bug in one run must not end the other runs
-        return f"its process could not be followed: {type(error).__name__}: {error}"
+        return f"its process could not be watched: {type(error).__name__}: {error}"

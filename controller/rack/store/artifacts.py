@@ -36,7 +36,7 @@ def size_bytes(directory: Path) -> int:
     return total_bytes
 
 
-def expired(
+def expired_jobs(
     jobs: Sequence[Job], total_bytes: int, retention: Retention, ages_ns: Mapping[str, int]
 ) -> tuple[Job, ...]:
     """Return the ended jobs whose artifacts must go: those above the age, then the oldest until the rest fits the size.

@@ -20,7 +20,7 @@ _DUE: Final = 64
 """Logs begun between two checks for too many of them."""
 _SUFFIX: Final = ".log"
 _APPEND: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-_LEFT_OUT: Final = json.dumps({"event": "this log is full: later lines stand in the controller's own"})
+_LEFT_OUT: Final = json.dumps({"event": "this log is full: later lines are in the controller's log"})
 
 
 class JobLogs:

@@ -473,7 +473,7 @@ def _job(row: sqlite3.Row) -> Job:
     try:
         return _job_of(dict(row))
     except (Misfit, ValueError, TypeError) as error:
-        problem = f"the job store holds what this version does not read: job {row['job_id']}: {error}"
+        problem = f"this version cannot read the job store's entry of job {row['job_id']}: {error}"
         raise StoreFailed(problem) from error
 
 

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 
-def take(path: Path) -> int | None:
+def acquire(path: Path) -> int | None:
     """Take a lock and return its descriptor; None if another process holds it. Closing the last copy releases it.
 
     Raises `OSError` if the file cannot be made.
@@ -30,7 +30,7 @@ def sign(descriptor: int, pid: int) -> None:
     os.pwrite(descriptor, str(pid).encode(), 0)
 
 
-def held(path: Path) -> bool:
+def is_held(path: Path) -> bool:
     """Return whether a process holds the lock."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)

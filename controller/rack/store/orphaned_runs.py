@@ -49,7 +49,7 @@ class InheritedRuns:
         """Find the unfinished jobs, and remove stale locks. Raises `StoreFailed`."""
         self._left = {job.job_id for job in self._rack.recover()}
         for lock in (self._state_dir / "running").iterdir():
-            if lock.name not in self._left and not locks.held(lock):
+            if lock.name not in self._left and not locks.is_held(lock):
                 lock.unlink(missing_ok=True)
 
     def look(self, now_ns: int) -> None:
@@ -63,12 +63,12 @@ class InheritedRuns:
             except OSError as error:
                 if self._unread.get(job_id) != str(error):
                     self._unread[job_id] = str(error)
-                    self._log.job(job_id, "what is left of it cannot be read yet", why=str(error))
+                    self._log.job(job_id, "its records cannot be read yet", why=str(error))
 
     def _look_at(self, job_id: str, now_ns: int) -> None:
         """End a job or have it closed if its process is gone. Raises `StoreFailed` and `OSError`."""
         lock = lock_of(self._state_dir, job_id)
-        if locks.held(lock):
+        if locks.is_held(lock):
             if self._is_quiet(job_id, now_ns):
                 self._kill(job_id, lock)
             return
@@ -110,7 +110,7 @@ class InheritedRuns:
         pid = locks.signature(lock)
         if pid is None or pid <= 1:
             return
-        self._log.job(job_id, "killed what a controller before this one left", pid=pid)
+        self._log.job(job_id, "killed a process of an earlier controller", pid=pid)
         # The lock was held a moment ago, so the process id has not been reused.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)

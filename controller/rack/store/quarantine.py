@@ -27,7 +27,7 @@ class QuarantineRecord:
 
     def keep(self) -> None:
         """Store all changes. May be called again after `StoreFailed`, and then continues."""
-        quarantined = self._health.quarantined()
+        quarantined = self._health.quarantine_reasons()
         if quarantined == self._kept:
             return
         for label, reason in quarantined.items():

@@ -69,12 +69,12 @@ class Retaining:
             self._rack.store.seen_time().at(*self._kernel_time()), [job.job_id for job in oldest_jobs]
         )
         total_bytes = self._rack.store.artifact_bytes()
-        expired_jobs = artifacts.expired(oldest_jobs, total_bytes, self._retention, ages_ns)
+        expired_jobs = artifacts.expired_jobs(oldest_jobs, total_bytes, self._retention, ages_ns)
         is_first, self._is_first = self._is_first, False
         if expired_jobs and is_first:
             event = f"{len(expired_jobs)} run directories are above the bounds of retention"
             names = [job.job_id for job in expired_jobs[:_NAMED]]
-            self._log.rack(event, first=names, removed_from=f"{seconds_text(_PASS_NS)} from now on")
+            self._log.rack(event, first=names, removed_from=f"{seconds_text(_PASS_NS)} from now")
         elif expired_jobs or self._log.has_many_job_logs:
             self._going = asyncio.create_task(self._pass([job.job_id for job in expired_jobs]))
 

@@ -11,8 +11,8 @@ from etloop.contract.base.errors import ConfigError, Problem
 STORE_VERSION: Final = 1
 MAY_WRITE: Final = "name a file in a directory that this user may write to, on a disk with room"
 RESTORE_STORE: Final = (
-    "put a copy of it in its place (docs/operations.md), "
-    "or move it away and begin a new one: run directories stay, and are not listed"
+    "restore a backup (docs/operations.md), "
+    "or move it away to start a new one: run directories stay, but are not listed"
 )
 
 
@@ -23,7 +23,7 @@ def refuse_empty(path: Path) -> None:
     except OSError:
         return  # Opening the file gives a better error.
     if is_empty:
-        raise ConfigError(Problem(str(path), "is empty: what the job store held is lost", RESTORE_STORE))
+        raise ConfigError(Problem(str(path), "is empty; expected a job store", RESTORE_STORE))
 
 
 def make_or_check(connection: sqlite3.Connection, path: Path, tables_sql: str) -> None:
@@ -31,7 +31,7 @@ def make_or_check(connection: sqlite3.Connection, path: Path, tables_sql: str) -
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (tables,) = connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
     if version == 0 and tables:
-        problem = "holds tables, and is no job store of this version or any other"
+        problem = "is an SQLite database, but not a job store"
         raise ConfigError(Problem(str(path), problem, "name the job store of a controller, or a new file"))
     (health,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     if health != "ok":

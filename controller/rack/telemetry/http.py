@@ -44,7 +44,7 @@ class HttpGateway:
         self._admission = admission
         self._connections = Connections()
 
-    async def live(self) -> None:
+    async def serve(self) -> None:
         """Listen and serve. See `Gateway`."""
         middlewares: list[Middleware] = [self._connections.middleware, self._admission.middleware]
         app = web.Application(client_max_size=0, middlewares=middlewares)

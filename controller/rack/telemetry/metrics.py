@@ -140,34 +140,34 @@ class RackCollector:
         errors = {
             (agent.name,): agent.clock.error_ns / NS_PER_S for agent in agents if agent.clock is not None
         }
-        meaning = "Bound on what an agent's clock is known by."
+        meaning = "Error bound of an agent's clock."
         yield gauge("etloop_rack_agent_clock_error_seconds", meaning, errors, "agent")
         leased = {(port.label,): int(port.label in leases) for port in rack.ports}
-        yield gauge("etloop_rack_port_leased", "1 while a job holds a port.", leased, "port")
+        yield gauge("etloop_rack_port_leased", "1 while a job holds the port.", leased, "port")
         out_of_service = rack.health.out_of_service()
         in_service = {(port.label,): int(port.label not in out_of_service) for port in rack.ports}
-        meaning = "0 while no job gets a port, because it could not be prepared."
+        meaning = "0 while the port is out of service because it could not be prepared."
         yield gauge("etloop_rack_port_in_service", meaning, in_service, "port")
         drained = rack.orders.texts(OrderKind.DRAINED)
         drained_ports = {(port.label,): int(port.label in drained) for port in rack.ports}
-        meaning = "1 while no job gets a port, because an operator drained it."
+        meaning = "1 while the port is drained by an operator."
         yield gauge("etloop_rack_port_drained", meaning, drained_ports, "port")
         meaning = "Payload bytes that finished runs sent through the device under test."
         yield counter("etloop_rack_wire_sent_bytes", meaning, tallies.wire_tx_bytes)
-        meaning = "Packets that finished runs sent again."
+        meaning = "Packets retransmitted by finished runs."
         yield counter("etloop_rack_retransmitted_packets", meaning, tallies.retransmitted_packets)
-        meaning = "The emulator's own greatest lateness in the last finished run."
+        meaning = "Greatest slip of the emulator in the last finished run."
         yield gauge("etloop_rack_slip_max_seconds", meaning, tallies.slip_max_s)
         is_ready = int(rack.state is RackState.READY)
         yield gauge("etloop_rack_ready", "1 if the controller takes jobs, 0 while it drains.", is_ready)
-        is_paused = int(bool(rack.paused()))
-        yield gauge("etloop_rack_queue_paused", "1 while an operator lets no job start.", is_paused)
+        is_paused = int(bool(rack.pause_text()))
+        yield gauge("etloop_rack_queue_paused", "1 while the queue is paused by an operator.", is_paused)
         held_count = len(rack.orders.texts(OrderKind.HELD))
         yield gauge("etloop_rack_jobs_held", "Queued jobs that an operator holds.", held_count)
         meaning = "Free bytes where jobs and results are kept."
         yield gauge("etloop_rack_disk_free_bytes", meaning, self._free_disk_bytes())
         is_connected = int(self._broker_connected())
-        yield gauge("etloop_rack_broker_connected", "1 while the MQTT broker is reached.", is_connected)
+        yield gauge("etloop_rack_broker_connected", "1 while the MQTT broker is connected.", is_connected)
         meaning = "Longest turn of the controller's loop in the last one to two minutes."
         yield gauge("etloop_rack_loop_lag_seconds", meaning, tallies.lag.longest_s(monotonic_ns()))
         meaning = "Requests dropped for their size or rate."
@@ -186,7 +186,7 @@ class RackCollector:
         return max(0.0, (datetime.now(UTC) - datetime.fromisoformat(submitted_at)).total_seconds())
 
     def _durations(self) -> HistogramMetricFamily:
-        meaning = "From a job's start to its end, its results stored."
+        meaning = "From a job's start until its results are stored."
         durations = HistogramMetricFamily("etloop_rack_job_duration_seconds", meaning)
         bounds = (*map(str, _DURATION_BOUNDS_S), "+Inf")
         buckets = list(zip(bounds, accumulate(self._tallies.durations), strict=True))

@@ -81,7 +81,7 @@ class OtelGateway:
         """Subscribed before the controller serves: jobs of an earlier controller end first of all."""
         self._exports = _Exports.UNTRIED
 
-    async def live(self) -> None:
+    async def serve(self) -> None:
         """Push metrics periodically. See `Gateway`."""
         logging.getLogger("opentelemetry").setLevel(
             logging.CRITICAL

@@ -160,19 +160,19 @@ _SENT: Final = "Payload bytes sent through the device under test."
 _JOB_FIGURES: Final = (
     ("etloop.job.exit_code", "1", "", _EXIT_CODES),
     ("etloop.job.completion_time", "s", "job.jct_ns", _JCT),
-    ("etloop.job.iteration.time.avg", "s", "job.iteration_jct_avg_ns", "Time of an iteration, on average."),
+    ("etloop.job.iteration.time.avg", "s", "job.iteration_jct_avg_ns", "Average time of an iteration."),
     ("etloop.job.wire.sent", "By", "bytes.wire_tx_bytes", _SENT),
     (
         "etloop.job.packets.sent",
         "{packet}",
         "transport.tx_packets",
-        "Packets sent, those sent again included.",
+        "Packets sent, retransmissions included.",
     ),
     (
         "etloop.job.packets.retransmitted",
         "{packet}",
         "transport.retransmitted_packets",
-        "Packets sent again.",
+        "Packets retransmitted.",
     ),
     (
         "etloop.job.packets.ecn_marked",
@@ -180,7 +180,7 @@ _JOB_FIGURES: Final = (
         "transport.np_ecn_marked_roce_packets",
         "Packets received with an ECN mark.",
     ),
-    ("etloop.job.slip.max", "s", "slip.max_ns", "The emulator's own greatest lateness."),
+    ("etloop.job.slip.max", "s", "slip.max_ns", "Greatest slip of the emulator."),
 )
 """Name, unit, section and key in summary.json ("" for the exit code), meaning."""
 

@@ -69,7 +69,7 @@ class HttpAdmission:
         """Let an authorised client that waits for 100-continue send its body; raise the refusal of any other."""
         await self._holder(request)
         if request.headers.get("Expect", "").lower() != "100-continue":
-            raise web.HTTPExpectationFailed(text="Expect: 100-continue is all that is understood\n")
+            raise web.HTTPExpectationFailed(text="expected Expect: 100-continue\n")
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         request.writer.output_size = 0  # The final response has not begun.
 
@@ -88,7 +88,7 @@ class HttpAdmission:
         right = Right.WRITE if request.method in _WRITING else Right.READ
         if self._tokens is None:
             if right is Right.WRITE:
-                text = "this rack takes nothing over HTTP: its owner has to set http.tokens\n"
+                text = "this rack accepts no uploads: http.tokens is not set\n"
                 raise self.refuse(request, NO_TOKENS, web.HTTPForbidden(text=text))
             return ANYBODY
         try:
@@ -96,7 +96,7 @@ class HttpAdmission:
             tokens = await asyncio.to_thread(self._tokens.current)
         except ConfigError as error:
             self._log_unusable(error)
-            text = "the rack's tokens cannot be read; its log says why\n"
+            text = "the rack's tokens cannot be read; see its log\n"
             raise self.refuse(request, UNUSABLE_TOKENS, web.HTTPServiceUnavailable(text=text)) from None
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         challenge = {"WWW-Authenticate": 'Bearer realm="etloop"'}
@@ -105,10 +105,10 @@ class HttpAdmission:
             raise self.refuse(request, UNNAMED, web.HTTPUnauthorized(text=text, headers=challenge))
         holder = tokens.holder(token.strip())
         if holder is None:
-            text = "this rack does not know that token\n"
+            text = "the token is not one of this rack's\n"
             raise self.refuse(request, UNKNOWN, web.HTTPUnauthorized(text=text, headers=challenge))
         if not holder.may(right):
-            text = f"the token of {holder.name} may only read; http.tokens has to say write\n"
+            text = f"the token of {holder.name} may only read; uploads need write in http.tokens\n"
             raise self.refuse(request, READ_ONLY, web.HTTPForbidden(text=text))
         return holder
 

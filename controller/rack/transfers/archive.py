@@ -45,7 +45,7 @@ class RunArchive:
     members: tuple[_Member, ...]
 
     @classmethod
-    def of(cls, directory: Path, folder: str) -> RunArchive:
+    def list_directory(cls, directory: Path, folder: str) -> RunArchive:
         """List a directory, whose files will be below `folder` in the archive. Raises `NotArchivable` and `OSError`."""
         members: list[_Member] = []
         root = os.open(directory, _FOLDER)
@@ -59,7 +59,7 @@ class RunArchive:
                     path = os.path.normpath(os.path.join(place, name))  # noqa: PTH118 - relative to a descriptor
                     members.append(_Member(path, _header(f"{folder}/{path}", status), status.st_size))
                     if len(members) > MOST_FILES:
-                        raise NotArchivable(f"it holds more than {MOST_FILES} files, and is not sent as one")
+                        raise NotArchivable(f"it holds more than {MOST_FILES} files, the most in one archive")
         finally:
             os.close(root)
         return cls(directory, tuple(members))
@@ -93,7 +93,7 @@ def _content(root: int, member: _Member) -> Iterator[bytes]:
     descriptor = _opened_below(root, member.name)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise NotArchivable(f"{member.name} is no file any more")
+            raise NotArchivable(f"{member.name} is no longer a file")
         remaining_bytes = member.size_bytes
         while remaining_bytes:
             piece = os.read(descriptor, min(remaining_bytes, _PIECE_BYTES))

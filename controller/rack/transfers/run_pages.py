@@ -115,7 +115,7 @@ class RunPages:
         with self._run_of(request) as directory:
             path = directory / request.match_info["file"]
             if not await asyncio.to_thread(_may_be_sent, path, self._artifacts):
-                raise web.HTTPNotFound(text="there is no such file\n")
+                raise web.HTTPNotFound(text="no such file\n")
             kind = _TYPES.get(path.suffix, "application/octet-stream")
             # Stored files are data, whatever their names: none may run scripts with the rights of the person viewing it.
             headers = {
@@ -131,7 +131,7 @@ class RunPages:
     async def _archive(self, request: web.Request) -> web.StreamResponse:
         with self._run_of(request) as directory:
             try:
-                archive = await asyncio.to_thread(RunArchive.of, directory, directory.name)
+                archive = await asyncio.to_thread(RunArchive.list_directory, directory, directory.name)
             except NotArchivable as error:
                 raise web.HTTPForbidden(text=f"{error}; fetch its files one by one\n") from None
             except OSError as error:
@@ -150,19 +150,19 @@ class RunPages:
             return response
         pieces = archive.pieces()
         try:
-            with self._transfers.one(pieces.close) as transfer:
+            with self._transfers.begin(pieces.close) as transfer:
                 await response.prepare(request)
                 try:
                     while (piece := await transfer.call(lambda: next(pieces, None))) is not None:
                         await response.write(piece)
                 except (NotArchivable, OSError) as error:
                     if not isinstance(error, ConnectionError):
-                        self._log.job(name, "a download broke off", why=str(error))
+                        self._log.job(name, "a download failed", why=str(error))
                     # Missing bytes show the reader that it is incomplete; a repeated request is answered with the reason.
                     if request.transport is not None:
                         request.transport.abort()
         except TooMany:
-            text = f"{MOST_TRANSFERS} downloads and uploads are under way, and no more may be\n"
+            text = f"at most {MOST_TRANSFERS} downloads and uploads at a time; try again later\n"
             busy = web.HTTPServiceUnavailable(text=text, headers={"Retry-After": _AGAIN_S})
             raise self._admission.refuse(request, BUSY, busy) from None
         return response
@@ -184,24 +184,26 @@ class RunPages:
         """
         job = self._job(request)
         if job.state not in ENDED:
-            raise web.HTTPNotFound(text=f"job {job.job_id} is {job.state}: it has left nothing yet\n")
+            raise web.HTTPNotFound(text=f"job {job.job_id} is {job.state}: it has no results yet\n")
         if not job.run_directory:
-            text = f"job {job.job_id} left nothing, or retention has removed it\n"
+            text = f"job {job.job_id} has no results: none were stored, or retention removed them\n"
             raise web.HTTPNotFound(text=text)
         directory = self._artifacts / job.run_directory
         try:
             with self._rack.readings.reading(job.job_id):
                 if not directory.is_dir() or not within(directory, self._artifacts):
-                    raise web.HTTPNotFound(text=f"what job {job.job_id} left is gone from the rack's disk\n")
+                    raise web.HTTPNotFound(
+                        text=f"the results of job {job.job_id} are missing on the rack's disk\n"
+                    )
                 yield directory
         except BeingRemoved:
-            text = f"retention is removing what job {job.job_id} left\n"
+            text = f"retention is removing the results of job {job.job_id}\n"
             raise web.HTTPGone(text=text) from None
 
     def _job(self, request: web.Request) -> Job:
         job = self._rack.store.find(request.match_info["job"])
         if job is None:
-            raise web.HTTPNotFound(text="there is no such job\n")
+            raise web.HTTPNotFound(text="no such job\n")
         return job
 
 

@@ -79,11 +79,11 @@ def parse_tokens(text: str, source: str) -> Tokens:
         name, right, token = words
         digest = _digest(token)
         if digest in holders:
-            problem = f"{name} has the token of {holders[digest].name}, and nobody could tell them apart"
+            problem = f"{name} has the same token as {holders[digest].name}"
             problems.append(Problem(f"{source}:{number}", problem, _MAKE_ONE))
         holders[digest] = Holder(name, Right(right))
     if not problems and not holders:
-        problems.append(Problem(source, "holds no token", "write NAME read|write TOKEN; " + _MAKE_ONE))
+        problems.append(Problem(source, "has no tokens", "write NAME read|write TOKEN; " + _MAKE_ONE))
     if len(holders) > _MOST_TOKENS:
         problems.append(Problem(source, f"holds {len(holders)} tokens", f"keep at most {_MOST_TOKENS}"))
     if problems:
@@ -93,16 +93,14 @@ def parse_tokens(text: str, source: str) -> Tokens:
 
 def _fault(words: list[str]) -> tuple[str, str] | None:
     if len(words) != 3:
-        return f"has {len(words)} words, and not three", "write NAME read|write TOKEN"
+        return f"has {len(words)} words, expected 3", "write NAME read|write TOKEN"
     name, right, token = words
     if not _NAME.fullmatch(name):
-        return f'"{printable(name[:64])}" is no name', "write letters, digits and . _ @ -, at most 64"
+        return f'"{printable(name[:64])}" is not a name', "write letters, digits and . _ @ -, at most 64"
     if right not in tuple(Right):
         return f'{name} may "{printable(right[:64])}"', "write read or write"
     if not _LEAST_CHARACTERS <= len(token) <= _MOST_CHARACTERS or not _TOKEN.fullmatch(token):
-        problem = (
-            f"the token of {name} is none of {_LEAST_CHARACTERS} to {_MOST_CHARACTERS} characters of base 64"
-        )
+        problem = f"the token of {name} is not {_LEAST_CHARACTERS} to {_MOST_CHARACTERS} characters of base64"
         return problem, _MAKE_ONE
     return None
 
@@ -120,4 +118,4 @@ def _parse_bytes(raw: bytes, source: str) -> Tokens:
     try:
         return parse_tokens(raw.decode(), source)
     except UnicodeDecodeError:
-        raise ConfigError(Problem(source, "is no text", "write NAME read|write TOKEN")) from None
+        raise ConfigError(Problem(source, "is not UTF-8 text", "write NAME read|write TOKEN")) from None

@@ -78,9 +78,9 @@ def archive_problems(path: Path) -> tuple[Problem, ...]:
                 member.kind is MemberKind.OTHER and not member.size_bytes and member.name[-1:] in ("/", "")
             )
             if member.name.startswith("/") or ".." in parts:
-                problem = f'holds "{member.name[:200]}", which lies outside of it'
+                problem = f'holds "{member.name[:200]}", which is outside the archive'
             elif member.kind is not MemberKind.FILE and not is_folder:
-                problem = f'holds "{member.name[:200]}", which is a link or no file'
+                problem = f'holds "{member.name[:200]}", which is not a regular file'
             elif number > _MOST_FILES:
                 problem = f"holds more than {_MOST_FILES} files"
             elif inside_bytes > most_bytes:

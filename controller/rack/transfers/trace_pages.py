@@ -128,7 +128,7 @@ class TracePages:
                         "a trace was refused", digest=digest, why=str(problems[0]), who=holder.name
                     )
                     raise web.HTTPUnprocessableEntity(
-                        text=f"this is no trace that a job can name:\n{problem_lines}\n"
+                        text=f"the trace cannot be used by a job:\n{problem_lines}\n"
                     )
                 try:
                     self._rack.store.note(
@@ -144,11 +144,11 @@ class TracePages:
     def _stated_size(self, request: web.Request) -> int:
         size_bytes, largest_bytes = request.content_length, self._directory.largest_bytes
         if request.headers.get("Content-Encoding", "identity") != "identity":
-            raise web.HTTPUnsupportedMediaType(text="send the archive as it is, without Content-Encoding\n")
+            raise web.HTTPUnsupportedMediaType(text="send the archive without Content-Encoding\n")
         if size_bytes is None:
-            raise web.HTTPLengthRequired(text="say how long the archive is: Content-Length\n")
+            raise web.HTTPLengthRequired(text="send the archive's length as Content-Length\n")
         if not 0 < size_bytes <= largest_bytes:
-            text = f"an archive has 1 to {largest_bytes} bytes here (http.trace), and this one {size_bytes}\n"
+            text = f"archive of {size_bytes} bytes; expected 1 to {largest_bytes} (http.trace)\n"
             raise web.HTTPRequestEntityTooLarge(largest_bytes, size_bytes, text=text)
         return size_bytes
 
@@ -192,7 +192,7 @@ class TracePages:
             # In a thread: unlinking a large file takes a while.
             await asyncio.to_thread((self._directory.path / file_name(digest)).unlink, missing_ok=True)
         except OSError as error:
-            text = f"room cannot be made: {error.strerror}\n"
+            text = f"cannot remove older traces: {error.strerror}\n"
             raise web.HTTPInsufficientStorage(text=text) from None
         self._log.rack("a trace was removed to make room", digest=digest)
 
@@ -211,11 +211,11 @@ class TracePages:
             Path(file.name).unlink(missing_ok=True)
 
         try:
-            with self._transfers.one(end) as transfer:
+            with self._transfers.begin(end) as transfer:
                 yield transfer, file
         except TooMany:
             end()
-            text = f"{MOST_TRANSFERS} downloads and uploads are under way, and no more may be\n"
+            text = f"at most {MOST_TRANSFERS} downloads and uploads at a time; try again later\n"
             busy = web.HTTPServiceUnavailable(text=text, headers={"Retry-After": _AGAIN_S})
             raise self._admission.refuse(request, BUSY, busy) from None
 
@@ -241,5 +241,7 @@ class TracePages:
                 raise
             raise web.HTTPInsufficientStorage(text=f"it cannot be written: {error.strerror}\n") from None
         if received_bytes != size_bytes or digest.hexdigest() != request.match_info["digest"]:
-            text = f"{received_bytes} bytes came, whose SHA-256 is {digest.hexdigest()}: send the archive again\n"
+            text = (
+                f"received {received_bytes} bytes with SHA-256 {digest.hexdigest()}: send the archive again\n"
+            )
             raise web.HTTPBadRequest(text=text)

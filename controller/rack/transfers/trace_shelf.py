@@ -39,7 +39,11 @@ class TraceShelf:
         """Return the traces of a scenario that are not kept as problems, and mark the rest as used now."""
         remedy = "upload it with etloop submit --upload, or by PUT to /traces/ of the rack's HTTP server"
         return tuple(
-            Problem(f"{PREFIX}{digest}", "this rack has no such trace, or none any more", remedy)
+            Problem(
+                f"{PREFIX}{digest}",
+                "this rack does not have the trace: it was never uploaded, or was removed",
+                remedy,
+            )
             for digest in self.missing(digests_in(scenario_text))
         )
 

@@ -44,7 +44,7 @@ class Transfers:
         self._count = 0
 
     @contextlib.contextmanager
-    def one(self, last: Callable[[], object]) -> Iterator[Transfer]:
+    def begin(self, last: Callable[[], object]) -> Iterator[Transfer]:
         """Open a transfer for the block; `last` runs in its thread at the end. Raises `TooMany`."""
         if self._count >= self._most:
             raise TooMany

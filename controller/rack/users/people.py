@@ -35,14 +35,14 @@ class People:
         if self._users is None:
             return None
         if not name:
-            problem = "the request does not say whose it is, and this rack takes those of users only"
-            remedy = "ask on the topics below as/USER, as etloop does with --username"
+            problem = "the request names no user; this rack has users and accepts only theirs"
+            remedy = "publish below as/USER, as etloop does with --username"
             return Problem("user", problem, remedy)
         try:
             user = self._now().find(name)
         except ConfigError as error:
             problem = f"the rack's file of users cannot be used: {error.problems[0].what}"
-            return Problem("user", problem, "have an operator put it right")
+            return Problem("user", problem, "have an operator correct it")
         return right_problem(user, name, right)
 
     def bounded(self, request: JobRequest) -> JobRequest:

@@ -88,24 +88,24 @@ class Reservations:
         """Return why ports cannot be reserved in that window."""
         begins_ns, ends_ns = window_ns
         if ends_ns <= max(begins_ns, now_ns):
-            problem = f"{time_text(ends_ns)} is not after the beginning, or has passed"
-            return (Problem("ends_at", problem, "name a later end"),)
+            problem = f"{time_text(ends_ns)} is not after the start, or has passed"
+            return (Problem("ends_at", problem, "give a later end"),)
         if ends_ns - now_ns > _LONGEST_NS:
             return (
                 Problem(
-                    "ends_at", f"{time_text(ends_ns)} is too far off", "reserve for at most a year ahead"
+                    "ends_at",
+                    f"{time_text(ends_ns)} is more than a year ahead",
+                    "reserve at most a year ahead",
                 ),
             )
         if len(self._kept) >= MOST_RESERVATIONS:
-            problem = f"there are {MOST_RESERVATIONS} reservations, and no more are kept"
-            return (Problem("reservations", problem, "take some back"),)
+            problem = f"there are {MOST_RESERVATIONS} reservations, the most allowed"
+            return (Problem("reservations", problem, "cancel some"),)
         for entry in self.all():
             shared = sorted(set(ports) & set(entry.ports))
             if shared and entry.user != user and begins_ns < entry.ends_ns and entry.begins_ns < ends_ns:
                 problem = f"{shared[0]} is {entry.text()}"
-                return (
-                    Problem("ports", problem, f"choose another time, or take {entry.reservation_id} back"),
-                )
+                return (Problem("ports", problem, f"choose another time, or cancel {entry.reservation_id}"),)
         return ()
 
 
@@ -119,7 +119,7 @@ def parse_time_ns(where: str, text: str) -> int | Problem:
     try:
         parsed_time = datetime.fromisoformat(text)
         if parsed_time.tzinfo is None:
-            return Problem(where, f'"{text[:64]}" does not say of which time zone it is', _WRITE_TIME)
+            return Problem(where, f'"{text[:64]}" has no UTC offset', _WRITE_TIME)
         return int(parsed_time.astimezone(UTC).timestamp()) * NS_PER_S
     except (ValueError, OverflowError):
-        return Problem(where, f'"{text[:64]}" is no time', _WRITE_TIME)
+        return Problem(where, f'"{text[:64]}" is not a time', _WRITE_TIME)

@@ -55,15 +55,17 @@ _WORDS: Final = {
     Right.LOOK: "look at the rack",
     Right.SUBMIT: "submit jobs",
     Right.OWN: "change jobs",
-    Right.OPERATE: "change jobs of others, ports or the queue",
+    Right.OPERATE: "change other users' jobs, ports or the queue",
 }
 
 
 @formed(pattern_form("name of an account", "[A-Za-z0-9._-]{1,64}"))
 def _account(text: str) -> str:
     if not is_user_name(text):
-        remedy = "write the broker's name of it: letters, digits, dots, dashes, underscores, at most 64"
-        raise QuantityError("is no name of an account", remedy)
+        remedy = (
+            "write the account's name at the broker: letters, digits, dots, dashes, underscores, at most 64"
+        )
+        raise QuantityError("is not an account name", remedy)
     return text
 
 
@@ -125,13 +127,13 @@ def right_problem(user: User | None, name: str, right: Right) -> Problem | None:
     """Return why an account lacks a right; None if it has it."""
     if user is None:
         return Problem(
-            "user", f'the rack does not know "{name}"', "have an operator add it to the file of users"
+            "user", f'the rack has no user "{name}"', "have an operator add it to the file of users"
         )
     if user.may(right):
         return None
     least = next(role for role in Role if right in _RIGHTS[role])
-    problem = f'"{name}" is {user.role}, and may not {_WORDS[right]}'
-    return Problem("user", problem, f"ask somebody who is {least}, or an operator for that role")
+    problem = f'"{name}" is {user.role} and may not {_WORDS[right]}'
+    return Problem("user", problem, f"ask a user with role {least}, or ask an operator for that role")
 
 
 def bounded_request(user: User, request: JobRequest) -> JobRequest:
@@ -146,11 +148,11 @@ def request_bounds(user: User, request: JobRequest, queued_jobs: int) -> tuple[P
     problems = list(priority_bound(user, request.priority))
     if user.job_time_ns is not None and request.time_limit_ns > user.job_time_ns:
         limit_text = format_duration(user.job_time_ns)
-        problem = f"{format_duration(request.time_limit_ns)} is longer than a job of {user.name} may run"
+        problem = f"{format_duration(request.time_limit_ns)} is above the limit of {user.name}"
         problems.append(Problem("time_limit", problem, f"ask for at most {limit_text}"))
     if user.queued_jobs is not None and queued_jobs >= user.queued_jobs:
-        problem = f"{user.name} has {queued_jobs} jobs queued, and may have no more"
-        problems.append(Problem("queue", problem, "wait for some to start, or cancel some"))
+        problem = f"{user.name} has {queued_jobs} queued jobs, the most allowed"
+        problems.append(Problem("queue", problem, "wait until jobs start, or cancel some"))
     return tuple(problems)
 
 
@@ -158,5 +160,5 @@ def priority_bound(user: User, priority: int) -> tuple[Problem, ...]:
     """Return why a user may not give a job that priority."""
     if priority <= user.most_priority:
         return ()
-    problem = f"{priority} is above what {user.name} may give"
+    problem = f"{priority} is above the highest priority of {user.name}"
     return (Problem("priority", problem, f"give at most {user.most_priority}"),)

@@ -36,10 +36,12 @@ def run(probe: Probe) -> tuple[Figure, ...]:
         psn += 1
     unasked = sum(arrival.packet.opcode == ACK for arrival in connection.collect())
     connection.close()
-    round_trip = latency("request_to_ack", single_ns, 0, probe.wire.resolution_ns, "no request was answered")
+    round_trip = latency(
+        "request_to_ack", single_ns, 0, probe.wire.resolution_ns, "no request was acknowledged"
+    )
     unasked_figure = word("unasked_requests", "answered" if unasked else "not answered", 1)
     if not any(answers):
-        return unseen("requests_per_ack", "ratio", "no burst was answered"), round_trip, unasked_figure
+        return unseen("requests_per_ack", "ratio", "no burst was acknowledged"), round_trip, unasked_figure
     least, most = BURST / max(answers), BURST / max(min(answers), 1)
     if least == most and least == int(least):
         return count("requests_per_ack", int(least), "ratio", len(answers)), round_trip, unasked_figure
@@ -53,8 +55,8 @@ EXPERIMENT: Final = Experiment(
     name="acknowledgements",
     provokes=f"{REPEATS} bursts of {BURST} writes that all ask for an acknowledgement, {BURST} that do not, "
     f"{SINGLES} single ones",
-    reads="how many acknowledgements come for each burst, and how long one takes; our way there and back is in that time",
-    clause="IBTA 1.4 volume 1, 9.7.5.1: AckReq is answered, one answer may do for several",
+    reads="number of acknowledgements for each burst and the time to one, which includes the round trip on the link",
+    clause="IBTA 1.4 volume 1, 9.7.5.1: AckReq requests an ACK, one ACK may cover several",
     figures={
         "requests_per_ack": "ratio",
         "request_to_ack": "ns",

@@ -75,8 +75,8 @@ def _field_values(packets: Sequence[Arrival], name: str) -> list[int]:
 EXPERIMENT: Final = Experiment(
     name="fingerprint",
     provokes=f"{PAIRS} queue pairs that write {PACKETS} packets each, and {OTHER_PAIRS} with another DSCP, ECN and hop limit",
-    reads="source port and IP identification, which are its own; whether DSCP, ECN and hop limit are those that it was asked"
-    " for, both times",
+    reads="source port and IP identification, which the card chooses; whether DSCP, ECN and hop limit are the requested"
+    " ones, both times",
     clause="IBTA 1.4 annex A17: the source port is the entropy of a queue pair",
     figures={
         "source_port": "",

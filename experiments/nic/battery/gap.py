@@ -49,7 +49,7 @@ def run(probe: Probe) -> tuple[Finding, ...]:
         return (
             nak_figure,
             word("naks_per_gap", naks_word, len(naks)),
-            unseen("early_packets", "", "no answer to what was missing"),
+            unseen("early_packets", "", "no acknowledgement after the missing packet"),
             *repeats,
         )
     early = "kept" if all(early_kept) else "dropped" if not any(early_kept) else "kept at times"
@@ -78,8 +78,8 @@ def _last_acknowledged(connection: Connection) -> int | None:
 EXPERIMENT: Final = Experiment(
     name="gap",
     provokes=f"{REPEATS} gaps of one packet, with {EARLY} packets behind each; then the missing one",
-    reads="NAKs and their times, and up to where the card acknowledges when the gap is filled",
-    clause="IBTA 1.4 volume 1, 9.7.5.2.8: one NAK a gap, what follows it is dropped",
+    reads="NAKs, their times, and the PSN that the card acknowledges once the gap is filled",
+    clause="IBTA 1.4 volume 1, 9.7.5.2.8: one NAK a gap, packets behind it are dropped",
     figures={
         "gap_to_nak": "ns",
         "naks_per_gap": "",

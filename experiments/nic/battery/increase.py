@@ -240,14 +240,16 @@ def _fit(rates_bps: NDArray[np.float64], interval_ns: float, share: float, fast:
 def _figures(fits: list[_Fit]) -> tuple[Finding, ...]:
     """Return the figures of all fits that are not excluded; the best fit gives the value."""
     if not fits or fits[0].grows < LEAST_GROWTH:
-        return _nothing("it does not climb beyond the rate of before, or not for long enough to be seen")
+        return _nothing(
+            "the rate does not exceed the rate before the CNPs, or not for long enough to be measured"
+        )
     raises = [float(fit.fast) for fit in fits]
     figures = (
         _counted("fast_recovery_raises", raises),
         _spread("additive_increase", "bit/s", [fit.small_bps for fit in fits], ERROR),
     )
     if not fits[0].additive:
-        why = "all steps that were watched are of one size, as far as can be told"
+        why = "all observed steps have one size within the resolution"
         return *figures, unseen("additive_raises", "count", why), unseen("hyper_increase", "bit/s", why)
     return (
         *figures,
@@ -283,8 +285,8 @@ EXPERIMENT: Final = Experiment(
     name="increase",
     provokes=f"one congestion notification in an endless write, then up to {MOST_NOTIFICATIONS}, {SPACING_NS // NS_PER_US} us"
     " apart, until the rate is low; then none",
-    reads=f"the rate from raise to raise, {RAISES} of them; what explains it: raises until it goes beyond the rate of before, the"
-    " step of each further one, and after how many it becomes larger",
+    reads=f"the rate after each of {RAISES} raises; fitted: number of raises up to the rate before the CNPs, the step of each"
+    " further one, and the number after which the step grows",
     clause="Zhu et al., SIGCOMM 2015 (DCQCN), 5.1; NVIDIA DOCA, DCQCN parameters: rpg_threshold, rpg_ai_rate, rpg_hai_rate",
     figures={
         "fast_recovery_raises": "count",

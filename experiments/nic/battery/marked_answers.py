@@ -28,15 +28,15 @@ def run(probe: Probe) -> tuple[Figure, ...]:
     notified += sum(arrival.packet.opcode == CNP for arrival in connection.collect())
     connection.close()
     if not marked:
-        return (unseen("marked_acknowledgements", "", "nothing came that could be acknowledged"),)
+        return (unseen("marked_acknowledgements", "", "no packet of the write arrived"),)
     return (word("marked_acknowledgements", "notified" if notified else "ignored", marked),)
 
 
 EXPERIMENT: Final = Experiment(
     name="marked_answers",
     provokes=f"a write of {PACKETS} packets, each acknowledged by a packet marked Congestion Experienced",
-    reads="whether notifications come for them",
-    clause="IBTA 1.4 annex A17.9: notifications are for the sender of the marked packet; of acknowledgements it says nothing",
+    reads="whether the card answers them with CNPs",
+    clause="IBTA 1.4 annex A17.9: CNPs go to the sender of the marked packet; marked ACKs are not specified",
     figures={
         "marked_acknowledgements": "",
     },

@@ -97,7 +97,7 @@ def _interval(probe: Probe, gaps: list[int], seen: int) -> Figure:
     median_ns, resolution_ns = sorted(gaps)[len(gaps) // 2], probe.wire.resolution_ns
     finest_ns = 2 * SPACING_NS + resolution_ns
     if median_ns <= finest_ns:
-        remark = "one for every marked packet, as far as can be told"
+        remark = "one for every marked packet within the resolution"
         return Figure("cnp_interval", "ns", 0, 0, finest_ns, remark, seen)
     low_ns = max(min(gaps) - SPACING_NS - resolution_ns, 0)
     return Figure(
@@ -113,7 +113,7 @@ def _scope(same: list[Arrival], apart: list[Arrival] | None, gaps: list[int]) ->
     """
     median_ns = sorted(gaps)[len(gaps) // 2] if gaps else 0
     if median_ns <= 2 * SPACING_NS:
-        return unseen("cnp_scope", "", "no interval is seen, so nobody can share it")
+        return unseen("cnp_scope", "", "no interval was measured, so its scope is unknown")
     samples = len(same) + len(apart or ())
     if _has_two_intervals(same, median_ns):
         return word("cnp_scope", "queue_pair", samples)
@@ -136,10 +136,10 @@ def _has_two_intervals(together: list[Arrival], usual_ns: int) -> bool:
 EXPERIMENT: Final = Experiment(
     name="notifications",
     provokes=f"{PACKETS} writes marked Congestion Experienced on one queue pair, {SPACING_NS // 1000} us apart, then"
-    f" {BOTH_PACKETS} on two in turn, of one address of ours and, where we have two, of both;"
+    f" {BOTH_PACKETS} on two in turn, of one local address and, with two local addresses, of both;"
     f" {OTHER_PACKETS} on one that sends with DSCP {OTHER_DSCP}",
     reads="times between notifications, their DSCP and whether it follows the queue pair's, and whether two queue pairs or two"
-    " addresses have an interval each; the spacing widens the interval",
+    " addresses have separate intervals; the spacing widens the confidence interval",
     clause="IBTA 1.4 annex A17.9; NVIDIA DOCA, DCQCN parameters: min_time_between_cnps 4 us",
     figures={
         "cnp_scope": "",

@@ -44,7 +44,7 @@ def run(probe: Probe) -> tuple[Figure, ...]:
         before = acknowledged(connection, BASE_PACKETS, None)
         if len(before) < BASE_PACKETS:
             connection.close()
-            return (unseen("pauses", "", f"only {len(before)} packets came"),)
+            return (unseen("pauses", "", f"only {len(before)} packets arrived"),)
         gaps = [later - earlier for earlier, later in pairwise(before)]
         spacing_ns = max(round(median(gaps)), 1)
         wanted_ns = max(_STOP_PACKETS * spacing_ns, 3 * max(gaps), 20 * resolution_ns) * (1 + number % 2)
@@ -62,7 +62,7 @@ def run(probe: Probe) -> tuple[Figure, ...]:
         return (word("pauses", "ignored, or not sent on by what is between", REPEATS),)
     # A stop with another cause does not last twice as long when the pause does.
     if len(quantum_ns) < REPEATS or max(quantum_ns) > MOST_SPREAD * min(quantum_ns):
-        return (unseen("pauses", "", "cannot be told: its packets come unevenly by themselves"),)
+        return (unseen("pauses", "", "unknown: its packets are uneven without a pause"),)
     return _figures(quantum_ns, reactions, spacing_ns, probe)
 
 
@@ -84,7 +84,7 @@ def _figures(
 EXPERIMENT: Final = Experiment(
     name="pauses",
     provokes=f"an endless write, and a pause of all priorities for some {_STOP_PACKETS} packets' time",
-    reads="the longest gap afterwards: how soon it began, and how long it was for one quantum of 512 bits",
+    reads="the longest gap afterwards: time until it began, and its length per quantum of 512 bits",
     clause="IEEE 802.1Q, 36.2 (PFC); 802.3, annex 31B: a quantum is 512 bit times",
     figures={
         "pauses": "",

@@ -29,7 +29,9 @@ def run(probe: Probe) -> tuple[Finding, ...]:
             rates[pairs] = figure
     small = _rate(probe, min(_SMALL_PAIRS, probe.most_pairs), SMALL_BYTES, "1/s")
     if not rates:
-        return unseen("pairs_at_full_rate", "queue pairs", "no burst lasted long enough to be seen"), small
+        return unseen(
+            "pairs_at_full_rate", "queue pairs", "no burst lasted long enough to be measured"
+        ), small
     curve = Curve(
         "queue_pairs",
         "Rate over queue pairs",
@@ -79,14 +81,12 @@ def _rate(probe: Probe, pairs: int, size_bytes: int, unit: str) -> Figure:
     for connection in connections:
         connection.close()
     if missed_frames:
-        raise NicError(
-            f"our own socket had no room for {missed_frames} frames of {pairs} queue pairs; try fewer"
-        )
+        raise NicError(f"the local socket dropped {missed_frames} frames of {pairs} queue pairs; try fewer")
     name = "message_rate" if unit == "1/s" else f"rate_of_{pairs}"
     error_ns = 2 * probe.wire.resolution_ns
     lasted_ns = times_ns[-1] - times_ns[0] if times_ns else 0
     if lasted_ns <= 2 * error_ns:
-        why = f"a burst of {len(times_ns)} packets lasted {lasted_ns} ns, and our stamps may be {error_ns // 2} ns late"
+        why = f"a burst of {len(times_ns)} packets lasted {lasted_ns} ns, local timestamps may be {error_ns // 2} ns late"
         return unseen(name, unit, why)
     amount = (len(times_ns) - 1) * (1 if unit == "1/s" else 8 * size_bytes) * NS_PER_S
     low, high = amount / (lasted_ns + error_ns), amount / (lasted_ns - error_ns)
@@ -107,9 +107,9 @@ EXPERIMENT: Final = Experiment(
     name="queue_pairs",
     provokes="writes of one packet on 1, 4, 16, ... queue pairs (--most-pairs), posted one after the other and never answered;"
     f" then messages of {SMALL_BYTES} bytes on {_SMALL_PAIRS}",
-    reads="payload a second from the first packet to the last, and up to how many queue pairs, from the best on, it"
-    " is 0.9 of the best",
-    clause="Kong et al., NSDI 2022 (Collie): caches of queue pair state; no clause bounds it",
+    reads="payload per second from the first packet to the last, and the number of queue pairs, from the best on, up to which"
+    " it is at least 0.9 of the best",
+    clause="Kong et al., NSDI 2022 (Collie): caches of queue pair state; no standard sets a bound",
     figures={
         "pairs_at_full_rate": "queue pairs",
         "rate_of_fewest_pairs": "bit/s",

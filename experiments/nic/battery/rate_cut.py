@@ -35,7 +35,7 @@ def run(probe: Probe) -> tuple[Finding, ...]:
     before = acknowledged(connection, BASE_PACKETS, None)
     if len(before) < BASE_PACKETS:
         connection.close()
-        return (unseen("cnp_cut", "ratio", f"only {len(before)} packets came"),)
+        return (unseen("cnp_cut", "ratio", f"only {len(before)} packets arrived"),)
     left_ns = connection.notify()
     after = acknowledged(connection, MOST_PACKETS, left_ns + WATCHED_NS)
     again_ns = connection.notify()
@@ -54,7 +54,7 @@ def run(probe: Probe) -> tuple[Finding, ...]:
 def climb_share(before: list[int], after: list[int], cut: Figure, recovery: Figure) -> Figure:
     """Return the share of the cut that the first raise recovers."""
     if recovery.value is None or not cut.value:
-        return unseen("cnp_climb", "ratio", "no raise is seen")
+        return unseen("cnp_climb", "ratio", "no raise was observed")
     spans = _spans(after)
     usual_span, slowest_span = median(_spans(before)), max(spans)
     last_slow = max(index for index, span in enumerate(spans) if span > 0.98 * slowest_span)
@@ -64,7 +64,7 @@ def climb_share(before: list[int], after: list[int], cut: Figure, recovery: Figu
         span for at_ns, span in zip(after[AT_ONCE + first :], spans[first:], strict=False) if at_ns < last_ns
     ]
     if len(level) < AT_ONCE // 2:
-        return unseen("cnp_climb", "ratio", "raises follow each other too closely to be seen apart")
+        return unseen("cnp_climb", "ratio", "raises follow each other too closely to be separated")
     share = (usual_span / median(level) - usual_span / slowest_span) / (1 - usual_span / slowest_span)
     error = 0.02 / cut.value
     return Figure("cnp_climb", "ratio", share, share - error, share + error, "", len(level))
@@ -73,19 +73,19 @@ def climb_share(before: list[int], after: list[int], cut: Figure, recovery: Figu
 def _alpha(cut: Figure, before: list[int], after: list[int], apart_ns: int) -> Figure:
     """Return the half-life of a cut's depth (alpha of DCQCN) from the depth of a second cut."""
     if not cut.value or cut.low is None or cut.high is None:
-        return unseen("alpha_half_life", "ns", "no first cut is seen")
+        return unseen("alpha_half_life", "ns", "no first cut was observed")
     at_first, later = _spans(before)[-AT_ONCE:], _spans(after)
     if len(at_first) < AT_ONCE or len(later) < AT_ONCE:
-        return unseen("alpha_half_life", "ns", "too few packets came around a second notification")
+        return unseen("alpha_half_life", "ns", "too few packets arrived around a second notification")
     second = max(1 - median(at_first) / max(later), 0.0)
     if second < 2 * CUT_ERROR:
-        return unseen("alpha_half_life", "ns", "a second notification cuts too little to be seen")
+        return unseen("alpha_half_life", "ns", "the cut of a second notification is below the resolution")
     shallow, deep = (second - CUT_ERROR) / cut.high, (second + CUT_ERROR) / cut.low
     low_ns = apart_ns / log2(1 / shallow)
     high_ns = min(apart_ns / log2(1 / deep), LONGEST_ALPHA_NS) if deep < 1 else LONGEST_ALPHA_NS
     middle = second / cut.value
     value_ns = apart_ns / log2(1 / middle) if middle < 1 else high_ns
-    remark = "it does not decay, as far as can be told" if deep >= 1 else ""
+    remark = "no decay within the resolution" if deep >= 1 else ""
     return Figure("alpha_half_life", "ns", min(value_ns, high_ns), low_ns, high_ns, remark, 1)
 
 
@@ -114,9 +114,9 @@ def first_cut(before: list[int], after: list[int], error_ns: int) -> tuple[Figur
     noise = max(quiet) / usual_span if usual_span else float("inf")
     if noise > 1 + MOST_NOISE:
         cause = (
-            f"varies {noise:.2g}-fold by itself" if usual_span else "cannot be told: its packets come at once"
+            f"varies {noise:.2g}-fold by itself" if usual_span else "unknown: its packets arrive in one burst"
         )
-        why = f"its rate {cause}, or we do not see it evenly"
+        why = f"its rate {cause}, or arrival times are uneven"
         return unseen("cnp_cut", "ratio", why), unseen("cnp_recovery", "ns", why)
     if slowest_span <= 1.06 * usual_span:
         why = "its rate did not change"
@@ -126,7 +126,7 @@ def first_cut(before: list[int], after: list[int], error_ns: int) -> tuple[Figur
     cut_figure = Figure("cnp_cut", "ratio", cut, cut - CUT_ERROR, cut + CUT_ERROR, "", len(level))
     if level[-1] + 1 >= len(spans):
         return cut_figure, unseen(
-            "cnp_recovery", "ns", f"it did not climb within {WATCHED_NS // NS_PER_MS} ms"
+            "cnp_recovery", "ns", f"it did not rise within {WATCHED_NS // NS_PER_MS} ms"
         )
     # A span is entirely slow only if all its packets are: the cut began one span before the first such span.
     lasted_ns = after[AT_ONCE + level[-1]] - after[AT_ONCE + level[0]] + slowest_span
@@ -143,8 +143,8 @@ def _spans(times_ns: list[int]) -> list[float]:
 EXPERIMENT: Final = Experiment(
     name="rate_cut",
     provokes="an endless write, acknowledged packet by packet, a congestion notification, and another 2 ms later",
-    reads=f"how long {AT_ONCE} packets take, before and after; how deep the first cut is, how long until it climbs and how far,"
-    " and from the second cut how soon alpha halves",
+    reads=f"time for {AT_ONCE} packets, before and after; depth of the first cut, time to the first raise and its size,"
+    " and from the second cut the half-life of alpha",
     clause="Zhu et al., SIGCOMM 2015 (DCQCN); NVIDIA DOCA, DCQCN parameters: rpg_time_reset",
     figures={
         "cnp_cut": "ratio",

@@ -25,7 +25,7 @@ def run(probe: Probe) -> tuple[Figure, ...]:
             break
         times_ns.append(first.at_ns - left_ns)
     resolution_ns = probe.wire.resolution_ns
-    latency_figure = latency("read_response", times_ns, floor_ns, resolution_ns, "no READ was answered")
+    latency_figure = latency("read_response", times_ns, floor_ns, resolution_ns, "no READ response arrived")
     if not times_ns:
         connection.close()
         return (latency_figure,)
@@ -53,9 +53,9 @@ def _read(connection: Connection, psn: int) -> bool:
 
 EXPERIMENT: Final = Experiment(
     name="reads",
-    provokes=f"{REPEATS} READs of 64 bytes, one of {PACKETS} packets that is asked for twice, and a fetch-and-add",
-    reads="the time to the first response, and whether answers are whole and come again",
-    clause="IBTA 1.4 volume 1, 9.7.5.1.5 and 9.7.5.1.6: duplicates of READs are carried out again",
+    provokes=f"{REPEATS} READs of 64 bytes, one of {PACKETS} packets that is requested twice, and a fetch-and-add",
+    reads="the time to the first response, and whether responses are complete and are repeated",
+    clause="IBTA 1.4 volume 1, 9.7.5.1.5 and 9.7.5.1.6: duplicate READs are executed again",
     figures={
         "read_response": "ns",
         "read_of_several": "",

@@ -118,9 +118,9 @@ def _test_not_ready(probe: Probe) -> Figure:
 
 EXPERIMENT: Final = Experiment(
     name="refusals",
-    provokes="a write with a wrong ICRC, one that comes twice, numbers that wrap, one of no bytes, a key that nobody gave out, "
-    "another P_Key, a send without a receive",
-    reads="the answer to each, and the state of the queue pair",
+    provokes="a write with a wrong ICRC, a duplicate, PSNs that wrap, a write of 0 bytes, an unknown R_Key, another P_Key, "
+    "a send without a posted receive",
+    reads="the reply to each, and the state of the queue pair",
     clause="IBTA 1.4 volume 1, 9.6, 9.7.4 and 9.7.5; annex A17 (ICRC)",
     figures={
         "damaged_packet": "",

@@ -37,14 +37,14 @@ def run(probe: Probe) -> tuple[Finding, ...]:
     connection.close()
     resolution_ns = probe.wire.resolution_ns
     latency_figure = latency(
-        "nak_to_resend", times_ns, floor_ns, resolution_ns, "nothing was sent again after a NAK"
+        "nak_to_resend", times_ns, floor_ns, resolution_ns, "no packet was retransmitted after a NAK"
     )
     if not kinds:
-        return unseen("recovery", "", "its messages did not come whole"), latency_figure
+        return unseen("recovery", "", "its messages arrived incomplete"), latency_figure
     recovery_word = kinds[0] if len(set(kinds)) == 1 else " or ".join(sorted(set(kinds)))
     curve = by_number(
         "retransmission",
-        "Time from a NAK to the first packet again",
+        "Time from a NAK to the first retransmission",
         "repeat (number)",
         "time (us)",
         times_ns,
@@ -77,9 +77,9 @@ def _kind(connection: Connection, psn: int, first: int) -> str:
 
 EXPERIMENT: Final = Experiment(
     name="retransmission",
-    provokes=f"{REPEATS} writes of {PACKETS} packets; the sixth of each is called lost by a NAK",
-    reads="which packets come again, and how long after the NAK the first of them",
-    clause="IBTA 1.4 volume 1, 9.7: go-back-N; NVIDIA, Adaptive Retransmission: selective repeat where it is set",
+    provokes=f"{REPEATS} writes of {PACKETS} packets; a NAK reports the sixth of each as lost",
+    reads="which packets are retransmitted, and the time from the NAK to the first",
+    clause="IBTA 1.4 volume 1, 9.7: go-back-N; NVIDIA, Adaptive Retransmission: selective repeat if enabled",
     figures={
         "recovery": "",
         "nak_to_resend": "ns",

@@ -36,12 +36,12 @@ def run(probe: Probe) -> tuple[Figure, ...]:
             connection.collect()
             psn += 1
         nominal_ns = rnr_timer_ns(code)
-        why = "it did not send again"
+        why = "it did not retransmit"
         wait_figures.append(latency(_wait(code), times_ns, floor_ns, resolution_ns, why))
         factors += [(time_ns - floor_ns / 2) / nominal_ns for time_ns in times_ns]
     error = (floor_ns + resolution_ns) / rnr_timer_ns(CODES[0])
     connection.close()
-    return ratio("rnr_factor", factors, error, "it never sent again after an RNR NAK"), *wait_figures
+    return ratio("rnr_factor", factors, error, "no retransmission after an RNR NAK"), *wait_figures
 
 
 def _wait(code: int) -> str:
@@ -51,8 +51,8 @@ def _wait(code: int) -> str:
 EXPERIMENT: Final = Experiment(
     name="rnr",
     provokes=f"{REPEATS} sends for each of the timer codes {', '.join(map(str, CODES))}, answered by an RNR NAK once",
-    reads="how long after it the packet comes again, and that in times of what the code says",
-    clause="IBTA 1.4 volume 1, 9.7.5.2.8: the timer is a least time; a requester may wait longer",
+    reads="time from the RNR NAK to the retransmission, and its ratio to the time of the code",
+    clause="IBTA 1.4 volume 1, 9.7.5.2.8: the timer is a minimum; a requester may wait longer",
     figures={"rnr_factor": "ratio", **{_wait(code): "ns" for code in CODES}},
     run=run,
 )

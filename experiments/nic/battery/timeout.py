@@ -80,11 +80,11 @@ def run(probe: Probe) -> tuple[Finding, ...]:
         growths += [later / earlier for earlier, later in pairwise(gaps)]
         states.append(waited.state)
     if not firsts:
-        return (unseen("timeout", "ns", f"nothing was sent again within {_GONE_NS // NS_PER_MS} ms"),)
+        return (unseen("timeout", "ns", f"no retransmission within {_GONE_NS // NS_PER_MS} ms"),)
     # A ratio of two times that vary by a few percent each varies by their sum.
     figures = [
         _widen(interval("timeout", firsts, probe.wire.resolution_ns, ""), 0.1),
-        _widen(ratio("timeout_growth", growths, 0.0, "it was sent again only once"), 0.1),
+        _widen(ratio("timeout_growth", growths, 0.0, "only one retransmission"), 0.1),
     ]
     other = _observe_unanswered(probe, OTHER_CODE, OTHER_RETRIES).gaps_ns
     figures.append(
@@ -95,21 +95,23 @@ def run(probe: Probe) -> tuple[Finding, ...]:
         word("after_retries", "error" if set(states) == {"ERR"} else ", ".join(sorted(set(states))))
     )
     return *figures, *by_number(
-        "timeout", "Waits of a write that nobody answers", "try (number)", "wait (ms)", waits, 1e6
+        "timeout", "Waits of an unacknowledged write", "try (number)", "wait (ms)", waits, 1e6
     )
 
 
 def _code_figure(firsts_ns: list[int], other_ns: list[int]) -> Figure:
     """Return whether the first timeout is as the code requests: 4.096 us * 2^code, at most four times that."""
     if not other_ns:
-        return unseen("timeout_code", "", f"nothing was sent again with code {OTHER_CODE}")
+        return unseen("timeout_code", "", f"no retransmission with code {OTHER_CODE}")
     shares = [time_ns / NOMINAL_NS for time_ns in firsts_ns] + [other_ns[0] / (4096 << OTHER_CODE)]
     if all(1 - _TIMER_ERROR <= share <= 4 + _TIMER_ERROR for share in shares):
         return word("timeout_code", AS_ASKED, len(shares))
     # Without numbers, so that words of two cards can be compared; `timeout` has the numbers.
     is_short = [share < 1 - _TIMER_ERROR for share in shares]
     deviation = "shorter" if all(is_short) else "shorter or longer" if any(is_short) else "longer"
-    return word("timeout_code", f"{CHANGED}: {deviation} than codes {CODE} and {OTHER_CODE} say", len(shares))
+    return word(
+        "timeout_code", f"{CHANGED}: {deviation} than codes {CODE} and {OTHER_CODE} specify", len(shares)
+    )
 
 
 def _widen(figure: Figure, share: float) -> Figure:
@@ -121,10 +123,10 @@ def _widen(figure: Figure, share: float) -> Figure:
 
 EXPERIMENT: Final = Experiment(
     name="timeout",
-    provokes=f"{REPEATS} writes that nobody answers, with timeout code {CODE} and {RETRIES} retries; one with {OTHER_CODE} and"
+    provokes=f"{REPEATS} unacknowledged writes with timeout code {CODE} and {RETRIES} retries; one with {OTHER_CODE} and"
     f" {OTHER_RETRIES}",
-    reads="the times between its sendings, their number, and the state of the queue pair after them; intervals are 10 % wider"
-    " than what was seen, for timers vary and repeats are few; whether retries and code are as asked, both times",
+    reads="times between transmissions, their number, and the state of the queue pair after them; intervals are 10 % wider"
+    " than observed because timers vary and repeats are few; whether retries and code are as requested, both times",
     clause="IBTA 1.4 volume 1, 9.9.2.1.2: 4.096 us * 2^code, at most four times that; NVIDIA, Adaptive Retransmission",
     figures={
         "timeout": "ns",

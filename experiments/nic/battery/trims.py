@@ -35,7 +35,7 @@ def run(probe: Probe) -> tuple[Figure, ...]:
         connection.close()
         figures.append(word(name, " or ".join(sorted(set(behaviours))), len(behaviours)))
     if not times_ns:
-        return *figures, unseen("trim_to_answer", "ns", "nothing answers what was cut")
+        return *figures, unseen("trim_to_answer", "ns", "no reply to a trimmed packet")
     floor_ns, resolution_ns = probe.floor_ns(), probe.wire.resolution_ns
     return *figures, latency("trim_to_answer", times_ns, floor_ns, resolution_ns, "")
 
@@ -44,8 +44,8 @@ _PATIENCE_NS: Final = 20_000_000
 
 EXPERIMENT: Final = Experiment(
     name="trims",
-    provokes=f"the first 128 bytes of a write of a kilobyte, DSCP {DSCP}, with lengths that fit and with those from before",
-    reads="the first answer to each, and its time; silence is what a card does that does not know of trimming",
+    provokes=f"the first 128 bytes of a write of a kilobyte, DSCP {DSCP}, with corrected and with original lengths",
+    reads="the first reply to each, and its time; a card without trimming support does not reply",
     clause="no standard for RoCEv2; SONiC packet trimming, docs/trimming.md",
     figures={
         "trimmed_new_lengths": "",

@@ -69,9 +69,9 @@ def _receive_unanswered(connection: Connection) -> list[tuple[int, bool]]:
 
 EXPERIMENT: Final = Experiment(
     name="window",
-    provokes=f"a write of {MESSAGE_PACKETS} packets that nobody acknowledges",
-    reads="how many different packets come before it rests, and which of them ask for an acknowledgement",
-    clause="Linux, drivers/infiniband/sw/rxe: 128 unacknowledged, every 64 asks; mlx5: every 2^log_ack_req_freq",
+    provokes=f"an unacknowledged write of {MESSAGE_PACKETS} packets",
+    reads="number of different packets until it stops, and which of them request an acknowledgement",
+    clause="Linux, drivers/infiniband/sw/rxe: 128 unacknowledged, every 64th requests an ACK; mlx5: every 2^log_ack_req_freq",
     figures={
         "unacknowledged_window": "packets",
         "ack_request_every": "packets",

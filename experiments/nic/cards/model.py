@@ -69,7 +69,7 @@ def _number(least: float, most: float) -> Callable[[str], float]:
             value = math.nan
         if not least <= value <= most:
             raise QuantityError(
-                f'"{text[:32]}" is no such number', f"write a number from {least:g} to {most:g}"
+                f'"{text[:32]}" is not a number in this range', f"write a number from {least:g} to {most:g}"
             )
         return value
 

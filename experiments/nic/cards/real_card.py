@@ -79,7 +79,7 @@ class PacketWire:
         try:
             self._packets.send(frame)
         except OSError as error:
-            raise NicError(f"the interface takes no frame: {error.strerror or error}") from None
+            raise NicError(f"the interface does not send: {error.strerror or error}") from None
         return left_ns
 
     def receive(self, until_ns: int) -> Arrival | None:
@@ -146,7 +146,7 @@ class RemoteNic:
         except OSError as error:
             raise NicError(f"the card's peer does not answer: {error}") from None
         if not line.endswith(b"\n"):
-            raise NicError("the card's peer is gone")
+            raise NicError("the card's peer closed the connection")
         try:
             return parse_answer(line)
         except ProtocolError as error:
@@ -156,7 +156,7 @@ class RemoteNic:
         """See `NicControl`."""
         words = self.order(CardOrder.OPEN)
         if len(words) != 3 or not all(word.isdigit() for word in words):
-            raise NicError(f"open: {' '.join(words)[:64]!r} is no queue pair")
+            raise NicError(f"open: {' '.join(words)[:64]!r} is not a queue pair")
         return PairEnd(*map(int, words))
 
     def join(self, end: PairEnd, our_qpn: int, settings: PairSettings) -> None:
@@ -226,9 +226,7 @@ def open_card(peer: tuple[str, int], interface: str | None) -> Iterator[tuple[Wi
         try:
             words = nic.order(CardOrder.HELLO)
         except NicError as error:
-            raise ConfigError(
-                Problem("--peer", f"{peer_text}: {error}", "see what its --peer names")
-            ) from None
+            raise ConfigError(Problem("--peer", f"{peer_text}: {error}", "check its --peer")) from None
         their_ip, *our_ips = _addresses_of(words, peer_text)
         link = _link_to(their_ip, interface)
         packets = stack.enter_context(_packet_socket(link.interface))
@@ -261,13 +259,15 @@ def _link_to(address: IPv4Address, interface: str | None) -> _Link:
             probe.connect((str(address), ROCE_PORT))
             probe.send(b"")
         except OSError as error:
-            problem = f"{address} is not reached: {error.strerror or error}"
+            problem = f"{address} is not reachable: {error.strerror or error}"
             raise ConfigError(
                 Problem("--peer", problem, "give an interface an address on its network")
             ) from None
     ip = shutil.which("ip")
     if ip is None:
-        raise ConfigError(Problem("etloop nic profile", "no ip command is here", "install iproute2"))
+        raise ConfigError(
+            Problem("etloop nic profile", "the ip command is not installed", "install iproute2")
+        )
     end_ns = time.monotonic_ns() + 3 * NS_PER_S
     while True:
         neighbour_words = subprocess.run(
@@ -278,9 +278,11 @@ def _link_to(address: IPv4Address, interface: str | None) -> _Link:
             mac = bytes.fromhex(neighbour_words[neighbour_words.index("lladdr") + 1].replace(":", ""))
             return _Link(interface or route_interface, mac)
         if time.monotonic_ns() > end_ns:
-            problem = f"nobody on this link answers for {address}"
+            problem = f"no neighbour on this link has {address}"
             raise ConfigError(
-                Problem("--peer", problem, "see that no router is between, and that the card's link is up")
+                Problem(
+                    "--peer", problem, "check that no router is in between, and that the card's link is up"
+                )
             )
         time.sleep(0.05)
 
@@ -289,7 +291,7 @@ def _packet_socket(interface: str) -> socket.socket:
     try:
         packets = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ETH_ALL))
     except PermissionError:
-        problem = "frames are for who may: CAP_NET_RAW is missing"
+        problem = "raw frames need CAP_NET_RAW"
         raise ConfigError(Problem("etloop nic profile", problem, "run it as root")) from None
     packets.setsockopt(socket.SOL_SOCKET, _receive_option(), _RECEIVE_BYTES)
     packets.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
@@ -298,7 +300,7 @@ def _packet_socket(interface: str) -> socket.socket:
     except OSError as error:
         packets.close()
         problem = f'interface "{interface[:32]}" cannot be used: {error.strerror or error}'
-        raise ConfigError(Problem("--interface", problem, "ip link shows which there are")) from None
+        raise ConfigError(Problem("--interface", problem, "list the interfaces with ip link")) from None
     return packets
 
 
@@ -317,8 +319,8 @@ def _roce_port(our_ip: IPv4Address) -> socket.socket:
         holder.bind((str(our_ip), ROCE_PORT))
     except OSError as error:
         holder.close()
-        problem = f"UDP port {ROCE_PORT} of {our_ip} cannot be had: {error.strerror or error}"
-        remedy = "end what uses it: an agent, or Soft-RoCE (rdma link delete)"
+        problem = f"UDP port {ROCE_PORT} of {our_ip} cannot be bound: {error.strerror or error}"
+        remedy = "stop the process that uses it: an agent, or Soft-RoCE (rdma link delete)"
         if error.errno == errno.EADDRNOTAVAIL:
             remedy = "give it to the interface (ip address add), or name other addresses with nic-peer --peer"
         raise ConfigError(Problem("--peer", problem, remedy)) from None

@@ -44,7 +44,7 @@ class VirtualTime:
         if self._turns > MOST_TURNS:
             name = getattr(happen, "__qualname__", repr(happen)).replace(".<locals>.<lambda>", "")
             raise RunAborted(
-                f"time does not advance: {name} of the simulated card is due at {at_ns} ns again and again, after "
+                f"time does not advance: {name} of the simulated card is scheduled at {at_ns} ns again after "
                 f"{MOST_TURNS} turns at that instant; this is a defect of etloop: report it with the model of the card"
             )
         self.now_ns = max(self.now_ns, at_ns)

@@ -21,7 +21,7 @@ def asked(name: str, tried: Sequence[tuple[int, Sequence[int]]]) -> Figure:
     """Return whether a card followed the requests; `tried` has each requested value with the observed ones."""
     observed = [value for _, values in tried for value in values]
     if not all(values for _, values in tried) or not observed:
-        return unseen(name, "", f"not seen for all of {_listed([value for value, _ in tried])}")
+        return unseen(name, "", f"not observed for all of {_listed([value for value, _ in tried])}")
     if all(set(values) == {value} for value, values in tried):
         return word(name, AS_ASKED, len(observed))
     if len(set(observed)) == 1:

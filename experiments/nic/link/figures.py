@@ -95,7 +95,7 @@ def latency(name: str, times_ns: Sequence[int], overhead_ns: int, resolution_ns:
     low = max(min(times_ns) - overhead_ns - resolution_ns, 0)
     high = max(times_ns) + resolution_ns
     value_ns = min(max(median(times_ns) - overhead_ns / 2, low), high)
-    remark = f"below {resolution_ns} ns, our resolution" if high <= 2 * resolution_ns else ""
+    remark = f"below the resolution of {resolution_ns} ns" if high <= 2 * resolution_ns else ""
     return Figure(name, "ns", value_ns, low, high, remark, len(times_ns))
 
 

@@ -232,7 +232,7 @@ class Probe:
                     times.append(answer.at_ns - left_ns)
             connection.close()
             if not times:
-                raise NicError("the card answers no request: no acknowledgement of 16 writes came")
+                raise NicError("the card does not answer: no ACK of 16 writes")
             self._floor_ns = min(times)
         return self._floor_ns
 

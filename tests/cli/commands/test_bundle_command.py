@@ -220,13 +220,16 @@ def test_traces_may_be_elsewhere(run_dir: Path, capsys: pytest.CaptureFixture[st
     assert told.endswith("repeat          etloop twin c.zip --out again --traces DIR\n")
     # Where they were is nobody's business: they are not looked for there.
     told = refused(capsys, "twin", "c.zip")
-    assert "etloop: inputs/trace0/w.0.et: is not inside: left out with --no-traces; give --traces DIR" in told
+    assert (
+        "etloop: inputs/trace0/w.0.et: is not in the case: left out with --no-traces; give --traces DIR"
+        in told
+    )
     Path("site/job").rename("moved")
     ran("twin", "c.zip", "--traces", "moved", "--out", "again")
     assert jct_ns("again") == jct_ns("run")
     Path("moved/w.1.et").write_bytes(b"x" * Path("moved/w.1.et").stat().st_size)
     told = refused(capsys, "twin", "c.zip", "--traces", "moved")
-    assert "inputs/trace0/w.1.et: moved/w.1.et has other content than the run read (sha256 " in told
+    assert "inputs/trace0/w.1.et: moved/w.1.et differs from the file that the run read (sha256 " in told
     assert len(told.splitlines()) == 1
 
 
@@ -254,7 +257,7 @@ class TestTracesThatAreTooLargeForRunDirectories:
         assert "is not inside, and no longer at" in refused(capsys, "twin", "again")
         ran("twin", "c.zip", "--out", "of-the-bundle")
         told = refused(capsys, "bundle", "of-the-bundle", "-o", "d.zip")
-        assert "inputs/trace0/w.0.et: is not inside: c.zip holds it; give --traces DIR" in told
+        assert "inputs/trace0/w.0.et: is not in the case: c.zip holds it; give --traces DIR" in told
         shutil.unpack_archive("c.zip", "case")
         ran("bundle", "of-the-bundle", "-o", "d.zip", "--traces", "case")
 
@@ -266,12 +269,12 @@ class TestTracesThatAreTooLargeForRunDirectories:
         told = refused(capsys, "bundle", "run").splitlines()
         place = run_dir.parent / "site/job"
         assert told[0].startswith(
-            f"etloop: inputs/trace0/w.0.et: {place}/w.0.et has other content than the run read"
+            f"etloop: inputs/trace0/w.0.et: {place}/w.0.et differs from the file that the run read"
         )
         assert told[1].startswith(
-            f"etloop: inputs/trace0/w.2.et: is not inside, and no longer at {place}/w.2.et"
+            f"etloop: inputs/trace0/w.2.et: is not in the case, and no longer at {place}/w.2.et"
         )
-        assert told[1].endswith("give --traces DIR with the files as they were, or --no-traces")
+        assert told[1].endswith("give --traces DIR with the unchanged files, or --no-traces")
         assert not Path("run.etloop.zip").exists()
         ran("bundle", "run", "--no-traces")
 
@@ -283,14 +286,14 @@ class TestTracesThatAreTooLargeForRunDirectories:
     ) -> None:
         monkeypatch.setattr(bundling, "MOST_TRACES_BYTES", 100)
         ran("bundle", "run")
-        assert "the traces have 756 B, and at most 100 B are packed" in capsys.readouterr().out
+        assert "the traces have 756 B, expected at most 100 B" in capsys.readouterr().out
         ran("twin", "run.etloop.zip", "--traces", "site/job")
 
 
 CHANGED: dict[str, tuple[Callable[[dict[str, bytes]], object], str]] = {
     "a file that was changed": (
         lambda members: members.update({"rig.yaml": members["rig.yaml"].replace(b"100Gbps", b"200Gbps")}),
-        "changed.zip: rig.yaml: is another file than the run's: same size, other content; have the case sent again",
+        "changed.zip: rig.yaml: differs from the run's file: same size, other content; have the case sent again",
     ),
     "a file of another size": (
         lambda members: members.update({"rig.yaml": members["rig.yaml"] + b"\n"}),
@@ -302,7 +305,7 @@ CHANGED: dict[str, tuple[Callable[[dict[str, bytes]], object], str]] = {
     ),
     "a file that is too many": (
         lambda members: members.update({"inputs/x.py": b""}),
-        "changed.zip: has 'inputs/x.py', of which its case.json says nothing",
+        "changed.zip: has 'inputs/x.py', which its case.json does not list",
     ),
     "without a manifest": (
         lambda members: members.pop("case.json"),
@@ -321,7 +324,7 @@ CHANGED: dict[str, tuple[Callable[[dict[str, bytes]], object], str]] = {
             members.update({"case.json": members["case.json"].replace(b'"scenario.yaml"', b'"other.yaml"')}),
             members.update({"other.yaml": members.pop("scenario.yaml")}),
         ),
-        "changed.zip: its case.json lists no scenario.yaml",
+        "changed.zip: its case.json does not list scenario.yaml",
     ),
     "a manifest that leads out": (
         lambda members: members.update(
@@ -357,7 +360,7 @@ def test_what_is_no_case_or_no_run_is_refused(run_dir: Path, capsys: pytest.Capt
     Path("empty").mkdir()
     Path("no.zip").write_bytes(b"workload: {}")
     for words, told in (
-        (("twin", "empty"), "empty: is a directory with neither case.json nor case.zip; name a case"),
+        (("twin", "empty"), "empty: is a directory without case.json and case.zip; name a case"),
         (("run", "no.zip", "--out", "x"), "no.zip: is no zip archive, or was not copied whole"),
         (("plan", "missing.zip"), "missing.zip: cannot be read: No such file or directory"),
         (("bundle", "empty"), "empty: has no summary.json"),
@@ -380,13 +383,13 @@ def test_secrets_stay_where_they_are(run_dir: Path, capsys: pytest.CaptureFixtur
     Path("site/rig.yaml").write_text(RIG + secure)
     ran("twin", "site/s.yaml", "--rig", "site/rig.yaml", "--topology", "site/t.yaml", "--out", "run2")
     ran("bundle", "run2", "-o", "c.zip")
-    assert "a secret of the site, which no case holds" in capsys.readouterr().out
+    assert "secrets of the site are never packed" in capsys.readouterr().out
     with zipfile.ZipFile("c.zip") as archive:
         assert not [name for name in archive.namelist() if "private" in name]
     ran("twin", "c.zip")
     told = refused(capsys, "run", "c.zip", "--out", "x")
     assert (
-        "c.zip: inputs/private1/c.key_secret: is a secret of the site, which no case holds; give --rig FILE"
+        "c.zip: inputs/private1/c.key_secret: is secrets of the site are never packed; give --rig FILE"
         in told
     )
 
@@ -401,7 +404,7 @@ def test_another_version_is_said_once(
     assert (
         told.count("note: run/case.zip was run by etloop ") + told.count("note: run was run by etloop ") == 1
     )
-    assert "(here 99.0): figures may differ for that alone" in told
+    assert "(here 99.0): figures may differ for this reason alone" in told
 
 
 def test_a_mistake_inside_is_told_by_the_name_of_the_case(

@@ -65,7 +65,7 @@ def test_the_usual_dscp_in_a_lossy_queue_of_sonic_is_named_before_a_run(
     first, *rest = capsys.readouterr().out.splitlines()
     assert first == (
         f"error: job-in-lossy-queue: {lab}/scenario.yaml: transport.dscp: DSCP 26 is class 1, queue 1, "
-        "priority group 0, which is lossy, while the job expects no loss; "
+        "priority group 0, which is lossy, but the job expects no loss; "
         "send on DSCP 3 or 4, map it to a lossless class, or write lossless: false"
     )
     assert rest[-1] == "sonic-tomahawk5: 2 contradictions, 1 remark, no rules not checked in full"

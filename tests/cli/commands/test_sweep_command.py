@@ -94,7 +94,7 @@ def test_a_dry_run_lists_the_points_and_leaves_nothing(
 def test_a_directory_in_use_is_not_begun_in(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = sweep(files, capsys)
     assert code == ExitCode.PREPARATION_FAILED
-    assert "is not an empty directory; name a new one with --out, or go on in it with --resume" in err
+    assert "is not an empty directory; name a new one with --out, or continue in it with --resume" in err
 
 
 def test_two_sweeps_keep_out_of_each_others_directory(
@@ -103,7 +103,7 @@ def test_two_sweeps_keep_out_of_each_others_directory(
     with SweepDirectory(files / "out").locked():
         code, _, err = sweep(files, capsys, "--resume")
     assert code == ExitCode.PREPARATION_FAILED
-    assert "another sweep is at work in it; wait for its end, or name another with --out" in err
+    assert "another sweep is running in it; wait until it ends, or name another with --out" in err
     code, _, _ = sweep(files, capsys, "--resume")
     assert code == ExitCode.PASS, "the lock ends with its holder"
 
@@ -252,7 +252,7 @@ def test_nor_one_that_never_began(files: Path, capsys: pytest.CaptureFixture[str
     shutil.rmtree(files / "out")
     code, _, err = sweep(files, capsys, "--resume")
     assert code == ExitCode.PREPARATION_FAILED
-    assert "has no sweep.json, so no sweep began here; leave --resume out" in err
+    assert "has no sweep.json: no sweep was started here; leave --resume out" in err
 
 
 def test_the_problems_of_all_points_are_told_before_the_first_run(

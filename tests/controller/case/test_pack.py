@@ -58,12 +58,12 @@ def tar(files: dict[str, bytes]) -> bytes:
 
 def of_scenario(directory: Path, text: str) -> CaseMaker:
     maker = CaseMaker()
-    maker.take(Origin(CaseRole.SCENARIO, text.encode(), "s.yaml", directory))
+    maker.add_text(Origin(CaseRole.SCENARIO, text.encode(), "s.yaml", directory))
     return maker
 
 
 def put_down(maker: CaseMaker, directory: Path) -> Path:
-    put(directory, maker.made("").contents)
+    put(directory, maker.to_inputs("").contents)
     return directory
 
 
@@ -166,7 +166,7 @@ transport: {cc: {plugin: p.cpp}}
 def test_secrets_are_named_and_neither_read_nor_packed(tmp_path: Path) -> None:
     maker = CaseMaker()
     text = b"security: {curve: {server_key: k/c.key_secret, authorised_keys: k/agents}}\n"
-    maker.take(Origin(CaseRole.RIG, text, "r.yaml", tmp_path))
+    maker.add_text(Origin(CaseRole.RIG, text, "r.yaml", tmp_path))
     secrets = [file for file in maker.files.values() if file.role is CaseRole.PRIVATE]
     assert [(one.name, one.inside, one.sha256, one.place) for one in secrets] == [
         ("inputs/private0/c.key_secret", False, "", str(tmp_path / "k/c.key_secret")),

@@ -79,7 +79,7 @@ REFUSED = {
     "itself": (([recv(0, 0, KIB)], second), "node 0 receives from rank 0; name another rank from 0 to 1"),
     "a dependency that is not there": (
         ([send(0, 1, KIB).after(77), recv(1, 1, KIB)], second),
-        "node 0 waits for node 77, which is not there",
+        "node 0 waits for node 77, which does not exist",
     ),
     "both wait for the other": (
         ([recv(1, 1, KIB), send(0, 1, KIB).after(1)], [recv(1, 0, KIB), send(0, 0, KIB).after(1)]),
@@ -87,9 +87,9 @@ REFUSED = {
     ),
     "someone who is told nothing": (
         ([send(0, 1, KIB)], [recv(0, 0, KIB)]),
-        "rank 0 hears nothing of rank 1; the all-reduce needs the data of all",
+        "rank 0 receives no data of rank 1; the all-reduce needs the data of all",
     ),
-    "no messages": (([compute(0)], [compute(0)]), "it has no messages"),
+    "no messages": (([compute(0)], [compute(0)]), "the traces have no messages"),
 }  # fmt: skip
 
 
@@ -103,7 +103,7 @@ def test_what_does_not_fit_together_is_refused(case: str) -> None:
 @pytest.mark.parametrize(
     ("recorded", "printed"),
     [
-        (1_000_003, "its messages are no simple share of 1000003 bytes; state the buffer's size"),
+        (1_000_003, "the messages are not a simple fraction of 1000003 bytes; write the buffer size"),
         (16 * KIB, "rank 0 receives 1.02 kB; the all-reduce of 16.4 kB takes at least 8.19 kB"),
     ],
 )

@@ -156,13 +156,13 @@ def test_ranks_dealt_over_hosts_are_not_taken_for_neighbours() -> None:
          "give it physical.bandwidth.gigabits_per_second")),
         ("no accelerator", "choice: xpu", "choice: cpu", ("f.yaml: no component is an xpu; "
          "describe the accelerators: choice: xpu")),
-        ("a device that is not there", "device: leaf,", "device: lief,", "the infragraph package refuses it"),
+        ("a device that is not there", "device: leaf,", "device: lief,", "the infragraph package rejects it"),
         ("a name that is no name", "- {name: host, device: host", "- {name: a b, device: host",
-         "the infragraph package refuses it"),
+         "the infragraph package rejects it"),
         ("a scheme that its schema names and the package does not carry out", "scheme: many2many, link: chip",
-         "scheme: ring, link: chip", "the infragraph package refuses it: Edge creation scheme ring is not supported"),
+         "scheme: ring, link: chip", "the infragraph package rejects it: Edge creation scheme ring is not supported"),
         ("no YAML", "name: two-hosts", "name: [", "f.yaml: line 4: not valid YAML"),
-        ("an alias", "name: two-hosts", "name: &a two-hosts", "anchors and aliases (& and *) are not read"),
+        ("an alias", "name: two-hosts", "name: &a two-hosts", "anchors and aliases (& and *) are not supported"),
         ("a billion", "count: 2}\n- {name: leaf", "count: 1000000000}\n- {name: leaf", "it describes more than 65536 components"),
         ("too many links", "count: 4}\n  - {name: bridge, choice: switch, count: 2}",
          "count: 4}\n  - {name: bridge, choice: switch, count: 20000}", "it may describe more than 1000000 links"),
@@ -179,7 +179,10 @@ def test_a_description_that_cannot_be_used(sentence: str, old: str, new: str, me
 @pytest.mark.parametrize(
     ("annotations", "message"),
     [
-        ({"host.0.xpu.0": {"rank": "x"}}, 'f.yaml: the rank of host.0.xpu.0 is "x"; write a number from 0'),
+        (
+            {"host.0.xpu.0": {"rank": "x"}},
+            'f.yaml: the rank of host.0.xpu.0 is "x", expected a number; write a number from 0',
+        ),
         (
             {"host.0.xpu.0": {"rank": "0"}, "host.0.xpu.1": {"rank": "0"}},
             "f.yaml: rank 0 is given to 2 accelerators; give every rank once",
@@ -205,7 +208,7 @@ def test_a_description_that_cannot_be_used(sentence: str, old: str, new: str, me
             ),
         ),
         ({"leaf.0.asic.0": {"profile": "nobody"}}, 'profile: "nobody" is not a shipped profile'),
-        ({"nowhere.0.xpu.0": {"rank": "0"}}, "notes.yaml: the infragraph package refuses it"),
+        ({"nowhere.0.xpu.0": {"rank": "0"}}, "notes.yaml: the infragraph package rejects it"),
     ],
 )
 def test_annotations_that_cannot_be_used(annotations: dict[str, dict[str, str]], message: str) -> None:

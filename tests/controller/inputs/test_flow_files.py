@@ -61,16 +61,16 @@ def test_lists_are_read(tmp_path: Path, sentence: str, text: str, flows: tuple[F
         (
             "no names",
             "a,b\n1,2\n",
-            "flows.csv:1: a, b: no from, to, bytes among the names; write the names first",
+            "flows.csv:1: the columns a, b lack from, to, bytes; write the names first",
         ),
-        ("no start", "from,to,bytes\n", "no one of start_ns, start_us, start_s among the names"),
-        ("two starts", "from,to,bytes,start_ns,start_s\n", "no one of start_ns, start_us, start_s among"),
-        ("a name that means nothing", "from,to,bytes,start_ns,colour\n", '"colour" is not known'),
-        ("a name twice", "from,to,bytes,start_ns,to\n", "a name stands there twice"),
+        ("no start", "from,to,bytes\n", "lack one of start_ns, start_us, start_s"),
+        ("two starts", "from,to,bytes,start_ns,start_s\n", "lack one of start_ns, start_us, start_s"),
+        ("a name that means nothing", "from,to,bytes,start_ns,colour\n", 'unknown column "colour"'),
+        ("a name twice", "from,to,bytes,start_ns,to\n", "a column is named twice"),
         (
             "a value too few",
             CSV + "1,2,3\n",
-            "flows.csv:4: 3 values under 4 names; write one under each name",
+            "flows.csv:4: got 3 values for 4 columns; write one value for each column",
         ),
         (
             "a host that is no number",
@@ -98,19 +98,19 @@ def test_lists_are_read(tmp_path: Path, sentence: str, text: str, flows: tuple[F
         (
             "fewer flows than the first line says",
             "3\n0 1 3 9 0\n",
-            "flows.csv:1: 1 flows follow, and the first line says 3",
+            "flows.csv:1: the first line announces 3 flows, got 1",
         ),
         (
             "a flow of ns-3's with four values",
             "1\n0 1 3 9\n",
-            "flows.csv:2: 4 values, where a flow has five or six",
+            "flows.csv:2: got 4 values, expected 5 or 6",
         ),
         (
             "more flows than are planned",
             "70000\n",
             f'"70000" is not the number of flows; write a whole number from 1 to {MOST_FLOWS}',
         ),
-        ("no text", b"\xff\xfe\x00", "is not text in UTF-8; write it as such"),
+        ("no text", b"\xff\xfe\x00", "is not UTF-8 text; save it as UTF-8"),
         ("more lines than flows", "\n" * (2 * MOST_FLOWS + 1), f"has more than {2 * MOST_FLOWS} lines"),
         (
             "a field without an end",
@@ -130,7 +130,7 @@ def test_lists_are_refused_with_their_line(
 def test_a_file_that_is_not_there_is_named_where_the_scenario_names_it(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"s\.yaml:1: .*flows\.csv cannot be read: No such file"):
         read_flow_list(tmp_path / "flows.csv", "s.yaml:1")
-    with pytest.raises(ConfigError, match=r"s\.yaml:1: .* is no regular file; name one"):
+    with pytest.raises(ConfigError, match=r"s\.yaml:1: .* is not a regular file; name one"):
         read_distribution(tmp_path, "s.yaml:1")
 
 
@@ -162,7 +162,7 @@ def test_sizes_between_two_points_are_equally_likely() -> None:
         (["0 100"], "does not rise to 100 percent"),
         (["10 50", "9 100"], "d:2: is below the point before; let sizes and shares rise"),
         (["10 50", "20 40"], "d:2: is below the point before"),
-        (["10"], "d:1: 1 values, where a point has two; write BYTES PERCENT, such as 10000 15"),
+        (["10"], "d:1: got 1 values, expected 2; write BYTES PERCENT, such as 10000 15"),
         (["10 101"], 'd:1: "101" is not a share in percent; write a number from 0 to 100'),
         (["1.5 100"], 'd:1: "1.5" is not a size in bytes'),
         (["1 1"] * 5000, "more than 4096 points"),

@@ -73,7 +73,7 @@ def test_every_mistake_of_a_verbs_port_is_told() -> None:
         parse_rig(text.encode(), "r", Path())
     reported = str(caught.value)
     for what in (
-        "ports[0].device: is missing: a verbs port is one of an RDMA device; name the RDMA device as `rdma link` lists it",
+        "ports[0].device: is missing: a verbs port needs an RDMA device; name the RDMA device as `rdma link` lists it",
         "ports[0].interface: a verbs port is named by its device",
         "ports[0].udp_port: a network card uses port 4791 and no other; remove it",
         "ports[1].gid_index: one GID for 2 addresses",
@@ -95,7 +95,7 @@ def test_key_files_are_relative_to_the_rig() -> None:
         ("controller: {}", "r.yaml:1: agents: is missing or empty; list the agents with their ports"),
         (
             "agents: [{ports: []}]",
-            "r.yaml:1: agents[0].name: is missing; name the agent as etloop-agent --name will",
+            "r.yaml:1: agents[0].name: is missing; write the --name of the agent's etloop-agent",
         ),
         (
             "agents: [{name: a, ports: []}]",
@@ -116,21 +116,21 @@ def test_key_files_are_relative_to_the_rig() -> None:
             "agents: [{name: a, ports: [{name: p0, addresses: 10.0.0.9-10.0.0.1, link: 1Gbps}]}]",
             (
                 'r.yaml:1: agents[0].ports[0].addresses: "10.0.0.9-10.0.0.1" holds 0 addresses; '
-                "write a range upwards of at most 4096"
+                "write an ascending range of at most 4096"
             ),
         ),
         (
             "agents: [{name: a, ports: [{name: p0, addresses: 224.0.0.1, link: 1Gbps}]}]",
             (
-                "r.yaml:1: agents[0].ports[0].addresses: 224.0.0.1 is not the address of one machine; "
+                "r.yaml:1: agents[0].ports[0].addresses: 224.0.0.1 is not a unicast address; "
                 'write an IPv4 or IPv6 address, or a range such as "10.0.1.1-10.0.1.8"'
             ),
         ),
         (
             "agents: [{name: a, ports: [{name: p0, addresses: 'fe80::1', link: 1Gbps}]}]",
             (
-                "r.yaml:1: agents[0].ports[0].addresses: fe80::1 is a link-local or IPv4-mapped IPv6 address, which says "
-                "nothing beyond its own link; give the port a routable or unique local address, such as fd00:1::1"
+                "r.yaml:1: agents[0].ports[0].addresses: fe80::1 is a link-local or IPv4-mapped IPv6 address, which is "
+                "not valid beyond its link; give the port a routable or unique local address, such as fd00:1::1"
             ),
         ),
         (
@@ -167,8 +167,8 @@ def test_key_files_are_relative_to_the_rig() -> None:
                 "backend: verbs, device: mlx5_0}]}]"
             ),
             (
-                "r.yaml:1: agents[0].ports[0].queues: a card carries the queue pairs of a verbs port, and one thread "
-                "asks it what came of them; remove it, or write another backend"
+                "r.yaml:1: agents[0].ports[0].queues: the network card executes the queue pairs of a verbs "
+                "port, and one thread polls its completions; remove it, or write another backend"
             ),
         ),
         (

@@ -133,7 +133,7 @@ PYTHON = {
             "return schedule_of(request,",
             "from dataclasses import replace\n    return schedule_of(replace(request, size=5),",
         ),
-        "bad.py: schedule() for broadcast of 3 returned one for broadcast of 5",
+        "bad.py: schedule() for broadcast of 3 returned a schedule for broadcast of 5",
     ),
     "a receive without a send": (
         template().replace("range(4 * position + 1,", "range(4 * position + 2,"),

@@ -89,7 +89,9 @@ def test_flows_of_a_pair_take_its_processes_in_turn(tmp_path: Path) -> None:
 def test_processes_of_a_host_share_it() -> None:
     (entry,) = scenario("workload: {flows: {hosts: 4, sizes: hadoop, rate: 1Gbps, processes: 4}}").jobs
     assert entry.mapping.ranks_per_host == 4
-    with pytest.raises(ConfigError, match=r"ranks_per_host: 2, and flows have 8 processes a host; remove it"):
+    with pytest.raises(
+        ConfigError, match=r"ranks_per_host: is 2, but flows have 8 processes a host; remove it"
+    ):
         scenario("workload: {flows: {file: f.csv}}\nmapping: {ranks_per_host: 2}")
 
 
@@ -99,14 +101,14 @@ def test_processes_of_a_host_share_it() -> None:
         (
             "a file, and how to draw",
             "{file: f.csv, rate: 1Gbps}",
-            "rate: the file lists every flow; remove it, or remove file",
+            "rate: the file already lists every flow; remove it, or remove file",
         ),
         (
             "neither",
             "{hosts: 4, rate: 1Gbps}",
             "sizes: is missing; name a distribution (web_search, hadoop) or the file of one",
         ),
-        ("no rate", "{hosts: 4, sizes: hadoop}", "rate: is missing; write what a sender sends on average"),
+        ("no rate", "{hosts: 4, sizes: hadoop}", "rate: is missing; write the average rate of a sender"),
         (
             "no hosts",
             "{sizes: hadoop, rate: 1Gbps}",

@@ -132,20 +132,20 @@ def test_bytes_of_communicators_are_what_their_members_put_in() -> None:
     ("mapping", "expected"),
     [
         ("hosts: [[0, 1], [1, 2]]", "mapping.hosts: rank 1 is on two hosts, or twice on one"),
-        ("hosts: [[0, x]]", "mapping.hosts: hosts[0] is no list of ranks"),
-        ("hosts: [[]]", "mapping.hosts: hosts[0] is no list of ranks"),
-        ("hosts: [[0, [1]]]", "mapping.hosts: hosts[0] is no list of ranks"),
+        ("hosts: [[0, x]]", "mapping.hosts: hosts[0] is not a list of ranks"),
+        ("hosts: [[]]", "mapping.hosts: hosts[0] is not a list of ranks"),
+        ("hosts: [[0, [1]]]", "mapping.hosts: hosts[0] is not a list of ranks"),
         ("hosts: [[0-2000]]", "mapping.hosts: a host has more than 1024 ranks"),
-        ("hosts: [[0]], order: communicators", "mapping.order: hosts say which ranks share one already"),
-        ("hosts: [[0]], ranks_per_host: 2", "mapping.ranks_per_host: hosts say how many ranks each has"),
+        ("hosts: [[0]], order: communicators", "mapping.order: hosts already lists the ranks of each host"),
+        ("hosts: [[0]], ranks_per_host: 2", "mapping.ranks_per_host: hosts already sets the ranks per host"),
         ("order: [tp, dp]", 'mapping.order: "tp" is neither a rank nor an axis'),
-        ("order: [0, 0]", "mapping.order: rank 0 stands twice"),
+        ("order: [0, 0]", "mapping.order: rank 0 is listed twice"),
         (
             "order: [tp], axes: {tp: 4, dp: 4}",
-            "mapping.order: names other axes than axes: does; write tp, dp",
+            "mapping.order: does not name the axes of axes:; write tp, dp",
         ),
         ("order: [tp, dp], axes: {tp: 4, dp: 0}", "mapping.axes.dp: 0 is out of range"),
-        ("axes: {tp: 4}", "mapping.order: names other axes than axes: does"),
+        ("axes: {tp: 4}", "mapping.order: does not name the axes of axes:"),
     ],
 )
 def test_what_makes_no_sense_is_refused_as_the_file_is_read(mapping: str, expected: str) -> None:

@@ -103,10 +103,10 @@ def test_uud_goes_to_uet_s_port_from_a_port_for_each_stream() -> None:
             "UET, and it listens on UDP port 4793 itself; send it to another port of the rig, or write "
             "uet: {udp_port: 49150} for the jobs")),
         ("shorter than its headers", "dscp: 26", ("from: a/p0, to: b/p0, as: uud, size: 63B",), ("s.yaml:1: background[0]"
-            ".udp.size: a message of UUD is one packet: 48 bytes of headers, and at most a path MTU of 4096; "
+            ".udp.size: a UUD message is one packet of 48 bytes of headers and at most path MTU (4096 bytes); "
             "write a size from 64B to 4144B")),
         ("longer than a packet", "path_mtu: 1024", ("from: a/p0, to: b/p0, as: uud",), ("s.yaml:1: background[0].udp.size: "
-            "a message of UUD is one packet: 48 bytes of headers, and at most a path MTU of 1024; "
+            "a UUD message is one packet of 48 bytes of headers and at most path MTU (1024 bytes); "
             "write a size from 64B to 1072B")),
         ("another word", "dscp: 26", ("from: a/p0, to: b/p0, as: rud",), ('s.yaml:1: background[0].udp.as: "rud" is not one of '
             "the choices; write udp or uud (did you mean uud?)")),

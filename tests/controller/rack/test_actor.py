@@ -35,8 +35,8 @@ def test_a_claim_of_any_length_and_content_stays_one_short_line() -> None:
     ("claimed", "expected"),
     [
         ("jenkins #17, Zoë", ""),
-        ("a\nb", 'submitter: "a\\nb" has characters that cannot be printed; give a name without line ends'),
-        ("\x1b[31m", 'submitter: "\\x1b[31m" has characters that cannot be printed'),
+        ("a\nb", 'submitter: "a\\nb" has unprintable characters; give a name without line ends'),
+        ("\x1b[31m", 'submitter: "\\x1b[31m" has unprintable characters'),
         ("x" * 257, "submitter: 257 characters; give at most 256"),
     ],
 )

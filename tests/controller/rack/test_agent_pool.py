@@ -67,15 +67,15 @@ def test_whoever_leaves_falls_silent_or_is_refused_has_no_slot() -> None:
 
 def test_an_agent_is_gone_when_it_has_had_no_connection_for_long() -> None:
     rack = hub()
-    assert rack.gone(0) == frozenset(), "nobody had the time to join yet"
+    assert rack.absent_agents(0) == frozenset(), "nobody had the time to join yet"
     rack.on_message(b"a0", hello("a"), 0)
     rack.lease("run", ["a"])
     later_ns = GONE_AFTER_NS + 1
-    assert rack.gone(later_ns) == {"b"}, "a takes part in a run"
+    assert rack.absent_agents(later_ns) == {"b"}, "a takes part in a run"
     rack.release("run")
     rack.on_message(b"b0", hello("b"), later_ns)
-    assert rack.gone(later_ns) == frozenset()
-    assert rack.gone(2 * later_ns) == {"a"}
+    assert rack.absent_agents(later_ns) == frozenset()
+    assert rack.absent_agents(2 * later_ns) == {"a"}
 
 
 def test_a_run_that_broke_off_is_waited_for_until_its_agents_have_connected_anew() -> None:
@@ -85,9 +85,9 @@ def test_a_run_that_broke_off_is_waited_for_until_its_agents_have_connected_anew
     (reported,) = rack.dismiss("run", "it died")
     assert isinstance(reported, Send)
     assert reported.message == Dismissed("run", aborted=True, reason="it died")
-    assert not rack.returned("run")
+    assert not rack.has_returned("run")
     rack.on_message(b"b1", hello("b"), 1)
-    assert rack.returned("run")
+    assert rack.has_returned("run")
     assert slots(rack) == {"b": (1, 0)}
 
 
@@ -176,7 +176,7 @@ def test_who_is_not_named_by_the_rig_is_let_in_once_it_is() -> None:
     rack.on_message(b"b0", hello("b"), 1)
     (refused,) = sent(rack.serve({"a": 1}))
     assert refused == Refused(
-        "the rig of the rack names this agent no more; put it back, or stop this agent",
+        "the rack's rig no longer lists this agent; add it to the rig, or stop this agent",
         RefusalCause.NOT_NAMED,
     )
     rack.serve({"a": 1, "b": 1, "x": 1})

@@ -89,7 +89,7 @@ def test_orders_outlive_the_controller(path: Path) -> None:
     operators.pause("move", "bob")
     rack.store.close()
     after = rack_of(path, 50)
-    assert after.paused() == "paused by bob: move"
+    assert after.pause_text() == "paused by bob: move"
     assert after.waits_for(job_id) == "held by ann: wait for the lab"
     assert after.out_of_service() == {"b/p0": "drained by ann: noisy"}
     operators = Operators(after)
@@ -103,7 +103,7 @@ def test_a_restored_port_is_in_service_whatever_failed_on_it(path: Path) -> None
     rack = rack_of(path)
     job_id = submitted(rack)
     for other in ("x", "y"):
-        rack.unprepared(other, {"a/p0": "its link is down"})
+        rack.note_unprepared(other, {"a/p0": "its link is down"})
     assert starting(rack) == []
     Operators(rack).undrain(("a/p0",), "", "ann")
     assert (starting(rack), rack.out_of_service()) == ([job_id], {})
@@ -119,7 +119,7 @@ def test_while_the_queue_is_paused_jobs_are_taken_and_none_starts(path: Path) ->
     assert rack.waits_for(job_id) == "the queue is paused by ann: firmware; the disk is full"
     rack.hold("")
     operators.resume("", "ann")
-    assert (starting(rack), rack.paused()) == ([job_id], "")
+    assert (starting(rack), rack.pause_text()) == ([job_id], "")
 
 
 def test_a_held_job_lets_others_pass_and_keeps_no_port(path: Path) -> None:
@@ -228,18 +228,18 @@ def test_a_controller_that_went_away_twice_queues_a_job_once(path: Path) -> None
             (("c",), ""),
             'ports: the rack has no agent or port "c"; name some of: a, a/p0, a/p1, b, b/p0',
         ),
-        ("drain", ((), ""), 'ports: none is named; name ports as "agent/port", or agents'),
+        ("drain", ((), ""), 'ports: the list is empty; name ports as "agent/port", or agents'),
         ("undrain", (("a", "a/p7"), ""), 'ports: the rack has no agent or port "a/p7"; name some of'),
         ("drain", (("a",), "x" * 501), "reason: 501 characters; give at most 500"),
         ("pause", ("one\ntwo",), "reason: "),
         (
             "hold",
             ("j1", ""),
-            "job j1: is finished, and only one that is queued can be held or released; see etloop submit --list",
+            "job j1: is finished, and only a queued job can be held or released; see etloop submit --list",
         ),
-        ("prioritise", ("j1", 1), "job j1: is finished, and only one that is queued can be given another"),
+        ("prioritise", ("j1", 1), "job j1: is finished, and only a queued job can get another"),
         ("prioritise", ("j2", 101), "priority: 101 is outside -100 to 100; give a number in that range"),
-        ("requeue", ("j2",), "job j2: is queued, and only one that has ended can be run again"),
+        ("requeue", ("j2",), "job j2: is queued, and only an ended job can be run again"),
     ],
 )
 def test_what_makes_no_sense_is_refused_and_changes_nothing(

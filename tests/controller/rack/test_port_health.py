@@ -45,30 +45,30 @@ def test_the_page_shows_the_table() -> None:
 
 def test_a_port_goes_out_of_service_after_two_jobs() -> None:
     health = PortHealth(["a/p0", "b/p0"])
-    assert not health.unprepared("a/p0", "j1", "down")
-    assert not health.unprepared("a/p0", "j1", "down"), "the same job once more tells nothing new"
+    assert not health.note_unprepared("a/p0", "j1", "down")
+    assert not health.note_unprepared("a/p0", "j1", "down"), "the same job once more tells nothing new"
     assert health.out_of_service() == {}
-    assert health.unprepared("a/p0", "j2", "interface p0 is down")
+    assert health.note_unprepared("a/p0", "j2", "interface p0 is down")
     assert health.out_of_service() == {"a/p0": "out of service: interface p0 is down"}
-    assert not health.unprepared("a/p0", "j3", "down"), "it is out of service already"
+    assert not health.note_unprepared("a/p0", "j3", "down"), "it is out of service already"
 
 
 def test_a_job_that_ran_on_it_clears_a_port() -> None:
     health = PortHealth(["a/p0"])
-    health.unprepared("a/p0", "j1", "down")
-    health.prepared(["a/p0"])
-    health.unprepared("a/p0", "j2", "down")
+    health.note_unprepared("a/p0", "j1", "down")
+    health.note_prepared(["a/p0"])
+    health.note_unprepared("a/p0", "j2", "down")
     assert health.state_of("a/p0") is PortState.SUSPECT
 
 
 def test_a_host_that_changed_gets_one_more_job() -> None:
     health = PortHealth(["a/p0", "b/p0"])
     for job in ("j1", "j2"):
-        health.unprepared("a/p0", job, "down")
+        health.note_unprepared("a/p0", job, "down")
     assert health.host_changed("b") == ()
     assert health.host_changed("a") == ("a/p0",)
     assert health.out_of_service() == {}
-    assert health.unprepared("a/p0", "j3", "down"), "and goes again if that did not help"
+    assert health.note_unprepared("a/p0", "j3", "down"), "and goes again if that did not help"
 
 
 @pytest.mark.parametrize(

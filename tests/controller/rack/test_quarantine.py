@@ -43,8 +43,8 @@ def restarting(tmp_path: Path) -> Iterator[Restarting]:
 def broken(rack: Rack) -> None:
     """A port that could not be prepared for two jobs, and one for one."""
     for job_id in ("j1", "j2"):
-        rack.unprepared(job_id, {"a/p0": "interface p0 is down"})
-    rack.unprepared("j2", {"b/p0": "no carrier"})
+        rack.note_unprepared(job_id, {"a/p0": "interface p0 is down"})
+    rack.note_unprepared("j2", {"b/p0": "no carrier"})
     rack.starts(frozenset())
 
 

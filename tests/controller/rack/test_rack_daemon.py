@@ -82,7 +82,7 @@ class Serving:
         return answer.job.job_id
 
     def job(self, job_id: str) -> Job:
-        """The job as it stands."""
+        """Present state of the job."""
         job = self.rack.store.find(job_id)
         assert job is not None
         return job
@@ -187,7 +187,7 @@ async def test_a_trace_that_is_not_there_is_refused_before_the_job_waits(place: 
     async with serving(place) as rack:
         answer = rack.rack.submit(JobRequest(SCENARIO.replace("job", "none"), PortDemand()), "test")
         assert isinstance(answer, Rejected)
-        what = 'nothing called "none" is below the rack\'s scenario root'
+        what = 'no file "none" below the rack\'s scenario root'
         assert answer.problems == (Problem("workload.trace", what, "copy it there, or submit with --upload"),)
 
 
@@ -237,9 +237,7 @@ async def test_a_queue_outlives_the_daemon_and_what_ran_is_marked(place: Place) 
             assert rack.job(waiting).state is JobState.QUEUED
         async with serving(place) as rack:
             job = await rack.reaches(running, JobState.INTERRUPTED)
-            assert (
-                job.reason == "the controller went away while the job was running; what it measured is kept"
-            )
+            assert job.reason == "the controller stopped while the job was running; its records are kept"
             assert (await rack.reaches(waiting, JobState.FINISHED)).exit_code is ExitCode.PASS
 
 

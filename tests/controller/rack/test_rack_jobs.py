@@ -74,7 +74,7 @@ def test_a_job_that_waits_keeps_its_free_ports_from_later_ones() -> None:
     assert [start.job.job_id for start in decision.starts] == ["j4"]
     assert [(held.job.job_id, held.waits_for) for held in decision.held] == [
         ("j2", "port a/p0 is leased to job j1"),
-        ("j3", "port a/p1 is kept for job j2, which comes first"),
+        ("j3", "port a/p1 is kept for job j2, which is ahead in the queue"),
     ]
 
 
@@ -98,7 +98,7 @@ def test_who_waits_for_an_agent_that_is_gone_holds_nobody_up() -> None:
     (held, behind) = decide(jobs, PORTS, {}, there, 8).held
     assert (held.waits_for, behind.waits_for) == (
         "agent 'b' has not joined",
-        "port a/p0 is kept for job j1, which comes first",
+        "port a/p0 is kept for job j1, which is ahead in the queue",
     ), "b may be on its way back from a run"
     decision = decide(jobs, PORTS, {}, there, 8, gone=frozenset("b"))
     assert [start.job.job_id for start in decision.starts] == ["j2"]
@@ -108,9 +108,9 @@ def test_who_waits_for_an_agent_that_is_gone_holds_nobody_up() -> None:
 @pytest.mark.parametrize(
     ("demand", "waits_for"),
     [
-        (named("a/p0", "c/p0"), "the rig has no port c/p0 any more"),
-        (PortDemand(count=5), "5 ports are wanted, and the rig has 4 that are fast enough"),
-        (PortDemand(least_link_bps=1 << 60), "1 ports are wanted, and the rig has 0 that are fast enough"),
+        (named("a/p0", "c/p0"), "the rig no longer has port c/p0"),
+        (PortDemand(count=5), "needs 5 ports of that speed; the rig has 4"),
+        (PortDemand(least_link_bps=1 << 60), "needs 1 ports of that speed; the rig has 0"),
     ],
 )
 def test_a_job_whose_ports_the_rig_lost_waits_and_keeps_none_from_others(
@@ -124,17 +124,17 @@ def test_a_job_whose_ports_the_rig_lost_waits_and_keeps_none_from_others(
 def test_no_more_run_side_by_side_than_the_rack_allows() -> None:
     decision = decide([job(1, named("a/p0")), job(2, named("b/p0"))], PORTS, {}, BOTH, 1)
     assert [start.job.job_id for start in decision.starts] == ["j1"]
-    assert decision.held[0].waits_for == "1 jobs run, and no more than 1 may"
+    assert decision.held[0].waits_for == "1 jobs are running, at most 1 may"
 
 
 @pytest.mark.parametrize(
     ("demand", "what"),
     [
         (named("c/p9"), 'the rack has no port "c/p9"; it has a/p0, a/p1, b/p0, b/p1'),
-        (PortDemand(count=5), "5 ports are wanted, and the rack has 4 that are fast enough"),
+        (PortDemand(count=5), "needs 5 ports of that speed; the rack has 4"),
         (
             PortDemand(count=1, least_link_bps=400 * GIGABIT),
-            "1 ports are wanted, and the rack has 0 that are fast enough",
+            "needs 1 ports of that speed; the rack has 0",
         ),
     ],
 )
@@ -321,7 +321,7 @@ def test_ports_are_named_or_wished_for_and_not_both(tmp_path: Path, path: Path) 
         assert isinstance(answer, Rejected)
         (problem,) = answer.problems
         assert problem.where == "ports"
-        assert problem.remedy == "name them, or give port_count and least_link_bps"
+        assert problem.remedy == "name ports, or give port_count and least_link_bps"
 
 
 def test_a_store_is_read_beside_its_controller_and_never_written(path: Path) -> None:
@@ -365,19 +365,19 @@ def test_artifacts_go_by_age_and_size(days: int, size_bytes: int, gone: list[str
     retention = Retention(10 * 86_400 * GIGABIT, size_bytes, ended_jobs=9, audit_lines=9)
     jobs = [kept_job(number, f"2026-01-0{number}T00:00:00+00:00", 100) for number in (1, 2, 3)]
     ages_ns = {f"j{number}": (days + 1 - number) * 86_400 * GIGABIT for number in (1, 2, 3)}
-    found = artifacts.expired(jobs, 300, retention, ages_ns)
+    found = artifacts.expired_jobs(jobs, 300, retention, ages_ns)
     assert [each.job_id for each in found] == gone, why
 
 
 def test_a_lock_is_its_holders_until_it_ends(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
-    assert not locks.held(lock)
-    mine = locks.take(lock)
+    assert not locks.is_held(lock)
+    mine = locks.acquire(lock)
     assert mine is not None
     locks.sign(mine, 4711)
-    assert (locks.held(lock), locks.take(lock), locks.signature(lock)) == (True, None, 4711)
+    assert (locks.is_held(lock), locks.acquire(lock), locks.signature(lock)) == (True, None, 4711)
     os.close(mine)
-    assert not locks.held(lock)
+    assert not locks.is_held(lock)
 
 
 def test_jobs_are_listed_from_the_state_directory(path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -93,7 +93,7 @@ def test_a_job_whose_results_wait_says_so(path: Path) -> None:
 
 def test_an_empty_store_is_not_taken_for_a_new_one(path: Path) -> None:
     path.touch()
-    with pytest.raises(ConfigError, match="is empty: what the job store held is lost; put a copy of it"):
+    with pytest.raises(ConfigError, match="is empty; expected a job store; restore a backup"):
         JobStore.open(path)
     assert path.stat().st_size == 0
 
@@ -105,17 +105,17 @@ def test_a_damaged_store_is_told_as_such(path: Path) -> None:
     rack.store.close()
     whole = path.read_bytes()
     path.write_bytes(whole[:4096] + os.urandom(3 * 4096) + whole[4 * 4096 :])
-    with pytest.raises(ConfigError, match="put a copy of it in its place"):
+    with pytest.raises(ConfigError, match="restore a backup"):
         JobStore.open(path)
     path.write_bytes(b"no database" * 1000)
-    with pytest.raises(ConfigError, match="file is not a database; put a copy of it in its place"):
+    with pytest.raises(ConfigError, match="file is not a database; restore a backup"):
         JobStore.open(path)
 
 
 def test_somebody_elses_database_is_left_alone(path: Path) -> None:
     with closing(sqlite3.connect(path)) as other, other:
         other.execute("CREATE TABLE job (name TEXT)")
-    with pytest.raises(ConfigError, match="holds tables, and is no job store"):
+    with pytest.raises(ConfigError, match="is an SQLite database, but not a job store"):
         JobStore.open(path)
 
 
@@ -124,7 +124,7 @@ def test_a_request_of_another_version_is_no_traceback(path: Path) -> None:
     submitted(rack)
     with closing(sqlite3.connect(path)) as beside, beside:
         beside.execute("""UPDATE job SET request = '{"from": "later"}'""")
-    with pytest.raises(StoreFailed, match="holds what this version does not read: job j0"):
+    with pytest.raises(StoreFailed, match="cannot read the job store's entry of job j0"):
         rack.store.find("j0")
 
 

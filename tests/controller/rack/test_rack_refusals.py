@@ -64,7 +64,7 @@ def directory(tmp_path: Path) -> Path:
         (CONFIG + "mqtt: {username: u, password_file: nothing}\n", "{}/nothing: holds no secret"),
         (CONFIG + 'mqtt: {username: u, password_file: "a\\0b"}\n', "mqtt.password_file: there is a NUL in the text"),
         (CONFIG.replace("state\n", '"a\\0b"\n'), "c.yaml:2: state_dir: there is a NUL in the text"),
-        (CONFIG + "otel: {ca: none}\n", "otel.ca: {}/none is no file"),
+        (CONFIG + "otel: {ca: none}\n", "otel.ca: {}/none is not a file"),
         (CONFIG + "mqtt: {embedded: true, username: u}\n", "mqtt.username: the embedded broker knows no users"),
         (CONFIG.replace("state\n", "traces/state\n"), "state_dir: {}/traces/state lies below scenario_root"),
     ],

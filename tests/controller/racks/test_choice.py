@@ -76,9 +76,9 @@ SILENT: RackAnswer[RackView] = RackAnswer(RackPlace("x", "127.0.0.1", rack="x"),
             "another device",
             rack("x", dut="b"),
             JobWish(dut="a"),
-            "its device under test is b, and a is wanted",
+            "its device under test is b; needs a",
         ),
-        ("no device", rack("x"), JobWish(dut="a"), "its device under test is not named, and a is wanted"),
+        ("no device", rack("x"), JobWish(dut="a"), "its device under test is not named; needs a"),
         (
             "no such port",
             rack("x"),
@@ -89,47 +89,47 @@ SILENT: RackAnswer[RackView] = RackAnswer(RackPlace("x", "127.0.0.1", rack="x"),
             "too few that are fast enough",
             rack("x", link=100),
             JobWish(Needs(port_count=2, least_link_bps=400 * GIGABIT)),
-            "2 ports of at least 400Gbps are wanted, and 0 are in service with their agents; 2 others are no such",
+            "needs 2 ports of at least 400Gbps; 0 are in service with their agents; 2 other ports do not match",
         ),
         (
             "too few",
             rack("x"),
             JobWish(Needs(port_count=3)),
-            "3 ports are wanted, and 2 are in service with their agents",
+            "needs 3 ports; 2 are in service with their agents",
         ),
-        ("an agent is away", ABSENT, JobWish(), "2 ports are wanted, and 0 are in service with their agents"),
+        ("an agent is away", ABSENT, JobWish(), "needs 2 ports; 0 are in service with their agents"),
         (
             "ports of another backend",
             rack("x"),
             JobWish(Needs(backends=("packet", "xdp"), backend_key="transport.kind uet")),
             (
-                "1 ports of backend packet or xdp (transport.kind uet) are wanted, and 0 are in service with their agents;"
-                " 2 others are no such"
+                "needs 1 ports of backend packet or xdp (transport.kind uet); 0 are in service with their agents;"
+                " 2 other ports do not match"
             ),
         ),
         (
             "a named one, too",
             rack("x"),
             JobWish(Needs(("a/p0",), backends=("xdp",), backend_key="--backend")),
-            "port a/p0 is of backend udp, and xdp is wanted (--backend)",
+            "port a/p0 has backend udp; needs xdp (--backend)",
         ),
         (
             "a named one that is too slow",
             rack("x", link=10),
             JobWish(Needs(("a/p0",), least_link_bps=25 * GIGABIT, link_key="workload: flows.rate")),
-            "port a/p0 has 10Gbps, and 25Gbps is wanted (workload: flows.rate)",
+            "port a/p0 has 10Gbps; needs 25Gbps (workload: flows.rate)",
         ),
         (
             "a port that a part of the job is on",
             OUT,
             JobWish(Needs(among=("a/p1",), ports_key="background")),
-            "port a/p1 (background) does not fit, or is not in service with its agent",
+            "port a/p1 (background) does not fit, is out of service, or its agent is absent",
         ),
         (
             "one port, where nothing would cross the device",
             OUT,
             JobWish(Needs(port_count=4, least_ports=2), shares=True),
-            "2 ports are wanted, and 1 are in service with their agents",
+            "needs 2 ports; 1 are in service with their agents",
         ),
     ],
 )
@@ -174,7 +174,7 @@ def test_the_rack_with_the_shortest_wait_comes_first(
 def test_a_wait_is_explained() -> None:
     busy = rack("x", job(JobState.QUEUED), job(JobState.FINISHED, 2, took_s=30))
     (candidate,) = choose([busy], JobWish(Needs(port_count=1))).candidates
-    assert candidate.why == "0 jobs hold its ports and 1 come before, about 30 s"
+    assert candidate.why == "0 jobs hold its ports and 1 are ahead in the queue, about 30 s"
 
 
 @pytest.mark.parametrize(

@@ -132,10 +132,10 @@ def test_needs_are_listed_with_what_asks_for_them() -> None:
         backends=FRAMING,
         backend_key="transport.kind uet",
     )
-    assert list(map(str, needs.listed())) == [
+    assert list(map(str, needs.requirements())) == [
         "ports a/p0 (background)",
         "4 ports (a port for each of 4 hosts)",
         "at least 1Gbps (workload: flows.rate)",
         "backend packet or xdp (transport.kind uet)",
     ]
-    assert list(Needs().listed()) == []
+    assert list(Needs().requirements()) == []

@@ -42,7 +42,7 @@ def test_a_rack_has_its_own_name_unless_the_file_gives_another() -> None:
             b"racks: [{name: a, broker: x, username: u, password_file: p}]\n",
             "the password would cross the network to x unencrypted; add ca: FILE, or set insecure: true",
         ),
-        (b"racks: [{name: a, broker: x, http: 'javascript:1'}]\n", "is no base URL of a web server"),
+        (b"racks: [{name: a, broker: x, http: 'javascript:1'}]\n", "is not the base URL of a web server"),
         (b"racks: [{name: a, broker: x, labels: {'a b': c}}]\n", '"a b" is not a name'),
     ],
 )
@@ -73,5 +73,5 @@ def test_racks_are_chosen_by_name_and_label() -> None:
     assert [place.name for place in chosen_racks(racks(), (), {"site": "berlin"}, "f")] == ["north"]
     with pytest.raises(ConfigError, match='f: has no rack "west"; it has north, south'):
         chosen_racks(racks(), ("west",), {}, "f")
-    with pytest.raises(ConfigError, match="f: no rack is labelled site=rome; see labels: of its racks"):
+    with pytest.raises(ConfigError, match="f: no rack has the labels site=rome; see the labels of its racks"):
         chosen_racks(racks(), (), {"site": "rome"}, "f")

@@ -52,7 +52,7 @@ async def test_states_jobs_and_ports_of_all_are_listed_and_one_that_does_not_ans
     [
         (("status", "--state", "queued"), "takes no --state, --owner or --label; leave them out"),
         (("jobs", "--limit", "0"), "--limit: 0 jobs cannot be listed; give a number from 1 to 1000"),
-        (("jobs", "--label", "x"), '--label: "x" is no label; write NAME=VALUE'),
+        (("jobs", "--label", "x"), '--label: "x" is not a label; write NAME=VALUE'),
     ],
 )
 def test_bad_arguments_are_refused(

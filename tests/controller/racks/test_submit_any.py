@@ -37,7 +37,7 @@ async def test_a_job_goes_to_the_rack_that_can_take_it_and_its_key_stays_there(
             assert err.splitlines() == [
                 "requires 1 ports (--port-count)",
                 "rack south: 4 of its ports are free and no job waits",
-                "not north: 1 ports are wanted, and 0 are in service with their agents",
+                "not north: needs 1 ports; 0 are in service with their agents",
             ]
 
             assert await command(*words) == 0
@@ -63,9 +63,7 @@ async def test_where_no_rack_takes_it_each_says_why(
         assert await command("submit", scenario, "--any", "--racks", path, "--dut", "sn5600") == 65
         error = capsys.readouterr().err
         for name in ("north", "south"):
-            assert (
-                f"rack {name}: not taken: its device under test is not named, and sn5600 is wanted" in error
-            )
+            assert f"rack {name}: not taken: its device under test is not named; needs sn5600" in error
 
         assert await command("submit", scenario, "--racks", path, "--rack", "south", "--ports", "a/p0") == 0
         (job,) = racks.south.rack.store.latest(9)
@@ -98,8 +96,8 @@ async def test_what_the_scenario_asks_for_is_asked_of_every_rack(
                 in error
             )
             assert (
-                "rack south: not taken: 2 ports of backend packet or xdp (transport.kind uet) are wanted, and 0 are in"
-                " service with their agents; 4 others are no such" in error
+                "rack south: not taken: needs 2 ports of backend packet or xdp (transport.kind uet); 0 are in"
+                " service with their agents; 4 other ports do not match" in error
             )
 
             scenario.write_text(

@@ -180,24 +180,26 @@ async def test_the_example_broker_lets_automation_work_and_others_look(
                 assert await operator.change("nobody", JobChange.HOLD) is None
             with pytest.raises(
                 RequestRefused,
-                match='"automation" is user, and may not change jobs of others, ports or the queue',
+                match="is user and may not change other users' jobs, ports or the queue",
             ):
                 await client.pause(paused=True)
-            with pytest.raises(RequestRefused, match="60 is above what automation may give; give at most 50"):
+            with pytest.raises(
+                RequestRefused, match="60 is above the highest priority of automation; give at most 50"
+            ):
                 await client.submit(SCENARIO, priority=60)
-            with pytest.raises(RequestRefused, match="10800s is longer than a job of automation may run"):
+            with pytest.raises(RequestRefused, match="10800s is above the limit of automation"):
                 await client.submit(SCENARIO, time_limit_ns=3 * 3600 * 10**9)
-            assert rack.rack.paused() == "", "only operators pause the queue"
+            assert rack.rack.pause_text() == "", "only operators pause the queue"
 
             async with RackClient(secured.settings("viewer"), "rack1") as viewer:
                 assert (await viewer.result(job.job_id, PATIENCE_S)).exit_code == 0
                 assert [(each.job_id, each.owner) for each in await viewer.jobs()] == [
                     (job.job_id, "automation")
                 ]
-                with pytest.raises(RequestRefused, match='"viewer" is viewer, and may not submit jobs'):
+                with pytest.raises(RequestRefused, match='"viewer" is viewer and may not submit jobs'):
                     await viewer.submit(SCENARIO)
                 with pytest.raises(
-                    RequestRefused, match='"viewer" is viewer, and may not change jobs of others'
+                    RequestRefused, match='"viewer" is viewer and may not change jobs of others'
                 ):
                     await viewer.cancel(job.job_id)
             assert len(rack.rack.store.latest(10)) == 1, "what a viewer asks for is not carried out"
@@ -220,7 +222,7 @@ async def test_nobody_asks_as_somebody_else(place: Place, secured: Secured) -> N
         # Asked after the forgeries on the same broker: what would have come is there.
         async with RackClient(secured.settings("operator"), "rack1") as operator:
             assert await operator.jobs() == ()
-        assert rack.rack.paused() == ""
+        assert rack.rack.pause_text() == ""
 
 
 async def test_nobody_speaks_for_the_controller_or_hears_another_clients_answers(

@@ -98,7 +98,7 @@ def test_no_descriptors_as_a_run_ends(place: Place, keys: Path, mosquitto: Mosqu
         soft, hard = resource.prlimit(controller.process.pid, resource.RLIMIT_NOFILE)
         resource.prlimit(controller.process.pid, resource.RLIMIT_NOFILE, (left, hard))
         controller.wait_for("cannot be read (Too many open files)")
-        controller.wait_for(f"job {job_id} cannot end yet: ")
+        controller.wait_for(f"job {job_id} cannot be ended yet: ")
         lets_pass(controller, 1.5)
         resource.prlimit(controller.process.pid, resource.RLIMIT_NOFILE, (soft, hard))
         job = broken.reaches(controller, job_id, *ENDED)

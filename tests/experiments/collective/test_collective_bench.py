@@ -236,7 +236,7 @@ def test_the_table_has_the_columns_of_nccl_tests() -> None:
     assert end.endswith("# Collective test concluded: all_reduce\n")
     stopped = [replace(row, time_ns=None) for row in rows]
     for end in (render_end(AR, stopped, verdict_of(stopped, None)), render_end(AR, (), verdict_of((), None))):
-        assert "# Out of bounds values : 0 in the operations that completed; others are missing\n" in end
+        assert "# Out of bounds values : 0 in the completed operations; others are missing\n" in end
         assert end.endswith("# Collective test incomplete: all_reduce\n")
     wide = render_heading(per_iteration=True).splitlines()
     (line,) = render_rows(spec, rows, per_iteration=True).splitlines()

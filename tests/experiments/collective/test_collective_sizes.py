@@ -91,7 +91,7 @@ def test_names_of_both_worlds_are_known() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"ranks": 1}, "--ranks: 1, expected 2 to 1024; choose another number"),
+        ({"ranks": 1}, "--ranks: got 1, expected 2 to 1024; choose another number"),
         (
             {"least_bytes": 4096, "most_bytes": 8},
             "-b, -e: sizes 4096 to 8 bytes, expected 1 to 1099511627776",
@@ -101,14 +101,14 @@ def test_names_of_both_worlds_are_known() -> None:
             "-f, -i: sizes would not grow; write a factor of at least 2, or a step",
         ),
         ({"factor": 0}, "-f, -i: sizes would not grow"),
-        ({"iterations": 0}, "-n: no iteration is asked for; write at least 1"),
+        ({"iterations": 0}, "-n: got 0 iterations; write at least 1"),
         (
             {"kinds": (A2A,), "ranks": 512},
             "-e: all_to_all over 512 ranks has nothing to send at 4096 bytes; ",
         ),
-        ({"iterations": 10**6}, "operations of all ranks in one session, at most 8388608 are recorded"),
+        ({"iterations": 10**6}, "operations of all ranks in one session, expected at most 8388608"),
         ({"factor": 1, "step_bytes": 1, "most_bytes": 1 << 40}, "-i: makes millions of sizes"),
-        ({"variants": (Variant(),) * 300}, "sweep: 300 combinations are asked for, at most 256 are measured"),
+        ({"variants": (Variant(),) * 300}, "sweep: got 300 combinations, expected at most 256"),
         ({"concurrent": True}, "--concurrent: names one collective; join two or more with +"),
         (
             {"concurrent": True, "kinds": (AR, SEND_RECV)},

@@ -51,7 +51,7 @@ def test_two_values_tell_a_setting_from_a_property(tried: list[tuple[int, list[i
 
 def test_a_value_that_was_not_tried_is_not_known() -> None:
     figure = asked("dscp", [(26, [26]), (10, [])])
-    assert (figure.samples, figure.word) == (0, "not seen for all of 10 and 26")
+    assert (figure.samples, figure.word) == (0, "not observed for all of 10 and 26")
 
 
 def test_own_values_are_those_that_never_change() -> None:
@@ -74,7 +74,7 @@ def test_a_card_with_a_mind_of_its_own_is_seen_through() -> None:
     assert figures["dscp"].word == "changed by the card: always 46"
     assert figures["ecn"].word == "as asked"
     assert figures["timeout_retries"].word == "changed by the card: always 7"
-    assert figures["timeout_code"].word == "changed by the card: shorter than codes 14 and 15 say"
+    assert figures["timeout_code"].word == "changed by the card: shorter than codes 14 and 15 specify"
 
 
 def test_notifications_that_are_marked_as_their_queue_pair_have_no_dscp_of_their_own() -> None:

@@ -106,21 +106,21 @@ def test_every_parameter_that_varies_is_one_that_is_looked_for() -> None:
             NicModel(cnp_recovery_ns=9_000 * US),
             "rate_cut",
             "cnp_recovery",
-            "it did not climb within 2 ms",
+            "it did not rise within 2 ms",
         ),
         (
             "an interval that is too short to be seen",
             NicModel(cnp_interval_ns=2 * US),
             "notifications",
             "cnp_interval",
-            "one for every marked packet, as far as can be told",
+            "one for every marked packet within the resolution",
         ),
         (
             "one that stays at the rate of before",
             NicModel(additive_bps=0),
             "increase",
             "additive_increase",
-            "it does not climb beyond the rate of before, or not for long enough to be seen",
+            "the rate does not exceed the rate before the CNPs, or not for long enough to be measured",
         ),
         (
             "one that notifications hardly slow",
@@ -176,7 +176,7 @@ def test_a_latency_below_the_floor_reaches_down_to_nothing() -> None:
 
 def test_a_card_that_answers_nothing_is_said_to() -> None:
     probe = probe_of(replace(NicModel(), requests_per_ack=1, turnaround_ns=10**11))
-    with pytest.raises(NicError, match="the card answers no request: no acknowledgement of 16 writes came"):
+    with pytest.raises(NicError, match="the card does not answer: no ACK of 16 writes"):
         probe.floor_ns()
 
 

@@ -127,7 +127,7 @@ def test_the_command_judges_shows_and_ends_so(
     )
     page = (out / "nic.html").read_text()
     assert "as bought" in page
-    assert "Time from a NAK to the first packet again" in page
+    assert "Time from a NAK to the first retransmission" in page
 
 
 def test_a_condition_that_cannot_be_read_ends_before_the_battery(

@@ -54,7 +54,7 @@ def test_a_battery_goes_on_where_it_was(card: Path, capsys: pytest.CaptureFixtur
     (card / "rnr.json").unlink()
     assert profiled(card, "--simulated", str(card.parent / "card.yaml")) == 0
     said = capsys.readouterr().err
-    assert said.count("kept from before") == len(BATTERY) - 1
+    assert said.count("reused from the last run") == len(BATTERY) - 1
     assert "rnr: 5 sends for each of the timer codes" in said
     assert (card / "gap.json").read_bytes() == before
 
@@ -115,7 +115,7 @@ def test_dcqcn_parameters_stand_next_to_what_was_measured(card: Path, tmp_path: 
         (
             "an experiment that is none",
             ("--simulated", "1", "--only", "dance"),
-            'there is no experiment "dance"; write one of fingerprint',
+            'unknown experiment "dance"; write one of fingerprint',
         ),
         ("a card that nobody drives", ("--peer", "127.0.0.1:1"), "127.0.0.1:1 does not answer"),
         (
@@ -153,7 +153,10 @@ def test_what_cannot_be_used_is_refused(
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("jitter: 2\n", 'card.yaml:1: jitter: "2" is no such number; write a number from 0 to 0.2'),
+        (
+            "jitter: 2\n",
+            'card.yaml:1: jitter: "2" is not a number in this range; write a number from 0 to 0.2',
+        ),
         ("recovery: hope\n", "write go_back_n or selective_repeat"),
         ("timeout: 5\n", '"5" has no unit'),
         ("window_packets: 1\n", "write a whole number from 2 to 4096"),
@@ -172,7 +175,7 @@ def test_a_card_that_cannot_be_is_refused(
 def test_a_directory_of_another_card_is_refused(card: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert profiled(card, "--simulated", "5") == 65
     assert (
-        "is of modelled card of card.yaml, and this is modelled card drawn by seed 5"
+        "is of card modelled card of card.yaml; the card under test is modelled card drawn by seed 5"
         in capsys.readouterr().err
     )
 

@@ -43,7 +43,7 @@ WORDS = {
     "ecn": "changed by the card: always 2",
     "ttl": "changed by the card: always 64",
     "timeout_retries": "as asked",
-    "timeout_code": "changed by the card: shorter than codes 14 and 15 say",
+    "timeout_code": "changed by the card: shorter than codes 14 and 15 specify",
 }
 
 

@@ -108,10 +108,10 @@ def test_a_value_stands_in_the_file_as_it_may_be_read(value: str, reported: str)
 @pytest.mark.parametrize(
     ("search", "reported"),
     [
-        ("{path: a.b, from: 1Mbps, to: 5ms}", "search.to: is a number of something else than from"),
-        ("{path: a.b, from: 5, to: 5}", "search.to: is where it begins"),
+        ("{path: a.b, from: 1Mbps, to: 5ms}", "search.to: has another unit than from"),
+        ("{path: a.b, from: 5, to: 5}", "search.to: equals from"),
         ("{path: a b, from: 1, to: 5}", '"a b" is not a key path'),
-        ("{path: a.b, from: fast, to: 5}", '"fast" is no value that can be halved'),
+        ("{path: a.b, from: fast, to: 5}", '"fast" is not a number'),
         (
             "{path: a.b, from: 1, to: 5, resolution: 100%}",
             'search.resolution: "100%" is out of range; write a value from 0.0001% to 99.9999%',
@@ -199,4 +199,4 @@ def test_without_a_verdict_nothing_says_what_passes(
     (tmp_path / "sweep.yaml").write_text(STUDY)
     words = ["sweep", str(tmp_path / "sweep.yaml"), "--twin", "--no-ideal", "--out", str(tmp_path / "out")]
     assert main(words) == ExitCode.PREPARATION_FAILED
-    assert "a search goes by the verdict, and no condition is asked for" in capsys.readouterr().err
+    assert "a search needs a verdict, but the scenario has no checks" in capsys.readouterr().err

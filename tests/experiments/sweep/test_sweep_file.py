@@ -116,14 +116,14 @@ MISTAKES = (
     (
         "no axis",
         "",
-        "axes: there is no axis; write axes: {transport.qps_per_connection: [1, 4]} or the like",
+        "axes: there is no axis; write such as axes: {transport.qps_per_connection: [1, 4]}",
         TOP,
     ),
     ("an axis of nothing", "axes: {seed: []}\n", "axes.seed: has no values; list at least one", TOP),
     (
         "an axis that is none",
         "axes: {seed: 4}\n",
-        "axes.seed: is no axis; write a list of values for a key path",
+        "axes.seed: is not an axis; write a list of values for a key path",
         TOP,
     ),
     ("a path that is none", "axes: {'a b': [1]}\n", '"a b" is not a key path; write keys with dots', TOP),
@@ -134,7 +134,12 @@ MISTAKES = (
         'compare: "sed" is not one of the choices; write seed (did you mean seed?)',
         TOP,
     ),
-    ("the same axis twice", "axes: {seed: [1]}\nzip: [{seed: [2]}]\n", 'the axis "seed" is there twice', TOP),
+    (
+        "the same axis twice",
+        "axes: {seed: [1]}\nzip: [{seed: [2]}]\n",
+        'the axis "seed" is listed twice',
+        TOP,
+    ),
     (
         "lists of different length",
         "zip: [{seed: [1, 2], iterations: [3]}]\n",
@@ -144,7 +149,7 @@ MISTAKES = (
     (
         "too many points",
         f"axes: {{seed: {list(range(70))}, iterations: {list(range(70))}}}\n",
-        "4900 points; keep to 4096",
+        "4900 points; use at most 4096",
         TOP,
     ),
     (
@@ -199,19 +204,19 @@ OF_POINTS = (
     (
         "a path through a value",
         "axes: {iterations.x: [1]}\n",
-        '"iterations.x" leads into a single value',
+        '"iterations.x" goes below a single value',
         TOP,
     ),
     (
         "a topology that is not there",
         "axes: {topology.single.rate: [1Gbps]}\n",
-        "changes the topology, and the sweep names none; write topology: FILE",
+        "changes the topology, but the sweep names none; write topology: FILE",
         "scenario: s.yaml\n",
     ),
     (
         "nothing that says which ports there are",
         "axes: {iterations: [1]}\n",
-        "nothing says which ports there are; write rig: FILE, give --rig FILE",
+        "the sweep has no rig; write rig: FILE, give --rig FILE",
         "scenario: s.yaml\n",
     ),
     (

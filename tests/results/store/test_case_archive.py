@@ -155,7 +155,7 @@ def test_folders_that_others_list_are_none_of_its_files(tmp_path: Path) -> None:
 
 
 def test_a_path_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
-    for path, told in ((tmp_path / "no.zip", "No such file"), (Path("/dev/null"), "is no regular file")):
+    for path, told in ((tmp_path / "no.zip", "No such file"), (Path("/dev/null"), "is not a regular file")):
         with pytest.raises(ConfigError, match=told), open_archive(path):
             pass
 

@@ -113,7 +113,7 @@ async def serving(directory: Path, tokens: str | None) -> AsyncIterator[Served]:
     collector = RackCollector(rack, lambda: (), tallies, lambda: 0, lambda: False)
     condition = ConditionPages(rack, collector, lambda: ())
     gateway = HttpGateway(bind, (*condition.routes(), *pages.routes(), *traces.routes()), admission, log)
-    task = asyncio.create_task(gateway.live())
+    task = asyncio.create_task(gateway.serve())
     try:
         async with asyncio.timeout(PATIENCE_S):
             while "http listens" not in stream.getvalue():  # noqa: ASYNC110 - a log tells nobody

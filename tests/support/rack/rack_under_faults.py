@@ -154,7 +154,7 @@ class Broken:
         clear_s = round(time.monotonic() - self._began_s, 1)
         ended = {job.job_id for job in self.jobs() if job.state in ENDED}
         alive = [path for path in (self.state_dir / "running").iterdir() if path.name in ended]
-        assert not [path for path in alive if locks.held(path)], "a run outlives its job"
+        assert not [path for path in alive if locks.is_held(path)], "a run outlives its job"
         sink = os.environ.get("ETLOOP_FAULTS")
         if sink:
             with Path(sink).open("a") as notes:

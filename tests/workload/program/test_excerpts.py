@@ -160,7 +160,7 @@ def test_an_excerpt_runs_to_its_end_in_the_twin(tmp_path: Path, capsys: pytest.C
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{ranks: []}", "workload.excerpt.ranks: no rank is real; list those that are, such as [0-15]"),
+        ("{ranks: []}", "workload.excerpt.ranks: no rank is real; list the real ranks, such as [0-15]"),
         ("{link: 1Gbps}", "workload.excerpt.ranks: no rank is real"),
         ("{ranks: [0-3], link: 1bps}", "workload.excerpt.link: "),
         ("{ranks: [x]}", 'workload.excerpt.ranks[0]: "x" names no ranks'),

@@ -94,5 +94,5 @@ def test_a_pipe_in_place_of_a_file_does_not_hang_the_reader(tmp_path: Path) -> N
     with pytest.raises(TraceError) as raised:
         read_trace(tmp_path)
     assert str(raised.value) == (
-        f"{tmp_path}/w.0.et: cannot be read: Not a regular file; check that it is there and may be read"
+        f"{tmp_path}/w.0.et: cannot be read: Not a regular file; check that it exists and is readable"
     )

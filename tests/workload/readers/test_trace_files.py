@@ -349,7 +349,7 @@ def test_the_faults_of_all_ranks_come_together(tmp_path: Path) -> None:
 def test_an_unreadable_file_is_told(tmp_path: Path) -> None:
     (tmp_path / "w.0.et").mkdir()
     assert errors(tmp_path) == [
-        f"{tmp_path}/w.0.et: cannot be read: Is a directory; check that it is there and may be read"
+        f"{tmp_path}/w.0.et: cannot be read: Is a directory; check that it exists and is readable"
     ]
 
 
@@ -409,7 +409,7 @@ def test_a_named_group_file_replaces_the_one_beside_the_traces(tmp_path: Path) -
     (found,) = errors(tmp_path, tmp_path / "none.json")
     assert (
         found
-        == f"{tmp_path}/none.json: cannot be read: No such file or directory; check that it is there and may be read"
+        == f"{tmp_path}/none.json: cannot be read: No such file or directory; check that it exists and is readable"
     )
 
 

@@ -112,17 +112,17 @@ def test_rules_of_faults_are_carried_out_by_the_kinds_that_have_them() -> None:
         ("dscp: 26", "kind: tcp", ('s.yaml:4: jobs[1].transport.kind: "tcp" is not one of the choices; '
             "write rocev2 or mrc or uet")),
         ("dscp: 26", "mrc: {}", "s.yaml:4: jobs[1].transport.mrc: the transport is rocev2; write kind: mrc, or leave it out"),
-        ("dscp: 26", "kind: mrc, cnp: {}", ("s.yaml:4: jobs[1].transport.cnp: MRC does without: its acknowledgements tell of "
+        ("dscp: 26", "kind: mrc, cnp: {}", ("s.yaml:4: jobs[1].transport.cnp: MRC does not have this setting: its ACKs report "
             "marks; leave it out, or write kind: rocev2")),
         ("dscp: 26", "kind: mrc, cc: {algorithm: rccc}", ("s.yaml:4: jobs[1].transport.cc.algorithm: rccc needs credits, which "
-            "receivers of UET alone grant; write kind: uet, or choose another")),
+            "only UET receivers grant; write kind: uet, or choose another")),
         ("dscp: 26", "timeout: 1s", ("s.yaml:4: jobs[1].transport.timeout: it is not one of ack_every, cc, cnp, kind, lossless, "
             "min_rnr_timer, mrc, out_of_order, outstanding_reads, reorder_packets, retransmission, rnr_retry, tail_probe, uet, "
-            "window_packets; write it under transport, where it is of all")),
+            "window_packets; write it under transport, where it applies to all")),
         ("kind: mrc, path_mtu: 1024", "retransmission: selective_repeat", ("s.yaml:4: jobs[1].transport.retransmission: MRC does "
-            "without: it always repeats what is missing, and nothing else; leave it out, or write kind: rocev2")),
+            "not have this setting: it always retransmits only missing packets; leave it out, or write kind: rocev2")),
         ("window_packets: 500", "retransmission: selective_repeat", ("s.yaml:1: transport.window_packets: selective repeat "
-            "speaks of 256 packets at a time; write at most 256, or retransmission: go_back_n")),
+            "has a window of at most 256 packets; write at most 256, or retransmission: go_back_n")),
     ],
 )  # fmt: skip
 def test_a_mistake_is_placed_where_it_stands(top: str, own: str, message: str) -> None:
@@ -137,8 +137,8 @@ def test_what_a_job_takes_over_is_said_once_if_it_is_wrong() -> None:
 def test_rounds_join_all_ranks_and_so_need_one_transport() -> None:
     (said,) = mistakes("dscp: 26", "", "transport: {kind: mrc}", more="rounds: 2")
     assert said == (
-        "s.yaml:5: rounds: phases end with a barrier of all ranks, and ranks of unlike transports cannot talk; "
-        "leave it out, and run each job alone in a file of its own"
+        "s.yaml:5: rounds: phases end with a barrier of all ranks, which needs one transport for all jobs; "
+        "leave it out, and run each job alone from its own scenario"
     )
     assert scenario("dscp: 26", "", "transport: {kind: rocev2}", more="rounds: 2").rounds == 2
 
@@ -146,4 +146,4 @@ def test_rounds_join_all_ranks_and_so_need_one_transport() -> None:
 def test_plain_datagrams_have_no_transport() -> None:
     more = "background: [{name: b, udp: {from: a/p0, to: b/p0, rate: 1Mbps}, transport: {kind: uet}}]"
     (said,) = mistakes("dscp: 26", "", "", more=more)
-    assert "background[0].transport: plain UDP stands beside it" in said
+    assert "background[0].transport: cannot be combined with udp" in said

@@ -124,7 +124,7 @@ twin: device.yaml
         ),
         (
             "workload: {trace: j}\niterations: 1\niterations: 2",
-            "s.yaml:3: iterations: the key stands here and in line 2; keep one of them",
+            "s.yaml:3: iterations: the key is already set in line 2; keep one of them",
         ),
         (
             "workload: {trace: j}\nmapping: {placement: explicit}",
@@ -163,9 +163,9 @@ twin: device.yaml
         ),
         ("workload: j", 's.yaml:1: workload: expected a mapping, found "j"; write keys and values below it'),
         ("workload: {trace: [a]}", "s.yaml:1: workload.trace: expected one value, found a list; write a single value"),
-        ("workload: {trace: !!python/none x}", ("s.yaml:1: workload.trace: the tag tag:yaml.org,2002:python/none is not read; "
+        ("workload: {trace: !!python/none x}", ("s.yaml:1: workload.trace: the tag tag:yaml.org,2002:python/none is not supported; "
          "write the plain value")),
-        ("workload: {trace: &a j}", "s.yaml: line 1: anchors and aliases (& and *) are not read; write the value out"),
+        ("workload: {trace: &a j}", "s.yaml: line 1: anchors and aliases (& and *) are not supported; write the value itself"),
         ("- a", "s.yaml: the file holds a list; write a mapping of keys to values"),
         ("", "s.yaml: the file is empty; write a mapping of keys to values"),
         ("a: [", ("s.yaml: line 1: not valid YAML: while parsing a flow node expected the node content, but found "

@@ -80,11 +80,11 @@ MISTAKES = {
     "{all_reduce: {schedule: ../x.py}}": 'collectives.all_reduce.schedule: "../x.py" is outside the scenario\'s directory',
     "{all_reduce: {schedule: /x.py}}": 'collectives.all_reduce.schedule: "/x.py" is outside the scenario\'s directory',
     "{all_reduce: {schedule: x.txt}}": 'collectives.all_reduce.schedule: "x.txt" does not end with .xml, .py, .et',
-    "{all_reduce: {schedule: x.et}}": "collectives.all_reduce.schedule: custom traces have the sizes of one buffer only",
+    "{all_reduce: {schedule: x.et}}": "collectives.all_reduce.schedule: custom traces are recorded for one buffer size",
     "{all_reduce: {recorded: 1MiB}}": "collectives.all_reduce.recorded: only custom traces have a recorded size",
-    "{all_reduce: {schedule: x.py, channels: 2}}": "collectives.all_reduce.channels: the schedule's file decides that",
-    "{all_reduce: {schedule: x.py, algorithm: ring}}": "collectives.all_reduce.algorithm: the schedule's file decides",
-    "{barrier: {schedule: x.py}}": "collectives.barrier.schedule: a barrier has no schedule of one's own",
+    "{all_reduce: {schedule: x.py, channels: 2}}": "collectives.all_reduce.channels: the schedule's file defines it",
+    "{all_reduce: {schedule: x.py, algorithm: ring}}": "collectives.all_reduce.algorithm: the schedule's file defines it",
+    "{barrier: {schedule: x.py}}": "collectives.barrier.schedule: a barrier cannot have a custom schedule",
     "{hardware: {gpu: h100}}": 'collectives.hardware.gpu: "h100" is not one of the choices; write volta or ampere',
     "{hardware: {nic: 400}}": "collectives.hardware.nic: ",
     "{hardware: {nics_per_host: 65}}": "collectives.hardware.nics_per_host: 65 is out of range",
@@ -127,7 +127,7 @@ def test_a_token_is_whole_groups_of_values() -> None:
     with pytest.raises(ConfigError) as refused:
         section("collectives: {token: {hidden: 5000, values: fp16}}")
     text = str(refused.value)
-    assert "collectives.token.hidden: 5000 values, and DeepEP sends them in groups of 128" in text
+    assert "collectives.token.hidden: got 5000 values; DeepEP sends them in groups of 128" in text
     assert "collectives.token.values" in text
 
 

@@ -82,8 +82,7 @@ def test_algorithms_that_live_on_acknowledgements_get_them(
     assert len(transport.notes) == notes
     if notes:
         assert (
-            "timely learns from acknowledgements, and ack_every lets only one in 256 packets ask"
-            in transport.notes[0]
+            "timely needs acknowledgements, but ack_every requests one for 256 packets" in transport.notes[0]
         )
 
 
@@ -98,7 +97,7 @@ REFUSED = {
     "{algorithm: timely, t_low: 1ms}": ("transport.cc.algorithm", "t_low must be below t_high"),
     "{algorithm: hpcc}": ("transport.cc.algorithm", "which no port of an agent receives"),
     "{series: {queue_pairs: 2}}": ("transport.cc.series.queue_pairs", "write interval"),
-    "{plugin: x.cpp}": ("transport.cc.plugin", "not read here"),
+    "{plugin: x.cpp}": ("transport.cc.plugin", "this command does not load"),
 }
 
 
@@ -130,7 +129,7 @@ def test_a_plugin_brings_its_own_parameters() -> None:
     congestion = with_plugin("{plugin: my.cpp, t_low: 60us}", plugin).transport.congestion
     assert (congestion.plugin_name, congestion.plugin.tobytes()) == ("my.cpp", b"source")
     assert [(each.name, each.value) for each in congestion.parameters] == [("t_low", 60_000.0)]
-    with pytest.raises(ConfigError, match="an algorithm and a plugin are named"):
+    with pytest.raises(ConfigError, match="both an algorithm and a plugin are set"):
         with_plugin("{plugin: my.cpp, algorithm: timely}", plugin)
     with pytest.raises(ConfigError, match=r"cc.plugin: my.cpp: no compiler; install one"):
         with_plugin("{plugin: my.cpp}", ConfigError(Problem("my.cpp", "no compiler", "install one")))

@@ -90,7 +90,7 @@ def test_the_rate_of_an_incast_is_its_period() -> None:
     )
     assert read.jobs[0].source.load == IncastLoad(1, 2048, 1_000_000, 5)
     assert read.background[0].load == IncastLoad(1, 4096, 2_000_000, 5)
-    with pytest.raises(ConfigError, match=r"rate: says what period does; write one of the two"):
+    with pytest.raises(ConfigError, match=r"rate: cannot be combined with period; write one of the two"):
         scenario("workload: {incast: {senders: 1, size: 2KiB, period: 1ms, rate: 1Mbps}}")
 
 
@@ -182,7 +182,7 @@ def test_a_timeline_is_in_order_and_of_ports_that_there_are() -> None:
     [
         (
             JOBS + "workload: {trace: t}",
-            "s.yaml:5: workload: jobs have a workload each; move it into one of the jobs",
+            "s.yaml:5: workload: each job has its own workload; move it into one of the jobs",
         ),
         (
             "jobs: []",
@@ -190,19 +190,19 @@ def test_a_timeline_is_in_order_and_of_ports_that_there_are() -> None:
         ),
         (
             f"rounds: 2\nworkload: {{collective: {AR}}}",
-            "s.yaml:1: rounds: rounds are of several jobs; write jobs, or iterations for one job",
+            "s.yaml:1: rounds: rounds need several jobs; write jobs, or iterations for one job",
         ),
         (
             f"rounds: 2\njobs: [{{name: a, workload: {{collective: {AR}}}}}]",
-            "s.yaml:1: rounds: a round of one job has nothing beside it; write two jobs or more",
+            "s.yaml:1: rounds: a round needs 2 or more jobs, got 1; write two jobs or more",
         ),
         (
             f"jobs: [{{name: a, start: 1s, workload: {{collective: {AR}}}}}]",
-            "s.yaml:1: jobs[0].start: nothing is beside this job; remove it, or write another job",
+            "s.yaml:1: jobs[0].start: a single job cannot start later; remove it, or write another job",
         ),
         (
             JOBS + "  - {name: a, workload: {trace: t}}",
-            's.yaml:5: jobs[2].name: "a" is the name of another one; choose another name',
+            's.yaml:5: jobs[2].name: the name "a" is used twice; choose another name',
         ),
         (
             "jobs: [{name: a, workload: {}}]",
@@ -213,11 +213,11 @@ def test_a_timeline_is_in_order_and_of_ports_that_there_are() -> None:
         ),
         (
             f"workload: {{trace: t, collective: {AR}}}",
-            "s.yaml:1: workload.trace: it is of traces, and a load stands in place of one; remove it",
+            "s.yaml:1: workload.trace: a load replaces the trace, and this key describes a trace; remove it",
         ),
         (
             f"workload: {{incast: {{senders: 1, size: 1B}}, collective: {AR}}}",
-            "s.yaml:1: workload.incast: collective stands beside it; keep one of them",
+            "s.yaml:1: workload.incast: cannot be combined with collective; keep one of them",
         ),
         (
             "workload: {collective: {kind: all_redduce, ranks: 2, size: 1B}}",
@@ -233,7 +233,7 @@ def test_a_timeline_is_in_order_and_of_ports_that_there_are() -> None:
         ),
         (
             f"workload: {{collective: {AR}}}\nbackground: [{{name: b}}]",
-            "s.yaml:2: background[0].name: no load is named; write one of incast, storage and udp",
+            "s.yaml:2: background[0].name: no load is given; write one of incast, storage and udp",
         ),
         (
             f"workload: {{collective: {AR}}}\nbackground: [{{name: b, incast: {{senders: 1, size: 1B}}}}]",
@@ -241,14 +241,14 @@ def test_a_timeline_is_in_order_and_of_ports_that_there_are() -> None:
         ),
         (
             f"workload: {{collective: {AR}}}\nbackground: [{{name: job, incast: {{senders: 1, size: 1B, period: 1s}}}}]",
-            's.yaml:2: background[0].name: "job" is the name of another one; choose another name',
+            's.yaml:2: background[0].name: the name "job" is used twice; choose another name',
         ),
         (
             (
                 f"workload: {{collective: {AR}}}\nbackground: [{{name: b, start: 2s, stop: 2s, incast: {{senders: 1, "
                 f"size: 1B, period: 1s}}}}]"
             ),
-            "s.yaml:2: background[0].stop: it is not after start; raise stop, or leave it out",
+            "s.yaml:2: background[0].stop: stop is not after start; raise stop, or leave it out",
         ),
         (
             f"workload: {{collective: {AR}}}\nmapping: {{placement: explicit, explicit: {{0-3: a/p0}}, ports: [a/p0]}}",
@@ -260,7 +260,7 @@ def test_a_timeline_is_in_order_and_of_ports_that_there_are() -> None:
         ),
         (
             f"workload: {{collective: {AR}}}\ntimeline: [{{at: 1s, link: s/0, state: up}}]",
-            "s.yaml:2: timeline[0].state: s/0 is up already at that time; let down and up take turns",
+            "s.yaml:2: timeline[0].state: s/0 is already up at that time; alternate down and up",
         ),
         (
             f"workload: {{collective: {AR}}}\ntimeline: [{{at: 1s, link: s/0, state: off}}]",

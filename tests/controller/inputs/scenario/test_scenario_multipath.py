@@ -140,11 +140,11 @@ def test_ordered_delivery_keeps_to_one_path() -> None:
         ),
         (
             "  kind: uet\n  cnp: {send: true}",
-            "s.yaml:4: transport.cnp: UET does without: its acknowledgements tell of marks; leave it out, or write kind: rocev2",
+            "s.yaml:4: transport.cnp: UET does not have this setting: its ACKs report marks; leave it out, or write kind: rocev2",
         ),
         (
             "  kind: uet\n  window_packets: 2000",
-            "s.yaml:4: transport.window_packets: a UET queue pair has at most 1024 packets under way; write at most 1024",
+            "s.yaml:4: transport.window_packets: a UET queue pair has at most 1024 packets in flight; write at most 1024",
         ),
         ("  kind: uet\n  uet: {close_after: soon}", "s.yaml:4: transport.uet.close_after: "),
         (
@@ -155,11 +155,11 @@ def test_ordered_delivery_keeps_to_one_path() -> None:
         ("  kind: uet\n  uet: {delivery: any}", "s.yaml:4: transport.uet.delivery: "),
         (
             "  kind: uet\n  uet: {delivery: rod, entropy_values: 8}",
-            "s.yaml:4: transport.uet.entropy_values: ordered delivery (rod) keeps a queue pair to one path; leave it out, ",
+            "s.yaml:4: transport.uet.entropy_values: ordered delivery (rod) uses one path per queue pair; leave it out, ",
         ),
         (
             "  kind: mrc\n  cc: {algorithm: rccc}",
-            "s.yaml:4: transport.cc.algorithm: rccc needs credits, which receivers of UET alone grant; write kind: uet",
+            "s.yaml:4: transport.cc.algorithm: rccc needs credits, which only UET receivers grant; write kind: uet",
         ),
         ("  kind: uet\n  uet: {credit_window: 0.01}", "s.yaml:4: transport.uet.credit_window: "),
         ("  kind: uet\n  uet: {messages: atomic}", "s.yaml:4: transport.uet.messages: "),
@@ -171,30 +171,30 @@ def test_ordered_delivery_keeps_to_one_path() -> None:
         ),
         (
             "  kind: mrc\n  retransmission: go_back_n",
-            "s.yaml:4: transport.retransmission: MRC does without: it always repeats what is missing, and nothing else",
+            "s.yaml:4: transport.retransmission: MRC does not have this setting: it always retransmits only missing packets",
         ),
         (
             "  kind: mrc\n  cnp: {send: true}",
-            "s.yaml:4: transport.cnp: MRC does without: its acknowledgements tell of marks; leave it out, or write kind: rocev2",
+            "s.yaml:4: transport.cnp: MRC does not have this setting: its ACKs report marks; leave it out, or write kind: rocev2",
         ),
         (
             "  kind: mrc\n  outstanding_reads: 2",
-            "s.yaml:4: transport.outstanding_reads: MRC does without: it has no READs; leave it out, or write kind: rocev2",
+            "s.yaml:4: transport.outstanding_reads: MRC does not have this setting: it has no READs; leave it out, or write kind: rocev2",
         ),
         (
             "  kind: mrc\n  window_packets: 2000",
-            "s.yaml:4: transport.window_packets: an MRC queue pair has at most 1024 packets under way; write at most 1024",
+            "s.yaml:4: transport.window_packets: an MRC queue pair has at most 1024 packets in flight; write at most 1024",
         ),
         (
             "  kind: mrc\n  mrc: {entropy_values: 4, least_active: 5}",
-            "s.yaml:4: transport.mrc.least_active: there are 4 entropy values; write at most as many",
+            "s.yaml:4: transport.mrc.least_active: is above entropy_values, 4; write at most entropy_values",
         ),
         ("  kind: mrc\n  mrc: {entropy_values: 0}", "s.yaml:4: transport.mrc.entropy_values: "),
         ("  kind: mrc\n  mrc: {entropy: best}", "s.yaml:4: transport.mrc.entropy: "),
         ("  kind: mrc\n  mrc: {planes: 8}", "s.yaml:4: transport.mrc.planes: "),
         (
             "  kind: uet\n  faults: [{do: send_nak, which: 3}]",
-            "s.yaml:4: transport.faults[0].do: UET has no such answer; leave the rule out, or write kind: rocev2",
+            "s.yaml:4: transport.faults[0].do: UET has no such reply; leave the rule out, or write kind: rocev2",
         ),
         (
             "  kind: uet\n  faults: [{do: corrupt_icrc, which: 3}]",
@@ -202,27 +202,27 @@ def test_ordered_delivery_keeps_to_one_path() -> None:
         ),
         (
             "  kind: mrc\n  faults: [{do: drop, packets: cnp, which: 3}]",
-            "s.yaml:4: transport.faults[0].packets: MRC has no CNPs; write ack: these tell of marks",
+            "s.yaml:4: transport.faults[0].packets: MRC has no CNPs; write ack: its ACKs report marks",
         ),
         (
             "  kind: mrc\n  faults: [{do: trim, packets: ack, which: 3}]",
-            "s.yaml:4: transport.faults[0].packets: only what asks is answered when it is cut; write data or clear_to_send",
+            "s.yaml:4: transport.faults[0].packets: only trimmed requests are answered; write data or clear_to_send",
         ),
         (
             "  kind: mrc\n  faults: [{do: trim, side: sent, which: 3}]",
-            "s.yaml:4: transport.faults[0].side: trim cuts what is received; write side: received, or leave it out",
+            "s.yaml:4: transport.faults[0].side: trim cuts received packets; write side: received, or leave it out",
         ),
         (
             "  kind: mrc\n  faults: [{do: drop, entropy_value: 128, which: all}]",
-            "s.yaml:4: transport.faults[0].entropy_value: there are 128, from 0; write at most 127",
+            "s.yaml:4: transport.faults[0].entropy_value: expected 0 to 127; write a value from 0 to 127",
         ),
         (
             "  kind: mrc\n  faults: [{do: drop, entropy_value: 1, side: received, which: all}]",
-            "s.yaml:4: transport.faults[0].entropy_value: it is known as a packet is sent; write side: sent, or leave it out",
+            "s.yaml:4: transport.faults[0].entropy_value: only the sender knows the entropy value; write side: sent, or leave it out",
         ),
         (
             "  faults: [{do: trim, which: 3}]",
-            "s.yaml:3: transport.faults[0].do: only packets that choose their paths are cut on purpose, ",
+            "s.yaml:3: transport.faults[0].do: only multipath transports have trim rules and ",
         ),
     ],
     ids=lambda value: value.strip().replace("\n", " ") if value.startswith("  ") else "",

@@ -175,7 +175,7 @@ def test_rules_in_the_order_of_the_file() -> None:
         (
             "  retransmission: selective_repeat\n  window_packets: 512",
             (
-                "s.yaml:5: transport.window_packets: selective repeat speaks of 256 packets at a time; "
+                "s.yaml:5: transport.window_packets: selective repeat has a window of at most 256 packets; "
                 "write at most 256, or retransmission: go_back_n"
             ),
         ),
@@ -189,34 +189,34 @@ def test_rules_in_the_order_of_the_file() -> None:
         (
             "  trimming: {answer: nak}",
             (
-                "s.yaml:4: transport.trimming.answer: nothing says which packets are trimmed; "
+                "s.yaml:4: transport.trimming.answer: answer needs the DSCP of trimmed packets; "
                 "write dscp, such as dscp: [48]"
             ),
         ),
         (
             "  trimming: {dscp: [48], answer: selective}",
             (
-                "s.yaml:4: transport.trimming.answer: going back N, a single packet cannot be asked for; "
+                "s.yaml:4: transport.trimming.answer: with go-back-N a single packet cannot be requested; "
                 "write answer: nak, or change transport.retransmission"
             ),
         ),
         (
             "  retransmission: selective_repeat\n  trimming: {dscp: 48, answer: nak}",
             (
-                "s.yaml:5: transport.trimming.answer: with selective repeat a NAK would send again what has arrived; "
+                "s.yaml:5: transport.trimming.answer: with selective repeat a NAK would repeat packets that arrived; "
                 "write answer: selective, or change transport.retransmission"
             ),
         ),
         (
             "  trimming: {dscp: [26]}",
             (
-                "s.yaml:4: transport.trimming.dscp: packets of data have it, too; "
-                "write what switches give to trimmed packets"
+                "s.yaml:4: transport.trimming.dscp: data packets have the same DSCP; "
+                "write the DSCP that switches set in trimmed packets"
             ),
         ),
         (
             "  trimming: {dscp: [48], last_hop: [48, 49]}",
-            "s.yaml:4: transport.trimming.last_hop: 49 is not among those of dscp; list it in both",
+            "s.yaml:4: transport.trimming.last_hop: 49 is not listed in dscp; list it in both",
         ),
         (
             "  trimming: {dscp: [64]}",
@@ -228,7 +228,7 @@ def test_rules_in_the_order_of_the_file() -> None:
         ),
         (
             "  timeout: 1ms\n  timeout_floor: 2ms",
-            "s.yaml:5: transport.timeout_floor: it is above the timeout; lower it, or raise timeout",
+            "s.yaml:5: transport.timeout_floor: timeout_floor is above timeout; lower it, or raise timeout",
         ),
         (
             "  cnp: {send: false, interval: 4us}",
@@ -244,7 +244,7 @@ def test_rules_in_the_order_of_the_file() -> None:
         (
             "  cnp: {pcp: 6}",
             (
-                "s.yaml:4: transport.cnp.pcp: frames have no tag to carry it; "
+                "s.yaml:4: transport.cnp.pcp: a priority needs VLAN-tagged frames; "
                 "write transport.vlan: {id: 0}, or leave it out"
             ),
         ),
@@ -287,20 +287,20 @@ def test_rules_in_the_order_of_the_file() -> None:
         (
             "  faults: [{do: send_nak, side: sent, which: 3}]",
             (
-                "s.yaml:4: transport.faults[0].side: send_nak answers what is received; "
+                "s.yaml:4: transport.faults[0].side: send_nak answers received packets; "
                 "write side: received, or leave it out"
             ),
         ),
         (
             "  faults: [{do: corrupt_icrc, side: received, which: 3}]",
             (
-                "s.yaml:4: transport.faults[0].side: an ICRC is spoilt as it is sent; "
+                "s.yaml:4: transport.faults[0].side: only sent packets can get a wrong ICRC; "
                 "write side: sent, or do: drop"
             ),
         ),
         (
             "  faults: [{do: drop, which: 3, delay: 5us}]",
-            ("s.yaml:4: transport.faults[0].delay: drop delays nothing; write do: delay, or leave it out"),
+            ("s.yaml:4: transport.faults[0].delay: drop has no delay; write do: delay, or leave it out"),
         ),
         (
             "  faults: [{do: delay, which: 3}]",
@@ -309,7 +309,7 @@ def test_rules_in_the_order_of_the_file() -> None:
         (
             "  faults: [{do: delay, which: 3, delay: 5us, behind: 2}]",
             (
-                "s.yaml:4: transport.faults[0].behind: delay puts nothing behind; "
+                "s.yaml:4: transport.faults[0].behind: delay does not reorder; "
                 "write do: reorder, or leave it out"
             ),
         ),
@@ -354,8 +354,8 @@ def test_a_rule_that_concerns_nobody_is_refused() -> None:
     )
     assert str(caught.value).splitlines() == [
         (
-            f"transport.faults[{index}]: no connection through the device under test is the one that it names; leave "
-            f"from, to, qp, communicator and channel out, or see that they fit together: {near}"
+            f"transport.faults[{index}]: the rule matches no connection through the device under test; leave "
+            f"from, to, qp, communicator and channel out, or correct them: {near}"
         )
         for index, near in enumerate(nearest, start=1)
     ]
@@ -379,14 +379,14 @@ def test_a_rule_for_ranks_that_talk_past_the_device_says_so() -> None:
 @pytest.mark.parametrize(
     ("text", "note"),
     [
-        ("{ecn: none}", "transport.ecn is none, so that no device marks packets, and dcqcn counts on marks"),
+        ("{ecn: none}", "transport.ecn is none, so no device marks packets, but dcqcn needs marks"),
         (
             "{ecn: none, cc: {algorithm: dctcp}}",
-            "transport.ecn is none, so that no device marks packets, and dctcp counts on marks",
+            "transport.ecn is none, so no device marks packets, but dctcp needs marks",
         ),
         (
             "{cnp: {send: false}}",
-            "transport.cnp.send is false, and dcqcn hears of congestion by notifications alone",
+            "transport.cnp.send is false, but dcqcn reacts only to CNPs",
         ),
         ("{ecn: none, cnp: {send: false}, cc: {algorithm: swift}}", ""),
         ("{cnp: {send: false}, cc: {algorithm: dctcp}}", ""),

@@ -132,7 +132,7 @@ def test_a_rule_of_faults_that_only_ports_of_another_kind_could_carry_out_is_ref
     jobs = (job("spray", "a/p0, b/p0"), job("ring", "a/p1, c/p0", "transport: {kind: rocev2}"))
     (said,) = refusal(*jobs, top="transport: {kind: mrc, faults: [{do: trim, which: 1, from: 2, to: 3}]}")
     assert said.startswith(
-        "transport.faults[0]: no connection through the device under test is the one that it names"
+        "transport.faults[0]: the rule matches no connection through the device under test"
     )
     found = plan(*jobs, top="transport: {kind: mrc, faults: [{do: trim, which: 1, from: 0, to: 1}]}")
     assert [len(one.faults) for one in found.whole().transports] == [1, 0]

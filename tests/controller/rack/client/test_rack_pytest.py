@@ -96,8 +96,8 @@ def test_a_suite_of_its_own_runs_jobs_and_leaves_none(
 @pytest.mark.parametrize(
     ("arguments", "outcome", "printed"),
     [
-        ([], {"skipped": 1}, "no rack is named: give --etloop-broker"),
-        (["--etloop-required"], {"errors": 1}, "no rack is named: give --etloop-broker"),
+        ([], {"skipped": 1}, "no rack: give --etloop-broker"),
+        (["--etloop-required"], {"errors": 1}, "no rack: give --etloop-broker"),
         (["--etloop-broker", ":x"], {"errors": 1}, "is no broker; write HOST or HOST:PORT"),
         (["--etloop-broker", "127.0.0.1:PORT"], {"errors": 1}, "no broker at 127.0.0.1:"),
     ],

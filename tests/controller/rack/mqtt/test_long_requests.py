@@ -9,7 +9,7 @@ from etloop.controller.rack.mqtt.long_requests import MOST_EACH, MOST_IN_ALL, Lo
 async def order(requests: LongRequests[str], spent_ns: int = NS_PER_S) -> list[str]:
     """What is read, if each takes so long."""
     found, now_ns = [], 0
-    while taken := requests.take(now_ns):
+    while taken := requests.pop(now_ns):
         now_ns += spent_ns
         requests.charge(taken[0], spent_ns, now_ns)
         found.append(taken[1])
@@ -40,7 +40,7 @@ async def test_what_was_spent_long_ago_counts_no_more() -> None:
     requests.charge("flood", NS_PER_S, 0)
     requests.put("flood", "f")
     requests.put("ann", "a")
-    assert requests.take(3600 * NS_PER_S) == ("flood", "f"), "it came first"
+    assert requests.pop(3600 * NS_PER_S) == ("flood", "f"), "it came first"
 
 
 async def test_an_account_has_so_many_places_and_leaves_some_to_others() -> None:

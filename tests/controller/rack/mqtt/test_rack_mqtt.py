@@ -194,7 +194,7 @@ async def test_a_client_key_stands_for_one_job(place: Place, broker: Broker) -> 
         assert (await client.submit(SCENARIO, client_key="nightly", priority=3)).job_id == first.job_id
         for asked in ({"ports": ["a/p0"]}, {"scenario": SCENARIO + "seed: 2\n"}):
             with pytest.raises(
-                RequestRefused, match=f"client_key: stands for job {first.job_id}, which was submitted"
+                RequestRefused, match=f"client_key: is used by job {first.job_id}, which has other"
             ):
                 await client.submit(**({"scenario": SCENARIO} | asked), client_key="nightly")
         assert len(await client.jobs()) == 1
@@ -329,7 +329,7 @@ async def test_who_asks_too_much_is_told_when_to_come_again_and_does(place: Plac
         jsonschema.validate(put_off, json.loads((SCHEMAS / "list-response.schema.json").read_text()))
         assert 0 < put_off["retry_after_ms"] <= 1000
         assert (put_off["jobs"], put_off["correlation"]) == ([], "mine")
-        assert put_off["problems"][0]["what"] == "takes 5 requests a second, and more have come"
+        assert put_off["problems"][0]["what"] == "takes 5 requests a second; more arrived"
 
 
 async def test_what_is_too_large_to_be_read_is_refused(place: Place, mosquitto: Mosquitto) -> None:

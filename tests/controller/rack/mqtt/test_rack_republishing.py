@@ -104,7 +104,7 @@ async def test_of_ended_jobs_the_last_are_retained(place: Place, mosquitto: Mosq
             assert await client.cancel(job_id) is not None
         kept = {*jobs[1:4], jobs[0]}
         await states(mosquitto, lambda found: found.keys() == kept)
-        with pytest.raises(RackUnreachable, match="the broker knows of no job"):
+        with pytest.raises(RackUnreachable, match=r"no job .* at the broker"):
             await hasty_result(mosquitto, jobs[6])
 
 
@@ -126,7 +126,7 @@ async def test_what_is_listed_no_longer_is_retained_no_longer(
 
 async def test_who_follows_a_job_that_does_not_exist_is_told_so(place: Place, mosquitto: Mosquitto) -> None:
     async with rack_with(place, on(mosquitto)):
-        with pytest.raises(RackUnreachable, match="the broker knows of no job nobody"):
+        with pytest.raises(RackUnreachable, match="no job nobody at the broker"):
             await hasty_result(mosquitto, "nobody")
 
 

@@ -121,7 +121,7 @@ async def test_long_requests_are_read_beside_the_others_and_so_many_at_most(
                 ]
                 assert await client.jobs() == (), "nobody waits for what is read"
         assert {answer["problems"][0]["what"] for answer in answers} == {
-            "reads 16 long requests of an account at a time, and more have come"
+            "reads 16 long requests of an account at a time; more arrived"
         }
         assert all(0 < answer["retry_after_ms"] <= 1000 for answer in answers)
         goes_on.set()

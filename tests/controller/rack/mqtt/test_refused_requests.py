@@ -64,11 +64,11 @@ def test_a_list_that_is_stated_to_be_msgpack_has_no_address() -> None:
     ("sent", "where", "what"),
     [
         (body(nonsense=1), "nonsense", "is not a key here"),
-        (body(submitter="a\x1bb"), "submitter", '"a\\x1bb" has characters that cannot be printed'),
+        (body(submitter="a\x1bb"), "submitter", '"a\\x1bb" has unprintable characters'),
         (
             body(submitter="X").replace(b"X", b"\n"),
             "the message",
-            "is no application/json: Invalid control char",
+            "is not application/json: Invalid control char",
         ),
         (body(priority=1000), "priority", ""),
     ],

@@ -12,7 +12,7 @@ BEGIN_NS = 7 * NS_PER_S
 
 def turns(rate: RequestRate, count: int, now_ns: int) -> list[Turn]:
     """What becomes of so many requests at one time."""
-    return [rate.take(now_ns) for _ in range(count)]
+    return [rate.count(now_ns) for _ in range(count)]
 
 
 def test_a_second_takes_so_many_puts_off_as_many_and_drops_the_rest() -> None:
@@ -28,10 +28,10 @@ def test_a_second_takes_so_many_puts_off_as_many_and_drops_the_rest() -> None:
 )
 def test_who_comes_again_when_told_is_served(after_ns: int, expected_ms: int) -> None:
     rate = RequestRate(1)
-    rate.take(BEGIN_NS)
+    rate.count(BEGIN_NS)
     retry_ms = rate.retry_after_ms(BEGIN_NS + after_ns)
     assert retry_ms == expected_ms
-    assert rate.take(BEGIN_NS + after_ns + retry_ms * NS_PER_MS) is Turn.SERVED
+    assert rate.count(BEGIN_NS + after_ns + retry_ms * NS_PER_MS) is Turn.SERVED
 
 
 def test_who_may_wait_is_served_without_being_put_off() -> None:
@@ -41,5 +41,5 @@ def test_who_may_wait_is_served_without_being_put_off() -> None:
     for _ in range(5):
         waited_ns.append(rate.wait_ns(now_ns))
         now_ns += waited_ns[-1]
-        assert rate.take(now_ns) is Turn.SERVED
+        assert rate.count(now_ns) is Turn.SERVED
     assert waited_ns == [0, 0, NS_PER_S, 0, NS_PER_S]

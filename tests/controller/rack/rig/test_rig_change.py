@@ -40,18 +40,18 @@ def test_ports_and_slots_are_those_of_the_rig() -> None:
         (rig(), {"a/p0": "j1"}, ""),
         (rig(more=SECOND), {"a/p0": "j1"}, ""),
         (rig(P0), {"a/p0": "j1"}, ""),
-        (rig(P1), {"a/p0": "j1"}, "port a/p0: is gone, and job j1 runs on it; etloop rack drain a/p0"),
+        (rig(P1), {"a/p0": "j1"}, "port a/p0: was removed while job j1 runs on it; etloop rack drain a/p0"),
         (rig(P1), {}, ""),
-        (rig(P0.replace(".1", ".7")), {"a/p0": "j1"}, "port a/p0: is another one, and job j1 runs on it"),
-        (rig(P0.replace("100G", "25G")), {"a/p0": "j1"}, "port a/p0: is another one"),
-        (rig(host="z"), {"a/p1": "j1"}, "port a/p1: is another one"),
+        (rig(P0.replace(".1", ".7")), {"a/p0": "j1"}, "port a/p0: was changed while job j1 runs on it"),
+        (rig(P0.replace("100G", "25G")), {"a/p0": "j1"}, "port a/p0: was changed"),
+        (rig(host="z"), {"a/p1": "j1"}, "port a/p1: was changed"),
         (rig(P0.replace(".1", ".7")), {}, ""),
         (
             rig(bind="tcp://127.0.0.1:1"),
             {},
-            "controller.bind: is tcp://127.0.0.1:1, and this controller listens at tcp://127.0.0.1:7420",
+            "controller.bind: is tcp://127.0.0.1:1; this controller listens at tcp://127.0.0.1:7420",
         ),
-        (rig(more="security: {insecure: true}\n"), {}, "security: is other than at the controller's start"),
+        (rig(more="security: {insecure: true}\n"), {}, "security: differs from the controller's start"),
     ],
 )
 def test_a_rig_is_refused_for_what_it_would_take_from_jobs_or_what_takes_a_restart(
@@ -65,11 +65,11 @@ def test_a_rig_is_refused_for_what_it_would_take_from_jobs_or_what_takes_a_resta
 @pytest.mark.parametrize(
     ("wanted", "said"),
     [
-        (rig(), "it is the same"),
+        (rig(), "the rig is unchanged"),
         (rig(P1), "gone: a/p0"),
         (rig(P0, more=SECOND), "new: b/p0; gone: a/p1"),
         (rig(f"{P0.replace('.1', '.7')}, {P1}"), "changed: a/p0"),
-        (rig(more="lab: mine\n"), "the ports are the same"),
+        (rig(more="lab: mine\n"), "the ports are unchanged"),
     ],
 )
 def test_people_are_told_in_what_rigs_differ(wanted: Rig, said: str) -> None:

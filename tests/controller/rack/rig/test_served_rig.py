@@ -90,7 +90,7 @@ async def test_another_rig_is_served_and_everybody_is_told(reloading: Reloading)
     hub = reloading.hub
     for name in "ab":
         hub.on_message(name.encode(), Hello(name, "here", 1, {}, 0), 0)
-    reloading.rack.health.unprepared("a/p0", "j1", "no carrier")
+    reloading.rack.health.note_unprepared("a/p0", "j1", "no carrier")
     actions = await reloading.reread(AFTER)
     assert [port.label for port in reloading.rack.ports] == ["a/p0", "a/p1"]
     assert reloading.served.text == AFTER
@@ -121,7 +121,7 @@ async def test_a_wrong_rig_changes_nothing_and_is_told(reloading: Reloading, tex
     (line,) = reloading.rack.store.audit()
     assert (line.who, line.what) == ("SIGHUP", "refused the rig")
     assert said in line.detail
-    assert "rig refused, the one before stays" in reloading.stream.getvalue()
+    assert "rig refused, the old one stays in use" in reloading.stream.getvalue()
     await reloading.reread(AFTER)
     assert reloading.rack.rig.refused == ""
 

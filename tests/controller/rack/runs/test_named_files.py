@@ -10,7 +10,7 @@ import pytest
 from etloop.controller.inputs.scenario.scenario import parse_scenario
 from etloop.controller.rack.runs.named_files import named_file_problems
 
-NONE = 'nothing called "none" is below the rack\'s scenario root; copy it there, or submit with --upload'
+NONE = 'no file "none" below the rack\'s scenario root; copy it there, or submit with --upload'
 
 
 @pytest.fixture
@@ -54,12 +54,12 @@ def root(tmp_path: Path) -> Path:
         (
             "no topology",
             "workload: {trace: job}\ntwin: t.yaml",
-            ('twin: nothing called "t.yaml" is below the rack\'s scenario root; copy it there',),
+            ('twin: no file "t.yaml" below the rack\'s scenario root; copy it there',),
         ),
         (
             "no file of flows",
             "workload: {flows: {file: none, hosts: 2}}",
-            ('workload.flows.file: nothing called "none" is below the rack\'s scenario root; copy it there',),
+            ('workload.flows.file: no file "none" below the rack\'s scenario root; copy it there',),
         ),
         (
             "what lies outside is that, whether it is there or not",

@@ -89,9 +89,9 @@ def test_code_is_refused_by_its_line_at_submission_and_again_before_it_could_run
     assert isinstance(answer, Rejected)
     (problem,) = answer.problems
     assert problem.where.startswith("scenario:4: ")
-    assert "is code, and this rack runs none that a scenario brings" in problem.what
+    assert "is code; this rack does not run code from scenarios" in problem.what
     assert key in problem.remedy
-    with pytest.raises(ConfigError, match="is code, and this rack runs none"):
+    with pytest.raises(ConfigError, match="is code; this rack does not run code"):
         prepared(begin(root, scenario))
 
 

@@ -16,7 +16,7 @@ import pytest
 from etloop.cli.main import main
 from etloop.contract.base.errors import ConfigError, InputError
 from etloop.controller.inputs.scenario.scenario import Scenario, parse_scenario
-from etloop.controller.rack.runs.confinement import confine, confined, paths_of, within
+from etloop.controller.rack.runs.confinement import confine, confine_files, paths_of, within
 from etloop.controller.run.prepare import read_device
 from etloop.workload.readers.files import read_trace
 
@@ -39,7 +39,7 @@ def read(root: Path, trace: str, groups: str = "") -> None:
     """What the process of a run does with a scenario's files."""
     given = scenario(root, trace, groups)
     confine(given, root)
-    with confined(root):
+    with confine_files(root):
         source = given.jobs[0].source
         assert source.trace is not None
         read_trace(source.trace, source.groups)
@@ -146,7 +146,7 @@ def test_no_code_opens_or_lists_what_is_outside_while_a_thread_is_confined(
     root: Path, touch: Callable[[Path], object]
 ) -> None:
     secret = root.parent / "outside" / "secret.json"
-    with confined(root), pytest.raises(ConfigError, match="lies outside"):
+    with confine_files(root), pytest.raises(ConfigError, match="lies outside"):
         touch(secret)
     assert secret.read_text() == '{"groups": 1}', "and afterwards it may"
 
@@ -154,7 +154,7 @@ def test_no_code_opens_or_lists_what_is_outside_while_a_thread_is_confined(
 def test_other_threads_are_not_confined(root: Path) -> None:
     read_there: list[str] = []
     secret = root.parent / "outside" / "secret.json"
-    with confined(root):
+    with confine_files(root):
         thread = threading.Thread(target=lambda: read_there.append(secret.read_text()))
         thread.start()
         thread.join()
@@ -196,7 +196,7 @@ def test_a_device_of_a_topology_lies_below_the_root_or_is_shipped(root: Path) ->
     topology = "single: {ports: [a/p0, b/p0], rate: 100Gbps, switch: {device: NAME}}\n"
     (root / "outside.yaml").write_text(topology.replace("NAME", "../outside/secret.yaml"))
     (root / "shipped.yaml").write_text(topology.replace("NAME", "generic-100g-switch"))
-    with confined(root):
+    with confine_files(root):
         with pytest.raises(ConfigError, match="lies outside the rack's scenario root"):
             read_device(root / "outside.yaml")
         assert read_device(root / "shipped.yaml") is not None
@@ -207,7 +207,7 @@ def test_a_pipe_is_waited_for_by_nobody(root: Path) -> None:
     given = parse_scenario(b"workload: {trace: job}\ntwin: topology.yaml\n", "scenario", root)
     confine(given, root)
     # Non-blocking, so that it is open if nobody minds.
-    with confined(root), pytest.raises(ConfigError, match=r"topology\.yaml: is no regular file"):
+    with confine_files(root), pytest.raises(ConfigError, match=r"topology\.yaml: is not a regular file"):
         os.open(root / "topology.yaml", os.O_RDONLY | os.O_NONBLOCK)
-    with confined(root), pytest.raises(ConfigError, match=r"topology\.yaml: is no regular file"):
+    with confine_files(root), pytest.raises(ConfigError, match=r"topology\.yaml: is not a regular file"):
         read_device(given.twin)

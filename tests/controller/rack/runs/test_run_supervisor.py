@@ -37,7 +37,7 @@ async def test_a_run_that_takes_nothing_holds_others_up_for_a_while_and_is_then_
     tmp_path: Path,
 ) -> None:
     child = child_in(tmp_path)
-    living = asyncio.create_task(child.live())
+    living = asyncio.create_task(child.run())
     async with asyncio.timeout(PATIENCE_S):
         while (pid := locks.signature(tmp_path / "r1.lock")) is None:  # noqa: ASYNC110 - a file has no event
             await asyncio.sleep(0)
@@ -49,7 +49,7 @@ async def test_a_run_that_takes_nothing_holds_others_up_for_a_while_and_is_then_
         assert child.is_behind(2 * NS_PER_S)
         assert not living.done(), "two seconds are borne"
         assert child.is_behind(2 * NS_PER_S + 1)
-        assert await living == "its process does not take the messages of its agents"
+        assert await living == "its process does not read the messages of its agents"
     assert not child.is_behind(9 * NS_PER_S), "it holds nobody up any more"
 
 
@@ -60,12 +60,12 @@ async def test_what_is_asked_of_a_run_while_it_starts_is_not_lost(tmp_path: Path
     stopped.stop("cancelled by a test")
     killed.kill("nobody wants it")
     async with asyncio.timeout(PATIENCE_S):
-        assert [*await asyncio.gather(stopped.live(), killed.live())] == ["", "nobody wants it"]
+        assert [*await asyncio.gather(stopped.run(), killed.run())] == ["", "nobody wants it"]
 
 
 async def test_a_process_that_cannot_be_started_says_why(tmp_path: Path) -> None:
     child = child_in(tmp_path / "none")
-    assert await child.live() == "its process could not be started: No such file or directory"
+    assert await child.run() == "its process could not be started: No such file or directory"
     child.kill()
     child.forward(b"a", b"")
     assert not child.is_behind(0)

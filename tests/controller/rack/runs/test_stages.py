@@ -77,7 +77,7 @@ async def test_a_controller_that_goes_away(
             await rack.until(stood.exists)
         async with serving(place) as rack:
             job = await rack.reaches(job_id, *ENDED)
-            refuse_half_a_run(place, job, stage, "the controller went away")
+            refuse_half_a_run(place, job, stage, "the controller stopped")
 
 
 @pytest.mark.timeout(240)
@@ -96,11 +96,11 @@ async def test_a_process_that_is_killed_while_its_controller_has_no_more_time(
             await rack.until(lambda: "stopping" in str(rack.log()))
             os.kill(int(stood.read_text()), signal.SIGKILL)
             await rack.ends()
-            assert "its results are left to the next controller" in str(rack.log())
+            assert "left its results to the next controller" in str(rack.log())
         async with serving(place) as rack:
             assert rack.job(job_id).state is JobState.RUNNING
             job = await rack.reaches(job_id, *ENDED)
-            refuse_half_a_run(place, job, stage, "the controller went away")
+            refuse_half_a_run(place, job, stage, "the controller stopped")
 
 
 @pytest.mark.timeout(240)
@@ -118,6 +118,6 @@ async def test_a_process_that_cannot_be_started_does_not_count_as_one_that_died_
             os.kill(int(stood.read_text()), signal.SIGKILL)
             await rack.until(lambda: not lock.exists())
             lock.mkdir()
-            await rack.until(lambda: str(rack.log()).count("closing from what it left") > MOST_CLOSINGS)
+            await rack.until(lambda: str(rack.log()).count("storing results from its spool") > MOST_CLOSINGS)
             lock.rmdir()
             refuse_half_a_run(place, await rack.reaches(job_id, *ENDED), stage, KILLED)

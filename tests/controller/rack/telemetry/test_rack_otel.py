@@ -233,9 +233,9 @@ def test_figures_that_a_run_does_not_have_are_left_out(root: Path) -> None:
 
 
 REFUSED = {
-    "no URL": ("collector:4318", "is no base URL of an OTLP/HTTP collector"),
-    "a secret in the URL": ("https://user:secret@collector:4318", "is no base URL"),
-    "another scheme": ("grpc://collector:4317", "is no base URL"),
+    "no URL": ("collector:4318", "is not the base URL of an OTLP/HTTP collector"),
+    "a secret in the URL": ("https://user:secret@collector:4318", "is not the base URL"),
+    "another scheme": ("grpc://collector:4317", "is not the base URL"),
 }
 
 
@@ -272,5 +272,5 @@ def test_a_port_that_no_job_gets_is_out_of_service(root: Path) -> None:
     first, *others = in_service()
     assert set(in_service().values()) == {1}
     for job in ("j1", "j2"):
-        rack.health.unprepared(first, job, "its link is down")
+        rack.health.note_unprepared(first, job, "its link is down")
     assert in_service() == {first: 0} | dict.fromkeys(others, 1)

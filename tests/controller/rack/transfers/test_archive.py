@@ -26,7 +26,7 @@ def run(tmp_path: Path) -> Path:
 
 
 def test_tar_reads_what_was_sent_and_it_is_as_long_as_was_said(run: Path) -> None:
-    archive = RunArchive.of(run, "j1")
+    archive = RunArchive.list_directory(run, "j1")
     sent = b"".join(archive.pieces())
     assert len(sent) == archive.size_bytes
     with tarfile.open(fileobj=io.BytesIO(sent)) as read:
@@ -40,7 +40,7 @@ def test_tar_reads_what_was_sent_and_it_is_as_long_as_was_said(run: Path) -> Non
 
 
 def test_it_comes_in_pieces_that_memory_holds(run: Path) -> None:
-    assert max(map(len, RunArchive.of(run, "j1").pieces())) <= 1 << 18
+    assert max(map(len, RunArchive.list_directory(run, "j1").pieces())) <= 1 << 18
 
 
 def test_links_and_pipes_are_left_out(run: Path, tmp_path: Path) -> None:
@@ -48,14 +48,14 @@ def test_links_and_pipes_are_left_out(run: Path, tmp_path: Path) -> None:
     (run / "link").symlink_to(tmp_path / "secret")
     (run / "folder").symlink_to(tmp_path)
     os.mkfifo(run / "pipe")
-    names = {member.name for member in RunArchive.of(run, "j1").members}
+    names = {member.name for member in RunArchive.list_directory(run, "j1").members}
     assert names.isdisjoint({"link", "pipe", "folder", "folder/secret"})
     assert len(names) == 4
 
 
 def test_a_link_that_took_the_place_of_a_file_or_folder_is_not_followed(run: Path, tmp_path: Path) -> None:
     (tmp_path / "summary.json").write_bytes(b"no\n")
-    archive = RunArchive.of(run, "j1")
+    archive = RunArchive.list_directory(run, "j1")
     (run / "summary.json").unlink()
     (run / "summary.json").symlink_to(tmp_path / "summary.json")
     with pytest.raises(OSError, match="Too many levels of symbolic links"):
@@ -69,7 +69,7 @@ def test_a_link_that_took_the_place_of_a_file_or_folder_is_not_followed(run: Pat
 
 
 def test_a_file_that_is_not_what_it_was_breaks_the_archive_off(run: Path) -> None:
-    archive = RunArchive.of(run, "j1")
+    archive = RunArchive.list_directory(run, "j1")
     (run / "whole").write_bytes(bytes(1023))
     with pytest.raises(NotArchivable, match="whole became shorter while it was read"):
         list(archive.pieces())
@@ -77,19 +77,19 @@ def test_a_file_that_is_not_what_it_was_breaks_the_archive_off(run: Path) -> Non
     with pytest.raises(FileNotFoundError):
         list(archive.pieces())
     os.mkfifo(run / "whole")
-    with pytest.raises(NotArchivable, match="whole is no file any more"):
+    with pytest.raises(NotArchivable, match="whole is no longer a file"):
         list(archive.pieces())
 
 
 def test_more_files_than_a_run_leaves_are_not_sent_as_one(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archive_module, "MOST_FILES", 3)
     with pytest.raises(NotArchivable, match="holds more than 3 files"):
-        RunArchive.of(run, "j1")
+        RunArchive.list_directory(run, "j1")
 
 
 def test_a_reader_that_goes_away_leaves_no_descriptor_open(run: Path) -> None:
     before = len(list(Path("/proc/self/fd").iterdir()))
-    pieces = RunArchive.of(run, "j1").pieces()
+    pieces = RunArchive.list_directory(run, "j1").pieces()
     for _ in range(3):
         next(pieces)
     pieces.close()

@@ -41,13 +41,13 @@ def test_who_may_write_may_read() -> None:
 @pytest.mark.parametrize(
     ("text", "printed"),
     [
-        ("", "tokens: holds no token; write NAME read|write TOKEN"),
-        (f"ann {ANN}\n", "tokens:1: has 2 words, and not three; write NAME read|write TOKEN"),
+        ("", "tokens: has no tokens; write NAME read|write TOKEN"),
+        (f"ann {ANN}\n", "tokens:1: has 2 words, expected 3; write NAME read|write TOKEN"),
         (f"\nann admin {ANN}\n", 'tokens:2: ann may "admin"; write read or write'),
-        (f"a\x1bb read {ANN}\n", 'tokens:1: "a\\x1bb" is no name'),
-        ("ann read short\n", "tokens:1: the token of ann is none of 24 to 512 characters of base 64"),
-        (f"ann read {ANN}é\n", "the token of ann is none of 24 to 512 characters"),
-        (f"ann read {ANN}\nbob read {ANN}\n", "tokens:2: bob has the token of ann"),
+        (f"a\x1bb read {ANN}\n", 'tokens:1: "a\\x1bb" is not a name'),
+        ("ann read short\n", "tokens:1: the token of ann is not 24 to 512 characters of base64"),
+        (f"ann read {ANN}é\n", "the token of ann is not 24 to 512 characters"),
+        (f"ann read {ANN}\nbob read {ANN}\n", "tokens:2: bob has the same token as ann"),
         ("".join(f"n{i} read {i:032}\n" for i in range(1025)), "holds 1025 tokens; keep at most 1024"),
     ],
 )

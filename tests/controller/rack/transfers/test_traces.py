@@ -15,7 +15,7 @@ import pytest
 
 from etloop.cli.main import main
 from etloop.contract.base.errors import ConfigError, InputError
-from etloop.controller.rack.client.packing import Mention, mentions, packed, with_digests
+from etloop.controller.rack.client.packing import Mention, mentions, pack_trace, with_digests
 from etloop.controller.rack.client.web import RackWeb
 from etloop.controller.rack.job import JobEvent, JobRequest, PortDemand
 from etloop.controller.rack.operators import Operators, Refused
@@ -109,13 +109,13 @@ FILE = tarfile.REGTYPE
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (tar_of(("../x.0.et", FILE, b"1")), 'holds "../x.0.et", which lies outside of it'),
-        (tar_of(("a/../../x", FILE, b"1")), "which lies outside of it"),
-        (tar_of(("/etc/x.0.et", FILE, b"1")), "which lies outside of it"),
-        (tar_of(("x.0.et", tarfile.SYMTYPE, b"")), 'holds "x.0.et", which is a link or no file'),
-        (tar_of(("notes", tarfile.LNKTYPE, b"")), "which is a link or no file"),
-        (tar_of(("pipe", tarfile.FIFOTYPE, b"")), "which is a link or no file"),
-        (tar_of(("device", tarfile.CHRTYPE, b"")), "which is a link or no file"),
+        (tar_of(("../x.0.et", FILE, b"1")), 'holds "../x.0.et", which is outside the archive'),
+        (tar_of(("a/../../x", FILE, b"1")), "which is outside the archive"),
+        (tar_of(("/etc/x.0.et", FILE, b"1")), "which is outside the archive"),
+        (tar_of(("x.0.et", tarfile.SYMTYPE, b"")), 'holds "x.0.et", which is not a regular file'),
+        (tar_of(("notes", tarfile.LNKTYPE, b"")), "which is not a regular file"),
+        (tar_of(("pipe", tarfile.FIFOTYPE, b"")), "which is not a regular file"),
+        (tar_of(("device", tarfile.CHRTYPE, b"")), "which is not a regular file"),
         (
             gzip.compress(tar_of(("x.0.et", FILE, bytes(30 << 20)))),
             "holds more than 16.8 MB, 200 times its size",
@@ -186,13 +186,13 @@ async def test_a_trace_is_kept_once_and_found_again_by_the_next_controller(
     ("content", "token", "digest", "headers", "status", "said"),
     [
         (b"x", READER, "", (), 403, "the token of ann may only read"),
-        (b"x", "z" * 32, "", (), 401, "does not know that token"),
-        (b"x", WRITER, A, (), 400, "1 bytes came, whose SHA-256 is 2d7116"),
-        (b"", WRITER, "", (), 413, "has 1 to 200000 bytes here (http.trace), and this one 0"),
-        (bytes(200_001), WRITER, "", (), 413, "and this one 200001"),
+        (b"x", "z" * 32, "", (), 401, "the token is not one of this rack's"),
+        (b"x", WRITER, A, (), 400, "received 1 bytes with SHA-256 2d7116"),
+        (b"", WRITER, "", (), 413, "archive of 0 bytes; expected 1 to 200000 (http.trace)"),
+        (bytes(200_001), WRITER, "", (), 413, "archive of 200001 bytes"),
         (b"x", WRITER, "", ("Content-Encoding: gzip",), 415, "without Content-Encoding"),
         (b"x", WRITER, "", (), 422, "cannot be read: it is cut off at byte 1"),
-        (tar_of(("x", tarfile.SYMTYPE, b"")), WRITER, "", (), 422, "which is a link or no file"),
+        (tar_of(("x", tarfile.SYMTYPE, b"")), WRITER, "", (), 422, "which is not a regular file"),
     ],
 )
 async def test_an_upload_that_is_refused_leaves_nothing(
@@ -227,8 +227,9 @@ async def test_a_job_names_only_what_is_there_and_what_it_names_stays(tmp_path: 
     async with serving(tmp_path, TOKENS) as served:
         refused = served.rack.submit(request, "test", ())
         assert isinstance(refused, Rejected)
-        assert "this rack has no such trace, or none any more; upload it" in " ".join(
-            map(str, refused.problems)
+        assert (
+            "this rack does not have the trace: it was never uploaded, or was removed; upload it"
+            in " ".join(map(str, refused.problems))
         )
         assert (await put(served, archive))[0] == 201
         served.rack.traces.most_bytes = len(archive) + 10
@@ -257,7 +258,7 @@ def test_the_process_of_a_run_reads_the_trace_that_a_job_names_and_no_other_file
     assert made.scenario.jobs[0].source.trace == traces / f"{digest}.tar"
     for scenario, said in (
         (f"workload: {{trace: {traces}/{digest}.tar}}\n", "lies outside the rack's scenario root"),
-        (f"workload: {{trace: sha256:{A}}}\n", "this rack has no such trace any more; upload it again"),
+        (f"workload: {{trace: sha256:{A}}}\n", "this rack no longer has the trace; upload it again"),
     ):
         with pytest.raises(InputError, match=said):
             prepare(*inputs_of(replace(named, scenario_text=scenario + MAPPED)))
@@ -270,12 +271,12 @@ def test_the_same_files_give_the_same_archive_and_a_scenario_its_digest(trace: P
     text = "# of mine\nworkload: {trace: 'job', compute: 10us}  # small\niterations: 2\n"
     (mention,) = mentions(text, "s.yaml")
     assert (mention.trace, mention.where) == ("job", "s.yaml:2: workload.trace")
-    archives = [packed(mention, trace.parent, tmp_path / name) for name in ("a", "b")]
+    archives = [pack_trace(mention, trace.parent, tmp_path / name) for name in ("a", "b")]
     assert archives[0][1] == archives[1][1] == digest_of((tmp_path / "b").read_bytes())
     assert found_problems(tmp_path / "a") == ()
     assert len(read_trace(tmp_path / "a").ranks) == 2
     assert with_digests(text, {mention: A}) == text.replace("'job'", f"sha256:{A}")
-    assert packed(Mention(str(tmp_path / "a"), 0, 0, ""), Path(), tmp_path / "c") == archives[0]
+    assert pack_trace(Mention(str(tmp_path / "a"), 0, 0, ""), Path(), tmp_path / "c") == archives[0]
 
 
 def test_every_job_of_a_scenario_has_its_trace_uploaded_but_what_is_uploaded_already() -> None:
@@ -292,8 +293,11 @@ def test_every_job_of_a_scenario_has_its_trace_uploaded_but_what_is_uploaded_alr
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("workload: {trace: x, groups: g.json}", "s:1: workload.trace: groups is a file of its own"),
-        ("workload: [", "s: is no YAML"),
+        (
+            "workload: {trace: x, groups: g.json}",
+            "s:1: workload.trace: an uploaded trace cannot name a separate groups file",
+        ),
+        ("workload: [", "s: is not YAML"),
     ],
 )
 def test_what_cannot_be_uploaded_alone_is_refused(text: str, said: str) -> None:
@@ -305,11 +309,13 @@ async def test_a_client_uploads_what_the_rack_has_not(tmp_path: Path, archive: b
     file, digest = tmp_path / "x.tar.gz", digest_of(archive)
     file.write_bytes(archive)
     async with serving(tmp_path, TOKENS) as served:
-        with pytest.raises(ConfigError, match="takes no trace from this client; give --token-file FILE"):
+        with pytest.raises(
+            ConfigError, match="does not accept traces from this client; give --token-file FILE"
+        ):
             await to_thread(RackWeb(served.token(READER)).upload, served.base, file, digest)
         web = RackWeb(served.token(WRITER))
         assert not await to_thread(web.upload, served.base, file, digest)
         assert await to_thread(web.upload, served.base, file, digest)
         file.write_bytes(b"x" * 1000)
-        with pytest.raises(ConfigError, match="is refused with 422: this is no trace that a job can name"):
+        with pytest.raises(ConfigError, match="is refused with 422: the trace cannot be used by a job"):
             await to_thread(web.upload, served.base, file, digest_of(b"x" * 1000))

@@ -93,13 +93,16 @@ def test_reservations_stand_over_a_restart_and_are_taken_back(tmp_path: Path) ->
     ("wanted", "expected"),
     [
         (Wanted(("c",), "ann", "", AT_12), 'ports: the rack has no agent or port "c"'),
-        (Wanted((), "ann", "", AT_12), "ports: none is named"),
-        (Wanted(("a",), "an/n", "", AT_12), 'user: "an/n" is no name of a user'),
-        (Wanted(("a",), "ann", "", "noon"), 'ends_at: "noon" is no time; write a time with its offset'),
-        (Wanted(("a",), "ann", "2026-11-24T09:00", AT_12), "does not say of which time zone it is"),
-        (Wanted(("a",), "ann", AT_12, AT_10), "ends_at: 2026-11-24T10:00:00Z is not after the beginning"),
-        (Wanted(("a",), "ann", "", "2026-11-24T07:00Z"), "or has passed; name a later end"),
-        (Wanted(("a",), "ann", "", "2036-11-24T07:00Z"), "is too far off; reserve for at most a year ahead"),
+        (Wanted((), "ann", "", AT_12), "ports: the list is empty"),
+        (Wanted(("a",), "an/n", "", AT_12), 'user: "an/n" is not a user name'),
+        (Wanted(("a",), "ann", "", "noon"), 'ends_at: "noon" is not a time; write a time with its offset'),
+        (Wanted(("a",), "ann", "2026-11-24T09:00", AT_12), "has no UTC offset"),
+        (Wanted(("a",), "ann", AT_12, AT_10), "ends_at: 2026-11-24T10:00:00Z is not after the start"),
+        (Wanted(("a",), "ann", "", "2026-11-24T07:00Z"), "or has passed; give a later end"),
+        (
+            Wanted(("a",), "ann", "", "2036-11-24T07:00Z"),
+            "is more than a year ahead; reserve at most a year ahead",
+        ),
         (Wanted(("b",), "bob", "", "2026-11-24T11:00Z"), "ports: b/p0 is reserved for ann from"),
         (Wanted(("a",), "ann", "", AT_12, "x" * 501), "reason: 501 characters"),
     ],
@@ -127,7 +130,7 @@ def test_there_are_only_so_many() -> None:
         Reservation(f"r{n}", ("a/p0",), "", *window, "", "") for n in range(MOST_RESERVATIONS)
     )
     (problem,) = kept.problems(("b/p0",), "", window, NOW_NS)
-    assert problem.what == f"there are {MOST_RESERVATIONS} reservations, and no more are kept"
+    assert problem.what == f"there are {MOST_RESERVATIONS} reservations, the most allowed"
 
 
 @pytest.mark.parametrize("text", ["", "1", "2026-13-01T00:00Z", "9999-12-31T23:59:59-14:00", "x" * 1000])

@@ -55,14 +55,14 @@ def submitted(rack: Rack, request: JobRequest) -> Job:
     ("name", "right", "expected"),
     [
         ("wall", Right.LOOK, ""),
-        ("wall", Right.SUBMIT, '"wall" is viewer, and may not submit jobs'),
-        ("wall", Right.OWN, '"wall" is viewer, and may not change jobs'),
+        ("wall", Right.SUBMIT, '"wall" is viewer and may not submit jobs'),
+        ("wall", Right.OWN, '"wall" is viewer and may not change jobs'),
         ("ann", Right.SUBMIT, ""),
         ("ann", Right.OWN, ""),
-        ("ann", Right.OPERATE, '"ann" is user, and may not change jobs of others, ports or the queue'),
+        ("ann", Right.OPERATE, '"ann" is user and may not change other users\' jobs, ports or the queue'),
         ("ops", Right.OPERATE, ""),
-        ("eve", Right.LOOK, 'the rack does not know "eve"'),
-        ("", Right.LOOK, "the request does not say whose it is, and this rack takes those of users only"),
+        ("eve", Right.LOOK, 'the rack has no user "eve"'),
+        ("", Right.LOOK, "the request names no user; this rack has users and accepts only theirs"),
     ],
 )
 def test_a_role_has_its_rights_and_no_more(tmp_path: Path, name: str, right: Right, expected: str) -> None:
@@ -91,8 +91,8 @@ def test_others_may_do_what_the_file_says_of_them() -> None:
         (b"users: {ann: {role: boss}}", 'users.ann.role: "boss" is not one of the choices'),
         (b"users: {ann: {prio: 1}}", "users.ann.prio: unknown key; did you mean"),
         (b"users: {ann: {priority: 101}}", "users.ann.priority: 101 is out of range"),
-        (b"users: {a/b: {}}", "users.a/b: is no name of an account"),
-        (b"users: {'a\\nb': {}}", "is no name of an account"),
+        (b"users: {a/b: {}}", "users.a/b: is not an account name"),
+        (b"users: {'a\\nb': {}}", "is not an account name"),
         (b"users: {ann: {time: 1}}", "users.ann.time:"),
         (b"people: {}", "people: unknown key"),
         (b"[", "not valid YAML"),
@@ -133,10 +133,10 @@ def test_a_file_that_cannot_be_used_any_more_lets_nobody_in_and_keeps_bounds(tmp
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"priority": 6}, "priority: 6 is above what ann may give; give at most 5"),
+        ({"priority": 6}, "priority: 6 is above the highest priority of ann; give at most 5"),
         (
             {"time_limit_ns": 2 * HOUR_NS},
-            "time_limit: 7200s is longer than a job of ann may run; ask for at most 3600s",
+            "time_limit: 7200s is above the limit of ann; ask for at most 3600s",
         ),
     ],
 )
@@ -154,13 +154,13 @@ def test_a_user_has_so_many_jobs_queued_and_so_many_run_and_keeps_no_port_from_o
     assert first.request.time_limit_ns == HOUR_NS, "a job that names no time has its user's"
     full = rack.submit(asked("ann"), "ann", ())
     assert isinstance(full, Rejected)
-    assert full.problems[0].what == "ann has 2 jobs queued, and may have no more"
+    assert full.problems[0].what == "ann has 2 queued jobs, the most allowed"
     other = submitted(rack, asked("bob", ports=PortDemand()))
     starts = rack.starts(frozenset("a"))
     assert [start.job.job_id for start in starts] == [first.job_id]
     rack.begin(starts[0])
     assert rack.starts(frozenset("a")) == ()
-    assert rack.waits_for(second.job_id) == "ann has as many jobs that run as he may have"
+    assert rack.waits_for(second.job_id) == "ann has reached the limit of running jobs"
     assert rack.waits_for(other.job_id) == "port a/p0 is leased to job j0"
     rack.note(first.job_id, JobEvent.GATHERED)
     assert rack.finish(first.job_id, ExitCode.PASS, "").state is JobState.FINISHED
@@ -184,7 +184,7 @@ def test_a_client_key_is_its_users(tmp_path: Path) -> None:
     submitted(rack, asked("ann", client_key="nightly"))
     answer = rack.submit(asked("bob", client_key="nightly"), "bob", ())
     assert isinstance(answer, Rejected)
-    assert str(answer.problems[0]).startswith("client_key: stands for a job of somebody else")
+    assert str(answer.problems[0]).startswith("client_key: is used by a job of another user")
 
 
 def test_changing_a_job_of_another_takes_an_operator(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_changing_a_job_of_another_takes_an_operator(tmp_path: Path) -> None:
         Right.OPERATE,
         Right.OPERATE,
     )
-    assert right_over(None, "bob") is Right.OWN, "that there is no such job is the answer then"
+    assert right_over(None, "bob") is Right.OWN, "that no such job is the answer then"
 
 
 @pytest.mark.parametrize(
