@@ -136,7 +136,7 @@ def drawn(place: Path) -> dict[str, str]:
 
 def twin_lab_page() -> str:
     """Return a page with the completion times of the kept lab runs relative to their twins."""
-    pairs = json.loads((ROOT / "bench/outcomes/lab_twin.json").read_text(encoding="utf-8"))
+    pairs = json.loads((ROOT / "tests/measure/outcomes/lab_twin.json").read_text(encoding="utf-8"))
     rows = tuple(
         Row(pair["name"], (Dot(pair["name"], pair["lab"]["jct_ns"] / pair["twin"]["jct_ns"], 0),))
         for pair in pairs
