@@ -148,7 +148,7 @@ def test_inspect_says_when_degrees_do_not_make_up_all_ranks(
 UNREAD = [
     (
         b"HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 8\n12\n",
-        "workload.txt: line 1: all_gpus is missing: the number of ranks was expected",
+        "workload.txt: line 1: all_gpus is missing, expected the number of ranks",
     ),
     (
         b"DATA\n2\nlayer0 -1 1 ALLREDUCE 64\n",
