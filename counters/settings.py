@@ -105,7 +105,7 @@ def _read_ports(section: Section) -> tuple[tuple[str, str], ...]:
     return tuple((port, section.required(port, _object_name, "?", remedy)) for port in section.entry_names())
 
 
-@formed(pattern_form("the device's name of a port", "[^\\x00-\\x1f]+"))
+@formed(pattern_form("device port name", "[^\\x00-\\x1f]+"))
 def _object_name(text: str) -> str:
     if not 0 < len(text) <= MOST_NAME_CHARACTERS or not text.isprintable():
         problem = f'"{text[:64]}" is not the name of a port'
@@ -126,11 +126,11 @@ def _read_linux(section: Section, _: Path) -> LinuxSource:
     return LinuxSource(command, section.optional("side", word_of(Side), None))
 
 
-@formed(pattern_form("word of a command", "[^\\x00-\\x1f]{1,256}"))
+@formed(pattern_form("argument of a command", "[^\\x00-\\x1f]{1,256}"))
 def _word(text: str) -> str:
     if not text or len(text) > 256 or not text.isprintable():
         raise QuantityError(
-            f'"{text[:64]}" is not one word of a command', "write the command as a list of words"
+            f'"{text[:64]}" is not an argument of a command', "write the command as a list of words"
         )
     return text
 

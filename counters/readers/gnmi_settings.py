@@ -84,19 +84,21 @@ def read_gnmi(section: Section, directory: Path) -> GnmiSource:
     plaintext = section.optional("plaintext", yes_or_no, False)
     tls = _read_tls(section.section("tls"), directory)
     if plaintext and section.has("tls"):
-        section.mistake("plaintext", "stands beside tls", "keep one of them")
+        section.mistake("plaintext", "conflicts with tls", "keep one of them")
     paths = section.optional("paths", word_of(_PATHS), None)
     mode = section.optional("mode", word_of(GnmiMode), GnmiMode.GET)
     encoding = section.optional("encoding", word_of(GnmiEncoding), GnmiEncoding.JSON_IETF)
     if paths is CounterPaths.SONIC and encoding is GnmiEncoding.PROTO:
-        section.mistake("encoding", "SONiC's tables come as JSON only", "write json_ietf, or leave it out")
+        section.mistake(
+            "encoding", "SONiC tables are available as JSON only", "write json_ietf, or remove it"
+        )
     target = section.optional("target", words, "")
     if paths is CounterPaths.SONIC and target:
-        section.mistake("target", "SONiC's tables are the target COUNTERS_DB", "leave it out")
+        section.mistake("target", "SONiC tables always use the target COUNTERS_DB", "remove it")
     duration = bounded(parse_duration_ns, LEAST_SAMPLE_NS, MOST_SAMPLE_NS, format_duration)
     sample_ns = section.optional("sample_interval", duration, DEFAULT_SAMPLE_NS)
     if section.has("sample_interval") and mode is not GnmiMode.SAMPLE:
-        section.mistake("sample_interval", "is only of mode sample", "leave it out, or write mode: sample")
+        section.mistake("sample_interval", "applies to mode: sample only", "remove it, or write mode: sample")
     return GnmiSource(
         server_address,
         directory / credentials if credentials else None,
@@ -122,7 +124,9 @@ def _read_tls(section: Section, directory: Path) -> Tls:
     certificate = section.optional("cert", words, "")
     key = section.optional("key", words, "")
     if bool(certificate) != bool(key):
-        section.mistake("cert" if certificate else "key", "cert and key belong together", "give both or none")
+        section.mistake(
+            "cert" if certificate else "key", "cert and key must be given together", "give both or neither"
+        )
     name = section.optional("name", words, "")
     section.close()
     return Tls(

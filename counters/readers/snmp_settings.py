@@ -50,7 +50,7 @@ def read_snmp(section: Section, directory: Path) -> SnmpSource:
             "address", address(SNMP_PORT), Address("?", SNMP_PORT), "write HOST or HOST:PORT of the agent"
         ),
         credentials=directory
-        / section.required("credentials", words, "?", "name a file with the community or the user"),
+        / section.required("credentials", words, "?", "give a file with the community or the user"),
         names=section.optional("names", word_of(InterfaceNames), InterfaceNames.IF_NAME),
         octets_include_fcs=section.optional("octets_include_fcs", yes_or_no, True),
         response_timeout_ns=section.optional(

@@ -328,7 +328,7 @@ def test_a_controller_that_breaks_the_protocol_is_left() -> None:
     life = living(AgentState.RUNNING)
     actions = life.on_malformed(ProtocolError("Start.start_ns: expected an integer, got text"), 0)
     assert CloseEngine() in actions
-    assert "the controller broke the protocol: Start.start_ns" in logged(actions)
+    assert "protocol error of the controller: Start.start_ns" in logged(actions)
     assert life.state is AgentState.JOINING
 
 

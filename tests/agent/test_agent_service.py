@@ -336,7 +336,7 @@ async def test_a_stranger_and_a_namesake_are_refused(settings: SessionSettings, 
     logs = await said(agents, "a", (1, 2), "refused by the controller")
     assert re.search(
         r"agent 'a' has already joined from .* \(process \d+\); give every agent of the rig its own name, "
-        r"or stop the other one; asking again every few seconds",
+        r"or stop the other one; retrying every few seconds",
         logs,
     )
     agents.start("b")

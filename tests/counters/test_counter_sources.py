@@ -120,7 +120,7 @@ def test_credentials_that_others_can_read_are_refused(tmp_path: Path) -> None:
     file = secret_file(tmp_path / "snmp.yaml", "community: hush")
     assert credentials_text(file) == b"community: hush"
     file.chmod(0o640)
-    with pytest.raises(ConfigError, match="others than its owner can use it; chmod 600"):
+    with pytest.raises(ConfigError, match="is accessible to other users than its owner; chmod 600"):
         credentials_text(file)
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
         credentials_text(tmp_path / "gone.yaml")
@@ -167,7 +167,7 @@ def test_all_mistakes_of_a_gnmi_source_at_once() -> None:
     printed = "\n".join(problems)
     for reported in (
         "is not an address",
-        "stands beside tls",
+        "conflicts with tls",
         "belong together",
         "did you mean key?",
         "did you mean sonic?",
@@ -176,7 +176,7 @@ def test_all_mistakes_of_a_gnmi_source_at_once() -> None:
     assert "write get or once or sample" in printed
     _, problems = gnmi("{address: a, paths: sonic, encoding: proto, target: x, sample_interval: 1s}")
     printed = "\n".join(problems)
-    for reported in ("come as JSON only", "are the target COUNTERS_DB", "is only of mode sample"):
+    for reported in ("come as JSON only", "are the target COUNTERS_DB", "applies to mode: sample only"):
         assert reported in printed
 
 

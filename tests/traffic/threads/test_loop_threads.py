@@ -66,7 +66,7 @@ def test_a_list_of_cores_is_read_in_its_order() -> None:
         ("1 2", "is no list of cores"),
         ("99999", "is no list of cores"),
         ("5-2", "5-2 goes backwards"),
-        ("1,0-2", "a core is named twice"),
+        ("1,0-2", "a core is listed twice"),
         ("1-9", "core 4 is not one that this process may use; choose among 0, 1, 2, 3"),
     ],
 )
