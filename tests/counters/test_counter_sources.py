@@ -76,7 +76,7 @@ def test_all_mistakes_of_a_source_at_once() -> None:
 
 @pytest.mark.parametrize("written", ["", "a:0", "a:65536", "[::1", "::1", "-a", "a/b", "a:b", "h" * 300])
 def test_what_is_no_address(written: str) -> None:
-    with pytest.raises(ValueError, match=r"is not an address|is no port"):
+    with pytest.raises(ValueError, match=r"is not an address|is not a port"):
         address(161)(written)
 
 
@@ -168,7 +168,7 @@ def test_all_mistakes_of_a_gnmi_source_at_once() -> None:
     for reported in (
         "is not an address",
         "conflicts with tls",
-        "belong together",
+        "must be given together",
         "did you mean key?",
         "did you mean sonic?",
     ):

@@ -79,7 +79,7 @@ def test_background_is_read_with_its_class_and_its_time() -> None:
     assert (incast.dscp, storage.dscp) == (10, -1)
     assert storage.load == StorageLoad(2, 1, 250_000, (4096, 12288), 65_536_000, 4, 10_000, 1)
     assert duration_ns(storage.load) == 10_000_000_000, "10000 x 8 KiB at 65.536 Mb/s"
-    assert background_notes(read) == ("background s goes on with the jobs, for at most 10 s",)
+    assert background_notes(read) == ("background s runs as long as the jobs, for at most 10 s",)
 
 
 def test_the_rate_of_an_incast_is_its_period() -> None:
@@ -121,7 +121,7 @@ def test_plain_udp_is_sent_and_received_by_the_agents_of_its_ports() -> None:
     with pytest.raises(PlanError) as raised:
         plan_jobs(elsewhere, rig_of({"a": 1, "b": 1}), build_jobs(elsewhere))
     assert [problem.what for problem in raised.value.problems] == [
-        "agent b takes no part in the run: no rank is there",
+        "agent b has no rank and takes no part in the run",
         'the rig has no port "z/p0"',
     ]
 
