@@ -122,9 +122,9 @@ def test_pings_are_answered_in_every_state() -> None:
 
 
 def test_a_refusal_ends_it_with_the_reason() -> None:
-    actions = newborn().on_message(Refused("agent 'a' is not in the rig; it names b"), 0)
+    actions = newborn().on_message(Refused("agent 'a' is not in the rig, which has b"), 0)
     assert actions[-1] == Leave(ExitCode.PREPARATION_FAILED)
-    assert "agent 'a' is not in the rig; it names b" in logged(actions)
+    assert "agent 'a' is not in the rig, which has b" in logged(actions)
 
 
 def test_another_version_ends_it_with_both_numbers() -> None:

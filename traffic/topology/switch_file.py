@@ -141,12 +141,12 @@ def read_switch(
     )
     if pfc.has("enabled") and settings.pfc and not any(group.lossless for group in settings.groups):
         remedy = "write preset: lossless, or lossless: true for a group under groups"
-        pfc.mistake("enabled", "no group is lossless, so nobody would ever be paused", remedy)
+        pfc.mistake("enabled", "no group is lossless, so no sender would ever be paused", remedy)
     if not settings.pfc and not pfc.has("enabled"):
         for key in ("watchdog", "pause_quanta"):
             if pfc.has(key):
-                remedy = "remove it, or write preset: lossless, or enabled: false if that is what is meant"
-                pfc.mistake(key, "a switch without pauses has no use for it", remedy)
+                remedy = "remove it, or write preset: lossless, or enabled: false if that is intended"
+                pfc.mistake(key, "a switch without pauses does not use it", remedy)
     if section.has("headroom_pool") and not any(group.lossless for group in settings.groups):
         section.mistake("headroom_pool", "only lossless groups have headroom", "remove it")
     usual_bytes = settings.buffer_bytes if settings.origin else settings.set_aside_bytes + shared_bytes(ports)
@@ -167,7 +167,7 @@ def _base(section: Section, name: str, ports: tuple[SwitchPort, ...], devices: D
     lossless = section.optional("preset", one_of(_PRESETS), True)
     device = read_device(section, devices)
     if section.has("device") and section.has("preset"):
-        section.mistake("device", "a switch is as its device or as its preset", "remove one of the two")
+        section.mistake("device", "device and preset exclude each other", "remove one of the two")
     if device is None and not section.has("device") and not section.has("preset"):
         device = devices.everywhere
     if device is None:
@@ -286,8 +286,8 @@ def _trimming(section: Section) -> Trimming:
         exempt_dscps=section.texts("exempt", _dscp, 0),
     )
     for dscp in {trimming.dscp, trimming.last_hop_dscp} & set(trimming.exempt_dscps):
-        problem = f"DSCP {dscp} is that of trimmed packets, which nothing trims again"
-        section.mistake("exempt", problem, "leave it out of the list")
+        problem = f"DSCP {dscp} marks trimmed packets, which are not trimmed again"
+        section.mistake("exempt", problem, "remove it from the list")
     section.close()
     return trimming
 
@@ -316,7 +316,7 @@ def _fault(section: Section, known_as: Mapping[str, int]) -> SwitchFault:
         corrupt=section.optional("corrupt", yes_or_no, False),
     )
     if not section.has("chance") and not section.has("every"):
-        section.mistake("chance", "hits no packet", "write chance: 0.1%, or every: 1000")
+        section.mistake("chance", "matches no packet", "write chance: 0.1%, or every: 1000")
     if fault.until_ns <= fault.from_ns:
         section.mistake("until", "it ends before it begins", "write an until after from")
     section.close()

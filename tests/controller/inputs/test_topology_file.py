@@ -212,7 +212,7 @@ MISTAKES = (
             "no bits name a way; remove it, or write balancing: structured",
             'the switch has no port "7"; write one of',
             "0 is out of range",
-            "DSCP 48 is that of trimmed packets, which nothing trims again",
+            "DSCP 48 marks trimmed packets, which are not trimmed again",
             "8 is out of range",
         ],
     ),
@@ -299,7 +299,7 @@ MISTAKES = (
             "t.yaml:5: single.switch.alpha: unknown key",
             "t.yaml:5: single.switch.buffer: 4KiB is less than",
             't.yaml:5: single.switch.faults[0].in: the switch has no port "7"; write one of 0, a/p0, 1, b/p0',
-            "t.yaml:5: single.switch.faults[0].chance: hits no packet",
+            "t.yaml:5: single.switch.faults[0].chance: matches no packet",
         ],
     ),
     (
@@ -337,8 +337,8 @@ MISTAKES = (
         "pauses that are watched and timed where there are none",
         SINGLE + "      switch: {preset: lossy, pfc: {watchdog: {detect: 1ms}, pause_quanta: 9}}\n",
         [
-            "single.switch.pfc.watchdog: a switch without pauses has no use for it",
-            "single.switch.pfc.pause_quanta: a switch without pauses has no use for it",
+            "single.switch.pfc.watchdog: a switch without pauses does not use it",
+            "single.switch.pfc.pause_quanta: a switch without pauses does not use it",
         ],
     ),
     (
@@ -353,7 +353,7 @@ MISTAKES = (
     outages: [{port: c/p0, from: 2ms, until: 1ms}]
         """,
         [
-            "no group is lossless, so nobody would ever be paused",
+            "no group is lossless, so no sender would ever be paused",
             "only flowlets have a gap",
             "only a lossless group pauses its senders",
             '"3" is not a power of two from 1/256 to 256',

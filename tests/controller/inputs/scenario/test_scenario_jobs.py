@@ -133,7 +133,7 @@ def test_what_cannot_be_planned_is_cut_where_no_end_is_said_and_refused_where_on
     assert isinstance(cut.load, StorageLoad)
     assert cut.load.transfers == 65536
     with pytest.raises(
-        PlanError, match=r"background\[0\]\.storage: 12207031 transfers of all clients, and at most 65536"
+        PlanError, match=r"background\[0\]\.storage: 12207031 transfers of all clients; at most 65536"
     ):
         build_jobs(scenario(base + ", stop: 1s}]"))
 
@@ -284,7 +284,7 @@ def test_all_mistakes_of_all_jobs_come_together() -> None:
 
 def test_a_buffer_too_small_for_its_ranks_is_refused_at_its_line() -> None:
     with pytest.raises(
-        ConfigError, match=r"s.yaml:1: workload.collective: 8 bytes leave nothing for each of 4 ranks to send"
+        ConfigError, match=r"s.yaml:1: workload.collective: 8 bytes are too few for 4 ranks to send"
     ):
         build_jobs(scenario("workload: {collective: {kind: all_to_all, ranks: 4, size: 8B}}"))
 

@@ -106,11 +106,11 @@ def test_a_plan_says_which_job_goes_by_what_and_by_which_control() -> None:
 @pytest.mark.parametrize(
     ("what", "second", "unlike"),
     [
-        ("another kind", "transport: {kind: mrc}", "ring goes by rocev2 and other by mrc"),
+        ("another kind", "transport: {kind: mrc}", "ring uses rocev2 and other mrc"),
         (
             "another control",
             "transport: {cc: {algorithm: dctcp}}",
-            "ring and other go by rocev2 with different settings",
+            "ring and other use rocev2 with different settings",
         ),
     ],
 )
