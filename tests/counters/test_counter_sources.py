@@ -176,7 +176,11 @@ def test_all_mistakes_of_a_gnmi_source_at_once() -> None:
     assert "write get or once or sample" in printed
     _, problems = gnmi("{address: a, paths: sonic, encoding: proto, target: x, sample_interval: 1s}")
     printed = "\n".join(problems)
-    for reported in ("come as JSON only", "are the target COUNTERS_DB", "applies to mode: sample only"):
+    for reported in (
+        "are available as JSON only",
+        "are the target COUNTERS_DB",
+        "applies to mode: sample only",
+    ):
         assert reported in printed
 
 

@@ -69,7 +69,7 @@ def test_the_list_has_every_counter_once_and_all_of_the_switch_model() -> None:
     ("reading", "mistake"),
     [
         (CounterReading(PORT, "rx_packets", 1), ""),
-        (CounterReading(PORT, "packets", 1), '"packets" is not a counter of a port'),
+        (CounterReading(PORT, "packets", 1), '"packets" is no counter of a port'),
         (CounterReading(CountedObject(CounterObject.QUEUE, "e"), "packets", 1), "e: queue -1 cannot be"),
         (CounterReading(CountedObject(CounterObject.QUEUE, "e", 64), "packets", 1), "e: queue 64 cannot be"),
         (CounterReading(CountedObject(CounterObject.PORT, "e", 1), "rx_packets", 1), "e: port 1 cannot be"),

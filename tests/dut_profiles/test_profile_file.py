@@ -325,7 +325,7 @@ def test_a_shipped_profile_states_what_its_source_does() -> None:
             "conectx-7",
             'profile: "conectx-7" is not a shipped profile; write connectx-7 if you mean that, or name a file',
         ),
-        ("./nowhere.yaml", "nowhere.yaml: cannot be read: No such file or directory; check that it exists"),
+        ("./nowhere.yaml", "nowhere.yaml: cannot be read: No such file or directory; check the name"),
     ],
 )
 def test_a_profile_that_is_not_there(named: str, message: str) -> None:

@@ -114,7 +114,7 @@ def _candidates(
             )
         else:
             remedy = (
-                'add it with its ranks to the group file (PREFIX.json, such as {"tp0": [0, 1]}), or name the file of '
+                'add it with its ranks to the group file (PREFIX.json, such as {"tp0": [0, 1]}), or give the file that '
                 "contains it: workload.groups (--groups)"
             )
             expected, op_nodes = _known_keys(candidate_of), ops.node[nodes]

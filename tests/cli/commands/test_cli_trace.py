@@ -152,7 +152,7 @@ UNREAD = [
     ),
     (
         b"DATA\n2\nlayer0 -1 1 ALLREDUCE 64\n",
-        "begins like a text workload of ASTRA-sim, which is not read; chakra_converter Text makes",
+        "begins like an ASTRA-sim text workload, which is not supported; convert it",
     ),
     (b"num_ranks 2\nrank 0 {\n", "begins like a GOAL schedule, which is not supported"),
 ]

@@ -99,8 +99,8 @@ def test_uud_goes_to_uet_s_port_from_a_port_for_each_stream() -> None:
     [
         ("two to one port", "dscp: 26", ("from: a/p0, to: c/p0, as: uud", "from: b/p0, to: c/p0, as: uud"),
             "s.yaml:1: background[1].udp: s0 also sends to UDP port 4793 of c/p0; send one of them to another port of the rig"),
-        ("to jobs of UET", "kind: uet", ("from: a/p0, to: b/p0, as: uud",), ("s.yaml:1: background[0].udp: jobs at b/p0 go by "
-            "UET, and it listens on UDP port 4793; send it to another port of the rig, or write "
+        ("to jobs of UET", "kind: uet", ("from: a/p0, to: b/p0, as: uud",), ("s.yaml:1: background[0].udp: jobs at b/p0 use "
+            "UET, which listens on UDP port 4793; send it to another port of the rig, or write "
             "uet: {udp_port: 49150} for the jobs")),
         ("shorter than its headers", "dscp: 26", ("from: a/p0, to: b/p0, as: uud, size: 63B",), ("s.yaml:1: background[0]"
             ".udp.size: a message of UUD is one packet: 48 bytes of headers, and at most a path MTU of 4096; "

@@ -247,9 +247,9 @@ HOSTILE: Final[tuple[tuple[str, Behaviour, FailureKind, str], ...]] = (
         "out of order",
     ),
     ("a walk without end", endless, FailureKind.NONSENSE, "more than 8192 rows"),
-    ("a length that is cut off", cut_off, FailureKind.NONSENSE, "breaks the SNMP library: index out of bounds"),
+    ("a length that is cut off", cut_off, FailureKind.NONSENSE, "the SNMP library cannot handle: index out of bounds"),
     ("no interfaces", lambda r: r.answer({f"{IF_NAME}.1": END_OF_VIEW}), FailureKind.REFUSED, "no interfaces"),
-    ("an error instead", lambda r: r.answer({}, error=5), FailureKind.REFUSED, "lets us see no interfaces"),
+    ("an error instead", lambda r: r.answer({}, error=5), FailureKind.REFUSED, "shows no interfaces"),
     (
         "names that are none",
         lambda r: r.answer(
@@ -257,7 +257,7 @@ HOSTILE: Final[tuple[tuple[str, Behaviour, FailureKind, str], ...]] = (
             | {"1.4.1": text("")}
         ),
         FailureKind.REFUSED,
-        "no interface has a name",
+        "no interface has a unique name",
     ),
     (
         "interfaces without counters",

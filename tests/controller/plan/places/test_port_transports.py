@@ -117,12 +117,12 @@ def test_a_plan_says_which_job_goes_by_what_and_by_which_control() -> None:
 def test_jobs_of_unlike_transports_do_not_share_a_port(what: str, second: str, unlike: str) -> None:
     jobs = (job("ring", "a/p0, b/p0"), job("other", "b/p0, c/p0", second))
     said = (
-        f"port b/p0: a port supports one transport; job {unlike}; give each of them ports of its own: "
+        f"port b/p0: a port supports one transport; job {unlike}; give each job separate ports: "
         "mapping: {ports: [...]} in the job"
     )
     assert refusal(*jobs) == [said], what
     scenario = scenario_of(*jobs)
-    with pytest.raises(PlanError, match="port b/p0: a port speaks one transport"):
+    with pytest.raises(PlanError, match="port b/p0: a port supports one transport"):
         summarise(scenario, rig_of(RIG), build_jobs(scenario))
     like = (job("ring", "a/p0, b/p0", second), job("other", "b/p0, c/p0", second))
     assert len(plan(*like).parts.transports.transports) == 1

@@ -227,7 +227,7 @@ def test_a_batch_that_waits_for_an_earlier_one_says_so() -> None:
 @pytest.mark.parametrize(
     ("mutant", "where_and_what"),
     [
-        (replace(RING, collective="gossip"), "collective: 'gossip' is none of all-gather, all-reduce, "),
+        (replace(RING, collective="gossip"), "collective: 'gossip' is not one of all-gather, all-reduce, "),
         (replace(RING, size=5), "tables: there are 4, one for each of 5 positions is needed"),
         (replace(RING, slots=0), "cut: slots is 0, at least 1 is needed"),
         (replace(RING, chunk_bytes=0), "cut: chunk_bytes is 0, at least 1 is needed"),
