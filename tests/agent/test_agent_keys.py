@@ -74,7 +74,7 @@ async def test_a_key_of_one_agent_does_not_speak_for_another(
     agents.start("a", *options, str(keys / "intruder.key_secret"))
     reported: list[str] = []
     waiting = asyncio.create_task(session(secured, "a", ops=3, reported=reported))
-    why = "its key is that of agent 'intruder', and it says it is 'a'; start it with --name intruder"
+    why = "its key belongs to agent 'intruder', but it uses the name 'a'; start it with --name intruder"
     await said(agents, "a", (0,), why)
     assert any(why in line for line in reported)
     agents.start("a", *options, str(keys / "a.key_secret"))

@@ -178,7 +178,7 @@ def test_all_mistakes_of_a_gnmi_source_at_once() -> None:
     printed = "\n".join(problems)
     for reported in (
         "are available as JSON only",
-        "are the target COUNTERS_DB",
+        "always use the target COUNTERS_DB",
         "applies to mode: sample only",
     ):
         assert reported in printed
