@@ -121,7 +121,10 @@ def _target_problems(
     )
     for address, source in list(outside.items())[:_NAMED]:
         problem = f"requests traffic to {address}; this agent sends only to {sends or 'its own addresses'}"
-        remedy = f"if this is intended: on {host_name}, start etloop-agent run with --allow-peers and a network that contains {address}"
+        remedy = (
+            f"if this is intended: on {host_name}, start etloop-agent run with "
+            f"--allow-peers and a network that contains {address}"
+        )
         yield Problem(source, problem, remedy)
     if len(outside) > _NAMED:
         yield Problem(

@@ -171,13 +171,7 @@ class AgentLife:
         """Leave the controller after it violated the protocol; end the process if its version differs."""
         if self.state is not AgentState.JOINING:
             own_versions = ", ".join(f"{name} {version}" for name, version in self._hello.versions.items())
-            self._send(
-                Bye(
-                    clipped(
-                        f"cannot decode the controller's message: {error}; this agent runs {own_versions}"
-                    )
-                )
-            )
+            self._send(Bye(clipped(f"cannot decode the message: {error}; this agent runs {own_versions}")))
         if isinstance(error, VersionMismatch):
             self._do(Log(f"controller at {self._controller}: {error}"))
             self._leave(ExitCode.PREPARATION_FAILED)

@@ -133,7 +133,10 @@ def _of_queues(assignment: Assignment, topology: Topology) -> Iterator[Problem]:
     for switch in topology.switches:
         queues = sorted({switch.class_to_queue[switch.dscp_to_class[dscp]] for dscp in dscps})
         if len(queues) > 1:
-            problem = f"data of DSCPs {_listed(dscps)} are in queues {_listed(queues)}, between which a scheduler divides the link"
+            problem = (
+                f"data of DSCPs {_listed(dscps)} are in queues {_listed(queues)}, "
+                f"between which a scheduler divides the link"
+            )
             yield _problem(f"switch {switch.name}", problem)
             return
 

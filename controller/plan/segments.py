@@ -109,7 +109,10 @@ def _transport_notes(
     paths = max((ways_of(route.tiers) for segments in port_segments for route in segments.routes), default=1)
     values = transport.multipath.entropy_values
     where = f"transport.{transport.kind_name}.srv6"
-    header = f"an outer IPv6 header of {OUTER_HEADER_BYTES} bytes with {transport.endpoint.srv6} segments is added to every packet"
+    header = (
+        f"an outer IPv6 header of {OUTER_HEADER_BYTES} bytes with "
+        f"{transport.endpoint.srv6} segments is added to every packet"
+    )
     notes = [f"{where}: {header}; {paths} paths between the ports that are farthest apart"]
     if values % paths:
         notes.append(

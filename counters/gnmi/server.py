@@ -270,7 +270,9 @@ class GnmiServer:
             try:
                 outcome = await asyncio.wait_for(self._read(), self._patience_s)
             except TimeoutError:
-                outcome = CounterFailure(FailureKind.LATE, f"no counters arrived within {self._patience_s:g} s")
+                outcome = CounterFailure(
+                    FailureKind.LATE, f"no counters arrived within {self._patience_s:g} s"
+                )
         if isinstance(outcome, CounterFailure):
             raise Refused("UNAVAILABLE", f"the device's counters cannot be read: {outcome}")
         return Tree(outcome.readings)

@@ -167,7 +167,10 @@ class SnmpCounters:
         column = _NAME_COLUMNS[self._source.names]
         rows = [row async for row in self._walk(column)]
         if not rows:
-            problem_text = f"{self._source.address} shows no interfaces by {self._source.names} (IF-MIB {column}); check the view of the SNMP account"
+            problem_text = (
+                f"{self._source.address} shows no interfaces by {self._source.names} "
+                f"(IF-MIB {column}); check the view of the SNMP account"
+            )
             raise _Failed(FailureKind.REFUSED, problem_text)
         interfaces, problem = chosen(interfaces_of(rows, column), self._ports)
         if problem or not interfaces:

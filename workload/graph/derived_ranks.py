@@ -126,7 +126,8 @@ def _file_name(
     recorded_keys, keys = names.of(members), names.of(own_members)
     if len(keys) != len(recorded_keys):
         contradictions[
-            f"the group file has {len(keys)} groups of ranks {_listed(own_members)}, but {len(recorded_keys)} with the members of "
+            f"the group file has {len(keys)} groups of ranks "
+            f"{_listed(own_members)}, but {len(recorded_keys)} with the members of "
             f'"{shown(key)}"'
         ] = None
         return key

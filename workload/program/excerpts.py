@@ -75,8 +75,10 @@ def excerpt_of(job: Job, wanted: Excerpt) -> Job:
     share = modelled_bytes / moved_bytes if moved_bytes else 0.0
     note = (
         f"an excerpt: ranks {wanted} of {len(job.ranks)} are replayed, renumbered 0 to {len(ranks) - 1}; of the"
-        f" {approximate_bytes(moved_bytes)} that they contribute, {share:.0%} belong to operations with the other ranks, modelled as delays of"
-        f" {format_rate(wanted.network.link_bps)} and {format_duration(wanted.network.latency_ns)} per message, without contention"
+        f" {approximate_bytes(moved_bytes)} that they contribute, {share:.0%} belong to "
+        f"operations with the other ranks, modelled as delays of"
+        f" {format_rate(wanted.network.link_bps)} and "
+        f"{format_duration(wanted.network.latency_ns)} per message, without contention"
     )
     return replace(
         job,

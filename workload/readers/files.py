@@ -304,7 +304,10 @@ def _fault_problem(where: str, head: bytes, fault: EtFault) -> Problem:
     if fault.kind is EtFaultKind.EMPTY:
         return Problem(where, "is empty", _REMEDIES[fault.kind])
     if fault.kind is EtFaultKind.OLD_GENERATION:
-        problem = f"is a trace of the old Chakra schema {fault.what} (proto2, 2023), whose field numbers have other meanings today"
+        problem = (
+            f"is a trace of the old Chakra schema {fault.what} (proto2, 2023), "
+            f"whose field numbers have other meanings today"
+        )
         return Problem(where, problem, _REMEDIES[fault.kind])
     past_first_node = fault.node_index not in (None, 0)
     if (

@@ -288,7 +288,9 @@ def test_a_job_that_never_crosses_the_device_is_refused_unless_it_is_meant() -> 
         "this is intended"
     )
     assert (
-        prepare(inputs(ONE_HOST + "allow_local: true\n")).plan.tables.notes[-1].startswith("no traffic crosses")
+        prepare(inputs(ONE_HOST + "allow_local: true\n"))
+        .plan.tables.notes[-1]
+        .startswith("no traffic crosses")
     )
 
 

@@ -192,7 +192,10 @@ class Holding:
         if stored & origins:
             return f"stores block {block} from {positions(stored & origins)} a second time"
         if origins & ~wanted_origins:
-            return f"stores block {block} with the contribution of {positions(origins & ~wanted_origins)}, which does not belong here"
+            return (
+                f"stores block {block} with the contribution of "
+                f"{positions(origins & ~wanted_origins)}, which does not belong here"
+            )
         return ""
 
 

@@ -110,7 +110,8 @@ def _match_by_order(
     if len(kernels) != len(ops):
         raise JsonFault(
             "traceEvents",
-            f"have {len(kernels)} NCCL kernels for the {len(ops)} operations of the host trace: the files are of different runs, or operations "
+            f"have {len(kernels)} NCCL kernels for the {len(ops)} operations of the host "
+            f"trace: the files are of different runs, or operations "
             "ran as one kernel",
         )
     if len(ops_by_group) == 1:

@@ -246,7 +246,8 @@ def _group_remarks(ops: list[CommOp], book: GroupBook) -> list[Remark]:
     nameless = [op for op in ops if op.group == UNKNOWN_GROUP]
     if nameless and len(book.members) > 1:
         problem = (
-            f"{len(nameless)} operations do not state their group (gloo records {UNKNOWN_GROUP}): a group is assumed where sizes or splits fit "
+            f"{len(nameless)} operations do not state their group (gloo records "
+            f"{UNKNOWN_GROUP}): a group is assumed where sizes or splits fit "
             "only one; peers of sends and receives are read as global ranks"
         )
         remarks.append(Remark(problem, "collect the trace over NCCL, which records the groups"))
