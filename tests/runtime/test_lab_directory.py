@@ -24,7 +24,8 @@ def test_a_variable_that_names_nothing_is_named(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(RigError) as refused:
         lab_directory("x")
     assert str(refused.value) == (
-        (f"{missing}/etloop-{os.getuid()}: cannot " f"be created: No such file or " f"directory; XDG_RUNTIME_DIR is {missing}: create that ")
+        f"{missing}/etloop-{os.getuid()}: cannot be created: No such file or directory; XDG_RUNTIME_DIR is "
+        f"{missing}: create that "
         "directory, or set one that exists"
     )
 
