@@ -98,11 +98,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     run.add_argument("--capture-snap", metavar="SIZE", help="bytes kept of each frame (default: all)")
     run.add_argument("--capture-limit", metavar="SIZE", help="size limit of each file (default 1GiB)")
-    run.add_argument(
-        "--realtime",
-        action="store_true",
-        help="run engine threads with real-time priority (needs CAP_SYS_NICE or LimitRTPRIO)",
-    )
+    run.add_argument("--realtime", action="store_true", help="run engine threads with real-time priority")
     run.add_argument(
         "--cores",
         default="",
@@ -123,9 +119,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_guard(run)
     add_presence(run)
     check = commands.add_parser(
-        "preflight",
-        help="check this host's settings for agents",
-        epilog="example: etloop-agent preflight --json",
+        "preflight", help="check this host", epilog="example: etloop-agent preflight --json"
     )
     check.add_argument("--json", action="store_true", help="print JSON")
     _add_nic_peer(commands)
@@ -135,9 +129,7 @@ def make_parser() -> argparse.ArgumentParser:
         epilog="example: etloop-agent keygen --out keys --name a",
     )
     keygen.add_argument("--out", type=Path, required=True, metavar="DIR", help="directory for the two files")
-    keygen.add_argument(
-        "--name", required=True, help="agent that owns the keys: writes NAME.key and NAME.key_secret"
-    )
+    keygen.add_argument("--name", required=True, help="agent of the keys (NAME.key, NAME.key_secret)")
     return parser
 
 
