@@ -78,7 +78,8 @@ _LINGER_MS: Final = 1000
 _LASTING_FAILURES: Final = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
 """Events after which ZeroMQ does not reconnect; after a plain disconnection it reconnects by itself."""
 _MISMATCH: Final = (
-    "one side of the connection has keys and the other has none, or the peer is not a controller; give --controller-key and --key "
+    "one side of the connection has keys and the other has none, or the peer is not a controller; give "
+    "--controller-key and --key "
     "if the controller's rig has keys, and neither otherwise"
 )
 _CLOSE_S: Final = 5
