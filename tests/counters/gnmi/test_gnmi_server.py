@@ -121,7 +121,7 @@ async def responses(call: Any) -> AsyncIterator[Any]:
 
 REFUSED: Final[tuple[tuple[str, str, bytes, str, str], ...]] = (
     ("bytes that cannot be decoded as message", "Get", b"\xff\xff\xff", "INVALID_ARGUMENT", "as GetRequest"),
-    ("bytes that cannot be decoded as capability request", "Capabilities", b"\x0a\xff", "INVALID_ARGUMENT", "as CapabilityRequest"),
+    ("not a capability request", "Capabilities", b"\x0a\xff", "INVALID_ARGUMENT", "as CapabilityRequest"),
     ("Set is not spoken", "Set", b"", "UNIMPLEMENTED", ""),
     ("a path that is not there", "Get", asked("/nothing/here"), "NOT_FOUND", "/nothing/here: no such path"),
     ("an interface that is not there", "Get", asked("/interfaces/interface[name=x]"), "NOT_FOUND", "no such path"),
