@@ -94,15 +94,11 @@ def make_parser() -> argparse.ArgumentParser:
         "--capture",
         type=Path,
         metavar="DIR",
-        help="keep what every port sends and receives, as RUN-AGENT-PORT.pcapng in this directory",
+        help="capture the traffic of every port to RUN-AGENT-PORT.pcapng in this directory",
     )
-    run.add_argument("--capture-snap", metavar="SIZE", help="of each frame (default: the whole)")
-    run.add_argument("--capture-limit", metavar="SIZE", help="of each file (default 1GiB)")
-    run.add_argument(
-        "--realtime",
-        action="store_true",
-        help="threads that send and receive go before everything that is not real-time (needs the right to it)",
-    )
+    run.add_argument("--capture-snap", metavar="SIZE", help="bytes kept of each frame (default: all)")
+    run.add_argument("--capture-limit", metavar="SIZE", help="size limit of each file (default 1GiB)")
+    run.add_argument("--realtime", action="store_true", help="run engine threads with real-time priority")
     run.add_argument(
         "--cores",
         default="",
@@ -118,22 +114,22 @@ def make_parser() -> argparse.ArgumentParser:
         "--log-level",
         choices=("debug", "info", "warning", "error"),
         default="info",
-        help="what the log has (default info); SIGUSR1 has it say all from then on, SIGUSR2 this again",
+        help="log level (default info); SIGUSR1 switches to debug, SIGUSR2 back",
     )
     _add_guard(run)
     add_presence(run)
     check = commands.add_parser(
-        "preflight", help="judge this host", epilog="example: etloop-agent preflight --json"
+        "preflight", help="check this host", epilog="example: etloop-agent preflight --json"
     )
-    check.add_argument("--json", action="store_true", help="for programs")
+    check.add_argument("--json", action="store_true", help="print JSON")
     _add_nic_peer(commands)
     keygen = commands.add_parser(
         "keygen",
         help="make a key pair for the control connection",
         epilog="example: etloop-agent keygen --out keys --name a",
     )
-    keygen.add_argument("--out", type=Path, required=True, metavar="DIR", help="where the two files go")
-    keygen.add_argument("--name", required=True, help="whose keys: NAME.key and NAME.key_secret are written")
+    keygen.add_argument("--out", type=Path, required=True, metavar="DIR", help="directory for the two files")
+    keygen.add_argument("--name", required=True, help="agent of the keys (NAME.key, NAME.key_secret)")
     return parser
 
 
@@ -156,38 +152,39 @@ def _add_nic_peer(commands: argparse._SubParsersAction[argparse.ArgumentParser])
         " interface there tells notifications by address from those by port",
     )
     peer.add_argument(
-        "--listen", default="", metavar="ADDRESS:PORT", help="for orders (default: port 7430 of --address)"
+        "--listen",
+        default="",
+        metavar="ADDRESS:PORT",
+        help="address to listen on for orders (default: port 7430 of --address)",
     )
 
 
 def _add_guard(run: argparse.ArgumentParser) -> None:
     """Add the options that limit what this agent sends, whatever the controller asks for (docs/security.md)."""
-    group = run.add_argument_group("what this agent is willing to send, whatever its controller asks for")
+    group = run.add_argument_group("limits of what this agent sends, whatever its controller requests")
     group.add_argument(
         "--allow-peers",
         metavar="CIDR[,CIDR]",
-        help="networks that it sends to (default: those that its ports' own addresses are in)",
+        help="allowed destination networks (default: the networks of its ports' addresses)",
     )
     group.add_argument(
-        "--allow-udp-ports", metavar="LIST", help="UDP ports that it sends to (default 1024-65535)"
+        "--allow-udp-ports", metavar="LIST", help="allowed destination UDP ports (default 1024-65535)"
     )
     group.add_argument(
         "--most-rate",
         metavar="RATE",
-        help="of each port, and of its background streams together, such as 10Gbps",
+        help="rate limit of each port, and of all background streams together, such as 10Gbps",
     )
-    group.add_argument("--most-packet-rate", metavar="N", help="the same, in packets a second")
+    group.add_argument("--most-packet-rate", metavar="N", help="the same limit in packets per second")
     group.add_argument(
-        "--ttl", type=int, metavar="N", help="of all it sends: 1 passes no router (default 64)"
+        "--ttl", type=int, metavar="N", help="TTL of all packets; with 1 no router forwards them (default 64)"
     )
 
 
 def _run(options: argparse.Namespace, open_engine: OpenEngineCall) -> ExitCode:
     if (options.controller_key is None) != (options.key is None):
         remedy = "give both --controller-key and --key, or neither"
-        raise ConfigError(
-            Problem("--controller-key, --key", "one key without the other encrypts nothing", remedy)
-        )
+        raise ConfigError(Problem("--controller-key, --key", "encryption needs both keys, got one", remedy))
     parse_at("--name", parse_name, options.name)
     curve = CurveClient(options.controller_key, options.key) if options.key is not None else None
     capture = _capture_target(options)
@@ -231,8 +228,8 @@ def _threads(options: argparse.Namespace) -> Iterator[LoopThreads]:
         yield LoopThreads(cores, options.realtime)
         return
     if not (options.realtime and cores):
-        problem = "it clears the cores of --cores for real-time threads"
-        raise ConfigError(Problem("--clear-cores", problem, "say --realtime and --cores, too"))
+        problem = "needs --realtime and --cores: it clears those cores for real-time threads"
+        raise ConfigError(Problem("--clear-cores", problem, "add --realtime and --cores"))
     with cleared_cores(cores, usable) as cleared:
         _log.info("agent %s: %s", options.name, cleared.done)
         yield LoopThreads(cores, realtime=True, degraded=cleared.degraded)
@@ -249,17 +246,19 @@ def _capture_target(options: argparse.Namespace) -> CaptureTarget | None:
         text = vars(options)[option[2:].replace("-", "_")]
         if options.capture is None:
             if text is not None:
-                problems.append(Problem(option, "nothing is captured", "name a directory by --capture, too"))
+                problems.append(Problem(option, "needs --capture", "add --capture DIRECTORY"))
             continue
         try:
             size = parse_bytes(text or usual)
             if not 64 <= size <= most:
-                problems.append(Problem(option, f"{size} bytes", f"write 64 to {most} bytes"))
+                problems.append(
+                    Problem(option, f"expected 64 to {most} bytes, got {size}", f"write 64 to {most} bytes")
+                )
             sizes.append(size)
         except QuantityError as error:
             problems.append(Problem(option, error.what, error.remedy))
     if options.capture is not None and not options.capture.is_dir():
-        problems.append(Problem("--capture", f"{options.capture} is no directory", "make it first"))
+        problems.append(Problem("--capture", f"{options.capture} is not a directory", "create it first"))
     if problems:
         raise ConfigError(*problems)
     return CaptureTarget(options.capture, *sizes) if options.capture is not None else None

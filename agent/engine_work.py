@@ -113,7 +113,7 @@ class EngineWork:
     @property
     def engine(self) -> Engine:
         """Return the engine; asserts that there is one."""
-        assert self.has_engine, f"there is no engine while {self.state.name}"
+        assert self.has_engine, f"no engine exists in state {self.state.name}"
         return self._engine
 
     @property
@@ -213,7 +213,11 @@ class EngineWork:
 
 def engine_problem(error: Exception) -> Problem:
     """Return the problem that reports an unforeseen failure of the engine."""
-    return Problem("engine", f"{type(error).__name__}: {error}", "see the agent's log and report it")
+    return Problem(
+        "engine",
+        f"{type(error).__name__}: {error}",
+        "see the agent's log; this is a defect, please report it",
+    )
 
 
 def _close_opened(opening: Future[Engine]) -> None:
@@ -235,7 +239,7 @@ def _hand_over(engine: Engine, started: bool) -> HandedOver:
         records, counters = engine.take_records(), (engine.flows(), engine.ports(), engine.rates())
         return HandedOver(outcome, status.failure, records, *counters, engine.streams())
     except ENGINE_ERRORS as error:
-        _log.exception("the engine failed while handing over")
+        _log.exception("the engine failed while transferring its records")
         return HandedOver(EngineEnd.FAILED, str(engine_problem(error)))
     finally:
         engine.close()

@@ -65,7 +65,9 @@ def read_guard(
     bps = parse_option("--most-rate", most_rate, parse_rate_bps)
     packets = parse_option("--most-packet-rate", most_packet_rate, _parse_packet_rate)
     if ttl is not None and not 1 <= ttl <= 255:
-        mistakes.problems.append(Problem("--ttl", f"{ttl} is no TTL", "give a number from 1 to 255"))
+        mistakes.problems.append(
+            Problem("--ttl", f"expected a TTL from 1 to 255, got {ttl}", "give a number from 1 to 255")
+        )
     mistakes.refuse(ConfigError)
     assert networks is None or isinstance(networks, tuple)
     assert ports is None or isinstance(ports, tuple)
@@ -118,14 +120,17 @@ def _target_problems(
         f" and {len(allowed) - _NAMED} more" if len(allowed) > _NAMED else ""
     )
     for address, source in list(outside.items())[:_NAMED]:
-        problem = f"asks this agent to send to {address}, and it sends to {sends or 'nobody'}"
-        remedy = f"if it may: on {host_name}, start etloop-agent run with --allow-peers and a network that has {address}"
+        problem = f"requests traffic to {address}; this agent sends only to {sends or 'its own addresses'}"
+        remedy = (
+            f"if this is intended: on {host_name}, start etloop-agent run with "
+            f"--allow-peers and a network that contains {address}"
+        )
         yield Problem(source, problem, remedy)
     if len(outside) > _NAMED:
         yield Problem(
             "the run",
-            f"asks for {len(outside) - _NAMED} more such addresses",
-            "correct the rig or the option",
+            f"requests traffic to {len(outside) - _NAMED} more addresses outside the allowed networks",
+            "correct the rig or --allow-peers",
         )
 
 
@@ -150,8 +155,10 @@ def _udp_port_problems(assignment: Assignment, guard: Guard, host_name: str) -> 
             ranges = ",".join(
                 f"{first}-{last}" if last > first else str(first) for first, last in guard.udp_ports
             )
-            problem = f"asks this agent to send to UDP port {number}, and it sends to {ranges}"
-            yield Problem(source, problem, f"if it may: on {host_name}, --allow-udp-ports {ranges},{number}")
+            problem = f"requests traffic to UDP port {number}; this agent sends only to UDP ports {ranges}"
+            yield Problem(
+                source, problem, f"if this is intended: on {host_name}, --allow-udp-ports {ranges},{number}"
+            )
 
 
 def _rate_problems(assignment: Assignment, limits: SendLimits, host_name: str) -> Iterator[Problem]:
@@ -160,18 +167,18 @@ def _rate_problems(assignment: Assignment, limits: SendLimits, host_name: str) -
     packets_per_s = sum(-(-stream.rate_bps // (8 * stream.datagram_bytes)) for stream in streams)
     source = f"background {', '.join(stream.name for stream in streams[:_NAMED])}"
     if limits.most_bps and bps > limits.most_bps:
-        problem = f"asks this agent to send {bps} bit/s, and it sends at most {limits.most_bps}"
-        yield Problem(source, problem, f"lower their rates; or on {host_name}, give --most-rate more")
+        problem = f"requests {bps} bit/s; this agent sends at most {limits.most_bps} (--most-rate)"
+        yield Problem(source, problem, f"lower their rates; or on {host_name}, raise --most-rate")
     if limits.most_packets_per_s and packets_per_s > limits.most_packets_per_s:
-        problem = f"asks this agent to send {packets_per_s} packets/s, and it sends at most {limits.most_packets_per_s}"
-        yield Problem(source, problem, f"lower their rates; or on {host_name}, give --most-packet-rate more")
+        problem = f"requests {packets_per_s} packets/s; this agent sends at most {limits.most_packets_per_s} (--most-packet-rate)"
+        yield Problem(source, problem, f"lower their rates; or on {host_name}, raise --most-packet-rate")
     if not limits.limits_rate and not limits.hop_limit:
         return
     for port in assignment.ports:
         if port.backend is PortBackend.VERBS:
-            problem = "a network card sends by itself, and nothing here holds it to a rate or a TTL"
+            problem = "a network card sends in hardware, where the agent cannot enforce a rate or a TTL"
             remedy = (
-                f"use another backend; or on {host_name}, leave out --most-rate, --most-packet-rate and --ttl"
+                f"use another backend; or on {host_name}, remove --most-rate, --most-packet-rate and --ttl"
             )
             yield Problem(f"port {port.name}", problem, remedy)
 
@@ -200,7 +207,7 @@ def _parse_udp_ports(text: str) -> tuple[tuple[int, int], ...]:
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
         if not 1 <= first <= last <= 65_535:
             raise QuantityError(
-                f'"{entry[:64]}" is no range of UDP ports', "write ports such as 4791,20000-20999"
+                f'"{entry[:64]}" is not a range of UDP ports', "write ports such as 4791,20000-20999"
             )
         ranges.append((first, last))
     return tuple(ranges)
@@ -209,7 +216,7 @@ def _parse_udp_ports(text: str) -> tuple[tuple[int, int], ...]:
 def _parse_packet_rate(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < 14 and 1 <= int(text) <= _MOST_PACKETS_PER_S):
         raise QuantityError(
-            f'"{text[:64]}" is no number of packets a second', "write a number such as 1000000"
+            f'"{text[:64]}" is not a number of packets per second', "write a number such as 1000000"
         )
     return int(text)
 
@@ -217,5 +224,7 @@ def _parse_packet_rate(text: str) -> int:
 def _entries(text: str) -> list[str]:
     entries = text.split(",")
     if len(entries) > _MOST_ENTRIES:
-        raise QuantityError(f"{len(entries)} entries", f"give at most {_MOST_ENTRIES}")
+        raise QuantityError(
+            f"has {len(entries)} entries, the limit is {_MOST_ENTRIES}", f"give at most {_MOST_ENTRIES}"
+        )
     return entries

@@ -79,9 +79,9 @@ def _steering_misfits(
         return
     for device in host.roce_devices:
         if device.interface == interface.name and device.driver:
-            problem = f"{device.name} takes UDP {ROCE_UDP_PORT} of {interface.name} in hardware"
+            problem = f"{device.name} receives UDP port {ROCE_UDP_PORT} of {interface.name} in hardware"
             remedy = f"on {host_name}: {steering_remedy(device)}; or `backend: verbs`, which uses it"
-            yield Problem(where, f"{problem}, so that the port would receive nothing", remedy)
+            yield Problem(where, f"{problem}, so the port would receive no packets", remedy)
 
 
 def _addresses_text(addresses: list[str]) -> str:

@@ -151,8 +151,8 @@ class AgentLife:
         if self.state is AgentState.JOINING:
             self._asking.connect_anew(now_ns)
         elif not self.in_run:  # A run keeps its connection; the new keys apply to the next one.
-            self._send(Bye("reads its keys again"))
-            self._do(Log("connecting anew with the keys read again"))
+            self._send(Bye("reloading its keys"))
+            self._do(Log("reconnecting with the reloaded keys"))
             self._ask_again(now_ns, linger=True)
         return self._taken()
 
@@ -171,14 +171,12 @@ class AgentLife:
         """Leave the controller after it violated the protocol; end the process if its version differs."""
         if self.state is not AgentState.JOINING:
             own_versions = ", ".join(f"{name} {version}" for name, version in self._hello.versions.items())
-            self._send(
-                Bye(clipped(f"cannot read what the controller orders: {error}; it runs {own_versions}"))
-            )
+            self._send(Bye(clipped(f"cannot decode the message: {error}; this agent runs {own_versions}")))
         if isinstance(error, VersionMismatch):
             self._do(Log(f"controller at {self._controller}: {error}"))
             self._leave(ExitCode.PREPARATION_FAILED)
         else:
-            why = f"the controller broke the protocol: {error}"
+            why = f"protocol error of the controller: {error}"
             self._part(why, ExitCode.RUN_ERROR, now_ns, linger=True)
         return self._taken()
 
@@ -410,9 +408,7 @@ class AgentLife:
             self._say_refused(reason)
 
     def _say_refused(self, why: str) -> None:
-        self._do(
-            Log(f"refused by the controller at {self._controller}: {why}; asking again every few seconds")
-        )
+        self._do(Log(f"refused by the controller at {self._controller}: {why}; retrying every few seconds"))
 
     def _keep_asking(self, now_ns: int) -> None:
         if self._asking.wants_connection(now_ns):
@@ -423,7 +419,7 @@ class AgentLife:
             self._do(
                 Log(
                     f"no answer from {self._controller} yet: no controller runs there, it is busy with a run, "
-                    "or --controller-key is not its key; still asking"
+                    "or --controller-key is not its key; still retrying"
                 )
             )
 

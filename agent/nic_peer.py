@@ -57,16 +57,16 @@ def peer_settings(device: str, address: str, peer: str, listen: str) -> PeerSett
             IPv4Address(text)
         except ValueError:
             problems.append(
-                Problem(option, f'"{text[:64]}" is no IPv4 address', "write one such as 10.0.0.2")
+                Problem(option, f'"{text[:64]}" is not an IPv4 address', "write for example 10.0.0.2")
             )
     if comma and first == second:
         problems.append(
-            Problem("--peer", f"{first[:64]} stands there twice", "name two addresses of one host")
+            Problem("--peer", f"{first[:64]} is listed twice", "give two different addresses of one host")
         )
     host, colon, port = (listen or f"{address}:{USUAL_PORT}").rpartition(":")
     if not colon or not port.isdecimal() or int(port) >= 1 << 16:
         problems.append(
-            Problem("--listen", f'"{listen[:64]}" is not ADDRESS:PORT', "write one such as 10.0.0.2:7430")
+            Problem("--listen", f'"{listen[:64]}" is not ADDRESS:PORT', "write for example 10.0.0.2:7430")
         )
     if problems:
         raise ConfigError(*problems)
@@ -103,8 +103,8 @@ class NicPeer:
 
     def _refusal(self, place: str) -> str:
         if place not in map(str, self._settings.peers):
-            return f"only {_words(self._settings.peers)} may order this device (--peer)"
-        return "another connection orders this device" if self._is_taken else ""
+            return f"only {_words(self._settings.peers)} may control this device (--peer)"
+        return "another connection controls this device" if self._is_taken else ""
 
     async def _obey(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
@@ -136,14 +136,14 @@ class NicPeer:
                 )
             case CardOrder.OPEN:
                 if len(self._pairs) >= MOST_PAIRS:
-                    return refusal_line(f"{MOST_PAIRS} queue pairs are there; drop some")
+                    return refusal_line(f"the limit of {MOST_PAIRS} queue pairs is reached; drop some")
                 qpn = card.add_pair()
                 self._pairs.add(qpn)
                 return answer_line(qpn, card.va, card.rkey)
             case CardOrder.JOIN:
                 qpn, peer_index, *settings = numbers
                 if peer_index >= len(self._settings.peers):
-                    return refusal_line("one address of yours is known here; name two with --peer")
+                    return refusal_line("only one address of the peer is configured; give two with --peer")
                 card.join(qpn, str(self._settings.peers[peer_index]), *settings)
             case CardOrder.WRITE:
                 card.write(*numbers)
@@ -182,10 +182,12 @@ async def serve_card(settings: PeerSettings) -> None:
     try:
         server = await asyncio.start_server(peer.serve, host, port, limit=MOST_LINE_BYTES, backlog=4)
     except OSError as error:
-        problem = f"{host}:{port} cannot be listened on: {error.strerror or error}"
-        raise ConfigError(Problem("--listen", problem, "name another address or port")) from None
+        problem = f"{host}:{port} cannot listen: {error.strerror or error}"
+        raise ConfigError(Problem("--listen", problem, "choose another address or port")) from None
     place = server.sockets[0].getsockname()
-    _log.info("%s at %s:%s takes orders of %s", settings.device, place[0], place[1], _words(settings.peers))
+    _log.info(
+        "%s at %s:%s accepts orders from %s", settings.device, place[0], place[1], _words(settings.peers)
+    )
     with event_set_by_stop(stop):
         async with server:
             await stop.wait()

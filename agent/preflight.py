@@ -20,7 +20,7 @@ ROCE_UDP_PORT: Final = 4791
 """IANA; InfiniBand Architecture Specification, annex A17."""
 _BACKENDS: Final = {
     "udp": "",
-    "packet": "for whole frames of ours and checked ICRCs: CAP_NET_RAW (AmbientCapabilities= in the agent's unit)",
+    "packet": "for packet sockets (own frames, checked ICRCs): CAP_NET_RAW (AmbientCapabilities= in the agent's unit)",
     "xdp": "for AF_XDP: CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, Linux 6.6 with CONFIG_XDP_SOCKETS",
     "verbs": "for ranks on a network card: an RDMA device (rdma link), and the packages libibverbs1 and ibverbs-providers",
 }
@@ -72,31 +72,31 @@ def check_host(facts: HostFacts) -> tuple[Check, ...]:
             "UDP segmentation offload (GSO)",
             "available" if host.udp_segmentation else "missing",
             host.udp_segmentation,
-            "use Linux 4.18 or newer; without it every packet is a system call's work",
+            "use Linux 4.18 or newer; without GSO every packet costs a system call",
         ),
         _check(
             "UDP receive offload (GRO)",
             "available" if host.udp_coalescing else "missing",
             host.udp_coalescing,
-            "use Linux 5.0 or newer; without it every packet is received alone",
+            "use Linux 5.0 or newer; without GRO every packet is received separately",
         ),
         _check(
             "open files limit",
             str(facts.open_files),
             facts.open_files < 0 or facts.open_files >= WANTED_OPEN_FILES,
-            f"ulimit -Hn {WANTED_OPEN_FILES} (limits.conf: nofile); each address and source port takes a socket",
+            f"ulimit -Hn {WANTED_OPEN_FILES} (limits.conf: nofile); each address and source port needs a socket",
         ),
         _check(
             "clock source",
             host.clock_source or "unknown",
             host.clock_source in _STEADY_CLOCKS,
-            "boot with a steady TSC; other clock sources cost a microsecond a reading",
+            "boot with a stable TSC; other clock sources cost about 1 us per reading",
         ),
         _check(
             "frequency governor",
             host.governor or "none",
             host.governor in ("", "performance"),
-            "cpupower frequency-set -g performance; a core that slows down while it waits is late when packets come",
+            "cpupower frequency-set -g performance; a core that lowers its clock while idle reacts late to packets",
         ),
         *(_mtu_check(link) for link in host.interfaces if link.up and link.addresses and link.name != "lo"),
         *(_steering_check(device, host) for device in host.roce_devices),
@@ -110,7 +110,7 @@ def _offers(facts: HostFacts) -> tuple[Check, ...]:
     host, privileges = facts.host, ", ".join(facts.host.privileges)
     return (
         *(
-            _offer(f"{name} ports", "available" if name in host.backends else "", "not here", needs)
+            _offer(f"{name} ports", "available" if name in host.backends else "", "not available", needs)
             for name, needs in _BACKENDS.items()
         ),
         *([_locked_check(facts)] if "verbs" in host.backends else ()),
@@ -118,14 +118,14 @@ def _offers(facts: HostFacts) -> tuple[Check, ...]:
             "real-time threads",
             "permitted (etloop-agent run --realtime)" if facts.realtime else "",
             "not permitted",
-            "for even pacing beside other work: CAP_SYS_NICE or LimitRTPRIO=10 in the agent's unit, without RestrictRealtime= "
+            "for even pacing next to other load: CAP_SYS_NICE or LimitRTPRIO=10 in the agent's unit, without RestrictRealtime= "
             "(ulimit -r 10; in control groups of version 1 also cpu.rt_runtime_us)",
         ),
         _offer(
             "PTP clocks",
             ", ".join(host.ptp_clocks),
             "none",
-            "not needed: clocks are compared over the control connection, to about half its round trip",
+            "not needed: clock offsets are measured over the control connection, to about half its round trip",
         ),
         _offer(
             "privileges",
@@ -153,10 +153,10 @@ def _mtu_check(interface: Interface) -> Check:
 
 
 def _steering_check(device: RoceDevice, host: Capabilities) -> Check:
-    finding = f"{device.name} takes UDP {ROCE_UDP_PORT} of {device.interface or 'its interface'} for itself"
+    finding = f"{device.name} receives UDP port {ROCE_UDP_PORT} of {device.interface or 'its interface'} in hardware"
     if device.lack or "verbs" not in host.backends:
         return Check("RoCE in hardware", finding, Severity.ERROR, steering_remedy(device))
-    remedy = f"name it with backend: verbs in the rig; for ports of other kinds: {steering_remedy(device)}"
+    remedy = f"use it with backend: verbs in the rig; for other backends: {steering_remedy(device)}"
     return Check("RoCE in hardware", finding, Severity.WARNING, remedy)
 
 
@@ -183,7 +183,7 @@ def _locked_check(facts: HostFacts) -> Check:
     enough = not 0 <= facts.locked_bytes < WANTED_LOCKED_BYTES or "CAP_IPC_LOCK" in facts.host.privileges
     limit_text = f"{facts.locked_bytes} bytes" if facts.locked_bytes >= 0 else "none"
     limit = f"ulimit -l {WANTED_LOCKED_BYTES >> 10} (systemd: LimitMEMLOCK=)"
-    remedy = f"{limit}, or give the agent CAP_IPC_LOCK: messages of a card lie in locked memory"
+    remedy = f"{limit}, or give the agent CAP_IPC_LOCK: network cards register messages in locked memory"
     return _check("locked memory limit", limit_text, enough, remedy)
 
 

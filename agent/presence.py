@@ -54,13 +54,13 @@ class PresenceSettings:
 
 def add_presence(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `etloop-agent run` about MQTT."""
-    group = parser.add_argument_group("tell a broker that this process lives (docs/rack-api)")
-    group.add_argument("--mqtt", metavar="HOST[:PORT]", help="broker of the rack (default: none is told)")
+    group = parser.add_argument_group("publish this process's state to an MQTT broker (docs/rack-api)")
+    group.add_argument("--mqtt", metavar="HOST[:PORT]", help="broker of the rack (default: none)")
     group.add_argument("--rack", default="rack", metavar="NAME", help="name of the rack (default rack)")
-    group.add_argument("--mqtt-username", default="", metavar="USER", help="of the broker")
-    group.add_argument("--mqtt-password-file", type=Path, metavar="FILE", help="holds the password")
+    group.add_argument("--mqtt-username", default="", metavar="USER", help="account at the broker")
+    group.add_argument("--mqtt-password-file", type=Path, metavar="FILE", help="file with the password")
     group.add_argument(
-        "--mqtt-ca", type=Path, metavar="FILE", help="encrypt; authority of the broker's certificate"
+        "--mqtt-ca", type=Path, metavar="FILE", help="use TLS; CA file for the broker's certificate"
     )
 
 
@@ -81,7 +81,7 @@ def presence_settings(options: argparse.Namespace) -> PresenceSettings | None:
     mistakes.of(lambda: parse_at("--rack", parse_name, options.rack))
     encrypted = options.mqtt_ca is not None
     if broker and not encrypted and not options.insecure and not is_loopback(f"tcp://{broker.host}:1"):
-        problem = f"what is published to {broker.host} crosses the network unencrypted, the password included"
+        problem = f"messages to {broker.host}, including the password, would be sent unencrypted"
         remedy = "give --mqtt-ca FILE, or --insecure in a closed lab"
         mistakes.problems.append(Problem("--mqtt", problem, remedy))
     mistakes.refuse(ConfigError)
@@ -132,7 +132,7 @@ async def _keep_published(settings: PresenceSettings, alive: AgentProcess) -> No
                 return
             if not is_loss_logged:
                 broker = settings.broker
-                _LOG.warning("broker %s:%d is not told: %s", broker.host, broker.port, why_lost(error))
+                _LOG.warning("cannot publish to broker %s:%d: %s", broker.host, broker.port, why_lost(error))
             is_loss_logged = True
         await asyncio.sleep(pause_s)
         pause_s = min(2 * pause_s, _MOST_PAUSE_S)

@@ -78,8 +78,9 @@ _LINGER_MS: Final = 1000
 _LASTING_FAILURES: Final = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
 """Events after which ZeroMQ does not reconnect; after a plain disconnection it reconnects by itself."""
 _MISMATCH: Final = (
-    "one side of the connection has keys and the other has none, or it is no controller; give --controller-key and --key "
-    "where the controller's rig has keys, and neither where it has none"
+    "one side of the connection has keys and the other has none, or the peer is not a controller; give "
+    "--controller-key and --key "
+    "if the controller's rig has keys, and neither otherwise"
 )
 _CLOSE_S: Final = 5
 """Longest wait of an ending agent for its engine's threads."""
@@ -143,8 +144,10 @@ def open_allowed(settings: AgentSettings, open_engine: OpenEngineCall, assignmen
     plugins = (transport.congestion.plugin_name for transport in assignment.transports)
     plugin = next(filter(None, plugins), "")
     if plugin and not settings.allow_plugins:
-        problem = "is code that the controller sends, and this agent runs none"
-        remedy = "start the agent with --allow-plugins if you trust who may command it"
+        problem = "is code sent by the controller, and this agent was started without --allow-plugins"
+        remedy = (
+            "start the agent with --allow-plugins if you trust everybody who can reach it as a controller"
+        )
         raise ConfigError(Problem(f"congestion control {plugin}", problem, remedy))
     host, name = read_capabilities(), socket.gethostname()
     if problems := unwanted(assignment, settings.guard, host, own_prefixes(), name):
@@ -159,10 +162,12 @@ async def serve(settings: AgentSettings, open_engine: OpenEngineCall = open_nati
     """
     if "://" not in settings.controller:
         remedy = "write the controller's address as tcp://HOST:PORT"
-        raise ConfigError(Problem(settings.controller, "is not an endpoint: it says no transport", remedy))
+        raise ConfigError(
+            Problem(settings.controller, "is not an endpoint: it has no transport such as tcp://", remedy)
+        )
     if not is_loopback(settings.controller) and settings.curve is None and not settings.insecure:
-        remedy = "give --controller-key and --key, or --insecure if everybody on this network may command this host"
-        problem = "is on another machine, and neither keys are given nor is the connection declared insecure"
+        remedy = "give --controller-key and --key, or --insecure if everybody on this network may control this host"
+        problem = "is on another machine, but neither keys nor --insecure are given"
         raise ConfigError(Problem(settings.controller, problem, remedy))
     keys = AgentKeys(settings.curve)
     process = secrets.token_hex(8)
@@ -191,10 +196,10 @@ class AgentKeys:
         try:
             self.current = self._read()
         except ConfigError as error:
-            _log.warning("SIGHUP: the keys stay as they were: %s", error)
+            _log.warning("SIGHUP: keeping the current keys: %s", error)
             return
         self.reads += 1
-        _log.info("SIGHUP: %s", "keys read again" if self._curve else "there are no keys to read again")
+        _log.info("SIGHUP: %s", "keys reloaded" if self._curve else "no keys to reload")
 
     def _read(self) -> ClientKeys | None:
         curve = self._curve
@@ -345,7 +350,7 @@ class _Agent:
             try:
                 message = decode_from_controller(b"".join(frame.bytes for frame in frames))
                 if not isinstance(message, Ping):
-                    _log.debug("slot %d heard %s", self._hello.slot, type(message).__name__)
+                    _log.debug("slot %d received %s", self._hello.slot, type(message).__name__)
                 actions = self._life.on_message(message, now_ns)
             except ProtocolError as error:
                 actions = self._life.on_malformed(error, now_ns)
@@ -394,7 +399,7 @@ class _Agent:
             return self._life.on_open_failed(error.problems)
         except ENGINE_ERRORS as error:
             # The controller must learn of any failure; the traceback is kept only in this agent's log.
-            _log.exception("the engine could not be opened")
+            _log.exception("cannot open the engine")
             return self._life.on_open_failed((engine_problem(error),))
         self._waits_queried = False
         return self._life.on_opened(engine.degraded, engine.ends, engine.capabilities)

@@ -106,7 +106,7 @@ class Slots:
                 await asyncio.wait([first.task], timeout=_LOOK_S)
             return await first.task
         finally:
-            self._stop_all("the agent ends")
+            self._stop_all("the agent is stopping")
             tasks = [slot.task for slot in self._slots.values()]
             await asyncio.gather(*tasks, return_exceptions=True)
 
@@ -122,7 +122,7 @@ class Slots:
             self._slots[number] = _Open(self._open_slot(number))
         for number in idle[1:]:
             if self._slots[number].state is SlotState.OPEN:
-                self._slots[number].stop("not needed any more")
+                self._slots[number].stop("no longer needed")
 
     def _stop_all(self, reason: str) -> None:
         for slot in self._slots.values():

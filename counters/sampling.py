@@ -102,14 +102,14 @@ class Sampling:
             _, stuck = await asyncio.wait(self._tasks, timeout=limit_ns / NS_PER_S)
             for source, task in zip(self._sources, self._tasks, strict=True):
                 if task in stuck:
-                    source.log.fail(CounterFailure(FailureKind.LATE, "given up after the run"))
+                    source.log.fail(CounterFailure(FailureKind.LATE, "abandoned after the run"))
             await _cancelled(stuck)
         return tuple(source.records() for source in self._sources)
 
     async def give_up(self) -> None:
         """Close all sources, without a run."""
         for source in self._sources:
-            source.end(["given up"])
+            source.end(["abandoned"])
         await _cancelled(self._tasks)
 
 
@@ -226,13 +226,13 @@ class _Source:
         if isinstance(result, CounterFailure):
             self.trouble = str(result)
             if self.log.fail(result) and self.phase is SamplePhase.DURING:
-                self._log_status(f"{result}; the run goes on, and the gap will be marked")
+                self._log_status(f"{result}; the run continues and the gap is recorded")
                 self._failure_logged = True
             self._open = False
             await self._close()
             return False
         if self._failure_logged:
-            self._log_status("read again")
+            self._log_status("readings resumed")
             self._failure_logged = False
         # The run may have started during the reading: then it is not a reading from before.
         self.log.add(result, self.phase if phase is SamplePhase.BEFORE else phase)
@@ -243,7 +243,7 @@ class _Source:
 
     async def _attempt(self) -> CounterBatch | CounterFailure:
         if not self._open:
-            failure = await self._in_time(self.sampled.reader.open, "nothing was there")
+            failure = await self._in_time(self.sampled.reader.open, "no connection")
             if failure is not None:
                 return failure
             self._open = True

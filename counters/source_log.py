@@ -58,7 +58,7 @@ class SourceLog:
     def add(self, batch: CounterBatch, phase: SamplePhase) -> None:
         """Record a successful reading, which ends a gap. If the first comes after the run has started, a gap precedes it."""
         if not self.readings and phase is not SamplePhase.BEFORE and not self._failing:
-            self._failing = "late: the first reading came when the run had begun"
+            self._failing = "late: the first reading was made after the run started"
         self._end_gap(batch.at_ns)
         self._last_ns = batch.at_ns
         self.readings += 1
@@ -109,7 +109,7 @@ class SourceLog:
             series.object.name for series in self._series if series.object.kind is CounterObject.PORT
         }
         for port in sorted(self._ports - known_ports)[:MOST_NOTES] if self.readings else ():
-            self.note(f"tells nothing of a port {port}, which the rig says leads to it")
+            self.note(f"reports no counters of port {port}, which the rig connects to it")
         sizes = [len(numbers) for numbers, *_ in self._columns]
 
         def repeat_by_size(values: Iterable[int], kind: type[np.integer]) -> NDArray[np.integer]:
@@ -140,18 +140,18 @@ class SourceLog:
         if len(self._gaps) < MOST_GAPS:
             self._gaps.append(CounterGap(self._name, self._last_ns, now_ns, self._failing))
         else:
-            self.note(f"more than {MOST_GAPS} gaps; the later ones are not told one by one")
+            self.note(f"more than {MOST_GAPS} gaps; later ones are not listed")
         self._failing = ""
 
     def _believed(self, readings: tuple[CounterReading, ...]) -> Iterable[CounterReading]:
         if len(readings) > MOST_READINGS:
-            self.note(f"told {len(readings)} values at once; the first {MOST_READINGS} are kept")
+            self.note(f"reported {len(readings)} values at once; the first {MOST_READINGS} are kept")
         seen: set[tuple[object, str]] = set()
         for reading in readings[:MOST_READINGS]:
             key = (reading.object, reading.counter)
             # If a counter was valid once, check only its value: there are many, in every batch.
             if key in self._numbers and 0 <= reading.value < 1 << 64:
-                mistake = "told twice in one reading" if key in seen else ""
+                mistake = "reported twice in one reading" if key in seen else ""
             else:
                 mistake = reading_mistake(reading)
             seen.add(key)
@@ -185,7 +185,7 @@ class SourceLog:
         if self._values + len(numbers) > self._most_values and phase is SamplePhase.DURING:
             after_text = seconds_text(batch.at_ns - self._columns[0][2]) if self._columns else "at once"
             self.note(
-                f"{self._most_values} values were kept; of what was read after {after_text} only the end is"
+                f"{self._most_values} values were kept; of the readings after {after_text} only the last is kept"
             )
             return
         self._values += len(numbers)

@@ -61,7 +61,7 @@ def serve_attached(
 
             def trouble() -> str:
                 missing = [name for name, index in indices.items() if _index(name) != index]
-                return switch.failure() or (f"{', '.join(missing)} went away" if missing else "")
+                return switch.failure() or (f"{', '.join(missing)} disappeared" if missing else "")
 
             try:
                 lab = Lab(order, LabParts(topology, wiring.plan, {}, switch, trouble), description)
@@ -69,7 +69,7 @@ def serve_attached(
             finally:
                 switch.stop()
             if ended_by:
-                remedy = "start it again when that is fixed; what crossed it since then is not to be believed"
+                remedy = "start it again when that is fixed; discard results since then"
                 raise RigError(Problem("lab attach", f"the switch ended: {ended_by}", remedy))
             return lab.status()
     finally:
@@ -96,7 +96,7 @@ def _await_interfaces(interfaces: tuple[str, ...], wait_s: float) -> dict[str, i
                     Problem(
                         f"interface {name}",
                         f"is not in this network namespace{waited_text}",
-                        "name one that `ip link` shows with --port, or let etloop lab plug bring it",
+                        "give an interface that `ip link` shows to --port, or create it with etloop lab plug",
                     )
                     for name in missing
                 )
@@ -116,8 +116,8 @@ def _prepare_interfaces(wiring: Wiring) -> Iterator[None]:
         problems: list[Problem] = []
         for interface in wiring.interfaces:
             if not _claim(interface, stack):
-                problem = "a switch of another lab runs on it, and with two of them every frame would be carried twice"
-                remedy = "end that one first (etloop lab down --name NAME), or name another interface"
+                problem = "is used by the switch of another lab; two switches would forward every frame twice"
+                remedy = "stop that lab first (etloop lab down --name NAME), or choose another interface"
                 problems.append(Problem(f"interface {interface}", problem, remedy))
                 continue
             try:
@@ -125,7 +125,7 @@ def _prepare_interfaces(wiring: Wiring) -> Iterator[None]:
                 stack.callback(_restore_merging, interface, _single(interface))
             except (NetlinkError, OSError) as error:
                 code = error.code if isinstance(error, NetlinkError) else error.errno or 0
-                remedy = "it needs CAP_NET_ADMIN and CAP_NET_RAW in this network namespace"
+                remedy = "run it with CAP_NET_ADMIN and CAP_NET_RAW in this network namespace"
                 problems.append(
                     Problem(f"interface {interface}", f"cannot be set up: {os.strerror(code)}", remedy)
                 )
@@ -155,9 +155,7 @@ def _set_up(interface: str, wiring: Wiring, problems: list[Problem]) -> None:
         (link,) = kernel.get_links(index)
         mtu_bytes = int(link.get("mtu"))
         if mtu_bytes < wiring.plan.mtu_bytes:
-            problem = (
-                f"carries IP packets of {mtu_bytes} bytes, and the lab is to carry {wiring.plan.mtu_bytes}"
-            )
+            problem = f"has an MTU of {mtu_bytes} bytes, the lab needs {wiring.plan.mtu_bytes}"
             remedy = f"ip link set {interface} mtu {wiring.plan.mtu_bytes}, or --mtu {mtu_bytes}B"
             problems.append(Problem(f"interface {interface}", problem, remedy))
             return

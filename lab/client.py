@@ -82,8 +82,8 @@ def lab_up(order: LabOrder) -> LabStatus:
     tail = (directory / LOG_FILE).read_text(errors="replace").strip().splitlines()[-1:]
     shutil.rmtree(directory, ignore_errors=True)
     if not isinstance(report, NotUp):
-        problem = f"its process ended or hung before it was up: {tail[0] if tail else 'it said nothing'}"
-        raise RigError(Problem("lab", problem, "try again; if it stays so, this is a defect of etloop"))
+        problem = f"its process ended or hung during start-up: {tail[0] if tail else 'no output'}"
+        raise RigError(Problem("lab", problem, "try again; if it persists, report a defect of etloop"))
     raise InputError(*report.problems)
 
 
@@ -91,10 +91,8 @@ def lab_taken(name: str) -> Path:
     """Create the directory of a new lab and return it. Raise `RigError` if a lab of that name is up."""
     directory = lab_directory(name)
     if _answers(directory):
-        problem = f'a lab called "{name}" is up'
-        raise RigError(
-            Problem("lab", problem, "take it down (etloop lab down), or name this one with --name")
-        )
+        problem = f'a lab named "{name}" is already up'
+        raise RigError(Problem("lab", problem, "take it down (etloop lab down), or choose another --name"))
     release(directory)
     directory.mkdir(mode=0o700)
     return directory
@@ -113,7 +111,7 @@ def refuse_taken_names(plan: LabPlan) -> None:
         except RigError:
             continue  # it was killed, or is ending
         if status.bind == plan.bind and (shared_names := sorted(names & status.processes.keys())):
-            problem = f'lab "{name}" is up, and its agents {", ".join(shared_names)} look for a controller at {plan.bind}, too'
+            problem = f'lab "{name}" is up, and its agents {", ".join(shared_names)} also connect to a controller at {plan.bind}'
             remedy = f"take it down (etloop lab down --name {name}), or give this one another --bind"
             raise RigError(Problem("lab", problem, remedy))
 
@@ -147,7 +145,7 @@ def lab_down(name: str) -> bool:
     directory = lab_directory(name)
     if not _answers(directory):
         if not directory.exists():
-            raise RigError(Problem("lab", f'no lab called "{name}" is up', "see docs/lab.md"))
+            raise RigError(Problem("lab", f'no lab named "{name}" is up', "see docs/lab.md"))
         shutil.rmtree(directory, ignore_errors=True)
         return False
     with contextlib.suppress(ProcessLookupError), process_descriptor(_pid_of(directory)) as process:
@@ -169,10 +167,12 @@ def lab_exec(name: str, agent: str, command: Sequence[str]) -> int:
     namespaces = status.namespaces
     if not namespaces:
         problem = "the lab has no namespaces: its switch is attached to interfaces"
-        raise RigError(Problem("lab exec", problem, "run the command where the agent is"))
+        raise RigError(
+            Problem("lab exec", problem, "run the command on the agent's machine or in its container")
+        )
     if agent not in namespaces:
         raise RigError(
-            Problem("lab exec", f'the lab has no agent "{agent}"', f"name one of {', '.join(namespaces)}")
+            Problem("lab exec", f'the lab has no agent "{agent}"', f"choose one of {', '.join(namespaces)}")
         )
     lab = f"/proc/{status.pid}"
     entry_options = (
@@ -222,7 +222,7 @@ class _Line:
         self._connection.sendall(TO_LAB.encode(request))
         content = self._answers.readline(MAX_RESPONSE_BYTES)
         if not content.endswith(b"\n"):
-            raise RigError(Problem("lab", "it ended while it was asked", "look whether it was taken down"))
+            raise RigError(Problem("lab", "it ended before it answered", "check whether it was taken down"))
         try:
             answer = FROM_LAB.decode(content)
         except ProtocolError as error:
@@ -251,8 +251,8 @@ def _connection(name: str) -> Iterator[_Line]:
     try:
         connection = connected(directory / SOCKET_FILE, RESPONSE_TIMEOUT_S)
     except OSError:
-        killed_text = "; it was killed" if directory.exists() else ""
-        problem = f'no lab called "{name}" is up{killed_text}'
+        killed_text = "; its process was killed" if directory.exists() else ""
+        problem = f'no lab named "{name}" is up{killed_text}'
         raise RigError(Problem("lab", problem, "start one with etloop lab up TOPOLOGY")) from None
     line = _Line(connection)
     try:

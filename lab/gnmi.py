@@ -62,11 +62,11 @@ def order_of(parsed: Namespace) -> GnmiOrder:
     )
     problems = []
     if bool(order.certificate) != bool(order.key):
-        problems.append(Problem("--tls-cert", "and --tls-key belong together", "give both or none"))
+        problems.append(Problem("--tls-cert", "and --tls-key must be given together", "give both or neither"))
     if order.clients and not order.certificate:
-        problems.append(Problem("--client-ca", "needs TLS", "give --tls-cert and --tls-key, too"))
+        problems.append(Problem("--client-ca", "needs TLS", "also give --tls-cert and --tls-key"))
     if not order.certificate and not order.insecure and not is_loopback(order.bind):
-        problem = f"{order.bind} is reachable from other machines, and no certificate is given"
+        problem = f"{order.bind} is reachable from other machines, but there is no certificate"
         problems.append(
             Problem("--bind", problem, "give --tls-cert and --tls-key, or --insecure in a closed lab")
         )
@@ -110,7 +110,7 @@ async def _serve(order: GnmiOrder, server: GnmiServer, keys: ServerKeys | None) 
         with short_path(order.socket_path) as short:
             reader, writer = await asyncio.open_unix_connection(short)
     except OSError:
-        problem = f'no lab called "{order.lab}" is up'
+        problem = f'no lab named "{order.lab}" is up'
         raise RigError(Problem("lab", problem, "start one with etloop lab up TOPOLOGY")) from None
     stop = asyncio.Event()
     try:

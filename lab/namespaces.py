@@ -39,7 +39,7 @@ def become_root() -> bool:
         Path("/proc/self/uid_map").write_text(f"0 {uid} 1")
         Path("/proc/self/gid_map").write_text(f"0 {gid} 1")
     except OSError as error:
-        problem = f"no user namespace to be had: {error.strerror}"
+        problem = f"cannot create a user namespace: {error.strerror}"
         remedy = (
             "run it as root, or allow user namespaces"
             " (sysctl user.max_user_namespaces, kernel.apparmor_restrict_unprivileged_userns)"
@@ -58,7 +58,7 @@ def new_namespace() -> int:
     try:
         return _in_thread(make)
     except OSError as error:
-        problem = f"no network namespace to be had: {error.strerror}"
+        problem = f"cannot create a network namespace: {error.strerror}"
         raise RigError(Problem("lab", problem, "run it as root, or where namespaces are allowed")) from None
 
 

@@ -135,7 +135,7 @@ def plan_lab(
     if problems:
         raise PlanError(*problems)
     if not 1 <= addresses <= MOST_ADDRESSES:
-        remedy = f"ask for 1 to {MOST_ADDRESSES}"
+        remedy = f"choose 1 to {MOST_ADDRESSES}"
         raise ConfigError(Problem("--addresses", f"{addresses} addresses of a port", remedy))
     if not LEAST_MTU_BYTES <= mtu_bytes <= MOST_MTU_BYTES:
         remedy = f"write {LEAST_MTU_BYTES} to {MOST_MTU_BYTES}"
@@ -171,10 +171,12 @@ def check_capacity(plan: LabPlan, capacity: Capacity) -> None:
         return
     each_bps = capacity.held_bps // max(len(plan.ports), 1)
     problem = (
-        f"its {len(plan.ports)} attachments together take {format_rate(plan.rate_bps)}; this host holds "
+        f"its {len(plan.ports)} attachments need {format_rate(plan.rate_bps)} in total; this host sustains "
         f"{about_rate(capacity.held_bps)} in frames of {plan.mtu_bytes} bytes (measured just now)"
     )
-    remedy = f"lower the rates to about {about_rate(each_bps)} each, or give --allow-overcommit to have it all the same"
+    remedy = (
+        f"lower the rates to about {about_rate(each_bps)} each, or give --allow-overcommit to start it anyway"
+    )
     raise PlanError(Problem("topology", problem, remedy))
 
 
@@ -190,7 +192,7 @@ def rig_text(plan: LabPlan, *, backend: str = "udp", topology: str = "", lab: st
     With `lab`, the lab's name, the file also names the lab that applies link events and whose switches' counters are read.
     """
     lines = [
-        "# Made by etloop lab up. The agents stand in namespaces of this host and reach the controller through it.",
+        "# Written by etloop lab up. The agents run in namespaces of this host and reach the controller through it.",
         f"controller: {{bind: '{plan.bind}'}}",
         *([f"topology: {json.dumps(topology)}"] if topology else []),
         *([f"lab: {lab}"] if lab else []),
@@ -283,11 +285,11 @@ def _refuse_clashes(attachments: tuple[Attachment, ...], by_agent: dict[str, lis
                 parsed = ip_address(address)
                 if parsed.is_loopback or parsed.is_link_local:
                     problem = f"packets to {address} would not leave their host for the switch"
-                    remedy = "give addresses such as 10.0.1.1 or fd00::1, or none and let the lab choose"
+                    remedy = "give addresses such as 10.0.1.1 or fd00::1, or none to let the lab choose"
                     problems.append(Problem(f"attachment {agent}/{port.port}", problem, remedy))
                 if address in owner:
-                    problem = f"{address} is an address of {owner[address]} as well"
-                    remedy = "give every address to one port, or to none and let the lab choose"
+                    problem = f"{address} is also an address of {owner[address]}"
+                    remedy = "give every address to one port, or none to let the lab choose"
                     problems.append(Problem(f"attachment {agent}/{port.port}", problem, remedy))
                 owner[address] = f"{agent}/{port.port}"
     if problems:

@@ -49,7 +49,7 @@ def plug(plan: LabPlan, agent: LabAgent, switch_pid: int) -> tuple[str, ...]:
         try:
             with IPRoute() as kernel:
                 if _is_plugged(kernel, port):
-                    messages.append(f"{port_place}: {port.interface} is plugged already")
+                    messages.append(f"{port_place}: {port.interface} is already plugged in")
                     continue
                 _make(kernel, port, plan.mtu_bytes, switch_pid)
                 try:
@@ -60,7 +60,7 @@ def plug(plan: LabPlan, agent: LabAgent, switch_pid: int) -> tuple[str, ...]:
         except (NetlinkError, OSError) as error:
             code = error.code if isinstance(error, NetlinkError) else error.errno or 0
             raise RigError(
-                Problem(port_place, f"the kernel refused it: {os.strerror(code)}", _kernel_remedy(code))
+                Problem(port_place, f"the kernel rejected it: {os.strerror(code)}", _kernel_remedy(code))
             ) from None
         messages.append(
             f"{port_place}: {port.interface}, {len(port.addresses)} addresses from {port.addresses[0]}"
@@ -72,14 +72,14 @@ def _refuse_same_namespace(switch_pid: int) -> None:
     # Namespaces of other users' processes cannot be read; the kernel reports the problem later.
     process_directory = Path("/proc", str(switch_pid))
     if not process_directory.exists():
-        remedy = "name the process of etloop lab attach, as this process sees it (1 in its container)"
-        raise ConfigError(Problem("--into", f"there is no process {switch_pid}", remedy))
+        remedy = "give the PID of etloop lab attach as seen from here (1 in its container)"
+        raise ConfigError(Problem("--into", f"no process {switch_pid} exists", remedy))
     try:
         is_same = (process_directory / "ns/net").readlink() == Path("/proc/thread-self/ns/net").readlink()
     except OSError:
         return
     if is_same:
-        problem = f"process {switch_pid} is in this very network namespace: what it is sent would not leave the host's stack"
+        problem = f"process {switch_pid} is in this network namespace, so traffic to it would not leave the host's stack"
         raise ConfigError(Problem("--into", problem, "run the switch in a network namespace of its own"))
 
 
@@ -90,7 +90,9 @@ def _refuse_strict_paths() -> None:
         except OSError:
             continue
         if is_strict:
-            problem = "drops what arrives at an agent's second port, for the way back leads by its first"
+            problem = (
+                "drops packets that arrive at an agent's second port, because the return route uses its first"
+            )
             remedy = f"set net.ipv4.conf.{scope}.rp_filter to 0 (sysctls: of the container)"
             raise RigError(Problem(f"net.ipv4.conf.{scope}.rp_filter=1", problem, remedy))
 
@@ -100,8 +102,8 @@ def _is_plugged(kernel: Any, port: LabPort) -> bool:
         (link,) = kernel.get_links(index)
         if link.get("address") == port.mac:
             return True
-        problem = f"there is another {port.interface} already"
-        remedy = "remove it, or name the port otherwise in the topology file"
+        problem = f"an interface {port.interface} already exists"
+        remedy = "remove it, or rename the port in the topology file"
         raise RigError(Problem(f"interface {port.interface}", problem, remedy))
     return False
 
@@ -145,10 +147,10 @@ def _configure(kernel: Any, plan: LabPlan, agent: LabAgent, number: int) -> None
 def _kernel_remedy(code: int) -> str:
     match os.strerror(code):
         case "Operation not permitted":
-            return "it needs CAP_NET_ADMIN over both network namespaces (cap_add: [NET_ADMIN], and no user namespace between)"
+            return "run it with CAP_NET_ADMIN over both network namespaces (cap_add: [NET_ADMIN], and no user namespace between)"
         case "File exists":
-            return "the switch has a cable of that name: something else is plugged in as this agent; end it first"
+            return "the switch already has an interface of that name: another process is plugged in as this agent; stop it first"
         case "Operation not supported":
             return "load the kernel's veth driver (modprobe veth) on the host"
         case _:
-            return "look at the kernel's log"
+            return "see the kernel's log"

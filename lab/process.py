@@ -56,7 +56,7 @@ def _serve(directory: Path, report: Callable[[LabStatus | NotUp], None]) -> tupl
         report(NotUp(error.problems))
         return int(error.exit_code), True
     except (EtloopError, OSError, RuntimeError, ValueError) as error:
-        report(NotUp((Problem("lab", str(error), "look at its log"),)))
+        report(NotUp((Problem("lab", str(error), "see its log"),)))
         return int(RigError.exit_code), True
 
 

@@ -27,7 +27,8 @@ def map_deviations(topology: Topology) -> tuple[str, ...]:
             dscp, queue, expected = differing[0]
             more = f" (and {len(differing) - 1} more)" if len(differing) > 1 else ""
             notes.append(
-                f"{switch.name} maps DSCP {dscp} to queue {queue}, the profile {LAB_PROFILE} to {expected}{more}: a verdict will "
-                "say so; if it is meant, let the rig name a copy of the profile with these maps"
+                f"{switch.name} maps DSCP {dscp} to queue {queue}, the profile "
+                f"{LAB_PROFILE} to {expected}{more}: the verdict will "
+                "report it; if it is intended, use a copy of the profile with these maps in the rig"
             )
     return tuple(notes)

@@ -27,7 +27,7 @@ def endpoint_of(bind: str) -> tuple[str, int]:
     if match is None or not 0 < int(match[2]) < 65536 or any(int(part) > 255 for part in match[1].split(".")):
         remedy = "write a loopback address of this host, such as tcp://127.0.0.1:7420"
         raise ConfigError(
-            Problem("--bind", f'"{bind[:64]}" is not where a lab\'s controller may listen', remedy)
+            Problem("--bind", f'"{bind[:64]}" is not a loopback address for the lab\'s controller', remedy)
         )
     return match[1], int(match[2])
 

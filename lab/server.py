@@ -189,7 +189,7 @@ class Lab:
         try:
             request = TO_LAB.decode(line)
         except ProtocolError as error:
-            await _send(writer, LabRefused(str(error), "ask for what docs/lab.md lists"))
+            await _send(writer, LabRefused(str(error), "send a request listed in docs/lab.md"))
             return
         match request:
             case StatusRequest():
@@ -223,8 +223,8 @@ class Lab:
             for port, switch_port in enumerate(settings.ports)
         }
         if request.port not in ends:
-            remedy = f"name a port of a switch or of the rig, such as {', '.join(list(ends)[-8:])}"
-            return LabRefused(f'there is no port "{request.port[:64]}"', remedy)
+            remedy = f"give a port of a switch or of the rig, such as {', '.join(list(ends)[-8:])}"
+            return LabRefused(f'no port "{request.port[:64]}" exists', remedy)
         self._parts.switch.set_link(ends[request.port], up=request.up)
         return Done()
 
@@ -263,9 +263,9 @@ class Lab:
             line = first_line.decode(errors="replace")
         if not line.startswith(GNMI_READY):
             log_text = (self._directory / GNMI_LOG_FILE).read_text(errors="replace").strip()
-            last_line = log_text.splitlines()[-1] if log_text else "it said nothing"
-            problem = f"its process did not begin: {last_line}"
-            raise RigError(Problem("lab up --gnmi", problem, "give another address, or leave it out"))
+            last_line = log_text.splitlines()[-1] if log_text else "no output"
+            problem = f"its process did not start: {last_line}"
+            raise RigError(Problem("lab up --gnmi", problem, "give another address, or remove --gnmi"))
         self._gnmi_at = line.removeprefix(GNMI_READY).split(",")[0]
 
     async def _end_gnmi(self) -> None:

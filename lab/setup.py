@@ -68,8 +68,12 @@ def lab_place(plan: LabPlan) -> Iterator[LabPlace]:
                 inside(agents[agent.name], partial(_configure_agent, agent, plan))
         except (NetlinkError, OSError) as error:
             reason = error.args[1] if isinstance(error, NetlinkError) else error.strerror
-            remedy = "look at the kernel's log; it needs veth, and policy routing for agents of several ports"
-            raise RigError(Problem("lab", f"the kernel refused a part of it: {reason}", remedy)) from None
+            remedy = (
+                "see the kernel's log; the lab needs veth, and policy routing for agents with several ports"
+            )
+            raise RigError(
+                Problem("lab", f"the kernel rejected part of the setup: {reason}", remedy)
+            ) from None
         yield place
 
 

@@ -112,7 +112,7 @@ def _head(status: LabStatus) -> str:
     age = format_duration(status.counters.age_ns // NS_PER_S * NS_PER_S)
     held_bps = status.held_bps
     if held_bps is None:
-        capacity_text = "not measured, so it is not known whether it holds its rates"
+        capacity_text = "not measured, so it is unknown whether it sustains its rates"
     elif status.within_capacity:
         capacity_text = (
             f"this host holds {held_bps / 1e9:.2f} Gbps of it in all, more than the topology asks for"
@@ -181,7 +181,7 @@ def _corrupted_lines(counters: LabCounters) -> list[str]:
         if port.counters["fault_corrupted_packets"]
     ]
     return (
-        [f"corrupted by faults of the topology, of those that came in: {', '.join(frames_by_port)}"]
+        [f"received frames corrupted by faults of the topology: {', '.join(frames_by_port)}"]
         if frames_by_port
         else []
     )
@@ -193,8 +193,12 @@ def _soft_lines(counters: LabCounters) -> list[str]:
     lateness = "/".join(f"{lateness_ns / 1000:.1f}" for lateness_ns in late_ns)
     lines = [
         f"soft switch: {soft.overload_frames} frames lost to its own overload, {soft.late_frames} late; "
-        f"handed over {lateness} us after their time (p50/p99/max)"
-        + ("" if soft.real_time else "; its thread waits its turn like any other, for it is not root's")
+        f"handed over {lateness} us after their scheduled time (p50/p99/max)"
+        + (
+            ""
+            if soft.real_time
+            else "; its thread has no real-time priority because the lab does not run as root"
+        )
     ]
     for attachment in counters.attachments:
         counts = attachment.soft_switch

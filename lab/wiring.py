@@ -60,22 +60,22 @@ def wire(topology: Topology, plan: LabPlan, words: Sequence[str]) -> Wiring:
             remedy = (
                 f"write agent/port=interface; names of interfaces have 1 to {LONGEST_INTERFACE} characters"
             )
-            problems.append(Problem("--port", f'"{word[:80]}" names no interface of a port', remedy))
+            problems.append(Problem("--port", f'"{word[:80]}" is not AGENT/PORT=INTERFACE', remedy))
         elif port not in rig_ports:
-            remedy = f"name one of {', '.join(sorted(rig_ports)[:8])}"
+            remedy = f"choose one of {', '.join(sorted(rig_ports)[:8])}"
             problems.append(Problem("--port", f'the topology attaches no "{port[:64]}"', remedy))
         elif port in interface_by_port:
-            problems.append(Problem("--port", f"{port} is named twice", "give every port one interface"))
+            problems.append(Problem("--port", f"{port} is listed twice", "give every port one interface"))
         elif interface in interface_by_port.values():
             problems.append(
-                Problem("--port", f"{interface} is named twice", "give every port its own interface")
+                Problem("--port", f"{interface} is listed twice", "give every port its own interface")
             )
         else:
             interface_by_port[port] = interface
     missing = [] if problems else sorted(rig_ports - interface_by_port.keys())
     if missing:
-        remedy = "name the interface of every port, or of none for cables that etloop lab plug makes"
-        problems.append(Problem("--port", f"no interface is named for {', '.join(missing[:8])}", remedy))
+        remedy = "give the interface of every port, or of none if etloop lab plug creates them"
+        problems.append(Problem("--port", f"no interface is given for {', '.join(missing[:8])}", remedy))
     if problems:
         raise ConfigError(*problems)
     ports = tuple(

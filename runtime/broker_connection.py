@@ -42,27 +42,27 @@ _VERSION_REFUSALS: Final = frozenset({1, 132})
 """CONNACK codes for an unsupported version in MQTT 3.1.1 (section 3.2.2.3) and MQTT 5 (section 3.2.2.2)."""
 _UNSPECIFIED: Final = 128
 _REMEDIES: Final = {
-    129: "is it a broker of MQTT? look at its log",
-    130: "is it a broker of MQTT? look at its log",
-    134: "check the name of the account and the file of its password against the broker's",
-    135: "let the broker's access list give this account the topics of the rack (examples/rack/mosquitto/acl)",
-    136: "look at the broker's log",
-    137: "look at the broker's log",
-    138: "look at the broker's log",
-    139: "it is asked again until it is back",
-    141: "the broker heard nothing for too long: look at the network, and whether a machine was stopped or overloaded",
+    129: "check that it is an MQTT broker, and see its log",
+    130: "check that it is an MQTT broker, and see its log",
+    134: "check the account name and the password file against the broker's",
+    135: "allow this account the topics of the rack in the broker's access list (examples/rack/mosquitto/acl)",
+    136: "see the broker's log",
+    137: "see the broker's log",
+    138: "see the broker's log",
+    139: "the connection is retried until the broker is back",
+    141: "the broker's keep-alive timed out: check the network, and whether a machine was suspended or overloaded",
     142: "another client of this broker has the same name; "
     "give every controller a rack name of its own, and every agent its own name",
-    149: "let the broker take larger messages (Mosquitto: max_packet_size, message_size_limit)",
-    150: "let the broker take more messages",
-    151: "let the broker keep more (Mosquitto: max_queued_messages, memory_limit)",
-    152: "somebody who administers the broker has ended it",
-    159: "let the broker take more connections",
+    149: "raise the broker's message size limit (Mosquitto: max_packet_size, message_size_limit)",
+    150: "raise the broker's message rate limit",
+    151: "raise the broker's quota (Mosquitto: max_queued_messages, memory_limit)",
+    152: "an administrator of the broker closed the connection",
+    159: "raise the broker's connection limit",
 }
 """Remedies by the reason code of a DISCONNECT or CONNACK (MQTT 5, sections 3.14.2.1 and 3.2.2.2)."""
 _WITHOUT_A_WORD: Final = (
-    "the connection was closed and no reason given: the broker was ended, a network between is cut, or another client of the "
-    "same name has come in (two controllers of one rack name, two agents of one name); the broker's log says which"
+    "the connection was closed without a reason: the broker was stopped, the network is interrupted, or another client of the "
+    "same name connected (two controllers of one rack name, two agents of one name); the broker's log says which"
 )
 """The library also reports this as an unspecified error. Mosquitto 2.0.11 does not report that a session was taken over."""
 
@@ -198,7 +198,7 @@ def tls_context(settings: BrokerSettings) -> ssl.SSLContext | None:
             context = ssl.create_default_context(cafile=settings.ca_file)
         except OSError as error:
             problems.append(
-                _unusable("ca", settings.ca_file, error, "the authority of the broker's certificate, as PEM")
+                _unusable("ca", settings.ca_file, error, "the CA of the broker's certificate, as PEM")
             )
     if settings.cert_file is not None:
         try:
@@ -219,7 +219,7 @@ def _unusable(key: str, path: Path, error: OSError, wanted: str) -> Problem:
     why = error.strerror or str(error)
     if isinstance(error, ssl.SSLError):
         why = (error.reason or why).lower().replace("_", " ")
-    return Problem(f"mqtt.tls.{key}", f"{path} cannot be used: {why}", f"name {wanted}")
+    return Problem(f"mqtt.tls.{key}", f"{path} cannot be used: {why}", f"give {wanted}")
 
 
 def _settings_of(settings: BrokerSettings, protocol: MqttVersion, identifier: str) -> dict[str, Any]:

@@ -39,7 +39,7 @@ def parse_broker_address(text: str) -> tuple[str, int | None]:
     host, port = (address["host"].strip("[]"), address["port"] or "") if address else ("", "")
     if not host or (port and not 0 < int(port) < 1 << 16):
         remedy = "write HOST or HOST:PORT, an IPv6 address as [::1]:1883"
-        raise QuantityError(f'"{text[:64]}" is no broker', remedy)
+        raise QuantityError(f'"{text[:64]}" is not a broker address', remedy)
     return host, int(port) if port else None
 
 

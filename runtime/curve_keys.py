@@ -62,8 +62,8 @@ def make_key_pairs(directory: Path, names: Sequence[str], *, keep: bool = False)
         pair = key_pair(directory, name)
         existing_paths = [path for path in (pair.public, pair.secret) if path.exists()]
         if existing_paths and not (keep and len(existing_paths) == 2):
-            remedy = "remove it to make a new pair; whoever holds the old one is then locked out"
-            problems.append(Problem(str(existing_paths[0]), "exists already", remedy))
+            remedy = "remove it to make a new pair; the old key is then no longer accepted"
+            problems.append(Problem(str(existing_paths[0]), "already exists", remedy))
         elif not existing_paths:
             missing_pairs.append((name, pair))
     if problems:
@@ -77,7 +77,7 @@ def make_key_pairs(directory: Path, names: Sequence[str], *, keep: bool = False)
     except OSError as error:
         problem = f"cannot be written: {error.strerror}"
         raise ConfigError(
-            Problem(str(directory), problem, "name a directory that this user may write to")
+            Problem(str(directory), problem, "give a directory that this user can write to")
         ) from None
     finally:
         os.umask(previous_umask)
@@ -106,7 +106,7 @@ def read_public_key(path: Path) -> bytes:
     public, secret = _read(path)
     if secret is not None:
         remedy = "give the .key file; the secret stays on its own host"
-        raise ConfigError(Problem(str(path), "holds a secret key", remedy))
+        raise ConfigError(Problem(str(path), "contains a secret key", remedy))
     return public
 
 
@@ -114,7 +114,7 @@ def read_key_pair(path: Path) -> tuple[bytes, bytes]:
     """Read the public and the secret key of a `.key_secret` file. Raises `ConfigError`, also if other users may read it."""
     public, secret = _read(path)
     if secret is None:
-        raise ConfigError(Problem(str(path), "holds no secret key", f"give a .key_secret file {_MAKE}"))
+        raise ConfigError(Problem(str(path), "contains no secret key", f"give a .key_secret file {_MAKE}"))
     if problem := exposed_secret(path):
         raise ConfigError(problem)
     return public, secret
@@ -159,15 +159,15 @@ def secure_server(socket: zmq.Socket[Any], secret_key_file: Path) -> None:
 def _read(path: Path) -> tuple[bytes, bytes | None]:
     try:
         if path.stat().st_size > _LARGEST_KEY_FILE_BYTES:
-            raise ConfigError(Problem(str(path), "is too large for a key file", f"name a key file {_MAKE}"))
+            raise ConfigError(Problem(str(path), "is too large for a key file", f"give a key file {_MAKE}"))
         public, secret = zmq.auth.load_certificate(path)
     except OSError as error:
-        problem = f"is no readable key file: {error.strerror or 'it is gone'}"
-        raise UnreadableKeyFile(Problem(str(path), problem, f"name a key file {_MAKE}")) from None
+        problem = f"cannot be read: {error.strerror or 'it was removed'}"
+        raise UnreadableKeyFile(Problem(str(path), problem, f"give a key file {_MAKE}")) from None
     except ValueError:
-        problem = "is no readable key file: it holds no public key"
-        raise ConfigError(Problem(str(path), problem, f"name a key file {_MAKE}")) from None
+        problem = "contains no public key"
+        raise ConfigError(Problem(str(path), problem, f"give a key file {_MAKE}")) from None
     if len(public) != _KEY_CHARACTERS:
-        problem = f"holds no public key of {_KEY_CHARACTERS} characters"
-        raise ConfigError(Problem(str(path), problem, f"name a key file {_MAKE}"))
+        problem = f"contains no public key of {_KEY_CHARACTERS} characters"
+        raise ConfigError(Problem(str(path), problem, f"give a key file {_MAKE}"))
     return public, secret

@@ -66,7 +66,7 @@ class KeyDirectory:
         except OSError as error:
             self.unreadable = f"{self._directory} cannot be read ({error.strerror})"
             names = {} if self._said is None else self._said.names
-            keys = ListedKeys(names, (f"{self.unreadable}: the keys that were read before stay admitted",))
+            keys = ListedKeys(names, (f"{self.unreadable}: keeping the keys that were read before",))
         else:
             self.unreadable = ""
             keys = self._listed()
@@ -107,7 +107,7 @@ class KeyDirectory:
         except ConfigError as error:
             return _KeyFile(signature, "", error.problems[0].what)
         except UnicodeDecodeError:
-            return _KeyFile(signature, "", "it holds no key")
+            return _KeyFile(signature, "", "it contains no key")
         return _KeyFile(signature, key, "")
 
     def _listed(self) -> ListedKeys:
@@ -117,19 +117,19 @@ class KeyDirectory:
         for file, key_file in list(self._files.items())[:MOST_KEYS]:
             key = key_file.key
             if not key:
-                remarks.append(f"{file} admits nobody: {key_file.why}")
+                remarks.append(f"{file} is ignored: {key_file.why}")
                 continue
             if key_file.why:
-                remarks.append(f"{file}: {key_file.why}; its key that was read before stays admitted")
+                remarks.append(f"{file}: {key_file.why}; keeping its previous key")
             if key in names:
                 duplicates.add(key)
                 remarks.append(
-                    f"{file} and {names[key]}.key hold one key, which admits nobody: make a pair for each"
+                    f"{file} and {names[key]}.key contain the same key, which is ignored: make a pair for each agent"
                 )
                 continue
             names[key] = file.removesuffix(_SUFFIX)
         if len(self._files) > MOST_KEYS:
-            remarks.append(f"{len(self._files)} keys: those after the first {MOST_KEYS} admit nobody")
+            remarks.append(f"{len(self._files)} keys: those after the first {MOST_KEYS} are ignored")
         return ListedKeys({key: name for key, name in names.items() if key not in duplicates}, tuple(remarks))
 
 
@@ -147,7 +147,7 @@ def first_keys(directory: KeyDirectory, path: Path) -> ListedKeys:
     keys = directory.read_again()
     if keys is not None and keys.names:
         return keys
-    problem = "holds no agent key (*.key)"
+    problem = "contains no agent key (*.key)"
     if directory.unreadable:
         problem = f"cannot be used: {directory.unreadable}"
     elif keys is not None and keys.remarks:

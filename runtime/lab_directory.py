@@ -21,10 +21,14 @@ def lab_directory(name: str) -> Path:
         base.mkdir(mode=0o700, exist_ok=True)
         status = base.lstat()
     except OSError as error:
-        raise RigError(Problem(str(base), f"cannot be made: {error.strerror}", _remedy())) from None
+        raise RigError(Problem(str(base), f"cannot be created: {error.strerror}", _remedy())) from None
     if status.st_uid != os.getuid() or status.st_mode & 0o077 or base.is_symlink():
         raise RigError(
-            Problem(str(base), "belongs to others or is open to them", "remove it, or set XDG_RUNTIME_DIR")
+            Problem(
+                str(base),
+                "belongs to another user or is accessible to other users",
+                "remove it, or set XDG_RUNTIME_DIR",
+            )
         )
     return base / f"lab-{name}"
 
@@ -32,5 +36,5 @@ def lab_directory(name: str) -> Path:
 def _remedy() -> str:
     stated = os.environ.get("XDG_RUNTIME_DIR")
     if stated is None:
-        return "set XDG_RUNTIME_DIR to a directory of yours"
-    return f"XDG_RUNTIME_DIR is {stated}: make that directory, or name one that exists"
+        return "set XDG_RUNTIME_DIR to a directory that you own"
+    return f"XDG_RUNTIME_DIR is {stated}: create that directory, or set one that exists"

@@ -62,7 +62,7 @@ def plan_capture(assignment: Assignment, target: CaptureTarget | None) -> Planne
     request = assignment.capture
     if target is None:
         refusals = (
-            f"port {name}: packets are not kept as the scenario asks: this agent was started without --capture DIR"
+            f"port {name}: packets are not captured as the scenario requests: this agent was started without --capture DIR"
             for name in request.ports
         )
         return PlannedCapture(degraded=tuple(refusals))
@@ -82,7 +82,7 @@ def plan_capture(assignment: Assignment, target: CaptureTarget | None) -> Planne
         min(request.snap_bytes, target.snap_bytes),
         min(request.file_bytes, target.file_bytes),
         tuple(
-            f"captures keep {allowed} {quantity}, not {requested}: this agent was started so"
+            f"captures keep {allowed} {quantity}, not {requested}: limited by this agent's options"
             for quantity, requested, allowed in limits
             if allowed < requested
         ),

@@ -43,8 +43,8 @@ def cache_directory() -> Path:
 def read_plugin(path: Path) -> bytes:
     """Return the content of a plugin file. Raises `ConfigError` if it is not a plugin or cannot be read."""
     if path.suffix not in SUFFIXES:
-        remedy = "name a C++ source .cpp or a compiled library .so"
-        raise ConfigError(Problem(str(path), "is no congestion control plugin", remedy))
+        remedy = "give a C++ source .cpp or a compiled library .so"
+        raise ConfigError(Problem(str(path), "is not a congestion control plugin", remedy))
     try:
         with path.open("rb") as file:
             content = file.read(MOST_PLUGIN_BYTES + 1)
@@ -53,7 +53,7 @@ def read_plugin(path: Path) -> bytes:
         raise ConfigError(Problem(str(path), problem, "check the name and the permissions")) from None
     if not 0 < len(content) <= MOST_PLUGIN_BYTES:
         problem = "is empty" if not content else f"has more than {MOST_PLUGIN_BYTES} bytes"
-        raise ConfigError(Problem(str(path), problem, "is it the file that was meant?"))
+        raise ConfigError(Problem(str(path), problem, "check that it is the intended file"))
     return content
 
 
@@ -69,8 +69,8 @@ def library_of(name: str, content: bytes) -> Path:
             return _kept(directory / f"{hashlib.sha256(content).hexdigest()}.so", content)
         return _compile(directory, name, content)
     except OSError as error:
-        problem = f"cannot be kept in {directory}: {error.strerror or error}"
-        raise ConfigError(Problem(name, problem, "set XDG_CACHE_HOME to a directory of yours")) from None
+        problem = f"cannot be stored in {directory}: {error.strerror or error}"
+        raise ConfigError(Problem(name, problem, "set XDG_CACHE_HOME to a directory that you own")) from None
 
 
 def library_for(settings: CongestionSettings) -> str:
@@ -122,13 +122,13 @@ def _compile(directory: Path, name: str, source: bytes) -> Path:
                 stdin=subprocess.DEVNULL,
             )
         except subprocess.TimeoutExpired:
-            problem = f"the compiler did not end within {_COMPILE_TIMEOUT_S} s"
+            problem = f"the compiler did not finish within {_COMPILE_TIMEOUT_S} s"
             raise ConfigError(
                 Problem(name, problem, "compile it yourself and give the library .so")
             ) from None
         if result.returncode != 0:
             errors = result.stderr.decode(errors="replace").replace(str(source_file), name)
-            problem = f"{Path(compiler).name} refuses it:\n{errors[:_MOST_SHOWN_CHARS].rstrip()}\n"
+            problem = f"{Path(compiler).name} rejects it:\n{errors[:_MOST_SHOWN_CHARS].rstrip()}\n"
             raise ConfigError(
                 Problem(name, problem, "correct the source (etloop_cc.h states what it must define)")
             )

@@ -113,7 +113,7 @@ class Engine:
         ]
         degraded += captures.degraded
         degraded += [
-            f"port {port.name}: {port.engine_threads} queues on {len(processors)} cores take turns; "
+            f"port {port.name}: {port.engine_threads} queues on {len(processors)} cores share time; "
             f"write queues: {len(processors)} or less"
             for port in rig_ports
             if port.engine_threads > len(processors)

@@ -23,7 +23,7 @@ from etloop.traffic.topology.routes import Routes
 
 _LIKE: Final = 1.001
 """Links whose densities differ by no more than this factor count as equal."""
-REMEDY: Final = "say --level packet"
+REMEDY: Final = "use --level packet"
 
 MODELLED: Final = ""
 """Marks a setting that the flow level models; any other text gives the reason why it does not."""
@@ -53,7 +53,7 @@ ENTROPY: Final[dict[EntropyChoice, str]] = {
 """Choice of entropy values by transports that spray, if the links of their paths have different rates."""
 
 CONTROL: Final[dict[str, str]] = {
-    "none": "without congestion control the slowest way does not hold the others back",
+    "none": "without congestion control the slowest path does not limit the others",
     "dcqcn": "cc: dcqcn does not hold all ways to the slowest",
     "timely": "cc: timely does not hold all ways to the slowest",
     "hpcc": "cc: hpcc does not hold all ways to the slowest",
@@ -91,7 +91,7 @@ def groups_of(table: Routes, number: int) -> tuple[tuple[int, ...], ...]:
 
 def _problem(where: str, what: str) -> Problem:
     """Build the problem of a setting that the flow level does not model."""
-    return Problem(where, f"{what}, which the flow level does not know", REMEDY)
+    return Problem(where, f"{what}, which the flow level does not model", REMEDY)
 
 
 def _of_transports(assignment: Assignment) -> Iterator[Problem]:
@@ -105,7 +105,7 @@ def _of_transports(assignment: Assignment) -> Iterator[Problem]:
             yield _problem("flow level", "transport.faults change packets")
         credit = transport.multipath.uet.credit
         if credit.granted and credit.share_per_million != 1_000_000:
-            yield _problem("flow level", "receivers grant another part of their link than all of it")
+            yield _problem("flow level", "receivers grant less or more than their link rate")
 
 
 def used_transports(assignment: Assignment) -> tuple[TransportSettings, ...]:
@@ -117,9 +117,9 @@ def used_transports(assignment: Assignment) -> tuple[TransportSettings, ...]:
 def _of_ports(assignment: Assignment) -> Iterator[Problem]:
     """Yield the problems of the ports: multi-plane NICs and SRv6 segments."""
     if any(port.planes > 1 for port in assignment.ports):
-        yield _problem("flow level", "a card has several planes, over which a queue pair sends")
+        yield _problem("flow level", "queue pairs send over several planes of a card")
     if any(port.segments is not None for port in assignment.ports):
-        yield _problem("flow level", "srv6: micro segments lead packets")
+        yield _problem("flow level", "srv6: micro segments route packets")
 
 
 def _of_queues(assignment: Assignment, topology: Topology) -> Iterator[Problem]:
@@ -134,7 +134,8 @@ def _of_queues(assignment: Assignment, topology: Topology) -> Iterator[Problem]:
         queues = sorted({switch.class_to_queue[switch.dscp_to_class[dscp]] for dscp in dscps})
         if len(queues) > 1:
             problem = (
-                f"data of DSCPs {_listed(dscps)} are in queues {_listed(queues)}, which a scheduler serves"
+                f"data of DSCPs {_listed(dscps)} are in queues {_listed(queues)}, "
+                f"between which a scheduler divides the link"
             )
             yield _problem(f"switch {switch.name}", problem)
             return
@@ -144,13 +145,13 @@ def _of_switch(switch: SwitchSettings, table: Routes, number: int) -> Iterator[P
     """Yield the problems of a switch: faults, balancing and hash fields."""
     where = f"switch {switch.name}"
     if switch.faults:
-        yield _problem(where, "its faults lose or spoil packets")
+        yield _problem(where, "its faults drop or corrupt packets")
     if not groups_of(table, number):
         return
     if why := BALANCING[switch.balancing]:
         yield _problem(where, why)
     if switch.balancing is LoadBalancing.ECMP and set(switch.hash_fields) != set(FIVE_TUPLE):
-        yield _problem(where, "hash: is not of the five-tuple")
+        yield _problem(where, "hash: does not use the five-tuple")
     if switch.balancing is LoadBalancing.ADAPTIVE and _overlaps(table, number):
         yield _problem(where, "balancing: adaptive over sets of ports that overlap in part")
 
@@ -167,7 +168,7 @@ def _of_order(assignment: Assignment, topology: Topology, table: Routes) -> Iter
     in_order = any(not takes_any_order(transport) for transport in used_transports(assignment))
     for number, switch in enumerate(topology.switches):
         if in_order and groups_of(table, number) and switch.balancing.reorders:
-            problem = f"balancing: {switch.balancing.name.lower()} reorders packets that are taken in their order alone"
+            problem = f"balancing: {switch.balancing.name.lower()} reorders packets, but the transport accepts them in order only"
             yield _problem(f"switch {switch.name}", problem)
             return
 

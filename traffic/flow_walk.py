@@ -207,7 +207,7 @@ def _step(fabric: Fabric, rows: Rows, by_key: bool) -> tuple[Rows, NDArray[np.in
             )
         if sum(map(len, index)) > MOST_ROWS:
             problem = f"flows spread over more than {MOST_ROWS} paths, which the flow level does not follow"
-            raise PlanError(Problem(f"switch {switch.name}", problem, "say --level packet"))
+            raise PlanError(Problem(f"switch {switch.name}", problem, "use --level packet"))
     link = np.concatenate(links)
     followed = rows.at(np.concatenate(index))
     next_rows = Rows(

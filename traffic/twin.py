@@ -206,7 +206,7 @@ def dropped_without_route(
     largest = sorted((-count, number) for number, count in enumerate(counts) if count)
     listed = [f"{-count} at {topology.switches[number].name}" for count, number in largest[:most_switches]]
     more = f" and at {len(largest) - most_switches} more switches" if len(largest) > most_switches else ""
-    return f"no route: {total} packets were dropped where no way was known ({', '.join(listed)}{more})"
+    return f"no route: {total} packets were dropped by switches without a route ({', '.join(listed)}{more})"
 
 
 def _stream_counts(stream: UdpStream, sent: int, left_out: int, lost: int) -> tuple[StreamCount, StreamCount]:
@@ -283,7 +283,7 @@ def _refuse_missing(ports: Sequence[str], number: Mapping[str, int]) -> None:
             *(
                 Problem(
                     f"topology: {port}",
-                    "the plan uses this port and it is attached to no switch",
+                    "the plan uses this port, but it is attached to no switch",
                     f"attach it; attached are {known_names}",
                 )
                 for port in missing[:20]
@@ -293,5 +293,5 @@ def _refuse_missing(ports: Sequence[str], number: Mapping[str, int]) -> None:
 
 def _no_way(source: str, target: str, more: str) -> Problem:
     """Build the problem of two ports between which the topology has no way."""
-    problem = f"the plan sends from {source} to {target}, and the topology has no way there{more}"
+    problem = f"the plan sends from {source} to {target}, but the topology has no path there{more}"
     return Problem("topology", problem, "add links that join their switches, such as spines over the rails")

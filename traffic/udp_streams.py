@@ -80,7 +80,7 @@ class UdpStreams:
         except OSError as error:
             self.close()
             problem = f"cannot be opened: {error.strerror or error}"
-            remedy = "see that its ports have their addresses, and that its UDP port is free"
+            remedy = "check that its ports have their addresses and that its UDP port is free"
             raise RigError(Problem(f"background {stream.name}", problem, remedy)) from None
 
     def start_probe(self) -> None:

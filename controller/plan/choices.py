@@ -94,8 +94,8 @@ def excluded_notes(chosen: Iterable[ChosenOp]) -> tuple[str, ...]:
     unavailable_algorithms = "; ".join(
         f"{', '.join(names)} with {needs}" for needs, names in algorithms_by_needs.items()
     )
-    version_note = "NCCL 2.31 and later choose otherwise for some sizes"
-    note = f"nccl {NCCL_VERSION}: not compared, without a schedule here: {unavailable_algorithms}; {version_note}"
+    version_note = "NCCL 2.31 and later choose differently for some sizes"
+    note = f"nccl {NCCL_VERSION}: not compared, because ETLoop has no schedule for them: {unavailable_algorithms}; {version_note}"
     return *_tree_notes(inter_host_ops), *((note,) if unavailable_algorithms else ())
 
 
@@ -108,7 +108,7 @@ def _tree_notes(between: list[ChosenOp]) -> Iterable[str]:
                 groups.setdefault(key, []).append((op, excluded.time_ns))
     for (collective, ranks, per_host), timed_ops in groups.items():
         faster_ops = [(op, time_ns) for op, time_ns in timed_ops if time_ns < _used_ns(op)]
-        comparison = "by NCCL's formula for none of the sizes here"
+        comparison = "faster by NCCL's formula for none of these sizes"
         if faster_ops:
             (least, _), (most, time_ns) = (
                 pick(faster_ops, key=lambda pair: pair[0].trace_bytes) for pick in (min, max)
@@ -120,7 +120,7 @@ def _tree_notes(between: list[ChosenOp]) -> Iterable[str]:
             )
         yield (
             f"nccl {NCCL_VERSION}: {collective} of {ranks} ranks, {per_host} a host: NCCL may take NVLSTree on hosts with "
-            f"NVSwitch, {comparison}; it has no schedule here, and algorithm: tree is nearest to its traffic between hosts"
+            f"NVSwitch, {comparison}; ETLoop has no schedule for it; algorithm: tree has the most similar traffic between hosts"
         )
 
 

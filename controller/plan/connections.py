@@ -110,7 +110,7 @@ def _refuse_too_many(ends: int) -> None:
         raise PlanError(
             Problem(
                 "plan",
-                f"the job needs {ends} queue pair ends, and only {QPN_ENDS} numbers of 24 bits are free",
+                f"the job needs {ends} queue pair ends, but only {QPN_ENDS} queue pair numbers (24 bits) are available",
                 "lower transport.qps_per_connection, or map more ranks to a host (mapping.ranks_per_host); etloop plan "
                 "--summary counts connections without numbering them",
             )
@@ -121,8 +121,8 @@ def _refuse_receiving_ports(source_ports: SourcePorts, placement: Placement) -> 
     receiving_ports = {place.port.udp_port for place in placement.ports}
     clash = sorted(receiving_ports.intersection(source_ports.pinned))
     if clash:
-        problem = f"{clash[0]} is the UDP port that packets are received on"
-        raise PlanError(Problem("transport.source_port", problem, "pin others"))
+        problem = f"{clash[0]} is the UDP port of the receivers"
+        raise PlanError(Problem("transport.source_port", problem, "pin other source ports"))
 
 
 def _refuse_mixed_families(pairs: PairColumns, placement: Placement, wire: NDArray[np.bool_]) -> None:

@@ -18,9 +18,9 @@ def refuse_idle_device(scenario: Scenario, tables: PlanTables, source: str) -> N
     connections = tables.connections
     if scenario.allow_local or bool((connections.payload_bytes[connections.path == Path.WIRE] > 0).any()):
         return
-    problem = "no byte of the job would cross the device under test"
+    problem = "the job sends no traffic through the device under test"
     if not np.any(connections.payload_bytes):
-        raise PlanError(Problem(source, f"{problem}: its ranks send each other nothing", _REMEDY_NO_TRAFFIC))
+        raise PlanError(Problem(source, f"{problem}: its ranks do not communicate", _REMEDY_NO_TRAFFIC))
     hosts, ports = len(set(tables.rank_host)), len(set(zip(tables.rank_agent, tables.rank_port, strict=True)))
     where = (
         f"{len(tables.rank_host)} ranks are on {_with_count(hosts, 'host')} and {_with_count(ports, 'port')}"
@@ -28,10 +28,10 @@ def refuse_idle_device(scenario: Scenario, tables: PlanTables, source: str) -> N
     raise PlanError(Problem(source, f"{problem}: {where}", _REMEDY_ONE_PLACE))
 
 
-_REMEDY_NO_TRAFFIC = "name a trace with communication, or write allow_local: true if that is meant"
+_REMEDY_NO_TRAFFIC = "use a trace with communication, or write allow_local: true if this is intended"
 _REMEDY_ONE_PLACE = (
     "lower mapping.ranks_per_host (1 if it is left out) or place the ranks on several ports, "
-    "or write allow_local: true if that is meant"
+    "or write allow_local: true if this is intended"
 )
 
 

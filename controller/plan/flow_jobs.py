@@ -61,8 +61,8 @@ def flow_job(load: FlowsLoad, where: str) -> Job:
         raise ConfigError(Problem(where, f"{len(flows)} flows", f"keep them within {MOST_FLOWS}"))
     named_hosts = 1 + max(max(flow.source, flow.destination) for flow in flows)
     if load.hosts and named_hosts > load.hosts:
-        problem = f"a flow names host {named_hosts - 1}, and there are {load.hosts}"
-        raise ConfigError(Problem(where, problem, f"write hosts: {named_hosts}, or leave hosts out"))
+        problem = f"a flow uses host {named_hosts - 1}, but there are {load.hosts} hosts"
+        raise ConfigError(Problem(where, problem, f"write hosts: {named_hosts}, or remove hosts"))
     hosts = load.hosts or named_hosts
     if hosts * load.processes > MOST_FLOW_RANKS:
         problem = f"{hosts} hosts of {load.processes} processes"

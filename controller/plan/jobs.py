@@ -146,7 +146,7 @@ def _merge(scenario: Scenario, built: list[Job]) -> JobSet:
 def background_notes(scenario: Scenario) -> tuple[str, ...]:
     """Return a note for each background load without a stop time: the longest time it may go on."""
     return tuple(
-        f"background {load.name} goes on with the jobs, for at most {approximate_duration(duration_ns(load.load))}"
+        f"background {load.name} runs as long as the jobs, for at most {approximate_duration(duration_ns(load.load))}"
         for load in scenario.background
         if not load.stop_ns
     )

@@ -57,8 +57,8 @@ def job_of(load: Load, where: str) -> Job:
 
 def _refuse_many(count: int, what: str, where: str) -> None:
     if count > MOST_TRANSFERS:
-        text = f"{count} {what}, and at most {MOST_TRANSFERS} are planned"
-        remedy = "let it last shorter, make the period longer or the rate lower, or its transfers larger"
+        text = f"{count} {what}; at most {MOST_TRANSFERS} are supported"
+        remedy = "shorten its duration, raise the period, lower the rate or enlarge its transfers"
         raise ConfigError(Problem(where, text, remedy))
 
 
@@ -69,7 +69,7 @@ def _collective_job(load: CollectiveLoad, where: str) -> Job:
         amount = amount_of(load.kind, load.size_bytes, load.ranks, element_bytes=1)
         message_bytes = amount.message_bytes
         if not amount.count:
-            problem = f"{load.size_bytes} bytes leave nothing for each of {load.ranks} ranks to send"
+            problem = f"{load.size_bytes} bytes are too few for {load.ranks} ranks to send"
             raise ConfigError(Problem(where, problem, f"write at least {16 * load.ranks}B"))
     writer = ProgramWriter()
     previous: tuple[int, ...] = ()

@@ -140,7 +140,7 @@ def _with_communicators(transport: Transport, names: tuple[str, ...]) -> Transpo
 def refuse_odd_jobs(job: Job) -> None:
     """Raise `PlanError` for a job without ranks."""
     if not job.ranks:
-        raise PlanError(Problem(job.source, "the job has no ranks", "name a trace with at least one rank"))
+        raise PlanError(Problem(job.source, "the job has no ranks", "use a trace with at least one rank"))
     assert [rank.rank for rank in job.ranks] == list(range(len(job.ranks)))
 
 
@@ -249,7 +249,7 @@ def _traffic_notes(connections: PlacedConnections, pairs: PairColumns, placement
     path = connections.columns.path
     wire = path == Path.WIRE
     if len(pairs) and not wire.any():
-        return ["nothing crosses the device under test: all ranks that talk share a port or a host"]
+        return ["no traffic crosses the device under test: all communicating ranks share a port or a host"]
     notes = []
     agent = np.array(
         [

@@ -52,7 +52,7 @@ def refuse_unused_ports(where: str, names: tuple[str, ...], placement: Placement
     used_ports = [f"{place.agent}/{place.port.name}" for place in placement.ports if place.is_used]
     unknown_ports = [name for name in names if name not in used_ports]
     if unknown_ports:
-        remedy = f"name ports that ranks are placed on: {', '.join(used_ports[:8])}{', ...' if len(used_ports) > 8 else ''}"
+        remedy = f"use ports with ranks: {', '.join(used_ports[:8])}{', ...' if len(used_ports) > 8 else ''}"
         raise PlanError(*(Problem(where, f"no rank uses port {name}", remedy) for name in unknown_ports))
 
 
@@ -66,11 +66,11 @@ def fault_notes(rules: tuple[FaultRule, ...], placement: Placement) -> tuple[str
     verbs_ports, udp_ports = labels_with(PortBackend.VERBS), labels_with(PortBackend.UDP)
     if rules and verbs_ports:
         notes.append(
-            f"transport.faults: network cards do the transport of verbs ports, and nothing wrong on purpose: {verbs_ports}"
+            f"transport.faults: verbs ports use the NIC's transport, which cannot inject faults: {verbs_ports}"
         )
     if udp_ports and any(rule.action is FaultAction.CORRUPT_ICRC for rule in rules):
         notes.append(
-            f"corrupt_icrc among transport.faults: udp ports cannot check ICRCs and take such packets for good: {udp_ports}"
+            f"corrupt_icrc among transport.faults: udp ports cannot check ICRCs and accept such packets: {udp_ports}"
         )
     return tuple(notes)
 
@@ -144,11 +144,9 @@ def queue_notes(placement: Placement) -> tuple[str, ...]:
             (by_address if addresses_suffice else by_queue_pair).append(f"{place.label} {place.port.queues}")
     notes = []
     if by_queue_pair:
-        notes.append(
-            f"queues: threads that the queue pairs of every rank are dealt over: {', '.join(by_queue_pair)}"
-        )
+        notes.append(f"queues: threads that share the queue pairs of every rank: {', '.join(by_queue_pair)}")
     if by_address:
-        notes.append(f"queues: threads that have some of the addresses each: {', '.join(by_address)}")
+        notes.append(f"queues: threads that share the addresses: {', '.join(by_address)}")
     return tuple(notes)
 
 
@@ -160,7 +158,9 @@ def refuse_one_sided(transport: Transport, schedules: Sequence[Schedule]) -> Non
     if not transport.sprays or not names:
         return
     kind = transport.kind_name.upper()
-    text = f"{kind} has {transport.operations} alone, and {', '.join(names)} closes its messages by atomics"
+    text = (
+        f"{kind} supports only {transport.operations}, but {', '.join(names)} ends its messages with atomics"
+    )
     raise PlanError(Problem("transport.kind", text, "choose another algorithm, or kind: rocev2"))
 
 
@@ -205,5 +205,5 @@ def refuse_shared_contexts(transport: Transport, placement: Placement) -> None:
         return
     port_labels = [place.label for place in placement.ports if place.ranks and place.port.queues > 1]
     if port_labels:
-        problem = f"the contexts of UET are no queue pairs that queues could deal among themselves: {', '.join(port_labels[:8])}"
+        problem = f"UET contexts cannot be divided among several queues: {', '.join(port_labels[:8])}"
         raise PlanError(Problem("transport.kind", problem, "write queues: 1 for these ports in the rig"))

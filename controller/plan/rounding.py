@@ -35,5 +35,5 @@ def rounding_notes(ops: OpColumns, scale_text: str) -> tuple[str, ...]:
     if not exact_bytes or abs(rounded_bytes - exact_bytes) * 100 <= _LEAST_PERCENT * exact_bytes:
         return ()
     deviation = float(rounded_bytes / exact_bytes - 1)
-    problem = f"whole words, and none that becomes nothing, make the operations' bytes {deviation:+.1%} of what it says"
+    problem = f"rounding to whole words (at least one) changes the bytes of operations by {deviation:+.1%}"
     return (f"scale.bytes {scale_text}: {problem}; scale down less",)

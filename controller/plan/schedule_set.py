@@ -122,7 +122,7 @@ class ScheduleSet:
                 problem = (
                     f"its uneven all-to-alls have more than {MOST_UNEVEN_LANES // 2} different splits in all"
                 )
-                remedy = "replay fewer steps of the job, or leave the split sizes out of the trace"
+                remedy = "replay fewer steps of the job, or remove the split sizes from the trace"
                 raise PlanError(Problem(self._source, problem, remedy))
             self._keep(key, choice, int(matrix.sum(axis=1).max()), trace_bytes)
         return self._chosen[key].schedule

@@ -49,8 +49,8 @@ def _settings_of(
         return {}
     where = f"transport.{transport.kind_name}.srv6"
     if topology is None:
-        problem = "nothing says which segments the switches have"
-        raise PlanError(Problem(where, problem, "name a topology file with srv6: {block: ...}"))
+        problem = "the segments of the switches are unknown"
+        raise PlanError(Problem(where, problem, "give a topology file with srv6: {block: ...}"))
     if topology.segments is None:
         raise PlanError(
             Problem(
@@ -66,7 +66,7 @@ def _settings_of(
         (address for port in sorted(own) for _, address in peers[port] if ":" not in address), None
     )
     if ipv4_address is not None:
-        problem = f"{ipv4_address} is an IPv4 address, and segments are in an IPv6 header around IPv6"
+        problem = f"{ipv4_address} is an IPv4 address, but SRv6 encapsulates only IPv6"
         raise PlanError(Problem(where, problem, "give the ports of the rig IPv6 addresses"))
     labels = [placement.ports[port].label for port in sorted(own)]
     missing_labels = [label for label in labels if label not in attachment_number]
@@ -109,18 +109,19 @@ def _transport_notes(
     paths = max((ways_of(route.tiers) for segments in port_segments for route in segments.routes), default=1)
     values = transport.multipath.entropy_values
     where = f"transport.{transport.kind_name}.srv6"
-    header = f"an outer IPv6 header of {OUTER_HEADER_BYTES} bytes leads every packet by {transport.endpoint.srv6} segments"
+    header = (
+        f"an outer IPv6 header of {OUTER_HEADER_BYTES} bytes with "
+        f"{transport.endpoint.srv6} segments is added to every packet"
+    )
     notes = [f"{where}: {header}; {paths} paths between the ports that are farthest apart"]
     if values % paths:
         notes.append(
-            f"{where}: {values} entropy values are no multiple of {paths} paths: some paths have more of them than others"
+            f"{where}: {values} entropy values are not a multiple of {paths} paths: some paths get more of them than others"
         )
     unable_backends = {PortBackend.XDP}
     labels = ", ".join(place.label for place in placement.ports if place.port.backend in unable_backends)
     if labels:
-        notes.append(
-            f"{where}: an xdp port does not look behind an outer header; write backend: packet: {labels}"
-        )
+        notes.append(f"{where}: an xdp port cannot parse an outer header; write backend: packet: {labels}")
     return tuple(notes)
 
 

@@ -172,7 +172,7 @@ def summarise(scenario: Scenario, rig: Rig, jobs: JobSet) -> PlanSummary:
 def _limit_warnings(ends: int) -> tuple[str, ...]:
     if ends <= QPN_ENDS:
         return ()
-    return (f"a run of it is refused: it needs {ends} queue pair ends, and only {QPN_ENDS} numbers are free",)
+    return (f"it cannot be run: it needs {ends} queue pair ends, but only {QPN_ENDS} numbers are available",)
 
 
 def _sum_pairs(

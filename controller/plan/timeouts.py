@@ -43,7 +43,7 @@ def patient(scenario: Scenario, slowest_bps: int, topology: Topology | None) -> 
         timeout_ns = max(timeout_ns, 2 * floor_ns)
     note = (
         f"transport.timeout_floor {format_duration(recovery.timeout_floor_ns)} and timeout {format_duration(timeout_ns)}: "
-        f"{format_bytes(queued_bytes)} before a link of {format_rate(slowest_bps)} take that long, there and back"
+        f"{format_bytes(queued_bytes)} before a link of {format_rate(slowest_bps)} need that long for the round trip"
     )
 
     def with_timers(each: Transport) -> Transport:

@@ -45,14 +45,14 @@ def plan_streams(
                 problem = f'the rig has no port "{label}"'
                 problems.append(Problem(entry.where, problem, f"its ports are {', '.join(list(ports)[:12])}"))
             elif agent_of(label) not in agents:
-                problem = f"agent {agent_of(label)} takes no part in the run: no rank is there"
-                problems.append(Problem(entry.where, problem, "place a rank there, or choose another port"))
+                problem = f"agent {agent_of(label)} has no rank and takes no part in the run"
+                problems.append(Problem(entry.where, problem, "place a rank on it, or choose another port"))
         if problems:
             continue
         addresses = [ports[label].addresses[0] for label in ends]
         if (":" in addresses[0]) != (":" in addresses[1]):
             problem = f"{addresses[0]} and {addresses[1]} are not of one family"
-            problems.append(Problem(entry.where, problem, "choose ports of one"))
+            problems.append(Problem(entry.where, problem, "choose ports of one family"))
             continue
         stream = UdpStream(
             name=entry.name,
@@ -70,7 +70,7 @@ def plan_streams(
         )
         conflict = next((other for other in planned_streams if _same_destination(other.stream, stream)), None)
         if conflict is not None:
-            problem = f"{conflict.stream.name} comes to UDP port {stream.udp_port} of {entry.to_port}, too"
+            problem = f"{conflict.stream.name} also sends to UDP port {stream.udp_port} of {entry.to_port}"
             problems.append(Problem(entry.where, problem, "send one of them to another port of the rig"))
             continue
         planned_streams.append(PlannedStream(stream, entry.from_port, entry.to_port))
@@ -91,7 +91,7 @@ def refuse_taken_ports(
     problems = [
         Problem(
             where[planned_stream.stream.name],
-            f"jobs at {planned_stream.to_port} go by UET, and it listens on UDP port {UET_UDP_PORT} itself",
+            f"jobs at {planned_stream.to_port} use UET, which listens on UDP port {UET_UDP_PORT}",
             "send it to another port of the rig, or write uet: {udp_port: 49150} for the jobs",
         )
         for planned_stream in streams
@@ -127,7 +127,9 @@ def plain_datagrams(
             total = totals.get(port, PlainDatagrams())
             count = counts.get((agent_of(port), entry.name, sends))
             if count is None:
-                totals[port] = replace(total, unknown=f"its agent did not tell what {entry.name} counted")
+                totals[port] = replace(
+                    total, unknown=f"its agent did not report the counters of {entry.name}"
+                )
             elif entry.datagram_bytes > max(path_mtu_bytes, WHOLE_BYTES):
                 reason = f"datagrams of {entry.name} are longer than the job's packets and may have been cut on the way"
                 totals[port] = replace(total, unknown=reason)

@@ -65,7 +65,7 @@ class Admission:
         """Return whether a connection that proved possession of `key` is admitted; count and report a refusal."""
         if key in self._names:
             return True
-        remedy = "etloop keys allow NAME.key with the file of that key lets its agent in"
+        remedy = "etloop keys allow NAME.key with the file of that key admits its agent"
         self._refuse(
             KEY_NOT_ALLOWED,
             f"refused a connection from {address}",
@@ -77,8 +77,8 @@ class Admission:
         """Count handshakes that failed: no key, another controller's public key, or no data in time."""
         self._refuse(
             HANDSHAKE,
-            "a connection broke off in its handshake",
-            "a connection broke off in its handshake: it has no key, not this controller's public key, or is no agent's",
+            "a connection failed in its handshake",
+            "a connection failed in its handshake: it has no key, uses another controller's public key, or is not an agent",
             count,
         )
 
@@ -96,8 +96,8 @@ class Admission:
             name = self._names[key]
             self._refuse(
                 CONNECTION_OF_ANOTHER,
-                f"agent '{name}' on another's connection",
-                f"dropped what agent '{name}' said on a connection that is not its own",
+                f"agent '{name}' on the connection of another agent",
+                f"dropped a message of agent '{name}' on the connection of another agent",
             )
             return False
         self._connections[identity] = _Connection(key, now_ns)
@@ -112,10 +112,10 @@ class Admission:
         if own == name:
             return ""
         if own is None:
-            return "the key of this connection is on the list of agents' keys no more"
+            return "the key of this connection was removed from the list of agents' keys"
         return (
-            f"its key is that of agent '{own}', and it says it is '{name[:64]}'; start it with --name {own}, "
-            f"or with the key of that agent"
+            f"its key belongs to agent '{own}', but it uses the name '{name[:64]}'; start it with --name {own}, "
+            f"or with the key of '{name[:64]}'"
         )
 
     def follows(self, identity: bytes) -> bool:
@@ -131,7 +131,7 @@ class Admission:
             name for key, name in names.items() if key not in old_names and name not in added_agents
         )
         for verb, agents in (
-            ("admitted from now on", added_agents),
+            ("now admitted", added_agents),
             ("revoked", removed_agents),
             ("has another key", rekeyed_agents),
         ):
@@ -148,10 +148,10 @@ class Admission:
 
     def on_reload(self, unreadable: str) -> None:
         """Report the result of a requested reload; `unreadable` is why the list could not be read, "" if it was."""
-        text = f"agents' keys read again: {len(self._names)} are admitted"
+        text = f"agents' keys reloaded: {len(self._names)} are admitted"
         if unreadable:
-            text = f"agents' keys stay as they were, {len(self._names)} are admitted: {unreadable}"
-        self._notices.append(Notice("keys read again", text))
+            text = f"agents' keys unchanged, {len(self._names)} are admitted: {unreadable}"
+        self._notices.append(Notice("keys reloaded", text))
 
     def note(self, text: str) -> None:
         """Report a remark about the key list itself, such as a file that holds no key."""

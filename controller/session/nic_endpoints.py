@@ -46,7 +46,7 @@ def _check(columns: ConnectionColumns, end: QueuePairEnd, name: str) -> None:
     is_known = 0 <= row < len(columns.src_rank)
     if not is_known or not 0 <= end.queue_pair < columns.qp_offsets[row + 1] - columns.qp_offsets[row]:
         raise ProtocolError(
-            f"agent '{name}' reports an end of queue pair {end.queue_pair} of connection {row}, which it has not"
+            f"agent '{name}' reports an end of queue pair {end.queue_pair} of connection {row}, which it does not have"
         )
 
 

@@ -185,9 +185,9 @@ class RecordSink:
         """Return which records are missing according to the agent's own totals; "" if all arrived."""
         finished = self.finished
         if finished is None:
-            return "it did not finish handing over"
+            return "it did not finish transferring its records"
         if self.unkept:
-            return f"not all that it measured could be kept: {self.unkept}"
+            return f"not all of its records could be stored: {self.unkept}"
         for record_kind, sent_records in {
             "op": finished.ops_sent,
             "flow": finished.flows_sent,

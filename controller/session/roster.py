@@ -58,7 +58,7 @@ class Roster:
         """
         if hello.name not in self._names:
             known_names = ", ".join((*self._names, *self._standing_by))
-            return Refused(f"agent '{hello.name}' is not in the rig; it names {known_names}")
+            return Refused(f"agent '{hello.name}' is not in the rig, which has {known_names}")
         joined_name = self._name_of.get(identity)
         if joined_name is not None and joined_name != hello.name:
             return Refused(f"this connection has already joined as agent '{joined_name}'")

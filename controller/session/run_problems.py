@@ -20,7 +20,7 @@ _NAMED_PAIRS: Final = 4
 _UNDONE: Final = {
     RunState.ASSIGN: "did not load its assignment",
     RunState.PAIR: "did not join its queue pairs with those of network cards",
-    RunState.CONNECT: "did not end its probes",
+    RunState.CONNECT: "did not finish its probes",
     RunState.ARM: "did not get ready to start",
 }
 
@@ -28,7 +28,7 @@ _UNDONE: Final = {
 def breach(name: str, error: ProtocolError) -> Problem:
     """Return the problem of an agent that violated the protocol."""
     remedy = "run the same etloop on controller and agents"
-    return Problem(f"agent '{name}'", f"broke the protocol: {error}", remedy)
+    return Problem(f"agent '{name}'", f"violated the protocol: {error}", remedy)
 
 
 def absent(name: str, settings: SessionSettings) -> Problem:
@@ -59,7 +59,7 @@ def gone(hello: Hello, why: str, state: RunState, progress: Progress | None) -> 
     progress_text = (
         f" after {progress.ops_done} of {progress.ops_total} operations" if progress is not None else ""
     )
-    remedy = _other_build(hello) or "see whether its process and its host are alive, and its log"
+    remedy = _other_build(hello) or "check its process, its host and its log"
     return Problem(f"agent '{hello.name}'", f"{why}, in {state.name}{progress_text}", remedy)
 
 
@@ -80,7 +80,7 @@ def _other_build(hello: Hello) -> str:
 def overdue_start(name: str, started: Started) -> Problem:
     """Return the problem of an agent whose ranks would have begun late, which would look like a slow network."""
     problem = f"got the start order {-started.margin_ns} ns after the start"
-    return Problem(f"agent '{name}'", problem, "look for load on its host or delay on the control network")
+    return Problem(f"agent '{name}'", problem, "check for load on its host or delay on the control network")
 
 
 def failed_engine(name: str, faulted: Faulted, overdue: Iterable[tuple[str, int]]) -> Problem:
@@ -90,7 +90,7 @@ def failed_engine(name: str, faulted: Faulted, overdue: Iterable[tuple[str, int]
         for other, silent_ns in overdue
         if other != name
     )
-    remedy = "see the flows and ports of the run for what was lost on the way"
+    remedy = "see the flows and ports of the run for lost packets"
     return Problem(f"agent '{name}'", f"{faulted.reason}{suspects}", remedy)
 
 
@@ -110,7 +110,7 @@ def unloadable(hello: Hello, failed: LoadFailed) -> tuple[Problem, ...]:
 
 def stalled(quiet: str, chain: str) -> Problem:
     """Return the problem of a run without progress; `chain` is the wait-for chain as text."""
-    return Problem("run", f"{quiet}:\n{chain}", "look at the last link or rank named")
+    return Problem("run", f"{quiet}:\n{chain}", "check the last link or rank in this list")
 
 
 def late(names: Iterable[str], what: str) -> tuple[Problem, ...]:
@@ -124,7 +124,7 @@ def out_of_time(state: RunState, pending: Iterable[str]) -> tuple[Problem, ...]:
 
     One for each agent whose answer is missing; if there is none, one about the clocks.
     """
-    clocks = Problem("clocks", "pings stay unanswered", "look for load on the control network")
+    clocks = Problem("clocks", "pings are not answered", "check for load on the control network")
     return late(pending, _UNDONE[state]) or (clocks,)
 
 
@@ -153,9 +153,9 @@ def unreachable(name: str, probed: Probed) -> tuple[Problem, ...]:
     for problem, count in unnamed_queue_pairs.items():
         pairs = pairs_of[problem] - _NAMED_PAIRS
         text = f"{pairs} more pair{'s' if pairs > 1 else ''} of ranks: {problem} ({count} queue pairs)"
-        problems.append(Problem(f"agent '{name}'", text, "fix those named first"))
+        problems.append(Problem(f"agent '{name}'", text, "fix the listed ones first"))
     unreported = probed.failed - len(probed.failures)
     if unreported > 0:
         problem = f"{unreported} more queue pairs failed their probe"
-        problems.append(Problem(f"agent '{name}'", problem, "fix those named first"))
+        problems.append(Problem(f"agent '{name}'", problem, "fix the listed ones first"))
     return tuple(problems)

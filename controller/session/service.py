@@ -119,7 +119,7 @@ async def run(
         try:
             spool.open()
         except SpoolFailed as error:
-            raise NoRoom(Problem("spool", str(error), "make room on its disk")) from None
+            raise NoRoom(Problem("spool", str(error), "free space on its disk")) from None
     async with open_link(settings, tuple(assignments)) as (link, stops):
         session = Session(settings, assignments, tables, monotonic_ns(), spool, watcher.measured)
         companion_task = asyncio.ensure_future(companion(session)) if companion is not None else None

@@ -301,7 +301,7 @@ class Session:
         self._sinks[name].take_finished(finished)
         problem = self._sinks[name].shortfall()
         if finished.end is not EngineEnd.DONE:
-            problem = f"engine {finished.end.value} while handing over: {finished.failure}"
+            problem = f"engine {finished.end.value} while transferring its records: {finished.failure}"
         if problem:
             self._abort(f"agent '{name}': {problem}", now_ns)
         self._handed_over(name, now_ns)
@@ -331,7 +331,7 @@ class Session:
                 self._roster.renew_clocks(now_ns)
                 self._order(lambda _: Arm(self._settings.run_id))
             case _:
-                raise AssertionError(f"nobody is crossed off in {self.state.name}")
+                raise AssertionError(f"no agent is awaited in {self.state.name}")
 
     def _pair_or_probe(self, now_ns: int) -> None:
         """Join all NIC queue pairs, if there are any, before any agent probes: a NIC drops packets to one not ready."""
@@ -445,7 +445,7 @@ class Session:
                 self._break(now_ns, *run_problems.out_of_time(self.state, self._pending))
             case RunState.COLLECT | RunState.ABORTING:
                 names = run_problems.named(tuple(sorted(self._pending)))
-                self.reason = self.reason or f"{names} did not hand over all records in time"
+                self.reason = self.reason or f"{names} did not transfer all records in time"
                 self._end(RunEvent.GAVE_UP, now_ns)
             case RunState.RUN | RunState.DONE | RunState.ABORTED:
                 raise AssertionError(f"{self.state.name} has no deadline of its own")
@@ -462,7 +462,7 @@ class Session:
         deadline_ns = now_ns + self._settings.waits_timeout_ns
         self._wait_query = WaitQuery(self._queries, deadline_ns, {name for name, _ in self._roster.members()})
         self._log(
-            f"no progress for {seconds_text(now_ns - self._moved_ns)}; asking what every rank waits for"
+            f"no progress for {seconds_text(now_ns - self._moved_ns)}; querying what every rank waits for"
         )
         self._order(lambda _: QueryWaits(self._settings.run_id, self._queries))
 
@@ -479,7 +479,7 @@ class Session:
         finding = explain(query.evidence(), self._assignments, self._tables)
         quiet = f"no progress for {seconds_text(now_ns - self._moved_ns)}"
         if finding.computing:
-            self._log(f"{quiet}, but {finding.text}; waiting on")
+            self._log(f"{quiet}, but {finding.text}; continuing to wait")
             self._moved_ns = now_ns
             return
         self._break(now_ns, run_problems.stalled(quiet, finding.text))

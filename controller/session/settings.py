@@ -99,7 +99,7 @@ def check_exposure(settings: SessionSettings) -> None:
     raise ConfigError(
         Problem(
             settings.bind,
-            "is reachable from other machines, and neither keys are configured nor is the session declared insecure",
+            "is reachable from other machines, but neither keys nor insecure: true are configured",
             "give the controller a secret key and a directory of agent keys (etloop keys make, etloop keys allow), "
             "or set insecure: true if everybody on this network may send and receive traffic",
         )

@@ -353,7 +353,7 @@ def _messages(path: Path, agents: int) -> Iterator[tuple[int, object]]:
             if len(body) < length:
                 return
             if agent >= agents:
-                raise ProtocolError(f"a message of agent {agent}, and there are {agents}")
+                raise ProtocolError(f"a message of agent {agent}, but the run has {agents} agents")
             yield agent, decode_from_agent(body)
 
 
@@ -373,4 +373,4 @@ def _raising_spool_failed(directory: Path, verb: str = "written") -> Iterator[No
     except (Misfit, Unreadable, ProtocolError) as error:
         if verb == "written":
             raise
-        raise SpoolFailed(f"{directory} is not as this version of ETLoop writes it: {error}") from error
+        raise SpoolFailed(f"{directory} is not a valid spool of this version: {error}") from error

@@ -120,7 +120,7 @@ class _Stall:
         for key, waits in sorted(self._waits.items()):
             if any(wait.kind == WaitKind.DELAY for wait in waits):
                 return StallFinding(True, f"rank {key.rank} computes (delay op {key.op} of its program)")
-        silent_lines = "".join(f"\nagent '{name}' did not answer what it waits for" for name in self._silent)
+        silent_lines = "".join(f"\nagent '{name}' did not report what it waits for" for name in self._silent)
         if not self._waits:
             return StallFinding(False, f"no agent reports an unfinished operation{silent_lines}")
         steps = {key: self._steps(key) for key in sorted(self._waits)}

@@ -37,7 +37,7 @@ def address(default_port: int) -> Callable[[str], Address]:
             raise QuantityError(f'"{text[:64]}" is not an address', remedy)
         port = int(match["six_port"] or match["port"] or default_port)
         if not 0 < port < 1 << 16:
-            raise QuantityError(f"{port} is no port", "write a port from 1 to 65535")
+            raise QuantityError(f"{port} is not a port", "write a port from 1 to 65535")
         return Address(match["six"] or match["host"], port)
 
     return FormedParser(parse, pattern_form("HOST or HOST:PORT", r"[A-Za-z0-9_\[][A-Za-z0-9_.:\[\]-]*"))

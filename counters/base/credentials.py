@@ -81,11 +81,11 @@ def credentials_text(file: Path) -> bytes:
     try:
         with file.open("rb") as stream:
             if os.fstat(stream.fileno()).st_mode & _OTHERS:
-                remedy = f"chmod 600 {file}, and change what others have read"
-                raise ConfigError(Problem(str(file), "others than its owner can use it", remedy))
+                remedy = f"chmod 600 {file}, and change the passwords, which others may have read"
+                raise ConfigError(Problem(str(file), "is accessible to other users than its owner", remedy))
             return stream.read(MOST_BYTES + 1)
     except OSError as error:
-        remedy = "name a file that this user can read"
+        remedy = "give a file that this user can read"
         raise ConfigError(Problem(str(file), f"cannot be read: {error.strerror}", remedy)) from None
 
 
@@ -96,7 +96,7 @@ def pem_bytes(file: Path) -> bytes:
             return stream.read(MOST_PEM_BYTES)
     except OSError as error:
         problem = f"cannot be read: {error.strerror}"
-        raise ConfigError(Problem(str(file), problem, "name a PEM file that this user can read")) from None
+        raise ConfigError(Problem(str(file), problem, "give a PEM file that this user can read")) from None
 
 
 def snmp_credentials(text: bytes, name: Path) -> Community | SnmpUser:
@@ -127,9 +127,7 @@ def _read(text: bytes, name: Path, remedy: str, read: Callable[[Section], T]) ->
     except ConfigError as error:
         # The problems quote the offending text, which may be a secret: keep only their line numbers.
         places = dict.fromkeys(_line_of(problem.where, str(name)) for problem in error.problems)
-        raise ConfigError(
-            *(Problem(place, "these credentials are not understood", remedy) for place in places)
-        ) from None
+        raise ConfigError(*(Problem(place, "has no valid credentials", remedy) for place in places)) from None
     return value
 
 

@@ -223,11 +223,11 @@ def readings_of(
             number = counter_value(scalar)
             if counted is None or number is None:
                 complaints.setdefault(
-                    f"{GnmiPath(place)} is {str(scalar)[:32]!r}, and no counter of an object"
+                    f"{GnmiPath(place)} is {str(scalar)[:32]!r}, which is not a counter value"
                 )
             elif from_queue.setdefault((counted, leaf.counter), queue) != queue:
                 complaints.setdefault(
-                    f"{counted}: two queues of the device have that number, {queue} is left out"
+                    f"{counted}: two queues of the device have that number; {queue} is omitted"
                 )
             else:
                 values[counted, leaf.counter] = number

@@ -81,17 +81,18 @@ def get_query(message: Any) -> GetQuery:
 def subscribe_query(message: Any) -> SubscribeQuery:
     """Validate the first SubscribeRequest of a call. Raise `Refused`."""
     if kind_of(message) != "subscribe":
-        raise Refused("INVALID_ARGUMENT", "a call begins with a list of subscriptions")
+        raise Refused("INVALID_ARGUMENT", "the first message of a Subscribe call must be a SubscriptionList")
     subscription_list = message.subscribe
     prefix = path_of(subscription_list.prefix)
     if subscription_list.mode not in set(ListMode):
         raise Refused(
-            "INVALID_ARGUMENT", f"{subscription_list.mode} is no mode of a list: use STREAM, ONCE or POLL"
+            "INVALID_ARGUMENT",
+            f"{subscription_list.mode} is not a SubscriptionList mode: use STREAM, ONCE or POLL",
         )
     mode = ListMode(subscription_list.mode)
     subscriptions = _limit_count(subscription_list.subscription, "subscriptions")
     if not subscriptions:
-        raise Refused("INVALID_ARGUMENT", "the list has no subscription")
+        raise Refused("INVALID_ARGUMENT", "the SubscriptionList is empty")
     _refuse_unknown_models(subscription_list.use_models)
     paths = tuple(
         _streamed(subscription, _asked(subscription.path, prefix))
@@ -111,7 +112,7 @@ def path_of(message: Any) -> GnmiPath:
     try:
         return checked(GnmiPath(tuple(elements), message.target, message.origin))
     except BadPath as error:
-        raise Refused("INVALID_ARGUMENT", f"a path cannot be read: {error}") from None
+        raise Refused("INVALID_ARGUMENT", f"invalid path: {error}") from None
 
 
 def path_message(path: GnmiPath) -> Any:
@@ -125,13 +126,13 @@ def path_message(path: GnmiPath) -> Any:
 def _asked(message: Any, prefix: GnmiPath) -> GnmiPath:
     path = path_of(message)
     if path.target and prefix.target and path.target != prefix.target:
-        raise Refused("INVALID_ARGUMENT", "a path has another target than the prefix")
+        raise Refused("INVALID_ARGUMENT", "the path and the prefix have different targets")
     if path.origin and prefix.origin and path.origin != prefix.origin:
-        raise Refused("INVALID_ARGUMENT", "a path has another origin than the prefix")
+        raise Refused("INVALID_ARGUMENT", "the path and the prefix have different origins")
     joined = path.below(prefix)
     origins = SONIC_ORIGINS if joined.target == TARGET else ORIGINS
     if joined.origin not in origins:
-        problem = f'the origin "{joined.origin[:64]}" is not served; leave it out or give {origins[-1]}'
+        problem = f'the origin "{joined.origin[:64]}" is not supported; omit it or use {origins[-1]}'
         raise Refused("UNIMPLEMENTED", problem)
     return joined
 
@@ -140,14 +141,14 @@ def _limit_wide(paths: tuple[GnmiPath, ...]) -> tuple[GnmiPath, ...]:
     wide = sum(path.target != TARGET and not first_key(path.elements) for path in paths)
     wide += sum(path.target == TARGET and len(path.elements) < 2 for path in paths)
     if wide > MOST_WIDE_PATHS:
-        problem = f"{wide} paths name no port; at most {MOST_WIDE_PATHS} such are served at once"
+        problem = f"{wide} paths select all ports; at most {MOST_WIDE_PATHS} of them are supported per call"
         raise Refused("RESOURCE_EXHAUSTED", problem)
     return paths
 
 
 def _streamed(message: Any, path: GnmiPath) -> SubscribedPath:
     if message.mode not in set(SubscriptionMode):
-        raise Refused("INVALID_ARGUMENT", f"{message.mode} is no mode of a subscription: use SAMPLE")
+        raise Refused("INVALID_ARGUMENT", f"{message.mode} is not a subscription mode: use SAMPLE")
     mode = SubscriptionMode(message.mode)
     if mode is SubscriptionMode.ON_CHANGE:
         raise Refused("INVALID_ARGUMENT", f"{path}: counters are not sent ON_CHANGE; subscribe with SAMPLE")
@@ -161,21 +162,23 @@ def _streamed(message: Any, path: GnmiPath) -> SubscribedPath:
     ):
         if not LEAST_SAMPLE_NS <= value <= MOST_SAMPLE_NS:
             limits = f"{format_duration(LEAST_SAMPLE_NS)} to {format_duration(MOST_SAMPLE_NS)}"
-            raise Refused("INVALID_ARGUMENT", f"{path}: a {name} of {value} ns; from {limits} is served")
+            raise Refused("INVALID_ARGUMENT", f"{path}: {name} is {value} ns, expected {limits}")
     return SubscribedPath(path, sample_ns, message.suppress_redundant, heartbeat_ns)
 
 
 def _encoding(number: int) -> Encoding:
     if number not in ENCODINGS:
         names = ", ".join(encoding.name for encoding in ENCODINGS)
-        raise Refused("UNIMPLEMENTED", f"the encoding {number} is not served; use {names}")
+        raise Refused("UNIMPLEMENTED", f"encoding {number} is not supported; use {names}")
     return Encoding(number)
 
 
 def _limit_count(messages: Iterable[Any], what: str) -> tuple[Any, ...]:
     items = tuple(messages)
     if len(items) > MOST_PATHS:
-        raise Refused("RESOURCE_EXHAUSTED", f"{len(items)} {what}; at most {MOST_PATHS} are served at once")
+        raise Refused(
+            "RESOURCE_EXHAUSTED", f"{len(items)} {what}; at most {MOST_PATHS} are supported per call"
+        )
     return items
 
 
@@ -185,5 +188,5 @@ def _refuse_unknown_models(models: Iterable[Any]) -> None:
         if model.name not in known_names:
             raise Refused(
                 "UNIMPLEMENTED",
-                f'the model "{model.name[:64]}" is not served; Capabilities lists those that are',
+                f'the model "{model.name[:64]}" is not supported; see Capabilities',
             )

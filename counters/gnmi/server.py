@@ -121,8 +121,8 @@ class GnmiServer:
                 raise RuntimeError("not bound")  # noqa: TRY301
         except RuntimeError:
             await server.stop(None)
-            problem = "cannot be listened on, or the certificate and key do not fit"
-            remedy = "give an address of this host and a free port, and PEM files that belong together"
+            problem = "cannot listen, or the certificate and key do not match"
+            remedy = "give an address of this host and a free port, and a certificate with its key"
             raise RigError(Problem(f"gNMI at {address}", problem, remedy)) from None
         await server.start()
         self._server = server
@@ -204,7 +204,10 @@ class GnmiServer:
         """Yield one set of updates for each Poll, none before the first, as the specification requires (3.5.1.5.3)."""
         async for request in requests:
             if kind_of(_parse(SubscribeRequest, request)) != "poll":
-                raise Refused("INVALID_ARGUMENT", "after its list, a POLL subscription takes polls only")
+                raise Refused(
+                    "INVALID_ARGUMENT",
+                    "after its SubscriptionList, a POLL subscription accepts only Poll messages",
+                )
             async for response in self._once(asked):
                 yield response
 
@@ -230,7 +233,7 @@ class GnmiServer:
                 else:
                     await asyncio.wait({next_request}, timeout=wait_s)
                 if next_request.done() and next_request.result() is not None:
-                    raise Refused("INVALID_ARGUMENT", "a STREAM subscription takes no second request")
+                    raise Refused("INVALID_ARGUMENT", "a STREAM subscription accepts only one request")
                 now_ns = monotonic_ns()
                 due = [sampled for sampled in schedule if sampled.next_ns <= now_ns]
                 if due:
@@ -267,7 +270,9 @@ class GnmiServer:
             try:
                 outcome = await asyncio.wait_for(self._read(), self._patience_s)
             except TimeoutError:
-                outcome = CounterFailure(FailureKind.LATE, f"nothing came within {self._patience_s:g} s")
+                outcome = CounterFailure(
+                    FailureKind.LATE, f"no counters arrived within {self._patience_s:g} s"
+                )
         if isinstance(outcome, CounterFailure):
             raise Refused("UNAVAILABLE", f"the device's counters cannot be read: {outcome}")
         return Tree(outcome.readings)
@@ -324,7 +329,7 @@ def _serialise(message: Any) -> bytes:
 def _refuse_size(size: int) -> None:
     if size > MOST_RESPONSE_BYTES:
         problem = (
-            f"the answer has {size} bytes or more, and {MOST_RESPONSE_BYTES} are served; ask for a part of it"
+            f"the response has {size} bytes or more, the limit is {MOST_RESPONSE_BYTES}; request a subtree"
         )
         raise Refused("RESOURCE_EXHAUSTED", problem)
 
@@ -333,4 +338,4 @@ def _parse(kind: Any, content: bytes) -> Any:
     try:
         return kind.FromString(content)
     except DecodeError:
-        raise Refused("INVALID_ARGUMENT", f"no {kind.DESCRIPTOR.name}: the message cannot be read") from None
+        raise Refused("INVALID_ARGUMENT", f"cannot decode the message as {kind.DESCRIPTOR.name}") from None

@@ -223,7 +223,7 @@ def readings_of(
     for answered_path, value in updates:
         rows = dict(_rows(answered_path.names, value, identified)) if isinstance(value, dict) else {}
         if not rows:
-            complaints.setdefault(f"{answered_path}: no rows of counters in the answer")
+            complaints.setdefault(f"{answered_path}: the response has no rows of counters")
         for counted, row in rows.items():
             for reading in _row_readings(counted, row, complaints):
                 readings[reading.object, reading.counter] = reading
@@ -278,7 +278,7 @@ def _row_readings(
         if number is None:
             # Platforms without this counter write N/A.
             if value != "N/A":
-                complaints.setdefault(f"{one}: {field} is {str(value)[:32]!r}, no counter")
+                complaints.setdefault(f"{one}: {field} is {str(value)[:32]!r}, expected a counter value")
         elif priority is not None:
             counter = f"pfc_{priority[2].lower()}"
             yield CounterReading(

@@ -57,11 +57,11 @@ class Tree:
         # Where a pattern names its port, only that port's leaves are searched; a request has many such patterns.
         leaves_by_node = _nodes(self._leaves(first_key(path.elements)), path.elements)
         if not leaves_by_node:
-            raise Refused("NOT_FOUND", f"{path}: nothing is there")
+            raise Refused("NOT_FOUND", f"{path}: no such path")
         if encoding is Encoding.PROTO:
             leaves = [leaf for leaves in leaves_by_node.values() for leaf in leaves]
             if len(leaves) > MOST_UPDATE_LEAVES:
-                raise Refused("RESOURCE_EXHAUSTED", f"{path}: {len(leaves)} leaves; ask for a part of them")
+                raise Refused("RESOURCE_EXHAUSTED", f"{path}: {len(leaves)} leaves; request a subtree")
             return tuple(_update(GnmiPath(place), typed_leaf(value, encoding)) for place, value in leaves)
         return tuple(
             _update(GnmiPath(node), typed_json(_node_json(node, leaves, encoding), encoding))
@@ -81,18 +81,19 @@ class Tree:
                 raise
             if path.target != TARGET and is_served(path):
                 return ()
-            raise Refused("INVALID_ARGUMENT", f"{path}: no counter that is served is there") from None
+            raise Refused("INVALID_ARGUMENT", f"{path}: no supported counter below this path") from None
 
     def _sonic_updates(self, path: GnmiPath, encoding: Encoding) -> tuple[Any, ...]:
         if any(element.keys for element in path.elements):
             raise Refused(
-                "INVALID_ARGUMENT", f"{path}: {TARGET} has names and no keys, such as COUNTERS/Ethernet0"
+                "INVALID_ARGUMENT",
+                f"{path}: {TARGET} paths have names without keys, such as COUNTERS/Ethernet0",
             )
         if encoding is Encoding.PROTO:
-            raise Refused("UNIMPLEMENTED", f"{TARGET} has rows of texts: use JSON_IETF")
+            raise Refused("UNIMPLEMENTED", f"{TARGET} rows are strings: use JSON_IETF")
         value = answer(self._tables, path.names)
         if value is None:
-            raise Refused("NOT_FOUND", f"{TARGET}{path}: nothing is there")
+            raise Refused("NOT_FOUND", f"{TARGET}{path}: no such path")
         return (_update(GnmiPath(path.elements), typed_json(value, encoding)),)
 
 

@@ -28,7 +28,7 @@ def value_of(message: Any) -> Value:
             value: Scalar = getattr(message, kind)
             return value
         case _:
-            raise BadValue(f"a value of kind {kind or 'none'} is no counter")
+            raise BadValue(f"a value of kind {kind or 'none'} is not a counter")
 
 
 def read_json(content: bytes) -> Value:
@@ -36,7 +36,7 @@ def read_json(content: bytes) -> Value:
     try:
         value: Value = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise BadValue(f"no JSON: {str(error)[:64]}") from None
+        raise BadValue(f"not JSON: {str(error)[:64]}") from None
     return value
 
 

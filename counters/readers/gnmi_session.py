@@ -132,9 +132,7 @@ class GnmiSession:
             return failed.failure
         readings, complaints = readings_of(updates, self._paths, self._identified)
         if not readings:
-            return CounterFailure(
-                FailureKind.NONSENSE, f"{self._source.address} answers without a counter in it"
-            )
+            return CounterFailure(FailureKind.NONSENSE, f"{self._source.address} returned no counters")
         self._has_read = True
         remarks, self._remarks = self._remarks, ()
         return CounterBatch(begun_ns, ended_ns, readings, (*remarks, *complaints))
@@ -200,12 +198,12 @@ class GnmiSession:
             if readings:
                 served_groups.append(group)
             elif not served_groups:
-                problem = f"{self._source.address} answers without a counter in it"
+                problem = f"{self._source.address} returned no counters"
                 raise _Failed(CounterFailure(FailureKind.REFUSED, problem))
             else:
                 self._remarks += (f"the device has no counters of {group.name}",)
         if missing := [port for port in self._ports if port not in seen_ports]:
-            raise self._failed(FailureKind.REFUSED, f'no counters of a port called "{missing[0]}"')
+            raise self._failed(FailureKind.REFUSED, f'no counters of a port named "{missing[0]}"')
         self._groups = tuple(served_groups)
 
     async def _without_ports(self, failed: _Failed) -> _Failed:
@@ -220,7 +218,7 @@ class GnmiSession:
         ellipsis = ", ..." if len(device_ports) > MOST_NAMES_SHOWN else ""
         shown_ports = ", ".join(device_ports[:MOST_NAMES_SHOWN]) + ellipsis
         missing = next((port for port in self._ports if port not in device_ports), "")
-        problem = f'no port is called "{missing}"' if missing else failed.failure.what
+        problem = f'no port is named "{missing}"' if missing else failed.failure.what
         return self._failed(FailureKind.REFUSED, f"{problem}; it has {shown_ports}")
 
     async def _names(self, path: GnmiPath) -> dict[str, str]:
@@ -377,7 +375,7 @@ def _parse(kind: Any, content: bytes) -> Any:
     try:
         return kind.FromString(content)
     except DecodeError:
-        raise Unreadable(f"bytes that are no {kind.DESCRIPTOR.name}") from None
+        raise Unreadable(f"bytes that cannot be decoded as {kind.DESCRIPTOR.name}") from None
 
 
 def _channel_credentials(tls: Tls) -> Any:

@@ -81,7 +81,7 @@ class LinuxCounters:
             if last_lines
             else ""
         )
-        return f"{self._command[0][:64]} ended{f': {words}' if words else ' without a word'}"
+        return f"{self._command[0][:64]} ended{f': {words}' if words else ' without a message'}"
 
     async def close(self) -> None:
         """See `DeviceCounters`."""

@@ -121,10 +121,10 @@ def linux_readings(answer: object) -> tuple[tuple[CounterReading, ...], tuple[st
     """Convert the parsed JSON answer of `linux_process` into readings and complaints. Raise `NotCounters` if it is something
     else."""
     if not isinstance(answer, dict) or answer.get("version") != VERSION:
-        raise NotCounters(f"not what version {VERSION} of the reading command writes")
+        raise NotCounters(f"not the output of version {VERSION} of the reading command")
     interfaces = answer.get("interfaces")
     if not isinstance(interfaces, dict):
-        raise NotCounters("no interfaces in it")
+        raise NotCounters("no interfaces in the output")
     readings: list[CounterReading] = []
     for name, groups in interfaces.items():
         if not isinstance(name, str) or not isinstance(groups, dict):

@@ -60,7 +60,7 @@ def _links(route: Any, wanted: Sequence[str], complaints: list[str]) -> dict[str
         try:
             stats_by_name[name] = _stats(route.link("get", ifname=name)[0])
         except (NetlinkError, OSError, ValueError, IndexError):
-            complaints.append(f"there is no interface {name} here")
+            complaints.append(f"no interface {name} on this host")
     return stats_by_name
 
 

@@ -110,7 +110,7 @@ class SnmpCounters:
         if not readings:
             return CounterFailure(
                 FailureKind.NONSENSE,
-                f"{self._source.address} answers, but has lost every counter that it had",
+                f"{self._source.address} answers, but no longer has any of the counters",
             )
         if restarted := restart_complaint(self._uptime, answers.get(SYS_UPTIME)):
             complaints = (restarted, *complaints)
@@ -168,12 +168,13 @@ class SnmpCounters:
         rows = [row async for row in self._walk(column)]
         if not rows:
             problem_text = (
-                f"{self._source.address} lets us see no interfaces by {self._source.names} (IF-MIB {column})"
+                f"{self._source.address} shows no interfaces by {self._source.names} "
+                f"(IF-MIB {column}); check the view of the SNMP account"
             )
             raise _Failed(FailureKind.REFUSED, problem_text)
         interfaces, problem = chosen(interfaces_of(rows, column), self._ports)
         if problem or not interfaces:
-            problem_text = problem or "no interface has a name of its own"
+            problem_text = problem or "no interface has a unique name"
             raise _Failed(FailureKind.REFUSED, f"{self._source.address}: {problem_text}")
         self._witness = f"{column}.{interfaces[0].index}"
         return interfaces
@@ -188,7 +189,7 @@ class SnmpCounters:
             answers |= await self._answers([instance.oid for instance in probed])
         columns = served(instances, answers)
         if not columns:
-            problem = f"{self._source.address} lets us see no counters of {interfaces[0].name}"
+            problem = f"{self._source.address} shows no counters of {interfaces[0].name}; check the view of the SNMP account"
             raise _Failed(FailureKind.REFUSED, problem)
         return instances_of(interfaces, columns)
 
@@ -207,7 +208,7 @@ class SnmpCounters:
                 oid, value = await self._tried(rows.__anext__)
                 place = tuple(map(int, oid.split(".")))
                 if place <= previous:
-                    problem = f"{self._source.address} goes in circles at {oid}"
+                    problem = f"{self._source.address} returns OIDs out of order at {oid}"
                     raise _Failed(FailureKind.NONSENSE, problem)
                 previous = place
                 yield oid, value
@@ -253,19 +254,21 @@ class SnmpCounters:
             problem = f"{agent} does not accept the user or its keys ({self._source.credentials})"
             raise _Failed(FailureKind.REFUSED, problem) from None
         except (SnmpError, ValueError) as error:
-            problem = f"{agent} answers what is no SNMP: {str(error)[:128]}"
+            problem = f"{agent} sent an invalid SNMP message: {str(error)[:128]}"
             raise _Failed(FailureKind.NONSENSE, problem) from None
         except BaseException as error:
             # A panic of the library's Rust code is not an `Exception` in Python; it must not end a run.
             if type(error).__name__ != "PanicException":
                 raise
-            problem = f"{agent} answers what breaks the SNMP library: {str(error)[:128]}"
+            problem = f"{agent} sent a message that the SNMP library cannot handle: {str(error)[:128]}"
             raise _Failed(FailureKind.NONSENSE, problem) from None
         if is_refused:
-            raise _Failed(FailureKind.UNREACHABLE, f"nothing listens at UDP {agent}")
+            raise _Failed(FailureKind.UNREACHABLE, f"no SNMP agent listens on UDP {agent}")
         waited = self._source.response_timeout_ns * self._source.tries / NS_PER_S
         likely_cause = "key of privacy" if self._encrypted else "community"
-        problem = f"no answer from {agent} in {waited:g} s; agents also say nothing to a wrong {likely_cause}"
+        problem = (
+            f"no answer from {agent} in {waited:g} s; agents also ignore requests with a wrong {likely_cause}"
+        )
         raise _Failed(FailureKind.UNREACHABLE, problem)
 
 

@@ -76,7 +76,7 @@ def chosen(interfaces: Sequence[Interface], wanted: Sequence[str]) -> tuple[tupl
                 ", ..." if len(interfaces) > 8 else ""
             )
             how_many = f"{occurrences[name]} interfaces are" if name in occurrences else "no interface is"
-            return (), f'{how_many} called "{name}"; it has {known_names or "none"}'
+            return (), f'{how_many} named "{name}"; it has {known_names or "none"}'
     return tuple(interface for interface in interfaces if interface.name in wanted), ""
 
 
@@ -144,7 +144,7 @@ def readings_of(
             continue
         column_text = f"{instance.column.mib} {instance.column.name} of {instance.object}"
         if not isinstance(value, int):
-            complaints.setdefault(f"{column_text} is no number")
+            complaints.setdefault(f"{column_text} is not a number")
             continue
         name = instance.column.counter
         if not octets_include_fcs:
@@ -169,4 +169,6 @@ def restart_complaint(before: SnmpValue, now: SnmpValue) -> str:
     if not (isinstance(before, int) and isinstance(now, int) and now < before):
         return ""
     uptime_s = now // _TICKS_PER_S
-    return f"the SNMP agent began anew {uptime_s} s ago, and its counters may have: {SYS_UPTIME} went back"
+    return (
+        f"the SNMP agent restarted {uptime_s} s ago and may have reset its counters: {SYS_UPTIME} decreased"
+    )

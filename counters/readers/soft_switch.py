@@ -36,7 +36,7 @@ class SoftSwitchCounters:
         except RigError as error:
             return CounterFailure(FailureKind.REFUSED, str(error.problems[0]))
         except OSError:
-            return CounterFailure(FailureKind.UNREACHABLE, f'no lab called "{self._lab}" is up')
+            return CounterFailure(FailureKind.UNREACHABLE, f'no lab named "{self._lab}" is up')
         return None
 
     async def read(self) -> CounterBatch | CounterFailure:
@@ -58,7 +58,7 @@ class SoftSwitchCounters:
         try:
             answer = FROM_LAB.decode(line)
         except ProtocolError as error:
-            return CounterFailure(FailureKind.NONSENSE, f"an answer that is no lab's: {str(error)[:256]}")
+            return CounterFailure(FailureKind.NONSENSE, f"an invalid answer of the lab: {str(error)[:256]}")
         if not isinstance(answer, LabCounters):
             return CounterFailure(FailureKind.NONSENSE, f"the answer {type(answer).__name__}, not counters")
         readings, complaints = lab_readings(answer)

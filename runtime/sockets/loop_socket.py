@@ -48,7 +48,7 @@ class LoopSocket:
         """Wait until a message has arrived, at most `timeout_ms` (None: without limit); return whether one has."""
         if self.has_come():
             return True
-        assert self._waiting is None, "two tasks wait for one socket"
+        assert self._waiting is None, "two tasks wait for the same socket"
         self._waiting = self._loop.create_future()
         timer = None
         if timeout_ms is not None:

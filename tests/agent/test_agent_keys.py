@@ -60,7 +60,7 @@ async def test_an_agent_that_was_refused_joins_when_its_key_is_allowed(
         str(keys / "intruder.key_secret"),
     )
     waiting = asyncio.create_task(session(secured, "intruder", ops=3))
-    await said(agents, "intruder", (0,), "asking again every few seconds")
+    await said(agents, "intruder", (0,), "retrying every few seconds")
     shutil.copy(keys / "intruder.key", keys / "allowed")
     assert (await waiting).state == "done"
 
@@ -74,7 +74,7 @@ async def test_a_key_of_one_agent_does_not_speak_for_another(
     agents.start("a", *options, str(keys / "intruder.key_secret"))
     reported: list[str] = []
     waiting = asyncio.create_task(session(secured, "a", ops=3, reported=reported))
-    why = "its key is that of agent 'intruder', and it says it is 'a'; start it with --name intruder"
+    why = "its key belongs to agent 'intruder', but it uses the name 'a'; start it with --name intruder"
     await said(agents, "a", (0,), why)
     assert any(why in line for line in reported)
     agents.start("a", *options, str(keys / "a.key_secret"))
@@ -108,14 +108,14 @@ async def test_a_hangup_ends_no_agent_and_has_its_keys_read_again(
     shutil.copy(keys / "intruder.key_secret", own)
     agent = agents.start("a", "--controller-key", str(keys / "controller.key"), "--key", str(own))
     waiting = asyncio.create_task(session(secured, "a", ops=3))
-    await said(agents, "a", (0,), "asking again every few seconds")
+    await said(agents, "a", (0,), "retrying every few seconds")
     own.write_text("no key any more")
     agent.send_signal(signal.SIGHUP)
     await said(agents, "a", (0,), "SIGHUP: the keys stay as they were")
     shutil.copy(keys / "a.key_secret", own)
     agent.send_signal(signal.SIGHUP)
     assert (await waiting).state == "done"
-    assert "SIGHUP: keys read again" in agents.log("a", 0)
+    assert "SIGHUP: keys reloaded" in agents.log("a", 0)
 
 
 async def test_an_agent_without_keys_does_not_get_in(
@@ -128,12 +128,12 @@ async def test_an_agent_without_keys_does_not_get_in(
 
 
 KEY_MISTAKES = {
-    "no such key": (CurveServer(Path("none.key_secret"), Path("allowed")), "is no readable key file"),
+    "no such key": (CurveServer(Path("none.key_secret"), Path("allowed")), "cannot be read"),
     "a public key for the secret one": (
         CurveServer(Path("controller.key"), Path("allowed")),
-        "holds no secret key",
+        "contains no secret key",
     ),
-    "an empty allow-list": (CurveServer(Path("controller.key_secret"), Path()), "holds no agent key"),
+    "an empty allow-list": (CurveServer(Path("controller.key_secret"), Path()), "contains no agent key"),
 }
 
 

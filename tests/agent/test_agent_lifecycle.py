@@ -122,9 +122,9 @@ def test_pings_are_answered_in_every_state() -> None:
 
 
 def test_a_refusal_ends_it_with_the_reason() -> None:
-    actions = newborn().on_message(Refused("agent 'a' is not in the rig; it names b"), 0)
+    actions = newborn().on_message(Refused("agent 'a' is not in the rig, which has b"), 0)
     assert actions[-1] == Leave(ExitCode.PREPARATION_FAILED)
-    assert "agent 'a' is not in the rig; it names b" in logged(actions)
+    assert "agent 'a' is not in the rig, which has b" in logged(actions)
 
 
 def test_another_version_ends_it_with_both_numbers() -> None:
@@ -328,7 +328,7 @@ def test_a_controller_that_breaks_the_protocol_is_left() -> None:
     life = living(AgentState.RUNNING)
     actions = life.on_malformed(ProtocolError("Start.start_ns: expected an integer, got text"), 0)
     assert CloseEngine() in actions
-    assert "the controller broke the protocol: Start.start_ns" in logged(actions)
+    assert "protocol error of the controller: Start.start_ns" in logged(actions)
     assert life.state is AgentState.JOINING
 
 

@@ -256,7 +256,7 @@ rank 2 all_reduce #5 of communicator world (node 105) waits for data from rank 1
 rank 1 all_reduce #5 of communicator world (node 105) waits for data from rank 0 (127.0.0.2 -> 127.0.0.1, qpn 0x100) \
 (1 of 4 messages done)
 rank 0 all_reduce #5 of communicator world (node 105) waits for an acknowledgement from rank 1 \
-(127.0.0.1 -> 127.0.0.2, qpn 0x200): packet 17 was never acknowledged; look at the last link or rank named"""
+(127.0.0.1 -> 127.0.0.2, qpn 0x200): packet 17 was never acknowledged; check the last link or rank in this list"""
 
 
 async def test_a_stall_is_told_down_to_the_link(settings: SessionSettings, agents: Agents) -> None:
@@ -332,11 +332,11 @@ async def test_a_stranger_and_a_namesake_are_refused(settings: SessionSettings, 
     agents.start("a")
     waiting = asyncio.create_task(session(settings, "a", "b", ops=3))
     assert await ended(stranger) == ExitCode.PREPARATION_FAILED
-    assert "agent 'x' is not in the rig; it names a, b" in agents.log("x", 0)
+    assert "agent 'x' is not in the rig, which has a, b" in agents.log("x", 0)
     logs = await said(agents, "a", (1, 2), "refused by the controller")
     assert re.search(
         r"agent 'a' has already joined from .* \(process \d+\); give every agent of the rig its own name, "
-        r"or stop the other one; asking again every few seconds",
+        r"or stop the other one; retrying every few seconds",
         logs,
     )
     agents.start("b")

@@ -245,7 +245,7 @@ MISFITS = {
     "a network card that takes RoCEv2 for itself": (
         replace(HOST, roce_devices=(MLX5,)),
         (
-            "port p0: mlx5_0 takes UDP 4791 of eth1 in hardware, so that the port would receive nothing; "
+            "port p0: mlx5_0 receives UDP port 4791 of eth1 in hardware, so the port would receive no packets; "
             "on box: devlink dev param set pci/0000:3b:00.0 name enable_roce value false cmode driverinit && "
             "devlink dev reload pci/0000:3b:00.0, or give the port another udp_port in the rig; "
             "or `backend: verbs`, which uses it"

@@ -38,8 +38,8 @@ def test_the_networks_of_its_own_ports_are_open_without_a_word() -> None:
 def test_a_flood_of_a_stranger_is_refused_by_name_with_the_remedy() -> None:
     (line,) = said(Guard(), assigned(FLOOD))
     assert line == (
-        "background flood: asks this agent to send to 10.88.0.99, and it sends to 127.0.0.1/32, 127.0.0.0/8; "
-        "if it may: on x, start etloop-agent run with --allow-peers and a network that has 10.88.0.99"
+        "background flood: requests traffic to 10.88.0.99; this agent sends only to 127.0.0.1/32, 127.0.0.0/8; "
+        "if this is intended: on x, start etloop-agent run with --allow-peers and a network that contains 10.88.0.99"
     )
     assert said(Guard(), assigned(replace(FLOOD, sends=False))) == [], "this end only receives"
     allowed = (*own_networks(["127.0.0.1"], LOCAL, {}), ipaddress.ip_network("10.88.0.0/16"))
@@ -49,7 +49,7 @@ def test_a_flood_of_a_stranger_is_refused_by_name_with_the_remedy() -> None:
 def test_a_connection_with_a_stranger_is_refused_too() -> None:
     lines = said(Guard((ipaddress.ip_network("127.0.0.1/32"),)), assigned())
     assert lines[0].startswith(
-        "a connection: asks this agent to send to 127.0.0.2, and it sends to 127.0.0.1/32;"
+        "a connection: requests traffic to 127.0.0.2; this agent sends only to 127.0.0.1/32;"
     )
 
 
@@ -74,7 +74,7 @@ def test_a_few_strangers_are_named_and_the_others_counted() -> None:
     streams = tuple(replace(FLOOD, name=f"s{n}", dst_ip=f"10.9.0.{n}") for n in range(1, 31))
     lines = said(Guard(), assigned(*streams))
     assert len(lines) == 9
-    assert lines[-1].startswith("the run: asks for 22 more such addresses")
+    assert lines[-1].startswith("the run: requests traffic to 22 more addresses outside the allowed networks")
 
 
 @pytest.mark.parametrize(
@@ -82,15 +82,15 @@ def test_a_few_strangers_are_named_and_the_others_counted() -> None:
     [
         (
             Guard(udp_ports=((4791, 4791),)),
-            "background flood: asks this agent to send to UDP port 9000, and it sends to 4791;",
+            "background flood: requests traffic to UDP port 9000; this agent sends only to UDP ports 4791;",
         ),
         (
             Guard(limits=SendLimits(most_bps=10**9)),
-            "background flood, flood: asks this agent to send 10000000000 bit/s, ",
+            "background flood, flood: requests 10000000000 bit/s; ",
         ),
         (
             Guard(limits=SendLimits(most_packets_per_s=892_857)),
-            "background flood, flood: asks this agent to send 892858 pac",
+            "background flood, flood: requests 892858 pac",
         ),
         (Guard(limits=SendLimits(most_packets_per_s=892_858)), ""),
         (Guard(limits=SendLimits(most_bps=10**10)), ""),
@@ -104,7 +104,10 @@ def test_ports_and_rates_are_bounded(guard: Guard, expected: str) -> None:
 
 def test_a_well_known_port_is_closed_without_a_word() -> None:
     (line,) = said(Guard(), assigned(replace(FLOOD, dst_ip="127.0.0.9", udp_port=53)))
-    assert "UDP port 53, and it sends to 1024-65535; if it may: on x, --allow-udp-ports 1024-65535,53" in line
+    assert (
+        "UDP port 53; this agent sends only to UDP ports 1024-65535; if this is intended: on x, --allow-udp-ports 1024-65535,53"
+        in line
+    )
 
 
 def test_a_card_that_sends_by_itself_is_refused_where_a_rate_is_to_hold() -> None:
@@ -113,7 +116,7 @@ def test_a_card_that_sends_by_itself_is_refused_where_a_rate_is_to_hold() -> Non
     assert said(Guard(), part) == []
     for limits in (SendLimits(most_bps=1), SendLimits(hop_limit=1), SendLimits(most_packets_per_s=1)):
         (line,) = said(Guard(limits=limits), part)
-        assert "a network card sends by itself, and nothing here holds it to a rate or a TTL" in line
+        assert "a network card sends in hardware, where the agent cannot enforce a rate or a TTL" in line
 
 
 def test_options_are_read_and_all_their_mistakes_told() -> None:
@@ -133,7 +136,7 @@ def test_options_are_read_and_all_their_mistakes_told() -> None:
         "--ttl",
     ]
     for ports in ("", "5-4", "0", "1-", "x", "٣"):
-        with pytest.raises(ConfigError, match="is no range of UDP ports; write ports such as"):
+        with pytest.raises(ConfigError, match="is not a range of UDP ports; write ports such as"):
             read_guard(None, ports, None, None, None)
 
 

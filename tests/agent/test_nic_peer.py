@@ -24,10 +24,13 @@ def test_who_may_order(sentence: str, peer: str, peers: tuple[str, ...]) -> None
 @pytest.mark.parametrize(
     ("peer", "said"),
     [
-        ("host", '--peer: "host" is no IPv4 address; write one such as 10.0.0.2'),
-        ("10.0.0.1,", '--peer: "" is no IPv4 address; write one such as 10.0.0.2'),
-        ("10.0.0.1,10.0.0.3,10.0.0.4", '"10.0.0.3,10.0.0.4" is no IPv4 address'),
-        ("10.0.0.1,10.0.0.1", "--peer: 10.0.0.1 stands there twice; name two addresses of one host"),
+        ("host", '--peer: "host" is not an IPv4 address; write for example 10.0.0.2'),
+        ("10.0.0.1,", '--peer: "" is not an IPv4 address; write for example 10.0.0.2'),
+        ("10.0.0.1,10.0.0.3,10.0.0.4", '"10.0.0.3,10.0.0.4" is not an IPv4 address'),
+        (
+            "10.0.0.1,10.0.0.1",
+            "--peer: 10.0.0.1 is listed twice; give two different addresses of one host",
+        ),
     ],
 )
 def test_what_nobody_can_be(peer: str, said: str) -> None:

@@ -72,7 +72,7 @@ POOR = {
     "software that takes RoCE": (
         good_but(roce_devices=(RoceDevice("rxe0", "eth1", "", "", "ACTIVE", 1),)),
         "RoCE in hardware",
-        "name it with backend: verbs in the rig; for ports of other kinds: rdma link delete rxe0",
+        "use it with backend: verbs in the rig; for other backends: rdma link delete rxe0",
     ),
     "no clock that PTP steers": (good_but(ptp_clocks=()), "PTP clocks", "not needed"),
     "no privileges": (good_but(privileges=()), "privileges", "not needed for UDP ports"),
@@ -85,7 +85,7 @@ POOR = {
     ),
     "little memory to lock": (replace(GOOD, locked_bytes=8 << 20), "locked memory limit", "ulimit -l 65536"),
     "no real-time threads": (replace(GOOD, realtime=False), "real-time threads", "LimitRTPRIO=10"),
-    "a slow clock": (good_but(clock_source="hpet"), "clock source", "steady TSC"),
+    "a slow clock": (good_but(clock_source="hpet"), "clock source", "stable TSC"),
 }
 
 
@@ -155,20 +155,20 @@ def test_keygen_writes_a_pair_once(tmp_path: Path, capsys: pytest.CaptureFixture
     assert main(arguments) == ExitCode.PASS
     assert (tmp_path / "keys" / "a.key_secret").stat().st_mode & 0o777 == 0o600
     assert main(arguments) == ExitCode.PREPARATION_FAILED
-    assert "a.key: exists already; remove it to make a new pair" in capsys.readouterr().err
+    assert "a.key: already exists; remove it to make a new pair" in capsys.readouterr().err
 
 
 REFUSED = {
-    "one key of two": (["--key", "x"], "one key without the other encrypts nothing"),
+    "one key of two": (["--key", "x"], "encryption needs both keys, got one"),
     "another host without keys": (
         ["--controller", "tcp://10.0.0.1:5555"],
-        "neither keys are given nor is the connection declared insecure",
+        "but neither keys nor --insecure are given",
     ),
     "no endpoint": (
         ["--controller", "10.0.0.1", "--insecure"],
         "write the controller's address as tcp://HOST:PORT",
     ),
-    "no such key": (["--key", "x", "--controller-key", "y"], "is no readable key file"),
+    "no such key": (["--key", "x", "--controller-key", "y"], "cannot be read"),
 }
 
 

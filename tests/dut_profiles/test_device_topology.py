@@ -95,7 +95,7 @@ def test_a_profile_beside_the_topology_is_found(tmp_path: Path) -> None:
         (
             f"single: {{{PORTS}, switch: {{device: {TOMAHAWK}, preset: lossy}}}}",
             "",
-            "t.yaml:1: single.switch.device: a switch is as its device or as its preset; remove one of the two",
+            "t.yaml:1: single.switch.device: device and preset exclude each other; remove one of the two",
         ),
         (
             f"single: {{{PORTS}, switch: {{device: connectx-7}}}}",
@@ -105,7 +105,7 @@ def test_a_profile_beside_the_topology_is_found(tmp_path: Path) -> None:
         (
             f"device: {TOMAHAWK}\nsingle: {{{PORTS}, switch: {{preset: lossy}}}}",
             "",
-            f"t.yaml: no switch is {TOMAHAWK}: each names a device or a preset of its own; leave one of the two out",
+            f"t.yaml: no switch is {TOMAHAWK}: every switch names its own device or preset; remove one of the two",
         ),
         (f"single: {{{PORTS}, switch: {{preset: lossy}}}}", TOMAHAWK, f"t.yaml: no switch is {TOMAHAWK}"),
         (f"single: {{{PORTS}}}", "connectx-7", "connectx-7: is not a switch"),

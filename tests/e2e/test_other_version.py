@@ -40,7 +40,7 @@ def test_an_agent_of_another_version_is_refused_with_both_versions(tmp_path: Pat
     [
         (
             "reads",
-            r"agent 'a': left: cannot read what the controller orders: Assign\.assignment\.of_another_build: ",
+            r"agent 'a': left: cannot decode the message: Assign\.assignment\.of_another_build: ",
         ),
         (
             "opens",

@@ -116,9 +116,9 @@ def test_a_port_that_is_taken_keeps_the_lab_down_and_says_so(desk: Desk) -> None
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        with pytest.raises(InputError, match="cannot be listened on"):
+        with pytest.raises(InputError, match="cannot listen"):
             lab_up(order(taken.getsockname()[1]))
-    with pytest.raises(RigError, match='no lab called "lab" is up'):
+    with pytest.raises(RigError, match='no lab named "lab" is up'):
         lab_status("lab")
 
 
@@ -217,13 +217,13 @@ def test_a_run_read_by_gnmi_agrees_frame_for_frame(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("words", "reported"),
     [
-        ("--bind 10.0.0.1", "10.0.0.1:9339 is reachable from other machines, and no certificate is given"),
+        ("--bind 10.0.0.1", "10.0.0.1:9339 is reachable from other machines, but there is no certificate"),
         ("--bind a:b:c", '"a:b:c" is not an address'),
-        ("--tls-cert c.pem", "and --tls-key belong together"),
+        ("--tls-cert c.pem", "and --tls-key must be given together"),
         ("--client-ca c.pem", "needs TLS"),
         ("--tls-cert gone.pem --tls-key gone.pem", "gone.pem: cannot be read"),
         ("--credentials gone.yaml", "gone.yaml: cannot be read"),
-        ("--name nobody", 'no lab called "nobody" is up'),
+        ("--name nobody", 'no lab named "nobody" is up'),
     ],
 )
 def test_a_server_that_cannot_begin_says_why(

@@ -120,7 +120,7 @@ def test_a_lab_comes_up_answers_runs_commands_and_goes(desk: Desk, capfd: pytest
     status = desk.up()
     assert [agent.name for agent in status.agents] == ["a", "b"]
     assert not status.within_capacity
-    assert "not measured, so it is not known whether it holds its rates" in status_text(status)
+    assert "not measured, so it is unknown whether it sustains its rates" in status_text(status)
     inside = "import socket; print(sorted(name for _, name in socket.if_nameindex()))"
     assert lab_exec("lab", "a", (sys.executable, "-c", inside)) == 0
     seen = capfd.readouterr().out
@@ -128,15 +128,15 @@ def test_a_lab_comes_up_answers_runs_commands_and_goes(desk: Desk, capfd: pytest
     assert "sw0" not in seen
     assert lab_exec("lab", "b", ("sh", "-c", "exit 7")) == 7
     assert lab_exec("lab", "b", ("no-such-command",)) == 127
-    with pytest.raises(RigError, match='the lab has no agent "z"; name one of a, b'):
+    with pytest.raises(RigError, match='the lab has no agent "z"; choose one of a, b'):
         lab_exec("lab", "z", ("true",))
-    with pytest.raises(RigError, match='a lab called "lab" is up; take it down'):
+    with pytest.raises(RigError, match='a lab named "lab" is up; take it down'):
         desk.up()
     with watched(status.pid) as lab:
         assert lab_down("lab")
         assert has_ended(lab)
     assert not Path(status.directory).exists()
-    with pytest.raises(RigError, match='no lab called "lab" is up; start one'):
+    with pytest.raises(RigError, match='no lab named "lab" is up; start one'):
         desk.status()
 
 
@@ -148,7 +148,7 @@ def test_agents_of_two_labs_do_not_look_for_one_controller_by_one_name(desk: Des
     second = ("lab", "up", "t.yaml", "--agents", "--unmeasured", "--name", "second")
     refused = desk.etloop(*second, expected=65)
     assert refused.stderr.startswith(
-        f'etloop: lab: lab "lab" is up, and its agents a, b look for a controller at {DEFAULT_BIND}, too; '
+        f'etloop: lab: lab "lab" is up, and its agents a, b also connect to a controller at {DEFAULT_BIND}; '
         "take it down (etloop lab down --name lab), or give this one another --bind"
     )
     for words in ((*second, "--bind", "tcp://127.0.0.1:7421"), (*second[:2], "other.yaml", *second[3:])):
@@ -164,7 +164,7 @@ def test_a_run_through_a_lab_that_is_down_waits_for_nobody(desk: Desk) -> None:
     assert lab_down("lab")
     refused = desk.etloop("run", "s.yaml", "--rig", "rig.yaml", "--out", "run", expected=65)
     assert refused.stderr.startswith(
-        'etloop: lab: no lab called "lab" is up; bring it up with its agents: etloop lab up TOPOLOGY --agents --name lab'
+        'etloop: lab: no lab named "lab" is up; bring it up with its agents: etloop lab up TOPOLOGY --agents --name lab'
     )
 
 
@@ -183,8 +183,8 @@ def test_frames_cross_the_switch_and_its_links_obey(desk: Desk) -> None:
     assert "\ndown: switch/1\n" in status_text(printed)
     set_link("lab", "b/p0", up=True)
     assert "down:" not in status_text(desk.status())
-    known = "name a port of a switch or of the rig, such as a/p0, b/p0, switch/0, switch/1"
-    with pytest.raises(RigError, match=f'there is no port "switch/9"; {known}'):
+    known = "give a port of a switch or of the rig, such as a/p0, b/p0, switch/0, switch/1"
+    with pytest.raises(RigError, match=f'no port "switch/9"; {known}'):
         set_link("lab", "switch/9", up=False)
 
 
@@ -251,7 +251,7 @@ def test_a_killed_lab_leaves_no_process_and_no_namespace(desk: Desk) -> None:
         assert has_ended(second)
     used.wait(PATIENCE_S)
     assert not namespaces & network_namespaces()
-    with pytest.raises(RigError, match="it was killed"):
+    with pytest.raises(RigError, match="its process was killed"):
         desk.status()
     assert not lab_down("lab"), "it was not up any more"
     assert not Path(status.directory).exists()

@@ -83,13 +83,13 @@ def test_of_cables_it_is_known_who_is_behind_them() -> None:
 @pytest.mark.parametrize(
     ("words", "printed"),
     [
-        (["a/p0"], r'--port: "a/p0" names no interface of a port; write agent/port=interface'),
-        (["a/p0="], r'--port: "a/p0=" names no interface of a port'),
+        (["a/p0"], r'--port: "a/p0" is not AGENT/PORT=INTERFACE; write agent/port=interface'),
+        (["a/p0="], r'--port: "a/p0=" is not AGENT/PORT=INTERFACE'),
         (["a/p0=an-interface-x16"], r"names of interfaces have 1 to 15 characters"),
-        (["z/p0=eth0"], r'--port: the topology attaches no "z/p0"; name one of a/p0, b/p0, c/p0'),
-        (["a/p0=eth0", "a/p0=eth1"], r"--port: a/p0 is named twice; give every port one interface"),
-        (["a/p0=eth0", "b/p0=eth0"], r"--port: eth0 is named twice; give every port its own interface"),
-        (["a/p0=eth0"], r"--port: no interface is named for b/p0, c/p0; name the interface of every port"),
+        (["z/p0=eth0"], r'--port: the topology attaches no "z/p0"; choose one of a/p0, b/p0, c/p0'),
+        (["a/p0=eth0", "a/p0=eth1"], r"--port: a/p0 is listed twice; give every port one interface"),
+        (["a/p0=eth0", "b/p0=eth0"], r"--port: eth0 is listed twice; give every port its own interface"),
+        (["a/p0=eth0"], r"--port: no interface is given for b/p0, c/p0; give the interface of every port"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -112,7 +112,7 @@ def test_an_agent_reaches_the_ports_of_others_and_an_unknown_one_is_refused() ->
         ("198.18.3.1", "02:e7:00:00:00:02"),
         ("198.18.4.1", "02:e7:00:00:00:03"),
     )
-    with pytest.raises(ConfigError, match='lab plug: the topology has no agent "z"; name one of a, b'):
+    with pytest.raises(ConfigError, match='lab plug: the topology has no agent "z"; choose one of a, b'):
         agent_named(plan, "z")
 
 
@@ -210,16 +210,16 @@ def order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LabOrder:
             ("a/p0=sw0", "b/p0=no1", "c/p0=no2"),
             4200,
             (
-                r"interface no1: is not in this network namespace; name one that `ip link` shows with --port,"
-                r" or let etloop lab plug bring it\ninterface no2: is not"
+                r"interface no1: is not in this network namespace; give an interface that `ip link` shows to --port,"
+                r" or create it with etloop lab plug\ninterface no2: is not"
             ),
         ),
         (
             ("a/p0=sw0", "b/p0=sw1", "c/p0=sw2"),
             9000,
             (
-                r"interface sw0: carries IP packets of 4200 bytes, and the lab is to carry 9000;"
-                r" ip link set sw0 mtu 9000, or --mtu 4200B\ninterface sw1: carries"
+                r"interface sw0: has an MTU of 4200 bytes, the lab needs 9000;"
+                r" ip link set sw0 mtu 9000, or --mtu 4200B\ninterface sw1: has an MTU"
             ),
         ),
     ],
@@ -290,7 +290,7 @@ def test_a_cable_gives_a_namespace_a_port_and_takes_nothing_from_it(room: Room) 
         f"198.18.{side}.{host}" for side in (2, 3) for host in (1, 2)
     }
     again = inside(room.agents["a"], partial(plug, plan, agent_named(plan, "a"), room.process.pid))
-    assert again == ("port a/p0: p0 is plugged already",)
+    assert again == ("port a/p0: p0 is already plugged in",)
 
 
 @for_root
@@ -298,19 +298,17 @@ def test_what_cannot_be_plugged_in_is_refused_and_leaves_nothing(room: Room) -> 
     plan = plan_lab(topology_of(THREE), addresses=2)
     a = agent_named(plan, "a")
     pid = room.process.pid
-    with pytest.raises(
-        ConfigError, match="--into: there is no process 4194305; name the process of etloop lab"
-    ):
+    with pytest.raises(ConfigError, match="--into: no process 4194305 exists; give the PID of etloop lab"):
         inside(room.agents["a"], partial(plug, plan, a, 4194305))
     with pytest.raises(ConfigError, match=f"--into: process {pid} is in this very network namespace"):
         inside(room.switch, partial(plug, plan, a, pid))
     inside(room.agents["a"], partial(plug, plan, a, pid))
     with pytest.raises(
-        RigError, match="port a/p0: the kernel refused it: File exists; the switch has a cable of"
+        RigError, match="port a/p0: the kernel rejected it: File exists; the switch has a cable of"
     ):
         inside(room.agents["b"], partial(plug, plan, a, pid))
     assert set(interfaces(room.agents["b"])) == {"lo"}
-    with pytest.raises(RigError, match="interface p0: there is another p0 already; remove it, or name"):
+    with pytest.raises(RigError, match="interface p0: an interface p0 already; remove it, or name"):
         inside(room.agents["a"], partial(plug, plan, agent_named(plan, "b"), pid))
 
 
@@ -323,7 +321,7 @@ def test_a_second_port_needs_loose_paths(room: Room) -> None:
         Path("/proc/sys/net/ipv4/conf/all/rp_filter").write_text("1")
         plug(plan, a, room.process.pid)
 
-    with pytest.raises(RigError, match="rp_filter=1: drops what arrives at an agent's second port"):
+    with pytest.raises(RigError, match="rp_filter=1: drops packets that arrive at an agent's second port"):
         inside(room.agents["a"], strictly)
 
     def loosely() -> tuple[str, ...]:
@@ -378,7 +376,7 @@ def test_a_switch_waits_for_its_cables_carries_and_ends_when_one_is_pulled(
             inside(room.agents["a"], send)
             assert sink.recv(100) == b"through"
         second = LabOrder("second", THREE, "t.yaml", measure=False)
-        with pytest.raises(RigError, match="interface sw0: a switch of another lab runs on it"):
+        with pytest.raises(RigError, match="interface sw0: is used by the switch of another lab"):
             inside(room.switch, partial(serve_attached, second, (), 0.0, _heard))
         rows = [port.counters for port in lab_counters("lab").switches[0].ports]
         assert [row["rx_packets"] for row in rows] == [1, 0, 0], "and nobody said a word beside"

@@ -89,8 +89,8 @@ def test_rates_beyond_what_was_measured_are_refused_with_those_that_are_not() ->
     with pytest.raises(PlanError) as refused:
         check_capacity(plan, Capacity(100_000, 4200))
     assert str(refused.value) == (
-        "topology: its 2 attachments together take 20Gbps; this host holds 1600Mbps in frames of 4200 bytes (measured just "
-        "now); lower the rates to about 840Mbps each, or give --allow-overcommit to have it all the same"
+        "topology: its 2 attachments need 20Gbps in total; this host sustains 1600Mbps in frames of 4200 bytes (measured just "
+        "now); lower the rates to about 840Mbps each, or give --allow-overcommit to start it anyway"
     )
     check_capacity(plan, Capacity(2_000_000, 4200))
     slow = plan_lab(single("a/p0", "b/p0", rate="500Mbps"))
@@ -127,7 +127,7 @@ def test_addresses_of_the_file_that_the_lab_would_give_as_well_are_refused() -> 
     topology = single("a/p0", "b/p0")
     first, second = topology.attachments
     clashing = replace(topology, attachments=(first, replace(second, addresses=("198.18.1.1",))))
-    with pytest.raises(ConfigError, match=r"attachment b/p0: 198\.18\.1\.1 is an address of a/p0 as well"):
+    with pytest.raises(ConfigError, match=r"attachment b/p0: 198\.18\.1\.1 is also an address of a/p0"):
         plan_lab(clashing)
 
 

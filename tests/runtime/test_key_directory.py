@@ -74,10 +74,10 @@ def test_what_admits_nobody_says_why(keys: Path) -> None:
     listed = read(KeyDirectory(keys / "allowed"))
     assert list(listed.names.values()) == ["b"]
     assert [remark.split(":")[0] for remark in listed.remarks] == [
-        "c.key admits nobody",
-        "empty.key admits nobody",
-        "twin.key and a.key hold one key, which admits nobody",
-        "vast.key admits nobody",
+        "c.key is ignored",
+        "empty.key is ignored",
+        "twin.key and a.key contain the same key, which is ignored",
+        "vast.key is ignored",
     ]
 
 
@@ -89,7 +89,7 @@ def test_a_directory_that_is_missing_keeps_its_keys_and_says_so_once(keys: Path)
     listed = read(directory)
     assert listed.names == before.names
     assert listed.remarks[0].endswith(
-        "cannot be read (No such file or directory): the keys that were read before stay admitted"
+        "cannot be read (No such file or directory): keeping the keys that were read before"
     )
     assert directory.unreadable
     assert directory.read_again() is None
@@ -135,9 +135,7 @@ def test_a_file_that_cannot_be_read_keeps_its_key_and_is_read_again(
         patch.setattr(zmq.auth, "load_certificate", fails)
         listed = read(directory)
         assert listed.names == before.names
-        assert listed.remarks == (
-            "b.key: is no readable key file: Too many open files; its key that was read before stays admitted",
-        )
+        assert listed.remarks == ("b.key: cannot be read: Too many open files; keeping its previous key",)
     listed = read(directory)
     assert set(listed.names) == {read_public_key(keys / f"{name}.key").decode() for name in "ac"}
     assert listed.remarks == ()
@@ -163,7 +161,7 @@ def test_a_file_in_the_place_of_the_directory_keeps_its_keys(keys: Path) -> None
 
 def test_a_list_that_admits_nobody_at_the_start_is_refused(keys: Path) -> None:
     with pytest.raises(
-        ConfigError, match=r"holds no agent key \(\*.key\); put the .key file of every agent there"
+        ConfigError, match=r"contains no agent key \(\*.key\); put the .key file of every agent there"
     ):
         first_keys(KeyDirectory(keys / "allowed"), keys / "allowed")
     (keys / "allowed").rmdir()

@@ -24,13 +24,14 @@ def test_a_variable_that_names_nothing_is_named(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(RigError) as refused:
         lab_directory("x")
     assert str(refused.value) == (
-        f"{missing}/etloop-{os.getuid()}: cannot be made: No such file or directory; XDG_RUNTIME_DIR is {missing}: make that "
-        "directory, or name one that exists"
+        f"{missing}/etloop-{os.getuid()}: cannot be created: No such file or directory; XDG_RUNTIME_DIR is "
+        f"{missing}: create that "
+        "directory, or set one that exists"
     )
 
 
 def test_a_place_that_is_open_to_others_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     (tmp_path / f"etloop-{os.getuid()}").mkdir(mode=0o755)
-    with pytest.raises(RigError, match="belongs to others or is open to them"):
+    with pytest.raises(RigError, match="belongs to another user or is accessible to other users"):
         lab_directory("x")

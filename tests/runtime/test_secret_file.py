@@ -24,9 +24,9 @@ def secret(tmp_path: Path) -> Path:
     [
         (0o600, ""),
         (0o400, ""),
-        (0o644, "everybody on this host may read or change (mode 0644)"),
-        (0o604, "everybody on this host may read or change (mode 0604)"),
-        (0o602, "everybody on this host may read or change (mode 0602)"),
+        (0o644, "all users of this host may read or change (mode 0644)"),
+        (0o604, "all users of this host may read or change (mode 0604)"),
+        (0o602, "all users of this host may read or change (mode 0602)"),
         (0o640, "its group may read or change (mode 0640)"),
         (0o620, "its group may read or change (mode 0620)"),
     ],
@@ -38,7 +38,7 @@ def test_a_secret_is_its_owners_alone(secret: Path, mode: int, who: str) -> None
         return
     with pytest.raises(ConfigError) as refused:
         read_secret(secret)
-    assert str(refused.value) == f"{secret}: holds a secret that {who}; chmod 600 {secret}"
+    assert str(refused.value) == f"{secret}: contains a secret that {who}; chmod 600 {secret}"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
@@ -54,11 +54,13 @@ def test_a_group_may_read_what_somebody_else_handed_it(secret: Path) -> None:
 def test_a_file_without_one_line_of_text_holds_no_secret(secret: Path, content: bytes) -> None:
     secret.write_bytes(content)
     with pytest.raises(
-        ConfigError, match="holds no secret, which is one line of text; write the secret into it"
+        ConfigError, match="contains no secret, expected one line of text; write only the secret into it"
     ):
         read_secret(secret)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"none: cannot be read: No such file or directory; check the name"):
+    with pytest.raises(
+        ConfigError, match=r"none: cannot be read: No such file or directory; check that it exists"
+    ):
         read_secret(tmp_path / "none")

@@ -162,5 +162,5 @@ def test_sizes_of_captures_that_nobody_asked_for_are_refused(
 ) -> None:
     code = agent_main(["run", "--controller", "tcp://127.0.0.1:1", "--name", "a", option, "96B"])
     assert code is ExitCode.PREPARATION_FAILED
-    printed = f"etloop-agent: {option}: nothing is captured; name a directory by --capture, too\n"
+    printed = f"etloop-agent: {option}: needs --capture; add --capture DIRECTORY\n"
     assert capsys.readouterr().err == printed

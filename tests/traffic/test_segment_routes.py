@@ -237,7 +237,7 @@ def test_a_switch_that_hashes_says_nothing_of_the_way(tmp_path: Path) -> None:
             PARTS.replace("{port: a/p0,", "{addresses: 10.0.0.1-10.0.0.8, port: a/p0,").replace(
                 "{port: b/p0,", "{addresses: 10.0.1.1-10.0.1.8, port: b/p0,"
             ),
-            "is an IPv4 address, and segments are in an IPv6 header around IPv6; give the ports of the rig IPv6",
+            "is an IPv4 address, but SRv6 encapsulates only IPv6; give the ports of the rig IPv6",
         ),
     ],
 )

@@ -213,7 +213,7 @@ def test_with_both_uplinks_down_the_job_fails_for_want_of_a_route() -> None:
     outages = (for_good(UPLINK, 200 * US), for_good(SwitchEnd(0, 5), 200 * US))
     outcome = through(all_to_all(16), down(network, Routing(MS, 10 * MS), *outages))
     dropped = unrouted(outcome)
-    assert f"; no route: {sum(dropped)} packets were dropped where no way was known (" in outcome.failure
+    assert f"; no route: {sum(dropped)} packets were dropped by switches without a route (" in outcome.failure
     assert f"{dropped[0]} at leaf0" in outcome.failure
     assert all(dropped[:4]), "at last every leaf knows"
     assert "no acknowledgement after the last retry" in outcome.failure

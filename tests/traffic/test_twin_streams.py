@@ -139,7 +139,7 @@ def test_packets_of_streams_count_towards_what_is_affordable() -> None:
 
 def test_a_port_that_is_nowhere_is_named() -> None:
     with pytest.raises(
-        PlanError, match="topology: r/p7: the plan uses this port and it is attached to no switch"
+        PlanError, match="topology: r/p7: the plan uses this port, but it is attached to no switch"
     ):
         lasting(1, stream(0, 7))
 

@@ -237,10 +237,10 @@ def test_settings_refuse_what_makes_no_sense_all_at_once() -> None:
             bytes_scale=Fraction(0),
         )
     assert [str(problem) for problem in raised.value.problems] == [
-        'workload.size_unit: \'kilobytes\' is not known; write one of "auto", "bytes", "elements"',
-        "workload.element_bytes: 0 is not above 0; write a positive number or leave the key out",
-        "workload.compute.flops: -1 is not above 0; write a positive number or leave the key out",
-        "scale.bytes: 0 is not above 0; write a positive number or leave the key out",
+        'workload.size_unit: \'kilobytes\' is unknown; write one of "auto", "bytes", "elements"',
+        "workload.element_bytes: 0 is not positive; write a positive number or remove the key",
+        "workload.compute.flops: -1 is not positive; write a positive number or remove the key",
+        "scale.bytes: 0 is not positive; write a positive number or remove the key",
     ]
     with pytest.raises(ConfigError, match="65 is not a data type's size; write 1 to 64"):
         WorkloadSettings(element_bytes=65)

@@ -176,9 +176,13 @@ def choose(collective: str, layout: Layout, op_bytes: int, settings: Settings) -
         cutting = replace(choice.request.cutting, token_bytes=settings.token.dispatch_bytes)
         choice = replace(choice, request=replace(choice.request, cutting=cutting))
     algorithm = ALGORITHMS[choice.algorithm]
-    cause = algorithm.limit(choice.request) if collective in algorithm.collectives else "it has no such form"
+    cause = (
+        algorithm.limit(choice.request)
+        if collective in algorithm.collectives
+        else "it does not implement this collective"
+    )
     if cause:
-        _refuse(collective, layout, f"{choice.algorithm} cannot do it: {cause}")
+        _refuse(collective, layout, f"{choice.algorithm} cannot execute it: {cause}")
     source_note = (f"as {settings.said_by} says",) if settings.said_by else ()
     return replace(choice, reason="; ".join((choice.reason, *source_note, *inapplicable)))
 
@@ -192,20 +196,20 @@ def why_not(shaping: Shaping, collective: str, pin: Pin) -> tuple[str, str] | No
     """Return (what, remedy) if no op of a collective can follow a pin, whatever its group; None if some op can."""
     candidates = sorted(name for name, algorithm in ALGORITHMS.items() if collective in algorithm.collectives)
     if pin.algorithm and pin.algorithm not in ALGORITHMS:
-        return f'there is no algorithm "{pin.algorithm[:64]}"', f"write one of {', '.join(candidates)}"
+        return f'unknown algorithm "{pin.algorithm[:64]}"', f"write one of {', '.join(candidates)}"
     if pin.algorithm and pin.algorithm not in candidates:
-        return f"{pin.algorithm} does not do {collective}", f"write one of {', '.join(candidates)}"
+        return f"{pin.algorithm} does not implement {collective}", f"write one of {', '.join(candidates)}"
     if pin.channels > MAX_CHANNELS:
         return f"{pin.channels} channels; NCCL has at most {MAX_CHANNELS}", f"write 1 to {MAX_CHANNELS}"
     uses_flags = pin.protocol not in (None, Protocol.SIMPLE)
     if uses_flags and shaping is not Shaping.NCCL:
-        return f"{shaping} has no protocols", "leave protocol out, or write shaping: nccl"
+        return f"{shaping} has no protocols", "remove protocol, or write shaping: nccl"
     if uses_flags and collective in GROUPED:
         return "sends over a network use the Simple protocol in NCCL", "write protocol: simple"
     if uses_flags and pin.algorithm == NcclAlgorithm.PAT:
         return "PAT has the Simple protocol only", "write protocol: simple"
     if pin.channels > 1 and shaping in (Shaping.GLOO, Shaping.MPI):
-        return f"{shaping} has no channels", "leave channels out, or write shaping: nccl"
+        return f"{shaping} has no channels", "remove channels, or write shaping: nccl"
     return None
 
 

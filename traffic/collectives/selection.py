@@ -94,12 +94,10 @@ def _checked(collective: int, size: int, ranks_per_host: int) -> CollectiveName:
         remedy = f"use one of {known_names}, or express it as sends and receives"
         problems.append(Problem(where, "it has no schedule", remedy))
     if not 2 <= size <= MAX_SIZE:
-        problem = f"its group has {size} ranks, and schedules exist for 2 to {MAX_SIZE}"
-        problems.append(
-            Problem(where, problem, "leave out collectives over one rank, or split a larger group")
-        )
+        problem = f"its group has {size} ranks, but schedules exist for 2 to {MAX_SIZE}"
+        problems.append(Problem(where, problem, "remove collectives over one rank, or split a larger group"))
     if ranks_per_host < 1:
-        remedy = "write how many ranks a host has, at least 1"
+        remedy = "write the number of ranks per host, at least 1"
         problems.append(Problem(where, f"ranks_per_host is {ranks_per_host}", remedy))
     if problems or name is None:
         raise PlanError(*problems)
@@ -111,7 +109,7 @@ def _checked_splits(splits: Sequence[Sequence[int]], ranks_per_host: int) -> tup
     size, where = len(splits), "collective all_to_all with uneven splits"
     problem = ""
     if not 2 <= size <= MAX_SPLITS_SIZE:
-        problem = f"its group has {size} ranks, and schedules exist for 2 to {MAX_SPLITS_SIZE}"
+        problem = f"its group has {size} ranks, but schedules exist for 2 to {MAX_SPLITS_SIZE}"
     for position, row in enumerate(splits):
         if not problem and len(row) != size:
             problem = f"position {position} has {len(row)} splits, one for each of {size} positions is needed"

@@ -42,12 +42,10 @@ class ClearedCores:
         notes = []
         if self.refused:
             notes.append(
-                f"{shared}: {self.refused} threads of others may not be moved from here; give it CAP_SYS_NICE"
+                f"{shared}: {self.refused} threads of other users cannot be moved; give the agent CAP_SYS_NICE"
             )
         if not self.sees_the_host:
-            notes.append(
-                f"{shared}: not all of the host's threads are seen from here; docker run --pid=host shows them"
-            )
+            notes.append(f"{shared}: not all threads of the host are visible; use docker run --pid=host")
         return tuple(notes)
 
 
@@ -64,8 +62,8 @@ def cleared_cores(cores: Sequence[int], usable: Sequence[int]) -> Iterator[Clear
     `ConfigError` if no `usable` core would remain for everything else, `RigError` if the cores cannot be cleared.
     """
     if not set(usable) - set(cores):
-        problem = f"no core would be left for everything else beside {_listed(cores)}"
-        raise ConfigError(Problem("--clear-cores", problem, "leave one out, or do without it"))
+        problem = f"no core would be left for other threads next to {_listed(cores)}"
+        raise ConfigError(Problem("--clear-cores", problem, "remove one core, or remove --clear-cores"))
     with subprocess.Popen(
         own_module("etloop.traffic.threads.core_clearer", *map(str, cores)),
         stdin=subprocess.PIPE,
@@ -85,8 +83,10 @@ def _answer(process: subprocess.Popen[bytes]) -> tuple[int, int, bool]:
     readable, _, _ = select.select([pipe], [], [], START_TIMEOUT_S)
     line = os.read(pipe.fileno(), LINE_BYTES) if readable else b""
     if not line:
-        why = "it said why above" if readable else f"nothing was heard of it for {START_TIMEOUT_S} s"
-        raise RigError(Problem("--clear-cores", "the cores were not cleared", f"{why}; or do without it"))
+        why = "see its message above" if readable else f"it did not report within {START_TIMEOUT_S} s"
+        raise RigError(
+            Problem("--clear-cores", "the cores were not cleared", f"{why}; or remove --clear-cores")
+        )
     moved, refused, sees_the_host = map(int, line.split())
     return moved, refused, bool(sees_the_host)
 

@@ -76,7 +76,7 @@ def parse_cores(text: str, usable: Sequence[int]) -> tuple[int, ...]:
     """Parse a list of cores such as "2-5,8". Raises `ConfigError` for other text or cores that are not usable."""
     where, form = "--cores", 'write numbers and ranges, such as "2-5,8"'
     if not re.fullmatch(r"\d{1,4}(-\d{1,4})?(,\d{1,4}(-\d{1,4})?)*", text):
-        raise ConfigError(Problem(where, f'"{text[:64]}" is no list of cores', form))
+        raise ConfigError(Problem(where, f'"{text[:64]}" is not a list of cores', form))
     cores: list[int] = []
     for part in text.split(","):
         first, _, last = part.partition("-")
@@ -84,11 +84,11 @@ def parse_cores(text: str, usable: Sequence[int]) -> tuple[int, ...]:
             raise ConfigError(Problem(where, f"{part} goes backwards", form))
         cores += range(int(first), int(last or first) + 1)
     if len(set(cores)) < len(cores):
-        raise ConfigError(Problem(where, "a core is named twice", "name every core once"))
+        raise ConfigError(Problem(where, "a core is listed twice", "list every core once"))
     missing = sorted(set(cores) - set(usable))
     if missing:
         has = ", ".join(map(str, usable)) or "none"
         raise ConfigError(
-            Problem(where, f"core {missing[0]} is not one that this process may use", f"choose among {has}")
+            Problem(where, f"core {missing[0]} is not available to this process", f"choose among {has}")
         )
     return tuple(cores)

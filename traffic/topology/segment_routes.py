@@ -100,7 +100,7 @@ class SegmentRoutes:
         """Return the uSIDs of a switch. Raises `PlanError` if it has none."""
         settings = self.topology.switches[switch]
         if settings.usids is None:
-            remedy = "leave its usid out, or leave transport srv6 out"
+            remedy = "remove its usid: none, or remove transport srv6"
             raise PlanError(Problem(f"switch {settings.name}", "has no micro segments (usid: none)", remedy))
         return settings.usids
 
@@ -112,7 +112,7 @@ class SegmentRoutes:
         switches = self.topology.switches
         problem = (
             f"on the way to {switches[end].name}, {switches[switch].name} offers {_texts(first)} and "
-            f"{switches[other_switch].name} {_texts(second)}: one entropy value names both"
+            f"{switches[other_switch].name} {_texts(second)}: one entropy value selects both"
         )
         raise PlanError(Problem(_WHERE, problem, "give ports that do the same the same number under usids"))
 

@@ -314,8 +314,8 @@ def _refuse_unused(
     """Record a mistake if a device is named that no switch is."""
     profiles = {settings.origin.profile for settings in switches if settings.origin is not None}
     if device is not None and switches and device.origin.profile not in profiles:
-        problem = f"no switch is {device.origin.profile}: each names a device or a preset of its own"
-        file.mistake(None, "", problem, "leave one of the two out")
+        problem = f"no switch is {device.origin.profile}: every switch names its own device or preset"
+        file.mistake(None, "", problem, "remove one of the two")
 
 
 def _decide_switches(

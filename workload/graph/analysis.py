@@ -102,7 +102,7 @@ def analyse(trace: Trace, settings: WorkloadSettings) -> Analysis:
         absence_example = job_example(trace.source, "the traces of one or more ranks", "none")
         log.add(Check.NO_RANKS, "name a directory with PREFIX.<rank>.et files", absence_example)
     for remark in trace.remarks:
-        remark_example = job_example(remark.where, "a source that tells all of it", remark.what)
+        remark_example = job_example(remark.where, "a complete source", remark.what)
         log.add(Check.SOURCE_REMARK, remark.remedy, remark_example)
     keys, graphs, delays = _graphs(trace, settings, unit_bytes, log)
     ops = tuple(
@@ -122,7 +122,7 @@ def analyse(trace: Trace, settings: WorkloadSettings) -> Analysis:
         )
     if trace.ranks and not has_ops and not trace.left_out:
         absence_example = job_example(trace.source, "communication nodes", "none on any rank")
-        log.add(Check.NO_NETWORK, "there is nothing to replay in this trace", absence_example)
+        log.add(Check.NO_NETWORK, "use a trace that contains communication nodes", absence_example)
     communicators, communicator_of = resolve_communicators(trace, ops, log)
     check_counts(trace, ops, communicators, communicator_of, log)
     takes_uneven = settings.uneven.choice is not UnevenChoice.REFUSED
@@ -172,7 +172,7 @@ def _size_unit(trace: Trace, settings: WorkloadSettings, log: FindingLog) -> tup
     if unit is SizeUnit.BYTES:
         return unit, 1
     if settings.element_bytes is None and trace.ranks:
-        default_words = f"none: {DEFAULT_ELEMENT_BYTES} (bf16) taken"
+        default_words = f"none: {DEFAULT_ELEMENT_BYTES} (bf16) assumed"
         example = rank_example(
             (stage_ranks or trace.ranks)[0], "element_bytes, as sizes count elements", default_words
         )
@@ -213,7 +213,9 @@ def _report_repeated_ids(rank: RankTrace, log: FindingLog) -> bool:
     by_id = np.argsort(rank.node_id, kind="stable")
     repeated_nodes = np.sort(by_id[1:][rank.node_id[by_id][1:] == rank.node_id[by_id][:-1]])
     expected, remedy = "an id that no other node of the rank has", "give every node of a rank its own id"
-    RankFindings(rank, log).add(Check.DUPLICATE_NODE_ID, remedy, repeated_nodes, expected, "one used before")
+    RankFindings(rank, log).add(
+        Check.DUPLICATE_NODE_ID, remedy, repeated_nodes, expected, "an id that an earlier node has"
+    )
     return bool(len(repeated_nodes))
 
 
@@ -272,9 +274,13 @@ def _order(lowered: tuple[LoweredRank, ...], index: OpIndex, log: FindingLog) ->
     if len(order) < len(graph.priority):
         report_deadlock(graph, order, index, log)
         return None
-    found = "an order that only works if a send can finish before its receive begins"
-    example = job_example(index.trace.source, "sends that may wait for their receive", found)
-    log.add(Check.NEEDS_EAGER_SENDS, "replayed with eager sends, as the exporter must have meant", example)
+    found = "an order that deadlocks unless a send can complete before its receive is posted"
+    example = job_example(index.trace.source, "an order that also works with rendezvous sends", found)
+    log.add(
+        Check.NEEDS_EAGER_SENDS,
+        "replayed with eager sends; correct the exporter if sends are meant to wait for their receive",
+        example,
+    )
     return Lowering(lowered, order)
 
 
@@ -296,11 +302,11 @@ def report_leaves(
     if not len(leaves):
         return
     none_awaited = len(leaves) == len(collectives)
-    severity, remedy = Severity.INFO, "an iteration may end with these; their times delay no other node"
+    severity, remedy = Severity.INFO, "normal at the end of an iteration; their durations delay no other node"
     if none_awaited:
         severity, remedy = Severity.WARNING, _remedy(rank, policy)
-    found = f"none: {len(leaves)} of {len(collectives)} collectives of the rank are waited for by nothing"
-    example = node_example(rank, int(leaves[0]), "a node that waits for this collective", found)
+    found = f"none: {len(leaves)} of {len(collectives)} collectives of the rank have no dependent node"
+    example = node_example(rank, int(leaves[0]), "a node that depends on this collective", found)
     log.add(Check.NOTHING_WAITS, remedy, example, count=len(leaves), severity=severity)
 
 
@@ -312,10 +318,12 @@ def _remedy(rank: RankTrace, policy: DependencyPolicy) -> str:
     if recorded_start_ns(rank) is not None and not policy.recorded:
         policies.append(str(replace(policy, recorded=True)))
     if policies:
-        return f"their times delay no other node; honour the order of the GPU: dependencies {' or '.join(policies)}"
+        return (
+            f"their durations delay no other node; add the GPU's order: dependencies {' or '.join(policies)}"
+        )
     if policy.communicator:
-        return "their times delay only the next operation of their communicator; collect the trace with GPU streams"
-    return f"their times delay nothing; honour their order at least: dependencies {replace(policy, communicator=True)}"
+        return "their durations delay only the next operation of their communicator; collect the trace with GPU streams"
+    return f"their durations delay nothing; add at least their order: dependencies {replace(policy, communicator=True)}"
 
 
 def replicated(trace: Trace, settings: WorkloadSettings, log: FindingLog) -> Trace:
@@ -332,10 +340,10 @@ def replicated(trace: Trace, settings: WorkloadSettings, log: FindingLog) -> Tra
     found = f"{len(trace.ranks)} rank{'' if len(trace.ranks) == 1 else 's'}"
     severity, remedy = (
         Severity.WARNING,
-        f"it stands for each of {count} ranks, as workload.replicate_ranks says",
+        f"it is replicated to {count} ranks (workload.replicate_ranks)",
     )
     if len(trace.ranks) != 1:
-        severity, remedy = Severity.ERROR, "leave workload.replicate_ranks out"
+        severity, remedy = Severity.ERROR, "remove workload.replicate_ranks"
     expected = (
         f"the traces of all {count} ranks" if len(trace.ranks) == 1 else "the trace of one rank to replicate"
     )

@@ -104,15 +104,18 @@ def _candidates(
             column[nodes] = candidate_of[key]
         elif key in WORLD_KEYS:
             column[nodes] = world
-            remedy, found_words = "all ranks are taken", f'"{shown(key)}"' if key else "none"
+            remedy, found_words = (
+                "the communicator of all ranks is used",
+                f'"{shown(key)}"' if key else "none",
+            )
             op_nodes = ops.node[nodes]
             RankFindings(rank, log).add(
                 Check.COMMUNICATOR_WORLD, remedy, op_nodes, "a communicator's name", found_words
             )
         else:
             remedy = (
-                'add it with its ranks to the group file (PREFIX.json, such as {"tp0": [0, 1]}), or name the file of '
-                "another name that has it: workload.groups (--groups)"
+                'add it with its ranks to the group file (PREFIX.json, such as {"tp0": [0, 1]}), or give the file that '
+                "contains it: workload.groups (--groups)"
             )
             expected, op_nodes = _known_keys(candidate_of), ops.node[nodes]
             RankFindings(rank, log).add(
@@ -134,7 +137,7 @@ def _members_fit(trace: Trace, communicator: Communicator, log: FindingLog) -> b
     missing = sorted(member for member in set(members) if not 0 <= member < len(trace.ranks))
     found = ""
     if not members:
-        found = "no rank at all"
+        found = "no ranks"
     elif missing:
         found = f"ranks {', '.join(map(str, missing[:8]))}{' and more' if len(missing) > 8 else ''}"
     elif len(set(members)) < len(members):
@@ -171,6 +174,6 @@ def _check_membership(
         elif not sound[index]:
             column[nodes] = -1
         elif len(communicator.members) == 1:
-            expected, remedy = "two or more members", "it moves nothing and takes no time"
+            expected, remedy = "two or more members", "no bytes are moved and no time is simulated"
             found = f"{name} of one rank"
             RankFindings(rank, log).add(Check.COMMUNICATOR_OF_ONE, remedy, ops.node[nodes], expected, found)

@@ -113,10 +113,12 @@ def report_delays(
         log.add(Check.COMPUTE_RANGE, remedy, example)
     unknown = np.flatnonzero((rank.kind == NodeKind.COMP) & (_durations_ns(rank) == 0) & (delay_ns == 0))
     expected = "duration_micros, or a compute speed to derive it"
-    remedy = "it takes no time; state workload.compute.flops, memory_bandwidth or both to derive one"
+    remedy = (
+        "replayed with zero duration; state workload.compute.flops, memory_bandwidth or both to derive one"
+    )
     if settings.flops is not None or settings.memory_bandwidth_bytes_per_s is not None:
-        expected = "duration_micros, or num_ops or tensor_size that the compute speed turns into one"
-        remedy = "it takes no time"
+        expected = "duration_micros, or num_ops or tensor_size to derive it from the compute speed"
+        remedy = "replayed with zero duration"
     RankFindings(rank, log).add(Check.COMPUTE_WITHOUT_DURATION, remedy, unknown, expected, "neither")
 
 
@@ -138,9 +140,9 @@ def report_moves(
             first = first or (rank, int(untimed[0]))
         if first is not None:
             expected = "duration_micros, or a size and a rate to derive it"
-            found = f"neither; all {word} nodes like it state {moved_bytes} bytes together"
+            found = f"neither; such {word} nodes state {moved_bytes} bytes in total"
             example = node_example(*first, expected, found)
-            remedy = f"they take no time and send nothing; {_MOVE_REMEDIES[word]}"
+            remedy = f"replayed with zero duration and without traffic; {_MOVE_REMEDIES[word]}"
             severity = Severity.WARNING if moved_bytes or word == "data" else Severity.INFO
             log.add(Check.MOVES_WITHOUT_DURATION, remedy, example, count=count, severity=severity)
 
@@ -148,5 +150,5 @@ def report_moves(
 _MOVE_REMEDIES: Final = {
     "storage": "state workload.compute.storage_bandwidth (--storage-bandwidth) to derive one from their bytes",
     "memory": "state workload.compute.memory_bandwidth (--memory-bandwidth) to derive one from their bytes",
-    "data": "the marks of loads, checkpoints and KV transfers say neither how much nor to whom: give sends and receives",
+    "data": "nodes for loads, checkpoints and KV transfers state neither bytes nor peer: write sends and receives instead",
 }

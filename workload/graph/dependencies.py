@@ -286,7 +286,7 @@ def report_graph(rank: RankTrace, graph: RankGraph, policy: DependencyPolicy, lo
         report_times(rank, log)
     if policy.stream and len(rank) and not has_streams(rank):
         example = node_example(rank, 0, "nodes with a GPU stream", "none on this rank")
-        log.add(Check.NO_STREAMS, "stream order adds nothing on this rank", example)
+        log.add(Check.NO_STREAMS, "stream order adds no dependency on this rank", example)
     _report_edges(rank, graph.data, "data_deps", log)
     if graph.ctrl is not None:
         _report_edges(rank, graph.ctrl, "ctrl_deps", log)

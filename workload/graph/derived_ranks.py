@@ -32,8 +32,8 @@ def stood_for(trace: Trace, settings: WorkloadSettings, log: FindingLog) -> Trac
     by_number = {rank.rank: rank for rank in trace.ranks}
     if by_number.keys() != set(recorded_rank_of):
         expected = f"the traces of ranks {_listed(sorted(set(recorded_rank_of)))}"
-        found = f"those of ranks {_listed(sorted(by_number))}"
-        remedy = "give the recorded ranks that workload.stand_ins names, and no others"
+        found = f"the traces of ranks {_listed(sorted(by_number))}"
+        remedy = "give the traces of exactly the recorded ranks in workload.stand_ins"
         log.add(
             Check.RANKS_REPLICATED,
             remedy,
@@ -44,7 +44,7 @@ def stood_for(trace: Trace, settings: WorkloadSettings, log: FindingLog) -> Trac
     settings_words = ", ".join(map(str, settings.stand_ins[:8])) + (
         ", ..." if len(settings.stand_ins) > 8 else ""
     )
-    remedy = f"they stand for the others, as workload.stand_ins says: {settings_words}"
+    remedy = f"other ranks replay these traces (workload.stand_ins): {settings_words}"
     found = f"{len(by_number)} recorded rank{'s' if len(by_number) > 1 else ''}"
     log.add(
         Check.RANKS_REPLICATED,
@@ -58,7 +58,7 @@ def stood_for(trace: Trace, settings: WorkloadSettings, log: FindingLog) -> Trac
         for rank, number in enumerate(recorded_rank_of)
     )
     for found in contradictions:
-        expected = "groups that fill the job, each like the recorded one"
+        expected = "groups that tile the job, each shaped like the recorded one"
         remedy = "correct workload.stand_ins or the group file, or record a rank of each group"
         log.add(
             Check.RANKS_REPLICATED,
@@ -126,7 +126,8 @@ def _file_name(
     recorded_keys, keys = names.of(members), names.of(own_members)
     if len(keys) != len(recorded_keys):
         contradictions[
-            f"{len(keys)} groups of ranks {_listed(own_members)} in the group file, and {len(recorded_keys)} of those of "
+            f"the group file has {len(keys)} groups of ranks "
+            f"{_listed(own_members)}, but {len(recorded_keys)} with the members of "
             f'"{shown(key)}"'
         ] = None
         return key
@@ -159,7 +160,7 @@ def _with_shifted_peers(one: RankTrace, by: int) -> CommColumns:
 
 
 def _no_tiling(key: str, members: Members, world: int) -> str:
-    return f'group "{shown(key)}" of ranks {_listed(members)}, which do not fill {world} ranks'
+    return f'group "{shown(key)}" of ranks {_listed(members)}, which does not tile {world} ranks'
 
 
 def _listed(ranks: Members | list[int]) -> str:

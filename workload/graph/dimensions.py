@@ -83,7 +83,7 @@ def obey_dimensions(trace: Trace, topology: tuple[int, ...], log: FindingLog) ->
 
 
 def _tell(rank: RankTrace, some: NDArray[np.bool_], topology: tuple[int, ...], log: FindingLog) -> None:
-    remedy = f"the logical topology {_words(topology)} says who takes part"
+    remedy = f"members are derived from the logical topology {_words(topology)}"
     RankFindings(rank, log, Severity.INFO).add(
         Check.INVOLVED_DIM,
         remedy,
@@ -98,7 +98,7 @@ def _refuse(rank: RankTrace, some: NDArray[np.bool_], log: FindingLog) -> None:
         "state workload.logical_topology (--logical-topology), such as [2, 4], whose first dimension counts fastest, "
         "or name the communicators"
     )
-    expected = "a logical topology, as only some of its dimensions take part"
+    expected = "a logical topology, because only some dimensions are involved"
     RankFindings(rank, log).add(
         Check.INVOLVED_DIM, remedy, np.flatnonzero(some), expected, lambda node: _flag_words(rank.comm, node)
     )

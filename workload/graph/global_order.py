@@ -152,7 +152,7 @@ def report_deadlock(graph: JobGraph, order: NDArray[np.int64], index: OpIndex, l
         later, rank = awaited, -1
     steps_text = "; ".join(steps[:8]) + (f"; and {len(steps) - 8} more steps" if len(steps) > 8 else "")
     blocked = int(stuck[:count].sum())
-    remedy = "the ranks disagree in the order of these operations: correct the exporter, or honour fewer dependencies"
-    found = f"{blocked} operations that never can: {steps_text}"
+    remedy = "the ranks issue these operations in different orders: correct the exporter, or use a policy with fewer dependencies"
+    found = f"{blocked} operations that never finish: {steps_text}"
     example = job_example(index.trace.source, "an order in which all operations can finish", found)
     log.add(Check.DEADLOCK, remedy, example)

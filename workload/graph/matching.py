@@ -161,7 +161,7 @@ def _compare(
             and (kinds == other.ops.collective[other_positions][differing]).all()
         ):
             remedy = (
-                "if they are uneven on purpose, as of experts or of unequal shards, say how they are split: workload.uneven "
+                "if uneven sizes are intended (experts, unequal shards), choose how they are split: workload.uneven "
                 "(--uneven) even or skew; a PyTorch host trace (JSON) states the split sizes, .et does not; else correct the "
                 "exporter, or the group file"
             )
@@ -256,5 +256,5 @@ def _report_unmatched(
         if ends:
             rank, node = trace.ranks[ends[0].rank], int(ops[ends[0].rank].node[ends[0].position])
             remedy = "every send needs its receive: correct comm_src, comm_dst or comm_tag, or add the node"
-            example = node_example(rank, node, f"{partner} on rank {peer} for {route}", "none left")
+            example = node_example(rank, node, f"{partner} on rank {peer} for {route}", "none unmatched")
             log.add(check, remedy, example, count=len(ends))

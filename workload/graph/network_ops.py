@@ -109,11 +109,11 @@ def network_ops(
 def _report_nodes(
     rank: RankTrace, on_cpu: NDArray[np.int64], unknown: NDArray[np.int64], log: FindingLog
 ) -> None:
-    remedy = "it launches an operation that has its own node, and is not replayed"
+    remedy = "not replayed: it launches an operation that has its own node"
     RankFindings(rank, log).add(
         Check.CPU_COMM_NODE, remedy, on_cpu, "communication on the device", "is_cpu_op true"
     )
-    remedy, expected = "it is taken as a node that costs no time", "a node type of the schema (0 to 9)"
+    remedy, expected = "replayed as a node with zero duration", "a node type of the schema (0 to 9)"
     RankFindings(rank, log).add(
         Check.NODE_KIND, remedy, unknown, expected, lambda node: f"type {rank.kind[node]}"
     )
@@ -152,7 +152,7 @@ def _collectives(mistakes: _Mistakes, is_collective: NDArray[np.bool_]) -> NDArr
     comm_type = rank.comm.type[node]
     absent = is_collective & (comm_type == ABSENT)
     unknown = is_collective & ~absent & ((comm_type < 0) | (comm_type > max(CollectiveKind)))
-    remedy = "write comm_type; absent it would read as ALL_REDUCE, which is 0 in the schema"
+    remedy = "write comm_type; if absent it is read as ALL_REDUCE, which is 0 in the schema"
     mistakes.note(Check.COMM_TYPE_ABSENT, absent, "comm_type on a collective", "none", remedy)
     mistakes.note(
         Check.COMM_TYPE_UNKNOWN,
@@ -176,7 +176,7 @@ def _sizes(
     size_absent = has_size & (size == ABSENT)
     limit = MAX_OP_BYTES // unit_bytes
     wrong = has_size & ~size_absent & ((size < 0) | (size > limit))
-    remedy = "write how much the rank puts in"
+    remedy = "write the bytes that the rank contributes"
     mistakes.note(Check.COMM_SIZE_ABSENT, size_absent & ~has_splits, "comm_size", "none", remedy)
     mistakes.note(
         Check.COMM_SIZE_RANGE,
@@ -211,7 +211,7 @@ def _report_sums(
             node_example(rank, int(node[op]), expected.format(size_bytes[op]), f"{sums[op]} bytes")
             for op in wrong[:EXAMPLES_KEPT].tolist()
         )
-        remedy = "correct comm_size or the split sizes; both count what the rank sends, its own part included"
+        remedy = "correct comm_size or the split sizes; both count the bytes that the rank sends, including those to itself"
         log.add(Check.SPLIT_SUM, remedy, *examples, count=len(wrong))
 
 
@@ -245,7 +245,7 @@ def _check_splits(
         on_other_kind,
         f"split sizes on ALL_TO_ALL or {also.name} alone",
         lambda index: f"split sizes on comm_type {_value_words(rank.comm.type, index)}",
-        "leave the split sizes out: this collective has none",
+        "remove the split sizes: this collective has none",
     )
 
 
@@ -270,11 +270,11 @@ def _ends(mistakes: _Mistakes, rank_count: int) -> tuple[NDArray[np.int64], NDAr
     def route(index: int) -> str:
         return f"{_value_words(rank.comm.src, index)} -> {_value_words(rank.comm.dst, index)}"
 
-    remedy = "write the global rank at the other end"
+    remedy = "write the global rank of the peer"
     for check, wrong, expected, found in (
         (Check.PEER_ABSENT, absent, "comm_dst on a SEND, comm_src on a RECV", "none"),
         (Check.PEER_OUT_OF_RANGE, outside, f"a peer among ranks 0 to {rank_count - 1}", route),
-        (Check.WRONG_END, wrong_own_end, f"rank {rank.rank} at its own end", route),
+        (Check.WRONG_END, wrong_own_end, f"rank {rank.rank} as its own peer", route),
         (Check.PEER_SELF, to_itself, "another rank", lambda index: f"a message to itself ({route(index)})"),
     ):
         mistakes.note(check, wrong, expected, found, remedy)

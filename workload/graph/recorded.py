@@ -99,7 +99,7 @@ def report_times(rank: RankTrace, log: FindingLog) -> None:
     start_ns = recorded_start_ns(rank)
     if start_ns is None:
         if len(rank):
-            remedy = 'leave "recorded" out of the dependencies, or give the Kineto trace of the same run'
+            remedy = 'remove "recorded" from the dependencies, or give the Kineto trace of the same run'
             log.add(
                 Check.NO_TIMES, remedy, node_example(rank, 0, "recorded start times", "none on this rank")
             )
@@ -107,7 +107,7 @@ def report_times(rank: RankTrace, log: FindingLog) -> None:
     first_ns, duration_ns = int(start_ns[start_ns != ABSENT].min()), recorded_duration_ns(rank)
     RankFindings(rank, log).add(
         Check.RECORDED_RANGE,
-        "correct the times, or leave recorded gaps out of the dependencies",
+        "correct the times, or remove recorded from the dependencies",
         np.flatnonzero(_implausible(rank, start_ns)),
         "start times and durations within one week",
         lambda node: (

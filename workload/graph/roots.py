@@ -54,12 +54,12 @@ def obey_roots(
     for rank, rank_ops, column, item in zip(trace.ranks, ops, communicator_of, matching.item, strict=True):
         rooted = np.isin(rank_ops.collective, ROOTED) & (column >= 0) & (item >= 0)
         root_unknown = rooted & (least_root[item] != most_root[item])
-        remedy = "position 0 of the communicator is taken"
+        remedy = "position 0 of the communicator is used"
         for mask, found in (
             (root_unknown & (most_root[item] < 0), "none: the schema has no attribute for it"),
             (
                 root_unknown & (most_root[item] >= 0),
-                "roots that differ between the members, as PyTorch 1 wrote the own rank",
+                "different roots on different members; PyTorch 1 recorded each member's own rank",
             ),
         ):
             RankFindings(rank, log).add(Check.ROOT_UNKNOWN, remedy, rank_ops.node[mask], "a root", found)

@@ -132,7 +132,7 @@ def split_matrices(
     matrices: list[NDArray[np.int64]] = []
     sizes = np.array([len(communicator.members) for communicator in communicators] + [0], dtype=np.int64)
     if int((sizes[communicator_of_item[uneven]] ** 2).sum()) > MAX_SPLITS:
-        expected = f"uneven all-to-alls with at most {MAX_SPLITS} splits together, members squared each"
+        expected = f"uneven all-to-alls with at most {MAX_SPLITS} splits in total (members squared each)"
         example = job_example(trace.source, expected, f"more in {int(uneven.sum())} operations")
         log.add(Check.SPLIT_VOLUME, "replay fewer steps of the job", example)
         return NO_SPLITS
@@ -194,9 +194,7 @@ def _build_matrices(
                 sent = f"the {stack[op, source, position]} bytes that rank {sender} {sending} sends to it"
                 receiving = int(ops[member].node[op_positions[position][op]])
                 example = node_example(trace.ranks[member], receiving, sent, f"{expected[k, source]} bytes")
-                remedy = (
-                    "what one member sends to another must be what that one expects: correct the split sizes"
-                )
+                remedy = "the sender's and the receiver's split sizes must agree: correct the split sizes"
                 log.add(Check.SPLIT_DIFFERS, remedy, example)
     return stack
 
@@ -231,7 +229,11 @@ def _fill_matrices(
             example = node_example(
                 trace.ranks[member], node, expected, f"{_first_bytes(stack[k, position])} bytes"
             )
-            log.add(Check.SPLIT_DIFFERS, "members reduce the same parts: correct the split sizes", example)
+            log.add(
+                Check.SPLIT_DIFFERS,
+                "all members must reduce parts of the same sizes: correct the split sizes",
+                example,
+            )
         stack[k] = stack[k, first]
 
 
@@ -283,16 +285,16 @@ def report_uneven(
     between = matrix[~np.eye(len(matrix), dtype=np.bool_)]
     found = (
         f"between {int(between.min())} and {int(between.max())} bytes from one member to another, "
-        f"{int((between == 0).sum())} of {between.size} pairs without any"
+        f"{int((between == 0).sum())} of {between.size} pairs with 0 bytes"
     )
-    remedy = "every pair is sent its own bytes; a pair of zero bytes is sent nothing"
+    remedy = "each pair exchanges its own number of bytes; pairs of zero bytes exchange no message"
     kind = CollectiveKind(int(ops[rank].collective[position]))
     if kind is not CollectiveKind.ALL_TO_ALL:
-        remedy += "; it is carried out, and counted, as an all-to-all"
+        remedy += "; it is executed and counted as an all-to-all"
     example = node_example(
         trace.ranks[rank],
         int(ops[rank].node[position]),
-        "an all-to-all" if kind is CollectiveKind.ALL_TO_ALL else f"{kind.name} of even parts",
+        "an all-to-all" if kind is CollectiveKind.ALL_TO_ALL else f"{kind.name} with equal parts",
         found,
     )
     log.add(Check.UNEVEN, remedy, example, count=count)

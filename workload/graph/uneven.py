@@ -87,10 +87,10 @@ def report_assumed(
         "even" if uneven.choice is UnevenChoice.EVEN else f"drawn with a skew of {float(uneven.skew):g}"
     )
     remedy = (
-        f"as workload.uneven says ({uneven}): the splits of an all-to-all are {split_words}; an all-gather brings what each "
-        "member puts "
-        "in to every other, a reduce-scatter to each member as much as it states"
+        f"workload.uneven is {uneven}: all-to-all splits are {split_words}; an all-gather sends each "
+        "member's "
+        "bytes to every other member; a reduce-scatter gives each member the bytes that it states"
     )
-    found = f"{kind.name} whose members put in different sizes"
+    found = f"{kind.name} whose members contribute different sizes"
     example = node_example(trace.ranks[rank], int(ops[rank].node[position]), "split sizes", found)
     log.add(Check.UNEVEN_ASSUMED, remedy, example, count=int(assumed.sum()))

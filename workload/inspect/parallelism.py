@@ -99,18 +99,18 @@ def _guess(world: int, alike: Sequence[Shape], is_busiest: bool) -> Guess:
     gathers = sum(shape.operations.get(CollectiveKind.ALL_GATHER, 0) for shape in alike)
     scatters = sum(shape.operations.get(CollectiveKind.REDUCE_SCATTER, 0) for shape in alike)
     if size == 1:
-        return Guess(Role.ALONE, "one rank, moves nothing")
+        return Guess(Role.ALONE, "one rank, moves no bytes")
     if alike[0].exchanges:
-        return Guess(Role.EXPERT, "exchanges by all-to-all")
+        return Guess(Role.EXPERT, "uses all-to-all")
     if not _reduces(world, alike[0]):
         return Guess(Role.EVERYONE, "all ranks, a few operations")
     if is_busiest:
-        return Guess(Role.TENSOR, "more operations than any other group that reduces")
+        return Guess(Role.TENSOR, "most operations of all groups that reduce")
     if scatters and gathers >= 2 * scatters:
         return Guess(Role.SHARDED_DATA, "gathers twice for each reduce-scatter")
     if scatters and gathers:
         return Guess(Role.DATA, "reduces and gathers, fewer operations than tensor parallelism")
-    return Guess(Role.DATA, "reduces, as gradients are")
+    return Guess(Role.DATA, "all-reduces, as gradients need")
 
 
 def guess_stages(world: int, distances: Mapping[int, int]) -> int:

@@ -49,19 +49,19 @@ class Rule(StrEnum):
 
 
 SENTENCES: Final = {
-    Rule.DROP_SELF: "a dependency of a node on itself is dropped",
-    Rule.DROP_DANGLING: "a dependency on a node that the rank does not have is dropped",
-    Rule.MERGE_DUPLICATE: "a dependency named more than once is kept once",
-    Rule.DROP_CYCLIC_CTRL: "control dependencies between nodes that wait for each other are dropped",
+    Rule.DROP_SELF: "a dependency of a node on itself is removed",
+    Rule.DROP_DANGLING: "a dependency on a node that the rank does not have is removed",
+    Rule.MERGE_DUPLICATE: "duplicates of a dependency are removed",
+    Rule.DROP_CYCLIC_CTRL: "control dependencies that close a cycle are removed",
     Rule.FILL_OWN_END: "comm_src of a SEND and comm_dst of a RECV become the rank of the file",
-    Rule.FILL_GROUP: "a collective without a communicator gets that of all ranks",
+    Rule.FILL_GROUP: "a collective without a communicator gets the communicator of all ranks",
     Rule.NAME_DIMENSIONS: "a collective of some dimensions of the logical topology gets the communicator of its ranks",
-    Rule.RENAME_GROUP: "a communicator key that means other ranks on another rank gets a name of its own",
+    Rule.RENAME_GROUP: "a communicator key with different members on different ranks becomes one key per member list",
     Rule.SIZES_TO_BYTES: "comm_size and tensor_size are multiplied by the stated size of an element",
     Rule.MARK_LAUNCHER: "a collective without type and size is marked is_cpu_op: it launches one that has its own node",
-    Rule.STATE_DEVICE_OP: "is_cpu_op false is written on operations that leave it out: older readers take them as true",
-    Rule.CLEAR_UNKNOWN_KIND: "a node type that the schema does not have becomes INVALID, as which it is read",
-    Rule.FILL_DURATION: "duration_micros is derived from the stated compute speed, in ns beside it",
+    Rule.STATE_DEVICE_OP: "is_cpu_op false is written on operations without it: older readers default to true",
+    Rule.CLEAR_UNKNOWN_KIND: "a node type that the schema does not define becomes INVALID, as readers treat it",
+    Rule.FILL_DURATION: "duration_micros is derived from the stated compute speed; the exact value is added in ns",
 }
 
 
@@ -167,8 +167,8 @@ def _with_edges(rank: RankTrace, known: dict[bytes, FixedEdges], log: _Log) -> R
     edges = known[key]
     for rule, rows, old_words in (
         (Rule.DROP_SELF, edges.on_self, "a dependency on itself"),
-        (Rule.DROP_DANGLING, edges.dangling, "a dependency on no node of the rank"),
-        (Rule.MERGE_DUPLICATE, edges.repeated, "a dependency named more than once"),
+        (Rule.DROP_DANGLING, edges.dangling, "a dependency on a node that the rank does not have"),
+        (Rule.MERGE_DUPLICATE, edges.repeated, "a duplicate dependency"),
         (Rule.DROP_CYCLIC_CTRL, edges.cyclic_ctrl, "a control dependency that closes a cycle"),
     ):
         new_words = "once" if rule is Rule.MERGE_DUPLICATE else "none"

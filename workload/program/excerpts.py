@@ -45,8 +45,8 @@ def excerpt_of(job: Job, wanted: Excerpt) -> Job:
     """
     ranks = wanted.ranks()
     if ranks and ranks[-1] >= len(job.ranks):
-        problem = f"rank {ranks[-1]} is not in the job, which has {len(job.ranks)} ranks"
-        raise PlanError(Problem(wanted.where, problem, f"name ranks from 0 to {len(job.ranks) - 1}"))
+        problem = f"rank {ranks[-1]} is outside the job, which has {len(job.ranks)} ranks"
+        raise PlanError(Problem(wanted.where, problem, f"choose ranks from 0 to {len(job.ranks) - 1}"))
     number = {rank: index for index, rank in enumerate(ranks)}
     groups, new_index = _groups(job, number)
     programs: list[Program] = []
@@ -68,15 +68,17 @@ def excerpt_of(job: Job, wanted: Excerpt) -> Job:
         moved_bytes += int(program.message_bytes[is_op].sum())
         modelled_bytes += int(program.message_bytes[modelled].sum())
     if not any((program.kind != OpKind.DELAY).any() for program in programs):
-        problem = f"no operation is among ranks {wanted} alone: nothing would be replayed"
+        problem = f"no operation has all its members among ranks {wanted}: nothing would be replayed"
         raise PlanError(
             Problem(wanted.where, problem, "choose ranks that share communicators or send to each other")
         )
     share = modelled_bytes / moved_bytes if moved_bytes else 0.0
     note = (
-        f"an excerpt: ranks {wanted} of {len(job.ranks)} are real, numbered 0 to {len(ranks) - 1}; of the"
-        f" {approximate_bytes(moved_bytes)} that they put in, {share:.0%} go to operations with others, which take the time of"
-        f" {format_rate(wanted.network.link_bps)} and {format_duration(wanted.network.latency_ns)} a message without contention"
+        f"an excerpt: ranks {wanted} of {len(job.ranks)} are replayed, renumbered 0 to {len(ranks) - 1}; of the"
+        f" {approximate_bytes(moved_bytes)} that they contribute, {share:.0%} belong to "
+        f"operations with the other ranks, modelled as delays of"
+        f" {format_rate(wanted.network.link_bps)} and "
+        f"{format_duration(wanted.network.latency_ns)} per message, without contention"
     )
     return replace(
         job,

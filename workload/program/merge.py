@@ -147,13 +147,17 @@ def _refuse_immense(
         pass_count = part.passes * (1 if part.background else sum(index in members for members in phases))
         ops += pass_count * sum(len(part.job.programs[rank.program]) for rank in part.job.ranks)
     if ops > MOST_ROUND_OPS:
-        problem = f"one round of them has {ops} operations of ranks, more than {MOST_ROUND_OPS}"
-        raise PlanError(Problem("jobs", problem, "repeat jobs less often (iterations), and have more rounds"))
+        problem = (
+            f"one round has {ops} operations summed over all ranks; at most {MOST_ROUND_OPS} are supported"
+        )
+        raise PlanError(
+            Problem("jobs", problem, "lower the iterations of the jobs and raise the number of rounds")
+        )
     foreground_ranks = sum(len(part.job.ranks) for part in parts if not part.background)
     if len(phases) > 1 and not 2 <= foreground_ranks <= MOST_BARRIER_RANKS:
-        problem = f"rounds end with a barrier of all ranks, and there are {foreground_ranks}"
+        problem = f"rounds end with a barrier of all foreground ranks; got {foreground_ranks} ranks"
         raise PlanError(
-            Problem("rounds", problem, f"have 2 to {MOST_BARRIER_RANKS} ranks in all jobs together")
+            Problem("rounds", problem, f"use 2 to {MOST_BARRIER_RANKS} ranks in all foreground jobs together")
         )
 
 

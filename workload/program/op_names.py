@@ -70,7 +70,5 @@ class OpNames:
         if not self._left_out:
             return ()
         at_least = "at least " if len(self._left_out) >= MOST_NAMES else ""
-        count_words = f"{at_least}{len(self._left_out)} that come later are not in the results"
-        return (
-            f"operations have more than {MOST_NAMES} different names; {count_words}, where kinds stand for them",
-        )
+        count_words = f"the results use the kind in place of {at_least}{len(self._left_out)} later names"
+        return (f"operations have more than {MOST_NAMES} different names; {count_words}",)

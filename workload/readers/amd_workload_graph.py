@@ -52,7 +52,7 @@ def read_workload_graph(pieces: Iterable[bytes]) -> list[NodeRow]:
 def _row(node: dict[str, Any], place: str, offset: int) -> NodeRow:
     fields = {key.lower(): value for key, value in node.items()}
     if "id" not in fields or "nodetype" not in fields:
-        raise JsonFault(place, "has no Id or no NodeType")
+        raise JsonFault(place, "needs Id and NodeType")
     runtime = fields.get("runtime", fields.get("duration_micros", 0))
     row = NodeRow(
         node_id=as_int(fields["id"], f"{place}.Id", 0, MAX_NODE_ID),

@@ -45,7 +45,7 @@ def decompressed(pieces: Iterable[bytes]) -> Iterator[bytes]:
     for plain in _decompress_by_magic(pieces):
         plain_bytes += len(plain)
         if plain_bytes > MAX_PLAIN_BYTES:
-            raise CompressionFault(f"it unpacks to more than {MAX_PLAIN_BYTES >> 30} GiB")
+            raise CompressionFault(f"its decompressed size exceeds {MAX_PLAIN_BYTES >> 30} GiB")
         yield plain
 
 
@@ -98,13 +98,11 @@ def _gunzip(pieces: Iterator[bytes]) -> Iterator[bytes]:
                 yield plain
     except zlib.error as error:
         if trailing_noise:
-            problem = (
-                f"its gzip stream is whole and ends before byte {complete_bytes}; what follows is no gzip"
-            )
+            problem = f"its gzip stream ends before byte {complete_bytes}; the bytes after it are not gzip"
             raise CompressionFault(problem) from None
         raise CompressionFault(f"its gzip stream is damaged ({error})") from None
     if not decoder.eof:
-        raise CompressionFault("its gzip stream is cut off")
+        raise CompressionFault("its gzip stream is truncated")
 
 
 def _unzstd(pieces: Iterator[bytes]) -> Iterator[bytes]:
@@ -129,4 +127,4 @@ def _unzstd(pieces: Iterator[bytes]) -> Iterator[bytes]:
             f"its zstd stream is damaged or needs a window over {MAX_ZSTD_WINDOW_BYTES >> 20} MiB ({error})"
         ) from None
     if not decoder.eof:
-        raise CompressionFault("its zstd stream is cut off")
+        raise CompressionFault("its zstd stream is truncated")

@@ -47,7 +47,7 @@ def write_trace(
         if existing := sorted(present - own_names if keep else present):
             problem = f"has trace files already: {listed(existing)}"
             raise TraceError(
-                Problem(shown(str(directory)), problem, "choose an empty directory, or remove them")
+                Problem(shown(str(directory)), problem, "choose an empty directory, or remove the files")
             )
         for rank, nodes in enumerate(ranks):
             with _complete_file(directory / f"{prefix}.{rank}.et") as path:

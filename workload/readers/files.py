@@ -60,7 +60,7 @@ _REMEDIES: Final = {
     + COPY_AGAIN,
     EtFaultKind.OLD_GENERATION: "convert the trace again with Chakra 0.0.4 or newer",
     EtFaultKind.BAD_VALUE: "correct the program that wrote the trace",
-    EtFaultKind.LIMIT: "the file is damaged, or no trace that can be replayed",
+    EtFaultKind.LIMIT: "the file is damaged or not a Chakra trace that can be replayed",
 }
 
 
@@ -215,7 +215,7 @@ def _opened(source: Path, *, gaps: bool = False) -> tuple[Store, str, frozenset[
     if pair := two_sources(source):
         parts = tuple(part for path in pair for part in _opened(path, gaps=gaps)[3])
         if len(parts) != 2:
-            problem = "two sources, a host trace and a Kineto trace as JSON, were expected"
+            problem = "expected two sources: a host trace and a Kineto trace, both JSON"
             raise TraceError(
                 Problem(shown(str(source)), problem, "give them as HOST+KINETO, each with one kind of trace")
             )
@@ -241,7 +241,9 @@ def _choose(
             problem = f"has no PREFIX.<rank>.et files; found {listed(sorted(names)) or 'nothing'}"
             if wanted:
                 alternatives = (
-                    f"found the prefixes {listed(prefixes)}" if prefixes else "there is no trace beside it"
+                    f"found the prefixes {listed(prefixes)}"
+                    if prefixes
+                    else "the directory has no other trace"
                 )
                 problem = f"no file {shown(wanted)}.<rank>.et; {alternatives}"
             raise TraceError(Problem(where, problem, "give a directory, a prefix or an archive of traces"))
@@ -302,7 +304,10 @@ def _fault_problem(where: str, head: bytes, fault: EtFault) -> Problem:
     if fault.kind is EtFaultKind.EMPTY:
         return Problem(where, "is empty", _REMEDIES[fault.kind])
     if fault.kind is EtFaultKind.OLD_GENERATION:
-        problem = f"is a trace of the old Chakra schema {fault.what} (proto2, 2023), whose numbers mean other things today"
+        problem = (
+            f"is a trace of the old Chakra schema {fault.what} (proto2, 2023), "
+            f"whose field numbers have other meanings today"
+        )
         return Problem(where, problem, _REMEDIES[fault.kind])
     past_first_node = fault.node_index not in (None, 0)
     if (

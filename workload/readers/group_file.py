@@ -49,9 +49,9 @@ def parse_groups(where: str, text: bytes, rank_count: int) -> GroupFile:
         return _not_a_group_file(where, f"is not JSON ({error})")
     has_lists = isinstance(content, dict) and all(isinstance(value, list) for value in content.values())
     if not isinstance(content, dict) or not content or not has_lists:
-        return _not_a_group_file(where, "is not a group file: a JSON object of lists was expected")
+        return _not_a_group_file(where, "is not a group file, expected a JSON object of lists")
     problems = [
-        Problem(where, f'group "{shown(key)}" is given twice', "leave one of them") for key in repeated_keys
+        Problem(where, f'group "{shown(key)}" is defined twice', "keep one of them") for key in repeated_keys
     ]
     for key, members in content.items():
         problems += _member_problems(f'{where}: group "{shown(key)}"', members, rank_count)
@@ -66,12 +66,12 @@ def _not_a_group_file(where: str, what: str) -> GroupFile:
 
 def _member_problems(where: str, members: list[object], rank_count: int) -> list[Problem]:
     if not members:
-        return [Problem(where, "has no members", "list its ranks, or leave the group out")]
+        return [Problem(where, "has no members", "list its ranks, or remove the group")]
     problems = []
     seen_ranks: set[int] = set()
     for member in members:
         if not isinstance(member, int) or isinstance(member, bool):
-            problem = f"has the member {shown(repr(member)[:40])}, a rank number was expected"
+            problem = f"has the member {shown(repr(member)[:40])}, expected a rank number"
             problems.append(Problem(where, problem, _REMEDY))
         elif not 0 <= member < rank_count:
             problem = f"has rank {member}, but the trace has ranks 0 to {rank_count - 1}"

@@ -157,7 +157,7 @@ def _rank_objections(source: Path, parts: tuple[Part, ...], *, gaps: bool) -> li
         problems += rank_problems(shown(str(source)), files, name_of_rank, gaps=gaps)
     counts = {len(part.family.files) for part in parts}
     if len(counts) > 1:
-        problem = f"host and Kineto traces are of different numbers of ranks: {' and '.join(map(str, sorted(counts)))}"
+        problem = f"host and Kineto traces have different numbers of ranks: {' and '.join(map(str, sorted(counts)))}"
         problems.append(Problem(shown(str(source)), problem, "give both for every rank"))
     return problems
 

@@ -36,9 +36,7 @@ _KINETO_KEYS: Final = frozenset({EVENTS_KEY, "schemaVersion", "deviceProperties"
 _STREAMED: Final = frozenset({EVENTS_KEY, NODES_KEY, GRAPH_KEY})
 _BARE: Final = "\0"
 _BROKEN: Final = "copy or collect the file again, or correct the program that wrote it"
-KNOWN_FORMS: Final = (
-    "a PyTorch host trace, Kineto, ET+, workload_graph or chakra_jsonizer output was expected"
-)
+KNOWN_FORMS: Final = "expected a PyTorch host trace, Kineto, ET+, workload_graph or chakra_jsonizer output"
 
 
 class JsonForm(StrEnum):
@@ -123,7 +121,9 @@ def read_document(pieces: Iterator[bytes], table: KernelTable | None = None) -> 
         case JsonForm.KINETO:
             return read_kineto(document, table)
         case JsonForm.WORKLOAD_GRAPH:
-            remark = Remark("workload_graph JSON names no communicators", "all ranks are taken")
+            remark = Remark(
+                "workload_graph JSON names no communicators", "the communicator of all ranks is used"
+            )
             return RankRead(tuple(read_workload_graph(document)), "workload_graph", {}, (remark,))
         case JsonForm.JSONIZER:
             rows, schema = read_jsonizer(document)
@@ -135,9 +135,9 @@ def read_document(pieces: Iterator[bytes], table: KernelTable | None = None) -> 
 def _unknown_form_text(head: list[bytes]) -> str:
     keys = [key for key, _ in _top_level_items(b"".join(head)) if key]
     if not keys:
-        return f"is no JSON trace: {KNOWN_FORMS}"
+        return f"is not a JSON trace: {KNOWN_FORMS}"
     key_words = ", ".join(shown(key[:24]) for key in keys[:6])
-    return f"is JSON, but no trace: {KNOWN_FORMS}, found the keys {key_words}"
+    return f"is JSON, but not a trace: {KNOWN_FORMS}, found the keys {key_words}"
 
 
 def rank_of(
@@ -162,11 +162,11 @@ def rank_of(
         world = kineto.world_size or rank_count
     book = GroupBook(world)
     if len(documents_of_rank) > 1 and (host is None or kineto is None):
-        raise JsonFault("", "two traces of one rank: a host trace and a Kineto trace were expected")
+        raise JsonFault("", "two traces of one rank, expected a host trace and a Kineto trace")
     if host is not None and kineto is not None:
         if host.is_linked:
             raise JsonFault(
-                NODES_KEY, "have device operations linked in: leave out the Kineto trace beside them"
+                NODES_KEY, "already contain linked device operations: remove the Kineto trace of this rank"
             )
         rank_read = join(host, kineto, rank, book, table or shipped_table())
     elif host is not None:
@@ -183,10 +183,10 @@ def rank_of(
 
 def _check_place(kineto: KinetoTrace, rank: int, rank_count: int, alone: bool) -> list[Remark]:
     if kineto.rank is not None and kineto.rank != rank and not alone:
-        raise JsonFault("distributedInfo.rank", f"is {kineto.rank}, but the file's name says {rank}")
+        raise JsonFault("distributedInfo.rank", f"is {kineto.rank}, but the file name has rank {rank}")
     if kineto.world_size is None or kineto.world_size == rank_count:
         return []
-    place_words = f"rank {kineto.rank} of" if alone and kineto.rank is not None else "of a job of"
+    place_words = f"rank {kineto.rank} of" if alone and kineto.rank is not None else "from a job of"
     problem = f"is {place_words} {kineto.world_size} ranks, of which {rank_count} {'is' if rank_count == 1 else 'are'} here"
     return [Remark(problem, "give the traces of all ranks")]
 
@@ -194,8 +194,10 @@ def _check_place(kineto: KinetoTrace, rank: int, rank_count: int, alone: bool) -
 def _report_cut(kineto: KinetoTrace) -> list[Remark]:
     if not (count := kineto.begun_before):
         return []
-    problem = f"{count} NCCL kernels were launched before recording began and tell nothing: they are left out"
-    return [Remark(problem, "begin recording between two steps, while nothing communicates")]
+    problem = (
+        f"{count} NCCL kernels were launched before recording began and have no arguments: they are left out"
+    )
+    return [Remark(problem, "begin recording between two steps, while no collective is in flight")]
 
 
 def fault_problem(where: str, fault: JsonFault) -> Problem:

@@ -39,7 +39,7 @@ def stated_families(store: Store, names: Iterable[str]) -> tuple[Family, ...] | 
             return ""
         rank = statement.rank if statement.rank is not None else by_name.get(name, _rank_of_folder(name))
         if rank is None:
-            return f"neither {shown(name)} nor its name says its rank"
+            return f"neither the content of {shown(name)} nor its name states its rank"
         states_more |= statement.rank is not None or name not in by_name
         if statement.world_size is not None:
             name_by_world.setdefault(statement.world_size, name)

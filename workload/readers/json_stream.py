@@ -95,7 +95,7 @@ class _Text:
     def value(self, place: str) -> Any:
         """Parse and consume the value that begins here. Raises `JsonFault`."""
         if not self.peek():
-            raise JsonFault(place, f"the text ends at character {self.offset}, where a value was expected")
+            raise JsonFault(place, f"expected a value at character {self.offset}, found the end of the text")
         while True:
             try:
                 value, end = self._parser.raw_decode(self._text, self._at)
@@ -109,11 +109,11 @@ class _Text:
                 unparsed_characters = len(self._text) - self._at
                 if unparsed_characters > MAX_VALUE:
                     raise JsonFault(
-                        place, f"is no JSON, or longer than {MAX_VALUE >> 20} Mi characters"
+                        place, f"is not JSON, or longer than {MAX_VALUE >> 20} Mi characters"
                     ) from None
                 if not self._fill(max(unparsed_characters, 1)):
                     position = self._passed + error.pos
-                    raise JsonFault(place, f"is no JSON: {error.msg} at character {position}") from None
+                    raise JsonFault(place, f"is not JSON: {error.msg} at character {position}") from None
             except ValueError as error:
                 # For a number with too many digits the parser's message is advice to programmers.
                 number_fault = str(error) if len(str(error)) < 12 else "too many digits"
@@ -184,7 +184,7 @@ def members(
             key = text.value("")
             text.take(":", key)
             if key in seen_keys and key in streamed:
-                raise JsonFault(key, "is there twice")
+                raise JsonFault(key, "is a duplicate key")
             seen_keys.add(key)
             if key in streamed and text.peek() == "[":
                 for item in _elements(text, key, elements, glance):
@@ -198,7 +198,7 @@ def members(
         else:
             text.take("}", "")
     if text.peek():
-        raise JsonFault("", f"goes on behind its end at character {text.offset}")
+        raise JsonFault("", f"has more text after its end at character {text.offset}")
 
 
 def _elements(text: _Text, key: str, first: int, glance: Glance | None) -> Iterator[JsonItem]:

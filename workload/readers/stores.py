@@ -33,17 +33,17 @@ HEAD_BYTES: Final = 512
 """Number of bytes that `foreign_look` needs of a file."""
 
 _TEXT_WORKLOAD: Final = (
-    "a text workload of ASTRA-sim, which is not read; chakra_converter Text makes .et files of it"
+    "an ASTRA-sim text workload, which is not supported; convert it to .et files with chakra_converter Text"
 )
 _MAGICS: Final = (
     (b"PK\x03\x04", "a zip archive"),
     (b"\x7fELF", "a program"),
     (b"SQLite format 3", "an SQLite database"),
-    (b"BZh", "a bzip2 stream, which is not read; use gzip or zstd"),
-    (b"\xfd7zXZ", "an xz stream, which is not read; use gzip or zstd"),
-    (b"\x04\x22\x4d\x18", "an lz4 stream, which is not read; use gzip or zstd"),
+    (b"BZh", "a bzip2 stream, which is not supported; use gzip or zstd"),
+    (b"\xfd7zXZ", "an xz stream, which is not supported; use gzip or zstd"),
+    (b"\x04\x22\x4d\x18", "an lz4 stream, which is not supported; use gzip or zstd"),
     (b"PAR1", "a Parquet file"),
-    (b"num_ranks ", "a GOAL schedule, which is not read"),
+    (b"num_ranks ", "a GOAL schedule, which is not supported"),
     *((word, _TEXT_WORKLOAD) for word in (b"DATA\n", b"MODEL\n", b"HYBRID_")),
     (b"\x89PNG", "an image"),
     *((bytes((0x80, version)), "a Python pickle") for version in range(2, 6)),
@@ -92,8 +92,8 @@ class Directory:
             if relative.parts:
                 yield from ((relative / name).as_posix() for name in files)
             if listed_count > _MOST_SEEN:
-                problem = f"holds more than {_MOST_SEEN} files in its folders, and no trace itself"
-                raise TraceError(Problem(shown(str(self.path)), problem, "name the folder of one job"))
+                problem = f"holds more than {_MOST_SEEN} files in its folders, but no trace at its top level"
+                raise TraceError(Problem(shown(str(self.path)), problem, "give the directory of one job"))
 
     def where(self, name: str) -> str:
         """Return the path of a file as shown in messages."""
@@ -125,11 +125,11 @@ class Archive:
                 continue
             if member.kind is MemberKind.LINK and (by_prefix((member.name,)) or is_json_name(member.name)):
                 problems.append(
-                    Problem(self.where(member.name), "is a link", "pack what it points to in its place")
+                    Problem(self.where(member.name), "is a link", "pack the file that it points to instead")
                 )
             if member.name in member_names:
                 problems.append(
-                    Problem(self.where(member.name), "is in the archive twice", "pack the archive anew")
+                    Problem(self.where(member.name), "is in the archive twice", "pack the archive again")
                 )
             member_names.add(member.name)
         if problems:
@@ -167,7 +167,7 @@ def open_store(source: Path) -> tuple[Store, str]:
         if archive.is_file():
             if archive == source and by_prefix((source.name,)):
                 prefix = str(source.parent / next(iter(by_prefix((source.name,)))))
-                problem = "is the trace of one rank, a job was expected"
+                problem = "is the trace of one rank, expected a job"
                 raise TraceError(
                     Problem(shown(str(source)), problem, f"give the directory, or the prefix {shown(prefix)}")
                 )
@@ -240,7 +240,7 @@ def foreign_look(head: bytes) -> str | None:
     if head[257:262] == b"ustar":
         return "begins like a tar archive"
     if head and not head.strip(b"\0"):
-        return "begins with zeros, as a file that was never written"
+        return "begins with zeros, like a file that was allocated but never written"
     text = head.decode("utf-8", errors="ignore")
     printable = sum(c.isprintable() or c in "\t\r\n" for c in text)
     if text and len(text) >= 0.9 * len(head) and printable == len(text):

@@ -106,7 +106,7 @@ class _Forward:
         while self._used == len(self._rest):
             self._rest, self._used = next(self._pieces, b""), 0
             if not self._rest:
-                raise TarFault(f"it is cut off at byte {self.offset}")
+                raise TarFault(f"it is truncated at byte {self.offset}")
         piece = self._rest[self._used : self._used + min(limit_bytes, _PIECE_BYTES)]
         self._used += len(piece)
         self.offset += len(piece)
@@ -183,6 +183,6 @@ def _pax(text: bytes, at: int, path: str | None, size_bytes: int | None) -> tupl
                 raise TarFault(f"a damaged pax header at byte {at}")
             size_bytes = int(value)
         elif key.startswith(b"GNU.sparse"):
-            raise TarFault(f"a sparse member at byte {at}, which cannot be read; pack it without --sparse")
+            raise TarFault(f"a sparse member at byte {at}, which is not supported; pack it without --sparse")
         begin = end
     return path, size_bytes

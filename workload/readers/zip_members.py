@@ -73,7 +73,7 @@ def zip_members(path: Path) -> Iterator[TarMember]:
     with path.open("rb") as file:
         entries = _directory(file)
         if sum(entry.plain_bytes for entry in entries) > MAX_PLAIN_BYTES:
-            raise ZipFault(f"it unpacks to more than {MAX_PLAIN_BYTES >> 30} GiB")
+            raise ZipFault(f"its decompressed size exceeds {MAX_PLAIN_BYTES >> 30} GiB")
         for entry in entries:
             yield TarMember(entry.name, entry.kind, entry.plain_bytes, _content(file, entry))
 
@@ -82,7 +82,7 @@ def _read_exactly(file: BinaryIO, offset: int, size_bytes: int) -> bytes:
     file.seek(offset)
     content = file.read(size_bytes)
     if len(content) < size_bytes:
-        raise ZipFault(f"it is cut off at byte {offset + len(content)}")
+        raise ZipFault(f"it is truncated at byte {offset + len(content)}")
     return content
 
 
@@ -118,12 +118,12 @@ def _place_of_directory(file: BinaryIO) -> tuple[int, int, int, int]:
                 break
         mark = tail.rfind(_END_MAGIC, 0, mark)
     else:
-        raise ZipFault("it has no directory at its end: it is cut off")
+        raise ZipFault("it has no directory at its end: it is truncated")
     end = file_bytes - tail_bytes + mark
     _, disk, _, _, count, size_bytes, offset, _ = fields
     if _FULL_16 in (disk, count) or _FULL_32 in (size_bytes, offset):
         if end < _LOCATOR.size:
-            raise ZipFault("it has no zip64 directory where its end promises one")
+            raise ZipFault("it has no zip64 directory where its end record points to one")
         magic, _, end_64, _ = _LOCATOR.unpack(_read_exactly(file, end - _LOCATOR.size, _LOCATOR.size))
         if magic == b"PK\x06\x07":
             fields_64 = _END_64.unpack(_read_exactly(file, end_64, _END_64.size))
@@ -131,7 +131,9 @@ def _place_of_directory(file: BinaryIO) -> tuple[int, int, int, int]:
                 raise ZipFault(f"no zip64 directory end at byte {end_64}")
             return fields_64[7], fields_64[8], fields_64[9], end_64
     if disk not in (0, _FULL_16):
-        raise ZipFault("it is one of several parts, which are not read", "pack it in one")
+        raise ZipFault(
+            "it is one part of a multi-part archive, which is not supported", "pack it as one file"
+        )
     return count, size_bytes, offset, end
 
 
@@ -191,11 +193,11 @@ def _content(file: BinaryIO, entry: _Entry) -> Iterator[bytes]:
     if entry.is_encrypted:
         raise ZipFault("is encrypted", "pack it without a password")
     if entry.method not in (_STORED, _DEFLATED):
-        problem = f"is packed by method {entry.method}, of which only 0 (stored) and 8 (deflated) are read"
+        problem = f"is packed by method {entry.method}, supported are only 0 (stored) and 8 (deflated)"
         raise ZipFault(problem, "pack it with zip")
     local = _LOCAL.unpack(_read_exactly(file, entry.offset, _LOCAL.size))
     if local[0] != b"PK\x03\x04":
-        raise ZipFault(f"no member at byte {entry.offset}, where its directory has one")
+        raise ZipFault(f"no member at byte {entry.offset}, where its directory points to one")
     begin = entry.offset + _LOCAL.size + local[9] + local[10]
     checksum = plain_bytes = 0
     packed_pieces = _read_packed(file, begin, entry.packed_bytes)
@@ -206,7 +208,9 @@ def _content(file: BinaryIO, entry: _Entry) -> Iterator[bytes]:
         checksum = zlib.crc32(plain, checksum)
         yield plain
     if plain_bytes != entry.plain_bytes or checksum != entry.checksum:
-        raise ZipFault(f"the member at byte {entry.offset} does not unpack to what its directory says")
+        raise ZipFault(
+            f"the member at byte {entry.offset} does not decompress to the size or checksum in its directory"
+        )
 
 
 def _read_packed(file: BinaryIO, begin: int, size_bytes: int) -> Iterator[bytes]:
@@ -232,4 +236,4 @@ def _inflated(packed: Iterator[bytes], begin: int) -> Iterator[bytes]:
     except zlib.error as error:
         raise ZipFault(f"the member at byte {begin} is damaged ({error})") from None
     if not decoder.eof:
-        raise ZipFault(f"the member at byte {begin} is cut off")
+        raise ZipFault(f"the member at byte {begin} is truncated")

@@ -48,7 +48,7 @@ def _problems(spec: SweepSpec) -> list[Problem]:
     known_kinds = ", ".join(kind.name.lower() for kind in SWEPT)
     if not spec.kinds or set(spec.kinds) - set(SWEPT):
         wrong_kinds = ", ".join(kind.name.lower() for kind in spec.kinds if kind not in SWEPT) or "nothing"
-        problems.append(Problem("sweep", f"{wrong_kinds} cannot be swept", f"name some of {known_kinds}"))
+        problems.append(Problem("sweep", f"{wrong_kinds} cannot be swept", f"choose from {known_kinds}"))
     if not 1 <= spec.least_bytes <= spec.most_bytes <= _MOST_BYTES:
         fault = f"sizes {spec.least_bytes} to {spec.most_bytes} bytes, expected 1 to {_MOST_BYTES} in ascending order"
         problems.append(Problem("sweep: sizes", fault, "write the smaller one first, such as 1KiB-64MiB"))

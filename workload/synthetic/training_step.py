@@ -124,8 +124,8 @@ def _problems(spec: SyntheticSpec) -> tuple[Problem, ...]:
         remedy = "choose a multiple: every rank of a tensor-parallel group holds an equal slice"
         problems.append(Problem("synthetic job: hidden_size", fault, remedy))
     if spec.expert_skew_percent and not (spec.experts and spec.data_parallel > 1):
-        fault = "is stated, but there is no all-to-all between experts"
-        remedy = "leave it at 0, or have experts and data_parallel 2 or more"
+        fault = "is set, but the job has no all-to-all between experts"
+        remedy = "leave it at 0, or set experts and data_parallel to 2 or more"
         problems.append(Problem("synthetic job: expert_skew_percent", fault, remedy))
     nodes_per_pass = 14 if spec.sharded_parameters else 12
     nodes = spec.world_size * spec.layers_per_stage * (nodes_per_pass * spec.micro_batches + 3)

@@ -32,10 +32,10 @@ class RankRange:
         """Parse `7` or `0-15`. Raises `QuantityError`."""
         match = _FORM.fullmatch(text.replace(" ", ""))
         if match is None:
-            raise QuantityError(f'"{text[:64]}" names no ranks', _REMEDY)
+            raise QuantityError(f'"{text[:64]}" is not a list of ranks', _REMEDY)
         rank_range = RankRange(int(match[1]), int(match[2] or match[1]))
         if not rank_range.first <= rank_range.last < MOST_RANKS:
-            raise QuantityError(f'"{text[:64]}" is no ascending range below {MOST_RANKS}', _REMEDY)
+            raise QuantityError(f'"{text[:64]}" is not an ascending range below {MOST_RANKS}', _REMEDY)
         return rank_range
 
 

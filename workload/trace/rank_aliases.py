@@ -12,7 +12,7 @@ from etloop.contract.base.units import QuantityError
 MOST_RANKS: Final = 1 << 16
 
 _FORM: Final = re.compile(r"([0-9]{1,6})(?:-([0-9]{1,6}))?=([0-9]{1,6})(?:-([0-9]{1,6}))?")
-_REMEDY: Final = "write ranks and the recorded ranks that stand for them in turn, such as 0-7=0 or 0-63=0-7"
+_REMEDY: Final = "write RANKS=RECORDED, such as 0-7=0 or 0-63=0-7; the recorded ranks repeat in turn"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +33,16 @@ class StandIn:
         """Parse `0-7=0` or `0-63=0-7`. Raises `QuantityError`."""
         match = _FORM.fullmatch(text.replace(" ", ""))
         if match is None:
-            raise QuantityError(f'"{text[:64]}" says not who stands for whom', _REMEDY)
+            raise QuantityError(f'"{text[:64]}" is not RANKS=RECORDED', _REMEDY)
         first, recorded = int(match[1]), int(match[3])
         stand_in = StandIn(first, int(match[2] or first), recorded, int(match[4] or recorded))
         if (
             not stand_in.first <= stand_in.last < MOST_RANKS
             or not stand_in.first_recorded <= stand_in.last_recorded < MOST_RANKS
         ):
-            raise QuantityError(f'"{text[:64]}" is no ascending range below {MOST_RANKS}', _REMEDY)
+            raise QuantityError(f'"{text[:64]}" is not an ascending range below {MOST_RANKS}', _REMEDY)
         if (stand_in.last - stand_in.first + 1) % (stand_in.last_recorded - stand_in.first_recorded + 1):
-            problem = f'"{text[:64]}": the recorded ranks do not go into the others a whole number of times'
+            problem = f'"{text[:64]}": the number of ranks is not a multiple of the number of recorded ranks'
             raise QuantityError(problem, _REMEDY)
         return stand_in
 
@@ -61,18 +61,18 @@ def stand_in_problem(stand_ins: Sequence[StandIn]) -> str:
     recorded_by_rank = _by_rank(stand_ins)
     rank_count = sum(stand_in.last - stand_in.first + 1 for stand_in in stand_ins)
     if rank_count != len(recorded_by_rank):
-        return "a rank is stood for twice"
+        return "lists a rank twice"
     if missing := next((rank for rank in range(len(recorded_by_rank)) if rank not in recorded_by_rank), None):
-        return f"rank {missing} is stood for by nobody, although higher ranks are"
+        return f"rank {missing} has no recorded rank, but higher ranks do"
     if 0 not in recorded_by_rank:
-        return "rank 0 is stood for by nobody"
+        return "rank 0 has no recorded rank"
     not_for_itself = next(
         (rank for rank in recorded_by_rank.values() if recorded_by_rank.get(rank) != rank), None
     )
     return (
         ""
         if not_for_itself is None
-        else f"recorded rank {not_for_itself} stands for others and not for itself"
+        else f"recorded rank {not_for_itself} is used for other ranks but not for itself"
     )
 
 

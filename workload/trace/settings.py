@@ -87,7 +87,7 @@ class DependencyPolicy:
         unknown = [name for name in names if name not in _POLICY_NAMES]
         if unknown or len(set(names)) < len(names):
             problem = (
-                f'"{unknown[0][:64]}" is no sort of dependency'
+                f'"{unknown[0][:64]}" is not a kind of dependency'
                 if unknown
                 else f'"{text[:64]}" repeats a name'
             )
@@ -143,12 +143,13 @@ class Uneven:
             return Uneven(UnevenChoice(text))
         match = _SKEW.fullmatch(text)
         if match is None:
-            problem = f'"{text[:64]}" is no way to split what is uneven'
-            raise QuantityError(problem, "write refused, even, skew, or such as skew=1.2,seed=7")
+            problem = f'"{text[:64]}" is not a rule for uneven splits'
+            raise QuantityError(problem, "write refused, even, skew or, for example, skew=1.2,seed=7")
         skew = Fraction(match["skew"] or "1")
         if skew > MOST_SKEW:
             raise QuantityError(
-                f"a skew of {match['skew']} leaves nothing to the others", f"write at most {MOST_SKEW}"
+                f"a skew of {match['skew']} gives nearly all bytes to one member",
+                f"write at most {MOST_SKEW}",
             )
         return Uneven(UnevenChoice.SKEW, skew, int(match["seed"] or "0"))
 
@@ -206,25 +207,23 @@ class WorkloadSettings:
         problems = []
         if not isinstance(self.size_unit, SizeUnit):
             known_units = ", ".join(f'"{choice.value}"' for choice in SizeUnit)
-            fault = f"{self.size_unit!r} is not known"
+            fault = f"{self.size_unit!r} is unknown"
             problems.append(Problem("workload.size_unit", fault, f"write one of {known_units}"))
         if not isinstance(self.dependencies, DependencyPolicy):
             fault = f"{self.dependencies!r} is not a policy"
-            problems.append(Problem("workload.dependencies", fault, f"write such as {_POLICY_EXAMPLE}"))
+            problems.append(Problem("workload.dependencies", fault, f"write for example {_POLICY_EXAMPLE}"))
         if self.replicate_ranks is not None and not 1 < self.replicate_ranks <= MAX_REPLICAS:
-            fault = f"{self.replicate_ranks} is no number of ranks to replicate one to"
+            fault = f"expected 2 to {MAX_REPLICAS} ranks, got {self.replicate_ranks}"
             problems.append(Problem("workload.replicate_ranks", fault, f"write 2 to {MAX_REPLICAS}"))
         if fault := stand_in_problem(self.stand_ins):
-            remedy = (
-                "name every rank of the job once, each recorded rank for itself too, such as 0-7=0 and 8-15=8"
-            )
+            remedy = "list every rank of the job once, including each recorded rank itself, such as 0-7=0 and 8-15=8"
             problems.append(Problem("workload.stand_ins", fault, remedy))
         if self.stand_ins and self.replicate_ranks is not None:
-            fault = "says who stands for whom, and so does workload.replicate_ranks"
-            problems.append(Problem("workload.stand_ins", fault, "leave one of the two out"))
+            fault = "conflicts with workload.replicate_ranks, which also assigns recorded ranks"
+            problems.append(Problem("workload.stand_ins", fault, "remove one of the two"))
         topology = self.logical_topology
         if len(topology) > MOST_DIMENSIONS or not all(0 < size <= MAX_REPLICAS for size in topology):
-            fault = f"{', '.join(map(str, topology[: MOST_DIMENSIONS + 1]))} are no sizes of dimensions"
+            fault = f"{', '.join(map(str, topology[: MOST_DIMENSIONS + 1]))} are not dimension sizes"
             remedy = f"write at most {MOST_DIMENSIONS} numbers of 1 to {MAX_REPLICAS}, such as [2, 4]"
             problems.append(Problem("workload.logical_topology", fault, remedy))
         return problems
@@ -239,15 +238,15 @@ class WorkloadSettings:
             ("scale.time", self.time_scale),
         )
         problems = [
-            Problem(where, f"{value} is not above 0", "write a positive number or leave the key out")
+            Problem(where, f"{value} is not positive", "write a positive number or remove the key")
             for where, value in values
             if value is not None and value <= 0
         ]
         if self.bytes_scale > MAX_BYTES_SCALE:
             where, limit = "scale.bytes", f"write at most {MAX_BYTES_SCALE}"
-            problems.append(Problem(where, f"{self.bytes_scale} makes messages too large to count", limit))
+            problems.append(Problem(where, f"{self.bytes_scale} is too large", limit))
         if self.time_scale > MAX_TIME_SCALE:
-            problem = f"{self.time_scale} makes times too long to count"
+            problem = f"{self.time_scale} is too large"
             problems.append(Problem("scale.time", problem, f"write at most {MAX_TIME_SCALE}"))
         if self.element_bytes is not None and self.element_bytes > 64:
             problems.append(

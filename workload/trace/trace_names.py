@@ -75,9 +75,7 @@ def rank_problems(
         if len(rank_files) > 1:
             file_words = " and ".join(shown(name) for name in rank_files)
             problems.append(
-                Problem(
-                    where, f"rank {rank} has more than one file: {file_words}", "leave one file for each rank"
-                )
+                Problem(where, f"rank {rank} has more than one file: {file_words}", "keep one file per rank")
             )
     if max(names) >= MAX_RANKS:
         problems.append(
@@ -91,7 +89,9 @@ def rank_problems(
         problem = f"{example} is missing: found ranks {found}"
         if len(missing) > 1:
             problem = f"{len(missing)} ranks are missing ({_spans(missing)}), such as {example}: found ranks {found}"
-        problems.append(Problem(where, problem, "put the files of all ranks 0 to n-1 in one place"))
+        problems.append(
+            Problem(where, problem, "put the files of all ranks 0 to n-1 into one directory or archive")
+        )
     return tuple(problems)
 
 

@@ -50,7 +50,7 @@ def refuse_planes(rig: Rig, mappings: Iterable[Mapping]) -> None:
         Problem(
             "mapping",
             f"{label} is a plane of the card whose first port is {first_plane_of[label]}",
-            f"name {first_plane_of[label]}",
+            f"write {first_plane_of[label]}",
         )
         for mapping in mappings
         for label in dict.fromkeys((*mapping.ports, *(port for _, port in mapping.explicit)))
@@ -108,10 +108,10 @@ def refuse_odd_planes(transport: Transport, placement: Placement) -> None:
     remedy = "write transport: {kind: mrc} or {kind: uet}, or remove card: from the rig's ports"
     problems = []
     if not transport.sprays:
-        problem = f"{transport.kind_name} keeps a queue pair on one port, and these cards have several: {card_names}"
+        problem = f"{transport.kind_name} keeps a queue pair on one port, but these cards have several: {card_names}"
         problems.append(Problem("transport.kind", problem, remedy))
     elif transport.endpoint.srv6 is not None:
-        problem = f"segments lead to one port of a host, and these cards have several: {card_names}"
+        problem = f"segments route to one port of a host, but these cards have several: {card_names}"
         problems.append(
             Problem(
                 f"transport.{transport.kind_name}.srv6", problem, "remove it, or card: from the rig's ports"
@@ -121,8 +121,8 @@ def refuse_odd_planes(transport: Transport, placement: Placement) -> None:
     problems += (
         Problem(
             f"card {place.agent}/{place.port.card}",
-            f"it has {place.planes} ports, and the lowest bits of an entropy value say which is taken",
-            "give it 2, 4 or 8",
+            f"it has {place.planes} ports; the lowest bits of an entropy value select the port, so it must be a power of two",
+            "use 2, 4 or 8 ports",
         )
         for place in unsupported_cards
     )
@@ -130,17 +130,17 @@ def refuse_odd_planes(transport: Transport, placement: Placement) -> None:
     mismatched_ports = [place for place in placement.ports if place.planes != plane_count and not place.plane]
     if mismatched_ports:
         port = mismatched_ports[0]
-        problem = f"{port.label} has {port.planes} plane{'s' if port.planes > 1 else ''} and {card_names} more or fewer"
+        problem = f"{port.label} has {port.planes} plane{'s' if port.planes > 1 else ''}, but the cards are {card_names}"
         problems.append(
             Problem(
                 "plan",
-                f"both ends of a queue pair have as many planes: {problem}",
-                "give every card as many ports",
+                f"both ends of a queue pair need the same number of planes: {problem}",
+                "give every card the same number of ports",
             )
         )
     entropy_values = transport.multipath.entropy_values
     if not problems and transport.takes_any_order and entropy_values % plane_count:
-        problem = f"{entropy_values} values are not as many for each of {plane_count} planes"
+        problem = f"{entropy_values} values cannot be divided evenly among {plane_count} planes"
         problems.append(
             Problem(
                 f"transport.{transport.kind_name}.entropy_values",

@@ -54,7 +54,8 @@ def _warning(jobs: JobSet, at: int, part: JobPart, chunks: Iterable[PairColumns]
     first_ranks = ", ".join(map(str, other_hosts[0][:4])) + (", ..." if len(other_hosts[0]) > 4 else "")
     name = f"{part.name}: " if part.name else ""
     return (
-        f"{name}ranks that talk most sit on different hosts: {current_share:.0%} of the payload goes from host to host, and "
+        f"{name}the ranks with the most traffic are on different hosts: "
+        f"{current_share:.0%} of the payload goes from host to host, and "
         f"{other_share:.0%} would with mapping: {{order: {BY_COMMUNICATORS}}}, which puts ranks {first_ranks} on one"
     )
 

@@ -238,9 +238,9 @@ def _split_hosts(
     for members in hosts_of(ranks, mapping):
         ports = sorted({of_rank[rank] for rank in members if rank in of_rank})
         if len({labels[port].partition("/")[0] for port in ports}) > 1:
-            problem = f"they share a host (ranks_per_host {mapping.ranks_per_host}) but not an agent"
+            problem = f"they share a host (ranks_per_host {mapping.ranks_per_host}) but are on several agents"
             port_labels = ", ".join(labels[port] for port in ports)
-            remedy = "place them on ports of one agent, which joins them inside the host, or write ranks_per_host: 1"
+            remedy = "place them on ports of one agent, or write ranks_per_host: 1"
             where_of_rank = dict(
                 zip((rank for rank, _ in mapping.explicit), mapping.explicit_where, strict=False)
             )

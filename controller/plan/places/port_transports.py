@@ -107,14 +107,14 @@ def port_transports(scenario: Scenario, jobs: JobSet, placement: Placement) -> P
 def _shared_port_problem(label: str, scenario: Scenario, one: JobPart, other: JobPart) -> Problem:
     kinds = [scenario.transports[part.transport].kind_name for part in (one, other)]
     difference = (
-        f"{one.name} goes by {kinds[0]} and {other.name} by {kinds[1]}"
+        f"{one.name} uses {kinds[0]} and {other.name} {kinds[1]}"
         if kinds[0] != kinds[1]
-        else f"{one.name} and {other.name} go by {kinds[0]} with unlike settings"
+        else f"{one.name} and {other.name} use {kinds[0]} with different settings"
     )
     return Problem(
         f"port {label}",
-        f"a port speaks one transport; job {difference}",
-        "give each of them ports of its own: mapping: {ports: [...]} in the job",
+        f"a port supports one transport; job {difference}",
+        "give each job separate ports: mapping: {ports: [...]} in the job",
     )
 
 

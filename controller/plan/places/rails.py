@@ -53,7 +53,7 @@ def _nics_per_host(rig: Rig, mapping: Mapping) -> int:
         return mapping.nics_per_host
     rails = {port.rail for port in rig.ports.values() if port.rail is not None}
     if not rails:
-        problem = "rails are asked for, but neither the mapping nor the rig says how many there are"
+        problem = "rails are requested, but neither the mapping nor the rig states their number"
         raise PlanError(
             Problem("mapping.rails", problem, "write nics_per_host, or rail: 0, 1, ... at the rig's ports")
         )
@@ -66,17 +66,19 @@ def _label_problems(agent: RigAgent, nics: int) -> list[Problem]:
     if unlabelled_ports:
         return [
             Problem(
-                where, f"port {unlabelled_ports[0]} has no rail, others have", "write rail: at every port"
+                where,
+                f"port {unlabelled_ports[0]} has no rail, but other ports have one",
+                "write rail: at every port",
             )
         ]
     out_of_range = [port for port in agent.ports if port.rail is not None and port.rail >= nics]
     if out_of_range:
-        problem = f"port {out_of_range[0].name} is of rail {out_of_range[0].rail}, and hosts have {nics} NICs (0 to {nics - 1})"
+        problem = f"port {out_of_range[0].name} has rail {out_of_range[0].rail}, but hosts have {nics} NICs (0 to {nics - 1})"
         return [Problem(where, problem, "correct the rail, or mapping.nics_per_host")]
     ports_by_rail = Counter(port.rail for port in agent.ports)
     if len({ports_by_rail[rail] for rail in range(nics)}) > 1:
         counts = ", ".join(f"{ports_by_rail[rail]} of rail {rail}" for rail in range(nics))
-        remedy = "give it equally many of each: one agent carries all NICs of a host"
+        remedy = "give it the same number of each: one agent carries all NICs of a host"
         return [Problem(where, f"its ports do not make up hosts of {nics} NICs: {counts}", remedy)]
     return []
 

@@ -118,10 +118,8 @@ def _order_by_axes(mapping: Mapping, ranks: int) -> tuple[int, ...]:
     sizes = dict(mapping.axes)
     if prod(sizes.values()) != ranks:
         product = " x ".join(f"{name} {size}" for name, size in mapping.axes)
-        problem = f"{product} are {prod(sizes.values())} ranks, and the job has {ranks}"
-        raise PlanError(
-            Problem(f"{_WHERE}.axes", problem, "name every axis, that which counts fastest first")
-        )
+        problem = f"{product} are {prod(sizes.values())} ranks, but the job has {ranks}"
+        raise PlanError(Problem(f"{_WHERE}.axes", problem, "list every axis, the fastest-varying first"))
     # In numpy the last axis is the fastest, in mappings the first.
     numbers = np.arange(ranks).reshape([size for _, size in reversed(mapping.axes)])
     names = [name for name, _ in reversed(mapping.axes)]
@@ -134,11 +132,11 @@ def _refuse_uneven(hosts: Hosts, ranks: int) -> None:
     listed_ranks = [rank for host in hosts for rank in host]
     problems: list[Problem] = []
     if unknown_ranks := sorted({rank for rank in listed_ranks if rank >= ranks}):
-        problem = f"the job has ranks 0 to {ranks - 1}, and {_list_ranks(unknown_ranks)} stands there"
+        problem = f"the job has ranks 0 to {ranks - 1}, got {_list_ranks(unknown_ranks)}"
         problems.append(Problem(where, problem, "remove it"))
     if missing_ranks := sorted(set(range(ranks)) - set(listed_ranks)):
         problems.append(
-            Problem(where, f"rank {_list_ranks(missing_ranks)} is not there", "name every rank of the job")
+            Problem(where, f"rank {_list_ranks(missing_ranks)} is missing", "list every rank of the job")
         )
     if problems:
         raise PlanError(*problems)

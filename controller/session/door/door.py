@@ -94,7 +94,7 @@ class Door:
 
     def note_open_passage(self) -> None:
         """Notify the operator that processes of this host can reach ZeroMQ past the door."""
-        text = "this kernel grants no socket filter to an unprivileged process: connections from this host itself are not bounded"
+        text = "this kernel grants no socket filter to an unprivileged process: connections from this host are not limited"
         self._notices.append(Notice("control port", text))
 
     async def end(self) -> None:
@@ -130,8 +130,8 @@ class Door:
                 self.on_strangers(int(rest))
             case reports.FULL:
                 text = (
-                    f"{rest} connections of agents found no place: {self.budget.members} are as many as the limit of "
-                    f"open files leaves room for; raise it (ulimit -n, LimitNOFILE= of the unit) and start again"
+                    f"refused {rest} connections of agents: the limit is {self.budget.members}, which follows from the limit of "
+                    f"open files; raise it (ulimit -n, LimitNOFILE= of the unit) and start again"
                 )
                 self._notices.append(Notice("the control port is full", text))
             case reports.BROKE:
@@ -140,14 +140,14 @@ class Door:
     async def _restart(self) -> None:
         await asyncio.to_thread(self._reap)
         why, self._why = self._why or f"it ended with code {self._process.returncode}", ""
-        text = f"the process that takes the agents' connections is started again: {why}"
+        text = f"restarting the process that accepts agents' connections: {why}"
         self._notices.append(Notice("the door's process ended", text))
         while True:
             await asyncio.sleep(_AGAIN_S)
             try:
                 self.start()
             except OSError as error:
-                text = f"the process that takes the agents' connections cannot be started: {error.strerror}"
+                text = f"cannot start the process that accepts agents' connections: {error.strerror}"
                 self._notices.append(Notice("the door's process cannot be started", text))
                 continue
             self._restarting = None
@@ -217,7 +217,7 @@ def listening_at(bind: str) -> socket.socket:
     except socket.gaierror as error:
         interface_address = _address_of_interface(host)
         if interface_address is None:
-            problem = f"no address, interface or host of that name ({error.strerror})"
+            problem = f"is not an address, interface or host of this network ({error.strerror})"
             raise OSError(error.errno, problem) from None
         return _listening(socket.AF_INET, (interface_address, port))
     family, _, _, _, address = addresses[0]

@@ -152,7 +152,7 @@ def test_the_scenario_of_a_run_directory_is_planned_with_and_without_its_rig(
     # Another rig holds over that of the run, also one that takes the place of its file.
     Path("rig.yaml").write_text(RIG.replace("name: b", "name: c"))
     told = refused(capsys, "plan", "scenario.yaml", "--rig", "rig.yaml")
-    assert "topology: c/p0: the plan uses this port and it is attached to no switch" in told
+    assert "topology: c/p0: the plan uses this port, but it is attached to no switch" in told
 
 
 def test_a_scenario_that_was_changed_in_its_run_directory_says_how_it_is_changed(

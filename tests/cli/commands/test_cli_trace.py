@@ -148,13 +148,13 @@ def test_inspect_says_when_degrees_do_not_make_up_all_ranks(
 UNREAD = [
     (
         b"HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 8\n12\n",
-        "workload.txt: line 1: all_gpus is missing: the number of ranks was expected",
+        "workload.txt: line 1: all_gpus is missing, expected the number of ranks",
     ),
     (
         b"DATA\n2\nlayer0 -1 1 ALLREDUCE 64\n",
-        "begins like a text workload of ASTRA-sim, which is not read; chakra_converter Text makes",
+        "begins like an ASTRA-sim text workload, which is not supported; convert it",
     ),
-    (b"num_ranks 2\nrank 0 {\n", "begins like a GOAL schedule, which is not read"),
+    (b"num_ranks 2\nrank 0 {\n", "begins like a GOAL schedule, which is not supported"),
 ]
 
 
@@ -173,7 +173,5 @@ def test_a_group_that_is_not_there_is_told_with_how_to_name_a_file(
     write_trace(tmp_path / "job", [et_nodes(rank) for rank in trace_of([all_reduce(1, group="3")]).ranks])
     (tmp_path / "job" / "comm_group.json").write_text('{"3": [0]}')
     assert main(["lint", str(tmp_path / "job")]) == 65
-    assert (
-        "or name the file of another name that has it: workload.groups (--groups)" in capsys.readouterr().out
-    )
+    assert "or give the file that contains it: workload.groups (--groups)" in capsys.readouterr().out
     assert main(["lint", str(tmp_path / "job"), "--groups", str(tmp_path / "job" / "comm_group.json")]) == 0

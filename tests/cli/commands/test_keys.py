@@ -53,7 +53,7 @@ def test_a_key_brought_from_its_host_is_allowed_by_its_file(tmp_path: Path) -> N
 def test_an_existing_pair_is_never_overwritten(tmp_path: Path) -> None:
     make_pairs(tmp_path, ["a"])
     first = (tmp_path / "a.key_secret").read_bytes()
-    with pytest.raises(ConfigError, match=r"a\.key: exists already; remove it to make a new pair"):
+    with pytest.raises(ConfigError, match=r"a\.key: already exists; remove it to make a new pair"):
         make_pairs(tmp_path, ["b", "a"])
     assert not (tmp_path / "b.key").exists(), "nothing is made when something is wrong"
     made = make_pairs(tmp_path, ["a", "b"], keep=True)
@@ -64,18 +64,18 @@ def test_an_existing_pair_is_never_overwritten(tmp_path: Path) -> None:
 def test_half_a_pair_is_not_taken_for_one(tmp_path: Path) -> None:
     make_pairs(tmp_path, ["a"])
     (tmp_path / "a.key_secret").unlink()
-    with pytest.raises(ConfigError, match="exists already"):
+    with pytest.raises(ConfigError, match="already exists"):
         make_pairs(tmp_path, ["a"], keep=True)
 
 
 @pytest.mark.parametrize(
     ("sentence", "content", "expected"),
     [
-        ("a secret does not get onto the list", "secret", "holds a secret key; give the .key file"),
-        ("nor does a file that is no key", "hello\n", "is no readable key file: it holds no public key"),
+        ("a secret does not get onto the list", "secret", "contains a secret key; give the .key file"),
+        ("nor does a file that is no key", "hello\n", "contains no public key"),
         ("nor one with a short key", 'curve\n    public-key = "short"\n', "no public key of 40 characters"),
         ("nor one that is too large", "x" * 70_000, "is too large for a key file"),
-        ("nor one that is not there", None, "is no readable key file: No such file"),
+        ("nor one that is not there", None, "cannot be read: No such file"),
     ],
 )
 def test_what_is_no_public_key_is_refused(

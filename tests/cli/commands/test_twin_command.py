@@ -208,7 +208,7 @@ def test_without_packets_it_says_what_it_cannot_know(files: Path, capsys: pytest
     )
     (files / "t.yaml").write_text("single: {ports: [a/p0, c/p0], rate: 1Gbps}\n")
     assert main(words) == ExitCode.PREPARATION_FAILED
-    assert "b/p0: the plan uses this port and it is attached to no switch" in capsys.readouterr().err
+    assert "b/p0: the plan uses this port, but it is attached to no switch" in capsys.readouterr().err
 
 
 def test_a_job_that_does_not_end_in_time_says_so(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -222,7 +222,7 @@ REFUSALS = (
     (
         "a port of the plan that is not attached",
         "single: {ports: [a/p0, c/p0], rate: 1Gbps}\n",
-        "topology: b/p0: the plan uses this port and it is attached to no switch",
+        "topology: b/p0: the plan uses this port, but it is attached to no switch",
     ),
 )
 

@@ -195,7 +195,7 @@ def test_a_schedule_that_stands_still_in_larger_ops_is_refused_for_small_ones_to
         ("tables=None", "raised TypeError: "),
         ("slots=1 << 70", "slots is 1180591620717411303424, at most 64 is possible"),
         ("channels=0", "channels is 0, at least 1 is needed"),
-        ("splits=((1,),)", "belongs to an uneven all-to-all alone"),
+        ("splits=((1,),)", "is allowed only for an uneven all-to-all"),
         ("handshake=None, protocol='fast'", "raised AttributeError: "),
     ],
 )

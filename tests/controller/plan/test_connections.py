@@ -96,7 +96,7 @@ def test_the_numbers_of_a_known_seed() -> None:
 
 def test_too_many_queue_pairs_are_refused_with_a_way_out() -> None:
     with pytest.raises(
-        PlanError, match=r"needs 20971520 queue pair ends, and only 16776960 .*lower transport.qps"
+        PlanError, match=r"needs 20971520 queue pair ends, but only 16776960 .*lower transport.qps"
     ):
         connect(every_pair(2), two_ports(2), 5 << 20, seed=1)
 

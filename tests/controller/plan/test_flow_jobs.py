@@ -138,7 +138,7 @@ def test_what_cannot_be_read_is_refused(sentence: str, text: str, expected: str)
         (
             "fewer hosts than are named",
             {"hosts": 2, "processes": 1},
-            "w: a flow names host 200, and there are 2; write hosts: 201",
+            "w: a flow uses host 200, but there are 2 hosts; write hosts: 201",
         ),
         (
             "too many with their processes",

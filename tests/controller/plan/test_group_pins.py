@@ -70,7 +70,7 @@ def test_the_first_entry_that_is_for_a_communicator_counts(job: Path) -> None:
     with pytest.raises(PlanError) as caught:
         planned(job, f"{{communicators: {entries}}}")
     assert (
-        "s.yaml:3: collectives.communicators[1].size: no communicator that earlier entries leave has 4 ranks"
+        "s.yaml:3: collectives.communicators[1].size: no communicator left by earlier entries has 4 ranks"
         in str(caught.value)
     )
     choices = planned(job, "{communicators: [{role: tp, channels: 2}, {size: 2, channels: 5}]}")
@@ -127,7 +127,7 @@ def test_what_is_not_there_is_named_with_what_is(job: Path) -> None:
     with pytest.raises(PlanError) as caught:
         planned(job, '{communicators: [{name: "dp_[0-9]", stride: 3, channels: 2}]}')
     assert (
-        'no communicator that earlier entries leave is named "dp_[0-9]" and has ranks 3 from each other; there are '
+        'no communicator left by earlier entries is named "dp_[0-9]" and has ranks 3 from each other; there are '
         in str(caught.value)
     )
     assert "of 4 (tp)" in str(caught.value)

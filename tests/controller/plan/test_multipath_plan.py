@@ -73,7 +73,7 @@ def test_packets_go_to_mrcs_own_port() -> None:
 def test_what_closes_by_atomics_is_refused() -> None:
     scenario = f"{MRC}\ncollectives: {{all_to_all: {{algorithm: deepep}}}}"
     with pytest.raises(
-        PlanError, match=r"MRC has writes alone, and .* closes its messages by atomics; choose another"
+        PlanError, match=r"MRC supports only writes, but .* ends its messages with atomics; choose another"
     ):
         plan(scenario, PortBackend.PACKET, PortBackend.PACKET)
 
@@ -83,7 +83,7 @@ def test_uet_is_refused_where_queues_share_an_address() -> None:
     job = job_of(2, Coll(CollectiveKind.ALL_TO_ALL, (0, 1), 1 << 20))
     many = with_queues(rig(PortBackend.PACKET, PortBackend.PACKET), 2)
     with pytest.raises(
-        PlanError, match=r"that queues could deal among themselves: a/p0, b/p0; write queues: 1"
+        PlanError, match=r"cannot be divided among several queues: a/p0, b/p0; write queues: 1"
     ):
         make_plan(scenario_of("transport: {kind: uet}"), many, job)
     make_plan(scenario_of("transport: {kind: uet}"), rig(PortBackend.PACKET, PortBackend.PACKET), job)

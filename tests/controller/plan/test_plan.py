@@ -118,7 +118,7 @@ def test_threads_of_a_port_are_its_queues_and_the_plan_says_how_they_share() -> 
     )
     assert [assignment.threads.total for assignment in plan.assignments.values()] == [4, 4]
     assert [assignment.threads.first for assignment in plan.assignments.values()] == [0, 1]
-    assert "queues: threads that the queue pairs of every rank are dealt over: b/p0 3" in plan.tables.notes
+    assert "queues: threads that share the queue pairs of every rank: b/p0 3" in plan.tables.notes
 
 
 def test_agents_without_ranks_take_no_part() -> None:
@@ -147,7 +147,7 @@ def test_programs_name_the_schedules_of_their_group_sizes() -> None:
 def test_nothing_crossing_is_said() -> None:
     plan = plan_of(Coll(AR, WORLD, 64), agents=1)
     assert (
-        "nothing crosses the device under test: all ranks that talk share a port or a host"
+        "no traffic crosses the device under test: all communicating ranks share a port or a host"
         in plan.tables.notes
     )
 
@@ -328,12 +328,12 @@ def test_a_host_that_has_fewer_ranks_is_still_a_host(per_host: int, seen: int) -
         (
             "{do: corrupt_icrc, which: 3}",
             PortBackend.PACKET,
-            "corrupt_icrc among transport.faults: udp ports cannot check ICRCs and take such packets for good: a/p0",
+            "corrupt_icrc among transport.faults: udp ports cannot check ICRCs and accept such packets: a/p0",
         ),
         (
             "{do: drop, which: 3}",
             PortBackend.VERBS,
-            "transport.faults: network cards do the transport of verbs ports, and nothing wrong on purpose: b/p0",
+            "transport.faults: verbs ports use the NIC's transport, which cannot inject faults: b/p0",
         ),
         ("{do: drop, which: 3}", PortBackend.XDP, None),
     ],

@@ -17,7 +17,7 @@ def test_sizes_at_which_nvls_tree_is_least_are_named() -> None:
     assert "all_reduce of 1024 ranks, 8 a host: NCCL may take NVLSTree" in tree
     assert "1 of 3 sizes, 1.07 GB: 6.21 ms where tree takes 7.72 ms" in tree
     assert "CollNetDirect (all_reduce), CollNetChain (all_reduce), NVLS (all_reduce)" in others
-    assert "NCCL 2.31 and later choose otherwise" in others
+    assert "NCCL 2.31 and later choose differently" in others
 
 
 def test_kernels_for_registered_buffers_are_named() -> None:

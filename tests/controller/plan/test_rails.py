@@ -130,24 +130,24 @@ def test_connections_beside_the_device_are_noted() -> None:
             "ranks_per_host: 2, rails: true",
             (
                 "agent a: its ports do not make up hosts of 2 NICs: 1 of rail 0, 2 of rail 1; "
-                "give it equally many of each: one agent carries all NICs of a host"
+                "give it the same number of each: one agent carries all NICs of a host"
             ),
         ),
         (
             {"a": (0, 3)},
             "ranks_per_host: 2, nics_per_host: 2",
-            "agent a: port p1 is of rail 3, and hosts have 2 NICs (0 to 1); correct the rail, or mapping.nics_per_host",
+            "agent a: port p1 has rail 3, but hosts have 2 NICs (0 to 1); correct the rail, or mapping.nics_per_host",
         ),
         (
             {"a": (0, None)},
             "ranks_per_host: 2, nics_per_host: 2",
-            "agent a: port p1 has no rail, others have; write rail: at every port",
+            "agent a: port p1 has no rail, but other ports have one; write rail: at every port",
         ),
         (
             {"a": (None, None)},
             "ranks_per_host: 2, rails: true",
             (
-                "mapping.rails: rails are asked for, but neither the mapping nor the rig says how many there are; "
+                "mapping.rails: rails are requested, but neither the mapping nor the rig states their number; "
                 "write nics_per_host, or rail: 0, 1, ... at the rig's ports"
             ),
         ),

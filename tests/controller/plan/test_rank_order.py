@@ -68,7 +68,7 @@ def test_ranks_by_their_numbers_are_warned_of_what_another_order_would_keep_insi
     assert report.fabric_bytes * 9 == report.payload_bytes * 8
     (warning,) = report.warnings
     assert warning == (
-        "ranks that talk most sit on different hosts: 89% of the payload goes from host to host, and 11% would with "
+        "the ranks with the most traffic are on different hosts: 89% of the payload goes from host to host, and 11% would with "
         "mapping: {order: communicators}, which puts ranks 0, 4, 8, 12 on one"
     )
     text = render_plan(report)
@@ -156,15 +156,15 @@ def test_what_makes_no_sense_is_refused_as_the_file_is_read(mapping: str, expect
 @pytest.mark.parametrize(
     ("mapping", "expected"),
     [
-        ("hosts: [[0-7], [8-14]]", "mapping.hosts: rank 15 is not there; name every rank of the job"),
+        ("hosts: [[0-7], [8-14]]", "mapping.hosts: rank 15 is missing; list every rank of the job"),
         (
             "hosts: [[0-7], [8-16]]",
-            "mapping.hosts: the job has ranks 0 to 15, and 16 stands there; remove it",
+            "mapping.hosts: the job has ranks 0 to 15, got 16; remove it",
         ),
-        ("order: [0-3]", "mapping.order: rank 4, 5, 6, 7, 8, 9, 10, 11 and 4 more is not there"),
+        ("order: [0-3]", "mapping.order: rank 4, 5, 6, 7, 8, 9, 10, 11 and 4 more is missing"),
         (
             "order: [tp, dp], axes: {dp: 4, tp: 8}",
-            "mapping.axes: dp 4 x tp 8 are 32 ranks, and the job has 16",
+            "mapping.axes: dp 4 x tp 8 are 32 ranks, but the job has 16",
         ),
     ],
 )

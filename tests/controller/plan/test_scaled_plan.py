@@ -86,6 +86,6 @@ def test_what_rounding_adds_is_told() -> None:
     tiny = planned(job(64), "1/64")
     (note,) = [note for note in tiny.tables.notes if "whole words" in note]
     assert note == (
-        "scale.bytes 1/64: whole words, and none that becomes nothing, make the operations' bytes +1617.6% of what it says; "
+        "scale.bytes 1/64: rounding to whole words (at least one) changes the bytes of operations by +1617.6%; "
         "scale down less"
     )

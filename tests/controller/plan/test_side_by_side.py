@@ -201,8 +201,8 @@ def test_recordings_are_repeated_with_the_numbers_of_each_pass() -> None:
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ([Part("a", PAIR, 10_000_000), Part("b", WIDE)], "jobs: one round of them has [0-9]+ operations of ranks"),
-        ([Part("a", job_of(1025, Coll(AR, (0, 1), 8)))], "rounds: rounds end with a barrier of all ranks, and there are 1025"),
+        ([Part("a", PAIR, 10_000_000), Part("b", WIDE)], "jobs: one round has [0-9]+ operations summed over all ranks"),
+        ([Part("a", job_of(1025, Coll(AR, (0, 1), 8)))], "rounds: rounds end with a barrier of all foreground ranks; got 1025"),
     ],
 )  # fmt: skip
 def test_too_much_is_refused(parts: list[Part], message: str) -> None:

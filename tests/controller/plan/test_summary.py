@@ -82,12 +82,14 @@ def test_a_job_of_more_connections_than_numbers_is_for_paper(tmp_path: Path) -> 
     shape = ("--tp", "1", "--dp", "384", "--pp", "1")
     inputs = inputs_of(tmp_path, "ranks_per_host: 1", "transport: {qps_per_connection: 64}", shape)
     inputs = RunInputs(inputs.scenario, InputFile(tmp_path / "rig.yaml", rig.encode()))
-    with pytest.raises(PlanError, match=r"only 16776960 numbers of 24 bits are free.*etloop plan --summary"):
+    with pytest.raises(
+        PlanError, match=r"only 16776960 queue pair numbers .24 bits. are available.*etloop plan --summary"
+    ):
         prepare(inputs, PrepareOptions(keeps_case=False))
     paper = summarised(inputs)
     assert paper.queue_pair_ends == 2 * 64 * paper.connections["wire"] > 16776960
     assert paper.warnings == (
-        f"a run of it is refused: it needs {paper.queue_pair_ends} queue pair ends, and only 16776960 numbers are free",
+        f"it cannot be run: it needs {paper.queue_pair_ends} queue pair ends, but only 16776960 numbers are available",
     )
 
 

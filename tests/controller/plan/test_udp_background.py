@@ -72,7 +72,7 @@ def test_what_may_have_been_cut_is_not_counted_as_frames() -> None:
 def test_an_agent_that_told_nothing_of_it_is_told() -> None:
     found = plain_datagrams((THERE,), agents(a=(count("there", 9, sends=True),)), 4096)
     assert found["a/p0"] == PlainDatagrams(9, 9000, 0, 0)
-    assert found["b/p0"].unknown == "its agent did not tell what there counted"
+    assert found["b/p0"].unknown == "its agent did not report the counters of there"
 
 
 def planned(*udp: str, transport: str = "dscp: 26") -> dict[str, UdpStream]:
@@ -98,9 +98,9 @@ def test_uud_goes_to_uet_s_port_from_a_port_for_each_stream() -> None:
     ("what", "transport", "udp", "message"),
     [
         ("two to one port", "dscp: 26", ("from: a/p0, to: c/p0, as: uud", "from: b/p0, to: c/p0, as: uud"),
-            "s.yaml:1: background[1].udp: s0 comes to UDP port 4793 of c/p0, too; send one of them to another port of the rig"),
-        ("to jobs of UET", "kind: uet", ("from: a/p0, to: b/p0, as: uud",), ("s.yaml:1: background[0].udp: jobs at b/p0 go by "
-            "UET, and it listens on UDP port 4793 itself; send it to another port of the rig, or write "
+            "s.yaml:1: background[1].udp: s0 also sends to UDP port 4793 of c/p0; send one of them to another port of the rig"),
+        ("to jobs of UET", "kind: uet", ("from: a/p0, to: b/p0, as: uud",), ("s.yaml:1: background[0].udp: jobs at b/p0 use "
+            "UET, which listens on UDP port 4793; send it to another port of the rig, or write "
             "uet: {udp_port: 49150} for the jobs")),
         ("shorter than its headers", "dscp: 26", ("from: a/p0, to: b/p0, as: uud, size: 63B",), ("s.yaml:1: background[0]"
             ".udp.size: a UUD message is one packet of 48 bytes of headers and at most path MTU (4096 bytes); "

@@ -169,8 +169,8 @@ def test_step_tables_beyond_what_an_agent_can_take_are_refused(monkeypatch: pyte
     with pytest.raises(PlanError) as refused:
         _demand(job)
     assert str(refused.value) == (
-        "hand: its uneven all-to-alls have more than 10 different splits in all; replay fewer steps of the job, or leave "
-        "the split sizes out of the trace"
+        "hand: its uneven all-to-alls have more than 10 different splits in all; replay fewer steps of the job, or remove "
+        "the split sizes from the trace"
     )
 
 

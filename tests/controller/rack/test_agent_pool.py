@@ -172,7 +172,7 @@ def test_slots_of_one_process_are_no_rivals() -> None:
 def test_who_is_not_named_by_the_rig_is_let_in_once_it_is() -> None:
     rack = hub()
     (refused,) = sent(rack.on_message(b"x0", hello("x"), 0))
-    assert refused == Refused("agent 'x' is not in the rig; it names a, b", RefusalCause.NOT_NAMED)
+    assert refused == Refused("agent 'x' is not in the rig, which has a, b", RefusalCause.NOT_NAMED)
     rack.on_message(b"b0", hello("b"), 1)
     (refused,) = sent(rack.serve({"a": 1}))
     assert refused == Refused(

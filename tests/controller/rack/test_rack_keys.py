@@ -84,7 +84,7 @@ async def test_a_list_that_is_away_revokes_nobody(place: Place, keys: Path) -> N
         with agent(place, "a", *options(keys, "a")) as a, agent(place, "b", *options(keys, "b")):
             await rack.until(lambda: idle(rack, "a") == idle(rack, "b") == 1)
             (keys / "allowed").rename(keys / "away")
-            why = "cannot be read (No such file or directory): the keys that were read before stay admitted"
+            why = "cannot be read (No such file or directory): keeping the keys that were read before"
             await rack.until(lambda: why in events(rack))
             job = await rack.reaches(rack.submit(SCENARIO, "a/p0", "b/p0"), JobState.FINISHED)
             assert job.exit_code is ExitCode.PASS
@@ -99,7 +99,7 @@ async def test_an_agent_that_came_before_its_key_joins_when_that_is_allowed(plac
     (keys / "allowed" / "b.key").unlink()
     async with serving(place) as rack:
         with agent(place, "b", *options(keys, "b")) as b:
-            await says(rack, b, "asking again every few seconds")
+            await says(rack, b, "retrying every few seconds")
             allow(keys, "b")
             await rack.until(lambda: idle(rack, "b") == 1)
 
@@ -107,7 +107,7 @@ async def test_an_agent_that_came_before_its_key_joins_when_that_is_allowed(plac
 async def test_a_key_does_not_speak_for_another_agent_whether_that_is_there_or_not(
     place: Place, keys: Path
 ) -> None:
-    why = "its key is that of agent 'b', and it says it is 'a'; start it with --name b"
+    why = "its key belongs to agent 'b', but it uses the name 'a'; start it with --name b"
     async with serving(place) as rack:
         with agent(place, "a", *options(keys, "b")) as forger:
             await says(rack, forger, why)
@@ -187,9 +187,9 @@ async def test_a_hangup_has_the_keys_read_again_and_ends_nothing(place: Place, k
         with agent(place, "a", *options(keys, "a")) as a:
             await rack.until(lambda: idle(rack, "a") == 1)
             os.kill(os.getpid(), signal.SIGHUP)
-            await rack.until(lambda: "agents' keys read again: 2 are admitted" in events(rack))
+            await rack.until(lambda: "agents' keys reloaded: 2 are admitted" in events(rack))
             a.process.send_signal(signal.SIGHUP)
-            await says(rack, a, "SIGHUP: keys read again")
+            await says(rack, a, "SIGHUP: keys reloaded")
             await rack.until(lambda: a.printed().count("joined the controller") == 2)
             job = await rack.reaches(rack.submit(SCENARIO, "a/p0"), JobState.FINISHED)
             assert job.exit_code is ExitCode.PASS

@@ -22,7 +22,7 @@ def test_agents_of_a_machine_count_through_one_list() -> None:
     ("sentence", "taken", "count", "first"),
     [
         ("nothing runs", [], 2, 0),
-        ("the first run ended, and its numbers are free again", [range(2, 4)], 2, 0),
+        ("the first run ended, and its numbers are available again", [range(2, 4)], 2, 0),
         ("a hole that is too small stays one", [range(1, 3)], 2, 3),
         ("between two", [range(1), range(3, 4)], 2, 1),
     ],

@@ -269,7 +269,7 @@ def test_a_device_that_lacks_ports_of_the_plan_is_refused() -> None:
     plan = planned(AR, 4, MIB)
     lacking = device("single: {ports: [a/p0, a/p1, b/p2], rate: 100Gbps}\n")
     with pytest.raises(
-        PlanError, match=r"topology: b/p3: the plan uses this port and it is attached to no switch"
+        PlanError, match=r"topology: b/p3: the plan uses this port, but it is attached to no switch"
     ):
         check_device(plan, lacking)
     check_device(plan, single(plan))

@@ -117,7 +117,7 @@ def test_what_was_lost_is_told_where() -> None:
     dropped = int(outcome.switch_ports[0]["no_route_packets"].sum())
     assert lost > 0
     assert dropped > 0
-    told = f"no route: {dropped} packets were dropped where no way was known ({dropped} at switch)"
+    told = f"no route: {dropped} packets were dropped by switches without a route ({dropped} at switch)"
     assert outcome.failure.endswith(f"; {told}")
     assert link_notes(topology, outcome)[1:] == (
         f"{lost} packets were lost at links that were down (link_dropped_packets)",

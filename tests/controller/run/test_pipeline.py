@@ -283,12 +283,14 @@ def test_a_job_that_never_crosses_the_device_is_refused_unless_it_is_meant() -> 
     with pytest.raises(PlanError) as refused:
         prepare(inputs(ONE_HOST))
     assert str(refused.value) == (
-        "s.yaml: no byte of the job would cross the device under test: 2 ranks are on 1 host and 1 port; lower "
+        "s.yaml: the job sends no traffic through the device under test: 2 ranks are on 1 host and 1 port; lower "
         "mapping.ranks_per_host (1 if it is left out) or place the ranks on several ports, or write allow_local: true if "
-        "that is meant"
+        "this is intended"
     )
     assert (
-        prepare(inputs(ONE_HOST + "allow_local: true\n")).plan.tables.notes[-1].startswith("nothing crosses")
+        prepare(inputs(ONE_HOST + "allow_local: true\n"))
+        .plan.tables.notes[-1]
+        .startswith("no traffic crosses")
     )
 
 

@@ -37,7 +37,7 @@ def test_a_key_on_the_list_comes_in_and_another_is_counted_and_told() -> None:
     (line,) = told(one)
     assert line == (
         f"refused a connection from 10.0.0.9: its key {C} is not on the list of agents' keys; "
-        "etloop keys allow NAME.key with the file of that key lets its agent in"
+        "etloop keys allow NAME.key with the file of that key admits its agent"
     )
     one.on_broken_handshakes(1)
     assert one.refused == {KEY_NOT_ALLOWED: 1, HANDSHAKE: 1}
@@ -47,9 +47,9 @@ def test_a_key_on_the_list_comes_in_and_another_is_counted_and_told() -> None:
     ("key", "name", "expected"),
     [
         (A, "a", ""),
-        (B, "a", "its key is that of agent 'b', and it says it is 'a'; start it with --name b, or"),
-        (B, "stranger", "its key is that of agent 'b', and it says it is 'stranger'"),
-        (B, "x" * 5000, "its key is that of agent 'b', and it says it is '" + "x" * 64 + "';"),
+        (B, "a", "its key belongs to agent 'b', but it uses the name 'a'; start it with --name b, or"),
+        (B, "stranger", "its key belongs to agent 'b', but it uses the name 'stranger'"),
+        (B, "x" * 5000, "its key belongs to agent 'b', but it uses the name '" + "x" * 64 + "';"),
     ],
 )
 def test_a_key_is_one_agents(key: str, name: str, expected: str) -> None:
@@ -60,7 +60,7 @@ def test_a_key_is_one_agents(key: str, name: str, expected: str) -> None:
 
 
 def test_a_connection_that_was_never_heard_has_no_name() -> None:
-    assert "is on the list of agents' keys no more" in admission().misnamed(b"1", "a")
+    assert "was removed from the list of agents' keys" in admission().misnamed(b"1", "a")
 
 
 def test_a_connection_stays_the_keys_that_it_began_with() -> None:
@@ -89,7 +89,7 @@ def test_a_key_that_is_allowed_again_or_anew_comes_in() -> None:
     one = admission()
     one.renew({A: "a"})
     assert one.renew({A: "a", B: "b", C: "c"}) == ()
-    assert told(one) == ["agents' keys: revoked: b", "agents' keys: admitted from now on: b, c"]
+    assert told(one) == ["agents' keys: revoked: b", "agents' keys: now admitted: b, c"]
     assert one.admits(C, "10.0.0.9")
     assert one.heard(b"2", B, 2)
 
@@ -98,7 +98,7 @@ def test_a_key_that_is_allowed_again_or_anew_comes_in() -> None:
     ("names", "sentence"),
     [
         ({C: "a", B: "b"}, "agents' keys: has another key: a"),
-        ({A: "other", B: "b"}, "agents' keys: admitted from now on: other"),
+        ({A: "other", B: "b"}, "agents' keys: now admitted: other"),
     ],
 )
 def test_a_connection_ends_when_its_key_is_another_or_anothers(names: dict[str, str], sentence: str) -> None:
@@ -126,4 +126,4 @@ def test_what_is_kept_is_bounded() -> None:
 def test_a_list_that_is_read_because_somebody_asked_says_so() -> None:
     one = admission()
     one.on_reload("")
-    assert told(one) == ["agents' keys read again: 2 are admitted"]
+    assert told(one) == ["agents' keys reloaded: 2 are admitted"]

@@ -102,7 +102,10 @@ async def test_a_door_that_broke_is_followed_by_another() -> None:
         async with asyncio.timeout(PATIENCE_S):
             while not (notices := link.take_notices()):
                 await link.wait(20)
-        assert "is started again: it ended with code -9" in notices[0].text
+        assert (
+            "restarting the process that accepts agents' connections: it ended with code -9"
+            in notices[0].text
+        )
         await peer.send(b"after")
         assert (await received(link))[1] == b"after"
 

@@ -50,7 +50,7 @@ def test_without_cards_nobody_is_told_anything() -> None:
     ids=["no such row", "a row before the first", "no such queue pair", "a queue pair before the first"],
 )
 def test_an_end_of_no_connection_is_refused(strange: QueuePairEnd) -> None:
-    with pytest.raises(ProtocolError, match="which it has not"):
+    with pytest.raises(ProtocolError, match="which it does not have"):
         peers_of(RING, {"b": (strange,)})
 
 

@@ -39,7 +39,7 @@ def test_agents_of_the_rig_are_welcome_even_twice() -> None:
 
 
 def test_a_stranger_is_told_who_is_expected() -> None:
-    assert roster().join(b"1", hello("x"), 0) == Refused("agent 'x' is not in the rig; it names a, b")
+    assert roster().join(b"1", hello("x"), 0) == Refused("agent 'x' is not in the rig, which has a, b")
 
 
 def test_a_namesake_is_told_who_has_the_name() -> None:

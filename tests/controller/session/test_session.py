@@ -155,7 +155,7 @@ def test_an_agent_of_the_rig_without_ranks_waits_for_a_run_that_needs_it() -> No
     assert (idle.life.state, idle.exit_code) == (AgentState.JOINING, None)
     assert stranger.exit_code is ExitCode.PREPARATION_FAILED
     assert not any("'c'" in line and "refused" in line for line in play.log)
-    assert "agent 'x' is not in the rig; it names a, b, c" in " ".join(play.log)
+    assert "agent 'x' is not in the rig, which has a, b, c" in " ".join(play.log)
 
 
 def test_an_agent_that_dies_while_others_gather_may_come_back() -> None:
@@ -253,7 +253,7 @@ def test_a_stall_is_asked_about_and_told() -> None:
     for agent in play.agents.values():
         agent.stops_at = 10
     play.run_to_end()
-    assert "no progress for 5.0 s; asking what every rank waits for" in play.log
+    assert "no progress for 5.0 s; querying what every rank waits for" in play.log
     assert play.session.reason.startswith("run: no progress for 5.0 s:\nrank 0 all_reduce #10")
     assert "packet 5 was never acknowledged" in play.session.reason
     assert [len(agent.ops) for agent in play.session.outcome("").agents] == [10, 10]
@@ -267,7 +267,7 @@ def test_a_late_start_order_is_refused() -> None:
     play.run_to_end()
     assert "agent 'b': got the start order " in play.session.reason
     assert play.session.reason.endswith(
-        "ns after the start; look for load on its host or delay on the control network"
+        "ns after the start; check for load on its host or delay on the control network"
     )
 
 
@@ -294,7 +294,7 @@ def test_a_breach_of_the_protocol_ends_the_run_by_name(
     play.run(30, lambda: play.session.progress().ops_done > 2)
     play.say_raw(play.agents["a"].identity, encode(message))
     play.run_to_end(10)
-    assert play.session.reason.startswith("agent 'a': broke the protocol: ")
+    assert play.session.reason.startswith("agent 'a': violated the protocol: ")
     assert expected in play.session.reason
 
 
@@ -323,7 +323,7 @@ def test_an_agent_that_never_ends_handing_over_is_given_up() -> None:
     play.run(30, lambda: play.session.state is RunState.COLLECT)
     play.agents["a"].alive = False
     play.run_to_end(12)
-    assert play.session.reason == "agent 'a' did not hand over all records in time"
+    assert play.session.reason == "agent 'a' did not transfer all records in time"
     first, second = play.session.outcome("").agents
     assert (first.complete, second.complete) == (False, True)
 
@@ -383,7 +383,7 @@ def test_garbage_of_a_member_ends_the_run() -> None:
     play.run(30, lambda: play.session.progress().ops_done > 2)
     play.session.on_malformed(play.agents["a"].identity, ProtocolError("Pong: missing field"), play.now_ns)
     play.run_to_end(10)
-    assert play.session.reason.startswith("agent 'a': broke the protocol: Pong: missing field")
+    assert play.session.reason.startswith("agent 'a': violated the protocol: Pong: missing field")
 
 
 def test_a_flood_of_strangers_is_told_with_restraint() -> None:

@@ -182,9 +182,9 @@ def test_room_for_the_tables_of_flows_is_set_aside_by_what_they_are_inflated(tmp
 @pytest.mark.parametrize(
     ("file", "content", "why"),
     [
-        ("begun.json", "{}", "is not as this version of ETLoop writes it"),
-        ("begun.json", "no JSON", "is not as this version of ETLoop writes it"),
-        ("ended.json", '{"state": "asleep", "reason": ""}', "is not as this version of ETLoop writes it"),
+        ("begun.json", "{}", "is not a valid spool of this version"),
+        ("begun.json", "no JSON", "is not a valid spool of this version"),
+        ("ended.json", '{"state": "asleep", "reason": ""}', "is not a valid spool of this version"),
     ],
 )
 def test_a_damaged_spool_is_refused(tmp_path: Path, file: str, content: str, why: str) -> None:

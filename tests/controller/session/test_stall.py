@@ -92,7 +92,7 @@ def test_an_agent_that_does_not_answer_ends_the_chain() -> None:
             "rank 1 all_reduce #8 of communicator world (node 108) waits for data from rank 0 (1 of 4 messages done); "
             "its agent 'a' did not answer"
         ),
-        "agent 'a' did not answer what it waits for",
+        "agent 'a' did not report what it waits for",
     ]
 
 
@@ -142,7 +142,7 @@ def test_a_long_chain_shows_both_ends() -> None:
 def test_nothing_unfinished_is_told_as_such() -> None:
     finding = find(silent=("b",))
     assert (
-        finding.text == "no agent reports an unfinished operation\nagent 'b' did not answer what it waits for"
+        finding.text == "no agent reports an unfinished operation\nagent 'b' did not report what it waits for"
     )
 
 

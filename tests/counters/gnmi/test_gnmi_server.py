@@ -120,25 +120,25 @@ async def responses(call: Any) -> AsyncIterator[Any]:
 
 
 REFUSED: Final[tuple[tuple[str, str, bytes, str, str], ...]] = (
-    ("bytes that are no message", "Get", b"\xff\xff\xff", "INVALID_ARGUMENT", "no GetRequest"),
-    ("bytes that are no capability request", "Capabilities", b"\x0a\xff", "INVALID_ARGUMENT", "no CapabilityRequest"),
+    ("bytes that cannot be decoded as message", "Get", b"\xff\xff\xff", "INVALID_ARGUMENT", "as GetRequest"),
+    ("not a capability request", "Capabilities", b"\x0a\xff", "INVALID_ARGUMENT", "as CapabilityRequest"),
     ("Set is not spoken", "Set", b"", "UNIMPLEMENTED", ""),
-    ("a path that is not there", "Get", asked("/nothing/here"), "NOT_FOUND", "/nothing/here: nothing is there"),
-    ("an interface that is not there", "Get", asked("/interfaces/interface[name=x]"), "NOT_FOUND", "nothing is there"),
+    ("a path that is not there", "Get", asked("/nothing/here"), "NOT_FOUND", "/nothing/here: no such path"),
+    ("an interface that is not there", "Get", asked("/interfaces/interface[name=x]"), "NOT_FOUND", "no such path"),
     ("an encoding that is not served", "Get", asked("/", encoding=3), "UNIMPLEMENTED", "use JSON, JSON_IETF, PROTO"),
-    ("an encoding that is none", "Get", asked("/", encoding=77), "UNIMPLEMENTED", "77 is not served"),
-    ("a model that is not served", "Get", b"\x32\x03\x0a\x01x", "UNIMPLEMENTED", 'the model "x" is not served'),
-    ("an origin that is not served", "Get", asked("/", origin="cli"), "UNIMPLEMENTED", "give openconfig"),
+    ("an encoding that is none", "Get", asked("/", encoding=77), "UNIMPLEMENTED", "77 is not supported"),
+    ("a model that is not served", "Get", b"\x32\x03\x0a\x01x", "UNIMPLEMENTED", 'the model "x" is not supported'),
+    ("an origin that is not served", "Get", asked("/", origin="cli"), "UNIMPLEMENTED", "use openconfig"),
     ("too many paths", "Get", asked(*["/a"] * 1025), "RESOURCE_EXHAUSTED", "at most 1024"),
-    ("too many paths of everything", "Get", asked(*["/"] * 33), "RESOURCE_EXHAUSTED", "name no port"),
+    ("too many paths of everything", "Get", asked(*["/"] * 33), "RESOURCE_EXHAUSTED", "select all ports"),
     ("SONiC's rows leaf by leaf", "Get", asked("COUNTERS", target="COUNTERS_DB"), "UNIMPLEMENTED", "use JSON_IETF"),
-    ("keys in SONiC's names", "Get", asked("COUNTERS[a=b]", target="COUNTERS_DB"), "INVALID_ARGUMENT", "names and no keys"),
+    ("keys in SONiC's names", "Get", asked("COUNTERS[a=b]", target="COUNTERS_DB"), "INVALID_ARGUMENT", "names without keys"),
     (
         "a table that SONiC lacks here",
         "Get",
         asked("PORT_TABLE", target="COUNTERS_DB", encoding=Encoding.JSON),
         "NOT_FOUND",
-        "nothing is there",
+        "no such path",
     ),
     (
         "a path of 33 elements",
@@ -170,19 +170,19 @@ async def test_what_cannot_be_answered_has_a_status_and_a_reason(
 
 
 REFUSED_STREAMS: Final[tuple[tuple[str, bytes, str, str], ...]] = (
-    ("bytes that are no message", b"\xff\xff", "INVALID_ARGUMENT", "no SubscribeRequest"),
-    ("a poll before its list", SubscribeRequest(poll={}).SerializeToString(), "INVALID_ARGUMENT", "begins with a list"),
-    ("an empty list", listed(), "INVALID_ARGUMENT", "no subscription"),
+    ("bytes that cannot be decoded as message", b"\xff\xff", "INVALID_ARGUMENT", "as SubscribeRequest"),
+    ("a poll before its list", SubscribeRequest(poll={}).SerializeToString(), "INVALID_ARGUMENT", "must be a SubscriptionList"),
+    ("an empty list", listed(), "INVALID_ARGUMENT", "is empty"),
     ("a mode of the list that is none", listed(COUNTERS, mode=7), "INVALID_ARGUMENT", "use STREAM, ONCE or POLL"),
     ("counters on change", listed(COUNTERS, sub_mode=1), "INVALID_ARGUMENT", "subscribe with SAMPLE"),
-    ("a mode that is none", listed(COUNTERS, sub_mode=9), "INVALID_ARGUMENT", "is no mode of a subscription"),
-    ("samples too often", listed(COUNTERS, sample_interval=10_000_000), "INVALID_ARGUMENT", "from 100ms to 3600s is served"),
-    ("samples too seldom", listed(COUNTERS, sample_interval=2**63), "INVALID_ARGUMENT", "a sample_interval of"),
-    ("a heartbeat too often", listed(COUNTERS, heartbeat_interval=1), "INVALID_ARGUMENT", "a heartbeat_interval of 1 ns"),
+    ("a mode that is none", listed(COUNTERS, sub_mode=9), "INVALID_ARGUMENT", "is not a subscription mode"),
+    ("samples too often", listed(COUNTERS, sample_interval=10_000_000), "INVALID_ARGUMENT", "expected 100ms to 3600s"),
+    ("samples too seldom", listed(COUNTERS, sample_interval=2**63), "INVALID_ARGUMENT", "sample_interval is"),
+    ("a heartbeat too often", listed(COUNTERS, heartbeat_interval=1), "INVALID_ARGUMENT", "heartbeat_interval is 1 ns"),
     ("too many subscriptions", listed(*["/interfaces"] * 1025), "RESOURCE_EXHAUSTED", "at most 1024"),
     ("an encoding that is not served", listed(COUNTERS, encoding=3), "UNIMPLEMENTED", "use JSON"),
-    ("what no model has", listed("/interfaces/interface/nothing"), "INVALID_ARGUMENT", "no counter that is served"),
-    ("once, what no model has", listed("/nothing", mode=1), "INVALID_ARGUMENT", "no counter that is served"),
+    ("what no model has", listed("/interfaces/interface/nothing"), "INVALID_ARGUMENT", "no supported counter"),
+    ("once, what no model has", listed("/nothing", mode=1), "INVALID_ARGUMENT", "no supported counter"),
 )  # fmt: skip
 
 
@@ -231,7 +231,7 @@ async def test_a_poll_subscription_sends_when_it_is_polled_and_only_then() -> No
             assert kind_of(await anext(incoming)) == "sync_response"
         assert device.reads == 2
         await stream.write(listed(COUNTERS))
-        with pytest.raises(grpc.aio.AioRpcError, match="takes polls only"):
+        with pytest.raises(grpc.aio.AioRpcError, match="accepts only Poll messages"):
             await anext(incoming)
 
 
@@ -241,7 +241,7 @@ async def test_a_stream_takes_no_second_list() -> None:
         await stream.write(listed(COUNTERS))
         await stream.read()
         await stream.write(listed(COUNTERS))
-        with pytest.raises(grpc.aio.AioRpcError, match="no second request"):
+        with pytest.raises(grpc.aio.AioRpcError, match="accepts only one request"):
             async for _ in responses(stream):
                 pass
 
@@ -318,7 +318,7 @@ async def test_a_device_that_does_not_answer_keeps_nobody_waiting_for_ever() -> 
     address = Address("127.0.0.1", await server.open(Address("127.0.0.1", 0), None))
     async with calling(address) as call:
         device.read = stuck  # type: ignore[method-assign]
-        with pytest.raises(grpc.aio.AioRpcError, match=r"late: nothing came within 0\.05 s"):
+        with pytest.raises(grpc.aio.AioRpcError, match=r"late: no counters arrived within 0\.05 s"):
             await call("Get", asked("/interfaces"))
         del device.read
         assert await call("Get", asked("/interfaces"))

@@ -72,7 +72,7 @@ def test_a_veth_pair_counts_what_crossed_it(tmp_path: Path) -> None:
             assert name.strip() == "lo" or found[name.strip(), counter] == kernel[column], (name, counter)
     assert found["v0", "rx_packets"] == found["v1", "tx_packets"] == 0
     assert ("v0", "tx_bytes") not in found, "the kernel counts no check sequences"
-    assert result.complaints == ("there is no interface nope here",)
+    assert result.complaints == ("no interface nope on this host",)
 
 
 def test_this_hosts_interfaces_are_read_without_rights_or_names() -> None:
@@ -85,11 +85,11 @@ def test_this_hosts_interfaces_are_read_without_rights_or_names() -> None:
     ("what", "command", "kind", "words"),
     [
         ("no such command", ("/nonexistent/ssh",), FailureKind.UNREACHABLE, "cannot start /nonexistent/ssh: No such file"),
-        ("ends at once", ("false",), FailureKind.ENDED, "false ended without a word"),
+        ("ends at once", ("false",), FailureKind.ENDED, "false ended without a message"),
         ("ends with a word", ("sh", "-c", "echo Permission denied >&2"), FailureKind.ENDED, "sh ended: Permission denied"),
         ("writes something else", ("sh", "-c", "read x; echo hello"), FailureKind.NONSENSE, "sh wrote Expecting value"),
-        ("of another version", ("sh", "-c", "read x; echo '{}'"), FailureKind.NONSENSE, "not what version 1"),
-        ("half a line", ("sh", "-c", "read x; printf '{'"), FailureKind.ENDED, "sh ended without a word"),
+        ("of another version", ("sh", "-c", "read x; echo '{}'"), FailureKind.NONSENSE, "not the output of version 1"),
+        ("half a line", ("sh", "-c", "read x; printf '{'"), FailureKind.ENDED, "sh ended without a message"),
     ],
 )  # fmt: skip
 def test_a_command_that_does_not_read_is_told(

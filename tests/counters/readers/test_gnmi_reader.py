@@ -84,7 +84,7 @@ async def test_a_port_that_is_not_there_is_named_with_those_that_are(paths: Coun
     async with serving(Device()) as address:
         failure = await GnmiCounters(source(address, paths), ("s0/0", "Ethernet0")).open()
     assert failure == CounterFailure(
-        FailureKind.REFUSED, f'{address}: no port is called "Ethernet0"; it has s0/0, s0/1'
+        FailureKind.REFUSED, f'{address}: no port is named "Ethernet0"; it has s0/0, s0/1'
     )
 
 
@@ -140,7 +140,7 @@ async def test_a_device_behind_the_server_that_fails_is_opened_again() -> None:
 
 async def test_a_port_that_is_taken_is_told() -> None:
     async with serving(Device()) as address:
-        with pytest.raises(RigError, match="cannot be listened on"):
+        with pytest.raises(RigError, match="cannot listen"):
             await GnmiServer(Device()).open(address, None)
 
 
@@ -239,9 +239,9 @@ LIARS: Final[tuple[tuple[str, GnmiMode, Answers, FailureKind, str], ...]] = (
         GnmiMode.GET,
         {"Get": lambda _: b"\xff\xff"},
         FailureKind.NONSENSE,
-        "bytes that are no GetResponse",
+        "bytes that cannot be decoded as GetResponse",
     ),
-    ("an empty answer", GnmiMode.GET, {"Get": lambda _: b""}, FailureKind.REFUSED, "without a counter in it"),
+    ("an empty answer", GnmiMode.GET, {"Get": lambda _: b""}, FailureKind.REFUSED, "returned no counters"),
     (
         "an answer that is too large",
         GnmiMode.GET,
@@ -254,14 +254,14 @@ LIARS: Final[tuple[tuple[str, GnmiMode, Answers, FailureKind, str], ...]] = (
         GnmiMode.GET,
         {"Get": lambda _: got((IN_OCTETS, TypedValue(json_val=b"[[[")))},
         FailureKind.REFUSED,
-        "without a counter in it",
+        "returned no counters",
     ),
     (
         "paths that cannot be",
         GnmiMode.GET,
         {"Get": lambda _: GetResponse(notification=[Notification(update=[LONG])]).SerializeToString()},
         FailureKind.NONSENSE,
-        "a path cannot be read",
+        "invalid path",
     ),
     ("no rights", GnmiMode.GET, {"Get": lambda _: grpc.StatusCode.PERMISSION_DENIED}, FailureKind.REFUSED, "PERMISSION_DENIED"),
     (
@@ -271,7 +271,7 @@ LIARS: Final[tuple[tuple[str, GnmiMode, Answers, FailureKind, str], ...]] = (
         FailureKind.NONSENSE,
         "INTERNAL: as the test",
     ),
-    ("nothing but the end", GnmiMode.ONCE, {"Subscribe": lambda _: []}, FailureKind.REFUSED, "without a counter in it"),
+    ("nothing but the end", GnmiMode.ONCE, {"Subscribe": lambda _: []}, FailureKind.REFUSED, "returned no counters"),
     (
         "a stream that ends before it begins",
         GnmiMode.SAMPLE,

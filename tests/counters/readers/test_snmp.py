@@ -191,7 +191,7 @@ async def test_a_port_that_is_not_there_is_named_with_those_that_are(agent: Agen
     failure = await SnmpCounters(agent.source(), ("lo", "Ethernet0")).open()
     assert failure is not None
     assert failure.kind is FailureKind.REFUSED
-    assert 'no interface is called "Ethernet0"; it has lo' in failure.what
+    assert 'no interface is named "Ethernet0"; it has lo' in failure.what
 
 
 async def test_an_agent_that_ends_is_told_and_comes_back(tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ async def test_an_agent_that_ends_is_told_and_comes_back(tmp_path: Path) -> None
     failure = await reader.read()
     assert isinstance(failure, CounterFailure)
     assert failure.kind is FailureKind.UNREACHABLE
-    assert failure.what.startswith("nothing listens at UDP 127.0.0.1:")
+    assert failure.what.startswith("no SNMP agent listens on UDP 127.0.0.1:")
     await reader.close()
     assert await reader.read() == CounterFailure(FailureKind.ENDED, f"127.0.0.1:{agent.port} is not open")
     with snmpd(tmp_path, {}, agent.port):
@@ -237,19 +237,19 @@ def endless(request: Request) -> bytes:
 
 HOSTILE: Final[tuple[tuple[str, Behaviour, FailureKind, str], ...]] = (
     ("no answer at all", lambda _: (), FailureKind.UNREACHABLE, "no answer from 127.0.0.1"),
-    ("not SNMP", lambda _: b"\x30\x82\xff\xff" + bytes(40), FailureKind.NONSENSE, "is no SNMP"),
+    ("not SNMP", lambda _: b"\x30\x82\xff\xff" + bytes(40), FailureKind.NONSENSE, "invalid SNMP message"),
     ("an answer to another request", lambda r: response(r.request_id ^ 1, NAMES), FailureKind.UNREACHABLE, "no answer"),
-    ("a walk that stands still", lambda r: r.answer({f"{IF_NAME}.1": text("p0")}), FailureKind.NONSENSE, "in circles"),
+    ("a walk that stands still", lambda r: r.answer({f"{IF_NAME}.1": text("p0")}), FailureKind.NONSENSE, "out of order"),
     (
         "a walk that goes back",
         lambda r: r.answer({f"{IF_NAME}.2": text("p2"), f"{IF_NAME}.1": text("p1")}),
         FailureKind.NONSENSE,
-        "in circles",
+        "out of order",
     ),
     ("a walk without end", endless, FailureKind.NONSENSE, "more than 8192 rows"),
-    ("a length that is cut off", cut_off, FailureKind.NONSENSE, "breaks the SNMP library: index out of bounds"),
+    ("a length that is cut off", cut_off, FailureKind.NONSENSE, "the SNMP library cannot handle: index out of bounds"),
     ("no interfaces", lambda r: r.answer({f"{IF_NAME}.1": END_OF_VIEW}), FailureKind.REFUSED, "no interfaces"),
-    ("an error instead", lambda r: r.answer({}, error=5), FailureKind.REFUSED, "lets us see no interfaces"),
+    ("an error instead", lambda r: r.answer({}, error=5), FailureKind.REFUSED, "shows no interfaces"),
     (
         "names that are none",
         lambda r: r.answer(
@@ -257,7 +257,7 @@ HOSTILE: Final[tuple[tuple[str, Behaviour, FailureKind, str], ...]] = (
             | {"1.4.1": text("")}
         ),
         FailureKind.REFUSED,
-        "no interface has a name",
+        "no interface has a unique name",
     ),
     (
         "interfaces without counters",
@@ -337,7 +337,7 @@ async def test_nonsense_midway_is_a_failure_or_a_complaint_and_the_reader_lives(
         behaviour[-1] = lambda request: honest(request).replace(number(100, 0x43), number(50, 0x43))
         batch = await reader.read()
         assert isinstance(batch, CounterBatch)
-        assert batch.complaints[0].startswith("the SNMP agent began anew 0 s ago")
+        assert batch.complaints[0].startswith("the SNMP agent restarted 0 s ago")
 
 
 def mutated(content: bytes, rng: random.Random) -> bytes:
@@ -426,7 +426,7 @@ def test_who_is_asked_first_is_spread_over_all() -> None:
 def test_names_that_stand_twice_mean_no_interface() -> None:
     both = (Interface(1, "uplink"), Interface(2, "uplink"), Interface(3, "p"))
     assert chosen(both, ()) == ((Interface(3, "p"),), "")
-    assert chosen(both, ("p", "uplink"))[1].startswith('2 interfaces are called "uplink"')
+    assert chosen(both, ("p", "uplink"))[1].startswith('2 interfaces are named "uplink"')
 
 
 def test_values_wider_than_their_type_are_complained_about() -> None:
@@ -441,7 +441,7 @@ def test_values_wider_than_their_type_are_complained_about() -> None:
 
 
 def test_an_agents_restart_is_told() -> None:
-    assert restart_complaint(1000, 900).startswith("the SNMP agent began anew 9 s ago")
+    assert restart_complaint(1000, 900).startswith("the SNMP agent restarted 9 s ago")
     assert restart_complaint(900, 1000) == restart_complaint(None, 5) == restart_complaint(5, b"x") == ""
 
 

@@ -110,7 +110,9 @@ MISTAKES = (
     Mistake(
         "a rank file is missing",
         lambda directory: (directory / "job" / "w.3.et").unlink(),
-        ("job: w.3.et is missing: found ranks 0-2,4-7; put the files of all ranks 0 to n-1 in one place",),
+        (
+            "job: w.3.et is missing: found ranks 0-2,4-7; put the files of all ranks 0 to n-1 into one directory or archive",
+        ),
         of_a_process=True,
     ),
     Mistake(
@@ -241,13 +243,13 @@ def test_an_agent_that_the_rig_does_not_name_is_sent_away_and_nobody_waits_for_i
     with commands.agents(place, "--once", names=("a", "x")) as live:
         assert_refused(
             run(place),
-            "agent 'x' is not in the rig; it names a, b",
+            "agent 'x' is not in the rig, which has a, b",
             "agent 'b': did not join at",
             "--name b",
         )
         stranger = live["x"].ended()
     assert stranger.exit_code == PREPARATION_FAILED
-    assert "refused: agent 'x' is not in the rig; it names a, b" in stranger.err
+    assert "refused: agent 'x' is not in the rig, which has a, b" in stranger.err
     assert "Traceback" not in stranger.err
 
 

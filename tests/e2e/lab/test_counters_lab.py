@@ -238,7 +238,7 @@ def test_sources_that_fail_leave_gaps_and_the_run_ends(bench: Bench, monkeypatch
     assert why["gone"] == 'unreachable: no lab called "nosuch" is up'
     assert why["liar"].startswith("nonsense: sh wrote ")
     assert why["slow"] == "late: no answer within 0.2 s"
-    assert why["brief"] == "ended: sh ended without a word"
+    assert why["brief"] == "ended: sh ended without a message"
     agreement = {(row["source"], row["port"]): row["agreement"] for row in summary["dut"]["reconciliation"]}
     assert agreement["soft_switch", "a/p0"] == "exact"
     assert agreement["host-a", "a/p0"] in ("exact", "unknown"), (

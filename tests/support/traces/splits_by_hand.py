@@ -61,7 +61,7 @@ SPLIT_ERRORS: Final[tuple[tuple[Check, Trace, str], ...]] = (
         with_splits(trace_of([all_reduce(1, 12)], [all_reduce(1, 12)]), {(1, 1): (4, 8)}),
         (
             'hand/w.1.et: rank 1 node 1 "all_reduce1": expected split sizes on ALL_TO_ALL or REDUCE_SCATTER alone, found '
-            "split sizes on comm_type 0; leave the split sizes out: this collective has none"
+            "split sizes on comm_type 0; remove the split sizes: this collective has none"
         ),
     ),
     (
@@ -82,7 +82,7 @@ SPLIT_ERRORS: Final[tuple[tuple[Check, Trace, str], ...]] = (
         with_splits(all_to_all_v(PAIR), {(0, 1): (4, 8), (1, 1): (16, 33)}),
         (
             'hand/w.1.et: rank 1 node 1 "all_to_all1": expected splits that add up to the 48 bytes of comm_size, found '
-            "49 bytes; correct comm_size or the split sizes; both count what the rank sends, its own part included"
+            "49 bytes; correct comm_size or the split sizes; both count the bytes that the rank sends, including those to itself"
         ),
     ),
     (
@@ -98,7 +98,7 @@ SPLIT_ERRORS: Final[tuple[tuple[Check, Trace, str], ...]] = (
         with_splits(all_to_all_v(PAIR), {(0, 1): (4, 8), (1, 1): (16, 32)}, {(1, 1): (9, 32)}),
         (
             'hand/w.1.et: rank 1 node 1 "all_to_all1": expected the 8 bytes that rank 0 node 1 "all_to_all1" sends to '
-            "it, found 9 bytes; what one member sends to another must be what that one expects: correct the split sizes"
+            "it, found 9 bytes; the sender's and the receiver's split sizes must agree: correct the split sizes"
         ),
     ),
 )

@@ -154,19 +154,19 @@ REFUSED = {
         Settings(pins=(("all-to-all", Pin("hierarchical")),)),
         "all-to-all",
         Layout(4, 4),
-        "all-to-all of 4 ranks, 4 a host: hierarchical cannot do it: it needs at least two hosts",
+        "all-to-all of 4 ranks, 4 a host: hierarchical cannot execute it: needs 2 or more hosts",
     ),
     "half a bidirectional ring": (
         Settings(pins=(("all-reduce", Pin("bidirectional_ring", channels=3)),)),
         "all-reduce",
         FOUR,
-        "it needs an even number of channels, one half for each direction, and has 3",
+        "needs an even number of channels, half for each direction; got 3",
     ),
     "uneven splits with an algorithm for even ones": (
         Settings(pins=(("all-to-all", Pin("bruck")),)),
         "uneven all-to-all",
         FOUR,
-        "uneven all-to-all of 4 ranks, 1 a host: bruck cannot do it: it has no such form",
+        "uneven all-to-all of 4 ranks, 1 a host: bruck cannot execute it: it does not implement this collective",
     ),
 }
 
@@ -181,8 +181,8 @@ def test_a_pin_that_this_group_cannot_follow_is_refused(case: str) -> None:
 @pytest.mark.parametrize(
     ("shaping", "collective", "pin", "printed"),
     [
-        (NCCL, "all-reduce", Pin("rign"), 'there is no algorithm "rign"'),
-        (NCCL, "all-reduce", Pin("bruck"), "bruck does not do all-reduce"),
+        (NCCL, "all-reduce", Pin("rign"), 'unknown algorithm "rign"'),
+        (NCCL, "all-reduce", Pin("bruck"), "bruck does not implement all-reduce"),
         (NCCL, "all-to-all", Pin(protocol=LL), "sends over a network use the Simple protocol in NCCL"),
         (NCCL, "point-to-point", Pin(protocol=LL128), "sends over a network use the Simple protocol in NCCL"),
         (NCCL, "all-gather", Pin("pat", LL), "PAT has the Simple protocol only"),

@@ -53,7 +53,7 @@ def crossing(
 def refusal(job: Assignment, topology: Topology) -> str:
     with pytest.raises(PlanError) as caught:
         network(job, topology)
-    assert all("say --level packet" in str(problem) for problem in caught.value.problems)
+    assert all("use --level packet" in str(problem) for problem in caught.value.problems)
     return str(caught.value)
 
 
@@ -144,7 +144,7 @@ def test_hashes_of_other_fields_are_refused_where_there_is_a_choice(field: HashF
     fields_of_hash = tuple(one for one in FIVE_TUPLE if one != field)
     if field not in FIVE_TUPLE:
         fields_of_hash = (*FIVE_TUPLE, field)
-    assert "hash: is not of the five-tuple" in refusal(
+    assert "hash: does not use the five-tuple" in refusal(
         crossing(), changed(two_tiers(2, 4, 2), hash_fields=fields_of_hash)
     )
     network(crossing(), changed(two_tiers(2, 4, 1), hash_fields=fields_of_hash))
@@ -160,7 +160,7 @@ def test_faults_of_endpoints_are_refused(action: FaultAction) -> None:
 
 def test_faults_of_switches_are_refused() -> None:
     lossy = changed(star(8), faults=(SwitchFault(per_million=10),))
-    assert "switch switch: its faults lose or spoil packets" in refusal(crossing(), lossy)
+    assert "switch switch: its faults drop or corrupt packets" in refusal(crossing(), lossy)
 
 
 def test_planes_and_micro_segments_are_refused() -> None:
@@ -170,19 +170,19 @@ def test_planes_and_micro_segments_are_refused() -> None:
     with pytest.raises(PlanError, match="several planes"):
         network_of(cards, names, stars)
     led = tuple(replace(port, segments=SegmentSettings(0, 1, ())) for port in job.ports)
-    assert "srv6: micro segments lead packets" in refusal(replace(job, ports=led), star(8))
+    assert "srv6: micro segments route packets" in refusal(replace(job, ports=led), star(8))
 
 
 def test_packets_that_are_taken_in_order_alone_are_refused_where_switches_reorder() -> None:
     for balancing in (LoadBalancing.SPRAY, LoadBalancing.ADAPTIVE):
         topology = changed(two_tiers(2, 4, 4), balancing=balancing)
-        assert "reorders packets that are taken in their order alone" in refusal(
+        assert "reorders packets, but the transport accepts them in order only" in refusal(
             crossing(UNCONTROLLED), topology
         )
         rod = MultipathSettings(
             entropy_values=1, least_active=1, uet=replace(STAYS_OPEN, order=DeliveryOrder.SENT)
         )
-        assert "in their order alone" in refusal(
+        assert "accepts them in order only" in refusal(
             crossing(sprayed(TransportKind.UET, multipath=rod)), topology
         )
 
@@ -274,7 +274,7 @@ def test_credits_of_a_part_of_the_link_are_refused_and_others_modelled() -> None
         uet=replace(STAYS_OPEN, credit=CreditSettings(granted=True, alone=True, share_per_million=500_000))
     )
     agrees(crossing(sprayed(TransportKind.UET, "none", whole)), star(8))
-    assert "grant another part of their link" in refusal(
+    assert "grant less or more than their link rate" in refusal(
         crossing(sprayed(TransportKind.UET, "none", half)), star(8)
     )
 

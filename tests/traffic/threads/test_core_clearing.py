@@ -101,7 +101,7 @@ def test_the_sender_has_a_core_of_its_own(
 def test_something_must_be_left() -> None:
     with (
         pytest.raises(
-            ConfigError, match=r"--clear-cores: no core would be left for everything else beside 0, 1"
+            ConfigError, match=r"--clear-cores: no core would be left for other threads next to 0, 1"
         ),
         cleared_cores((0, 1), (0, 1)),
     ):
@@ -116,7 +116,7 @@ def test_an_agent_clears_named_cores_for_real_time_threads(
 ) -> None:
     assert agent(["run", "--controller", "tcp://127.0.0.1:1", "--name", "a", *words]) == ConfigError.exit_code
     assert (
-        "--clear-cores: it clears the cores of --cores for real-time threads; say --realtime and --cores, too"
+        "--clear-cores: needs --realtime and --cores: it clears those cores for real-time threads; add --realtime and --cores"
         in (capsys.readouterr().err)
     )
 
@@ -169,7 +169,7 @@ def test_the_core_is_empty_while_it_is_asked_for_and_everyone_is_back_however_th
     *left, last = usable
     # Itself, who asks, the one that is everywhere, and the clearer.
     assert reported == (
-        f"4 core {last} is shared: not all of the host's threads are seen from here; docker run --pid=host shows them"
+        f"4 core {last} is shared: not all threads of the host are visible; use docker run --pid=host"
     ), "nobody was refused"
     first = usable[:1]
     assert cleared == [left, left, left, first, [last]], (

@@ -60,14 +60,14 @@ def test_a_list_of_cores_is_read_in_its_order() -> None:
 @pytest.mark.parametrize(
     ("text", "printed"),
     [
-        ("two", '"two" is no list of cores; write numbers and ranges'),
-        ("1,", "is no list of cores"),
-        ("-1", "is no list of cores"),
-        ("1 2", "is no list of cores"),
-        ("99999", "is no list of cores"),
+        ("two", '"two" is not a list of cores; write numbers and ranges'),
+        ("1,", "is not a list of cores"),
+        ("-1", "is not a list of cores"),
+        ("1 2", "is not a list of cores"),
+        ("99999", "is not a list of cores"),
         ("5-2", "5-2 goes backwards"),
-        ("1,0-2", "a core is named twice"),
-        ("1-9", "core 4 is not one that this process may use; choose among 0, 1, 2, 3"),
+        ("1,0-2", "a core is listed twice"),
+        ("1-9", "core 4 is not available to this process; choose among 0, 1, 2, 3"),
     ],
 )
 def test_what_is_no_list_of_cores_is_told(text: str, printed: str) -> None:
@@ -79,7 +79,7 @@ def test_what_is_no_list_of_cores_is_told(text: str, printed: str) -> None:
 def test_the_agent_refuses_cores_that_are_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["run", "--controller", "tcp://127.0.0.1:1", "--once", "--cores", "9999"]
     assert main(words) == ConfigError.exit_code
-    assert "--cores: core 9999 is not one that this process may use" in capsys.readouterr().err
+    assert "--cores: core 9999 is not available to this process" in capsys.readouterr().err
 
 
 def one_rank(threads: LoopThreads = REALTIME) -> Engine:

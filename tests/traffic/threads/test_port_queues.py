@@ -177,7 +177,7 @@ def test_queues_beyond_cores_are_told() -> None:
     finally:
         engine.close()
     assert (
-        f"port p0: {cores + 2} queues on {cores} cores take turns; write queues: {cores} or less" in reported
+        f"port p0: {cores + 2} queues on {cores} cores share time; write queues: {cores} or less" in reported
     )
 
 

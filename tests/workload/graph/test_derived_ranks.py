@@ -72,8 +72,8 @@ def test_one_rank_a_stage_stands_for_its_stage() -> None:
     ]
     assert [rank.peers for rank in job.ranks] == [(4,), (5,), (6,), (7,), (0,), (1,), (2,), (3,)]
     assert job.notes[0] == (
-        "ranks-replicated: hand: expected the traces of all 8 ranks, found 2 recorded ranks; they stand for the others, as "
-        "workload.stand_ins says: 0-3=0, 4-7=4"
+        "ranks-replicated: hand: expected the traces of all 8 ranks, found 2 recorded ranks; other ranks replay these traces "
+        "(workload.stand_ins): 0-3=0, 4-7=4"
     )
 
 
@@ -84,19 +84,21 @@ def test_a_group_file_names_the_groups_of_the_others() -> None:
     assert [(one.name, one.members) for one in job.communicators] == list(groups.items())
     del groups["tp1"]
     report = lint(trace_of(*nodes, groups=groups), settings("0-3=0-1"))
-    assert '0 groups of ranks 2, 3 in the group file, and 1 of those of "tp0"' in str(
+    assert 'the group file has 0 groups of ranks 2, 3, but 1 with the members of "tp0"' in str(
         report.errors[0].problems()[0]
     )
 
 
 def test_groups_that_do_not_fill_the_job_are_refused() -> None:
     report = lint(stages(), settings("0-3=0", "4-6=4"))
-    assert 'group "a" of ranks 0, 1, which do not fill 7 ranks' in str(report.errors[0].problems()[0])
+    assert 'group "a" of ranks 0, 1, which does not tile 7 ranks' in str(report.errors[0].problems()[0])
 
 
 def test_other_recordings_than_those_named_are_refused() -> None:
     report = lint(trace_of([all_reduce(1)], [all_reduce(1)]), settings("0-3=0"))
-    assert "expected the traces of ranks 0, found those of ranks 0, 1" in str(report.errors[0].problems()[0])
+    assert "expected the traces of ranks 0, found the traces of ranks 0, 1" in str(
+        report.errors[0].problems()[0]
+    )
 
 
 def test_files_of_the_recorded_ranks_alone_are_read(
@@ -121,10 +123,10 @@ def test_ranks_are_taken_in_turn() -> None:
 
 
 WRONG = [
-    (("0-3=0", "3=3"), "a rank is stood for twice"),
-    (("0-3=0", "5=5"), "rank 4 is stood for by nobody"),
+    (("0-3=0", "3=3"), "lists a rank twice"),
+    (("0-3=0", "5=5"), "rank 4 has no recorded rank"),
     (("0-3=0", "4-7=0"), None),
-    (("0-3=4", "4-7=5"), "recorded rank 4 stands for others and not for itself"),
+    (("0-3=4", "4-7=5"), "recorded rank 4 is used for other ranks but not for itself"),
 ]
 
 
@@ -139,7 +141,7 @@ def test_stand_ins_that_are_no_job_are_refused(texts: tuple[str, ...], what: str
 
 @pytest.mark.parametrize("text", ["", "0", "0-3", "3-0=0", "0-3=0-2", "0=1=2", "0-70000=0"])
 def test_text_that_says_not_who_stands_for_whom_is_refused(text: str) -> None:
-    with pytest.raises(QuantityError, match=r"says not who|no ascending range|whole number of times"):
+    with pytest.raises(QuantityError, match=r"is not RANKS=RECORDED|not an ascending range|not a multiple"):
         StandIn.parse(text)
 
 

@@ -86,7 +86,7 @@ def test_a_stated_topology_is_obeyed_and_told() -> None:
     assert members_of(analysis, 3) == [(2, 3), (1, 3), (0, 1, 2, 3)]
     (told,) = [one for one in analysis.findings if one.check is Check.INVOLVED_DIM]
     assert (told.severity, told.count) == (Severity.INFO, 8)
-    assert told.remedy == "the logical topology 2 x 2 says who takes part"
+    assert told.remedy == "members are derived from the logical topology 2 x 2"
     assert told.examples[0].found == "involved_dim [true, false]"
     assert len(build_job(trace, SQUARE).communicators) == 5
 
@@ -96,7 +96,7 @@ def test_without_a_topology_some_dimensions_are_refused_and_nobody_is_taken_for_
     with pytest.raises(TraceError) as raised:
         build_job(trace, WorkloadSettings())
     assert (
-        'rank 0 node 1 "all_reduce1": expected a logical topology, as only some of its dimensions take part, '
+        'rank 0 node 1 "all_reduce1": expected a logical topology, because only some dimensions are involved, '
         "found involved_dim [true, false]; state workload.logical_topology (--logical-topology), such as [2, 4], "
         "whose first dimension counts fastest, or name the communicators"
     ) in str(raised.value)

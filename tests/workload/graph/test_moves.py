@@ -80,10 +80,10 @@ def test_what_takes_no_time_is_told_once_with_count_and_bytes() -> None:
     assert (finding.severity, finding.count) == (Severity.WARNING, 4)
     assert str(finding.problems()[0]).startswith(
         'hand/w.0.et: rank 0 node 1 "io1": expected duration_micros, or a size and a rate to derive it, found neither; '
-        f"all storage nodes like it state {2 * 1088 * MIB} bytes together"
+        f"such storage nodes state {2 * 1088 * MIB} bytes in total"
     )
     assert finding.remedy == (
-        "they take no time and send nothing; state workload.compute.storage_bandwidth (--storage-bandwidth) to derive "
+        "replayed with zero duration and without traffic; state workload.compute.storage_bandwidth (--storage-bandwidth) to derive "
         "one from their bytes"
     )
 
@@ -92,7 +92,7 @@ def test_each_sort_has_its_own_remedy() -> None:
     nodes = [other(1, NodeKind.MEM_LOAD, tensor_size=8), other(2, NodeKind.DATA_OP), all_reduce(3)]
     memory, data = moves(trace_of(nodes))
     assert "memory_bandwidth (--memory-bandwidth)" in memory.remedy
-    assert "say neither how much nor to whom: give sends and receives" in data.remedy
+    assert "state neither bytes nor peer: write sends and receives instead" in data.remedy
     assert data.severity is Severity.WARNING
 
 
@@ -115,7 +115,7 @@ def test_how_much_it_matters(
 def test_elements_are_told_as_bytes() -> None:
     trace = trace_of([other(1, NodeKind.MEM_LOAD, tensor_size=8)], schema="symbolic_tensor_network")
     (finding,) = moves(trace, WorkloadSettings(element_bytes=4))
-    assert "state 32 bytes together" in finding.examples[0].found
+    assert "state 32 bytes in total" in finding.examples[0].found
 
 
 def test_ranks_that_differ_in_bytes_alone_are_not_taken_for_alike() -> None:

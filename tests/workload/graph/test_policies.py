@@ -57,8 +57,8 @@ def test_a_policy_is_a_set_of_names_in_any_order(text: str, canonical: str) -> N
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("date", '"date" is no sort of dependency'),
-        ("data+", '"" is no sort of dependency'),
+        ("date", '"date" is not a kind of dependency'),
+        ("data+", '"" is not a kind of dependency'),
         ("data+stream+stream", '"data+stream+stream" repeats a name'),
     ],
 )
@@ -95,7 +95,9 @@ def test_stream_order_without_streams_is_told() -> None:
     report = lint(trace_of([compute(1), all_reduce(2)]), WorkloadSettings(dependencies=STREAM))
     (finding,) = (one for one in report.findings if one.check is Check.NO_STREAMS)
     assert finding.severity is Severity.WARNING
-    assert finding.sentence().endswith("found none on this rank; stream order adds nothing on this rank")
+    assert finding.sentence().endswith(
+        "found none on this rank; stream order adds no dependency on this rank"
+    )
 
 
 def test_ctrl_edges_on_a_cycle_go_and_the_others_stay() -> None:
@@ -121,8 +123,8 @@ def test_recorded_gaps_need_times_and_believable_ones() -> None:
     settings = WorkloadSettings(dependencies=RECORDED)
     (finding,) = lint(trace_of([compute(1)]), settings).errors
     assert str(finding.problems()[0]) == (
-        'hand/w.0.et: rank 0 node 1 "comp1": expected recorded start times, found none on this rank; leave "recorded" '
-        "out of the dependencies, or give the Kineto trace of the same run"
+        'hand/w.0.et: rank 0 node 1 "comp1": expected recorded start times, found none on this rank; remove "recorded" '
+        "from the dependencies, or give the Kineto trace of the same run"
     )
     odd = trace_of([compute(1).seen(5, 9), compute(2).seen(10**15, 10**15 + 1)])
     (finding,) = lint(odd, settings).errors

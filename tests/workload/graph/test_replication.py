@@ -22,7 +22,7 @@ def test_every_replica_runs_the_program_of_the_one_rank_and_the_report_says_so()
     assert [one.members for one in job.communicators] == [(0, 1, 2, 3)]
     assert job.notes[0] == (
         "ranks-replicated: hand: expected the traces of all 4 ranks, found 1 rank; "
-        "it stands for each of 4 ranks, as workload.replicate_ranks says"
+        "it is replicated to 4 ranks (workload.replicate_ranks)"
     )
 
 
@@ -30,7 +30,7 @@ def test_more_than_one_rank_cannot_be_replicated() -> None:
     (finding,) = lint(trace_of([all_reduce(1)], [all_reduce(1)]), FOUR).errors
     assert finding.check is Check.RANKS_REPLICATED
     assert str(finding.problems()[0]) == (
-        "hand: expected the trace of one rank to replicate, found 2 ranks; leave workload.replicate_ranks out"
+        "hand: expected the trace of one rank to replicate, found 2 ranks; remove workload.replicate_ranks"
     )
 
 
@@ -63,5 +63,5 @@ def test_a_trace_is_not_replicated_unless_asked_for() -> None:
 
 @pytest.mark.parametrize("count", [0, 1, MAX_REPLICAS + 1])
 def test_how_many_ranks_is_checked(count: int) -> None:
-    with pytest.raises(ConfigError, match="is no number of ranks to replicate one to; write 2 to 65536"):
+    with pytest.raises(ConfigError, match=r"expected 2 to 65536 ranks, got .*; write 2 to 65536"):
         WorkloadSettings(replicate_ranks=count)

@@ -61,7 +61,7 @@ def test_roots_that_differ_are_the_own_ranks_of_an_old_writer() -> None:
     assert members_of(analysis, 1) == [(0, 1, 2)]
     (untold,) = [one for one in analysis.findings if one.check is Check.ROOT_UNKNOWN]
     assert untold.count == 3
-    assert untold.examples[0].found.startswith("roots that differ between the members")
+    assert untold.examples[0].found.startswith("different roots on different members")
 
 
 def rank_read(rank: int, *nodes: Json) -> Trace:

@@ -51,7 +51,7 @@ def test_more_splits_than_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(TraceError) as raised:
         build_job(all_to_all_v(PAIR, ((1, 2), (3, 4))), SETTINGS)
     assert str(raised.value) == (
-        "hand: expected uneven all-to-alls with at most 7 splits together, members squared each, found more in 2 "
+        "hand: expected uneven all-to-alls with at most 7 splits in total (members squared each), found more in 2 "
         "operations; replay fewer steps of the job"
     )
 
@@ -132,8 +132,8 @@ def test_lint_tells_how_uneven_they_are() -> None:
     assert [(one.severity, one.count) for one in found] == [(Severity.INFO, 2)]
     assert found[0].sentence() == (
         'uneven-all-to-all: hand/w.0.et: rank 0 node 1 "all_to_all1": expected an all-to-all, found between 0 and 7 '
-        "bytes from one member to another, 2 of 6 pairs without any (first of 2); every pair is sent its own bytes; a "
-        "pair of zero bytes is sent nothing"
+        "bytes from one member to another, 2 of 6 pairs with 0 bytes (first of 2); each pair exchanges its own number "
+        "of bytes; pairs of zero bytes exchange no message"
     )
 
 

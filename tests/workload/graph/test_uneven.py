@@ -41,7 +41,7 @@ def matrix_of(job: Job) -> list[list[int]]:
 def test_without_a_choice_the_remedy_names_it(kind: CollectiveKind) -> None:
     with pytest.raises(TraceError) as raised:
         build_job(of_sizes(kind, 30, 60, 90), WorkloadSettings())
-    assert "if they are uneven on purpose" in str(raised.value)
+    assert "if uneven sizes are intended" in str(raised.value)
     assert "workload.uneven (--uneven) even or skew" in str(raised.value)
 
 
@@ -73,8 +73,8 @@ def test_what_is_assumed_is_told() -> None:
     trace = trace_of(*([collective(1, A2A, size), collective(2, A2A, 64)] for size in (30, 60, 90)))
     (finding,) = [one for one in analyse(trace, EVEN).findings if one.check is Check.UNEVEN_ASSUMED]
     assert finding.count == 1, "what is of one size on all members is split evenly anyway"
-    assert finding.examples[0].found == "ALL_TO_ALL whose members put in different sizes"
-    assert finding.remedy.startswith("as workload.uneven says (even): the splits of an all-to-all are even")
+    assert finding.examples[0].found == "ALL_TO_ALL whose members contribute different sizes"
+    assert finding.remedy.startswith("workload.uneven is even: all-to-all splits are even")
 
 
 def test_skew_keeps_what_each_member_puts_in_and_repeats_by_its_seed() -> None:
@@ -145,11 +145,11 @@ def test_lists_of_a_host_trace_state_what_is_uneven() -> None:
 
 
 def test_lists_that_contradict_each_other_are_refused() -> None:
-    with pytest.raises(TraceError, match="what one member sends to another must be what that one expects"):
+    with pytest.raises(TraceError, match="the sender's and the receiver's split sizes must agree"):
         build_job(
             ranks_read("all_gather", [[1], [2], [3]], [[1, 2, 3], [1, 2, 4], [1, 2, 3]]), WorkloadSettings()
         )
-    with pytest.raises(TraceError, match="members reduce the same parts"):
+    with pytest.raises(TraceError, match="all members must reduce parts of the same sizes"):
         build_job(
             ranks_read("reduce_scatter", [[1, 2, 3], [2, 1, 3], [1, 2, 3]], [[1], [2], [3]]),
             WorkloadSettings(),

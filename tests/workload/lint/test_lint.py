@@ -39,7 +39,7 @@ ERRORS: tuple[tuple[Check, Trace, str], ...] = (
     (
         Check.INVOLVED_DIM,
         both(all_reduce(1).having(involved_dims=2 << 32 | 1)),
-        "expected a logical topology, as only some of its dimensions take part, found involved_dim [true, false]",
+        "expected a logical topology, because only some dimensions are involved, found involved_dim [true, false]",
     ),
     (
         Check.NO_RANKS,
@@ -50,8 +50,8 @@ ERRORS: tuple[tuple[Check, Trace, str], ...] = (
         Check.DUPLICATE_NODE_ID,
         trace_of([compute(7), compute(7)]),
         (
-            'hand/w.0.et: rank 0 node 7 "comp7": expected an id that no other node of the rank has, found one used '
-            "before; give every node of a rank its own id"
+            'hand/w.0.et: rank 0 node 7 "comp7": expected an id that no other node of the rank has, found an id '
+            "that an earlier node has; give every node of a rank its own id"
         ),
     ),
     (
@@ -59,7 +59,7 @@ ERRORS: tuple[tuple[Check, Trace, str], ...] = (
         trace_of([UNTYPED]),
         (
             'hand/w.0.et: rank 0 node 1 "all_reduce1": expected comm_type on a collective, found none; write comm_type; '
-            "absent it would read as ALL_REDUCE, which is 0 in the schema"
+            "if absent it is read as ALL_REDUCE, which is 0 in the schema"
         ),
     ),
     (
@@ -70,7 +70,7 @@ ERRORS: tuple[tuple[Check, Trace, str], ...] = (
     (
         Check.COMM_SIZE_ABSENT,
         both(all_reduce(1).without("comm_size")),
-        "expected comm_size, found none; write how much the rank puts in",
+        "expected comm_size, found none; write the bytes that the rank contributes",
     ),
     (
         Check.COMM_SIZE_RANGE,
@@ -111,7 +111,7 @@ ERRORS: tuple[tuple[Check, Trace, str], ...] = (
     (
         Check.COMMUNICATOR_MEMBERS,
         both(all_reduce(1, group="tp"), groups={"tp": ()}),
-        "found no rank at all; correct the group file",
+        "found no ranks; correct the group file",
     ),
     (
         Check.COMMUNICATOR_NOT_MEMBER,
@@ -149,29 +149,29 @@ ERRORS: tuple[tuple[Check, Trace, str], ...] = (
     (
         Check.PEER_ABSENT,
         sendrecv(send(1, 1).without("comm_dst"), recv(1, 0)),
-        "expected comm_dst on a SEND, comm_src on a RECV, found none; write the global rank at the other end",
+        "expected comm_dst on a SEND, comm_src on a RECV, found none; write the global rank of the peer",
     ),
     (
         Check.PEER_OUT_OF_RANGE,
         sendrecv(send(1, 2), recv(1, 0)),
-        "expected a peer among ranks 0 to 1, found none -> 2; write the global rank at the other end",
+        "expected a peer among ranks 0 to 1, found none -> 2; write the global rank of the peer",
     ),
     (
         Check.PEER_SELF,
         sendrecv(send(1, 0), recv(1, 0)),
-        "expected another rank, found a message to itself (none -> 0); write the global rank at the other end",
+        "expected another rank, found a message to itself (none -> 0); write the global rank of the peer",
     ),
     (
         Check.WRONG_END,
         sendrecv(send(1, 0).having(comm_src=1), recv(1, 0)),
-        "expected rank 0 at its own end, found 1 -> 0; write the global rank at the other end",
+        "expected rank 0 as its own peer, found 1 -> 0; write the global rank of the peer",
     ),
     (
         Check.SEND_UNMATCHED,
         trace_of([send(1, 1, tag=7)], [compute(1)]),
         (
             'hand/w.0.et: rank 0 node 1 "send1": expected a COMM_RECV on rank 1 for rank 0 to rank 1 with tag 7, found '
-            "none left; every send needs its receive: correct comm_src, comm_dst or comm_tag, or add the node"
+            "none unmatched; every send needs its receive: correct comm_src, comm_dst or comm_tag, or add the node"
         ),
     ),
     (
@@ -179,7 +179,7 @@ ERRORS: tuple[tuple[Check, Trace, str], ...] = (
         trace_of([compute(1)], [recv(3, 0).without("comm_tag")]),
         (
             'hand/w.1.et: rank 1 node 3 "recv3": expected a COMM_SEND on rank 0 for rank 0 to rank 1 with no tag, found '
-            "none left; every send needs its receive"
+            "none unmatched; every send needs its receive"
         ),
     ),
     (
@@ -207,17 +207,17 @@ ERRORS: tuple[tuple[Check, Trace, str], ...] = (
             groups={"a": (0, 1), "b": (0, 1)},
         ),
         (
-            "hand: expected an order in which all operations can finish, found 2 operations that never can: on rank 1 "
+            "hand: expected an order in which all operations can finish, found 2 operations that never finish: on rank 1 "
             'ALL_REDUCE 0 of communicator "a" (node 2 "all_reduce2") waits for ALL_REDUCE 0 of communicator "b" (node 1 '
             '"all_reduce1"); on rank 0 ALL_REDUCE 0 of communicator "b" (node 3 "all_reduce3") waits for ALL_REDUCE 0 of '
-            'communicator "a" (node 1 "all_reduce1"); the ranks disagree in the order of these operations'
+            'communicator "a" (node 1 "all_reduce1"); the ranks issue these operations in different orders'
         ),
     ),
     (
         Check.DEADLOCK,
         trace_of([recv(1, 1), send(2, 1).after(1)], [recv(1, 0), send(2, 0).after(1)]),
         (
-            'found 4 operations that never can: on rank 0 RECV 1 -> 0 (node 1 "recv1") waits for rank 1\'s SEND 1 -> 0 '
+            'found 4 operations that never finish: on rank 0 RECV 1 -> 0 (node 1 "recv1") waits for rank 1\'s SEND 1 -> 0 '
             '(node 2 "send2"); on rank 1 SEND 1 -> 0 (node 2 "send2") waits for RECV 0 -> 1 (node 1 "recv1"); on rank 1 '
             "RECV 0 -> 1"
         ),
@@ -290,19 +290,19 @@ REMARKS: tuple[tuple[Check, Severity, Trace, str], ...] = (
         Check.ELEMENT_BYTES,
         Severity.WARNING,
         trace_of([compute(1)], schema="symbolic_tensor_network"),
-        "expected element_bytes, as sizes count elements, found none: 2 (bf16) taken; state workload.element_bytes",
+        "expected element_bytes, as sizes count elements, found none: 2 (bf16) assumed; state workload.element_bytes",
     ),
     (
         Check.NODE_KIND,
         Severity.WARNING,
         trace_of([HandNode(1, 12, "what")]),
-        'rank 0 node 1 "what": expected a node type of the schema (0 to 9), found type 12; it is taken as a node',
+        'rank 0 node 1 "what": expected a node type of the schema (0 to 9), found type 12; replayed as a node',
     ),
     (
         Check.CPU_COMM_NODE,
         Severity.INFO,
         trace_of([UNTYPED.having(is_cpu_op=1)]),
-        "expected communication on the device, found is_cpu_op true; it launches an operation that has its own node",
+        "expected communication on the device, found is_cpu_op true; not replayed: it launches an operation",
     ),
     (
         Check.ROOT_UNKNOWN,
@@ -326,13 +326,13 @@ REMARKS: tuple[tuple[Check, Severity, Trace, str], ...] = (
         Check.COMMUNICATOR_WORLD,
         Severity.INFO,
         both(all_reduce(1)),
-        "expected a communicator's name, found none (first of 2); all ranks are taken",
+        "expected a communicator's name, found none (first of 2); the communicator of all ranks is used",
     ),
     (
         Check.COMMUNICATOR_OF_ONE,
         Severity.INFO,
         trace_of([all_reduce(1, group="1")], [compute(1)], groups={"1": (0,)}),
-        'expected two or more members, found "1" of one rank; it moves nothing and takes no time',
+        'expected two or more members, found "1" of one rank; no bytes are moved and no time is simulated',
     ),
     (
         Check.DEPENDENCY_SELF,
@@ -356,29 +356,29 @@ REMARKS: tuple[tuple[Check, Severity, Trace, str], ...] = (
         Check.NEEDS_EAGER_SENDS,
         Severity.INFO,
         trace_of([send(1, 1), recv(2, 1).after(1)], [send(1, 0), recv(2, 0).after(1)]),
-        "found an order that only works if a send can finish before its receive begins; replayed with eager sends",
+        "found an order that deadlocks unless a send can complete before its receive is posted; replayed with eager sends",
     ),
     (
         Check.NOTHING_WAITS,
         Severity.WARNING,
         both(compute(1), all_reduce(2).after(1), compute(3), all_reduce(4).after(3)),
         (
-            'rank 0 node 2 "all_reduce2": expected a node that waits for this collective, found none: 2 of 2 collectives of '
-            "the rank are waited for by nothing (first of 4); their times delay only the next operation of their communicator"
+            'rank 0 node 2 "all_reduce2": expected a node that depends on this collective, found none: 2 of 2 collectives of '
+            "the rank have no dependent node (first of 4); their durations delay only the next operation"
         ),
     ),
     (
         Check.NOTHING_WAITS,
         Severity.INFO,
         both(all_reduce(1), compute(2).after(1), all_reduce(3).after(2)),
-        "(first of 2); an iteration may end with these; their times delay no other node",
+        "(first of 2); normal at the end of an iteration; their durations delay no other node",
     ),
     (
         Check.COMPUTE_WITHOUT_DURATION,
         Severity.WARNING,
         trace_of([compute(1, 0), compute(2, 0, num_ops=5)]),
         (
-            "expected duration_micros, or a compute speed to derive it, found neither (first of 2); it takes no time; "
+            "expected duration_micros, or a compute speed to derive it, found neither (first of 2); replayed with zero duration; "
             "state workload.compute.flops"
         ),
     ),
@@ -386,7 +386,7 @@ REMARKS: tuple[tuple[Check, Severity, Trace, str], ...] = (
         Check.NO_NETWORK,
         Severity.WARNING,
         trace_of([compute(1)]),
-        "hand: expected communication nodes, found none on any rank; there is nothing to replay in this trace",
+        "hand: expected communication nodes, found none on any rank; use a trace that contains communication nodes",
     ),
 )
 

@@ -55,7 +55,7 @@ def test_all_ranks_are_the_job(job: Job) -> None:
         for column in ("kind", "collective", "message_bytes", "delay_ns", "slot", "sequence"):
             assert np.array_equal(getattr(before, column), getattr(after, column)), column
         assert (old.communicators, old.peers) == (new.communicators, new.peers)
-    assert " 0% go to operations with others" in whole.notes[0]
+    assert " 0% belong to operations with the other ranks" in whole.notes[0]
 
 
 @settings(deadline=None, max_examples=30)
@@ -109,10 +109,10 @@ def test_a_collective_with_others_takes_the_time_of_the_whole(job: Job) -> None:
 @pytest.mark.parametrize(
     ("ranges", "said"),
     [
-        (("0-16",), "rank 16 is not in the job, which has 16 ranks; name ranks from 0 to 15"),
+        (("0-16",), "rank 16 is outside the job, which has 16 ranks; choose ranks from 0 to 15"),
         (
             ("0", "5"),
-            "no operation is among ranks 0, 5 alone: nothing would be replayed; choose ranks that share",
+            "no operation has all its members among ranks 0, 5: nothing would be replayed; choose ranks that share",
         ),
     ],
 )
@@ -125,10 +125,10 @@ def test_what_cannot_be_an_excerpt_is_refused(job: Job, ranges: tuple[str, ...],
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("a", '"a" names no ranks'),
-        ("3-1", '"3-1" is no ascending range below 65536'),
-        ("0-65536", '"0-65536" is no ascending range below 65536'),
-        ("", '"" names no ranks'),
+        ("a", '"a" is not a list of ranks'),
+        ("3-1", '"3-1" is not an ascending range below 65536'),
+        ("0-65536", '"0-65536" is not an ascending range below 65536'),
+        ("", '"" is not a list of ranks'),
     ],
 )
 def test_ranges_that_are_none(text: str, said: str) -> None:
@@ -154,7 +154,7 @@ def test_an_excerpt_runs_to_its_end_in_the_twin(tmp_path: Path, capsys: pytest.C
     code = main([*words, "--topology", str(tmp_path / "topology.yaml")])
     said = capsys.readouterr()
     assert code == 0, said.out + said.err
-    assert "ranks 0-3, 8-11 of 16 are real, numbered 0 to 7" in said.out + said.err
+    assert "ranks 0-3, 8-11 of 16 are replayed, renumbered 0 to 7" in said.out + said.err
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_an_excerpt_runs_to_its_end_in_the_twin(tmp_path: Path, capsys: pytest.C
         ("{ranks: []}", "workload.excerpt.ranks: no rank is real; list the real ranks, such as [0-15]"),
         ("{link: 1Gbps}", "workload.excerpt.ranks: no rank is real"),
         ("{ranks: [0-3], link: 1bps}", "workload.excerpt.link: "),
-        ("{ranks: [x]}", 'workload.excerpt.ranks[0]: "x" names no ranks'),
+        ("{ranks: [x]}", 'workload.excerpt.ranks[0]: "x" is not a list of ranks'),
     ],
 )
 def test_what_cannot_be_written(

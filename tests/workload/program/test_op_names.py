@@ -59,7 +59,7 @@ def test_there_are_only_so_many_and_a_note_says_how_many_are_missing(monkeypatch
     assert job.ranks[0].name is not None
     assert job.ranks[0].name.tolist() == [-1, 0, 1, 2, -1, 0, -1]
     assert job.notes[-1] == (
-        "operations have more than 3 different names; 1 that come later are not in the results, where kinds stand for them"
+        "operations have more than 3 different names; the results use the kind in place of 1 later names"
     )
 
 

@@ -40,7 +40,7 @@ def test_pieces_of_any_size_give_the_same_bytes(packing: str, piece_bytes: int) 
 def test_a_stream_cut_anywhere_is_a_fault(packing: str) -> None:
     packed = COMPRESSORS[packing](PLAIN[:300])
     for size in range(4, len(packed)):
-        with pytest.raises(CompressionFault, match=r"its (gzip|zstd) stream is cut off"):
+        with pytest.raises(CompressionFault, match=r"its (gzip|zstd) stream is truncated"):
             list(decompressed([packed[:size]]))
 
 
@@ -49,7 +49,7 @@ def test_noise_behind_a_stream_is_a_fault(packing: str) -> None:
     packed = COMPRESSORS[packing](PLAIN)
     found = rf"its {packing} stream is damaged"
     if packing == "gzip":
-        found = rf"its gzip stream is whole and ends before byte {len(packed)}; what follows is no gzip"
+        found = rf"its gzip stream ends before byte {len(packed)}; the bytes after it are not gzip"
     for piece_bytes in (1, 1000, 1 << 20):
         with pytest.raises(CompressionFault, match=found):
             list(decompressed(pieces_of(packed + b"noise behind it", piece_bytes)))
@@ -64,7 +64,7 @@ def test_a_damaged_stream_behind_another_is_told_as_damaged() -> None:
 @pytest.mark.parametrize("packing", COMPRESSORS)
 def test_no_file_unpacks_without_limit(packing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decompression, "MAX_PLAIN_BYTES", len(PLAIN) - 1)
-    with pytest.raises(CompressionFault, match="it unpacks to more than"):
+    with pytest.raises(CompressionFault, match="its decompressed size exceeds"):
         list(decompressed([COMPRESSORS[packing](PLAIN)]))
 
 

@@ -18,7 +18,7 @@ def test_a_job_is_not_written_over_another(tmp_path: Path) -> None:
     with pytest.raises(TraceError) as raised:
         write_trace(tmp_path, [NODES, NODES])
     assert str(raised.value) == (
-        f"{tmp_path}: has trace files already: w.0.et; choose an empty directory, or remove them"
+        f"{tmp_path}: has trace files already: w.0.et; choose an empty directory, or remove the files"
     )
 
 
@@ -39,7 +39,7 @@ def test_nothing_of_another_job_is_kept(tmp_path: Path) -> None:
     with pytest.raises(TraceError) as raised:
         write_trace(tmp_path, [NODES], keep=True)
     assert str(raised.value) == (
-        f"{tmp_path}: has trace files already: w.1.et; choose an empty directory, or remove them"
+        f"{tmp_path}: has trace files already: w.1.et; choose an empty directory, or remove the files"
     )
     with pytest.raises(TraceError) as raised:
         write_trace(tmp_path, [NODES, NODES[:1]], keep=True)

@@ -81,7 +81,7 @@ def test_a_directory_a_prefix_and_a_file_are_read(tmp_path: Path, pack: object) 
     for source in (tmp_path, tmp_path / "w"):
         trace = read_trace(source)
         assert [(rank.rank, rank.comm.size.max()) for rank in trace.ranks] == [(0, 400), (1, 400)]
-        assert "a host trace alone has no times" in trace.remarks[0].what
+        assert "a host trace without Kineto has no durations" in trace.remarks[0].what
         assert trace.remarks[0].where == f"{tmp_path}/w.0.json and 1 more"
     assert [rank.rank for rank in read_trace(tmp_path / "w.1.json").ranks] == [0]
 
@@ -173,37 +173,37 @@ REFUSED = [
         "a pair of unequal ranks",
         {**two("h.", HOST), "k.0.json": DEVICE},
         "",
-        "{at}: host and Kineto traces are of different numbers of ranks: 1 and 2;",
+        "{at}: host and Kineto traces have different numbers of ranks: 1 and 2;",
     ),
     (
         "two sources of one kind",
         {**two("h/w.", HOST), **two("k/w.", HOST)},
         "h+k",
-        "{at}/h/w.0.json with {at}/k/w.0.json: two traces of one rank: a host",
+        "{at}/h/w.0.json with {at}/k/w.0.json: two traces of one rank, expected a host",
     ),
     (
         "a source of nothing",
         {"h/w.0.json": HOST, "k/w.0.et": ET},
         "h+k",
-        "{at}/h+k: two sources, a host trace and a Kineto",
+        "{at}/h+k: expected two sources: a host trace and a Kineto",
     ),
     (
         "another kind of JSON",
         {"x.json": b'{"source": 1, "ranks": {}}'},
         "x.json",
         (
-            "{at}/x.json: is JSON, but no trace: a PyTorch host trace, Kineto, ET+, workload_graph or chakra_jsonizer output was"
-            " expected, found the keys source, ranks;"
+            "{at}/x.json: is JSON, but not a trace: expected a PyTorch host trace, Kineto, ET+, workload_graph or chakra_jsonizer output"
+            ", found the keys source, ranks;"
         ),
     ),
-    ("a list of numbers", {"x.json": b"[1, 2]"}, "x.json", "{at}/x.json: is no JSON trace"),
-    ("an empty file", {"x.json": b""}, "x.json", "{at}/x.json: is no JSON trace"),
-    ("a file that is cut off", two("w.", GRAPH[:-9]), "", "{at}/w.0.json: workload_graph[0]: is no JSON:"),
+    ("a list of numbers", {"x.json": b"[1, 2]"}, "x.json", "{at}/x.json: is not a JSON trace"),
+    ("an empty file", {"x.json": b""}, "x.json", "{at}/x.json: is not a JSON trace"),
+    ("a file that is cut off", two("w.", GRAPH[:-9]), "", "{at}/w.0.json: workload_graph[0]: is not JSON:"),
     (
         "a damaged gzip stream",
         {"w.0.json": gzip.compress(GRAPH)[:-9]},
         "",
-        "{at}/w.0.json: its gzip stream is cut off;",
+        "{at}/w.0.json: its gzip stream is truncated;",
     ),
 ]
 
@@ -280,10 +280,10 @@ def test_one_key_of_different_members_is_several_communicators(tmp_path: Path) -
 def test_what_a_source_leaves_out_is_a_finding(tmp_path: Path) -> None:
     analysis = analyse(read_trace(write(tmp_path, two("w.", HOST))), WorkloadSettings())
     (finding,) = [
-        one for one in analysis.findings if one.check is Check.SOURCE_REMARK and "times" in one.sentence()
+        one for one in analysis.findings if one.check is Check.SOURCE_REMARK and "durations" in one.sentence()
     ]
     assert finding.severity is Severity.WARNING
     assert finding.sentence() == (
-        f"source-leaves-out: {tmp_path}/w.0.json and 1 more: expected a source that tells all of it, found "
-        "a host trace alone has no times: compute takes none; give the Kineto traces of the same run beside it"
+        f"source-leaves-out: {tmp_path}/w.0.json and 1 more: expected a complete source, found "
+        "a host trace without Kineto has no durations: compute is replayed with zero duration; give the Kineto traces of the same run as well"
     )

@@ -234,7 +234,7 @@ def test_dlrm_host_and_kineto_join_to_the_known_projection(place: str) -> None:
 def test_the_projection_itself_is_no_trace() -> None:
     path = SHARED_TRACES / entries()["dlrm8_projection"]["path"]
     with pytest.raises(
-        TraceError, match=r"is JSON, but no trace: .* found the keys source, world_size, unit, ranks"
+        TraceError, match=r"is JSON, but not a trace: .* found the keys source, world_size, unit, ranks"
     ):
         read_trace(path)
 

@@ -117,12 +117,12 @@ def test_host_traces_beside_recordings_have_the_ranks_of_their_names(tmp_path: P
         (
             "files state nothing",
             {"monday.json": kineto(EVENT), "tuesday.json": kineto(EVENT), "wednesday.json": kineto(EVENT)},
-            "neither monday.json nor its name says its rank; name one",
+            "neither the content of monday.json nor its name states its rank; name one",
         ),
         (
             "one rank is missing",
             {f"x_{n}.{n}y.pt.trace.json": recorded(n) for n in (0, 2)},
-            "the trace of rank 1 is missing: found ranks 0,2; put the files of all ranks 0 to n-1 in one place",
+            "the trace of rank 1 is missing: found ranks 0,2; put the files of all ranks 0 to n-1 into one directory or archive",
         ),
     ],
 )
@@ -143,7 +143,8 @@ def test_folders_are_not_looked_into_beside_traces_nor_without_end(
     assert len(read_trace(deep).ranks) == 1, "the fifth folder down is another matter"
     monkeypatch.setattr(stores, "_MOST_SEEN", 3)
     with pytest.raises(
-        TraceError, match="holds more than 3 files in its folders, and no trace itself; name the"
+        TraceError,
+        match="holds more than 3 files in its folders, but no trace at its top level; give the directory",
     ):
         read_trace(deep)
 

@@ -67,12 +67,12 @@ BROKEN = [
     (
         "a text that is cut off inside an element",
         b'{"n": [1, {"x": ',
-        "n[1]: is no JSON: Expecting value at character 16",
+        "n[1]: is not JSON: Expecting value at character 16",
     ),
     (
         "a text that is cut off between elements",
         b'{"n": [1,',
-        "n[1]: the text ends at character 9, where a value was expected",
+        "n[1]: expected a value at character 9, found the end of the text",
     ),
     ("an element without a comma", b'{"n": [1 2]}', 'n[0]: expected , or ] at character 9, found "2"'),
     ("a key without a value", b'{"a"}', 'a: expected : at character 4, found "}"'),
@@ -83,8 +83,8 @@ BROKEN = [
         "a: has a number that cannot be read (too many digits)",
     ),
     ("lists in lists without end", b'{"a": ' + b"[" * 100_000, "a: is nested too deeply"),
-    ("the nodes given twice", b'{"n": [], "n": []}', "n: is there twice"),
-    ("something behind the end", b"{} {}", "goes on behind its end at character 3"),
+    ("the nodes given twice", b'{"n": [], "n": []}', "n: is a duplicate key"),
+    ("something behind the end", b"{} {}", "has more text after its end at character 3"),
 ]
 
 
@@ -104,7 +104,7 @@ def test_limits_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     for text, message in (
         (b'{"n": [1, 2, 3]}', "n: has more than 2 elements"),
         (b'{"n": [1, 2], "e": [3]}', "e: has more than 2 elements"),
-        (b'{"a": "' + b"x" * 300, "a: is no JSON, or longer than 0 Mi characters"),
+        (b'{"a": "' + b"x" * 300, "a: is not JSON, or longer than 0 Mi characters"),
         (b'{"a": 1' + b" " * 500, "is over the limit of 0 Gi characters"),
     ):
         with pytest.raises(JsonFault, match=message):

@@ -163,7 +163,7 @@ BAD_NAMES: list[tuple[str, list[str], str, str]] = [
         "one missing rank",
         ["w.0.et", "w.1.et", "w.2.et", "w.4.et", "w.5.et"],
         "",
-        "{at}: w.3.et is missing: found ranks 0-2,4-5; put the files of all ranks 0 to n-1 in one place",
+        "{at}: w.3.et is missing: found ranks 0-2,4-5; put the files of all ranks 0 to n-1 into one directory or archive",
     ),
     (
         "ranks that count from 1",
@@ -171,14 +171,14 @@ BAD_NAMES: list[tuple[str, list[str], str, str]] = [
         "",
         (
             "{at}: 2 ranks are missing (0-1), such as w.0.et: found ranks 2-3;"
-            " put the files of all ranks 0 to n-1 in one place"
+            " put the files of all ranks 0 to n-1 into one directory or archive"
         ),
     ),
     (
         "a rank twice",
         ["w.0.et", "w.0.et.gz"],
         "",
-        "{at}: rank 0 has more than one file: w.0.et and w.0.et.gz; leave one file for each rank",
+        "{at}: rank 0 has more than one file: w.0.et and w.0.et.gz; keep one file per rank",
     ),
     (
         "a rank beyond reason",
@@ -197,7 +197,7 @@ BAD_NAMES: list[tuple[str, list[str], str, str]] = [
         "the file of one rank",
         ["w.0.et"],
         "w.0.et",
-        "{at}/w.0.et: is the trace of one rank, a job was expected; give the directory, or the prefix {at}/w",
+        "{at}/w.0.et: is the trace of one rank, expected a job; give the directory, or the prefix {at}/w",
     ),
     (
         "a file that is no archive",
@@ -278,14 +278,14 @@ BAD_CONTENTS: list[tuple[str, bytes, str]] = [
     (
         "a file filled with zeros",
         bytes(4096),
-        "w.1.et: is not a Chakra trace: it begins with zeros, as a file that was never written; give the .et files of the job",
+        "w.1.et: is not a Chakra trace: it begins with zeros, like a file that was allocated but never written; give the .et files of the job",
     ),
     (
         "a gzip stream cut off behind a whole node",
         gzip.compress(FILE)[:-6],
-        f"w.1.et: its gzip stream is cut off; {COPY}",
+        f"w.1.et: its gzip stream is truncated; {COPY}",
     ),
-    ("a zstd stream cut off", zstandard.compress(FILE)[:-6], f"w.1.et: its zstd stream is cut off; {COPY}"),
+    ("a zstd stream cut off", zstandard.compress(FILE)[:-6], f"w.1.et: its zstd stream is truncated; {COPY}"),
     (
         "a gzip stream with a flipped bit",
         gzip.compress(FILE)[:-8] + b"\x55" * 8,
@@ -311,7 +311,7 @@ BAD_CONTENTS: list[tuple[str, bytes, str]] = [
         "the schema of 2023",
         framed(b"\x08\x01\x12\x01x\x18\x05" + b"\x5a\x0a" + b"\x0a\x01b\x10\x00\x25\x00\x00\x80\x3f"),
         (
-            "w.1.et: is a trace of the old Chakra schema v0.0.2 (proto2, 2023), whose numbers mean other things today;"
+            "w.1.et: is a trace of the old Chakra schema v0.0.2 (proto2, 2023), whose field numbers have other meanings today;"
             " convert the trace again with Chakra 0.0.4 or newer"
         ),
     ),
@@ -364,15 +364,15 @@ BAD_GROUPS: list[tuple[str, bytes, str]] = [
     (
         "a rank as text",
         b'{"1": ["0"]}',
-        "{at}: group \"1\": has the member '0', a rank number was expected; " + LIST_OF_RANKS,
+        "{at}: group \"1\": has the member '0', expected a rank number; " + LIST_OF_RANKS,
     ),
     (
         "true for a rank",
         b'{"1": [true]}',
-        '{at}: group "1": has the member True, a rank number was expected; ' + LIST_OF_RANKS,
+        '{at}: group "1": has the member True, expected a rank number; ' + LIST_OF_RANKS,
     ),
-    ("no members", b'{"1": []}', '{at}: group "1": has no members; list its ranks, or leave the group out'),
-    ("a group twice", b'{"1": [0], "1": [1]}', '{at}: group "1" is given twice; leave one of them'),
+    ("no members", b'{"1": []}', '{at}: group "1": has no members; list its ranks, or remove the group'),
+    ("a group twice", b'{"1": [0], "1": [1]}', '{at}: group "1" is defined twice; keep one of them'),
     ("a file that is not JSON", b'{"1": [0', "{at}: is not JSON ("),
     ("JSON so deep that a parser gives up", b"[" * 100_000, "{at}: is not JSON ("),
 ]
@@ -398,8 +398,7 @@ def test_json_of_another_form_beside_a_trace_is_not_taken_for_groups(tmp_path: P
     assert read_trace(tmp_path).groups is None
     (found,) = errors(tmp_path, tmp_path / "w.json")
     assert (
-        found
-        == f"{tmp_path}/w.json: is not a group file: a JSON object of lists was expected; {LIST_OF_RANKS}"
+        found == f"{tmp_path}/w.json: is not a group file, expected a JSON object of lists; {LIST_OF_RANKS}"
     )
 
 
@@ -437,22 +436,26 @@ BAD_ARCHIVES: list[tuple[str, bytes, str]] = [
     (
         "a member that is a link",
         linked_archive(),
-        "/../../etc/w.0.et: is a link; pack what it points to in its place",
+        "/../../etc/w.0.et: is a link; pack the file that it points to instead",
     ),
     (
         "a member twice",
         tar_of({"w.0.et": FILE})[:1024] + tar_of({"w.0.et": FILE}),
-        "/w.0.et: is in the archive twice; pack the archive anew",
+        "/w.0.et: is in the archive twice; pack the archive again",
     ),
-    ("an end inside a member", tar_of({"w.0.et": FILE})[:700], f": it is cut off at byte 700; {COPY}"),
-    ("an end without the end mark", tar_of({"w.0.et": FILE})[:1024], f": it is cut off at byte 1024; {COPY}"),
+    ("an end inside a member", tar_of({"w.0.et": FILE})[:700], f": it is truncated at byte 700; {COPY}"),
+    (
+        "an end without the end mark",
+        tar_of({"w.0.et": FILE})[:1024],
+        f": it is truncated at byte 1024; {COPY}",
+    ),
     (
         "noise behind a member",
         tar_of({"w.0.et": FILE})[:1024] + b"x" * 512,
         f": no tar header at byte 1024; {COPY}",
     ),
     ("a size that is no number", headed(size=b"9" * 12), f": a member without a size at byte 0; {COPY}"),
-    ("a size beyond the archive", headed(size=b"77777777777\0"), f": it is cut off at byte 10240; {COPY}"),
+    ("a size beyond the archive", headed(size=b"77777777777\0"), f": it is truncated at byte 10240; {COPY}"),
     (
         "a name of gigabytes",
         headed(size=b"77777777777\0", kind=b"x"),

@@ -71,7 +71,7 @@ BAD = [
     ("no graph", b'{"ngpus": 8}', "workload_graph: is missing"),
     ("a graph that is an object", b'{"workload_graph": {}}', "workload_graph: expected a list, found 'dict'"),
     ("a node that is a list", document([]), "workload_graph[0]: expected an object, found 'list'"),
-    ("a node without a type", document({"Id": 1}), "workload_graph[0]: has no Id or no NodeType"),
+    ("a node without a type", document({"Id": 1}), "workload_graph[0]: needs Id and NodeType"),
     (
         "a type that is none",
         document({**COMPUTE, "NodeType": 70}),

@@ -109,26 +109,26 @@ DIRECTORY = GOOD.index(b"PK\x01\x02")
 END = GOOD.index(b"PK\x05\x06")
 BAD: list[tuple[str, bytes, str]] = [
     ("a link", zip_of({"w.0.et": b"/etc/passwd"}, change=linked),
-     "/w.0.et: is a link; pack what it points to in its place"),
-    ("cut off", GOOD[:-30], f": it has no directory at its end: it is cut off; {COPY}"),
+     "/w.0.et: is a link; pack the file that it points to instead"),
+    ("cut off", GOOD[:-30], f": it has no directory at its end: it is truncated; {COPY}"),
     ("encrypted", changed(8, b"\x01"), "/w.0.et: is encrypted; pack it without a password"),
     ("another method", changed(10, b"\x0e"),
-     "/w.0.et: is packed by method 14, of which only 0 (stored) and 8 (deflated) are read; pack it with zip"),
+     "/w.0.et: is packed by method 14, supported are only 0 (stored) and 8 (deflated); pack it with zip"),
     ("a wrong checksum", changed(16, b"\0\0\0\0"),
-     f"/w.0.et: the member at byte 0 does not unpack to what its directory says; {COPY}"),
+     f"/w.0.et: the member at byte 0 does not decompress to the size or checksum in its directory; {COPY}"),
     ("more than it says", changed(24, b"\x05\0\0\0"),
-     f"/w.0.et: the member at byte 0 does not unpack to what its directory says; {COPY}"),
+     f"/w.0.et: the member at byte 0 does not decompress to the size or checksum in its directory; {COPY}"),
     ("less than it says", changed(24, b"\0\0\1\0"),
-     f"/w.0.et: the member at byte 0 does not unpack to what its directory says; {COPY}"),
-    ("a bomb by its own word", changed(24, b"\xfe\xff\xff\xff"), ": the member at byte 0 does not unpack"),
-    ("no member there", changed(42, b"\x05"), "/w.0.et: no member at byte 5, where its directory has one"),
+     f"/w.0.et: the member at byte 0 does not decompress to the size or checksum in its directory; {COPY}"),
+    ("a bomb by its own word", changed(24, b"\xfe\xff\xff\xff"), ": the member at byte 0 does not decompress"),
+    ("no member there", changed(42, b"\x05"), "/w.0.et: no member at byte 5, where its directory points to one"),
     ("no entry there", changed(0, b"XX"), f": no directory entry at byte {DIRECTORY}; {COPY}"),
     ("a directory that reaches too far", changed(12, b"\xff\xff", b"PK\x05\x06"), f"does not end before byte {END}"),
     ("more entries than there are", changed(10, b"\x02\0", b"PK\x05\x06"),
      f": its directory ends inside an entry, at byte {END}"),
     ("too large a directory", changed(12, b"\0\0\0\x7f", b"PK\x05\x06"), ", the limits are 1048576 and 134217728"),
     ("several parts", changed(4, b"\x01", b"PK\x05\x06"),
-     ": it is one of several parts, which are not read; pack it in one"),
+     ": it is one part of a multi-part archive, which is not supported; pack it as one file"),
     ("zip64 without its sizes", changed(24, b"\xff\xff\xff\xff"),
      f": a directory entry without its zip64 sizes at byte {DIRECTORY}"),
     ("damaged", changed(46, b"\xff\xff\xff", b"PK\x03\x04"), "/w.0.et: the member at byte 36 is damaged"),
@@ -149,13 +149,13 @@ def test_a_member_twice(tmp_path: Path) -> None:
         archive.writestr("w.0.et", FILE)
         with pytest.warns(UserWarning, match="Duplicate name"):
             archive.writestr("w.0.et", FILE)
-    with pytest.raises(TraceError, match=r"w\.0\.et: is in the archive twice; pack the archive anew"):
+    with pytest.raises(TraceError, match=r"w\.0\.et: is in the archive twice; pack the archive again"):
         read_trace(stored(tmp_path, packed.getvalue()))
 
 
 def test_all_members_together_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(zips, "MAX_PLAIN_BYTES", 2 * len(FILE) - 1)
-    with pytest.raises(ZipFault, match="it unpacks to more than"):
+    with pytest.raises(ZipFault, match="its decompressed size exceeds"):
         read_all(stored(tmp_path, zip_of(TWO)))
 
 

@@ -114,7 +114,7 @@ def test_sharded_parameters_are_gathered_for_every_pass(tmp_path: Path) -> None:
 
 
 def test_a_skew_without_experts_is_refused() -> None:
-    with pytest.raises(ConfigError, match="there is no all-to-all between experts"):
+    with pytest.raises(ConfigError, match="the job has no all-to-all between experts"):
         synthesize(replace(SMALL, experts=False, expert_skew_percent=50))
 
 

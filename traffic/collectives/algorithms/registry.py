@@ -32,7 +32,7 @@ from etloop.traffic.collectives.core.table import Schedule
 
 def no_limit(request: Request) -> str:
     """Accept every request of at least 2 positions; return the reason if there are fewer."""
-    return "" if request.size >= 2 else "it needs at least 2 positions"
+    return "" if request.size >= 2 else "needs 2 or more ranks"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,34 +54,34 @@ def _grouped(request: Request) -> Schedule:
 def _even_channels(request: Request) -> str:
     """Return why a request does not have an even number of channels, or ""."""
     channels = request.cutting.channels
-    problem = f"it needs an even number of channels, one half for each direction, and has {channels}"
+    problem = f"needs an even number of channels, half for each direction; got {channels}"
     return no_limit(request) or problem * (channels % 2)
 
 
 def _one_channel(request: Request) -> str:
     """Return why a request does not have a single channel, or ""."""
     channels = request.cutting.channels
-    return no_limit(request) or f"it has one channel, not {channels}" * (channels != 1)
+    return no_limit(request) or f"needs 1 channel; got {channels}" * (channels != 1)
 
 
 def _full_hosts(request: Request) -> str:
     """Return why a request's hosts are not full, or ""."""
     size, ranks = request.size, request.ranks_per_host
-    problem = f"it needs hosts of equally many positions, and {size} do not fill hosts of {ranks}"
+    problem = f"needs the same number of ranks on every host; got {size} ranks, {ranks} per host"
     return no_limit(request) or problem * (size % ranks > 0)
 
 
 def _two_levels(request: Request) -> str:
     """Return why a request does not have at least two full hosts of at least two ranks, or ""."""
     size, ranks = request.size, request.ranks_per_host
-    problem = f"it needs at least two hosts of at least two positions, and {size} on hosts of {ranks} are not"
+    problem = f"needs 2 or more hosts with 2 or more ranks each; got {size} ranks, {ranks} per host"
     return _full_hosts(request) or problem * (ranks < 2 or size < 2 * ranks)
 
 
 def _two_hosts(request: Request) -> str:
     """Return why a request does not have at least two full hosts, or ""."""
     size, ranks = request.size, request.ranks_per_host
-    problem = f"it needs at least two hosts, and {size} positions on hosts of {ranks} have one"
+    problem = f"needs 2 or more hosts; got {size} ranks, {ranks} per host"
     return _full_hosts(request) or problem * (size < 2 * ranks)
 
 

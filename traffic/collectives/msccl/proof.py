@@ -164,7 +164,7 @@ class _Run:
         """Return the chunk at an offset of a buffer. Raises `_Wrong` if it is empty."""
         chunk = self.memory.get(self._place(gpu, buffer, offset))
         if chunk is None:
-            raise _Wrong(f"reads chunk {offset} of buffer {buffer}, where nothing is")
+            raise _Wrong(f"reads chunk {offset} of buffer {buffer}, which holds no data")
         return chunk
 
 
@@ -256,17 +256,15 @@ def prove(algorithm: Algorithm, source: str) -> Moves:
     blocks = [(gpu, block) for gpu in algorithm.gpus for block in gpu.blocks]
     forward, backward = _Run(algorithm), _Run(algorithm)
     mistakes = [_named_step(algorithm, *mistake) for mistake in forward.run(blocks)]
-    _refuse(
-        source, mistakes, "order the steps, or let them wait (depid, deps), so that each finds what it needs"
-    )
+    _refuse(source, mistakes, "reorder the steps, or add waits (depid, deps), so that each step has its data")
     _refuse(source, list(forward.left_over()), "give every send its receive")
-    _refuse(source, list(_lacking(algorithm, forward)), "let every input reach every result exactly once")
+    _refuse(source, list(_lacking(algorithm, forward)), "make every input reach every result exactly once")
     mistakes = [_named_step(algorithm, *mistake) for mistake in backward.run(reversed(blocks))]
     if not mistakes:
-        race = "moves other data when thread blocks run in another order"
+        race = "moves different data if thread blocks run in another order"
         mistakes = [_named_step(algorithm, key, race) for key in _differing(forward.moves, backward.moves)]
     mistakes += _lacking(algorithm, backward) if not mistakes else []
-    _refuse(source, mistakes, "let the step wait (depid, deps) for the one that it depends on")
+    _refuse(source, mistakes, "make the step wait (depid, deps) for the step that it depends on")
     return forward.moves
 
 
@@ -285,7 +283,7 @@ def _lacking(algorithm: Algorithm, run: _Run) -> Iterator[str]:
         missing = chunk.origins & ~result.origins if result is not None and result.piece == chunk.piece else 0
         content = "nothing" if result is None else f"piece {result.piece}"
         missing_note = f" without the contribution of GPU {missing.bit_length() - 1}" if missing else ""
-        description = f"GPU {place.gpu} ends with {content}{missing_note} at output {place.offset}, piece {chunk.piece} is wanted"
+        description = f"GPU {place.gpu} ends with {content}{missing_note} at output {place.offset}, expected piece {chunk.piece}"
         writer = run.written.get(place)
         yield (
             description
@@ -297,7 +295,7 @@ def _lacking(algorithm: Algorithm, run: _Run) -> Iterator[str]:
 def _refuse(source: str, wrongs: list[str], remedy: str) -> None:
     """Raise `PlanError` if there are mistakes."""
     if wrongs:
-        more = [f"{len(wrongs) - MOST_PROBLEMS} more of this sort"] if len(wrongs) > MOST_PROBLEMS else []
+        more = [f"{len(wrongs) - MOST_PROBLEMS} more of this kind"] if len(wrongs) > MOST_PROBLEMS else []
         raise PlanError(*(Problem(source, mistake, remedy) for mistake in [*wrongs[:MOST_PROBLEMS], *more]))
 
 

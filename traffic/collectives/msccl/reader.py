@@ -162,7 +162,9 @@ class _Reader:
     def _doctype(self, name: str, *_: object) -> None:
         """Reject a document type. Raises `ConfigError`."""
         self.mistake(
-            self.parser.CurrentLineNumber, f"a document type ({name[:64]}) is not read", "remove the DOCTYPE"
+            self.parser.CurrentLineNumber,
+            f"a document type ({name[:64]}) is not supported",
+            "remove the DOCTYPE",
         )
         raise ConfigError(*self.problems)
 
@@ -173,7 +175,7 @@ class _Reader:
         if name not in _INSIDE:
             self.mistake(line, f"<{name[:64]}> is not an element of MSCCL", f"write {', '.join(_INSIDE)}")
         elif _INSIDE[name] != outer:
-            self.mistake(line, f"<{name}> stands in <{outer[:64]}>", f"put it into <{_INSIDE[name]}>")
+            self.mistake(line, f"<{name}> is inside <{outer[:64]}>", f"put it into <{_INSIDE[name]}>")
         else:
             required, optional = (frozenset(words.split()) for words in _KNOWN[name])
             for missing in sorted(required - attributes.keys()):
@@ -253,7 +255,9 @@ class _Reader:
         """Read an <algo> with the GPUs read before."""
         ngpus = self._number(attributes, "ngpus", line, 2, MOST_GPUS, len(self._gpus))
         if ngpus != len(self._gpus):
-            self.mistake(line, f"ngpus is {ngpus} and there are {len(self._gpus)} <gpu>", "make them agree")
+            self.mistake(
+                line, f"ngpus is {ngpus}, but there are {len(self._gpus)} <gpu> elements", "make both equal"
+            )
         collective = self._word(attributes, "coll", line, tuple(COLLECTIVES), "allreduce")
         self.algorithm = Algorithm(
             name=attributes.get("name", "")[:64],
@@ -311,5 +315,5 @@ def read_msccl(text: bytes, source: str) -> Algorithm:
     if reader.problems:
         raise ConfigError(*reader.problems)
     if reader.algorithm is None:
-        raise ConfigError(Problem(source, "there is no <algo>", "write an MSCCL algorithm"))
+        raise ConfigError(Problem(source, "has no <algo>", "write an MSCCL algorithm"))
     return reader.algorithm

@@ -254,7 +254,9 @@ class Execution:
         if state.next == len(state.messages):
             assert state.receiver is not None
             if self._lanes[state.receiver].open:
-                return f"has sent all, but position {lane.send_to} is not yet at what it receives in its turn"
+                return (
+                    f"has sent all, but position {lane.send_to} has not reached the matching in-order receive"
+                )
             return f"has sent all, but position {lane.send_to} has not begun to receive it"
         message = state.messages[state.next]
         if message.kind & _RECV and not state.into:
@@ -330,7 +332,7 @@ class Execution:
         }
         for lane in sorted(racing):
             self.wrong.append(
-                (step, f"uses block {move.block} without waiting for lane {lane}, which brings it")
+                (step, f"uses block {move.block} without waiting for lane {lane}, which receives it")
             )
 
     def _sends_nothing(self, step: str, moves: tuple[Move, ...], carried: list[int]) -> None:
@@ -339,7 +341,7 @@ class Execution:
         for block in dict.fromkeys(
             block for block, origins in zip(blocks, carried, strict=True) if not origins
         ):
-            self.wrong.append((step, f"sends block {block}, of which it has nothing"))
+            self.wrong.append((step, f"sends block {block}, of which it has no data"))
 
 
 def step_name(key: LaneKey, entry: int) -> str:

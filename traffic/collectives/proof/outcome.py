@@ -148,7 +148,7 @@ class Holding:
             yield from self._unfinished_splits(where)
             return
         if self.collective == "barrier" and not self._result:
-            yield where, "it has not heard from all others"
+            yield where, "it has no message from some positions"
         received_bytes = sum(self.atoms[atom].size_bytes for atom in self._result)
         expected_bytes = wanted_bytes(self.collective, self.size, self.position, op_bytes)
         if received_bytes != expected_bytes:
@@ -192,7 +192,10 @@ class Holding:
         if stored & origins:
             return f"stores block {block} from {positions(stored & origins)} a second time"
         if origins & ~wanted_origins:
-            return f"stores block {block} with the contribution of {positions(origins & ~wanted_origins)}, not wanted here"
+            return (
+                f"stores block {block} with the contribution of "
+                f"{positions(origins & ~wanted_origins)}, which does not belong here"
+            )
         return ""
 
 

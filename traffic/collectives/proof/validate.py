@@ -71,9 +71,9 @@ def validate(
         if not contents:
             return
         lacking = (gap for holding in holdings for gap in holding.unfinished(op_bytes))
-        remedy = "let every input reach every result exactly once"
+        remedy = "make every input reach every result exactly once"
         if order is not Order.FORWARDS:
-            remedy += ", whatever comes first: let what passes a block on wait for what brings it"
+            remedy += ", in any order of arrival: make the entry that forwards a block wait for the entry that receives it"
         refuse([*execution.wrong, *lacking], remedy)
 
 
@@ -91,7 +91,7 @@ def _refuse(schedule: Schedule, called: Called | None, wrongs: Iterable[Wrong], 
         )
     if len(problems_found) > MAX_PROBLEMS:
         problems.append(
-            Problem(name, f"{len(problems_found) - MAX_PROBLEMS} more problems of this sort", remedy)
+            Problem(name, f"{len(problems_found) - MAX_PROBLEMS} more problems of this kind", remedy)
         )
     raise PlanError(*problems)
 
@@ -99,7 +99,7 @@ def _refuse(schedule: Schedule, called: Called | None, wrongs: Iterable[Wrong], 
 def _outside(schedule: Schedule) -> Iterator[Wrong]:
     """Yield indices that are out of range, and peers that two lanes share."""
     if schedule.collective not in SUPPORTED:
-        yield "collective", f"{schedule.collective!r} is none of {', '.join(sorted(SUPPORTED))}"
+        yield "collective", f"{schedule.collective!r} is not one of {', '.join(sorted(SUPPORTED))}"
     if len(schedule.tables) != schedule.size:
         yield (
             "tables",
@@ -109,7 +109,7 @@ def _outside(schedule: Schedule) -> Iterator[Wrong]:
     if sides != ({schedule.size} if schedule.collective == "uneven all-to-all" else {0}):
         yield (
             "splits",
-            f"a matrix of {schedule.size} by {schedule.size} belongs to an uneven all-to-all alone",
+            f"a matrix of {schedule.size} by {schedule.size} is allowed only for an uneven all-to-all",
         )
     yield from _outside_cut(schedule)
     for position, table in enumerate(schedule.tables):
@@ -186,7 +186,7 @@ def _outside_entry(schedule: Schedule, lane: Lane, kind: EntryKind, chunk: int) 
     if kind & (EntryKind.REDUCE | EntryKind.COPY) and not kind & EntryKind.RECV:
         yield "reduces or copies without receiving"
     if kind & EntryKind.IN_TURN and not kind & EntryKind.RECV:
-        yield "receives in its turn without receiving"
+        yield "receives in order without receiving"
     if kind & EntryKind.SEND and lane.send_to < 0:
         yield "sends, but its lane has no peer to send to"
     if kind & EntryKind.RECV and lane.recv_from < 0:
@@ -214,7 +214,7 @@ def _outside_wait(table: Sequence[Lane], index: int, entry: Entry) -> Iterator[s
         if not entry.kind:
             yield "neither sends nor receives nor waits"
         if entry.after_entry != -1:
-            yield f"waits for entry {entry.after_entry} of no lane"
+            yield f"waits for entry {entry.after_entry} without a lane"
     elif not 0 <= after < len(table):
         yield f"waits for lane {after}, outside 0 to {len(table) - 1}"
     elif after == index:
@@ -270,7 +270,7 @@ def _first_difference(
     for (send_key, send), (recv_key, recv) in zip(sent, received, strict=False):
         if (send.message_bytes, _content(send)) != (recv.message_bytes, _content(recv)):
             return step_name(send_key, send.entry), (
-                f"sends {_named(send)} to position {pair[1]}, which takes it for {_named(recv)} "
+                f"sends {_named(send)} to position {pair[1]}, which expects {_named(recv)} "
                 f"({step_name(recv_key, recv.entry)})"
             )
     if len(sent) > len(received):

@@ -95,7 +95,7 @@ def read_aicb_csv(lines: Sequence[str]) -> Workload:
     assert header_line is not None
     column_names = [cell.strip() for cell in lines[header_line].split(",")]
     if len(column_names) > _MOST_COLUMNS or len(set(column_names)) < len(column_names):
-        fault = f"names {len(column_names)} columns: at most {_MOST_COLUMNS}, each once, were expected"
+        fault = f"names {len(column_names)} columns, expected at most {_MOST_COLUMNS} distinct names"
         raise WorkloadFault(header_line + 1, fault)
     numbered = [
         (number, line)
@@ -105,9 +105,9 @@ def read_aicb_csv(lines: Sequence[str]) -> Workload:
     if len(numbered) > MAX_ROWS:
         raise WorkloadFault(0, f"has {len(numbered)} rows, the limit is {MAX_ROWS}")
     if stage_line := next((number for number, line in numbered if line.lstrip().startswith("[")), 0):
-        fault = "begins another pipeline stage, whose ranks do other things: a file of one stage was expected"
+        fault = "begins another pipeline stage, expected one stage per file"
         raise WorkloadFault(
-            stage_line, fault, "leave the lines of one stage in the file; all ranks then do what it does"
+            stage_line, fault, "keep the lines of one stage only; all ranks then replay that stage"
         )
     rows = [_row(line, column_names, number) for number, line in numbered]
     steady_rows, notes = _without_start_up(rows)
@@ -117,8 +117,8 @@ def read_aicb_csv(lines: Sequence[str]) -> Workload:
     writer = RowWriter(degrees, remedy)
     left_out = _write(writer, steady_rows)
     if left_out:
-        fault = f"{left_out} sends and receives between pipeline stages are rows of one stage alone"
-        remedy_left_out = "they are left out: use traces of every rank where they matter"
+        fault = f"{left_out} sends and receives between pipeline stages are recorded for one stage only"
+        remedy_left_out = "they are left out: use traces of every rank if pipeline traffic matters"
         notes.append(Note(fault, remedy_left_out, left_out))
     return Workload(tuple(writer.rows), frozenset(writer.roles), degrees, "AICB CSV", tuple(notes))
 
@@ -126,14 +126,14 @@ def read_aicb_csv(lines: Sequence[str]) -> Workload:
 def _row(line: str, names: Sequence[str], number: int) -> _Row:
     cells = _cells(line)
     if len(cells) != len(names):
-        fault = f"has {len(cells)} fields, the head names {len(names)}"
+        fault = f"has {len(cells)} fields, the header names {len(names)}"
         raise WorkloadFault(number, fault, "copy or write the file again")
     fields = dict(zip(names, cells, strict=True))
     kind = fields["comm_type"].removeprefix("CommType.")
     group = fields["comm_group"].removeprefix("CommGroup.")
     if kind not in (*_KINDS, *_TRANSFERS, _COMPUTATION, _EPOCH_END):
         known_kinds = ", ".join((*_KINDS, *_TRANSFERS, _COMPUTATION, _EPOCH_END))
-        raise WorkloadFault(number, f"comm_type is {quoted(kind)}: one of {known_kinds} was expected")
+        raise WorkloadFault(number, f"comm_type is {quoted(kind)}, expected one of {known_kinds}")
     return _Row(number, kind, group, fields)
 
 
@@ -160,9 +160,7 @@ def _without_start_up(rows: Sequence[_Row]) -> tuple[list[_Row], list[Note]]:
     if not end:
         return step_rows, []
     problem = f"{end} operations before the first epoch_end are start-up, not a training step"
-    return step_rows, [
-        Note(problem, "they are left out; epochs after it are replayed one behind the other", end)
-    ]
+    return step_rows, [Note(problem, "they are left out; later epochs are replayed one after another", end)]
 
 
 def _degrees(rows: Sequence[_Row], kept: Sequence[_Row], stages: str) -> tuple[Degrees | None, list[Note]]:
@@ -171,7 +169,7 @@ def _degrees(rows: Sequence[_Row], kept: Sequence[_Row], stages: str) -> tuple[D
     for row in kept:
         if row.kind in _KINDS and row.group not in (*_ROLES, *_WORLD):
             groups = ", ".join((*_ROLES, "all"))
-            raise WorkloadFault(row.line, f"comm_group is {quoted(row.group)}: one of {groups} was expected")
+            raise WorkloadFault(row.line, f"comm_group is {quoted(row.group)}, expected one of {groups}")
     sizes: dict[GroupRole, tuple[int, int]] = {}
     first_unsized: dict[GroupRole | None, int] = {}
     kept_lines = {row.line for row in kept}
@@ -194,12 +192,12 @@ def _degrees(rows: Sequence[_Row], kept: Sequence[_Row], stages: str) -> tuple[D
     if not sizes:
         if len(first_unsized) > 1:
             names = ", ".join(sorted(map(_group_name, first_unsized)))
-            problem = f"several groups are used ({names}), and no row says their sizes"
+            problem = f"several groups are used ({names}), but no row states their sizes"
             raise WorkloadFault(0, problem, "give a file with the column comm_group_size")
-        remedy = "state how many there are: workload.replicate_ranks (--replicate-ranks)"
-        return None, [Note("does not say how many ranks there are", remedy)]
+        remedy = "state the number of ranks: workload.replicate_ranks (--replicate-ranks)"
+        return None, [Note("does not state the number of ranks", remedy)]
     for role, line in missing.items():
-        problem = f"the size of {_group_name(role)} is in no row"
+        problem = f"no row states the size of {_group_name(role)}"
         raise WorkloadFault(line, problem, "write it in the column comm_group_size")
     return _joined({role: size for role, (size, _) in sizes.items()}, stages), []
 
@@ -215,13 +213,15 @@ def _joined(sizes: Mapping[GroupRole, int], stages: str) -> Degrees:
         raise WorkloadFault(0, problem)
     for role, size in sizes.items():
         if size != degrees.group_size(role):
-            mismatch = f"{_group_name(role)} has {size} ranks; the other groups make {degrees.group_size(role)} of it"
+            mismatch = (
+                f"{_group_name(role)} has {size} ranks; the other groups imply {degrees.group_size(role)}"
+            )
             raise WorkloadFault(0, mismatch, "correct the column comm_group_size")
     if (match := _STAGE.search(stages)) and (listed_ranks := match[1].count("rank")) != tensor * data:
-        mismatch = f"lists {listed_ranks} ranks of a stage, tp_group and dp_group make {tensor * data}"
+        mismatch = f"lists {listed_ranks} ranks of a stage, tp_group and dp_group imply {tensor * data}"
         raise WorkloadFault(1, mismatch, "correct the column comm_group_size")
     if (match := _EVERYONE.search(stages)) and int(match[1]) + 1 != degrees.world_size:
-        mismatch = f"lists {int(match[1]) + 1} ranks, the groups make {degrees.world_size}"
+        mismatch = f"lists {int(match[1]) + 1} ranks, the groups imply {degrees.world_size}"
         raise WorkloadFault(1, mismatch, "correct the column comm_group_size, or the list")
     return degrees
 
@@ -278,7 +278,9 @@ def _compute(writer: RowWriter, row: _Row, at: int | None, is_log: bool) -> int 
         return writer.compute(row.name, at, _elapsed_ns(text, row.line, is_log), row.line)
     shapes = _SHAPES.fullmatch(row.field("msg_size"))
     if shapes is None:
-        problem = f"a computation without a time has msg_size {quoted(row.field('msg_size'))}: two shapes were expected"
+        problem = (
+            f"a computation without a time has msg_size {quoted(row.field('msg_size'))}, expected two shapes"
+        )
         raise WorkloadFault(row.line, problem, "such as ((2048, 1, 4096), (4096, 11008))")
     first, second = (
         [
@@ -294,7 +296,7 @@ def _compute(writer: RowWriter, row: _Row, at: int | None, is_log: bool) -> int 
     num_ops = 2 * prod(first) * second[1]
     tensor_bytes = _SHAPE_ELEMENT_BYTES * (prod(first) + prod(second))
     if max(num_ops, tensor_bytes) > MAX_BYTES * 1024:
-        raise WorkloadFault(row.line, "multiplies more than any rank can")
+        raise WorkloadFault(row.line, "describes a matrix product with too many operations")
     return writer.products(row.name, at, num_ops, tensor_bytes, row.line)
 
 
@@ -304,5 +306,5 @@ def _elapsed_ns(text: str, line: int, is_log: bool) -> int:
     except ValueError:
         elapsed_ns = -1.0
     if not 0 <= elapsed_ns <= MAX_NS:
-        raise WorkloadFault(line, f"_elapsed_time is {quoted(text)}: a time was expected")
+        raise WorkloadFault(line, f"_elapsed_time is {quoted(text)}, expected a time")
     return round(elapsed_ns)

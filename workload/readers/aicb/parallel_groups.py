@@ -43,7 +43,7 @@ class Degrees:
     def problem(self) -> str:
         """Return why no job can have these degrees, "" if one can."""
         if self.data % self.expert:
-            return f"{self.data} data-parallel ranks do not divide into groups of {self.expert} experts"
+            return f"{self.data} data-parallel ranks cannot be divided into groups of {self.expert} experts"
         if self.world_size > MAX_REPLICAS:
             return f"{self.world_size} ranks are over the limit of {MAX_REPLICAS}"
         return ""

@@ -75,8 +75,8 @@ def read_simai_text(lines: Sequence[str]) -> Workload:
     writer = RowWriter(degrees, _WORLD_REMEDY)
     if is_micro:
         _write_micro(writer, layers)
-        remedy = "state how many there are: workload.replicate_ranks (--replicate-ranks)"
-        notes = [Note("is a MICRO workload, which does not say how many ranks there are", remedy)]
+        remedy = "state the number of ranks: workload.replicate_ranks (--replicate-ranks)"
+        notes = [Note("is a MICRO workload, which does not state the number of ranks", remedy)]
     else:
         _write_step(writer, layers)
         notes = _notes(degrees, head)
@@ -86,7 +86,7 @@ def read_simai_text(lines: Sequence[str]) -> Workload:
         for layer_pass in _passes(layer)
     ):
         notes.append(
-            Note(f"{empty_collectives} collectives are of 0 bytes", "they are left out, as SimAI does")
+            Note(f"{empty_collectives} collectives have 0 bytes", "they are left out, as SimAI does")
         )
     return Workload(tuple(writer.rows), frozenset(writer.roles), degrees, f"SimAI {words[0]}", tuple(notes))
 
@@ -96,15 +96,15 @@ def _degrees(head: dict[str, str]) -> Degrees:
         if key not in head and otherwise is not None:
             return otherwise
         if key not in head:
-            raise WorkloadFault(1, f"{key} is missing: the number of ranks was expected", _ADD_KEYS)
+            raise WorkloadFault(1, f"{key} is missing, expected the number of ranks", _ADD_KEYS)
         return whole_number(head[key], 1, key, MAX_REPLICAS, 1)
 
     world, tensor = head_value("all_gpus", None), head_value("model_parallel_NPU_group", None)
     pipeline, expert = head_value("pp", 1), head_value("ep", 1)
     for key in ("checkpoints", "checkpoint_initiates"):
         if whole_number(head.get(key, "0"), 1, key, MAX_ROWS):
-            mismatch = f"{key} is {head[key]}: layers that compute forward again are not read, 0 was expected"
-            raise WorkloadFault(1, mismatch, "write the workload without checkpoints")
+            mismatch = f"{key} is {head[key]}, expected 0: recomputed layers (activation checkpoints) are not supported"
+            raise WorkloadFault(1, mismatch, "write the workload without activation checkpoints")
     if world % (tensor * pipeline):
         mismatch = (
             f"all_gpus is {world}, which groups of {tensor} (model_parallel_NPU_group) in {pipeline} stages (pp) "
@@ -130,11 +130,11 @@ def _notes(degrees: Degrees | None, head: dict[str, str]) -> list[Note]:
 
 def _layers(lines: Sequence[str], is_micro: bool) -> list[_Layer]:
     if len(lines) < 2:
-        raise WorkloadFault(2, "is missing: the number of layers was expected")
+        raise WorkloadFault(2, "is missing, expected the number of layers")
     count = whole_number(lines[1].strip(), 2, "the number of layers", MAX_ROWS, 1)
     numbered_lines = [(number, line) for number, line in enumerate(lines[2:], 3) if line.strip()]
     if len(numbered_lines) != count:
-        problem = f"says {count} layers, but {len(numbered_lines)} lines follow"
+        problem = f"states {count} layers, but {len(numbered_lines)} lines follow"
         raise WorkloadFault(2, problem, "copy or write the file again")
     return [_layer(line.split(), number, is_micro) for number, line in numbered_lines]
 
@@ -148,7 +148,7 @@ def _layer(words: list[str], line: int, is_micro: bool) -> _Layer:
     input_gradient = _pass(words[5:8], line, "input gradient", world)
     weight_gradient = _pass(words[8:11], line, "weight gradient", None if is_micro else GroupRole.DATA)
     if is_micro and (forward.kind, input_gradient.kind) != (None, None):
-        problem = "has a collective before its third pass, which a MICRO workload does not run"
+        problem = "has a collective before its third pass; a MICRO workload runs only the third"
         raise WorkloadFault(line, problem, "write NONE there")
     update_ns = whole_number(words[11], line, "the time of the update", MAX_NS)
     return _Layer(words[0], line, forward, input_gradient, weight_gradient, update_ns)

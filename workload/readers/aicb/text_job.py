@@ -42,8 +42,8 @@ def read_workload_file(source: Path, groups: Path | None = None) -> Trace:
     """Return the job of a workload file. Raises `TraceError`."""
     where = shown(str(source))
     if groups is not None:
-        problem = "has groups of its own, which follow from its degrees of parallelism"
-        raise TraceError(Problem(where, problem, "leave workload.groups (--groups) out"))
+        problem = "derives its groups from its degrees of parallelism"
+        raise TraceError(Problem(where, problem, "remove workload.groups (--groups)"))
     try:
         with closing(file_pieces(source)) as pieces:
             content = bounded(decompressed(pieces), MAX_FILE_BYTES + 1)
@@ -72,7 +72,7 @@ def read_workload(content: bytes) -> Workload:
         raise WorkloadFault(0, problem, COPY_AGAIN) from None
     lines = text.split("\n")
     if not _begins_like_workload(lines):
-        raise WorkloadFault(1, "is the first line of no workload of SimAI or AICB")
+        raise WorkloadFault(1, "does not start a SimAI or AICB workload")
     return read_aicb_csv(lines) if header_index(lines) is not None else read_simai_text(lines)
 
 

@@ -101,9 +101,7 @@ class RowWriter:
 
     def _members(self, role: GroupRole | None, line: int) -> int:
         if self.degrees is None:
-            problem = (
-                "is an all-gather of what each rank has in the end, and nothing says how many ranks share it"
-            )
+            problem = "is an all-gather that states its output size, and the number of ranks is unknown"
             raise WorkloadFault(line, problem, self.world_remedy)
         return self.degrees.world_size if role is None else self.degrees.group_size(role)
 
@@ -119,9 +117,7 @@ def whole_number(text: str, line: int, what: str, most: int, least: int = 0) -> 
     """Parse a whole number, which may be written as `8.0`. Raises `WorkloadFault` unless it is in `least`..`most`."""
     match = _WHOLE.fullmatch(text)
     if match is None or not least <= int(match[1]) <= most:
-        raise WorkloadFault(
-            line, f"{what} is {quoted(text)}: a whole number of {least} to {most} was expected"
-        )
+        raise WorkloadFault(line, f"{what} is {quoted(text)}, expected a whole number from {least} to {most}")
     return int(match[1])
 
 

@@ -146,7 +146,10 @@ def _listed(node: HostNode, entry: TableEntry, values: list[Any]) -> CommOp | No
     else:
         inputs = next((argument_tensors for argument_tensors in tensors_by_argument if argument_tensors), [])
     if not inputs:
-        raise JsonFault(f"{node.place}.inputs", f"{node.name[:64]} has no tensor where its table expects one")
+        raise JsonFault(
+            f"{node.place}.inputs",
+            f"{node.name[:64]} has no tensor at the argument that the operation table names",
+        )
     texts = [value for value in values if isinstance(value, str) and value]
     all_tensors = list(tensors(values))
     storages = tuple({tensor.storage for tensor in all_tensors})
@@ -176,7 +179,7 @@ def _param_comms(node: HostNode, values: list[Any]) -> CommOp:
     )
     if label_index < 3:
         shown_name = spelled(node.comm.collective_name or values)
-        raise JsonFault(node.place, f"{PARAM_COMMS} of an operation that is not known: {shown_name}")
+        raise JsonFault(node.place, f"{PARAM_COMMS} of an unknown operation: {shown_name}")
     label = values[label_index]
     meaning = meaning_of(label)
     assert meaning is not None
@@ -321,6 +324,6 @@ def split_bytes(counts: Sequence[int], size_bytes: int, place: str) -> tuple[int
         return tuple(counts)
     if not rows or size_bytes % rows:
         raise JsonFault(
-            place, f"has split sizes of {rows} rows together, which do not divide its {size_bytes} bytes"
+            place, f"has split sizes of {rows} rows in total, which do not divide its {size_bytes} bytes"
         )
     return tuple(count * (size_bytes // rows) for count in counts)

@@ -68,9 +68,9 @@ class _Completeness(Enum):
 class _LossReason(Enum):
     """Reasons why communication cannot be replayed, as worded in a finding."""
 
-    SIZE = "communicate, and nothing tells what they carry"
-    GROUP = "communicate, and nothing tells among which ranks"
-    NAME = "look by their names as if they communicate, and are in no table of kernels"
+    SIZE = "communicate, but their bytes are not recorded"
+    GROUP = "communicate, but their group of ranks is not recorded"
+    NAME = "have names of communication kernels, but are not in the kernel table"
 
 
 _REMEDIES: Final = {
@@ -120,7 +120,7 @@ def read_device(kineto: KinetoTrace, book: GroupBook, table: KernelTable) -> Ran
     if kernels_without_arguments := outcomes[_Completeness.NOTHING]:
         problem = (
             f"{kernels_without_arguments} NCCL kernels carry no collective arguments (profilers before 2024): "
-            "sizes and groups are not known"
+            "sizes and groups are unknown"
         )
         remarks.append(Remark(problem, BESIDE.format("host")))
     if operations_with_cut_splits := outcomes[_Completeness.SPLITS_CUT]:
@@ -316,7 +316,7 @@ def _calls_alone(kineto: KinetoTrace, others: OtherKernels) -> list[Remark]:
         remarks.append(
             _left_out(
                 calls,
-                f"communicate over {backends}, which leaves no kernel here",
+                f"communicate over {backends}, which runs no GPU kernel",
                 BESIDE.format("host"),
                 "calls",
             )
@@ -327,7 +327,7 @@ def _calls_alone(kineto: KinetoTrace, others: OtherKernels) -> list[Remark]:
                 {name: n for name, n in kineto.host_names.items() if name.startswith(prefix)}
             )
             if matching_calls:
-                problem = "communicate, and no kernel of theirs is here"
+                problem = "communicate, but the recording has no kernel of them"
                 remedy = f"record GPU activity too, or {BESIDE.format('host')}"
                 remarks.append(_left_out(matching_calls, problem, remedy, "calls"))
                 break
@@ -357,7 +357,7 @@ def _fill_by_arguments(row: NodeRow, event: DeviceEvent, book: GroupBook) -> _Co
     dtype = as_text(arguments.get("dtype", ""), f"{place}.dtype")
     item_bytes = _item_bytes(dtype)
     if item_bytes is None and elements:
-        raise JsonFault(f"{place}.dtype", f"is {dtype[:24]!a}, whose size is not known")
+        raise JsonFault(f"{place}.dtype", f"is {dtype[:24]!a}, whose size is unknown")
     row.comm_size = as_int(elements * (item_bytes or 0), place, 0)
     if meaning.role is Role.COLLECTIVE:
         row.comm_type = ABSENT if meaning.collective is None else int(meaning.collective)

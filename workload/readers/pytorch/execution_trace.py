@@ -222,5 +222,5 @@ def _times(node: dict[str, Any], place: str) -> DeviceTimes:
         ),
     )
     if times.inclusive_ns < 0 or times.exclusive_ns < 0:
-        raise JsonFault(place, "has a duration below 0")
+        raise JsonFault(place, "has a negative duration")
     return times

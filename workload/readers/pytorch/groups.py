@@ -55,9 +55,9 @@ class GroupBook:
             first, second = list(place_by_pointer.values())[:2]
             raise JsonFault(
                 first,
-                f"its group is known only as a pointer inside this process, and {len(place_by_pointer)} groups are in use "
+                f"its group is recorded only as a pointer inside this process, and {len(place_by_pointer)} groups are in use "
                 "(another "
-                f"at {second}): which ranks each one has cannot be read from this schema",
+                f"at {second}): this schema does not record their ranks",
             )
         self.lone_pointer = bool(place_by_pointer)
 

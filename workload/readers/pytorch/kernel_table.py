@@ -109,7 +109,7 @@ def table_with(path: Path | None) -> KernelTable:
     except OSError as error:
         problem = f"cannot be read: {error.strerror or error}"
         raise ConfigError(
-            Problem(shown(str(path)), problem, "name a file of kernels, as docs/traces.md shows")
+            Problem(shown(str(path)), problem, "give a kernel table as in docs/traces.md")
         ) from None
     user_table = parse_table(text, shown(str(path)))
     return KernelTable(user_table.kernels + shipped.kernels, user_table.operations + shipped.operations)
@@ -122,7 +122,7 @@ def parse_table(text: bytes, name: str) -> KernelTable:
     kernels = tuple(_kernel(entry) for entry in _entries(document, "kernels"))
     operations = tuple(_operation(entry) for entry in _entries(document, "operations"))
     if not kernels and not operations and not file.problems:
-        file.mistake(None, "", "the file names nothing", "write kernels or operations")
+        file.mistake(None, "", "the file has no entries", "write kernels or operations")
     document.close()
     file.refuse_mistakes()
     return KernelTable(kernels, operations)
@@ -157,5 +157,5 @@ def _named(entry: Section) -> tuple[str, CollectiveKind | None, str | None]:
 
 def _name(text: str) -> str:
     if len(text.strip()) < 4:
-        raise QuantityError(f'"{text}" is in the names of too many kernels', "write 4 characters or more")
+        raise QuantityError(f'"{text}" matches too many kernel names', "write 4 characters or more")
     return text.strip()

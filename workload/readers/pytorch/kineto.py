@@ -308,7 +308,7 @@ def _span(event: dict[str, Any], place: str) -> tuple[int, int]:
     start_ns = as_ns(event.get("ts"), f"{place}.ts")
     duration_ns = as_ns(event.get("dur", 0), f"{place}.dur")
     if start_ns < 0 or duration_ns < 0:
-        raise JsonFault(place, "begins or lasts below 0")
+        raise JsonFault(place, "has a negative start or duration")
     return start_ns, duration_ns
 
 

@@ -38,7 +38,7 @@ def join(host: HostTrace, kineto: KinetoTrace, rank: int, book: GroupBook, table
         if not any(node.record in kineto.calls for node in host.nodes):
             raise JsonFault(
                 "traceEvents",
-                "have no NCCL kernel and no call of the host trace: nothing joins the two files",
+                "have no NCCL kernel and no call of the host trace, so the two files cannot be joined",
             )
         return rank_read
     book.add(host.groups, INIT_NAME)
@@ -110,7 +110,8 @@ def _match_by_order(
     if len(kernels) != len(ops):
         raise JsonFault(
             "traceEvents",
-            f"have {len(kernels)} NCCL kernels for the {len(ops)} operations of the host trace: of another run, or operations "
+            f"have {len(kernels)} NCCL kernels for the {len(ops)} operations of the host "
+            f"trace: the files are of different runs, or operations "
             "ran as one kernel",
         )
     if len(ops_by_group) == 1:
@@ -139,7 +140,7 @@ def _match_lanes(
     if len(lanes) != len(runs) or len(runs) > MAX_STREAMS_MATCHED:
         raise JsonFault(
             "traceEvents",
-            f"have NCCL kernels on {len(lanes)} streams for {len(runs)} groups: which is whose is not told",
+            f"have NCCL kernels on {len(lanes)} streams for {len(runs)} groups, so streams cannot be matched to groups",
         )
     assignments = [
         order
@@ -149,8 +150,8 @@ def _match_lanes(
     if len(assignments) != 1:
         raise JsonFault(
             "traceEvents",
-            f"have NCCL kernels on {len(lanes)} streams, which fit the {len(runs)} groups in {len(assignments)} ways; "
-            "one was expected",
+            f"have NCCL kernels on {len(lanes)} streams, which match the {len(runs)} groups in {len(assignments)} ways; "
+            "expected 1",
         )
     return [(lane, runs[index]) for lane, index in zip(lanes, assignments[0], strict=True)]
 

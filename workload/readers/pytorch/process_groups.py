@@ -92,7 +92,7 @@ def parse_ranks(value: object, place: str) -> tuple[int, ...]:
         return tuple(rank for rank, _ in sorted(pairs, key=lambda pair: pair[1]))
     ranks = tuple(as_int(rank, place, 0, MAX_RANK) for rank in as_list(value, place))
     if len(set(ranks)) < len(ranks):
-        raise JsonFault(place, "has a rank twice")
+        raise JsonFault(place, "lists a rank twice")
     return ranks
 
 

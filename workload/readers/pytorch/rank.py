@@ -24,7 +24,7 @@ from etloop.workload.trace.trace import ABSENT, CollectiveKind, NodeKind
 
 MAX_CALL_DEPTH: Final = 4096
 
-BESIDE: Final = "give the {} traces of the same run beside it"
+BESIDE: Final = "give the {} traces of the same run as well"
 
 _BACKEND_MARKS: Final = ("nccl:", "gloo:", "mpi:", "ucc:")
 
@@ -118,10 +118,15 @@ def read_host(host: HostTrace, rank: int, book: GroupBook, times: Mapping[int, C
         rows.append(row)
     remarks = []
     if not times:
-        remarks.append(Remark("a host trace alone has no times: compute takes none", BESIDE.format("Kineto")))
+        remarks.append(
+            Remark(
+                "a host trace without Kineto has no durations: compute is replayed with zero duration",
+                BESIDE.format("Kineto"),
+            )
+        )
     network = [op for op in ops.values() if op.role is not Role.WAIT]
     if not network:
-        problem = "has neither record_param_comms nor c10d nodes: nothing in it communicates"
+        problem = "has no communication: neither record_param_comms nor c10d nodes"
         remarks.append(Remark(problem, "collect the trace of a distributed job"))
     remarks += _group_remarks(network, book)
     return RankRead(tuple(rows), host.schema, book.members, tuple(remarks))
@@ -177,7 +182,7 @@ def read_linked(host: HostTrace, rank: int, book: GroupBook) -> RankRead:
     rows.sort(key=lambda row: order[row.node_id])
     remarks: tuple[Remark, ...] = ()
     if missing:
-        problem = f"{missing} NCCL kernels have no operation in their caller: their size is not known"
+        problem = f"{missing} NCCL kernels have no operation in their caller: their size is unknown"
         remarks = (Remark(problem, "give the host and the Kineto trace instead of the linked one"),)
     return RankRead(tuple(rows), host.schema, book.members, remarks)
 
@@ -236,13 +241,14 @@ def _own_times(host: HostTrace, times: Mapping[int, CallTimes]) -> dict[int, int
 def _group_remarks(ops: list[CommOp], book: GroupBook) -> list[Remark]:
     remarks = []
     if book.lone_pointer:
-        problem = "the group of its collectives is a pointer inside the process: all ranks are taken, as there is only one"
-        remarks.append(Remark(problem, "state the group in a group file if it is another"))
+        problem = "the only group of its collectives is recorded as a pointer inside the process: all ranks are used"
+        remarks.append(Remark(problem, "state the group in a group file if it does not have all ranks"))
     nameless = [op for op in ops if op.group == UNKNOWN_GROUP]
     if nameless and len(book.members) > 1:
         problem = (
-            f"{len(nameless)} operations do not say their group (gloo records {UNKNOWN_GROUP}): where sizes or splits fit "
-            "one group only, it is that one; peers of sends and receives are taken as ranks among all"
+            f"{len(nameless)} operations do not state their group (gloo records "
+            f"{UNKNOWN_GROUP}): a group is assumed where sizes or splits fit "
+            "only one; peers of sends and receives are read as global ranks"
         )
         remarks.append(Remark(problem, "collect the trace over NCCL, which records the groups"))
     return remarks

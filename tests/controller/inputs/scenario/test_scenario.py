@@ -154,7 +154,7 @@ twin: device.yaml
         ),
         (
             "workload: {trace: j, dependencies: data+streams}",
-            ('s.yaml:1: workload.dependencies: "streams" is no sort of dependency; write data, ctrl, stream, '
+            ('s.yaml:1: workload.dependencies: "streams" is not a kind of dependency; write data, ctrl, stream, '
             "communicator, recorded, joined by +, such as data+stream+communicator"),
         ),
         (

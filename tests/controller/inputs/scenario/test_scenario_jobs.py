@@ -79,7 +79,7 @@ def test_background_is_read_with_its_class_and_its_time() -> None:
     assert (incast.dscp, storage.dscp) == (10, -1)
     assert storage.load == StorageLoad(2, 1, 65_536_000, (4096, 12288), 250_000, 4, 10_000, 1)
     assert duration_ns(storage.load) == 10_000_000_000, "10000 x 8 KiB at 65.536 Mb/s"
-    assert background_notes(read) == ("background s goes on with the jobs, for at most 10 s",)
+    assert background_notes(read) == ("background s runs as long as the jobs, for at most 10 s",)
 
 
 def test_the_rate_of_an_incast_is_its_period() -> None:
@@ -121,7 +121,7 @@ def test_plain_udp_is_sent_and_received_by_the_agents_of_its_ports() -> None:
     with pytest.raises(PlanError) as raised:
         plan_jobs(elsewhere, rig_of({"a": 1, "b": 1}), build_jobs(elsewhere))
     assert [problem.what for problem in raised.value.problems] == [
-        "agent b takes no part in the run: no rank is there",
+        "agent b has no rank and takes no part in the run",
         'the rig has no port "z/p0"',
     ]
 
@@ -133,7 +133,7 @@ def test_what_cannot_be_planned_is_cut_where_no_end_is_said_and_refused_where_on
     assert isinstance(cut.load, StorageLoad)
     assert cut.load.transfers == 65536
     with pytest.raises(
-        PlanError, match=r"background\[0\]\.storage: 12207031 transfers of all clients, and at most 65536"
+        PlanError, match=r"background\[0\]\.storage: 12207031 transfers of all clients; at most 65536"
     ):
         build_jobs(scenario(base + ", stop: 1s}]"))
 
@@ -284,7 +284,7 @@ def test_all_mistakes_of_all_jobs_come_together() -> None:
 
 def test_a_buffer_too_small_for_its_ranks_is_refused_at_its_line() -> None:
     with pytest.raises(
-        ConfigError, match=r"s.yaml:1: workload.collective: 8 bytes leave nothing for each of 4 ranks to send"
+        ConfigError, match=r"s.yaml:1: workload.collective: 8 bytes are too few for 4 ranks to send"
     ):
         build_jobs(scenario("workload: {collective: {kind: all_to_all, ranks: 4, size: 8B}}"))
 

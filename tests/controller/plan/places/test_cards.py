@@ -103,37 +103,37 @@ def test_a_plan_says_which_planes_a_queue_pair_has_and_what_each_carries(scenari
         (
             (2, 1),
             MRC,
-            r"both ends of a queue pair have as many planes: a1/p0 has 1 plane and a0/c0 \(2\) more or fewer",
+            r"both ends of a queue pair need the same number of planes: a1/p0 has 1 plane, but the cards are a0/c0 \(2\)",
         ),
         (
             (4, 2),
             MRC,
-            r"a1/p0 has 2 planes and a0/c0 \(4\), a1/c0 \(2\) more or fewer; give every card as many ports",
+            r"a1/p0 has 2 planes, but the cards are a0/c0 \(4\), a1/c0 \(2\); give every card the same number of ports",
         ),
         (
             (3, 3),
             MRC,
-            r"card a0/c0: it has 3 ports, and the lowest bits of an entropy value .*; give it 2, 4 or 8",
+            r"card a0/c0: it has 3 ports; the lowest bits of an entropy value .*; use 2, 4 or 8 ports",
         ),
         (
             (4, 4),
             "transport: {kind: mrc, mrc: {entropy_values: 30}}",
-            r"transport\.mrc\.entropy_values: 30 values are not as many for each of 4 planes; write a multiple of 4",
+            r"transport\.mrc\.entropy_values: 30 values cannot be divided evenly among 4 planes; write a multiple of 4",
         ),
         (
             (8, 8),
             "transport: {kind: uet, uet: {entropy_values: 12}}",
-            r"transport\.uet\.entropy_values: 12 values are not as many for each of 8 planes; write a multiple of 8",
+            r"transport\.uet\.entropy_values: 12 values cannot be divided evenly among 8 planes; write a multiple of 8",
         ),
         (
             (2, 2),
             "transport: {kind: uet, uet: {srv6: adjacency}}",
-            r"transport\.uet\.srv6: segments lead to one port of a host, and these cards have several: a0/c0",
+            r"transport\.uet\.srv6: segments route to one port of a host, but these cards have several: a0/c0",
         ),
         (
             (2, 2),
             f"{MRC}\nmapping: {{placement: explicit, explicit: {{0: a0/p0, 1: a1/p1}}}}",
-            r"mapping: a1/p1 is a plane of the card whose first port is a1/p0; name a1/p0",
+            r"mapping: a1/p1 is a plane of the card whose first port is a1/p0; write a1/p0",
         ),
         (
             (2, 2),

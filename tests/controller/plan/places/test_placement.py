@@ -183,8 +183,8 @@ def test_explicit_places_are_kept() -> None:
             ((0, "a/p0"), (1, "b/p0")),
             2,
             (
-                "mapping.explicit: ranks 0-1: they share a host (ranks_per_host 2) but not an agent: a/p0, b/p0; "
-                "place them on ports of one agent, which joins them inside the host, or write ranks_per_host: 1"
+                "mapping.explicit: ranks 0-1: they share a host (ranks_per_host 2) but are on several agents: a/p0, b/p0; "
+                "place them on ports of one agent, or write ranks_per_host: 1"
             ),
         ),
     ],

@@ -106,23 +106,23 @@ def test_a_plan_says_which_job_goes_by_what_and_by_which_control() -> None:
 @pytest.mark.parametrize(
     ("what", "second", "unlike"),
     [
-        ("another kind", "transport: {kind: mrc}", "ring goes by rocev2 and other by mrc"),
+        ("another kind", "transport: {kind: mrc}", "ring uses rocev2 and other mrc"),
         (
             "another control",
             "transport: {cc: {algorithm: dctcp}}",
-            "ring and other go by rocev2 with unlike settings",
+            "ring and other use rocev2 with different settings",
         ),
     ],
 )
 def test_jobs_of_unlike_transports_do_not_share_a_port(what: str, second: str, unlike: str) -> None:
     jobs = (job("ring", "a/p0, b/p0"), job("other", "b/p0, c/p0", second))
     said = (
-        f"port b/p0: a port speaks one transport; job {unlike}; give each of them ports of its own: "
+        f"port b/p0: a port supports one transport; job {unlike}; give each job separate ports: "
         "mapping: {ports: [...]} in the job"
     )
     assert refusal(*jobs) == [said], what
     scenario = scenario_of(*jobs)
-    with pytest.raises(PlanError, match="port b/p0: a port speaks one transport"):
+    with pytest.raises(PlanError, match="port b/p0: a port supports one transport"):
         summarise(scenario, rig_of(RIG), build_jobs(scenario))
     like = (job("ring", "a/p0, b/p0", second), job("other", "b/p0, c/p0", second))
     assert len(plan(*like).parts.transports.transports) == 1
@@ -161,7 +161,7 @@ def test_a_card_of_one_transport_is_not_looked_at_by_the_other() -> None:
 
     found = planned(job("ring", "a/p0, b/p0"), job("ultra", "a/p1, c/p1", "transport: {kind: uet}"))
     assert len(found.whole().transports) == 2
-    with pytest.raises(PlanError, match="no queue pairs that queues could deal among themselves: c/p0"):
+    with pytest.raises(PlanError, match="cannot be divided among several queues: c/p0"):
         planned(job("ring", "a/p0, b/p0"), job("ultra", "a/p1, c/p0", "transport: {kind: uet}"))
 
 

@@ -78,7 +78,9 @@ def test_a_file_that_others_may_read_admits_nobody(tmp_path: Path) -> None:
     path = tmp_path / "tokens"
     path.write_text(TEXT)
     path.chmod(0o644)
-    with pytest.raises(ConfigError, match=r"holds a secret that everybody on this host may read.*chmod 600"):
+    with pytest.raises(
+        ConfigError, match=r"contains a secret that all users of this host may read.*chmod 600"
+    ):
         token_file(path).current()
     path.chmod(0o600)
     file = token_file(path)

@@ -207,8 +207,8 @@ SUPPORTED: Final = (
             1,
             1,
             (
-                "collective all_reduce: its group has 1 ranks, and schedules exist for 2 to 16384; "
-                "leave out collectives over one rank, or split a larger group"
+                "collective all_reduce: its group has 1 ranks, but schedules exist for 2 to 16384; "
+                "remove collectives over one rank, or split a larger group"
             ),
         ),
         (
@@ -216,9 +216,9 @@ SUPPORTED: Final = (
             16385,
             0,
             (
-                "collective broadcast: its group has 16385 ranks, and schedules exist for 2 to 16384; "
-                "leave out collectives over one rank, or split a larger group\n"
-                "collective broadcast: ranks_per_host is 0; write how many ranks a host has, at least 1"
+                "collective broadcast: its group has 16385 ranks, but schedules exist for 2 to 16384; "
+                "remove collectives over one rank, or split a larger group\n"
+                "collective broadcast: ranks_per_host is 0; write the number of ranks per host, at least 1"
             ),
         ),
     ],

@@ -162,10 +162,13 @@ UNEVEN_PAIR = schedule_for_splits(((0, 100), (30, 0)))
         # What a position keeps is not moved.
         (replace(UNEVEN_PAIR, splits=((5, 100), (30, 0))), ""),
         (broken(UNEVEN_PAIR, 0, lane_bytes=-2), f"works on -2 bytes, outside 0 to {MAX_LANE_BYTES}"),
-        (replace(UNEVEN_PAIR, splits=()), "splits: a matrix of 2 by 2 belongs to an uneven all-to-all alone"),
+        (
+            replace(UNEVEN_PAIR, splits=()),
+            "splits: a matrix of 2 by 2 is allowed only for an uneven all-to-all",
+        ),
         (
             replace(schedule_for(A2A, 2), splits=((0, 1), (1, 0))),
-            "splits: a matrix of 2 by 2 belongs to an uneven all-to-all alone",
+            "splits: a matrix of 2 by 2 is allowed only for an uneven all-to-all",
         ),
     ],
 )
@@ -181,7 +184,7 @@ def test_a_schedule_that_is_not_its_matrix_is_refused(schedule: Schedule, line: 
 @pytest.mark.parametrize(
     ("splits", "what"),
     [
-        (((1,),), "its group has 1 ranks, and schedules exist for 2 to 1024"),
+        (((1,),), "its group has 1 ranks, but schedules exist for 2 to 1024"),
         (((1, 2), (3,)), "position 1 has 1 splits, one for each of 2 positions is needed"),
         (((1, -1), (3, 0)), f"position 0 has a split outside 0 to {MAX_LANE_BYTES} bytes"),
         (((1, 1), (MAX_LANE_BYTES + 1, 0)), f"position 1 has a split outside 0 to {MAX_LANE_BYTES} bytes"),
@@ -201,5 +204,5 @@ def test_a_block_that_nobody_owns_is_refused() -> None:
     for table in UNEVEN_PAIR.tables:
         lanes = [replace(lane, entries=(replace(lane.entries[0], block=9),)) for lane in table]
         tables.append(tuple(lanes))
-    with pytest.raises(PlanError, match="sends block 9, of which it has nothing"):
+    with pytest.raises(PlanError, match="sends block 9, of which it has no data"):
         validate(replace(UNEVEN_PAIR, tables=tuple(tables)), 0)

@@ -54,9 +54,9 @@ UNREADABLE = {
     "not XML": ("{}", "x.xml:1: not well-formed XML"),
     "a document type could define entities": (
         '<!DOCTYPE a [<!ENTITY b "c">]><algo/>',
-        "x.xml:1: a document type (a) is not read; remove the DOCTYPE",
+        "x.xml:1: a document type (a) is not supported; remove the DOCTYPE",
     ),
-    "another root": ("<gpu id='0'/>", "x.xml:1: <gpu> stands in <>; put it into <algo>"),
+    "another root": ("<gpu id='0'/>", "x.xml:1: <gpu> is inside <>; put it into <algo>"),
     "an element of another format": ("<algo><x/></algo>", "x.xml:1: <x> is not an element of MSCCL"),
     "a missing attribute": ("<algo name='a' proto='LL' coll='allreduce'/>", "x.xml:1: <algo> has no ngpus"),
     "an unknown attribute": (
@@ -76,7 +76,7 @@ UNREADABLE = {
     "a huge number": (program("allreduce", 2, [(), ()], nchunksperloop="9" * 400), "nchunksperloop is"),
     "GPUs that are not there": (
         program("allreduce", 2, [(), ()], ngpus=3),
-        "ngpus is 3 and there are 2 <gpu>; make them agree",
+        "ngpus is 3, but there are 2 <gpu> elements; make both equal",
     ),
     "a step type that is none": (
         program("allreduce", 1, [(Tb(1, -1, ["send i0 i0"]),), ()]),
@@ -124,7 +124,7 @@ def pair(first: list[str], second: list[str], *, inplace: int = 1, scratch: int 
 BROKEN = {
     "both wait for the other": (
         pair(["rrc i0 i0", "s i0 i0"], ["rrc i0 i0", "s i0 i0"]),
-        "x.xml: line 4: GPU 0, thread block 0, step 0 waits for a message from GPU 1; order the steps, or",
+        "x.xml: line 4: GPU 0, thread block 0, step 0 waits for a message from GPU 1; reorder the steps, or",
     ),
     "a send that nobody receives": (
         pair(["s i0 i0", "r i0 i0", "s i0 i0"], ["rrc i0 i0", "s i0 i0"]),
@@ -136,7 +136,7 @@ BROKEN = {
     ),
     "a contribution that is missing": (
         pair(["s i0 i0", "r i0 i0"], ["r i0 i0", "s i0 i0"]),
-        "GPU 0 ends with piece 0 without the contribution of GPU 1 at output 0, piece 0 is wanted",
+        "GPU 0 ends with piece 0 without the contribution of GPU 1 at output 0, expected piece 0",
     ),
     "a result that something else is put over": (
         program(
@@ -148,11 +148,11 @@ BROKEN = {
     ),
     "a result that never comes": (
         pair(["s i0 i0"], ["rrc i0 i0"], inplace=0),
-        "GPU 0 ends with nothing at output 0, piece 0 is wanted",
+        "GPU 0 ends with nothing at output 0, expected piece 0",
     ),
     "scratch is read before it is written": (
         pair(["s s0 i0"], ["r i0 i0"], scratch=1),
-        "step 0 reads chunk 0 of buffer s, where nothing is",
+        "step 0 reads chunk 0 of buffer s, which holds no data",
     ),
     "chunks that do not exist": (
         pair(["s i1 i0"], ["r i0 i0"]),
@@ -199,7 +199,7 @@ BROKEN = {
     # Without its wait the reduction may come before what it reads has arrived.
     "a race between thread blocks": (
         exchanged_all_reduce().replace('depid="1" deps="0"', 'depid="-1" deps="-1"'),
-        "reads chunk 0 of buffer s, where nothing is; order the steps, or let them wait (depid, deps)",
+        "reads chunk 0 of buffer s, which holds no data; reorder the steps, or add waits (depid, deps)",
     ),
     # In the order of the file the copy comes first; nothing says that it does.
     "a race that the order of the file hides": (
@@ -211,7 +211,7 @@ BROKEN = {
                 (Tb(-1, 0, ["r o0 o0"]),),
             ],
         ),
-        "line 7: GPU 0, thread block 1, step 0 reads chunk 0 of buffer o, where nothing is; let the step wait",
+        "line 7: GPU 0, thread block 1, step 0 reads chunk 0 of buffer o, which holds no data; make the step wait",
     ),
 }  # fmt: skip
 

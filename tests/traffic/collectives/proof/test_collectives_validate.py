@@ -99,7 +99,7 @@ def without(kind: EntryKind) -> Callable[[Entry], Entry]:
             with_entry(RING, 2, 1, without(EntryKind.REDUCE)),
             (
                 "ring all-reduce of 4: position 0, lane 0, entry 3: block 0 ends without the contribution of position 2; "
-                "let every input reach every result exactly once"
+                "make every input reach every result exactly once"
             ),
         ),
         (
@@ -107,7 +107,7 @@ def without(kind: EntryKind) -> Callable[[Entry], Entry]:
             with_entry(RING, 1, 4, lambda e: replace(e, kind=e.kind | EntryKind.REDUCE)),
             (
                 "ring all-reduce of 4: position 1, lane 0, entry 4: adds block 0 from position 1 a second time; "
-                "let every input reach every result exactly once"
+                "make every input reach every result exactly once"
             ),
         ),
         (
@@ -115,7 +115,7 @@ def without(kind: EntryKind) -> Callable[[Entry], Entry]:
             with_entry(RING, 3, 6, without(EntryKind.COPY)),
             (
                 "ring all-reduce of 4: position 3: its result has 49152 bytes instead of 65536; "
-                "let every input reach every result exactly once"
+                "make every input reach every result exactly once"
             ),
         ),
         (
@@ -125,7 +125,7 @@ def without(kind: EntryKind) -> Callable[[Entry], Entry]:
             ),
             (
                 "ring all-reduce of 4: position 0, lane 0, entry 0: sends 16384 bytes of block 2 (loop 0, slice 0) "
-                "to position 1, which takes it for 16384 bytes of block 3 (loop 0, slice 0) "
+                "to position 1, which expects 16384 bytes of block 3 (loop 0, slice 0) "
                 "(position 1, lane 0, entry 1); give every send its receive, in the same order and size"
             ),
         ),
@@ -134,7 +134,7 @@ def without(kind: EntryKind) -> Callable[[Entry], Entry]:
             with_lane(GATHER, 1, 0, lambda lane: replace(lane, entries=lane.entries[1:])),
             (
                 "ring all-gather of 4: position 1, lane 0, entry 0: sends 32768 bytes of block 0 (loop 0, slice 0) "
-                "to position 2, which takes it for 32768 bytes of block 1 (loop 0, slice 0) "
+                "to position 2, which expects 32768 bytes of block 1 (loop 0, slice 0) "
                 "(position 2, lane 0, entry 1); give every send its receive, in the same order and size"
             ),
         ),
@@ -151,7 +151,7 @@ def without(kind: EntryKind) -> Callable[[Entry], Entry]:
             with_lane(EXCHANGE, 0, 0, lambda lane: replace(lane, parts=5)),
             (
                 "p2p all-to-all of 4: position 0, lane 0, entry 0: sends 13107 bytes of block 1 (loop 0, slice 0) "
-                "to position 1, which takes it for 16384 bytes of block 1 (loop 0, slice 0) "
+                "to position 1, which expects 16384 bytes of block 1 (loop 0, slice 0) "
                 "(position 1, lane 1, entry 0); give every send its receive, in the same order and size"
             ),
         ),
@@ -177,8 +177,8 @@ def without(kind: EntryKind) -> Callable[[Entry], Entry]:
                 ),
             ),
             (
-                "chain broadcast of 3: position 1, lane 0, entry 0: sends block 0, of which it has nothing; "
-                "let every input reach every result exactly once"
+                "chain broadcast of 3: position 1, lane 0, entry 0: sends block 0, of which it has no data; "
+                "make every input reach every result exactly once"
             ),
         ),
         (
@@ -227,7 +227,7 @@ def test_a_batch_that_waits_for_an_earlier_one_says_so() -> None:
 @pytest.mark.parametrize(
     ("mutant", "where_and_what"),
     [
-        (replace(RING, collective="gossip"), "collective: 'gossip' is none of all-gather, all-reduce, "),
+        (replace(RING, collective="gossip"), "collective: 'gossip' is not one of all-gather, all-reduce, "),
         (replace(RING, size=5), "tables: there are 4, one for each of 5 positions is needed"),
         (replace(RING, slots=0), "cut: slots is 0, at least 1 is needed"),
         (replace(RING, chunk_bytes=0), "cut: chunk_bytes is 0, at least 1 is needed"),
@@ -290,7 +290,7 @@ def test_a_thoroughly_broken_table_is_told_in_a_bounded_number_of_lines() -> Non
         broken = with_lane(broken, position, 1, lambda lane: replace(lane, part=-1))
     lines = refused(broken)
     assert len(lines) == MAX_PROBLEMS + 1
-    assert lines[-1] == "p2p all-to-all of 16: 12 more problems of this sort; fix the table's indices"
+    assert lines[-1] == "p2p all-to-all of 16: 12 more problems of this kind; fix the table's indices"
 
 
 @settings(max_examples=150)

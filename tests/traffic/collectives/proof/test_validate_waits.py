@@ -49,14 +49,14 @@ def test_a_lane_that_waits_for_what_it_passes_on_is_right(entry: int) -> None:
     ("entries", "text"),
     [
         # Sends before anything has come.
-        ((Entry(SEND, 0, 0),), "position 1, lane 1, entry 0: sends block 0, of which it has nothing"),
+        ((Entry(SEND, 0, 0),), "position 1, lane 1, entry 0: sends block 0, of which it has no data"),
         ((Entry(SEND, 0, 0, after_lane=2),), "entry 0: waits for lane 2, outside 0 to 1"),
         ((Entry(SEND, 0, 0, after_lane=1),), "entry 0: waits for its own lane"),
         (
             (Entry(SEND, 0, 0, after_lane=0, after_entry=1),),
             "entry 0: waits for entry 1 of lane 0, which has 1",
         ),
-        ((Entry(SEND, 0, 0, after_entry=0),), "entry 0: waits for entry 0 of no lane"),
+        ((Entry(SEND, 0, 0, after_entry=0),), "entry 0: waits for entry 0 without a lane"),
         ((Entry(EntryKind(0), 0, 0),), "entry 0: neither sends nor receives nor waits"),
         ((Entry(SEND | MORE, 0, 0),), "entry 0: its message goes on, but it is the last entry of its lane"),
         (
@@ -69,7 +69,7 @@ def test_a_lane_that_waits_for_what_it_passes_on_is_right(entry: int) -> None:
         ),
         (
             (Entry(SEND | MORE, 0, 0, after_lane=0), Entry(SEND, 0, 0)),
-            "sends 20000 bytes of block 0 (loop 0, slice 0) to position 2, which takes it for 10000 bytes of block 0",
+            "sends 20000 bytes of block 0 (loop 0, slice 0) to position 2, which expects 10000 bytes of block 0",
         ),
     ],
 )

@@ -118,8 +118,8 @@ def test_a_micro_workload_is_one_rank_to_replicate(tmp_path: Path) -> None:
     trace = read_trace(path)
     assert len(trace.ranks) == 1
     assert [one.what for one in trace.remarks] == [
-        "is a MICRO workload, which does not say how many ranks there are",
-        "1 collectives are of 0 bytes",
+        "is a MICRO workload, which does not state the number of ranks",
+        "1 collectives have 0 bytes",
     ]
     analysis = analyse(trace, WorkloadSettings(replicate_ranks=4))
     assert [one.members for one in analysis.communicators] == [(0, 1, 2, 3)]
@@ -148,7 +148,7 @@ def test_rows_of_a_csv_run_one_behind_the_other() -> None:
     assert found.degrees == Degrees(tensor=2, data=2, pipeline=3)
     assert [(one.what, one.left_out) for one in found.notes] == [
         ("2 operations before the first epoch_end are start-up, not a training step", 2),
-        ("1 sends and receives between pipeline stages are rows of one stage alone", 1),
+        ("1 sends and receives between pipeline stages are recorded for one stage only", 1),
     ]
 
 
@@ -163,7 +163,7 @@ REFUSED = [
     (
         text(*LAYERS, head=HEAD.replace("ep: 2", "ep: 3")),
         1,
-        "4 data-parallel ranks do not divide into groups of 3 experts",
+        "4 data-parallel ranks cannot be divided into groups of 3 experts",
     ),
     (
         text(*LAYERS, head=HEAD.replace("8 checkpoints: 0", "9")),
@@ -174,36 +174,40 @@ REFUSED = [
     (
         text(*LAYERS, head=HEAD.replace("checkpoints: 0", "checkpoints: 2 3 4")),
         1,
-        "checkpoints is 2: layers that compute",
+        "checkpoints is 2, expected 0: recomputed layers",
     ),
-    (text(*LAYERS).replace(b"\n3\n", b"\n4\n"), 2, "says 4 layers, but 3 lines follow"),
-    (HEAD.encode(), 2, "is missing: the number of layers was expected"),
+    (text(*LAYERS).replace(b"\n3\n", b"\n4\n"), 2, "states 4 layers, but 3 lines follow"),
+    (HEAD.encode(), 2, "is missing, expected the number of layers"),
     (text("a -1 1 NONE 0"), 3, "has 5 fields, 12 were expected"),
-    (text(LAYERS[1].replace("600", "-6")), 3, 'the input gradient time is "-6": a whole number of 0 to'),
+    (
+        text(LAYERS[1].replace("600", "-6")),
+        3,
+        'the input gradient time is "-6", expected a whole number from 0 to',
+    ),
     (text(LAYERS[1].replace("640", "9" * 18)), 3, "the forward size is"),
     (
         text(LAYERS[1].replace("ALLGATHER", "ALLREDUCEALLTOALL")),
         3,
         'collective is "ALLREDUCEALLTOALL": ALLREDUCE, ALLGATHER',
     ),
-    (text("m -1 1 NONE 0 1 NONE 0 1 ALLGATHER 8 1", head="MICRO"), 3, "nothing says how many ranks share it"),
+    (text("m -1 1 NONE 0 1 NONE 0 1 ALLGATHER 8 1", head="MICRO"), 3, "the number of ranks is unknown"),
     (
         text("m -1 1 ALLREDUCE 8 1 NONE 0 1 NONE 0 1", head="MICRO"),
         3,
         "has a collective before its third pass",
     ),
-    (csv("CommType.all_sum,CommGroup.all,None,8"), 2, 'comm_type is "all_sum": one of all_reduce, '),
-    (csv("all_reduce,embedding_group,2,8"), 2, 'comm_group is "embedding_group": one of tp_group, '),
+    (csv("CommType.all_sum,CommGroup.all,None,8"), 2, 'comm_type is "all_sum", expected one of all_reduce, '),
+    (csv("all_reduce,embedding_group,2,8"), 2, 'comm_group is "embedding_group", expected one of tp_group, '),
     (
         csv("all_reduce,tp_group,2,8", "all_reduce,tp_group,4,8"),
         3,
         "comm_group_size of tp_group is 4, in line 2 2",
     ),
-    (csv("all_reduce,tp_group,2,8", "all_reduce,dp_group,None,8"), 3, "the size of dp_group is in no row"),
+    (csv("all_reduce,tp_group,2,8", "all_reduce,dp_group,None,8"), 3, "no row states the size of dp_group"),
     (
         csv("all_reduce,tp_group,None,8", "all_reduce,dp_group,None,8"),
         0,
-        "several groups are used (dp_group, tp_group), and no",
+        "several groups are used (dp_group, tp_group), but no row",
     ),
     (
         csv("all_reduce,dp_group,4,8", "all_reduce,ep_group,2,8", "all_reduce,ep_dp_group,4,8"),
@@ -213,15 +217,15 @@ REFUSED = [
     (csv("broadcast,tp_group,2,8,s,None,5"), 2, "src is 5, which is not in rank 0's tp_group"),
     (csv("computation,all,None,((2, 3), (4, 5)),s"), 2, "cannot be multiplied"),
     (csv("computation,all,None,17,s"), 2, 'a computation without a time has msg_size "17"'),
-    (csv("all_gather,dp_group,None,8"), 2, "nothing says how many ranks share it"),
+    (csv("all_gather,dp_group,None,8"), 2, "the number of ranks is unknown"),
     (
         b"[ pp_stage0: [rank0] ]\n" + csv("all_reduce,tp_group,2,8"),
         1,
-        "lists 1 ranks of a stage, tp_group and dp_group make 2",
+        "lists 1 ranks of a stage, tp_group and dp_group imply 2",
     ),
-    (b"[rank0 ~ rank7]\n" + csv("all_reduce,tp_group,2,8"), 1, "lists 8 ranks, the groups make 2"),
+    (b"[rank0 ~ rank7]\n" + csv("all_reduce,tp_group,2,8"), 1, "lists 8 ranks, the groups imply 2"),
     (csv("all_reduce,tp_group,2,8") + b"[ pp_stage1: [rank2, rank3] ]\n", 3, "begins another pipeline stage"),
-    (COLUMNS.encode() + b"\nall_reduce,dp_group\n", 2, "has 2 fields, the head names 12"),
+    (COLUMNS.encode() + b"\nall_reduce,dp_group\n", 2, "has 2 fields, the header names 12"),
     (b"MICRO\n\xff\n", 0, "is not UTF-8 from byte 6 on"),
 ]
 
@@ -239,7 +243,7 @@ def test_a_fault_names_the_file_and_groups_are_not_taken(tmp_path: Path) -> None
     path.write_bytes(text("a -1 1 NONE 0"))
     with pytest.raises(TraceError, match=r"w\.txt: line 3: has 5 fields"):
         read_trace(path)
-    with pytest.raises(TraceError, match="has groups of its own"):
+    with pytest.raises(TraceError, match="derives its groups"):
         read_trace(path, tmp_path / "groups.json")
 
 

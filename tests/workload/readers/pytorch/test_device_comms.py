@@ -136,25 +136,25 @@ LEFT_OUT = [
         "a dispatch, whose bytes the router alone knows",
         [launched(DISPATCH, 1, 2, 7), launched(DISPATCH, 4, 2, 8)],
         2,
-        "2 kernels communicate, and nothing tells what they carry: 2 deep_ep::internode_ll::dispatch",
+        "2 kernels communicate, but their bytes are not recorded: 2 deep_ep::internode_ll::dispatch",
     ),
     (
         "a call without shapes",
         [op("symm_mem::multimem_all_reduce_", 7, [[], [], []], ["", "", ""]), launched(MULTIMEM, 9, 2, 7)],
         1,
-        "1 kernels communicate, and nothing tells what they carry: 1 multimem_all_reduce_kernel",
+        "1 kernels communicate, but their bytes are not recorded: 1 multimem_all_reduce_kernel",
     ),
     (
         "a call of another kind, whose tensors may be anything",
         [op("vllm::moe_forward", 7, [[8, 8]], ["float"]), launched(CROSS, 9, 2, 7)],
         1,
-        "1 kernels communicate, and nothing tells what they carry: 1 vllm::cross_device_reduce_1stage",
+        "1 kernels communicate, but their bytes are not recorded: 1 vllm::cross_device_reduce_1stage",
     ),
     (
         "a name that no table has",
         [kernel("void acme::ring_allgather<4>(int)", 1, 2)],
         1,
-        "1 kernels look by their names as if they communicate, and are in no table of kernels: 1 acme::ring_allgather",
+        "1 kernels have names of communication kernels, but are not in the kernel table: 1 acme::ring_allgather",
     ),
     (
         "calls of a backend that leaves no kernel",
@@ -163,13 +163,13 @@ LEFT_OUT = [
             for name in ("hccl:allgather", "hccl:allgather", "gloo:barrier", "phase:warmup")
         ],
         3,
-        "3 calls communicate over gloo, hccl, which leaves no kernel here: 2 hccl:allgather, 1 gloo:barrier",
+        "3 calls communicate over gloo, hccl, which runs no GPU kernel: 2 hccl:allgather, 1 gloo:barrier",
     ),
     (
         "a recording without GPU activity",
         [op("record_param_comms", 7, [], []), op("c10d::allreduce_", 8, [], [])],
         1,
-        "1 calls communicate, and no kernel of theirs is here: 1 record_param_comms",
+        "1 calls communicate, but the recording has no kernel of them: 1 record_param_comms",
     ),
 ]
 
@@ -190,7 +190,7 @@ def test_groups_of_several_sets_of_ranks_have_to_be_stated() -> None:
     events = op("symm_mem::multimem_all_reduce_", 7, [[8]], ["float"]), launched(MULTIMEM, 9, 2, 7)
     _, remarks = reported(*events, place=two)
     assert remarks[-1].what.startswith(
-        "1 kernels communicate, and nothing tells among which ranks: 1 multimem"
+        "1 kernels communicate, but their group of ranks is not recorded: 1 multimem"
     )
     stated = parse_table(
         b'operations: [{name: "symm_mem::multimem_all_reduce_", collective: all_reduce, group: tp}]', "k"
@@ -253,7 +253,7 @@ def test_mistakes_of_a_file_of_kernels_are_all_named(tmp_path: Path) -> None:
         parse_table(text, "k.yaml")
     found = str(raised.value)
     for part in (
-        "in the names of too many kernels",
+        "matches too many kernel names",
         "[1].name: is missing",
         '"sum"',
         "size: unknown key",
@@ -262,7 +262,7 @@ def test_mistakes_of_a_file_of_kernels_are_all_named(tmp_path: Path) -> None:
         assert part in found, found
     with pytest.raises(ConfigError, match="kernels: is missing or empty; write items such as"):
         parse_table(b"kernels: []\n", "k.yaml")
-    with pytest.raises(ConfigError, match="the file names nothing; write kernels or operations"):
+    with pytest.raises(ConfigError, match="the file has no entries; write kernels or operations"):
         parse_table(b"{}\n", "k.yaml")
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
         table_with(tmp_path / "none.yaml")

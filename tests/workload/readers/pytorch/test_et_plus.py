@@ -78,13 +78,13 @@ def test_a_kernel_whose_caller_tells_nothing_is_an_operation_of_unknown_size() -
         ABSENT,
     )
     assert [remark.what for remark in remarks] == [
-        "1 NCCL kernels have no operation in their caller: their size is not known"
+        "1 NCCL kernels have no operation in their caller: their size is unknown"
     ]
 
 
 def test_times_that_are_none_are_refused_with_their_place() -> None:
     for node, text in (
-        (at(call(9, "x"), -1, -5), r"nodes\[0\]: has a duration below 0"),
+        (at(call(9, "x"), -1, -5), r"nodes\[0\]: has a negative duration"),
         ({**call(9, "x"), "ts": "soon"}, r"nodes\[0\]\.ts: expected a time in microseconds, found 'soon'"),
         (on_device(call(9, "x"), 1, 1, 7, sync_dep=[-4]), r"nodes\[0\]\.sync_dep: expected an integer"),
     ):

@@ -150,12 +150,16 @@ def test_the_job_is_larger_than_what_is_given() -> None:
     )
     assert trace.groups == {"0": tuple(range(8))}
     assert remarks[0].what == "is rank 5 of 8 ranks, of which 1 is here"
-    assert "is 5, but the file's name says 0" in message(kineto(distributedInfo={"rank": 5}))
+    assert "is 5, but the file name has rank 0" in message(kineto(distributedInfo={"rank": 5}))
 
 
 BAD = [
     ("a kernel that begins nowhere", kernel("gemm", None, 1), "traceEvents[0].ts: expected a time"),
-    ("a kernel that ends before its begin", kernel("gemm", 1, -1), "traceEvents[0]: begins or lasts below 0"),
+    (
+        "a kernel that ends before its begin",
+        kernel("gemm", 1, -1),
+        "traceEvents[0]: has a negative start or duration",
+    ),
     (
         "a kernel on no stream",
         {**kernel("gemm", 1, 1), "args": {}},
@@ -164,7 +168,7 @@ BAD = [
     (
         "an element of unknown size",
         kernel(ALL_REDUCE, 1, 1, **{"Collective name": "allreduce", "dtype": "Quad", "In msg nelems": 1}),
-        "traceEvents[0].dtype: is 'Quad', whose size is not known",
+        "traceEvents[0].dtype: is 'Quad', whose size is unknown",
     ),
     (
         "ranks that are none",
@@ -242,7 +246,7 @@ def test_groups_on_streams_of_their_own_join_if_only_one_way_fits() -> None:
         comms(12, "allreduce", [tensor(7, 8, 4)], group=("b", "")),
     )
     device = [kernel(ALL_REDUCE, 1, 1, 20), kernel(ALL_REDUCE, 2, 1, 30)]
-    assert "fit the 2 groups in 2 ways" in message(both, kineto(*device))
+    assert "match the 2 groups in 2 ways" in message(both, kineto(*device))
     named = [
         kernel(ALL_REDUCE, 1, 1, 20, **{"Process Group Name": "b"}),
         kernel(ALL_REDUCE, 2, 1, 30, **{"Process Group Name": "a"}),
@@ -258,7 +262,7 @@ UNFIT = [
         kineto(kernel(BROADCAST, 1, 1), kernel(SEND_RECV, 2, 1)),
         "where the host trace has allreduce: the files are of different runs",
     ),
-    ("nothing in common", HOST, kineto(kernel("gemm", 1, 1)), "nothing joins the two files"),
+    ("nothing in common", HOST, kineto(kernel("gemm", 1, 1)), "the two files cannot be joined"),
     (
         "groups that contradict each other",
         HOST,
@@ -267,7 +271,7 @@ UNFIT = [
         ),
         "group '0' has 2 ranks (0, 1), elsewhere 3 (0, 1, 2): the files are of different runs",
     ),
-    ("two host traces", HOST, HOST, "a host trace and a Kineto trace were expected"),
+    ("two host traces", HOST, HOST, "expected a host trace and a Kineto trace"),
 ]
 
 
@@ -322,8 +326,8 @@ def test_kernels_launched_before_recording_began_are_left_out_and_counted() -> N
     assert trace.comm.size.tolist()[-1] == 400
     assert [(each.what, each.remedy) for each in remarks] == [
         (
-            "2 NCCL kernels were launched before recording began and tell nothing: they are left out",
-            "begin recording between two steps, while nothing communicates",
+            "2 NCCL kernels were launched before recording began and have no arguments: they are left out",
+            "begin recording between two steps, while no collective is in flight",
         )
     ]
 

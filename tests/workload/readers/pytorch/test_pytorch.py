@@ -81,7 +81,7 @@ def test_every_operation_of_nccl_is_known_in_both_layouts(
 
 
 def test_an_operation_that_is_not_known_is_refused_with_its_place() -> None:
-    with pytest.raises(JsonFault, match=r"nodes\[0\]: record_param_comms of an operation that is not known"):
+    with pytest.raises(JsonFault, match=r"nodes\[0\]: record_param_comms of an unknown operation"):
         read(host(comms(10, "all_to_everything", [tensor(5, 6, 1)])))
 
 
@@ -92,7 +92,7 @@ def test_splits_count_rows_of_the_buffer() -> None:
     even = comms(13, "all_to_all", [tensor(5, 6, 12)])
     trace = read(host(flat_, rows, none, even))
     assert [splits(trace, one) for one in (10, 11, 12, 13)] == [[12, 0, 36, 0], [6, 0, 18, 0], [0] * 4, []]
-    with pytest.raises(JsonFault, match="split sizes of 5 rows together, which do not divide its 48 bytes"):
+    with pytest.raises(JsonFault, match="split sizes of 5 rows in total, which do not divide its 48 bytes"):
         read(host(comms(10, "all_to_allv", [tensor(5, 6, 12)], splits=(3, 2))))
 
 
@@ -142,7 +142,7 @@ BAD_GROUPS: list[tuple[str, Any, str]] = [
     ("brackets without end", "[" * 5000, "is too long or nested too deeply"),
     ("signs without end", "-" * 100_000 + "1", "is neither JSON nor a Python literal"),
     ("sums without end", "1+" * 100_000 + "1", "is neither JSON nor a Python literal"),
-    ("a rank twice", [{"pg_name": "0", "ranks": [1, 1]}], "has a rank twice"),
+    ("a rank twice", [{"pg_name": "0", "ranks": [1, 1]}], "lists a rank twice"),
     ("a rank below 0", [{"pg_name": "0", "ranks": [-1]}], "expected an integer of 0 to 1048575, found -1"),
     ("no name", [{"ranks": [1]}], "expected a pg_name, found None"),
     ("a number", 7, "expected a list, found 7"),
@@ -177,7 +177,7 @@ def test_a_pointer_is_all_ranks_only_while_there_is_one() -> None:
     assert trace.pg_name[0] == -1
     assert any("pointer inside the process" in text for text in remarks(host(one, schema="1.0.1")))
     with pytest.raises(
-        JsonFault, match=r"nodes\[0\]: its group is known only as a pointer .* 2 groups are in use"
+        JsonFault, match=r"nodes\[0\]: its group is recorded only as a pointer .* 2 groups are in use"
     ):
         read(host(one, other, schema="1.0.1"))
 
@@ -217,7 +217,7 @@ def test_a_call_of_nccl_is_one_operation_however_many_layers_it_has() -> None:
 
 
 def test_a_trace_without_communication_says_so() -> None:
-    assert any("nothing in it communicates" in text for text in remarks(host(call(5, "aten::mm"))))
+    assert any("has no communication" in text for text in remarks(host(call(5, "aten::mm"))))
 
 
 ORDER = [
