@@ -1,5 +1,5 @@
-// Fields of counter records in order: ETLOOP_..._COUNTERS(FIELD) is FIELD(name) for each. Written by tools/write_counters.py from
-// contract/model/counters.py, which describes each.
+// Fields of counter records in their order: ETLOOP_..._COUNTERS(FIELD) is FIELD(name) for each.
+// Written by tools/write_counters.py from contract/model/counters.py, which says what each counts.
 #pragma once
 
 #define ETLOOP_QUEUE_PAIR_COUNTERS(FIELD) \

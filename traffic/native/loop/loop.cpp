@@ -202,7 +202,7 @@ bool PortLoop::handle_commands(uint32_t commands) {
     }
     const bool awaits = core_->rest(RunOver::everywhere);
     if (!awaits && !may_still_receive(plan_->transport.kind, core_->flows())) {
-      take_what_waits(*port_, *core_, leaving_.by_ns);
+      receive_pending(*port_, *core_, leaving_.by_ns);
       return false;
     }
   }

@@ -41,7 +41,7 @@ Sender::Sender(uint32_t number, PathStates& paths, const TransportSettings& para
       path_mtu_(params.path_mtu_bytes),
       mtu_shift_(static_cast<uint32_t>(std::countr_zero(params.path_mtu_bytes))),
       reordering_(params.recovery.reorder_packets, paths.planes(), params.recovery.trimming.answer != TrimAnswer::none),
-      first_untaken_(params.recovery.initial_psn & wire::kPsnMask) {
+      completed_end_(params.recovery.initial_psn & wire::kPsnMask) {
   set_window(params.window_packets == 0 ? kMostSprayedWindow : params.window_packets);
 }
 
