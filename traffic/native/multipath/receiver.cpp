@@ -85,7 +85,7 @@ void Receiver::keep_message(const Ending& ending, const Delivered& message, std:
               .delivered = message};
   if (known.has_content) std::copy(content.begin(), content.end(), known.content.begin());
   const auto at = std::partition_point(known_.begin(), known_.end(),
-                                       [&](const Known& known) { return psn_distance(known.ending.psn, ending.psn) < 0; });
+                                       [&](const Known& earlier) { return psn_distance(earlier.ending.psn, ending.psn) < 0; });
   if (at == known_.end() || at->ending.psn != ending.psn) {
     known_.insert(at, known);
     return;
