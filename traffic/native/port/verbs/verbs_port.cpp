@@ -413,9 +413,9 @@ void VerbsPort::wait(Nanos timeout_ns, int wake_fd) {
   const int ready = ppoll(watched.data(), wake_fd >= 0 ? 2 : 1, longest == kNever ? nullptr : &limit, nullptr);
   if (ready <= 0) return;
   if ((watched[0].revents & POLLIN) != 0) {
-    verbs::CompletionQueue* queue = nullptr;
+    verbs::CompletionQueue* notified = nullptr;
     void* user = nullptr;
-    if (device_->verbs().get_cq_event(device_->channel(), &queue, &user) == 0) device_->verbs().ack_cq_events(queue, 1);
+    if (device_->verbs().get_cq_event(device_->channel(), &notified, &user) == 0) device_->verbs().ack_cq_events(notified, 1);
   }
   if (wake_fd >= 0 && (watched[1].revents & POLLIN) != 0) {
     uint64_t drained = 0;
