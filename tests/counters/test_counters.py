@@ -291,7 +291,7 @@ def test_a_rig_says_where_counters_are_read() -> None:
         ("    - {reader: soft_switch, lab: ../x}\n", 'dut.counters[0].lab: "../x" is not a name'),
         ("    - {reader: soft_switch, command: x}\n", "dut.counters[0].command: unknown key"),
         ("    - {reader: linux, ports: {c/p0: x}}\n", 'linux names port "c/p0", which no agent of the rig has'),
-        ("    - {reader: linux, ports: {a/p0: x, b/p0: x}}\n", "linux: 2 ports of the rig are connected to x; give each rig port"),
+        ("    - {reader: linux, ports: {a/p0: x, b/p0: x}}\n", "linux: 2 ports of the rig are connected to x; give each"),
         ("    - {reader: linux}\n    - {reader: linux}\n", '2 sources are called "linux"; give each a name of its own'),
         ("    - {reader: linux, side: middle}\n", '"middle" is not one of the choices; write host or device'),
     ],

@@ -83,7 +83,8 @@ def test_what_takes_no_time_is_told_once_with_count_and_bytes() -> None:
         f"such storage nodes state {2 * 1088 * MIB} bytes in total"
     )
     assert finding.remedy == (
-        "replayed with zero duration and without traffic; state workload.compute.storage_bandwidth (--storage-bandwidth) to derive "
+        "replayed with zero duration and without traffic; "
+        "state workload.compute.storage_bandwidth (--storage-bandwidth) to derive "
         "one from their bytes"
     )
 

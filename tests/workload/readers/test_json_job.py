@@ -192,7 +192,8 @@ REFUSED = [
         {"x.json": b'{"source": 1, "ranks": {}}'},
         "x.json",
         (
-            "{at}/x.json: is JSON, but not a trace: expected a PyTorch host trace, Kineto, ET+, workload_graph or chakra_jsonizer output"
+            "{at}/x.json: is JSON, but not a trace: "
+            "expected a PyTorch host trace, Kineto, ET+, workload_graph or chakra_jsonizer output"
             ", found the keys source, ranks;"
         ),
     ),
@@ -285,5 +286,6 @@ def test_what_a_source_leaves_out_is_a_finding(tmp_path: Path) -> None:
     assert finding.severity is Severity.WARNING
     assert finding.sentence() == (
         f"source-leaves-out: {tmp_path}/w.0.json and 1 more: expected a complete source, found "
-        "a host trace without Kineto has no durations: compute is replayed with zero duration; give the Kineto traces of the same run as well"
+        "a host trace without Kineto has no durations: compute is replayed with zero duration; "
+        "give the Kineto traces of the same run as well"
     )

@@ -278,7 +278,10 @@ BAD_CONTENTS: list[tuple[str, bytes, str]] = [
     (
         "a file filled with zeros",
         bytes(4096),
-        "w.1.et: is not a Chakra trace: it begins with zeros, like a file that was allocated but never written; give the .et files of the job",
+        (
+            "w.1.et: is not a Chakra trace: it begins with zeros, "
+            "like a file that was allocated but never written; give the .et files of the job"
+        ),
     ),
     (
         "a gzip stream cut off behind a whole node",

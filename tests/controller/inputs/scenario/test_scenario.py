@@ -163,7 +163,9 @@ twin: device.yaml
         ),
         ("workload: j", 's.yaml:1: workload: expected a mapping, found "j"; write keys and values below it'),
         ("workload: {trace: [a]}", "s.yaml:1: workload.trace: expected one value, found a list; write a single value"),
-        ("workload: {trace: !!python/none x}", ("s.yaml:1: workload.trace: the tag tag:yaml.org,2002:python/none is not supported; "
+        (
+            "workload: {trace: !!python/none x}",
+            ("s.yaml:1: workload.trace: the tag tag:yaml.org,2002:python/none is not supported; "
          "write the plain value")),
         ("workload: {trace: &a j}", "s.yaml: line 1: anchors and aliases (& and *) are not supported; write the value itself"),
         ("- a", "s.yaml: the file holds a list; write a mapping of keys to values"),

@@ -179,7 +179,10 @@ def test_ordered_delivery_keeps_to_one_path() -> None:
         ),
         (
             "  kind: mrc\n  outstanding_reads: 2",
-            "s.yaml:4: transport.outstanding_reads: MRC does not have this setting: it has no READs; leave it out, or write kind: rocev2",
+            (
+                "s.yaml:4: transport.outstanding_reads: MRC does not have this setting: it has no READs; "
+                "leave it out, or write kind: rocev2"
+            ),
         ),
         (
             "  kind: mrc\n  window_packets: 2000",
@@ -218,7 +221,10 @@ def test_ordered_delivery_keeps_to_one_path() -> None:
         ),
         (
             "  kind: mrc\n  faults: [{do: drop, entropy_value: 1, side: received, which: all}]",
-            "s.yaml:4: transport.faults[0].entropy_value: only the sender knows the entropy value; write side: sent, or leave it out",
+            (
+                "s.yaml:4: transport.faults[0].entropy_value: only the sender knows the entropy value; "
+                "write side: sent, or leave it out"
+            ),
         ),
         (
             "  faults: [{do: trim, which: 3}]",
