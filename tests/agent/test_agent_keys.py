@@ -111,7 +111,7 @@ async def test_a_hangup_ends_no_agent_and_has_its_keys_read_again(
     await said(agents, "a", (0,), "retrying every few seconds")
     own.write_text("no key any more")
     agent.send_signal(signal.SIGHUP)
-    await said(agents, "a", (0,), "SIGHUP: the keys stay as they were")
+    await said(agents, "a", (0,), "SIGHUP: keeping the current keys")
     shutil.copy(keys / "a.key_secret", own)
     agent.send_signal(signal.SIGHUP)
     assert (await waiting).state == "done"

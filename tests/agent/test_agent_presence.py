@@ -163,8 +163,8 @@ async def test_the_embedded_broker_is_told_too(place: Place) -> None:
 
 
 REFUSED = {
-    "no broker": (["--mqtt", ":1883"], "is no broker; write HOST or HOST:PORT"),
-    "a port that is none": (["--mqtt", "h:70000"], "is no broker"),
+    "no broker": (["--mqtt", ":1883"], "is not a broker address; write HOST or HOST:PORT"),
+    "a port that is none": (["--mqtt", "h:70000"], "is not a broker address"),
     "off this machine in the clear": (["--mqtt", "10.0.0.1"], "would be sent unencrypted"),
     "a rack with a slash": (["--mqtt", "127.0.0.1", "--rack", "a/b"], "--rack: "),
     "a password that is not there": (

@@ -106,7 +106,7 @@ def test_a_broker_is_named_by_host_and_port(broker: str, address: tuple[str, int
 @pytest.mark.parametrize("broker", ["", ":1883", "::1", "h:0", "h:65536", "h:x", "h:", "[::1", "a b", "[]:1"])
 def test_what_is_no_broker_is_refused(broker: str) -> None:
     with pytest.raises(
-        ConfigError, match=r"is no broker; write HOST or HOST:PORT, an IPv6 address as \[::1\]:1883"
+        ConfigError, match=r"is not a broker address; write HOST or HOST:PORT, an IPv6 address as \[::1\]:1883"
     ):
         broker_settings(broker)
 

@@ -31,7 +31,7 @@ def test_a_rack_has_its_own_name_unless_the_file_gives_another() -> None:
         (b"racks: []\n", "racks.yaml:1: racks: is missing or empty; write a list of racks"),
         (b"rack: []\n", "racks: is missing or empty; write a list of racks, each with its name and broker"),
         (b"racks: [{name: a}]\n", "racks[0].broker: is missing; write HOST or HOST:PORT of its MQTT broker"),
-        (b"racks: [{name: a, broker: 'x:0'}]\n", 'racks[0].broker: "x:0" is no broker'),
+        (b"racks: [{name: a, broker: 'x:0'}]\n", 'racks[0].broker: "x:0" is not a broker address'),
         (
             b"racks: [{name: a, broker: x}, {name: a, broker: y}]\n",
             "racks[1].name: a is the name of a rack above",

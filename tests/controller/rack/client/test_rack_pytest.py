@@ -98,7 +98,7 @@ def test_a_suite_of_its_own_runs_jobs_and_leaves_none(
     [
         ([], {"skipped": 1}, "no rack: give --etloop-broker"),
         (["--etloop-required"], {"errors": 1}, "no rack: give --etloop-broker"),
-        (["--etloop-broker", ":x"], {"errors": 1}, "is no broker; write HOST or HOST:PORT"),
+        (["--etloop-broker", ":x"], {"errors": 1}, "is not a broker address; write HOST or HOST:PORT"),
         (["--etloop-broker", "127.0.0.1:PORT"], {"errors": 1}, "no broker at 127.0.0.1:"),
     ],
     ids=["none named", "none named but required", "no address", "nobody there"],
