@@ -26,9 +26,11 @@ def exposed_secret(path: Path) -> Problem | None:
     exposes_to_group = bool(mode & stat.S_IRWXG) and status.st_uid == os.geteuid()
     if not exposes_to_group and not mode & stat.S_IRWXO:
         return None
-    readers = "everybody on this host" if mode & stat.S_IRWXO else "its group"
+    readers = "all users of this host" if mode & stat.S_IRWXO else "its group"
     return Problem(
-        str(path), f"holds a secret that {readers} may read or change (mode {mode:04o})", f"chmod 600 {path}"
+        str(path),
+        f"contains a secret that {readers} may read or change (mode {mode:04o})",
+        f"chmod 600 {path}",
     )
 
 
@@ -42,14 +44,14 @@ def read_secret(path: Path) -> str:
             raw = file.read(_LARGEST_SECRET_BYTES + 1)
     except OSError as error:
         reason = f"cannot be read: {error.strerror or error}"
-        raise ConfigError(Problem(str(path), reason, "check the name and the permissions")) from None
+        raise ConfigError(Problem(str(path), reason, "check that it exists and is readable")) from None
     try:
         secret = raw.decode().strip()
     except UnicodeDecodeError:
         secret = ""
     if not secret or not secret.isprintable() or len(raw) > _LARGEST_SECRET_BYTES:
-        reason = "holds no secret, which is one line of text"
-        raise ConfigError(Problem(str(path), reason, "write the secret into it, and nothing else"))
+        reason = "contains no secret, expected one line of text"
+        raise ConfigError(Problem(str(path), reason, "write only the secret into it"))
     if problem := exposed_secret(path):
         raise ConfigError(problem)
     return secret

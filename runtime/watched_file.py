@@ -41,11 +41,11 @@ class WatchedFile(Generic[T]):
                     raw = file.read(MOST_BYTES + 1)
                 if len(raw) > MOST_BYTES:
                     remedy = f"keep it below {MOST_BYTES} bytes"
-                    raise ConfigError(Problem(str(self._path), "is larger than what is read", remedy))
+                    raise ConfigError(Problem(str(self._path), "is too large", remedy))
                 self._last = self._parse(raw, str(self._path))
                 self._seen = signature
         except OSError as error:
             reason = f"cannot be read: {error.strerror or error}"
-            remedy = "check the name and the permissions"
+            remedy = "check that it exists and is readable"
             raise ConfigError(Problem(str(self._path), reason, remedy)) from None
         return self._last

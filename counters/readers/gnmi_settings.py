@@ -62,7 +62,7 @@ class Tls:
         """Yield a certificate without its key, or a key without its certificate."""
         if (self.certificate is None) != (self.key is None):
             key = "key" if self.certificate is None else "cert"
-            yield Problem(key, "cert and key belong together", "give both or none")
+            yield Problem(key, "cert and key must be given together", "give both or none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +97,17 @@ class GnmiSource:
     def broken_rules(self, keys: Collection[str]) -> Iterator[Problem]:
         """Yield keys that contradict each other."""
         if self.plaintext and "tls" in keys:
-            yield Problem("plaintext", "contradicts tls", "keep one of them")
+            yield Problem("plaintext", "conflicts with tls", "keep one of them")
         if self.paths is CounterPaths.SONIC and self.encoding is GnmiEncoding.PROTO:
-            yield Problem("encoding", "SONiC's tables come as JSON only", "write json_ietf, or leave it out")
+            yield Problem(
+                "encoding", "SONiC tables are available as JSON only", "write json_ietf, or remove it"
+            )
         if self.paths is CounterPaths.SONIC and self.target:
-            yield Problem("target", "SONiC's tables are the target COUNTERS_DB", "leave it out")
+            yield Problem("target", "SONiC tables always use the target COUNTERS_DB", "remove it")
         if "sample_interval" in keys and self.mode is not GnmiMode.SAMPLE:
-            yield Problem("sample_interval", "is only of mode sample", "leave it out, or write mode: sample")
+            yield Problem(
+                "sample_interval", "applies to mode: sample only", "remove it, or write mode: sample"
+            )
 
 
 def with_stated_paths(source: GnmiSource, accesses: Iterable[CounterAccess]) -> GnmiSource:

@@ -148,7 +148,7 @@ def test_a_device_that_stops_midway_keeps_what_it_told_and_is_marked() -> None:
     assert gap.why == "ended: it went away"
     assert gap.begin_ns == int(source.row_time_ns[-1]), "the gap begins with the last reading"
     assert SamplePhase.AFTER not in phases(source)
-    assert SAID == ["counters by tor0: ended: it went away; the run goes on, and the gap will be marked"]
+    assert SAID == ["counters by tor0: ended: it went away; the run continues and the gap is recorded"]
 
 
 @pytest.mark.parametrize(
@@ -169,8 +169,8 @@ def test_a_device_that_comes_back_after_a_failure_has_a_gap_between(answer: str,
 
 def test_opening_that_stalls_is_late() -> None:
     troubles, (source,) = asyncio.run(sampled(Device([1], opens=["stall"])))
-    assert troubles == ("counters by tor0: late: nothing was there within 0.05 s",)
-    assert source.gaps[0].why == "late: nothing was there within 0.05 s"
+    assert troubles == ("counters by tor0: late: no connection within 0.05 s",)
+    assert source.gaps[0].why == "late: no connection within 0.05 s"
 
 
 def test_what_never_rests_is_read_as_long_as_it_may_and_said_so() -> None:
@@ -221,7 +221,7 @@ def test_values_beyond_the_bound_are_dropped_but_those_after_the_run() -> None:
     source = finished(one)
     assert source.row_value.tolist() == [1, 2, 3, 10]
     assert source.readings == 10
-    assert source.notes == ("3 values were kept; of what was read after 0.0 s only the end is",)
+    assert source.notes == ("3 values were kept; of the readings after 0.0 s only the last is kept",)
 
 
 def test_a_first_reading_that_comes_late_has_a_gap_before_it() -> None:
@@ -229,7 +229,7 @@ def test_a_first_reading_that_comes_late_has_a_gap_before_it() -> None:
     one.add(batch(1, 7), SamplePhase.DURING)
     (gap,) = finished(one).gaps
     assert (gap.begin_ns, gap.end_ns) == (0, 7)
-    assert gap.why == "late: the first reading came when the run had begun"
+    assert gap.why == "late: the first reading was made after the run started"
 
 
 def test_impossible_and_repeated_values_are_left_out_and_told() -> None:
@@ -243,8 +243,8 @@ def test_impossible_and_repeated_values_are_left_out_and_told() -> None:
     assert source.row_value.tolist() == [1]
     assert source.row_value.dtype == np.uint64
     assert source.notes == (
-        "rx_packets: told twice in one reading",
-        'speed: "speed" is not a counter of a port',
+        "rx_packets: reported twice in one reading",
+        'speed: "speed" is no counter of a port',
         "it said so",
         "rx_packets: Ethernet0: rx_packets is -5, not a value of 64 bits",
     )
@@ -254,7 +254,7 @@ def test_a_port_of_the_rig_that_the_device_does_not_know_is_told() -> None:
     one = SourceLog("tor", frozenset({"Ethernet0", "Ethernet8"}), 0)
     one.add(batch(1, 1), SamplePhase.BEFORE)
     source = finished(one, (("Ethernet0", "a/p0"), ("Ethernet8", "b/p0"), ("up", "spine/0")))
-    assert source.notes == ("tells nothing of a port Ethernet8, which the rig says leads to it",)
+    assert source.notes == ("reports no counters of port Ethernet8, which the rig connects to it",)
 
 
 def test_rest_is_when_nothing_moved_between_two_readings_of_the_rigs_ports() -> None:

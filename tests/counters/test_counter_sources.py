@@ -76,7 +76,7 @@ def test_all_mistakes_of_a_source_at_once() -> None:
 
 @pytest.mark.parametrize("written", ["", "a:0", "a:65536", "[::1", "::1", "-a", "a/b", "a:b", "h" * 300])
 def test_what_is_no_address(written: str) -> None:
-    with pytest.raises(ValueError, match=r"is not an address|is no port"):
+    with pytest.raises(ValueError, match=r"is not an address|is not a port"):
         address(161)(written)
 
 
@@ -120,7 +120,7 @@ def test_credentials_that_others_can_read_are_refused(tmp_path: Path) -> None:
     file = secret_file(tmp_path / "snmp.yaml", "community: hush")
     assert credentials_text(file) == b"community: hush"
     file.chmod(0o640)
-    with pytest.raises(ConfigError, match="others than its owner can use it; chmod 600"):
+    with pytest.raises(ConfigError, match="is accessible to other users than its owner; chmod 600"):
         credentials_text(file)
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
         credentials_text(tmp_path / "gone.yaml")
@@ -167,8 +167,8 @@ def test_all_mistakes_of_a_gnmi_source_at_once() -> None:
     printed = "\n".join(problems)
     for reported in (
         "is not an address",
-        "contradicts tls",
-        "belong together",
+        "conflicts with tls",
+        "must be given together",
         "did you mean key?",
         "did you mean sonic?",
     ):
@@ -176,7 +176,11 @@ def test_all_mistakes_of_a_gnmi_source_at_once() -> None:
     assert "write get or once or sample" in printed
     _, problems = gnmi("{address: a, paths: sonic, encoding: proto, target: x, sample_interval: 1s}")
     printed = "\n".join(problems)
-    for reported in ("come as JSON only", "are the target COUNTERS_DB", "is only of mode sample"):
+    for reported in (
+        "are available as JSON only",
+        "always use the target COUNTERS_DB",
+        "applies to mode: sample only",
+    ):
         assert reported in printed
 
 

@@ -338,7 +338,7 @@ class SwitchKeys:
     def broken_rules(self, keys: Collection[str]) -> Iterator[Problem]:
         """Yield two origins of one switch."""
         if {"device", "preset"} <= set(keys):
-            yield Problem("device", "a switch is as its device or as its preset", "remove one of the two")
+            yield Problem("device", "device and preset exclude each other", "remove one of the two")
 
 
 def set_fields(keys: object, *names: str) -> dict[str, object]:
