@@ -244,7 +244,7 @@ def test_impossible_and_repeated_values_are_left_out_and_told() -> None:
     assert source.row_value.dtype == np.uint64
     assert source.notes == (
         "rx_packets: reported twice in one reading",
-        'speed: "speed" is no counter of a port',
+        'speed: "speed" is not a counter of a port',
         "it said so",
         "rx_packets: Ethernet0: rx_packets is -5, not a value of 64 bits",
     )

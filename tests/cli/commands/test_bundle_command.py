@@ -254,7 +254,7 @@ class TestTracesThatAreTooLargeForRunDirectories:
         # And so does the repetition's, for it is the same place.
         ran("bundle", "again", "-o", "c.zip")
         shutil.rmtree("site")
-        assert "is not inside, and no longer at" in refused(capsys, "twin", "again")
+        assert "is not in the case, and no longer at" in refused(capsys, "twin", "again")
         ran("twin", "c.zip", "--out", "of-the-bundle")
         told = refused(capsys, "bundle", "of-the-bundle", "-o", "d.zip")
         assert "inputs/trace0/w.0.et: is not in the case: c.zip holds it; give --traces DIR" in told
@@ -291,9 +291,9 @@ class TestTracesThatAreTooLargeForRunDirectories:
 
 
 CHANGED: dict[str, tuple[Callable[[dict[str, bytes]], object], str]] = {
-    "a file that was changed": (
+    "to run changed": (
         lambda members: members.update({"rig.yaml": members["rig.yaml"].replace(b"100Gbps", b"200Gbps")}),
-        "changed.zip: rig.yaml: differs from the run's file: same size, other content; have the case sent again",
+        "changed.zip: rig.yaml: differs from the run's file: same size, other content; get the case again",
     ),
     "a file of another size": (
         lambda members: members.update({"rig.yaml": members["rig.yaml"] + b"\n"}),
@@ -353,7 +353,7 @@ def test_a_changed_file_of_an_unpacked_case_is_refused(
     Path("case/topology.yaml").write_text("single: {ports: [a/p0, b/p0], rate: 10Gbps}\n")
     told = refused(capsys, "twin", "case")
     assert "case: topology.yaml: is another file than the run's" in told
-    assert "a file that was changed on purpose is run by etloop run scenario.yaml --rig rig.yaml" in told
+    assert "to run changed files, use etloop run scenario.yaml --rig rig.yaml" in told
 
 
 def test_what_is_no_case_or_no_run_is_refused(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -465,7 +465,9 @@ def test_a_run_directory_whose_case_was_changed_is_not_packed(
         members["rig.yaml"] = members["rig.yaml"].replace(b"100Gbps", b"200Gbps")
 
     repacked(run_dir / "case.zip", slower).replace(run_dir / "case.zip")
-    assert "rig.yaml: is not what the run read, or changed while" in refused(capsys, "bundle", "run")
+    assert "rig.yaml: differs from the file that the run read, or changed while" in refused(
+        capsys, "bundle", "run"
+    )
     assert not Path("run.etloop.zip").exists()
 
 

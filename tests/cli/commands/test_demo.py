@@ -167,7 +167,7 @@ def test_where_there_can_be_no_switch_the_demo_says_so_and_uses_loopback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refused(order: LabOrder) -> None:
-        raise RigError(Problem("lab", "no user namespace to be had", "run it as root"))
+        raise RigError(Problem("lab", "cannot create a user namespace", "run it as root"))
 
     def ran(directory: Path, iterations: int, ranks: int, *, as_json: bool) -> int:
         assert (iterations, ranks, as_json) == (3, 8, False)
@@ -178,7 +178,7 @@ def test_where_there_can_be_no_switch_the_demo_says_so_and_uses_loopback(
     assert demo.run_demo(tmp_path / "demo", iterations=3) == 7
     printed = capsys.readouterr().err
     assert (
-        "no soft switch on this host, so over loopback addresses: lab: no user namespace to be had; run it as root"
+        "no soft switch on this host, so over loopback addresses: lab: cannot create a user namespace; run it as root"
         in printed
     )
 

@@ -365,7 +365,9 @@ def test_a_device_that_no_switch_takes_is_refused(files: Path, capsys: pytest.Ca
     (files / "t.yaml").write_text(TOPOLOGY.replace("rate:", "switch: {preset: lossy}, rate:"))
     words = ("--topology", str(files / "t.yaml"), "--device", "sonic-tomahawk5")
     assert main(command(files, *words)) == ExitCode.PREPARATION_FAILED
-    assert "no switch is sonic-tomahawk5: each names a device or a preset" in capsys.readouterr().err
+    assert (
+        "no switch is sonic-tomahawk5: every switch names its own device or preset" in capsys.readouterr().err
+    )
     assert main(command(files, "--device", "sonic-tomahawk5")) == ExitCode.PREPARATION_FAILED
     assert "nothing says what the ports are attached to" in capsys.readouterr().err
 

@@ -60,8 +60,8 @@ def directory(tmp_path: Path) -> Path:
         (CONFIG + "mqtt: {tls: {cert: text}}\n", "c.yaml:4: mqtt.tls: a certificate needs its key"),
         (CONFIG + "mqtt: {tls: {key: text}}\n", "c.yaml:4: mqtt.tls: a certificate needs its key"),
         (CONFIG + "mqtt: {password_file: text}\n", "mqtt.password_file: a password without a username is never sent"),
-        (CONFIG + "mqtt: {username: u, password_file: bytes}\n", "{}/bytes: holds no secret"),
-        (CONFIG + "mqtt: {username: u, password_file: nothing}\n", "{}/nothing: holds no secret"),
+        (CONFIG + "mqtt: {username: u, password_file: bytes}\n", "{}/bytes: contains no secret"),
+        (CONFIG + "mqtt: {username: u, password_file: nothing}\n", "{}/nothing: contains no secret"),
         (CONFIG + 'mqtt: {username: u, password_file: "a\\0b"}\n', "mqtt.password_file: there is a NUL in the text"),
         (CONFIG.replace("state\n", '"a\\0b"\n'), "c.yaml:2: state_dir: there is a NUL in the text"),
         (CONFIG + "otel: {ca: none}\n", "otel.ca: {}/none is not a file"),
@@ -106,7 +106,8 @@ def test_a_broker_is_named_by_host_and_port(broker: str, address: tuple[str, int
 @pytest.mark.parametrize("broker", ["", ":1883", "::1", "h:0", "h:65536", "h:x", "h:", "[::1", "a b", "[]:1"])
 def test_what_is_no_broker_is_refused(broker: str) -> None:
     with pytest.raises(
-        ConfigError, match=r"is not a broker address; write HOST or HOST:PORT, an IPv6 address as \[::1\]:1883"
+        ConfigError,
+        match=r"is not a broker address; write HOST or HOST:PORT, an IPv6 address as \[::1\]:1883",
     ):
         broker_settings(broker)
 

@@ -231,7 +231,7 @@ def test_sources_that_fail_leave_gaps_and_the_run_ends(bench: Bench, monkeypatch
     (bench.directory / "broken.yaml").write_text(broken)
     unknown = "  checks: [{check: rtt_p50_ns < 1s, why: nobody samples it}]\n"
     reported = bench.run("gaps", "broken.yaml", 20, trace="small", dscp=10, checks=unknown)
-    assert 'counters by gone: unreachable: no lab called "nosuch" is up; the run goes on' in reported
+    assert 'counters by gone: unreachable: no lab named "nosuch" is up; the run goes on' in reported
     summary = bench.summary("gaps")
     assert summary["state"] == "done"
     why = {gap["source"]: gap["why"] for gap in summary["dut"]["gaps"]}

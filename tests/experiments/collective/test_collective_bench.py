@@ -305,7 +305,7 @@ def test_kinds_that_cannot_follow_are_left_out_and_told() -> None:
     found = followers_of((AR, A2A, SEND_RECV), Variant(algorithm="ring", protocol="ll"))
     assert found.kinds == (AR,)
     assert found.others == (
-        ("all_to_all", "ring does not do all-to-all"),
+        ("all_to_all", "ring does not implement all-to-all"),
         ("send_recv", "ring does not do point-to-point"),
     )
 
@@ -313,9 +313,12 @@ def test_kinds_that_cannot_follow_are_left_out_and_told() -> None:
 @pytest.mark.parametrize(
     ("variant", "message"),
     [
-        (Variant(algorithm="tre"), 'all_reduce with tre: there is no algorithm "tre"; write one of '),
-        (Variant(protocol="ll256"), '--protocol: there is no "ll256"; write some of simple, ll, ll128'),
-        (Variant(shaping="nickel"), '--shaping: there is no "nickel"; write some of nccl, gloo, mpi, plain'),
+        (Variant(algorithm="tre"), 'all_reduce with tre: unknown algorithm "tre"; write one of '),
+        (Variant(protocol="ll256"), '--protocol: unknown value "ll256"; write some of simple, ll, ll128'),
+        (
+            Variant(shaping="nickel"),
+            '--shaping: unknown value "nickel"; write some of nccl, gloo, mpi, plain',
+        ),
         (Variant(channels=65), "all_reduce with 65 channels: 65 channels; NCCL has at most 64"),
         (Variant(shaping="gloo", protocol="ll"), "all_reduce with gloo, ll: gloo has no protocols"),
     ],
@@ -436,7 +439,7 @@ def test_a_first_try_needs_nothing_but_a_number_of_ranks(tmp_path: Path) -> None
     assert "# Avg bus bandwidth" in ended.out
     assert "overlapped" in ended.out
     assert "# note: 98304 B a rank: tree, " in ended.out
-    assert "# note: all_to_all keeps its own choice: tree does not do all-to-all" in ended.out
+    assert "# note: all_to_all keeps its own choice: tree does not implement all-to-all" in ended.out
 
 
 def test_options_of_nccl_tests_that_say_nothing_here_are_known(capsys: pytest.CaptureFixture[str]) -> None:
@@ -445,7 +448,7 @@ def test_options_of_nccl_tests_that_say_nothing_here_are_known(capsys: pytest.Ca
     assert "--loopback: 600 ranks" in capsys.readouterr().err
     for words, printed in (
         (["-g", "8"], 'argument -g/--ngpus: "8": every rank is one process with one GPU'),
-        (["-c", "1"], "argument -c/--collective: -c names collectives here; leave it out: what arrives is always checked"),
+        (["-c", "1"], "argument -c/--collective: -c names collectives here; leave it out: data is always checked"),
     ):  # fmt: skip
         with pytest.raises(SystemExit):
             main.main(["collective", "all_reduce", "--loopback", "4", *words])

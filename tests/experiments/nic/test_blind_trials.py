@@ -130,7 +130,7 @@ def test_every_parameter_that_varies_is_one_that_is_looked_for() -> None:
             "64 notifications leave more than 1/4 of its rate",
         ),
         ("what is damaged", NicModel(), "refusals", "damaged_packet", "dropped in silence"),
-        ("numbers that wrap", NicModel(), "refusals", "psn_wrap", "passes"),
+        ("PSNs that wrap", NicModel(), "refusals", "psn_wrap", "passes"),
     ],
 )
 def test_what_a_card_does_in_words(

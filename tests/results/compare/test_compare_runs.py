@@ -103,11 +103,11 @@ VERDICTS = (
         side("B", run(20.0, iterations=4)),
         Outcome.OPEN,
     ),
-    ("a run that broke off is no small thing", A, replace(A, left_out=("r4: it broke off",)), Outcome.OPEN),
+    ("a run that broke off is no small thing", A, replace(A, left_out=("r4: it ended early",)), Outcome.OPEN),
     (
         "but does not hide a regression",
         A,
-        replace(SLOWER, left_out=("r4: it broke off",)),
+        replace(SLOWER, left_out=("r4: it ended early",)),
         Outcome.REGRESSION,
     ),
 )

@@ -221,7 +221,7 @@ def test_only_write_changes_the_directory(tmp_path: Path, capsys: pytest.Capture
     main(["report", str(run_dir), "--markdown"])
     assert files_of(run_dir) == before
     assert main([*words, "--open"]) == ExitCode.PREPARATION_FAILED, "the page has another verdict"
-    assert "add --write to keep the new verdict" in capsys.readouterr().err
+    assert "add --write to store the new verdict" in capsys.readouterr().err
     assert main([*words, "--write"]) == ExitCode.PASS
     changed = {Path(name).name for name, content in files_of(run_dir).items() if before.get(name) != content}
     assert {"summary.json", "junit.xml", "report.html"} <= changed

@@ -197,7 +197,7 @@ def test_every_queue_has_a_capture_of_its_own(tmp_path: FilePath) -> None:
     [
         (
             "addresses: 10.0.0.1-10.0.0.8, queues: 3, backend: verbs, device: mlx5_0",
-            "and one thread asks it what came of them; remove it, or write another backend",
+            "and one thread polls its completions; remove it, or write another backend",
         ),
         ("addresses: 10.0.0.1-10.0.0.8, queues: 0", "queues"),
     ],

@@ -127,7 +127,7 @@ BAD: list[tuple[str, bytes, str]] = [
     ("more entries than there are", changed(10, b"\x02\0", b"PK\x05\x06"),
      f": its directory ends inside an entry, at byte {END}"),
     ("too large a directory", changed(12, b"\0\0\0\x7f", b"PK\x05\x06"), ", the limits are 1048576 and 134217728"),
-    ("several parts", changed(4, b"\x01", b"PK\x05\x06"),
+    ("part of a multi-part archive", changed(4, b"\x01", b"PK\x05\x06"),
      ": it is one part of a multi-part archive, which is not supported; pack it as one file"),
     ("zip64 without its sizes", changed(24, b"\xff\xff\xff\xff"),
      f": a directory entry without its zip64 sizes at byte {DIRECTORY}"),

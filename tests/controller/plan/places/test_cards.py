@@ -181,7 +181,7 @@ def test_what_is_not_there_is_refused_by_name(planes: tuple[int, ...], scenario:
         ),
         (
             "link: 100Gbps, addresses: 10.1.0.1, backend: packet, queues: 2",
-            "has queues, which planes have not",
+            "has queues; planes of a card have none",
         ),
     ],
 )

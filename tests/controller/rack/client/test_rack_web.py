@@ -71,7 +71,7 @@ FILE = tarfile.REGTYPE
         (tar_of(("j1/x", FILE, b"1"), ("j1/x", FILE, b"2")), "File exists"),
         (
             tar_of(("j1/x", FILE, bytes(5000)))[:2000],
-            "broke off: the archive is damaged or cut off: it is cut off",
+            "broke off: the archive is damaged or cut off: it is truncated",
         ),
         (b"no archive at all" * 100, "broke off: the archive is damaged or cut off: no tar header at byte 0"),
     ],

@@ -120,7 +120,7 @@ FILE = tarfile.REGTYPE
             gzip.compress(tar_of(("x.0.et", FILE, bytes(30 << 20)))),
             "holds more than 16.8 MB, 200 times its size",
         ),
-        (tar_of(("x.0.et", FILE, bytes(3000)))[:2000], "cannot be read: it is cut off at byte 2000"),
+        (tar_of(("x.0.et", FILE, bytes(3000)))[:2000], "cannot be read: it is truncated at byte 2000"),
         (gzip.compress(tar_of(("x.0.et", FILE, b"1")))[:60], "cannot be read"),
         (b"not an archive" * 100, "cannot be read: no tar header at byte 0"),
         (tar_of(("readme", FILE, b"hello")), "has no PREFIX.<rank>.et files; found readme"),
@@ -191,7 +191,7 @@ async def test_a_trace_is_kept_once_and_found_again_by_the_next_controller(
         (b"", WRITER, "", (), 413, "archive of 0 bytes; expected 1 to 200000 (http.trace)"),
         (bytes(200_001), WRITER, "", (), 413, "archive of 200001 bytes"),
         (b"x", WRITER, "", ("Content-Encoding: gzip",), 415, "without Content-Encoding"),
-        (b"x", WRITER, "", (), 422, "cannot be read: it is cut off at byte 1"),
+        (b"x", WRITER, "", (), 422, "cannot be read: it is truncated at byte 1"),
         (tar_of(("x", tarfile.SYMTYPE, b"")), WRITER, "", (), 422, "which is not a regular file"),
     ],
 )
