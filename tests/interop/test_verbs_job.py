@@ -148,7 +148,9 @@ def test_preflight_says_what_the_card_can_be_used_for(machine: Machine) -> None:
     answer = printed_in(machine, "-P", "-m", "etloop.agent.cli", "preflight")
     rows = dict(re.findall(r"^(\S.*?)  +(\S+ .*)$", "\n".join(answer), re.MULTILINE))
     assert re.fullmatch(r"ok +port ACTIVE, \d+ RoCEv2 addresses", rows["RDMA device rxe0"]), answer
-    assert re.fullmatch(r"warning +rxe0 takes UDP 4791 of eth0 for itself", rows["RoCE in hardware"]), answer
+    assert re.fullmatch(
+        r"warning  +rxe0 receives UDP port 4791 of eth0 in hardware", rows["RoCE in hardware"]
+    ), answer
     assert re.fullmatch(r"ok +available", rows["verbs ports"]), answer
 
 

@@ -130,7 +130,7 @@ def test_a_lab_comes_up_answers_runs_commands_and_goes(desk: Desk, capfd: pytest
     assert lab_exec("lab", "b", ("no-such-command",)) == 127
     with pytest.raises(RigError, match='the lab has no agent "z"; choose one of a, b'):
         lab_exec("lab", "z", ("true",))
-    with pytest.raises(RigError, match='a lab named "lab" is up; take it down'):
+    with pytest.raises(RigError, match='a lab named "lab" is already up; take it down'):
         desk.up()
     with watched(status.pid) as lab:
         assert lab_down("lab")
@@ -184,7 +184,7 @@ def test_frames_cross_the_switch_and_its_links_obey(desk: Desk) -> None:
     set_link("lab", "b/p0", up=True)
     assert "down:" not in status_text(desk.status())
     known = "give a port of a switch or of the rig, such as a/p0, b/p0, switch/0, switch/1"
-    with pytest.raises(RigError, match=f'no port "switch/9"; {known}'):
+    with pytest.raises(RigError, match=f'no port "switch/9" exists; {known}'):
         set_link("lab", "switch/9", up=False)
 
 

@@ -112,7 +112,7 @@ def test_an_agent_reaches_the_ports_of_others_and_an_unknown_one_is_refused() ->
         ("198.18.3.1", "02:e7:00:00:00:02"),
         ("198.18.4.1", "02:e7:00:00:00:03"),
     )
-    with pytest.raises(ConfigError, match='lab plug: the topology has no agent "z"; choose one of a, b'):
+    with pytest.raises(ConfigError, match='lab plug: the topology has no agent "z"; name one of a, b'):
         agent_named(plan, "z")
 
 
@@ -309,7 +309,7 @@ def test_what_cannot_be_plugged_in_is_refused_and_leaves_nothing(room: Room) -> 
     ):
         inside(room.agents["b"], partial(plug, plan, a, pid))
     assert set(interfaces(room.agents["b"])) == {"lo"}
-    with pytest.raises(RigError, match="interface p0: an interface p0 already; remove it, or rename"):
+    with pytest.raises(RigError, match="interface p0: an interface p0 already exists; remove it, or rename"):
         inside(room.agents["a"], partial(plug, plan, agent_named(plan, "b"), pid))
 
 
@@ -397,7 +397,7 @@ def test_a_switch_waits_for_its_cables_carries_and_ends_when_one_is_pulled(
         process.kill()
         process.wait()
     printed = (tmp_path / "switch.log").read_text()
-    assert re.search(r"lab attach: the switch ended: sw2 went away; start it again", printed), printed
+    assert re.search(r"lab attach: the switch ended: sw2 disappeared; start it again", printed), printed
     assert not lab_directory("lab").exists()
 
 

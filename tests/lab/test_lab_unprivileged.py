@@ -94,5 +94,5 @@ def test_a_user_without_rights_has_a_lab_too(tmp_path: Path, runtime: Path) -> N
     rows = [port["counters"] for port in status["counters"]["switches"][0]["ports"]]
     assert (rows[0]["rx_packets"], rows[1]["tx_packets"]) == (1, 1)
     assert not status["counters"]["soft_switch"]["real_time"]
-    assert "taken down" in shown
+    assert "lab lab: stopped" in shown
     assert not list(runtime.glob("etloop-*/lab-*"))

@@ -51,7 +51,7 @@ def fill_in_meanings() -> None:
     """Give every setting of the loaded types the text below its field as its meaning."""
     modules = [module for name, module in sys.modules.items() if name.startswith("etloop.")]
     for kind in {kind for module in modules for kind in vars(module).values() if isinstance(kind, type)}:
-        if not kind.__module__.startswith("etloop.") or not dataclasses.is_dataclass(kind):
+        if not str(kind.__module__).startswith("etloop.") or not dataclasses.is_dataclass(kind):
             continue
         settings = {field.name: setting_of(field) for field in dataclasses.fields(kind)}
         if any(settings.values()):

@@ -297,7 +297,7 @@ CHANGED: dict[str, tuple[Callable[[dict[str, bytes]], object], str]] = {
     ),
     "a file of another size": (
         lambda members: members.update({"rig.yaml": members["rig.yaml"] + b"\n"}),
-        "changed.zip: rig.yaml: is another file than the run's: ",
+        "changed.zip: rig.yaml: differs from the run's file: ",
     ),
     "a file that is missing": (
         lambda members: members.pop("inputs/trace0/w.3.et"),
@@ -352,7 +352,7 @@ def test_a_changed_file_of_an_unpacked_case_is_refused(
     shutil.unpack_archive("c.zip", "case")
     Path("case/topology.yaml").write_text("single: {ports: [a/p0, b/p0], rate: 10Gbps}\n")
     told = refused(capsys, "twin", "case")
-    assert "case: topology.yaml: is another file than the run's" in told
+    assert "case: topology.yaml: differs from the run's file" in told
     assert "to run changed files, use etloop run scenario.yaml --rig rig.yaml" in told
 
 
@@ -364,7 +364,7 @@ def test_what_is_no_case_or_no_run_is_refused(run_dir: Path, capsys: pytest.Capt
         (("run", "no.zip", "--out", "x"), "no.zip: is no zip archive, or was not copied whole"),
         (("plan", "missing.zip"), "missing.zip: cannot be read: No such file or directory"),
         (("bundle", "empty"), "empty: has no summary.json"),
-        (("bundle", "run", "-o", "no.zip"), "no.zip: is there already; name a new file with -o"),
+        (("bundle", "run", "-o", "no.zip"), "no.zip: already exists; name a new file with -o"),
         (("bundle", "run", "-o", "missing/c.zip"), "missing/c.zip: cannot be written: No such file"),
         (
             ("twin", "site/s.yaml", "--rig", "site/rig.yaml", "--traces", "x"),
@@ -373,7 +373,7 @@ def test_what_is_no_case_or_no_run_is_refused(run_dir: Path, capsys: pytest.Capt
     ):
         assert told in refused(capsys, *words), words
     Path("run/case.zip").unlink()
-    assert "run: has no case.zip: no scenario describes its job" in refused(capsys, "bundle", "run")
+    assert "run: has no case.zip: the run had no scenario" in refused(capsys, "bundle", "run")
 
 
 def test_secrets_stay_where_they_are(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -439,9 +439,8 @@ def test_a_repetition_compares_as_the_same_thing_and_another_plugin_does_not(
 
 
 def test_the_page_on_run_directories_names_every_file_of_one(run_dir: Path) -> None:
-    page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
-    table = page[: page.index("## 1.")]
-    assert [path.name for path in run_dir.iterdir() if f"`{path.name}`" not in table] == []
+    page = (ROOT / "docs" / "run-directory.md").read_text(encoding="utf-8")
+    assert [path.name for path in run_dir.iterdir() if f"`{path.name}`" not in page] == []
     assert {"case.zip", "report.html", "trace.perfetto.json", "topology.yaml"} <= {
         one.name for one in run_dir.iterdir()
     }

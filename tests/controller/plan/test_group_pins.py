@@ -112,8 +112,8 @@ def test_of_several_jobs_each_has_its_own(job: Path) -> None:
         ("{size: 4}", "communicators[0].algorithm: nothing is pinned; write algorithm, protocol or channels"),
         ("{size: 1, channels: 2}", "communicators[0].size: "),
         ("{role: cp, channels: 2}", "communicators[0].role: "),
-        ("{size: 4, algorithm: rong}", 'communicators[0].algorithm: there is no algorithm "rong"'),
-        ("{size: 4, all_gather: {algorithm: tree}}", "tree does not do all-gather"),
+        ("{size: 4, algorithm: rong}", 'communicators[0].algorithm: unknown algorithm "rong"'),
+        ("{size: 4, all_gather: {algorithm: tree}}", "tree does not implement all-gather"),
         ("{size: 4, send_recv: {channels: 2}}", "communicators[0].send_recv"),
     ],
 )

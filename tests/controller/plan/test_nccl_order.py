@@ -69,7 +69,7 @@ def test_other_shapings_leave_the_order_to_the_trace(shaping: str) -> None:
 def test_the_plan_says_that_the_order_is_nccls() -> None:
     note = (
         "note: dependencies data do not order the operations of a communicator, but NCCL runs them one after another, "
-        "and so does this plan; collectives.shaping plain, gloo or mpi leaves them as the trace has them\n"
+        "as this plan does; use collectives.shaping plain, gloo or mpi to keep the trace's order\n"
     )
     reported = render_plan(report_plan(planned("data", "nccl")))
     assert note in reported

@@ -161,19 +161,19 @@ def test_what_is_not_there_is_refused_by_name(planes: tuple[int, ...], scenario:
 @pytest.mark.parametrize(
     ("second", "message"),
     [
-        ("link: 200Gbps, addresses: 10.1.0.1, backend: packet", "has link 200Gbps, and its plane p0 100Gbps"),
-        ("link: 100Gbps, addresses: 10.1.0.1, backend: xdp", "has backend xdp, and its plane p0 packet"),
+        ("link: 200Gbps, addresses: 10.1.0.1, backend: packet", "has link 200Gbps, its plane p0 has 100Gbps"),
+        ("link: 100Gbps, addresses: 10.1.0.1, backend: xdp", "has backend xdp, its plane p0 has packet"),
         (
             "link: 100Gbps, addresses: 10.1.0.1-10.1.0.2, backend: packet",
-            "has number of addresses 2, and its plane p0 1",
+            "has number of addresses 2, its plane p0 has 1",
         ),
         (
             "link: 100Gbps, addresses: 'fd00::1', backend: packet",
-            "has family of addresses IPv6, and its plane p0 IPv4",
+            "has family of addresses IPv6, its plane p0 has IPv4",
         ),
         (
             "link: 100Gbps, addresses: 10.1.0.1, backend: packet, udp_port: 4792",
-            "has udp_port 4792, and its plane p0 4791",
+            "has udp_port 4792, its plane p0 has 4791",
         ),
         (
             "link: 100Gbps, addresses: 10.1.0.1",
