@@ -257,7 +257,7 @@ def test_an_assignment_survives_the_pipe() -> None:
 def test_a_worker_takes_no_answers_and_a_bench_no_orders() -> None:
     with pytest.raises(ProtocolError, match='a bench does not send "Done"'):
         ORDERS.decode(REPLIES.encode(Done()))
-    with pytest.raises(ProtocolError, match='"Probe" is no message that a worker sends'):
+    with pytest.raises(ProtocolError, match='a worker does not send "Probe"'):
         REPLIES.decode(ORDERS.encode(Probe()))
 
 

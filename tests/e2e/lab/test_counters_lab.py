@@ -235,7 +235,7 @@ def test_sources_that_fail_leave_gaps_and_the_run_ends(bench: Bench, monkeypatch
     summary = bench.summary("gaps")
     assert summary["state"] == "done"
     why = {gap["source"]: gap["why"] for gap in summary["dut"]["gaps"]}
-    assert why["gone"] == 'unreachable: no lab called "nosuch" is up'
+    assert why["gone"] == 'unreachable: no lab named "nosuch" is up'
     assert why["liar"].startswith("nonsense: sh wrote ")
     assert why["slow"] == "late: no answer within 0.2 s"
     assert why["brief"] == "ended: sh ended without a message"
