@@ -344,7 +344,7 @@ def test_what_is_no_plugin_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.py").write_text("1\n")
     (tmp_path / "empty.cpp").write_text("")
     for name, words in (
-        ("x.py", "is no congestion"),
+        ("x.py", "is not a congestion"),
         ("empty.cpp", "is empty"),
         ("absent.so", "cannot be read"),
     ):

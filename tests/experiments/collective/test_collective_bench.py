@@ -306,7 +306,7 @@ def test_kinds_that_cannot_follow_are_left_out_and_told() -> None:
     assert found.kinds == (AR,)
     assert found.others == (
         ("all_to_all", "ring does not implement all-to-all"),
-        ("send_recv", "ring does not do point-to-point"),
+        ("send_recv", "ring does not implement point-to-point"),
     )
 
 

@@ -73,4 +73,4 @@ def test_its_numbers_are_its_settings(
 def test_of_a_sender_without_pace_nothing_is_said(found: dict[str, Figure]) -> None:
     """In this place its packets leave in one instant; a port paces them, and is not here."""
     assert found["cnp_cut"].samples == 0
-    assert "its packets come at once" in found["cnp_cut"].word
+    assert "its packets arrive in one burst" in found["cnp_cut"].word

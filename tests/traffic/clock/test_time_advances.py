@@ -142,7 +142,7 @@ def test_an_event_of_a_simulated_card_that_asks_for_its_own_instant_ends_the_run
         time.at(time.now_ns, happen_again)
 
     time.at(1_000, happen_again)
-    with pytest.raises(RunAborted, match=r"time does not advance: .*happen_again.* is due at 1000 ns"):
+    with pytest.raises(RunAborted, match=r"time does not advance: .*happen_again.* is scheduled at 1000 ns"):
         run_until(time, 2_000)
 
 
