@@ -330,8 +330,8 @@ local function ses_line(values)
   return string.format(", response to message %d: %s", values["ses.message_id"], name_of("ses.return_code", code))
 end
 
--- Add the headers to the tree and to the line of the packet list; return where the payload begins, or the expert that tells why
--- they end before.
+-- Add the headers to the tree and to the line of the packet list; return where the payload begins, or the
+-- expert info that states why the headers end early.
 local function add_headers(buffer, packet, tree)
   local type, values, at = value_of(HEADERS.request, "pds.type", buffer, 0), {}, 0
   packet.cols.info = name_of("pds.type", type):upper()

@@ -15,7 +15,7 @@ class Turn(Enum):
     """How a request is treated."""
 
     SERVED = "served"
-    BUSY = "told to retry later"
+    BUSY = "answered with: retry later"
     DROPPED = "not answered"
 
 

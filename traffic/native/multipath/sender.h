@@ -60,7 +60,7 @@ struct ArrivalReport {
   PathMark mark = PathMark::none;
   bool names_value = false;     // `value` is the value of the causing packet; otherwise it is looked up
   uint16_t value = 0;
-  bool names_resend = false;    // `resent` tells which transmission arrived
+  bool names_resend = false;    // `resent` identifies the transmission that arrived
   bool resent = false;
 };
 

@@ -30,7 +30,8 @@ class FaultInjector final : public TxPort {
   // Add an endpoint; endpoints are numbered in this order, and every flow belongs to one.
   void add_end(const FaultEnd& end);
 
-  // Send through this port at this time from now on. Sends what is due; returns why the port did not accept all of it.
+  // Send through this port at this time from now on, and send the held packets whose time has come. Return why the port did not
+  // accept all of them.
   TxResult attach(TxPort& port, Nanos now);
   // Earliest time at which a held packet is due; kNever: none is held.
   Nanos next_due() const;

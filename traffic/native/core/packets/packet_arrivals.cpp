@@ -16,7 +16,7 @@ namespace {
 constexpr uint8_t kEcnMask = 0x03;
 constexpr uint8_t kEcnCongestionExperienced = 0x03;
 
-// Describe how long the peer was waited for: it tells a slow peer from a dead one.
+// Describe how long the peer was waited for, which distinguishes a slow peer from a dead one.
 std::string patience_text(const Qp& qp, Nanos now) {
   constexpr Nanos kNsPerMs = 1'000'000;
   return std::to_string(qp.retries()) + " retries in " + std::to_string((now - qp.progress_ns()) / kNsPerMs) + " ms";

@@ -144,7 +144,7 @@ Result<void> VerbsPort::lay_out() {
   ends_.reserve(ends);
   degraded_.push_back("RDMA device " + device.name() +
                       " carries the transport: congestion control, pacing, timers, UDP source ports and packet counters are "
-                      "the card's own, and nothing tells whether the device under test kept the traffic class");
+                      "the card's own, and it is unknown whether the device under test kept the traffic class");
   degraded_.insert(degraded_.end(), config_.unmet.begin(), config_.unmet.end());
   return {};
 }
