@@ -46,8 +46,3 @@ class LogLimit:
         ]
         left_out_of_kind = [(kind, self._windows.pop(kind).left_out) for kind in passed_kinds]
         return tuple((kind, count) for kind, count in left_out_of_kind if count)
-
-
-def left_out_text(kind: str, count: int) -> str:
-    """Return the log line for `count` lines of one kind that were left out."""
-    return f"{count} more lines left out in {WINDOW_NS // NS_PER_S} s: {kind}"

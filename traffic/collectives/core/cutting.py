@@ -16,7 +16,6 @@ from etloop.traffic.collectives.core.table import Handshake, Protocol, Split
 KIB: Final = 1024
 MAX_CHANNELS: Final = 64
 """NCCL's MAXCHANNELS (include/device.h), and the maximum here."""
-_PART_ALIGN_BYTES: Final = 4 * KIB
 
 
 @dataclass(frozen=True, slots=True)
