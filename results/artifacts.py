@@ -20,6 +20,8 @@ from etloop.contract.model.device_counts import CountedDevice
 from etloop.contract.model.run import ExpectedRun, PlanTables, RunOutcome
 from etloop.results.device.losses import loss_input, reconcile_losses
 from etloop.results.device.summary import DeviceBasis, device_results
+from etloop.results.diagnosis.build import evidence_of
+from etloop.results.diagnosis.diagnose import diagnose
 from etloop.results.expected.expected_vs_measured import compare, compared_rows, expected_rows
 from etloop.results.export.perfetto import MOST_OPS, MOST_OPS_OF_PART, perfetto_json
 from etloop.results.html.report import report_html
@@ -174,6 +176,8 @@ def add_verdict(
     run = add_joint_figures(run, basis)
     kpi_inputs = kpi_input(run, basis)
     kpis = key_figures(kpi_inputs, basis)
+    diagnosis = diagnose(evidence_of(kpi_inputs, basis, kpis, facts.topology))
+    run = replace(run, summary=replace(run.summary, diagnosis=diagnosis))
     verdict = None
     if conditions:
         verdict = decide_verdict(

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Final
 
 from etloop.contract.model.capabilities import OUTER_HEADER_BYTES, packet_overhead_bytes
 from etloop.contract.model.congestion import CongestionSettings
+from etloop.contract.model.transport import TrimAnswer
+from etloop.contract.model.transport_kinds import TransportKind
 from etloop.dut_profiles.rules.job import JobDemands, JobLink, RigLinks
+from etloop.results.schema.network_needs import Needs
 from etloop.traffic.cc_library import library_of
 from etloop.traffic.congestion import Algorithm, Need, built_in, of_library
 
@@ -65,6 +68,22 @@ def demands_of(scenario: Scenario, rig: Rig | None, source: str) -> JobDemands:
         if transport.vlan_id >= 0
         else None,
         pause_priorities=tuple(pause.rule.priority for pause in transport.pauses),
+    )
+
+
+def network_needs(scenario: Scenario, rig: Rig) -> Needs:
+    """Return what the transport of a scenario needs from the network, as the diagnosis reads it."""
+    demands, transports = demands_of(scenario, rig, "scenario"), scenario.used_transports
+    return Needs(
+        algorithm=demands.congestion_algorithm,
+        reacts_to_marks=demands.needs_marks,
+        needs_lossless=demands.lossless,
+        keeps_order=not demands.accepts_out_of_order,
+        sprays=any(used_transport.kind is not TransportKind.ROCE for used_transport in transports),
+        data_dscp=demands.dscp,
+        cnp_dscp=-1 if demands.cnp_dscp is None else demands.cnp_dscp,
+        trims=any(used.recovery.trimming.answer is not TrimAnswer.NONE for used in transports),
+        path_mtu_bytes=demands.path_mtu_bytes,
     )
 
 

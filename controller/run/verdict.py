@@ -20,6 +20,7 @@ from etloop.controller.inputs.rig import Rig, parse_rig
 from etloop.controller.inputs.scenario.scenario import Scenario
 from etloop.controller.inputs.scenario.verdict import VerdictSettings, conditions_of
 from etloop.controller.run.device_check import contradictions_of
+from etloop.controller.run.device_demands import network_needs
 from etloop.controller.run.device_facts import device_facts
 from etloop.controller.run.topology_check import DescribedDevice
 from etloop.dut_profiles.model.profile import DutKind, DutProfile
@@ -157,7 +158,8 @@ def basis_of(
         topology, source = (None, "") if device is None else (device.topology, device.source)
         cuts = any(part.settings.shaping is not Shaping.PLAIN for part in plan.parts.jobs.parts)
         network = lone_network(plan.whole(), topology, source, cuts=cuts)
-    basis = KpiBasis(speeds, compute, scenario.transport.path_mtu_bytes, backends, network)
+    needs = network_needs(scenario, rig)
+    basis = KpiBasis(speeds, compute, scenario.transport.path_mtu_bytes, backends, network, needs)
     # The twin's network is the topology, exactly.
     return basis if in_twin else with_stated_base(basis, scenario.verdict.base_latency_ns)
 
@@ -192,10 +194,11 @@ def judge_again(
         _refuse_mistakes((*stated.checks, *_conditions_of(profile)))
         counted_by = run.summary.dut.profile if run.summary.dut is not None else ""
         found = _conditions(stated, profile, counted=run.summary.dut is not None, counted_by=counted_by)
-    if not is_kept:
-        return add_verdict(run, basis, found, pages=False).summary
     files = {name: read_input(run_dir, name) for name in (TOPOLOGY_FILE, PROFILE_FILE)}
-    now = add_verdict(run, basis, found, device_facts(files, run_dir), place=place_of(run_dir))
+    facts = device_facts(files, run_dir)
+    if not is_kept:
+        return add_verdict(run, basis, found, facts, pages=False).summary
+    now = add_verdict(run, basis, found, facts, place=place_of(run_dir))
     write_run(run_dir, now, run)
     return now.summary
 

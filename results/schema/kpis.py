@@ -12,6 +12,7 @@ from typing import Final
 
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.empty_network import LoneNetwork
+from etloop.results.schema.network_needs import FlowWays, Needs
 
 KPI_SCHEMA: Final = "etloop-kpis/1"
 KPI_FILE: Final = "kpis.json"
@@ -203,6 +204,10 @@ class KpiBasis:
     lone_network: LoneNetwork | None = None
     """The empty network as a single transfer sees it; None for runs that are not of sends and receives alone, and in
     files of earlier versions."""
+    needs: Needs = Needs()
+    """What the transport needs from the network, for the diagnosis."""
+    ways: FlowWays | None = None
+    """Ports of the device that each connection crosses; None if they are not known."""
 
 
 @dataclass(frozen=True, slots=True)

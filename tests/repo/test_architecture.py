@@ -52,6 +52,7 @@ MAY_IMPORT: Final[Mapping[str, str]] = {
     "results/tables": "contract results/schema results/measure results/expected results/verdict",
     "results/device": "contract results/schema results/tables results/verdict",
     "results/kpis": "contract results/schema results/measure results/verdict results/tables results/device",
+    "results/diagnosis": "contract results/schema results/verdict results/kpis",
     "results/store": "contract results/schema results/measure results/expected results/verdict results/tables results/device",
     "results/compare": "contract results/schema results/measure results/verdict results/store",
     "results/report": "contract results/schema results/verdict results/expected results/kpis results/compare",
@@ -94,7 +95,7 @@ PURE: Final = frozenset(
     " workload/lint workload/program workload/synthetic traffic/topology traffic/collectives traffic/collectives/core"
     " traffic/collectives/algorithms traffic/collectives/nccl traffic/collectives/msccl traffic/collectives/proof"
     " dut_profiles/model dut_profiles/rules results/schema results/measure results/verdict results/expected results/tables"
-    " results/device results/kpis results/compare results/report results/text results/html results/export"
+    " results/device results/kpis results/diagnosis results/compare results/report results/text results/html results/export"
     " controller/plan".split()
 )
 """Rooms that see no clock, chance, thread, process or operating system."""

@@ -1,0 +1,1 @@
+"""From the figures of a run to named findings."""

@@ -1,0 +1,300 @@
+"""Builds the evidence from the tables of a run: the device's counters, their samples over time, the ports of the agents and the
+queue pairs.
+
+Decides which table is the source of a column: `counters` for totals, `queues` (twin) or `dut` (all others) for samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from etloop.contract.base.late_dataclass import dataclass
+from etloop.contract.model.counters import MOST_NUMBER, AgentObject, CounterNature, CounterObject, counters_of
+from etloop.contract.model.switch_counters import SAMPLED
+from etloop.results.diagnosis.evidence import Evidence, Flows, Hosts, Lanes, LaneSamples, Ports
+from etloop.results.schema.summary import VIRTUAL_TIME
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from etloop.contract.model.topology import Topology
+    from etloop.results.kpis.input import KpiInput
+    from etloop.results.schema.kpis import KpiBasis, KpiSet
+    from etloop.results.schema.network_needs import FlowWays
+
+    Floats = NDArray[np.float64]
+    Rows = NDArray[np.int64]
+
+_PREFIX: Final = {CounterObject.QUEUE: "queue_", CounterObject.GROUP: "group_", CounterObject.PRIORITY: ""}
+_LANE_KINDS: Final = {kind.value: prefix for kind, prefix in _PREFIX.items()}
+_CUMULATIVE: Final = CounterNature.CUMULATIVE.value
+_NAMES_OF_MODEL: Final = frozenset({"twin", "soft_switch"})
+"""Sources whose port names already have the name of the switch."""
+
+
+def evidence_of(inputs: KpiInput, basis: KpiBasis, kpis: KpiSet, topology: Topology | None) -> Evidence:
+    """Return the evidence of a run from its tables, the rig's rates in `basis` and its key figures."""
+    names = _Names(inputs)
+    ports = _ports(inputs, names, topology, basis)
+    row_of_port = {name: row for row, name in enumerate(ports.names)}
+    lanes = _lanes(inputs, names, row_of_port)
+    hosts = _hosts(inputs, ports, basis)
+    return Evidence(
+        run=inputs,
+        ports=ports,
+        lanes=lanes,
+        samples=_samples(inputs, names, row_of_port, lanes),
+        hosts=hosts,
+        flows=_flows(inputs, hosts, row_of_port, basis.ways),
+        needs=basis.needs,
+        topology=topology,
+        duration_ns=inputs.summary.job.jct_ns or 0,
+        figures={kpi.name: kpi.value for kpi in kpis.figures if kpi.value is not None},
+        is_virtual=inputs.summary.started_at == VIRTUAL_TIME,
+    )
+
+
+class _Names:
+    """Names of device ports across sources: "SWITCH/PORT"."""
+
+    def __init__(self, inputs: KpiInput) -> None:
+        sources = inputs.summary.dut.sources if inputs.summary.dut is not None else ()
+        self._plain = _NAMES_OF_MODEL | {
+            source.name for source in sources if source.reader in _NAMES_OF_MODEL
+        }
+        self.host_side = {source.name for source in sources if source.is_host_side}
+
+    def of(self, source: str, port: str) -> str:
+        """Return the name of a port of a source."""
+        return port if source in self._plain else f"{source}/{port}"
+
+
+def _ports(inputs: KpiInput, names: _Names, topology: Topology | None, basis: KpiBasis) -> Ports:
+    peers: dict[str, str] = {}
+    rates: dict[str, float] = {}
+    if topology is not None:
+        peers |= dict(topology.cables())
+        peers |= {
+            topology.port_name(attachment.end): attachment.rig_port for attachment in topology.attachments
+        }
+        rates = {
+            f"{switch.name}/{port.name}": float(port.rate_bps)
+            for switch in topology.switches
+            for port in switch.ports
+        }
+    known = dict.fromkeys(rates)
+    counted: dict[str, dict[str, float]] = {}
+    for row in _counter_rows(inputs, names):
+        if row.kind == CounterObject.PORT.value:
+            known.setdefault(row.port)
+            counted.setdefault(row.counter, {}).setdefault(row.port, row.value)
+            if row.peer:
+                peers.setdefault(row.port, row.peer)
+    ordered = tuple(known)
+    number = {name: row for row, name in enumerate(ordered)}
+    host_number = {name: row for row, name in enumerate(basis.port_bps)}
+    peer_names = tuple(peers.get(name, "") for name in ordered)
+    return Ports(
+        names=ordered,
+        switch=tuple(name.rpartition("/")[0] for name in ordered),
+        peers=peer_names,
+        peer_row=np.array([number.get(peer, -1) for peer in peer_names], np.int64),
+        host=np.array([host_number.get(peer, -1) for peer in peer_names], np.int64),
+        described_bps=np.array([rates.get(name, np.nan) for name in ordered]),
+        counters={
+            counter: np.array([values.get(name, np.nan) for name in ordered])
+            for counter, values in counted.items()
+        },
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _CounterRow:
+    """One row of counters.parquet."""
+
+    port: str
+    kind: str
+    number: int
+    peer: str
+    counter: str
+    value: float
+    """Increase over the run, or the greatest value of a gauge or watermark; NaN if not known."""
+
+
+def _counter_rows(inputs: KpiInput, names: _Names) -> list[_CounterRow]:
+    """Return the rows of device ports, without those read at the rig's own interfaces."""
+    frame = inputs.frames.get("counters")
+    if frame is None:
+        return []
+    columns = {name: frame.columns[name].tolist() for name in frame.columns}
+    rows = []
+    for source, kind, port, number, peer, counter, nature, increase, most in zip(
+        *(columns[name] for name in ("source", "kind", "port", "number", "peer", "counter", "nature")),
+        columns["increase"],
+        columns["most"],
+        strict=True,
+    ):
+        if source in names.host_side:
+            continue
+        value = increase if nature == _CUMULATIVE else most
+        rows.append(
+            _CounterRow(names.of(source, port), kind, int(number), peer or "", counter, _number(value))
+        )
+    return rows
+
+
+def _number(value: object) -> float:
+    return float("nan") if value is None else float(value)  # type: ignore[arg-type]
+
+
+def _lanes(inputs: KpiInput, names: _Names, row_of_port: Mapping[str, int]) -> Lanes:
+    """Return a lane for each number of each port of which any queue, group or priority is counted."""
+    values: dict[tuple[int, int], dict[str, float]] = {}
+    for row in _counter_rows(inputs, names):
+        prefix = _LANE_KINDS.get(row.kind)
+        if prefix is not None and row.port in row_of_port:
+            lane = values.setdefault((row_of_port[row.port], row.number), {})
+            lane.setdefault(prefix + row.counter, row.value)
+    keys = sorted(values)
+    columns = dict.fromkeys(name for key in keys for name in values[key])
+    return Lanes(
+        port=np.array([port for port, _ in keys], np.int64),
+        number=np.array([number for _, number in keys], np.int64),
+        counters={name: np.array([values[key].get(name, np.nan) for key in keys]) for name in columns},
+    )
+
+
+def _samples(inputs: KpiInput, names: _Names, row_of_port: Mapping[str, int], lanes: Lanes) -> LaneSamples:
+    lane_of = np.full((len(row_of_port) or 1, MOST_NUMBER + 1), -1, np.int64)
+    lane_of[lanes.port, lanes.number] = np.arange(len(lanes.port))
+    queues, readings = inputs.frames.get("queues"), inputs.frames.get("dut")
+    if queues is not None:
+        text = _joined(queues.columns["switch"], queues.columns["port"])
+        port = np.array([row_of_port.get(name, -1) for name in text.tolist()], np.int64)
+        lane = np.where(port >= 0, lane_of[port, queues.columns["cos"].astype(np.int64)], -1)
+        values = {name: queues.columns[name].astype(np.float64) for name in SAMPLED}
+        return _sorted_samples(lane, queues.columns["time_ns"].astype(np.int64), values)
+    if readings is None:
+        return LaneSamples(np.empty(0, np.int64), np.empty(0, np.int64), {})
+    fields = {(kind.value, counter): name for name, (kind, counter) in SAMPLED.items()}
+    cells: dict[tuple[int, int], dict[str, float]] = {}
+    columns = (
+        readings.columns[name].tolist()
+        for name in ("source", "kind", "port", "number", "counter", "time_ns", "value", "phase")
+    )
+    for source, kind, port_name, number, counter, time_ns, value, _ in zip(*columns, strict=True):
+        name = fields.get((kind, counter))
+        row = row_of_port.get(names.of(source, port_name), -1)
+        if name is None or row < 0 or source in names.host_side:
+            continue
+        cells.setdefault((int(lane_of[row, int(number)]), int(time_ns)), {})[name] = float(value)
+    keys = sorted(cells)
+    present = dict.fromkeys(name for key in keys for name in cells[key])
+    filled = {name: np.array([cells[key].get(name, np.nan) for key in keys]) for name in present}
+    lane, time_ns = (np.array(part, np.int64) for part in (zip(*keys, strict=True) if keys else ((), ())))
+    return LaneSamples(lane, time_ns, {name: _held(column, lane) for name, column in filled.items()})
+
+
+def _held(column: Floats, lane: Rows) -> Floats:
+    """Return a column of readings with every gap filled by the value before it of the same lane: a run of equal values is
+    stored by its ends."""
+    rows = np.arange(len(column))
+    known = np.where(np.isnan(column), -1, rows)
+    starts = np.flatnonzero(np.r_[True, lane[1:] != lane[:-1]]) if len(lane) else np.empty(0, np.int64)
+    start_of = np.repeat(starts, np.diff(np.r_[starts, len(lane)]))
+    last = np.maximum.accumulate(known) if len(known) else known
+    return np.where(last >= start_of, column[np.maximum(last, 0)], np.nan)
+
+
+def _joined(switch: NDArray[np.generic], port: NDArray[np.generic]) -> NDArray[np.object_]:
+    return np.array(
+        [f"{name}/{number}" for name, number in zip(switch.tolist(), port.tolist(), strict=True)], object
+    )
+
+
+def _sorted_samples(lane: Rows, time_ns: Rows, values: Mapping[str, Floats]) -> LaneSamples:
+    chosen = np.flatnonzero(lane >= 0)
+    order = chosen[np.lexsort((time_ns[chosen], lane[chosen]))]
+    return LaneSamples(lane[order], time_ns[order], {name: column[order] for name, column in values.items()})
+
+
+def _hosts(inputs: KpiInput, ports: Ports, basis: KpiBasis) -> Hosts:
+    frame = inputs.frames["ports"]
+    names = tuple(basis.port_bps)
+    row_of = {name: row for row, name in enumerate(names)}
+    labels = [
+        port if port and "/" in port else f"{agent}/{port}"
+        for agent, port in zip(frame.columns["agent"].tolist(), frame.columns["port"].tolist(), strict=True)
+    ]
+    rows = np.array([row_of.get(label, -1) for label in labels], np.int64)
+    device_port = {peer: row for row, peer in enumerate(ports.peers) if peer in row_of}
+    return Hosts(
+        names=names,
+        agent=tuple(name.partition("/")[0] for name in names),
+        link_bps=np.array([float(rate) or np.nan for rate in basis.port_bps.values()]),
+        port=np.array([device_port.get(name, -1) for name in names], np.int64),
+        counters={
+            counter.name: _placed(frame.columns[counter.name].astype(np.float64), rows, len(names))
+            for counter in counters_of(AgentObject.PORT)
+            if counter.name in frame.columns
+        },
+    )
+
+
+def _placed(values: Floats, rows: Rows, count: int) -> Floats:
+    """Return values at their rows, summed where several share one; NaN in rows without any."""
+    chosen = rows >= 0
+    sums = np.bincount(rows[chosen], values[chosen], count)
+    return np.where(np.bincount(rows[chosen], minlength=count) > 0, sums, np.nan)
+
+
+def _flows(inputs: KpiInput, hosts: Hosts, row_of_port: Mapping[str, int], ways: FlowWays | None) -> Flows:
+    """Return the direction in which each connection carries data."""
+    frame = inputs.frames["flows"].columns
+    connection = frame["connection"].astype(np.int64)
+    sends = np.array(frame["role"] == "sender", bool)
+    rows, first = np.unique(connection[sends], return_index=True)
+    place = {number: row for row, number in enumerate(rows.tolist())}
+    names = [counter.name for counter in counters_of(AgentObject.QUEUE_PAIR)]
+
+    def sums(chosen: NDArray[np.bool_]) -> dict[str, Floats]:
+        target = np.array([place.get(number, -1) for number in connection[chosen].tolist()], np.int64)
+        return {
+            name: _placed(frame[name][chosen].astype(np.float64), target, len(rows))
+            for name in names
+            if name in frame
+        }
+
+    ranks = [frame[name][sends][first].astype(np.int64) for name in ("src_rank", "dst_rank")]
+    host_of = {name: row for row, name in enumerate(hosts.names)}
+    port_of_rank = np.array([host_of.get(name, -1) for name in inputs.plan.port_names], np.int64)
+    planned = np.bincount(
+        np.searchsorted(rows, connection[sends]),
+        frame["planned_connection_bytes"][sends].astype(np.float64),
+        len(rows),
+    )
+    way_first, way_port = _way_rows(rows, ways, row_of_port)
+    return Flows(
+        src_rank=ranks[0],
+        dst_rank=ranks[1],
+        src_host=port_of_rank[ranks[0]],
+        dst_host=port_of_rank[ranks[1]],
+        sent=sums(sends),
+        received=sums(~sends),
+        payload_bytes=planned.astype(np.float64),
+        way_first=way_first,
+        way_port=way_port,
+    )
+
+
+def _way_rows(connections: Rows, ways: FlowWays | None, row_of_port: Mapping[str, int]) -> tuple[Rows, Rows]:
+    if ways is None:
+        return np.zeros(len(connections) + 1, np.int64), np.empty(0, np.int64)
+    row = np.array([row_of_port.get(name, -1) for name in ways.ports], np.int64)
+    by_connection = {number: ways.ways[way] for number, way in enumerate(ways.way_of_connection)}
+    parts = [row[list(by_connection.get(number, ()))] for number in connections.tolist()]
+    lengths = [len(part) for part in parts]
+    return np.cumsum([0, *lengths]), np.concatenate([np.empty(0, np.int64), *parts])

@@ -1,0 +1,1 @@
+"""Rules, one file each: evidence in, findings out."""
