@@ -6,11 +6,12 @@ others (`precedence`).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from etloop.results.diagnosis.precedence import mark_effects
 from etloop.results.diagnosis.rules import slow_link
-from etloop.results.schema.findings import Diagnosis, FindingKind
+from etloop.results.schema.findings import ROLES, Diagnosis, FindingKind, Role
 
 if TYPE_CHECKING:
     from etloop.results.diagnosis.evidence import Evidence
@@ -24,7 +25,11 @@ _ORDER: Final = {kind: number for number, kind in enumerate(FindingKind)}
 def diagnose(evidence: Evidence) -> Diagnosis:
     """Return the findings of a run, causes before their effects."""
     results = [rule(evidence) for rule in RULES]
-    findings = [finding for result in results for finding in result.findings]
+    findings = [
+        replace(finding, role=ROLES.get(finding.kind, Role.FAULT))
+        for result in results
+        for finding in result.findings
+    ]
     examinations = [examination for result in results for examination in result.examinations]
     findings.sort(key=lambda finding: (_ORDER[finding.kind], -(finding.share or 0.0)))
     return Diagnosis(

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.results.schema.findings import (
-    ROLES,
     Examination,
     Examined,
-    Fact,
     Finding,
     FindingKind,
-    Place,
-    Role,
 )
 
 if TYPE_CHECKING:
     from etloop.results.diagnosis.evidence import Evidence
 
-FALSE_FINDINGS_PER_RUN = 0.01
+FALSE_FINDINGS_PER_RUN: Final = 0.01
 """False findings that all rules of a run may have together, in expectation."""
 
 
@@ -33,15 +29,6 @@ class Found:
 
 
 Rule: TypeAlias = "Callable[[Evidence], Found]"
-
-
-def finding(
-    kind: FindingKind, places: tuple[Place, ...], sentence: str, evidence: tuple[Fact, ...], remedy: str,
-    *, confidence: float = 1.0, is_ambiguous: bool = False, share: float | None = None,
-) -> Finding:  # fmt: skip
-    """Return a finding with the role of its kind."""
-    role = ROLES.get(kind, Role.FAULT)
-    return Finding(kind, role, places, sentence, evidence, confidence, remedy, is_ambiguous, share)
 
 
 def found(kind: FindingKind, findings: tuple[Finding, ...]) -> Found:

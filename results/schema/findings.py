@@ -158,7 +158,6 @@ class Finding:
     """One named cause."""
 
     kind: FindingKind
-    role: Role
     places: tuple[Place, ...]
     """Where. Several: the places of a cycle in their order, or candidates that the evidence cannot tell apart
     (`is_ambiguous`)."""
@@ -168,6 +167,8 @@ class Finding:
     confidence: float
     """1 - p after correction for the number of places and kinds examined; 1 for a plain fact such as a counter."""
     remedy: str
+    role: Role = Role.FAULT
+    """Set by `diagnose` from `ROLES`."""
     is_ambiguous: bool = False
     share: float | None = None
     """Estimated share of the completion time that it explains; None: not estimated."""

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from etloop.results.diagnosis.rule import Found, finding, found, no_evidence
-from etloop.results.schema.findings import Fact, FindingKind, Place, PlaceKind
+from etloop.results.diagnosis.rule import Found, found, no_evidence
+from etloop.results.schema.findings import Fact, Finding, FindingKind, Place, PlaceKind
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -53,6 +53,6 @@ def look(evidence: Evidence) -> Found:
             )
             fact = Fact("drain_bps", float(rates[row]), "bit/s", stated)
             findings.append(
-                finding(kind, (place,), sentence, (fact,), "reseat the cable, check speed and FEC")
+                Finding(kind, (place,), sentence, (fact,), 1.0, "reseat the cable, check speed and FEC")
             )
     return found(kind, tuple(findings))
