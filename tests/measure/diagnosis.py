@@ -22,7 +22,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final
 
-from etloop.contract.base.errors import EtloopError
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.results.schema.findings import Finding, FindingKind, Role
 from tests.measure.harness import Bar, Options, Row, UsageError, Values, measure, table
@@ -77,8 +76,8 @@ def answer(name: str, seed: int, place: Path, *, keeps: bool) -> Answer:
     try:
         diagnosis = run_in_twin(case, directory).summary.diagnosis
         exercised = is_healthy or is_exercised(case, directory / "run")
-    except EtloopError as error:
-        return Answer(name, seed, case.planted, failure=str(error))
+    except Exception as error:  # noqa: BLE001 - a rule that fails is an answer as well, and the others are to run
+        return Answer(name, seed, case.planted, failure=f"{type(error).__name__}: {error}")
     findings = diagnosis.findings
     result = Answer(
         name,
