@@ -2,9 +2,8 @@
 
 Decides when a rank arrives: when its trace lets it (`intended_ns`), so that lateness of the agents does not count. The last of
 each collective is counted for each rank; a rank is suspected if so many are improbable among equals (`LEVEL`, corrected for all
-ranks), if its mean lateness lies beyond that of its peers (robust z), and if it costs a share of the run that matters. Of its
-lateness the compute since the end of its previous operation must explain the greater part; otherwise its operations ended late
-before, which is a matter of the network.
+ranks), if its compute since the end of its previous operation lies beyond that of its peers (robust z), and if that costs a
+share of the run that matters. A rank that is last because its previous operation ended late is a matter of the network.
 """
 
 from __future__ import annotations
@@ -44,8 +43,6 @@ class _Arrivals:
     rank: Rows
     group: Rows
     """Number of the collective, from 0."""
-    late_ns: Floats
-    """After the median of its members."""
     compute_ns: Floats
     """Since the end of the rank's previous operation."""
     is_last: NDArray[np.bool_]
@@ -66,17 +63,18 @@ def look(evidence: Evidence) -> Found:
     entered = np.bincount(arrivals.rank, minlength=ranks)
     last = np.bincount(arrivals.rank[arrivals.is_last], minlength=ranks)
     expected = np.bincount(arrivals.rank, arrivals.chance, ranks)
-    mean_late = _mean(arrivals.rank, arrivals.late_ns, entered)
-    compute = _mean(arrivals.rank, arrivals.compute_ns, entered)
-    z = _robust_z(mean_late, entered > 0, evidence.duration_ns / groups)
+    compute_ns = np.bincount(arrivals.rank, arrivals.compute_ns, ranks) / np.maximum(entered, 1)
+    longer_ns = compute_ns - np.median(compute_ns[entered > 0])
+    z = longer_ns / _deviation_ns(compute_ns[entered > 0], evidence.duration_ns / groups)
+    shares = longer_ns * last / max(evidence.duration_ns, 1)
     findings = []
     tested = int((entered > 0).sum())
-    for rank in np.flatnonzero((z > LEAST_Z) & (last > expected)).tolist():
-        p = tested * binomial_tail(int(entered[rank]), int(last[rank]), expected[rank] / entered[rank])
-        share = _waited_ns(arrivals, rank) / max(evidence.duration_ns, 1)
-        longer_ns = float(compute[rank] - np.median(compute[entered > 0]))
-        if p < LEVEL and share > LEAST_SHARE and longer_ns > mean_late[rank] / 2:
-            findings.append(_finding(evidence, rank, (int(last[rank]), int(entered[rank])), longer_ns, p, share))
+    is_suspect = (z > LEAST_Z) & (last > expected) & (shares > LEAST_SHARE)
+    for rank in np.flatnonzero(is_suspect).tolist():
+        last_of = (int(last[rank]), int(entered[rank]))
+        p = tested * binomial_tail(last_of[1], last_of[0], expected[rank] / entered[rank])
+        if p < LEVEL:
+            findings.append(_finding(evidence, rank, last_of, float(longer_ns[rank]), p, float(shares[rank])))
     return found(KIND, tuple(sorted(findings, key=lambda finding: -(finding.share or 0.0))))
 
 
@@ -88,7 +86,7 @@ def _finding(
     place = Place(PlaceKind.RANK, str(rank), names[rank] if rank < len(names) else "")
     sentence = (
         f"rank {rank} enters {last} of {entered} collectives last: it computes {longer_ns / 1e3:.4g} us longer than the"
-        f" median rank, and the job waits for it {share:.1%} of the time"
+        f" median rank, which costs up to {share:.1%} of the job's time"
     )
     facts = (
         Fact("last_arrivals", last, "collectives", None, entered),
@@ -117,14 +115,12 @@ def _arrivals(evidence: Evidence) -> _Arrivals | None:
     by_time = np.lexsort((intended_ns, group))
     ends = np.cumsum(members) - 1
     sorted_ns = intended_ns[by_time]
-    middle = (sorted_ns[ends - members // 2] + sorted_ns[ends - (members - 1) // 2]) / 2
     is_last = np.zeros(len(rows), bool)
     error_ns = run.summary.clock.between_agents_error_ns or 0
     is_last[by_time[ends]] = sorted_ns[ends] - sorted_ns[ends - 1] > error_ns
     return _Arrivals(
         rank=rank[rows],
         group=group,
-        late_ns=intended_ns - middle[group],
         compute_ns=intended_ns - _previous_end_ns(evidence, rank[rows], intended_ns),
         is_last=is_last,
         chance=1.0 / members[group],
@@ -145,24 +141,11 @@ def _previous_end_ns(evidence: Evidence, rank: Rows, at_ns: Floats) -> Floats:
     return np.where(is_own, sorted_ns[np.maximum(place, 0)], 0.0)
 
 
-def _mean(rank: Rows, values: Floats, count: Rows) -> Floats:
-    return np.bincount(rank, values, len(count)) / np.maximum(count, 1)
-
-
-def _robust_z(values: Floats, is_known: NDArray[np.bool_], step_ns: float) -> Floats:
-    """Return the distance of each value from the median of the known ones, in robust standard deviations.
-
-    The deviation is at least 0.5 % of a step of the job, so that equal ranks do not make noise of nothing.
-    """
-    middle = float(np.median(values[is_known]))
-    deviation = MAD_TO_SIGMA * float(np.median(np.abs(values[is_known] - middle)))
-    return np.where(is_known, (values - middle) / max(deviation, 0.005 * step_ns, 1.0), 0.0)
-
-
-def _waited_ns(arrivals: _Arrivals, rank: int) -> float:
-    """Return how long others waited for a rank where it was last, from the arrival of the median."""
-    chosen = (arrivals.rank == rank) & arrivals.is_last
-    return float(arrivals.late_ns[chosen].clip(min=0).sum())
+def _deviation_ns(compute_ns: Floats, step_ns: float) -> float:
+    """Return the robust standard deviation of the ranks' compute: at least 0.5 % of a step of the job, so that nearly equal
+    ranks are not called different."""
+    spread = float(np.median(np.abs(compute_ns - np.median(compute_ns))))
+    return max(MAD_TO_SIGMA * spread, 0.005 * step_ns, 1.0)
 
 
 def binomial_tail(tries: int, hits: int, chance: float) -> float:
