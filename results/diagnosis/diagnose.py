@@ -1,7 +1,6 @@
 """Applies all rules to the evidence of a run, and orders what they find.
 
-Decides the order of findings (kinds by precedence, then share of the completion time) and which findings are effects of
-others (`precedence`).
+Decides which rules there are, and the role of each finding. `precedence` decides the order of findings and which are effects.
 """
 
 from __future__ import annotations
@@ -9,17 +8,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from etloop.results.diagnosis.precedence import mark_effects
-from etloop.results.diagnosis.rules import slow_link
-from etloop.results.schema.findings import ROLES, Diagnosis, FindingKind, Role
+from etloop.results.diagnosis.precedence import ORDER, mark_effects
+from etloop.results.diagnosis.rules import emulator_late, slow_link, straggler
+from etloop.results.schema.findings import ROLES, Diagnosis, Role
 
 if TYPE_CHECKING:
     from etloop.results.diagnosis.evidence import Evidence
     from etloop.results.diagnosis.rule import Rule
 
-RULES: Final[tuple[Rule, ...]] = (slow_link.look,)
+RULES: Final[tuple[Rule, ...]] = (emulator_late.look, slow_link.look, straggler.look)
 """A new rule is a new file in `rules` and a line here."""
-_ORDER: Final = {kind: number for number, kind in enumerate(FindingKind)}
 
 
 def diagnose(evidence: Evidence) -> Diagnosis:
@@ -31,8 +29,7 @@ def diagnose(evidence: Evidence) -> Diagnosis:
         for finding in result.findings
     ]
     examinations = [examination for result in results for examination in result.examinations]
-    findings.sort(key=lambda finding: (_ORDER[finding.kind], -(finding.share or 0.0)))
     return Diagnosis(
         mark_effects(tuple(findings), evidence),
-        tuple(sorted(examinations, key=lambda examination: _ORDER[examination.kind])),
+        tuple(sorted(examinations, key=lambda examination: ORDER[examination.kind])),
     )
