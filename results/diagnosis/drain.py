@@ -111,8 +111,7 @@ def port_steps(evidence: Evidence) -> Steps:
             name: _spread(samples.value(name)[chosen], row_of_sample[chosen], port)
             for name in ("tx_bytes", "tx_packets", "queued_bytes", "paused_ns")
         }
-        for name, total in totals.items():
-            total += columns[name]
+        totals = {name: total + columns[name] for name, total in totals.items()}
         paused = np.diff(columns["paused_ns"]) > 0
         before += np.where(paused, 0, columns["queued_bytes"][:-1])
         after += np.where(paused, 0, columns["queued_bytes"][1:])

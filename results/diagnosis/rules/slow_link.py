@@ -3,8 +3,10 @@
 Decides which rate a port should have. Of a host's port it is the rate of the link in the rig. Of a port between switches it
 is that of most ports of the same role (`tiers`), unless all such ports of its switch, or of the one behind its cable, share
 the lower rate: then that is how the network is built. A host's port below its peers is slow even if the rig states its rate,
-because a rig may have been made of the topology; not if several share that rate. A rate counts only where `drain` shows that
-the port was not idle, so early marks, pauses, busy agents and collisions of hashes elsewhere make no port slow.
+because a rig may have been made of the topology; not if several share that rate. A rate counts only where packets waited that
+no pause held, so early marks, pauses, busy agents and collisions of hashes elsewhere make no port slow. The evidence is, by
+falling weight: a port that cannot have been idle (`Drain.bps`); one rate for most of the time that packets waited; and a
+greatest rate far below that of its peers with as much load.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from etloop.contract.base.late_dataclass import dataclass
-from etloop.results.diagnosis.drain import Drain, drain_of, port_steps
+from etloop.results.diagnosis.drain import Drain, Envelope, drain_of, port_steps
 from etloop.results.diagnosis.rule import Found, found, no_evidence, not_exercised
 from etloop.results.diagnosis.tiers import HOST_TIER, roles
 from etloop.results.schema.findings import Fact, Finding, FindingKind, Place, PlaceKind
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from etloop.results.diagnosis.evidence import Evidence
 
     Floats = NDArray[np.float64]
+    Rows = NDArray[np.int64]
+    Flags = NDArray[np.bool_]
 
 _KIND: Final = FindingKind.SLOW_LINK
 _REMEDY: Final = "reseat the cable; check the negotiated speed, FEC errors and rate limits of the port"
@@ -37,6 +41,11 @@ _MAJORITY: Final = 2 / 3
 _LEAST_SIGMAS: Final = 4.3
 _PLATEAU: Final = 0.5
 _PLATEAU_WINDOWS: Final = 10
+_LEAST_PEERS: Final = 3
+_LOAD: Final = 0.8
+"""Of the load of a port, that of a peer."""
+_LEAST_SPREAD: Final = 0.01
+"""Of rates of peers: what readings cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +65,7 @@ class _SlowPort:
     bps: float
     expected: _Expected
     confidence: float
-    steps: int
+    readings: int
     share: float
 
 
@@ -67,23 +76,61 @@ def look(evidence: Evidence) -> Found:
     if not len(evidence.samples.lane):
         return no_evidence(_KIND, "no readings of the device's queues over time")
     drain = drain_of(evidence, port_steps(evidence))
-    measured = np.isfinite(drain.bps) | np.isfinite(_plateau_bps(drain))
-    if not measured.any():
+    measured = _measure(evidence, drain)
+    if not np.isfinite(measured.bps).any():
         return not_exercised(_KIND, "no port had packets waiting for long enough to show its rate")
     expected = expected_rates(evidence)
     slow = [
         port
-        for row in np.flatnonzero(measured).tolist()
-        for port in _slow_port(evidence, drain, row, expected[row])
+        for row in np.flatnonzero(np.isfinite(measured.bps)).tolist()
+        for port in _slow_port(evidence, measured, row, expected[row])
     ]
     return found(_KIND, _findings(evidence, slow))
 
 
-def _plateau_bps(drain: Drain) -> Floats:
-    """Return the rate of ports that sent at one rate for most of the time that packets waited; NaN of others."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _Measured:
+    """Rates of ports, one row per row of `Ports`; NaN where the load did not show it."""
+
+    bps: Floats
+    error_bps: Floats
+    readings: Rows
+    busy_ns: Floats
+
+
+def _measure(evidence: Evidence, drain: Drain) -> _Measured:
     envelope = drain.envelope
+    tolerance = _tolerance(evidence)
     is_flat = (envelope.plateau >= _PLATEAU) & (envelope.windows >= _PLATEAU_WINDOWS)
-    return np.where(is_flat, envelope.best_bps, np.nan)
+    is_flat |= (envelope.plateau >= _PLATEAU) & (envelope.windows >= 2) & _are_below_peers(evidence, envelope)
+    proven = np.isfinite(drain.bps)
+    return _Measured(
+        np.where(proven, drain.bps, np.where(is_flat, envelope.best_bps, np.nan)),
+        np.where(proven, drain.error_bps, tolerance * envelope.best_bps),
+        np.where(proven, drain.steps, envelope.windows),
+        envelope.busy_ns,
+    )
+
+
+def _are_below_peers(evidence: Evidence, envelope: Envelope) -> Flags:
+    """Return whether the greatest rate of a port is far below those of its peers with as much load (bool per port)."""
+    ports = evidence.ports
+    role = np.unique(np.array(roles(evidence)), axis=0, return_inverse=True)[1].reshape(-1)
+    load, best = ports.counter("tx_bytes"), envelope.best_bps
+    below = np.zeros(len(best), bool)
+    for row in np.flatnonzero((envelope.windows >= 2) & (load > 0)).tolist():
+        peers = (role == role[row]) & (load >= _LOAD * load[row]) & np.isfinite(best)
+        peers[row] = False
+        if peers.sum() < _LEAST_PEERS:
+            continue
+        middle = float(np.median(best[peers]))
+        sigma = max(1.4826 * float(np.median(np.abs(best[peers] - middle))), _LEAST_SPREAD * middle)
+        below[row] = best[row] < middle - _LEAST_SIGMAS * sigma
+    return below
+
+
+def _tolerance(evidence: Evidence) -> float:
+    return _TOLERANCE if evidence.is_virtual else _LAB_TOLERANCE
 
 
 def expected_rates(evidence: Evidence) -> tuple[tuple[_Expected, ...], ...]:
@@ -135,24 +182,24 @@ def _is_odd(evidence: Evidence, role: tuple[tuple[int, int], ...], members: list
     return True
 
 
-def _slow_port(evidence: Evidence, drain: Drain, row: int, rates: tuple[_Expected, ...]) -> list[_SlowPort]:
+def _slow_port(
+    evidence: Evidence, measured: _Measured, row: int, rates: tuple[_Expected, ...]
+) -> list[_SlowPort]:
     """Return the port if it drains below the greatest rate that it should have, by more than the errors of reading."""
     if not rates:
         return []
-    tolerance = _TOLERANCE if evidence.is_virtual else _LAB_TOLERANCE
+    tolerance = _tolerance(evidence)
     expected = max(rates, key=lambda rate: rate.bps)
-    bps, error_bps, steps = float(drain.bps[row]), float(drain.error_bps[row]), int(drain.steps[row])
-    if not np.isfinite(bps):
-        bps, error_bps = float(drain.envelope.best_bps[row]), tolerance * expected.bps
-        steps = int(drain.envelope.windows[row])
-    sigma = max(error_bps / 2, tolerance / 4 * expected.bps)
+    bps = float(measured.bps[row])
+    sigma = max(float(measured.error_bps[row]) / 2, tolerance / 4 * expected.bps)
     sigmas = (expected.bps - bps) / sigma
     if bps >= (1 - tolerance) * expected.bps or sigmas < _LEAST_SIGMAS:
         return []
     chance = (1 - NormalDist().cdf(sigmas)) * len(evidence.ports.names)
-    share = None if not evidence.duration_ns else drain.envelope.busy_ns[row] / evidence.duration_ns
-    saved = (1 - bps / expected.bps) * min(1.0, float(share or 0.0))
-    return [_SlowPort(row, bps, expected, max(0.0, expected.confidence - chance), steps, saved)]
+    busy = measured.busy_ns[row] / evidence.duration_ns if evidence.duration_ns else 0.0
+    share = (1 - bps / expected.bps) * min(1.0, float(busy))
+    confidence = max(0.0, expected.confidence - chance)
+    return [_SlowPort(row, bps, expected, confidence, int(measured.readings[row]), share)]
 
 
 def _findings(evidence: Evidence, slow: list[_SlowPort]) -> tuple[Finding, ...]:
@@ -169,9 +216,9 @@ def _findings(evidence: Evidence, slow: list[_SlowPort]) -> tuple[Finding, ...]:
         both = "" if other is None else " in both directions"
         expected = port.expected
         sentence = f"{place} drains at {_rate(port.bps)}{both}; it should be {_rate(expected.bps)}, {expected.source}"
-        facts = [Fact("drain_bps", port.bps, "bit/s", expected.bps, port.steps)]
+        facts = [Fact("drain_bps", port.bps, "bit/s", expected.bps, port.readings)]
         if other is not None:
-            facts.append(Fact("reverse_drain_bps", other.bps, "bit/s", other.expected.bps, other.steps))
+            facts.append(Fact("reverse_drain_bps", other.bps, "bit/s", other.expected.bps, other.readings))
         findings.append(
             Finding(
                 _KIND, (place,), sentence, tuple(facts), port.confidence, _REMEDY, share=port.share or None
