@@ -194,11 +194,11 @@ def _envelope(steps: Steps, ports: int, frame_bits: int) -> Envelope:
     is_busy = steps.is_busy(_WAITING_FRAMES * frame_bits / 8)
     sums_busy = np.r_[0, np.cumsum(is_busy)]
     busy_window = whole & (sums_busy[end] - sums_busy[:-1] == end - np.arange(rows))
-    windows = np.bincount(steps.port[busy_window], minlength=ports)
+    windows = np.bincount(steps.port[busy_window], minlength=ports).astype(np.int64)
     near = np.bincount(steps.port[busy_window & (rate >= 0.97 * best[steps.port])], minlength=ports)
     return Envelope(
         np.where(best > 0, best, np.nan),
-        near / np.maximum(windows, 1),
+        near.astype(np.float64) / np.maximum(windows, 1),
         windows,
-        np.bincount(steps.port[is_busy], steps.gap_ns[is_busy], ports),
+        np.bincount(steps.port[is_busy], steps.gap_ns[is_busy], ports).astype(np.float64),
     )

@@ -21,7 +21,7 @@ from etloop.contract.base.late_dataclass import dataclass
 from etloop.results.diagnosis.drain import Drain, Envelope, drain_of, port_steps
 from etloop.results.diagnosis.rule import Found, found, no_evidence, not_exercised
 from etloop.results.diagnosis.tiers import HOST_TIER, roles
-from etloop.results.schema.findings import Fact, Finding, FindingKind, Place, PlaceKind
+from etloop.results.schema.findings import Examination, Examined, Fact, Finding, FindingKind, Place, PlaceKind
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -75,17 +75,31 @@ def look(evidence: Evidence) -> Found:
         return no_evidence(_KIND, "no counters of the device")
     if not len(evidence.samples.lane):
         return no_evidence(_KIND, "no readings of the device's queues over time")
+    slow, shown, used = _examine(evidence)
+    if not shown:
+        return not_exercised(_KIND, "no port had packets waiting for long enough to show its rate")
+    result = found(_KIND, _findings(evidence, slow))
+    if slow or shown == used:
+        return result
+    why = f"{shown} of the {used} ports with traffic showed their rate"
+    return Found((), (Examination(_KIND, Examined.CLEAR, why),))
+
+
+def slow_ports(evidence: Evidence) -> frozenset[int]:
+    """Return the rows in `Ports` that drain too slowly."""
+    return frozenset(port.row for port in _examine(evidence)[0])
+
+
+def _examine(evidence: Evidence) -> tuple[list[_SlowPort], int, int]:
+    """Return the slow ports, the number of ports whose rate is known to be slow or right, and that of ports with traffic."""
     drain = drain_of(evidence, port_steps(evidence))
     measured = _measure(evidence, drain)
-    if not np.isfinite(measured.bps).any():
-        return not_exercised(_KIND, "no port had packets waiting for long enough to show its rate")
     expected = expected_rates(evidence)
-    slow = [
-        port
-        for row in np.flatnonzero(np.isfinite(measured.bps)).tolist()
-        for port in _slow_port(evidence, measured, row, expected[row])
-    ]
-    return found(_KIND, _findings(evidence, slow))
+    rows = np.flatnonzero(np.isfinite(measured.bps)).tolist()
+    slow = [port for row in rows for port in _slow_port(evidence, measured, row, expected[row])]
+    right = np.array([max((rate.bps for rate in rates), default=np.inf) for rates in expected])
+    has_rate = np.isfinite(measured.bps) | (drain.envelope.best_bps >= (1 - _tolerance(evidence)) * right)
+    return slow, int(has_rate.sum()), int((evidence.ports.counter("tx_bytes") > 0).sum())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -170,7 +184,7 @@ def _is_odd(evidence: Evidence, role: tuple[tuple[int, int], ...], members: list
     ports = evidence.ports
     rates = ports.described_bps
     if role[row][1] == HOST_TIER:
-        return sum(rates[member] == rates[row] for member in members) == 1
+        return int(np.sum(rates[members] == rates[row])) == 1
     for end in (row, int(ports.peer_row[row])):
         siblings = [
             other
