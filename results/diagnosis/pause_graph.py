@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     Flags = NDArray[np.bool_]
     Lane = tuple[int, int]
 
-_LEAST_STUCK_NS: Final = 1_000_000
+_LONG_NS: Final = 1_000_000
+"""Long enough for any hold: two round trips of a network, and more than a port needs for its queue (`_least_ns`)."""
 _HELD: Final = 0.9
 """Share of the time between two readings for which a held queue is paused."""
 _CHOSEN: Final = 0.3
@@ -160,7 +161,8 @@ def _followers(evidence: Evidence) -> dict[int, set[int]]:
 
 
 def holds(evidence: Evidence) -> Mapping[int, Hold]:
-    """Return the longest time in which each lane was held, of lanes with one of two readings and 1 ms or more."""
+    """Return the longest time in which each lane was held, of lanes that could have sent their queue twice meanwhile, or were
+    held for 1 ms, by two steps or more between readings."""
     samples = evidence.samples
     lane, time_ns = samples.lane, samples.time_ns
     queued, sent, paused_ns, pauses = (
@@ -178,12 +180,18 @@ def holds(evidence: Evidence) -> Mapping[int, Hold]:
     longest: dict[int, Hold] = {}
     for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
         begin_ns, end_ns, row = int(time_ns[start]), int(time_ns[end]), int(lane[start])
-        if end - start < 2 or end_ns - begin_ns < _LEAST_STUCK_NS:
+        if end - start < 2 or end_ns - begin_ns < _least_ns(evidence, row, float(queued[start])):
             continue
         lasts = end + 1 == len(lane) or int(lane[end + 1]) != row
         if row not in longest or end_ns - begin_ns > longest[row].end_ns - longest[row].start_ns:
             longest[row] = Hold(begin_ns, end_ns, lasts)
     return longest
+
+
+def _least_ns(evidence: Evidence, lane: int, queued_bytes: float) -> float:
+    """Return twice the time that a port needs for what it holds, at most 1 ms."""
+    bps = float(evidence.ports.described_bps[evidence.lanes.port[lane]])
+    return min(_LONG_NS, 2 * queued_bytes * 8e9 / bps) if bps > 0 else _LONG_NS
 
 
 def _cycles(evidence: Evidence, ways: _Ways) -> tuple[Cycle, ...]:
@@ -196,13 +204,13 @@ def _cycles(evidence: Evidence, ways: _Ways) -> tuple[Cycle, ...]:
             after[lane] = [
                 following
                 for following in ways.candidates(peer, int(lanes.number[lane]))
-                if following in held and _overlap_ns(own, held[following]) >= _LEAST_STUCK_NS
+                if following in held and _overlap_ns(own, held[following]) > 0
             ]
     cycles = []
     while ring := _ring(after):
         start_ns = max(held[lane].start_ns for lane in ring)
         end_ns = min(held[lane].end_ns for lane in ring)
-        if end_ns - start_ns >= _LEAST_STUCK_NS:
+        if end_ns > start_ns:
             lasts = all(held[lane].lasts for lane in ring)
             cycles.append(Cycle(_in_order(ring, evidence), start_ns, end_ns, not lasts))
         for lane in ring:
