@@ -9,14 +9,52 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from etloop.results.diagnosis.precedence import ORDER, mark_effects
-from etloop.results.diagnosis.rules import emulator_late, slow_link, straggler
-from etloop.results.schema.findings import ROLES, Diagnosis, Role
+from etloop.results.diagnosis.rules import (
+    buffer_drops,
+    buffer_share_small,
+    cnp_late,
+    damaged_link,
+    ecn_marking,
+    emulator_late,
+    from_agents,
+    link_balance,
+    link_flap,
+    lossless_drops,
+    lossy_link,
+    mtu,
+    pauses,
+    reordering,
+    slow_link,
+    straggler,
+    traffic_class,
+    trim_unanswered,
+)
+from etloop.results.schema.findings import ROLES, Diagnosis
 
 if TYPE_CHECKING:
     from etloop.results.diagnosis.evidence import Evidence
     from etloop.results.diagnosis.rule import Rule
 
-RULES: Final[tuple[Rule, ...]] = (emulator_late.look, slow_link.look, straggler.look)
+RULES: Final[tuple[Rule, ...]] = (
+    emulator_late.look,
+    link_flap.look,
+    traffic_class.look,
+    mtu.look,
+    damaged_link.look,
+    lossy_link.look,
+    buffer_drops.look,
+    lossless_drops.look,
+    pauses.look,
+    slow_link.look,
+    ecn_marking.look,
+    cnp_late.look,
+    buffer_share_small.look,
+    trim_unanswered.look,
+    link_balance.look,
+    reordering.look,
+    from_agents.look,
+    straggler.look,
+)
 """A new rule is a new file in `rules` and a line here."""
 
 
@@ -24,7 +62,7 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     """Return the findings of a run, causes before their effects."""
     results = [rule(evidence) for rule in RULES]
     findings = [
-        replace(finding, role=ROLES.get(finding.kind, Role.FAULT))
+        replace(finding, role=ROLES.get(finding.kind, finding.role))
         for result in results
         for finding in result.findings
     ]
