@@ -17,6 +17,8 @@ from etloop.contract.base.late_dataclass import dataclass
 from etloop.results.schema.findings import Place, PlaceKind
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from etloop.results.diagnosis.evidence import Evidence, Flows
@@ -81,161 +83,227 @@ class _Hypothesis:
     crossed: float
 
 
-def data_losses(flows: Flows) -> Floats:
-    """Return data packets that left and did not arrive, neither whole nor trimmed, by flow; NaN if an end did not report."""
-    trimmed = flows.received.get("trimmed_received")
-    missing = flows.missing_packets()
-    return missing if trimmed is None else missing - trimmed
+@dataclass(frozen=True, slots=True, eq=False)
+class PacketLosses:
+    """Packets of each direction of each flow: first data with its acknowledgements of grants, then the answers to it."""
+
+    src_host: Rows
+    """Row in `Hosts` of the port that sends, -1 if not known."""
+    dst_host: Rows
+    sent: Floats
+    lost: Floats
+    """Packets that left and did not arrive, neither whole nor trimmed; NaN if an end did not report."""
 
 
-def crossings(evidence: Evidence, switch_of_port: Rows) -> Crossings:
-    """Return the switches that each flow crosses: all of them where ways are known, else those at its ends."""
+def packet_losses(flows: Flows) -> PacketLosses:
+    """Return what each direction of each flow sent and lost, by the counters of both of its ends."""
+
+    def count(end: Mapping[str, Floats], *names: str) -> Floats:
+        columns = [end[name] for name in names if name in end]
+        return np.asarray(np.sum(columns, axis=0)) if columns else np.full(len(flows.src_rank), np.nan)
+
+    data = count(flows.sent, "tx_packets", "acks_tx")
+    answers = count(flows.received, "acks_tx", "naks_tx", "np_cnp_sent")
+    arrived = count(flows.received, "rx_packets", "acks_rx", "trimmed_received")
+    answered = count(flows.sent, "acks_rx", "naks_rx", "rp_cnp_handled", "rp_cnp_ignored")
+    return PacketLosses(
+        np.r_[flows.src_host, flows.dst_host],
+        np.r_[flows.dst_host, flows.src_host],
+        np.r_[data, answers],
+        np.r_[data - arrived, answers - answered],
+    )
+
+
+def crossings(evidence: Evidence, losses: PacketLosses, switch_of_port: Rows) -> Crossings:
+    """Return the switches that each row of `losses` crosses: all of them where ways are known, else those at its ends."""
     flows, ports = evidence.flows, evidence.ports
     host_port = np.append(evidence.hosts.port, -1)
-    src, dst = host_port[flows.src_host], host_port[flows.dst_host]
+    src, dst = host_port[losses.src_host], host_port[losses.dst_host]
     rows = np.arange(len(src))
-    length = np.diff(flows.way_first)
-    is_hashed = flows.has_ways and not evidence.needs.sprays
-    known = (length > 0) & is_hashed & (src >= 0)
-    entry_flow = np.repeat(rows, length)
-    is_first = np.zeros(len(entry_flow), bool)
-    is_first[flows.way_first[:-1][length > 0]] = True
-    before = np.append(flows.way_port[:1] * 0 - 1, flows.way_port[:-1])
-    arrival = np.where(
-        is_first, src[entry_flow], ports.peer_row[before] if len(ports.peer_row) else before
-    )
-    kept = known[entry_flow]
-    ends = ~known & (src >= 0) & (dst >= 0)
-    local = ends & (switch_of_port[src] == switch_of_port[dst])
-    remote = ends & ~local
+    length = np.zeros(len(src), np.int64)
+    if flows.has_ways and not evidence.needs.sprays:
+        length[: len(flows.src_rank)] = np.diff(flows.way_first)
+    entry = np.repeat(rows, length)
+    departure = flows.way_port[: len(entry)]
+    is_first = np.r_[True, entry[1:] != entry[:-1]][: len(entry)]
+    before = np.r_[departure[:1], departure[:-1]]
+    arrival = np.where(is_first, src[entry], ports.peer_row[before]) if len(entry) else entry
+    ends = (length == 0) & (src >= 0) & (dst >= 0)
+    is_local = switch_of_port[src] == switch_of_port[dst]
+    local, remote = ends & is_local, ends & ~is_local
     unknown = np.full(int(remote.sum()), -1)
-    arrivals = np.concatenate([arrival[kept], src[local], src[remote], unknown]).astype(np.int64)
-    departures = np.concatenate([flows.way_port[kept], dst[local], unknown, dst[remote]]).astype(np.int64)
-    anchor = np.concatenate([flows.way_port[kept], dst[local], src[remote], dst[remote]]).astype(np.int64)
-    flow = np.concatenate([entry_flow[kept], rows[local], rows[remote], rows[remote]]).astype(np.int64)
-    return Crossings(flow, switch_of_port[anchor], arrivals, departures)
+    anchor = np.r_[departure, dst[local], src[remote], dst[remote]]
+    return Crossings(
+        np.r_[entry, rows[local], rows[remote], rows[remote]],
+        switch_of_port[anchor],
+        np.r_[arrival, src[local], src[remote], unknown],
+        np.r_[departure, dst[local], unknown, dst[remote]],
+    )
 
 
-def blame_arrivals(evidence: Evidence, lost_at: Floats, by_flow: Floats | None) -> tuple[Blame, ...]:
+def blame_arrivals(evidence: Evidence, lost_at: Floats, *, is_only_cause: bool) -> tuple[Blame, ...]:
     """Return the places of losses that the device counted at ports of arrival.
 
-    `lost_at`: losses by port of arrival (float64). `by_flow`: data packets lost by flow, if no other cause lost any;
-    None: flows do not separate the causes.
+    `lost_at`: losses by port of arrival (float64). `is_only_cause`: nothing else lost packets, so that the losses of flows
+    are the same packets.
     """
     ports = evidence.ports
     names, switch_of_port = np.unique(np.array(ports.switch, object), return_inverse=True)
     switch_of_port = switch_of_port.astype(np.int64)
     lost_at = np.nan_to_num(lost_at)
-    by_switch = np.bincount(switch_of_port, lost_at, len(names))
-    affected = np.flatnonzero(by_switch > 0)
+    affected = np.flatnonzero(np.bincount(switch_of_port, lost_at, len(names)) > 0)
     if len(affected) == 0:
         return ()
-    crossed = crossings(evidence, switch_of_port)
-    if len(affected) > 1:
-        by_flow = None
+    losses = packet_losses(evidence.flows)
+    crossed = crossings(evidence, losses, switch_of_port)
     blames: list[Blame] = []
     for switch in affected.tolist():
-        blames += _blame_in_switch(evidence, str(names[switch]), crossed, switch_of_port, lost_at, by_flow)
+        rows = np.flatnonzero(switch_of_port == switch)
+        here = crossed.switch == switch
+        if not here.any():
+            crossed_here = _between(evidence, losses, switch_of_port, rows)
+        else:
+            crossed_here = Crossings(*(column[here] for column in (crossed.flow, crossed.switch, crossed.arrival, crossed.departure)))
+        column = np.full(len(ports.names) + 1, -1)
+        column[rows] = np.arange(len(rows))
+        flow = crossed_here.flow
+        traffic = _Traffic(
+            column[crossed_here.arrival],
+            column[crossed_here.departure],
+            np.nan_to_num(losses.sent)[flow],
+            np.maximum(np.nan_to_num(losses.lost), 0.0)[flow],
+            ports.host[rows] < 0,
+        )
+        lost = lost_at[rows]
+        arrived = np.maximum(np.nan_to_num(ports.counter("rx_packets")[rows]), lost)
+        uses_flows = is_only_cause and len(affected) == 1 and 0 < traffic.lost.sum() <= 1.02 * lost.sum()
+        scores = _by_flows(traffic, lost, arrived) if uses_flows else _by_arrivals(traffic, lost, arrived)
+        blames += _blame_in_switch(evidence, rows, lost, arrived, scores)
     return tuple(sorted(blames, key=lambda blame: -blame.lost_packets))
 
 
+def _between(evidence: Evidence, losses: PacketLosses, switch_of_port: Rows, rows: Rows) -> Crossings:
+    """Return the flows that may cross a switch without hosts, whose ways are not known: those between two of its neighbours.
+
+    Which of them do cross it does not matter to compare its ports; several cables to one neighbour are not told apart.
+    """
+    port_of = np.full(int(switch_of_port.max()) + 2, -1)
+    peers = evidence.ports.peer_row[rows]
+    neighbour = switch_of_port[peers[peers >= 0]]
+    port_of[neighbour] = rows[peers >= 0]
+    several, count = np.unique(neighbour, return_counts=True)
+    port_of[several[count > 1]] = -1
+    host_port = np.append(evidence.hosts.port, -1)
+    src, dst = host_port[losses.src_host], host_port[losses.dst_host]
+    arrival = np.where(src >= 0, port_of[switch_of_port[src]], -1)
+    departure = np.where(dst >= 0, port_of[switch_of_port[dst]], -1)
+    flow = np.flatnonzero((arrival >= 0) & (departure >= 0) & (arrival != departure))
+    return Crossings(flow, np.full(len(flow), switch_of_port[rows[0]]), arrival[flow], departure[flow])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Traffic:
+    """Crossings of one switch; ports by their place among its own."""
+
+    arrival: Rows
+    departure: Rows
+    sent: Floats
+    lost: Floats
+    is_fabric: NDArray[np.bool_]
+    """By port: whether it leads to another switch, or to an unknown peer."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Scores:
+    """Log-likelihoods of the hypotheses of one switch."""
+
+    arrival: Floats
+    """By port: all packets that arrive there are lost alike."""
+    departure: Floats
+    """By port: all packets that leave there; -inf where its traffic is not known."""
+    departed: Floats
+    """Packets of each port of departure."""
+    several: float
+    """Each port of arrival with losses has a rate of its own."""
+    whole: float
+    """The whole switch loses alike."""
+
+
+def _by_flows(traffic: _Traffic, lost: Floats, arrived: Floats) -> _Scores:
+    """Return the scores by the losses of flows; packets without a flow count at their port of arrival."""
+    fabric, packets = traffic.is_fabric, max(float(traffic.sent.sum()), 1.0)
+    total = float(traffic.lost.sum())
+    inside_in, inside_out = (_sums(end, traffic.lost, fabric) for end in (traffic.arrival, traffic.departure))
+    sent_in, sent_out = (_sums(end, traffic.sent, fabric) for end in (traffic.arrival, traffic.departure))
+    rest = np.where(fabric & (traffic.arrival < 0).any(), 0.0, np.maximum(lost - inside_in, 0.0))
+    rest *= max(float(lost.sum()) - total, 0.0) / max(float(rest.sum()), 1e-9)
+    spread = float((rest * np.log(_shares(arrived))).sum())
+    stray = LOG_OUTSIDE + np.log(packets)
+    is_counted = np.minimum(inside_in, lost)  # A port of arrival that counted no loss is not the place.
+    arrival = -is_counted * np.log(np.maximum(sent_in, 1.0))
+    arrival -= (np.maximum(total - is_counted, 0) + rest.sum() - rest) * stray
+    departure = -inside_out * np.log(np.maximum(sent_out, 1.0)) - np.maximum(total - inside_out, 0) * stray + spread
+    arrival += fabric * _of_unknown_way(traffic.arrival, traffic.lost, fabric)
+    departure += fabric * _of_unknown_way(traffic.departure, traffic.lost, fabric)
+    bad = lost > 0
+    several = (lost * (np.log(np.maximum(lost, 1.0) / lost.sum()) - np.log(np.maximum(sent_in, 1.0))))[bad].sum()
+    return _Scores(arrival, departure, sent_out, float(several), -total * np.log(packets) + spread)
+
+
+def _by_arrivals(traffic: _Traffic, lost: Floats, arrived: Floats) -> _Scores:
+    """Return the scores by the counters of the ports of arrival alone."""
+    total, count = float(lost.sum()), len(lost)
+    known = (traffic.arrival >= 0) & (traffic.departure >= 0)
+    cells = np.bincount(
+        traffic.arrival[known] * count + traffic.departure[known], traffic.sent[known], count * count
+    ).reshape(count, count)
+    departed = cells.sum(axis=0)
+    share = (cells + 0.01 * departed / count) / np.maximum(1.01 * departed, 1e-9)
+    departure = np.where(departed > 0, lost @ np.log(np.maximum(share, 1e-12)), -np.inf)
+    bad = lost > 0
+    return _Scores(
+        -(total - lost) * (LOG_OUTSIDE + np.log(count)),
+        np.asarray(departure),
+        departed,
+        float((lost[bad] * np.log(lost[bad] / total)).sum()),
+        float((lost * np.log(_shares(arrived))).sum()),
+    )
+
+
+def _shares(arrived: Floats) -> Floats:
+    counted = np.maximum(arrived, 1.0)
+    return np.asarray(counted / counted.sum())
+
+
 def _blame_in_switch(
-    evidence: Evidence,
-    name: str,
-    crossed: Crossings,
-    switch_of_port: Rows,
-    lost_at: Floats,
-    by_flow: Floats | None,
+    evidence: Evidence, rows: Rows, lost: Floats, arrived: Floats, scores: _Scores
 ) -> list[Blame]:
-    ports = evidence.ports
-    rows = np.flatnonzero(np.array(ports.switch, object) == name)
-    switch = int(switch_of_port[rows[0]])
-    lost, total = lost_at[rows], float(lost_at[rows].sum())
-    arrived = np.maximum(np.nan_to_num(ports.counter("rx_packets")[rows]), lost)
-    bad = rows[np.argsort(-lost, kind="stable")][: int((lost > 0).sum())]
-    here = crossed.switch == switch
-    entries = Crossings(
-        crossed.flow[here], crossed.switch[here], crossed.arrival[here], crossed.departure[here]
-    )
-    scores = _scores(evidence, entries, rows, lost, arrived, by_flow)
-    set_score = float((lost[lost > 0] * np.log(lost[lost > 0] / total)).sum()) - (len(bad) - 1) * np.log(
-        len(rows) + 1
-    )
-    others = max(hypothesis.score for hypothesis in scores if hypothesis.side is not Side.IN)
-    if 1 < len(bad) <= MOST_BAD_PORTS and set_score > others + LOG_OUTSIDE:
+    """Return the place in one switch, or each of several ports of arrival."""
+    total = float(lost.sum())
+    bad = np.flatnonzero(lost > 0)[np.argsort(-lost[lost > 0], kind="stable")].tolist()
+    best = max(float(scores.arrival.max()), float(scores.departure.max()), scores.whole)
+    several = scores.several - len(bad) * np.log(len(rows) * np.sqrt(total))
+    if 1 < len(bad) <= MOST_BAD_PORTS and several > best + LOG_OUTSIDE:
         return [
             Blame(
-                (port_place(evidence, int(row)),),
-                Side.IN,
-                float(lost_at[row]),
-                float(np.nan_to_num(ports.counter("rx_packets")[row])),
-                1.0 - float(np.exp(others - set_score)),
+                (port_place(evidence, int(rows[port])),), Side.IN, float(lost[port]), float(arrived[port]),
+                1.0 - float(np.exp(best - several)),
             )
-            for row in bad.tolist()
-        ]
-    return [_choose(scores, total)]
-
-
-def _scores(
-    evidence: Evidence, entries: Crossings, rows: Rows, lost: Floats, arrived: Floats, by_flow: Floats | None
-) -> list[_Hypothesis]:
-    """Return the hypotheses of one switch with their log-likelihoods."""
-    sent = np.nan_to_num(_sent(evidence.flows))[entries.flow]
-    total = float(lost.sum())
-    share = np.maximum(arrived, 1.0) / max(float(np.maximum(arrived, 1.0).sum()), 1.0)
-    column = np.full(len(evidence.ports.names) + 1, -1)
-    column[rows] = np.arange(len(rows))
-    arrival, departure = column[entries.arrival], column[entries.departure]
-    losses = None if by_flow is None else np.maximum(np.nan_to_num(by_flow), 0.0)[entries.flow]
-    data = 0.0 if losses is None else float(losses.sum())
-    uses_flows = losses is not None and 0 < data <= 1.05 * total + 1
-    fabric = evidence.ports.host[rows] < 0
-    hypotheses = []
-    if uses_flows and losses is not None:
-        control = np.maximum(lost - _sums(arrival, losses, fabric), 0.0)
-        control *= max(total - data, 0.0) / max(float(control.sum()), 1.0)
-        spread = float((control * np.log(share)).sum())
-        everything = -data * np.log(max(float(sent.sum()), 1.0))
-        inside_in, packets_in = _sums(arrival, losses, fabric), _sums(arrival, sent, fabric)
-        inside_out, packets_out = _sums(departure, losses, fabric), _sums(departure, sent, fabric)
-        outside_in = np.maximum(data - inside_in, 0) + float(control.sum()) - control
-        outside_out = np.maximum(data - inside_out, 0)
-        stray = LOG_OUTSIDE + np.log(max(float(sent.sum()), 1.0))
-        score_in = -inside_in * np.log(np.maximum(packets_in, 1.0)) - outside_in * stray
-        score_out = -inside_out * np.log(np.maximum(packets_out, 1.0)) - outside_out * stray + spread
-        score_in += fabric * _of_unknown_way(arrival, losses, fabric)
-        score_out += fabric * _of_unknown_way(departure, losses, fabric)
-        everything += spread
-    else:
-        everything = float((lost * np.log(share)).sum())
-        score_in = -(total - lost) * (LOG_OUTSIDE + np.log(len(rows)))
-        score_out = _out_by_arrivals(arrival, departure, sent, lost, len(rows))
-        packets_out = _sums(departure, sent, fabric)
-    for index, row in enumerate(rows.tolist()):
-        place = port_place(evidence, row)
-        hypotheses.append(
-            _Hypothesis(
-                float(score_in[index]), place, Side.IN, float(lost[index]), float(arrived[index])
-            )
-        )
-        if np.isfinite(score_out[index]):
-            hypotheses.append(
-                _Hypothesis(float(score_out[index]), place, Side.OUT, total, float(packets_out[index]))
-            )
+            for port in bad
+        ]  # fmt: skip
+    places = [port_place(evidence, row) for row in rows.tolist()]
+    hypotheses = [
+        _Hypothesis(float(scores.arrival[port]), places[port], Side.IN, float(lost[port]), float(arrived[port]))
+        for port in bad
+    ]
+    hypotheses += [
+        _Hypothesis(float(score), places[port], Side.OUT, total, float(scores.departed[port]))
+        for port, score in enumerate(scores.departure.tolist())
+        if np.isfinite(score)
+    ]
     whole = Place(PlaceKind.SWITCH, evidence.ports.switch[int(rows[0])])
-    hypotheses.append(_Hypothesis(float(everything), whole, Side.ACROSS, total, float(arrived.sum())))
-    return hypotheses
-
-
-def _out_by_arrivals(arrival: Rows, departure: Rows, sent: Floats, lost: Floats, count: int) -> Floats:
-    """Return by port of departure the log-likelihood of losses by port of arrival; -inf where its traffic is not known."""
-    known = (arrival >= 0) & (departure >= 0)
-    cells = np.bincount(arrival[known] * count + departure[known], sent[known], count * count)
-    traffic = cells.reshape(count, count)
-    whole = traffic.sum(axis=0)
-    share = (traffic + 0.01 * whole / count) / np.maximum(1.01 * whole, 1e-9)
-    scores = lost @ np.log(np.maximum(share, 1e-12))
-    return np.asarray(np.where(whole > 0, scores, -np.inf))
+    hypotheses.append(_Hypothesis(scores.whole, whole, Side.ACROSS, total, float(arrived.sum())))
+    return [_choose(hypotheses, total)]
 
 
 def _sums(column: Rows, values: Floats, fabric: NDArray[np.bool_]) -> Floats:
@@ -281,26 +349,21 @@ def port_place(evidence: Evidence, row: int) -> Place:
     return Place(PlaceKind.PORT, evidence.ports.names[row], evidence.ports.peers[row])
 
 
-def _sent(flows: Flows) -> Floats:
-    sent = flows.sent.get("tx_packets")
-    return np.full(len(flows.src_rank), np.nan) if sent is None else sent
-
-
-def blame_flows(evidence: Evidence, by_flow: Floats) -> Blame | None:
+def blame_flows(evidence: Evidence, losses: PacketLosses) -> Blame | None:
     """Return the port of the rig, pair of ports, or all paths whose flows share the losses; None without losses.
 
     Uses the agents' records alone: a scan over senders, receivers and pairs with two rates, inside and outside
     (Kulldorff's statistic).
     """
-    flows, hosts = evidence.flows, evidence.hosts
-    lost, sent = np.maximum(np.nan_to_num(by_flow), 0.0), np.nan_to_num(_sent(flows))
+    hosts = evidence.hosts
+    lost, sent = np.maximum(np.nan_to_num(losses.lost), 0.0), np.nan_to_num(losses.sent)
     total, packets = float(lost.sum()), float(sent.sum())
     if total <= 0 or not len(hosts.names):
         return None
     count = len(hosts.names)
-    pair = flows.src_host * count + flows.dst_host
+    pair = losses.src_host * count + losses.dst_host
     pairs, pair_of_flow = np.unique(pair, return_inverse=True)
-    groups = ((Side.FROM, flows.src_host, count), (Side.TO, flows.dst_host, count), (None, pair_of_flow, len(pairs)))
+    groups = ((Side.FROM, losses.src_host, count), (Side.TO, losses.dst_host, count), (None, pair_of_flow, len(pairs)))
     hypotheses = [_Hypothesis(0.0, Place(PlaceKind.JOB, "all paths"), Side.ACROSS, total, packets)]
     for side, group, size in groups:
         inside = np.bincount(group, lost, size)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from etloop.results.diagnosis.loss_places import Blame, Side, blame_arrivals, blame_flows, data_losses, host_place
+from etloop.results.diagnosis.loss_places import Blame, Side, blame_arrivals, blame_flows, packet_losses, host_place
 from etloop.results.diagnosis.loss_sources import host_findings, is_only_cause, loss_finding, summed, total_of
 from etloop.results.diagnosis.rule import Found, found, no_evidence, not_exercised
 from etloop.results.schema.findings import Finding, FindingKind
@@ -45,8 +45,8 @@ def look(evidence: Evidence) -> Found:
     injected = host_findings(evidence, _KIND, "injected_bad_icrcs", "sends packets with a wrong ICRC")
     if total_of(damaged) > 0:
         counter = _FCS if total_of(errors) > 0 else _MODELLED
-        by_flow = data_losses(evidence.flows) if is_only_cause(evidence, _MODELLED, _FCS) else None
-        blames = blame_arrivals(evidence, damaged, by_flow)
+        is_only = is_only_cause(evidence, _MODELLED, _FCS)
+        blames = blame_arrivals(evidence, damaged, is_only_cause=is_only)
         return found(_KIND, injected + tuple(_finding(blame, counter, _REMEDY) for blame in blames))
     if injected:
         return found(_KIND, injected)
@@ -86,7 +86,7 @@ def _first_errors(evidence: Evidence, errors: NDArray[np.float64]) -> NDArray[np
 def _blame_hosts(evidence: Evidence, icrcs: NDArray[np.float64]) -> Blame:
     """Return the place of wrong ICRCs that hosts found and no port of the device counted."""
     if is_only_cause(evidence):
-        blame = blame_flows(evidence, data_losses(evidence.flows))
+        blame = blame_flows(evidence, packet_losses(evidence.flows))
         if blame is not None:
             return blame
     worst = int(np.nanargmax(icrcs))

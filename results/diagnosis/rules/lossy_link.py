@@ -7,11 +7,20 @@ a place by more than chance; losses of a bad link have one rate.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from etloop.results.diagnosis.loss_places import Blame, Side, blame_arrivals, blame_flows, data_losses, port_place
+from etloop.results.diagnosis.loss_places import (
+    Blame,
+    PacketLosses,
+    Side,
+    blame_arrivals,
+    blame_flows,
+    packet_losses,
+    port_place,
+)
 from etloop.results.diagnosis.loss_sources import (
     counts_drops,
     host_findings,
@@ -44,22 +53,19 @@ MOST_DISPERSION: Final = 3.0
 def look(evidence: Evidence) -> Found:
     """Return the places that lose packets although they have buffer."""
     flows = evidence.flows
-    lost = data_losses(flows)
+    losses = packet_losses(flows)
     injected = host_findings(evidence, _KIND, "injected_losses", "loses packets before they reach the cable")
     injected += host_findings(evidence, _KIND, "injected_drops", "drops packets that arrived")
     dropped = summed((evidence.ports.counter(_MODELLED), _filtered(evidence)))
-    if np.isnan(dropped).all() and np.isnan(lost).all():
+    if np.isnan(dropped).all() and np.isnan(losses.lost).all():
         return no_evidence(_KIND, "neither ports of the device nor both ends of flows count packets")
     findings = [*injected]
     if total_of(dropped) > 0:
-        by_flow = lost if is_only_cause(evidence, _MODELLED) else None
-        findings += [
-            loss_finding(_KIND, blame, "lost", _MODELLED, _REMEDY)
-            for blame in blame_arrivals(evidence, dropped, by_flow)
-        ]
-    unexplained = _unexplained(evidence, lost)
+        blames = blame_arrivals(evidence, dropped, is_only_cause=is_only_cause(evidence, _MODELLED))
+        findings += [loss_finding(_KIND, blame, "lost", _MODELLED, _REMEDY) for blame in blames]
+    unexplained = _unexplained(evidence, losses.lost)
     if not findings and unexplained > LEAST_UNEXPLAINED_PACKETS:
-        findings += _on_cables(evidence, unexplained) or _by_flows(evidence, lost)
+        findings += _on_cables(evidence, unexplained) or _by_flows(evidence, losses)
     if not findings and not total_of(flows.sent.get("tx_packets", np.zeros(1))):
         return not_exercised(_KIND, "no data packets were counted")
     return found(_KIND, tuple(findings))
@@ -71,7 +77,7 @@ def _filtered(evidence: Evidence) -> Floats:
     room = np.bincount(lanes.port, np.nan_to_num(lanes.counter("group_dropped_packets")), len(ports.names))
     dropped = np.maximum(ports.counter("rx_dropped_packets") - room, 0.0)
     # Devices count frames of other protocols here too, so only losses of the job's flows make it evidence.
-    if total_of(data_losses(evidence.flows)) < 0.5 * total_of(dropped):
+    if total_of(packet_losses(evidence.flows).lost) < 0.5 * total_of(dropped):
         return np.full(len(ports.names), np.nan)
     return np.asarray(dropped)
 
@@ -131,31 +137,24 @@ def _to_hosts(evidence: Evidence) -> list[Blame]:
     return blames
 
 
-def _by_flows(evidence: Evidence, lost: Floats) -> list[Finding]:
+def _by_flows(evidence: Evidence, losses: PacketLosses) -> list[Finding]:
     """Return the ports or pairs of the rig whose flows share the losses that no counter explains."""
-    lost = np.where(_overflowed(evidence), 0.0, np.maximum(np.nan_to_num(lost), 0.0))
-    blame = blame_flows(evidence, lost)
+    overflows = np.append(np.nan_to_num(evidence.hosts.counter("receive_overflows")), 0.0)
+    losses = replace(losses, lost=np.where(overflows[losses.dst_host] > 0, 0.0, losses.lost))
+    blame = blame_flows(evidence, losses)
     if blame is None or blame.lost_packets <= LEAST_UNEXPLAINED_PACKETS:
         return []
-    if not counts_drops(evidence) and blame.side is not Side.FROM and _is_clustered(evidence, lost):
+    if not counts_drops(evidence) and blame.side is not Side.FROM and _is_clustered(losses):
         return []
     return [loss_finding(_KIND, blame, "lost", "missing_packets", _REMEDY)]
 
 
-def _overflowed(evidence: Evidence) -> NDArray[np.bool_]:
-    """Return the flows whose receiving host lost packets in its own receive buffers."""
-    overflows = np.append(np.nan_to_num(evidence.hosts.counter("receive_overflows")), 0.0)
-    return np.asarray(overflows[evidence.flows.dst_host] > 0)
-
-
-def _is_clustered(evidence: Evidence, lost: Floats) -> bool:
-    """Return whether losses differ between flows by more than a constant rate allows."""
-    flows = evidence.flows
-    hit = np.isin(flows.dst_host, np.unique(flows.dst_host[lost > 0]))
-    sent = np.nan_to_num(flows.sent.get("tx_packets", np.zeros(len(lost))))[hit]
-    expected = sent * lost[hit].sum() / max(float(sent.sum()), 1.0)
-    used = expected > 0
-    if used.sum() < 2:
+def _is_clustered(losses: PacketLosses) -> bool:
+    """Return whether losses differ between flows to the same hosts by more than a constant rate allows."""
+    lost = np.maximum(np.nan_to_num(losses.lost), 0.0)
+    hit = np.isin(losses.dst_host, np.unique(losses.dst_host[lost > 0])) & (losses.sent > 0)
+    expected = losses.sent[hit] * lost[hit].sum() / max(float(losses.sent[hit].sum()), 1.0)
+    if len(expected) < 2:
         return True
-    dispersion = ((lost[hit][used] - expected[used]) ** 2 / expected[used]).sum() / (used.sum() - 1)
+    dispersion = ((lost[hit] - expected) ** 2 / np.maximum(expected, 1e-9)).sum() / (len(expected) - 1)
     return bool(dispersion > MOST_DISPERSION)
