@@ -35,6 +35,18 @@ MOST_BAD_PORTS: Final = 4
 """Ports of one switch that are named one by one; more are the switch."""
 
 
+_SENT: Final = ("tx_packets", "acks_tx", "naks_tx", "np_cnp_sent")
+_ARRIVED: Final = (
+    "rx_packets",
+    "acks_rx",
+    "naks_rx",
+    "rp_cnp_handled",
+    "rp_cnp_ignored",
+    "trimmed_received",
+)
+"""Counters of one end of a flow that count every packet once; trimmed packets are neither data nor answers."""
+
+
 class Side(StrEnum):
     """Direction of the packets at a place."""
 
@@ -85,7 +97,7 @@ class _Hypothesis:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PacketLosses:
-    """Packets of each direction of each flow: first data with its acknowledgements of grants, then the answers to it."""
+    """Packets of each flow in the direction of its data, and after these all rows again in the direction of the answers."""
 
     src_host: Rows
     """Row in `Hosts` of the port that sends, -1 if not known."""
@@ -98,19 +110,16 @@ class PacketLosses:
 def packet_losses(flows: Flows) -> PacketLosses:
     """Return what each direction of each flow sent and lost, by the counters of both of its ends."""
 
-    def count(end: Mapping[str, Floats], *names: str) -> Floats:
+    def count(end: Mapping[str, Floats], names: tuple[str, ...]) -> Floats:
         columns = [end[name] for name in names if name in end]
         return np.asarray(np.sum(columns, axis=0)) if columns else np.full(len(flows.src_rank), np.nan)
 
-    data = count(flows.sent, "tx_packets", "acks_tx")
-    answers = count(flows.received, "acks_tx", "naks_tx", "np_cnp_sent")
-    arrived = count(flows.received, "rx_packets", "acks_rx", "trimmed_received")
-    answered = count(flows.sent, "acks_rx", "naks_rx", "rp_cnp_handled", "rp_cnp_ignored")
+    there, back = count(flows.sent, _SENT), count(flows.received, _SENT)
     return PacketLosses(
         np.r_[flows.src_host, flows.dst_host],
         np.r_[flows.dst_host, flows.src_host],
-        np.r_[data, answers],
-        np.r_[data - arrived, answers - answered],
+        np.r_[there, back],
+        np.r_[there - count(flows.received, _ARRIVED), back - count(flows.sent, _ARRIVED)],
     )
 
 
