@@ -10,8 +10,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from etloop.results.diagnosis.precedence import mark_effects
-from etloop.results.diagnosis.rules import damaged_link, lossy_link, slow_link
-from etloop.results.schema.findings import ROLES, Diagnosis, FindingKind, Role
+from etloop.results.diagnosis.rules import (
+    buffer_drops,
+    buffer_share_small,
+    damaged_link,
+    lossless_drops,
+    lossy_link,
+    slow_link,
+)
+from etloop.results.schema.findings import ROLES, Diagnosis, FindingKind
 
 if TYPE_CHECKING:
     from etloop.results.diagnosis.evidence import Evidence
@@ -21,6 +28,9 @@ RULES: Final[tuple[Rule, ...]] = (
     slow_link.look,
     damaged_link.look,
     lossy_link.look,
+    buffer_drops.look,
+    lossless_drops.look,
+    buffer_share_small.look,
 )
 """A new rule is a new file in `rules` and a line here."""
 _ORDER: Final = {kind: number for number, kind in enumerate(FindingKind)}
@@ -30,7 +40,7 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     """Return the findings of a run, causes before their effects."""
     results = [rule(evidence) for rule in RULES]
     findings = [
-        replace(finding, role=ROLES.get(finding.kind, Role.FAULT))
+        replace(finding, role=ROLES.get(finding.kind, finding.role))
         for result in results
         for finding in result.findings
     ]
