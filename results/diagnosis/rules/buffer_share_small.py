@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.results.diagnosis.configured import settings_by_switch
 from etloop.results.diagnosis.loss_sources import summed
 from etloop.results.diagnosis.rule import Found, found, no_evidence, not_exercised
@@ -45,30 +46,39 @@ def look(evidence: Evidence) -> Found:
         if pool <= 0 or not limited[rows].sum() or most >= (1 - FREE_SHARE) * pool:
             continue
         worst = int(rows[np.argmax(limited[rows])])
-        group = int(lanes.number[worst])
-        alpha = 2.0 ** switch.groups[group].alpha_log2
-        findings.append(_finding(evidence, worst, most, float(pool), alpha, float(limited[rows].sum())))
+        number = int(lanes.number[worst])
+        at_queue = np.nan_to_num(lanes.counter("queue_dropped_packets")[worst]) > 0
+        limits = switch.queues[number] if at_queue else switch.groups[number]
+        use = _Use(f"{'queue' if at_queue else 'group'} {number}", 2.0**limits.alpha_log2, most, float(pool))
+        findings.append(_finding(evidence, worst, use, float(limited[rows].sum())))
     return found(_KIND, tuple(sorted(findings, key=lambda finding: -finding.evidence[0].value)))
 
 
-def _finding(
-    evidence: Evidence, lane: int, most: float, pool: float, alpha: float, limited: float
-) -> Finding:
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """Use of the shared buffer of a switch."""
+
+    limited: str
+    """The queue or group that its threshold limits."""
+    alpha: float
+    most_bytes: float
+    pool_bytes: float
+
+
+def _finding(evidence: Evidence, lane: int, use: _Use, limited: float) -> Finding:
     lanes, ports = evidence.lanes, evidence.ports
     port = int(lanes.port[lane])
-    name, number = ports.switch[port], int(lanes.number[lane])
-    place = Place(PlaceKind.SWITCH, name)
-    at = Place(PlaceKind.QUEUE, ports.names[port], ports.peers[port], number)
-    greatest = float(np.nan_to_num(lanes.counter("group_shared_watermark_bytes")[lane]))
-    fitted = greatest / max(pool - most, 1.0)
+    name = ports.switch[port]
+    at = Place(PlaceKind.QUEUE, ports.names[port], ports.peers[port], int(lanes.number[lane]))
+    share = use.most_bytes / use.pool_bytes
     sentence = (
-        f"{name} drops or pauses ({limited:,.0f} times, most at {at.name}) while at most {most / pool:.0%} of its shared "
-        f"buffer of {pool / 1e6:.3g} MB is in use: alpha of group {number} is {alpha:g}"
+        f"{name} drops or pauses ({limited:,.0f} times, most at {at.name}) while at most {share:.0%} of its shared buffer "
+        f"of {use.pool_bytes / 1e6:.3g} MB is in use: alpha of {use.limited} is {use.alpha:g}"
     )
     facts = (
         Fact("drops_and_pauses", limited, "count"),
-        Fact("shared_used_bytes", most, "bytes", pool),
-        Fact("fitted_alpha", fitted, "ratio", alpha),
+        Fact("shared_used_bytes", use.most_bytes, "bytes", use.pool_bytes),
+        Fact("alpha", use.alpha, "ratio"),
     )
-    remedy = f"raise alpha of queue and group {number} on {name}; with 1, one port may take half of the free buffer"
-    return Finding(_KIND, (place, at), sentence, facts, 1.0, remedy)
+    remedy = f"raise alpha of {use.limited} on {name}; with 1, one port may take half of the free buffer"
+    return Finding(_KIND, (Place(PlaceKind.SWITCH, name), at), sentence, facts, 1.0, remedy)

@@ -35,8 +35,13 @@ if TYPE_CHECKING:
 
 _IGNORED: Final = FindingKind.PFC_IGNORED
 _SMALL: Final = FindingKind.HEADROOM_SMALL
+LEAST_PAUSES: Final = 3.0
+"""Pause frames below which a sender may not have had the time to react."""
 OBEYED_OVERRUN: Final = 3.0
 """Bytes after a pause over those in flight by rate and length of the cable, above which the sender did not stop."""
+
+
+MOST_PLACES: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,26 +66,26 @@ class _Overrun:
 
 
 def look(evidence: Evidence) -> Found:
-    """Return the groups that dropped packets although they pause their senders, by cause."""
+    """Return the groups that dropped packets although they pause their senders, and senders that no pause stops."""
     lanes = evidence.lanes
     pauses, dropped = lanes.counter("pfc_tx"), lanes.counter("group_dropped_packets")
-    is_judged = ~np.isnan(dropped) & ~np.isnan(pauses)
-    if not is_judged.any():
+    if np.isnan(dropped).all() or np.isnan(pauses).all():
         return _none(Examined.NO_EVIDENCE, "the device does not count drops of priority groups, or pauses")
-    if not np.nansum(pauses) and not _lossless_drops(evidence):
+    overruns = _overruns(evidence)
+    if not np.nansum(pauses) and not overruns:
         return _none(Examined.NOT_EXERCISED, "no port sent a pause")
-    ignored, small = [], []
-    for overrun in _lossless_drops(evidence):
-        if _is_ignored(evidence, overrun):
-            ignored.append(_ignored(evidence, overrun))
-        else:
-            small.append(_small(evidence, overrun))
-    outcome = {
-        kind: Examined.FOUND if findings else Examined.CLEAR
-        for kind, findings in ((_IGNORED, ignored), (_SMALL, small))
-    }
+    ignored = [_ignored(evidence, overrun) for overrun in overruns if _is_ignored(evidence, overrun)]
+    small: dict[str, list[_Overrun]] = {}
+    for overrun in overruns:
+        if overrun.dropped_packets and not _is_ignored(evidence, overrun):
+            small.setdefault(evidence.ports.switch[overrun.port], []).append(overrun)
+    findings = (*ignored, *(_small(evidence, name, ports) for name, ports in small.items()))
+    outcomes = ((_IGNORED, bool(ignored)), (_SMALL, bool(small)))
     return Found(
-        (*ignored, *small), tuple(Examination(kind, result) for kind, result in outcome.items())
+        findings,
+        tuple(
+            Examination(kind, Examined.FOUND if is_found else Examined.CLEAR) for kind, is_found in outcomes
+        ),
     )
 
 
@@ -88,32 +93,31 @@ def _none(outcome: Examined, why: str) -> Found:
     return Found((), tuple(Examination(kind, outcome, why) for kind in (_IGNORED, _SMALL)))
 
 
-def _lossless_drops(evidence: Evidence) -> list[_Overrun]:
+def _overruns(evidence: Evidence) -> list[_Overrun]:
+    """Return the lossless groups that dropped packets or sent pauses, those with most drops first."""
     lanes, ports = evidence.lanes, evidence.ports
     classes, settings = data_classes(evidence), settings_by_switch(evidence)
-    dropped = np.nan_to_num(lanes.counter("group_dropped_packets"))
-    pauses, most = (np.nan_to_num(lanes.counter(name)) for name in ("pfc_tx", "group_headroom_watermark_bytes"))
-    octets = np.nan_to_num(lanes.counter("group_dropped_bytes"))
+    dropped, pauses, most, octets = (
+        np.nan_to_num(lanes.counter(name))
+        for name in ("group_dropped_packets", "pfc_tx", "group_headroom_watermark_bytes", "group_dropped_bytes")
+    )
     overruns = []
-    for lane in np.flatnonzero(dropped > 0).tolist():
+    for lane in np.flatnonzero((dropped > 0) | (pauses >= LEAST_PAUSES)).tolist():
         port, number = int(lanes.port[lane]), int(lanes.number[lane])
         name = ports.switch[port]
         configured = classes.get(name)
-        priority = number
-        limit = float(most[lane])
+        priority, limit = number, float(most[lane])
         if configured is not None:
-            if not (configured.is_lossless and number == configured.group):
+            if not configured.is_lossless or number != configured.group:
                 continue
             limit = float(configured.settings.headroom_bytes)
             priority = settings[name].group_to_priority[number]
-        lane_of_priority = np.flatnonzero((lanes.port == port) & (lanes.number == priority))
-        sent = float(pauses[lane_of_priority].sum())
+        sent = float(pauses[(lanes.port == port) & (lanes.number == priority)].sum())
         if configured is None and not sent:
             continue
+        needed = _needed_bytes(evidence, port)
         overruns.append(
-            _Overrun(
-                port, number, float(dropped[lane]), float(octets[lane]), sent, limit, _needed_bytes(evidence, port)
-            )
+            _Overrun(port, number, float(dropped[lane]), float(octets[lane]), sent, limit, needed)
         )
     return sorted(overruns, key=lambda overrun: -overrun.dropped_packets)
 
@@ -135,15 +139,18 @@ def _needed_bytes(evidence: Evidence, port: int) -> float:
 
 def _is_ignored(evidence: Evidence, overrun: _Overrun) -> bool:
     """Return whether the neighbour went on sending while it was paused."""
-    if overrun.pauses == 0:
+    if overrun.pauses < LEAST_PAUSES:
         return False
     peer = int(evidence.ports.peer_row[overrun.port])
     if peer >= 0:
-        lanes = evidence.lanes_of_port(peer)
-        paused = evidence.lanes.counter("queue_paused_ns")[lanes]
-        on_number = evidence.lanes.number[lanes] == _queue_of(evidence, peer)
-        if on_number.any() and not np.isnan(paused[on_number]).all():
-            return float(np.nansum(paused[on_number])) == 0
+        rows = evidence.lanes_of_port(peer)
+        rows = rows[evidence.lanes.number[rows] == _queue_of(evidence, peer)]
+        paused_ns = evidence.lanes.counter("queue_paused_ns")[rows]
+        if len(rows) and not np.isnan(paused_ns).all():
+            sent = np.nansum(evidence.lanes.counter("queue_packets")[rows])
+            return bool(np.nansum(paused_ns) == 0 and sent > 0)
+    if not overrun.dropped_packets:
+        return False
     return overrun.after_pause_bytes > OBEYED_OVERRUN * max(overrun.needed_bytes, overrun.limit_bytes)
 
 
@@ -168,28 +175,30 @@ def _facts(overrun: _Overrun) -> tuple[Fact, ...]:
 
 def _ignored(evidence: Evidence, overrun: _Overrun) -> Finding:
     place = _place(evidence, overrun)
-    sender = place.peer or f"the neighbour of {place.name}"
-    sentence = (
-        f"{sender} went on sending while {place.name} paused it ({overrun.pauses:,.0f} pauses), so that group "
-        f"{overrun.number} dropped {overrun.dropped_packets:,.0f} packets"
-    )
-    remedy = f"enable PFC for the data's priority on {sender}, and check that both ends pause the same priority"
-    places = (Place(PlaceKind.PORT, place.peer, place.name), place) if place.peer else (place,)
     host = int(evidence.ports.host[overrun.port])
-    if host >= 0:
-        places = (Place(PlaceKind.HOST, evidence.hosts.names[host], place.name),)
-    return Finding(_IGNORED, places[:1], sentence, _facts(overrun), 1.0, remedy)
+    sender = Place(PlaceKind.HOST if host >= 0 else PlaceKind.PORT, place.peer, place.name) if place.peer else place
+    words = place.peer or f"the neighbour of {place.name}"
+    sentence = f"{words} went on sending while {place.name} paused it ({overrun.pauses:,.0f} pause frames)"
+    if overrun.dropped_packets:
+        sentence += f", so that group {overrun.number} dropped {overrun.dropped_packets:,.0f} packets"
+    remedy = f"enable PFC for the data's priority on {words}, and check that both ends pause the same priority"
+    return Finding(_IGNORED, (sender,), sentence, _facts(overrun), 1.0, remedy)
 
 
-def _small(evidence: Evidence, overrun: _Overrun) -> Finding:
-    place = _place(evidence, overrun)
-    needed = overrun.needed_bytes
-    more = overrun.limit_bytes + overrun.dropped_bytes / max(overrun.pauses, 1.0)
-    if np.isnan(needed) or needed <= overrun.limit_bytes:
-        needed = more
-    sentence = (
-        f"group {overrun.number} of {place} dropped {overrun.dropped_packets:,.0f} packets although it pauses its sender: "
-        f"headroom of {overrun.limit_bytes:,.0f} B is full, and {needed:,.0f} B are needed"
+def _small(evidence: Evidence, name: str, overruns: list[_Overrun]) -> Finding:
+    """Return the finding of a switch. `overruns`: its groups, the one with most drops first."""
+    worst = overruns[0]
+    dropped = sum(overrun.dropped_packets for overrun in overruns)
+    needed = max(
+        (overrun.needed_bytes for overrun in overruns if overrun.needed_bytes > overrun.limit_bytes),
+        default=max(overrun.after_pause_bytes for overrun in overruns),
     )
-    remedy = f"give the group {needed:,.0f} B of headroom on {place.name}, by rate and length of its cable"
-    return Finding(_SMALL, (place,), sentence, _facts(overrun), 1.0, remedy)
+    places = tuple(_place(evidence, overrun) for overrun in overruns)
+    sentence = (
+        f"group {worst.number} of {places[0]} dropped {worst.dropped_packets:,.0f} packets although it pauses its sender: "
+        f"its headroom of {worst.limit_bytes:,.0f} B is too small, {needed:,.0f} B are needed"
+    )
+    if len(overruns) > 1:
+        sentence += f"; {len(overruns)} ports of {name} dropped {dropped:,.0f} packets"
+    remedy = f"give group {worst.number} on {name} {needed:,.0f} B of headroom, by rate and length of the cables"
+    return Finding(_SMALL, places[:MOST_PLACES], sentence, _facts(worst), 1.0, remedy)
