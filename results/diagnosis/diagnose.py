@@ -14,9 +14,13 @@ from etloop.results.diagnosis.rules import (
     buffer_drops,
     buffer_share_small,
     damaged_link,
+    link_flap,
     lossless_drops,
     lossy_link,
+    mtu,
+    reordering,
     slow_link,
+    trim_unanswered,
 )
 from etloop.results.schema.findings import ROLES, Diagnosis, FindingKind
 
@@ -31,6 +35,10 @@ RULES: Final[tuple[Rule, ...]] = (
     buffer_drops.look,
     lossless_drops.look,
     buffer_share_small.look,
+    link_flap.look,
+    mtu.look,
+    trim_unanswered.look,
+    reordering.look,
 )
 """A new rule is a new file in `rules` and a line here."""
 _ORDER: Final = {kind: number for number, kind in enumerate(FindingKind)}
