@@ -172,7 +172,12 @@ def blame_arrivals(evidence: Evidence, lost_at: Floats, *, is_only_cause: bool) 
         if not here.any():
             crossed_here = _between(evidence, losses, switch_of_port, rows)
         else:
-            crossed_here = Crossings(*(column[here] for column in (crossed.flow, crossed.switch, crossed.arrival, crossed.departure)))
+            crossed_here = Crossings(
+                *(
+                    column[here]
+                    for column in (crossed.flow, crossed.switch, crossed.arrival, crossed.departure)
+                )
+            )
         column = np.full(len(ports.names) + 1, -1)
         column[rows] = np.arange(len(rows))
         flow = crossed_here.flow
@@ -251,11 +256,15 @@ def _by_flows(traffic: _Traffic, lost: Floats, arrived: Floats) -> _Scores:
     is_counted = np.minimum(inside_in, lost)  # A port of arrival that counted no loss is not the place.
     arrival = -is_counted * np.log(np.maximum(sent_in, 1.0))
     arrival -= (np.maximum(total - is_counted, 0) + rest.sum() - rest) * stray
-    departure = -inside_out * np.log(np.maximum(sent_out, 1.0)) - np.maximum(total - inside_out, 0) * stray + spread
+    departure = (
+        -inside_out * np.log(np.maximum(sent_out, 1.0)) - np.maximum(total - inside_out, 0) * stray + spread
+    )
     arrival += fabric * _of_unknown_way(traffic.arrival, traffic.lost, fabric)
     departure += fabric * _of_unknown_way(traffic.departure, traffic.lost, fabric)
     bad = lost > 0
-    several = (lost * (np.log(np.maximum(lost, 1.0) / lost.sum()) - np.log(np.maximum(sent_in, 1.0))))[bad].sum()
+    several = (lost * (np.log(np.maximum(lost, 1.0) / lost.sum()) - np.log(np.maximum(sent_in, 1.0))))[
+        bad
+    ].sum()
     return _Scores(arrival, departure, sent_out, float(several), -total * np.log(packets) + spread)
 
 
@@ -302,7 +311,9 @@ def _blame_in_switch(
         ]  # fmt: skip
     places = [port_place(evidence, row) for row in rows.tolist()]
     hypotheses = [
-        _Hypothesis(float(scores.arrival[port]), places[port], Side.IN, float(lost[port]), float(arrived[port]))
+        _Hypothesis(
+            float(scores.arrival[port]), places[port], Side.IN, float(lost[port]), float(arrived[port])
+        )
         for port in bad
     ]
     hypotheses += [
@@ -372,11 +383,15 @@ def blame_flows(evidence: Evidence, losses: PacketLosses) -> Blame | None:
     count = len(hosts.names)
     pair = losses.src_host * count + losses.dst_host
     pairs, pair_of_flow = np.unique(pair, return_inverse=True)
-    groups = ((Side.FROM, losses.src_host, count), (Side.TO, losses.dst_host, count), (None, pair_of_flow, len(pairs)))
+    groups = (
+        (Side.FROM, losses.src_host, count),
+        (Side.TO, losses.dst_host, count),
+        (None, pair_of_flow, len(pairs)),
+    )
     hypotheses = [_Hypothesis(0.0, Place(PlaceKind.JOB, "all paths"), Side.ACROSS, total, packets)]
     for side, group, size in groups:
-        inside = np.bincount(group, lost, size)
-        crossed = np.bincount(group, sent, size)
+        inside = np.bincount(group, lost, size).astype(np.float64)
+        crossed = np.bincount(group, sent, size).astype(np.float64)
         scores = _scan(inside, crossed, total, packets) - np.log(size)
         for index in np.argsort(-scores, kind="stable")[:8].tolist():
             if inside[index] <= 0 or crossed[index] >= packets:
@@ -387,7 +402,13 @@ def blame_flows(evidence: Evidence, losses: PacketLosses) -> Blame | None:
             else:
                 place = host_place(evidence, index)
             hypotheses.append(
-                _Hypothesis(float(scores[index]), place, side or Side.FROM, float(inside[index]), float(crossed[index]))
+                _Hypothesis(
+                    float(scores[index]),
+                    place,
+                    side or Side.FROM,
+                    float(inside[index]),
+                    float(crossed[index]),
+                )
             )
     return _choose(hypotheses, total)
 

@@ -99,7 +99,9 @@ def loss_finding(kind: FindingKind, blame: Blame, verb: str, counter: str, remed
     """Return the finding of a blame. `verb`: what became of the packets; `remedy` may name the `{cable}`."""
     lost, crossed = round(blame.lost_packets), round(max(blame.crossed_packets, blame.lost_packets))
     be = "is" if lost == 1 else "are"
-    sentence = f"{lost:,} of {crossed:,} packets that {place_words(blame)} {be} {verb} ({blame.rate:.2g} a packet)"
+    sentence = (
+        f"{lost:,} of {crossed:,} packets that {place_words(blame)} {be} {verb} ({blame.rate:.2g} a packet)"
+    )
     if len(blame.places) > 1:
         alternatives = ", ".join(str(place) for place in blame.places[1:])
         sentence += f"; the flows cannot tell it from {alternatives}"

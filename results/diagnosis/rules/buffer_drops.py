@@ -41,7 +41,6 @@ def look(evidence: Evidence) -> Found:
     if not rows:
         full = np.nanmax(np.r_[0.0, np.nan_to_num(lanes.counter("queue_watermark_bytes"))])
         return found(_KIND, ()) if full > 0 else not_exercised(_KIND, "no queue held packets")
-    lossless = sum(configured.is_lossless for configured in classes.values())
     by_switch: dict[str, list[int]] = {}
     for row in rows:
         by_switch.setdefault(ports.switch[lanes.port[row]], []).append(row)
@@ -93,7 +92,12 @@ def _finding(evidence: Evidence, rows: list[int], dropped: Floats, role: Role, w
     if len(rows) > 1:
         sentence += f"; {len(rows)} queues dropped {total:,.0f} packets"
     facts = (
-        Fact("queue_dropped_packets" if at_queue else "group_dropped_packets", float(dropped[rows[0]]), "packets", 0.0),
+        Fact(
+            "queue_dropped_packets" if at_queue else "group_dropped_packets",
+            float(dropped[rows[0]]),
+            "packets",
+            0.0,
+        ),
         Fact("dropped_packets", total, "packets", 0.0, len(rows)),
         Fact("senders", float(senders), "hosts"),
     )

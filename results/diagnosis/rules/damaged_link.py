@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from etloop.results.diagnosis.loss_places import Blame, Side, blame_arrivals, blame_flows, packet_losses, host_place
+from etloop.results.diagnosis.loss_places import (
+    Blame,
+    Side,
+    blame_arrivals,
+    blame_flows,
+    host_place,
+    packet_losses,
+)
 from etloop.results.diagnosis.loss_sources import host_findings, is_only_cause, loss_finding, summed, total_of
 from etloop.results.diagnosis.rule import Found, found, no_evidence, not_exercised
 from etloop.results.schema.findings import Finding, FindingKind
@@ -25,9 +32,7 @@ _KIND: Final = FindingKind.DAMAGED_LINK
 _MODELLED: Final = "fault_corrupted_packets"
 _FCS: Final = "rx_error_packets"
 _ICRC: Final = "rx_icrc_encapsulated"
-_REMEDY: Final = (
-    "clean and reseat {cable}, then exchange cable, transceiver and port one at a time, and watch rx_error_packets"
-)
+_REMEDY: Final = "clean and reseat {cable}, then exchange cable, transceiver and port one at a time, and watch rx_error_packets"
 _HOST_REMEDY: Final = (
     "frames are whole (no FCS errors) and their ICRC is wrong: exchange the cable of {cable}, then suspect the memory of "
     "its network card or of a switch on the path"
@@ -50,9 +55,11 @@ def look(evidence: Evidence) -> Found:
         return found(_KIND, injected + tuple(_finding(blame, counter, _REMEDY) for blame in blames))
     if injected:
         return found(_KIND, injected)
-    # Without a DSCP for trimmed packets in the scenario, a packet that was cut down counts as damaged.
-    cut = total_of(evidence.lanes.counter("queue_trim_sent_packets")) and not evidence.needs.trims
-    if total_of(icrcs) > 0 and not cut:
+    # A host takes packets that were cut down for damaged unless the scenario states their DSCP: trim_unanswered judges those.
+    cut = total_of(evidence.lanes.counter("queue_trim_sent_packets")) - total_of(
+        evidence.hosts.counter("trimmed_datagrams")
+    )
+    if total_of(icrcs) > max(cut, 0.0):
         return found(_KIND, (_finding(_blame_hosts(evidence, icrcs), _ICRC, _HOST_REMEDY),))
     if not np.nansum(evidence.flows.received.get("rx_packets", np.zeros(1))):
         return not_exercised(_KIND, "no data arrived")

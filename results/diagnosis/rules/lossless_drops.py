@@ -99,7 +99,12 @@ def _overruns(evidence: Evidence) -> list[_Overrun]:
     classes, settings = data_classes(evidence), settings_by_switch(evidence)
     dropped, pauses, most, octets = (
         np.nan_to_num(lanes.counter(name))
-        for name in ("group_dropped_packets", "pfc_tx", "group_headroom_watermark_bytes", "group_dropped_bytes")
+        for name in (
+            "group_dropped_packets",
+            "pfc_tx",
+            "group_headroom_watermark_bytes",
+            "group_dropped_bytes",
+        )
     )
     overruns = []
     for lane in np.flatnonzero((dropped > 0) | (pauses >= LEAST_PAUSES)).tolist():
@@ -168,7 +173,9 @@ def _facts(overrun: _Overrun) -> tuple[Fact, ...]:
     return (
         Fact("group_dropped_packets", overrun.dropped_packets, "packets", 0.0),
         Fact("pfc_tx", overrun.pauses, "frames"),
-        Fact("bytes_after_pause", overrun.after_pause_bytes, "bytes", overrun.needed_bytes, int(overrun.pauses)),
+        Fact(
+            "bytes_after_pause", overrun.after_pause_bytes, "bytes", overrun.needed_bytes, int(overrun.pauses)
+        ),
         Fact("headroom_bytes", overrun.limit_bytes, "bytes", overrun.needed_bytes),
     )
 
@@ -176,12 +183,18 @@ def _facts(overrun: _Overrun) -> tuple[Fact, ...]:
 def _ignored(evidence: Evidence, overrun: _Overrun) -> Finding:
     place = _place(evidence, overrun)
     host = int(evidence.ports.host[overrun.port])
-    sender = Place(PlaceKind.HOST if host >= 0 else PlaceKind.PORT, place.peer, place.name) if place.peer else place
+    sender = (
+        Place(PlaceKind.HOST if host >= 0 else PlaceKind.PORT, place.peer, place.name)
+        if place.peer
+        else place
+    )
     words = place.peer or f"the neighbour of {place.name}"
     sentence = f"{words} went on sending while {place.name} paused it ({overrun.pauses:,.0f} pause frames)"
     if overrun.dropped_packets:
         sentence += f", so that group {overrun.number} dropped {overrun.dropped_packets:,.0f} packets"
-    remedy = f"enable PFC for the data's priority on {words}, and check that both ends pause the same priority"
+    remedy = (
+        f"enable PFC for the data's priority on {words}, and check that both ends pause the same priority"
+    )
     return Finding(_IGNORED, (sender,), sentence, _facts(overrun), 1.0, remedy)
 
 
@@ -200,5 +213,7 @@ def _small(evidence: Evidence, name: str, overruns: list[_Overrun]) -> Finding:
     )
     if len(overruns) > 1:
         sentence += f"; {len(overruns)} ports of {name} dropped {dropped:,.0f} packets"
-    remedy = f"give group {worst.number} on {name} {needed:,.0f} B of headroom, by rate and length of the cables"
+    remedy = (
+        f"give group {worst.number} on {name} {needed:,.0f} B of headroom, by rate and length of the cables"
+    )
     return Finding(_SMALL, places[:MOST_PLACES], sentence, _facts(worst), 1.0, remedy)

@@ -43,7 +43,9 @@ if TYPE_CHECKING:
 
 _KIND: Final = FindingKind.LOSSY_LINK
 _MODELLED: Final = "fault_dropped_packets"
-_REMEDY: Final = "exchange cable, transceiver and port of {cable} one at a time; then check its filters and policers"
+_REMEDY: Final = (
+    "exchange cable, transceiver and port of {cable} one at a time; then check its filters and policers"
+)
 LEAST_UNEXPLAINED_PACKETS: Final = 3.0
 """Frames of other senders and readings at different times explain fewer."""
 MOST_DISPERSION: Final = 3.0
@@ -84,9 +86,12 @@ def _filtered(evidence: Evidence) -> Floats:
 
 def _unexplained(evidence: Evidence, lost: Floats) -> float:
     """Return data packets that no end received and no counter explains."""
-    return total_of(np.maximum(lost, 0.0)) - sum(losses_by_cause(evidence).values()) - total_of(
-        evidence.hosts.counter("rx_icrc_encapsulated")
-    ) * (total_of(evidence.ports.counter("fault_corrupted_packets")) == 0)
+    return (
+        total_of(np.maximum(lost, 0.0))
+        - sum(losses_by_cause(evidence).values())
+        - total_of(evidence.hosts.counter("rx_icrc_encapsulated"))
+        * (total_of(evidence.ports.counter("fault_corrupted_packets")) == 0)
+    )
 
 
 def _on_cables(evidence: Evidence, unexplained: float) -> list[Finding]:

@@ -43,12 +43,15 @@ def look(evidence: Evidence) -> Found:
     pairs = np.unique(np.r_[there, back])
     of_data, of_answers = np.searchsorted(pairs, there), np.searchsorted(pairs, back)
 
-    def sums(rows: NDArray[np.int64], values: Floats | None) -> Floats:
-        return np.bincount(rows, np.nan_to_num(values), len(pairs)) if values is not None else np.zeros(len(pairs))
+    def sums(rows: NDArray[np.int64], values: Floats) -> Floats:
+        return np.bincount(rows, np.nan_to_num(values), len(pairs)).astype(np.float64)
 
     data_sent, data_arrived = sums(of_data, sent), sums(of_data, arrived)
-    short_sent = sums(of_data, _column(flows.sent, "acks_tx")) + sums(of_answers, _column(flows.received, "acks_tx"))
-    short_arrived = sums(of_data, _column(flows.received, "acks_rx")) + sums(of_answers, _column(flows.sent, "acks_rx"))
+    empty = np.zeros(len(sent))
+    short_sent = sums(of_data, flows.sent.get("acks_tx", empty))
+    short_sent += sums(of_answers, flows.received.get("acks_tx", empty))
+    short_arrived = sums(of_data, flows.received.get("acks_rx", empty))
+    short_arrived += sums(of_answers, flows.sent.get("acks_rx", empty))
     if not data_sent.sum() or (evidence.needs.path_mtu_bytes and not _is_full_size(evidence)):
         return not_exercised(_KIND, "no packets of full size were sent")
     is_lost = (data_sent >= LEAST_PACKETS) & (data_arrived <= MOST_ARRIVED * data_sent)
@@ -75,7 +78,17 @@ def look(evidence: Evidence) -> Found:
     remedy = f"raise the MTU on every hop of {cable_words(place)}, or lower transport.path_mtu"
     return found(
         _KIND,
-        (Finding(_KIND, blame.places, sentence, facts, blame.probability, remedy, is_ambiguous=len(blame.places) > 1),),
+        (
+            Finding(
+                _KIND,
+                blame.places,
+                sentence,
+                facts,
+                blame.probability,
+                remedy,
+                is_ambiguous=len(blame.places) > 1,
+            ),
+        ),
     )
 
 

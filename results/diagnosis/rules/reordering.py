@@ -38,7 +38,11 @@ def look(evidence: Evidence) -> Found:
         return found(_KIND, injected)
     losses = packet_losses(flows)
     count = len(flows.src_rank)
-    clean = np.where(np.nan_to_num(losses.lost[:count]) == 0, np.nan_to_num(ahead), 0.0)
+    if total_of(evidence.ports.counter("link_dropped_packets")) or evidence.run.summary.timeline:
+        return not_exercised(_KIND, "routes changed in the run")
+    trimmed = np.nan_to_num(flows.received.get("trimmed_received", np.zeros(count)))
+    is_whole = (np.nan_to_num(losses.lost[:count]) == 0) & (trimmed == 0)
+    clean = np.where(is_whole, np.nan_to_num(ahead), 0.0)
     total = float(clean.sum())
     naks = total_of(flows.received.get("naks_tx", np.zeros(1)))
     if total < LEAST_PACKETS or not naks:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from etloop.results.diagnosis.loss_places import host_place
-from etloop.results.diagnosis.loss_sources import total_of
+from etloop.results.diagnosis.loss_places import host_place, packet_losses
+from etloop.results.diagnosis.loss_sources import losses_by_cause, total_of
 from etloop.results.diagnosis.rule import Found, found, no_evidence, not_exercised
 from etloop.results.schema.findings import Fact, Finding, FindingKind, Place, PlaceKind
 
@@ -42,10 +42,18 @@ def look(evidence: Evidence) -> Found:
         findings.append(_refused(evidence, refused, trimmed))
     arrived = total_of(evidence.hosts.counter("trimmed_datagrams")) or total_of(received)
     sent = total_of(lanes.counter("queue_trim_sent_packets"))
-    if sent - arrived >= least:
+    # Switches mark short packets, too, which stay whole: only what flows miss was lost.
+    missing = total_of(np.maximum(packet_losses(flows).lost, 0.0)) - sum(losses_by_cause(evidence).values())
+    if min(sent - arrived, missing) >= least:
         findings.append(_lost(evidence, sent, arrived))
-    unanswered = np.nan_to_num(received) - np.nan_to_num(flows.received.get("trimmed_answered", np.zeros(len(received))))
-    if float(unanswered.sum()) >= least:
+    unanswered = np.nan_to_num(received) - np.nan_to_num(
+        flows.received.get("trimmed_answered", np.zeros(len(received)))
+    )
+    # A receiver that keeps order answers once for all packets behind a gap.
+    answered = total_of(received) - float(unanswered.sum())
+    if float(unanswered.sum()) >= least and (
+        evidence.needs.sprays or answered < LEAST_SHARE * total_of(received)
+    ):
         findings.append(_unanswered(evidence, unanswered, total_of(received)))
     return found(_KIND, tuple(findings))
 
@@ -100,5 +108,7 @@ def _unanswered(evidence: Evidence, unanswered: NDArray[np.float64], received: f
         Fact("trimmed_received", received, "packets"),
         Fact("trimmed_answered", received - total, "packets", received),
     )
-    remedy = "let receivers answer trimmed packets (transport.trimming.answer: nak), or do not trim this class"
+    remedy = (
+        "let receivers answer trimmed packets (transport.trimming.answer: nak), or do not trim this class"
+    )
     return Finding(_KIND, (place,), sentence, facts, 1.0, remedy)
