@@ -90,8 +90,12 @@ class MarkedIntervals:
         """Return the intervals of some lanes."""
         rows = np.flatnonzero(np.isin(self.lane, lanes))
         return MarkedIntervals(
-            *(column[rows] for column in (self.lane, self.packets, self.marks)),
-            *(column[rows] for column in (self.begin_bytes, self.end_bytes, self.sent_bytes)),
+            self.lane[rows],
+            self.packets[rows],
+            self.marks[rows],
+            self.begin_bytes[rows],
+            self.end_bytes[rows],
+            self.sent_bytes[rows],
         )
 
     @property

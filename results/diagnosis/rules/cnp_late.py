@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from etloop.contract.base.units import format_duration
+from etloop.contract.base.units import approximate_duration
 from etloop.results.diagnosis.rule import Found, found, not_exercised
 from etloop.results.diagnosis.rules.traffic_class import ClassWay
 from etloop.results.schema.findings import Fact, Finding, FindingKind, Place, PlaceKind
@@ -55,14 +55,13 @@ def _both_ends(evidence: Evidence, name: str) -> Floats:
     """Return a counter of both ends of each flow, summed."""
     flows = evidence.flows
     nothing = np.full(len(flows.src_rank), np.nan)
-    return np.nansum([flows.sent.get(name, nothing), flows.received.get(name, nothing)], axis=0)
+    return np.nan_to_num(flows.sent.get(name, nothing)) + np.nan_to_num(flows.received.get(name, nothing))
 
 
 def _lost(evidence: Evidence, lost: float, total: float, usual: float) -> Finding:
     place = _dropping_place(evidence)
-    sentence = (
-        f"{lost:.0f} of {total:.0f} congestion notifications did not arrive"
-        + (f"; {place} dropped packets of their queue" if place is not None else "")
+    sentence = f"{lost:.0f} of {total:.0f} congestion notifications did not arrive" + (
+        f"; {place} dropped packets of their queue" if place is not None else ""
     )
     facts = (Fact("lost_cnps", lost, "packets", usual, int(total)),)
     places = (place,) if place is not None else (Place(PlaceKind.JOB, "job"),)
@@ -74,13 +73,21 @@ def _dropping_place(evidence: Evidence) -> Place | None:
     """Return the port whose queue of notifications dropped most packets, None if none did."""
     lanes = evidence.lanes
     dropped = np.nan_to_num(lanes.counter("queue_dropped_packets"))
-    of_queue = np.array([queue == number for queue, number in zip(_queue_of_lane(evidence), lanes.number.tolist(), strict=True)], bool)
+    of_queue = np.array(
+        [
+            queue == number
+            for queue, number in zip(_queue_of_lane(evidence), lanes.number.tolist(), strict=True)
+        ],
+        bool,
+    )
     dropped = np.where(of_queue, dropped, 0.0)
     if not len(dropped) or not dropped.max():
         return None
     lane = int(dropped.argmax())
     port = int(lanes.port[lane])
-    return Place(PlaceKind.QUEUE, evidence.ports.names[port], evidence.ports.peers[port], int(lanes.number[lane]))
+    return Place(
+        PlaceKind.QUEUE, evidence.ports.names[port], evidence.ports.peers[port], int(lanes.number[lane])
+    )
 
 
 def _queue_of_lane(evidence: Evidence) -> list[int]:
@@ -118,7 +125,7 @@ def _waiting(evidence: Evidence) -> list[Finding]:
         port = int(lanes.port[lane])
         place = Place(PlaceKind.QUEUE, ports.names[port], ports.peers[port], int(lanes.number[lane]))
         sentence = (
-            f"congestion notifications wait {format_duration(int(wait_ns[lane]))} on average at {place}, longer than "
+            f"congestion notifications wait {approximate_duration(int(wait_ns[lane]))} on average at {place}, longer than "
             f"{_LATE_FRAMES} frames of data take"
         )
         facts = (Fact("mean_wait_ns", float(wait_ns[lane]), "ns", float(limit_ns[lane]), int(packets[lane])),)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from etloop.contract.base.late_dataclass import dataclass
-from etloop.contract.base.units import format_bytes
+from etloop.contract.base.units import approximate_bytes
 from etloop.contract.model.switch_presets import marking
 from etloop.contract.model.topology import SwitchPort
 from etloop.results.diagnosis.marking import (
@@ -90,6 +90,15 @@ class _DataQueue:
     """Of the bandwidth-delay product of its ports."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Judged:
+    """A switch with a fault, and its counts."""
+
+    queue: _DataQueue
+    expected_marks: float
+    early_marks: float
+
+
 def look(evidence: Evidence) -> Found:
     """Return the switches that mark nothing, too early or too late."""
     needs = evidence.needs
@@ -101,20 +110,25 @@ def look(evidence: Evidence) -> Found:
     frame_bytes = needs.path_mtu_bytes + PACKET_OVERHEAD_BYTES
     intervals = marked_intervals(evidence)
     queues = _data_queues(evidence, frame_bytes)
-    findings: list[Finding] = []
+    judged: dict[tuple[FindingKind, int, MarkingCurve | None, _Reference], list[_Judged]] = {}
     exercised = dict.fromkeys(_KINDS, False)
     for queue in queues:
         of_queue = intervals.of_lanes(queue.lanes)
-        expected = _not_yet_marked(evidence, queue, _expected(of_queue, queue, queue.reference.curve, frame_bytes))
+        expected = _not_yet_marked(evidence, queue, _expected(of_queue, queue, frame_bytes))
         early = _early_marks(evidence, queue, of_queue)
         exercised[FindingKind.ECN_OFF] |= expected >= _LEAST_MARKS
         exercised[FindingKind.ECN_LATE] |= expected >= _LEAST_MARKS
         exercised[FindingKind.ECN_EARLY] |= queue.marks >= _LEAST_MARKS
-        kind = _judged(queue, expected, early)
+        kind = _judge(queue, expected, early)
         if kind is not None:
-            estimate = estimate_curve(of_queue, frame_bytes)
-            findings.append(_finding(evidence, kind, queue, (expected, early), estimate))
-    return Found(tuple(_joined(findings)), tuple(_examination(kind, findings, exercised[kind]) for kind in _KINDS))
+            alike = (kind, queue.number, queue.configured, queue.reference)
+            judged.setdefault(alike, []).append(_Judged(queue, expected, early[0]))
+    findings = [
+        _finding(evidence, kind, items, estimate_curve(_all_intervals(intervals, items), frame_bytes))
+        for (kind, *_), items in judged.items()
+    ]
+    findings.sort(key=lambda finding: -finding.evidence[0].count)
+    return Found(tuple(findings), tuple(_examination(kind, findings, exercised[kind]) for kind in _KINDS))
 
 
 def _all_kinds(outcome: object) -> Found:
@@ -127,8 +141,10 @@ def _examination(kind: FindingKind, findings: list[Finding], exercised: bool) ->
         return Examination(kind, Examined.FOUND)
     if exercised:
         return Examination(kind, Examined.CLEAR)
-    why = "fewer than 10 packets were marked" if kind is FindingKind.ECN_EARLY else (
-        "no queue was long enough for 10 marks"
+    why = (
+        "fewer than 10 packets were marked"
+        if kind is FindingKind.ECN_EARLY
+        else ("no queue was long enough for 10 marks")
     )
     return Examination(kind, Examined.NOT_EXERCISED, why)
 
@@ -201,9 +217,11 @@ def _slowest_bps(evidence: Evidence, switch: str) -> int:
     rows = [row for row, name in enumerate(ports.switch) if name == switch]
     rates = ports.described_bps[rows]
     hosts = ports.host[rows]
-    stated = np.where(hosts >= 0, evidence.hosts.link_bps[np.maximum(hosts, 0)], np.nan) if len(
-        evidence.hosts.names
-    ) else np.full(len(rows), np.nan)
+    stated = (
+        np.where(hosts >= 0, evidence.hosts.link_bps[np.maximum(hosts, 0)], np.nan)
+        if len(evidence.hosts.names)
+        else np.full(len(rows), np.nan)
+    )
     known = np.where(np.isnan(rates), stated, rates)
     return 0 if np.isnan(known).all() else int(np.nanmin(known))
 
@@ -251,8 +269,12 @@ def _window_packets(evidence: Evidence, rate_bps: int, frame_bytes: int) -> floa
 # ---- what they did
 
 
-def _expected(intervals: MarkedIntervals, queue: _DataQueue, curve: MarkingCurve, frame_bytes: int) -> Floats:
-    return expected_marks(intervals, queue.lanes, queue.watermark_bytes, curve, frame_bytes)
+def _expected(intervals: MarkedIntervals, queue: _DataQueue, frame_bytes: int) -> Floats:
+    return expected_marks(intervals, queue.lanes, queue.watermark_bytes, queue.reference.curve, frame_bytes)
+
+
+def _all_intervals(intervals: MarkedIntervals, items: list[_Judged]) -> MarkedIntervals:
+    return intervals.of_lanes(np.concatenate([item.queue.lanes for item in items]))
 
 
 def _not_yet_marked(evidence: Evidence, queue: _DataQueue, expected: Floats) -> float:
@@ -307,14 +329,15 @@ def _early_marks(evidence: Evidence, queue: _DataQueue, intervals: MarkedInterva
     )
 
 
-def _judged(queue: _DataQueue, expected: float, early: tuple[float, float]) -> FindingKind | None:
+def _judge(queue: _DataQueue, expected: float, early: tuple[float, float]) -> FindingKind | None:
     """Return what is wrong with a switch's marking, None if nothing is."""
     reference, own, marks = queue.reference, queue.configured, queue.marks
     early_marks, early_packets = early
-    if early_marks >= _LEAST_MARKS and (own is None or own.kmin_bytes * _DIFFERENT < reference.curve.kmin_bytes):
-        # By the default alone, only what cuts a flow that fills the path: a mark in each window of an almost empty queue.
-        if not reference.is_default or early_marks * queue.window_packets >= early_packets:
-            return FindingKind.ECN_EARLY
+    is_lower = own is None or own.kmin_bytes * _DIFFERENT < reference.curve.kmin_bytes
+    # By the default alone, only what cuts a flow that fills the path: a mark in each window of an almost empty queue.
+    is_harmful = not reference.is_default or early_marks * queue.window_packets >= early_packets
+    if early_marks >= _LEAST_MARKS and is_lower and is_harmful:
+        return FindingKind.ECN_EARLY
     if expected < _LEAST_MARKS:
         return None
     is_off = queue.is_known and own is None
@@ -324,26 +347,40 @@ def _judged(queue: _DataQueue, expected: float, early: tuple[float, float]) -> F
     most = _LATE_SHARE_OF_PEERS if differs and not reference.is_default else _OFF_SHARE
     if marks > most * expected:
         return None
-    return FindingKind.ECN_LATE if own is not None and differs or marks > 0 else FindingKind.ECN_OFF
+    return FindingKind.ECN_LATE if differs or marks > 0 else FindingKind.ECN_OFF
 
 
 # ---- findings
 
 
 def _finding(
-    evidence: Evidence,
-    kind: FindingKind,
-    queue: _DataQueue,
-    counts: tuple[float, tuple[float, float]],
-    estimate: EstimatedCurve | None,
+    evidence: Evidence, kind: FindingKind, items: list[_Judged], estimate: EstimatedCurve | None
 ) -> Finding:
-    expected, (early_marks, _) = counts
-    longest = int(np.nan_to_num(queue.watermark_bytes).argmax())
-    port = evidence.ports.names[int(evidence.lanes.port[queue.lanes[longest]])]
-    most_bytes = float(np.nan_to_num(queue.watermark_bytes)[longest])
+    """Return one finding for switches with the same settings and the same fault."""
+    queue = items[0].queue
+    names = [item.queue.switch for item in items]
+    place_text = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+    where = f"queue {queue.number} of {place_text}"
+    lanes = np.concatenate([item.queue.lanes for item in items])
+    watermarks = np.nan_to_num(np.concatenate([item.queue.watermark_bytes for item in items]))
+    longest = int(watermarks.argmax())
+    port = evidence.ports.names[int(evidence.lanes.port[lanes[longest]])]
+    most_bytes = float(watermarks[longest])
+    expected, early, marks = (
+        sum(values)
+        for values in zip(
+            *((item.expected_marks, item.early_marks, item.queue.marks) for item in items), strict=True
+        )
+    )
     curve, source = queue.reference.curve, queue.reference.source
     facts = [
-        Fact("queue_ecn_marked_packets", queue.marks, "packets", None if kind is FindingKind.ECN_EARLY else expected, int(queue.packets)),
+        Fact(
+            "queue_ecn_marked_packets",
+            marks,
+            "packets",
+            None if kind is FindingKind.ECN_EARLY else expected,
+            int(sum(item.queue.packets for item in items)),
+        ),
         Fact("queue_watermark_bytes", most_bytes, "bytes"),
         *_curve_facts(queue.configured, "configured", curve),
     ]
@@ -351,35 +388,35 @@ def _finding(
         facts += _curve_facts(estimate.curve, "estimated", curve, estimate.marks)
         facts.append(Fact("estimated_kmin_least_bytes", estimate.least_kmin_bytes, "bytes"))
         facts.append(Fact("estimated_kmin_most_bytes", estimate.most_kmin_bytes, "bytes"))
-    where = f"queue {queue.number} of {queue.switch}"
+    wanted = f"Kmin {_size(curve.kmin_bytes)}, Kmax {_size(curve.kmax_bytes)}"
+    reach = f"up to {_size(most_bytes)} at {port}, where {source} ({wanted}) would give about {expected:.0f}"
+    is_off = queue.is_known and queue.configured is None
     match kind:
+        case FindingKind.ECN_OFF if is_off:
+            sentence = f"{where} has ECN off: 0 marks with {reach}"
+            remedy = f"enable ECN on {where}: {wanted}"
         case FindingKind.ECN_OFF:
-            why = ": ECN is off" if queue.is_known and queue.configured is None else ""
-            sentence = (
-                f"{where} marks nothing{why}: it reached {_size(most_bytes)} at {port}, where {source} "
-                f"(Kmin {_size(curve.kmin_bytes)}) gives about {expected:.0f} marks"
-            )
-            remedy = f"enable ECN on {where}" if why else f"check ECN of {where}, and that the packets are ECN-capable"
-            remedy += f", Kmin {_size(curve.kmin_bytes)}, Kmax {_size(curve.kmax_bytes)}"
+            sentence = f"{where} marks too little: {marks:.0f} marks with {reach}"
+            remedy = f"check that ECN is on at {where} ({wanted}), and that the packets are ECN-capable"
         case FindingKind.ECN_EARLY:
-            facts.append(Fact("marks_below_kmin", early_marks, "packets", 0.0))
+            facts.append(Fact("marks_below_kmin", early, "packets", 0.0))
             sentence = (
-                f"{where} marks too early{_thresholds(queue.configured, estimate)}: {early_marks:.0f} packets were marked "
-                f"below {_size(_BELOW_KMIN * curve.kmin_bytes)}; {source}: Kmin {_size(curve.kmin_bytes)}"
+                f"{where} marks too early{_thresholds(queue.configured, estimate)}: {early:.0f} packets were marked with "
+                f"less than {_size(_BELOW_KMIN * curve.kmin_bytes)} in the queue; {source}: {wanted}"
             )
-            remedy = f"raise Kmin of {where} to {_size(curve.kmin_bytes)}, Kmax to {_size(curve.kmax_bytes)}"
+            remedy = f"raise the thresholds of {where} to {wanted}"
         case _:
-            sentence = (
-                f"{where} marks too late{_thresholds(queue.configured, estimate)}: {queue.marks:.0f} marks with up to "
-                f"{_size(most_bytes)} at {port}, where {source} (Kmin {_size(curve.kmin_bytes)}) gives about {expected:.0f}"
-            )
-            remedy = f"lower Kmin of {where} to {_size(curve.kmin_bytes)}, Kmax to {_size(curve.kmax_bytes)}"
+            sentence = f"{where} marks too late{_thresholds(queue.configured, estimate)}: {marks:.0f} marks with {reach}"
+            remedy = f"lower the thresholds of {where} to {wanted}"
             if queue.configured is not None and queue.configured.kmin_bytes <= curve.kmin_bytes:
-                remedy = f"raise Pmax of {where} to {curve.pmax:.0%}"
-    return Finding(kind, (Place(PlaceKind.SWITCH, queue.switch),), sentence, tuple(facts), 0.9999, remedy)
+                remedy = f"set {wanted}, Pmax {curve.pmax:.0%} at {where}"
+    places = tuple(Place(PlaceKind.SWITCH, name) for name in names)
+    return Finding(kind, places, sentence, tuple(facts), 0.9999, remedy)
 
 
-def _curve_facts(curve: MarkingCurve | None, prefix: str, reference: MarkingCurve, count: int = 0) -> list[Fact]:
+def _curve_facts(
+    curve: MarkingCurve | None, prefix: str, reference: MarkingCurve, count: int = 0
+) -> list[Fact]:
     if curve is None:
         return []
     return [
@@ -399,9 +436,4 @@ def _thresholds(configured: MarkingCurve | None, estimate: EstimatedCurve | None
 
 
 def _size(count_bytes: float) -> str:
-    return format_bytes(int(count_bytes))
-
-
-def _joined(findings: list[Finding]) -> list[Finding]:
-    """Return the findings by falling number of packets."""
-    return sorted(findings, key=lambda finding: -finding.evidence[0].count)
+    return approximate_bytes(int(count_bytes))

@@ -77,9 +77,7 @@ def misplaced_data(evidence: Evidence) -> frozenset[str]:
 def look(evidence: Evidence) -> Found:
     """Return the switches at which data or notifications take a wrong class."""
     data, notifications = _look_at_data(evidence), _look_at_notifications(evidence)
-    return Found(
-        data.findings + notifications.findings, data.examinations + notifications.examinations
-    )
+    return Found(data.findings + notifications.findings, data.examinations + notifications.examinations)
 
 
 def _look_at_data(evidence: Evidence) -> Found:
@@ -99,7 +97,9 @@ def _look_at_notifications(evidence: Evidence) -> Found:
         return not_exercised(kind, "no congestion notification was sent")
     if evidence.topology is None:
         return _counted(evidence, kind, _NOTIFICATIONS)
-    return found(kind, tuple(_findings(evidence, kind, "congestion notifications", _wrong_notifications(evidence))))
+    return found(
+        kind, tuple(_findings(evidence, kind, "congestion notifications", _wrong_notifications(evidence)))
+    )
 
 
 def _sum(column: np.ndarray[tuple[int, ...], np.dtype[np.float64]] | None) -> float:
@@ -192,7 +192,11 @@ def _deviation(way: ClassWay, usual: ClassWay) -> tuple[str, str, int | None] | 
         why = f"a received pause of priority {way.priority} stops queue {way.paused_queue}"
         return why, f"maps.priority_to_queue.{way.priority}", usual.queue
     if usual.is_lossless and not way.is_lossless:
-        return f"priority group {way.group} is lossy here, lossless at its peers", "groups or pfc", usual.queue
+        return (
+            f"priority group {way.group} is lossy here, lossless at its peers",
+            "groups or pfc",
+            usual.queue,
+        )
     return None
 
 
@@ -223,9 +227,7 @@ def _wrong_notifications(evidence: Evidence) -> list[_Wrong]:
     return [item for item in wrong if item.switch not in misplaced or item.expected_queue is not None]
 
 
-def _findings(
-    evidence: Evidence, kind: FindingKind, packets: str, wrong: list[_Wrong]
-) -> Iterable[Finding]:
+def _findings(evidence: Evidence, kind: FindingKind, packets: str, wrong: list[_Wrong]) -> Iterable[Finding]:
     """Yield one finding for all switches that have the same fault."""
     alike: dict[tuple[int, str, str], list[_Wrong]] = {}
     for item in wrong:
@@ -264,8 +266,12 @@ def _counted(evidence: Evidence, kind: FindingKind, carries: str) -> Found:
     frame = evidence.run.frames.get("classes")
     if frame is None:
         return no_evidence(kind, "no counters of queues, or no maps of the device")
-    columns = {name: frame.columns[name].tolist() for name in ("port", "device_port", "source", "carries", "dscp")}
-    columns |= {name: frame.columns[name].tolist() for name in ("expected_queue", "found_queue", "missing_share")}
+    columns = {
+        name: frame.columns[name].tolist() for name in ("port", "device_port", "source", "carries", "dscp")
+    }
+    columns |= {
+        name: frame.columns[name].tolist() for name in ("expected_queue", "found_queue", "missing_share")
+    }
     findings = []
     for row in range(frame.rows):
         share, queue = _number(columns["missing_share"][row]), _number(columns["found_queue"][row])
@@ -274,9 +280,12 @@ def _counted(evidence: Evidence, kind: FindingKind, carries: str) -> Found:
         name = f"{columns['source'][row]}/{columns['device_port'][row]}"
         place = Place(PlaceKind.PORT, name, columns["port"][row])
         expected, dscp = int(columns["expected_queue"][row]), int(columns["dscp"][row])
-        where = f"leave by queue {queue:.0f}" if queue == queue else "are missing"  # noqa: PLR0124 - NaN
+        where = f"leave by queue {queue:.0f}" if not np.isnan(queue) else "are missing"
         sentence = f"{share:.0%} of the {carries} (DSCP {dscp}) to {place.peer} {where}; the profile states queue {expected}: {place}"
-        facts = (Fact("missing_share", share, "ratio", 0.0), Fact("found_queue", queue, "id", float(expected)))
+        facts = (
+            Fact("missing_share", share, "ratio", 0.0),
+            Fact("found_queue", queue, "id", float(expected)),
+        )
         remedy = f"correct the map of DSCP {dscp} at {name}"
         findings.append(Finding(kind, (place,), sentence, facts, 1.0, remedy))
     return found(kind, tuple(findings))
