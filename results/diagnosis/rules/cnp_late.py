@@ -54,8 +54,9 @@ def look(evidence: Evidence) -> Found:
 def _both_ends(evidence: Evidence, name: str) -> Floats:
     """Return a counter of both ends of each flow, summed."""
     flows = evidence.flows
-    nothing = np.full(len(flows.src_rank), np.nan)
-    return np.nan_to_num(flows.sent.get(name, nothing)) + np.nan_to_num(flows.received.get(name, nothing))
+    nothing = np.zeros(len(flows.src_rank))
+    totals: Floats = nothing + np.nan_to_num(flows.sent.get(name, nothing))
+    return totals + np.nan_to_num(flows.received.get(name, nothing))
 
 
 def _lost(evidence: Evidence, lost: float, total: float, usual: float) -> Finding:

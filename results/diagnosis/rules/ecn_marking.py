@@ -234,11 +234,14 @@ def _configured(switch: SwitchSettings, queue: int) -> MarkingCurve | None:
 def _reference(
     switch: SwitchSettings | None, queue: int, settings: dict[str, SwitchSettings], rate_bps: int
 ) -> _Reference:
-    """Return the curve of most equal switches if this one differs, else the profile's, else the default for the rate."""
+    """Return the curve of the switch's profile, else of most equal switches if this one differs, else the default for the
+    rate."""
     default = MarkingCurve.of(marking((SwitchPort("", rate_bps, 0),)))
     if switch is None:
         return _Reference(default, "the default for its rate", True)
-    own = _configured(switch, queue)
+    own, origin = _configured(switch, queue), switch.origin
+    if own is not None and origin is not None and not any("ecn" in key for key in origin.overridden):
+        return _Reference(own, f"the profile {origin.profile}", False)
     slowest_bps = min(port.rate_bps for port in switch.ports)
     equals = [
         _configured(peer, queue)
@@ -248,9 +251,6 @@ def _reference(
     usual, count = Counter(equals).most_common(1)[0]
     if usual is not None and usual != own and len(equals) >= 3 and 2 * count > len(equals):
         return _Reference(usual, "its peers", False)
-    origin = switch.origin
-    if own is not None and origin is not None and not any("ecn" in key for key in origin.overridden):
-        return _Reference(own, f"the profile {origin.profile}", False)
     return _Reference(default, "the default for its rate", True)
 
 
