@@ -30,6 +30,7 @@ _NOTIFICATIONS: Final = "notifications"
 class ClassWay:
     """Treatment of the packets of one DSCP by a switch."""
 
+    traffic_class: int
     queue: int
     group: int
     priority: int
@@ -46,6 +47,7 @@ class ClassWay:
         queue, group = switch.class_to_queue[traffic_class], switch.class_to_group[traffic_class]
         priority = switch.group_to_priority[group]
         return cls(
+            traffic_class,
             queue,
             group,
             priority,
@@ -127,7 +129,7 @@ def _wrong_data(evidence: Evidence) -> list[_Wrong]:
         way = ways[switch.name]
         reason = _lacking(switch, way, needs_lossless=needs.needs_lossless, needs_marks=needs.reacts_to_marks)
         if reason is None and usual is not None:
-            reason = _deviation(way, usual)
+            reason = _deviation(way, usual, has_pfc=switch.pfc)
         if reason is not None:
             why, key, queue = reason
             expected = usual.queue if usual is not None and usual.queue != way.queue else queue
@@ -151,52 +153,45 @@ def _lacking(
     """Return what the class of the data lacks although another class of the switch has it, with the key and the other
     queue; None if it lacks nothing."""
     if needs_lossless and switch.pfc:
-        lossless = _lossless_groups(switch)
+        lossless = tuple(number for number, group in enumerate(switch.groups) if group.lossless)
         if not way.is_lossless and lossless:
             why = f"priority group {way.group} is lossy, lossless is group {', '.join(map(str, lossless))}"
-            return why, _map_key(switch, way, lossless), _queue_of_group(switch, lossless[0])
+            if lossless[0] not in switch.class_to_group:
+                return why, f"maps.class_to_group.{way.traffic_class}", None
+            queue = switch.class_to_queue[switch.class_to_group.index(lossless[0])]
+            return why, f"maps.dscp_to_class, or groups.{way.group}.lossless,", queue
         if way.is_lossless and way.paused_queue != way.queue:
             why = f"a received pause of its priority {way.priority} stops queue {way.paused_queue}"
-            return why, f"maps.priority_to_queue.{way.priority}", way.paused_queue
+            return why, _key_of_pause(way), way.paused_queue
     marked = [number for number, queue in enumerate(switch.queues) if queue.marking is not None]
     if needs_marks and not way.is_marked and marked:
         return f"queue {marked[0]} marks, and this one does not", "maps.dscp_to_class", marked[0]
     return None
 
 
-def _lossless_groups(switch: SwitchSettings) -> tuple[int, ...]:
-    return tuple(number for number, group in enumerate(switch.groups) if group.lossless)
+def _key_of_pause(way: ClassWay) -> str:
+    """Return the map that separates a queue from its pauses: the first that is not the identity."""
+    if way.queue != way.traffic_class:
+        return f"maps.class_to_queue.{way.traffic_class}"
+    if way.priority != way.group:
+        return f"maps.group_to_priority.{way.group}"
+    return f"maps.priority_to_queue.{way.priority}"
 
 
-def _queue_of_group(switch: SwitchSettings, group: int) -> int | None:
-    classes = [number for number, mapped in enumerate(switch.class_to_group) if mapped == group]
-    return switch.class_to_queue[classes[0]] if classes else None
-
-
-def _map_key(switch: SwitchSettings, way: ClassWay, lossless: tuple[int, ...]) -> str:
-    """Return the setting that keeps the data from a lossless group: the map of the class if it leaves by that group's
-    queue, else the map of the DSCP."""
-    if any(_queue_of_group(switch, group) == way.queue for group in lossless):
-        return "maps.class_to_group"
-    return "maps.dscp_to_class"
-
-
-def _deviation(way: ClassWay, usual: ClassWay) -> tuple[str, str, int | None] | None:
+def _deviation(way: ClassWay, usual: ClassWay, *, has_pfc: bool) -> tuple[str, str, int | None] | None:
     """Return how the data's class differs from the one of the peers; None if it does not."""
     if way.queue != usual.queue:
-        return f"its peers use queue {usual.queue}", "maps.dscp_to_class", usual.queue
+        is_class = way.traffic_class != usual.traffic_class
+        key = "maps.dscp_to_class" if is_class else f"maps.class_to_queue.{way.traffic_class}"
+        return f"its peers use queue {usual.queue}", key, usual.queue
+    if not has_pfc or not usual.is_lossless:
+        return None
     if way.priority != usual.priority:
         why = f"it pauses priority {way.priority}, its peers priority {usual.priority}"
-        return why, "maps.group_to_priority", usual.queue
-    if way.paused_queue != usual.paused_queue:
-        why = f"a received pause of priority {way.priority} stops queue {way.paused_queue}"
-        return why, f"maps.priority_to_queue.{way.priority}", usual.queue
-    if usual.is_lossless and not way.is_lossless:
-        return (
-            f"priority group {way.group} is lossy here, lossless at its peers",
-            "groups or pfc",
-            usual.queue,
-        )
+        return why, f"maps.group_to_priority.{way.group}", usual.queue
+    if not way.is_lossless:
+        why = f"priority group {way.group} is lossy here, lossless at its peers"
+        return why, f"groups.{way.group}.lossless", usual.queue
     return None
 
 
