@@ -66,7 +66,9 @@ def run_plan(
         InputError: rig, device, lab or directory cannot be used; nothing was sent.
         RunNotWritten: the results cannot be written.
     """
-    conditions = conditions_of_run(prepared.scenario, prepared.rig, watcher.report, in_twin=execution.is_twin)
+    conditions = conditions_of_run(
+        prepared.scenario, prepared.rig, prepared.device, watcher.report, in_twin=execution.is_twin
+    )
     plan = prepared.plan
     figures = basis_of(prepared.scenario, prepared.rig, plan, prepared.device, in_twin=execution.is_twin)
     texts = dict[str, str | bytes](prepared.texts)
