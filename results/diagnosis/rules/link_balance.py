@@ -1,0 +1,386 @@
+"""Finds hashes that use few of their links, and tells them from job flows too few to spread.
+
+Decides what uneven links mean. A load that a fair hash gives with a probability below `FAULT` after correction for the number
+of groups is a fault of the hash, and so is a group in which links depend on fewer header fields than the streams differ in. The
+second tier is polarised if the same fields spread the streams well at the first. All else is chance: the job has few streams,
+which is worth a finding only if the busiest link needs longer for its bytes than any port of the job and than an even load.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from etloop.contract.base.late_dataclass import dataclass
+from etloop.contract.base.units import format_duration
+from etloop.contract.model.topology import LoadBalancing
+from etloop.results.diagnosis.rule import Found
+from etloop.results.diagnosis.spread import Load, SpreadTest, chance_of_function
+from etloop.results.schema.findings import Examination, Examined, Fact, Finding, FindingKind, Place, PlaceKind
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from etloop.results.diagnosis.evidence import Choice, Evidence
+
+    Floats = NDArray[np.float64]
+    Rows = NDArray[np.int64]
+
+KINDS: Final = (FindingKind.HASH_COLLAPSE, FindingKind.HASH_POLARISED, FindingKind.UNEVEN_LINKS)
+FAULT: Final = 1e-4
+"""Probability of a healthy run below which its hash is at fault."""
+_COSTS: Final = 0.05
+"""Share of the job's time from which on uneven links are worth a finding."""
+_KEYS: Final = (
+    (),
+    ("src_address",),
+    ("dst_address",),
+    ("source_port",),
+    ("queue_pair",),
+    ("src_address", "dst_address"),
+)
+_WORDS: Final = {
+    "src_address": "source address",
+    "dst_address": "destination address",
+    "source_port": "source port",
+    "queue_pair": "queue pair",
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Group:
+    """Links among which a switch chooses, with their load."""
+
+    switch: str
+    ports: Rows
+    load: Load
+    chance: float
+    """Probability that a fair hash is as uneven."""
+    key: tuple[str, ...] | None
+    """Header fields that the link depends on, if they are fewer than the streams differ in."""
+    key_chance: float
+    feeders: frozenset[str]
+    """Switches that chose before, by a hash, for the streams of this group."""
+
+    @property
+    def is_worse_than_most(self) -> bool:
+        """Return whether it is less even than a fair hash is in half of all cases."""
+        return self.chance < 0.5
+
+
+def look(evidence: Evidence) -> Found:
+    """Return collapsed and polarised hashes, and the links that chance made uneven at the cost of the job's time."""
+    if not evidence.ports.names or not len(evidence.streams.ports):
+        return _outcome(Examined.NO_EVIDENCE, "no counters of the device")
+    groups = _groups(evidence)
+    if not groups:
+        why = "no switch had two streams or more to spread over links by a hash"
+        return _outcome(Examined.NOT_EXERCISED, why)
+    limit = FAULT / len(groups)
+    by_bytes = [group.chance < limit for group in groups]
+    by_key = [group.key is not None and group.key_chance * len(_KEYS) < limit for group in groups]
+    harms = any(key and group.is_worse_than_most for key, group in zip(by_key, groups, strict=True))
+    faulty = [
+        group
+        for group, uneven, keyed in zip(groups, by_bytes, by_key, strict=True)
+        if uneven or (keyed and harms)
+    ]
+    names = {group.switch for group in faulty}
+    polarised = [group for group in faulty if _is_polarised(evidence, group, names)]
+    collapsed = [group for group in faulty if group not in polarised]
+    even = [group for group in groups if group not in faulty]
+    findings = (
+        *_collapses(evidence, collapsed, len(groups)),
+        *_polarisation(evidence, polarised, len(groups)),
+        *_chance(evidence, even),
+    )
+    outcomes = (
+        Examination(kind, Examined.FOUND if any(f.kind is kind for f in findings) else Examined.CLEAR)
+        for kind in KINDS
+    )
+    return Found(findings, tuple(outcomes))
+
+
+def _outcome(outcome: Examined, why: str) -> Found:
+    return Found((), tuple(Examination(kind, outcome, why) for kind in KINDS))
+
+
+def _groups(evidence: Evidence) -> list[Group]:
+    """Return the groups of links that a hash spreads two streams or more over."""
+    test = SpreadTest()
+    if not evidence.choices:
+        loads = _counted_loads(evidence)
+        return [
+            Group(switch, ports, load, test.probability(load), None, 1.0, frozenset())
+            for switch, ports, load in loads
+        ]
+    streams = evidence.streams
+    owner = np.repeat(np.arange(len(streams.ports)), np.diff(streams.way_first))
+    order = np.argsort(streams.way_choice, kind="stable")
+    bounds = np.searchsorted(streams.way_choice[order], np.arange(len(evidence.choices) + 1))
+    groups = []
+    for number, choice in enumerate(evidence.choices):
+        rows = order[bounds[number] : bounds[number + 1]]
+        if choice.is_hashed and (choice.ports >= 0).all():
+            group = _group_of(evidence, choice, rows, owner, test)
+            if group is not None:
+                groups.append(group)
+    return groups
+
+
+def _group_of(evidence: Evidence, choice: Choice, rows: Rows, owner: Rows, test: SpreadTest) -> Group | None:
+    """Return a group from its rows of the ways of streams, which belong to the streams `owner`."""
+    streams = evidence.streams
+    row_bytes = streams.payload_bytes[owner[rows]] * streams.way_share[rows]
+    place = np.full(len(evidence.ports.names), -1)
+    place[choice.ports] = np.arange(len(choice.ports))
+    link = place[streams.way_port[rows]]
+    members, row = np.unique(owner[rows], return_inverse=True)
+    reach = np.bincount(row, streams.way_share[rows], len(members))
+    counts = np.maximum(np.rint(reach * streams.ports[members]), 1).astype(np.int64)
+    sends = streams.payload_bytes[members] > 0
+    load = Load(
+        np.bincount(link, row_bytes, len(choice.ports)).astype(np.float64),
+        choice.weights,
+        (streams.payload_bytes[members] / streams.ports[members])[sends],
+        counts[sends],
+    )
+    if load.streams < 2:
+        return None
+    single = np.bincount(row, minlength=len(members)) == 1
+    key, chance = None, 1.0
+    if single.all():
+        link_of = np.zeros(len(members), np.int64)
+        link_of[row] = link
+        key, chance = _key_of(evidence, members, link_of, counts, choice.weights)
+    return Group(
+        choice.switch,
+        choice.ports,
+        load,
+        test.probability(load),
+        key,
+        chance,
+        _feeders(evidence, rows, owner),
+    )
+
+
+def _feeders(evidence: Evidence, rows: Rows, owner: Rows) -> frozenset[str]:
+    streams = evidence.streams
+    before = rows - 1
+    inside = before[(before >= streams.way_first[owner[rows]])]
+    chosen = np.unique(streams.way_choice[inside])
+    return frozenset(
+        evidence.choices[number].switch
+        for number in chosen.tolist()
+        if number >= 0 and evidence.choices[number].is_hashed
+    )
+
+
+def _key_of(
+    evidence: Evidence, members: Rows, link: Rows, counts: Rows, weights: Floats
+) -> tuple[tuple[str, ...] | None, float]:
+    """Return the fewest header fields that determine the link of the streams `members`, and the probability that they do
+    so by chance."""
+    streams = evidence.streams
+    best: tuple[int, tuple[str, ...] | None, float] = (len(members) + 1, None, 1.0)
+    for fields in _KEYS:
+        keys = np.zeros(len(members), np.int64)
+        for name in fields:
+            column = getattr(streams, name)[members]
+            keys = keys * (int(column.max(initial=0)) + 2) + column + 1
+        classes = len(np.unique(keys))
+        chance = chance_of_function(keys, link, counts, weights)
+        if chance < FAULT and classes < best[0]:
+            best = classes, fields, chance
+    return best[1], best[2]
+
+
+def _counted_loads(evidence: Evidence) -> list[tuple[str, Rows, Load]]:
+    """Return the uplinks of every switch with hosts, by the bytes that the device counted; their streams by the plan."""
+    ports, streams, hosts = evidence.ports, evidence.streams, evidence.hosts
+    if evidence.needs.sprays or evidence.is_virtual:
+        return []
+    switch_names, switch = np.unique(np.array(ports.switch, object), return_inverse=True)
+    port_of = np.concatenate([hosts.port, [-1]])
+    home = np.where(port_of >= 0, switch[np.maximum(port_of, 0)], -1)
+    src, dst = home[streams.src_host], home[streams.dst_host]
+    tx, rx = ports.counter("tx_bytes"), ports.counter("rx_bytes")
+    loads = []
+    for number in np.unique(src[src >= 0]).tolist():
+        if not _hashes(evidence, str(switch_names[number])):
+            continue
+        links = np.flatnonzero((switch == number) & (ports.peer_row >= 0))
+        silent = (np.nan_to_num(tx[links]) == 0) & (np.nan_to_num(rx[links]) == 0)
+        if 0 < silent.sum() < len(links) / 2:  # down
+            links = links[~silent]
+        leaves = (src == number) & (dst != number) & (streams.payload_bytes > 0)
+        link_bytes = np.nan_to_num(tx[links])
+        if len(links) < 2 or leaves.sum() < 2 or not link_bytes.sum():
+            continue
+        payload = streams.payload_bytes[leaves]
+        scaled = link_bytes * payload.sum() / link_bytes.sum()
+        weights = np.full(len(links), 1 / len(links))
+        load = Load(scaled, weights, payload, np.ones(len(payload), np.int64))
+        loads.append((str(switch_names[number]), links, load))
+    return loads
+
+
+def _hashes(evidence: Evidence, switch: str) -> bool:
+    """Return whether a switch chooses links by headers, as far as the topology describes it."""
+    if evidence.topology is None:
+        return True
+    balancing = {settings.name: settings.balancing for settings in evidence.topology.switches}
+    return not balancing.get(switch, LoadBalancing.ECMP).reorders
+
+
+def _fields(evidence: Evidence, switch: str) -> frozenset[str]:
+    topology = evidence.topology
+    if topology is None:
+        return frozenset()
+    return frozenset(
+        str(field)
+        for settings in topology.switches
+        if settings.name == switch
+        for field in settings.hash_fields
+    )
+
+
+def _is_polarised(evidence: Evidence, group: Group, faulty: set[str]) -> bool:
+    """Return whether the switches that chose before hash the same fields, and spread their streams well."""
+    own = _fields(evidence, group.switch)
+    return bool(group.feeders) and all(
+        name not in faulty and _fields(evidence, name) == own for name in group.feeders
+    )
+
+
+def _collapses(evidence: Evidence, groups: list[Group], tests: int) -> list[Finding]:
+    """Return one finding for each set of fields that hashes are reduced to."""
+    by_key: dict[tuple[str, ...] | None, list[Group]] = {}
+    for group in groups:
+        by_key.setdefault(group.key, []).append(group)
+    findings = []
+    for key, members in by_key.items():
+        reason = (
+            "no single field explains it"
+            if key is None
+            else f"its link depends on the {' and '.join(_WORDS[name] for name in key)} alone"
+            if key
+            else "no header field changes its link"
+        )
+        findings.append(_fault(evidence, FindingKind.HASH_COLLAPSE, members, tests, (reason, _remedy(key))))
+    return findings
+
+
+def _remedy(key: tuple[str, ...] | None) -> str:
+    if key is None:
+        return "compare the hash fields and the members of the link group with those of other switches"
+    missing = [_WORDS[name] for name in _WORDS if name not in key and name != "queue_pair"]
+    return f"add to the switch's hash: {', '.join(missing)}"
+
+
+def _polarisation(evidence: Evidence, groups: list[Group], tests: int) -> list[Finding]:
+    if not groups:
+        return []
+    feeders = sorted({name for group in groups for name in group.feeders})
+    reason = f"{_named(feeders)} chose by the same hash before"
+    remedy = "give the switches of each tier another hash seed, or other hash fields"
+    return [_fault(evidence, FindingKind.HASH_POLARISED, groups, tests, (reason, remedy))]
+
+
+def _fault(
+    evidence: Evidence, kind: FindingKind, groups: list[Group], tests: int, words: tuple[str, str]
+) -> Finding:
+    """Return the finding of groups with the same fault; `words`: reason and remedy."""
+    reason, remedy = words
+    worst = min(groups, key=lambda group: group.load.effective_links / len(group.ports))
+    load, links = worst.load, len(worst.ports)
+    names = list(dict.fromkeys(group.switch for group in groups))
+    others = f" (and {len(names) - 1} more switches)" if len(names) > 1 else ""
+    used = int((load.link_bytes > 0).sum())
+    chance = min(min(worst.chance, worst.key_chance) * tests * len(_KEYS), 1.0)
+    sentence = (
+        f"{worst.switch}{others} spreads {load.streams} streams over {used} of {links} links, as unevenly as over "
+        f"{load.effective_links:.2f}: {reason}"
+    )
+    evidence_facts = (
+        Fact("effective_links", load.effective_links, "links", float(links), load.streams),
+        Fact("busiest_link_to_mean", load.max_to_mean, "ratio", 1.0, links),
+        Fact("chance_of_fair_hash", worst.chance, "probability", None, tests),
+        Fact("chance_of_field", worst.key_chance, "probability", None, tests),
+    )
+    lost_ns = max(_lost_ns(evidence, group)[0] for group in groups)
+    places = tuple(Place(PlaceKind.SWITCH, name) for name in names)
+    return Finding(
+        kind,
+        places,
+        sentence,
+        evidence_facts,
+        1 - chance,
+        remedy,
+        share=_share(evidence, lost_ns),
+    )
+
+
+def _lost_ns(evidence: Evidence, group: Group) -> tuple[float, float]:
+    """Return by how much longer the busiest link of a group needs for its bytes than an even load and than any port of the
+    rig, and how long it needs."""
+    ports, hosts, streams = evidence.ports, evidence.hosts, evidence.streams
+    rates = ports.described_bps[group.ports]
+    if not np.isfinite(rates).all():
+        rates = np.full(len(rates), np.nanmax(hosts.link_bps, initial=0) or np.nan)
+    busiest_ns = float((group.load.link_bytes * 8e9 / rates).max())
+    even_ns = float(group.load.link_bytes.sum() * 8e9 / rates.sum())
+    count = len(hosts.names)
+    host_ns = [
+        float(
+            np.nanmax(
+                np.bincount(end[end >= 0], streams.payload_bytes[end >= 0], count) * 8e9 / hosts.link_bps
+            )
+        )
+        for end in (streams.src_host, streams.dst_host)
+        if (end >= 0).any()
+    ]
+    lost = busiest_ns - max(even_ns, *host_ns, 0.0)
+    return (lost if np.isfinite(lost) else 0.0), busiest_ns
+
+
+def _share(evidence: Evidence, lost_ns: float) -> float | None:
+    if not evidence.duration_ns:
+        return None
+    return float(np.clip(lost_ns / evidence.duration_ns, 0, 1))
+
+
+def _chance(evidence: Evidence, groups: list[Group]) -> list[Finding]:
+    """Return the links that chance loads most, if they cost time."""
+    if not groups or not evidence.duration_ns:
+        return []
+    lost = [_lost_ns(evidence, group) for group in groups]
+    worst = int(np.argmax([lost_ns for lost_ns, _ in lost]))
+    lost_ns, busiest_ns = lost[worst]
+    if lost_ns < _COSTS * evidence.duration_ns:
+        return []
+    group = groups[worst]
+    load = group.load
+    port = int(group.ports[int((load.link_bytes / load.weights).argmax())])
+    place = Place(PlaceKind.PORT, evidence.ports.names[port], evidence.ports.peers[port])
+    chance = 1 - (1 - group.chance) ** len(groups)
+    sentence = (
+        f"{place} carries {load.max_to_mean:.2f} x the mean of {len(group.ports)} links of {group.switch}, "
+        f"{format_duration(round(busiest_ns))} of bytes at line rate: {load.streams} streams are too few to spread, and a fair "
+        f"hash does as badly in {chance * 100:.2g} % of runs"
+    )
+    facts = (
+        Fact("busiest_link_to_mean", load.max_to_mean, "ratio", 1.0, load.streams),
+        Fact("effective_links", load.effective_links, "links", float(len(group.ports)), load.streams),
+        Fact("chance_of_fair_hash", chance, "probability", None, len(groups)),
+    )
+    remedy = "use more queue pairs per connection (transport.qps_per_connection), or spray packets"
+    share = _share(evidence, lost_ns)
+    return [Finding(FindingKind.UNEVEN_LINKS, (place,), sentence, facts, 1.0, remedy, share=share)]
+
+
+def _named(names: list[str]) -> str:
+    """Join names, at most three."""
+    shown = names[:3] + ([f"{len(names) - 3} more"] if len(names) > 3 else [])
+    return " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
