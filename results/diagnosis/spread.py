@@ -118,15 +118,15 @@ def _rounded(sizes: Floats) -> Floats:
     return rounded
 
 
-def chance_of_function(keys: Rows, link: Rows, count: Rows, weights: Floats) -> float:
-    """Return the probability that all streams with equal keys share a link by chance; 1 if some do not.
+def chance_of_function(keys: Rows, link: Rows, count: Rows, weights: Floats) -> float | None:
+    """Return the probability that all streams with equal keys share a link by chance; None if some do not.
 
     `keys`, `link` and `count` (streams, all on that link) have one row for each stream, or for several equal ones.
     """
     order = np.lexsort((link, keys))
     same_key = keys[order][1:] == keys[order][:-1]
     if (same_key & (link[order][1:] != link[order][:-1])).any():
-        return 1.0
+        return None
     _, first, row = np.unique(keys, return_index=True, return_inverse=True)
     together = np.bincount(row.reshape(-1), count, len(first))
     return float(np.exp((together * np.log(weights[link[first]]) - np.log(weights[link[first]])).sum()))

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from scipy.special import chdtrc
 
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import format_duration
@@ -30,9 +31,11 @@ if TYPE_CHECKING:
 KINDS: Final = (FindingKind.HASH_COLLAPSE, FindingKind.HASH_POLARISED, FindingKind.UNEVEN_LINKS)
 FAULT: Final = 1e-4
 """Probability of a healthy run below which its hash is at fault."""
+_PERHAPS: Final = 0.05
+"""Probability below which a group is named where all groups together are at fault."""
 _COSTS: Final = 0.05
 """Share of the job's time from which on uneven links are worth a finding."""
-_KEYS: Final = (
+_KEYS: Final[tuple[tuple[str, ...], ...]] = (
     (),
     ("src_address",),
     ("dst_address",),
@@ -57,16 +60,21 @@ class Group:
     load: Load
     chance: float
     """Probability that a fair hash is as uneven."""
-    key: tuple[str, ...] | None
-    """Header fields that the link depends on, if they are fewer than the streams differ in."""
-    key_chance: float
-    feeders: frozenset[str]
+    keys: dict[tuple[str, ...], float]
+    """Sets of header fields that determine the link of every stream, each with the probability that it is by chance."""
+    feeders: frozenset[str] = frozenset()
     """Switches that chose before, by a hash, for the streams of this group."""
 
-    @property
-    def is_worse_than_most(self) -> bool:
-        """Return whether it is less even than a fair hash is in half of all cases."""
-        return self.chance < 0.5
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Suspect:
+    """A group whose hash is at fault."""
+
+    group: Group
+    key: tuple[str, ...] | None
+    """Header fields that the link depends on; None: not known."""
+    chance: float
+    """Probability of the fault in a healthy run, corrected for the tests made."""
 
 
 def look(evidence: Evidence) -> Found:
@@ -77,29 +85,47 @@ def look(evidence: Evidence) -> Found:
     if not groups:
         why = "no switch had two streams or more to spread over links by a hash"
         return _outcome(Examined.NOT_EXERCISED, why)
-    limit = FAULT / len(groups)
-    by_bytes = [group.chance < limit for group in groups]
-    by_key = [group.key is not None and group.key_chance * len(_KEYS) < limit for group in groups]
-    harms = any(key and group.is_worse_than_most for key, group in zip(by_key, groups, strict=True))
-    faulty = [
-        group
-        for group, uneven, keyed in zip(groups, by_bytes, by_key, strict=True)
-        if uneven or (keyed and harms)
+    suspects = [
+        suspect
+        for is_fed in (False, True)
+        for suspect in _suspects([group for group in groups if bool(group.feeders) is is_fed], len(groups))
     ]
-    names = {group.switch for group in faulty}
-    polarised = [group for group in faulty if _is_polarised(evidence, group, names)]
-    collapsed = [group for group in faulty if group not in polarised]
-    even = [group for group in groups if group not in faulty]
+    names = {suspect.group.switch for suspect in suspects}
+    polarised = [suspect for suspect in suspects if _is_polarised(evidence, suspect.group, names)]
+    faulty = {id(suspect.group) for suspect in suspects}
     findings = (
-        *_collapses(evidence, collapsed, len(groups)),
-        *_polarisation(evidence, polarised, len(groups)),
-        *_chance(evidence, even),
+        *_collapses(evidence, [suspect for suspect in suspects if suspect not in polarised]),
+        *_polarisation(evidence, polarised),
+        *_chance(evidence, [group for group in groups if id(group) not in faulty]),
     )
     outcomes = (
         Examination(kind, Examined.FOUND if any(f.kind is kind for f in findings) else Examined.CLEAR)
         for kind in KINDS
     )
     return Found(findings, tuple(outcomes))
+
+
+def _suspects(groups: list[Group], tests: int) -> list[Suspect]:
+    """Return the groups of one tier whose hash is at fault: by the test of all together, or by their own."""
+    if not groups:
+        return []
+    keys = len(_KEYS)
+    for key in _KEYS:
+        chance = float(np.prod([group.keys.get(key, 1.0) for group in groups])) * keys
+        if chance < FAULT and all(key in group.keys for group in groups):
+            return [Suspect(group, key, chance) for group in groups]
+    suspects = []
+    for group in groups:
+        smallest = [key for key in _KEYS if group.keys.get(key, 1.0) * keys * tests < FAULT][:1]
+        key, by_key = (smallest[0], group.keys[smallest[0]]) if smallest else (None, 1.0)
+        chance = min(by_key * keys, group.chance) * tests
+        if chance < FAULT:
+            suspects.append(Suspect(group, key, chance))
+    # Fisher's method: chance dies out over many groups, a fault of all does not.
+    together = float(chdtrc(2 * len(groups), -2 * sum(np.log(group.chance) for group in groups)))
+    if not suspects and together < FAULT:
+        return [Suspect(group, None, together) for group in groups if group.chance < _PERHAPS]
+    return suspects
 
 
 def _outcome(outcome: Examined, why: str) -> Found:
@@ -111,10 +137,7 @@ def _groups(evidence: Evidence) -> list[Group]:
     test = SpreadTest()
     if not evidence.choices:
         loads = _counted_loads(evidence)
-        return [
-            Group(switch, ports, load, test.probability(load), None, 1.0, frozenset())
-            for switch, ports, load in loads
-        ]
+        return [Group(switch, ports, load, test.probability(load), {}) for switch, ports, load in loads]
     streams = evidence.streams
     owner = np.repeat(np.arange(len(streams.ports)), np.diff(streams.way_first))
     order = np.argsort(streams.way_choice, kind="stable")
@@ -148,21 +171,13 @@ def _group_of(evidence: Evidence, choice: Choice, rows: Rows, owner: Rows, test:
     )
     if load.streams < 2:
         return None
-    single = np.bincount(row, minlength=len(members)) == 1
-    key, chance = None, 1.0
-    if single.all():
+    keys: dict[tuple[str, ...], float] = {}
+    if (np.bincount(row, minlength=len(members)) == 1).all() and _is_ecmp(evidence, choice.switch):
         link_of = np.zeros(len(members), np.int64)
         link_of[row] = link
-        key, chance = _key_of(evidence, members, link_of, counts, choice.weights)
-    return Group(
-        choice.switch,
-        choice.ports,
-        load,
-        test.probability(load),
-        key,
-        chance,
-        _feeders(evidence, rows, owner),
-    )
+        keys = _keys_of(evidence, members, link_of, counts, choice.weights)
+    feeders = _feeders(evidence, rows, owner)
+    return Group(choice.switch, choice.ports, load, test.probability(load), keys, feeders)
 
 
 def _feeders(evidence: Evidence, rows: Rows, owner: Rows) -> frozenset[str]:
@@ -177,23 +192,21 @@ def _feeders(evidence: Evidence, rows: Rows, owner: Rows) -> frozenset[str]:
     )
 
 
-def _key_of(
+def _keys_of(
     evidence: Evidence, members: Rows, link: Rows, counts: Rows, weights: Floats
-) -> tuple[tuple[str, ...] | None, float]:
-    """Return the fewest header fields that determine the link of the streams `members`, and the probability that they do
+) -> dict[tuple[str, ...], float]:
+    """Return the sets of header fields that determine the link of the streams `members`, with the probability that they do
     so by chance."""
-    streams = evidence.streams
-    best: tuple[int, tuple[str, ...] | None, float] = (len(members) + 1, None, 1.0)
+    keys: dict[tuple[str, ...], float] = {}
     for fields in _KEYS:
-        keys = np.zeros(len(members), np.int64)
+        number = np.zeros(len(members), np.int64)
         for name in fields:
-            column = getattr(streams, name)[members]
-            keys = keys * (int(column.max(initial=0)) + 2) + column + 1
-        classes = len(np.unique(keys))
-        chance = chance_of_function(keys, link, counts, weights)
-        if chance < FAULT and classes < best[0]:
-            best = classes, fields, chance
-    return best[1], best[2]
+            column = getattr(evidence.streams, name)[members]
+            number = np.unique(number * (int(column.max(initial=0)) + 2) + column + 1, return_inverse=True)[1]
+        chance = chance_of_function(number.reshape(-1), link, counts, weights)
+        if chance is not None:
+            keys[fields] = chance
+    return keys
 
 
 def _counted_loads(evidence: Evidence) -> list[tuple[str, Rows, Load]]:
@@ -234,6 +247,12 @@ def _hashes(evidence: Evidence, switch: str) -> bool:
     return not balancing.get(switch, LoadBalancing.ECMP).reorders
 
 
+def _is_ecmp(evidence: Evidence, switch: str) -> bool:
+    """Return whether a switch chooses links by a hash, and not by bits of the source port."""
+    settings = evidence.topology.switches if evidence.topology is not None else ()
+    return any(each.name == switch and each.balancing is LoadBalancing.ECMP for each in settings)
+
+
 def _fields(evidence: Evidence, switch: str) -> frozenset[str]:
     topology = evidence.topology
     if topology is None:
@@ -254,11 +273,11 @@ def _is_polarised(evidence: Evidence, group: Group, faulty: set[str]) -> bool:
     )
 
 
-def _collapses(evidence: Evidence, groups: list[Group], tests: int) -> list[Finding]:
+def _collapses(evidence: Evidence, suspects: list[Suspect]) -> list[Finding]:
     """Return one finding for each set of fields that hashes are reduced to."""
-    by_key: dict[tuple[str, ...] | None, list[Group]] = {}
-    for group in groups:
-        by_key.setdefault(group.key, []).append(group)
+    by_key: dict[tuple[str, ...] | None, list[Suspect]] = {}
+    for suspect in suspects:
+        by_key.setdefault(suspect.key, []).append(suspect)
     findings = []
     for key, members in by_key.items():
         reason = (
@@ -268,7 +287,7 @@ def _collapses(evidence: Evidence, groups: list[Group], tests: int) -> list[Find
             if key
             else "no header field changes its link"
         )
-        findings.append(_fault(evidence, FindingKind.HASH_COLLAPSE, members, tests, (reason, _remedy(key))))
+        findings.append(_fault(evidence, FindingKind.HASH_COLLAPSE, members, (reason, _remedy(key))))
     return findings
 
 
@@ -279,47 +298,37 @@ def _remedy(key: tuple[str, ...] | None) -> str:
     return f"add to the switch's hash: {', '.join(missing)}"
 
 
-def _polarisation(evidence: Evidence, groups: list[Group], tests: int) -> list[Finding]:
-    if not groups:
+def _polarisation(evidence: Evidence, suspects: list[Suspect]) -> list[Finding]:
+    if not suspects:
         return []
-    feeders = sorted({name for group in groups for name in group.feeders})
+    feeders = sorted({name for suspect in suspects for name in suspect.group.feeders})
     reason = f"{_named(feeders)} chose by the same hash before"
     remedy = "give the switches of each tier another hash seed, or other hash fields"
-    return [_fault(evidence, FindingKind.HASH_POLARISED, groups, tests, (reason, remedy))]
+    return [_fault(evidence, FindingKind.HASH_POLARISED, suspects, (reason, remedy))]
 
 
-def _fault(
-    evidence: Evidence, kind: FindingKind, groups: list[Group], tests: int, words: tuple[str, str]
-) -> Finding:
+def _fault(evidence: Evidence, kind: FindingKind, suspects: list[Suspect], words: tuple[str, str]) -> Finding:
     """Return the finding of groups with the same fault; `words`: reason and remedy."""
     reason, remedy = words
+    groups = [suspect.group for suspect in suspects]
     worst = min(groups, key=lambda group: group.load.effective_links / len(group.ports))
     load, links = worst.load, len(worst.ports)
     names = list(dict.fromkeys(group.switch for group in groups))
-    others = f" (and {len(names) - 1} more switches)" if len(names) > 1 else ""
+    others = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
     used = int((load.link_bytes > 0).sum())
-    chance = min(min(worst.chance, worst.key_chance) * tests * len(_KEYS), 1.0)
+    chance = min(suspect.chance for suspect in suspects)
     sentence = (
         f"{worst.switch}{others} spreads {load.streams} streams over {used} of {links} links, as unevenly as over "
         f"{load.effective_links:.2f}: {reason}"
     )
-    evidence_facts = (
+    facts = (
         Fact("effective_links", load.effective_links, "links", float(links), load.streams),
         Fact("busiest_link_to_mean", load.max_to_mean, "ratio", 1.0, links),
-        Fact("chance_of_fair_hash", worst.chance, "probability", None, tests),
-        Fact("chance_of_field", worst.key_chance, "probability", None, tests),
+        Fact("chance_of_fair_hash", chance, "probability", None, len(groups)),
     )
-    lost_ns = max(_lost_ns(evidence, group)[0] for group in groups)
+    share = _share(evidence, max(_lost_ns(evidence, group)[0] for group in groups))
     places = tuple(Place(PlaceKind.SWITCH, name) for name in names)
-    return Finding(
-        kind,
-        places,
-        sentence,
-        evidence_facts,
-        1 - chance,
-        remedy,
-        share=_share(evidence, lost_ns),
-    )
+    return Finding(kind, places, sentence, facts, 1 - chance, remedy, share=share)
 
 
 def _lost_ns(evidence: Evidence, group: Group) -> tuple[float, float]:
