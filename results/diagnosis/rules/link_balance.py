@@ -33,7 +33,7 @@ FAULT: Final = 1e-4
 """Probability of a healthy run below which its hash is at fault."""
 _PERHAPS: Final = 0.05
 """Probability below which a group is named where all groups together are at fault."""
-_COSTS: Final = 0.05
+_COSTS: Final = 0.1
 """Share of the job's time from which on uneven links are worth a finding."""
 _KEYS: Final[tuple[tuple[str, ...], ...]] = (
     (),
@@ -116,11 +116,11 @@ def _suspects(groups: list[Group], tests: int) -> list[Suspect]:
             return [Suspect(group, key, chance) for group in groups]
     suspects = []
     for group in groups:
-        smallest = [key for key in _KEYS if group.keys.get(key, 1.0) * keys * tests < FAULT][:1]
-        key, by_key = (smallest[0], group.keys[smallest[0]]) if smallest else (None, 1.0)
-        chance = min(by_key * keys, group.chance) * tests
+        smallest = next((key for key in _KEYS if group.keys.get(key, 1.0) * keys * tests < FAULT), None)
+        by_key = 1.0 if smallest is None else group.keys[smallest] * keys
+        chance = min(by_key, group.chance) * tests
         if chance < FAULT:
-            suspects.append(Suspect(group, key, chance))
+            suspects.append(Suspect(group, smallest, chance))
     # Fisher's method: chance dies out over many groups, a fault of all does not.
     together = float(chdtrc(2 * len(groups), -2 * sum(np.log(group.chance) for group in groups)))
     if not suspects and together < FAULT:
