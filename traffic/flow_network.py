@@ -30,6 +30,8 @@ LINK_BYTES_PER_PACKET: Final = 82
 """Bytes of a packet on a link around its payload (docs/closed_forms.md)."""
 MOST_VALUES: Final = 1 << 22
 """Maximum entropy values, over all queue pairs, whose ways are followed one by one: about ten seconds of CPU time."""
+MOST_CROSSED: Final = 1 << 18
+"""The same for `ports_crossed`, which every run with a topology computes: about a second."""
 _ROWS_AT_ONCE: Final = 1 << 20
 
 
@@ -94,7 +96,7 @@ def ports_crossed(
     attachments = np.array(attachments_of(assignment, rig_ports, topology, table), np.int64)
     fabric = Fabric(topology, table)
     values = port_values(assignment)
-    ways = _Ways(assignment, fabric, values)
+    ways = _Ways(assignment, fabric, values, MOST_CROSSED)
     if not keeps_links:
         ways.ignore_headers()
     connections = assignment.connections
@@ -135,18 +137,20 @@ def ports_crossed(
 class _Ways:
     """Ways of the queue pairs: some are followed one by one, the rest together with all between the same two switches."""
 
-    def __init__(self, assignment: Assignment, fabric: Fabric, values: PortValues) -> None:
+    def __init__(
+        self, assignment: Assignment, fabric: Fabric, values: PortValues, most_values: int = MOST_VALUES
+    ) -> None:
         self._assignment = assignment
         self._fabric = fabric
         self._values = values
         count = values.count
         self._goes_by_key = np.full(len(count), has_choice(fabric, lambda switch: switch.balancing in BY_KEY))
         self._notes: tuple[str, ...] = ()
-        if count[self._goes_by_key].sum() - len(count) > MOST_VALUES:
+        if count[self._goes_by_key].sum() - len(count) > most_values:
             self._goes_by_key &= count == 1
             many = int((count > 1).sum())
             self._notes = (
-                f"entropy values of {many} queue pairs spread evenly over equally short ways: more than {MOST_VALUES} to follow",
+                f"entropy values of {many} queue pairs spread evenly over equally short ways: more than {most_values} to follow",
             )
 
     def ignore_headers(self) -> None:

@@ -83,7 +83,7 @@ def look(evidence: Evidence) -> Found:
         return _outcome(Examined.NO_EVIDENCE, "no counters of the device")
     groups = _groups(evidence)
     if not groups:
-        why = "no switch had two streams or more to spread over links by a hash"
+        why = "no switch chose links by a hash for two streams or more whose ways are known"
         return _outcome(Examined.NOT_EXERCISED, why)
     suspects = [
         suspect
@@ -197,8 +197,11 @@ def _keys_of(
 ) -> dict[tuple[str, ...], float]:
     """Return the sets of header fields that determine the link of the streams `members`, with the probability that they do
     so by chance."""
+    sprays = bool((evidence.streams.ports[members] > 1).any())
     keys: dict[tuple[str, ...], float] = {}
     for fields in _KEYS:
+        if sprays and ("source_port" in fields or "queue_pair" in fields):
+            continue  # a row has several of them
         number = np.zeros(len(members), np.int64)
         for name in fields:
             column = getattr(evidence.streams, name)[members]
@@ -371,7 +374,7 @@ def _chance(evidence: Evidence, groups: list[Group]) -> list[Finding]:
         return []
     group = groups[worst]
     load = group.load
-    port = int(group.ports[int((load.link_bytes / load.weights).argmax())])
+    port = int(group.ports[int(load.link_bytes.argmax())])
     place = Place(PlaceKind.PORT, evidence.ports.names[port], evidence.ports.peers[port])
     chance = 1 - (1 - group.chance) ** len(groups)
     sentence = (
