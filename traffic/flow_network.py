@@ -56,7 +56,7 @@ def network_of(assignment: Assignment, rig_ports: tuple[str, ...], topology: Top
     table = routes(topology)
     attachments = np.array(attachments_of(assignment, rig_ports, topology, table), np.int64)
     refuse(assignment, topology, table)
-    ways = _Ways(assignment, Fabric(topology, table), port_values(assignment))
+    ways = _Ways(assignment, Fabric(topology, table), port_values(assignment), MOST_VALUES)
     return ways.network(attachments)
 
 
@@ -107,15 +107,16 @@ def ports_crossed(
     rows = np.flatnonzero(plain[ends[0]] & plain[ends[1]])
     src, dst = (attachments[column] for column in ends)
     flow, link, share, depth = ways.parts(rows, src, dst)
-    pairs, pair_of = np.unique(
-        np.stack([np.searchsorted(fabric.first_link, link, side="right") - 1, dst[flow]]),
-        axis=1,
+    switch_of = np.searchsorted(fabric.first_link, link, side="right") - 1
+    pairs, first, pair_of = np.unique(
+        switch_of * len(fabric.topology.switches) + fabric.home[dst[flow]],
+        return_index=True,
         return_inverse=True,
     )
     choices: dict[tuple[int, ...], int] = {}
-    choice_of_pair = np.full(pairs.shape[1], -1, np.int64)
-    for number, (switch, attachment) in enumerate(pairs.T.tolist()):
-        links = fabric.ways(switch, attachment)
+    choice_of_pair = np.full(len(pairs), -1, np.int64)
+    for number, row in enumerate(first.tolist()):
+        links = fabric.ways(int(switch_of[row]), int(dst[flow[row]]))
         if len(links) > 1:
             choice_of_pair[number] = choices.setdefault(tuple(links.tolist()), len(choices))
     order = np.lexsort((link, depth, flow))
@@ -137,9 +138,7 @@ def ports_crossed(
 class _Ways:
     """Ways of the queue pairs: some are followed one by one, the rest together with all between the same two switches."""
 
-    def __init__(
-        self, assignment: Assignment, fabric: Fabric, values: PortValues, most_values: int = MOST_VALUES
-    ) -> None:
+    def __init__(self, assignment: Assignment, fabric: Fabric, values: PortValues, most_values: int) -> None:
         self._assignment = assignment
         self._fabric = fabric
         self._values = values

@@ -108,8 +108,8 @@ def streams_of(inputs: KpiInput, hosts: tuple[str, ...], ways: WayRows) -> Strea
     if len(ways.values):
         values = ways.values[queue_pair]
     shared = values > 1
-    key = np.stack([src, dst, np.where(shared, -1, port)])
-    _, first, stream = np.unique(key, axis=1, return_index=True, return_inverse=True)
+    key = (src * (int(dst.max(initial=0)) + 1) + dst) * (1 << 17) + np.where(shared, 1 << 16, port)
+    _, first, stream = np.unique(key, return_index=True, return_inverse=True)
     stream = stream.reshape(-1)
     count = np.bincount(stream, minlength=len(first))
     host_of = {name: row for row, name in enumerate(hosts)}
