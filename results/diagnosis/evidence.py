@@ -164,6 +164,9 @@ class Streams:
     """Number of source ports over which the bytes are spread."""
     payload_bytes: Floats
     """Sent in the run."""
+    sent_packets: Floats
+    lost_packets: Floats
+    """Data packets sent and not received; NaN if an end did not report."""
     way_first: Rows
     """As `Flows.way_first`."""
     way_port: Rows
@@ -171,6 +174,11 @@ class Streams:
     """By row of `way_port`: row in `Evidence.choices`; -1: there is no other port."""
     way_share: Floats
     """By row of `way_port`: share of the stream's bytes that crosses the port."""
+
+    @property
+    def way_stream(self) -> Rows:
+        """Return the stream of each row of `way_port`."""
+        return np.repeat(np.arange(len(self.ports)), np.diff(self.way_first))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -114,6 +114,8 @@ def streams_of(inputs: KpiInput, hosts: tuple[str, ...], ways: WayRows) -> Strea
     count = np.bincount(stream, minlength=len(first))
     host_of = {name: row for row, name in enumerate(hosts)}
     host = np.array([host_of.get(name, -1) for name in inputs.plan.port_names], np.int64)
+    sent = frame["tx_packets"][sends].astype(np.float64)
+    lost = sent - _received(inputs, sends)
     begin = ways.first[queue_pair[first]] if len(ways.values) else np.zeros(len(first), np.int64)
     lengths = ways.first[queue_pair[first] + 1] - begin if len(ways.values) else begin
     way_first = np.r_[0, np.cumsum(lengths)]
@@ -129,11 +131,29 @@ def streams_of(inputs: KpiInput, hosts: tuple[str, ...], ways: WayRows) -> Strea
         payload_bytes=np.bincount(
             stream, frame["tx_payload_bytes"][sends].astype(np.float64), len(first)
         ).astype(np.float64),
+        sent_packets=np.bincount(stream, sent, len(first)).astype(np.float64),
+        lost_packets=np.bincount(stream, lost, len(first)).astype(np.float64),
         way_first=way_first,
         way_port=ways.port[rows],
         way_choice=ways.choice[rows],
         way_share=ways.share[rows],
     )
+
+
+def _received(inputs: KpiInput, sends: Rows) -> Floats:
+    """Return the data packets that the receiver of each sending queue pair counted; NaN if it did not report."""
+    frame = inputs.frames["flows"].columns
+    receives = np.flatnonzero(np.asarray(frame["role"] == "receiver", bool))
+    width = 1 << 32
+    numbers = frame["connection"].astype(np.int64) * width
+    keys = numbers[receives] + frame["remote_qpn"][receives].astype(np.int64)
+    order = np.argsort(keys)
+    asked = numbers[sends] + frame["local_qpn"][sends].astype(np.int64)
+    if not len(keys):
+        return np.full(len(sends), np.nan)
+    place = order[np.minimum(np.searchsorted(keys[order], asked), len(keys) - 1)]
+    packets = frame["rx_packets"][receives][place].astype(np.float64)
+    return np.where(keys[place] == asked, packets, np.nan)
 
 
 def _planned_row(inputs: KpiInput, connection: NDArray[np.generic], number: NDArray[np.generic]) -> Rows:

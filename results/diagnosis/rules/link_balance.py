@@ -139,7 +139,7 @@ def _groups(evidence: Evidence) -> list[Group]:
         loads = _counted_loads(evidence)
         return [Group(switch, ports, load, test.probability(load), {}) for switch, ports, load in loads]
     streams = evidence.streams
-    owner = np.repeat(np.arange(len(streams.ports)), np.diff(streams.way_first))
+    owner = streams.way_stream
     order = np.argsort(streams.way_choice, kind="stable")
     bounds = np.searchsorted(streams.way_choice[order], np.arange(len(evidence.choices) + 1))
     groups = []
