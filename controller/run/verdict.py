@@ -22,6 +22,7 @@ from etloop.controller.inputs.scenario.verdict import VerdictSettings, condition
 from etloop.controller.run.device_check import contradictions_of, topology_verdict
 from etloop.controller.run.device_demands import network_needs
 from etloop.controller.run.device_facts import device_facts
+from etloop.controller.run.flow_ways import Hashes, flow_ways
 from etloop.controller.run.topology_check import DescribedDevice
 from etloop.dut_profiles.model.profile import DutKind, DutProfile
 from etloop.dut_profiles.reading.catalogue import find_profile
@@ -145,9 +146,19 @@ def counting_conditions(profile: DutProfile) -> tuple[RequestedCondition, ...]:
 
 
 def basis_of(
-    scenario: Scenario, rig: Rig, plan: Plan, device: DescribedDevice | None, *, in_twin: bool
+    scenario: Scenario,
+    rig: Rig,
+    plan: Plan,
+    device: DescribedDevice | None,
+    hashes: Hashes | None,
+    *,
+    in_twin: bool,
 ) -> KpiBasis:
-    """Return what figures need beside the records: speeds of ports, compute, payload of packets, the network of a lone flow."""
+    """Return what figures need in addition to the records: speeds of ports, compute, payload of packets, the network of a
+    lone flow, and the ports that flows cross.
+
+    `hashes`: None if the hash of the device is not known.
+    """
     # Ranks are on the first port of a card, whose rate is that of all its planes.
     speeds = {label: port.link_bps for label, port in rig.ports.items()}
     speeds |= {
@@ -165,7 +176,8 @@ def basis_of(
         cuts = any(part.settings.shaping is not Shaping.PLAIN for part in plan.parts.jobs.parts)
         network = lone_network(plan.whole(), topology, source, cuts=cuts)
     needs = network_needs(scenario, rig)
-    basis = KpiBasis(speeds, compute, scenario.transport.path_mtu_bytes, backends, network, needs)
+    ways = None if device is None or hashes is None else flow_ways(plan, device.topology, hashes)
+    basis = KpiBasis(speeds, compute, scenario.transport.path_mtu_bytes, backends, network, needs, ways)
     # The twin's network is the topology, exactly.
     return basis if in_twin else with_stated_base(basis, scenario.verdict.base_latency_ns)
 
