@@ -100,9 +100,10 @@ KIND_UNITS: Final = {field.name: _unit_of(field.name) for field in fields(KindKp
 ITERATION_UNITS: Final = {field.name: _unit_of(field.name) for field in fields(IterationSummary)}
 
 
-FINDING_UNITS: Final = {
-    **dict.fromkeys(("kind", "role", "place", "peer", "sentence"), "name"),
-    **{"confidence": "ratio", "share": "ratio", "is_cause": "flag"},
+FINDING_UNITS: Final = dict.fromkeys(("kind", "role", "place", "peer", "sentence"), "name") | {
+    "confidence": "ratio",
+    "share": "ratio",
+    "is_cause": "flag",
 }
 """Columns of the table `findings`. Several places of a finding are joined by ", "."""
 EXAMINATION_UNITS: Final = dict.fromkeys(("kind", "outcome", "why"), "name")
