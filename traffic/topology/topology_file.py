@@ -192,8 +192,8 @@ class TopologyKeys:
     """Switches in a row, hop0, hop1 and so on, each linked to the next."""
     switches: tuple[SwitchEntry, ...] = groups(SwitchEntry, "switches")
     """Switches one by one."""
-    links: tuple[LinkEntry, ...] = groups(LinkEntry, "links")
-    """Links between switches."""
+    links: tuple[LinkEntry, ...] = groups(LinkEntry, "links", may_be_empty=True)
+    """Links between switches; none for one switch."""
     attach: tuple[AttachEntry, ...] = groups(AttachEntry, "attach")
     """The rig's ports on switches."""
     seed: int = setting("seed", integer(0, 2**62), SEED)

@@ -89,6 +89,16 @@ def test_rails_without_spines_are_networks_of_their_own() -> None:
     assert routes(topology)[0] == ((0,), (1,), (), ())
 
 
+@pytest.mark.parametrize("links", ["", "links: []"])
+def test_single_switch_needs_no_links(links: str) -> None:
+    topology = parsed(f"""
+        switches: [{{name: s0, preset: lossless}}]
+        {links}
+        attach: [{{port: a/p0, to: s0, rate: 100Gbps}}, {{port: b/p0, to: s0, rate: 25Gbps}}]
+    """)
+    assert [port.rate_bps for port in topology.switches[0].ports] == [100 * GBPS, 25 * GBPS]
+
+
 def test_a_dumbbell_has_one_trunk_that_every_flow_from_side_to_side_takes() -> None:
     topology = parsed("""
         dumbbell: {left: [a/p0, b/p0], right: [c/p0], rate: 100Gbps, trunk_rate: 25Gbps, trunk_delay: 5us}
