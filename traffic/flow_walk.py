@@ -142,7 +142,7 @@ def named_by_key(switch: SwitchSettings, rows: Rows, ports: NDArray[np.int64]) -
         place: NDArray[np.int64] = members[field % len(members)]
         return place
     chosen = np.frombuffer(
-        _native.ecmp_choices(np.ascontiguousarray(rows.key), switch.seed, len(members)), np.int32
+        _native.ecmp_choices(np.ascontiguousarray(rows.key), switch.hash_seed, len(members)), np.int32
     )
     hashed: NDArray[np.int64] = members[chosen]
     return hashed

@@ -30,14 +30,16 @@ from etloop.results.html.timeline import scale_of
 from etloop.results.report.comparison import (
     BADGES,
     WORDS,
-    arisen_table,
+    block_table,
     change_words,
     conditions_table,
     contribution_tables,
     differing_table,
     direction_word,
+    findings_table,
     interference_table,
     losses_table,
+    moved_table,
     plain_table,
     sides_table,
     tested_table,
@@ -64,14 +66,23 @@ def comparison_html(comparison: Comparison, a: Side, b: Side) -> str:
     """Return the page."""
     sides = (("A", a), ("B", b))
     plain = table_blocks(plain_table(comparison), len(comparison.plain))
+    block = block_table(comparison)
     sections = (
         Section("verdict", "Verdict", (*verdict_blocks(comparison), *table_blocks(sides_table(comparison)))),
+        Section(
+            "network",
+            "The network",
+            (
+                *table_blocks(block, len(block.rows)),
+                *table_blocks(moved_table(comparison), len(comparison.moved)),
+                *table_blocks(findings_table(comparison), len(comparison.findings)),
+            ),
+        ),
         Section(
             "changes-of",
             "Change, B against A",
             (*change_chart(comparison.metrics, "changes"), *tested_blocks(comparison)),
         ),
-        Section("arisen", "Not in A, and in B", table_blocks(arisen_table(comparison))),
         Section("losses", "Losses", table_blocks(losses_table(comparison))),
         Section("conditions", "Conditions", table_blocks(conditions_table(comparison))),
         Section("interference", "Interference", table_blocks(interference_table(comparison))),
