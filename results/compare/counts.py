@@ -1,8 +1,8 @@
 """Tests whether a counter changed between two sets of runs, and corrects for the number of counters.
 
 Counters vary from run to run by far more than a Poisson count (docs/experiments.md has figures), so the variance of a mean
-is that of the runs, with `USUAL_CV` where a side has too few to show it. A counter that is 0 in one side and not in the other
-is also tested by the runs in which it is present (Fisher's exact test). Pure.
+is that of the runs, with `USUAL_CV` where a side has too few to show it. The order of the runs, and for a counter that one
+side does not have its presence, is tested, too (Fisher's exact test). Pure.
 """
 
 from __future__ import annotations
@@ -47,42 +47,55 @@ def compare_counts(a: Floats, b: Floats, confidence: float, *, paired: bool, usu
     `paired`: `a[i]` and `b[i]` share their draws. `usual_cv`: variation between runs to assume for fewer than three.
     """
     means = float(a.mean()), float(b.mean())
-    # Rates and bytes are so large that half a unit does not matter.
-    gap = math.log((means[1] + 0.5) / (means[0] + 0.5))
     if np.array_equal(a, b):
         return CountChange(*means, 1.0, 1.0, 1.0, 1.0)
     if paired and len(a) >= LEAST_PAIRS and a.all() and b.all():
         gaps = np.log(b / a)
         gap, variance, freedom = float(gaps.mean()), float(gaps.var(ddof=1)) / len(gaps), len(gaps) - 1.0
     else:
-        sides = [_relative_variance(values, usual_cv) for values in (a, b)]
-        variance = sum(of_side for of_side, _ in sides)
-        estimated = sum(of_side**2 / freedom for of_side, freedom in sides if freedom)
-        freedom = min(variance**2 / estimated, NORMAL_FREEDOM) if estimated else NORMAL_FREEDOM
+        # Half a count more for each side: rates and bytes are so large that it does not matter.
+        gap = math.log((b.sum() + 0.5) / len(b)) - math.log((a.sum() + 0.5) / len(a))
+        variance, freedom = _variance(a, b, usual_cv)
     error = math.sqrt(variance)
     reach = float(stdtrit(freedom, (1 + confidence) / 2)) * error
-    by_ratio = min(2 * float(stdtr(freedom, -abs(gap) / error)), 1.0) if error else 0.0
-    return CountChange(
-        *means, math.exp(gap), math.exp(gap - reach), math.exp(gap + reach), min(by_ratio, presence(a, b))
-    )
+    p_value = 2 * float(stdtr(freedom, -abs(gap) / error)) if error else 0.0
+    # More in B is what a comparison looks for; the other direction is tested as one of two.
+    fewer, more, sides = (a, b, 1) if means[1] > means[0] else (b, a, 2)
+    by_order = sides * separation(fewer, more)
+    # A counter that comes and goes says nothing by its size where it is absent.
+    p_value = min(p_value, by_order) if fewer.any() or more.all() else by_order
+    ratios = math.exp(gap), math.exp(gap - reach), math.exp(gap + reach)
+    return CountChange(*means, *ratios, min(p_value, 1.0))
 
 
-def _relative_variance(values: Floats, usual_cv: float) -> tuple[float, float]:
-    """Return the variance of the logarithm of the mean, and its degrees of freedom; 0: it is assumed."""
-    mean, runs = float(values.mean()), len(values)
-    counted = 1 / (runs * mean + 0.5)
-    if runs < LEAST_PAIRS:
-        return counted + usual_cv**2 / runs, 0.0
-    return counted + float(values.var(ddof=1)) / (mean + 0.5) ** 2 / runs, runs - 1.0
+def _variance(a: Floats, b: Floats, usual_cv: float) -> tuple[float, float]:
+    """Return the variance of the logarithm of the ratio of both means, and its degrees of freedom.
+
+    It is that of a count (Poisson), which is known, and that from run to run, which is estimated or assumed (Welch).
+    """
+    total, estimated = 0.0, 0.0
+    for values in (a, b):
+        mean, runs = float(values.mean()), len(values)
+        total += 1 / (float(values.sum()) + 0.5)
+        if runs < LEAST_PAIRS:
+            total += usual_cv**2 / runs
+        elif mean:
+            between = float(values.var(ddof=1)) / mean**2 / runs
+            total += between
+            estimated += between**2 / (runs - 1)
+    return total, min(total**2 / estimated, NORMAL_FREEDOM) if estimated else NORMAL_FREEDOM
 
 
-def presence(a: Floats, b: Floats) -> float:
-    """Return the probability that the runs with a counter above 0 fall on one side by chance; 1 if both sides have some."""
-    if a.any() and b.any():
-        return 1.0
-    present = a if a.any() else b
-    hits = int((present > 0).sum())
-    return comb(len(present), hits) / comb(len(a) + len(b), hits)
+def separation(fewer: Floats, more: Floats) -> float:
+    """Return the probability that the runs of both sides fall into this order by chance (Fisher's exact test, one-sided).
+
+    Either all runs of `more` have more than any of `fewer`, or `fewer` has none at all and some of `more` have some;
+    1 for any other order.
+    """
+    if more.min() > fewer.max():
+        return 1 / comb(len(fewer) + len(more), len(more))
+    hits = int((more > 0).sum())
+    return 1.0 if fewer.any() else comb(len(more), hits) / comb(len(fewer) + len(more), hits)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

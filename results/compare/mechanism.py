@@ -20,7 +20,7 @@ from etloop.results.compare.counts import (
     compare_counts,
     false_discovery,
     holm,
-    presence,
+    separation,
 )
 from etloop.results.compare.objects import BYTES, CLASS_PACKETS, DRAIN, UNITS, Counted
 from etloop.results.compare.samples import LONGEST_QUEUE_BYTES, MARKS, NAKS, WRONG_ICRC
@@ -46,6 +46,8 @@ MOST_PLACES: Final = 3
 MOST_MOVED: Final = 100
 _STEADY_CV: Final = 0.01
 """Variation between single runs assumed for rates, and for packets by class and bytes that the plan fixes."""
+_LEAST_DRAIN_EFFECT: Final = 0.03
+"""Least relative change of a drain rate: frames that straddle two samples move it by up to half of that."""
 _LEAST_SHARE: Final = 0.1
 """Least share of the change of a counter for which an object is named."""
 
@@ -173,7 +175,7 @@ def _is_moved(
     key: Counted, pair: tuple[Floats, Floats], change: CountChange, settings: ComparisonSettings
 ) -> bool:
     if key.figure == DRAIN:
-        return abs(change.b / change.a - 1) >= settings.least_effect
+        return abs(change.b / change.a - 1) >= max(settings.least_effect, _LEAST_DRAIN_EFFECT)
     return _is_relevant(pair, change, settings.least_factor)
 
 
@@ -240,4 +242,4 @@ def _is_new(finding: Finding, runs: tuple[int, int], sides: Iterable[Side], conf
     ]
     if finding.confidence >= 1:
         return bool(counts[1].all())
-    return presence(counts[0], counts[1]) <= 1 - confidence
+    return separation(counts[0], counts[1]) <= 1 - confidence

@@ -140,19 +140,23 @@ def _drain_rates(run_dir: Path, peers: dict[str, str]) -> dict[Counted, float]:
     lane, time_ns, queued, sent, paused = (
         column[order] for column in (number * 64 + cos, time_ns, queued, sent, paused)
     )
-    is_busy = (lane[1:] == lane[:-1]) & (queued[1:] > 0) & (queued[:-1] > 0) & (paused[1:] == paused[:-1])
-    steps = np.flatnonzero(is_busy & (time_ns[1:] > time_ns[:-1]))
-    rate = (sent[steps + 1] - sent[steps]) * 8e9 / (time_ns[steps + 1] - time_ns[steps])
+    is_step = (lane[1:] == lane[:-1]) & (time_ns[1:] > time_ns[:-1]) & (paused[1:] == paused[:-1])
+    steps = np.flatnonzero(is_step)
+    sent_bytes, gap_ns = sent[steps + 1] - sent[steps], time_ns[steps + 1] - time_ns[steps]
+    of_lane = np.unique(lane[steps], return_inverse=True)[1]
+    # A queue that held as much as ever left it in such an interval did not run empty in it.
+    most_bytes = np.zeros(int(of_lane.max(initial=-1)) + 1)
+    np.maximum.at(most_bytes, of_lane, sent_bytes * gap_ns.max(initial=1) / gap_ns)
+    is_busy = (queued[steps] >= most_bytes[of_lane]) & (sent_bytes > 0)
+    row_of_step = (lane[steps] // 64).astype(np.int64)[is_busy]
+    busy_bytes, busy_ns, count = (
+        np.bincount(row_of_step, weights, len(labels))
+        for weights in (sent_bytes[is_busy], gap_ns[is_busy], np.ones(len(row_of_step)))
+    )
     drains = {}
-    port_of_step = (lane[steps] // 64).astype(np.int64)
-    for row in np.unique(port_of_step).tolist():
-        rates = np.sort(rate[port_of_step == row])
-        if len(rates) >= _LEAST_STEPS:
-            name = labels[row]
-            place = f"{name} (to {peers[name]})" if name in peers else name
-            # A queue may have been empty between two samples: the upper half has not, and its mean evens out frames that
-            # straddle a sample.
-            drains[Counted(DRAIN, place)] = float(rates[len(rates) // 2 :].mean())
+    for row in np.flatnonzero(count >= _LEAST_STEPS).tolist():
+        place = f"{labels[row]} (to {peers[labels[row]]})" if labels[row] in peers else labels[row]
+        drains[Counted(DRAIN, place)] = float(busy_bytes[row] * 8e9 / busy_ns[row])
     return drains
 
 

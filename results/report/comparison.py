@@ -7,7 +7,7 @@ from typing import Final
 
 from etloop.results.compare.change import change_text, ratio_text
 from etloop.results.report.losses import COUNTED_BY, standalone_words
-from etloop.results.report.table import Cell, Column, Table, Unit, table_of, text_columns
+from etloop.results.report.table import Cell, Column, Table, Unit, table_of
 from etloop.results.report.values import bytes_words, time_words, value_words
 from etloop.results.schema.comparison import (
     Basis,
