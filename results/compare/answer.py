@@ -166,7 +166,9 @@ def _row_reason(row: CountRow, own_doubt: str) -> str:
     assert row.a is not None
     assert row.b is not None
     unit = f" {row.unit}" if row.unit != "bytes" else ""
-    values = [value_words(value, "bytes") if row.unit == "bytes" else f"{value:.6g}" for value in (row.a, row.b)]
+    values = [
+        value_words(value, "bytes") if row.unit == "bytes" else f"{value:.6g}" for value in (row.a, row.b)
+    ]
     words = f"{row.name}: {values[0]} in A, {values[1]}{unit} a run in B"
     if row.ratio is not None:
         words += f" ({ratio_text(row.ratio)})"

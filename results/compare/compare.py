@@ -339,9 +339,7 @@ def _metric_result(
         outcome=Outcome.OPEN if doubted else result,
         doubt=doubt if doubted else "",
         surely_no_regression=surely_no_regression(difference, least, less_is_better=thing.less_is_better),
-        open_words=""
-        if doubted or result is not Outcome.OPEN
-        else open_words(difference, least),
+        open_words="" if doubted or result is not Outcome.OPEN else open_words(difference, least),
         smallest_found=difference.smallest_found if math.isfinite(difference.smallest_found) else None,
     )
 

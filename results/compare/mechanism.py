@@ -91,7 +91,9 @@ def count_rows(a: Side, b: Side, settings: ComparisonSettings) -> tuple[CountRow
     """Return the block: every row, tested together at the confidence of the settings."""
     values = [_values(row, a, b) for row in _BLOCK]
     changes = [
-        None if pair is None else compare_counts(*pair, settings.confidence, paired=settings.paired, usual_cv=USUAL_CV)
+        None
+        if pair is None
+        else compare_counts(*pair, settings.confidence, paired=settings.paired, usual_cv=USUAL_CV)
         for pair in values
     ]
     corrected = iter(holm([change.p_value for change in changes if change is not None]))
@@ -133,10 +135,14 @@ def _is_relevant(pair: tuple[Floats, Floats], change: CountChange, least_factor:
 def _places(figure: str, a: Side, b: Side) -> tuple[str, ...]:
     """Return the objects that account for most of the change of a figure."""
     means = [_object_means(side, figure) for side in (a, b)]
-    changes = {place: means[1].get(place, 0.0) - means[0].get(place, 0.0) for place in {**means[0], **means[1]}}
+    changes = {
+        place: means[1].get(place, 0.0) - means[0].get(place, 0.0) for place in {**means[0], **means[1]}
+    }
     total = sum(map(abs, changes.values()))
     ordered = sorted(changes, key=lambda place: (-abs(changes[place]), place))
-    return tuple(place for place in ordered if total and abs(changes[place]) >= _LEAST_SHARE * total)[:MOST_PLACES]
+    return tuple(place for place in ordered if total and abs(changes[place]) >= _LEAST_SHARE * total)[
+        :MOST_PLACES
+    ]
 
 
 def _object_means(side: Side, figure: str) -> dict[str, float]:
@@ -159,21 +165,34 @@ def object_moves(a: Side, b: Side, settings: ComparisonSettings) -> tuple[Object
         if key.figure == DRAIN and not (pair[0].all() and pair[1].all()):
             continue  # the port was not busy in some run
         usual_cv = _STEADY_CV if key.figure in {DRAIN, CLASS_PACKETS} else USUAL_CV
-        change = compare_counts(pair[0], pair[1], settings.confidence, paired=settings.paired, usual_cv=usual_cv)
+        change = compare_counts(
+            pair[0], pair[1], settings.confidence, paired=settings.paired, usual_cv=usual_cv
+        )
         tests.append((key, (pair[0], pair[1]), change))
+    cnps = [np.mean([run.figures.get("cnps", 0.0) for run in side.runs]) for side in (a, b)]
+    notifications = abs(float(cnps[1] - cnps[0]))
     corrected = false_discovery([change.p_value for _, _, change in tests])
     moves = [
         _object_move(key, change, p_value)
         for (key, pair, change), p_value in zip(tests, corrected, strict=True)
-        if p_value <= 1 - settings.confidence and _is_moved(key, pair, change, settings)
+        if p_value <= 1 - settings.confidence and _is_moved(key, pair, change, settings, notifications)
     ]
     order = list(UNITS)
-    return tuple(sorted(moves, key=lambda move: (order.index(move.figure), -_size(move), move.place)))[:MOST_MOVED]
+    return tuple(sorted(moves, key=lambda move: (order.index(move.figure), -_size(move), move.place)))[
+        :MOST_MOVED
+    ]
 
 
 def _is_moved(
-    key: Counted, pair: tuple[Floats, Floats], change: CountChange, settings: ComparisonSettings
+    key: Counted,
+    pair: tuple[Floats, Floats],
+    change: CountChange,
+    settings: ComparisonSettings,
+    notifications: float,
 ) -> bool:
+    """Return whether a figure changed by a relevant amount. `notifications`: change of the CNPs of a run."""
+    if key.figure == CLASS_PACKETS and abs(change.b - change.a) < 2 * notifications:
+        return False  # more or fewer CNPs, which have a row of their own
     if key.figure == DRAIN:
         return abs(change.b / change.a - 1) >= max(settings.least_effect, _LEAST_DRAIN_EFFECT)
     return _is_relevant(pair, change, settings.least_factor)

@@ -38,7 +38,8 @@ UNITS: Final = {
 }
 """Unit of each figure, the figures that explain most first."""
 _PORT, _PRIORITY, _QUEUE, _GROUP = (
-    kind.value for kind in (CounterObject.PORT, CounterObject.PRIORITY, CounterObject.QUEUE, CounterObject.GROUP)
+    kind.value
+    for kind in (CounterObject.PORT, CounterObject.PRIORITY, CounterObject.QUEUE, CounterObject.GROUP)
 )
 _FIGURES: Final = {
     (_PORT, "fault_dropped_packets"): "drops",

@@ -405,8 +405,12 @@ def read_side(path: Path, warm_up: int, name: str = "") -> Side:
 
 def pair_by_draws(a: Side, b: Side) -> tuple[Side, Side] | None:
     """Return both sides with the runs in pairs that share their random draws; None if they do not form pairs."""
-    names = [{run.draws: repeat for run, repeat in zip(side.runs, side.repeats, strict=True)} for side in (a, b)]
-    if any(len(by_draws) < len(side.runs) or "" in by_draws for by_draws, side in zip(names, (a, b), strict=True)):
+    names = [
+        {run.draws: repeat for run, repeat in zip(side.runs, side.repeats, strict=True)} for side in (a, b)
+    ]
+    if any(
+        len(by_draws) < len(side.runs) or "" in by_draws for by_draws, side in zip(names, (a, b), strict=True)
+    ):
         return None
     common = sorted(names[0].keys() & names[1].keys(), key=names[0].__getitem__)
     if len(common) < max(2, min(len(a.runs), len(b.runs))):

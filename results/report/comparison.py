@@ -200,7 +200,9 @@ def moved_table(comparison: Comparison) -> Table:
         Column("ratio", "B / A", Unit.NUMBER, value=lambda move: ratio_text(move.ratio)),
         Column("p_value", "p", Unit.NUMBER, value=lambda move: f"{move.p_value:.2g}"),
     )
-    return table_of("moved", "also moved: ports, queues and classes, means over runs", columns, comparison.moved)
+    return table_of(
+        "moved", "also moved: ports, queues and classes, means over runs", columns, comparison.moved
+    )
 
 
 def findings_table(comparison: Comparison) -> Table:
@@ -220,7 +222,11 @@ def power_words(comparison: Comparison) -> str:
     smallest = comparison.metrics[0].smallest_found
     if not smallest or not comparison.metrics[0].relative:
         return ""
-    runs = comparison.a.runs if comparison.a.runs == comparison.b.runs else f"{comparison.a.runs} and {comparison.b.runs}"
+    runs = (
+        comparison.a.runs
+        if comparison.a.runs == comparison.b.runs
+        else f"{comparison.a.runs} and {comparison.b.runs}"
+    )
     thing = "pairs of runs" if comparison.settings.paired else "runs a side"
     return (
         f"With {runs} {thing} that differ as much as these, a change of {change_text(smallest, 1)} of jct is found with a "

@@ -1,6 +1,6 @@
 """Whether `etloop compare` finds a planted setting of the switches from five pairs of runs, and stays quiet without one.
 
-    python -m tests.measure.compare_power [--draws 20] [--pairs 40] [--only WORDS] [--check]
+    python -m tests.measure.compare_power [--draws 20] [--pairs 40] [--only WORDS] [--place DIR] [--check]
 
 A side is five runs in virtual time of an all-to-all over two leaves and four spines, 2 to 1 oversubscribed, eight
 collectives a run. Both sides of a pair share their seeds, and the planted values are drawn for each pair. Equal sides have
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import math
 import random
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -51,7 +52,6 @@ def _ecn(kmin: str, kmax: str, pmax: str = "20%") -> Keys:
     return {"queues": {3: {"ecn": {"kmin": kmin, "kmax": kmax, "pmax": pmax}}}}
 
 
-
 PLANTED: Final = (
     Planted("ECN off", lambda rng: _ecn("60MB", "61MB", f"{rng.randint(1, 20)}%")),
     Planted("Kmin low", lambda rng: _ecn(f"{rng.randint(4, 16)}KiB", f"{rng.randint(32, 128)}KiB")),
@@ -60,7 +60,7 @@ PLANTED: Final = (
     Planted("alpha small", lambda rng: {"groups": {3: {"alpha": f"1/{rng.choice((16, 32, 64))}"}}}),
     Planted("wrong DSCP map", lambda rng: {"maps": {"dscp_to_class": {26: rng.choice((0, 1, 2, 4))}}}),
     Planted("headroom 0", lambda rng: {"groups": {3: {"headroom": f"{rng.randint(1, 4000)}B"}}}),
-    Planted("buffer small", lambda rng: {"buffer": f"{rng.randint(1100, 1600)}KB"}),
+    Planted("buffer small", lambda rng: {"buffer": f"{rng.randint(1050, 1250)}KB"}),
     Planted("few hash fields", lambda rng: {"hash": [rng.choice(("src_ip", "dst_ip", "protocol"))]}),
     Planted("links 5 % slower", lambda _: {}, 47_500, 0.9, by_time=True),
 )
@@ -69,7 +69,7 @@ HEALTHY: Final = Planted("equal sides", lambda _: {})
 
 def topology(planted: Planted, rng: random.Random) -> Keys:
     """Return two leaves and four spines with a planted setting."""
-    keys = {"buffer": "3MB"} | planted.keys(rng)
+    keys = {"buffer": "1800KB"} | planted.keys(rng)
     leaves = [{"ports": [f"h{4 * leaf + host}/p0" for host in range(4)]} for leaf in range(2)]
     links = {"rate": "100Gbps", "uplink_rate": f"{planted.uplink_mbps}Mbps", "delay": "500ns"}
     return {"leaf_spine": {**links, "spines": 4, "leaves": leaves, "leaf": keys, "spine": keys}}
@@ -87,8 +87,10 @@ def run_side(place: Path, planted: Planted, first_seed: int, draw: int) -> Side:
     """Make five runs, and return them."""
     network = topology(planted, random.Random(draw))
     for repeat in range(RUNS):
-        seed = first_seed + repeat * SWITCHES
-        etloop.run_twin(SCENARIO, out_dir=place / f"r{repeat:03}", topology=network, seed=seed)
+        out = place / f"r{repeat:03}"
+        if not (out / "summary.json").exists():
+            shutil.rmtree(out, ignore_errors=True)
+            etloop.run_twin(SCENARIO, out_dir=out, topology=network, seed=first_seed + repeat * SWITCHES)
     return read_side(place, ComparisonSettings().warm_up)
 
 
@@ -105,6 +107,7 @@ OPTIONS: Final[Options] = {
     "--draws": {"type": int, "default": 20, "help": "draws of every planted setting"},
     "--pairs": {"type": int, "default": 40, "help": "pairs of equal sides"},
     "--only": {"default": "", "help": "rows whose names contain these words"},
+    "--place": {"type": Path, "help": "directory in which runs are kept, and complete ones are used again"},
 }
 
 
@@ -114,7 +117,7 @@ def rows(chosen: argparse.Namespace) -> Iterator[Values]:
     if not planted_rows:
         raise UsageError(f"--only: no row contains {chosen.only!r}")
     with tempfile.TemporaryDirectory() as name:
-        place = Path(name)
+        place = chosen.place or Path(name)
 
         @cache
         def healthy(number: int) -> Side:

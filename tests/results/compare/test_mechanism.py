@@ -65,14 +65,26 @@ def test_dead_ecn_is_named_and_is_no_pass() -> None:
 
 def test_one_drop_in_a_lossless_network_is_a_finding() -> None:
     a, b = counted("A", DROPS, 0, 0, 0), counted("B", DROPS, 0, 1, 0)
-    lossless = [replace(one, runs=tuple(replace(of, needs_lossless=True) for of in one.runs)) for one in (a, b)]
+    lossless = [
+        replace(one, runs=tuple(replace(of, needs_lossless=True) for of in one.runs)) for one in (a, b)
+    ]
     assert row(compare_runs(a, b, SETTINGS), "drops").move is Move.SAME
     assert row(compare_runs(*lossless, SETTINGS), "drops").move is Move.WORSE
 
 
 def test_every_row_of_the_block_is_printed() -> None:
     text = render_comparison(compare_runs(counted("A", MARKS, 10), counted("B", MARKS, 10), SETTINGS))
-    names = ("completion", "drops", "lost", "wrong ICRC", "marks", "CNPs", "NAKs", "timeouts", "retransmissions")
+    names = (
+        "completion",
+        "drops",
+        "lost",
+        "wrong ICRC",
+        "marks",
+        "CNPs",
+        "NAKs",
+        "timeouts",
+        "retransmissions",
+    )
     for name in (*names, "pauses sent", "pauses received", "longest queue"):
         assert f"\n{name} " in text
 
@@ -148,9 +160,7 @@ def test_equal_counts_that_vary_are_seldom_a_change() -> None:
     """Overdispersed counts with a variation of 35 %, five runs a side."""
     rng = np.random.default_rng(3)
     sides = rng.poisson(rng.gamma(1 / 0.35**2, 1000 * 0.35**2, (400, 2, 5))).astype(float)
-    wrong = sum(
-        compare_counts(a, b, 0.95, paired=False, usual_cv=0.35).p_value < 0.05 for a, b in sides
-    )
+    wrong = sum(compare_counts(a, b, 0.95, paired=False, usual_cv=0.35).p_value < 0.05 for a, b in sides)
     assert 4 <= wrong <= 36
 
 
