@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from etloop.contract.base.errors import PlanError
 from etloop.contract.model.congestion import CongestionSettings
@@ -296,12 +297,13 @@ def test_stated_hash_seed_holds_paths_while_the_seed_of_the_run_varies_marks() -
     first, other = (through(job, held, TwinSettings(seed=seed)) for seed in (7, 1007))
     free = through(job, network, TwinSettings(seed=1007))
 
-    def sent(outcome: TwinOutcome) -> list[list[int]]:
-        return [ports["tx_packets"].tolist() for ports in outcome.switch_ports]
+    def sent(outcome: TwinOutcome) -> NDArray[np.int64]:
+        return np.concatenate([ports["tx_packets"] for ports in outcome.switch_ports])
 
-    assert sent(first) == sent(other) != sent(free)
-    marks = [ports["queues"]["ecn_marked_packets"].tolist() for ports in first.switch_ports]
-    assert marks != [ports["queues"]["ecn_marked_packets"].tolist() for ports in other.switch_ports]
+    # Notifications follow the marks, and are few.
+    assert sent(other) == pytest.approx(sent(first), rel=0.05)
+    assert sent(free) != pytest.approx(sent(first), rel=0.05)
+    assert marked(first) != marked(other)
 
 
 @pytest.mark.parametrize(("apart_ns", "most"), [(0, 1.01), (100_000, 1.05), (5_000_000, 1.10)])
