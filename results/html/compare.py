@@ -66,17 +66,12 @@ def comparison_html(comparison: Comparison, a: Side, b: Side) -> str:
     """Return the page."""
     sides = (("A", a), ("B", b))
     plain = table_blocks(plain_table(comparison), len(comparison.plain))
-    block = block_table(comparison)
     sections = (
         Section("verdict", "Verdict", (*verdict_blocks(comparison), *table_blocks(sides_table(comparison)))),
         Section(
             "network",
             "The network",
-            (
-                *table_blocks(block, len(block.rows)),
-                *table_blocks(moved_table(comparison), len(comparison.moved)),
-                *table_blocks(findings_table(comparison), len(comparison.findings)),
-            ),
+            network_blocks(comparison),
         ),
         Section(
             "changes-of",
@@ -109,6 +104,12 @@ def verdict_blocks(comparison: Comparison) -> tuple[Block, ...]:
     """Return the verdict with its reasons and warnings."""
     outcome = Text("", badge=BADGES[comparison.verdict], badge_text=WORDS[comparison.verdict])
     return (outcome, *listing(comparison.reasons), *listing(comparison.warnings, "Warnings:"))
+
+
+def network_blocks(comparison: Comparison) -> tuple[Block, ...]:
+    """Return the fixed block, the objects that moved, and the findings that differ."""
+    tables = (block_table(comparison), moved_table(comparison), findings_table(comparison))
+    return tuple(block for table in tables for block in table_blocks(table, len(table.rows)))
 
 
 def tested_blocks(comparison: Comparison) -> tuple[Block, ...]:

@@ -65,11 +65,12 @@ def test_dead_ecn_is_named_and_is_no_pass() -> None:
 
 def test_one_drop_in_a_lossless_network_is_a_finding() -> None:
     a, b = counted("A", DROPS, 0, 0, 0), counted("B", DROPS, 0, 1, 0)
-    lossless = [
-        replace(one, runs=tuple(replace(of, needs_lossless=True) for of in one.runs)) for one in (a, b)
-    ]
+    lossless_a, lossless_b = (
+        replace(lossy, runs=tuple(replace(run, needs_lossless=True) for run in lossy.runs))
+        for lossy in (a, b)
+    )
     assert row(compare_runs(a, b, SETTINGS), "drops").move is Move.SAME
-    assert row(compare_runs(*lossless, SETTINGS), "drops").move is Move.WORSE
+    assert row(compare_runs(lossless_a, lossless_b, SETTINGS), "drops").move is Move.WORSE
 
 
 def test_every_row_of_the_block_is_printed() -> None:
