@@ -17,7 +17,6 @@ from tests.measure.planting.cases import (
     Expected,
     collective,
     dcqcn,
-    flows,
     incast,
     no_control,
     scenario,
@@ -44,9 +43,7 @@ MIB: Final = 1 << 20
 Plant = Callable[[random.Random], Case]
 
 
-def _case(
-    fabric: Fabric, job: Mapping[str, Any], expected: Expected, planted: str, **more: Any
-) -> Case:
+def _case(fabric: Fabric, job: Mapping[str, Any], expected: Expected, planted: str, **more: Any) -> Case:
     return Case("", 0, fabric, job, expected, planted, **more)
 
 
