@@ -30,6 +30,7 @@ from etloop.results.diagnosis.loss_sources import (
     summed,
     total_of,
 )
+from etloop.results.diagnosis.pause_graph import ended_paused
 from etloop.results.diagnosis.rule import Found, found, no_evidence, not_exercised
 from etloop.results.schema.device import Direction
 from etloop.results.schema.findings import Finding, FindingKind
@@ -66,7 +67,7 @@ def look(evidence: Evidence) -> Found:
         blames = blame_arrivals(evidence, dropped, is_only_cause=is_only_cause(evidence, _MODELLED))
         findings += [loss_finding(_KIND, blame, "lost", _MODELLED, _REMEDY) for blame in blames]
     unexplained = _unexplained(evidence, losses.lost)
-    if not findings and unexplained > LEAST_UNEXPLAINED_PACKETS:
+    if not findings and unexplained > LEAST_UNEXPLAINED_PACKETS and not ended_paused(evidence):
         findings += _on_cables(evidence, unexplained) or _by_flows(evidence, losses)
     if not findings and not total_of(flows.sent.get("tx_packets", np.zeros(1))):
         return not_exercised(_KIND, "no data packets were counted")

@@ -12,6 +12,7 @@ import numpy as np
 
 from etloop.results.diagnosis.loss_places import PacketLosses, blame_flows
 from etloop.results.diagnosis.loss_sources import cable_words
+from etloop.results.diagnosis.pause_graph import ended_paused
 from etloop.results.diagnosis.rule import Found, found, no_evidence, not_exercised
 from etloop.results.schema.findings import Fact, Finding, FindingKind
 
@@ -38,6 +39,8 @@ def look(evidence: Evidence) -> Found:
     sent, arrived = _column(flows.sent, "tx_packets"), _column(flows.received, "rx_packets")
     if sent is None or arrived is None:
         return no_evidence(_KIND, "no flow counts packets at both ends")
+    if ended_paused(evidence):
+        return no_evidence(_KIND, "the run ended early while pauses held packets")
     there = flows.src_host * count + flows.dst_host
     back = flows.dst_host * count + flows.src_host
     pairs = np.unique(np.r_[there, back])
