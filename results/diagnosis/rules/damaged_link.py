@@ -15,7 +15,7 @@ from etloop.results.diagnosis.loss_places import (
     Blame,
     Side,
     blame_arrivals,
-    blame_flows,
+    blame_hosts,
     host_place,
     packet_losses,
 )
@@ -92,16 +92,18 @@ def _first_errors(evidence: Evidence, errors: NDArray[np.float64]) -> NDArray[np
 
 def _blame_hosts(evidence: Evidence, icrcs: NDArray[np.float64]) -> Blame:
     """Return the place of wrong ICRCs that hosts found and no port of the device counted."""
+    losses = packet_losses(evidence)
     if is_only_cause(evidence):
-        blame = blame_flows(evidence, packet_losses(evidence.flows))
+        lost = np.maximum(np.nan_to_num(losses.lost), 0.0)
+        blame = blame_hosts(evidence, losses.src_host, losses.dst_host, np.nan_to_num(losses.sent), lost)
         if blame is not None:
             return blame
     worst = int(np.nanargmax(icrcs))
-    lost, arrived = float(icrcs[worst]), evidence.hosts.counter("rx_datagrams")
+    wrong, arrived = float(icrcs[worst]), evidence.hosts.counter("rx_datagrams")
     return Blame(
         (host_place(evidence, worst),),
         Side.TO,
-        lost,
+        wrong,
         float(np.nan_to_num(arrived[worst])),
-        lost / total_of(icrcs),
+        wrong / total_of(icrcs),
     )

@@ -43,7 +43,9 @@ def look(evidence: Evidence) -> Found:
     arrived = total_of(evidence.hosts.counter("trimmed_datagrams")) or total_of(received)
     sent = total_of(lanes.counter("queue_trim_sent_packets"))
     # Switches mark short packets, too, which stay whole: only what flows miss was lost.
-    missing = total_of(np.maximum(packet_losses(flows).lost, 0.0)) - sum(losses_by_cause(evidence).values())
+    missing = total_of(np.maximum(packet_losses(evidence).lost, 0.0)) - sum(
+        losses_by_cause(evidence).values()
+    )
     if min(sent - arrived, missing) >= least:
         findings.append(_lost(evidence, sent, arrived))
     unanswered = np.nan_to_num(received) - np.nan_to_num(
