@@ -51,7 +51,7 @@ def look(evidence: Evidence) -> Found:
     if total_of(damaged) > 0:
         counter = _FCS if total_of(errors) > 0 else _MODELLED
         is_only = is_only_cause(evidence, _MODELLED, _FCS)
-        blames = blame_arrivals(evidence, damaged, is_only_cause=is_only)
+        blames = blame_arrivals(evidence, packet_losses(evidence), damaged, is_only_cause=is_only)
         return found(_KIND, injected + tuple(_finding(blame, counter, _REMEDY) for blame in blames))
     if injected:
         return found(_KIND, injected)
@@ -82,11 +82,7 @@ def _first_errors(evidence: Evidence, errors: NDArray[np.float64]) -> NDArray[np
     neighbour = np.where(ports.peer_row >= 0, switch[ports.peer_row], -1)
     back = np.where(ports.peer_row >= 0, known[ports.peer_row], 0.0)
     before = np.where(neighbour >= 0, by_switch[neighbour] - back, 0.0)
-    is_host = ports.host >= 0
-    passed = ~is_host & (known > 0) & (before >= 0.5 * known)
-    # Two neighbours cannot clear each other: the one with more errors at ports of hosts keeps its own.
-    origin = np.bincount(switch, known * is_host, len(names))
-    passed &= np.where(neighbour >= 0, origin[neighbour], 0.0) >= 0.5 * known
+    passed = (ports.host < 0) & (known > 0) & (before >= 0.5 * known)
     return np.asarray(np.where(passed, 0.0, errors))
 
 

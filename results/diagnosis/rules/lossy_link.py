@@ -17,6 +17,7 @@ from etloop.results.diagnosis.loss_places import (
     Blame,
     Side,
     blame_arrivals,
+    data_losses,
     packet_losses,
     port_place,
 )
@@ -52,17 +53,19 @@ LEAST_UNEXPLAINED_PACKETS: Final = 3.0
 def look(evidence: Evidence) -> Found:
     """Return the places that lose packets although they have buffer."""
     flows = evidence.flows
-    losses = packet_losses(evidence)
+    lost = data_losses(flows)
     injected = host_findings(evidence, _KIND, "injected_losses", "loses packets before they reach the cable")
     injected += host_findings(evidence, _KIND, "injected_drops", "drops packets that arrived")
-    dropped = summed((evidence.ports.counter(_MODELLED), _filtered(evidence)))
-    if np.isnan(dropped).all() and np.isnan(losses.lost).all():
+    dropped = summed((evidence.ports.counter(_MODELLED), _filtered(evidence, total_of(lost))))
+    if np.isnan(dropped).all() and np.isnan(lost).all():
         return no_evidence(_KIND, "neither ports of the device nor both ends of flows count packets")
     findings = [*injected]
     if total_of(dropped) > 0:
-        blames = blame_arrivals(evidence, dropped, is_only_cause=is_only_cause(evidence, _MODELLED))
+        blames = blame_arrivals(
+            evidence, packet_losses(evidence), dropped, is_only_cause=is_only_cause(evidence, _MODELLED)
+        )
         findings += [loss_finding(_KIND, blame, "lost", _MODELLED, _REMEDY) for blame in blames]
-    unexplained = _unexplained(evidence, losses.lost)
+    unexplained = _unexplained(evidence, lost)
     if not findings and unexplained > LEAST_UNEXPLAINED_PACKETS:
         findings += _on_cables(evidence, unexplained) or _by_records(evidence)
     if not findings and not total_of(flows.sent.get("tx_packets", np.zeros(1))):
@@ -70,13 +73,13 @@ def look(evidence: Evidence) -> Found:
     return found(_KIND, tuple(findings))
 
 
-def _filtered(evidence: Evidence) -> Floats:
+def _filtered(evidence: Evidence, missing: float) -> Floats:
     """Return arrivals that a port dropped whole and not for want of buffer, by port; NaN where it does not count them."""
     ports, lanes = evidence.ports, evidence.lanes
     room = np.bincount(lanes.port, np.nan_to_num(lanes.counter("group_dropped_packets")), len(ports.names))
     dropped = np.maximum(ports.counter("rx_dropped_packets") - room, 0.0)
     # Devices count frames of other protocols here too, so only losses of the job's flows make it evidence.
-    if total_of(packet_losses(evidence).lost) < 0.5 * total_of(dropped):
+    if missing < 0.5 * total_of(dropped):
         return np.full(len(ports.names), np.nan)
     return np.asarray(dropped)
 
