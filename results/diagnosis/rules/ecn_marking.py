@@ -333,10 +333,14 @@ def _judge(queue: _DataQueue, expected: float, early: tuple[float, float]) -> Fi
     """Return what is wrong with a switch's marking, None if nothing is."""
     reference, own, marks = queue.reference, queue.configured, queue.marks
     early_marks, early_packets = early
-    is_lower = own is None or own.kmin_bytes * _DIFFERENT < reference.curve.kmin_bytes
-    # By the default alone, only what cuts a flow that fills the path: a mark in each window of an almost empty queue.
-    is_harmful = not reference.is_default or early_marks * queue.window_packets >= early_packets
-    if early_marks >= _LEAST_MARKS and is_lower and is_harmful:
+    if own is None:
+        # By the default alone, only what cuts a flow that fills the path: a mark in each window of an almost empty queue.
+        is_early = early_marks >= max(_LEAST_MARKS, early_packets / queue.window_packets)
+    else:
+        share = float(own.share(np.array(_BELOW_KMIN * reference.curve.kmin_bytes)))
+        is_early = own.kmin_bytes * _DIFFERENT < reference.curve.kmin_bytes and marks >= _LEAST_MARKS
+        is_early &= not reference.is_default or share * queue.window_packets >= 1
+    if is_early:
         return FindingKind.ECN_EARLY
     if expected < _LEAST_MARKS:
         return None
@@ -400,9 +404,14 @@ def _finding(
             remedy = f"check that ECN is on at {where} ({wanted}), and that the packets are ECN-capable"
         case FindingKind.ECN_EARLY:
             facts.append(Fact("marks_below_kmin", early, "packets", 0.0))
+            below = (
+                f", {early:.0f} with less than {_size(_BELOW_KMIN * curve.kmin_bytes)} in the queue"
+                if early
+                else ""
+            )
             sentence = (
-                f"{where} marks too early{_thresholds(queue.configured, estimate)}: {early:.0f} packets were marked with "
-                f"less than {_size(_BELOW_KMIN * curve.kmin_bytes)} in the queue; {source}: {wanted}"
+                f"{where} marks too early{_thresholds(queue.configured, estimate)}: {marks:.0f} packets were marked"
+                f"{below}; {source}: {wanted}"
             )
             remedy = f"raise the thresholds of {where} to {wanted}"
         case _:
