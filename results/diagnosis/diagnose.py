@@ -10,14 +10,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from etloop.results.diagnosis.precedence import mark_effects
-from etloop.results.diagnosis.rules import from_agents, link_balance, slow_link
+from etloop.results.diagnosis.rules import from_agents, link_balance, placement, slow_link
 from etloop.results.schema.findings import ROLES, Diagnosis, FindingKind, Role
 
 if TYPE_CHECKING:
     from etloop.results.diagnosis.evidence import Evidence
     from etloop.results.diagnosis.rule import Rule
 
-RULES: Final[tuple[Rule, ...]] = (slow_link.look, link_balance.look, from_agents.look)
+RULES: Final[tuple[Rule, ...]] = (slow_link.look, link_balance.look, from_agents.look, placement.look)
 """A new rule is a new file in `rules` and a line here."""
 _ORDER: Final = {kind: number for number, kind in enumerate(FindingKind)}
 
