@@ -155,7 +155,7 @@ def named_by_key(
     key = np.ascontiguousarray(keys(switch.hash_bits)[rows.start])
     if HashField.IN_PORT in switch.hash_fields:
         key = np.frombuffer(_native.in_port_keys(key, np.ascontiguousarray(rows.in_port)), np.uint64)
-    chosen = np.frombuffer(_native.ecmp_choices(key, switch.seed, len(members)), np.int32)
+    chosen = np.frombuffer(_native.ecmp_choices(key, switch.hash_seed, len(members)), np.int32)
     hashed: NDArray[np.int64] = members[chosen]
     return hashed
 

@@ -67,7 +67,9 @@ def run_plan(
         InputError: rig, device, lab or directory cannot be used; nothing was sent.
         RunNotWritten: the results cannot be written.
     """
-    conditions = conditions_of_run(prepared.scenario, prepared.rig, watcher.report, in_twin=execution.is_twin)
+    conditions = conditions_of_run(
+        prepared.scenario, prepared.rig, prepared.device, watcher.report, in_twin=execution.is_twin
+    )
     plan = prepared.plan
     is_lab = bool(options.lab or prepared.rig.lab)
     hashes = Hashes(execution.repeated_by.seed) if execution.is_twin or is_lab else None

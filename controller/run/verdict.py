@@ -19,7 +19,7 @@ from etloop.controller.inputs.files import read_file
 from etloop.controller.inputs.rig import Rig, parse_rig
 from etloop.controller.inputs.scenario.scenario import Scenario
 from etloop.controller.inputs.scenario.verdict import VerdictSettings, conditions_of
-from etloop.controller.run.device_check import contradictions_of
+from etloop.controller.run.device_check import contradictions_of, topology_verdict
 from etloop.controller.run.device_demands import network_needs
 from etloop.controller.run.device_facts import device_facts
 from etloop.controller.run.flow_ways import Hashes, flow_ways
@@ -53,10 +53,15 @@ if TYPE_CHECKING:
 
 
 def conditions_of_run(
-    scenario: Scenario, rig: Rig, report: Callable[[str], None], *, in_twin: bool
+    scenario: Scenario,
+    rig: Rig,
+    device: DescribedDevice | None,
+    report: Callable[[str], None],
+    *,
+    in_twin: bool,
 ) -> Conditions:
     """Return the conditions of scenario and profile, which `refuse_mistaken_conditions` let pass; report what the profile
-    contradicts.
+    and the switches of the topology contradict.
 
     `in_twin`: no device is read, and what ends and switches counted is of one model: it is not held against each other.
     """
@@ -68,6 +73,7 @@ def conditions_of_run(
         f"the profile {conditions.device} says otherwise: {problem}"
         for problem in contradictions_of(scenario, rig)
     )
+    notes += tuple(str(finding.problem) for finding in topology_verdict(scenario, rig, device).findings)
     for note in notes:
         report(f"warning: {note}")
     return replace(conditions, notes=notes)
