@@ -138,6 +138,7 @@ def lossy_links(evidence: Evidence) -> tuple[LossyLink, ...]:
             break
         rows = np.flatnonzero(crossed.link == best)
         members, share = crossed.stream[rows], crossed.share[rows]
+        place = crossed.places[best]
         of_link = share * rate[best] / (share * rate[best] + elsewhere[best])
         named.append(
             LossyLink(
@@ -147,7 +148,9 @@ def lossy_links(evidence: Evidence) -> tuple[LossyLink, ...]:
                 chance=chance,
                 streams=len(members),
                 is_clustered=_is_clustered(
-                    lost[members], sent[members] * (share * rate[best] + elsewhere[best])
+                    lost[members],
+                    sent[members] * (share * rate[best] + elsewhere[best]),
+                    is_one_of_several=place.kind is PlaceKind.LINK,
                 ),
             )
         )
@@ -182,8 +185,14 @@ def _sums(crossed: Crossings, values: Floats) -> Floats:
     return np.bincount(crossed.link, values, len(crossed.places)).astype(np.float64)
 
 
-def _is_clustered(lost: Floats, expected: Floats) -> bool:
-    """Return whether losses differ between streams by more than a constant rate per packet allows."""
+def _is_clustered(lost: Floats, expected: Floats, *, is_one_of_several: bool) -> bool:
+    """Return whether losses differ between streams by more than a constant rate per packet allows.
+
+    `is_one_of_several`: the streams take one of several links each, so that only those with losses are compared.
+    """
+    if is_one_of_several:
+        hit = lost > 0
+        lost, expected = lost[hit], expected[hit] * lost.sum() / max(float(expected[hit].sum()), 1e-12)
     if not len(expected) or not expected.max():
         return False
     # Neighbours that expect few losses are put together: chi-square holds from about one on. Order by size would not do:
@@ -202,7 +211,15 @@ def _places(crossed: Crossings, ratio: Floats, best: int) -> tuple[Place, ...]:
     shares_streams = np.isin(crossed.stream, of_best)
     near = [link for link in alike.tolist() if (shares_streams & (crossed.link == link)).any()]
     near.sort(key=lambda link: -ratio[link])
-    return tuple(dict.fromkeys(crossed.places[link] for link in near))
+    # Of equal answers, two switches say more than one.
+    certain = max((ratio[link] for link in near if not _is_any(crossed.places[link])), default=-np.inf)
+    kept = [link for link in near if not _is_any(crossed.places[link]) or ratio[link] > certain + 1e-6]
+    return tuple(dict.fromkeys(crossed.places[link] for link in kept))
+
+
+def _is_any(place: Place) -> bool:
+    """Return whether a place is all paths from or to one switch."""
+    return _ANY in (place.name, place.peer)
 
 
 def slow_hosts(evidence: Evidence) -> tuple[SlowHost, ...]:
