@@ -204,6 +204,9 @@ class Evidence:
     """The configuration of the device as the topology describes it; None without one."""
     duration_ns: int
     """From the start of the job to its end; 0 if nothing completed."""
+    streams: Streams = field(default_factory=lambda: NO_STREAMS)
+    choices: tuple[Choice, ...] = ()
+    """All choices of the device; () if the ways of streams are not known."""
     figures: Mapping[str, float] = field(default_factory=dict)
     """Key figures of the run that exist (kpis.json), such as "slip_share"."""
     is_virtual: bool = False
