@@ -126,6 +126,16 @@ def test_a_parking_lot_is_a_row_of_switches() -> None:
     )
 
 
+def test_seeds_of_single_draws_are_kept_by_their_kind() -> None:
+    topology = parsed("""
+        seed: 5
+        seeds: {hash: 100, faults: 7}
+        leaf_spine: {spines: 1, rate: 100Gbps, leaves: [{ports: [a/p0]}]}
+    """)
+    seeds = [(switch.hash_seed, switch.mark_seed, switch.fault_seed) for switch in topology.switches]
+    assert seeds == [(100, 5, 7), (101, 6, 8)]
+
+
 def test_parts_one_by_one_with_everything_that_a_switch_may_say() -> None:
     topology = parsed("""
         seed: 5
