@@ -100,11 +100,16 @@ def row_of(answers: Sequence[Answer]) -> Values:
     failed = [f"seed {row.seed}: {row.failure}" for row in answers if row.failure]
     if first.name.startswith(HEALTHY):
         wrong = [f"seed {row.seed}: {sentence}" for row in answers for sentence in row.false]
-        return first.name, len(answers), None, None, sum(bool(row.false) for row in answers), [*wrong, *failed]
+        return (
+            first.name,
+            len(answers),
+            None,
+            None,
+            sum(bool(row.false) for row in answers),
+            [*wrong, *failed],
+        )
     fair = [row for row in answers if row.exercised and not row.failure]
-    others = [
-        f"seed {row.seed} ({row.planted}): {row.first}" for row in fair if not row.is_first
-    ]
+    others = [f"seed {row.seed} ({row.planted}): {row.first}" for row in fair if not row.is_first]
     return (
         first.name,
         len(fair),
@@ -145,7 +150,10 @@ def bars(results: Sequence[Row]) -> Iterator[Bar]:
     healthy = [row for row in results if row["false"] is not None]
     runs, false = (sum(row[title] for row in healthy) for title in ("runs", "false"))
     if runs:
-        yield f"healthy runs with a finding: {false} of {runs} (bar {FALSE_SHARE:.0%})", false <= FALSE_SHARE * runs
+        yield (
+            f"healthy runs with a finding: {false} of {runs} (bar {FALSE_SHARE:.0%})",
+            false <= FALSE_SHARE * runs,
+        )
 
 
 OPTIONS: Final[Options] = {

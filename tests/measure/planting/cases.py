@@ -73,7 +73,9 @@ class Case:
             "rig.yaml": self.fabric.rig(),
         }
         for name, document in documents.items():
-            (directory / name).write_text(yaml.dump(document, Dumper=_PlainDumper, sort_keys=False, width=120))
+            (directory / name).write_text(
+                yaml.dump(document, Dumper=_PlainDumper, sort_keys=False, width=120)
+            )
         for name, content in self.files.items():
             (directory / name).parent.mkdir(exist_ok=True)
             (directory / name).write_bytes(content)
@@ -82,9 +84,7 @@ class Case:
 def is_listed_first(case: Case, diagnosis: Diagnosis) -> bool:
     """Return whether the first finding is what the case expects."""
     return (
-        case.expected is not None
-        and bool(diagnosis.findings)
-        and case.expected.holds(diagnosis.findings[0])
+        case.expected is not None and bool(diagnosis.findings) and case.expected.holds(diagnosis.findings[0])
     )
 
 

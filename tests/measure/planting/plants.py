@@ -44,9 +44,7 @@ MIB: Final = 1 << 20
 Plant = Callable[[random.Random], Case]
 
 
-def _case(
-    fabric: Fabric, job: Mapping[str, Any], expected: Expected, planted: str, **more: Any
-) -> Case:
+def _case(fabric: Fabric, job: Mapping[str, Any], expected: Expected, planted: str, **more: Any) -> Case:
     return Case("", 0, fabric, job, expected, planted, **more)
 
 
