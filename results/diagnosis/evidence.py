@@ -211,9 +211,6 @@ class Evidence:
     """Key figures of the run that exist (kpis.json), such as "slip_share"."""
     is_virtual: bool = False
     """Whether the run is in virtual time, so that the emulator cannot be late."""
-    streams: Streams = NO_STREAMS
-    choices: tuple[Choice, ...] = ()
-    """All choices of the device; () if the ways of streams are not known."""
 
     def lanes_of_port(self, port: int) -> Rows:
         """Return the rows of the lanes of a port, by number (int64)."""

@@ -423,15 +423,14 @@ PLANTS: Final[Mapping[str, Plant]] = {
         trims_dropped,
         watchdog,
         deadlock,
+        storm,
         straggler,
         job_incast,
         placement,
         reordering,
     )
 }
-"""Cause -> its plant, for the twin."""
-LAB_PLANTS: Final[Mapping[str, Plant]] = {storm.__name__: storm}
-"""Causes that only a lab can have: hosts of a twin send no pause frames of their own."""
+"""Cause -> its plant."""
 
 
 def planted_case(cause: str, seed: int) -> Case:
