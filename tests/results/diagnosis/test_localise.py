@@ -12,7 +12,6 @@ import pytest
 from etloop.results.diagnosis.evidence import Evidence
 from etloop.results.diagnosis.localise import lossy_links, slow_hosts
 from etloop.results.diagnosis.rules.from_agents import look
-from etloop.results.schema.findings import FindingKind
 from tests.results.diagnosis.given_streams import all_pairs, random_links, streams_over, without_ways
 
 ENDS = all_pairs(2)
@@ -39,19 +38,17 @@ def lossy(crosses: Any, seed: int = 1, rate: float = RATE) -> Evidence:
     ],
 )
 def test_lossy_link_is_named(crosses: Any, place: str) -> None:
-    (finding,) = look(lossy(crosses)).findings
-    assert finding.kind is FindingKind.LOSSY_LINK
-    assert place in [candidate.name for candidate in finding.places]
-    assert finding.evidence[1].value == pytest.approx(RATE, rel=0.6)
+    (link,) = lossy_links(lossy(crosses))
+    assert place in [candidate.name for candidate in link.places]
+    assert link.lost_packets / link.crossed_packets == pytest.approx(RATE, rel=0.6)
 
 
 def test_links_with_the_same_streams_are_one_answer() -> None:
     # Between two leaves, the uplink and the spine's link to the other leaf carry the same streams.
-    (finding,) = look(lossy(lambda src, dst, link: src < 4 <= dst and link == 1)).findings
-    assert {place.name for place in finding.places} == {"leaf0/1", "spine1/1"}
-    assert finding.is_ambiguous
-    (single,) = look(lossy(lambda src, dst, link: dst == 5)).findings
-    assert not single.is_ambiguous
+    (link,) = lossy_links(lossy(lambda src, dst, link: src < 4 <= dst and link == 1))
+    assert {place.name for place in link.places} == {"leaf0/1", "spine1/1"}
+    (single,) = lossy_links(lossy(lambda src, dst, link: dst == 5))
+    assert len(single.places) == 1
 
 
 def test_two_lossy_links_are_both_named() -> None:
@@ -61,23 +58,23 @@ def test_two_lossy_links_are_both_named() -> None:
 
 def test_without_ways_leaves_are_named() -> None:
     evidence = without_ways(lossy(lambda src, dst, link: src < 4 <= dst and link == 1, rate=0.02))
-    (finding,) = look(evidence).findings
-    assert finding.places[0].name == "leaf0"
+    (link,) = lossy_links(evidence)
+    assert link.places[0].name == "leaf0"
 
 
 def test_single_losses_and_equal_rates_name_nothing() -> None:
     lone = [0.0] * len(ENDS)
     lone[5] = 1.0
-    assert not look(streams_over(4, LINKS, ENDS, lost=lone, has_counters=False)).findings
+    assert not lossy_links(streams_over(4, LINKS, ENDS, lost=lone, has_counters=False))
     for seed in range(20):
-        assert not look(lossy(lambda src, dst, link: True, seed)).findings
+        assert not lossy_links(lossy(lambda src, dst, link: True, seed))
 
 
-def test_clustered_losses_are_left_to_congestion() -> None:
+def test_losses_in_few_streams_are_clustered() -> None:
     lost = [40.0 if dst == 5 and number % 5 == 0 else 0.0 for number, (_, dst) in enumerate(ENDS)]
     evidence = streams_over(4, LINKS, ENDS, lost=lost, has_counters=False)
-    assert lossy_links(evidence)
-    assert not look(evidence).findings
+    (link,) = lossy_links(evidence)
+    assert link.is_clustered
 
 
 def test_device_counters_silence_the_agents() -> None:
