@@ -238,7 +238,7 @@ def _loaded_ports(evidence: Evidence) -> list[int]:
     planned_bits = np.bincount(flows.dst_host[known], flows.payload_bytes[known] * 8, len(hosts.names))
     planned_ns = planned_bits * 1e9 / np.where(hosts.link_bps > 0, hosts.link_bps, np.inf)
     loaded = (planned_ns >= _EXPLAINS * run_ns) & (planned_ns >= _CONCENTRATED * np.median(planned_ns))
-    return hosts.port[loaded & (hosts.port >= 0)].tolist()
+    return [int(port) for port in hosts.port[loaded & (hosts.port >= 0)]]
 
 
 def _incasts(
