@@ -64,8 +64,9 @@ def look(evidence: Evidence) -> Found:
     hosts = _host_pauses(evidence)
     storms = {pause.lane: _storm(evidence, pause) for pause in hosts}
     sinks = [sink for sink in graph.sinks if sink.paused_ns >= _LEAST_SHARE * run_end_ns(evidence)]
-    slow = slow_ports(evidence) if sinks else frozenset[int]()
-    incasts = _incasts(evidence, [sink for sink in sinks if sink.lane not in storms], slow)
+    loaded = _loaded_ports(evidence)
+    slow = slow_ports(evidence) if sinks or loaded else frozenset[int]()
+    incasts = _incasts(evidence, sinks, loaded, slow | frozenset(lanes.port[list(storms)].tolist()))
     causes = {place.name for finding in (*incasts, *storms.values()) for place in finding.places}
     causes |= {evidence.ports.names[port] for port in slow}
     named = [sink for sink in sinks if evidence.ports.names[lanes.port[sink.lane]] in causes]
@@ -228,24 +229,29 @@ def _cause(evidence: Evidence, graph: PauseGraph, lane: int) -> str:
 # ---- the job's own incast, and victims
 
 
-def _incasts(evidence: Evidence, sinks: list[Sink], slow: frozenset[int]) -> tuple[Finding, ...]:
-    """Return the ports that drain at their rate while several hosts send to them, and that hold the job up."""
-    lanes, hosts = evidence.lanes, evidence.hosts
-    run_ns = run_end_ns(evidence)
-    if not run_ns:
-        return ()
-    pauses = {int(lanes.port[sink.lane]): sink.paused_ns for sink in sinks}
-    planned_ns = np.bincount(
-        evidence.flows.dst_host[evidence.flows.dst_host >= 0],
-        evidence.flows.payload_bytes[evidence.flows.dst_host >= 0] * 8e9,
-        len(hosts.names),
-    ) / np.where(hosts.link_bps > 0, hosts.link_bps, np.inf)
+def _loaded_ports(evidence: Evidence) -> list[int]:
+    """Return the ports of hosts whose planned bytes explain the run, and are more than those of most hosts."""
+    hosts, flows, run_ns = evidence.hosts, evidence.flows, run_end_ns(evidence)
+    known = flows.dst_host >= 0
+    if not run_ns or not known.any():
+        return []
+    planned_bits = np.bincount(flows.dst_host[known], flows.payload_bytes[known] * 8, len(hosts.names))
+    planned_ns = planned_bits * 1e9 / np.where(hosts.link_bps > 0, hosts.link_bps, np.inf)
     loaded = (planned_ns >= _EXPLAINS * run_ns) & (planned_ns >= _CONCENTRATED * np.median(planned_ns))
-    candidates = dict.fromkeys([*pauses, *hosts.port[loaded & (hosts.port >= 0)].tolist()])
+    return [int(port) for port in hosts.port[loaded & (hosts.port >= 0)]]
+
+
+def _incasts(
+    evidence: Evidence, sinks: list[Sink], loaded: list[int], hindered: frozenset[int]
+) -> tuple[Finding, ...]:
+    """Return the ports that hold the job up because several hosts send to them; not those that are slow or paused."""
+    run_ns = run_end_ns(evidence)
+    pauses = {int(evidence.lanes.port[sink.lane]): sink.paused_ns for sink in sinks}
+    candidates = dict.fromkeys([*pauses, *loaded])
     findings = [
         finding
         for port in candidates
-        if port not in slow
+        if port not in hindered
         for finding in _incast(evidence, port, pauses.get(port, 0.0), run_ns)
     ]
     return tuple(sorted(findings, key=lambda finding: -(finding.share or 0.0)))
