@@ -50,6 +50,7 @@ def overrun(dropped_bytes: float, pauses: float = 10.0) -> dict:
     return {
         "group_dropped_packets": {lane: dropped_bytes / 4_000},
         "group_dropped_bytes": {lane: dropped_bytes},
+        "group_headroom_watermark_bytes": {lane: 54_000.0},
         "pfc_tx": {lane: pauses},
     }
 
@@ -94,9 +95,15 @@ def test_pauses_are_not_exercised_without_any() -> None:
     assert outcome(result, FindingKind.PFC_IGNORED) == "not_exercised"
 
 
-@pytest.mark.parametrize(("used_bytes", "count"), [(200_000.0, 1), (2_500_000.0, 0)])
-def test_pauses_with_a_free_buffer_are_of_the_threshold(used_bytes: float, count: int) -> None:
-    text = STAR[:-1] + ", switch: {groups: {3: {alpha: 1/16}}}}"
+def test_headroom_pool_that_ends_before_a_group_is_full_is_small() -> None:
+    lanes = overrun(40_000.0) | {"group_headroom_watermark_bytes": {("switch/0", 3): 9_000.0}}
+    result = lossless_drops.look(evidence_of(lanes=lanes))
+    assert [finding.kind for finding in result.findings] == [FindingKind.HEADROOM_SMALL]
+
+
+@pytest.mark.parametrize(("alpha", "used_bytes", "count"), [("1/16", 200_000.0, 1), ("1", 2_090_000.0, 0)])
+def test_pauses_with_a_free_buffer_are_of_the_threshold(alpha: str, used_bytes: float, count: int) -> None:
+    text = STAR[:-1] + f", switch: {{groups: {{3: {{alpha: {alpha}}}}}}}}}"
     lanes = {"pfc_tx": {("switch/0", 3): 90.0}, "group_shared_watermark_bytes": {("switch/0", 3): used_bytes}}
     findings = buffer_share_small.look(evidence_of(text, lanes=lanes)).findings
     assert len(findings) == count
