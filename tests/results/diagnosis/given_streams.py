@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import Any, Final, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from etloop.dut_profiles.device_topology import parse_modelled_topology
 from etloop.results.diagnosis.evidence import (
@@ -142,5 +141,4 @@ def all_pairs(times: int = 1) -> list[tuple[int, int]]:
 def random_links(count: int, links: int, seed: int, weights: Sequence[float] | None = None) -> list[int]:
     """Return the links that a fair hash selects for `count` streams."""
     share = None if weights is None else np.array(weights) / sum(weights)
-    chosen: NDArray[np.int64] = np.random.default_rng(seed).choice(links, count, p=share)
-    return chosen.tolist()
+    return [int(link) for link in np.random.default_rng(seed).choice(links, count, p=share)]
