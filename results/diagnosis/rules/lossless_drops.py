@@ -170,13 +170,12 @@ def _place(evidence: Evidence, overrun: _Overrun) -> Place:
 
 
 def _facts(overrun: _Overrun) -> tuple[Fact, ...]:
+    needed = None if np.isnan(overrun.needed_bytes) else overrun.needed_bytes
     return (
         Fact("group_dropped_packets", overrun.dropped_packets, "packets", 0.0),
         Fact("pfc_tx", overrun.pauses, "frames"),
-        Fact(
-            "bytes_after_pause", overrun.after_pause_bytes, "bytes", overrun.needed_bytes, int(overrun.pauses)
-        ),
-        Fact("headroom_bytes", overrun.limit_bytes, "bytes", overrun.needed_bytes),
+        Fact("bytes_after_pause", overrun.after_pause_bytes, "bytes", needed, int(overrun.pauses)),
+        Fact("headroom_bytes", overrun.limit_bytes, "bytes", needed),
     )
 
 

@@ -12,7 +12,6 @@ import yaml
 
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.results.schema.findings import Diagnosis, Finding, FindingKind, Place, PlaceKind
-
 from tests.measure.planting.fabric import Fabric
 
 RUN_BYTES: Final = 384 << 20

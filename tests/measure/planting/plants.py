@@ -17,7 +17,6 @@ from tests.measure.planting.cases import (
     Expected,
     collective,
     dcqcn,
-    flows,
     incast,
     no_control,
     scenario,
