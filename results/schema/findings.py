@@ -200,8 +200,8 @@ class Examination:
 class Diagnosis:
     """All findings of a run, causes first by precedence and share, each followed by nothing but its rank in the list."""
 
-    findings: tuple[Finding, ...] = ()
-    examinations: tuple[Examination, ...] = ()
+    findings: tuple[Finding, ...]
+    examinations: tuple[Examination, ...]
 
     @property
     def causes(self) -> tuple[Finding, ...]:
@@ -212,3 +212,6 @@ class Diagnosis:
     def faults(self) -> tuple[Finding, ...]:
         """Return the causes that are faults of the network."""
         return tuple(finding for finding in self.causes if finding.role is Role.FAULT)
+
+
+NO_DIAGNOSIS: Final = Diagnosis((), ())

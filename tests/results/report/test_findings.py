@@ -7,6 +7,7 @@ from typing import Final
 
 from etloop.results.report.findings import causes_of, common_words, count_words, evidence_table, short_names
 from etloop.results.schema.findings import (
+    NO_DIAGNOSIS,
     Diagnosis,
     Examination,
     Examined,
@@ -51,7 +52,7 @@ def test_effects_in_a_circle_are_left_out() -> None:
 
 def test_kinds_are_counted_by_outcome() -> None:
     assert count_words(ILL) == "5 kinds examined, 2 not exercised, 1 without evidence"
-    assert count_words(Diagnosis()) == ""
+    assert count_words(NO_DIAGNOSIS) == ""
 
 
 def test_evidence_has_units_and_expected_values() -> None:
@@ -74,7 +75,7 @@ def test_healthy_run_has_one_line() -> None:
     assert finding_lines(Diagnosis((), EXAMINED)) == [
         "findings        none (5 kinds examined, 2 not exercised, 1 without evidence)"
     ]
-    assert finding_lines(Diagnosis()) == []
+    assert finding_lines(NO_DIAGNOSIS) == []
 
 
 def test_candidates_are_listed_and_long_lists_are_counted() -> None:
