@@ -86,7 +86,7 @@ def _losing(rng: random.Random, *, between_switches: bool, corrupt: bool) -> Cas
     chance = 10 ** rng.uniform(-4, -1.7)
     cables = list(links_between_switches(fabric)) if between_switches else fabric.attachments
     cable = rng.choice(cables)
-    near, far = rng.choice(((cable.near, cable.far), (cable.far, cable.near)))
+    near, _ = rng.choice(((cable.near, cable.far), (cable.far, cable.near)))
     direction, port = rng.choice((("in", near), ("out", near))) if between_switches else ("", cable.near)
     switch = near.partition("/")[0] if between_switches else cable.near.partition("/")[0]
     if not direction:
