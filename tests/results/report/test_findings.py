@@ -45,7 +45,7 @@ def test_effects_of_effects_belong_to_the_cause() -> None:
 
 def test_effects_in_a_circle_are_left_out() -> None:
     circle = Diagnosis(
-        (finding(FindingKind.MTU, "a", effect_of=1), finding(FindingKind.MTU, "b", effect_of=0))
+        (finding(FindingKind.MTU, "a", effect_of=1), finding(FindingKind.MTU, "b", effect_of=0)), ()
     )
     assert causes_of(circle) == ()
 
