@@ -231,7 +231,7 @@ def _cause(evidence: Evidence, graph: PauseGraph, lane: int) -> str:
 
 def _loaded_ports(evidence: Evidence) -> list[int]:
     """Return the ports of hosts whose planned bytes explain the run, and are more than those of most hosts."""
-    hosts, flows, run_ns = evidence.hosts, evidence.flows, run_end_ns(evidence)
+    hosts, flows, run_ns = evidence.hosts, evidence.flows, evidence.duration_ns
     known = flows.dst_host >= 0
     if not run_ns or not known.any():
         return []
@@ -268,7 +268,9 @@ def _incast(evidence: Evidence, port: int, paused_ns: float, run_ns: int) -> lis
     planned_ns = float(flows.payload_bytes[through].sum()) * 8e9 / bps
     if host < 0 and planned_ns < _EXPLAINS * run_ns:
         return []
-    share = min(1.0, max(paused_ns, planned_ns) / run_ns)
+    if not evidence.duration_ns:  # the run ended before its planned bytes
+        planned_ns = np.nan
+    share = min(1.0, np.nanmax([paused_ns, planned_ns]) / run_ns)
     place = Place(PlaceKind.PORT, ports.names[port], ports.peers[port])
     facts = [Fact("senders", float(senders), "hosts"), Fact("flows", float(through.sum()), "flows")]
     words = f"{senders} hosts send through {place}, which drains at its full rate"
