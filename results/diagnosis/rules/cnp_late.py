@@ -1,7 +1,7 @@
 """Finds congestion notifications that are lost, or wait in their queue, on the way back.
 
 Decides loss by the counts of both ends, compared with the loss of data; waiting by Little's law: the mean time in a queue is
-its mean length divided by its rate. The queue of the notifications is judged only where the data has another one.
+its mean length divided by its rate. The queue of the notifications is evaluated only where the data has another one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _LEAST_LOST: Final = 10
 _LEAST_SENT: Final = 10
 _DEVIATIONS: Final = 4.3
-"""Of a Poisson count: 0.01 false findings in a run."""
+"""Distance from the mean of a Poisson count: 0.01 false findings in a run."""
 _LATE_FRAMES: Final = 16
 """Wait of a notification in frames of data at the rate of its port: one of each data queue may be before it at every hop."""
 _ALMOST_ALL: Final = 0.9
@@ -48,7 +48,7 @@ def look(evidence: Evidence) -> Found:
     data_lost = max(float(np.nansum(flows.missing_packets())), 0.0)
     usual = total * data_lost / max(data_sent, 1.0)
     if lost >= max(_LEAST_LOST, usual + _DEVIATIONS * np.sqrt(usual)) and lost > 2 * usual:
-        findings.append(_lost(evidence, lost, total, usual))
+        findings.append(_report_loss(evidence, lost, total, usual))
     findings += _waiting(evidence)
     return found(kind, tuple(findings))
 
@@ -61,7 +61,7 @@ def _both_ends(evidence: Evidence, name: str) -> Floats:
     return totals + np.nan_to_num(flows.received.get(name, nothing))
 
 
-def _lost(evidence: Evidence, lost: float, total: float, usual: float) -> Finding:
+def _report_loss(evidence: Evidence, lost: float, total: float, usual: float) -> Finding:
     place = _dropping_place(evidence) or _losing_host(evidence)
     where = "" if place is None else f", most of them at {place}"
     sentence = f"{lost:.0f} of {total:.0f} congestion notifications did not arrive{where}"
