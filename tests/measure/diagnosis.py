@@ -26,9 +26,10 @@ from etloop.results.schema.findings import Finding, FindingKind, Role
 from tests.measure.harness import Bar, Options, Row, UsageError, Values, measure, table
 from tests.measure.planting.cases import is_found, is_listed_first
 from tests.measure.planting.exercise import is_exercised
+from tests.measure.planting.fabric import IN_LAB, IN_TWIN
 from tests.measure.planting.healthy import JOBS, healthy_case
-from tests.measure.planting.plants import PLANTS, planted_case
-from tests.measure.planting.run_case import diagnose_in_twin
+from tests.measure.planting.plants import IN_LABS, PLANTS, planted_case
+from tests.measure.planting.run_case import RUN, diagnose_in_lab, diagnose_in_twin
 
 FIRST_SHARE: Final = 0.95
 FALSE_SHARE: Final = 0.01
@@ -59,14 +60,18 @@ def is_false(finding: Finding) -> bool:
     )
 
 
-def answer(name: str, seed: int, place: Path, *, keeps: bool) -> Answer:
+def answer(name: str, seed: int, place: Path, *, keeps: bool, in_lab: bool) -> Answer:
     """Run a case below `place` and judge its diagnosis; its files stay if `keeps`."""
     directory = place / f"{name.replace(' ', '-')}-{seed}"
     is_healthy = name.startswith(HEALTHY)
-    case = healthy_case(name.removeprefix(HEALTHY), seed) if is_healthy else planted_case(name, seed)
+    case = (
+        healthy_case(name.removeprefix(HEALTHY), seed)
+        if is_healthy
+        else planted_case(name, seed, IN_LAB if in_lab else IN_TWIN)
+    )
     try:
-        diagnosis = diagnose_in_twin(case, directory)
-        exercised = is_healthy or is_exercised(case, directory / "run")
+        diagnosis = (diagnose_in_lab if in_lab else diagnose_in_twin)(case, directory)
+        exercised = in_lab or is_healthy or is_exercised(case, directory / RUN)
     except Exception as error:  # noqa: BLE001 - a rule that fails is an answer as well, and the others are to run
         return Answer(name, seed, case.planted, failure=f"{type(error).__name__}: {error}")
     findings = diagnosis.findings
@@ -116,14 +121,14 @@ COLUMNS: Final = table("case|<22; runs|>4d; first|>5d; found|>5d; false|>5d; in 
 
 def rows(chosen: argparse.Namespace) -> Iterator[Values]:
     """Yield a row for each cause and shape."""
-    names = [(name, chosen.seeds) for name in PLANTS]
-    names += [(f"{HEALTHY}{name}", chosen.healthy) for name in JOBS]
+    names = [(name, chosen.seeds) for name in (IN_LABS if chosen.lab else PLANTS)]
+    names += [(f"{HEALTHY}{name}", chosen.healthy) for name in JOBS if not chosen.lab]
     cases = [(name, seed) for name, seeds in names if chosen.only in name for seed in range(seeds)]
     if not cases:
         raise UsageError(f'--only: no case is named "{chosen.only}"; cases: {", ".join(n for n, _ in names)}')
     with tempfile.TemporaryDirectory(prefix="etloop-diagnosis-") as scratch:
-        work = partial(answer, place=Path(chosen.keep or scratch), keeps=bool(chosen.keep))
-        with ProcessPoolExecutor(chosen.jobs) as pool:
+        work = partial(answer, place=Path(chosen.keep or scratch), keeps=bool(chosen.keep), in_lab=chosen.lab)
+        with ProcessPoolExecutor(1 if chosen.lab else chosen.jobs) as pool:
             results = pool.map(work, *zip(*cases, strict=True))
             for _, group in groupby(results, key=lambda row: row.name):
                 values = list(row_of(list(group)))
@@ -152,6 +157,10 @@ OPTIONS: Final[Options] = {
     "--healthy": {"type": int, "default": 20, "help": "healthy runs of each shape (default: %(default)s)"},
     "--only": {"default": "", "metavar": "WORD", "help": "cases whose name contains it"},
     "--jobs": {"type": int, "default": os.cpu_count(), "help": "processes (default: %(default)s)"},
+    "--lab": {
+        "action": "store_true",
+        "help": "causes that a lab of this machine can have, in real time (root)",
+    },
     "--keep": {
         "default": "",
         "metavar": "DIR",

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import yaml
 
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.results.schema.findings import Diagnosis, Finding, FindingKind, Place, PlaceKind
-from tests.measure.planting.fabric import Fabric
-
-RUN_BYTES: Final = 384 << 20
-"""Payload that a job sends in all, about: 100,000 packets."""
+from tests.measure.planting.fabric import Draw, Fabric
 
 
 class _PlainDumper(yaml.SafeDumper):
@@ -127,26 +123,24 @@ def no_control(**more: object) -> dict[str, Any]:
     return {"cc": {"algorithm": "none"}, **more}
 
 
-def collective(
-    rng: random.Random, ranks: int, kinds: Sequence[str], run_bytes: int = RUN_BYTES
-) -> dict[str, Any]:
-    """Return a collective over all ranks that sends about this many bytes in all."""
+def collective(rng: Draw, ranks: int, kinds: Sequence[str], share: float = 1.0) -> dict[str, Any]:
+    """Return a collective over all ranks that sends this share of the bytes of a case."""
     kind = rng.choice(kinds)
     count = rng.choice((2, 3, 4))
     per_byte = {"all_to_all": ranks, "all_reduce": 2 * ranks, "all_gather": ranks, "reduce_scatter": ranks}
-    size = max(run_bytes // (per_byte[kind] * count), 65_536)
+    size = max(int(rng.size.run_bytes * share) // (per_byte[kind] * count), 65_536)
     return {"collective": {"kind": kind, "size": size_text(size), "ranks": ranks, "count": count}}
 
 
-def incast(rng: random.Random, ranks: int, run_bytes: int = RUN_BYTES) -> dict[str, Any]:
+def incast(rng: Draw, ranks: int) -> dict[str, Any]:
     """Return bursts of many senders to rank 0."""
-    senders = rng.randint(max(4, ranks // 2), ranks - 1)
+    senders = rng.randint(min(max(4, ranks // 2), ranks - 1), ranks - 1)
     bursts = rng.choice((1, 2, 3, 4))
-    size = run_bytes // (senders * bursts)
+    size = rng.size.run_bytes // (senders * bursts)
     return {"incast": {"senders": senders, "size": size_text(size), "bursts": bursts}}
 
 
-def flows(rng: random.Random, hosts: int, pattern: str, count: int = 400) -> dict[str, Any]:
+def flows(rng: Draw, hosts: int, pattern: str, count: int = 400) -> dict[str, Any]:
     """Return single transfers of sizes of a published distribution."""
     return {
         "flows": {

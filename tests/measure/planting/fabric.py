@@ -13,9 +13,33 @@ from typing import Any, Final
 from etloop.contract.base.late_dataclass import dataclass
 
 RATES_MBPS: Final = (25_000, 50_000, 100_000, 200_000, 400_000)
+MIB: Final = 1 << 20
 SHAPES: Final = ("single", "leaf_spine", "dumbbell", "rail")
 DATA_QUEUE: Final = 3
 """Queue, group and priority of the preset's lossless class."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """What the machine that runs cases can carry."""
+
+    rates_mbps: tuple[int, ...]
+    most_ranks: int
+    run_bytes: int
+    """Payload that a job sends in all, about."""
+    time_factor: int
+    """How much longer than in the twin a job takes."""
+
+
+IN_TWIN: Final = Size(RATES_MBPS, 32, 384 * MIB, 1)
+"""Jobs of 100,000 packets."""
+IN_LAB: Final = Size((100, 200), 6, 48 * MIB, 500)
+
+
+class Draw(random.Random):
+    """A source of random choices for cases of one size."""
+
+    size: Size = IN_TWIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,14 +165,14 @@ class Wish:
     oversubscribed: bool = False
     """Whether links between switches carry less than the hosts of a leaf can send."""
     lossless: bool = True
-    rates_mbps: tuple[int, ...] = RATES_MBPS
 
 
-def draw_fabric(rng: random.Random, wish: Wish) -> Fabric:
+def draw_fabric(rng: Draw, wish: Wish) -> Fabric:
     """Draw a healthy fabric."""
     shape = rng.choice(wish.shapes)
-    ranks = rng.choice([count for count in wish.ranks if shape != "single" or count <= 16] or [wish.ranks[0]])
-    rate = rng.choice(wish.rates_mbps)
+    most = min(rng.size.most_ranks, 16 if shape == "single" else 32)
+    ranks = rng.choice([count for count in wish.ranks if count <= most] or [most])
+    rate = rng.choice(rng.size.rates_mbps)
     delay = rng.choice((100, 300, 500, 1_000))
     names = rng.choice((("leaf", "spine", "h"), ("tor", "sp", "gpu"), ("l", "s", "node")))
     draw = {"single": _single, "leaf_spine": _leaf_spine, "dumbbell": _dumbbell, "rail": _rail}[shape]
@@ -168,7 +192,7 @@ def draw_fabric(rng: random.Random, wish: Wish) -> Fabric:
     )
 
 
-def _drawn_ecn(rng: random.Random, rate_mbps: int) -> dict[str, str]:
+def _drawn_ecn(rng: Draw, rate_mbps: int) -> dict[str, str]:
     """Return thresholds as an operator may state them: near those of the preset."""
     kmin_kb = max(60, int(rate_mbps / 25_000 * rng.uniform(70, 130)))
     return {"kmin": f"{kmin_kb}kB", "kmax": f"{kmin_kb * rng.choice((3, 4))}kB", "pmax": "20%"}
@@ -188,12 +212,12 @@ class _Plan:
 _Names = tuple[str, str, str]
 
 
-def _single(rng: random.Random, ranks: int, names: _Names, *, oversubscribed: bool) -> _Plan:
+def _single(rng: Draw, ranks: int, names: _Names, *, oversubscribed: bool) -> _Plan:
     del rng, oversubscribed
     return _Plan(("switch",), (), tuple((f"{names[2]}{rank}/p0", "switch") for rank in range(ranks)))
 
 
-def _leaf_spine(rng: random.Random, ranks: int, names: _Names, *, oversubscribed: bool) -> _Plan:
+def _leaf_spine(rng: Draw, ranks: int, names: _Names, *, oversubscribed: bool) -> _Plan:
     leaf_count = rng.choice([count for count in (2, 4) if ranks // count >= 2 and ranks % count == 0])
     hosts_of_leaf = ranks // leaf_count
     spine_count = max(2, hosts_of_leaf // 2 if oversubscribed else hosts_of_leaf)
@@ -207,14 +231,14 @@ def _leaf_spine(rng: random.Random, ranks: int, names: _Names, *, oversubscribed
     )
 
 
-def _dumbbell(rng: random.Random, ranks: int, names: _Names, *, oversubscribed: bool) -> _Plan:
+def _dumbbell(rng: Draw, ranks: int, names: _Names, *, oversubscribed: bool) -> _Plan:
     del rng
     trunks = max(2, ranks // 4 if oversubscribed else ranks // 2)
     hosts = tuple((f"{names[2]}{rank}/p0", "left" if rank < ranks // 2 else "right") for rank in range(ranks))
     return _Plan(("left", "right"), (("left", "right"),) * trunks, hosts)
 
 
-def _rail(rng: random.Random, ranks: int, names: _Names, *, oversubscribed: bool) -> _Plan:
+def _rail(rng: Draw, ranks: int, names: _Names, *, oversubscribed: bool) -> _Plan:
     rails = rng.choice((2, 4))
     per_rail = ranks // rails
     spine_count = max(2, per_rail // 2 if oversubscribed else per_rail)
@@ -232,7 +256,7 @@ def _rail(rng: random.Random, ranks: int, names: _Names, *, oversubscribed: bool
     )
 
 
-def fat_tree(rng: random.Random, ranks: int, rate_mbps: int) -> Fabric:
+def fat_tree(rng: Draw, ranks: int, rate_mbps: int) -> Fabric:
     """Return a fabric of three tiers with two ways up at each, whose switches hash apart."""
     pods = 4
     below = ranks // (pods * 2)
@@ -265,7 +289,7 @@ def fat_tree(rng: random.Random, ranks: int, rate_mbps: int) -> Fabric:
     )
 
 
-def ring(rng: random.Random, switches: int, hosts_of_switch: int, rate_mbps: int) -> Fabric:
+def ring(rng: Draw, switches: int, hosts_of_switch: int, rate_mbps: int) -> Fabric:
     """Return switches in a ring, each linked to the next, with hosts on each."""
     names = [f"r{number}" for number in range(switches)]
     ports = _PortNumbers()

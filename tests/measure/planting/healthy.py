@@ -6,13 +6,11 @@ repeat with DCQCN, or MRC and UET with trimming.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 from tests.measure.planting.cases import (
-    RUN_BYTES,
     Case,
     collective,
     dcqcn,
@@ -21,7 +19,7 @@ from tests.measure.planting.cases import (
     no_control,
     scenario,
 )
-from tests.measure.planting.fabric import SHAPES, Fabric, Wish, draw_fabric
+from tests.measure.planting.fabric import MIB, SHAPES, Draw, Fabric, Wish, draw_fabric
 from tests.measure.planting.straggler import straggler_files
 
 ONE_PORT: Final = ("single", "leaf_spine", "dumbbell")
@@ -30,7 +28,7 @@ TRIM_DSCP: Final = 30
 
 
 def _fabric(
-    rng: random.Random, ranks: tuple[int, ...] = ANY_RANKS, shapes: tuple[str, ...] = SHAPES
+    rng: Draw, ranks: tuple[int, ...] = ANY_RANKS, shapes: tuple[str, ...] = SHAPES
 ) -> tuple[Fabric, dict[str, Any]]:
     """Return a lossless or lossy network with a transport for it."""
     lossless = rng.random() < 0.6
@@ -43,7 +41,7 @@ def _fabric(
     return large, dcqcn(retransmission="selective_repeat")
 
 
-def _exchange(rng: random.Random, kind: str) -> Case:
+def _exchange(rng: Draw, kind: str) -> Case:
     fabric, transport = _fabric(rng)
     load = collective(rng, len(fabric.hosts), (kind,))
     return _healthy(fabric, scenario(fabric, load, transport))
@@ -53,23 +51,23 @@ def _healthy(fabric: Fabric, job: Mapping[str, Any], **more: Any) -> Case:
     return Case("", 0, fabric, job, None, "", **more)
 
 
-def all_to_all(rng: random.Random) -> Case:
+def all_to_all(rng: Draw) -> Case:
     """Exchange all with all."""
     return _exchange(rng, "all_to_all")
 
 
-def rings(rng: random.Random) -> Case:
+def rings(rng: Draw) -> Case:
     """Reduce and gather along rings."""
     return _exchange(rng, rng.choice(("all_reduce", "all_gather", "reduce_scatter")))
 
 
-def incasts(rng: random.Random) -> Case:
+def incasts(rng: Draw) -> Case:
     """Send from many to one."""
     fabric, transport = _fabric(rng)
     return _healthy(fabric, scenario(fabric, incast(rng, len(fabric.hosts)), transport))
 
 
-def open_flows(rng: random.Random) -> Case:
+def open_flows(rng: Draw) -> Case:
     """Send flows of published sizes at times of their own."""
     fabric, transport = _fabric(rng, (8, 12, 16), ONE_PORT)
     hosts = len(fabric.hosts)
@@ -78,7 +76,7 @@ def open_flows(rng: random.Random) -> Case:
     )
 
 
-def storage(rng: random.Random) -> Case:
+def storage(rng: Draw) -> Case:
     """Read from servers and write to them."""
     fabric, transport = _fabric(rng, (8, 12, 16), ONE_PORT)
     hosts = len(fabric.hosts)
@@ -89,13 +87,13 @@ def storage(rng: random.Random) -> Case:
             "servers": servers,
             "rate": f"{max(1, fabric.stated_mbps // 4_000)}Gbps",
             "sizes": ["64KiB", "1MiB"],
-            "transfers": RUN_BYTES // (hosts - servers) // (1 << 20),
+            "transfers": rng.size.run_bytes // (hosts - servers) // MIB,
         }
     }
     return _healthy(fabric, scenario(fabric, load, transport))
 
 
-def several_jobs(rng: random.Random) -> Case:
+def several_jobs(rng: Draw) -> Case:
     """Run two jobs side by side on hosts of their own."""
     fabric, transport = _fabric(rng, (8, 16, 24, 32), ONE_PORT)
     half = len(fabric.hosts) // 2
@@ -103,7 +101,7 @@ def several_jobs(rng: random.Random) -> Case:
     jobs = [
         {
             "name": name,
-            "workload": collective(rng, half, kinds, RUN_BYTES // 2),
+            "workload": collective(rng, half, kinds, 0.5),
             "mapping": {"placement": "round_robin", "ports": list(hosts)},
         }
         for name, hosts in (("first", fabric.hosts[:half]), ("second", fabric.hosts[half:]))
@@ -111,7 +109,7 @@ def several_jobs(rng: random.Random) -> Case:
     return _healthy(fabric, {"jobs": jobs, "transport": transport})
 
 
-def multipath(rng: random.Random) -> Case:
+def multipath(rng: Draw) -> Case:
     """Spray with MRC or UET over lossy networks that trim."""
     fabric = draw_fabric(rng, Wish(("leaf_spine", "rail"), oversubscribed=rng.random() < 0.4, lossless=False))
     settings = {"trimming": {"size": "64B", "dscp": TRIM_DSCP, "queue": 6}}
@@ -123,7 +121,7 @@ def multipath(rng: random.Random) -> Case:
     return _healthy(fabric, scenario(fabric, load, transport))
 
 
-def few_flows(rng: random.Random) -> Case:
+def few_flows(rng: Draw) -> Case:
     """Send along a ring whose neighbours are on different switches."""
     fabric = draw_fabric(rng, Wish(("leaf_spine", "dumbbell"), (8, 12, 16)))
     by_switch = list(fabric.hosts_by_switch().values())
@@ -135,15 +133,15 @@ def few_flows(rng: random.Random) -> Case:
     return _healthy(fabric, job)
 
 
-def small(rng: random.Random) -> Case:
+def small(rng: Draw) -> Case:
     """Send little: small collectives, or one flow."""
     fabric, transport = _fabric(rng)
     ranks = len(fabric.hosts)
-    load = collective(rng, ranks, ("all_to_all", "all_reduce"), RUN_BYTES // rng.choice((32, 256, 2_048)))
+    load = collective(rng, ranks, ("all_to_all", "all_reduce"), 1 / rng.choice((32, 256, 2_048)))
     return _healthy(fabric, scenario(fabric, load, transport))
 
 
-def training(rng: random.Random) -> Case:
+def training(rng: Draw) -> Case:
     """Compute and reduce in turn, all ranks alike but for a few percent."""
     fabric, transport = _fabric(rng, (8, 12, 16), ONE_PORT)
     ranks = len(fabric.hosts)
@@ -151,7 +149,7 @@ def training(rng: random.Random) -> Case:
     return _healthy(fabric, job, files=straggler_files(rng, ranks, -1, 0.0))
 
 
-JOBS: Final[Mapping[str, Callable[[random.Random], Case]]] = {
+JOBS: Final[Mapping[str, Callable[[Draw], Case]]] = {
     shape.__name__: shape
     for shape in (
         all_to_all,
@@ -171,5 +169,5 @@ JOBS: Final[Mapping[str, Callable[[random.Random], Case]]] = {
 
 def healthy_case(shape: str, seed: int) -> Case:
     """Return the healthy case of a shape and a seed, always the same."""
-    case = JOBS[shape](random.Random(f"healthy {shape} {seed}"))
+    case = JOBS[shape](Draw(f"healthy {shape} {seed}"))
     return replace(case, cause=shape, seed=seed)

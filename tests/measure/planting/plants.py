@@ -5,14 +5,12 @@ Decides which values are drawn, and between which limits. All places are drawn a
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 from etloop.results.schema.findings import FindingKind as Kind
 from tests.measure.planting.cases import (
-    RUN_BYTES,
     Case,
     Expected,
     collective,
@@ -24,8 +22,12 @@ from tests.measure.planting.cases import (
 )
 from tests.measure.planting.fabric import (
     DATA_QUEUE,
+    IN_TWIN,
+    MIB,
     Cable,
+    Draw,
     Fabric,
+    Size,
     Wish,
     draw_fabric,
     fat_tree,
@@ -38,9 +40,8 @@ EXCHANGES: Final = ("all_to_all", "all_reduce", "all_gather", "reduce_scatter")
 TIERED: Final = ("leaf_spine", "dumbbell")
 DATA_DSCP: Final = 26
 CNP_DSCP: Final = 48
-MIB: Final = 1 << 20
 
-Plant = Callable[[random.Random], Case]
+Plant = Callable[[Draw], Case]
 
 
 def _case(fabric: Fabric, job: Mapping[str, Any], expected: Expected, planted: str, **more: Any) -> Case:
@@ -51,18 +52,18 @@ def _at(kind: Kind, *names: str) -> Expected:
     return Expected((kind,), frozenset(names))
 
 
-def _exchange(rng: random.Random, fabric: Fabric, kinds: tuple[str, ...] = EXCHANGES) -> dict[str, Any]:
+def _exchange(rng: Draw, fabric: Fabric, kinds: tuple[str, ...] = EXCHANGES) -> dict[str, Any]:
     return collective(rng, len(fabric.hosts), kinds)
 
 
-def _slower(rng: random.Random, fabric: Fabric, cable: Cable, job: Mapping[str, Any]) -> Case:
+def _slower(rng: Draw, fabric: Fabric, cable: Cable, job: Mapping[str, Any]) -> Case:
     share = rng.uniform(0.40, 0.95)
     changed = fabric.with_cable(cable, rate_mbps=int(cable.rate_mbps * share))
     planted = f"{cable.near} - {cable.far} at {share:.0%} of its rate"
     return _case(changed, job, _at(Kind.SLOW_LINK, *cable.ends), planted)
 
 
-def slow_host_port(rng: random.Random) -> Case:
+def slow_host_port(rng: Draw) -> Case:
     """Give the cable of one host 5 to 60 % less than the rig states."""
     fabric = draw_fabric(rng, Wish())
     cable = rng.choice(fabric.attachments)
@@ -73,7 +74,7 @@ def slow_host_port(rng: random.Random) -> Case:
     return _slower(rng, fabric, cable, scenario(fabric, load, transport))
 
 
-def slow_fabric_link(rng: random.Random) -> Case:
+def slow_fabric_link(rng: Draw) -> Case:
     """Give one link between switches 5 to 60 % less than its peers, where such links are the bottleneck."""
     fabric = draw_fabric(rng, Wish(TIERED, (16, 24, 32), oversubscribed=True))
     cable = rng.choice(list(links_between_switches(fabric)))
@@ -81,16 +82,13 @@ def slow_fabric_link(rng: random.Random) -> Case:
     return _slower(rng, fabric, cable, scenario(fabric, _exchange(rng, fabric, ("all_to_all",)), transport))
 
 
-def _losing(rng: random.Random, *, between_switches: bool, corrupt: bool) -> Case:
+def _losing(rng: Draw, *, between_switches: bool, corrupt: bool) -> Case:
     fabric = draw_fabric(rng, Wish(TIERED if between_switches else ("single", *TIERED), (8, 12, 16)))
     chance = 10 ** rng.uniform(-4, -1.7)
-    cables = list(links_between_switches(fabric)) if between_switches else fabric.attachments
+    cables = list(links_between_switches(fabric)) if between_switches else list(fabric.attachments)
     cable = rng.choice(cables)
-    near, _ = rng.choice(((cable.near, cable.far), (cable.far, cable.near)))
-    direction, port = rng.choice((("in", near), ("out", near))) if between_switches else ("", cable.near)
-    switch = near.partition("/")[0] if between_switches else cable.near.partition("/")[0]
-    if not direction:
-        direction = rng.choice(("in", "out"))
+    port = rng.choice((cable.near, cable.far)) if between_switches else cable.near
+    direction, switch = rng.choice(("in", "out")), port.partition("/")[0]
     number = port.partition("/")[2]
     fault = {direction: number, "chance": f"{chance * 100:.4f}%", **({"corrupt": True} if corrupt else {})}
     changed = fabric.with_settings([switch], {"faults": [fault]})
@@ -98,12 +96,11 @@ def _losing(rng: random.Random, *, between_switches: bool, corrupt: bool) -> Cas
     load = _exchange(rng, fabric, ("all_to_all",))
     ranks = len(fabric.hosts)
     packets = 16 / chance
-    small = packets * 4096 > RUN_BYTES / ranks * 2
+    small = packets * 4096 > rng.size.run_bytes / ranks * 2
     mtu = 1024 if small else 4096
-    size = max(int(packets * mtu), RUN_BYTES // ranks)
-    ports_of_tier = len(list(links_between_switches(fabric))) if between_switches else ranks
+    size = max(int(packets * mtu), rng.size.run_bytes // ranks)
     if between_switches:
-        size = size * ports_of_tier // ranks
+        size = size * len(cables) // ranks
     load["collective"] |= {"size": size_text(min(size, 384 * MIB) // 3), "count": 3}
     transport = rng.choice((dcqcn, no_control))(path_mtu=mtu)
     if rng.random() < 0.4:
@@ -113,23 +110,23 @@ def _losing(rng: random.Random, *, between_switches: bool, corrupt: bool) -> Cas
     return _case(changed, scenario(fabric, load, transport), _at(kind, *cable.ends), planted)
 
 
-def lossy_host_link(rng: random.Random) -> Case:
+def lossy_host_link(rng: Draw) -> Case:
     """Lose packets on the cable of one host."""
     return _losing(rng, between_switches=False, corrupt=False)
 
 
-def lossy_fabric_link(rng: random.Random) -> Case:
+def lossy_fabric_link(rng: Draw) -> Case:
     """Lose packets on one cable between switches."""
     return _losing(rng, between_switches=True, corrupt=False)
 
 
-def damaged_link(rng: random.Random) -> Case:
+def damaged_link(rng: Draw) -> Case:
     """Damage packets on one cable."""
     return _losing(rng, between_switches=rng.random() < 0.5, corrupt=True)
 
 
 def _congested(
-    rng: random.Random, transport: Mapping[str, Any], shapes: tuple[str, ...] = ("single", *TIERED)
+    rng: Draw, transport: Mapping[str, Any], shapes: tuple[str, ...] = ("single", *TIERED)
 ) -> tuple[Fabric, dict[str, Any], str]:
     """Return a fabric with an incast that fills the queue to rank 0, its scenario, and the switch of that queue."""
     fabric = draw_fabric(rng, Wish(shapes, (12, 16, 24)))
@@ -137,7 +134,7 @@ def _congested(
     return fabric, job, fabric.switch_of(fabric.hosts[0])
 
 
-def ecn_off_all(rng: random.Random) -> Case:
+def ecn_off_all(rng: Draw) -> Case:
     """Switch marking off everywhere, under DCQCN."""
     fabric, job, _ = _congested(rng, dcqcn())
     off = {"queues": {DATA_QUEUE: {"ecn": {"enabled": False}}}}
@@ -145,16 +142,16 @@ def ecn_off_all(rng: random.Random) -> Case:
     return _case(changed, job, _at(Kind.ECN_OFF), "no switch marks")
 
 
-def ecn_off_one(rng: random.Random) -> Case:
+def ecn_off_one(rng: Draw) -> Case:
     """Switch marking off on the switch whose queue grows, under DCQCN."""
     fabric, job, switch = _congested(rng, dcqcn(), TIERED)
     changed = fabric.with_settings([switch], {"queues": {DATA_QUEUE: {"ecn": {"enabled": False}}}})
     return _case(changed, job, _at(Kind.ECN_OFF, switch), f"{switch} does not mark")
 
 
-def _marking(rng: random.Random, low_kb: float, high_kb: float, kind: Kind, **settings: object) -> Case:
+def _marking(rng: Draw, low_kb: float, high_kb: float, kind: Kind, **settings: object) -> Case:
     fabric, job, switch = _congested(rng, dcqcn())
-    kmin_kb = int(rng.uniform(low_kb, high_kb) * fabric.stated_mbps / 100_000)
+    kmin_kb = int(rng.uniform(low_kb, high_kb) * max(fabric.stated_mbps, 20_000) / 100_000)
     factor = rng.choice((1.5, 2, 4))
     ecn = {"kmin": f"{max(kmin_kb, 1)}kB", "kmax": f"{max(int(kmin_kb * factor), 2)}kB", "pmax": "100%"}
     everywhere = rng.random() < 0.3 and len(fabric.switches) > 1
@@ -165,17 +162,17 @@ def _marking(rng: random.Random, low_kb: float, high_kb: float, kind: Kind, **se
     return _case(changed, job, expected, planted)
 
 
-def ecn_early(rng: random.Random) -> Case:
+def ecn_early(rng: Draw) -> Case:
     """Mark at a few packets."""
     return _marking(rng, 4, 30, Kind.ECN_EARLY)
 
 
-def ecn_late(rng: random.Random) -> Case:
+def ecn_late(rng: Draw) -> Case:
     """Mark only at lengths at which the switch pauses."""
     return _marking(rng, 3_000, 12_000, Kind.ECN_LATE)
 
 
-def data_class(rng: random.Random) -> Case:
+def data_class(rng: Draw) -> Case:
     """Map data to another class on one switch."""
     fabric = draw_fabric(rng, Wish(TIERED, (8, 12, 16)))
     switch = rng.choice(tuple(fabric.switches))
@@ -185,7 +182,7 @@ def data_class(rng: random.Random) -> Case:
     return _case(changed, job, _at(Kind.DATA_CLASS, switch), f"{switch}: DSCP 26 to class {number}")
 
 
-def pfc_priority(rng: random.Random) -> Case:
+def pfc_priority(rng: Draw) -> Case:
     """Pause another priority than that of the data, on the switch that pauses."""
     fabric, job, switch = _congested(rng, no_control(), TIERED)
     number = rng.choice((0, 1, 2, 4, 5, 7))
@@ -193,7 +190,7 @@ def pfc_priority(rng: random.Random) -> Case:
     return _case(changed, job, _at(Kind.DATA_CLASS, switch), f"{switch} pauses priority {number}")
 
 
-def cnp_class(rng: random.Random) -> Case:
+def cnp_class(rng: Draw) -> Case:
     """Map congestion notifications to the class of data."""
     fabric, job, switch = _congested(rng, dcqcn())
     everywhere = rng.random() < 0.5 or len(fabric.switches) == 1
@@ -204,7 +201,7 @@ def cnp_class(rng: random.Random) -> Case:
     return _case(changed, job, expected, planted)
 
 
-def pfc_ignored(rng: random.Random) -> Case:
+def pfc_ignored(rng: Draw) -> Case:
     """Let one sender go on while it is paused."""
     fabric, job, switch = _congested(rng, no_control(retransmission="selective_repeat"))
     near = [cable for cable in fabric.attachments[1:] if cable.near.startswith(f"{switch}/")]
@@ -215,7 +212,7 @@ def pfc_ignored(rng: random.Random) -> Case:
     return _case(changed, job, _at(Kind.PFC_IGNORED, *cable.ends), f"{cable.far} ignores pauses")
 
 
-def headroom_small(rng: random.Random) -> Case:
+def headroom_small(rng: Draw) -> Case:
     """Leave less headroom than the cables need, on the switch that pauses."""
     fabric, job, switch = _congested(rng, no_control(retransmission="selective_repeat"))
     delay_ns = rng.choice((1_000, 2_000, 5_000))
@@ -231,7 +228,7 @@ def headroom_small(rng: random.Random) -> Case:
     return _case(changed, job, expected, f"{switch}: headroom {headroom} B of {needed} B in flight")
 
 
-def alpha_small(rng: random.Random) -> Case:
+def alpha_small(rng: Draw) -> Case:
     """Give a queue, or a lossless group, a small share of the free buffer."""
     lossless = rng.random() < 0.5
     fabric = draw_fabric(rng, Wish(("single", *TIERED), (8, 12, 16), lossless=lossless))
@@ -246,7 +243,7 @@ def alpha_small(rng: random.Random) -> Case:
     return _case(changed, job, _at(Kind.BUFFER_SHARE_SMALL, switch), planted)
 
 
-def hash_collapse(rng: random.Random) -> Case:
+def hash_collapse(rng: Draw) -> Case:
     """Hash fields that all flows share, on one leaf."""
     fabric = draw_fabric(rng, Wish(("leaf_spine", "dumbbell"), (16, 24, 32), oversubscribed=True))
     switch = rng.choice(tuple(fabric.hosts_by_switch()))
@@ -257,7 +254,7 @@ def hash_collapse(rng: random.Random) -> Case:
     return _case(changed, job, expected, f"{switch} hashes {', '.join(fields)}")
 
 
-def hash_polarised(rng: random.Random) -> Case:
+def hash_polarised(rng: Draw) -> Case:
     """Let the switches of all tiers hash alike."""
     fabric = fat_tree(rng, rng.choice((16, 32)), rng.choice((50_000, 100_000, 200_000)))
     seed = rng.randrange(1, 1 << 20)
@@ -267,7 +264,7 @@ def hash_polarised(rng: random.Random) -> Case:
     return _case(changed, job, _at(Kind.HASH_POLARISED, *uppers), "all switches hash alike")
 
 
-def few_flows(rng: random.Random) -> Case:
+def few_flows(rng: Draw) -> Case:
     """Send one flow from each host of a leaf to another leaf."""
     fabric = draw_fabric(rng, Wish(("leaf_spine",), (8, 12, 16)))
     by_switch = list(fabric.hosts_by_switch().values())
@@ -280,12 +277,12 @@ def few_flows(rng: random.Random) -> Case:
     return _case(fabric, job, _at(Kind.UNEVEN_LINKS), "a ring with one flow a host")
 
 
-def link_flap(rng: random.Random) -> Case:
+def link_flap(rng: Draw) -> Case:
     """Take one link down for a while."""
     fabric = draw_fabric(rng, Wish(("single", *TIERED), (8, 12, 16)))
     cable = rng.choice([*fabric.attachments, *links_between_switches(fabric)])
-    start_us = rng.randint(50, 300)
-    length_us = rng.randint(200, 5_000)
+    start_us = rng.randint(50, 300) * rng.size.time_factor
+    length_us = rng.randint(200, 5_000) * rng.size.time_factor
     outage = {"port": cable.near, "from": f"{start_us}us", "until": f"{start_us + length_us}us"}
     changed = replace(fabric, extra={"outages": [outage]})
     job = scenario(fabric, _exchange(rng, fabric), dcqcn(timeout_floor="2ms"))
@@ -293,7 +290,7 @@ def link_flap(rng: random.Random) -> Case:
     return _case(changed, job, _at(Kind.LINK_FLAP, *cable.ends), planted)
 
 
-def trims_dropped(rng: random.Random) -> Case:
+def trims_dropped(rng: Draw) -> Case:
     """Give trimmed packets a DSCP that receivers do not know as trimmed."""
     fabric = draw_fabric(rng, Wish(("single", *TIERED), (12, 16, 24), lossless=False))
     given, known = rng.sample((8, 10, 12, 20, 30, 34), 2)
@@ -310,16 +307,16 @@ def trims_dropped(rng: random.Random) -> Case:
     return _case(changed, job, _at(Kind.TRIM_UNANSWERED), f"{kind}: trims have DSCP {given}, not {known}")
 
 
-def watchdog(rng: random.Random) -> Case:
+def watchdog(rng: Draw) -> Case:
     """Detect a storm sooner than an ordinary pause ends."""
     fabric, job, _ = _congested(rng, no_control(retransmission="selective_repeat"), TIERED)
-    detect_us = rng.randint(10, 60)
+    detect_us = rng.randint(10, 60) * rng.size.time_factor
     settings = {"pfc": {"watchdog": {"detect": f"{detect_us}us"}}}
     changed = fabric.with_settings(tuple(fabric.switches), settings)
     return _case(changed, job, _at(Kind.PFC_WATCHDOG), f"watchdog after {detect_us} us")
 
 
-def deadlock(rng: random.Random) -> Case:
+def deadlock(rng: Draw) -> Case:
     """Send around a ring of switches, two hops each."""
     switches = rng.choice((5, 6, 7))
     fabric = ring(rng, switches, rng.choice((2, 3)), rng.choice((50_000, 100_000, 200_000)))
@@ -332,7 +329,7 @@ def deadlock(rng: random.Random) -> Case:
     return _case(changed, job, _at(Kind.PFC_DEADLOCK, *fabric.switches), f"a ring of {switches} switches")
 
 
-def storm(rng: random.Random) -> Case:
+def storm(rng: Draw) -> Case:
     """Let one host pause its port without end."""
     fabric = draw_fabric(rng, Wish(("single", *TIERED), (8, 12, 16)))
     cable = rng.choice(fabric.attachments)
@@ -352,7 +349,7 @@ def storm(rng: random.Random) -> Case:
     return _case(fabric, job, _at(Kind.PFC_STORM, *cable.ends), planted)
 
 
-def straggler(rng: random.Random) -> Case:
+def straggler(rng: Draw) -> Case:
     """Let one rank compute longer before every collective."""
     fabric = draw_fabric(rng, Wish(("single", *TIERED), (8, 16)))
     ranks = len(fabric.hosts)
@@ -364,14 +361,14 @@ def straggler(rng: random.Random) -> Case:
     return _case(fabric, job, _at(Kind.STRAGGLER, str(slow), fabric.hosts[slow]), planted, files=files)
 
 
-def job_incast(rng: random.Random) -> Case:
+def job_incast(rng: Draw) -> Case:
     """Send from many to one on a healthy fabric."""
     transport = rng.choice((dcqcn(), no_control(), {"cc": {"algorithm": "swift"}}))
     fabric, job, _ = _congested(rng, transport)
     return _case(fabric, job, _at(Kind.JOB_INCAST, *fabric.attachments[0].ends), "many to rank 0")
 
 
-def placement(rng: random.Random) -> Case:
+def placement(rng: Draw) -> Case:
     """Spread each of several jobs over leaves that could each hold one."""
     fabric = draw_fabric(rng, Wish(("leaf_spine",), (16, 24, 32), oversubscribed=True))
     leaves = list(fabric.hosts_by_switch().values())
@@ -380,7 +377,7 @@ def placement(rng: random.Random) -> Case:
     jobs = [
         {
             "name": f"job{number}",
-            "workload": collective(rng, size, ("all_to_all",), RUN_BYTES // len(leaves)),
+            "workload": collective(rng, size, ("all_to_all",), 1 / len(leaves)),
             "mapping": {"placement": "round_robin", "ports": spread[number * size : (number + 1) * size]},
         }
         for number in range(len(leaves))
@@ -389,7 +386,7 @@ def placement(rng: random.Random) -> Case:
     return _case(fabric, job, _at(Kind.PLACEMENT), f"{len(jobs)} jobs over {len(leaves)} leaves each")
 
 
-def reordering(rng: random.Random) -> Case:
+def reordering(rng: Draw) -> Case:
     """Let one switch spray packets of a transport that needs their order."""
     fabric = draw_fabric(rng, Wish(TIERED, (8, 12, 16)))
     switch = rng.choice(tuple(fabric.hosts_by_switch()))
@@ -433,7 +430,27 @@ PLANTS: Final[Mapping[str, Plant]] = {
 """Cause -> its plant."""
 
 
-def planted_case(cause: str, seed: int) -> Case:
+IN_LABS: Final = (
+    "slow_host_port",
+    "lossy_host_link",
+    "damaged_link",
+    "ecn_off_all",
+    "ecn_early",
+    "data_class",
+    "cnp_class",
+    "pfc_priority",
+    "hash_collapse",
+    "link_flap",
+    "storm",
+    "straggler",
+    "job_incast",
+    "reordering",
+)
+"""Causes that a lab on one machine can have."""
+
+
+def planted_case(cause: str, seed: int, size: Size = IN_TWIN) -> Case:
     """Return the case of a cause and a seed, always the same."""
-    case = PLANTS[cause](random.Random(f"{cause} {seed}"))
-    return replace(case, cause=cause, seed=seed)
+    rng = Draw(f"{cause} {seed}")
+    rng.size = size
+    return replace(PLANTS[cause](rng), cause=cause, seed=seed)

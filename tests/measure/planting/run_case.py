@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Final
 
+import etloop
 from etloop.controller.run.pipeline import (
     PrepareOptions,
     RunInputs,
@@ -24,6 +25,14 @@ LIMIT_NS: Final = 20_000_000_000
 """Virtual time after which a job is given up: one in a deadlock never ends."""
 RUN: Final = "run"
 """Directory of the results next to the files of the case."""
+
+
+def diagnose_in_lab(case: Case, directory: Path) -> Diagnosis:
+    """Run a case in a lab of this machine, in `directory`. Raises `EtloopError` if there can be none."""
+    shutil.rmtree(directory, ignore_errors=True)
+    case.write(directory)
+    files = (directory / "scenario.yaml", directory / "topology.yaml")
+    return etloop.run_lab(*files, directory / RUN, allow_overcommit=True).summary.diagnosis
 
 
 def diagnose_in_twin(case: Case, directory: Path) -> Diagnosis:

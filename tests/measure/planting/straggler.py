@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import random
 from typing import Final
 
 from etloop.workload.chakra.encoder import EtAttribute, EtNode, ValueCase, encode_trace
 from etloop.workload.trace.trace import CollectiveKind, NodeKind
+from tests.measure.planting.fabric import Draw
 
 ALL_REDUCES: Final = 24
 COMPUTE_US: Final = 200
 JITTER: Final = 0.03
 
 
-def straggler_files(rng: random.Random, ranks: int, slow: int, share: float) -> dict[str, bytes]:
+def straggler_files(rng: Draw, ranks: int, slow: int, share: float) -> dict[str, bytes]:
     """Return the files of the trace by name; rank `slow` computes longer by `share`, all others vary by a few percent.
 
     `slow` -1: no rank does.
@@ -23,7 +23,9 @@ def straggler_files(rng: random.Random, ranks: int, slow: int, share: float) -> 
         factor = 1 + share if rank == slow else 1.0
         nodes = []
         for step in range(ALL_REDUCES):
-            duration_us = round(COMPUTE_US * factor * rng.uniform(1 - JITTER, 1 + JITTER))
+            duration_us = round(
+                COMPUTE_US * rng.size.time_factor * factor * rng.uniform(1 - JITTER, 1 + JITTER)
+            )
             before = (2 * step - 1,) if step else ()
             nodes.append(EtNode(2 * step, f"layer {step}", NodeKind.COMP, before, duration_us=duration_us))
             attributes = (
