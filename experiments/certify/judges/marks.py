@@ -1,0 +1,158 @@
+"""Judges ECN marking from queues that are filled and then released: at which lengths packets were marked.
+
+Decides the estimate: the marking curve (Kmin, Kmax, Pmax) of greatest likelihood over the intervals between samples in which
+the queue drained. Expected is the curve of most ports of the same place in the fabric.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from etloop.contract.base.late_dataclass import dataclass
+from etloop.experiments.certify.judges.classes import used_queue
+from etloop.experiments.certify.judges.judged import Judged, host_names, switches_or_cables, tier_of_ports
+from etloop.results.schema.findings import Fact, Finding, FindingKind
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from etloop.results.diagnosis.evidence import Evidence
+
+FACTOR: Final = 1.5
+"""Factor between the Kmin of a port and that of its peers from which on it is wrong."""
+LEAST_EXPECTED: Final = 10.0
+"""Marks that the peers' curve predicts from which on none at all is a fault."""
+LEAST_MARKS: Final = 20
+"""Marks of a port from which on its curve is estimated."""
+_STEPS: Final = 40
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PortMarks:
+    """Intervals of a port's data queue: mean length, packets sent and packets marked (float64, one per interval)."""
+
+    length_bytes: NDArray[np.float64]
+    packets: NDArray[np.float64]
+    marked: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """WRED-ECN: no mark below `kmin_bytes`, `pmax` just below `kmax_bytes`, all from there on."""
+
+    kmin_bytes: float
+    kmax_bytes: float
+    pmax: float
+
+    def share(self, length_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the share of packets that is marked at each length."""
+        width = max(self.kmax_bytes - self.kmin_bytes, 1.0)
+        rising = self.pmax * np.clip((length_bytes - self.kmin_bytes) / width, 0, 1)
+        return np.where(length_bytes >= self.kmax_bytes, 1.0, rising)
+
+
+def judge(evidence: Evidence) -> Judged:
+    """Judge the marking of every port whose queue grew."""
+    by_port = marks_of_ports(evidence)
+    if not by_port:
+        return Judged(untested="no samples of the device's queues")
+    curves = {port: fitted(marks) for port, marks in by_port.items() if marks.marked.sum() >= LEAST_MARKS}
+    if not curves:
+        longest = max(float(np.max(marks.length_bytes, initial=0)) for marks in by_port.values())
+        return Judged(
+            untested=f"no port marked enough packets; the longest queue held {longest / 1e3:.0f} kB"
+        )
+    tier = tier_of_ports(evidence)
+    findings = []
+    for number in np.unique(tier).tolist():
+        ports = [port for port in by_port if tier[port] == number]
+        findings += _of_tier(evidence, {port: by_port[port] for port in ports}, curves)
+    names = host_names(evidence)
+    figures = {
+        names[port]: {"kmin_bytes": curve.kmin_bytes, "kmax_bytes": curve.kmax_bytes}
+        for port, curve in curves.items()
+        if port in names
+    }
+    return Judged(tuple(findings), figures)
+
+
+def marks_of_ports(evidence: Evidence) -> dict[int, PortMarks]:
+    """Return by port of the device the intervals in which its data queue drained."""
+    samples, lanes = evidence.samples, evidence.lanes
+    queued, sent, marked = (samples.value(name) for name in ("queued_bytes", "tx_packets", "marked_packets"))
+    queue = used_queue(evidence)
+    by_port = {}
+    for lane in np.unique(samples.lane).tolist():
+        port = int(lanes.port[lane])
+        if lanes.number[lane] != queue[port]:
+            continue
+        rows = evidence.samples_of_lane(lane)
+        length, packets, marks = queued[rows], np.diff(sent[rows]), np.diff(marked[rows])
+        drains = (np.diff(length) <= 0) & (packets > 0) & (length[:-1] > 0)
+        middle = (length[1:] + length[:-1]) / 2
+        if drains.any():
+            by_port[port] = PortMarks(middle[drains], packets[drains], marks[drains])
+    return by_port
+
+
+def fitted(marks: PortMarks) -> Curve:
+    """Return the curve of greatest likelihood, over a grid of Kmin and Kmax with Pmax solved for each."""
+    length, packets, marked = marks.length_bytes, marks.packets, marks.marked
+    longest = float(length.max()) * 1.01
+    share = np.where(packets > 0, marked / packets, 0)
+    unmarked = length[share < 0.99]
+    kmax = float(np.quantile(unmarked, 1.0)) if len(unmarked) else longest
+    first = float(length[marked > 0].min())
+    best, curve = -np.inf, Curve(first, kmax, 1.0)
+    for kmin in np.linspace(0, first, _STEPS):
+        width = max(kmax - kmin, 1.0)
+        rising = np.clip((length - kmin) / width, 0, 1)
+        between = (length < kmax) & (rising > 0)
+        weight = float((packets[between] * rising[between]).sum())
+        pmax = min(1.0, max(1e-4, float(marked[between].sum()) / weight)) if weight else 1.0
+        chance = np.clip(pmax * rising[length < kmax], 1e-9, 1 - 1e-9)
+        hits, misses = marked[length < kmax], (packets - marked)[length < kmax]
+        likelihood = float((hits * np.log(chance) + misses * np.log1p(-chance)).sum())
+        if likelihood > best:
+            best, curve = likelihood, Curve(float(kmin), kmax, pmax)
+    return curve
+
+
+def _of_tier(evidence: Evidence, by_port: dict[int, PortMarks], curves: dict[int, Curve]) -> list[Finding]:
+    of_tier = [curves[port] for port in by_port if port in curves]
+    if len(of_tier) < 3:
+        return []
+    peers = Curve(
+        *(float(np.median([getattr(curve, name) for curve in of_tier])) for name in Curve.__slots__)
+    )
+    wrong: dict[FindingKind, list[int]] = {}
+    for port, marks in by_port.items():
+        expected = float((marks.packets * peers.share(marks.length_bytes)).sum())
+        seen = float(marks.marked.sum())
+        if expected >= LEAST_EXPECTED and seen == 0:
+            wrong.setdefault(FindingKind.ECN_OFF, []).append(port)
+        elif (
+            port in curves
+            and curves[port].kmin_bytes * FACTOR < peers.kmin_bytes
+            and seen > 2 * expected + 10
+        ):
+            wrong.setdefault(FindingKind.ECN_EARLY, []).append(port)
+        elif (
+            port in curves
+            and curves[port].kmin_bytes > FACTOR * peers.kmin_bytes
+            and 2 * seen + 10 < expected
+        ):
+            wrong.setdefault(FindingKind.ECN_LATE, []).append(port)
+    findings = []
+    for kind, ports in wrong.items():
+        for place, rows in switches_or_cables(evidence, ports, by_port).items():
+            found_at = curves.get(rows[0])
+            words = "marks nothing" if found_at is None else f"marks from {found_at.kmin_bytes / 1e3:.0f} kB"
+            sentence = f"{place} {words}; its peers mark from {peers.kmin_bytes / 1e3:.0f} kB"
+            value = 0.0 if found_at is None else found_at.kmin_bytes
+            fact = Fact("kmin_bytes", value, "bytes", peers.kmin_bytes, len(rows))
+            remedy = "give the queue of data the ECN thresholds of the other switches"
+            findings.append(Finding(kind, (place,), sentence, (fact,), 1.0, remedy))
+    return findings
