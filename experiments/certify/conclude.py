@@ -40,14 +40,18 @@ class Named:
 def parts_of(named: Iterable[Named]) -> tuple[Named, ...]:
     """Return one finding for each part, by precedence: no effects, and nothing twice."""
     parts: list[Named] = []
-    for one in sorted(named, key=lambda one: (_ORDER[one.finding.kind], one.finding.is_ambiguous, one.step)):
-        finding = one.finding
+    for candidate in sorted(named, key=_precedence):
+        finding = candidate.finding
         if finding.role is not Role.FAULT or finding.effect_of is not None:
             continue
         if any(_is_same(finding, part.finding) or _is_effect(finding, part.finding) for part in parts):
             continue
-        parts.append(one)
+        parts.append(candidate)
     return tuple(parts)
+
+
+def _precedence(named: Named) -> tuple[int, bool, int]:
+    return _ORDER[named.finding.kind], named.finding.is_ambiguous, named.step
 
 
 def _is_same(finding: Finding, part: Finding) -> bool:

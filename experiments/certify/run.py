@@ -1,6 +1,6 @@
-"""Certifies a fabric: runs the steps one after the other in virtual time, through a lab or on a rig, and judges each.
+"""Certifies a fabric: runs the steps one after the other in virtual time, through a lab or on a rig, and applies its rules.
 
-A shell: runs, directories, labs, the clock. `steps` decides the traffic, `judges` what it shows, `conclude` which parts are
+A shell: runs, directories, labs, the clock. `steps` decides the traffic, `rules` what it shows, `conclude` which parts are
 named.
 """
 
@@ -20,8 +20,8 @@ from etloop.contract.model.run import RunEnd
 from etloop.controller.inputs.scenario.scenario import Scenario, parse_scenario
 from etloop.controller.plan.job_set import JobSet, only
 from etloop.controller.plan.run_numbers import TWIN_ID
-from etloop.controller.run.device_demands import demands_of
 from etloop.controller.run.derived_rig import derived_rig
+from etloop.controller.run.device_demands import demands_of
 from etloop.controller.run.execute import SessionExecution
 from etloop.controller.run.out_directory import refuse_used_directory
 from etloop.controller.run.pipeline import (
@@ -38,8 +38,8 @@ from etloop.controller.run.pipeline import (
 from etloop.controller.run.prepare import read_device, read_device_file, read_rig
 from etloop.controller.run.twin import TwinExecution
 from etloop.experiments.certify.conclude import Named, hosts_behind, parts_of, port_records
-from etloop.experiments.certify.judges.judged import Judged
 from etloop.experiments.certify.rounds import job_of_rounds
+from etloop.experiments.certify.rules.parts import Answer
 from etloop.experiments.certify.steps import STEPS, Scale, Step
 from etloop.experiments.sweep.file import LabWish
 from etloop.experiments.sweep.own_lab import OwnLab
@@ -100,7 +100,7 @@ class _Fabric:
 
 
 def certify(request: CertifyRequest, watcher: RunWatcher) -> Certificate:
-    """Run and judge all steps.
+    """Run all steps, and name the parts that their rules find.
 
     Raises an `InputError` before any traffic if files, rig or lab cannot be used.
     """
@@ -114,14 +114,14 @@ def certify(request: CertifyRequest, watcher: RunWatcher) -> Certificate:
         for number, step in enumerate(steps):
             left_out = _left_out(step, parts_of(named), fabric)
             result = _run_step(request, fabric, step, left_out, watcher)
-            fresh = [Named(number, finding) for finding in result.judged.findings]
+            fresh = [Named(number, finding) for finding in result.answer.findings]
             count = len(parts_of((*named, *fresh))) - len(parts_of(named))
             named += fresh
-            figures.append(result.judged.figures)
+            figures.append(result.answer.figures)
             records.append(replace(result.record, parts=max(0, count)))
             watcher.report(f"{step.name}: {_words(records[-1])}")
     parts = parts_of(named)
-    concluded = tuple(_concluded(record, number, parts) for number, record in enumerate(records))
+    concluded = tuple(_conclude(record, number, parts) for number, record in enumerate(records))
     return Certificate(
         schema=CERTIFICATE_SCHEMA,
         rig=fabric.rig_file.source,
@@ -197,7 +197,7 @@ def _device_ports(rig: Rig, topology: Topology | None) -> dict[str, str]:
 def _left_out(step: Step, parts: tuple[Named, ...], fabric: _Fabric) -> tuple[str, ...]:
     """Return the rig ports that take no part in a step; none if fewer than half of the ports would be left."""
     places = [place for part in parts if part.finding.kind in step.without for place in part.finding.places]
-    hosts = hosts_behind(places, fabric.device_ports or {name: "" for name in fabric.rig.ports})
+    hosts = hosts_behind(places, fabric.device_ports or dict.fromkeys(fabric.rig.ports, ""))
     chosen = tuple(name for name in fabric.rig.ports if name in hosts)
     return chosen if 2 * len(chosen) <= len(fabric.rig.ports) else ()
 
@@ -205,7 +205,7 @@ def _left_out(step: Step, parts: tuple[Named, ...], fabric: _Fabric) -> tuple[st
 @dataclass(frozen=True, slots=True, eq=False)
 class _StepResult:
     record: StepRecord
-    judged: Judged
+    answer: Answer
 
 
 def _run_step(
@@ -252,23 +252,23 @@ def _run_step(
     if finished.stopped_in is not None:
         raise KeyboardInterrupt
     summary = finished.summary
-    judged = _judged(step, _evidence_in(directory, fabric.topology), summary.diagnosis.faults)
+    answer = _answer_of(step, _evidence_in(directory, fabric.topology), summary.diagnosis.faults)
     if summary.state is not RunEnd.DONE:
-        judged = replace(
-            judged, untested=summary.reason.splitlines()[0] if summary.reason else "it broke off"
+        answer = replace(
+            answer, untested=summary.reason.splitlines()[0] if summary.reason else "it broke off"
         )
     record = StepRecord(
         name=step.name,
         shows=step.shows,
-        result=Result.INCONCLUSIVE if judged.untested else Result.PASS,
-        reason=judged.untested,
+        result=Result.INCONCLUSIVE if answer.untested else Result.PASS,
+        reason=answer.untested,
         parts=0,
         left_out=left_out,
         packets=summary.transport["tx_packets"],
         traffic_ns=summary.job.jct_ns or 0,
         wall_ns=monotonic_ns() - began_ns,
     )
-    return _StepResult(record, judged)
+    return _StepResult(record, answer)
 
 
 def _evidence_in(directory: Path, topology: Topology | None) -> Evidence:
@@ -276,31 +276,31 @@ def _evidence_in(directory: Path, topology: Topology | None) -> Evidence:
     return evidence_of(kpi_input(run, kpis.basis), kpis.basis, kpis, topology)
 
 
-def _judged(step: Step, evidence: Evidence, faults: tuple[Finding, ...]) -> Judged:
-    """Return what the judges of a step and the diagnosis of its run found."""
-    results = [judge(evidence) for judge in step.judges]
+def _answer_of(step: Step, evidence: Evidence, faults: tuple[Finding, ...]) -> Answer:
+    """Return what the rules of a step and the diagnosis of its run found."""
+    results = [look(evidence) for look in step.rules]
     figures: dict[str, dict[str, float]] = {}
     for result in results:
         for name, values in result.figures.items():
             figures.setdefault(name, {}).update(values)
     findings = [finding for result in results for finding in result.findings]
     findings += [finding for finding in faults if finding.kind in step.kinds]
-    return Judged(
+    return Answer(
         tuple(findings), figures, "; ".join(result.untested for result in results if result.untested)
     )
 
 
-def _concluded(record: StepRecord, number: int, parts: tuple[Named, ...]) -> StepRecord:
+def _conclude(record: StepRecord, number: int, parts: tuple[Named, ...]) -> StepRecord:
     count = sum(part.step == number for part in parts)
     return replace(record, parts=count, result=Result.FAIL if count else record.result)
 
 
 def _worst(results: Iterator[Result]) -> Result:
-    found = set(results)
+    distinct = set(results)
     return next(
         result
         for result in (Result.FAIL, Result.INCONCLUSIVE, Result.PASS)
-        if result in found or result is Result.PASS
+        if result in distinct or result is Result.PASS
     )
 
 
@@ -317,10 +317,8 @@ def _notes(records: tuple[StepRecord, ...]) -> tuple[str, ...]:
     if not left_out:
         return ()
     steps = ", ".join(record.name for record in records if record.left_out)
-    return (
-        f"{len(left_out)} ports took no part in {steps}, because named parts would have hidden the rest; "
-        "certify again after the repair",
-    )
+    words = f"{len(left_out)} ports took no part in {steps}, because named parts would have hidden the rest"
+    return (f"{words}; certify again after the repair",)
 
 
 def _words(record: StepRecord) -> str:

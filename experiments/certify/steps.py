@@ -1,4 +1,4 @@
-"""The steps of a certification: which traffic each sends, and which judges look at it.
+"""The steps of a certification: which traffic each sends, and which rules look at it.
 
 Decides the order: a wrong class hides ECN and pauses, and a slow port hides losses, so that later steps leave out the hosts
 of parts that an earlier step named. Sizes follow from the rate of the slowest port, and are smaller in virtual time, where a
@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from etloop.contract.base.late_dataclass import dataclass
-from etloop.experiments.certify.judges import classes, hashes, loss, marks, pauses, rates
-from etloop.experiments.certify.judges.judged import Judge
 from etloop.experiments.certify.rounds import Round, Transfer, shift_round
+from etloop.experiments.certify.rules import classes, hashes, loss, marks, pauses, rates
+from etloop.experiments.certify.rules.parts import Rule
 from etloop.results.schema.findings import FindingKind
 
 PACKET_BYTES: Final = 4_096
@@ -36,7 +36,7 @@ _MOST_QUEUE_PAIRS: Final = 50_000
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """What the sizes of steps follow from."""
+    """Facts that the sizes of steps follow from."""
 
     ports: int
     rate_bps: int
@@ -60,7 +60,7 @@ class Step:
     name: str
     shows: str
     rounds: Callable[[Scale], tuple[Round, ...]]
-    judges: tuple[Judge, ...]
+    rules: tuple[Rule, ...]
     transport: Callable[[Scale], Mapping[str, Any]]
     """Keys of the scenario's `transport` that differ from those of the user."""
     kinds: frozenset[FindingKind]
@@ -159,7 +159,7 @@ STEPS: Final = (
         "classes",
         "data leave every port by the queue of their class",
         _class_rounds,
-        (classes.judge_data,),
+        (classes.look_at_data,),
         lambda scale: _plain(scale) | {"qps_per_connection": _CLASS_FLOWS, "split_data_on_qps": True},
         frozenset({FindingKind.DATA_CLASS}),
         1_000,
@@ -168,7 +168,7 @@ STEPS: Final = (
         "notifications",
         "congestion notifications leave every port by the queue of their class",
         _class_rounds,
-        (classes.judge_notifications,),
+        (classes.look_at_notifications,),
         lambda scale: (
             _plain(scale)
             | {"qps_per_connection": _CLASS_FLOWS, "split_data_on_qps": True, "dscp": scale.cnp_dscp}
@@ -180,7 +180,7 @@ STEPS: Final = (
         "pairs",
         "every port sends and receives at its rate, and every link drains at that of its peers",
         _pair_rounds,
-        (rates.judge_drains, rates.judge_hosts),
+        (rates.look_at_drains, rates.look_at_hosts),
         _plain,
         frozenset({FindingKind.SLOW_LINK}),
         8,
@@ -189,7 +189,7 @@ STEPS: Final = (
         "loss",
         "no packet is lost or damaged",
         _loss_rounds,
-        (loss.judge, rates.judge_drains),
+        (loss.look, rates.look_at_drains),
         lambda scale: _plain(scale) | {"qps_per_connection": 2, "window_packets": 16},
         frozenset({FindingKind.LOSSY_LINK, FindingKind.DAMAGED_LINK, FindingKind.MTU, FindingKind.LINK_FLAP}),
         60,
@@ -198,7 +198,7 @@ STEPS: Final = (
         "hash",
         "flows spread evenly over equal links",
         _hash_rounds,
-        (hashes.judge,),
+        (hashes.look,),
         lambda scale: (
             _plain(scale)
             | {"qps_per_connection": _hash_flows(scale), "split_data_on_qps": True, "source_port": "random"}
@@ -210,11 +210,11 @@ STEPS: Final = (
         "incast",
         "a queue that grows marks packets from Kmin on, then pauses its senders, and drops nothing",
         _incast_rounds,
-        (marks.judge, pauses.judge),
+        (marks.look, pauses.look),
         _plain,
         _ECN | {FindingKind.PFC_IGNORED, FindingKind.HEADROOM_SMALL},
         6,
         without=_HIDING | {FindingKind.SLOW_LINK, FindingKind.LOSSY_LINK, FindingKind.DAMAGED_LINK},
     ),
 )
-"""In their order. A new step is a judge and an entry here."""
+"""In their order. A new step is a rule and an entry here."""

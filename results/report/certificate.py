@@ -47,7 +47,7 @@ def steps_table(certificate: Certificate) -> Table:
         Column("packets", "packets", Unit.COUNT),
         Column("traffic", "traffic", Unit.NUMBER, value=lambda step: time_words(step.traffic_ns)),
         Column("took", "took", Unit.NUMBER, value=lambda step: time_words(step.wall_ns)),
-        Column("shows", "shows that", value=_shown),
+        Column("shows", "shows that", value=_purpose),
     )
     return table_of("steps", "Steps", columns, certificate.steps)
 
@@ -56,7 +56,7 @@ def _result(row: StepRecord | PortRecord) -> Value:
     return Cell(row.result.value, badge=row.result.value)
 
 
-def _shown(step: StepRecord) -> Value:
+def _purpose(step: StepRecord) -> Value:
     words = step.shows
     if step.left_out:
         words += f"; without {list_names(step.left_out, _MOST_NAMES)}"
@@ -73,7 +73,7 @@ def ports_table(certificate: Certificate) -> Table:
 
         return Column(name, name, Unit.NUMBER, group="Gb/s", value=value)
 
-    def lost(port: PortRecord) -> int | None:
+    def sum_losses(port: PortRecord) -> int | None:
         counts = [count for count in (port.lost_sent, port.lost_received) if count is not None]
         return sum(counts) if counts else None
 
@@ -84,7 +84,7 @@ def ports_table(certificate: Certificate) -> Table:
         giga("stated"),
         giga("sends"),
         giga("receives"),
-        Column("lost", "lost", Unit.COUNT, value=lost),
+        Column("lost", "lost", Unit.COUNT, value=sum_losses),
         Column("queue", "queue", Unit.COUNT),
         Column("kmin_bytes", "Kmin", Unit.BYTES),
         Column("kmax_bytes", "Kmax", Unit.BYTES),

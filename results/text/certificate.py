@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from etloop.results.report.certificate import headline, ports_table, steps_table
@@ -22,7 +23,7 @@ def render_certificate(certificate: Certificate, directory: str = "") -> str:
     ]
     for finding in certificate.findings:
         lines += ["", *label_text(finding.kind.value, finding.sentence), *label_text("", finding.remedy)]
-    lines += ["", *_indented(steps_table(certificate))]
+    lines += ["", *table_lines(steps_table(certificate), len(certificate.steps))]
     ports = ports_table(certificate)
     # Ports that failed come first, because a text shows only the first ones of a large rig.
     order = sorted(range(len(ports.rows)), key=lambda row: certificate.ports[row].result is Result.PASS)
@@ -33,11 +34,5 @@ def render_certificate(certificate: Certificate, directory: str = "") -> str:
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
-def _indented(table: Table) -> list[str]:
-    return table_lines(table, len(table.rows))
-
-
 def _with_rows(table: Table, order: list[int]) -> Table:
-    from dataclasses import replace
-
     return replace(table, rows=tuple(table.rows[row] for row in order))

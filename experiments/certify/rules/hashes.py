@@ -1,4 +1,4 @@
-"""Judges how evenly the switches spread flows of equal size over their equal-cost links.
+"""Measures how evenly the switches spread flows of equal size over their equal-cost links.
 
 Decides the null hypothesis: every queue pair is a flow that falls on each link with equal probability. A hash that ignores
 the source port moves all queue pairs of a pair of hosts at once, which multiplies the spread by their number.
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from etloop.experiments.certify.judges.judged import FALSE_PARTS, Judged
+from etloop.experiments.certify.rules.parts import FALSE_PARTS, Answer
 from etloop.results.schema.findings import Fact, Finding, FindingKind, Place, PlaceKind
 from etloop.traffic.topology.routes import routes
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from etloop.results.diagnosis.evidence import Evidence
 
 
-def judge(evidence: Evidence) -> Judged:
-    """Judge every group of equal-cost links of every switch."""
+def look(evidence: Evidence) -> Answer:
+    """Return switches that spread flows less evenly over equal-cost links than chance does."""
     from scipy.stats import chi2
 
     if evidence.topology is None:
-        return Judged(untested="needs a topology, which states which links are equal")
+        return Answer(untested="needs a topology, which states which links are equal")
     sent = evidence.ports.counter("tx_bytes")
     groups = equal_cost_ports(evidence.topology)
     row_of = {name: row for row, name in enumerate(evidence.ports.names)}
@@ -44,7 +44,7 @@ def judge(evidence: Evidence) -> Judged:
         if chance < FALSE_PARTS:
             findings.append(_finding(switch, names, loads, spread, chance))
     untested = "" if tested or not groups else "no counters of the device's ports"
-    return Judged(tuple(findings), untested=untested)
+    return Answer(tuple(findings), untested=untested)
 
 
 def bytes_of_flow(evidence: Evidence) -> float:

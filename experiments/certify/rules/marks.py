@@ -1,4 +1,4 @@
-"""Judges ECN marking from queues that are filled and then released: at which lengths packets were marked.
+"""Measures ECN marking from queues that are filled and then released: at which lengths packets were marked.
 
 Decides the estimate: the marking curve (Kmin, Kmax, Pmax) of greatest likelihood over the intervals between samples in which
 the queue drained. Expected is the curve of most ports of the same place in the fabric.
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from etloop.contract.base.late_dataclass import dataclass
-from etloop.experiments.certify.judges.classes import used_queue
-from etloop.experiments.certify.judges.judged import Judged, host_names, switches_or_cables, tier_of_ports
+from etloop.experiments.certify.rules.classes import used_queue
+from etloop.experiments.certify.rules.parts import Answer, host_names, switches_or_cables, tier_of_ports
 from etloop.results.schema.findings import Fact, Finding, FindingKind
 
 if TYPE_CHECKING:
@@ -53,15 +53,15 @@ class Curve:
         return np.where(length_bytes >= self.kmax_bytes, 1.0, rising)
 
 
-def judge(evidence: Evidence) -> Judged:
-    """Judge the marking of every port whose queue grew."""
+def look(evidence: Evidence) -> Answer:
+    """Return switches and cables that mark at other queue lengths than their peers."""
     by_port = marks_of_ports(evidence)
     if not by_port:
-        return Judged(untested="no samples of the device's queues")
-    curves = {port: fitted(marks) for port, marks in by_port.items() if marks.marked.sum() >= LEAST_MARKS}
+        return Answer(untested="no samples of the device's queues")
+    curves = {port: fit_curve(marks) for port, marks in by_port.items() if marks.marked.sum() >= LEAST_MARKS}
     if not curves:
         longest = max(float(np.max(marks.length_bytes, initial=0)) for marks in by_port.values())
-        return Judged(
+        return Answer(
             untested=f"no port marked enough packets; the longest queue held {longest / 1e3:.0f} kB"
         )
     tier = tier_of_ports(evidence)
@@ -75,7 +75,7 @@ def judge(evidence: Evidence) -> Judged:
         for port, curve in curves.items()
         if port in names
     }
-    return Judged(tuple(findings), figures)
+    return Answer(tuple(findings), figures)
 
 
 def marks_of_ports(evidence: Evidence) -> dict[int, PortMarks]:
@@ -97,7 +97,7 @@ def marks_of_ports(evidence: Evidence) -> dict[int, PortMarks]:
     return by_port
 
 
-def fitted(marks: PortMarks) -> Curve:
+def fit_curve(marks: PortMarks) -> Curve:
     """Return the curve of greatest likelihood, over a grid of Kmin and Kmax with Pmax solved for each."""
     length, packets, marked = marks.length_bytes, marks.packets, marks.marked
     longest = float(length.max()) * 1.01

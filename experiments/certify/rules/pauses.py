@@ -1,4 +1,4 @@
-"""Judges priority flow control from incasts: a lossless class pauses its senders, by one priority, and drops nothing."""
+"""Looks for drops and odd pauses in incasts: a lossless class pauses its senders, by one priority, and drops nothing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from etloop.experiments.certify.judges.judged import Judged, host_names, switches_or_cables
+from etloop.experiments.certify.rules.parts import Answer, host_names, switches_or_cables
 from etloop.results.schema.findings import Fact, Finding, FindingKind
 
 if TYPE_CHECKING:
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from etloop.results.diagnosis.evidence import Evidence
 
 
-def judge(evidence: Evidence) -> Judged:
-    """Judge drops and pauses of every port."""
-    lanes, ports = evidence.lanes, evidence.ports
+def look(evidence: Evidence) -> Answer:
+    """Return switches and cables that drop lossless packets or pause another priority."""
+    lanes = evidence.lanes
     if not len(lanes.port):
-        return Judged(untested="no counters of the device's queues")
+        return Answer(untested="no counters of the device's queues")
     drops = _by_port(evidence, "queue_dropped_packets") + _by_port(evidence, "group_dropped_packets")
     pauses = lanes.counter("pfc_tx")
     findings = [*_dropping(evidence, drops), *_other_priority(evidence, pauses)]
@@ -32,14 +32,15 @@ def judge(evidence: Evidence) -> Judged:
     untested = ""
     if not per_port.any() and not drops.any():
         most = np.nan_to_num(lanes.counter("queue_watermark_bytes"))
-        untested = f"nothing was paused; the longest queue held {float(np.max(most, initial=0)) / 1e3:.0f} kB"
-        del ports
-    return Judged(tuple(findings), figures, untested)
+        untested = (
+            f"no queue was paused; the longest queue held {float(np.max(most, initial=0)) / 1e3:.0f} kB"
+        )
+    return Answer(tuple(findings), figures, untested)
 
 
 def _by_port(evidence: Evidence, counter: str) -> NDArray[np.float64]:
     values = np.nan_to_num(evidence.lanes.counter(counter))
-    return np.bincount(evidence.lanes.port, values, len(evidence.ports.names))
+    return np.bincount(evidence.lanes.port, values, len(evidence.ports.names)).astype(np.float64)
 
 
 def _dropping(evidence: Evidence, drops: NDArray[np.float64]) -> list[Finding]:
@@ -70,18 +71,18 @@ def _other_priority(evidence: Evidence, pauses: NDArray[np.float64]) -> list[Fin
     bad = sorted({int(lanes.port[row]) for row in rows if lanes.number[row] != expected})
     tested = sorted({int(lanes.port[row]) for row in rows})
     findings = []
-    for place, found in switches_or_cables(evidence, bad, tested).items():
+    for place, bad_ports in switches_or_cables(evidence, bad, tested).items():
         numbers = sorted(
             {
                 int(lanes.number[row])
                 for row in rows
-                if lanes.port[row] in found and lanes.number[row] != expected
+                if lanes.port[row] in bad_ports and lanes.number[row] != expected
             }
         )
         sentence = (
             f"{place} pauses priority {', '.join(map(str, numbers))}; the other switches pause {expected}"
         )
-        fact = Fact("priority", numbers[0], "", expected, len(found))
+        fact = Fact("priority", numbers[0], "", expected, len(bad_ports))
         remedy = f"map the priority group of data to priority {expected}"
         findings.append(Finding(FindingKind.DATA_CLASS, (place,), sentence, (fact,), 1.0, remedy))
     return findings

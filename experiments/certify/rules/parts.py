@@ -1,4 +1,4 @@
-"""The form of a judge, and the names by which judges call the parts of a fabric.
+"""The form of a rule, and the names by which rules call the parts of a fabric.
 
 Decides that a cable is one part, whichever of its ends shows the fault, and that a switch is the part if most of its ports
 show it.
@@ -27,8 +27,8 @@ MOST_OF_A_SWITCH: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """What a judge found. Figures are by the name of a rig port ("agent/port")."""
+class Answer:
+    """The findings of a rule, and figures of ports. Figures are by the name of a rig port ("agent/port")."""
 
     findings: tuple[Finding, ...] = ()
     figures: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class Judged:
     """Why the step gives no answer, or not for all ports; "" if it does."""
 
 
-Judge: TypeAlias = "Callable[[Evidence], Judged]"
+Rule: TypeAlias = "Callable[[Evidence], Answer]"
 
 
 def cable_of(evidence: Evidence, port: int) -> Place:
@@ -45,7 +45,7 @@ def cable_of(evidence: Evidence, port: int) -> Place:
     name, peer = ports.names[port], ports.peers[port]
     if ports.peer_row[port] < 0:
         return Place(PlaceKind.PORT, name, peer)
-    return Place(PlaceKind.LINK, *sorted((name, peer)))
+    return Place(PlaceKind.LINK, min(name, peer), max(name, peer))
 
 
 def cable_of_host(evidence: Evidence, host: int) -> Place:

@@ -1,4 +1,4 @@
-"""Judges the rate of every port: what each host sends and receives at best, and at which rate each queue drains.
+"""Measures the rate of every port: what each host sends and receives at best, and at which rate each queue drains.
 
 Decides what counts as a rate. Of hosts it is the best goodput of the rounds: a slow port has no good round, while a
 collision on a link spoils single rounds. Rounds over one switch and over several are compared apart, because the way back of
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from etloop.experiments.certify.judges.judged import Judged, cable_of, cable_of_host, tier_of_ports
+from etloop.experiments.certify.rules.parts import Answer, cable_of, cable_of_host, tier_of_ports
 from etloop.results.schema.findings import Fact, Finding, FindingKind, Place
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ _READING_ERROR: Final = 0.005
 """Least spread of the peers, as a share of their median."""
 
 
-def judge_hosts(evidence: Evidence) -> Judged:
-    """Judge the ports of hosts by their best goodput."""
+def look_at_hosts(evidence: Evidence) -> Answer:
+    """Return hosts that send or receive slowly even in their best round."""
     sends, receives = (
         _best_of(goodput) for goodput in (goodput_bps(evidence, "rank"), goodput_bps(evidence, "peer"))
     )
@@ -40,12 +40,12 @@ def judge_hosts(evidence: Evidence) -> Judged:
         for row, name in enumerate(evidence.hosts.names)
         if np.isfinite(sends[row]) and np.isfinite(receives[row])
     }
-    return Judged(_slow_hosts(evidence), figures)
+    return Answer(_slow_hosts(evidence), figures)
 
 
-def judge_drains(evidence: Evidence) -> Judged:
-    """Judge the ports of the device by their drain rate. Ports without a busy period are not judged."""
-    return Judged(_slow_drains(evidence, drain_bps(evidence)))
+def look_at_drains(evidence: Evidence) -> Answer:
+    """Return ports of the device that drain slowly; a port whose queue was never busy has no rate."""
+    return Answer(_slow_drains(evidence, drain_bps(evidence)))
 
 
 def goodput_bps(evidence: Evidence, end: str) -> NDArray[np.float64]:
@@ -55,9 +55,9 @@ def goodput_bps(evidence: Evidence, end: str) -> NDArray[np.float64]:
     `end`: column of the ranks to which transfers belong, "rank" for senders and "peer" for receivers.
     """
     ops = evidence.run.frames["ops"].columns
-    sent = np.array(ops["kind"] == "send", bool) & (ops["completed_ns"] > ops["issued_ns"])
-    size = ops["message_bytes"][sent].astype(np.float64)
-    rate = size * 8e9 / (ops["completed_ns"][sent] - ops["issued_ns"][sent]).astype(np.float64)
+    time_ns = ops["completed_ns"].astype(np.float64) - ops["issued_ns"].astype(np.float64)
+    sent = np.array(ops["kind"] == "send", bool) & (time_ns > 0)
+    rate = ops["message_bytes"][sent].astype(np.float64) * 8e9 / time_ns[sent]
     hosts = evidence.hosts
     row_of = {name: row for row, name in enumerate(hosts.names)}
     host_of_rank = np.array([row_of.get(name, -1) for name in evidence.run.plan.port_names], np.int64)

@@ -1,7 +1,7 @@
-"""Judges where packets were lost, from what each pair of hosts sent and received.
+"""Finds where packets were lost, from the packets that each pair of hosts sent and received.
 
 Decides how losses are localised: the cable whose traffic explains most of them is named first, its losses are taken out,
-and the rest is looked at again (007, NSDI 2018). Packets that a queue dropped for want of buffer are not losses of a cable.
+and the rest is answer at again (007, NSDI 2018). Packets that a queue dropped for want of buffer are not losses of a cable.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from etloop.contract.base.late_dataclass import dataclass
-from etloop.experiments.certify.judges.judged import FALSE_PARTS, Judged, cable_of, cable_of_host
+from etloop.experiments.certify.rules.parts import FALSE_PARTS, Answer, cable_of, cable_of_host
 from etloop.results.schema.findings import Fact, Finding, FindingKind, Place, PlaceKind
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ MOST_PARTS: Final = 16
 _NEARLY_ALL: Final = 0.9
 _FEW: Final = 0.2
 _ALIKE: Final = 3.0
-"""Difference of log-likelihood below which two candidates cannot be told apart."""
+"""Difference of log-likelihood below which two candidates cannot be distinguished."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,21 +36,21 @@ class _Candidates:
     crosses: NDArray[np.bool_]
 
 
-def judge(evidence: Evidence) -> Judged:
-    """Judge the losses of a step."""
+def look(evidence: Evidence) -> Answer:
+    """Return the cables that lost packets, the one that explains most losses first."""
     flows = evidence.flows
     lost = np.maximum(np.nan_to_num(flows.missing_packets()), 0)
     sent = np.nan_to_num(flows.sent.get("tx_packets", np.zeros(len(lost))))
     figures = _by_host(evidence, lost)
     if not len(lost) or not sent.sum():
-        return Judged(figures=figures, untested="no packet was sent")
+        return Answer(figures=figures, untested="no packet was sent")
     dropped = float(np.nan_to_num(evidence.lanes.counter("queue_dropped_packets")).sum())
     dropped += float(np.nan_to_num(evidence.lanes.counter("group_dropped_packets")).sum())
     if lost.sum() - dropped < LEAST_LOST:
-        return Judged(figures=figures)
+        return Answer(figures=figures)
     if dropped > _FEW * lost.sum():
         words = f"{dropped:.0f} of {lost.sum():.0f} lost packets were dropped for want of buffer, and hide the others"
-        return Judged(figures=figures, untested=words)
+        return Answer(figures=figures, untested=words)
     candidates = _candidates(evidence)
     findings = []
     for _ in range(MOST_PARTS):
@@ -59,7 +59,7 @@ def judge(evidence: Evidence) -> Judged:
             break
         findings.append(finding)
         lost, sent = np.where(crossing, 0, lost), np.where(crossing, 0, sent)
-    return Judged(tuple(findings), figures)
+    return Answer(tuple(findings), figures)
 
 
 def _by_host(evidence: Evidence, lost: NDArray[np.float64]) -> dict[str, dict[str, float]]:
@@ -121,7 +121,7 @@ def _worst(
     total_lost, total_sent = float(lost.sum()), float(sent.sum())
     if total_lost < LEAST_LOST:
         return None, nothing
-    over = candidates.crosses.T @ np.column_stack((lost, sent))
+    over = np.asarray(candidates.crosses.T.astype(np.float64) @ np.column_stack((lost, sent)), np.float64)
     lost_over, sent_over = over[:, 0], over[:, 1]
     score = _gain(lost_over, sent_over, total_lost, total_sent)
     best = int(np.argmax(score))
@@ -131,7 +131,7 @@ def _worst(
         return _inside(evidence, total_lost, total_sent)
     alike = np.flatnonzero(score >= score[best] - _ALIKE)
     alike = alike[np.argsort(-score[alike])]
-    places = tuple(_narrowed(evidence, candidates.places[index]) for index in alike.tolist())
+    places = tuple(_narrow(evidence, candidates.places[index]) for index in alike.tolist())
     share = lost_over[best] / sent_over[best]
     sentence = (
         f"{' or '.join(map(str, places))} loses {share:.2g} of its packets: {lost_over[best]:.0f} of "
@@ -160,9 +160,9 @@ def _gain(
 
 
 def _inside(evidence: Evidence, lost: float, sent: float) -> tuple[Finding | None, NDArray[np.bool_]]:
-    """Return the switch whose own counters show losses that no cable explains."""
+    """Return the switch with counters of losses that no cable explains."""
     ports = evidence.ports
-    counted = _counted(evidence)
+    counted = _count_losses(evidence)
     everything = np.ones(len(evidence.flows.src_host), bool)
     if counted.sum() < LEAST_LOST:
         return None, everything
@@ -170,22 +170,22 @@ def _inside(evidence: Evidence, lost: float, sent: float) -> tuple[Finding | Non
     for switch, count in zip(ports.switch, counted.tolist(), strict=True):
         sums[switch] = sums.get(switch, 0.0) + count
     worst = max(sums, key=sums.__getitem__)
-    place = _narrowed(evidence, Place(PlaceKind.SWITCH, worst))
+    place = _narrow(evidence, Place(PlaceKind.SWITCH, worst))
     sentence = f"{place} loses packets: it counted {sums[worst]:.0f}, out of {lost:.0f} lost of {sent:.0f}"
     fact = Fact("lost_packets", sums[worst], "packets", 0.0, int(sent))
     remedy = "swap the cables of the switch one at a time"
     return Finding(_kind(evidence), (place,), sentence, (fact,), 1.0, remedy), everything
 
 
-def _counted(evidence: Evidence) -> NDArray[np.float64]:
+def _count_losses(evidence: Evidence) -> NDArray[np.float64]:
     """Return by port of the device the packets that its counters show as lost on arrival (float64)."""
     names = ("fault_dropped_packets", "fault_corrupted_packets", "rx_error_packets", "rx_dropped_packets")
-    return np.sum([np.nan_to_num(evidence.ports.counter(name)) for name in names], axis=0)
+    return np.asarray(sum(np.nan_to_num(evidence.ports.counter(name)) for name in names), np.float64)
 
 
-def _narrowed(evidence: Evidence, place: Place) -> Place:
+def _narrow(evidence: Evidence, place: Place) -> Place:
     """Return the cable of the port that counted nearly all losses that the device counted; else `place`, if it is a cable."""
-    counted = _counted(evidence)
+    counted = _count_losses(evidence)
     if place.kind is not PlaceKind.SWITCH or not counted.size or counted.sum() < LEAST_LOST:
         return place
     top = int(np.argmax(counted))

@@ -1,4 +1,4 @@
-"""Judges which queue the packets of one DSCP leave by, port by port.
+"""Decides which queue the packets of one DSCP leave by, port by port.
 
 Decides the expected queue: the one of most switches, because a certification needs no description of the device. A switch
 that uses another queue hides its ECN marks and pauses from later steps.
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from etloop.experiments.certify.judges.judged import Judged, host_names, switches_or_cables
+from etloop.experiments.certify.rules.parts import Answer, host_names, switches_or_cables
 from etloop.results.schema.findings import Fact, Finding, FindingKind
 
 if TYPE_CHECKING:
@@ -23,14 +23,14 @@ LEAST_PACKETS: Final = 20
 """Packets in one queue of a port from which on it counts as used."""
 
 
-def judge_data(evidence: Evidence) -> Judged:
-    """Judge the queue of data."""
-    return _judge(evidence, FindingKind.DATA_CLASS, evidence.needs.data_dscp)
+def look_at_data(evidence: Evidence) -> Answer:
+    """Return switches and cables by which data leave by another queue than elsewhere."""
+    return _look(evidence, FindingKind.DATA_CLASS, evidence.needs.data_dscp)
 
 
-def judge_notifications(evidence: Evidence) -> Judged:
-    """Judge the queue of packets that have the DSCP of congestion notifications, which this step's data have."""
-    return _judge(evidence, FindingKind.CNP_CLASS, evidence.needs.data_dscp)
+def look_at_notifications(evidence: Evidence) -> Answer:
+    """Return the same for the DSCP of congestion notifications, which the data of this step have."""
+    return _look(evidence, FindingKind.CNP_CLASS, evidence.needs.data_dscp)
 
 
 def used_queue(evidence: Evidence) -> NDArray[np.int64]:
@@ -45,12 +45,12 @@ def used_queue(evidence: Evidence) -> NDArray[np.int64]:
     return queue
 
 
-def _judge(evidence: Evidence, kind: FindingKind, dscp: int) -> Judged:
+def _look(evidence: Evidence, kind: FindingKind, dscp: int) -> Answer:
     ports = evidence.ports
     queue = used_queue(evidence)
     tested = np.flatnonzero(queue >= 0).tolist()
     if not tested:
-        return Judged(untested="no counters of the device's queues")
+        return Answer(untested="no counters of the device's queues")
     votes = Counter({ports.switch[port]: int(queue[port]) for port in tested}.values())
     expected, count = votes.most_common(1)[0]
     bad = [port for port in tested if queue[port] != expected]
@@ -65,4 +65,4 @@ def _judge(evidence: Evidence, kind: FindingKind, dscp: int) -> Judged:
         findings.append(Finding(kind, (place,), sentence, facts, 1.0, remedy, is_ambiguous=ambiguous))
     names = host_names(evidence)
     figures = {names[port]: {"queue": float(queue[port])} for port in tested if port in names}
-    return Judged(tuple(findings), figures if kind is FindingKind.DATA_CLASS else {})
+    return Answer(tuple(findings), figures if kind is FindingKind.DATA_CLASS else {})
