@@ -22,6 +22,9 @@ _BLOCK: Final = 8
 """Ports of an incast: seven send to one."""
 _MOST_SHIFTS: Final = 63
 _TWIN_SHIFTS: Final = 21
+_TWIN_INCAST_PACKETS: Final = 1_800
+"""Packets of an incast that fill the buffer of a small switch far enough for a pause."""
+_SENDER_PACKETS: Final = 512
 _MOST_CROSS_ROUNDS: Final = 16
 _LOSS_ROUNDS: Final = 8
 _TWIN_LOSS_PACKETS: Final = 1_500_000
@@ -72,12 +75,14 @@ class Step:
 
 
 def _spread_shifts(ports: int, most: int) -> tuple[int, ...]:
-    """Return at most `most` shifts, the neighbours first among them."""
+    """Return at most `most` shifts: those to near neighbours on both sides, which stay on a leaf for most of its ports, and
+    others about evenly over the ring."""
     if ports - 1 <= most:
         return tuple(range(1, ports))
-    near = range(1, 1 + most // 3)
-    far = (round(1 + number * (ports - 2) / most) for number in range(1, most + 1))
-    return tuple(sorted({*near, *far}))[:most] if most < ports else ()
+    near = [shift % ports for distance in range(1, 1 + most // 6) for shift in (distance, -distance)]
+    far_count = most - len(near)
+    far = [ports * (2 * number + 1) // (2 * far_count) for number in range(far_count)]
+    return tuple(dict.fromkeys(shift for shift in (*near, *far) if shift))
 
 
 def _crossing_shifts(ports: int, count: int) -> tuple[int, ...]:
@@ -120,7 +125,9 @@ def _hash_rounds(scale: Scale) -> tuple[Round, ...]:
 def _incast_rounds(scale: Scale) -> tuple[Round, ...]:
     """Return incasts within blocks of neighbouring ports, then from all other ports to each block."""
     ports = scale.ports
-    packets = max(64, scale.frames(64_000))
+    senders = max(1, min(_BLOCK, ports) - 1)
+    least = _TWIN_INCAST_PACKETS // senders if scale.is_virtual else _SENDER_PACKETS
+    packets = max(least, scale.frames(64_000))
     near = tuple(
         tuple(
             Transfer(rank, receiver, packets * PACKET_BYTES)

@@ -133,10 +133,12 @@ def _worst(
     alike = alike[np.argsort(-score[alike])]
     places = tuple(_narrow(evidence, candidates.places[index]) for index in alike.tolist())
     share = lost_over[best] / sent_over[best]
-    sentence = (
-        f"{' or '.join(map(str, places))} loses {share:.2g} of its packets: {lost_over[best]:.0f} of "
-        f"{sent_over[best]:.0f}, out of {total_lost:.0f} lost in all"
+    words = (
+        f"{lost_over[best]:.0f} of the {total_lost:.0f} lost packets cross {' or '.join(map(str, places))}"
     )
+    sentence = f"{words}, which is {share:.2g} of the {sent_over[best]:.0f} packets of the same ports"
+    if places[0] != candidates.places[best]:
+        sentence = f"{words}: its device counted them; they are {share:.2g} of the traffic of {candidates.places[best]}"
     facts = (Fact("lost_packets", float(lost_over[best]), "packets", 0.0, int(sent_over[best])),)
     remedy = "swap the cable, then the optics, then the port, one at a time"
     kind = _kind(evidence)
