@@ -39,7 +39,7 @@ from etloop.controller.run.prepare import read_device, read_device_file, read_ri
 from etloop.controller.run.twin import TwinExecution
 from etloop.experiments.certify.conclude import Named, hosts_behind, parts_of, port_records
 from etloop.experiments.certify.rounds import job_of_rounds
-from etloop.experiments.certify.rules.parts import Answer
+from etloop.experiments.certify.rules.parts import Answer, with_peer_rates
 from etloop.experiments.certify.steps import STEPS, Scale, Step
 from etloop.experiments.sweep.file import LabWish
 from etloop.experiments.sweep.own_lab import OwnLab
@@ -96,6 +96,8 @@ class _Fabric:
     """None: the transport sends no notifications."""
     device_ports: Mapping[str, str]
     """By rig port, the device's port on its cable, if known."""
+    states_rates: bool
+    """Whether the rig states its rates independently of the topology."""
     lab: str = ""
 
 
@@ -164,7 +166,8 @@ def _fabric(request: CertifyRequest) -> Iterator[_Fabric]:
     topology = None if device is None else device.topology
     base, scenario = _base_of(request.scenario)
     cnp_dscp = demands_of(scenario, rig, "scenario").cnp_dscp
-    fabric = _Fabric(rig_file, rig, topology, base, cnp_dscp, _device_ports(rig, topology))
+    states_rates = request.rig is not None and not rig.lab
+    fabric = _Fabric(rig_file, rig, topology, base, cnp_dscp, _device_ports(rig, topology), states_rates)
     try:
         if lab is not None and topology_file is not None:
             lab.up(topology_file)
@@ -195,11 +198,11 @@ def _device_ports(rig: Rig, topology: Topology | None) -> dict[str, str]:
 
 
 def _left_out(step: Step, parts: tuple[Named, ...], fabric: _Fabric) -> tuple[str, ...]:
-    """Return the rig ports that take no part in a step; none if fewer than half of the ports would be left."""
+    """Return the rig ports that take no part in a step; none if half of the ports or more would be missing."""
     places = [place for part in parts if part.finding.kind in step.without for place in part.finding.places]
     hosts = hosts_behind(places, fabric.device_ports or dict.fromkeys(fabric.rig.ports, ""))
     chosen = tuple(name for name in fabric.rig.ports if name in hosts)
-    return chosen if 2 * len(chosen) <= len(fabric.rig.ports) else ()
+    return chosen if 2 * len(chosen) < len(fabric.rig.ports) else ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -252,7 +255,7 @@ def _run_step(
     if finished.stopped_in is not None:
         raise KeyboardInterrupt
     summary = finished.summary
-    answer = _answer_of(step, _evidence_in(directory, fabric.topology), summary.diagnosis.faults)
+    answer = _answer_of(step, _evidence_in(directory, fabric), summary.diagnosis.faults)
     if summary.state is not RunEnd.DONE:
         answer = replace(
             answer, untested=summary.reason.splitlines()[0] if summary.reason else "it broke off"
@@ -271,9 +274,10 @@ def _run_step(
     return _StepResult(record, answer)
 
 
-def _evidence_in(directory: Path, topology: Topology | None) -> Evidence:
+def _evidence_in(directory: Path, fabric: _Fabric) -> Evidence:
     run, kpis = read_artifacts(directory), read_kpis(directory)
-    return evidence_of(kpi_input(run, kpis.basis), kpis.basis, kpis, topology)
+    evidence = evidence_of(kpi_input(run, kpis.basis), kpis.basis, kpis, fabric.topology)
+    return evidence if fabric.states_rates else with_peer_rates(evidence)
 
 
 def _answer_of(step: Step, evidence: Evidence, faults: tuple[Finding, ...]) -> Answer:

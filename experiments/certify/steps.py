@@ -22,9 +22,11 @@ _BLOCK: Final = 8
 """Ports of an incast: seven send to one."""
 _MOST_SHIFTS: Final = 63
 _TWIN_SHIFTS: Final = 21
+_LEAST_ROUNDS: Final = 12
+"""Rounds with agents, of which a late host spoils some."""
 _TWIN_INCAST_PACKETS: Final = 1_800
 """Packets of an incast that fill the buffer of a small switch far enough for a pause."""
-_SENDER_PACKETS: Final = 512
+_INCAST_PACKETS: Final = 3_600
 _MOST_CROSS_ROUNDS: Final = 16
 _LOSS_ROUNDS: Final = 8
 _TWIN_LOSS_PACKETS: Final = 1_500_000
@@ -101,6 +103,8 @@ def _pair_rounds(scale: Scale) -> tuple[Round, ...]:
     else:
         packets, most = max(64, scale.frames(700_000)), _MOST_SHIFTS
     shifts = _spread_shifts(scale.ports, most)
+    if not scale.is_virtual:
+        shifts *= -(-_LEAST_ROUNDS // len(shifts))
     return tuple(shift_round(scale.ports, shift, packets * PACKET_BYTES) for shift in shifts)
 
 
@@ -126,7 +130,7 @@ def _incast_rounds(scale: Scale) -> tuple[Round, ...]:
     """Return incasts within blocks of neighbouring ports, then from all other ports to each block."""
     ports = scale.ports
     senders = max(1, min(_BLOCK, ports) - 1)
-    least = _TWIN_INCAST_PACKETS // senders if scale.is_virtual else _SENDER_PACKETS
+    least = (_TWIN_INCAST_PACKETS if scale.is_virtual else _INCAST_PACKETS) // senders
     packets = max(least, scale.frames(64_000))
     near = tuple(
         tuple(

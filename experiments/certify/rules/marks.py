@@ -26,6 +26,9 @@ LEAST_EXPECTED: Final = 10.0
 """Marks that the peers' curve predicts from which on none at all is a fault."""
 LEAST_MARKS: Final = 20
 """Marks of a port from which on its curve is estimated."""
+MOST_PACKETS: Final = 64
+"""Packets between two readings of a queue above which its length in between is not known."""
+REMEDY: Final = "give the queue of data the ECN thresholds of the other switches"
 _STEPS: Final = 40
 
 
@@ -56,14 +59,9 @@ class Curve:
 def look(evidence: Evidence) -> Answer:
     """Return switches and cables that mark at other queue lengths than their peers."""
     by_port = marks_of_ports(evidence)
-    if not by_port:
-        return Answer(untested="no samples of the device's queues")
     curves = {port: fit_curve(marks) for port, marks in by_port.items() if marks.marked.sum() >= LEAST_MARKS}
     if not curves:
-        longest = max(float(np.max(marks.length_bytes, initial=0)) for marks in by_port.values())
-        return Answer(
-            untested=f"no port marked enough packets; the longest queue held {longest / 1e3:.0f} kB"
-        )
+        return _marking_at_all(evidence)
     tier = tier_of_ports(evidence)
     findings = []
     for number in np.unique(tier).tolist():
@@ -78,6 +76,35 @@ def look(evidence: Evidence) -> Answer:
     return Answer(tuple(findings), figures)
 
 
+def _marking_at_all(evidence: Evidence) -> Answer:
+    """Return the ports that marked no packet where their peers marked many, from totals alone."""
+    lanes = evidence.lanes
+    queue = used_queue(evidence)
+    rows = np.flatnonzero(lanes.number == queue[lanes.port])
+    packets, marked = (
+        np.nan_to_num(lanes.counter(name)[rows]) for name in ("queue_packets", "queue_ecn_marked_packets")
+    )
+    if marked.sum() < LEAST_MARKS:
+        longest = float(np.max(np.nan_to_num(lanes.counter("queue_watermark_bytes")), initial=0))
+        return Answer(untested=f"no port marked packets; the longest queue held {longest / 1e3:.0f} kB")
+    tier = tier_of_ports(evidence)[lanes.port[rows]]
+    silent = []
+    for number in np.unique(tier).tolist():
+        of_tier = np.flatnonzero(tier == number)
+        typical = float(np.median(marked[of_tier] / np.maximum(packets[of_tier], 1)))
+        silent += [
+            int(lanes.port[rows[row]])
+            for row in of_tier.tolist()
+            if marked[row] == 0 and packets[row] * typical >= LEAST_EXPECTED
+        ]
+    findings = []
+    for place, ports in switches_or_cables(evidence, silent, lanes.port[rows].tolist()).items():
+        fact = Fact("queue_ecn_marked_packets", 0.0, "packets", None, len(ports))
+        sentence = f"{place} marks no packet in an incast; its peers mark theirs"
+        findings.append(Finding(FindingKind.ECN_OFF, (place,), sentence, (fact,), 1.0, REMEDY))
+    return Answer(tuple(findings))
+
+
 def marks_of_ports(evidence: Evidence) -> dict[int, PortMarks]:
     """Return by port of the device the intervals in which its data queue drained."""
     samples, lanes = evidence.samples, evidence.lanes
@@ -90,7 +117,7 @@ def marks_of_ports(evidence: Evidence) -> dict[int, PortMarks]:
             continue
         rows = evidence.samples_of_lane(lane)
         length, packets, marks = queued[rows], np.diff(sent[rows]), np.diff(marked[rows])
-        drains = (np.diff(length) <= 0) & (packets > 0) & (length[:-1] > 0)
+        drains = (np.diff(length) <= 0) & (packets > 0) & (packets <= MOST_PACKETS) & (length[:-1] > 0)
         middle = (length[1:] + length[:-1]) / 2
         if drains.any():
             by_port[port] = PortMarks(middle[drains], packets[drains], marks[drains])
@@ -153,6 +180,5 @@ def _of_tier(evidence: Evidence, by_port: dict[int, PortMarks], curves: dict[int
             sentence = f"{place} {words}; its peers mark from {peers.kmin_bytes / 1e3:.0f} kB"
             value = 0.0 if found_at is None else found_at.kmin_bytes
             fact = Fact("kmin_bytes", value, "bytes", peers.kmin_bytes, len(rows))
-            remedy = "give the queue of data the ECN thresholds of the other switches"
-            findings.append(Finding(kind, (place,), sentence, (fact,), 1.0, remedy))
+            findings.append(Finding(kind, (place,), sentence, (fact,), 1.0, REMEDY))
     return findings

@@ -7,7 +7,7 @@ show it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
@@ -94,6 +94,18 @@ def switches_or_cables(
             place = cable_of(evidence, row)
             parts[place] = (*parts.get(place, ()), row)
     return parts
+
+
+def with_peer_rates(evidence: Evidence) -> Evidence:
+    """Return the evidence with the rate of most rig ports for all of them, where more than half of them have one.
+
+    For rigs that are made from the topology: their rates describe the fabric under test and are no statement about it.
+    """
+    rates, counts = np.unique(evidence.hosts.link_bps, return_counts=True)
+    if not len(rates) or 2 * counts.max() <= len(evidence.hosts.names):
+        return evidence
+    most = np.full(len(evidence.hosts.names), rates[np.argmax(counts)])
+    return replace(evidence, hosts=replace(evidence.hosts, link_bps=most))
 
 
 def host_names(evidence: Evidence) -> dict[int, str]:

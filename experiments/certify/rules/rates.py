@@ -95,7 +95,24 @@ def drain_bps(evidence: Evidence) -> NDArray[np.float64]:
     for row in np.flatnonzero(size_of >= LEAST_BUSY_FRAMES * FRAME_BYTES).tolist():
         port = lanes.port[row]
         rates[port] = np.fmax(rates[port], size_of[row] * 8e9 / time_of[row])
-    return rates
+    return np.where(np.isfinite(rates), rates, _coarse_drain_bps(evidence))
+
+
+def _coarse_drain_bps(evidence: Evidence) -> NDArray[np.float64]:
+    """Return the best rate between readings in a row that all found packets waiting (float64, bit/s by port); NaN without.
+
+    For readings that are far apart, as those of a lab or a switch: longer than any queue lasts.
+    """
+    samples, lanes = evidence.samples, evidence.lanes
+    queued, sent, paused = (samples.value(name) for name in ("queued_bytes", "tx_bytes", "paused_ns"))
+    size, gap_ns = np.diff(sent), np.diff(samples.time_ns)
+    waiting = (np.diff(samples.lane) == 0) & (queued[:-1] > 0) & (queued[1:] > 0)
+    waiting &= (np.nan_to_num(np.diff(paused)) == 0) & (size >= LEAST_BUSY_FRAMES * FRAME_BYTES)
+    before, after = np.r_[False, waiting[:-1]], np.r_[waiting[1:], False]
+    rows = np.flatnonzero(waiting & before & after)
+    best = np.full(len(evidence.ports.names), -np.inf)
+    np.maximum.at(best, lanes.port[samples.lane[rows]], size[rows] * 8e9 / gap_ns[rows])
+    return np.where(np.isfinite(best), best, np.nan)
 
 
 def _slow_drains(evidence: Evidence, drains: NDArray[np.float64]) -> tuple[Finding, ...]:
@@ -110,7 +127,7 @@ def _slow_drains(evidence: Evidence, drains: NDArray[np.float64]) -> tuple[Findi
     expected[of_hosts] = hosts.link_bps[ports.host[of_hosts]]
     findings = []
     for row in np.flatnonzero(drains < SLOW * expected).tolist():
-        source = "the rig states" if of_hosts[row] else "its peers drain at"
+        source = "its host should reach" if of_hosts[row] else "its peers drain at"
         findings.append(
             _finding(cable_of(evidence, row), "drains", "drain_bps", drains[row], expected[row], source)
         )
