@@ -75,40 +75,42 @@ def _by_host(evidence: Evidence, lost: NDArray[np.float64]) -> dict[str, dict[st
 
 
 def _candidates(evidence: Evidence) -> _Candidates:
+    """Return both directions of every cable of a host, and of every cable between switches if the ways of flows are known;
+    else the switches of hosts."""
     flows = evidence.flows
-    columns: dict[Place, NDArray[np.bool_]] = {}
-    for rows in (flows.src_host, flows.dst_host):
-        for host in np.unique(rows[rows >= 0]).tolist():
-            place = cable_of_host(evidence, host)
-            columns[place] = columns.get(place, np.zeros(len(rows), bool)) | (rows == host)
+    columns: list[tuple[Place, NDArray[np.bool_]]] = [
+        (cable_of_host(evidence, host), rows == host)
+        for rows in (flows.src_host, flows.dst_host)
+        for host in np.unique(rows[rows >= 0]).tolist()
+    ]
     count = len(flows.src_host)
     if not flows.has_ways:
-        columns |= _of_switches(evidence)
+        columns += _of_switches(evidence)
     else:
         flow_of = np.repeat(np.arange(count), np.diff(flows.way_first))
         for port in np.unique(flows.way_port[flows.way_port >= 0]).tolist():
-            if evidence.ports.peer_row[port] < 0:
-                continue
-            column = np.zeros(count, bool)
-            column[flow_of[flows.way_port == port]] = True
-            place = cable_of(evidence, port)
-            columns[place] = columns.get(place, np.zeros(count, bool)) | column
-    return _Candidates(tuple(columns), np.array(list(columns.values())).T.reshape(count, len(columns)))
+            if evidence.ports.peer_row[port] >= 0:
+                column = np.zeros(count, bool)
+                column[flow_of[flows.way_port == port]] = True
+                columns.append((cable_of(evidence, port), column))
+    crosses = np.array([column for _, column in columns]).reshape(len(columns), count).T
+    return _Candidates(tuple(place for place, _ in columns), crosses)
 
 
-def _of_switches(evidence: Evidence) -> dict[Place, NDArray[np.bool_]]:
-    """Return by switch with hosts the flows that enter or leave the rest of the fabric there."""
+def _of_switches(evidence: Evidence) -> list[tuple[Place, NDArray[np.bool_]]]:
+    """Return each switch with hosts, with the flows that enter the rest of the fabric there, and those that leave it."""
     flows, hosts = evidence.flows, evidence.hosts
     switch_of = [evidence.ports.switch[port] if port >= 0 else "" for port in hosts.port.tolist()]
     names = sorted(set(switch_of) - {""})
     if len(names) < 2:
-        return {}
+        return []
     number = np.array([names.index(name) if name else -1 for name in switch_of], np.int64)
     source, destination = number[flows.src_host], number[flows.dst_host]
-    return {
-        Place(PlaceKind.SWITCH, name): (source != destination) & ((source == row) | (destination == row))
+    return [
+        (Place(PlaceKind.SWITCH, name), (source != destination) & (end == row))
         for row, name in enumerate(names)
-    }
+        for end in (source, destination)
+    ]
 
 
 def _worst(
@@ -131,7 +133,7 @@ def _worst(
         return _inside(evidence, total_lost, total_sent)
     alike = np.flatnonzero(score >= score[best] - _ALIKE)
     alike = alike[np.argsort(-score[alike])]
-    places = tuple(_narrow(evidence, candidates.places[index]) for index in alike.tolist())
+    places = tuple(dict.fromkeys(_narrow(evidence, candidates.places[index]) for index in alike.tolist()))
     share = lost_over[best] / sent_over[best]
     words = (
         f"{lost_over[best]:.0f} of the {total_lost:.0f} lost packets cross {' or '.join(map(str, places))}"
