@@ -89,16 +89,20 @@ class LineWatcher(StatusWatcher):
     def __init__(self, live: LiveRun, page: LivePage | None) -> None:
         self._live, self._page = live, page
         self._next_ns = monotonic_ns() + _LINE_EVERY_NS
+        self._last_line = ""
 
     def progress(self, progress: RunProgress) -> None:
-        """Update the page, and print a line every `_LINE_EVERY_NS`."""
+        """Update the page, and print a line every `_LINE_EVERY_NS`, unless it is the same as the last one."""
         now_ns = monotonic_ns()
         self._live.take(progress, now_ns)
         if self._page is not None:
             self._page.show(self._live.view())
         if now_ns >= self._next_ns:
             self._next_ns = now_ns + _LINE_EVERY_NS
-            print_status(self._live.line())
+            line = self._live.line()
+            if line != self._last_line:
+                print_status(line)
+            self._last_line = line
 
 
 class ScreenWatcher(StatusWatcher):

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from etloop.controller.plan.report import PlanReport as PlanReport
     from etloop.controller.rack.client.blocking import BlockingRack as BlockingRack
     from etloop.controller.rack.client.client import RackClient as RackClient
+    from etloop.results.schema.findings import Finding as Finding
+    from etloop.results.schema.findings import FindingKind as FindingKind
     from etloop.results.schema.summary import Summary as Summary
     from etloop.runs import Run as Run
     from etloop.runtime.broker_settings import BrokerSettings as BrokerSettings
@@ -59,6 +61,8 @@ __all__ = [
     "CongestionSignal",
     "DependencyPolicy",
     "EtloopError",
+    "Finding",
+    "FindingKind",
     "InputError",
     "LintReport",
     "Need",
@@ -91,6 +95,8 @@ _TYPES: Final = {
     "CongestionSignal": "traffic.python_congestion",
     "DependencyPolicy": "workload.trace.settings",
     "EtloopError": "contract.base.errors",
+    "Finding": "results.schema.findings",
+    "FindingKind": "results.schema.findings",
     "InputError": "contract.base.errors",
     "Need": "traffic.congestion",
     "LintReport": "workload.lint.report",
@@ -268,4 +274,4 @@ if (
 
 def __dir__() -> list[str]:
     """Return the public names, loaded or not."""
-    return sorted({*globals(), *__all__})
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

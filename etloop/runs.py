@@ -11,13 +11,14 @@ from etloop.contract.base.late_dataclass import dataclass
 
 if TYPE_CHECKING:
     from etloop.results.kpis.input import KpiInput
+    from etloop.results.schema.findings import Finding
     from etloop.results.schema.summary import Summary
 
 PLOTS: Final = ("completion", "control", "matrix", "ports", "queues", "timeline")
 _TABLE_OF: Final = {"queues": "queues", "control": "cc"}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Run:
     """A run read from its directory. Tables are `pyarrow.Table`s with units in their fields' metadata (docs/metrics.md)."""
 
@@ -31,6 +32,16 @@ class Run:
     """A row for each queue pair and end, with its counters."""
     ports: Any
     """A row for each port of an agent, with its counters."""
+
+    def __repr__(self) -> str:
+        """Return the directory, the result and the number of findings."""
+        result = f"{self.summary.result}, {len(self.findings)} findings"
+        return f"<Run {str(self.path)!r}: {result}, {self.summary.workload.ranks} ranks>"
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Return the named causes of what went wrong or slow, causes first (docs/diagnosis.md)."""
+        return self.summary.diagnosis.findings
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -79,6 +90,7 @@ class Run:
                 f"{summary.workload.ranks} ranks, {summary.workload.iterations} iterations of {summary.workload.source}",
             ),
         ]
+        rows += [("finding", finding.sentence) for finding in summary.diagnosis.causes]
         if summary.job.iteration_jct_avg_ns is not None:
             from etloop.results.report.values import time_words
 

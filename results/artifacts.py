@@ -178,6 +178,7 @@ def add_verdict(
     kpis = key_figures(kpi_inputs, basis)
     diagnosis = diagnose(evidence_of(kpi_inputs, basis, kpis, facts.topology))
     run = replace(run, summary=replace(run.summary, diagnosis=diagnosis))
+    kpi_inputs = replace(kpi_inputs, summary=run.summary)
     verdict = None
     if conditions:
         verdict = decide_verdict(

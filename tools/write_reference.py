@@ -22,6 +22,7 @@ if __name__ == "__main__":
 
 from tools.reference.commands import commands_page, exit_codes_page  # noqa: E402 - of a script, after its path
 from tools.reference.fields import Field, field_tree  # noqa: E402
+from tools.reference.findings import findings_page  # noqa: E402
 from tools.reference.formats import FORMATS, Format, questions_of  # noqa: E402
 from tools.reference.manual import agent_manual, etloop_manual  # noqa: E402
 from tools.reference.pages import page_of  # noqa: E402
@@ -111,6 +112,7 @@ def files() -> Iterator[tuple[str, str]]:
     yield f"{MANUAL}/etloop-agent.1", agent_manual()
     yield f"{PAGES}/commands.md", commands_page()
     yield f"{PAGES}/exit-codes.md", exit_codes_page()
+    yield f"{PAGES}/findings.md", findings_page()
 
 
 def main() -> None:

@@ -299,9 +299,12 @@ def flow_keys(assignment: Assignment) -> bytes:
     """One uint64 for every queue pair: what switches make of its data packets' five-tuple."""
 
 def source_port_keys(
-    assignment: Assignment, queue_pairs: NDArray[np.int64], src_ports: NDArray[np.uint16]
+    assignment: Assignment, queue_pairs: NDArray[np.int64], src_ports: NDArray[np.uint16], fields: int = 0x1F
 ) -> bytes:
-    """The same of any queue pairs and UDP source ports, row by row."""
+    """The same of any queue pairs and UDP source ports, row by row, over the hash fields `fields` but the ingress port."""
+
+def in_port_keys(keys: NDArray[np.uint64], in_ports: NDArray[np.int64]) -> bytes:
+    """One uint64 for every key: that of a packet that arrives by this port, of a switch that hashes the ingress port."""
 
 def ecmp_choices(keys: NDArray[np.uint64], seed: int, ways: int) -> bytes:
     """One int32 for every key: which of `ways` equal routes a switch with that seed takes."""

@@ -9,15 +9,17 @@ modelled; `left_out` lists effects that are ignored.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache, partial
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from etloop.contract.model.assignment import Assignment
-from etloop.contract.model.topology import LoadBalancing, Topology
+from etloop.contract.base.late_dataclass import dataclass
+from etloop.contract.model.assignment import Assignment, Path
+from etloop.contract.model.topology import LoadBalancing, SwitchSettings, Topology
 from etloop.traffic.flow_bundles import bundle
-from etloop.traffic.flow_level import Between, FlowNetwork, network_with
+from etloop.traffic.flow_level import Between, FlowNetwork, network_with, ports_of_connections
 from etloop.traffic.flow_limits import refuse, refuse_adaptive, refuse_unlike, unlike_link
 from etloop.traffic.flow_values import PortValues, port_values, window_of
 from etloop.traffic.flow_walk import BY_KEY, Fabric, Parts, Rows, has_choice, walk
@@ -28,6 +30,8 @@ LINK_BYTES_PER_PACKET: Final = 82
 """Bytes of a packet on a link around its payload (docs/closed_forms.md)."""
 MOST_VALUES: Final = 1 << 22
 """Maximum entropy values, over all queue pairs, whose ways are followed one by one: about ten seconds of CPU time."""
+MOST_CROSSED: Final = 1 << 18
+"""The same for `ports_crossed`, which every run with a topology computes: about a second."""
 _ROWS_AT_ONCE: Final = 1 << 20
 
 
@@ -52,26 +56,125 @@ def network_of(assignment: Assignment, rig_ports: tuple[str, ...], topology: Top
     table = routes(topology)
     attachments = np.array(attachments_of(assignment, rig_ports, topology, table), np.int64)
     refuse(assignment, topology, table)
-    ways = _Ways(assignment, Fabric(topology, table), port_values(assignment))
+    ways = _Ways(assignment, Fabric(topology, table), port_values(assignment), MOST_VALUES)
     return ways.network(attachments)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PortsCrossed:
+    """Egress ports that the data of queue pairs crosses, a row for each queue pair and port, in the order of the way."""
+
+    ports: tuple[str, ...]
+    """Egress ports of all switches by name."""
+    choices: tuple[NDArray[np.int64], ...]
+    """Sets of ports among which a switch chooses, as indices into `ports`."""
+    is_hashed: tuple[bool, ...]
+    """By choice: whether headers select the port, so that all packets with the same headers use the same one."""
+    values: NDArray[np.int64]
+    """By queue pair of the plan: number of source ports that its data has; 0: it does not cross the device, or its way is
+    not known."""
+    queue_pair: NDArray[np.int64]
+    """Row of the queue pair in the columns of the plan, ascending."""
+    port: NDArray[np.int64]
+    """Index into `ports`."""
+    share: NDArray[np.float64]
+    """Share of the queue pair's data that crosses the port, as far as headers or even spreading determine it."""
+    choice: NDArray[np.int64]
+    """Index into `choices`; -1: there is no other port."""
+
+
+def ports_crossed(
+    assignment: Assignment, rig_ports: tuple[str, ...], topology: Topology, *, keeps_links: bool = True
+) -> PortsCrossed:
+    """Return the ports that the data of each queue pair crosses, by the hash of the switches.
+
+    A queue pair whose packets are spread has all ports that they may use. `keeps_links`: no link goes down in the run;
+    otherwise hashes may select other ports, and all equally short ways count. Ways over several planes of a card, or by
+    segments, are not known. Raises `PlanError` if ports are not attached or cannot reach each other.
+    """
+    table = routes(topology)
+    attachments = np.array(attachments_of(assignment, rig_ports, topology, table), np.int64)
+    fabric = Fabric(topology, table)
+    values = port_values(assignment)
+    ways = _Ways(assignment, fabric, values, MOST_CROSSED)
+    if not keeps_links:
+        ways.ignore_headers()
+    connections = assignment.connections
+    wire = connections.path == Path.WIRE
+    queue_pairs = np.diff(connections.qp_offsets)[wire]
+    ends = [np.repeat(column[wire], queue_pairs) for column in ports_of_connections(assignment)]
+    plain = np.array([port.planes == 1 and port.segments is None for port in assignment.ports], np.bool_)
+    rows = np.flatnonzero(plain[ends[0]] & plain[ends[1]])
+    src, dst = (attachments[column] for column in ends)
+    flow, link, share, depth = ways.parts(rows, src, dst)
+    switch_of = np.searchsorted(fabric.first_link, link, side="right") - 1
+    pairs, first, pair_of = np.unique(
+        switch_of * len(fabric.topology.switches) + fabric.home[dst[flow]],
+        return_index=True,
+        return_inverse=True,
+    )
+    choices: dict[tuple[int, ...], int] = {}
+    choice_of_pair = np.full(len(pairs), -1, np.int64)
+    for number, row in enumerate(first.tolist()):
+        links = fabric.ways(int(switch_of[row]), int(dst[flow[row]]))
+        if len(links) > 1:
+            choice_of_pair[number] = choices.setdefault(tuple(links.tolist()), len(choices))
+    order = np.lexsort((link, depth, flow))
+    counts = np.zeros(len(connections.src_udp_port), np.int64)
+    counts[values.queue_pair[rows]] = values.count[rows]
+    switches = [int(np.searchsorted(fabric.first_link, links[0], side="right")) - 1 for links in choices]
+    return PortsCrossed(
+        ports=fabric.names,
+        choices=tuple(np.array(links, np.int64) for links in choices),
+        is_hashed=tuple(ways.hashes(fabric.topology.switches[number]) for number in switches),
+        values=counts,
+        queue_pair=values.queue_pair[flow[order]],
+        port=link[order],
+        share=share[order],
+        choice=choice_of_pair[pair_of.reshape(-1)][order],
+    )
 
 
 class _Ways:
     """Ways of the queue pairs: some are followed one by one, the rest together with all between the same two switches."""
 
-    def __init__(self, assignment: Assignment, fabric: Fabric, values: PortValues) -> None:
+    def __init__(self, assignment: Assignment, fabric: Fabric, values: PortValues, most_values: int) -> None:
         self._assignment = assignment
         self._fabric = fabric
         self._values = values
         count = values.count
         self._goes_by_key = np.full(len(count), has_choice(fabric, lambda switch: switch.balancing in BY_KEY))
         self._notes: tuple[str, ...] = ()
-        if count[self._goes_by_key].sum() - len(count) > MOST_VALUES:
+        if count[self._goes_by_key].sum() - len(count) > most_values:
             self._goes_by_key &= count == 1
             many = int((count > 1).sum())
             self._notes = (
-                f"entropy values of {many} queue pairs spread evenly over equally short ways: more than {MOST_VALUES} to follow",
+                f"entropy values of {many} queue pairs spread evenly over equally short ways: more than {most_values} to follow",
             )
+
+    def ignore_headers(self) -> None:
+        """Follow all queue pairs over all their ways, whatever a hash selects."""
+        self._goes_by_key[:] = False
+
+    def hashes(self, switch: SwitchSettings) -> bool:
+        """Return whether the ways of all queue pairs at a switch are followed by their headers."""
+        return switch.balancing in BY_KEY and bool(self._goes_by_key.all())
+
+    def parts(
+        self, rows: NDArray[np.int64], src: NDArray[np.int64], dst: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
+        """Return flow, link, share and depth of all parts of the flows `rows`, their last links included."""
+        hashed_rows, grouped_rows = rows[self._goes_by_key[rows]], rows[~self._goes_by_key[rows]]
+        one_by_one = self._one_by_one(hashed_rows, src, dst)
+        pairs, grouped = self._by_switches(src[grouped_rows], dst[grouped_rows])
+        flow, row = _of_flows(grouped.flow, pairs)
+        last_depth = np.full(len(rows), np.iinfo(np.int64).max)
+        return (
+            np.concatenate([one_by_one.flow, grouped_rows[flow], rows]),
+            np.concatenate([one_by_one.link, grouped.link[row], self._fabric.last_link[dst[rows]]]),
+            np.concatenate([one_by_one.share, grouped.share[row], np.ones(len(rows))]),
+            np.concatenate([one_by_one.depth, grouped.depth[row], last_depth]),
+        )
 
     def network(self, attachments: NDArray[np.int64]) -> FlowNetwork:
         """Return the network; `attachments` are by port of the assignment."""
@@ -151,7 +254,6 @@ class _Ways:
         """Return the parts of queue pairs whose ways are selected by packet headers."""
         fabric, values = self._fabric, self._values
         flow, port = values.ports(rows)
-        key = values.keys(self._assignment, flow, port)
         walked_parts: list[Parts] = []
         # Never split the rows of a flow between batches.
         batch_starts = np.flatnonzero(np.diff(np.cumsum(values.count[rows]) // _ROWS_AT_ONCE)) + 1
@@ -162,12 +264,14 @@ class _Ways:
                 1 / values.count[flow[batch]],
                 fabric.home[src[flow[batch]]],
                 dst[flow[batch]],
-                key[batch],
+                np.arange(len(batch)),
                 port[batch],
+                fabric.first_in_port[src[flow[batch]]],
                 zeros.astype(np.int64),
                 zeros,
             )
-            walked_parts.append(walk(fabric, start_rows, len(src), by_key=True))
+            keys = cache(partial(values.keys, self._assignment, flow[batch], port[batch]))
+            walked_parts.append(walk(fabric, start_rows, len(src), keys))
         return Parts(
             np.concatenate([parts.flow for parts in walked_parts]),
             np.concatenate([parts.link for parts in walked_parts]),
@@ -191,12 +295,13 @@ class _Ways:
             np.ones(count),
             pairs // switches,
             dst[first],
-            zeros.astype(np.uint64),
+            np.arange(count),
             zeros.astype(np.uint16),
+            np.zeros(count, np.int64),
             zeros.astype(np.int64),
             zeros,
         )
-        return of_pair.reshape(-1), walk(fabric, start_rows, count, by_key=False)
+        return of_pair.reshape(-1), walk(fabric, start_rows, count, None)
 
 
 def _of_flows(

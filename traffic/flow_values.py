@@ -42,10 +42,11 @@ class PortValues:
         return row, port.astype(np.uint16)
 
     def keys(
-        self, assignment: Assignment, rows: NDArray[np.int64], ports: NDArray[np.uint16]
+        self, assignment: Assignment, rows: NDArray[np.int64], ports: NDArray[np.uint16], fields: int
     ) -> NDArray[np.uint64]:
-        """Return the ECMP hash keys of data that these queue pairs send from these source ports."""
-        raw = _native.source_port_keys(assignment, np.ascontiguousarray(self.queue_pair[rows]), ports)
+        """Return the ECMP hash keys, over the fields of the bit set `fields` but the ingress port, of data that these
+        queue pairs send from these source ports."""
+        raw = _native.source_port_keys(assignment, np.ascontiguousarray(self.queue_pair[rows]), ports, fields)
         return np.frombuffer(raw, np.uint64)
 
 

@@ -8,14 +8,14 @@ switches take the same ways, and these are walked once.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from etloop.contract.base.errors import PlanError, Problem
 from etloop.contract.base.late_dataclass import dataclass
-from etloop.contract.model.topology import LoadBalancing, SwitchSettings, Topology
+from etloop.contract.model.topology import HashField, LoadBalancing, SwitchSettings, Topology
 from etloop.traffic import _native
 from etloop.traffic.topology.routes import Routes
 
@@ -23,6 +23,8 @@ MOST_ROWS: Final = 1 << 25
 """Maximum number of flow parts that are followed in parallel in one step."""
 BY_KEY: Final = frozenset({LoadBalancing.ECMP, LoadBalancing.STRUCTURED})
 """Balancing modes in which the headers of a packet select its way."""
+Keys: TypeAlias = "Callable[[int], NDArray[np.uint64]]"
+"""Returns the hash keys, without the ingress port, of the rows that a walk begins with, for a bit set of fields."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,10 +37,13 @@ class Rows:
     """Switch that the part has reached."""
     dst: NDArray[np.int64]
     """Attachment that is its destination."""
-    key: NDArray[np.uint64]
-    """Hash of its headers, which ECMP uses. `key` and `port` (UDP source port) have no meaning where no switch uses
-    them."""
+    start: NDArray[np.int64]
+    """Row among those that the walk began with, for the keys of ECMP. `start` and `port` have no meaning where no
+    switch uses them."""
     port: NDArray[np.uint16]
+    """UDP source port."""
+    in_port: NDArray[np.int64]
+    """Port by which the part has reached the switch `here`."""
     elapsed_ns: NDArray[np.int64]
     store: NDArray[np.float64]
 
@@ -49,8 +54,9 @@ class Rows:
             self.share[rows],
             self.here[rows],
             self.dst[rows],
-            self.key[rows],
+            self.start[rows],
             self.port[rows],
+            self.in_port[rows],
             self.elapsed_ns[rows],
             self.store[rows],
         )
@@ -92,10 +98,13 @@ class Fabric:
         self.store = 1e9 / self.link_bps
         # The switch at the far end of every egress link, -1 for an endpoint.
         self.beyond = np.full(len(ports), -1, np.int64)
+        self.beyond_port = np.full(len(ports), -1, np.int64)
         for link in topology.links:
-            self.beyond[self.link_at(link.a.switch, link.a.port)] = link.b.switch
-            self.beyond[self.link_at(link.b.switch, link.b.port)] = link.a.switch
+            for near, far in ((link.a, link.b), (link.b, link.a)):
+                number = self.link_at(near.switch, near.port)
+                self.beyond[number], self.beyond_port[number] = far.switch, far.port
         ends = [attachment.end for attachment in topology.attachments]
+        self.first_in_port = np.array([end.port for end in ends], np.int64)
         self.home = np.array([end.switch for end in ends], np.int64)
         self.last_link = np.array([self.link_at(end.switch, end.port) for end in ends], np.int64)
 
@@ -134,24 +143,27 @@ def shares_of(fabric: Fabric, number: int, links: NDArray[np.int64]) -> NDArray[
     return shares
 
 
-def named_by_key(switch: SwitchSettings, rows: Rows, ports: NDArray[np.int64]) -> NDArray[np.int64]:
+def named_by_key(
+    switch: SwitchSettings, rows: Rows, ports: NDArray[np.int64], keys: Keys
+) -> NDArray[np.int64]:
     """Return for each row the index into `ports` that its headers select: by entropy bits if structured, else by hash."""
     members = members_of(switch, ports)
     if switch.balancing is LoadBalancing.STRUCTURED:
         field = rows.port.astype(np.int64) >> switch.entropy_shift & (1 << switch.entropy_bits) - 1
         place: NDArray[np.int64] = members[field % len(members)]
         return place
-    chosen = np.frombuffer(
-        _native.ecmp_choices(np.ascontiguousarray(rows.key), switch.seed, len(members)), np.int32
-    )
+    key = np.ascontiguousarray(keys(switch.hash_bits)[rows.start])
+    if HashField.IN_PORT in switch.hash_fields:
+        key = np.frombuffer(_native.in_port_keys(key, np.ascontiguousarray(rows.in_port)), np.uint64)
+    chosen = np.frombuffer(_native.ecmp_choices(key, switch.hash_seed, len(members)), np.int32)
     hashed: NDArray[np.int64] = members[chosen]
     return hashed
 
 
-def walk(fabric: Fabric, rows: Rows, flows: int, *, by_key: bool) -> Parts:
+def walk(fabric: Fabric, rows: Rows, flows: int, keys: Keys | None) -> Parts:
     """Follow rows to the switches that their destinations are attached to; return the links they take.
 
-    With `by_key`, headers select the way at switches that hash; without it, these switches use all ways equally. Raises
+    With `keys`, headers select the way at switches that hash; without it, these switches use all ways equally. Raises
     `PlanError` if there are more parts than can be followed.
     """
     elapsed, store = np.zeros(flows, np.int64), np.zeros(flows, np.float64)
@@ -164,7 +176,7 @@ def walk(fabric: Fabric, rows: Rows, flows: int, *, by_key: bool) -> Parts:
         rows = rows.at(~arrived)
         if not len(rows.flow):
             break
-        rows, link = _step(fabric, rows, by_key)
+        rows, link = _step(fabric, rows, keys)
         steps.append((rows.flow, link, rows.share, np.full(len(link), depth, np.int64)))
         depth += 1
     if not steps:
@@ -178,7 +190,7 @@ def walk(fabric: Fabric, rows: Rows, flows: int, *, by_key: bool) -> Parts:
     return Parts(unique // links, unique % links, np.minimum(summed, 1), depths[first], elapsed, store)
 
 
-def _step(fabric: Fabric, rows: Rows, by_key: bool) -> tuple[Rows, NDArray[np.int64]]:
+def _step(fabric: Fabric, rows: Rows, keys: Keys | None) -> tuple[Rows, NDArray[np.int64]]:
     """Return the rows after their next link, and that link by row; a split row becomes several."""
     switches = len(fabric.topology.switches)
     pairs, inverse = np.unique(rows.here * switches + fabric.home[rows.dst], return_inverse=True)
@@ -193,9 +205,11 @@ def _step(fabric: Fabric, rows: Rows, by_key: bool) -> tuple[Rows, NDArray[np.in
         number = pair // switches
         ways = fabric.ways(number, int(rows.dst[members[0]]))
         switch = fabric.topology.switches[number]
-        if len(ways) == 1 or (by_key and switch.balancing in BY_KEY):
-            ports = ways - fabric.first_link[number]
-            chosen = ways[named_by_key(switch, rows.at(members), ports)] if len(ways) > 1 else ways[0]
+        if len(ways) == 1 or (keys is not None and switch.balancing in BY_KEY):
+            chosen = ways
+            if len(ways) > 1 and keys is not None:
+                ports = ways - fabric.first_link[number]
+                chosen = ways[named_by_key(switch, rows.at(members), ports, keys)]
             index.append(members)
             links.append(np.broadcast_to(chosen, members.shape))
             shares.append(rows.share[members])
@@ -215,8 +229,9 @@ def _step(fabric: Fabric, rows: Rows, by_key: bool) -> tuple[Rows, NDArray[np.in
         np.concatenate(shares),
         fabric.beyond[link],
         followed.dst,
-        followed.key,
+        followed.start,
         followed.port,
+        fabric.beyond_port[link],
         followed.elapsed_ns + fabric.hop_ns[link],
         followed.store + fabric.store[link],
     )

@@ -40,8 +40,9 @@ def add_scenario_and_rig(parser: argparse.ArgumentParser, *, without_rig: str = 
 
 
 def add_strict(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
-    """Add --strict, which makes contradictions with the device profile errors."""
+    """Add --strict, which makes contradictions with the device profile, or of switches of the topology, errors."""
     help_text = (
-        "reject settings that contradict the device profile, instead of warning (see etloop dut check)"
+        "reject settings that contradict the device profile or the topology's switches, instead of warning "
+        "(see etloop dut check)"
     )
     parser.add_argument("--strict", action="store_true", help=help_text)

@@ -18,7 +18,7 @@ EXAMPLE: Final = (
     "  etloop compare runs/before runs/after\n"
     "  etloop compare study/points/p000 study/points/p001 --html compare.html\n"
     "\n"
-    "exit codes: 0 no regression, 20 inconclusive, 30 a regression, 65 the runs cannot be compared"
+    "exit codes: 0 no regression, 20 inconclusive or different, 30 a regression, 65 the runs cannot be compared"
 )
 
 
@@ -61,7 +61,11 @@ def run(parsed: argparse.Namespace) -> CommandResult:
         from etloop.results.html.compare import comparison_html
 
         write_answer(parsed.html, comparison_html(comparison, a, b), "name another file with --html")
-    codes = {Outcome.REGRESSION: ExitCode.VERDICT_FAILED, Outcome.OPEN: ExitCode.INCONCLUSIVE}
+    codes = {
+        Outcome.REGRESSION: ExitCode.VERDICT_FAILED,
+        Outcome.DIFFERENT: ExitCode.INCONCLUSIVE,
+        Outcome.OPEN: ExitCode.INCONCLUSIVE,
+    }
     text = to_json(comparison) if parsed.json else render_comparison(comparison)
     return CommandResult(text, codes.get(comparison.verdict, ExitCode.PASS))
 

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from etloop.cli.arguments.inputs import add_json
+from etloop.cli.arguments.inputs import add_json, add_strict
 from etloop.cli.arguments.values import parse_duration, parse_size, parse_whole
 from etloop.cli.result import CommandResult, to_json
 from etloop.lab.plan import DEFAULT_ADDRESSES, DEFAULT_BIND, DEFAULT_MTU_BYTES
@@ -67,6 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for action in (up, attach):
         _add_network(action)
         _add_capacity_options(action)
+        add_strict(action)
     status = actions.add_parser("status", help="show the lab and its switch counters")
     gnmi = actions.add_parser("gnmi", help="serve the switch counters by gNMI")
     _add_gnmi_arguments(gnmi)
@@ -207,6 +208,7 @@ def _up(parsed: argparse.Namespace) -> CommandResult:
     import os
 
     from etloop.contract.base.errors import ConfigError, Problem
+    from etloop.dut_profiles.described_switch import topology_notes
     from etloop.dut_profiles.device_topology import parse_modelled_topology
     from etloop.lab.client import lab_up, refuse_taken_names
     from etloop.lab.plan import plan_lab, rig_text
@@ -233,10 +235,10 @@ def _up(parsed: argparse.Namespace) -> CommandResult:
     )
     topology = parse_modelled_topology(text.encode(), order.source, parsed.topology.parent)
     plan = plan_lab(topology, mtu_bytes=order.mtu_bytes, addresses=order.addresses, bind=order.bind)
+    notes = topology_notes(topology, order.source, strict=parsed.strict)
     if order.agents:
         refuse_taken_names(plan)
     status = lab_up(order)
-    notes: tuple[str, ...] | None = None
     if parsed.rig_out is not None:
         relative_topology = os.path.relpath(parsed.topology, parsed.rig_out.parent)
         _write(
@@ -244,7 +246,7 @@ def _up(parsed: argparse.Namespace) -> CommandResult:
             rig_text(plan, backend=order.backend, topology=relative_topology, lab=order.name),
             parsed.name,
         )
-        notes = map_deviations(topology)
+        notes += map_deviations(topology)
     return _show_status(status, notes, as_json=parsed.json)
 
 
@@ -259,9 +261,13 @@ def _loopback_gnmi(text: str) -> str:
 
 
 def _attach(parsed: argparse.Namespace) -> CommandResult:
+    import sys
+
     from etloop.contract.base.clock import NS_PER_S
     from etloop.contract.protocol.codec import plain
     from etloop.contract.protocol.typed_form import FILE_RULES
+    from etloop.dut_profiles.described_switch import topology_notes
+    from etloop.dut_profiles.device_topology import parse_modelled_topology
     from etloop.lab.attach import last_words, serve_attached
     from etloop.lab.request import LabOrder
     from etloop.lab.status import status_text
@@ -276,6 +282,10 @@ def _attach(parsed: argparse.Namespace) -> CommandResult:
         measure=not parsed.unmeasured,
         allow_overcommit=parsed.allow_overcommit,
     )
+
+    topology = parse_modelled_topology(order.topology.encode(), order.source, parsed.topology.parent)
+    for note in topology_notes(topology, order.source, strict=parsed.strict):
+        print(f"warning: {note}", file=sys.stderr, flush=True)
 
     def render(status: LabStatus) -> str:
         return to_json(plain(status, FILE_RULES)) if parsed.json else status_text(status)

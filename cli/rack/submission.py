@@ -216,9 +216,21 @@ def _result_text(result: ResultStatus) -> str:
     lines = [f"job {result.job_id} {result.state}, exit code {result.exit_code}"]
     lines += [f"verdict: {verdict}"] if (verdict := _verdict_text(result.summary)) else []
     lines += [f"reason: {result.reason}"] if result.reason else []
+    lines += _findings_text(result.summary)
     place = result.results_url or f"{result.run_directory} (below the rack's artifacts)"
     lines += [f"results: {place}"] if result.run_directory else []
     return "\n".join(lines) + "\n"
+
+
+def _findings_text(summary: object) -> list[str]:
+    """Return a line for each cause in a rack's summary.json; none if there is no summary."""
+    diagnosis = summary.get("diagnosis") if isinstance(summary, dict) else None
+    findings = diagnosis.get("findings") if isinstance(diagnosis, dict) else None
+    return [
+        printable(f"finding: {finding.get('sentence')}; remedy: {finding.get('remedy')}")
+        for finding in (findings if isinstance(findings, list) else [])
+        if isinstance(finding, dict) and finding.get("effect_of") is None
+    ]
 
 
 def _verdict_text(summary: object) -> str:

@@ -14,11 +14,13 @@ from etloop.contract.base.clock import NS_PER_MS, NS_PER_S, NS_PER_US
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import approximate_bytes, approximate_duration
 from etloop.contract.protocol.machine import RunState
+from etloop.results.report.values import list_names
 
 if TYPE_CHECKING:
     from etloop.controller.session.actions import PortProgress, RunProgress
 
 MOST_PORTS: Final = 16
+MOST_AGENTS: Final = 8
 RATES_OVER_NS: Final = NS_PER_S
 """Over a shorter time rates fluctuate; over a longer time they lag."""
 LATE_NS: Final = 100 * NS_PER_US
@@ -142,6 +144,8 @@ class LiveRun:
     def _head(self, *, bar: bool = True) -> str:
         last = self._last
         state = _WORDS[last.state]
+        if last.state is RunState.GATHER and last.missing_agents:
+            state += f": {list_names(last.missing_agents, MOST_AGENTS)}"
         if last.ops_done == 0 or self._begin_ns is None:
             return state
         share = last.ops_done / max(last.ops_total, 1)

@@ -59,7 +59,7 @@ class Setting:
     same_as: str = ""
     """Field whose value is the default."""
     is_optional: bool = False
-    """Whether the value of an absent group is None."""
+    """Whether the value of an absent group is None, or a list of mappings may be empty."""
     is_flat: bool = False
     """Whether each value of a list is a tuple of items of the list, such as a range."""
     most: int = 0
@@ -125,9 +125,11 @@ def optional_group(kind: type[Any], key: str) -> Any:
     return _declare(declared, default=None)
 
 
-def groups(kind: type[Any], key: str, *, remedy: str = "", most: int = 0) -> Any:
+def groups(kind: type[Any], key: str, *, remedy: str = "", most: int = 0, may_be_empty: bool = False) -> Any:
     """Return a dataclass field that is a list of mappings of another declared type; `remedy` makes absence a mistake."""
-    declared = Setting(key, "", group=kind, kind=Kind.GROUPS, remedy=remedy, most=most)
+    declared = Setting(
+        key, "", group=kind, kind=Kind.GROUPS, remedy=remedy, most=most, is_optional=may_be_empty
+    )
     return _declare(declared, default=())
 
 

@@ -105,7 +105,9 @@ def _group(declared: Setting, default: Any, section: Section) -> Any:
 
 def _groups(declared: Setting, _: Any, section: Section) -> Any:
     assert declared.group is not None, declared.key
-    key, remedy = declared.key, declared.remedy or f"list at least one, or remove {declared.key}"
+    key, remedy = declared.key, declared.remedy
+    if not remedy and not declared.is_optional:
+        remedy = f"list at least one, or remove {key}"
     if not declared.remedy and not section.has(key):
         return ()
     sections = section.sections(key, remedy)

@@ -117,6 +117,8 @@ def unit_names(measure: str) -> tuple[str, ...]:
 
 
 _QUANTITY: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([A-Za-z/]*)")
+_BIT_RATE: Final = re.compile(r"([kKMGT]?)(?:b|bit|bits)(?:/s)?")
+"""Units of bits, with or without the time, that are written as bps."""
 _FACTOR: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(?:e([+-]?[0-9]{1,2})|/([0-9]+)|(%))?", re.IGNORECASE)
 
 
@@ -128,7 +130,9 @@ def _parse(text: str, measure: _Measure) -> int:
     if not unit:
         raise QuantityError(f'"{text}" has no unit', measure.remedy)
     if unit not in measure.units:
-        raise QuantityError(f'"{text}" is not {measure.noun}', measure.other_unit_remedy)
+        bits = _BIT_RATE.fullmatch(unit) if measure is _RATE else None
+        remedy = f"write {match[1]}{bits[1]}bps" if bits else measure.other_unit_remedy
+        raise QuantityError(f'"{text}" is not {measure.noun}', remedy)
     exact = number * measure.units[unit]
     finest = next(iter(measure.units))
     if exact.denominator != 1:

@@ -299,10 +299,10 @@ class Section:
         return self._below[key]
 
     def sections(self, key: str, remedy: str, meaning: str = "") -> tuple[Section, ...]:
-        """Return the list of mappings under `key`; an empty or absent one is a mistake with this remedy."""
+        """Return the list of mappings under `key`; with a `remedy`, an empty or absent one is a mistake."""
         self._note(key, Shape.MAPPINGS, required=True, meaning=meaning)
         nodes = self._sequence(key)
-        if not nodes:
+        if remedy and not nodes:
             self._file.mistake(self._node, self._at(key), "is missing or empty", remedy)
         return tuple(self._section(node, f"{self._at(key)}[{index}]") for index, node in enumerate(nodes))
 

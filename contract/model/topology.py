@@ -232,6 +232,19 @@ class Segments:
 
 
 @dataclass(frozen=True, slots=True)
+class SwitchSeeds:
+    """Seeds of one kind of draws each, which the seed of a run does not replace; None: the switch's `seed`."""
+
+    hash: int | None = None
+    """Of the hash, and of ways that are drawn at random."""
+    marks: int | None = None
+    faults: int | None = None
+
+
+NO_SEEDS: Final = SwitchSeeds()
+
+
+@dataclass(frozen=True, slots=True)
 class SwitchSettings:
     """One switch. `traffic/native/switch/switch_config.h` is the same in C++."""
 
@@ -262,7 +275,7 @@ class SwitchSettings:
     flowlet_gap_ns: int
     trimming: Trimming | None
     seed: int
-    """Seed of the hash, marking, spraying and random faults."""
+    """Seed of all draws that have no seed of their own in `seeds`; the seed of a run replaces it."""
     faults: tuple[SwitchFault, ...] = ()
     headroom_pool_bytes: int | None = None
     """Headroom pool of all groups of all ports; None: each group has its own reserve."""
@@ -276,6 +289,22 @@ class SwitchSettings:
     """`STRUCTURED`: number of bits that select a path."""
     usids: Usids | None = None
     """None: it knows no segments, and drops packets routed by them."""
+    seeds: SwitchSeeds = NO_SEEDS
+
+    @property
+    def hash_seed(self) -> int:
+        """Return the seed of the hash and of spraying."""
+        return self.seed if self.seeds.hash is None else self.seeds.hash
+
+    @property
+    def mark_seed(self) -> int:
+        """Return the seed by which packets are marked."""
+        return self.seed if self.seeds.marks is None else self.seeds.marks
+
+    @property
+    def fault_seed(self) -> int:
+        """Return the seed by which random faults choose packets."""
+        return self.seed if self.seeds.faults is None else self.seeds.faults
 
     @property
     def hash_bits(self) -> int:

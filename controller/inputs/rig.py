@@ -39,6 +39,7 @@ from etloop.contract.base.value_form import DURATION, TEXT, formed, limited, pat
 from etloop.contract.base.value_parsers import bounded, file_name, integer, one_of, words, yes_or_no
 from etloop.contract.model.assignment import PortBackend
 from etloop.contract.model.topology import MOST_RAILS
+from etloop.controller.inputs.file_kinds import refuse_other_kind
 from etloop.counters.settings import MOST_SOURCES, SourceSettings
 from etloop.dut_profiles.reading.catalogue import is_path
 
@@ -354,4 +355,5 @@ def parse_rig(text: bytes, source: str, directory: Path) -> Rig:
 
     Raises `ConfigError` with all mistakes of the file.
     """
+    refuse_other_kind(text, source, "rig")
     return read_file(Rig, text, source, directory)

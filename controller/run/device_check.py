@@ -12,6 +12,8 @@ from etloop.contract.base.errors import ConfigError, Problem, Severity
 from etloop.controller.inputs.rig import Rig
 from etloop.controller.inputs.scenario.scenario import Scenario
 from etloop.controller.run.device_demands import demands_of, links_of
+from etloop.controller.run.topology_check import DescribedDevice
+from etloop.dut_profiles.described_switch import check_topology
 from etloop.dut_profiles.model.findings import ProfileVerdict, Rule, apply
 from etloop.dut_profiles.model.profile import DutProfile
 from etloop.dut_profiles.reading.catalogue import find_profile
@@ -69,6 +71,13 @@ def contradictions_of(scenario: Scenario, rig: Rig) -> tuple[Problem, ...]:
     elsewhere."""
     profile = known_profile(rig)
     return () if profile is None else profile_verdict(profile, scenario, rig).contradictions
+
+
+def topology_verdict(scenario: Scenario, rig: Rig, device: DescribedDevice | None) -> ProfileVerdict:
+    """Return what the switches of a run's topology contradict, by the same rules; nothing without a topology."""
+    if device is None:
+        return ProfileVerdict()
+    return check_topology(device.topology, device.source, demands_of(scenario, rig, "scenario"))
 
 
 def known_profile(rig: Rig) -> DutProfile | None:

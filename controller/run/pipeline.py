@@ -22,6 +22,7 @@ from etloop.controller.run.execution import (
     SilentWatcher,
     Step,
 )
+from etloop.controller.run.flow_ways import Hashes
 from etloop.controller.run.kept_run import RunMaterial, forget_spool, has_spool, kept_run, spool_of
 from etloop.controller.run.out_directory import claimed_directory
 from etloop.controller.run.prepare import InputFile, Prepared, PrepareOptions, RunInputs, new_run_id, prepare
@@ -66,9 +67,15 @@ def run_plan(
         InputError: rig, device, lab or directory cannot be used; nothing was sent.
         RunNotWritten: the results cannot be written.
     """
-    conditions = conditions_of_run(prepared.scenario, prepared.rig, watcher.report, in_twin=execution.is_twin)
+    conditions = conditions_of_run(
+        prepared.scenario, prepared.rig, prepared.device, watcher.report, in_twin=execution.is_twin
+    )
     plan = prepared.plan
-    figures = basis_of(prepared.scenario, prepared.rig, plan, prepared.device, in_twin=execution.is_twin)
+    is_lab = bool(options.lab or prepared.rig.lab)
+    hashes = Hashes(execution.repeated_by.seed) if execution.is_twin or is_lab else None
+    figures = basis_of(
+        prepared.scenario, prepared.rig, plan, prepared.device, hashes, in_twin=execution.is_twin
+    )
     texts = dict[str, str | bytes](prepared.texts)
     if prepared.case is not None and options.out_dir is not None:
         digest = workload_digest(plan.tables)

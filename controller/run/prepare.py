@@ -29,7 +29,7 @@ from etloop.controller.plan.plan import Plan, plan_jobs
 from etloop.controller.plan.run_numbers import PLAN_ID
 from etloop.controller.plan.summary import PlanSummary, summarise
 from etloop.controller.plan.timeouts import patient
-from etloop.controller.run.device_check import contradictions_of
+from etloop.controller.run.device_check import contradictions_of, topology_verdict
 from etloop.controller.run.topology_check import DescribedDevice, check_device
 from etloop.controller.run.verdict import refuse_mistaken_conditions
 from etloop.dut_profiles.device_topology import parse_modelled_topology, with_device
@@ -208,6 +208,8 @@ def _read(inputs: RunInputs, options: PrepareOptions) -> _ReadFiles:
             device = read_device(scenario.twin, options.device)
     if device is None:
         device = read_device(rig.topology, options.device)
+    if options.strict and (problems := topology_verdict(scenario, rig, device).contradictions):
+        raise ConfigError(*problems)
     return _ReadFiles(scenario, scenario_text, rig, rig_text, device)
 
 

@@ -202,8 +202,6 @@ def twin_notes(prepared: Prepared, outcome: TwinOutcome, hosts: TwinHosts) -> tu
     transport = prepared.scenario.transport
     if prepared.scenario.loss.drop_per_million:
         notes.append("faults.drop is of real ports; the twin drops nothing on its own")
-    if any(port.pauses for port in prepared.plan.whole().ports):
-        notes.append("pauses among transport.faults are of real ports; the twin's hosts send no pause frames")
     if any(each.congestion.algorithm == "hpcc" for each in prepared.scenario.used_transports):
         notes.append("hpcc: the twin's switches give no telemetry")
     notes += link_notes(topology, outcome)

@@ -121,10 +121,9 @@ def _port_records(twin: TwinOutcome, topology: Topology, attachments: list[int])
     records["tx_bytes"] = cards["bytes"]
     records["rx_datagrams"] = cards["delivered_frames"]
     records["rx_bytes"] = cards["delivered_bytes"]
-    records["rx_pause_frames"] = [
-        int(twin.switch_ports[end.switch]["pfc_tx"][end.port].sum())
-        for end in (topology.attachments[number].end for number in attachments)
-    ]
+    ends = [topology.attachments[number].end for number in attachments]
+    for name, of_switch in (("rx_pause_frames", "pfc_tx"), ("tx_pause_frames", "pfc_rx")):
+        records[name] = [int(twin.switch_ports[end.switch][of_switch][end.port].sum()) for end in ends]
     records["paused_ns"] = cards["paused_ns"]
     records["trimmed_datagrams"] = twin.trimmed_packets
     records["rx_icrc_encapsulated"] = twin.damaged_packets

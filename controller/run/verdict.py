@@ -19,9 +19,10 @@ from etloop.controller.inputs.files import read_file
 from etloop.controller.inputs.rig import Rig, parse_rig
 from etloop.controller.inputs.scenario.scenario import Scenario
 from etloop.controller.inputs.scenario.verdict import VerdictSettings, conditions_of
-from etloop.controller.run.device_check import contradictions_of
+from etloop.controller.run.device_check import contradictions_of, topology_verdict
 from etloop.controller.run.device_demands import network_needs
 from etloop.controller.run.device_facts import device_facts
+from etloop.controller.run.flow_ways import Hashes, flow_ways
 from etloop.controller.run.topology_check import DescribedDevice
 from etloop.dut_profiles.model.profile import DutKind, DutProfile
 from etloop.dut_profiles.reading.catalogue import find_profile
@@ -52,10 +53,15 @@ if TYPE_CHECKING:
 
 
 def conditions_of_run(
-    scenario: Scenario, rig: Rig, report: Callable[[str], None], *, in_twin: bool
+    scenario: Scenario,
+    rig: Rig,
+    device: DescribedDevice | None,
+    report: Callable[[str], None],
+    *,
+    in_twin: bool,
 ) -> Conditions:
     """Return the conditions of scenario and profile, which `refuse_mistaken_conditions` let pass; report what the profile
-    contradicts.
+    and the switches of the topology contradict.
 
     `in_twin`: no device is read, and what ends and switches counted is of one model: it is not held against each other.
     """
@@ -67,6 +73,7 @@ def conditions_of_run(
         f"the profile {conditions.device} says otherwise: {problem}"
         for problem in contradictions_of(scenario, rig)
     )
+    notes += tuple(str(finding.problem) for finding in topology_verdict(scenario, rig, device).findings)
     for note in notes:
         report(f"warning: {note}")
     return replace(conditions, notes=notes)
@@ -139,9 +146,19 @@ def counting_conditions(profile: DutProfile) -> tuple[RequestedCondition, ...]:
 
 
 def basis_of(
-    scenario: Scenario, rig: Rig, plan: Plan, device: DescribedDevice | None, *, in_twin: bool
+    scenario: Scenario,
+    rig: Rig,
+    plan: Plan,
+    device: DescribedDevice | None,
+    hashes: Hashes | None,
+    *,
+    in_twin: bool,
 ) -> KpiBasis:
-    """Return what figures need beside the records: speeds of ports, compute, payload of packets, the network of a lone flow."""
+    """Return what figures need in addition to the records: speeds of ports, compute, payload of packets, the network of a
+    lone flow, and the ports that flows cross.
+
+    `hashes`: None if the hash of the device is not known.
+    """
     # Ranks are on the first port of a card, whose rate is that of all its planes.
     speeds = {label: port.link_bps for label, port in rig.ports.items()}
     speeds |= {
@@ -159,7 +176,8 @@ def basis_of(
         cuts = any(part.settings.shaping is not Shaping.PLAIN for part in plan.parts.jobs.parts)
         network = lone_network(plan.whole(), topology, source, cuts=cuts)
     needs = network_needs(scenario, rig)
-    basis = KpiBasis(speeds, compute, scenario.transport.path_mtu_bytes, backends, network, needs)
+    ways = None if device is None or hashes is None else flow_ways(plan, device.topology, hashes)
+    basis = KpiBasis(speeds, compute, scenario.transport.path_mtu_bytes, backends, network, needs, ways)
     # The twin's network is the topology, exactly.
     return basis if in_twin else with_stated_base(basis, scenario.verdict.base_latency_ns)
 

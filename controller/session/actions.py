@@ -69,3 +69,5 @@ class RunProgress:
     """One entry for each port whose agent has reported."""
     slip_ns: int = -1
     """99th percentile of the issue delay (issued minus intended) of the ops reported last; -1 before the first report."""
+    missing_agents: tuple[str, ...] = ()
+    """Agents of the rig that have not joined."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
@@ -17,6 +18,7 @@ from etloop.controller.session.settings import SessionSettings
 _NAMED_AGENTS: Final = 8
 _NAMED_PAIRS: Final = 4
 """Rank pairs of an agent that are named for one problem."""
+_AGENT: Final = re.compile(r"agent '(?P<name>[^']+)'(?P<rest>.*)", re.DOTALL)
 _UNDONE: Final = {
     RunState.ASSIGN: "did not load its assignment",
     RunState.PAIR: "did not join its queue pairs with those of network cards",
@@ -105,6 +107,19 @@ def unloadable(hello: Hello, failed: LoadFailed) -> tuple[Problem, ...]:
             remedy=f"{problem.remedy}; {build_remedy}" if build_remedy else problem.remedy,
         )
         for problem in failed.problems or (unspecified,)
+    )
+
+
+def merged(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    """Return the problems with those of several agents that are otherwise equal as one, which names the agents."""
+    agents: dict[Problem, list[str]] = {}
+    for problem in problems:
+        match = _AGENT.fullmatch(problem.where)
+        key = problem if match is None else replace(problem, where=match["rest"])
+        agents.setdefault(key, []).extend([match["name"]] if match is not None else [])
+    return tuple(
+        replace(problem, where=f"{named(tuple(dict.fromkeys(names)))}{problem.where}") if names else problem
+        for problem, names in agents.items()
     )
 
 

@@ -164,7 +164,8 @@ class Session:
 
     def progress(self) -> RunProgress:
         """Return the progress of the run."""
-        return run_progress(self.state, self._progress, self._sinks)
+        progress = run_progress(self.state, self._progress, self._sinks)
+        return replace(progress, missing_agents=self._roster.missing())
 
     def outcome(self, started_at: str) -> RunOutcome:
         """Return all records. Agents that never got a start order are left out: they measured nothing."""
@@ -404,7 +405,8 @@ class Session:
         self._deadline_ns = now_ns + timeout_ns
         self._log(f"run {self._settings.run_id}: {self.state.name}")
 
-    def _break(self, now_ns: int, *problems: Problem) -> None:
+    def _break(self, now_ns: int, *agent_problems: Problem) -> None:
+        problems = run_problems.merged(agent_problems)
         if self.state in PREPARING:
             self.problems = problems
         self._abort("\n".join(str(problem) for problem in problems), now_ns)

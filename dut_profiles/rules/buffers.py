@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from etloop.contract.base.errors import Problem, Severity
-from etloop.contract.base.units import format_bytes, format_rate
+from etloop.contract.base.late_dataclass import dataclass
+from etloop.contract.base.units import approximate_bytes, format_bytes, format_rate
 from etloop.dut_profiles.model.findings import NotStated, Rule, absent, where
-from etloop.dut_profiles.model.profile import DutKind, DutProfile, PortGroup
+from etloop.dut_profiles.model.profile import DutKind, DutProfile, PortGroup, PriorityGroup
 
 FRAME_OVERHEAD_BYTES: Final = 38
 """Of an IP packet on the link: Ethernet header 14, FCS 4, preamble 8, gap 12."""
@@ -90,17 +91,61 @@ def _check_pause_before_mark(profile: DutProfile) -> Iterator[Problem | NotState
             maps__class_to_queue=profile.maps.class_to_queue, maps__class_to_group=profile.maps.class_to_group
         )
         return
-    queue_group_pairs = dict.fromkeys(zip(queue_of, group_of, strict=False))
-    for queue, group in queue_group_pairs:
-        kmin, xoff = profile.queue(queue).ecn.kmin_bytes, profile.group(group).xoff_bytes
-        is_marking = profile.queue(queue).ecn.enabled.value
-        if is_marking and kmin.value is not None and xoff.value is not None and kmin.value >= xoff.value:
-            problem = (
-                f"Kmin {format_bytes(kmin.value)} of queue {queue} is not below xoff {format_bytes(xoff.value)} "
-                f"of group {group}"
+    for queue, group in dict.fromkeys(zip(queue_of, group_of, strict=False)):
+        kmin = profile.queue(queue).ecn.kmin_bytes
+        if not profile.queue(queue).ecn.enabled.value or kmin.value is None:
+            continue
+        threshold = _first_pause(profile, profile.group(group))
+        if isinstance(threshold, NotStated):
+            yield threshold
+        elif threshold is not None and kmin.value >= threshold.length_bytes:
+            problem = f"Kmin {format_bytes(kmin.value)} of queue {queue} is not below {threshold.words}"
+            remedy = (
+                "few senders are paused before the first packet is marked: lower Kmin or raise the threshold"
             )
-            remedy = "few senders are paused before the first packet is marked: lower Kmin or raise xoff"
             yield Problem(where(kmin, f"queues[{queue}].ecn"), problem, remedy)
+
+
+@dataclass(frozen=True, slots=True)
+class _PauseThreshold:
+    """Length at which a priority group with a single sender pauses it."""
+
+    length_bytes: int
+    words: str
+
+
+def _first_pause(profile: DutProfile, group: PriorityGroup) -> _PauseThreshold | NotStated | None:
+    """Return the occupancy at which a single sender is paused: the fixed xoff, or alpha times what it leaves free.
+
+    With alpha, x = alpha * (shared - x), so that x = shared * alpha / (1 + alpha). None: the group never pauses, or no queue
+    can grow, because the device has fewer than three ports.
+    """
+    xoff, alpha = group.xoff_bytes.value, group.alpha.value
+    if xoff is not None:
+        return _PauseThreshold(xoff, f"xoff {format_bytes(xoff)} of group {group.group}")
+    if not group.lossless.value or (profile.port_count or 3) < 3:
+        return None
+    if alpha is None:
+        return NotStated(f"groups[{group.group}].alpha")
+    shared = _shared_bytes(profile)
+    if shared is None:
+        return NotStated("buffer.total")
+    length_bytes = int(shared * alpha / (1 + alpha))
+    words = f"the {approximate_bytes(length_bytes)} at which alpha {alpha} of group {group.group} pauses a single sender"
+    return _PauseThreshold(length_bytes, words)
+
+
+def _shared_bytes(profile: DutProfile) -> int | None:
+    """Return the part of the buffer that all ports share: the largest pool, else the buffer less headroom and reserves."""
+    pools = [pool.size_bytes.value for pool in profile.buffer.pools if pool.size_bytes.value is not None]
+    total = profile.buffer.total_bytes.value
+    if pools or total is None:
+        return max(pools, default=None)
+    headroom = profile.buffer.headroom_bytes.value
+    ports = profile.port_count or 0
+    if headroom is None:
+        headroom = ports * sum(group.headroom_bytes.value or 0 for group in profile.lossless_groups)
+    return max(total - headroom - ports * sum(group.reserved_bytes.value or 0 for group in profile.groups), 0)
 
 
 def _check_headroom(profile: DutProfile) -> Iterator[Problem | NotStated]:

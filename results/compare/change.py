@@ -1,4 +1,4 @@
-"""A relative change in words: per cent, or the factor if it is large. Decides wording only."""
+"""A relative change or a ratio in words: per cent, or the factor if it is large. Decides wording only."""
 
 from __future__ import annotations
 
@@ -17,3 +17,10 @@ def change_text(change: float, digits: int) -> str:
         return f"{change:+.{digits}%}"
     factor = 1 + change
     return f"x {factor:.3g}" if math.isfinite(factor) and factor < _MOST else "x more than 1e+99"
+
+
+def ratio_text(ratio: float | None) -> str:
+    """Return a ratio, B / A, as text; "new" if A is 0."""
+    if ratio is None:
+        return "new"
+    return f"x {ratio:.3g}" if ratio < _MOST else "x more than 1e+99"

@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.late_dataclass import dataclass
-from etloop.results.compare.change import change_text
+from etloop.results.compare.answer import OWN_ROWS, Mechanism, answer
 from etloop.results.compare.contributions import (
     condition_pairs,
-    find_arisen,
     find_differences,
     loss_pairs,
     mean_figures,
@@ -28,7 +27,8 @@ from etloop.results.compare.contributions import (
     shifts,
     troubles,
 )
-from etloop.results.compare.samples import RunSamples, Side, pair_runs
+from etloop.results.compare.mechanism import count_rows, finding_moves, object_moves
+from etloop.results.compare.samples import RunSamples, Side, pair_by_draws, pair_runs
 from etloop.results.compare.statistics import (
     Difference,
     Mean,
@@ -43,12 +43,12 @@ from etloop.results.compare.statistics import (
 )
 from etloop.results.schema.comparison import (
     COMPARISON_SCHEMA,
-    Arisen,
     Basis,
     Comparison,
     ComparisonSettings,
     Interference,
     MetricResult,
+    Move,
     Outcome,
     Shift,
     SideRecord,
@@ -74,15 +74,18 @@ Times = Callable[["RunSamples"], "NDArray[np.float64]"]
 def compare_runs(a: Side, b: Side, settings: ComparisonSettings) -> Comparison:
     """Compare two sides. Raises `ConfigError` for a figure that does not exist, or that has no better and worse."""
     refuse_figures(settings.figures)
-    pairs = pair_runs(a, b) if settings.paired else None
+    pairs = pair_by_draws(a, b) or (pair_runs(a, b) if settings.paired else None)
     a, b = pairs or (a, b)
     settings = replace(settings, paired=pairs is not None)
     lines = _lines(a, b, settings)
-    grown_counters = find_arisen(a, b, settings.confidence)
-    verdict, reasons = _verdict(a, b, lines, () if settings.counts_ignored else grown_counters)
+    mechanism = _mechanism(a, b, settings)
     parts, only_a, only_b = shifts(a, b, lambda run: run.parts)
     ranks, _, _ = shifts(a, b, lambda run: run.transfers, lambda rank: f"rank {rank}")
-    better = verdict is Outcome.IMPROVEMENT
+    # The collectives that explain the change of the completion time, in its direction.
+    better = lines[0].change < 0
+    carriers = _most(parts, better=better)
+    ignored = settings.counts_ignored
+    verdict, reasons = answer((a, b), lines, mechanism, carriers, counts_ignored=ignored)
     differing, warnings = find_differences(a, b)
     return Comparison(
         schema=COMPARISON_SCHEMA,
@@ -92,10 +95,12 @@ def compare_runs(a: Side, b: Side, settings: ComparisonSettings) -> Comparison:
         b=_side_record(b, settings),
         settings=settings,
         metrics=lines,
-        carriers=_most(parts, better=better),
+        carriers=carriers,
         ranks=_most(ranks, better=better),
         troubles=troubles(a, b)[:MOST_LISTED],
-        arisen=grown_counters,
+        block=mechanism.block,
+        moved=mechanism.moved,
+        findings=mechanism.findings,
         losses=loss_pairs(a, b),
         conditions=condition_pairs(a, b),
         interference=_interference(a, b, lines),
@@ -106,6 +111,20 @@ def compare_runs(a: Side, b: Side, settings: ComparisonSettings) -> Comparison:
         differing_total=len(differing),
         warnings=(*_absent(lines, settings), *_single_run_warnings(a, b, settings), *warnings),
     )
+
+
+def _mechanism(a: Side, b: Side, settings: ComparisonSettings) -> Mechanism:
+    """Return what changed in the network."""
+    block = count_rows(a, b, settings)
+    doubt = _timer_doubt(a, b)
+    if doubt:
+        # Nothing was lost, so what our timer sent again is no trouble of the network.
+        block = tuple(
+            replace(row, move=Move.DIFFERENT) if row.move is Move.WORSE and row.name in OWN_ROWS else row
+            for row in block
+        )
+    moved = object_moves(a, b, settings)
+    return Mechanism(block, moved, finding_moves(a, b, settings.confidence), doubt)
 
 
 def _interference(a: Side, b: Side, lines: tuple[MetricResult, ...]) -> tuple[Interference, ...]:
@@ -320,9 +339,8 @@ def _metric_result(
         outcome=Outcome.OPEN if doubted else result,
         doubt=doubt if doubted else "",
         surely_no_regression=surely_no_regression(difference, least, less_is_better=thing.less_is_better),
-        open_words=""
-        if is_interval_shown or doubted or result is not Outcome.OPEN
-        else open_words(difference, least),
+        open_words="" if doubted or result is not Outcome.OPEN else open_words(difference, least),
+        smallest_found=difference.smallest_found if math.isfinite(difference.smallest_found) else None,
     )
 
 
@@ -350,65 +368,32 @@ def _own_increase(a: Side, b: Side) -> tuple[float, str]:
         words.append(
             f"our own receive buffers lost {lost[1]:.6g} packets a run in B, {lost[0]:.6g} in A (own_lost_packets)"
         )
-    needless = [side_figures.get("needless_share", 0.0) for side_figures in figures]
-    lost_anyway = figures[1].get("lost_packets", 0.0) or figures[1].get("dut_dropped_packets", 0.0)
-    needless_grew = needless[1] > needless[0] + LEAST_NEEDLESS_GROWTH and figures[1].get("timeouts") != 0
-    if needless_grew and not lost_anyway:
+    timer_doubt = _timer_doubt(a, b)
+    if timer_doubt:
         explained_ns += _again_ns(b)
-        words.append(
-            f"our own timer sent {needless[1]:.2%} of the packets again in B, {needless[0]:.2%} in A, although the receiver had "
-            "them (needless_share)"
-        )
+        words.append(timer_doubt)
     return explained_ns, "; ".join(words)
+
+
+def _timer_doubt(a: Side, b: Side) -> str:
+    """Return that our own timer sent packets again although nothing was lost; "" if it did not, or not more than in A."""
+    if all(run.virtual for side in (a, b) for run in side.runs):
+        return ""
+    figures = mean_figures(a), mean_figures(b)
+    needless = [side_figures.get("needless_share", 0.0) for side_figures in figures]
+    if needless[1] <= needless[0] + LEAST_NEEDLESS_GROWTH or figures[1].get("timeouts") == 0:
+        return ""
+    if figures[1].get("lost_packets", 0.0) or figures[1].get("dut_dropped_packets", 0.0):
+        return ""
+    return (
+        f"our own timer sent {needless[1]:.2%} of the packets again in B, {needless[0]:.2%} in A, although the receiver had "
+        "them (needless_share)"
+    )
 
 
 def _again_ns(side: Side) -> float:
     """Return an upper bound of the time of an iteration that needless retransmissions took, in ns."""
     return float(np.mean([math.inf if run.again_ns is None else run.again_ns for run in side.runs]))
-
-
-def _verdict(
-    a: Side, b: Side, lines: tuple[MetricResult, ...], risen: tuple[Arisen, ...]
-) -> tuple[Outcome, tuple[str, ...]]:
-    """Return the outcome of the comparison and its reasons."""
-    worse = [
-        f"{counter.name}: {counter.a:.6g} in A, {counter.b:.6g} {counter.unit} a run in B"
-        for counter in risen
-    ]
-    worse += [f"{line.name}: {_change_words(line)}" for line in lines if line.outcome is Outcome.REGRESSION]
-    first = lines[0]
-    if worse:
-        # The change of the job's time is always reported with a regression, certain or not.
-        if first.outcome is Outcome.OPEN and first.change > 0:
-            worse.append(
-                f"{first.name}: {_change_words(first)}; {first.doubt or first.open_words or 'inconclusive'}"
-            )
-        return Outcome.REGRESSION, tuple(worse)
-    reasons = [f"{line.name}: {_change_words(line)}, but {line.doubt}" for line in lines if line.doubt]
-    if not first.surely_no_regression and not first.doubt:
-        needed = first.open_words or "inconclusive: more or longer runs are needed"
-        reasons.append(f"{first.name}: {_change_words(first)}; {needed}")
-    for name, side in (("A", a), ("B", b)):
-        if side.left_out:
-            total = len(side.left_out) + len(side.runs)
-            reasons.append(f"{name}: {len(side.left_out)} of {total} runs left out: {side.left_out[0]}")
-    if reasons:
-        return Outcome.OPEN, tuple(reasons)
-    if any(line.outcome is Outcome.IMPROVEMENT for line in lines):
-        better = tuple(
-            f"{line.name}: {_change_words(line)}" for line in lines if line.outcome is Outcome.IMPROVEMENT
-        )
-        return Outcome.IMPROVEMENT, better
-    return first.outcome, (f"{first.name}: {_change_words(first)}",)
-
-
-def _change_words(line: MetricResult) -> str:
-    """Return the change of a figure with its interval, as text."""
-    if not line.relative:
-        bounds = "" if line.low is None or line.high is None else f" ({line.low:+.6g} to {line.high:+.6g})"
-        return f"{line.change:+.6g} {line.unit}{bounds}"
-    bounds = "" if line.low is None or line.high is None else f" ({line.low:+.1%} to {line.high:+.1%})"
-    return f"{change_text(line.change, 1)}{bounds}"
 
 
 def _most(found: list[Shift], *, better: bool) -> tuple[Shift, ...]:

@@ -1,18 +1,15 @@
 """Details of a comparison: collectives and ranks whose times shifted, flows with trouble, key figures, and differing
 settings.
 
-Values are means over the runs of each side; of these, only counters that arose are tested. Pure.
+Values are means over the runs of each side, and not tested. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from math import comb
+from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from etloop.results.compare.samples import NAKS
 from etloop.results.schema.comparison import (
-    Arisen,
     ConditionPair,
     Differing,
     LossPair,
@@ -20,7 +17,7 @@ from etloop.results.schema.comparison import (
     Shift,
     Trouble,
 )
-from etloop.results.schema.kpis import BY_NAME, FIGURES
+from etloop.results.schema.kpis import FIGURES
 from etloop.results.schema.losses import LOSS_FIGURES
 from etloop.results.schema.verdict import ConditionOutcome, Result
 
@@ -29,26 +26,8 @@ if TYPE_CHECKING:
 
 K = TypeVar("K", bound="Hashable")
 
-IGNORED: Final = frozenset({("scenario", "seed")})
+IGNORED: Final = frozenset({("scenario", "seed"), ("topology", "seed")})
 """Values that may differ between repeats of the same thing."""
-WATCHED: Final = {
-    **{
-        name: (BY_NAME[name].unit, BY_NAME[name].words)
-        for name in (
-            "lost_packets",
-            "dut_dropped_packets",
-            "dut_pfc_tx_frames",
-            "dut_pfc_rx_frames",
-            "pause_frames",
-        )
-    },
-    NAKS: ("packets", "negative acknowledgements received"),
-}
-"""Trouble counters: key figures, and counters of the endpoints."""
-LEAST_ARISEN: Final = 20
-"""Least growth of a counter summed over all runs of B; less may be one unlucky burst."""
-LEAST_GROWTH: Final = 2
-"""Least growth factor of the mean of a counter that A has, too."""
 _RESULTS: Final = (Result.PASS, Result.INCONCLUSIVE, Result.FAIL)
 _SEVERITY: Final = ("timeouts", "retransmissions", "out of order", "CNPs heeded", "ECN marks")
 
@@ -105,40 +84,6 @@ def troubles(a: Side, b: Side) -> tuple[Trouble, ...]:
             ),
         )
     )
-
-
-def find_arisen(a: Side, b: Side, confidence: float) -> tuple[Arisen, ...]:
-    """Return the trouble counters that B has and A does not have, or far less, and that are not due to chance.
-
-    If A has none, every run of B has some, or so many runs of B that the split would occur by chance with a probability
-    below 1 - `confidence` (Fisher's exact test, one-sided). If A has some, every run of B has more than any run of A and
-    twice as many on average, and the probability of that split in any of the counters is below 1 - `confidence`.
-    """
-    arisen_counters = []
-    for name, (unit, words) in WATCHED.items():
-        values_a, values_b = ([run.figures.get(name) for run in side.runs] for side in (a, b))
-        before, after = (
-            [count for count in values_a if count is not None],
-            [count for count in values_b if count is not None],
-        )
-        if len(before) < len(values_a) or len(after) < len(values_b):
-            continue
-        mean, mean_after = sum(before) / len(before), sum(after) / len(after)
-        if (mean_after - mean) * len(after) >= LEAST_ARISEN and _has_grown(before, after, 1 - confidence):
-            arisen_counters.append(Arisen(name, unit, words, mean, mean_after))
-    return tuple(arisen_counters)
-
-
-def _has_grown(before: Sequence[float], after: Sequence[float], doubt: float) -> bool:
-    """Return whether a counter grew from `before` to `after` (one value a run) with a probability of chance of at most
-    `doubt`."""
-    splits = comb(len(before) + len(after), len(after))
-    if not any(before):
-        hits = sum(count > 0 for count in after)
-        rarely = comb(len(after), hits) <= doubt * comb(len(before) + len(after), hits)
-        return hits == len(after) or rarely
-    doubled = sum(after) * len(before) >= LEAST_GROWTH * sum(before) * len(after)
-    return doubled and min(after) > max(before) and doubt / len(WATCHED) * splits >= 1
 
 
 def condition_pairs(a: Side, b: Side) -> tuple[ConditionPair, ...]:

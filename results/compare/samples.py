@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -20,8 +20,15 @@ from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.yaml_tree import values_by_path
 from etloop.contract.model.run import RunEnd
+from etloop.results.compare.objects import (
+    LONGEST_QUEUE,
+    NO_DEVICE,
+    DeviceFigures,
+    read_device_figures,
+)
 from etloop.results.measure.iterations import list_counted_iterations
 from etloop.results.schema.case import CaseRole
+from etloop.results.schema.findings import Finding
 from etloop.results.schema.jobs import Phase
 from etloop.results.schema.kinds import kind_label
 from etloop.results.schema.kpis import KPI_FILE
@@ -44,6 +51,9 @@ from etloop.results.store.run_dir import (
 )
 from etloop.results.verdict.own_share import wire_time_ns
 
+if TYPE_CHECKING:
+    from etloop.results.schema.case import Case
+
 _BY_CONTENT: Final = (CaseRole.GROUPS, CaseRole.FLOWS, CaseRole.SCHEDULE, CaseRole.PLUGIN, CaseRole.PROFILE)
 """Files that are compared by digest. For traces the requested communication is compared, not the bytes."""
 _TROUBLES: Final = (
@@ -55,9 +65,15 @@ _TROUBLES: Final = (
 )
 """Column of flows.parquet, the end that counts it, and its name for people."""
 NAKS: Final = "naks"
-"""Name of a counter in addition to the key figures."""
+MARKS: Final = "marks"
+WRONG_ICRC: Final = "wrong_icrc"
+LONGEST_QUEUE_BYTES: Final = "longest_queue_bytes"
+"""Names of counters in addition to the key figures."""
 MOST_RUNS: Final = 1000
 SWEEP_FILE: Final = "sweep.json"
+
+
+CaseAndTexts: TypeAlias = "tuple[Case, dict[str, str]]"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -110,6 +126,13 @@ class RunSamples:
     conditions: tuple[ConditionOutcome, ...] = ()
     """Conditions of its verdict."""
     losses: tuple[LossRow, ...] = ()
+    device: DeviceFigures = NO_DEVICE
+    causes: tuple[Finding, ...] = ()
+    """Findings of its diagnosis that are no effects of others."""
+    needs_lossless: bool = False
+    """Whether its transport needs a network that drops nothing, and the run had one with PFC."""
+    draws: str = ""
+    """Identifies its random draws in virtual time: runs with the same ones are pairs; "" in real time."""
     again_ns: float | None = 0.0
     """Upper bound of the time per iteration that needless retransmissions took; None if no port speed is known."""
 
@@ -124,7 +147,11 @@ def read_samples(run_dir: Path, warm_up: int) -> RunSamples:
     iterations = list_counted_iterations(summary.job.per_iteration, warm_up)
     iteration_numbers = tuple(iteration.iteration for iteration in iterations)
     collectives = _rows_of_iterations(run.collectives, iteration_numbers, complete=True)
-    kpis = _figures(run_dir) | {NAKS: float(summary.transport["naks_rx"])}
+    device = read_device_figures(run_dir, _host_side(summary))
+    figures, needs_lossless = _figures(run_dir)
+    figures |= _counts(summary, device)
+    case_and_texts = read_case(run_dir)
+    things = _things(run, case_and_texts)
     return RunSamples(
         path=str(run_dir),
         virtual=summary.started_at == VIRTUAL_TIME,
@@ -136,11 +163,15 @@ def read_samples(run_dir: Path, warm_up: int) -> RunSamples:
         parts=_parts(collectives),
         transfers=_transfers(_rows_of_iterations(run.ops, iteration_numbers)),
         troubles=_troubles(run.flows),
-        figures=kpis,
+        figures=figures,
         jobs=_jobs(_rows_of_iterations(run.ops, iteration_numbers)),
-        things=_things(run),
+        things=things,
         conditions=summary.verdict.checks if summary.verdict else (),
         losses=summary.losses.rows if summary.losses else (),
+        device=device,
+        causes=summary.diagnosis.causes if summary.diagnosis else (),
+        needs_lossless=needs_lossless and "pauses sent" in device.known,
+        draws=_draws(case_and_texts, things) if summary.started_at == VIRTUAL_TIME else "",
         again_ns=_again_ns(run_dir, summary),
     )
 
@@ -258,19 +289,53 @@ def _jobs(ops: Any) -> dict[str, NDArray[np.float64]]:
     return {name: np.array(times, np.float64) for name, times in times_by_name.items()}
 
 
-def _figures(run_dir: Path) -> dict[str, float]:
+def _figures(run_dir: Path) -> tuple[dict[str, float], bool]:
+    """Return the key figures that have a value, and whether the transport needs a network without drops."""
     if not (run_dir / KPI_FILE).exists():
-        return {}  # a run of an earlier version, or one that was killed before its verdict
+        return {}, False  # a run of an earlier version, or one that was killed before its verdict
     kpis = read_kpis(run_dir)
-    return {figure.name: figure.value for figure in kpis.figures if figure.value is not None}
+    figures = {figure.name: figure.value for figure in kpis.figures if figure.value is not None}
+    return figures, kpis.basis.needs.needs_lossless
 
 
-def _things(run: Run) -> dict[str, dict[str, str]]:
+def _host_side(summary: Summary) -> frozenset[str]:
+    sources = summary.dut.sources if summary.dut is not None else ()
+    return frozenset(source.name for source in sources if source.is_host_side)
+
+
+def _counts(summary: Summary, device: DeviceFigures) -> dict[str, float]:
+    """Return counters in addition to the key figures."""
+    transport = summary.transport
+    counts = {
+        NAKS: float(transport["naks_rx"]),
+        MARKS: float(transport["np_ecn_marked_roce_packets"]),
+        WRONG_ICRC: float(transport["rx_icrc_encapsulated"]),
+    }
+    if LONGEST_QUEUE in device.known:
+        queues = (value for counted, value in device.values.items() if counted.figure == LONGEST_QUEUE)
+        counts[LONGEST_QUEUE_BYTES] = max(queues, default=0.0)
+    return counts
+
+
+def _draws(case_and_texts: CaseAndTexts | None, things: dict[str, dict[str, str]]) -> str:
+    """Return all seeds of a run in virtual time: that of the run, and those of its files; "" if that is not known."""
+    if case_and_texts is None:
+        return ""
+    of_run = case_and_texts[0].repeated_by.seed
+    seeds = [
+        f"{thing} {path} {value}"
+        for thing in ("scenario", "topology")
+        for path, value in sorted(things.get(thing, {}).items())
+        if "seed" in path
+    ]
+    return "; ".join((f"run {of_run}", *seeds))
+
+
+def _things(run: Run, case_and_texts: CaseAndTexts | None) -> dict[str, dict[str, str]]:
     """Return the inputs of a run: by thing, value by path."""
     summary = run.summary
     scenario, rig = read_inputs(run.path)
     topology = read_input(run.path, TOPOLOGY_FILE)
-    case_and_texts = read_case(run.path)
     if case_and_texts is not None:
         # A case names files independently of their location and compares them by content.
         scenario, rig = (
@@ -336,6 +401,22 @@ def read_side(path: Path, warm_up: int, name: str = "") -> Side:
         problem = f"none of its {len(left_out)} runs can be used: {left_out[0]}"
         raise RunDirError(Problem(str(path), problem, "name a run that ended by itself"))
     return Side(name or str(path), str(path), tuple(samples), tuple(left_out), tuple(repeats))
+
+
+def pair_by_draws(a: Side, b: Side) -> tuple[Side, Side] | None:
+    """Return both sides with the runs in pairs that share their random draws; None if they do not form pairs."""
+    names = [
+        {run.draws: repeat for run, repeat in zip(side.runs, side.repeats, strict=True)} for side in (a, b)
+    ]
+    if any(
+        len(by_draws) < len(side.runs) or "" in by_draws for by_draws, side in zip(names, (a, b), strict=True)
+    ):
+        return None
+    common = sorted(names[0].keys() & names[1].keys(), key=names[0].__getitem__)
+    if len(common) < max(2, min(len(a.runs), len(b.runs))):
+        return None
+    first, second = ([by_draws[draws] for draws in common] for by_draws in names)
+    return _select_repeats(a, first), _select_repeats(b, second)
 
 
 def pair_runs(a: Side, b: Side) -> tuple[Side, Side] | None:

@@ -26,7 +26,11 @@ WIDEST: Final = 10.0
 """Greatest ratio between the ends of an interval that is shown."""
 MOST_NEEDED: Final = 100
 """Greatest number of further runs that is predicted."""
+NORMAL_FREEDOM: Final = 1e9
+"""Degrees of freedom that are as good as infinitely many, which the library's functions do not accept."""
 _MOST_CORRELATION: Final = 0.98
+POWER: Final = 0.8
+"""Probability with which a change of the stated size is to be found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,8 @@ class Difference:
     deviation: float = math.nan
     """Standard deviation of the difference between one run of each side, of its logarithm if `relative`; NaN if not known."""
     is_paired: bool = False
+    smallest_found: float = math.inf
+    """Smallest change, as `change`, that the test finds with a probability of `POWER`; infinite if not known."""
 
 
 def mean_of_runs(values: NDArray[np.float64], *, relative: bool) -> Mean:
@@ -158,8 +164,7 @@ def _interval(
         change = _to_change(gap, relative)
         p_value = 1.0 if gap == 0 else 0.0
         return Difference(change, change, change, confidence, p_value, relative, *spread)
-    # 1e9 degrees of freedom are as good as infinitely many, which the library's functions do not accept.
-    freedom = min(freedom, 1e9)
+    freedom = min(freedom, NORMAL_FREEDOM)
     error = math.sqrt(variance)
     reach = float(stdtrit(freedom, (1 + confidence) / 2)) * error
     p_value = min(2 * float(stdtr(freedom, -abs(gap) / error)), 1.0)
@@ -171,6 +176,7 @@ def _interval(
         p_value,
         relative,
         *spread,
+        smallest_found=_to_change(reach + float(stdtrit(freedom, POWER)) * error, relative),
     )
 
 
@@ -194,7 +200,7 @@ def more_needed(difference: Difference, least_effect: float) -> int | None:
     """Return how many more runs of each side would likely give a decision, from the present deviation; None if more than
     `MOST_NEEDED`.
 
-    As many as make the interval exclude zero, or, for a change too small to matter, every relevant change.
+    As many as find the present change, or, if it is too small to matter, exclude every relevant one, with `POWER`.
     """
     fewest = max(LEAST_PAIRS - max(difference.count, 1), 1)
     if not math.isfinite(difference.deviation):
@@ -204,20 +210,19 @@ def more_needed(difference: Difference, least_effect: float) -> int | None:
     wanted_gap = gap if gap >= least else least - gap
     for runs in range(difference.count + fewest, MOST_NEEDED + difference.count + 1):
         freedom = runs - 1.0 if difference.is_paired else 2 * runs - 2.0
-        if float(
-            stdtrit(freedom, (1 + difference.confidence) / 2)
-        ) * difference.deviation < wanted_gap * math.sqrt(runs):
+        reach = float(stdtrit(freedom, (1 + difference.confidence) / 2)) + float(stdtrit(freedom, POWER))
+        if reach * difference.deviation < wanted_gap * math.sqrt(runs):
             return runs - difference.count
     return None
 
 
 def open_words(difference: Difference, least_effect: float) -> str:
-    """Return why a difference without an interval is inconclusive, in short."""
+    """Return how many runs an inconclusive difference has, and how many more it needs, in short."""
     more = more_needed(difference, least_effect)
     count = max(difference.count, 1)
     thing = "pair" if difference.is_paired else "run"
-    many = f"about {more} more needed" if more is not None else f"more than {MOST_NEEDED} more needed"
-    return f"inconclusive: {count} {thing}{'s' if count > 1 else ''}, {many}"
+    many = f"about {more}" if more is not None else f"more than {MOST_NEEDED}"
+    return f"inconclusive: {count} {thing}{'s' if count > 1 else ''}, {many} more needed"
 
 
 def outcome(difference: Difference, least_effect: float, *, less_is_better: bool) -> Outcome:

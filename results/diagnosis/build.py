@@ -15,6 +15,7 @@ from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.counters import MOST_NUMBER, AgentObject, CounterNature, CounterObject, counters_of
 from etloop.contract.model.switch_counters import SAMPLED
 from etloop.results.diagnosis.evidence import Evidence, Flows, Hosts, Lanes, LaneSamples, Ports
+from etloop.results.diagnosis.ways import WayRows, choices_of, streams_of, ways_of
 from etloop.results.schema.summary import VIRTUAL_TIME
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from etloop.contract.model.topology import Topology
     from etloop.results.kpis.input import KpiInput
     from etloop.results.schema.kpis import KpiBasis, KpiSet
-    from etloop.results.schema.network_needs import FlowWays
 
     Floats = NDArray[np.float64]
     Rows = NDArray[np.int64]
@@ -42,13 +42,16 @@ def evidence_of(inputs: KpiInput, basis: KpiBasis, kpis: KpiSet, topology: Topol
     row_of_port = {name: row for row, name in enumerate(ports.names)}
     lanes = _lanes(inputs, names, row_of_port)
     hosts = _hosts(inputs, ports, basis)
+    ways = ways_of(basis.ways, row_of_port)
     return Evidence(
         run=inputs,
         ports=ports,
         lanes=lanes,
         samples=_samples(inputs, names, row_of_port, lanes),
         hosts=hosts,
-        flows=_flows(inputs, hosts, row_of_port, basis.ways),
+        flows=_flows(inputs, hosts, ways),
+        streams=streams_of(inputs, hosts.names, ways),
+        choices=choices_of(basis.ways, row_of_port, topology),
         needs=basis.needs,
         topology=topology,
         duration_ns=inputs.summary.job.jct_ns or 0,
@@ -251,7 +254,7 @@ def _placed(values: Floats, rows: Rows, count: int) -> Floats:
     return np.where(np.bincount(rows[chosen], minlength=count) > 0, sums, np.nan)
 
 
-def _flows(inputs: KpiInput, hosts: Hosts, row_of_port: Mapping[str, int], ways: FlowWays | None) -> Flows:
+def _flows(inputs: KpiInput, hosts: Hosts, ways: WayRows) -> Flows:
     """Return the direction in which each connection carries data."""
     frame = inputs.frames["flows"].columns
     connection = frame["connection"].astype(np.int64)
@@ -276,7 +279,7 @@ def _flows(inputs: KpiInput, hosts: Hosts, row_of_port: Mapping[str, int], ways:
         frame["planned_connection_bytes"][sends].astype(np.float64),
         len(rows),
     )
-    way_first, way_port = _way_rows(rows, ways, row_of_port)
+    way_first, way_port = ways.of_connections(rows, inputs.plan.connections.qp_offsets)
     return Flows(
         src_rank=ranks[0],
         dst_rank=ranks[1],
@@ -288,13 +291,3 @@ def _flows(inputs: KpiInput, hosts: Hosts, row_of_port: Mapping[str, int], ways:
         way_first=way_first,
         way_port=way_port,
     )
-
-
-def _way_rows(connections: Rows, ways: FlowWays | None, row_of_port: Mapping[str, int]) -> tuple[Rows, Rows]:
-    if ways is None:
-        return np.zeros(len(connections) + 1, np.int64), np.empty(0, np.int64)
-    row = np.array([row_of_port.get(name, -1) for name in ways.ports], np.int64)
-    by_connection = {number: ways.ways[way] for number, way in enumerate(ways.way_of_connection)}
-    parts = [row[list(by_connection.get(number, ()))] for number in connections.tolist()]
-    lengths = [len(part) for part in parts]
-    return np.cumsum([0, *lengths]), np.concatenate([np.empty(0, np.int64), *parts])

@@ -134,6 +134,54 @@ class Flows:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Choice:
+    """Ports among which a switch chooses for a packet."""
+
+    switch: str
+    ports: Rows
+    """Rows in `Ports`."""
+    weights: Floats
+    """Share of the load that each port should have; they sum to 1."""
+    is_hashed: bool
+    """Whether headers select the port: all packets of a stream use the same one."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Streams:
+    """Packets with equal addresses and UDP source port, which a hash sends one way: one row for each, or one for all source
+    ports of a pair of addresses between which a transport sprays."""
+
+    src_host: Rows
+    """Row in `Hosts`; -1: not known."""
+    dst_host: Rows
+    src_address: Rows
+    """Number of the address among those of the run."""
+    dst_address: Rows
+    source_port: Rows
+    queue_pair: Rows
+    """Queue pair number at the receiver; -1: several."""
+    ports: Rows
+    """Number of source ports over which the bytes are spread."""
+    payload_bytes: Floats
+    """Sent in the run."""
+    sent_packets: Floats
+    lost_packets: Floats
+    """Data packets sent and not received; NaN if an end did not report."""
+    way_first: Rows
+    """As `Flows.way_first`."""
+    way_port: Rows
+    way_choice: Rows
+    """By row of `way_port`: row in `Evidence.choices`; -1: there is no other port."""
+    way_share: Floats
+    """By row of `way_port`: share of the stream's bytes that crosses the port."""
+
+    @property
+    def way_stream(self) -> Rows:
+        """Return the stream of each row of `way_port`."""
+        return np.repeat(np.arange(len(self.ports)), np.diff(self.way_first))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Evidence:
     """All that the rules may read. Rules do not change it."""
 
@@ -144,6 +192,9 @@ class Evidence:
     samples: LaneSamples
     hosts: Hosts
     flows: Flows
+    streams: Streams
+    choices: tuple[Choice, ...]
+    """All choices of the device; () if the ways of streams are not known."""
     needs: Needs
     topology: Topology | None
     """The configuration of the device as the topology describes it; None without one."""

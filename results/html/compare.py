@@ -30,14 +30,16 @@ from etloop.results.html.timeline import scale_of
 from etloop.results.report.comparison import (
     BADGES,
     WORDS,
-    arisen_table,
+    block_table,
     change_words,
     conditions_table,
     contribution_tables,
     differing_table,
     direction_word,
+    findings_table,
     interference_table,
     losses_table,
+    moved_table,
     plain_table,
     sides_table,
     tested_table,
@@ -67,11 +69,15 @@ def comparison_html(comparison: Comparison, a: Side, b: Side) -> str:
     sections = (
         Section("verdict", "Verdict", (*verdict_blocks(comparison), *table_blocks(sides_table(comparison)))),
         Section(
+            "network",
+            "The network",
+            network_blocks(comparison),
+        ),
+        Section(
             "changes-of",
             "Change, B against A",
             (*change_chart(comparison.metrics, "changes"), *tested_blocks(comparison)),
         ),
-        Section("arisen", "Not in A, and in B", table_blocks(arisen_table(comparison))),
         Section("losses", "Losses", table_blocks(losses_table(comparison))),
         Section("conditions", "Conditions", table_blocks(conditions_table(comparison))),
         Section("interference", "Interference", table_blocks(interference_table(comparison))),
@@ -98,6 +104,12 @@ def verdict_blocks(comparison: Comparison) -> tuple[Block, ...]:
     """Return the verdict with its reasons and warnings."""
     outcome = Text("", badge=BADGES[comparison.verdict], badge_text=WORDS[comparison.verdict])
     return (outcome, *listing(comparison.reasons), *listing(comparison.warnings, "Warnings:"))
+
+
+def network_blocks(comparison: Comparison) -> tuple[Block, ...]:
+    """Return the fixed block, the objects that moved, and the findings that differ."""
+    tables = (block_table(comparison), moved_table(comparison), findings_table(comparison))
+    return tuple(block for table in tables for block in table_blocks(table, len(table.rows)))
 
 
 def tested_blocks(comparison: Comparison) -> tuple[Block, ...]:

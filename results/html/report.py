@@ -1,4 +1,4 @@
-"""report.html: one page of a run, without network access and without scripts: device and verdict first, then details.
+"""report.html: one page of a run, without network access and without scripts: findings, device and verdict first, then details.
 
 Decides the order of its sections. Figures come from kpis.json and the summary; templates escape everything.
 """
@@ -18,6 +18,7 @@ from etloop.results.html.detail import (
 )
 from etloop.results.html.device import device_blocks, loss_blocks
 from etloop.results.html.distribution import completion_plot, traffic_matrix
+from etloop.results.html.findings import finding_blocks
 from etloop.results.html.jobs import event_blocks, job_blocks
 from etloop.results.html.lanes import port_colours, sampled_lanes
 from etloop.results.html.network import network_picture
@@ -52,6 +53,7 @@ def report_html(
         ((distribution, False) for distribution in kpis.curves), "completion", "How long things took"
     )
     sections = (
+        Section("findings", "Findings", finding_blocks(summary.diagnosis)),
         Section("topology", "Network", (network_picture(inputs, facts, colours),)),
         Section("verdict", "Verdict", verdict_blocks(summary)),
         Section("four", "Four figures", (tiles(kpis, summary),)),

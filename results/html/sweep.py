@@ -17,6 +17,7 @@ from etloop.results.html.compare import (
     completion_blocks,
     contribution_blocks,
     differing_blocks,
+    network_blocks,
     tested_blocks,
     verdict_blocks,
 )
@@ -168,6 +169,7 @@ def _details(groups: Sequence[Group], axis: str) -> tuple[Block, ...]:
         title = f"{labels[name]} against {labels[group.points[0].name]}{words} ({name})"
         parts = (
             *verdict_blocks(comparison),
+            *network_blocks(comparison),
             *change_chart(comparison.metrics, f"changes{number}"),
             *tested_blocks(comparison),
             *contribution_blocks(comparison),

@@ -105,7 +105,7 @@ def timeline(
     titles = "; ".join(panel.title for panel in panels)
     return Plot(
         name="timeline-plot",
-        title="Everything on one axis of time; grounds are iterations, one colour is one port",
+        title="Everything on one axis of time; shaded bands are iterations, one colour is one port",
         description=f"Panels above each other over the time of the run: {titles}.",
         wide=draw(panels, axis, WIDE),
         narrow=draw(panels, axis, NARROW),
@@ -255,7 +255,7 @@ def _depths(scene: Scene) -> Iterator[Plotted]:
     the pause limit."""
     for column, words, limits in (
         ("queued_bytes", "in the fullest queues", _marking_limits),
-        ("group_bytes", "held by ingress port and group", _pause_limits),
+        ("group_bytes", "ingress buffer by port and priority group", _pause_limits),
     ):
         fullest = _fullest(scene, column)
         if not fullest:

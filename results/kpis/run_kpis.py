@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.results.device.summary import CLASSES, RECONCILIATION
 from etloop.results.device.tables import COUNTERS, DUT
 from etloop.results.kpis.flow_sizes import flow_figures
@@ -34,6 +35,7 @@ from etloop.results.kpis.network import (
 from etloop.results.kpis.own_delay import own_share
 from etloop.results.kpis.rates import rate_figures
 from etloop.results.schema.columns import COMPARISON, JOBS, RATES, TABLES
+from etloop.results.schema.findings import Examined, FindingKind, Role
 from etloop.results.schema.kpis import FIGURES, KPI_SCHEMA, KindKpis, Kpi, KpiBasis, KpiSet
 from etloop.results.schema.summary import IterationSummary
 from etloop.results.tables.frames import frame_by_hand
@@ -43,6 +45,8 @@ from etloop.results.verdict.parser import Vocabulary
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+
+    from etloop.results.schema.findings import Diagnosis, Finding
 
 
 def key_figures(inputs: KpiInput, basis: KpiBasis) -> KpiSet:
@@ -96,6 +100,23 @@ KIND_UNITS: Final = {field.name: _unit_of(field.name) for field in fields(KindKp
 ITERATION_UNITS: Final = {field.name: _unit_of(field.name) for field in fields(IterationSummary)}
 
 
+FINDING_UNITS: Final = dict.fromkeys(("kind", "role", "place", "peer", "sentence"), "name") | {
+    "confidence": "ratio",
+    "share": "ratio",
+    "is_cause": "flag",
+}
+"""Columns of the table `findings`. Several places of a finding are joined by ", "."""
+EXAMINATION_UNITS: Final = dict.fromkeys(("kind", "outcome", "why"), "name")
+
+
+_TEXTS: Final = {
+    "findings.kind": tuple(FindingKind),
+    "findings.role": tuple(Role),
+    "examinations.kind": tuple(FindingKind),
+    "examinations.outcome": tuple(Examined),
+}
+
+
 def vocabulary() -> Vocabulary:
     """Return every name that a condition may use, whether or not a particular run has it."""
     stored = {name.removesuffix(".parquet"): columns for name, columns in TABLES.items()}
@@ -106,7 +127,8 @@ def vocabulary() -> Vocabulary:
     }
     tables |= {"connections": CONNECTION_UNITS, "kinds": KIND_UNITS, "iterations": ITERATION_UNITS}
     tables |= {"switches": LANE_UNITS, "queues": SAMPLE_UNITS}
-    return Vocabulary({figure.name: figure.unit for figure in FIGURES}, tables)
+    tables |= {"findings": FINDING_UNITS, "examinations": EXAMINATION_UNITS}
+    return Vocabulary({figure.name: figure.unit for figure in FIGURES}, tables, _TEXTS)
 
 
 def results_of(inputs: KpiInput, kpis: KpiSet) -> Results:
@@ -115,9 +137,48 @@ def results_of(inputs: KpiInput, kpis: KpiSet) -> Results:
     frames["connections"] = connection_frame(inputs)
     frames["kinds"] = _frame("kinds", kpis.kinds, KIND_UNITS)
     frames["iterations"] = _frame("iterations", inputs.summary.job.per_iteration, ITERATION_UNITS)
+    frames |= _diagnosis_frames(inputs.summary.diagnosis)
     figures = {kpi.name: kpi.value for kpi in kpis.figures}
     units = {kpi.name: kpi.unit for kpi in kpis.figures}
     return Results(figures, units, frames, own=lambda: own_share(inputs, figures))
+
+
+def _diagnosis_frames(diagnosis: Diagnosis) -> dict[str, Frame]:
+    """Return the tables `findings` and `examinations`; none if no kind was examined."""
+    if not diagnosis.examinations:
+        return {}
+    findings = tuple(map(_finding_row, diagnosis.findings))
+    return {
+        "findings": _frame("findings", findings, FINDING_UNITS),
+        "examinations": _frame("examinations", diagnosis.examinations, EXAMINATION_UNITS),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _FindingRow:
+    """A row of the table `findings`."""
+
+    kind: str
+    role: str
+    place: str
+    peer: str
+    sentence: str
+    confidence: float
+    share: float | None
+    is_cause: bool
+
+
+def _finding_row(finding: Finding) -> _FindingRow:
+    return _FindingRow(
+        finding.kind.value,
+        finding.role.value,
+        ", ".join(dict.fromkeys(place.name for place in finding.places)),
+        ", ".join(dict.fromkeys(filter(None, (place.peer for place in finding.places)))),
+        finding.sentence,
+        finding.confidence,
+        finding.share,
+        finding.effect_of is None,
+    )
 
 
 def _frame(name: str, rows: Sequence[DataclassInstance], units: Mapping[str, str]) -> Frame:
@@ -125,7 +186,7 @@ def _frame(name: str, rows: Sequence[DataclassInstance], units: Mapping[str, str
     for column, unit in units.items():
         values = [getattr(row, column) for row in rows]
         if unit == "name":
-            columns[column] = np.array(values, object)
+            columns[column] = np.array([None if value is None else str(value) for value in values], object)
         elif unit == "flag":
             columns[column] = np.array(values, np.int8)
         else:

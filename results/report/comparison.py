@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from etloop.results.compare.change import change_text
+from etloop.results.compare.change import change_text, ratio_text
 from etloop.results.report.losses import COUNTED_BY, standalone_words
-from etloop.results.report.table import Cell, Column, Table, Unit, table_of, text_columns
-from etloop.results.report.values import time_words, value_words
+from etloop.results.report.table import Cell, Column, Table, Unit, table_of
+from etloop.results.report.values import bytes_words, time_words, value_words
 from etloop.results.schema.comparison import (
     Basis,
     Comparison,
@@ -25,6 +25,7 @@ WORDS: Final = {
     Outcome.IMPROVEMENT: "IMPROVEMENT",
     Outcome.ALIKE: "NO DIFFERENCE",
     Outcome.NOT_WORSE: "NOT WORSE",
+    Outcome.DIFFERENT: "DIFFERENT",
     Outcome.OPEN: "INCONCLUSIVE",
 }
 BADGES: Final = {
@@ -32,6 +33,7 @@ BADGES: Final = {
     Outcome.IMPROVEMENT: "pass",
     Outcome.ALIKE: "pass",
     Outcome.NOT_WORSE: "pass",
+    Outcome.DIFFERENT: "inconclusive",
     Outcome.OPEN: "inconclusive",
 }
 _BASES: Final = {
@@ -119,7 +121,8 @@ def tested_table(comparison: Comparison) -> Table:
         Column("p_value", "p", Unit.NUMBER, value=lambda metric: f"{metric.p_value:.2g}"),
         Column("outcome", "outcome", value=_outcome),
     )
-    return table_of("", "Tests", columns, comparison.metrics, (false_alarm_words(comparison),))
+    notes = tuple(filter(None, (false_alarm_words(comparison), power_words(comparison))))
+    return table_of("", "Tests", columns, comparison.metrics, notes)
 
 
 def change_words(metric: MetricResult) -> str:
@@ -150,17 +153,85 @@ def interference_table(comparison: Comparison) -> Table:
     return table_of("interference-table", "interference factor", columns, comparison.interference)
 
 
-def arisen_table(comparison: Comparison) -> Table:
-    """Return counters of trouble that B has and A does not have, or far less of."""
-    columns = (
-        Column("name", "counter", Unit.CODE),
-        _A,
-        _B,
-        *text_columns("unit"),
-        Column("words", "meaning"),
+def block_table(comparison: Comparison) -> Table:
+    """Return the fixed block: completion and the counters of the network, A next to B."""
+    first = comparison.metrics[0]
+    completion = (
+        "completion",
+        time_words(first.a),
+        time_words(first.b),
+        ratio_text(first.b / first.a),
+        f"{first.p_value:.2g}",
+        WORDS[first.outcome].lower(),
     )
-    title = "not in A, or far less, and in B, per run"
-    return table_of("arisen-table", title, columns, comparison.arisen)
+    rows = [
+        (
+            row.name,
+            _count(row.a, row.unit),
+            _count(row.b, row.unit),
+            ratio_text(row.ratio) if row.ratio is not None or row.b else "",
+            None if row.p_value is None or row.a == row.b else f"{row.p_value:.2g}",
+            f"{row.move.value}: {', '.join(row.places)}" if row.places else row.move.value,
+        )
+        for row in comparison.block
+    ]
+    columns = (
+        Column("name", "per run"),
+        *(Column(name, title, Unit.NUMBER) for name, title in _BLOCK_COLUMNS),
+        Column("outcome", "finding"),
+    )
+    return Table("block", "The network, means over runs", columns, (completion, *rows))
+
+
+_BLOCK_COLUMNS: Final = (("a", "A"), ("b", "B"), ("ratio", "B / A"), ("p_value", "p"))
+
+
+def _count(value: float | None, unit: str) -> str | None:
+    if value is None:
+        return None
+    return bytes_words(value) if unit == "bytes" else f"{value:.6g}"
+
+
+def moved_table(comparison: Comparison) -> Table:
+    """Return ports, queues and classes whose figures changed."""
+    columns = (
+        Column("place", "port, queue or class"),
+        *(Column("figure", "figure"), _A_VALUE, _B_VALUE),
+        Column("ratio", "B / A", Unit.NUMBER, value=lambda move: ratio_text(move.ratio)),
+        Column("p_value", "p", Unit.NUMBER, value=lambda move: f"{move.p_value:.2g}"),
+    )
+    return table_of(
+        "moved", "also moved: ports, queues and classes, means over runs", columns, comparison.moved
+    )
+
+
+def findings_table(comparison: Comparison) -> Table:
+    """Return the findings of single runs in which the sides differ."""
+    columns = (
+        Column("sentence", "finding"),
+        Column("runs_a", "runs of A", Unit.NUMBER),
+        Column("runs_b", "runs of B", Unit.NUMBER),
+        Column("remedy", "remedy"),
+    )
+    title = "findings of single runs that differ"
+    return table_of("findings-table", title, columns, comparison.findings)
+
+
+def power_words(comparison: Comparison) -> str:
+    """Return the smallest change of the job's time that the comparison finds; "" if that is not known."""
+    smallest = comparison.metrics[0].smallest_found
+    if not smallest or not comparison.metrics[0].relative:
+        return ""
+    runs = (
+        comparison.a.runs
+        if comparison.a.runs == comparison.b.runs
+        else f"{comparison.a.runs} and {comparison.b.runs}"
+    )
+    thing = "pairs of runs" if comparison.settings.paired else "runs a side"
+    return (
+        f"With {runs} {thing} that differ as much as these, a change of {change_text(smallest, 1)} of jct is found with a "
+        "probability of 80 %."
+    )
 
 
 def losses_table(comparison: Comparison) -> Table:
@@ -184,8 +255,8 @@ def conditions_table(comparison: Comparison) -> Table:
 
 
 def direction_word(comparison: Comparison) -> str:
-    """Return whether the times that contribute to the verdict became shorter or longer."""
-    return "shorter" if comparison.verdict is Outcome.IMPROVEMENT else "longer"
+    """Return whether the completion time became shorter or longer."""
+    return "shorter" if comparison.metrics[0].change < 0 else "longer"
 
 
 def contribution_tables(comparison: Comparison) -> tuple[Table, ...]:

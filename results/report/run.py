@@ -10,7 +10,7 @@ from etloop.results.report.losses import loss_words
 from etloop.results.report.table import Table, text_columns
 from etloop.results.report.values import bytes_words, us, whole_percent
 from etloop.results.schema.needless import needless_words
-from etloop.results.schema.summary import ConsistencyResult, StreamWord
+from etloop.results.schema.summary import VIRTUAL_TIME, ConsistencyResult, StreamWord
 
 if TYPE_CHECKING:
     from etloop.results.schema.summary import StreamSummary, Summary
@@ -93,7 +93,9 @@ def _figures(summary: Summary) -> Iterator[tuple[str, str]]:
     yield "provoked", provoked_words(counts)
     yield (
         "clock error",
-        f"at most {us(summary.clock.between_agents_error_ns)} us between agents, none within one",
+        ""
+        if summary.started_at == VIRTUAL_TIME
+        else f"at most {us(summary.clock.between_agents_error_ns)} us between agents, none within one",
     )
     if summary.losses is not None:
         yield "losses", loss_words(summary.losses)

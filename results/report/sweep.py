@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from etloop.results.compare.change import change_text
-from etloop.results.compare.compare import JCT as IN_ALL
 from etloop.results.compare.sweep_results import JCT, P99, Group
 from etloop.results.report.comparison import outcome_cell
 from etloop.results.report.table import Cell, Column, Table, Unit, Value, table_of
@@ -99,13 +98,13 @@ def _change_values(result: PointResult) -> tuple[Value, Value, Value]:
 
 
 def _outcome_note(result: PointResult) -> str:
-    """Return what an inconclusive point needs, or the figures of an outcome that is not of the job's time."""
+    """Return what an inconclusive point needs, or what changed in addition to the job's time."""
     if result.outcome is Outcome.OPEN:
         return result.open_words
-    names = [reason.split(":", 1)[0] for reason in result.reasons]
-    if result.outcome not in {Outcome.REGRESSION, Outcome.IMPROVEMENT} or names[:1] == [IN_ALL]:
+    names = [reason.split(":", 1)[0] for reason in result.reasons[1:]]
+    if not names:
         return ""
-    return f"of {names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}"
+    return f"{names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}"
 
 
 def broken_table(record: SweepRecord) -> Table:

@@ -88,7 +88,7 @@ def value_words(value: float, unit: str) -> str:
                 f"{value:.4g}" if abs(value) >= 1e-3 or value == 0 else f"{value:.4g} ({share_words(value)})"
             )
         case _:
-            return f"{value:.6g} {unit}".strip()
+            return f"{value:.6g} {unit.removesuffix('count')}".strip()
 
 
 def first_upper(sentence: str) -> str:

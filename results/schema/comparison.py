@@ -10,9 +10,10 @@ from enum import StrEnum
 from typing import Final
 
 from etloop.contract.base.late_dataclass import dataclass
+from etloop.results.schema.findings import FindingKind, Role
 from etloop.results.schema.losses import CountedBy
 
-COMPARISON_SCHEMA: Final = "etloop-compare/2"
+COMPARISON_SCHEMA: Final = "etloop-compare/3"
 
 
 class Basis(StrEnum):
@@ -36,6 +37,9 @@ class Outcome(StrEnum):
     ALIKE = "no difference"
     NOT_WORSE = "not worse"
     """Certainly not worse by a relevant amount; whether it is better or equal is undecided."""
+    DIFFERENT = "different"
+    """The network behaves differently, such as an ECN that no longer marks; the times are no regression and no
+    improvement."""
     OPEN = "inconclusive"
 
     @classmethod
@@ -59,7 +63,9 @@ class ComparisonSettings:
     figures: tuple[str, ...] = ()
     """Names of figures of kpis.json to test in addition to the times."""
     counts_ignored: bool = False
-    """Whether counters that are 0 in A and above 0 in B are only reported, instead of being a regression by themselves."""
+    """Whether counters and findings are only reported, instead of deciding the verdict by themselves."""
+    least_factor: float = 2.0
+    """Smallest relevant change of a counter, as a factor."""
     paired: bool = False
     """Whether runs of the same name form pairs: each is compared with its partner, so that common effects (a seed, the
     state of the machine at that time) cancel out."""
@@ -105,7 +111,9 @@ class MetricResult:
     """Why a regression is not reported as one; "" otherwise."""
     surely_no_regression: bool
     open_words: str = ""
-    """For an inconclusive outcome without an interval: the reason, and how many more runs are needed; "" otherwise."""
+    """For an inconclusive outcome: how many runs there are, and how many more are needed; "" otherwise."""
+    smallest_found: float | None = None
+    """Smallest change that this test finds with a probability of 80 %, as `change`; None if not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,15 +147,67 @@ class Trouble:
     b: float
 
 
+class Move(StrEnum):
+    """How a counter of B differs from that of A."""
+
+    WORSE = "worse"
+    """More of a trouble."""
+    BETTER = "better"
+    """Less of a trouble."""
+    DIFFERENT = "different"
+    """Certainly another value, which is neither good nor bad by itself."""
+    SAME = "no finding"
+    """By chance, or by less than the stated factor."""
+    UNKNOWN = "not counted"
+
+
 @dataclass(frozen=True, slots=True)
-class Arisen:
-    """A trouble counter that is present in B and absent, or far smaller, in A; `a` and `b` are means over runs."""
+class CountRow:
+    """One row of the fixed block: a counter of the network, as means over runs."""
 
     name: str
     unit: str
     words: str
+    a: float | None
+    """None: not counted in every run of the side."""
+    b: float | None
+    ratio: float | None
+    """B / A; None if A is 0 or a value is not known."""
+    p_value: float | None
+    """Corrected for the number of rows (Holm); None if a value is not known."""
+    move: Move
+    places: tuple[str, ...] = ()
+    """Objects of the device that account for most of the change, by falling share."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectMove:
+    """A figure of one object of the device that changed, as means over runs."""
+
+    place: str
+    figure: str
+    unit: str
     a: float
     b: float
+    ratio: float | None
+    """B / A; None if A is 0."""
+    p_value: float
+    """Corrected for the share of false ones among all moves (Benjamini and Hochberg)."""
+
+
+@dataclass(frozen=True, slots=True)
+class FindingMove:
+    """A finding of single runs that only one side has, or that only some of its runs have."""
+
+    kind: FindingKind
+    place: str
+    sentence: str
+    remedy: str
+    role: Role
+    runs_a: int
+    runs_b: int
+    is_new: bool
+    """Whether it is in B and not in A, and not by chance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +272,12 @@ class Comparison:
     ranks: tuple[Shift, ...]
     """Ranks whose transfers changed most, in the direction of the verdict."""
     troubles: tuple[Trouble, ...]
-    arisen: tuple[Arisen, ...]
+    block: tuple[CountRow, ...]
+    """The same counters in every comparison."""
+    moved: tuple[ObjectMove, ...]
+    """Ports, queues and classes whose figures changed."""
+    findings: tuple[FindingMove, ...]
+    """Findings of single runs that differ between the sides, those that only B has first."""
     losses: tuple[LossPair, ...]
     """Rows of the losses that differ between the sides."""
     conditions: tuple[ConditionPair, ...]

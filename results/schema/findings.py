@@ -168,7 +168,7 @@ class Finding:
     """1 - p after correction for the number of places and kinds examined; 1 for a plain fact such as a counter."""
     remedy: str
     role: Role = Role.FAULT
-    """Set by `diagnose` from `ROLES`."""
+    """Set by `diagnose` from `ROLES`; by its rule for kinds that are not in there."""
     is_ambiguous: bool = False
     share: float | None = None
     """Estimated share of the completion time that it explains; None: not estimated."""

@@ -4,7 +4,16 @@ diagnosis reads. Stored in kpis.json, so that a run can be diagnosed again from 
 
 from __future__ import annotations
 
+import zlib
+from base64 import b64decode, b64encode
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
 from etloop.contract.base.late_dataclass import dataclass
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +41,32 @@ class Needs:
 
 @dataclass(frozen=True, slots=True)
 class FlowWays:
-    """Egress ports that the packets of each connection cross, by the hash of the switches."""
+    """Egress ports that the data of each queue pair crosses, by the hash of the switches."""
 
     ports: tuple[str, ...]
-    """Names of ports of the device."""
-    ways: tuple[tuple[int, ...], ...]
-    """Distinct ways, each as indices into `ports`, in the order of the way; all ports of a connection that is spread."""
-    way_of_connection: tuple[int, ...]
-    """By row of `PlanTables.connections`: index into `ways`; -1: it does not cross the device, or its way is not known."""
+    """Names of egress ports of the device."""
+    choices: tuple[tuple[int, ...], ...]
+    """Sets of ports among which a switch chooses, as indices into `ports`."""
+    is_hashed: tuple[bool, ...]
+    """By choice: whether headers select the port, so that all packets with the same headers use the same one."""
+    values: str
+    """By row of the queue pairs of `PlanTables.connections`: number of UDP source ports of its data; 0: it does not cross
+    the device, or its way is not known. Packed, as the columns below (`packed`)."""
+    lengths: str
+    """By row of the queue pairs: number of ports that its data crosses."""
+    port: str
+    """Index into `ports`, queue pair after queue pair, each in the order of the way; all ports of one that is spread."""
+    choice: str
+    """By row of `port`: index into `choices`, plus one; 0: there is no other port."""
+    share: str
+    """By row of `port`: millionths of the queue pair's data."""
+
+
+def packed(column: NDArray[np.integer[Any]]) -> str:
+    """Return a column of numbers from 0 to 2^32-1 as text: little-endian, deflated, base64."""
+    return b64encode(zlib.compress(column.astype("<u4").tobytes())).decode()
+
+
+def unpacked(text: str) -> NDArray[np.int64]:
+    """Return a packed column. Raises ValueError or `zlib.error` if the text is damaged."""
+    return np.frombuffer(zlib.decompress(b64decode(text, validate=True)), "<u4").astype(np.int64)

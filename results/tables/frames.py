@@ -29,6 +29,8 @@ LABELS: Final[dict[str, tuple[str, ...]]] = {
     "queues": ("switch", "port", "cos", "time_ns"),
     "cc": ("agent", "src_rank", "dst_rank", "local_qpn", "time_ns"),
     "comparison": ("iteration", "name", "kind", "communicator", "src_rank", "dst_rank", "sequence"),
+    "findings": ("kind", "sentence"),
+    "examinations": ("kind", "outcome", "why"),
     "jobs": ("round", "job", "phase", "pass"),
     "counters": ("source", "object", "counter"),
     "dut": ("source", "object", "counter", "time_ns"),

@@ -17,7 +17,7 @@ _RULES: Final = (
     (re.compile(r"^(?:# )?  (inconclusive) +\S.*"), _YELLOW),
     (re.compile(r"^consistency +\d+ checks pass, ([1-9]\d* fail)\b.*"), _RED),
     (re.compile(r"^(FAILED) +\S.*"), _RED),
-    (re.compile(r"^(warning|degraded|aborted|stopped|needless) +\S.*"), _YELLOW),
+    (re.compile(r"^(warning|degraded|aborted|stopped|needless|finding) +\S.*"), _YELLOW),
 )
 """Group of a line that is coloured, and its SGR parameters (ECMA-48, select graphic rendition)."""
 

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Final
 
 from etloop.results.report.comparison import (
     WORDS,
-    arisen_table,
+    block_table,
     conditions_table,
     contribution_tables,
     differing_table,
+    findings_table,
     interference_table,
     losses_table,
+    moved_table,
     plain_table,
     side_words,
     tested_table,
@@ -31,9 +33,12 @@ def render_comparison(comparison: Comparison) -> str:
     lines += label_each("", comparison.reasons)
     lines += [*_side_lines("A", comparison.a), *_side_lines("B", comparison.b)]
     lines += label_each("warning", comparison.warnings)
+    block = block_table(comparison)
+    lines += ["", *table_lines(block, len(block.rows))]
+    lines += titled_table(moved_table(comparison), _MOST_ROWS)
+    lines += titled_table(findings_table(comparison), _MOST_ROWS)
     lines += ["", *table_lines(tested_table(comparison), len(comparison.metrics))]
     lines += titled_table(interference_table(comparison))
-    lines += titled_table(arisen_table(comparison))
     for table in (losses_table(comparison), conditions_table(comparison)):
         lines += ["", *table_lines(table, len(table.rows))] if table.rows else []
     *shifts, troubles = contribution_tables(comparison)

@@ -6,11 +6,12 @@ Decides order and length. Text of a trace, a rig or a condition is escaped, so i
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from etloop.contract.model.run import RunEnd
 from etloop.results.report.collectives import comparison_table, kinds_table
+from etloop.results.report.findings import MOST_CAUSES, causes_of
 from etloop.results.report.losses import losses_table
 from etloop.results.report.run import run_figures, workload_words
 from etloop.results.report.table import Table, Unit, cell_of, value_text
@@ -19,6 +20,7 @@ from etloop.results.schema.verdict import RunResult
 
 if TYPE_CHECKING:
     from etloop.results.report.table import Column, Value
+    from etloop.results.schema.findings import Diagnosis
     from etloop.results.schema.summary import Summary
 
 MOST_ROWS: Final = 20
@@ -51,12 +53,20 @@ def markdown(summary: Summary) -> str:
         *(f"## {SIGNS[summary.result]}{device}", ""),
         *(f"{run_words}; started {_text(summary.started_at)}.", ""),
         *_bullets(summary.failure.splitlines() if is_broken else ()),
+        *_section("Findings", _finding_words(summary.diagnosis)),
         *(line for table in tables if table is not None for line in table_lines(table)),
         *_section("Emulator", () if verdict is None else verdict.emulator),
         *_section("Degraded", summary.degraded),
         *_section("Notes", summary.notes),
     ]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _finding_words(diagnosis: Diagnosis) -> Iterator[str]:
+    """Yield the first causes, each with its remedy."""
+    for cause in causes_of(diagnosis)[:MOST_CAUSES]:
+        finding = cause.finding
+        yield f"{finding.sentence} ({finding.kind.value}); remedy: {finding.remedy}"
 
 
 def table_lines(table: Table, most_rows: int = MOST_ROWS) -> list[str]:

@@ -29,6 +29,7 @@ from etloop.results.report.run import (
 )
 from etloop.results.report.values import merge_places
 from etloop.results.text.expected import comparison_lines
+from etloop.results.text.findings import finding_lines
 from etloop.results.text.layout import MOST_ROWS, label_each, label_line, label_text, table_lines
 from etloop.results.text.verdict import verdict_lines
 
@@ -43,7 +44,7 @@ _MOST_NAMES: Final = 5
 def render(summary: Summary, run_dir: str, *, pages: Mapping[str, str] | None = None, more: str = "") -> str:
     """Return the report of a run whose files are in `run_dir`; it ends with a newline.
 
-    The verdict comes last, because readers look for it first; only the locations of the results follow. `pages`: paths of
+    Findings and verdict come last, because readers look for them first; only the locations of the results follow. `pages`: paths of
     files for people, by description. `more`: additional text of the caller, printed after the figures.
     """
     carried = summary.bytes
@@ -62,6 +63,7 @@ def render(summary: Summary, run_dir: str, *, pages: Mapping[str, str] | None = 
     for check in summary.failed_checks:
         lines += label_text("FAILED", f"{check.name}: {check.mismatches} of {check.checked}")
         lines += label_each("", check.examples)
+    lines += finding_lines(summary.diagnosis)
     lines += verdict_lines(summary.verdict) if summary.verdict is not None else []
     for label, place in {"results": run_dir, **(pages or {})}.items():
         lines += label_line(label, place)

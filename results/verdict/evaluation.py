@@ -140,7 +140,7 @@ class _Evaluation:
 
     def _column(self, node: ColumnOf) -> Outcome:
         frame = self._results.frames.get(node.table)
-        if frame is None or node.column not in frame.columns:
+        if frame is None or (node.column and node.column not in frame.columns):
             missing_name = node.table if frame is None else f"{node.table}.{node.column}"
             return Outcome(np.empty(0), node.table, np.empty(0, np.int64), (missing_name,))
         rows = np.arange(frame.rows)
@@ -149,7 +149,8 @@ class _Evaluation:
             selection = self.of(node.where, Outcome(np.empty(0), node.table, rows))
             rows = rows[np.broadcast_to(selection.values, rows.shape) == 1]
             missing = selection.missing
-        return Outcome(_scaled(frame, node.column)[rows], node.table, rows, missing)
+        values = _scaled(frame, node.column)[rows] if node.column else np.ones(len(rows), np.int8)
+        return Outcome(values, node.table, rows, missing)
 
     def _call(self, node: Call, inside: Outcome | None) -> Outcome:
         argument = self.of(node.argument, inside)

@@ -123,9 +123,12 @@ class _Bounding:
 
     def _column(self, node: ColumnOf) -> Bounded:
         frame = self._results.frames.get(node.table)
-        if frame is None or node.column not in frame.columns:
+        if frame is None or (node.column and node.column not in frame.columns):
             return _exact_bounds(np.empty(0))
-        bounds = self._of_column(node.table, node.column)
+        if node.column:
+            bounds = self._of_column(node.table, node.column)
+        else:
+            bounds = _exact_bounds(np.ones(frame.rows, np.int8))
         if node.where is None:
             return bounds
         condition = self.of(node.where, node.table)
@@ -164,7 +167,8 @@ class _Bounding:
             is_truth = argument.low.dtype == np.int8
             hits = argument.low == 1 if is_truth else np.ones(argument.low.shape, bool)
             possible_hits = argument.low != 0 if is_truth else hits
-            return Bounded(np.array(float((hits & is_selected).sum())), np.array(float(possible_hits.sum())))
+            least, most = float((hits & is_selected).sum()), float(possible_hits.sum())
+            return Bounded(np.array(least), np.array(most), is_exact=least == most)
         if not is_selected.all():
             return Bounded(np.array(-np.inf), np.array(np.inf))
         low, high = aggregate_bounds(

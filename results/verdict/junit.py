@@ -1,7 +1,8 @@
 """The verdict as JUnit XML, which test systems collect: one test case a condition, and one for the run itself.
 
 Decides how three values map onto JUnit's: a failed condition is a failure, an inconclusive one is skipped with its
-reason, a run that ended early is an error. The format is the schema that Jenkins reads (jenkinsci/xunit-plugin,
+reason, a run that ended early is an error. Findings are output of the run's case and a property: a finding fails nothing
+unless a condition counts it, which then fails with its own case. The format is the schema that Jenkins reads (jenkinsci/xunit-plugin,
 junit-10.xsd), with `timestamp` an xs:dateTime as in Ant's: virtual time has no date, so a twin has no `timestamp` but a property
 `clock` instead. Only the run has a `time`: a condition takes none.
 """
@@ -12,6 +13,7 @@ from collections.abc import Iterable
 from xml.etree import ElementTree as ET
 
 from etloop.contract.model.run import RunEnd
+from etloop.results.schema.findings import Diagnosis
 from etloop.results.schema.summary import VIRTUAL_TIME, Summary
 from etloop.results.schema.verdict import ConditionOutcome, Result, Verdict
 from etloop.results.verdict.junit_names import RUN_CASE, case_names, printable_xml, unique_names
@@ -65,6 +67,8 @@ def _suite(summary: Summary, verdict: Verdict | None, classname: str, words: str
             run, "error", {"message": printable_xml(reason.splitlines()[0] if reason else ""), "type": "run"}
         )
         error.text = printable_xml(reason)
+    if findings := _finding_lines(summary.diagnosis):
+        ET.SubElement(run, "system-out").text = printable_xml("\n".join(findings))
     for name, outcome in zip(case_names(outcomes), outcomes, strict=True):
         _case(suite, {"classname": classname, "name": name}, outcome)
     return suite
@@ -82,7 +86,19 @@ def _properties(summary: Summary, verdict: Verdict | None) -> tuple[tuple[str, s
         () if verdict is None else (("verdict", verdict.result.value), ("device", verdict.device))
     )
     clock = (("clock", VIRTUAL_TIME),) if summary.started_at == VIRTUAL_TIME else ()
-    return (("run_id", summary.run_id), ("workload", summary.workload.source), *clock, *verdict_properties)
+    diagnosis = summary.diagnosis
+    causes = ", ".join(finding.kind.value for finding in diagnosis.causes) or "none"
+    findings = (("findings", causes),) if diagnosis.examinations else ()
+    run_properties = (("run_id", summary.run_id), ("workload", summary.workload.source))
+    return (*run_properties, *clock, *verdict_properties, *findings)
+
+
+def _finding_lines(diagnosis: Diagnosis) -> list[str]:
+    return [
+        f"{'finding' if finding.effect_of is None else 'effect'}: {finding.kind.value}: {finding.sentence}; "
+        f"remedy: {finding.remedy}"
+        for finding in diagnosis.findings
+    ]
 
 
 def _case(suite: ET.Element, attributes: dict[str, str], outcome: ConditionOutcome) -> None:

@@ -49,6 +49,7 @@ TABLE_NATURES: Final = {
     **dict.fromkeys(("ops", "collectives", "iterations", "kinds", "cc", "comparison", "jobs"), Nature.TIME),
     **dict.fromkeys(("flows", "connections", "ports", "reconciliation", "classes"), Nature.TRANSPORT),
     **dict.fromkeys(("switches", "queues", "counters", "dut"), Nature.DEVICE),
+    **dict.fromkeys(("findings", "examinations"), Nature.OWN),  # rules account for the emulator themselves
 }
 """Nature of the columns of a table."""
 _MOMENTS: Final = frozenset(

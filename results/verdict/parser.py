@@ -8,7 +8,7 @@ things, columns of different rows. Only the resulting tree is evaluated, never t
     negation   := "not" negation | comparison          signed := "-" signed | atom
     comparison := sum [("<=" | ">=" | "==" | "!=" | "<" | ">") sum]
     atom       := number[unit] | "text" | true | false | figure | table["[" condition "]"].column
-                | function "(" condition ")" | "(" condition ")"
+                | function "(" condition ")" | "count(" table["[" condition "]"] ")" | "(" condition ")"
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import field
 from typing import Final
 
 from etloop.contract.base.late_dataclass import dataclass
@@ -61,6 +62,8 @@ class Vocabulary:
 
     figures: Mapping[str, str]
     tables: Mapping[str, Mapping[str, str]]
+    texts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By "table.column": the texts that a column can have; columns of any text have no entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +137,7 @@ class _Reader:
         self._left = _tokens(text)
         self._at = 0
         self._depth = 0
+        self._brackets = 0
 
     def finish(self) -> None:
         """Raise `ExpressionError` unless all tokens are used up."""
@@ -238,12 +242,18 @@ class _Reader:
         if self._is("("):
             self._take()
             argument = self.condition()
+            if name == "count" and isinstance(argument, Name) and not self._brackets:
+                argument = ColumnOf(argument.span, argument.name, None, "")
             return Call(Span(token.span.first, self._expect(")").span.end), name, argument)
         where = None
         if self._is("["):
             self._take()
+            self._brackets += 1
             where = self.condition()
-            self._expect("]")
+            self._brackets -= 1
+            end = self._expect("]").span.end
+            if not self._is("."):
+                return ColumnOf(Span(token.span.first, end), name, where, "")
         elif not self._is("."):
             return Name(token.span, name)
         self._expect(".")
@@ -321,23 +331,31 @@ class _Shapes:
         raise ExpressionError(node.span.first, problem, _nearest(node.name, known_names))
 
     def _column(self, node: ColumnOf) -> _Shape:
+        self._refuse_selection(node)
+        columns = self._vocabulary.tables[node.table]
+        if not node.column:
+            remedy = f"write count({node.table}[...]) or {node.table}[...].COLUMN"
+            raise ExpressionError(node.span.first, f"{node.table} without a column", remedy)
+        if node.column not in columns:
+            problem = f"{node.table} has no column {node.column}"
+            raise ExpressionError(node.span.first, problem, _nearest(node.column, columns))
+        return _Shape(_dimension(columns[node.column]), (node.table, node.where))
+
+    def _refuse_selection(self, node: ColumnOf) -> None:
+        """Raise `ExpressionError` unless the table exists and the brackets hold a condition on its rows."""
         tables = self._vocabulary.tables
         if node.table not in tables:
             raise ExpressionError(
                 node.span.first, f"no table is called {node.table}", _nearest(node.table, tables)
             )
-        if node.column not in tables[node.table]:
-            problem = f"{node.table} has no column {node.column}"
-            raise ExpressionError(node.span.first, problem, _nearest(node.column, tables[node.table]))
         if node.where is not None:
             self._refuse(node.where, Dimension.TRUTH, self.of(node.where, node.table))
-        return _Shape(_dimension(tables[node.table][node.column]), (node.table, node.where))
 
     def _call(self, node: Call, inside: str | None) -> _Shape:
         if node.function not in FUNCTIONS:
             problem = f"no function is called {node.function}"
             raise ExpressionError(node.span.first, problem, _nearest(node.function, FUNCTIONS))
-        shape = self.of(node.argument, inside)
+        shape = self._argument(node, inside)
         if shape.rows is None:
             problem = f"{node.function} is of a column, and this is one value"
             raise ExpressionError(
@@ -356,6 +374,14 @@ class _Shapes:
         pure = node.function in {"cv", "jain", "max_to_mean"}
         return _Shape(Dimension.PURE if pure else shape.dimension)
 
+    def _argument(self, node: Call, inside: str | None) -> _Shape:
+        """Return the shape of a function's argument; only `count` accepts rows without a column."""
+        argument = node.argument
+        if node.function == "count" and isinstance(argument, ColumnOf) and not argument.column:
+            self._refuse_selection(argument)
+            return _Shape(Dimension.TRUTH, (argument.table, argument.where))
+        return self.of(argument, inside)
+
     def _binary(self, node: Binary, inside: str | None) -> _Shape:
         left, right = self.of(node.left, inside), self.of(node.right, inside)
         rows = left.rows if left.rows is not None else right.rows
@@ -370,6 +396,7 @@ class _Shapes:
             return _Shape(Dimension.TRUTH, rows)
         if node.sign in COMPARISONS:
             self._refuse_unlike(node, left, right)
+            self._refuse_impossible(node, inside)
             return _Shape(Dimension.TRUTH, rows)
         for side, shape in ((node.left, left), (node.right, right)):
             self._refuse(side, None, shape)
@@ -387,6 +414,22 @@ class _Shapes:
                 f"compare it, as in <= {EXAMPLES[shape.dimension]}" if number else "compare it by == or !="
             )
             raise ExpressionError(node.span.first, problem, remedy)
+
+    def _refuse_impossible(self, node: Binary, inside: str | None) -> None:
+        """Raise `ExpressionError` if a column is compared with a text that it can never have."""
+        for column, text in ((node.left, node.right), (node.right, node.left)):
+            if not isinstance(text, Text):
+                continue
+            match column:
+                case Name():
+                    name = f"{inside}.{column.name}"
+                case ColumnOf():
+                    name = f"{column.table}.{column.column}"
+                case _:
+                    continue
+            if text.text not in (known := self._vocabulary.texts.get(name, (text.text,))):
+                problem = f'{name} is never "{text.text}"'
+                raise ExpressionError(text.span.first, problem, _nearest(text.text, known))
 
     def _refuse_unlike(self, node: Binary, left: _Shape, right: _Shape) -> None:
         """Raise `ExpressionError` unless both sides have the same dimension and the operator is defined for it."""

@@ -142,6 +142,7 @@ class ColumnOf:
     table: str
     where: Node | None
     column: str
+    """"": the rows themselves, which only `count` accepts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +203,7 @@ def names_of(node: Node | None) -> frozenset[str]:
             inside = frozenset(
                 f"{node.table}.{name}" if "." not in name else name for name in names_of(node.where)
             )
-            return inside | {f"{node.table}.{node.column}"}
+            return inside | {f"{node.table}.{node.column}" if node.column else node.table}
         case Call():
             return names_of(node.argument)
         case Unary():

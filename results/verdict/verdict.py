@@ -25,9 +25,11 @@ from etloop.results.verdict.evaluation import UNKNOWN, Outcome, Results, evaluat
 from etloop.results.verdict.parser import Condition, Vocabulary, dimension_of, parse
 from etloop.results.verdict.terms import (
     Binary,
+    Call,
     ColumnOf,
     ExpressionError,
     Node,
+    Unary,
     comparisons_of,
 )
 from etloop.results.verdict.weakness import OwnShare, Weakness
@@ -179,6 +181,7 @@ def _decide_condition(
     decided = replace(decided, value=value, limit=limit, checked=truths.size, broken=broken.size)
     if broken.size:
         rows = _rows(outcome, order, results, _value_of_row(condition, results, vocabulary))
+        rows = rows or _counted_rows(condition.tree, results)
         decided = replace(decided, rows=rows)
     elif not truths.size or (truths == UNKNOWN).any():
         return replace(decided, reason=_unknown(outcome, truths))
@@ -297,6 +300,20 @@ def _rows(
         f"{outcome.table}: {frame.label(int(outcome.rows[place]))}{value_of(int(place))}"
         for place in order[:ROWS_SHOWN]
     )
+
+
+def _counted_rows(node: Node, results: Results) -> tuple[str, ...]:
+    """Return the first rows of tables that a condition counts, in words."""
+    match node:
+        case Call(function="count", argument=ColumnOf() as selection) if selection.table in results.frames:
+            outcome = evaluate(selection, results)
+            return _rows(outcome, np.arange(outcome.values.size), results, lambda _: "")
+        case Binary():
+            return _counted_rows(node.left, results) + _counted_rows(node.right, results)
+        case Unary():
+            return _counted_rows(node.operand, results)
+        case _:
+            return ()
 
 
 def _value_of_row(condition: Condition, results: Results, vocabulary: Vocabulary) -> Callable[[int], str]:

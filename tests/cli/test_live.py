@@ -61,8 +61,8 @@ def test_before_the_first_op_there_is_a_state_only() -> None:
     live = LiveRun(10, LINKS)
     assert live.lines() == ()
     assert live.line() == ""
-    live.take(RunProgress(RunState.GATHER, 0, 100, 0, 0), 0)
-    assert shown(live) == ["waits for agents"]
+    live.take(RunProgress(RunState.GATHER, 0, 100, 0, 0, missing_agents=("a", "b")), 0)
+    assert shown(live) == ["waits for agents: a, b"]
 
 
 def test_many_ports_are_counted_not_listed() -> None:

@@ -53,6 +53,8 @@ def test_values(parse: Callable[[str], int], text: str, value: int | None, sente
     ("parse", "text", "message"),
     [
         (units.parse_rate_bps, "400", '"400" has no unit; write a rate with its unit, such as "400Gbps"'),
+        (units.parse_rate_bps, "10Gb", '"10Gb" is not a rate; write 10Gbps'),
+        (units.parse_rate_bps, "10 Mbit/s", '"10 Mbit/s" is not a rate; write 10Mbps'),
         (units.parse_rate_bps, "400G", '"400G" is not a rate; write a rate with its unit, such as "400Gbps"'),
         (units.parse_bytes, "64", '"64" has no unit; write a size with its unit, such as "64MiB"'),
         (

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import statistics
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from etloop.contract.base.errors import PlanError
 from etloop.contract.model.congestion import CongestionSettings
@@ -17,6 +19,7 @@ from etloop.contract.model.topology import (
     Outage,
     SwitchEnd,
     SwitchFault,
+    SwitchSeeds,
     Topology,
     Trimming,
 )
@@ -287,6 +290,22 @@ def test_the_same_seed_gives_the_same_bytes_and_another_one_does_not() -> None:
     assert content(first) != content(other)
 
 
+def test_stated_hash_seed_holds_paths_while_the_seed_of_the_run_varies_marks() -> None:
+    job = assignment(((HandOp(CollectiveName.ALL_TO_ALL, 8 << 20),),) * 8, transport=TRANSPORT)
+    network = two_tiers(2, 4, 2)
+    held = changed(network, seeds=SwitchSeeds(hash=5))
+    first, other = (through(job, held, TwinSettings(seed=seed)) for seed in (7, 1007))
+    free = through(job, network, TwinSettings(seed=1007))
+
+    def sent(outcome: TwinOutcome) -> NDArray[np.int64]:
+        return np.concatenate([ports["tx_packets"] for ports in outcome.switch_ports])
+
+    # Notifications follow the marks, and are few.
+    assert sent(other) == pytest.approx(sent(first), rel=0.05)
+    assert sent(free) != pytest.approx(sent(first), rel=0.05)
+    assert marked(first) != marked(other)
+
+
 @pytest.mark.parametrize(("apart_ns", "most"), [(0, 1.01), (100_000, 1.05), (5_000_000, 1.10)])
 def test_all_with_all_stays_in_balance_when_hosts_are_out_of_step(apart_ns: int, most: float) -> None:
     """It does not where a full card lets data pass before grants: then ranks wait for each other by turns."""
@@ -302,12 +321,16 @@ def test_all_with_all_stays_in_balance_when_hosts_are_out_of_step(apart_ns: int,
         for rank in range(ranks)
     )
     job = assignment(programs, transport=transport, link_bps=slow_bps)
-    outcome = through(job, star(ranks, slow_bps))
-    assert outcome.failure == ""
-    assert (marked(outcome) == 0) == (apart_ns == 0)
     packets = (ranks - 1) * each_bytes // 4096
     in_balance_ns = packets * line_ns(FRAME_BYTES, slow_bps)
-    assert 1.0 <= (outcome.end_ns - outcome.start_ns) / in_balance_ns <= most
+    factors = []
+    for seed in (1, 2, 3):  # which packets are marked moves the end by a few packets
+        outcome = through(job, star(ranks, slow_bps), TwinSettings(seed=seed))
+        assert outcome.failure == ""
+        assert (marked(outcome) == 0) == (apart_ns == 0)
+        factors.append((outcome.end_ns - outcome.start_ns) / in_balance_ns)
+    assert 1.0 <= min(factors)
+    assert statistics.median(factors) <= most
 
 
 def test_a_series_of_any_length_fits() -> None:

@@ -43,6 +43,7 @@ from etloop.contract.model.topology import (
     SwitchEnd,
     SwitchLink,
     SwitchPort,
+    SwitchSeeds,
     SwitchSettings,
     Topology,
 )
@@ -177,6 +178,24 @@ class RoutingKeys:
 
 
 @dataclass(frozen=True, slots=True)
+class SeedKeys:
+    """Seeds of one kind of draws each; those left out follow `seed`, or the seed of a run."""
+
+    hash: int | None = setting("hash", integer(0, 2**62), None)
+    """Seed of hashes, and of ways that are drawn at random."""
+    marks: int | None = setting("marks", integer(0, 2**62), None)
+    """Seed of ECN marks."""
+    faults: int | None = setting("faults", integer(0, 2**62), None)
+    """Seed of random faults."""
+
+    def of_switch(self, index: int) -> SwitchSeeds:
+        """Return the seeds of a switch by its place in the file: different ones, or all switches would hash alike."""
+        return SwitchSeeds(
+            *(None if seed is None else seed + index for seed in (self.hash, self.marks, self.faults))
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class TopologyKeys:
     """Content of `topology.yaml`: exactly one of six descriptions of a network, and what holds for any."""
 
@@ -192,12 +211,14 @@ class TopologyKeys:
     """Switches in a row, hop0, hop1 and so on, each linked to the next."""
     switches: tuple[SwitchEntry, ...] = groups(SwitchEntry, "switches")
     """Switches one by one."""
-    links: tuple[LinkEntry, ...] = groups(LinkEntry, "links")
-    """Links between switches."""
+    links: tuple[LinkEntry, ...] = groups(LinkEntry, "links", may_be_empty=True)
+    """Links between switches; none for one switch."""
     attach: tuple[AttachEntry, ...] = groups(AttachEntry, "attach")
     """The rig's ports on switches."""
     seed: int = setting("seed", integer(0, 2**62), SEED)
     """Seed of all random draws of switches that have none of their own."""
+    seeds: SeedKeys = group(SeedKeys, "seeds")
+    """Seeds that hold some of the draws while `seed`, or the seed of a run, varies the others."""
     device: str = setting("device", words, "")
     """Profile of all switches that name neither a device nor a preset."""
     srv6: Srv6Keys | None = optional_group(Srv6Keys, "srv6")
@@ -246,7 +267,7 @@ def parse_topology(
     file_device = devices.model(keys.device, top)
     devices.everywhere = device or file_device
     segments = None if keys.srv6 is None else Segments(keys.srv6.block, keys.srv6.decapsulation)
-    switches = _decide_switches(draft, file, keys.seed, devices, segments)
+    switches = _decide_switches(draft, file, keys, devices, segments)
     if segments is not None:
         switches = with_ways(switches, tuple(draft.links), file)
     _refuse_unused(devices.everywhere, switches, file)
@@ -319,7 +340,7 @@ def _refuse_unused(
 
 
 def _decide_switches(
-    draft: Draft, file: ConfigFile, seed: int, devices: Devices, segments: Segments | None
+    draft: Draft, file: ConfigFile, top: TopologyKeys, devices: Devices, segments: Segments | None
 ) -> tuple[SwitchSettings, ...]:
     """Return all switches of the draft."""
     if len(draft.names) > MOST_SWITCHES:
@@ -336,9 +357,9 @@ def _decide_switches(
         ports = ports[:MOST_SWITCH_PORTS] or (SwitchPort("0", 1_000_000, 0),)
         known_as = {label: port for label, port in known_as.items() if port < len(ports)}
         # Each switch gets its own seed: with equal hashes all would make the same choice (polarisation).
-        settings = switch_of(keys, place, name, ports, seed + index, known_as, devices)
+        settings = switch_of(keys, place, name, ports, top.seed + index, known_as, devices)
         usids = usids_of(keys, place, index, len(ports), known_as, segments)
-        switches.append(replace(settings, usids=usids))
+        switches.append(replace(settings, usids=usids, seeds=top.seeds.of_switch(index)))
     return tuple(switches)
 
 

@@ -145,7 +145,9 @@ def _members_fit(trace: Trace, communicator: Communicator, log: FindingLog) -> b
     if found:
         last = len(trace.ranks) - 1
         expected = f'communicator "{shown(communicator.name)}" among ranks 0 to {last} of the trace'
-        remedy = "correct the group file, or add the traces of the missing ranks"
+        remedy = "name the directory with the traces of all ranks of the job, or add the missing ones"
+        if trace.groups is not None:
+            remedy = "correct the group file, or add the traces of the missing ranks"
         log.add(Check.COMMUNICATOR_MEMBERS, remedy, job_example(trace.source, expected, found))
     return not found
 

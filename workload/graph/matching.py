@@ -175,7 +175,8 @@ def _report_count(communicator: Communicator, one: _Side, other: _Side, log: Fin
     expected = f'operation {k} of communicator "{shown(communicator.name)}" on rank {shorter.rank.rank} too'
     found = f"{len(longer.at)} operations on rank {longer.rank.rank} and {k} on rank {shorter.rank.rank}"
     remedy = (
-        "every member must take part in every operation: add the missing nodes, or correct the group file"
+        "every member must take part in every operation: if the recordings end at different steps, record the same steps on "
+        "all ranks (torch.profiler.schedule); if a program wrote the trace, add the missing nodes, or correct the group file"
     )
     log.add(Check.COLLECTIVE_COUNT, remedy, node_example(longer.rank, longer.node(k), expected, found))
 

@@ -30,6 +30,8 @@ class Family:
     ranked: bool
     stated: bool = False
     """Whether the ranks come from the contents of the files, not from their names alone."""
+    left_out: tuple[str, ...] = ()
+    """Files next to them that are of no rank of the job, such as the trace of a front end."""
 
 
 def is_json_name(name: str) -> bool:

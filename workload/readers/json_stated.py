@@ -32,8 +32,10 @@ def stated_families(store: Store, names: Iterable[str]) -> tuple[Family, ...] | 
     files_by_form: dict[JsonForm, list[TraceName]] = {}
     name_by_world: dict[int, str] = {}
     states_more = False
-    for name, statement in sorted(_statements(store, frozenset(names))):
-        if statement.form is None:
+    statements = sorted(_statements(store, frozenset(names)))
+    left_out = _of_no_rank(statements)
+    for name, statement in statements:
+        if statement.form is None or name in left_out:
             continue  # A file of another kind next to the traces.
         if statement.form not in (JsonForm.HOST, JsonForm.KINETO):
             return ""
@@ -55,9 +57,25 @@ def stated_families(store: Store, names: Iterable[str]) -> tuple[Family, ...] | 
             if (earlier := first_of.setdefault(file.rank, file.name)) != file.name:
                 return f"{shown(earlier)} and {shown(file.name)} are both rank {file.rank}"
     return tuple(
-        Family("", tuple(sorted(files, key=lambda file: file.rank)), ranked=True, stated=True)
-        for _, files in sorted(files_by_form.items())
+        Family(
+            "",
+            tuple(sorted(files, key=lambda file: file.rank)),
+            ranked=True,
+            stated=True,
+            left_out=left_out if form is JsonForm.KINETO else (),
+        )
+        for form, files in sorted(files_by_form.items())
     )
+
+
+def _of_no_rank(statements: Iterable[tuple[str, Statement]]) -> tuple[str, ...]:
+    """Return the Kineto files that state no rank next to files that state all ranks of the job."""
+    kineto = [(name, statement) for name, statement in statements if statement.form is JsonForm.KINETO]
+    ranks = {statement.rank for _, statement in kineto if statement.rank is not None}
+    worlds = {statement.world_size for _, statement in kineto if statement.rank is not None}
+    if worlds != {len(ranks)} or ranks != set(range(len(ranks))):
+        return ()
+    return tuple(name for name, statement in kineto if statement.rank is None)
 
 
 def _statements(store: Store, names: frozenset[str]) -> Iterator[tuple[str, Statement]]:

@@ -11,7 +11,7 @@ import codecs
 import json
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any, Final, NoReturn, Protocol
+from typing import Any, Final, Protocol
 
 from etloop.contract.base.late_dataclass import dataclass
 
@@ -26,6 +26,10 @@ MAX_KEPT: Final = 1 << 21
 
 _KEPT: Final = 1 << 20
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
+_NO_NUMBER: Final = re.compile(r"-?(?:inf|nan)(?=[\s,}\]])")
+"""Infinity or not-a-number as C++ streams print it; profilers write the bandwidth of a copy of no duration so."""
+_MOST_NO_NUMBERS: Final = 10_000
+"""Limit of such values in one document."""
 INT64_MAX: Final = (1 << 63) - 1
 
 
@@ -61,7 +65,9 @@ class _Text:
     def __init__(self, pieces: Iterable[bytes]) -> None:
         self._pieces = iter(pieces)
         self._decode = codecs.getincrementaldecoder("utf-8-sig")(errors="replace").decode
-        self._parser = json.JSONDecoder(strict=False, parse_constant=_refuse_constant)
+        # Infinity and NaN become texts: harmless where nothing needs the value, refused by type where something does.
+        self._parser = json.JSONDecoder(strict=False, parse_constant=str)
+        self._no_numbers = 0
         self._text = ""
         self._at = 0
         self._passed = 0
@@ -106,6 +112,8 @@ class _Text:
             except RecursionError:
                 raise JsonFault(place, "is nested too deeply") from None
             except json.JSONDecodeError as error:
+                if self._replace_no_number(error.pos):
+                    continue
                 unparsed_characters = len(self._text) - self._at
                 if unparsed_characters > MAX_VALUE:
                     raise JsonFault(
@@ -118,6 +126,16 @@ class _Text:
                 # For a number with too many digits the parser's message is advice to programmers.
                 number_fault = str(error) if len(str(error)) < 12 else "too many digits"
                 raise JsonFault(place, f"has a number that cannot be read ({number_fault})") from None
+
+    def _replace_no_number(self, position: int) -> bool:
+        """Make an unquoted `inf` or `nan` at `position` a text of the same length; return whether there is one."""
+        match = _NO_NUMBER.match(self._text, position)
+        if match is None or self._no_numbers == _MOST_NO_NUMBERS:
+            return False
+        self._no_numbers += 1
+        text = f'"{match[0][:-2]}"'
+        self._text = self._text[:position] + text + self._text[match.end() :]
+        return True
 
     def glanced(self, glance: Glance, index: int) -> tuple[int, bool]:
         """Let `glance` consume complete elements, from the `index`-th on; return the next index and whether the array
@@ -144,10 +162,6 @@ class _Text:
         if self._passed + len(self._text) > MAX_TEXT:
             raise JsonFault("", f"is over the limit of {MAX_TEXT >> 30} Gi characters")
         return bool(added)
-
-
-def _refuse_constant(word: str) -> NoReturn:
-    raise ValueError(word)
 
 
 class Glance(Protocol):

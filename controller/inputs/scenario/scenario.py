@@ -24,6 +24,7 @@ from etloop.contract.base.units import (
 )
 from etloop.contract.base.value_parsers import SEED, bounded, integer, words, yes_or_no
 from etloop.contract.base.yaml_reader import ConfigFile, Section, read_document
+from etloop.controller.inputs.file_kinds import refuse_other_kind
 from etloop.controller.inputs.scenario.collectives import Collectives, ScheduleFile, read_collectives
 from etloop.controller.inputs.scenario.congestion import PluginReader, refuse_plugins
 from etloop.controller.inputs.scenario.flows import with_processes
@@ -178,6 +179,7 @@ def parse_scenario(
 
     Raises `ConfigError` with all mistakes of the file.
     """
+    refuse_other_kind(text, source, "scenario")
     file = ConfigFile(source)
     top = read_document(text, file)
     general = read_settings(General, top)

@@ -245,7 +245,7 @@ class JobStatus:
     exit_code: int | None = field(
         "Set once it has ended: 0 pass, 20 inconclusive, 30 failed, 50 broke, 65 not ready."
     )
-    reason: str = field("Why it did not pass, or why it waits.", max_length=1 << 20)
+    reason: str = field("Why it did not pass, its first faults of the network, or why it waits.", max_length=1 << 20)
     run_directory: str = field("Path of the run directory below the rack's artifacts; empty without one.")
     client_key: str = field("As submitted.")
     submitter: str = field("As submitted.")
@@ -281,7 +281,7 @@ class ResultStatus:
     job_id: str = field("Id of the job.")
     state: JobState = field("finished, cancelled or interrupted.")
     exit_code: int = field("0 pass, 20 inconclusive, 30 failed, 50 broke, 65 not ready.")
-    reason: str = field("Why it did not pass.", max_length=1 << 20)
+    reason: str = field("Why it did not pass, and its first faults of the network.", max_length=1 << 20)
     run_directory: str = field("Path of the run directory below the rack's artifacts; empty without one.")
     summary: Any = field("summary.json of the run (its own schema: etloop-summary), null if there is none.")
     requeued_as: str = field("Job that runs this one again; empty if there is none.", default="")

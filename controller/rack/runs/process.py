@@ -73,6 +73,7 @@ _READ_BYTES: Final = 1 << 16
 _WAITING_FRAMES: Final = 256
 """Messages of agents that were read and not processed; beyond it the daemon's socket fills, and then its queue for this run."""
 _MOVED_NS: Final = NS_PER_S // 4
+_MOST_FAULTS: Final = 2
 _GONE: Final = "the controller stopped"
 _T = TypeVar("_T")
 
@@ -285,8 +286,7 @@ async def _ended(link: DaemonLink, begin: Begin) -> Ended:
             f"it needs more memory than limits.run_memory of the rack allows: {error or 'MemoryError'}"
         )
         return Ended(ExitCode.RUN_ERROR, reason_text, stored=False, summary="")
-    reason = summary.reason or summary.failure
-    return Ended(summary.result.exit_code, reason, stored=True, summary=to_json(summary))
+    return Ended(summary.result.exit_code, _reason(summary), stored=True, summary=to_json(summary))
 
 
 def _closed(begin: Begin, watcher: DaemonWatcher) -> Ended:
@@ -300,8 +300,14 @@ def _closed(begin: Begin, watcher: DaemonWatcher) -> Ended:
         return Ended(ExitCode.RUN_ERROR, reason, stored=False, summary="")
     if summary is None:
         return Ended(ExitCode.RUN_ERROR, begin.closing, stored=False, summary="")
-    reason = summary.reason or summary.failure
-    return Ended(summary.result.exit_code, reason, stored=True, summary=to_json(summary))
+    return Ended(summary.result.exit_code, _reason(summary), stored=True, summary=to_json(summary))
+
+
+def _reason(summary: Summary) -> str:
+    """Return why a run did not pass; its first line, which lists of jobs show, also names the faults of the network."""
+    first, *further = (summary.reason or summary.failure).splitlines() or [""]
+    faults = "; ".join(finding.sentence for finding in summary.diagnosis.faults[:_MOST_FAULTS])
+    return "\n".join(["; ".join(filter(None, (first, faults and f"found: {faults}"))), *further])
 
 
 def _run(begin: Begin, carrier: DaemonCarrier, watcher: DaemonWatcher) -> Summary:

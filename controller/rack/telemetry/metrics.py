@@ -24,6 +24,7 @@ from etloop.controller.rack.job import ENDED, Job, JobState
 from etloop.controller.rack.maintenance import OrderKind
 from etloop.controller.rack.transfers.admission import REQUEST_REFUSALS
 from etloop.controller.session.admission import ADMISSION_REFUSALS
+from etloop.results.schema.findings import ROLES, FindingKind, Role
 from etloop.runtime.clock import monotonic_ns
 from etloop.runtime.version import installed_version
 
@@ -87,6 +88,12 @@ class Tallies:
         default_factory=lambda: Counter(dict.fromkeys(REQUEST_REFUSALS, 0))
     )
     """Reason -> HTTP requests."""
+    findings: Counter[tuple[str, str]] = field(
+        default_factory=lambda: Counter(
+            dict.fromkeys(((kind.value, ROLES.get(kind, Role.FAULT).value) for kind in FindingKind), 0)
+        )
+    )
+    """(kind, role) -> causes that finished runs found."""
 
     def ended_job(self, job: Job, seconds: float, summary: dict[str, Any] | None) -> None:
         """Count a job that ended after `seconds` on its ports; `summary` is its summary.json."""
@@ -102,6 +109,11 @@ class Tallies:
         self.retransmitted_packets += int(summary["transport"]["retransmitted_packets"])
         slip = summary.get("slip")
         self.slip_max_s = int(slip["max_ns"]) / NS_PER_S if slip else 0.0
+        self.findings.update(
+            (finding["kind"], finding["role"])
+            for finding in summary.get("diagnosis", {}).get("findings", ())
+            if finding["effect_of"] is None
+        )
 
 
 class RackCollector:
@@ -158,6 +170,8 @@ class RackCollector:
         yield counter("etloop_rack_retransmitted_packets", meaning, tallies.retransmitted_packets)
         meaning = "Greatest slip of the emulator in the last finished run."
         yield gauge("etloop_rack_slip_max_seconds", meaning, tallies.slip_max_s)
+        meaning = "Causes that finished runs found, by kind and role; without effects of other findings."
+        yield counter("etloop_findings", meaning, tallies.findings, "kind", "role")
         is_ready = int(rack.state is RackState.READY)
         yield gauge("etloop_rack_ready", "1 if the controller takes jobs, 0 while it drains.", is_ready)
         is_paused = int(bool(rack.pause_text()))

@@ -89,6 +89,16 @@ def test_rails_without_spines_are_networks_of_their_own() -> None:
     assert routes(topology)[0] == ((0,), (1,), (), ())
 
 
+@pytest.mark.parametrize("links", ["", "links: []"])
+def test_single_switch_needs_no_links(links: str) -> None:
+    topology = parsed(f"""
+        switches: [{{name: s0, preset: lossless}}]
+        {links}
+        attach: [{{port: a/p0, to: s0, rate: 100Gbps}}, {{port: b/p0, to: s0, rate: 25Gbps}}]
+    """)
+    assert [port.rate_bps for port in topology.switches[0].ports] == [100 * GBPS, 25 * GBPS]
+
+
 def test_a_dumbbell_has_one_trunk_that_every_flow_from_side_to_side_takes() -> None:
     topology = parsed("""
         dumbbell: {left: [a/p0, b/p0], right: [c/p0], rate: 100Gbps, trunk_rate: 25Gbps, trunk_delay: 5us}
@@ -114,6 +124,16 @@ def test_a_parking_lot_is_a_row_of_switches() -> None:
     assert routes(topology)[0] == ((0,), (1, 2), (1, 2)), (
         "both links of the first trunk lead on to the last hop"
     )
+
+
+def test_seeds_of_single_draws_are_kept_by_their_kind() -> None:
+    topology = parsed("""
+        seed: 5
+        seeds: {hash: 100, faults: 7}
+        leaf_spine: {spines: 1, rate: 100Gbps, leaves: [{ports: [a/p0]}]}
+    """)
+    seeds = [(switch.hash_seed, switch.mark_seed, switch.fault_seed) for switch in topology.switches]
+    assert seeds == [(100, 5, 7), (101, 6, 8)]
 
 
 def test_parts_one_by_one_with_everything_that_a_switch_may_say() -> None:

@@ -40,7 +40,7 @@ async def test_a_run_of_a_rack_has_the_devices_counters_and_their_gaps(
     assert (here["name"], here["whole"]) == ("here", True)
     assert here["readings"] >= 2
     assert gone["readings"] == 0
-    assert [gap["why"] for gap in device["gaps"]] == ['unreachable: no lab called "nosuch" is up']
+    assert [gap["why"] for gap in device["gaps"]] == ['unreachable: no lab named "nosuch" is up']
     # Everybody's packets cross the one loopback, and the kernel joins datagrams on it, so frames say little; bytes are there.
     (sent, came) = device["reconciliation"]
     assert min(sent["device_frames"], sent["agent_frames"], came["agent_frames"]) > 0

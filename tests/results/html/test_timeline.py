@@ -76,7 +76,7 @@ def test_panels_share_the_axis_and_iterations_are_grounds() -> None:
         "sent to the device",
         "received from it",
         "in the fullest queues",
-        "held by ingress port and group",
+        "ingress buffer by port and priority group",
         "ECN marks of the device",
     ]
     assert plot.wide.axis == "time of the run (us)"

@@ -124,7 +124,7 @@ def test_what_a_condition_comes_to(text: str, values: list[int]) -> None:
         ("ports.lose == 0", "ports has no column lose; did you mean lost"),
         ("ports[pot == 'a'].lost == 0", "no column of ports or figure is called pot"),
         ("ports == 0", "ports is a table; write ports.COLUMN"),
-        ("ports[up] == 0", "expected '.', found '=='"),
+        ("ports[up] == 0", "ports without a column; write count(ports[...]) or ports[...].COLUMN"),
         (
             "jct_avg_ns <= 3",
             "a time on the left of <=, a plain number on its right; write both alike, such as 20us",

@@ -25,7 +25,7 @@ STAGES: Final[dict[str, tuple[str, str, str]]] = {
     "after its traffic": ("etloop.controller.session.spool", "RunSpool.end", ""),
     "as its first table is written": ("etloop.results.store.run_dir", "_write", "ops.parquet"),
     "after its tables, before its summary": ("etloop.results.store.run_dir", "_write", "summary.json"),
-    "with its summary written": ("etloop.controller.run.pipeline", "_expectation", ""),
+    "with its summary written": ("etloop.controller.run.run_results", "_expectation", ""),
 }
 """Module, function, and the name of a file that one of its arguments has; "" for any."""
 STOOD: Final = "stood"

@@ -138,6 +138,16 @@ def test_text_of_json_needs_no_name_of_json(tmp_path: Path) -> None:
     assert read_trace(write(tmp_path, {"graph": GRAPH}) / "graph").ranks[0].comm.size.tolist() == [ABSENT]
 
 
+def test_trace_of_no_rank_next_to_all_ranks_is_left_out(tmp_path: Path) -> None:
+    ranks = {
+        f"rank{rank}.9.pt.trace.json": kineto(distributedInfo={"rank": rank, "world_size": 2})
+        for rank in (0, 1)
+    }
+    trace = read_trace(write(tmp_path, {**ranks, "worker-17_4.async_llm.9.pt.trace.json": kineto()}))
+    assert len(trace.ranks) == 2
+    assert [Path(remark.where).name for remark in trace.remarks] == ["worker-17_4.async_llm.9.pt.trace.json"]
+
+
 REFUSED = [
     (
         "a gap",

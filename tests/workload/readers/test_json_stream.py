@@ -61,6 +61,15 @@ def test_an_array_may_stand_for_the_object_around_it() -> None:
     assert read(b"[1, [2]]", bare="n") == [("n", 0, 1), ("n", 1, [2])]
 
 
+@pytest.mark.parametrize("piece_bytes", [1, 2, 3, 7, 1000])
+def test_values_that_are_no_number_are_texts(piece_bytes: int) -> None:
+    text = b'{"n": [{"GB/s": inf, "name": "inf, nan"}, -inf, nan, NaN, -Infinity], "b": 1}'
+    assert read(text, piece_bytes) == [
+        *(("n", 0, {"GB/s": "i", "name": "inf, nan"}), ("n", 1, "-i"), ("n", 2, "n"), ("n", 3, "NaN")),
+        *(("n", 4, "-Infinity"), ("b", -1, 1)),
+    ]
+
+
 BROKEN = [
     ("nothing at all", b"", "expected { at character 0, found the end of the text"),
     ("an array where an object belongs", b"[]", 'expected { at character 0, found "["'),
@@ -76,7 +85,7 @@ BROKEN = [
     ),
     ("an element without a comma", b'{"n": [1 2]}', 'n[0]: expected , or ] at character 9, found "2"'),
     ("a key without a value", b'{"a"}', 'a: expected : at character 4, found "}"'),
-    ("a number no one means", b'{"a": NaN}', "a: has a number that cannot be read (NaN)"),
+    ("infinity and more", b'{"a": info}', "a: is not JSON: Expecting value at character 6"),
     (
         "a number of very many digits",
         b'{"a": ' + b"9" * 5000 + b"}",

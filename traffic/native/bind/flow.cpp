@@ -14,6 +14,7 @@
 #include "bind/stop.h"
 #include "switch/switch_model.h"
 #include "virtual/flow_level.h"
+#include "virtual/twin_frames.h"
 #include "wire/wire.h"
 
 namespace nb = nanobind;
@@ -74,10 +75,7 @@ nb::dict run_flow_level(nb::handle assignment, nb::handle columns, nb::handle se
 
 using Keys = nb::ndarray<const uint64_t, nb::numpy, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-using QueuePairNumbers = nb::ndarray<const int64_t, nb::numpy, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using SourcePorts = nb::ndarray<const uint16_t, nb::numpy, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-
-// Computes ECMP keys of the five-tuples of a plan's queue pairs, to the UDP port of their receiver.
+// Computes ECMP keys of the data packets of a plan's queue pairs, to the UDP port of their receiver.
 class DataKeys {
  public:
   explicit DataKeys(const EnginePlan& plan) : plan_(plan), connection_of_(plan.qps.size(), -1) {
@@ -93,13 +91,14 @@ class DataKeys {
     }
   }
 
-  uint64_t of(size_t queue_pair, uint16_t src_port) const {
+  uint64_t of(size_t queue_pair, uint16_t src_port, HashFields fields = kFiveTuple) const {
     if (queue_pair >= connection_of_.size() || connection_of_[queue_pair] < 0) return 0;
     const PlannedConnection& c = plan_.connections[static_cast<size_t>(connection_of_[queue_pair])];
     const auto dst = static_cast<size_t>(c.dst_rank);
     const uint16_t dst_port = dst < udp_port_of_.size() ? udp_port_of_[dst] : wire::kRoceUdpPort;
-    constexpr uint8_t kUdp = 17;
-    return flow_key(FiveTuple{c.src_ip, c.dst_ip, kUdp, src_port, dst_port});
+    HashedHeaders headers = headers_of(c.src_ip, c.dst_ip, src_port, dst_port);
+    if (dst_port == wire::kRoceUdpPort) headers.dest_qp = plan_.qps[queue_pair].dst_qpn;
+    return hash_key(headers, fields);
   }
 
  private:
@@ -120,16 +119,27 @@ nb::bytes flow_keys(nb::handle assignment) {
 using QueuePairs = nb::ndarray<const int64_t, nb::numpy, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using SourcePorts = nb::ndarray<const uint16_t, nb::numpy, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-// Return the keys of queue pairs and UDP source ports, row by row.
-nb::bytes source_port_keys(nb::handle assignment, const QueuePairs& queue_pairs, const SourcePorts& src_ports) {
+// Return the keys of queue pairs and UDP source ports over the hash fields `fields` but the ingress port, row by row.
+nb::bytes source_port_keys(nb::handle assignment, const QueuePairs& queue_pairs, const SourcePorts& src_ports,
+                           HashFields fields) {
   if (queue_pairs.shape(0) != src_ports.shape(0)) throw nb::value_error("queue pairs and source ports differ in length");
   const auto plan = plan_without_control(assignment);
   const DataKeys made(*plan);
   std::vector<uint64_t> keys(queue_pairs.shape(0));
   for (size_t i = 0; i < keys.size(); ++i) {
-    keys[i] = made.of(static_cast<size_t>(queue_pairs.data()[i]), src_ports.data()[i]);
+    keys[i] = made.of(static_cast<size_t>(queue_pairs.data()[i]), src_ports.data()[i], fields);
   }
   return as_bytes(keys.data(), keys.size());
+}
+
+// Return the keys of packets that arrive by these ports, of switches that hash the ingress port.
+nb::bytes in_port_keys(const Keys& keys, const QueuePairs& in_ports) {
+  if (keys.shape(0) != in_ports.shape(0)) throw nb::value_error("keys and ingress ports differ in length");
+  std::vector<uint64_t> mixed_keys(keys.shape(0));
+  for (size_t i = 0; i < mixed_keys.size(); ++i) {
+    mixed_keys[i] = mixed(keys.data()[i] + static_cast<uint64_t>(in_ports.data()[i]) + 1);
+  }
+  return as_bytes(mixed_keys.data(), mixed_keys.size());
 }
 
 // Return for each key the route of `ways` equal ones that a switch with this seed chooses.
@@ -145,7 +155,9 @@ nb::bytes ecmp_choices(const Keys& keys, uint64_t seed, size_t ways) {
 void bind_flow(nb::module_& module) {
   module.def("flow_level", &run_flow_level, nb::arg("assignment"), nb::arg("network"), nb::arg("settings"));
   module.def("flow_keys", &flow_keys, nb::arg("assignment"));
-  module.def("source_port_keys", &source_port_keys, nb::arg("assignment"), nb::arg("queue_pairs"), nb::arg("src_ports"));
+  module.def("source_port_keys", &source_port_keys, nb::arg("assignment"), nb::arg("queue_pairs"), nb::arg("src_ports"),
+             nb::arg("fields") = kFiveTuple);
+  module.def("in_port_keys", &in_port_keys, nb::arg("keys"), nb::arg("in_ports"));
   module.def("ecmp_choices", &ecmp_choices, nb::arg("keys"), nb::arg("seed"), nb::arg("ways"));
 }
 

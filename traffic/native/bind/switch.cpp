@@ -158,7 +158,9 @@ SwitchConfig switch_config_from(nb::handle settings, nb::handle routes) {
     config.trimming = trimming_from(trimming);
   }
   if (const nb::object usids = nb::getattr(settings, "usids"); !usids.is_none()) config.usids = usids_from(usids);
-  config.seed = read_value<uint64_t>(settings, "seed");
+  config.seed = read_value<uint64_t>(settings, "hash_seed");
+  config.mark_seed = read_value<uint64_t>(settings, "mark_seed");
+  config.fault_seed = read_value<uint64_t>(settings, "fault_seed");
   for (const nb::handle fault : nb::getattr(settings, "faults")) config.faults.push_back(fault_from(fault));
   config.routes = nb::cast<std::vector<std::vector<uint16_t>>>(routes);
   return config;

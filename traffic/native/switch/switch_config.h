@@ -108,7 +108,9 @@ struct SwitchConfig {
   WayRules ways;
   UsidTable usids;
   SwitchTrimming trimming;
-  uint64_t seed = 1;  // for hashing, marking and random faults
+  uint64_t seed = 1;        // of the hash, and of ways that are drawn at random
+  uint64_t mark_seed = 1;   // of marks
+  uint64_t fault_seed = 1;  // of random faults
   std::vector<SwitchFault> faults;
   // routes[destination]: ports towards it; empty: unreachable, dropped.
   std::vector<std::vector<uint16_t>> routes;

@@ -10,6 +10,8 @@ namespace {
 
 constexpr uint8_t kCongestionExperienced = 3;
 constexpr uint8_t kNotEcnCapable = 0;
+constexpr uint64_t kMarkStream = 0x6D61726B73;  // streams with the same seed differ
+constexpr uint64_t kFaultStream = 0x6661756C7473;
 constexpr int64_t kQuantumBytes = 2048;  // of weight 1; smaller quanta cost several rounds and change nothing
 
 }  // namespace
@@ -167,7 +169,7 @@ bool SwitchModel::faulted(uint32_t packet, size_t out_port, Nanos now) {
     if (fault.out_port >= 0 && static_cast<size_t>(fault.out_port) != out_port) continue;
     ++fault_seen_[i];
     const bool turn = fault.every != 0 && fault_seen_[i] % fault.every == 0;
-    const bool chance = fault.per_million != 0 && random_() % 1'000'000 < fault.per_million;
+    const bool chance = fault.per_million != 0 && fault_draw(i) % 1'000'000 < fault.per_million;
     if (!turn && !chance) continue;
     if (fault.corrupt) {
       if (!p.frame.corrupted) ++counters_[p.in_port].fault_corrupted_packets;
@@ -370,6 +372,7 @@ void SwitchModel::send(size_t port, size_t queue, Nanos now) {
 // RFC 3168 marking by queue length, including the frame itself.
 void SwitchModel::mark(Packet& packet, size_t port, size_t queue, int64_t queue_bytes) {
   const QueueConfig& rule = config_.queues[queue];
+  const uint64_t number = ports_[port].queues[queue].offered_packets++;
   if (packet.frame.trimmed) return;  // trimming is already the congestion signal
   if (!rule.ecn || packet.frame.ecn == kNotEcnCapable || packet.frame.ecn == kCongestionExperienced) return;
   if (queue_bytes < rule.kmin_bytes) return;
@@ -377,12 +380,20 @@ void SwitchModel::mark(Packet& packet, size_t port, size_t queue, int64_t queue_
     const auto span = static_cast<uint64_t>(rule.kmax_bytes - rule.kmin_bytes);
     const auto above = static_cast<uint64_t>(queue_bytes - rule.kmin_bytes);
     const uint64_t per_billion = uint64_t{rule.pmax_per_million} * 1000 * above / span;
-    if (random_() % 1'000'000'000 >= per_billion) return;
+    if (mark_draw(port, queue, number) % 1'000'000'000 >= per_billion) return;
   }
   packet.frame.ecn = kCongestionExperienced;
   QueueCounters& count = counters_[port].queues[queue];
   ++count.ecn_marked_packets;
   count.ecn_marked_bytes += packet.frame.frame_bytes;
+}
+
+uint64_t SwitchModel::mark_draw(size_t port, size_t queue, uint64_t number) const {
+  return mixed(mixed(mixed(config_.mark_seed ^ kMarkStream) + port * kPriorities + queue) + number);
+}
+
+uint64_t SwitchModel::fault_draw(size_t fault) const {
+  return mixed(mixed(mixed(config_.fault_seed ^ kFaultStream) + fault) + static_cast<uint64_t>(fault_seen_[fault]));
 }
 
 // ---- counters

@@ -147,6 +147,7 @@ class SwitchModel {
     int64_t deficit_bytes = 0;
     Nanos last_pause_ns = 0;
     Nanos over_event_ns = kNever;  // next check whether a pause is over
+    uint64_t offered_packets = 0;  // packets that could have been marked
     bool storm = false;
     bool watched = false;
   };
@@ -178,6 +179,10 @@ class SwitchModel {
   int choose_weighted(Port& port, Nanos now);
   void send(size_t port, size_t queue, Nanos now);
   void mark(Packet& packet, size_t port, size_t queue, int64_t queue_bytes);
+  // Draws depend on the object and on the number of its packet, not on the order of events: a change at one queue does not
+  // change the draws of another.
+  uint64_t mark_draw(size_t port, size_t queue, uint64_t number) const;
+  uint64_t fault_draw(size_t fault) const;
   void flush(size_t port, size_t queue, SwitchDrop why, Nanos now);
   void kick(size_t port, Nanos now);
   void control_pause(size_t port, size_t group, Nanos now);
@@ -205,7 +210,7 @@ class SwitchModel {
   SwitchWays ways_;
   std::vector<int64_t> fault_seen_;
   uint8_t strict_ = 0;  // queues, as bits
-  SwitchRandom random_;
+  SwitchRandom random_;  // of ways
   int64_t queued_packets_ = 0;
   int64_t received_ = 0;
   int64_t sent_ = 0;

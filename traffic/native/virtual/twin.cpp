@@ -60,6 +60,7 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
     if (outcome_.failure.empty()) replay();
     const Nanos end_ns = clock_.now_ns;
     streams_.end();
+    pauses_.end();
     if (outcome_.failure.empty()) drain();
     cores_.collect();
     outcome_.end_ns = end_ns;
@@ -227,6 +228,7 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
       fabric_.set_link_later(change.end, change.up, clock_.now_ns + change.at_ns);
     }
     streams_.begin(clock_.now_ns);
+    pauses_.begin(plan_, params_.attachment_of_port, clock_.now_ns);
     cores_.start();
     const bool over = drive([&] { return cores_.finished(); });
     if (over || !outcome_.failure.empty()) return;
@@ -258,14 +260,23 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
       const Nanos host_ns = pending_.next_ns();
       const Nanos network_ns = fabric_.next_event();
       const Nanos stream_ns = streams_.due_ns();
-      const Nanos next_ns = std::min({host_ns, network_ns, stream_ns});
-      if (next_ns == kNever || (stream_ns != kNever && job_is_idle())) return false;
+      const Nanos pause_ns = pauses_.due_ns();
+      const Nanos next_ns = std::min({host_ns, network_ns, stream_ns, pause_ns});
+      const bool is_endless = stream_ns != kNever || pause_ns != kNever;
+      if (next_ns == kNever || (is_endless && job_is_idle())) return false;
       if (next_ns > params_.limit_ns) {
         clock_.now_ns = params_.limit_ns;
         return false;
       }
       while (series_.due_ns() <= next_ns) series_.sample();
       clock_.now_ns = std::max(clock_.now_ns, next_ns);
+      if (pause_ns <= next_ns) {
+        pauses_.send_due(clock_.now_ns, [this](uint32_t attachment, const PauseRule& rule) {
+          fabric_.pause_from_host(attachment, rule.priority, rule.quanta, clock_.now_ns);
+        });
+        if (!give_turns()) return false;
+        continue;
+      }
       if (stream_ns <= next_ns) {
         send_streams();
         if (!give_turns()) return false;
@@ -296,7 +307,7 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
     return outcome_.too_many_packets;
   }
 
-  // Whether the job has nothing in flight or scheduled. Streams continue forever.
+  // Whether the job has nothing in flight or scheduled. Streams and pauses continue forever.
   bool job_is_idle() const {
     return job_frames_ == 0 && pending_.next_ns() == kNever &&
            std::none_of(ports_.begin(), ports_.end(), [](const TwinPort& port) { return port.waiting; });
@@ -340,7 +351,7 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
     for (uint32_t turn = 0; turn < kTurnsPerLook; ++turn) {
       fabric_.advance(clock_.now_ns);
       const Nanos next_ns = fabric_.next_event();
-      if (next_ns > pending_.next_ns() || next_ns >= std::min(series_.due_ns(), streams_.due_ns())) return;
+      if (next_ns > pending_.next_ns() || next_ns >= std::min({series_.due_ns(), streams_.due_ns(), pauses_.due_ns()})) return;
       if (next_ns > params_.limit_ns || next_ns == kNever) return;
       if (!ready_.empty()) return;
       clock_.now_ns = std::max(clock_.now_ns, next_ns);
@@ -408,6 +419,7 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
   SoftFabric fabric_;
   TwinSeries series_;
   TwinStreams streams_;
+  TwinPauses pauses_;
   CoreSet cores_;
   std::map<IpAddress, TwinPlace> place_of_;
   std::vector<int32_t> port_of_;  // by attachment; -1: not a port of the plan

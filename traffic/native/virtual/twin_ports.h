@@ -1,13 +1,16 @@
 // The twin's state per port of the plan, its pending port events, and the planes of cards.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <utility>
+#include <vector>
 
 #include "base/prefetch.h"
 #include "base/time.h"
 #include "core/port.h"
+#include "loop/pause_timer.h"
 #include "plan/planes.h"
 #include "switch/soft_fabric.h"
 #include "virtual/twin_card_port.h"
@@ -51,6 +54,49 @@ struct TwinPending {
   uint32_t traffic_class : 8;  // as it arrives
 };
 static_assert(sizeof(TwinPending) == 24);
+
+// Pause frames that hosts send by the rules of their ports.
+class TwinPauses {
+ public:
+  void begin(const EnginePlan& plan, const std::vector<uint32_t>& attachment_of_port, Nanos now) {
+    for (size_t p = 0; p < plan.ports.size(); ++p) {
+      if (plan.ports[p].pauses.empty()) continue;
+      hosts_.push_back({attachment_of_port[p], {}});
+      hosts_.back().timer.start(plan.ports[p].pauses, now);
+    }
+    find_next();
+  }
+  void end() {
+    hosts_.clear();
+    next_ns_ = kNever;
+  }
+  Nanos due_ns() const { return next_ns_; }
+  // Pass every due rule with the attachment of its port to `send`.
+  template <typename Send>
+  void send_due(Nanos now, Send send) {
+    for (Host& host : hosts_) {
+      if (host.timer.next_ns() > now) continue;
+      host.timer.send_due(now, [&](const PauseRule& rule) {
+        send(host.attachment, rule);
+        return true;
+      });
+    }
+    find_next();
+  }
+
+ private:
+  struct Host {
+    uint32_t attachment;
+    PauseTimer timer;
+  };
+  void find_next() {
+    next_ns_ = kNever;
+    for (const Host& host : hosts_) next_ns_ = std::min(next_ns_, host.timer.next_ns());
+  }
+
+  std::vector<Host> hosts_;
+  Nanos next_ns_ = kNever;
+};
 
 // Detects when a network without senders has delivered all it held.
 class TwinDraining {

@@ -105,12 +105,13 @@ def read_device(kineto: KinetoTrace, book: GroupBook, table: KernelTable) -> Ran
     """
     book.add(kineto.groups, "distributedInfo.pg_config")
     other_ops = other_kernels(kineto, book, table)
-    with_arguments = _with_launcher_arguments(kineto)
+    described = _described_by_calls(kineto, other_ops)
+    with_arguments = _with_launcher_arguments(kineto) | described
     rows = []
     outcomes: Counter[_Completeness] = Counter()
     for node_id, event in enumerate(kineto.device):
         row = device_row(node_id, event)
-        if event.communicates:
+        if event.communicates or event.place in described:
             outcomes[_fill_by_arguments(row, with_arguments.get(event.place, event), book)] += 1
             row.root = _root(row, event, kineto)
         elif event.place in other_ops.rows:
@@ -130,7 +131,10 @@ def read_device(kineto: KinetoTrace, book: GroupBook, table: KernelTable) -> Ran
         )
         remarks.append(Remark(problem, BESIDE.format("host")))
     return RankRead(
-        tuple(rows), "kineto", book.members, (*remarks, *other_ops.remarks, *_calls_alone(kineto, other_ops))
+        tuple(rows),
+        "kineto",
+        book.members,
+        (*remarks, *other_ops.remarks, *(() if described else _calls_alone(kineto, other_ops))),
     )
 
 
@@ -292,6 +296,30 @@ def _with_launcher_arguments(kineto: KinetoTrace) -> dict[str, DeviceEvent]:
     return completed
 
 
+def _described_by_calls(kineto: KinetoTrace, others: OtherKernels) -> dict[str, DeviceEvent]:
+    """Return, by place, the longest kernel of each call that describes a collective, with the arguments of the call.
+
+    Only in a recording without NCCL kernels: there a backend such as oneCCL names its kernels in its own way.
+    """
+    if kineto.kernels:
+        return {}
+    events_by_call: dict[int, list[DeviceEvent]] = defaultdict(list)
+    for event in kineto.device:
+        if event.external is not None and not event.name.startswith(("Memcpy", "Memset")):
+            events_by_call[event.external].append(event)
+    described = {}
+    for external, events in events_by_call.items():
+        launcher = kineto.launchers.get(external)
+        label = launcher.arguments.get("Collective name") if launcher is not None else None
+        meaning = meaning_of(label) if isinstance(label, str) else None
+        if launcher is None or meaning is None or any(event.place in others.rows for event in events):
+            continue
+        if meaning.role in (Role.COLLECTIVE, Role.SEND, Role.RECV):
+            longest = max(events, key=lambda event: event.duration_ns)
+            described[longest.place] = replace(longest, arguments=launcher.arguments)
+    return described
+
+
 def _root(row: NodeRow, event: DeviceEvent, kineto: KinetoTrace) -> int:
     """Return the root of a rooted collective from the arguments of its call, because the kernel lacks it; else
     `ABSENT`."""
@@ -327,11 +355,22 @@ def _calls_alone(kineto: KinetoTrace, others: OtherKernels) -> list[Remark]:
                 {name: n for name, n in kineto.host_names.items() if name.startswith(prefix)}
             )
             if matching_calls:
-                problem = "communicate, but the recording has no kernel of them"
-                remedy = f"record GPU activity too, or {BESIDE.format('host')}"
+                problem, remedy = _without_kernels(kineto)
                 remarks.append(_left_out(matching_calls, problem, remedy, "calls"))
                 break
     return remarks
+
+
+def _without_kernels(kineto: KinetoTrace) -> tuple[str, str]:
+    """Return why no kernel of communicating calls is known, and the remedy."""
+    names = sorted(
+        {function_name(event.name) for event in kineto.device if event.external in kineto.launchers}
+    )
+    if names:
+        problem = f"communicate by kernels of unknown meaning ({', '.join(map(shown, names[:_NAMES_TOLD]))})"
+        return problem, _STATE_THEM
+    problem = "communicate, but the recording has no kernel of them"
+    return problem, f"record GPU activity too, or {BESIDE.format('host')}"
 
 
 def _left_out(names: Counter[str], why: str, remedy: str, things: str = "kernels") -> Remark:

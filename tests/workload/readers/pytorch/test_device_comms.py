@@ -181,6 +181,27 @@ def test_what_cannot_be_replayed_is_counted(why: str, events: list[Json], count:
     assert (remark.left_out, remark.what) == (count, what)
 
 
+ALL_REDUCE = {"Collective name": "allreduce", "In msg nelems": 8, "dtype": "Float", "Process Group Name": "0"}
+
+
+def test_call_describes_the_kernel_of_an_unknown_backend() -> None:
+    events = (
+        op("record_param_comms", 7, [], [], **ALL_REDUCE),
+        launched("oneccl_copy", 8, 1, 7),
+        launched("oneccl_reduce_base<float>", 9, 2, 7),
+        launched("gemm", 12, 9, 8),
+    )
+    trace, remarks = reported(*events)
+    assert (operations(trace), remarks) == ([(CollectiveKind.ALL_REDUCE, 32)], ())
+
+
+def test_kernel_of_unknown_meaning_is_named() -> None:
+    events = op("record_param_comms", 7, [], []), launched("oneccl_reduce_base<float>", 9, 2, 7)
+    _, (remark,) = reported(*events)
+    assert "communicate by kernels of unknown meaning (oneccl_reduce_base)" in remark.what
+    assert "--kernels" in remark.remedy
+
+
 def test_groups_of_several_sets_of_ranks_have_to_be_stated() -> None:
     two = {
         **PAIR,

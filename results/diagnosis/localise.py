@@ -1,0 +1,252 @@
+"""Names the links that lose packets, and the ports that are slow, from the records of agents alone.
+
+Losses: each link gets the likelihood ratio of two loss rates, one on the link and one elsewhere, against a single rate, over the
+streams that cross it. The best link's losses are taken out, and the search goes on (as 007 does with votes: Arzani et al., NSDI
+2018). Links that explain the losses as well as the best, because the same streams cross them, are one answer with several
+names.
+
+Rates: a port that is slow has no interval of full rate; one that waits for others has. So the fastest intervals of a port are
+compared with those of its peers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from scipy.special import chdtrc
+
+from etloop.contract.base.late_dataclass import dataclass
+from etloop.results.schema.findings import Place, PlaceKind
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from etloop.results.diagnosis.evidence import Evidence
+
+    Floats = NDArray[np.float64]
+    Rows = NDArray[np.int64]
+
+LIMIT: Final = 1e-3
+"""Probability of a healthy run, over all links, below which a link is at fault."""
+MOST_LINKS: Final = 8
+"""Links that are named at most."""
+_ROUNDS: Final = 30
+_AS_GOOD: Final = 3.0
+"""Difference of log likelihoods up to which links explain losses equally well: odds of 20 to 1."""
+_CLUSTERED: Final = 1e-3
+"""Probability of the spread of losses over a link's streams below which congestion explains them better."""
+INTERVALS: Final = 20
+"""Intervals of the job over which rates are averaged."""
+
+
+@dataclass(frozen=True, slots=True)
+class LossyLink:
+    """A link, or several that cannot be told apart, on which packets are lost."""
+
+    places: tuple[Place, ...]
+    """The likeliest first."""
+    lost_packets: float
+    crossed_packets: float
+    chance: float
+    """Probability in a healthy run, corrected for the number of links."""
+    streams: int
+    is_clustered: bool
+    """Whether losses come in clusters on some streams, as those of congestion do."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlowHost:
+    """A port of the rig that never reaches the rate of its peers."""
+
+    place: Place
+    sends: bool
+    """Whether its sending direction is slow."""
+    rate_bps: float
+    expected_bps: float
+    """Median of its peers, or the stated rate if there are fewer than four."""
+    chance: float
+    intervals: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Crossings:
+    """Which streams cross which links: the cables from hosts, and those behind the device's egress ports."""
+
+    link: Rows
+    """Number of an egress port of the device; beyond them, the number of a port of the rig that sends."""
+    stream: Rows
+    share: Floats
+    links: int
+
+
+def crossings(evidence: Evidence) -> Crossings:
+    """Return the links of all streams: all of their ways, or only their first and last cable if ways are not known."""
+    streams, ports, hosts = evidence.streams, evidence.ports, evidence.hosts
+    first = np.flatnonzero(streams.src_host >= 0)
+    parts = [(len(ports.names) + streams.src_host[first], first, np.ones(len(first)))]
+    total = len(ports.names) + 2 * len(hosts.names)
+    has_way = np.diff(streams.way_first) > 0
+    last = np.flatnonzero((streams.dst_host >= 0) & ~has_way)
+    port = np.concatenate([hosts.port, [-1]])[streams.dst_host[last]]
+    behind = len(ports.names) + len(hosts.names) + streams.dst_host[last]
+    parts.append((np.where(port >= 0, port, behind), last, np.ones(len(last))))
+    known = np.flatnonzero(streams.way_port >= 0)
+    parts.append((streams.way_port[known], streams.way_stream[known], streams.way_share[known]))
+    link, stream, share = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return Crossings(link.astype(np.int64), stream.astype(np.int64), share.astype(np.float64), total)
+
+
+def lossy_links(evidence: Evidence) -> tuple[LossyLink, ...]:
+    """Return the links that lose packets, the greatest losses first."""
+    streams = evidence.streams
+    counted = np.isfinite(streams.lost_packets)
+    sent = np.where(counted, streams.sent_packets, 0.0)
+    lost = np.where(counted, np.clip(streams.lost_packets, 0, None), 0.0)
+    crossed = crossings(evidence)
+    used = len(np.unique(crossed.link))
+    named: list[LossyLink] = []
+    for _ in range(MOST_LINKS):
+        if lost.sum() < 1:
+            break
+        ratio, rate, elsewhere = _likelihood_ratios(crossed, sent, lost)
+        best = int(ratio.argmax())
+        chance = min(float(chdtrc(1, 2 * max(ratio[best], 0.0))) * used, 1.0)
+        if chance >= LIMIT:
+            break
+        rows = np.flatnonzero(crossed.link == best)
+        members, share = crossed.stream[rows], crossed.share[rows]
+        of_link = share * rate[best] / (share * rate[best] + elsewhere[best])
+        named.append(
+            LossyLink(
+                places=_places(evidence, crossed, ratio, best),
+                lost_packets=float((lost[members] * of_link).sum()),
+                crossed_packets=float((sent[members] * share).sum()),
+                chance=chance,
+                streams=len(members),
+                is_clustered=_is_clustered(
+                    lost[members], sent[members] * (share * rate[best] + elsewhere[best])
+                ),
+            )
+        )
+        lost[members] *= 1 - of_link
+        lost[lost < 0.5] = 0.0
+    return tuple(sorted(named, key=lambda link: -link.lost_packets))
+
+
+def _likelihood_ratios(crossed: Crossings, sent: Floats, lost: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return by link the log likelihood ratio of an own loss rate, that rate, and the rate elsewhere (Poisson losses).
+
+    A stream loses sent * (elsewhere + share * rate) packets: solved by expectation and maximisation.
+    """
+    packets, losses = sent.sum(), lost.sum()
+    n, x, share = sent[crossed.stream], lost[crossed.stream], crossed.share
+    reach = np.maximum(_sums(crossed, n * share), 1e-9)
+    inside = _sums(crossed, x)
+    rate = _sums(crossed, x * share) / reach
+    elsewhere = np.maximum((losses - inside) / np.maximum(packets - _sums(crossed, n), 1.0), 1e-12)
+    for _ in range(_ROUNDS):
+        own = share * rate[crossed.link]
+        taken = _sums(crossed, x * own / (own + elsewhere[crossed.link]))
+        rate = taken / reach
+        elsewhere = np.maximum((losses - taken) / packets, 1e-12)
+    expected = elsewhere[crossed.link] + share * rate[crossed.link]
+    ratio = _sums(crossed, x * np.log(expected)) + (losses - inside) * np.log(elsewhere)
+    ratio -= packets * elsewhere + rate * reach
+    return ratio - (losses * np.log(losses / packets) - losses), rate, elsewhere
+
+
+def _sums(crossed: Crossings, values: Floats) -> Floats:
+    return np.bincount(crossed.link, values, crossed.links).astype(np.float64)
+
+
+def _is_clustered(lost: Floats, expected: Floats) -> bool:
+    """Return whether losses differ between streams by more than a constant rate per packet allows."""
+    if not len(expected) or not expected.max():
+        return False
+    # Neighbours that expect few losses are put together: chi-square holds from about one on. Order by size would not do:
+    # streams that lost a packet have sent more.
+    bins = np.floor(np.cumsum(expected) / max(1.0, float(expected.max()))).astype(np.int64)
+    seen, mean = np.bincount(bins, lost), np.bincount(bins, expected)
+    used = mean > 0.5
+    deviation = float((np.square(seen - mean)[used] / mean[used]).sum())
+    return bool(used.sum() > 1 and chdtrc(int(used.sum()) - 1, deviation) < _CLUSTERED)
+
+
+def _places(evidence: Evidence, crossed: Crossings, ratio: Floats, best: int) -> tuple[Place, ...]:
+    """Return the best link, and those that the same streams cross and that explain the losses as well."""
+    alike = np.flatnonzero(ratio >= ratio[best] - _AS_GOOD)
+    of_best = np.unique(crossed.stream[crossed.link == best])
+    shares_streams = np.isin(crossed.stream, of_best)
+    near = [link for link in alike.tolist() if (shares_streams & (crossed.link == link)).any()]
+    near.sort(key=lambda link: -ratio[link])
+    return tuple(place_of_link(evidence, link) for link in near)
+
+
+def place_of_link(evidence: Evidence, link: int) -> Place:
+    """Return the place of a link by its number in `Crossings`."""
+    ports, hosts = evidence.ports, evidence.hosts
+    if link < len(ports.names):
+        return Place(PlaceKind.PORT, ports.names[link], ports.peers[link])
+    host = (link - len(ports.names)) % len(hosts.names)
+    port = int(hosts.port[host])
+    return Place(PlaceKind.HOST, hosts.names[host], ports.names[port] if port >= 0 else "")
+
+
+def slow_hosts(evidence: Evidence) -> tuple[SlowHost, ...]:
+    """Return the ports of the rig whose fastest intervals are slower than those of their peers.
+
+    Needs the series of rates (`cc` of a run): bytes that queue pairs had acknowledged, over time.
+    """
+    rates = _interval_rates(evidence)
+    if rates is None:
+        return ()
+    slow = []
+    hosts = evidence.hosts
+    for sends, by_host in zip((True, False), rates, strict=True):
+        top = np.percentile(by_host, 95, axis=1)
+        works = np.flatnonzero((top > 0) & np.isfinite(hosts.link_bps))
+        for stated in np.unique(hosts.link_bps[works]).tolist():
+            peers = works[hosts.link_bps[works] == stated]
+            if len(peers) < 4:
+                continue
+            middle = float(np.median(top[peers]))
+            spread = max(1.4826 * float(np.median(np.abs(top[peers] - middle))), 0.005 * middle)
+            for host in peers[(top[peers] < 0.97 * middle) & (top[peers] < middle - 4 * spread)].tolist():
+                port = int(hosts.port[host])
+                peer = evidence.ports.names[port] if port >= 0 else ""
+                place = Place(PlaceKind.HOST, hosts.names[host], peer)
+                score = (middle - top[host]) / spread
+                chance = min(float(chdtrc(1, score**2)) * 2 * len(works), 1.0)
+                slow.append(SlowHost(place, sends, float(top[host]), middle, chance, by_host.shape[1]))
+    return tuple(sorted(slow, key=lambda host: host.rate_bps / host.expected_bps))
+
+
+def _interval_rates(evidence: Evidence) -> tuple[Floats, Floats] | None:
+    """Return the payload rates that ports of the rig sent and received in equal intervals (by port and interval, bit/s); None
+    without a series of rates."""
+    frame = evidence.run.frames.get("cc")
+    if frame is None or not frame.rows or not len(evidence.hosts.names):
+        return None
+    columns = frame.columns
+    order = np.lexsort((columns["time_ns"], columns["local_qpn"], columns["dst_rank"], columns["src_rank"]))
+    src, dst, number, time_ns, acked = (
+        columns[name][order].astype(np.int64)
+        for name in ("src_rank", "dst_rank", "local_qpn", "time_ns", "acked_bytes")
+    )
+    same = np.r_[False, (src[1:] == src[:-1]) & (dst[1:] == dst[:-1]) & (number[1:] == number[:-1])]
+    step = np.where(same, np.diff(acked, prepend=0), acked)
+    first, last = int(time_ns.min()), int(time_ns.max())
+    if last <= first:
+        return None
+    interval = np.minimum((time_ns - first) * INTERVALS // (last - first), INTERVALS - 1)
+    host_of = {name: row for row, name in enumerate(evidence.hosts.names)}
+    host = np.array([host_of.get(name, -1) for name in evidence.run.plan.port_names], np.int64)
+    seconds = (last - first) / INTERVALS / 1e9
+    rates = []
+    for rank in (src, dst):
+        known = host[rank] >= 0
+        cell = host[rank][known] * INTERVALS + interval[known]
+        sums = np.bincount(cell, step[known].astype(np.float64), len(host_of) * INTERVALS)
+        rates.append(sums.reshape(len(host_of), INTERVALS) * 8 / seconds)
+    return rates[0], rates[1]

@@ -1,0 +1,114 @@
+"""Finds trimmed packets that did not arrive, were not recognised, or were not answered.
+
+Decides by four counts of the same packets: trimmed by a queue, sent on, received by a host, answered. Retransmission by
+trimming is normal, and so are a few trimmed packets under way at the end of a run.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from etloop.results.diagnosis.loss_places import host_place, packet_losses
+from etloop.results.diagnosis.loss_sources import losses_by_cause, total_of
+from etloop.results.diagnosis.rule import Found, found, no_evidence, not_exercised
+from etloop.results.schema.findings import Fact, Finding, FindingKind, Place, PlaceKind
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from etloop.results.diagnosis.evidence import Evidence
+
+_KIND: Final = FindingKind.TRIM_UNANSWERED
+LEAST_PACKETS: Final = 3.0
+LEAST_SHARE: Final = 0.01
+"""Share of the trimmed packets below which loss of some is not a cause of its own."""
+
+
+def look(evidence: Evidence) -> Found:
+    """Return where trimmed packets were lost or left without an answer."""
+    lanes, flows = evidence.lanes, evidence.flows
+    cut, refused = lanes.counter("queue_trimmed_packets"), lanes.counter("queue_trim_dropped_packets")
+    received = flows.received.get("trimmed_received", np.empty(0))
+    if np.isnan(cut).all() and np.isnan(received).all():
+        return no_evidence(_KIND, "neither the device nor flows count trimmed packets")
+    trimmed = total_of(cut) or total_of(received)
+    if not trimmed:
+        return not_exercised(_KIND, "no packet was trimmed")
+    least = max(LEAST_PACKETS, LEAST_SHARE * trimmed)
+    findings = []
+    if total_of(refused) >= least:
+        findings.append(_refused(evidence, refused, trimmed))
+    arrived = total_of(evidence.hosts.counter("trimmed_datagrams")) or total_of(received)
+    sent = total_of(lanes.counter("queue_trim_sent_packets"))
+    # Switches mark short packets, too, which stay whole: only what flows miss was lost.
+    missing = total_of(np.maximum(packet_losses(flows).lost, 0.0)) - sum(losses_by_cause(evidence).values())
+    if min(sent - arrived, missing) >= least:
+        findings.append(_lost(evidence, sent, arrived))
+    unanswered = np.nan_to_num(received) - np.nan_to_num(
+        flows.received.get("trimmed_answered", np.zeros(len(received)))
+    )
+    # A receiver that keeps order answers once for all packets behind a gap.
+    answered = total_of(received) - float(unanswered.sum())
+    if float(unanswered.sum()) >= least and (
+        evidence.needs.sprays or answered < LEAST_SHARE * total_of(received)
+    ):
+        findings.append(_unanswered(evidence, unanswered, total_of(received)))
+    return found(_KIND, tuple(findings))
+
+
+def _refused(evidence: Evidence, refused: NDArray[np.float64], trimmed: float) -> Finding:
+    lanes, ports = evidence.lanes, evidence.ports
+    worst = int(np.nanargmax(refused))
+    port = int(lanes.port[worst])
+    place = Place(PlaceKind.QUEUE, ports.names[port], ports.peers[port], int(lanes.number[worst]))
+    total = total_of(refused)
+    sentence = (
+        f"{total:,.0f} of {trimmed:,.0f} trimmed packets found no room either and were dropped, most at {place}: the queue "
+        "of trimmed packets is full"
+    )
+    facts = (
+        Fact("queue_trim_dropped_packets", total, "packets", 0.0),
+        Fact("queue_trimmed_packets", trimmed, "packets"),
+    )
+    remedy = f"give trimmed packets a strict queue of their own on {ports.switch[port]}, with a DSCP that no data has"
+    return Finding(_KIND, (place,), sentence, facts, 1.0, remedy)
+
+
+def _lost(evidence: Evidence, sent: float, arrived: float) -> Finding:
+    lanes, ports = evidence.lanes, evidence.ports
+    worst = int(np.nanargmax(lanes.counter("queue_trim_sent_packets")))
+    port = int(lanes.port[worst])
+    place = Place(PlaceKind.QUEUE, ports.names[port], ports.peers[port], int(lanes.number[worst]))
+    damaged = total_of(evidence.hosts.counter("rx_icrc_encapsulated"))
+    sentence = f"{sent - arrived:,.0f} of {sent:,.0f} packets that {place} and others sent on trimmed were not received as such"
+    remedy = "give trimmed packets a class that is served first on every switch of their way"
+    if damaged >= 0.5 * (sent - arrived):
+        sentence += f"; {damaged:,.0f} arrived, and hosts took them for damaged"
+        remedy = "state the DSCP that the switches give to trimmed packets in transport.trimming.dscp"
+    facts = (
+        Fact("queue_trim_sent_packets", sent, "packets"),
+        Fact("trimmed_received", arrived, "packets", sent),
+        Fact("rx_icrc_encapsulated", damaged, "packets", 0.0),
+    )
+    return Finding(_KIND, (place,), sentence, facts, 1.0, remedy)
+
+
+def _unanswered(evidence: Evidence, unanswered: NDArray[np.float64], received: float) -> Finding:
+    flows = evidence.flows
+    by_host = np.bincount(flows.dst_host, unanswered, len(evidence.hosts.names))
+    place = host_place(evidence, int(np.argmax(by_host)))
+    total = float(unanswered.sum())
+    sentence = (
+        f"{total:,.0f} of {received:,.0f} trimmed packets were not answered, most by {place.name}: their senders wait for a "
+        "timeout"
+    )
+    facts = (
+        Fact("trimmed_received", received, "packets"),
+        Fact("trimmed_answered", received - total, "packets", received),
+    )
+    remedy = (
+        "let receivers answer trimmed packets (transport.trimming.answer: nak), or do not trim this class"
+    )
+    return Finding(_KIND, (place,), sentence, facts, 1.0, remedy)

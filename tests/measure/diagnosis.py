@@ -1,0 +1,166 @@
+"""Whether the first finding of a run names the planted cause and its place, and whether healthy runs have none.
+
+    python -m tests.measure.diagnosis [--seeds 10] [--healthy 20] [--only WORD] [--jobs N] [--keep DIR] [--check]
+
+`planting` draws the cases: a cause at a place and with a value that its seed draws, or a healthy run of one of ten shapes of
+jobs. Runs whose load did not exercise the cause count for no row. Bars: the cause is listed first, at the right place, in 95 %
+of the runs; at most one finding of a fault in 100 healthy runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import Final
+
+from etloop.contract.base.late_dataclass import dataclass
+from etloop.results.schema.findings import Finding, FindingKind, Role
+from tests.measure.harness import Bar, Options, Row, UsageError, Values, measure, table
+from tests.measure.planting.cases import is_found, is_listed_first
+from tests.measure.planting.exercise import is_exercised
+from tests.measure.planting.healthy import JOBS, healthy_case
+from tests.measure.planting.plants import PLANTS, planted_case
+from tests.measure.planting.run_case import run_in_twin
+
+FIRST_SHARE: Final = 0.95
+FALSE_SHARE: Final = 0.01
+HEALTHY: Final = "healthy "
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the diagnosis of one case says."""
+
+    name: str
+    seed: int
+    planted: str
+    exercised: bool = True
+    is_first: bool = False
+    is_found: bool = False
+    first: str = "none"
+    """Kind and place of the first finding."""
+    false: tuple[str, ...] = ()
+    """Sentences of findings that a healthy run must not have."""
+    failure: str = ""
+
+    @property
+    def is_wrong(self) -> bool:
+        """Return whether the case misses the bar."""
+        return bool(self.failure or self.false) or (
+            not self.name.startswith(HEALTHY) and self.exercised and not self.is_first
+        )
+
+
+def is_false(finding: Finding) -> bool:
+    """Return whether a finding must not be in a healthy run: a fault, or a straggler among equal ranks."""
+    return finding.effect_of is None and (
+        finding.role is Role.FAULT or finding.kind in (FindingKind.STRAGGLER, FindingKind.EMULATOR_LATE)
+    )
+
+
+def answer(name: str, seed: int, place: Path, *, keeps: bool) -> Answer:
+    """Run a case below `place` and judge its diagnosis; the files of a wrong one stay if `keeps`."""
+    directory = place / f"{name.replace(' ', '-')}-{seed}"
+    shutil.rmtree(directory, ignore_errors=True)
+    is_healthy = name.startswith(HEALTHY)
+    case = healthy_case(name.removeprefix(HEALTHY), seed) if is_healthy else planted_case(name, seed)
+    try:
+        diagnosis = run_in_twin(case, directory).summary.diagnosis
+        exercised = is_healthy or is_exercised(case, directory / "run")
+    except Exception as error:  # noqa: BLE001 - a rule that fails is an answer as well, and the others are to run
+        return Answer(name, seed, case.planted, failure=f"{type(error).__name__}: {error}")
+    findings = diagnosis.findings
+    result = Answer(
+        name,
+        seed,
+        case.planted,
+        exercised,
+        is_listed_first(case, diagnosis),
+        is_found(case, diagnosis),
+        f"{findings[0].kind} at {findings[0].places[0]}" if findings and findings[0].places else "none",
+        tuple(f"{row.kind}: {row.sentence}" for row in findings if is_healthy and is_false(row)),
+    )
+    if not (keeps and result.is_wrong):
+        shutil.rmtree(directory)
+    return result
+
+
+def row_of(answers: Sequence[Answer]) -> Values:
+    """Return the row of all answers of one cause or shape."""
+    first = answers[0]
+    failed = [f"seed {row.seed}: {row.failure}" for row in answers if row.failure]
+    if first.name.startswith(HEALTHY):
+        wrong = [f"seed {row.seed}: {sentence}" for row in answers for sentence in row.false]
+        return first.name, len(answers), None, None, sum(bool(row.false) for row in answers), [*wrong, *failed]
+    fair = [row for row in answers if row.exercised and not row.failure]
+    others = [
+        f"seed {row.seed} ({row.planted}): {row.first}" for row in fair if not row.is_first
+    ]
+    return (
+        first.name,
+        len(fair),
+        sum(row.is_first for row in fair),
+        sum(row.is_found for row in fair),
+        None,
+        [*others, *failed],
+    )
+
+
+COLUMNS: Final = table("case|<22; runs|>4d; first|>5d; found|>5d; false|>5d; in place of it, or false|s")
+
+
+def rows(chosen: argparse.Namespace) -> Iterator[Values]:
+    """Yield a row for each cause and shape."""
+    names = [(name, chosen.seeds) for name in PLANTS]
+    names += [(f"{HEALTHY}{name}", chosen.healthy) for name in JOBS]
+    cases = [(name, seed) for name, seeds in names if chosen.only in name for seed in range(seeds)]
+    if not cases:
+        raise UsageError(f'--only: no case is named "{chosen.only}"; cases: {", ".join(n for n, _ in names)}')
+    with tempfile.TemporaryDirectory(prefix="etloop-diagnosis-") as scratch:
+        work = partial(answer, place=Path(chosen.keep or scratch), keeps=bool(chosen.keep))
+        with ProcessPoolExecutor(chosen.jobs) as pool:
+            results = pool.map(work, *zip(*cases, strict=True))
+            for _, group in groupby(results, key=lambda row: row.name):
+                values = list(row_of(list(group)))
+                values[-1] = "\n    ".join(["", *values[-1]]) if values[-1] else ""
+                yield values
+
+
+def bars(results: Sequence[Row]) -> Iterator[Bar]:
+    """Yield whether causes are listed first, and how many healthy runs have findings."""
+    planted = [row for row in results if row["first"] is not None]
+    runs, first = (sum(row[title] for row in planted) for title in ("runs", "first"))
+    if runs:
+        text = f"listed first with its place: {first} of {runs} ({first / runs:.1%}; bar {FIRST_SHARE:.0%})"
+        yield text, first >= FIRST_SHARE * runs
+    healthy = [row for row in results if row["false"] is not None]
+    runs, false = (sum(row[title] for row in healthy) for title in ("runs", "false"))
+    if runs:
+        yield f"healthy runs with a finding: {false} of {runs} (bar {FALSE_SHARE:.0%})", false <= FALSE_SHARE * runs
+
+
+OPTIONS: Final[Options] = {
+    "--seeds": {"type": int, "default": 10, "help": "runs of each cause (default: %(default)s)"},
+    "--healthy": {"type": int, "default": 20, "help": "healthy runs of each shape (default: %(default)s)"},
+    "--only": {"default": "", "metavar": "WORD", "help": "cases whose name contains it"},
+    "--jobs": {"type": int, "default": os.cpu_count(), "help": "processes (default: %(default)s)"},
+    "--keep": {"default": "", "metavar": "DIR", "help": "keep the files of wrong cases in this directory"},
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the table; return the exit code."""
+    return measure(__doc__, rows, COLUMNS, bars, OPTIONS, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
