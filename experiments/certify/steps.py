@@ -28,7 +28,7 @@ _TWIN_INCAST_PACKETS: Final = 1_800
 """Packets of an incast that fill the buffer of a small switch far enough for a pause."""
 _INCAST_PACKETS: Final = 3_600
 _MOST_CROSS_ROUNDS: Final = 16
-_LOSS_ROUNDS: Final = 8
+_LOSS_ROUNDS: Final = 16
 _TWIN_LOSS_PACKETS: Final = 1_500_000
 _LOSS_PACKETS: Final = 915_000
 """Packets of a port with which a loss of 1e-5 shows at least five times with 95 %."""
@@ -201,7 +201,7 @@ STEPS: Final = (
         "no packet is lost or damaged",
         _loss_rounds,
         (loss.look, rates.look_at_drains),
-        lambda scale: _plain(scale) | {"qps_per_connection": 2, "window_packets": 16},
+        lambda scale: _plain(scale) | {"window_packets": 16},
         frozenset({FindingKind.LOSSY_LINK, FindingKind.DAMAGED_LINK, FindingKind.MTU, FindingKind.LINK_FLAP}),
         60,
     ),
