@@ -31,6 +31,7 @@ from etloop.controller.run.pipeline import (
     RunInputs,
     RunOptions,
     RunWatcher,
+    SilentWatcher,
     new_run_id,
     prepare,
     run_plan,
@@ -115,7 +116,9 @@ def certify(request: CertifyRequest, watcher: RunWatcher) -> Certificate:
         figures: list[Mapping[str, Mapping[str, float]]] = []
         for number, step in enumerate(steps):
             left_out = _left_out(step, parts_of(named), fabric)
-            result = _run_step(request, fabric, step, left_out, watcher)
+            # Only the first run reports its progress; the others repeat its warnings.
+            of_run = SilentWatcher() if number else watcher
+            result = _run_step(request, fabric, step, left_out, of_run)
             fresh = [Named(number, finding) for finding in result.answer.findings]
             count = len(parts_of((*named, *fresh))) - len(parts_of(named))
             named += fresh

@@ -182,7 +182,12 @@ STEPS: Final = (
         (classes.look_at_notifications,),
         lambda scale: (
             _plain(scale)
-            | {"qps_per_connection": _CLASS_FLOWS, "split_data_on_qps": True, "dscp": scale.cnp_dscp}
+            | {
+                "qps_per_connection": _CLASS_FLOWS,
+                "split_data_on_qps": True,
+                "dscp": scale.cnp_dscp,
+                "lossless": False,
+            }
         ),
         frozenset(),
         1_000,

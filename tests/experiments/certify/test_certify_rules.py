@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -89,7 +91,7 @@ def test_host_whose_best_round_is_slow_is_named() -> None:
     ranks = [rank for rank in range(4) for _ in range(3)]
     times_ns = [100_000 if rank != 3 else 140_000 for rank in ranks]
     times_ns[4] = 200_000  # a collision in a single round
-    ops = {
+    ops: dict[str, list[Any]] = {
         "kind": ["send"] * 12,
         "rank": ranks,
         "peer": [(rank + 1 + turn) % 4 for turn, rank in enumerate(ranks)],
