@@ -8,6 +8,7 @@ packet costs processor time and no noise has to be averaged out.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import Any, Final
 
 from etloop.contract.base.late_dataclass import dataclass
@@ -30,6 +31,7 @@ _INCAST_PACKETS: Final = 3_600
 _MOST_CROSS_ROUNDS: Final = 16
 _LOSS_ROUNDS: Final = 16
 _TWIN_LOSS_PACKETS: Final = 1_500_000
+_TWIN_PORT_PACKETS: Final = 40_000
 _LOSS_PACKETS: Final = 915_000
 """Packets of a port with which a loss of 1e-5 shows at least five times with 95 %."""
 _LOSS_TIME_NS: Final = 3_000_000_000
@@ -111,7 +113,7 @@ def _pair_rounds(scale: Scale) -> tuple[Round, ...]:
 def _loss_rounds(scale: Scale) -> tuple[Round, ...]:
     packets = min(_LOSS_PACKETS, max(2_000, scale.frames(_LOSS_TIME_NS)))
     if scale.is_virtual:
-        packets = min(packets, max(2_000, _TWIN_LOSS_PACKETS // scale.ports))
+        packets = min(packets, _TWIN_PORT_PACKETS, max(2_000, _TWIN_LOSS_PACKETS // scale.ports))
     shifts = _crossing_shifts(scale.ports, min(_LOSS_ROUNDS, scale.ports - 1))
     size = -(-packets // len(shifts)) * PACKET_BYTES
     return tuple(shift_round(scale.ports, shift, size) for shift in shifts)
@@ -128,32 +130,39 @@ def _hash_rounds(scale: Scale) -> tuple[Round, ...]:
 
 def _incast_rounds(scale: Scale) -> tuple[Round, ...]:
     """Return incasts within blocks of neighbouring ports, then from all other ports to each block."""
-    ports = scale.ports
-    senders = max(1, min(_BLOCK, ports) - 1)
+    blocks = _blocks(scale.ports)
+    senders = max(1, len(blocks[0]) - 1)
     least = (_TWIN_INCAST_PACKETS if scale.is_virtual else _INCAST_PACKETS) // senders
     packets = max(least, scale.frames(64_000))
     near = tuple(
         tuple(
             Transfer(rank, receiver, packets * PACKET_BYTES)
-            for rank in range(ports)
-            for receiver in (rank // _BLOCK * _BLOCK + place,)
-            if rank != receiver < ports
+            for block in blocks
+            if turn < len(block)
+            for receiver in (block[turn],)
+            for rank in block
+            if rank != receiver
         )
-        for place in range(min(_BLOCK, ports))
+        for turn in range(len(blocks[0]))
     )
-    blocks = -(-ports // _BLOCK)
-    step = -(-blocks // _MOST_CROSS_ROUNDS)
+    step = -(-len(blocks) // _MOST_CROSS_ROUNDS)
     far = tuple(
         tuple(
-            Transfer(rank, receiver, packets // 4 * PACKET_BYTES)
-            for rank in range(ports)
-            if rank // _BLOCK != block
-            for receiver in (block * _BLOCK + rank % _BLOCK,)
-            if receiver < ports
+            Transfer(rank, block[rank % len(block)], packets // 4 * PACKET_BYTES)
+            for rank in range(scale.ports)
+            if rank not in block
         )
-        for block in range(0, blocks if blocks > 1 else 0, step)
+        for block in (blocks[::step] if len(blocks) > 1 else ())
     )
     return near + far
+
+
+def _blocks(ports: int) -> tuple[range, ...]:
+    """Return the ports in blocks of neighbours, the larger ones first: of `_BLOCK` ports, or about as many."""
+    count = -(-ports // _BLOCK)
+    size, larger = divmod(ports, count)
+    starts = [number * size + min(number, larger) for number in range(count + 1)]
+    return tuple(range(*ends) for ends in pairwise(starts))
 
 
 def _plain(scale: Scale) -> dict[str, Any]:

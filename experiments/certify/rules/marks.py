@@ -24,6 +24,10 @@ FACTOR: Final = 1.5
 """Factor between the Kmin of a port and that of its peers from which on it is wrong."""
 LEAST_EXPECTED: Final = 10.0
 """Marks that the peers' curve predicts from which on none at all is a fault."""
+LEAST_SURE: Final = 100.0
+"""Marks, found or expected, from which on the curve of a port is compared with that of its peers."""
+LEAST_GAIN: Final = 25.0
+"""Gain in log-likelihood of the curve of a port over that of its peers from which on they differ."""
 LEAST_MARKS: Final = 20
 """Marks of a port from which on its curve is estimated."""
 MOST_PACKETS: Final = 64
@@ -147,6 +151,29 @@ def fit_curve(marks: PortMarks) -> Curve:
     return curve
 
 
+def _deviation(marks: PortMarks, curve: Curve | None, peers: Curve) -> FindingKind | None:
+    """Return how the marking of a port differs from the curve of its peers; None if it does not, or not certainly."""
+    expected = float((marks.packets * peers.share(marks.length_bytes)).sum())
+    seen = float(marks.marked.sum())
+    if seen == 0:
+        return FindingKind.ECN_OFF if expected >= LEAST_EXPECTED else None
+    if curve is None or max(seen, expected) < LEAST_SURE:
+        return None
+    if _likelihood(marks, curve) - _likelihood(marks, peers) < LEAST_GAIN:
+        return None
+    if curve.kmin_bytes * FACTOR < peers.kmin_bytes and seen > 2 * expected:
+        return FindingKind.ECN_EARLY
+    if curve.kmin_bytes > FACTOR * peers.kmin_bytes and 2 * seen < expected:
+        return FindingKind.ECN_LATE
+    return None
+
+
+def _likelihood(marks: PortMarks, curve: Curve) -> float:
+    chance = np.clip(curve.share(marks.length_bytes), 1e-3, 1 - 1e-3)
+    misses = marks.packets - marks.marked
+    return float((marks.marked * np.log(chance) + misses * np.log1p(-chance)).sum())
+
+
 def _of_tier(evidence: Evidence, by_port: dict[int, PortMarks], curves: dict[int, Curve]) -> list[Finding]:
     of_tier = [curves[port] for port in by_port if port in curves]
     if len(of_tier) < 3:
@@ -156,22 +183,9 @@ def _of_tier(evidence: Evidence, by_port: dict[int, PortMarks], curves: dict[int
     )
     wrong: dict[FindingKind, list[int]] = {}
     for port, marks in by_port.items():
-        expected = float((marks.packets * peers.share(marks.length_bytes)).sum())
-        seen = float(marks.marked.sum())
-        if expected >= LEAST_EXPECTED and seen == 0:
-            wrong.setdefault(FindingKind.ECN_OFF, []).append(port)
-        elif (
-            port in curves
-            and curves[port].kmin_bytes * FACTOR < peers.kmin_bytes
-            and seen > 2 * expected + 10
-        ):
-            wrong.setdefault(FindingKind.ECN_EARLY, []).append(port)
-        elif (
-            port in curves
-            and curves[port].kmin_bytes > FACTOR * peers.kmin_bytes
-            and 2 * seen + 10 < expected
-        ):
-            wrong.setdefault(FindingKind.ECN_LATE, []).append(port)
+        kind = _deviation(marks, curves.get(port), peers)
+        if kind is not None:
+            wrong.setdefault(kind, []).append(port)
     findings = []
     for kind, ports in wrong.items():
         for place, rows in switches_or_cables(evidence, ports, by_port).items():
