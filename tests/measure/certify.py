@@ -93,10 +93,8 @@ def _planted(
     mishashed = draw.choice([name for name in switches if name.startswith("leaf") and name != wrong])
     switches[mishashed]["hash"] = draw.choice(HASHES)
     slow, lossy = draw.sample(cables, 2)
-    ends: list[str] = lossy[:2]
     slow[2] = round(RATE_GBPS * draw.uniform(0.5, 0.9), 1)
-    end = draw.choice([end for end in ends if end.partition("/")[0] in switches])
-    switch, _, port = end.partition("/")
+    switch, _, port = draw.choice([str(end) for end in lossy[:2] if str( end.partition("/")[0] in switches]).partition("/")
     chance = 10 ** draw.uniform(-3.3, -2)
     switches[switch]["faults"] = [{draw.choice(["in", "out"]): port, "chance": f"{chance:.4%}"}]
     return (

@@ -33,7 +33,10 @@ LEAST_MARKS: Final = 20
 MOST_PACKETS: Final = 64
 """Packets between two readings of a queue above which its length in between is not known."""
 REMEDY: Final = "give the queue of data the ECN thresholds of the other switches"
-_STEPS: Final = 40
+_UNMARKED: Final = 0.03
+"""Share of packets above Kmax that carry no mark."""
+_MOSTLY: Final = 0.5
+_STEPS: Final = 32
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -129,25 +132,22 @@ def marks_of_ports(evidence: Evidence) -> dict[int, PortMarks]:
 
 
 def fit_curve(marks: PortMarks) -> Curve:
-    """Return the curve of greatest likelihood, over a grid of Kmin and Kmax with Pmax solved for each."""
+    """Return the curve of greatest likelihood: Kmax where most packets become marked, then Kmin over a grid, with Pmax solved
+    for each."""
     length, packets, marked = marks.length_bytes, marks.packets, marks.marked
-    longest = float(length.max()) * 1.01
-    share = np.where(packets > 0, marked / packets, 0)
-    unmarked = length[share < 0.99]
-    kmax = float(np.quantile(unmarked, 1.0)) if len(unmarked) else longest
-    first = float(length[marked > 0].min())
-    best, curve = -np.inf, Curve(first, kmax, 1.0)
-    for kmin in np.linspace(0, first, _STEPS):
-        width = max(kmax - kmin, 1.0)
-        rising = np.clip((length - kmin) / width, 0, 1)
-        between = (length < kmax) & (rising > 0)
-        weight = float((packets[between] * rising[between]).sum())
-        pmax = min(1.0, max(1e-4, float(marked[between].sum()) / weight)) if weight else 1.0
-        chance = np.clip(pmax * rising[length < kmax], 1e-9, 1 - 1e-9)
-        hits, misses = marked[length < kmax], (packets - marked)[length < kmax]
-        likelihood = float((hits * np.log(chance) + misses * np.log1p(-chance)).sum())
+    # Above Kmax only acknowledgements are unmarked, which are few.
+    sparse = length[marked < _MOSTLY * packets]
+    kmax = float(sparse.max()) if len(sparse) else float(length.max())
+    below = length <= kmax
+    best, curve = -np.inf, Curve(0.0, kmax, 1.0)
+    for kmin in np.linspace(0, kmax, _STEPS, endpoint=False).tolist():
+        weight = (
+            float(packets[below] @ np.clip((length[below] - kmin) / (kmax - kmin), 0, 1)) if kmax else 0.0
+        )
+        pmax = min(1.0, float(marked[below].sum()) / weight) if weight else 1.0
+        likelihood = _likelihood(marks, Curve(kmin, kmax, pmax))
         if likelihood > best:
-            best, curve = likelihood, Curve(float(kmin), kmax, pmax)
+            best, curve = likelihood, Curve(kmin, kmax, pmax)
     return curve
 
 
@@ -169,7 +169,7 @@ def _deviation(marks: PortMarks, curve: Curve | None, peers: Curve) -> FindingKi
 
 
 def _likelihood(marks: PortMarks, curve: Curve) -> float:
-    chance = np.clip(curve.share(marks.length_bytes), 1e-3, 1 - 1e-3)
+    chance = np.clip(curve.share(marks.length_bytes), 1e-3, 1 - _UNMARKED)
     misses = marks.packets - marks.marked
     return float((marks.marked * np.log(chance) + misses * np.log1p(-chance)).sum())
 
