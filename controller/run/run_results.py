@@ -55,7 +55,6 @@ from etloop.results.measure.joined import NO_OPS
 from etloop.results.measure.summary import Measurement, measure
 from etloop.results.measure.workload_digest import workload_digest
 from etloop.results.schema.case import CASE_FILE
-from etloop.results.schema.device_facts import NO_FACTS
 from etloop.results.store.run_dir import PLAN_FILE, RunArtifacts, RunNotWritten, write_run
 from etloop.results.store.table_writer import BlockTables
 from etloop.results.verdict.junit_names import place_of
@@ -109,7 +108,7 @@ def finish_run(
         # The tables have them; a second copy of a long run would take too much memory.
         measurement = replace(measurement, ops=NO_OPS, job_ops=NO_OPS)
     watcher.enter(Step.VERDICT)
-    facts = device_facts(material.texts, options.out_dir or Path()) if options.pages else NO_FACTS
+    facts = device_facts(material.texts, options.out_dir or Path())
     place = "" if options.out_dir is None else place_of(options.out_dir)
     judged = add_verdict(run, material.basis, material.conditions, facts, pages=options.pages, place=place)
     run = _keep(options, judged, run)

@@ -14,7 +14,6 @@ import os
 import shutil
 import sys
 import tempfile
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
@@ -29,7 +28,7 @@ from tests.measure.planting.cases import is_found, is_listed_first
 from tests.measure.planting.exercise import is_exercised
 from tests.measure.planting.healthy import JOBS, healthy_case
 from tests.measure.planting.plants import PLANTS, planted_case
-from tests.measure.planting.run_case import run_in_twin
+from tests.measure.planting.run_case import diagnose_in_twin
 
 FIRST_SHARE: Final = 0.95
 FALSE_SHARE: Final = 0.01
@@ -52,13 +51,6 @@ class Answer:
     """Sentences of findings that a healthy run must not have."""
     failure: str = ""
 
-    @property
-    def is_wrong(self) -> bool:
-        """Return whether the case misses the bar."""
-        return bool(self.failure or self.false) or (
-            not self.name.startswith(HEALTHY) and self.exercised and not self.is_first
-        )
-
 
 def is_false(finding: Finding) -> bool:
     """Return whether a finding must not be in a healthy run: a fault, or a straggler among equal ranks."""
@@ -68,13 +60,12 @@ def is_false(finding: Finding) -> bool:
 
 
 def answer(name: str, seed: int, place: Path, *, keeps: bool) -> Answer:
-    """Run a case below `place` and judge its diagnosis; the files of a wrong one stay if `keeps`."""
+    """Run a case below `place` and judge its diagnosis; its files stay if `keeps`."""
     directory = place / f"{name.replace(' ', '-')}-{seed}"
-    shutil.rmtree(directory, ignore_errors=True)
     is_healthy = name.startswith(HEALTHY)
     case = healthy_case(name.removeprefix(HEALTHY), seed) if is_healthy else planted_case(name, seed)
     try:
-        diagnosis = run_in_twin(case, directory).summary.diagnosis
+        diagnosis = diagnose_in_twin(case, directory)
         exercised = is_healthy or is_exercised(case, directory / "run")
     except Exception as error:  # noqa: BLE001 - a rule that fails is an answer as well, and the others are to run
         return Answer(name, seed, case.planted, failure=f"{type(error).__name__}: {error}")
@@ -89,7 +80,7 @@ def answer(name: str, seed: int, place: Path, *, keeps: bool) -> Answer:
         f"{findings[0].kind} at {findings[0].places[0]}" if findings and findings[0].places else "none",
         tuple(f"{row.kind}: {row.sentence}" for row in findings if is_healthy and is_false(row)),
     )
-    if not (keeps and result.is_wrong):
+    if not keeps:
         shutil.rmtree(directory)
     return result
 
@@ -100,11 +91,16 @@ def row_of(answers: Sequence[Answer]) -> Values:
     failed = [f"seed {row.seed}: {row.failure}" for row in answers if row.failure]
     if first.name.startswith(HEALTHY):
         wrong = [f"seed {row.seed}: {sentence}" for row in answers for sentence in row.false]
-        return first.name, len(answers), None, None, sum(bool(row.false) for row in answers), [*wrong, *failed]
+        return (
+            first.name,
+            len(answers),
+            None,
+            None,
+            sum(bool(row.false) for row in answers),
+            [*wrong, *failed],
+        )
     fair = [row for row in answers if row.exercised and not row.failure]
-    others = [
-        f"seed {row.seed} ({row.planted}): {row.first}" for row in fair if not row.is_first
-    ]
+    others = [f"seed {row.seed} ({row.planted}): {row.first}" for row in fair if not row.is_first]
     return (
         first.name,
         len(fair),
@@ -145,7 +141,10 @@ def bars(results: Sequence[Row]) -> Iterator[Bar]:
     healthy = [row for row in results if row["false"] is not None]
     runs, false = (sum(row[title] for row in healthy) for title in ("runs", "false"))
     if runs:
-        yield f"healthy runs with a finding: {false} of {runs} (bar {FALSE_SHARE:.0%})", false <= FALSE_SHARE * runs
+        yield (
+            f"healthy runs with a finding: {false} of {runs} (bar {FALSE_SHARE:.0%})",
+            false <= FALSE_SHARE * runs,
+        )
 
 
 OPTIONS: Final[Options] = {
@@ -153,7 +152,11 @@ OPTIONS: Final[Options] = {
     "--healthy": {"type": int, "default": 20, "help": "healthy runs of each shape (default: %(default)s)"},
     "--only": {"default": "", "metavar": "WORD", "help": "cases whose name contains it"},
     "--jobs": {"type": int, "default": os.cpu_count(), "help": "processes (default: %(default)s)"},
-    "--keep": {"default": "", "metavar": "DIR", "help": "keep the files of wrong cases in this directory"},
+    "--keep": {
+        "default": "",
+        "metavar": "DIR",
+        "help": "keep all cases in this directory, and only diagnose again those that are there",
+    },
 }
 
 

@@ -28,6 +28,8 @@ _DEVIATIONS: Final = 4.3
 """Of a Poisson count: 0.01 false findings in a run."""
 _LATE_FRAMES: Final = 16
 """Wait of a notification in frames of data at the rate of its port: one of each data queue may be before it at every hop."""
+_ALMOST_ALL: Final = 0.9
+_LESS_THAN_HALF: Final = 0.5
 
 
 def look(evidence: Evidence) -> Found:
@@ -60,45 +62,57 @@ def _both_ends(evidence: Evidence, name: str) -> Floats:
 
 
 def _lost(evidence: Evidence, lost: float, total: float, usual: float) -> Finding:
-    place = _dropping_place(evidence)
-    sentence = f"{lost:.0f} of {total:.0f} congestion notifications did not arrive" + (
-        f"; {place} dropped packets of their queue" if place is not None else ""
-    )
+    place = _dropping_place(evidence) or _losing_host(evidence)
+    where = "" if place is None else f", most of them at {place}"
+    sentence = f"{lost:.0f} of {total:.0f} congestion notifications did not arrive{where}"
     facts = (Fact("lost_cnps", lost, "packets", usual, int(total)),)
-    places = (place,) if place is not None else (Place(PlaceKind.JOB, "job"),)
+    places = (Place(PlaceKind.JOB, "job") if place is None else place,)
     remedy = "give notifications a queue and DSCP of their own on every switch, and compare np_cnp_sent with rp_cnp_handled"
     return Finding(FindingKind.CNP_LATE, places, sentence, facts, 1.0, remedy)
 
 
 def _dropping_place(evidence: Evidence) -> Place | None:
-    """Return the port whose queue of notifications dropped most packets, None if none did."""
-    lanes = evidence.lanes
-    dropped = np.nan_to_num(lanes.counter("queue_dropped_packets"))
-    of_queue = np.array(
-        [
-            queue == number
-            for queue, number in zip(_queue_of_lane(evidence), lanes.number.tolist(), strict=True)
-        ],
-        bool,
-    )
-    dropped = np.where(of_queue, dropped, 0.0)
-    if not len(dropped) or not dropped.max():
+    """Return the queue of notifications that dropped most packets, None if none did."""
+    lanes, ports = evidence.lanes, evidence.ports
+    is_queue = np.array(_queue_of_lane(evidence, is_shared=True), np.int64) == lanes.number
+    dropped = np.where(is_queue, np.nan_to_num(lanes.counter("queue_dropped_packets")), 0.0)
+    if not dropped.max(initial=0.0):
         return None
     lane = int(dropped.argmax())
     port = int(lanes.port[lane])
-    return Place(
-        PlaceKind.QUEUE, evidence.ports.names[port], evidence.ports.peers[port], int(lanes.number[lane])
+    return Place(PlaceKind.QUEUE, ports.names[port], ports.peers[port], int(lanes.number[lane]))
+
+
+def _losing_host(evidence: Evidence) -> Place | None:
+    """Return the host from or to which all lost notifications were sent, if other hosts had most of the others."""
+    flows = evidence.flows
+    nothing = np.zeros(len(flows.src_rank))
+    sent = np.nan_to_num(flows.received.get("np_cnp_sent", nothing))
+    arrived = sum(
+        (np.nan_to_num(flows.sent.get(name, nothing)) for name in ("rp_cnp_handled", "rp_cnp_ignored")),
+        nothing,
     )
+    for host in (flows.src_host, flows.dst_host):
+        known = host >= 0
+        lost = np.bincount(host[known], np.maximum(sent - arrived, 0)[known], 1)
+        share = np.bincount(host[known], sent[known], len(lost)) / max(float(sent.sum()), 1.0)
+        worst = int(lost.argmax())
+        if lost[worst] and lost[worst] >= _ALMOST_ALL * lost.sum() and share[worst] < _LESS_THAN_HALF:
+            return Place(PlaceKind.HOST, evidence.hosts.names[worst])
+    return None
 
 
-def _queue_of_lane(evidence: Evidence) -> list[int]:
-    """Return for each lane the queue of the notifications at its switch, -1 if it is not known or that of the data."""
+def _queue_of_lane(evidence: Evidence, *, is_shared: bool = False) -> list[int]:
+    """Return for each lane the queue of the notifications at its switch, -1 if it is not known.
+
+    Queues that the data use as well are -1 unless `is_shared`.
+    """
     needs, topology = evidence.needs, evidence.topology
     by_switch: dict[str, int] = {}
     for switch in () if topology is None else topology.switches:
         queue = ClassWay.of(switch, needs.cnp_dscp).queue
-        is_shared = needs.data_dscp >= 0 and ClassWay.of(switch, needs.data_dscp).queue == queue
-        by_switch[switch.name] = -1 if is_shared else queue
+        has_data = needs.data_dscp >= 0 and ClassWay.of(switch, needs.data_dscp).queue == queue
+        by_switch[switch.name] = -1 if has_data and not is_shared else queue
     return [by_switch.get(evidence.ports.switch[port], -1) for port in evidence.lanes.port.tolist()]
 
 

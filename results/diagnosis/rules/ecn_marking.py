@@ -109,12 +109,12 @@ def look(evidence: Evidence) -> Found:
         return _all_kinds(lambda kind: no_evidence(kind, "marks are not counted"))
     frame_bytes = needs.path_mtu_bytes + PACKET_OVERHEAD_BYTES
     intervals = marked_intervals(evidence)
-    queues = _data_queues(evidence, frame_bytes)
+    queues, at_hosts = _data_queues(evidence, frame_bytes), _marked_at_hosts(evidence)
     judged: dict[tuple[FindingKind, int, MarkingCurve | None, _Reference], list[_Judged]] = {}
     exercised = dict.fromkeys(_KINDS, False)
     for queue in queues:
         of_queue = intervals.of_lanes(queue.lanes)
-        expected = _not_yet_marked(evidence, queue, _expected(of_queue, queue, frame_bytes))
+        expected = _not_yet_marked(evidence, queue, _expected(of_queue, queue, frame_bytes), at_hosts)
         early = _early_marks(evidence, queue, of_queue)
         exercised[FindingKind.ECN_OFF] |= expected >= _LEAST_MARKS
         exercised[FindingKind.ECN_LATE] |= expected >= _LEAST_MARKS
@@ -277,10 +277,10 @@ def _all_intervals(intervals: MarkedIntervals, items: list[_Judged]) -> MarkedIn
     return intervals.of_lanes(np.concatenate([item.queue.lanes for item in items]))
 
 
-def _not_yet_marked(evidence: Evidence, queue: _DataQueue, expected: Floats) -> float:
+def _not_yet_marked(evidence: Evidence, queue: _DataQueue, expected: Floats, at_hosts: Floats) -> float:
     """Return the expected marks of a switch, less those on packets that arrived marked: these are not counted again.
 
-    At a host's port the host's own count of marked packets is exact. Elsewhere the marks of the neighbours bound them; a
+    `at_hosts`: marked packets that arrived at each host, NaN where not counted. At a host's port that count is exact. Elsewhere the marks of the neighbours bound them; a
     factor of 2 allows for bursts in which more packets than the average arrive marked.
     """
     lanes, ports = evidence.lanes, evidence.ports
@@ -293,7 +293,7 @@ def _not_yet_marked(evidence: Evidence, queue: _DataQueue, expected: Floats) -> 
     marked_share = marks[arriving].sum() / max(packets[arriving].sum(), 1.0)
     left = expected * max(0.0, 1.0 - 2.0 * marked_share)
     if len(evidence.hosts.names):
-        counted = _marked_at_hosts(evidence)[np.maximum(hosts, 0)]
+        counted = at_hosts[np.maximum(hosts, 0)]
         is_counted = (hosts >= 0) & ~np.isnan(counted)
         exact = np.maximum(expected - np.maximum(counted - marks[queue.lanes], 0.0), 0.0)
         left = np.where(is_counted, exact, left)
@@ -333,10 +333,14 @@ def _judge(queue: _DataQueue, expected: float, early: tuple[float, float]) -> Fi
     """Return what is wrong with a switch's marking, None if nothing is."""
     reference, own, marks = queue.reference, queue.configured, queue.marks
     early_marks, early_packets = early
-    is_lower = own is None or own.kmin_bytes * _DIFFERENT < reference.curve.kmin_bytes
-    # By the default alone, only what cuts a flow that fills the path: a mark in each window of an almost empty queue.
-    is_harmful = not reference.is_default or early_marks * queue.window_packets >= early_packets
-    if early_marks >= _LEAST_MARKS and is_lower and is_harmful:
+    if own is None:
+        # By the default alone, only what cuts a flow that fills the path: a mark in each window of an almost empty queue.
+        is_early = early_marks >= max(_LEAST_MARKS, early_packets / queue.window_packets)
+    else:
+        share = float(own.share(np.array(_BELOW_KMIN * reference.curve.kmin_bytes)))
+        is_early = own.kmin_bytes * _DIFFERENT < reference.curve.kmin_bytes and marks >= _LEAST_MARKS
+        is_early &= not reference.is_default or share * queue.window_packets >= 1
+    if is_early:
         return FindingKind.ECN_EARLY
     if expected < _LEAST_MARKS:
         return None
@@ -400,9 +404,14 @@ def _finding(
             remedy = f"check that ECN is on at {where} ({wanted}), and that the packets are ECN-capable"
         case FindingKind.ECN_EARLY:
             facts.append(Fact("marks_below_kmin", early, "packets", 0.0))
+            below = (
+                f", {early:.0f} with less than {_size(_BELOW_KMIN * curve.kmin_bytes)} in the queue"
+                if early
+                else ""
+            )
             sentence = (
-                f"{where} marks too early{_thresholds(queue.configured, estimate)}: {early:.0f} packets were marked with "
-                f"less than {_size(_BELOW_KMIN * curve.kmin_bytes)} in the queue; {source}: {wanted}"
+                f"{where} marks too early{_thresholds(queue.configured, estimate)}: {marks:.0f} packets were marked"
+                f"{below}; {source}: {wanted}"
             )
             remedy = f"raise the thresholds of {where} to {wanted}"
         case _:

@@ -12,7 +12,6 @@ import yaml
 
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.results.schema.findings import Diagnosis, Finding, FindingKind, Place, PlaceKind
-
 from tests.measure.planting.fabric import Fabric
 
 RUN_BYTES: Final = 384 << 20
@@ -64,27 +63,37 @@ class Case:
     files: Mapping[str, bytes] = field(default_factory=dict)
     """Further files by name, such as traces."""
 
-    def write(self, directory: Path) -> None:
-        """Write scenario.yaml, topology.yaml, rig.yaml and further files."""
-        directory.mkdir(parents=True, exist_ok=True)
+    def contents(self) -> dict[str, bytes]:
+        """Return scenario.yaml, topology.yaml, rig.yaml and further files by name."""
         documents = {
             "scenario.yaml": self.scenario,
             "topology.yaml": self.fabric.topology(),
             "rig.yaml": self.fabric.rig(),
         }
-        for name, document in documents.items():
-            (directory / name).write_text(yaml.dump(document, Dumper=_PlainDumper, sort_keys=False, width=120))
-        for name, content in self.files.items():
-            (directory / name).parent.mkdir(exist_ok=True)
+        texts = {
+            name: yaml.dump(document, Dumper=_PlainDumper, sort_keys=False, width=120).encode()
+            for name, document in documents.items()
+        }
+        return {**texts, **self.files}
+
+    def write(self, directory: Path) -> None:
+        """Write all files."""
+        for name, content in self.contents().items():
+            (directory / name).parent.mkdir(parents=True, exist_ok=True)
             (directory / name).write_bytes(content)
+
+    def is_written(self, directory: Path) -> bool:
+        """Return whether `directory` has exactly these files."""
+        return all(
+            (directory / name).is_file() and (directory / name).read_bytes() == content
+            for name, content in self.contents().items()
+        )
 
 
 def is_listed_first(case: Case, diagnosis: Diagnosis) -> bool:
     """Return whether the first finding is what the case expects."""
     return (
-        case.expected is not None
-        and bool(diagnosis.findings)
-        and case.expected.holds(diagnosis.findings[0])
+        case.expected is not None and bool(diagnosis.findings) and case.expected.holds(diagnosis.findings[0])
     )
 
 

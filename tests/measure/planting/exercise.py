@@ -64,10 +64,7 @@ def _is_uneven(case: Case, run_dir: Path) -> bool:
     sent = _port_counter(run_dir, "tx_bytes")
     for switch in case.fabric.hosts_by_switch():
         loads = [
-            sent[port]
-            for cable in case.fabric.links
-            for port in cable.ends
-            if port.startswith(f"{switch}/")
+            sent[port] for cable in case.fabric.links for port in cable.ends if port.startswith(f"{switch}/")
         ]
         if max(loads) > UNEVEN * (sum(loads) / len(loads)):
             return True

@@ -210,9 +210,7 @@ def _leaf_spine(rng: random.Random, ranks: int, names: _Names, *, oversubscribed
 def _dumbbell(rng: random.Random, ranks: int, names: _Names, *, oversubscribed: bool) -> _Plan:
     del rng
     trunks = max(2, ranks // 4 if oversubscribed else ranks // 2)
-    hosts = tuple(
-        (f"{names[2]}{rank}/p0", "left" if rank < ranks // 2 else "right") for rank in range(ranks)
-    )
+    hosts = tuple((f"{names[2]}{rank}/p0", "left" if rank < ranks // 2 else "right") for rank in range(ranks))
     return _Plan(("left", "right"), (("left", "right"),) * trunks, hosts)
 
 
@@ -260,8 +258,7 @@ def fat_tree(rng: random.Random, ranks: int, rate_mbps: int) -> Fabric:
         switches={name: {"seed": seed * 64 + number} for number, name in enumerate(switches)},
         links=tuple(Cable(ports.next_of(a), ports.next_of(b), rate_mbps, 500) for a, b in pairs),
         attachments=tuple(
-            Cable(ports.next_of(edges[rank // below]), f"h{rank}/p0", rate_mbps, 500)
-            for rank in range(ranks)
+            Cable(ports.next_of(edges[rank // below]), f"h{rank}/p0", rate_mbps, 500) for rank in range(ranks)
         ),
         seed=seed,
         stated_mbps=rate_mbps,

@@ -113,9 +113,7 @@ def several_jobs(rng: random.Random) -> Case:
 
 def multipath(rng: random.Random) -> Case:
     """Spray with MRC or UET over lossy networks that trim."""
-    fabric = draw_fabric(
-        rng, Wish(("leaf_spine", "rail"), oversubscribed=rng.random() < 0.4, lossless=False)
-    )
+    fabric = draw_fabric(rng, Wish(("leaf_spine", "rail"), oversubscribed=rng.random() < 0.4, lossless=False))
     settings = {"trimming": {"size": "64B", "dscp": TRIM_DSCP, "queue": 6}}
     maps = {"maps": {"dscp_to_class": {TRIM_DSCP: 6}}}
     fabric = fabric.with_settings(tuple(fabric.switches), {**settings, **maps})

@@ -17,7 +17,6 @@ from tests.measure.planting.cases import (
     Expected,
     collective,
     dcqcn,
-    flows,
     incast,
     no_control,
     scenario,
@@ -44,9 +43,7 @@ MIB: Final = 1 << 20
 Plant = Callable[[random.Random], Case]
 
 
-def _case(
-    fabric: Fabric, job: Mapping[str, Any], expected: Expected, planted: str, **more: Any
-) -> Case:
+def _case(fabric: Fabric, job: Mapping[str, Any], expected: Expected, planted: str, **more: Any) -> Case:
     return Case("", 0, fabric, job, expected, planted, **more)
 
 
@@ -426,15 +423,14 @@ PLANTS: Final[Mapping[str, Plant]] = {
         trims_dropped,
         watchdog,
         deadlock,
+        storm,
         straggler,
         job_incast,
         placement,
         reordering,
     )
 }
-"""Cause -> its plant, for the twin."""
-LAB_PLANTS: Final[Mapping[str, Plant]] = {storm.__name__: storm}
-"""Causes that only a lab can have: hosts of a twin send no pause frames of their own."""
+"""Cause -> its plant."""
 
 
 def planted_case(cause: str, seed: int) -> Case:

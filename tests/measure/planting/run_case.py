@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
+from typing import Final
 
-from etloop.controller.run.execution import FinishedRun
 from etloop.controller.run.pipeline import (
     PrepareOptions,
     RunInputs,
@@ -14,19 +15,27 @@ from etloop.controller.run.pipeline import (
     run_plan,
 )
 from etloop.controller.run.twin import TwinExecution
+from etloop.controller.run.verdict import judge_again
+from etloop.results.schema.findings import Diagnosis
 from etloop.traffic.twin import SAMPLE_INTERVAL_NS, TwinSettings
 from tests.measure.planting.cases import Case
 
-LIMIT_NS = 20_000_000_000
+LIMIT_NS: Final = 20_000_000_000
 """Virtual time after which a job is given up: one in a deadlock never ends."""
+RUN: Final = "run"
+"""Directory of the results next to the files of the case."""
 
 
-def run_in_twin(case: Case, directory: Path) -> FinishedRun:
-    """Write a case below `directory`, and run it there without pages. Raises `EtloopError` if the twin refuses it."""
+def diagnose_in_twin(case: Case, directory: Path) -> Diagnosis:
+    """Run a case in `directory` without pages; a run of the same files that is there is diagnosed again. Raises
+    `EtloopError` if the twin refuses it.
+    """
+    if (directory / RUN / "summary.json").exists() and case.is_written(directory):
+        return judge_again(directory / RUN).diagnosis
+    shutil.rmtree(directory, ignore_errors=True)
     case.write(directory)
-    inputs = RunInputs.of(
-        directory / "scenario.yaml", directory / "rig.yaml", directory / "topology.yaml", "planted"
-    )
-    options = RunOptions(directory / "run", expects=False, pages=False)
+    names = (directory / name for name in ("scenario.yaml", "rig.yaml", "topology.yaml"))
+    inputs = RunInputs.of(*names, run_id="planted")
     execution = TwinExecution(TwinSettings(limit_ns=LIMIT_NS, sample_interval_ns=SAMPLE_INTERVAL_NS))
-    return run_plan(prepare(inputs, PrepareOptions()), execution, options, SilentWatcher())
+    options = RunOptions(directory / RUN, expects=False, pages=False)
+    return run_plan(prepare(inputs, PrepareOptions()), execution, options, SilentWatcher()).summary.diagnosis

@@ -25,9 +25,7 @@ def straggler_files(rng: random.Random, ranks: int, slow: int, share: float) -> 
         for step in range(ALL_REDUCES):
             duration_us = round(COMPUTE_US * factor * rng.uniform(1 - JITTER, 1 + JITTER))
             before = (2 * step - 1,) if step else ()
-            nodes.append(
-                EtNode(2 * step, f"layer {step}", NodeKind.COMP, before, duration_us=duration_us)
-            )
+            nodes.append(EtNode(2 * step, f"layer {step}", NodeKind.COMP, before, duration_us=duration_us))
             attributes = (
                 EtAttribute("comm_type", ValueCase.INT64, CollectiveKind.ALL_REDUCE),
                 EtAttribute("comm_size", ValueCase.INT64, 1 << 20),

@@ -47,9 +47,7 @@ def test_limit_of_the_emulator_is_named(given, place, fact):
 @pytest.mark.parametrize(
     "given",
     [
-        pytest.param(
-            evidence(figures={"slip_share": 0.2}, ops=LATE_OPS, is_virtual=True), id="virtual time"
-        ),
+        pytest.param(evidence(figures={"slip_share": 0.2}, ops=LATE_OPS, is_virtual=True), id="virtual time"),
         pytest.param(evidence(figures={"slip_share": 0.01, "busy_share": 0.5}), id="below the limits"),
         pytest.param(evidence(figures={**NEEDLESS, "lost_packets": 2.0}), id="lost packets"),
         pytest.param(

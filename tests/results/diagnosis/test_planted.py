@@ -10,14 +10,14 @@ import pytest
 from tests.measure.planting.cases import is_found
 from tests.measure.planting.exercise import is_exercised
 from tests.measure.planting.plants import PLANTS, planted_case
-from tests.measure.planting.run_case import run_in_twin
+from tests.measure.planting.run_case import RUN, diagnose_in_twin
 
 
 @pytest.mark.parametrize("cause", PLANTS)
 def test_planted_cause_is_found(cause, tmp_path):
     case = planted_case(cause, 3)
-    diagnosis = run_in_twin(case, tmp_path).summary.diagnosis
-    assert is_exercised(case, tmp_path / "run")
+    diagnosis = diagnose_in_twin(case, tmp_path)
+    assert is_exercised(case, tmp_path / RUN)
     assert is_found(case, diagnosis), [finding.sentence for finding in diagnosis.findings]
 
 

@@ -60,7 +60,9 @@ def test_effect_follows_its_cause(cause, effect):
     ("earlier", "later"),
     [
         pytest.param(
-            finding(Kind.LOSSY_LINK, "leaf0/1"), finding(Kind.SLOW_LINK, "leaf0/2"), id="other port of a switch"
+            finding(Kind.LOSSY_LINK, "leaf0/1"),
+            finding(Kind.SLOW_LINK, "leaf0/2"),
+            id="other port of a switch",
         ),
         pytest.param(
             finding(Kind.SLOW_LINK, "leaf0/1"), finding(Kind.ECN_OFF, "leaf0/1"), id="configuration"
@@ -137,6 +139,4 @@ def test_rest_of_a_kind_becomes_one_finding_and_no_kind_is_lost():
         + ", ".join(str(place) for place in merged.places[:4])
         + f" and {len(merged.places) - 4} more"
     )
-    assert all(
-        result[row.effect_of].kind is Kind.LOSSY_LINK for row in result if row.kind is Kind.SLOW_LINK
-    )
+    assert all(result[row.effect_of].kind is Kind.LOSSY_LINK for row in result if row.kind is Kind.SLOW_LINK)

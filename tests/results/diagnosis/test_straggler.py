@@ -29,9 +29,7 @@ def look(monkeypatch, compute_ns, network_ns):
         for rank in range(RANKS):
             for name, value in zip(columns, (rank, intended_ns[rank], previous_ns[rank], step), strict=True):
                 columns[name].append(value)
-    monkeypatch.setattr(
-        straggler, "collective_of_ops", lambda run: np.array(columns["collective"], np.int64)
-    )
+    monkeypatch.setattr(straggler, "collective_of_ops", lambda run: np.array(columns["collective"], np.int64))
     monkeypatch.setattr(given, "DURATION_NS", int(start_ns))
     return straggler.look(given.evidence(ops=columns))
 
