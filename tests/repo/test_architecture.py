@@ -79,6 +79,8 @@ MAY_IMPORT: Final[Mapping[str, str]] = {
     "experiments/nic/cards": "contract traffic experiments/nic/link",
     "experiments/nic": "contract runtime dut_profiles results",
     "experiments/collective": "contract runtime workload traffic results controller",
+    "experiments/certify/rules": "contract traffic results",
+    "experiments/certify": "contract runtime workload traffic results controller experiments/sweep",
     "experiments/sweep": "contract traffic dut_profiles results lab controller",
     "bench/engine": "contract runtime workload traffic results lab controller",
     "cli": "contract runtime workload traffic dut_profiles results counters lab controller experiments bench/engine",
@@ -96,7 +98,7 @@ PURE: Final = frozenset(
     " traffic/collectives/algorithms traffic/collectives/nccl traffic/collectives/msccl traffic/collectives/proof"
     " dut_profiles/model dut_profiles/rules results/schema results/measure results/verdict results/expected results/tables"
     " results/device results/kpis results/diagnosis results/compare results/report results/text results/html results/export"
-    " controller/plan".split()
+    " controller/plan experiments/certify/rules".split()
 )
 """Rooms that see no clock, chance, thread, process or operating system."""
 

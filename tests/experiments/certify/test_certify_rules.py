@@ -1,0 +1,154 @@
+"""The rules of `etloop certify` on evidence by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from etloop.experiments.certify.rules import classes, loss, marks, pauses, rates
+from etloop.experiments.certify.rules.marks import Curve, PortMarks, fit_curve
+from etloop.experiments.certify.rules.parts import with_peer_rates
+from etloop.results.schema.findings import FindingKind, Place, PlaceKind
+from tests.experiments.certify.given import GBPS, HOSTS, NAMES, evidence_by_hand
+
+
+def test_switch_with_another_queue_is_named() -> None:
+    queues = {(name, 1 if name.startswith("leaf1") else 3): {"queue_packets": 50.0} for name in NAMES}
+    answer = classes.look_at_data(evidence_by_hand(queues=queues))
+    (finding,) = answer.findings
+    assert (finding.kind, finding.places) == (FindingKind.DATA_CLASS, (Place(PlaceKind.SWITCH, "leaf1"),))
+    assert finding.sentence == "leaf1 sends DSCP 26 by queue 1; 3 of 4 switches use queue 3"
+    assert {name: answer.figures[name]["queue"] for name in HOSTS} == {
+        "h0/p0": 3,
+        "h1/p0": 3,
+        "h2/p0": 1,
+        "h3/p0": 1,
+    }
+
+
+def test_single_port_with_another_queue_is_named_by_its_cable() -> None:
+    queues = {(name, 1 if name == "leaf0/2" else 3): {"queue_packets": 50.0} for name in NAMES}
+    (finding,) = classes.look_at_data(evidence_by_hand(queues=queues)).findings
+    assert finding.places == (Place(PlaceKind.LINK, "leaf0/2", "spine0/0"),)
+
+
+def test_no_counters_of_queues_is_untested() -> None:
+    assert classes.look_at_data(evidence_by_hand()).untested
+    assert pauses.look(evidence_by_hand()).untested
+    assert marks.look(evidence_by_hand()).untested
+
+
+def test_losses_of_one_host_name_its_cable() -> None:
+    (finding,) = loss.look(evidence_by_hand(lost={(0, 2): 5, (1, 2): 4, (3, 2): 6})).findings
+    assert (finding.kind, finding.places) == (
+        FindingKind.LOSSY_LINK,
+        (Place(PlaceKind.PORT, "leaf1/0", "h2/p0"),),
+    )
+
+
+def test_losses_of_two_hosts_name_both_cables() -> None:
+    lost = {(0, 2): 90.0, (1, 2): 100.0, (3, 2): 95.0, (1, 0): 40.0, (1, 3): 45.0}
+    names = {finding.places[0].peer for finding in loss.look(evidence_by_hand(lost=lost)).findings}
+    assert names == {"h2/p0", "h1/p0"}
+
+
+def test_losses_between_leaves_name_the_port_that_counted_them() -> None:
+    lost = {(source, to): 8.0 for source in (0, 1) for to in (2, 3)}
+    counted = [32.0 if name == "spine1/0" else 0.0 for name in NAMES]
+    evidence = evidence_by_hand(lost=lost, port_counters={"fault_dropped_packets": counted})
+    (finding,) = loss.look(evidence).findings
+    assert finding.places == (Place(PlaceKind.LINK, "leaf0/3", "spine1/0"),)
+
+
+def test_two_lost_packets_name_no_cable() -> None:
+    assert loss.look(evidence_by_hand(lost={(0, 2): 2})).findings == ()
+
+
+def test_drops_for_want_of_buffer_are_no_losses_of_a_cable() -> None:
+    queues = {("leaf1/0", 3): {"queue_packets": 1e4, "queue_dropped_packets": 14.0}}
+    answer = loss.look(evidence_by_hand(lost={(0, 2): 7, (1, 2): 9}, queues=queues))
+    assert answer.findings == ()
+
+
+@pytest.mark.parametrize(("share", "is_slow"), [(0.8, True), (0.96, True), (0.985, False), (1.0, False)])
+def test_drain_rate_below_the_stated_one_is_slow(share: float, is_slow: bool) -> None:
+    step_bytes = share * 100 * GBPS / 8e9 * 1_000
+    readings = [(1_000.0 * step, 500_000.0, step_bytes * step, 3.0 * step, 0.0) for step in range(100)]
+    answer = rates.look_at_drains(evidence_by_hand(samples={("leaf0/1", 3): readings}))
+    assert [str(finding.places[0]) for finding in answer.findings] == ["leaf0/1 (to h1/p0)"] * is_slow
+
+
+def test_queue_that_may_have_been_empty_gives_no_drain_rate() -> None:
+    readings = [
+        (1_000.0 * step, 4_000.0 * (step % 2), 9_000.0 * step, 3.0 * step, 0.0) for step in range(100)
+    ]
+    assert rates.look_at_drains(evidence_by_hand(samples={("leaf0/1", 3): readings})).findings == ()
+
+
+def test_host_whose_best_round_is_slow_is_named() -> None:
+    ranks = [rank for rank in range(4) for _ in range(3)]
+    times_ns = [100_000 if rank != 3 else 140_000 for rank in ranks]
+    times_ns[4] = 200_000  # a collision in a single round
+    ops: dict[str, list[Any]] = {
+        "kind": ["send"] * 12,
+        "rank": ranks,
+        "peer": [(rank + 1 + turn) % 4 for turn, rank in enumerate(ranks)],
+        "message_bytes": [1_000_000] * 12,
+        "issued_ns": [0] * 12,
+        "completed_ns": times_ns,
+    }
+    findings = rates.look_at_hosts(evidence_by_hand(ops=ops)).findings
+    assert [str(finding.places[0]) for finding in findings] == ["leaf1/1 (to h3/p0)"]
+
+
+def test_rates_of_a_derived_rig_are_those_of_most_ports() -> None:
+    evidence = evidence_by_hand()
+    evidence.hosts.link_bps[2] = 70 * GBPS
+    assert with_peer_rates(evidence).hosts.link_bps.tolist() == [100 * GBPS] * 4
+    evidence.hosts.link_bps[3] = 70 * GBPS
+    assert with_peer_rates(evidence) is evidence
+
+
+def test_marking_curve_is_estimated() -> None:
+    draw = np.random.default_rng(3)
+    length = draw.uniform(0, 1_900_000, 3_000)
+    packets = np.full(len(length), 6.0)
+    truth = Curve(400_000, 1_600_000, 0.2)
+    marked = draw.binomial(6, truth.share(length)).astype(float)
+    curve = fit_curve(PortMarks(length, packets, marked))
+    assert curve.kmin_bytes == pytest.approx(truth.kmin_bytes, rel=0.2)
+    assert curve.kmax_bytes == pytest.approx(truth.kmax_bytes, rel=0.02)
+    assert curve.pmax == pytest.approx(truth.pmax, rel=0.2)
+
+
+def test_port_that_marks_nothing_next_to_peers_that_mark_is_named() -> None:
+    queues = {
+        (f"leaf{leaf}/{port}", 3): {
+            "queue_packets": 1_000.0,
+            "queue_ecn_marked_packets": 0.0 if (leaf, port) == (1, 0) else 200.0,
+        }
+        for leaf in range(2)
+        for port in range(2)
+    }
+    (finding,) = marks.look(evidence_by_hand(queues=queues)).findings
+    assert (finding.kind, str(finding.places[0])) == (FindingKind.ECN_OFF, "leaf1/0 (to h2/p0)")
+
+
+def test_drops_of_a_lossless_class_are_named() -> None:
+    queues = {
+        (name, 3): {"queue_packets": 100.0, "queue_dropped_packets": 4.0 * (name == "leaf0/1"), "pfc_tx": 1.0}
+        for name in NAMES
+    }
+    (finding,) = pauses.look(evidence_by_hand(queues=queues)).findings
+    assert (finding.kind, str(finding.places[0])) == (FindingKind.BUFFER_DROPS, "leaf0/1 (to h1/p0)")
+
+
+def test_switch_that_pauses_another_priority_is_named() -> None:
+    queues = {
+        (name, 4 if name.startswith("spine1") else 3): {"queue_packets": 100.0, "pfc_tx": 2.0}
+        for name in NAMES
+    }
+    (finding,) = pauses.look(evidence_by_hand(queues=queues)).findings
+    assert finding.sentence == "spine1 pauses priority 4; the other switches pause 3"
