@@ -349,6 +349,12 @@ def _judge(queue: _DataQueue, expected: float, early: tuple[float, float]) -> Fi
     if is_off and marks == 0:
         return FindingKind.ECN_OFF
     differs = own is not None and own != reference.curve
+    # By the default alone, only a Kmin at which the reference marks every packet.
+    latest_kmin = (
+        reference.curve.kmax_bytes if reference.is_default else reference.curve.kmin_bytes * _DIFFERENT
+    )
+    if own is not None and own.kmin_bytes >= latest_kmin:
+        return FindingKind.ECN_LATE
     most = _LATE_SHARE_OF_PEERS if differs and not reference.is_default else _OFF_SHARE
     if marks > most * expected:
         return None

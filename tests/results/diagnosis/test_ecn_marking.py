@@ -89,6 +89,14 @@ def test_thresholds_beyond_the_queue_are_late_at_all_equal_switches() -> None:
     assert finding.kind is FindingKind.ECN_LATE
 
 
+def test_thresholds_above_the_default_kmax_are_late_although_a_standing_queue_is_marked() -> None:
+    """A queue that stays above any threshold is marked anyway; the configured Kmin shows the fault."""
+    text = "single: {rate: 100Gbps, ports: [a/p0, b/p0, c/p0], switch: {queues: {3: {ecn: {kmin: 1700kB, kmax: 1800kB}}}}}"
+    lanes = {("switch/0", 3): STANDING | {"queue_ecn_marked_packets": 2800}}
+    (finding,) = look(evidence_of(topology_of(text), lanes=lanes)).findings
+    assert finding.kind is FindingKind.ECN_LATE
+
+
 def test_packets_that_arrived_marked_are_not_expected_to_be_marked_again() -> None:
     """A spine whose packets were all marked by leaves counts no marks of its own."""
     marked = STANDING | {"queue_ecn_marked_packets": 2900}
