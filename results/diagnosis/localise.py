@@ -1,7 +1,7 @@
 """Names the links that lose packets, and the ports that are slow, from the records of agents alone.
 
 Losses: each link gets the likelihood ratio of two loss rates, one on the link and one elsewhere, against a single rate, over the
-streams that cross it. The best link's losses are taken out, and the search goes on (as 007 does with votes: Arzani et al., NSDI
+streams that cross it. The best link's losses are own_losses out, and the search goes on (as 007 does with votes: Arzani et al., NSDI
 2018). Links that explain the losses as well as the best, because the same streams cross them, are one answer with several
 names.
 
@@ -43,7 +43,7 @@ INTERVALS: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class LossyLink:
-    """A link, or several that cannot be told apart, on which packets are lost."""
+    """A link, or several that the evidence cannot distinguish, on which packets are lost."""
 
     places: tuple[Place, ...]
     """The likeliest first."""
@@ -172,9 +172,9 @@ def _likelihood_ratios(crossed: Crossings, sent: Floats, lost: Floats) -> tuple[
     elsewhere = np.maximum((losses - inside) / np.maximum(packets - _sums(crossed, n), 1.0), 1e-12)
     for _ in range(_ROUNDS):
         own = share * rate[crossed.link]
-        taken = _sums(crossed, x * own / (own + elsewhere[crossed.link]))
-        rate = taken / reach
-        elsewhere = np.maximum((losses - taken) / packets, 1e-12)
+        own_losses = _sums(crossed, x * own / (own + elsewhere[crossed.link]))
+        rate = own_losses / reach
+        elsewhere = np.maximum((losses - own_losses) / packets, 1e-12)
     expected = elsewhere[crossed.link] + share * rate[crossed.link]
     ratio = _sums(crossed, x * np.log(expected)) + (losses - inside) * np.log(elsewhere)
     ratio -= packets * elsewhere + rate * reach

@@ -26,7 +26,7 @@ _SEED: Final = 7
 _FEWEST_BEYOND: Final = 10
 """Draws beyond a value from which on their share is its probability; below, the tail of a chi-square distribution is."""
 _MANY_PER_LINK: Final = 200
-"""Streams per link from which on nothing is drawn."""
+"""Streams per link from which on the distribution is chi-square."""
 _MOST_SIZES: Final = 64
 """Distinct sizes of streams that are drawn one by one; more are rounded."""
 
@@ -84,7 +84,7 @@ class SpreadTest:
         links = len(load.link_bytes)
         if load.streams >= _MANY_PER_LINK * links:
             return float(chdtrc(links - 1, load.statistic))
-        drawn = self._drawn(load)
+        drawn = self._draw(load)
         beyond = int((drawn >= load.statistic * (1 - 1e-9)).sum())
         if beyond >= _FEWEST_BEYOND:
             return beyond / DRAWS
@@ -93,9 +93,9 @@ class SpreadTest:
         stretch = max(near / float(chdtri(links - 1, 0.001)), 1.0)
         return float(max(chdtrc(links - 1, load.statistic / stretch), 1e-300))
 
-    def _drawn(self, load: Load) -> Floats:
+    def _draw(self, load: Load) -> Floats:
         """Return the statistic of `DRAWS` random spreads of the same streams."""
-        sizes, row = np.unique(_rounded(load.stream_bytes), return_inverse=True)
+        sizes, row = np.unique(_round_sizes(load.stream_bytes), return_inverse=True)
         counts = np.bincount(row.reshape(-1), load.stream_count, len(sizes)).astype(np.int64)
         key = (sizes.tobytes(), counts.tobytes(), load.weights.tobytes())
         if key not in self._draws:
@@ -108,7 +108,7 @@ class SpreadTest:
         return self._draws[key]
 
 
-def _rounded(sizes: Floats) -> Floats:
+def _round_sizes(sizes: Floats) -> Floats:
     """Return sizes, rounded to fewer digits as long as there are more than `_MOST_SIZES` distinct ones."""
     scale = float(sizes.max()) or 1.0
     for steps in (1 << 20, 1 << 12, 1 << 6):

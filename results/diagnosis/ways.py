@@ -115,7 +115,7 @@ def streams_of(inputs: KpiInput, hosts: tuple[str, ...], ways: WayRows) -> Strea
     host_of = {name: row for row, name in enumerate(hosts)}
     host = np.array([host_of.get(name, -1) for name in inputs.plan.port_names], np.int64)
     sent = frame["tx_packets"][sends].astype(np.float64)
-    lost = sent - _received(inputs, sends)
+    lost = sent - _received_packets(inputs, sends)
     begin = ways.first[queue_pair[first]] if len(ways.values) else np.zeros(len(first), np.int64)
     lengths = ways.first[queue_pair[first] + 1] - begin if len(ways.values) else begin
     way_first = np.r_[0, np.cumsum(lengths)]
@@ -140,7 +140,7 @@ def streams_of(inputs: KpiInput, hosts: tuple[str, ...], ways: WayRows) -> Strea
     )
 
 
-def _received(inputs: KpiInput, sends: Rows) -> Floats:
+def _received_packets(inputs: KpiInput, sends: Rows) -> Floats:
     """Return the data packets that the receiver of each sending queue pair counted; NaN if it did not report."""
     frame = inputs.frames["flows"].columns
     receives = np.flatnonzero(np.asarray(frame["role"] == "receiver", bool))

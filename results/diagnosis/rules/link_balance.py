@@ -1,4 +1,4 @@
-"""Finds hashes that use few of their links, and tells them from job flows too few to spread.
+"""Finds hashes that use few of their links, and distinguishes them from jobs with too few flows to spread.
 
 Decides what uneven links mean. A load that a fair hash gives with a probability below `FAULT` after correction for the number
 of groups is a fault of the hash, and so is a group in which links depend on fewer header fields than the streams differ in. The
@@ -253,7 +253,7 @@ def _hashes(evidence: Evidence, switch: str) -> bool:
 def _is_ecmp(evidence: Evidence, switch: str) -> bool:
     """Return whether a switch chooses links by a hash, and not by bits of the source port."""
     settings = evidence.topology.switches if evidence.topology is not None else ()
-    return any(each.name == switch and each.balancing is LoadBalancing.ECMP for each in settings)
+    return any(entry.name == switch and entry.balancing is LoadBalancing.ECMP for entry in settings)
 
 
 def _fields(evidence: Evidence, switch: str) -> frozenset[str]:
@@ -305,7 +305,7 @@ def _polarisation(evidence: Evidence, suspects: list[Suspect]) -> list[Finding]:
     if not suspects:
         return []
     feeders = sorted({name for suspect in suspects for name in suspect.group.feeders})
-    reason = f"{_named(feeders)} chose by the same hash before"
+    reason = f"{_join_names(feeders)} chose by the same hash before"
     remedy = "give the switches of each tier another hash seed, or other hash fields"
     return [_fault(evidence, FindingKind.HASH_POLARISED, suspects, (reason, remedy))]
 
@@ -392,7 +392,7 @@ def _chance(evidence: Evidence, groups: list[Group]) -> list[Finding]:
     return [Finding(FindingKind.UNEVEN_LINKS, (place,), sentence, facts, 1.0, remedy, share=share)]
 
 
-def _named(names: list[str]) -> str:
+def _join_names(names: list[str]) -> str:
     """Join names, at most three."""
     shown = names[:3] + ([f"{len(names) - 3} more"] if len(names) > 3 else [])
     return " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))

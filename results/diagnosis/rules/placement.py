@@ -72,16 +72,18 @@ def _mappings(evidence: Evidence, switch_of_rank: Rows, placed: Rows) -> dict[st
     slots = np.sort(switch_of_rank[placed])
     turn = np.argsort(np.arange(len(slots)) - np.searchsorted(slots, slots), kind="stable")
     mappings = {
-        "ranks in order": _mapped(switch_of_rank, placed, slots),
-        "ranks dealt out in turn": _mapped(switch_of_rank, placed, slots[turn]),
+        "ranks in order": _map_ranks(switch_of_rank, placed, slots),
+        "ranks dealt out in turn": _map_ranks(switch_of_rank, placed, slots[turn]),
     }
     if len(placed) <= _MOST_RANKS:
         order = _by_exchange(evidence, placed)
-        mappings["ranks next to those they exchange most bytes with"] = _mapped(switch_of_rank, order, slots)
+        mappings["ranks next to those they exchange most bytes with"] = _map_ranks(
+            switch_of_rank, order, slots
+        )
     return mappings
 
 
-def _mapped(switch_of_rank: Rows, order: Rows, slots: Rows) -> Rows:
+def _map_ranks(switch_of_rank: Rows, order: Rows, slots: Rows) -> Rows:
     mapping = switch_of_rank.copy()
     mapping[order] = slots
     return mapping
