@@ -70,9 +70,7 @@ def test_bytes_after_a_pause_separate_ignored_pauses_from_small_headroom(
 
 
 def test_needed_headroom_follows_rate_and_delay_of_the_cable() -> None:
-    text = (
-        "single: {rate: 100Gbps, delay: 500ns, ports: [a/p0, b/p0], switch: {groups: {3: {headroom: 0B}}}}"
-    )
+    text = "single: {rate: 100Gbps, delay: 500ns, ports: [a/p0, b/p0], switch: {groups: {3: {headroom: 0B}}}}"
     (finding,) = lossless_drops.look(evidence_of(text, lanes=overrun(40_000.0))).findings
     assert "64,850 B are needed" in finding.sentence
 

@@ -57,9 +57,7 @@ def test_outage_after_the_end_of_the_job_is_none() -> None:
     ("short_arrived", "expected"), [(20.0, [["c/p0"]]), (0.0, [])], ids=["short arrive", "none arrive"]
 )
 def test_full_size_packets_of_one_host_are_lost(short_arrived: float, expected: list) -> None:
-    flows = {
-        pair: (50.0, 50.0 if pair[0] == "c/p0" else 0.0) for pair in all_pairs(HOSTS)
-    }
+    flows = {pair: (50.0, 50.0 if pair[0] == "c/p0" else 0.0) for pair in all_pairs(HOSTS)}
     from_c = {pair: short_arrived if pair[0] == "c/p0" else 20.0 for pair in flows}
     evidence = evidence_of(flows=flows, received={"acks_rx": from_c})
     evidence.flows.sent["acks_tx"] = evidence.flows.sent["tx_packets"] * 0 + 20  # type: ignore[index]

@@ -53,14 +53,22 @@ def test_uplink_among_several_without_ways_is_a_set() -> None:
 
 
 def test_port_of_a_spine_is_named_by_its_own_counter() -> None:
-    ports = {"fault_dropped_packets": {"spine0/1": 30.0}, "rx_packets": {"spine0/0": 20_000.0, "spine0/1": 20_000.0}}
-    flows = {pair: (sent, 15.0 if pair[0] == "c/p0" and pair[1] in ("a/p0", "b/p0") else 0.0) for pair, (sent, _) in all_pairs(HOSTS).items()}
+    ports = {
+        "fault_dropped_packets": {"spine0/1": 30.0},
+        "rx_packets": {"spine0/0": 20_000.0, "spine0/1": 20_000.0},
+    }
+    flows = {
+        pair: (sent, 15.0 if pair[0] == "c/p0" and pair[1] in ("a/p0", "b/p0") else 0.0)
+        for pair, (sent, _) in all_pairs(HOSTS).items()
+    }
     result = look(evidence_of(LEAVES, flows, ports=ports, spread=ways()))
     assert places(result)[0][0] == "spine0/1"
 
 
 def test_congestion_of_other_queues_does_not_hide_the_port() -> None:
-    flows = {pair: (sent, 200.0 if pair[1] == "d/p0" else 0.0) for pair, (sent, _) in all_pairs(HOSTS).items()}
+    flows = {
+        pair: (sent, 200.0 if pair[1] == "d/p0" else 0.0) for pair, (sent, _) in all_pairs(HOSTS).items()
+    }
     names = tuple(f"switch/{number}" for number in range(4))
     result = look(
         evidence_of(
@@ -79,14 +87,20 @@ def row(port: str, direction: Direction, agent: int, difference: int) -> Any:
 
 @pytest.mark.parametrize(
     ("direction", "difference", "words"),
-    [(Direction.TO_DEVICE, -40, "arrive at switch/2 from c/p0"), (Direction.FROM_DEVICE, 40, "leave by switch/2 to c/p0")],
+    [
+        (Direction.TO_DEVICE, -40, "arrive at switch/2 from c/p0"),
+        (Direction.FROM_DEVICE, 40, "leave by switch/2 to c/p0"),
+    ],
 )
 def test_cable_whose_ends_differ_is_named(direction: Direction, difference: int, words: str) -> None:
     flows = all_pairs(HOSTS) | {("c/p0", "a/p0"): (10_000.0, 40.0)}
     evidence = evidence_of(
         flows=flows,
         ports={"fault_dropped_packets": {}, "tx_packets": {}, "rx_packets": {}},
-        reconciliation=[row("a/p0", Direction.TO_DEVICE, 30_000, 0), row("c/p0", direction, 30_000, difference)],
+        reconciliation=[
+            row("a/p0", Direction.TO_DEVICE, 30_000, 0),
+            row("c/p0", direction, 30_000, difference),
+        ],
     )
     (finding,) = look(evidence).findings
     assert words in finding.sentence
@@ -110,7 +124,9 @@ def test_losses_without_any_counter_of_the_device_name_the_sender() -> None:
 def test_losses_that_buffers_explain_are_clear() -> None:
     flows = all_pairs(HOSTS) | {("a/p0", "d/p0"): (10_000.0, 500.0)}
     evidence = evidence_of(
-        flows=flows, ports={"fault_dropped_packets": {}}, lanes={"queue_dropped_packets": {("switch/3", 3): 500.0}}
+        flows=flows,
+        ports={"fault_dropped_packets": {}},
+        lanes={"queue_dropped_packets": {("switch/3", 3): 500.0}},
     )
     assert outcome(look(evidence), KIND) == "clear"
 
