@@ -62,9 +62,7 @@ def add_comparison_settings(parser: argparse.ArgumentParser) -> None:
 
 def add_counts_ignored(parser: argparse.ArgumentParser) -> None:
     """Add --counts-ignored."""
-    help_text = (
-        "report counters, rates and findings that differ without deciding the verdict by them"
-    )
+    help_text = "report counters, rates and findings that differ without deciding the verdict by them"
     parser.add_argument("--counts-ignored", action="store_true", help=help_text)
 
 
@@ -93,7 +91,9 @@ def _share(least: int, most: int) -> Callable[[str], float]:
 def _factor(text: str) -> float:
     factor = float(parse_factor(text))
     if not 1 < factor <= _MOST_FACTOR:
-        raise QuantityError(f'"{text[:64]}" is out of range', f"write a number above 1, at most {_MOST_FACTOR}")
+        raise QuantityError(
+            f'"{text[:64]}" is out of range', f"write a number above 1, at most {_MOST_FACTOR}"
+        )
     return factor
 
 
