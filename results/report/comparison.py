@@ -8,7 +8,7 @@ from typing import Final
 from etloop.results.compare.change import change_text, ratio_text
 from etloop.results.report.losses import COUNTED_BY, standalone_words
 from etloop.results.report.table import Cell, Column, Table, Unit, table_of
-from etloop.results.report.values import bytes_words, time_words, value_words
+from etloop.results.report.values import bytes_words, list_names, time_words, value_words
 from etloop.results.schema.comparison import (
     Basis,
     Comparison,
@@ -171,7 +171,7 @@ def block_table(comparison: Comparison) -> Table:
             _count(row.b, row.unit),
             ratio_text(row.ratio) if row.ratio is not None or row.b else "",
             None if row.p_value is None or row.a == row.b else f"{row.p_value:.2g}",
-            f"{row.move.value}: {', '.join(row.places)}" if row.places else row.move.value,
+            f"{row.move.value}: {list_names(row.places, 1)}" if row.places else row.move.value,
         )
         for row in comparison.block
     ]
