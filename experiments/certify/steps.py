@@ -237,7 +237,7 @@ STEPS: Final = (
         _incast_rounds,
         (marks.look, pauses.look),
         _plain,
-        _ECN | {FindingKind.PFC_IGNORED, FindingKind.HEADROOM_SMALL},
+        _ECN,
         6,
         without=_HIDING | {FindingKind.SLOW_LINK, FindingKind.LOSSY_LINK, FindingKind.DAMAGED_LINK},
     ),

@@ -94,7 +94,8 @@ def _planted(
     switches[mishashed]["hash"] = draw.choice(HASHES)
     slow, lossy = draw.sample(cables, 2)
     slow[2] = round(RATE_GBPS * draw.uniform(0.5, 0.9), 1)
-    switch, _, port = draw.choice([str(end) for end in lossy[:2] if str( end.partition("/")[0] in switches]).partition("/")
+    ends = [str(end) for end in lossy[:2]]
+    switch, _, port = draw.choice([end for end in ends if end.partition("/")[0] in switches]).partition("/")
     chance = 10 ** draw.uniform(-3.3, -2)
     switches[switch]["faults"] = [{draw.choice(["in", "out"]): port, "chance": f"{chance:.4%}"}]
     return (
