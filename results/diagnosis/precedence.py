@@ -57,6 +57,7 @@ SYMPTOMS: Final[Mapping[FindingKind, _Kinds]] = {
 """Kinds that explain nothing, each with the later kinds that explain it at the same place."""
 _OF_PAUSES: Final = frozenset(
     {
+        _Kind.LOSSY_LINK,
         _Kind.BUFFER_DROPS,
         _Kind.PFC_WATCHDOG,
         _Kind.SLOW_LINK,
@@ -110,9 +111,10 @@ def mark_effects(findings: tuple[Finding, ...], evidence: Evidence) -> tuple[Fin
 
 def explains_there(cause: FindingKind, effect: FindingKind) -> bool:
     """Return whether a finding of kind `cause` explains one of kind `effect` at the same place."""
-    if cause in SYMPTOMS:
-        return effect in AT_A_DISTANCE.get(cause, frozenset())
-    if effect in OF_CONFIGURATION and cause is not FindingKind.DATA_CLASS:
+    if cause in AT_A_DISTANCE.get(effect, frozenset()):
+        return False
+    is_config = effect in OF_CONFIGURATION and cause is not FindingKind.DATA_CLASS
+    if cause in SYMPTOMS or is_config:
         return effect in AT_A_DISTANCE.get(cause, frozenset())
     return ORDER[cause] < ORDER[effect] or cause in SYMPTOMS.get(effect, frozenset())
 

@@ -48,6 +48,11 @@ LEAF0 = Place(PlaceKind.SWITCH, "leaf0")
             finding(Kind.STRAGGLER, Place(PlaceKind.RANK, "0")),
             id="rank of a flow",
         ),
+        pytest.param(
+            finding(Kind.PFC_DEADLOCK, "leaf0/0"),
+            finding(Kind.LOSSY_LINK, Place(PlaceKind.HOST, "a/p0")),
+            id="packets that a deadlock holds",
+        ),
     ],
 )
 def test_effect_follows_its_cause(cause, effect):
