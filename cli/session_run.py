@@ -9,19 +9,23 @@ from pathlib import Path
 from etloop.cli.progress import live_page, run_watcher
 from etloop.cli.text.live import LiveRun
 from etloop.contract.base.errors import ExitCode
+from etloop.contract.model.run import RunEnd
 from etloop.controller.run.execute import SessionExecution
 from etloop.controller.run.out_directory import refuse_used_directory
 from etloop.controller.run.pipeline import RunInputs, RunOptions, prepare, run_plan
 from etloop.controller.run.prepare import Prepared
 
 
-def run_files(scenario: Path, rig: Path, out_dir: Path, *, as_json: bool = False) -> ExitCode:
+def run_files(
+    scenario: Path, rig: Path, out_dir: Path, *, as_json: bool = False, is_brief: bool = False
+) -> ExitCode:
     """Run a scenario on a rig whose agents may join before or after, and write the results to `out_dir`.
 
-    Print and raise as `run_prepared` does, also if `out_dir` cannot be used.
+    `is_brief`: print five lines in place of the table. Print and raise as `run_prepared` does, also if `out_dir` cannot be used.
     """
     refuse_used_directory(out_dir)
-    return run_prepared(prepare(RunInputs.of(scenario, rig)), RunOptions(out_dir), as_json=as_json)
+    prepared = prepare(RunInputs.of(scenario, rig))
+    return run_prepared(prepared, RunOptions(out_dir), as_json=as_json, is_brief=is_brief)
 
 
 def run_prepared(
@@ -29,6 +33,7 @@ def run_prepared(
     options: RunOptions,
     *,
     as_json: bool,
+    is_brief: bool = False,
     draws: bool = True,
     web: tuple[str, int] | None = None,
 ) -> ExitCode:
@@ -46,12 +51,15 @@ def run_prepared(
     # Imported here, because a run needs them only after its traffic.
     from etloop.cli.result import on_terminal, page_paths
     from etloop.results.schema.typed_json import to_json
+    from etloop.results.text.answer import render_answer
     from etloop.results.text.table import render
 
+    pages = page_paths(options.out_dir) if options.out_dir is not None else {}
     if as_json:
         sys.stdout.write(to_json(summary))
+    elif is_brief and summary.state is RunEnd.DONE:
+        sys.stdout.write(on_terminal(render_answer(summary, pages.get("report", str(options.out_dir)))))
     else:
-        pages = page_paths(options.out_dir) if options.out_dir is not None else {}
         sys.stdout.write(on_terminal(render(summary, str(options.out_dir), pages=pages)))
     sys.stdout.flush()
     return summary.result.exit_code

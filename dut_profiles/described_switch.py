@@ -46,13 +46,13 @@ _RULES: Final = frozenset(
         *("lossless-without-pfc", "pfc-without-headroom", "pause-stops-another"),
     }
 )
-"""Of a switch alone."""
+"""Rules about a switch alone."""
 _JOB_KEYS: Final[Mapping[str, str]] = {
     "job-in-lossy-queue": "maps.dscp_to_class.{dscp}",
     "job-unmarked": "queues.{queue}.ecn",
     "job-cnp-with-data": "maps.dscp_to_class.{cnp_dscp}",
 }
-"""Of a switch with a job: rule -> key of the switch that decides it."""
+"""Rules about a switch with a job: rule -> key of the switch that decides it."""
 _MOST_NAMES: Final = 3
 DEFAULT_JOB: Final = JobDemands(
     source="the default transport",
@@ -145,24 +145,24 @@ def profile_of_switch(settings: SwitchSettings) -> DutProfile:
         ports=tuple(
             PortGroup(
                 str(rate_bps),
-                count=_stated(sum(port.rate_bps == rate_bps for port in settings.ports), "ports"),
-                speed_bps=_stated(rate_bps, "ports"),
+                count=_claim(sum(port.rate_bps == rate_bps for port in settings.ports), "ports"),
+                speed_bps=_claim(rate_bps, "ports"),
             )
             for rate_bps in rates
         ),
         buffer=Buffer(
-            total_bytes=_stated(settings.buffer_bytes, "buffer"),
+            total_bytes=_claim(settings.buffer_bytes, "buffer"),
             headroom_bytes=Stated()
             if settings.headroom_pool_bytes is None
-            else _stated(settings.headroom_pool_bytes, "headroom_pool"),
+            else _claim(settings.headroom_pool_bytes, "headroom_pool"),
         ),
         groups=tuple(
             PriorityGroup(
                 number,
-                lossless=_stated(group.lossless, f"groups.{number}.lossless"),
-                reserved_bytes=_stated(group.reserved_bytes, f"groups.{number}.reserved"),
-                alpha=_stated(Fraction(2) ** group.alpha_log2, f"groups.{number}.alpha"),
-                headroom_bytes=_stated(group.headroom_bytes, f"groups.{number}.headroom")
+                lossless=_claim(group.lossless, f"groups.{number}.lossless"),
+                reserved_bytes=_claim(group.reserved_bytes, f"groups.{number}.reserved"),
+                alpha=_claim(Fraction(2) ** group.alpha_log2, f"groups.{number}.alpha"),
+                headroom_bytes=_claim(group.headroom_bytes, f"groups.{number}.headroom")
                 if settings.headroom_pool_bytes is None
                 else Stated(),
             )
@@ -170,32 +170,30 @@ def profile_of_switch(settings: SwitchSettings) -> DutProfile:
         ),
         queues=tuple(_queue(number, queue) for number, queue in enumerate(settings.queues)),
         maps=Maps(
-            trust=_stated(Trust.DSCP, "maps"),
-            dscp_to_class=_stated(settings.dscp_to_class, "maps.dscp_to_class"),
-            class_to_queue=_stated(settings.class_to_queue, "maps.class_to_queue"),
-            class_to_group=_stated(settings.class_to_group, "maps.class_to_group"),
-            group_to_priority=_stated(settings.group_to_priority, "maps.group_to_priority"),
-            priority_to_queue=_stated(settings.priority_to_queue, "maps.priority_to_queue"),
+            trust=_claim(Trust.DSCP, "maps"),
+            dscp_to_class=_claim(settings.dscp_to_class, "maps.dscp_to_class"),
+            class_to_queue=_claim(settings.class_to_queue, "maps.class_to_queue"),
+            class_to_group=_claim(settings.class_to_group, "maps.class_to_group"),
+            group_to_priority=_claim(settings.group_to_priority, "maps.group_to_priority"),
+            priority_to_queue=_claim(settings.priority_to_queue, "maps.priority_to_queue"),
         ),
-        pfc=Pfc(
-            priorities=_stated(tuple(sorted(lossless_priorities)) if settings.pfc else (), "pfc.enabled")
-        ),
+        pfc=Pfc(priorities=_claim(tuple(sorted(lossless_priorities)) if settings.pfc else (), "pfc.enabled")),
     )
 
 
 def _queue(number: int, queue: SwitchQueue) -> Queue:
     path, marking = f"queues.{number}", queue.marking
-    ecn = Ecn(enabled=_stated(marking is not None, f"{path}.ecn.enabled"))
+    ecn = Ecn(enabled=_claim(marking is not None, f"{path}.ecn.enabled"))
     if marking is not None:
         ecn = replace(
             ecn,
-            kmin_bytes=_stated(marking.kmin_bytes, f"{path}.ecn.kmin"),
-            kmax_bytes=_stated(marking.kmax_bytes, f"{path}.ecn.kmax"),
-            pmax_per_million=_stated(marking.pmax_per_million, f"{path}.ecn.pmax"),
+            kmin_bytes=_claim(marking.kmin_bytes, f"{path}.ecn.kmin"),
+            kmax_bytes=_claim(marking.kmax_bytes, f"{path}.ecn.kmax"),
+            pmax_per_million=_claim(marking.pmax_per_million, f"{path}.ecn.pmax"),
         )
     scheduler = Scheduler.STRICT if queue.strict else Scheduler.DWRR
-    return Queue(number, scheduler=_stated(scheduler, f"{path}.strict"), ecn=ecn)
+    return Queue(number, scheduler=_claim(scheduler, f"{path}.strict"), ecn=ecn)
 
 
-def _stated(value: T, key: str) -> Stated[T]:
+def _claim(value: T, key: str) -> Stated[T]:
     return Stated(configured=Claim(value, _TOPOLOGY, key))

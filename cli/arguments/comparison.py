@@ -7,10 +7,11 @@ from collections.abc import Callable
 from typing import Final
 
 from etloop.cli.arguments.values import argument_type, parse_whole
-from etloop.contract.base.units import QuantityError, parse_share_per_million
+from etloop.contract.base.units import QuantityError, parse_factor, parse_share_per_million
 from etloop.results.schema.comparison import ComparisonSettings
 
 _DEFAULT: Final = ComparisonSettings()
+_MOST_FACTOR: Final = 1000
 
 
 def add_comparison_settings(parser: argparse.ArgumentParser) -> None:
@@ -44,6 +45,13 @@ def add_comparison_settings(parser: argparse.ArgumentParser) -> None:
         help="iterations skipped at the start of every run (default 1)",
     )
     parser.add_argument(
+        "--least-factor",
+        type=argument_type(_factor),
+        default=_DEFAULT.least_factor,
+        metavar="X",
+        help="smallest ratio that counts as a change of a counter (default 2)",
+    )
+    parser.add_argument(
         "--figures",
         type=lambda text: tuple(dict.fromkeys(text.split(","))),
         default=(),
@@ -54,16 +62,19 @@ def add_comparison_settings(parser: argparse.ArgumentParser) -> None:
 
 def add_counts_ignored(parser: argparse.ArgumentParser) -> None:
     """Add --counts-ignored."""
-    help_text = (
-        "report drops, losses, NAKs and pauses that occur only in B without counting them as a regression"
-    )
+    help_text = "report counters, rates and findings that differ without deciding the verdict by them"
     parser.add_argument("--counts-ignored", action="store_true", help=help_text)
 
 
 def comparison_settings(parsed: argparse.Namespace) -> ComparisonSettings:
     """Return the settings that `add_comparison_settings` parsed."""
     return ComparisonSettings(
-        parsed.confidence, parsed.least_effect, parsed.between_runs, parsed.warm_up, parsed.figures
+        confidence=parsed.confidence,
+        least_effect=parsed.least_effect,
+        between_runs=parsed.between_runs,
+        warm_up=parsed.warm_up,
+        figures=parsed.figures,
+        least_factor=parsed.least_factor,
     )
 
 
@@ -75,6 +86,15 @@ def _share(least: int, most: int) -> Callable[[str], float]:
         return share / 1e6
 
     return parse
+
+
+def _factor(text: str) -> float:
+    factor = float(parse_factor(text))
+    if not 1 < factor <= _MOST_FACTOR:
+        raise QuantityError(
+            f'"{text[:64]}" is out of range', f"write a number above 1, at most {_MOST_FACTOR}"
+        )
+    return factor
 
 
 def _confidence(text: str) -> float:

@@ -12,6 +12,8 @@ from etloop.runtime.module_loading import quick_loading
 
 EXAMPLE: Final = "  etloop demo --out demo-run --iterations 5"
 MOST_DIRECTORIES: Final = 10_000
+LAB_FILE: Final = "lab-status.txt"
+"""State of the lab at the end of the run: agents, and what the soft switch counted."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +38,7 @@ def run(parsed: argparse.Namespace) -> CommandResult:
 def run_demo(out_dir: Path, iterations: int = 5, *, as_json: bool = False, loopback: bool = False) -> int:
     """Run the demo through a soft switch, or over loopback addresses if `loopback` or if this host allows no soft switch.
 
-    Print the table (or summary.json) and return the exit code of the run, which is that of `etloop run` on the demo's files.
+    Print the result in five lines (or summary.json) and return the exit code of the run, which is that of `etloop run` on the demo's files.
 
     `out_dir` receives the job, the scenario, the rig, the agents' logs and, in `run/`, the results; if it is not empty, the
     next free `out_dir-2`, `-3`, ... does. Raise `RigError` if no loopback addresses are free or the directory cannot be made.
@@ -83,8 +85,7 @@ def _run_through_switch(directory: Path, iterations: int, *, as_json: bool) -> i
             f"soft switch (lab {lab}, which ends with the demo)"
         )
         code = _run_files(directory, as_json=as_json)
-        if not as_json:
-            print_status(status_text(lab_status(lab)))
+        (directory / LAB_FILE).write_text(status_text(lab_status(lab)))
     if not code:
         print_status(_closing_text(directory))
     return code
@@ -110,7 +111,8 @@ def _run_over_loopback(directory: Path, iterations: int, ranks: int, *, as_json:
 def _run_files(directory: Path, *, as_json: bool) -> int:
     from etloop.cli.session_run import run_files
 
-    return run_files(directory / "scenario.yaml", directory / "rig.yaml", directory / "run", as_json=as_json)
+    scenario, rig = directory / "scenario.yaml", directory / "rig.yaml"
+    return run_files(scenario, rig, directory / "run", as_json=as_json, is_brief=True)
 
 
 def fresh_directory(wanted: Path) -> Path:
@@ -135,4 +137,4 @@ def fresh_directory(wanted: Path) -> Path:
 
 def _closing_text(directory: Path) -> str:
     """Return the hint about the files of the run and how to print its results again."""
-    return f"job, scenario and rig of this run are in {directory}; print the results again: etloop report {directory / 'run'}"
+    return f"job, scenario and rig of this run are in {directory}; print all results: etloop report {directory / 'run'}"

@@ -103,6 +103,8 @@ class Session:
         self._wait_query: WaitQuery | None = None
         self._actions: list[Action] = []
         self._unready: list[Problem] = []
+        self._remarks: dict[str, list[str]] = {}
+        """In which respects agents cannot do what they were asked, each with their names."""
         self._log(f"waiting at {settings.bind} for {run_problems.named(tuple(assignments))}")
 
     # ---- events
@@ -254,7 +256,8 @@ class Session:
         match message:
             case Loaded() if self.state is RunState.ASSIGN:
                 self._sinks[name].take_loaded(message)
-                self._actions += [LogLine(f"agent '{name}': {remark}") for remark in message.degraded]
+                for remark in message.degraded:
+                    self._remarks.setdefault(remark, []).append(name)
                 self._answered(name, now_ns)
             case LoadFailed() if self.state is RunState.ASSIGN:
                 self._unready += run_problems.unloadable(self._hellos[name], message)
@@ -312,6 +315,9 @@ class Session:
         self._pending.discard(name)
         if self._pending:
             return
+        for remark, names in self._remarks.items():
+            self._log(f"{run_problems.named(tuple(names))}: {remark}")
+        self._remarks.clear()
         if self.state is RunState.GATHER:
             self._hellos = {agent: member.hello for agent, member in self._roster.members()}
         if self._unready:

@@ -131,6 +131,8 @@ def _check_lossless(case: ProfiledJob) -> Iterator[Problem | NotStated]:
     remedy = "the device has no lossless class: write lossless: false, or configure PFC"
     if lossless_marks := _lossless_marks(profile):
         remedy = f"send on {lossless_marks}, map it to a lossless class, or write lossless: false"
+    elif profile.lossless_groups and profile.pfc.priorities.value:
+        remedy = f"map it to a class of lossless group {profile.lossless_groups[0].group}, or write lossless: false"
     key_place = case.at("transport.dscp")
     if lossless is None and priorities is None:
         yield NotStated(f"groups[{way.group}].lossless")

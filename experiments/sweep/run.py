@@ -29,6 +29,7 @@ from etloop.controller.run.twin import TwinExecution
 from etloop.experiments.sweep.file import Sweep
 from etloop.experiments.sweep.own_lab import OwnLab
 from etloop.experiments.sweep.points import Point, PointFiles, Turn
+from etloop.results.report.findings import short_names
 from etloop.results.report.values import time_words
 from etloop.results.schema.summary import Summary
 from etloop.results.schema.sweep import Mode, RunRecord, SweepRecord
@@ -110,7 +111,7 @@ def run_record(point: Point, number: int, summary: Summary) -> RunRecord:
     reason = ""
     if summary.result is RunResult.BROKEN:
         reason = summary.reason.splitlines()[0] if summary.reason else "its records are inconsistent (checks)"
-    return RunRecord(point.name, number, summary.result, reason)
+    return RunRecord(point.name, number, summary.result, reason, short_names(summary.diagnosis))
 
 
 def _known(record: SweepRecord, turn: Turn, point: Point) -> RunRecord | None:

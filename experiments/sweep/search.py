@@ -176,6 +176,7 @@ def _trial(study: Study, runs: Runs, point: Point, number: int, value: int, read
         runs=tuple(results),
         reason=reason,
         figures={name: figure for name, figure in figures.items() if figure is not None},
+        findings=run.findings,
     )
 
 

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.late_dataclass import dataclass
-from etloop.results.compare.change import change_text, ratio_text
+from etloop.results.compare.change import change_text, figure_text, ratio_text
 from etloop.results.compare.objects import BYTES, CLASS_PACKETS, DRAIN
-from etloop.results.report.values import time_words, value_words
 from etloop.results.schema.comparison import (
     CountRow,
     FindingMove,
@@ -110,7 +109,9 @@ def _by_time(sides: tuple[Side, Side], lines: Sequence[MetricResult]) -> tuple[O
 
 def _completion(first: MetricResult, mechanism: Mechanism, carriers: Sequence[Shift]) -> str:
     """Return the change of the completion time, with the ports and links, and the collectives, that explain it."""
-    words = f"{_metric_reason(first)}, {time_words(first.a)} to {time_words(first.b)}"
+    words = (
+        f"{_metric_reason(first)}, {figure_text(first.a, first.unit)} to {figure_text(first.b, first.unit)}"
+    )
     if first.doubt:
         words += f", but {first.doubt}"
     elif first.open_words:
@@ -125,7 +126,10 @@ def _completion(first: MetricResult, mechanism: Mechanism, carriers: Sequence[Sh
         words += f"; at {', '.join(list(places)[:MOST_NAMED])}"
     if carriers:
         sign = "+" if carriers[0].added_ns > 0 else "-"
-        named = (f"{shift.what} ({sign}{time_words(abs(shift.added_ns))})" for shift in carriers[:MOST_NAMED])
+        named = (
+            f"{shift.what} ({sign}{figure_text(abs(shift.added_ns), 'ns')})"
+            for shift in carriers[:MOST_NAMED]
+        )
         words += f"; most in {', '.join(named)}"
     return words
 
@@ -158,23 +162,24 @@ def _mechanism_reasons(mechanism: Mechanism) -> list[str]:
 
 
 def _object_reason(move: ObjectMove) -> str:
-    values = f"{value_words(move.a, move.unit)} in A, {value_words(move.b, move.unit)} in B"
+    values = f"{figure_text(move.a, move.unit)} in A, {figure_text(move.b, move.unit)} in B"
     return f"{move.place}: {move.figure} {values} ({ratio_text(move.ratio)})"
 
 
 def _row_reason(row: CountRow, own_doubt: str) -> str:
     assert row.a is not None
     assert row.b is not None
-    unit = f" {row.unit}" if row.unit != "bytes" else ""
-    values = [
-        value_words(value, "bytes") if row.unit == "bytes" else f"{value:.6g}" for value in (row.a, row.b)
-    ]
-    words = f"{row.name}: {values[0]} in A, {values[1]}{unit} a run in B"
+    words = f"{row.name}: {_bare(row.a, row.unit)} in A, {figure_text(row.b, row.unit)} a run in B"
     if row.ratio is not None:
         words += f" ({ratio_text(row.ratio)})"
     if row.places:
         words += f"; most at {', '.join(row.places)}"
     return f"{words}; {own_doubt}" if own_doubt and row.name in OWN_ROWS else words
+
+
+def _bare(value: float, unit: str) -> str:
+    """Return a count without its unit, which follows with the other one; bytes with theirs."""
+    return figure_text(value, unit if unit == "bytes" else "")
 
 
 OWN_ROWS: Final = frozenset({"timeouts", "retransmissions"})

@@ -1,4 +1,4 @@
-"""A relative change or a ratio in words: per cent, or the factor if it is large. Decides wording only."""
+"""Changes, ratios and figures of a comparison's reasons in words. Decides wording only."""
 
 from __future__ import annotations
 
@@ -24,3 +24,18 @@ def ratio_text(ratio: float | None) -> str:
     if ratio is None:
         return "new"
     return f"x {ratio:.3g}" if ratio < _MOST else "x more than 1e+99"
+
+
+_SIZES: Final = {
+    "ns": (("s", 1e9), ("ms", 1e6), ("us", 1e3), ("ns", 1.0)),
+    "bytes": (("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0)),
+    "bit/s": (("Gbit/s", 1e9), ("Mbit/s", 1e6), ("bit/s", 1.0)),
+}
+
+
+def figure_text(value: float, unit: str) -> str:
+    """Return a figure with four digits and a fitting unit; a count with six."""
+    if unit not in _SIZES:
+        return f"{value:.6g} {unit}".strip()
+    name, size = next((size for size in _SIZES[unit] if abs(value) >= size[1]), _SIZES[unit][-1])
+    return f"{value / size:.4g} {name}"

@@ -65,6 +65,9 @@ UNDIRECTED: Final = frozenset(
 MOST_LISTED: Final = 10
 LEAST_RUNS: Final = 3
 """Runs from which on their variation is also assumed for the other side if that has a single run."""
+LEAST_COLLECTIVES: Final = 8
+"""Collectives of a run from which on the pairs of a job with congestion control agree: with one, the tail of a single
+collective decides its time (correlation of pairs 0.7; with eight 0.997)."""
 LEAST_NEEDLESS_GROWTH: Final = 0.001
 """Least growth of the share of needless retransmissions that counts."""
 Times = Callable[["RunSamples"], "NDArray[np.float64]"]
@@ -109,7 +112,12 @@ def compare_runs(a: Side, b: Side, settings: ComparisonSettings) -> Comparison:
         plain=plain_figures(a, b),
         differing=differing[:100],
         differing_total=len(differing),
-        warnings=(*_absent(lines, settings), *_single_run_warnings(a, b, settings), *warnings),
+        warnings=(
+            *_absent(lines, settings),
+            *_single_run_warnings(a, b, settings),
+            *_short_run_warnings(a, b, lines[0]),
+            *warnings,
+        ),
     )
 
 
@@ -202,6 +210,16 @@ def _single_run_warnings(a: Side, b: Side, settings: ComparisonSettings) -> list
     return [
         f"{subject}: how much runs of the same thing differ is not known, and taken to be {allowed}; repeat them"
     ]
+
+
+def _short_run_warnings(a: Side, b: Side, first: MetricResult) -> list[str]:
+    """Return a warning if a comparison is inconclusive and its runs have few collectives."""
+    fewest = min(len(run.jct_ns) * max(len(run.parts), 1) for side in (a, b) for run in side.runs)
+    if first.outcome is not Outcome.OPEN or fewest >= LEAST_COLLECTIVES:
+        return []
+    collectives = f"{fewest} collective{'s' if fewest > 1 else ''}"
+    advice = f"raise `iterations` so that it has {LEAST_COLLECTIVES} or more"
+    return [f"a run has {collectives} without the warm-up: chance in one of them decides its time; {advice}"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from etloop.results.diagnosis.rules import (
     lossy_link,
     mtu,
     pauses,
+    placement,
     reordering,
     slow_link,
     straggler,
@@ -53,6 +54,7 @@ RULES: Final[tuple[Rule, ...]] = (
     link_balance.look,
     reordering.look,
     from_agents.look,
+    placement.look,
     straggler.look,
 )
 """A new rule is a new file in `rules` and a line here."""

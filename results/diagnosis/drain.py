@@ -150,16 +150,20 @@ def drain_of(evidence: Evidence, steps: Steps) -> Drain:
     backlogged = np.flatnonzero(steps.is_backlogged)
     rate, gap_ns, port = steps.bps[backlogged], steps.gap_ns[backlogged], steps.port[backlogged]
     middle = _medians(rate, gap_ns, port, ports)
-    # Steps in which the link was down, or came up again, are far from the median.
-    kept = np.abs(rate - middle[port]) <= 0.02 * middle[port] + 2e9 * frame_bits / gap_ns
-    backlogged, port, gap_ns = backlogged[kept], port[kept], gap_ns[kept]
+    # Without steps in which the link was down.
+    kept = np.abs(rate - middle[port]) <= 0.5 * middle[port]
+    backlogged, port, gap_ns, rate = backlogged[kept], port[kept], gap_ns[kept], rate[kept]
     bits = np.bincount(port, steps.bits[backlogged], ports)
     time_ns = np.bincount(port, gap_ns, ports)
     count[:] = np.bincount(port, minlength=ports)
     ends = np.bincount(port[np.r_[True, np.diff(backlogged) > 1][: len(port)]], minlength=ports)
     enough = (count >= _LEAST_STEPS) & (bits >= _LEAST_FRAMES * frame_bits)
     bps[enough] = bits[enough] * 1e9 / time_ns[enough]
-    error_bps[enough] = 2e9 * frame_bits * np.sqrt(ends[enough]) / time_ns[enough]
+    frames_bps = 2e9 * frame_bits * np.sqrt(ends[enough]) / time_ns[enough]
+    # What readings cut is a part of the spread; the rest is the time at which they were taken.
+    excess = gap_ns * np.maximum((rate - bps[port]) ** 2 - (2e9 * frame_bits / gap_ns) ** 2, 0.0)
+    spread = np.bincount(port, excess, ports)[enough] / time_ns[enough]
+    error_bps[enough] = np.maximum(frames_bps, 2 * np.sqrt(spread / count[enough]))
     return Drain(bps, error_bps, np.where(enough, count, 0), _envelope(steps, ports, frame_bits))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -181,6 +181,13 @@ class Streams:
         return np.repeat(np.arange(len(self.ports)), np.diff(self.way_first))
 
 
+_NO_ROWS: Final = np.empty(0, np.int64)
+_NO_VALUES: Final = np.empty(0)
+NO_STREAMS: Final = Streams(
+    *(_NO_ROWS,) * 7, *(_NO_VALUES,) * 3, np.zeros(1, np.int64), _NO_ROWS, _NO_ROWS, _NO_VALUES
+)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Evidence:
     """All that the rules may read. Rules do not change it."""
@@ -192,14 +199,14 @@ class Evidence:
     samples: LaneSamples
     hosts: Hosts
     flows: Flows
-    streams: Streams
-    choices: tuple[Choice, ...]
-    """All choices of the device; () if the ways of streams are not known."""
     needs: Needs
     topology: Topology | None
     """The configuration of the device as the topology describes it; None without one."""
     duration_ns: int
     """From the start of the job to its end; 0 if nothing completed."""
+    streams: Streams = field(default_factory=lambda: NO_STREAMS)
+    choices: tuple[Choice, ...] = ()
+    """All choices of the device; () if the ways of streams are not known."""
     figures: Mapping[str, float] = field(default_factory=dict)
     """Key figures of the run that exist (kpis.json), such as "slip_share"."""
     is_virtual: bool = False

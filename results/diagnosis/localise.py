@@ -36,6 +36,7 @@ _AS_GOOD: Final = 3.0
 """Difference of log likelihoods up to which links explain losses equally well: odds of 20 to 1."""
 _CLUSTERED: Final = 1e-3
 """Probability of the spread of losses over a link's streams below which congestion explains them better."""
+_ANY: Final = "other switches"
 INTERVALS: Final = 20
 """Intervals of the job over which rates are averaged."""
 
@@ -71,30 +72,51 @@ class SlowHost:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Crossings:
-    """Which streams cross which links: the cables from hosts, and those behind the device's egress ports."""
+    """Which streams cross which links: the cables from hosts, those behind the device's egress ports, and, where ways are not
+    known, all paths between two switches, from one and to one."""
 
     link: Rows
-    """Number of an egress port of the device; beyond them, the number of a port of the rig that sends."""
+    """Row in `places`."""
     stream: Rows
     share: Floats
-    links: int
+    places: tuple[Place, ...]
 
 
 def crossings(evidence: Evidence) -> Crossings:
     """Return the links of all streams: all of their ways, or only their first and last cable if ways are not known."""
     streams, ports, hosts = evidence.streams, evidence.ports, evidence.hosts
+    port_of = np.concatenate([hosts.port, [-1]])
+    src_port, dst_port = port_of[streams.src_host], port_of[streams.dst_host]
+    is_unknown = np.diff(streams.way_first) == 0
     first = np.flatnonzero(streams.src_host >= 0)
-    parts = [(len(ports.names) + streams.src_host[first], first, np.ones(len(first)))]
-    total = len(ports.names) + 2 * len(hosts.names)
-    has_way = np.diff(streams.way_first) > 0
-    last = np.flatnonzero((streams.dst_host >= 0) & ~has_way)
-    port = np.concatenate([hosts.port, [-1]])[streams.dst_host[last]]
-    behind = len(ports.names) + len(hosts.names) + streams.dst_host[last]
-    parts.append((np.where(port >= 0, port, behind), last, np.ones(len(last))))
     known = np.flatnonzero(streams.way_port >= 0)
-    parts.append((streams.way_port[known], streams.way_stream[known], streams.way_share[known]))
-    link, stream, share = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return Crossings(link.astype(np.int64), stream.astype(np.int64), share.astype(np.float64), total)
+    last = np.flatnonzero(is_unknown & (streams.dst_host >= 0))
+    hosts_behind = len(ports.names) + len(hosts.names) + streams.dst_host[last]
+    names, switch = np.unique(np.array([*ports.switch, ""], object), return_inverse=True)
+    src_switch, dst_switch = switch[src_port], switch[dst_port]
+    between = np.flatnonzero(is_unknown & (src_port >= 0) & (dst_port >= 0) & (src_switch != dst_switch))
+    # Switch number 0 is "": any other switch.
+    ends = (src_switch[between] * len(names), dst_switch[between])
+    pairs, pair = np.unique(np.concatenate([ends[0] + ends[1], *ends]), return_inverse=True)
+    between = np.tile(between, 3)
+    rows = (
+        (streams.way_port[known], streams.way_stream[known], streams.way_share[known]),
+        (len(ports.names) + streams.src_host[first], first, np.ones(len(first))),
+        (np.where(dst_port[last] >= 0, dst_port[last], hosts_behind), last, np.ones(len(last))),
+        (len(ports.names) + 2 * len(hosts.names) + pair.reshape(-1), between, np.ones(len(between))),
+    )
+    cables = [
+        Place(PlaceKind.HOST, name, ports.names[port] if port >= 0 else "")
+        for name, port in zip(hosts.names, hosts.port.tolist(), strict=True)
+    ]
+    paths = [
+        Place(PlaceKind.LINK, names[number // len(names)] or _ANY, names[number % len(names)] or _ANY)
+        for number in pairs.tolist()
+    ]
+    egress = [Place(PlaceKind.PORT, name, peer) for name, peer in zip(ports.names, ports.peers, strict=True)]
+    link, stream, share = (np.concatenate(column) for column in zip(*rows, strict=True))
+    places = (*egress, *cables, *cables, *paths)
+    return Crossings(link.astype(np.int64), stream.astype(np.int64), share.astype(np.float64), places)
 
 
 def lossy_links(evidence: Evidence) -> tuple[LossyLink, ...]:
@@ -116,16 +138,19 @@ def lossy_links(evidence: Evidence) -> tuple[LossyLink, ...]:
             break
         rows = np.flatnonzero(crossed.link == best)
         members, share = crossed.stream[rows], crossed.share[rows]
+        place = crossed.places[best]
         of_link = share * rate[best] / (share * rate[best] + elsewhere[best])
         named.append(
             LossyLink(
-                places=_places(evidence, crossed, ratio, best),
+                places=_places(crossed, ratio, best),
                 lost_packets=float((lost[members] * of_link).sum()),
                 crossed_packets=float((sent[members] * share).sum()),
                 chance=chance,
                 streams=len(members),
                 is_clustered=_is_clustered(
-                    lost[members], sent[members] * (share * rate[best] + elsewhere[best])
+                    lost[members],
+                    sent[members] * (share * rate[best] + elsewhere[best]),
+                    is_one_of_several=place.kind is PlaceKind.LINK,
                 ),
             )
         )
@@ -157,11 +182,17 @@ def _likelihood_ratios(crossed: Crossings, sent: Floats, lost: Floats) -> tuple[
 
 
 def _sums(crossed: Crossings, values: Floats) -> Floats:
-    return np.bincount(crossed.link, values, crossed.links).astype(np.float64)
+    return np.bincount(crossed.link, values, len(crossed.places)).astype(np.float64)
 
 
-def _is_clustered(lost: Floats, expected: Floats) -> bool:
-    """Return whether losses differ between streams by more than a constant rate per packet allows."""
+def _is_clustered(lost: Floats, expected: Floats, *, is_one_of_several: bool) -> bool:
+    """Return whether losses differ between streams by more than a constant rate per packet allows.
+
+    `is_one_of_several`: the streams take one of several links each, so that only those with losses are compared.
+    """
+    if is_one_of_several:
+        hit = lost > 0
+        lost, expected = lost[hit], expected[hit] * lost.sum() / max(float(expected[hit].sum()), 1e-12)
     if not len(expected) or not expected.max():
         return False
     # Neighbours that expect few losses are put together: chi-square holds from about one on. Order by size would not do:
@@ -173,24 +204,22 @@ def _is_clustered(lost: Floats, expected: Floats) -> bool:
     return bool(used.sum() > 1 and chdtrc(int(used.sum()) - 1, deviation) < _CLUSTERED)
 
 
-def _places(evidence: Evidence, crossed: Crossings, ratio: Floats, best: int) -> tuple[Place, ...]:
+def _places(crossed: Crossings, ratio: Floats, best: int) -> tuple[Place, ...]:
     """Return the best link, and those that the same streams cross and that explain the losses as well."""
     alike = np.flatnonzero(ratio >= ratio[best] - _AS_GOOD)
     of_best = np.unique(crossed.stream[crossed.link == best])
     shares_streams = np.isin(crossed.stream, of_best)
     near = [link for link in alike.tolist() if (shares_streams & (crossed.link == link)).any()]
     near.sort(key=lambda link: -ratio[link])
-    return tuple(place_of_link(evidence, link) for link in near)
+    # Of equal answers, two switches say more than one.
+    certain = max((ratio[link] for link in near if not _is_any(crossed.places[link])), default=-np.inf)
+    kept = [link for link in near if not _is_any(crossed.places[link]) or ratio[link] > certain + 1e-6]
+    return tuple(dict.fromkeys(crossed.places[link] for link in kept))
 
 
-def place_of_link(evidence: Evidence, link: int) -> Place:
-    """Return the place of a link by its number in `Crossings`."""
-    ports, hosts = evidence.ports, evidence.hosts
-    if link < len(ports.names):
-        return Place(PlaceKind.PORT, ports.names[link], ports.peers[link])
-    host = (link - len(ports.names)) % len(hosts.names)
-    port = int(hosts.port[host])
-    return Place(PlaceKind.HOST, hosts.names[host], ports.names[port] if port >= 0 else "")
+def _is_any(place: Place) -> bool:
+    """Return whether a place is all paths from or to one switch."""
+    return _ANY in (place.name, place.peer)
 
 
 def slow_hosts(evidence: Evidence) -> tuple[SlowHost, ...]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from etloop.results.diagnosis.evidence import Evidence, Flows
+    from etloop.results.diagnosis.evidence import Evidence, Flows, Streams
 
     Floats = NDArray[np.float64]
     Rows = NDArray[np.int64]
@@ -31,20 +31,15 @@ LOG_OUTSIDE: Final = float(np.log(1e3))
 different times, so that one stray loss does not refute a place."""
 LEAST_POSTERIOR: Final = 0.05
 """Hypotheses below this posterior probability are not listed."""
+MOST_FOLLOWED: Final = 8
+"""Switches whose flows are followed, those with most losses; of further ones, the counters of ports decide alone."""
 MOST_BAD_PORTS: Final = 4
 """Ports of one switch that are named one by one; more are the switch."""
 
 
-_SENT: Final = ("tx_packets", "acks_tx", "naks_tx", "np_cnp_sent")
-_ARRIVED: Final = (
-    "rx_packets",
-    "acks_rx",
-    "naks_rx",
-    "rp_cnp_handled",
-    "rp_cnp_ignored",
-    "trimmed_received",
-)
-"""Counters of one end of a flow that count every packet once; trimmed packets are neither data nor answers."""
+_SHORT: Final = ("acks_tx", "naks_tx", "np_cnp_sent")
+_SHORT_ARRIVED: Final = ("acks_rx", "naks_rx", "rp_cnp_handled", "rp_cnp_ignored")
+"""Counters of packets without payload, of both ends of a flow."""
 
 
 class Side(StrEnum):
@@ -76,16 +71,6 @@ class Blame:
         return self.lost_packets / max(self.crossed_packets, self.lost_packets, 1.0)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Crossings:
-    """Which flow crosses which switch, one row each; -1: through a port between switches that is not known."""
-
-    flow: Rows
-    switch: Rows
-    arrival: Rows
-    departure: Rows
-
-
 @dataclass(frozen=True, slots=True)
 class _Hypothesis:
     score: float
@@ -97,7 +82,8 @@ class _Hypothesis:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PacketLosses:
-    """Packets of each flow in the direction of its data, and after these all rows again in the direction of the answers."""
+    """Packets from one port of the rig to another that share a way: data by stream, then answers to data and
+    acknowledgements of answers by flow."""
 
     src_host: Rows
     """Row in `Hosts` of the port that sends, -1 if not known."""
@@ -105,52 +91,58 @@ class PacketLosses:
     sent: Floats
     lost: Floats
     """Packets that left and did not arrive, neither whole nor trimmed; NaN if an end did not report."""
+    way_first: Rows
+    """Row i crosses the egress ports `way_port[way_first[i]:way_first[i + 1]]`, in this order; all equal: not known."""
+    way_port: Rows
 
 
-def packet_losses(flows: Flows) -> PacketLosses:
-    """Return what each direction of each flow sent and lost, by the counters of both of its ends."""
+def packet_losses(evidence: Evidence) -> PacketLosses:
+    """Return what was sent and lost in each direction of each flow, by the counters of both of its ends."""
+    flows, streams = evidence.flows, evidence.streams
 
     def count(end: Mapping[str, Floats], names: tuple[str, ...]) -> Floats:
         columns = [end[name] for name in names if name in end]
         return np.asarray(np.sum(columns, axis=0)) if columns else np.full(len(flows.src_rank), np.nan)
 
-    there, back = count(flows.sent, _SENT), count(flows.received, _SENT)
+    trimmed = np.nan_to_num(flows.received.get("trimmed_received", np.zeros(len(flows.src_rank))))
+    by_stream = len(streams.ports) > 0 and not trimmed.any()
+    if by_stream:
+        data = (streams.src_host, streams.dst_host, streams.sent_packets, streams.lost_packets)
+        hashed = _is_one_way(streams)
+        length = np.where(hashed, np.diff(streams.way_first), 0)
+        way_port = streams.way_port[np.repeat(hashed, np.diff(streams.way_first))]
+    else:
+        sent = count(flows.sent, ("tx_packets",))
+        data = (flows.src_host, flows.dst_host, sent, sent - count(flows.received, ("rx_packets",)) - trimmed)
+        length, way_port = np.zeros(len(sent), np.int64), np.empty(0, np.int64)
+    there, back = count(flows.sent, _SHORT), count(flows.received, ("tx_packets", *_SHORT))
+    there_lost = there - count(flows.received, _SHORT_ARRIVED)
+    back_lost = back - count(flows.sent, ("rx_packets", *_SHORT_ARRIVED))
     return PacketLosses(
-        np.r_[flows.src_host, flows.dst_host],
-        np.r_[flows.dst_host, flows.src_host],
-        np.r_[there, back],
-        np.r_[there - count(flows.received, _ARRIVED), back - count(flows.sent, _ARRIVED)],
+        np.r_[data[0], flows.src_host, flows.dst_host],
+        np.r_[data[1], flows.dst_host, flows.src_host],
+        np.r_[data[2], there, back],
+        np.r_[data[3], there_lost, back_lost],
+        np.r_[0, np.cumsum(np.r_[length, np.zeros(2 * len(there), np.int64)])],
+        way_port,
     )
 
 
-def crossings(evidence: Evidence, losses: PacketLosses, switch_of_port: Rows) -> Crossings:
-    """Return the switches that each row of `losses` crosses: all of them where ways are known, else those at its ends."""
-    flows, ports = evidence.flows, evidence.ports
-    host_port = np.append(evidence.hosts.port, -1)
-    src, dst = host_port[losses.src_host], host_port[losses.dst_host]
-    rows = np.arange(len(src))
-    length = np.zeros(len(src), np.int64)
-    if flows.has_ways and not evidence.needs.sprays:
-        length[: len(flows.src_rank)] = np.diff(flows.way_first)
-    entry = np.repeat(rows, length)
-    departure = flows.way_port[: len(entry)]
-    is_first = np.r_[True, entry[1:] != entry[:-1]][: len(entry)]
-    before = np.r_[departure[:1], departure[:-1]]
-    arrival = np.where(is_first, src[entry], ports.peer_row[before]) if len(entry) else entry
-    ends = (length == 0) & (src >= 0) & (dst >= 0)
-    is_local = switch_of_port[src] == switch_of_port[dst]
-    local, remote = ends & is_local, ends & ~is_local
-    unknown = np.full(int(remote.sum()), -1)
-    anchor = np.r_[departure, dst[local], src[remote], dst[remote]]
-    return Crossings(
-        np.r_[entry, rows[local], rows[remote], rows[remote]],
-        switch_of_port[anchor],
-        np.r_[arrival, src[local], src[remote], unknown],
-        np.r_[departure, dst[local], unknown, dst[remote]],
-    )
+def _is_one_way(streams: Streams) -> NDArray[np.bool_]:
+    """Return the streams whose packets all take one known way."""
+    unknown = (streams.way_port < 0) | (streams.way_share < 1)
+    return np.asarray(np.bincount(streams.way_stream[unknown], minlength=len(streams.ports)) == 0)
 
 
-def blame_arrivals(evidence: Evidence, lost_at: Floats, *, is_only_cause: bool) -> tuple[Blame, ...]:
+def data_losses(flows: Flows) -> Floats:
+    """Return data packets that left and did not arrive, neither whole nor trimmed, by flow; NaN if an end did not report."""
+    trimmed = flows.received.get("trimmed_received")
+    return flows.missing_packets() - (0.0 if trimmed is None else np.nan_to_num(trimmed))
+
+
+def blame_arrivals(
+    evidence: Evidence, losses: PacketLosses, lost_at: Floats, *, is_only_cause: bool
+) -> tuple[Blame, ...]:
     """Return the places of losses that the device counted at ports of arrival.
 
     `lost_at`: losses by port of arrival (float64). `is_only_cause`: nothing else lost packets, so that the losses of flows
@@ -158,36 +150,18 @@ def blame_arrivals(evidence: Evidence, lost_at: Floats, *, is_only_cause: bool) 
     """
     ports = evidence.ports
     names, switch_of_port = np.unique(np.array(ports.switch, object), return_inverse=True)
-    switch_of_port = switch_of_port.astype(np.int64)
     lost_at = np.nan_to_num(lost_at)
-    affected = np.flatnonzero(np.bincount(switch_of_port, lost_at, len(names)) > 0)
-    if len(affected) == 0:
-        return ()
-    losses = packet_losses(evidence.flows)
-    crossed = crossings(evidence, losses, switch_of_port)
+    by_switch = np.bincount(switch_of_port, lost_at, len(names))
+    affected = np.argsort(-by_switch, kind="stable")[: np.count_nonzero(by_switch)]
+    crossings = _Crossings(evidence, losses, switch_of_port.astype(np.int64))
+    sent, gone = np.nan_to_num(losses.sent), np.maximum(np.nan_to_num(losses.lost), 0.0)
     blames: list[Blame] = []
-    for switch in affected.tolist():
+    for rank, switch in enumerate(affected.tolist()):
         rows = np.flatnonzero(switch_of_port == switch)
-        here = crossed.switch == switch
-        if not here.any():
-            crossed_here = _between(evidence, losses, switch_of_port, rows)
-        else:
-            crossed_here = Crossings(
-                *(
-                    column[here]
-                    for column in (crossed.flow, crossed.switch, crossed.arrival, crossed.departure)
-                )
-            )
+        flow, arrival, departure = crossings.of(switch) if rank < MOST_FOLLOWED else crossings.none
         column = np.full(len(ports.names) + 1, -1)
         column[rows] = np.arange(len(rows))
-        flow = crossed_here.flow
-        traffic = _Traffic(
-            column[crossed_here.arrival],
-            column[crossed_here.departure],
-            np.nan_to_num(losses.sent)[flow],
-            np.maximum(np.nan_to_num(losses.lost), 0.0)[flow],
-            ports.host[rows] < 0,
-        )
+        traffic = _Traffic(column[arrival], column[departure], sent[flow], gone[flow], ports.host[rows] < 0)
         lost = lost_at[rows]
         arrived = np.maximum(np.nan_to_num(ports.counter("rx_packets")[rows]), lost)
         uses_flows = is_only_cause and len(affected) == 1 and 0 < traffic.lost.sum() <= 1.02 * lost.sum()
@@ -196,23 +170,53 @@ def blame_arrivals(evidence: Evidence, lost_at: Floats, *, is_only_cause: bool) 
     return tuple(sorted(blames, key=lambda blame: -blame.lost_packets))
 
 
-def _between(evidence: Evidence, losses: PacketLosses, switch_of_port: Rows, rows: Rows) -> Crossings:
-    """Return the flows that may cross a switch without hosts, whose ways are not known: those between two of its neighbours.
+class _Crossings:
+    """Which rows of losses cross a switch, and by which of its ports; -1: by a port between switches that is not known."""
 
-    Which of them do cross it does not matter to compare its ports; several cables to one neighbour are not told apart.
-    """
-    port_of = np.full(int(switch_of_port.max()) + 2, -1)
-    peers = evidence.ports.peer_row[rows]
-    neighbour = switch_of_port[peers[peers >= 0]]
-    port_of[neighbour] = rows[peers >= 0]
-    several, count = np.unique(neighbour, return_counts=True)
-    port_of[several[count > 1]] = -1
-    host_port = np.append(evidence.hosts.port, -1)
-    src, dst = host_port[losses.src_host], host_port[losses.dst_host]
-    arrival = np.where(src >= 0, port_of[switch_of_port[src]], -1)
-    departure = np.where(dst >= 0, port_of[switch_of_port[dst]], -1)
-    flow = np.flatnonzero((arrival >= 0) & (departure >= 0) & (arrival != departure))
-    return Crossings(flow, np.full(len(flow), switch_of_port[rows[0]]), arrival[flow], departure[flow])
+    def __init__(self, evidence: Evidence, losses: PacketLosses, switch_of_port: Rows) -> None:
+        host_port = np.append(evidence.hosts.port, -1)
+        switch_of = np.append(switch_of_port, -1)
+        self._peer_row = evidence.ports.peer_row
+        self._switch_of_port = switch_of_port
+        self._way_first, self._way_port = losses.way_first, losses.way_port
+        self._src, self._dst = host_port[losses.src_host], host_port[losses.dst_host]
+        self._src_switch, self._dst_switch = switch_of[self._src], switch_of[self._dst]
+        self._by_ends = (np.diff(losses.way_first) == 0) & (self._src >= 0) & (self._dst >= 0)
+        empty = np.empty(0, np.int64)
+        self.none = (empty, empty, empty)
+
+    def of(self, switch: int) -> tuple[Rows, Rows, Rows]:
+        """Return the rows that cross a switch, with the ports where they arrive and leave."""
+        hops = np.flatnonzero(self._switch_of_port[self._way_port] == switch)
+        flow = np.searchsorted(self._way_first, hops, side="right") - 1
+        before = self._way_port[np.maximum(hops - 1, 0)]
+        is_first = hops == self._way_first[flow]
+        arrival = np.where(is_first, self._src[flow], self._peer_row[before])
+        leaves, enters = self._src_switch == switch, self._dst_switch == switch
+        ends = np.flatnonzero(self._by_ends & (leaves | enters))
+        if not len(hops) and not len(ends):
+            return self._between(switch)
+        return (
+            np.concatenate([flow, ends]),
+            np.concatenate([arrival, np.where(leaves[ends], self._src[ends], -1)]),
+            np.concatenate([self._way_port[hops], np.where(enters[ends], self._dst[ends], -1)]),
+        )
+
+    def _between(self, switch: int) -> tuple[Rows, Rows, Rows]:
+        """Return the rows that may cross a switch without hosts: those between two of its neighbours.
+
+        Which of them do cross it does not matter to compare its ports; several cables to one neighbour are not told apart.
+        """
+        rows = np.flatnonzero(self._switch_of_port == switch)
+        rows = rows[self._peer_row[rows] >= 0]
+        neighbour = self._switch_of_port[self._peer_row[rows]]
+        port_of = np.full(int(self._switch_of_port.max()) + 2, -1)
+        port_of[neighbour] = rows
+        several, count = np.unique(neighbour, return_counts=True)
+        port_of[several[count > 1]] = -1
+        arrival, departure = port_of[self._src_switch], port_of[self._dst_switch]
+        flow = np.flatnonzero((arrival >= 0) & (departure >= 0) & (arrival != departure))
+        return flow, arrival[flow], departure[flow]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -369,23 +373,24 @@ def port_place(evidence: Evidence, row: int) -> Place:
     return Place(PlaceKind.PORT, evidence.ports.names[row], evidence.ports.peers[row])
 
 
-def blame_flows(evidence: Evidence, losses: PacketLosses) -> Blame | None:
+def blame_hosts(
+    evidence: Evidence, src_host: Rows, dst_host: Rows, sent: Floats, lost: Floats
+) -> Blame | None:
     """Return the port of the rig, pair of ports, or all paths whose flows share the losses; None without losses.
 
-    Uses the agents' records alone: a scan over senders, receivers and pairs with two rates, inside and outside
-    (Kulldorff's statistic).
+    A scan over senders, receivers and pairs with two rates, inside and outside (Kulldorff's statistic). The columns have a
+    row for each flow.
     """
     hosts = evidence.hosts
-    lost, sent = np.maximum(np.nan_to_num(losses.lost), 0.0), np.nan_to_num(losses.sent)
     total, packets = float(lost.sum()), float(sent.sum())
     if total <= 0 or not len(hosts.names):
         return None
     count = len(hosts.names)
-    pair = losses.src_host * count + losses.dst_host
+    pair = src_host * count + dst_host
     pairs, pair_of_flow = np.unique(pair, return_inverse=True)
     groups = (
-        (Side.FROM, losses.src_host, count),
-        (Side.TO, losses.dst_host, count),
+        (Side.FROM, src_host, count),
+        (Side.TO, dst_host, count),
         (None, pair_of_flow, len(pairs)),
     )
     hypotheses = [_Hypothesis(0.0, Place(PlaceKind.JOB, "all paths"), Side.ACROSS, total, packets)]

@@ -76,7 +76,7 @@ class EstimatedCurve:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MarkedIntervals:
-    """Intervals between two readings of a lane in which packets left, one row each."""
+    """Intervals between two readings of a lane in which packets left, one row each, by ascending lane."""
 
     lane: Rows
     packets: Floats
@@ -88,7 +88,10 @@ class MarkedIntervals:
 
     def of_lanes(self, lanes: Rows) -> MarkedIntervals:
         """Return the intervals of some lanes."""
-        rows = np.flatnonzero(np.isin(self.lane, lanes))
+        ordered = np.sort(lanes)
+        first, end = (np.searchsorted(self.lane, ordered, side) for side in ("left", "right"))
+        before = np.cumsum(end - first) - (end - first)
+        rows = np.repeat(first - before, end - first) + np.arange(int((end - first).sum()))
         return MarkedIntervals(
             self.lane[rows],
             self.packets[rows],

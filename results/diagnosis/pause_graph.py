@@ -101,6 +101,13 @@ def run_end_ns(evidence: Evidence) -> int:
     return evidence.duration_ns or last_ns
 
 
+def ended_paused(evidence: Evidence) -> bool:
+    """Return whether a run ended early while pauses held packets: what did not arrive then may not be lost."""
+    paused_ns = np.nan_to_num(evidence.lanes.counter("queue_paused_ns"))
+    end_ns = run_end_ns(evidence)
+    return not evidence.duration_ns and end_ns > 0 and bool((paused_ns >= 0.5 * end_ns).any())
+
+
 class _Ways:
     """Where the packets go on that a queue sends."""
 

@@ -45,7 +45,7 @@ def _cause_blocks(cause: Cause) -> tuple[Block, ...]:
     remedy = (Text(f"Remedy: {finding.remedy}"),) if finding.remedy else ()
     return (
         sentence,
-        Text(first_upper(detail_words(finding)), is_dim=True),
+        Text(detail_words(finding), is_dim=True),
         *table_blocks(evidence_table(finding)),
         *remedy,
         *listing(tuple(effect.sentence for effect in cause.effects), "Effects"),

@@ -110,7 +110,7 @@ def _group(
     settings_with_runs = [
         (point.labels[record.compare], sides[point.name]) for point in group.points if point.name in sides
     ]
-    table = group_table(group, record.compare, results)
+    table = group_table(group, record.compare, results, record.runs)
     blocks = table_blocks(table, len(table.rows))
     if not settings_with_runs:
         return blocks

@@ -1,11 +1,12 @@
 """Findings of a run in words and as tables: each cause with its evidence, its remedy and its effects.
 
-Decides which findings belong to a cause, and how findings of two sets of runs are matched: by kind and places.
+Decides which findings belong to a cause, and the names of findings in lists of runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.late_dataclass import dataclass
@@ -14,7 +15,7 @@ from etloop.results.report.values import list_names, value_words, whole_percent
 from etloop.results.schema.findings import Examined, Role
 
 if TYPE_CHECKING:
-    from etloop.results.schema.findings import Diagnosis, Fact, Finding, FindingKind
+    from etloop.results.schema.findings import Diagnosis, Fact, Finding
 
 MOST_CAUSES: Final = 6
 """Most causes that a text shows."""
@@ -101,14 +102,20 @@ def place_words(finding: Finding) -> str:
     return list_names([str(place) for place in finding.places], _MOST_NAMES)
 
 
-def column_words(diagnosis: Diagnosis, most_findings: int = 2) -> str:
-    """Return the causes of a run for one column of a list: faults, or other causes if there are none; "" without any."""
-    causes = diagnosis.faults or diagnosis.causes
-    names = [
+def short_names(diagnosis: Diagnosis) -> tuple[str, ...]:
+    """Return kind and first place of the faults of a run, or of its other causes if there are none, for lists of runs."""
+    return tuple(
         f"{finding.kind.value} {list_names([place.name for place in finding.places], 1)}".strip()
-        for finding in causes
-    ]
-    return list_names(names, most_findings)
+        for finding in diagnosis.faults or diagnosis.causes
+    )
+
+
+def common_words(names_by_run: Sequence[Sequence[str]], most_names: int = 2) -> str:
+    """Return the most frequent short names of several runs, each with the number of runs that have it; "" without any."""
+    counts = Counter(name for names in names_by_run for name in dict.fromkeys(names))
+    several = f" of {len(names_by_run)}" if len(names_by_run) > 1 else ""
+    texts = [f"{name} ({count}{several})" if several else name for name, count in counts.most_common()]
+    return list_names(texts, most_names)
 
 
 def evidence_table(finding: Finding) -> Table:
@@ -134,43 +141,3 @@ def examinations_table(diagnosis: Diagnosis) -> Table:
         Column("why", "why"),
     )
     return table_of("examinations", "Kinds of causes examined", columns, diagnosis.examinations)
-
-
-_Key = tuple["FindingKind", tuple[str, ...]]
-
-
-def compared_findings_table(a: Sequence[Diagnosis], b: Sequence[Diagnosis]) -> Table:
-    """Return the causes in the runs of two sides, with the number of runs that have them: those of B alone first, then
-    those of A alone, then those of both. Empty if no run has a cause."""
-    of_a, of_b = _counted_causes(a), _counted_causes(b)
-    keys = [
-        *(key for key in of_b if key not in of_a),
-        *(key for key in of_a if key not in of_b),
-        *(key for key in of_b if key in of_a),
-    ]
-    rows = []
-    for key in keys:
-        finding = (of_b.get(key) or of_a[key])[0]
-        counts = [len(causes.get(key, ())) for causes in (of_a, of_b)]
-        new = "in A and B" if all(counts) else "only in B" if counts[1] else "only in A"
-        runs = [f"{count} of {len(runs)}" for count, runs in zip(counts, (a, b), strict=True)]
-        rows.append((new, ROLE_WORDS[finding.role], finding.kind.value, *runs, finding.sentence))
-    columns = (
-        Column("change", "findings"),
-        Column("role", "role"),
-        Column("kind", "kind", Unit.CODE),
-        Column("runs_a", "runs of A", Unit.NUMBER),
-        Column("runs_b", "runs of B", Unit.NUMBER),
-        Column("sentence", "finding"),
-    )
-    return Table("findings", "Findings", columns, tuple(rows))
-
-
-def _counted_causes(diagnoses: Iterable[Diagnosis]) -> dict[_Key, list[Finding]]:
-    """Return the causes of several runs by kind and places, one entry per run."""
-    causes: dict[_Key, list[Finding]] = {}
-    for diagnosis in diagnoses:
-        of_run = {(cause.kind, tuple(map(str, cause.places))): cause for cause in diagnosis.causes}
-        for key, finding in of_run.items():
-            causes.setdefault(key, []).append(finding)
-    return causes

@@ -8,12 +8,20 @@ from typing import Final
 from etloop.results.compare.change import change_text
 from etloop.results.compare.sweep_results import JCT, P99, Group
 from etloop.results.report.comparison import outcome_cell
+from etloop.results.report.findings import common_words
 from etloop.results.report.table import Cell, Column, Table, Unit, Value, table_of
 from etloop.results.report.values import value_words
 from etloop.results.report.verdict import result_cell
 from etloop.results.schema.comparison import ComparisonSettings, Outcome
 from etloop.results.schema.kpis import BY_NAME
-from etloop.results.schema.sweep import PointResult, SearchedPoint, SearchRecord, SweepRecord, TrialRecord
+from etloop.results.schema.sweep import (
+    PointResult,
+    RunRecord,
+    SearchedPoint,
+    SearchRecord,
+    SweepRecord,
+    TrialRecord,
+)
 from etloop.results.schema.verdict import Result, RunResult
 
 _FIGURES: Final = {
@@ -39,24 +47,34 @@ def promise_words(settings: ComparisonSettings) -> str:
     )
 
 
-def group_table(group: Group, axis: str, results: Mapping[str, PointResult]) -> Table:
-    """Return the figures of a group's points, each compared with the first point."""
+def group_table(
+    group: Group, axis: str, results: Mapping[str, PointResult], runs: Sequence[RunRecord] = ()
+) -> Table:
+    """Return the figures of a group's points, each compared with the first point, and the findings of their `runs`."""
     names = _figures_with_values(group, results)
+    findings = {
+        point.name: common_words([run.findings for run in runs if run.point == point.name])
+        for point in group.points
+    }
     columns = (
         *(Column("setting", "setting"), Column("point", "point"), Column("runs", "runs", Unit.NUMBER)),
         *(Column("iteration", "iteration", Unit.NUMBER), Column("cv", "CV", Unit.NUMBER)),
         *(Column(name, _FIGURES[name], Unit.NUMBER) for name in names),
         *(Column("change", "change", Unit.NUMBER), Column("interval", "interval", Unit.NUMBER)),
-        Column("outcome", "outcome"),
+        *(
+            Column("outcome", "outcome"),
+            *((Column("findings", "findings"),) if any(findings.values()) else ()),
+        ),
     )
     rows: list[tuple[Value, ...]] = []
     for point in group.points:
         result = results.get(point.name)
         label = (Cell(point.labels[axis], is_strong=True), point.name)
+        named = (findings[point.name],) if any(findings.values()) else ()
         if result is None:
-            rows.append((*label, 0, *(None for _ in range(4 + len(names))), "no run"))
+            rows.append((*label, 0, *(None for _ in range(4 + len(names))), "no run", *named))
         else:
-            rows.append((*label, *_figure_values(result, names), *_change_values(result)))
+            rows.append((*label, *_figure_values(result, names), *_change_values(result), *named))
     return Table("", f"{axis}: each setting compared with the first", columns, tuple(rows))
 
 
@@ -144,13 +162,14 @@ def search_table(record: SearchRecord, value_text: Callable[[int], str]) -> Tabl
             "nowhere" if point.best is None else value_text(point.best),
             None if point.fails_at is None else value_text(point.fails_at),
             *(len(point.trials), *(column.value_of(best) for column in _TRIAL_COLUMNS[:2])),
+            "" if beyond is None else common_words([beyond.findings]),
             "" if beyond is None else beyond.reason,
         )
 
     columns = (
         *(Column("settings", "settings"), Column("point", "point")),
         *(Column("best", "passes up to", Unit.NUMBER), Column("fails_at", "fails at", Unit.NUMBER)),
-        *(Column("trials", "trials", Unit.NUMBER), *_TRIAL_COLUMNS[:2]),
+        *(Column("trials", "trials", Unit.NUMBER), *_TRIAL_COLUMNS[:2], Column("findings", "findings there")),
         Column("reason", "failed condition", is_detail=True),
     )
     title = f"The furthest {record.path} at which every condition holds"
@@ -166,6 +185,7 @@ def trials_table(point: SearchedPoint) -> Table:
         ),
         Column("runs", "runs", Unit.NUMBER, value=lambda trial: len(trial.runs)),
         *(*_TRIAL_COLUMNS, Column("reason", "failed condition")),
+        Column("findings", "findings", value=lambda trial: common_words([trial.findings])),
         Column("name", "directory", Unit.CODE, value=lambda trial: f"points/{point.name}/{trial.name}"),
     )
     return table_of(

@@ -59,6 +59,8 @@ class FindingKind(StrEnum):
     """A hash of a switch ignores fields that tell flows apart, so that it uses few of its links."""
     HASH_POLARISED = "hash_polarised"
     """Two tiers of switches hash alike, so that the second tier uses few of its links."""
+    PLACEMENT = "placement"
+    """The mapping of ranks to ports sends more bytes between switches than another mapping would."""
     UNEVEN_LINKS = "uneven_links"
     """Links carry uneven load because the job has few flows: chance, not a fault."""
     REORDERING = "reordering"
@@ -67,8 +69,6 @@ class FindingKind(StrEnum):
     """A flow waits behind a paused queue, although its own destination is idle (head-of-line blocking)."""
     STRAGGLER = "straggler"
     """One rank enters the collectives last, again and again."""
-    PLACEMENT = "placement"
-    """The mapping of ranks to ports sends more bytes between switches than another mapping would."""
     JOB_INCAST = "job_incast"
     """The job itself sends to one port from many at once, and the port drains at its full rate."""
 
@@ -200,8 +200,8 @@ class Examination:
 class Diagnosis:
     """All findings of a run, causes first by precedence and share, each followed by nothing but its rank in the list."""
 
-    findings: tuple[Finding, ...] = ()
-    examinations: tuple[Examination, ...] = ()
+    findings: tuple[Finding, ...]
+    examinations: tuple[Examination, ...]
 
     @property
     def causes(self) -> tuple[Finding, ...]:
@@ -212,3 +212,6 @@ class Diagnosis:
     def faults(self) -> tuple[Finding, ...]:
         """Return the causes that are faults of the network."""
         return tuple(finding for finding in self.causes if finding.role is Role.FAULT)
+
+
+NO_DIAGNOSIS: Final = Diagnosis((), ())

@@ -14,7 +14,7 @@ from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.counters import AgentObject, CounterUse, counters_of
 from etloop.contract.model.run import LinkEvent, PlannedChoice, RunEnd
 from etloop.results.schema.device import DeviceSummary
-from etloop.results.schema.findings import Diagnosis
+from etloop.results.schema.findings import NO_DIAGNOSIS, Diagnosis
 from etloop.results.schema.flow_sizes import FlowSizes
 from etloop.results.schema.jobs import JobShare
 from etloop.results.schema.losses import LossSummary
@@ -371,7 +371,7 @@ class Summary(RunIdentity):
     """Only in a run that has only sends and receives; None in other runs, and in files of earlier versions."""
     slow_names: SlowNames | None = None
     """None if the trace has no names or no traffic crossed the device, and in files of earlier versions."""
-    diagnosis: Diagnosis = Diagnosis()
+    diagnosis: Diagnosis = NO_DIAGNOSIS
     """Named causes of what went wrong or slow; empty in files of earlier versions."""
     run_nonce: int = 0
     """Seed, in addition to the scenario's, of queue pair numbers, keys and first sequence numbers; 0: none."""

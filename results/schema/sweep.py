@@ -52,6 +52,8 @@ class RunRecord:
     result: RunResult
     reason: str
     """Why the run ended early; "" otherwise."""
+    findings: tuple[str, ...] = ()
+    """Kind and first place of its faults, or of its other causes if it has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +121,8 @@ class TrialRecord:
     """The first condition that failed, or why a run ended early; "" if all passed."""
     figures: dict[str, float]
     """Those of `TRIAL_FIGURES` that exist, of its last run."""
+    findings: tuple[str, ...] = ()
+    """As those of a `RunRecord`, of its last run."""
 
 
 @dataclass(frozen=True, slots=True)

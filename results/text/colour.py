@@ -9,6 +9,9 @@ _GREEN: Final = "32"
 _RED: Final = "31"
 _YELLOW: Final = "33"
 _RULES: Final = (
+    (re.compile(r"^(PASS|DONE) +\S.*"), f"1;{_GREEN}"),
+    (re.compile(r"^(FAIL|BROKEN) +\S.*"), f"1;{_RED}"),
+    (re.compile(r"^(INCONCLUSIVE) +\S.*"), f"1;{_YELLOW}"),
     (re.compile(r"^(?:# )?verdict +(PASS)\b.*"), f"1;{_GREEN}"),
     (re.compile(r"^(?:# )?verdict +(FAIL)\b.*"), f"1;{_RED}"),
     (re.compile(r"^(?:# )?verdict +(INCONCLUSIVE)\b.*"), f"1;{_YELLOW}"),

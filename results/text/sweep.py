@@ -24,7 +24,7 @@ def render_sweep(
         "sweep", f"{record.source}: {len(record.points)} points, {len(record.runs)} runs, {record.mode}"
     )
     for group in groups:
-        table = group_table(group, record.compare, results)
+        table = group_table(group, record.compare, results, record.runs)
         title = f"{group.words}: {record.compare}" if group.words else record.compare
         lines += ["", printable(title), *table_lines(table, len(table.rows), "  ")]
     lines += ["", *label_text("false alarms", promise_words(settings))]

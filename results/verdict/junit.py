@@ -1,8 +1,8 @@
 """The verdict as JUnit XML, which test systems collect: one test case a condition, and one for the run itself.
 
 Decides how three values map onto JUnit's: a failed condition is a failure, an inconclusive one is skipped with its
-reason, a run that ended early is an error. Findings are output of the run's case and a property: a finding fails nothing
-unless a condition counts it, which then fails with its own case. The format is the schema that Jenkins reads (jenkinsci/xunit-plugin,
+reason, a run that ended early is an error. Findings are output of the suite and a property: a finding fails nothing unless a
+condition counts it, which then fails with its own case. The format is the schema that Jenkins reads (jenkinsci/xunit-plugin,
 junit-10.xsd), with `timestamp` an xs:dateTime as in Ant's: virtual time has no date, so a twin has no `timestamp` but a property
 `clock` instead. Only the run has a `time`: a condition takes none.
 """
@@ -67,10 +67,10 @@ def _suite(summary: Summary, verdict: Verdict | None, classname: str, words: str
             run, "error", {"message": printable_xml(reason.splitlines()[0] if reason else ""), "type": "run"}
         )
         error.text = printable_xml(reason)
-    if findings := _finding_lines(summary.diagnosis):
-        ET.SubElement(run, "system-out").text = printable_xml("\n".join(findings))
     for name, outcome in zip(case_names(outcomes), outcomes, strict=True):
         _case(suite, {"classname": classname, "name": name}, outcome)
+    if findings := _finding_lines(summary.diagnosis):
+        ET.SubElement(suite, "system-out").text = printable_xml("\n".join(findings))
     return suite
 
 

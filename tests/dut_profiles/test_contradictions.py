@@ -222,6 +222,12 @@ BROKEN_SWITCHES = [
         "Kmin 100kB of queue 3 is not below xoff 100kB of group 3",
     ),
     (
+        "pause-before-mark",
+        "xoff: 500kB, xon: 400kB, ",
+        "alpha: 1/512, ",
+        "Kmin 100kB of queue 3 is not below the 58.5 kB at which alpha 1/512 of group 3 pauses a single sender",
+    ),
+    (
         "headroom-too-small",
         "headroom: 100kB",
         "headroom: 30kB",

@@ -21,7 +21,8 @@ def findings_page() -> str:
     """Return the page of findings."""
     texts = _texts_of_members()
     rows = "".join(
-        f"| `{kind.value}` | {ROLES.get(kind, Role.FAULT).value} | {texts[kind.name]} |\n" for kind in FindingKind
+        f"| `{kind.value}` | {ROLES.get(kind, Role.FAULT).value} | {texts[kind.name]} |\n"
+        for kind in FindingKind
     )
     table = f"| kind | role | meaning |\n|---|---|---|\n{rows}"
     return "\n".join(["# Findings\n", WRITTEN_BY, fill(_HEAD, 100) + "\n", table])

@@ -245,7 +245,9 @@ class JobStatus:
     exit_code: int | None = field(
         "Set once it has ended: 0 pass, 20 inconclusive, 30 failed, 50 broke, 65 not ready."
     )
-    reason: str = field("Why it did not pass, its first faults of the network, or why it waits.", max_length=1 << 20)
+    reason: str = field(
+        "Why it did not pass, its first faults of the network, or why it waits.", max_length=1 << 20
+    )
     run_directory: str = field("Path of the run directory below the rack's artifacts; empty without one.")
     client_key: str = field("As submitted.")
     submitter: str = field("As submitted.")

@@ -1,7 +1,7 @@
 """Finds switches whose queues drop or pause at their dynamic threshold while most of the shared buffer is free.
 
-Decides by the greatest use of each priority group: the sum over a switch is at least its greatest simultaneous use. One
-group of weight (alpha) 1 may take half of the buffer, several take more.
+Decides by the free buffer at the threshold: a queue that drops, or a group that pauses, holds alpha times what is free. One
+of alpha 1 leaves half of the buffer free, several leave less. The sum of the greatest uses of all groups bounds it as well.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from etloop.results.diagnosis.rule import Found, found, no_evidence, not_exercis
 from etloop.results.schema.findings import Fact, Finding, FindingKind, Place, PlaceKind
 
 if TYPE_CHECKING:
+    from etloop.contract.model.topology import SwitchSettings
     from etloop.results.diagnosis.evidence import Evidence
 
 _KIND: Final = FindingKind.BUFFER_SHARE_SMALL
 FREE_SHARE: Final = 0.6
-"""Share of the shared buffer that is never used, above which the threshold and not the buffer is the limit: alpha 1 leaves
+"""Share of the shared buffer that is free, above which the threshold and not the buffer is the limit: alpha 1 leaves
 at most 0.5 free."""
 
 
@@ -40,17 +41,13 @@ def look(evidence: Evidence) -> Found:
     findings = []
     switch_of_lane = np.array(ports.switch, object)[lanes.port]
     for name, switch in settings.items():
-        rows = np.flatnonzero(switch_of_lane == name)
-        pool = switch.buffer_bytes - switch.set_aside_bytes
-        most = float(np.nansum(used[rows]))
-        if pool <= 0 or not limited[rows].sum() or most >= (1 - FREE_SHARE) * pool:
+        rows = np.flatnonzero((switch_of_lane == name) & (limited > 0))
+        if not len(rows):
             continue
         worst = int(rows[np.argmax(limited[rows])])
-        number = int(lanes.number[worst])
-        at_queue = np.nan_to_num(lanes.counter("queue_dropped_packets")[worst]) > 0
-        limits = switch.queues[number] if at_queue else switch.groups[number]
-        use = _Use(f"{'queue' if at_queue else 'group'} {number}", 2.0**limits.alpha_log2, most, float(pool))
-        findings.append(_finding(evidence, worst, use, float(limited[rows].sum())))
+        use = _use(evidence, switch, worst, float(np.nansum(used[switch_of_lane == name])))
+        if use.most_bytes < (1 - FREE_SHARE) * use.pool_bytes:
+            findings.append(_finding(evidence, worst, use, float(limited[rows].sum())))
     return found(_KIND, tuple(sorted(findings, key=lambda finding: -finding.evidence[0].value)))
 
 
@@ -65,6 +62,18 @@ class _Use:
     pool_bytes: float
 
 
+def _use(evidence: Evidence, switch: SwitchSettings, lane: int, sum_bytes: float) -> _Use:
+    """Return the use of a switch's buffer when a lane reached its threshold. `sum_bytes`: greatest uses of all groups."""
+    lanes, number = evidence.lanes, int(evidence.lanes.number[lane])
+    at_queue = np.nan_to_num(lanes.counter("queue_dropped_packets")[lane]) > 0
+    limits = switch.queues[number] if at_queue else switch.groups[number]
+    counter = "queue_watermark_bytes" if at_queue else "group_shared_watermark_bytes"
+    held = float(np.nan_to_num(lanes.counter(counter)[lane])) - (limits.reserved_bytes if at_queue else 0)
+    pool, alpha = float(switch.buffer_bytes - switch.set_aside_bytes), 2.0**limits.alpha_log2
+    most = min(sum_bytes, max(pool - max(held, 0.0) / alpha, 0.0))
+    return _Use(f"{'queue' if at_queue else 'group'} {number}", alpha, most, pool)
+
+
 def _finding(evidence: Evidence, lane: int, use: _Use, limited: float) -> Finding:
     lanes, ports = evidence.lanes, evidence.ports
     port = int(lanes.port[lane])
@@ -72,7 +81,7 @@ def _finding(evidence: Evidence, lane: int, use: _Use, limited: float) -> Findin
     at = Place(PlaceKind.QUEUE, ports.names[port], ports.peers[port], int(lanes.number[lane]))
     share = use.most_bytes / use.pool_bytes
     sentence = (
-        f"{name} drops or pauses ({limited:,.0f} times, most at {at.name}) while at most {share:.0%} of its shared buffer "
+        f"{name} drops or pauses ({limited:,.0f} times, most at {at.name}) while about {share:.0%} of its shared buffer "
         f"of {use.pool_bytes / 1e6:.3g} MB is in use: alpha of {use.limited} is {use.alpha:g}"
     )
     facts = (

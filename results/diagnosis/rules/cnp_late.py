@@ -1,7 +1,7 @@
 """Finds congestion notifications that are lost, or wait in their queue, on the way back.
 
 Decides loss by the counts of both ends, compared with the loss of data; waiting by Little's law: the mean time in a queue is
-its mean length divided by its rate. The queue of the notifications is judged only where the data has another one.
+its mean length divided by its rate. The queue of the notifications is evaluated only where the data has another one.
 """
 
 from __future__ import annotations
@@ -25,9 +25,11 @@ if TYPE_CHECKING:
 _LEAST_LOST: Final = 10
 _LEAST_SENT: Final = 10
 _DEVIATIONS: Final = 4.3
-"""Of a Poisson count: 0.01 false findings in a run."""
+"""Distance from the mean of a Poisson count: 0.01 false findings in a run."""
 _LATE_FRAMES: Final = 16
 """Wait of a notification in frames of data at the rate of its port: one of each data queue may be before it at every hop."""
+_ALMOST_ALL: Final = 0.9
+_LESS_THAN_HALF: Final = 0.5
 
 
 def look(evidence: Evidence) -> Found:
@@ -46,7 +48,7 @@ def look(evidence: Evidence) -> Found:
     data_lost = max(float(np.nansum(flows.missing_packets())), 0.0)
     usual = total * data_lost / max(data_sent, 1.0)
     if lost >= max(_LEAST_LOST, usual + _DEVIATIONS * np.sqrt(usual)) and lost > 2 * usual:
-        findings.append(_lost(evidence, lost, total, usual))
+        findings.append(_report_loss(evidence, lost, total, usual))
     findings += _waiting(evidence)
     return found(kind, tuple(findings))
 
@@ -59,46 +61,58 @@ def _both_ends(evidence: Evidence, name: str) -> Floats:
     return totals + np.nan_to_num(flows.received.get(name, nothing))
 
 
-def _lost(evidence: Evidence, lost: float, total: float, usual: float) -> Finding:
-    place = _dropping_place(evidence)
-    sentence = f"{lost:.0f} of {total:.0f} congestion notifications did not arrive" + (
-        f"; {place} dropped packets of their queue" if place is not None else ""
-    )
+def _report_loss(evidence: Evidence, lost: float, total: float, usual: float) -> Finding:
+    place = _dropping_place(evidence) or _losing_host(evidence)
+    where = "" if place is None else f", most of them at {place}"
+    sentence = f"{lost:.0f} of {total:.0f} congestion notifications did not arrive{where}"
     facts = (Fact("lost_cnps", lost, "packets", usual, int(total)),)
-    places = (place,) if place is not None else (Place(PlaceKind.JOB, "job"),)
+    places = (Place(PlaceKind.JOB, "job") if place is None else place,)
     remedy = "give notifications a queue and DSCP of their own on every switch, and compare np_cnp_sent with rp_cnp_handled"
     return Finding(FindingKind.CNP_LATE, places, sentence, facts, 1.0, remedy)
 
 
 def _dropping_place(evidence: Evidence) -> Place | None:
-    """Return the port whose queue of notifications dropped most packets, None if none did."""
-    lanes = evidence.lanes
-    dropped = np.nan_to_num(lanes.counter("queue_dropped_packets"))
-    of_queue = np.array(
-        [
-            queue == number
-            for queue, number in zip(_queue_of_lane(evidence), lanes.number.tolist(), strict=True)
-        ],
-        bool,
-    )
-    dropped = np.where(of_queue, dropped, 0.0)
-    if not len(dropped) or not dropped.max():
+    """Return the queue of notifications that dropped most packets, None if none did."""
+    lanes, ports = evidence.lanes, evidence.ports
+    is_queue = np.array(_queue_of_lane(evidence, is_shared=True), np.int64) == lanes.number
+    dropped = np.where(is_queue, np.nan_to_num(lanes.counter("queue_dropped_packets")), 0.0)
+    if not dropped.max(initial=0.0):
         return None
     lane = int(dropped.argmax())
     port = int(lanes.port[lane])
-    return Place(
-        PlaceKind.QUEUE, evidence.ports.names[port], evidence.ports.peers[port], int(lanes.number[lane])
+    return Place(PlaceKind.QUEUE, ports.names[port], ports.peers[port], int(lanes.number[lane]))
+
+
+def _losing_host(evidence: Evidence) -> Place | None:
+    """Return the host from or to which all lost notifications were sent, if other hosts had most of the others."""
+    flows = evidence.flows
+    nothing = np.zeros(len(flows.src_rank))
+    sent = np.nan_to_num(flows.received.get("np_cnp_sent", nothing))
+    arrived = sum(
+        (np.nan_to_num(flows.sent.get(name, nothing)) for name in ("rp_cnp_handled", "rp_cnp_ignored")),
+        nothing,
     )
+    for host in (flows.src_host, flows.dst_host):
+        known = host >= 0
+        lost = np.bincount(host[known], np.maximum(sent - arrived, 0)[known], 1)
+        share = np.bincount(host[known], sent[known], len(lost)) / max(float(sent.sum()), 1.0)
+        worst = int(lost.argmax())
+        if lost[worst] and lost[worst] >= _ALMOST_ALL * lost.sum() and share[worst] < _LESS_THAN_HALF:
+            return Place(PlaceKind.HOST, evidence.hosts.names[worst])
+    return None
 
 
-def _queue_of_lane(evidence: Evidence) -> list[int]:
-    """Return for each lane the queue of the notifications at its switch, -1 if it is not known or that of the data."""
+def _queue_of_lane(evidence: Evidence, *, is_shared: bool = False) -> list[int]:
+    """Return for each lane the queue of the notifications at its switch, -1 if it is not known.
+
+    Queues that the data use as well are -1 unless `is_shared`.
+    """
     needs, topology = evidence.needs, evidence.topology
     by_switch: dict[str, int] = {}
     for switch in () if topology is None else topology.switches:
         queue = ClassWay.of(switch, needs.cnp_dscp).queue
-        is_shared = needs.data_dscp >= 0 and ClassWay.of(switch, needs.data_dscp).queue == queue
-        by_switch[switch.name] = -1 if is_shared else queue
+        has_data = needs.data_dscp >= 0 and ClassWay.of(switch, needs.data_dscp).queue == queue
+        by_switch[switch.name] = -1 if has_data and not is_shared else queue
     return [by_switch.get(evidence.ports.switch[port], -1) for port in evidence.lanes.port.tolist()]
 
 

@@ -15,7 +15,7 @@ from etloop.results.diagnosis.loss_places import (
     Blame,
     Side,
     blame_arrivals,
-    blame_flows,
+    blame_hosts,
     host_place,
     packet_losses,
 )
@@ -51,7 +51,7 @@ def look(evidence: Evidence) -> Found:
     if total_of(damaged) > 0:
         counter = _FCS if total_of(errors) > 0 else _MODELLED
         is_only = is_only_cause(evidence, _MODELLED, _FCS)
-        blames = blame_arrivals(evidence, damaged, is_only_cause=is_only)
+        blames = blame_arrivals(evidence, packet_losses(evidence), damaged, is_only_cause=is_only)
         return found(_KIND, injected + tuple(_finding(blame, counter, _REMEDY) for blame in blames))
     if injected:
         return found(_KIND, injected)
@@ -82,26 +82,24 @@ def _first_errors(evidence: Evidence, errors: NDArray[np.float64]) -> NDArray[np
     neighbour = np.where(ports.peer_row >= 0, switch[ports.peer_row], -1)
     back = np.where(ports.peer_row >= 0, known[ports.peer_row], 0.0)
     before = np.where(neighbour >= 0, by_switch[neighbour] - back, 0.0)
-    is_host = ports.host >= 0
-    passed = ~is_host & (known > 0) & (before >= 0.5 * known)
-    # Two neighbours cannot clear each other: the one with more errors at ports of hosts keeps its own.
-    origin = np.bincount(switch, known * is_host, len(names))
-    passed &= np.where(neighbour >= 0, origin[neighbour], 0.0) >= 0.5 * known
+    passed = (ports.host < 0) & (known > 0) & (before >= 0.5 * known)
     return np.asarray(np.where(passed, 0.0, errors))
 
 
 def _blame_hosts(evidence: Evidence, icrcs: NDArray[np.float64]) -> Blame:
     """Return the place of wrong ICRCs that hosts found and no port of the device counted."""
+    losses = packet_losses(evidence)
     if is_only_cause(evidence):
-        blame = blame_flows(evidence, packet_losses(evidence.flows))
+        lost = np.maximum(np.nan_to_num(losses.lost), 0.0)
+        blame = blame_hosts(evidence, losses.src_host, losses.dst_host, np.nan_to_num(losses.sent), lost)
         if blame is not None:
             return blame
     worst = int(np.nanargmax(icrcs))
-    lost, arrived = float(icrcs[worst]), evidence.hosts.counter("rx_datagrams")
+    wrong, arrived = float(icrcs[worst]), evidence.hosts.counter("rx_datagrams")
     return Blame(
         (host_place(evidence, worst),),
         Side.TO,
-        lost,
+        wrong,
         float(np.nan_to_num(arrived[worst])),
-        lost / total_of(icrcs),
+        wrong / total_of(icrcs),
     )

@@ -1,7 +1,7 @@
 """Finds switches whose data queue marks nothing, too early or too late.
 
 Decides the curve to compare with: what most equal switches have, else the one of the device's profile, else the default
-of the switch presets, which grows with the rate of the ports. A switch is judged only where the load exercised it: where
+of the switch presets, which grows with the rate of the ports. A switch is evaluated only where the load exercised it: where
 its queue was long enough for 10 marks by that curve, or where it marked 10 packets.
 """
 
@@ -48,9 +48,9 @@ if TYPE_CHECKING:
 
 _KINDS: Final = (FindingKind.ECN_OFF, FindingKind.ECN_EARLY, FindingKind.ECN_LATE)
 _LEAST_MARKS: Final = 10
-"""Expected or counted, below which a switch is not judged."""
+"""Expected or counted, below which a switch is not evaluated."""
 _OFF_SHARE: Final = 0.1
-"""Of the expected marks: fewer are too few whatever the error of the estimate."""
+"""Share of the expected marks: fewer are too few whatever the error of the estimate."""
 _LATE_SHARE_OF_PEERS: Final = 0.5
 """The same where the settings of the peers are known and differ by more than `_DIFFERENT`."""
 _DIFFERENT: Final = 1.5
@@ -87,11 +87,11 @@ class _DataQueue:
     """Whether the configuration is known; if so, `configured` None means that ECN is off."""
     reference: _Reference
     window_packets: float
-    """Of the bandwidth-delay product of its ports."""
+    """Packets in one bandwidth-delay product of its ports."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Judged:
+class _FaultyQueue:
     """A switch with a fault, and its counts."""
 
     queue: _DataQueue
@@ -109,12 +109,12 @@ def look(evidence: Evidence) -> Found:
         return _all_kinds(lambda kind: no_evidence(kind, "marks are not counted"))
     frame_bytes = needs.path_mtu_bytes + PACKET_OVERHEAD_BYTES
     intervals = marked_intervals(evidence)
-    queues = _data_queues(evidence, frame_bytes)
-    judged: dict[tuple[FindingKind, int, MarkingCurve | None, _Reference], list[_Judged]] = {}
+    queues, at_hosts = _data_queues(evidence, frame_bytes), _marked_at_hosts(evidence)
+    faulty: dict[tuple[FindingKind, int, MarkingCurve | None, _Reference], list[_FaultyQueue]] = {}
     exercised = dict.fromkeys(_KINDS, False)
     for queue in queues:
         of_queue = intervals.of_lanes(queue.lanes)
-        expected = _not_yet_marked(evidence, queue, _expected(of_queue, queue, frame_bytes))
+        expected = _not_yet_marked(evidence, queue, _sum_expected(of_queue, queue, frame_bytes), at_hosts)
         early = _early_marks(evidence, queue, of_queue)
         exercised[FindingKind.ECN_OFF] |= expected >= _LEAST_MARKS
         exercised[FindingKind.ECN_LATE] |= expected >= _LEAST_MARKS
@@ -122,10 +122,10 @@ def look(evidence: Evidence) -> Found:
         kind = _judge(queue, expected, early)
         if kind is not None:
             alike = (kind, queue.number, queue.configured, queue.reference)
-            judged.setdefault(alike, []).append(_Judged(queue, expected, early[0]))
+            faulty.setdefault(alike, []).append(_FaultyQueue(queue, expected, early[0]))
     findings = [
         _finding(evidence, kind, items, estimate_curve(_all_intervals(intervals, items), frame_bytes))
-        for (kind, *_), items in judged.items()
+        for (kind, *_), items in faulty.items()
     ]
     findings.sort(key=lambda finding: -finding.evidence[0].count)
     return Found(tuple(findings), tuple(_examination(kind, findings, exercised[kind]) for kind in _KINDS))
@@ -149,7 +149,7 @@ def _examination(kind: FindingKind, findings: list[Finding], exercised: bool) ->
     return Examination(kind, Examined.NOT_EXERCISED, why)
 
 
-# ---- the queues, and what they should have
+# ---- the queues and their reference
 
 
 def _data_queues(evidence: Evidence, frame_bytes: int) -> list[_DataQueue]:
@@ -183,7 +183,7 @@ def _data_queues(evidence: Evidence, frame_bytes: int) -> list[_DataQueue]:
                 packets=float(packets[rows].sum()),
                 marks=float(marks[rows].sum()),
                 watermark_bytes=watermark[rows],
-                configured=None if switch is None else _configured(switch, number),
+                configured=None if switch is None else _curve_of(switch, number),
                 is_known=switch is not None,
                 reference=_reference(switch, number, settings, rate_bps),
                 window_packets=_window_packets(evidence, rate_bps, frame_bytes),
@@ -226,7 +226,7 @@ def _slowest_bps(evidence: Evidence, switch: str) -> int:
     return 0 if np.isnan(known).all() else int(np.nanmin(known))
 
 
-def _configured(switch: SwitchSettings, queue: int) -> MarkingCurve | None:
+def _curve_of(switch: SwitchSettings, queue: int) -> MarkingCurve | None:
     settings = switch.queues[queue].marking
     return None if settings is None else MarkingCurve.of(settings)
 
@@ -239,12 +239,12 @@ def _reference(
     default = MarkingCurve.of(marking((SwitchPort("", rate_bps, 0),)))
     if switch is None:
         return _Reference(default, "the default for its rate", True)
-    own, origin = _configured(switch, queue), switch.origin
+    own, origin = _curve_of(switch, queue), switch.origin
     if own is not None and origin is not None and not any("ecn" in key for key in origin.overridden):
         return _Reference(own, f"the profile {origin.profile}", False)
     slowest_bps = min(port.rate_bps for port in switch.ports)
     equals = [
-        _configured(peer, queue)
+        _curve_of(peer, queue)
         for peer in settings.values()
         if min(port.rate_bps for port in peer.ports) == slowest_bps
     ]
@@ -266,22 +266,23 @@ def _window_packets(evidence: Evidence, rate_bps: int, frame_bytes: int) -> floa
     return max(packets, _LEAST_WINDOW_PACKETS)
 
 
-# ---- what they did
+# ---- the counts
 
 
-def _expected(intervals: MarkedIntervals, queue: _DataQueue, frame_bytes: int) -> Floats:
+def _sum_expected(intervals: MarkedIntervals, queue: _DataQueue, frame_bytes: int) -> Floats:
     return expected_marks(intervals, queue.lanes, queue.watermark_bytes, queue.reference.curve, frame_bytes)
 
 
-def _all_intervals(intervals: MarkedIntervals, items: list[_Judged]) -> MarkedIntervals:
+def _all_intervals(intervals: MarkedIntervals, items: list[_FaultyQueue]) -> MarkedIntervals:
     return intervals.of_lanes(np.concatenate([item.queue.lanes for item in items]))
 
 
-def _not_yet_marked(evidence: Evidence, queue: _DataQueue, expected: Floats) -> float:
+def _not_yet_marked(evidence: Evidence, queue: _DataQueue, expected: Floats, at_hosts: Floats) -> float:
     """Return the expected marks of a switch, less those on packets that arrived marked: these are not counted again.
 
-    At a host's port the host's own count of marked packets is exact. Elsewhere the marks of the neighbours bound them; a
-    factor of 2 allows for bursts in which more packets than the average arrive marked.
+    `at_hosts`: marked packets that arrived at each host, NaN where not counted. At a host's port that count is exact.
+    Elsewhere the marks of the neighbours bound them; a factor of 2 allows for bursts in which more packets than the
+    average arrive marked.
     """
     lanes, ports = evidence.lanes, evidence.ports
     marks = np.nan_to_num(lanes.counter("queue_ecn_marked_packets"))
@@ -293,7 +294,7 @@ def _not_yet_marked(evidence: Evidence, queue: _DataQueue, expected: Floats) -> 
     marked_share = marks[arriving].sum() / max(packets[arriving].sum(), 1.0)
     left = expected * max(0.0, 1.0 - 2.0 * marked_share)
     if len(evidence.hosts.names):
-        counted = _marked_at_hosts(evidence)[np.maximum(hosts, 0)]
+        counted = at_hosts[np.maximum(hosts, 0)]
         is_counted = (hosts >= 0) & ~np.isnan(counted)
         exact = np.maximum(expected - np.maximum(counted - marks[queue.lanes], 0.0), 0.0)
         left = np.where(is_counted, exact, left)
@@ -330,13 +331,17 @@ def _early_marks(evidence: Evidence, queue: _DataQueue, intervals: MarkedInterva
 
 
 def _judge(queue: _DataQueue, expected: float, early: tuple[float, float]) -> FindingKind | None:
-    """Return what is wrong with a switch's marking, None if nothing is."""
+    """Return the fault of a switch's marking, None if it has none."""
     reference, own, marks = queue.reference, queue.configured, queue.marks
     early_marks, early_packets = early
-    is_lower = own is None or own.kmin_bytes * _DIFFERENT < reference.curve.kmin_bytes
-    # By the default alone, only what cuts a flow that fills the path: a mark in each window of an almost empty queue.
-    is_harmful = not reference.is_default or early_marks * queue.window_packets >= early_packets
-    if early_marks >= _LEAST_MARKS and is_lower and is_harmful:
+    if own is None:
+        # By the default alone, only what cuts a flow that fills the path: a mark in each window of an almost empty queue.
+        is_early = early_marks >= max(_LEAST_MARKS, early_packets / queue.window_packets)
+    else:
+        share = float(own.share(np.array(_BELOW_KMIN * reference.curve.kmin_bytes)))
+        is_early = own.kmin_bytes * _DIFFERENT < reference.curve.kmin_bytes and marks >= _LEAST_MARKS
+        is_early &= not reference.is_default or share * queue.window_packets >= 1
+    if is_early:
         return FindingKind.ECN_EARLY
     if expected < _LEAST_MARKS:
         return None
@@ -354,7 +359,7 @@ def _judge(queue: _DataQueue, expected: float, early: tuple[float, float]) -> Fi
 
 
 def _finding(
-    evidence: Evidence, kind: FindingKind, items: list[_Judged], estimate: EstimatedCurve | None
+    evidence: Evidence, kind: FindingKind, items: list[_FaultyQueue], estimate: EstimatedCurve | None
 ) -> Finding:
     """Return one finding for switches with the same settings and the same fault."""
     queue = items[0].queue
@@ -400,9 +405,14 @@ def _finding(
             remedy = f"check that ECN is on at {where} ({wanted}), and that the packets are ECN-capable"
         case FindingKind.ECN_EARLY:
             facts.append(Fact("marks_below_kmin", early, "packets", 0.0))
+            below = (
+                f", {early:.0f} with less than {_size(_BELOW_KMIN * curve.kmin_bytes)} in the queue"
+                if early
+                else ""
+            )
             sentence = (
-                f"{where} marks too early{_thresholds(queue.configured, estimate)}: {early:.0f} packets were marked with "
-                f"less than {_size(_BELOW_KMIN * curve.kmin_bytes)} in the queue; {source}: {wanted}"
+                f"{where} marks too early{_thresholds(queue.configured, estimate)}: {marks:.0f} packets were marked"
+                f"{below}; {source}: {wanted}"
             )
             remedy = f"raise the thresholds of {where} to {wanted}"
         case _:

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import chdtrc
 
 from etloop.contract.base.late_dataclass import dataclass
-from etloop.contract.base.units import format_duration
+from etloop.contract.base.units import approximate_duration
 from etloop.contract.model.topology import LoadBalancing
 from etloop.results.diagnosis.rule import Found
 from etloop.results.diagnosis.spread import Load, SpreadTest, chance_of_function
@@ -379,7 +379,7 @@ def _chance(evidence: Evidence, groups: list[Group]) -> list[Finding]:
     chance = 1 - (1 - group.chance) ** len(groups)
     sentence = (
         f"{place} carries {load.max_to_mean:.2f} x the mean of {len(group.ports)} links of {group.switch}, "
-        f"{format_duration(round(busiest_ns))} of bytes at line rate: {load.streams} streams are too few to spread, and a fair "
+        f"{approximate_duration(round(busiest_ns))} of bytes at line rate: {load.streams} streams are too few to spread, and a fair "
         f"hash does as badly in {chance * 100:.2g} % of runs"
     )
     facts = (

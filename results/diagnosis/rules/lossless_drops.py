@@ -1,8 +1,8 @@
 """Finds why a lossless priority group dropped packets: its neighbour ignores pauses, or its headroom is too small.
 
-Decides by what arrived after a pause. A sender that obeys stops after the bytes in flight, which its rate and the length of
-its cable determine; one that goes on sends many times as much. A switch that received pauses and was never paused is a
-direct proof.
+Decides by what arrived after a pause. A sender that stops does so after the bytes in flight, which its rate and the length of
+its cable determine. So headroom for these bytes that overflows shows a sender that went on; where headroom is not stated, so
+do several times as many bytes. A switch that received pauses and was never paused is a direct proof.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ OBEYED_OVERRUN: Final = 3.0
 """Bytes after a pause over those in flight by rate and length of the cable, above which the sender did not stop."""
 
 
+FULL: Final = 0.8
+"""Share of the headroom that was used at least when it overflowed; a common pool may end before."""
 MOST_PLACES: Final = 4
 
 
@@ -56,6 +58,8 @@ class _Overrun:
     """Pause frames that the port sent for the group's priority."""
     limit_bytes: float
     """Stated headroom; the most that was used where none is stated."""
+    used_bytes: float
+    """The most headroom that was used."""
     needed_bytes: float
     """In flight after a pause, by rate and length of the cable; NaN if the rate is not known."""
 
@@ -122,7 +126,16 @@ def _overruns(evidence: Evidence) -> list[_Overrun]:
             continue
         needed = _needed_bytes(evidence, port)
         overruns.append(
-            _Overrun(port, number, float(dropped[lane]), float(octets[lane]), sent, limit, needed)
+            _Overrun(
+                port,
+                number,
+                float(dropped[lane]),
+                float(octets[lane]),
+                sent,
+                limit,
+                float(most[lane]),
+                needed,
+            )
         )
     return sorted(overruns, key=lambda overrun: -overrun.dropped_packets)
 
@@ -154,8 +167,11 @@ def _is_ignored(evidence: Evidence, overrun: _Overrun) -> bool:
         if len(rows) and not np.isnan(paused_ns).all():
             sent = np.nansum(evidence.lanes.counter("queue_packets")[rows])
             return bool(np.nansum(paused_ns) == 0 and sent > 0)
-    if not overrun.dropped_packets:
+    if not overrun.dropped_packets or overrun.used_bytes < FULL * overrun.limit_bytes:
         return False
+    is_stated = evidence.ports.switch[overrun.port] in settings_by_switch(evidence)
+    if is_stated and overrun.limit_bytes >= overrun.needed_bytes:
+        return True
     return overrun.after_pause_bytes > OBEYED_OVERRUN * max(overrun.needed_bytes, overrun.limit_bytes)
 
 
@@ -170,13 +186,12 @@ def _place(evidence: Evidence, overrun: _Overrun) -> Place:
 
 
 def _facts(overrun: _Overrun) -> tuple[Fact, ...]:
+    needed = None if np.isnan(overrun.needed_bytes) else overrun.needed_bytes
     return (
         Fact("group_dropped_packets", overrun.dropped_packets, "packets", 0.0),
         Fact("pfc_tx", overrun.pauses, "frames"),
-        Fact(
-            "bytes_after_pause", overrun.after_pause_bytes, "bytes", overrun.needed_bytes, int(overrun.pauses)
-        ),
-        Fact("headroom_bytes", overrun.limit_bytes, "bytes", overrun.needed_bytes),
+        Fact("bytes_after_pause", overrun.after_pause_bytes, "bytes", needed, int(overrun.pauses)),
+        Fact("headroom_bytes", overrun.limit_bytes, "bytes", needed),
     )
 
 

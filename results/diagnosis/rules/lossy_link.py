@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from etloop.results.diagnosis.localise import lossy_links
 from etloop.results.diagnosis.loss_places import (
     Blame,
-    PacketLosses,
     Side,
     blame_arrivals,
-    blame_flows,
+    data_losses,
     packet_losses,
     port_place,
 )
@@ -30,6 +30,7 @@ from etloop.results.diagnosis.loss_sources import (
     summed,
     total_of,
 )
+from etloop.results.diagnosis.pause_graph import ended_paused
 from etloop.results.diagnosis.rule import Found, found, no_evidence, not_exercised
 from etloop.results.schema.device import Direction
 from etloop.results.schema.findings import Finding, FindingKind
@@ -48,38 +49,38 @@ _REMEDY: Final = (
 )
 LEAST_UNEXPLAINED_PACKETS: Final = 3.0
 """Frames of other senders and readings at different times explain fewer."""
-MOST_DISPERSION: Final = 3.0
-"""Variance over mean of losses among the flows of a place, above which congestion explains them as well."""
 
 
 def look(evidence: Evidence) -> Found:
     """Return the places that lose packets although they have buffer."""
     flows = evidence.flows
-    losses = packet_losses(flows)
+    lost = data_losses(flows)
     injected = host_findings(evidence, _KIND, "injected_losses", "loses packets before they reach the cable")
     injected += host_findings(evidence, _KIND, "injected_drops", "drops packets that arrived")
-    dropped = summed((evidence.ports.counter(_MODELLED), _filtered(evidence)))
-    if np.isnan(dropped).all() and np.isnan(losses.lost).all():
+    dropped = summed((evidence.ports.counter(_MODELLED), _filtered(evidence, total_of(lost))))
+    if np.isnan(dropped).all() and np.isnan(lost).all():
         return no_evidence(_KIND, "neither ports of the device nor both ends of flows count packets")
     findings = [*injected]
     if total_of(dropped) > 0:
-        blames = blame_arrivals(evidence, dropped, is_only_cause=is_only_cause(evidence, _MODELLED))
+        blames = blame_arrivals(
+            evidence, packet_losses(evidence), dropped, is_only_cause=is_only_cause(evidence, _MODELLED)
+        )
         findings += [loss_finding(_KIND, blame, "lost", _MODELLED, _REMEDY) for blame in blames]
-    unexplained = _unexplained(evidence, losses.lost)
-    if not findings and unexplained > LEAST_UNEXPLAINED_PACKETS:
-        findings += _on_cables(evidence, unexplained) or _by_flows(evidence, losses)
+    unexplained = _unexplained(evidence, lost)
+    if not findings and unexplained > LEAST_UNEXPLAINED_PACKETS and not ended_paused(evidence):
+        findings += _on_cables(evidence, unexplained) or _by_records(evidence)
     if not findings and not total_of(flows.sent.get("tx_packets", np.zeros(1))):
         return not_exercised(_KIND, "no data packets were counted")
     return found(_KIND, tuple(findings))
 
 
-def _filtered(evidence: Evidence) -> Floats:
+def _filtered(evidence: Evidence, missing: float) -> Floats:
     """Return arrivals that a port dropped whole and not for want of buffer, by port; NaN where it does not count them."""
     ports, lanes = evidence.ports, evidence.lanes
     room = np.bincount(lanes.port, np.nan_to_num(lanes.counter("group_dropped_packets")), len(ports.names))
     dropped = np.maximum(ports.counter("rx_dropped_packets") - room, 0.0)
     # Devices count frames of other protocols here too, so only losses of the job's flows make it evidence.
-    if total_of(packet_losses(evidence.flows).lost) < 0.5 * total_of(dropped):
+    if missing < 0.5 * total_of(dropped):
         return np.full(len(ports.names), np.nan)
     return np.asarray(dropped)
 
@@ -142,24 +143,20 @@ def _to_hosts(evidence: Evidence) -> list[Blame]:
     return blames
 
 
-def _by_flows(evidence: Evidence, losses: PacketLosses) -> list[Finding]:
-    """Return the ports or pairs of the rig whose flows share the losses that no counter explains."""
+def _by_records(evidence: Evidence) -> list[Finding]:
+    """Return the links whose streams share the losses that no counter explains, by the agents' records alone."""
     overflows = np.append(np.nan_to_num(evidence.hosts.counter("receive_overflows")), 0.0)
-    losses = replace(losses, lost=np.where(overflows[losses.dst_host] > 0, 0.0, losses.lost))
-    blame = blame_flows(evidence, losses)
-    if blame is None or blame.lost_packets <= LEAST_UNEXPLAINED_PACKETS:
-        return []
-    if not counts_drops(evidence) and blame.side is not Side.FROM and _is_clustered(losses):
-        return []
-    return [loss_finding(_KIND, blame, "lost", "missing_packets", _REMEDY)]
-
-
-def _is_clustered(losses: PacketLosses) -> bool:
-    """Return whether losses differ between flows to the same hosts by more than a constant rate allows."""
-    lost = np.maximum(np.nan_to_num(losses.lost), 0.0)
-    hit = np.isin(losses.dst_host, np.unique(losses.dst_host[lost > 0])) & (losses.sent > 0)
-    expected = losses.sent[hit] * lost[hit].sum() / max(float(losses.sent[hit].sum()), 1.0)
-    if len(expected) < 2:
-        return True
-    dispersion = ((lost[hit] - expected) ** 2 / np.maximum(expected, 1e-9)).sum() / (len(expected) - 1)
-    return bool(dispersion > MOST_DISPERSION)
+    streams = evidence.streams
+    lost = np.where(overflows[streams.dst_host] > 0, 0.0, streams.lost_packets)
+    links = lossy_links(replace(evidence, streams=replace(streams, lost_packets=lost)))
+    return [
+        loss_finding(
+            _KIND,
+            Blame(link.places, Side.ACROSS, link.lost_packets, link.crossed_packets, 1 - link.chance),
+            "lost",
+            "missing_packets",
+            _REMEDY,
+        )
+        for link in links
+        if counts_drops(evidence) or not link.is_clustered
+    ]

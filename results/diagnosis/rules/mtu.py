@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from etloop.results.diagnosis.loss_places import PacketLosses, blame_flows
+from etloop.results.diagnosis.loss_places import blame_hosts
 from etloop.results.diagnosis.loss_sources import cable_words
+from etloop.results.diagnosis.pause_graph import ended_paused
 from etloop.results.diagnosis.rule import Found, found, no_evidence, not_exercised
 from etloop.results.schema.findings import Fact, Finding, FindingKind
 
@@ -38,10 +39,12 @@ def look(evidence: Evidence) -> Found:
     sent, arrived = _column(flows.sent, "tx_packets"), _column(flows.received, "rx_packets")
     if sent is None or arrived is None:
         return no_evidence(_KIND, "no flow counts packets at both ends")
+    if ended_paused(evidence):
+        return no_evidence(_KIND, "the run ended early while pauses held packets")
     there = flows.src_host * count + flows.dst_host
     back = flows.dst_host * count + flows.src_host
-    pairs = np.unique(np.r_[there, back])
-    of_data, of_answers = np.searchsorted(pairs, there), np.searchsorted(pairs, back)
+    pairs, place_of = np.unique(np.r_[there, back], return_inverse=True)
+    of_data, of_answers = np.split(place_of.reshape(-1), 2)
 
     def sums(rows: NDArray[np.int64], values: Floats) -> Floats:
         return np.bincount(rows, np.nan_to_num(values), len(pairs)).astype(np.float64)
@@ -60,7 +63,7 @@ def look(evidence: Evidence) -> Found:
         return found(_KIND, ())
     lost = np.where(is_lost, data_sent - data_arrived, 0.0)
     src, dst = np.divmod(pairs, count)
-    blame = blame_flows(evidence, PacketLosses(src, dst, data_sent, lost))
+    blame = blame_hosts(evidence, src, dst, data_sent, lost)
     if blame is None:
         return found(_KIND, ())
     place = blame.places[0]

@@ -37,7 +37,7 @@ _STORM: Final = 0.9
 _LEAST_SHARE: Final = 0.05
 """Of the run, for which a pause matters: a twentieth of the run is the least that the run itself varies by."""
 _EXPLAINS: Final = 0.8
-"""Share of the run that the planned bytes of a port explain, so that no pause is needed to call it an incast."""
+"""Share of the run that the planned bytes of a port explain: enough for an incast without pauses, or between switches."""
 _CONCENTRATED: Final = 2.0
 """Times the median load of hosts."""
 _MOST_FLOWS: Final = 8
@@ -64,12 +64,17 @@ def look(evidence: Evidence) -> Found:
     hosts = _host_pauses(evidence)
     storms = {pause.lane: _storm(evidence, pause) for pause in hosts}
     sinks = [sink for sink in graph.sinks if sink.paused_ns >= _LEAST_SHARE * run_end_ns(evidence)]
-    incasts = _incasts(evidence, [sink for sink in sinks if sink.lane not in storms])
+    loaded = _loaded_ports(evidence)
+    slow = slow_ports(evidence) if sinks or loaded else frozenset[int]()
+    incasts = _incasts(evidence, sinks, loaded, slow | frozenset(lanes.port[list(storms)].tolist()))
+    causes = {place.name for finding in (*incasts, *storms.values()) for place in finding.places}
+    causes |= {evidence.ports.names[port] for port in slow}
+    named = [sink for sink in sinks if evidence.ports.names[lanes.port[sink.lane]] in causes]
     results = (
         tuple(_deadlock(evidence, cycle) for cycle in graph.cycles),
         tuple(storms.values()),
         _watchdogs(evidence, graph),
-        _victims(evidence, sinks),
+        _victims(evidence, named),
         incasts,
     )
     return _joined([found(kind, findings) for kind, findings in zip(_KINDS, results, strict=True)])
@@ -224,25 +229,29 @@ def _cause(evidence: Evidence, graph: PauseGraph, lane: int) -> str:
 # ---- the job's own incast, and victims
 
 
-def _incasts(evidence: Evidence, sinks: list[Sink]) -> tuple[Finding, ...]:
-    """Return the ports that drain at their rate while several hosts send to them, and that hold the job up."""
-    lanes, hosts = evidence.lanes, evidence.hosts
-    run_ns = run_end_ns(evidence)
-    if not run_ns:
-        return ()
-    pauses = {int(lanes.port[sink.lane]): sink.paused_ns for sink in sinks}
-    planned_ns = np.bincount(
-        evidence.flows.dst_host[evidence.flows.dst_host >= 0],
-        evidence.flows.payload_bytes[evidence.flows.dst_host >= 0] * 8e9,
-        len(hosts.names),
-    ) / np.where(hosts.link_bps > 0, hosts.link_bps, np.inf)
+def _loaded_ports(evidence: Evidence) -> list[int]:
+    """Return the ports of hosts whose planned bytes explain the run, and are more than those of most hosts."""
+    hosts, flows, run_ns = evidence.hosts, evidence.flows, evidence.duration_ns
+    known = flows.dst_host >= 0
+    if not run_ns or not known.any():
+        return []
+    planned_bits = np.bincount(flows.dst_host[known], flows.payload_bytes[known] * 8, len(hosts.names))
+    planned_ns = planned_bits * 1e9 / np.where(hosts.link_bps > 0, hosts.link_bps, np.inf)
     loaded = (planned_ns >= _EXPLAINS * run_ns) & (planned_ns >= _CONCENTRATED * np.median(planned_ns))
-    candidates = dict.fromkeys([*pauses, *hosts.port[loaded & (hosts.port >= 0)].tolist()])
-    slow = slow_ports(evidence) if candidates else frozenset[int]()
+    return [int(port) for port in hosts.port[loaded & (hosts.port >= 0)]]
+
+
+def _incasts(
+    evidence: Evidence, sinks: list[Sink], loaded: list[int], hindered: frozenset[int]
+) -> tuple[Finding, ...]:
+    """Return the ports that hold the job up because several hosts send to them; not those that are slow or paused."""
+    run_ns = run_end_ns(evidence)
+    pauses = {int(evidence.lanes.port[sink.lane]): sink.paused_ns for sink in sinks}
+    candidates = dict.fromkeys([*pauses, *loaded])
     findings = [
         finding
         for port in candidates
-        if port not in slow
+        if port not in hindered
         for finding in _incast(evidence, port, pauses.get(port, 0.0), run_ns)
     ]
     return tuple(sorted(findings, key=lambda finding: -(finding.share or 0.0)))
@@ -257,7 +266,11 @@ def _incast(evidence: Evidence, port: int, paused_ns: float, run_ns: int) -> lis
         return []
     bps = float(hosts.link_bps[host] if host >= 0 else ports.described_bps[port])
     planned_ns = float(flows.payload_bytes[through].sum()) * 8e9 / bps
-    share = min(1.0, max(paused_ns, planned_ns) / run_ns)
+    if host < 0 and planned_ns < _EXPLAINS * run_ns:
+        return []
+    if not evidence.duration_ns:  # the run ended before its planned bytes
+        planned_ns = np.nan
+    share = min(1.0, np.nanmax([paused_ns, planned_ns]) / run_ns)
     place = Place(PlaceKind.PORT, ports.names[port], ports.peers[port])
     facts = [Fact("senders", float(senders), "hosts"), Fact("flows", float(through.sum()), "flows")]
     words = f"{senders} hosts send through {place}, which drains at its full rate"
@@ -272,7 +285,7 @@ def _incast(evidence: Evidence, port: int, paused_ns: float, run_ns: int) -> lis
 
 
 def _victims(evidence: Evidence, sinks: list[Sink]) -> tuple[Finding, ...]:
-    """Return for each sink the flows that its pauses hold up although they go to a host without such a queue."""
+    """Return for each sink, whose cause is named, the flows that its pauses hold up although they go elsewhere."""
     ports, lanes, flows = evidence.ports, evidence.lanes, evidence.flows
     kind, run_ns = FindingKind.VICTIM, run_end_ns(evidence)
     sink_ports = lanes.port[[sink.lane for sink in sinks]]

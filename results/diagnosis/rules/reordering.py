@@ -6,13 +6,12 @@ by its configuration is the place; without one, the flows name it.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from etloop.results.diagnosis.configured import settings_by_switch
-from etloop.results.diagnosis.loss_places import blame_flows, packet_losses
+from etloop.results.diagnosis.loss_places import blame_hosts
 from etloop.results.diagnosis.loss_sources import host_findings, total_of
 from etloop.results.diagnosis.rule import Found, found, no_evidence, not_exercised
 from etloop.results.schema.findings import Fact, Finding, FindingKind, Place, PlaceKind
@@ -36,12 +35,9 @@ def look(evidence: Evidence) -> Found:
     injected = host_findings(evidence, _KIND, "injected_reorders", "puts packets behind others")
     if injected:
         return found(_KIND, injected)
-    losses = packet_losses(flows)
-    count = len(flows.src_rank)
     if total_of(evidence.ports.counter("link_dropped_packets")) or evidence.run.summary.timeline:
         return not_exercised(_KIND, "routes changed in the run")
-    trimmed = np.nan_to_num(flows.received.get("trimmed_received", np.zeros(count)))
-    is_whole = (np.nan_to_num(losses.lost[:count]) == 0) & (trimmed == 0)
+    is_whole = np.nan_to_num(flows.missing_packets()) == 0
     clean = np.where(is_whole, np.nan_to_num(ahead), 0.0)
     total = float(clean.sum())
     naks = total_of(flows.received.get("naks_tx", np.zeros(1)))
@@ -49,8 +45,9 @@ def look(evidence: Evidence) -> Found:
         return found(_KIND, ())
     places, confidence = _places(evidence), 1.0
     if not places:
-        in_data = np.arange(2 * count) < count
-        blame = blame_flows(evidence, replace(losses, lost=np.where(in_data, np.r_[clean, clean], 0.0)))
+        blame = blame_hosts(
+            evidence, flows.src_host, flows.dst_host, np.nan_to_num(flows.sent["tx_packets"]), clean
+        )
         places, confidence = (blame.places, blame.probability) if blame is not None else ((), 0.0)
     hit = int((clean > 0).sum())
     names = ", ".join(str(place) for place in places[:4])

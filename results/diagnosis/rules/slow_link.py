@@ -164,8 +164,9 @@ def expected_rates(evidence: Evidence) -> tuple[tuple[_Expected, ...], ...]:
             rates.append(_Expected(stated, "as the rig states", 1.0))
         if usual[own] > described and _is_odd(evidence, role, members[own], row):
             peers = int(np.sum(ports.described_bps[members[own]] == usual[own]))
-            named = "hosts' ports" if own[1] == HOST_TIER else "ports between switches of the same tiers"
-            rates.append(_Expected(usual[own], f"as {peers} of {len(members[own]) - 1} other {named}", 0.99))
+            named = "ports to hosts" if own[1] == HOST_TIER else "ports between the same tiers"
+            source = f"the rate of {peers} of {len(members[own]) - 1} other {named}"
+            rates.append(_Expected(usual[own], source, 0.99))
         expected.append(tuple(rates))
     return tuple(expected)
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from etloop.results.diagnosis.evidence import Evidence
 
 _LEAST_MISSING_SHARE: Final = 0.01
-"""Of a class's packets: counters of two devices are not read at the same time."""
+"""Share of a class's packets: counters of two devices are not read at the same time."""
 _DATA: Final = "data"
 _NOTIFICATIONS: Final = "notifications"
 
@@ -87,7 +87,7 @@ def _look_at_data(evidence: Evidence) -> Found:
     if evidence.needs.data_dscp < 0:
         return no_evidence(kind, "the DSCP of the job is not known")
     if evidence.topology is None:
-        return _counted(evidence, kind, _DATA)
+        return _look_at_counters(evidence, kind, _DATA)
     return found(kind, tuple(_findings(evidence, kind, "data", _wrong_data(evidence))))
 
 
@@ -98,7 +98,7 @@ def _look_at_notifications(evidence: Evidence) -> Found:
     if not _sum(evidence.flows.received.get("np_cnp_sent")) + _sum(evidence.flows.sent.get("np_cnp_sent")):
         return not_exercised(kind, "no congestion notification was sent")
     if evidence.topology is None:
-        return _counted(evidence, kind, _NOTIFICATIONS)
+        return _look_at_counters(evidence, kind, _NOTIFICATIONS)
     return found(
         kind, tuple(_findings(evidence, kind, "congestion notifications", _wrong_notifications(evidence)))
     )
@@ -256,7 +256,7 @@ def _packets_of_queue(evidence: Evidence, switch: str, queue: int) -> float:
     return float(np.nansum(lanes.counter("queue_packets")[rows]))
 
 
-def _counted(evidence: Evidence, kind: FindingKind, carries: str) -> Found:
+def _look_at_counters(evidence: Evidence, kind: FindingKind, carries: str) -> Found:
     """Return the ports whose counted packets of a class left by another queue than the profile's maps state."""
     frame = evidence.run.frames.get("classes")
     if frame is None:
@@ -276,7 +276,10 @@ def _counted(evidence: Evidence, kind: FindingKind, carries: str) -> Found:
         place = Place(PlaceKind.PORT, name, columns["port"][row])
         expected, dscp = int(columns["expected_queue"][row]), int(columns["dscp"][row])
         where = f"leave by queue {queue:.0f}" if not np.isnan(queue) else "are missing"
-        sentence = f"{share:.0%} of the {carries} (DSCP {dscp}) to {place.peer} {where}; the profile states queue {expected}: {place}"
+        sentence = (
+            f"{share:.0%} of the {carries} (DSCP {dscp}) to {place.peer} {where} at {name}; "
+            f"the profile states queue {expected}"
+        )
         facts = (
             Fact("missing_share", share, "ratio", 0.0),
             Fact("found_queue", queue, "id", float(expected)),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from etloop.results.diagnosis.loss_places import host_place, packet_losses
+from etloop.results.diagnosis.loss_places import data_losses, host_place
 from etloop.results.diagnosis.loss_sources import losses_by_cause, total_of
 from etloop.results.diagnosis.rule import Found, found, no_evidence, not_exercised
 from etloop.results.schema.findings import Fact, Finding, FindingKind, Place, PlaceKind
@@ -43,7 +43,7 @@ def look(evidence: Evidence) -> Found:
     arrived = total_of(evidence.hosts.counter("trimmed_datagrams")) or total_of(received)
     sent = total_of(lanes.counter("queue_trim_sent_packets"))
     # Switches mark short packets, too, which stay whole: only what flows miss was lost.
-    missing = total_of(np.maximum(packet_losses(flows).lost, 0.0)) - sum(losses_by_cause(evidence).values())
+    missing = total_of(np.maximum(data_losses(flows), 0.0)) - sum(losses_by_cause(evidence).values())
     if min(sent - arrived, missing) >= least:
         findings.append(_lost(evidence, sent, arrived))
     unanswered = np.nan_to_num(received) - np.nan_to_num(

@@ -13,10 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from etloop.results.measure.summary import measure
+from etloop.results.schema.findings import Diagnosis, Examination, Examined, FindingKind
 from etloop.results.schema.summary import VIRTUAL_TIME, ConsistencyCheck, ConsistencyResult, Summary
 from etloop.results.schema.verdict import ConditionOutcome, Result, Verdict
 from etloop.results.verdict.junit import join_junit, junit_xml
 from etloop.results.verdict.junit_names import case_names, place_in_sweep, place_of, run_class
+from tests.results.diagnosis.given import finding
 from tests.support.places import ROOT
 from tests.support.runs.records_by_hand import (
     aborted_by_hand,
@@ -63,6 +65,20 @@ RUNS = (
 @pytest.mark.parametrize(("run", "asked"), [row[1:] for row in RUNS], ids=[row[0] for row in RUNS])
 def test_every_kind_of_run_is_valid(run: Summary, asked: Verdict | None) -> None:
     schema().validate(ET.ElementTree(ET.fromstring(junit_xml(run, asked, "job.0"))))
+
+
+def test_findings_are_output_of_the_run_and_fail_nothing() -> None:
+    effect = finding(FindingKind.VICTIM, "leaf1/1", effect_of=0)
+    diagnosis = Diagnosis(
+        (finding(FindingKind.SLOW_LINK, "leaf0/2"), effect), (Examination(FindingKind.MTU, Examined.CLEAR),)
+    )
+    root = ET.fromstring(junit_xml(replace(summary(), diagnosis=diagnosis), None, "job.0"))
+    schema().validate(ET.ElementTree(root))
+    assert root.findtext("testsuite/system-out") == (
+        "finding: slow_link: slow_link at leaf0/2; remedy: repair\neffect: victim: victim at leaf1/1; remedy: repair"
+    )
+    assert root.find("testsuite/properties/property[@name='findings'][@value='slow_link']") is not None
+    assert root.find("testsuite[@failures='0'][@errors='0']") is not None
 
 
 def test_runs_of_a_sweep_are_one_valid_file_with_a_suite_each() -> None:

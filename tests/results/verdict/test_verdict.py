@@ -42,6 +42,7 @@ WORDS: Final = Vocabulary(
         "queues": {"depth": "bytes"},
         "flows": {"retransmitted_packets": "packets"},
     },
+    {"ports.port": ("p0", "p1", "p2", "a")},
 )
 
 
@@ -97,6 +98,10 @@ def truth(text: str) -> list[int]:
         ("ports[not up and paused_ns > 1us].port == 'p2'", [1]),
         ("ports[lost > 5].paused_ns == 0", []),
         ("ports.paused_ns / 2 <= ports.paused_ns", [1, 1, 1]),
+        ("count(ports[lost > 0]) == 1", [1]),
+        ("count(ports[lost > 5]) == 0", [1]),
+        ("count(ports) == 3", [1]),
+        ("count(queues) == 0", [-1]),
         ("max(ports.paused_ns) == 9us", [1]),
         ("sum(ports.lost) / count(ports.lost) < 1", [1]),
         ("max(ports.rx_bytes) >= 1kB", [-1]),
@@ -124,6 +129,10 @@ def test_what_a_condition_comes_to(text: str, values: list[int]) -> None:
         ("ports.lose == 0", "ports has no column lose; did you mean lost"),
         ("ports[pot == 'a'].lost == 0", "no column of ports or figure is called pot"),
         ("ports == 0", "ports is a table; write ports.COLUMN"),
+        ("all(ports[up])", "ports without a column; write count(ports[...])"),
+        ("count(jct_avg_ns) == 0", "no table is called jct_avg_ns"),
+        ("count(ports[port == 'p9']) == 0", 'ports.port is never "p9"; did you mean p2 or p1 or p0?'),
+        ("'x9' != ports.port", 'ports.port is never "x9"; write one of a, p0, p1, p2'),
         ("ports[up] == 0", "ports without a column; write count(ports[...]) or ports[...].COLUMN"),
         (
             "jct_avg_ns <= 3",

@@ -128,8 +128,9 @@ ERRORS: tuple[tuple[Check, Trace, str], ...] = (
         ),
         (
             'hand/w.0.et: rank 0 node 2 "all_reduce2": expected operation 1 of communicator "tp" on rank 1 too, found '
-            "2 operations on rank 0 and 1 on rank 1; every member must take part in every operation: add the missing "
-            "nodes, or correct the group file"
+            "2 operations on rank 0 and 1 on rank 1; every member must take part in every operation: if the recordings end "
+            "at different steps, record the same steps on all ranks (torch.profiler.schedule); if a program wrote the "
+            "trace, add the missing nodes, or correct the group file"
         ),
     ),
     (

@@ -11,8 +11,8 @@
 
 #include "base/instant_guard.h"
 #include "core/core.h"
+#include "core/pause_timer.h"
 #include "loop/loop_board.h"
-#include "loop/pause_timer.h"
 #include "loop/realtime_keeper.h"
 #include "loop/send_allowance.h"
 #include "loop/thread_place.h"

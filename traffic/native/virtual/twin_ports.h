@@ -9,8 +9,8 @@
 
 #include "base/prefetch.h"
 #include "base/time.h"
+#include "core/pause_timer.h"
 #include "core/port.h"
-#include "loop/pause_timer.h"
 #include "plan/planes.h"
 #include "switch/soft_fabric.h"
 #include "virtual/twin_card_port.h"

@@ -1,5 +1,5 @@
 // When the PAUSE frames of rules are due.
-#include "loop/pause_timer.h"
+#include "core/pause_timer.h"
 
 #include <utility>
 #include <vector>
