@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from etloop.results.diagnosis.share import with_shares
-from etloop.results.schema.findings import Finding, FindingKind, Place, PlaceKind
+from etloop.results.schema.findings import ROLES, Finding, FindingKind, Place, PlaceKind, Role
 
 if TYPE_CHECKING:
     from etloop.results.diagnosis.evidence import Evidence
@@ -55,6 +55,7 @@ SYMPTOMS: Final[Mapping[FindingKind, _Kinds]] = {
     _Kind.JOB_INCAST: frozenset(),
 }
 """Kinds that explain nothing, each with the later kinds that explain it at the same place."""
+_OF_JOB: Final = frozenset(kind for kind, role in ROLES.items() if role is Role.JOB)
 _OF_PAUSES: Final = frozenset(
     {
         _Kind.LOSSY_LINK,
@@ -92,10 +93,7 @@ def mark_effects(findings: tuple[Finding, ...], evidence: Evidence) -> tuple[Fin
     """Return the findings with `share` and `effect_of`: causes by precedence and share, then effects in the order of their
     causes. Those beyond `MOST_FINDINGS` are merged by kind.
     """
-    ordered = sorted(
-        with_shares(findings, evidence),
-        key=lambda finding: (ORDER[finding.kind], -(finding.share or 0.0)),
-    )
+    ordered = sorted(with_shares(findings, evidence), key=_precedence)
     roots = _roots(ordered, _Zones(evidence))
     rows = sorted(range(len(ordered)), key=lambda row: (roots[row] != row, roots[row], row))
     groups = _bounded(rows, [(ordered[row].kind, roots[row] == row) for row in range(len(ordered))])
@@ -107,6 +105,12 @@ def mark_effects(findings: tuple[Finding, ...], evidence: Evidence) -> tuple[Fin
         )
         for group in groups
     )
+
+
+def _precedence(finding: Finding) -> tuple[int, float, int]:
+    """Return the key by which findings are sorted: faults by kind, then share; then those of the job by share alone."""
+    rank = len(ORDER) if finding.kind in _OF_JOB else ORDER[finding.kind]
+    return rank, -(finding.share or 0.0), ORDER[finding.kind]
 
 
 def explains_there(cause: FindingKind, effect: FindingKind) -> bool:

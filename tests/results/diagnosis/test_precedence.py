@@ -119,6 +119,16 @@ def test_slower_port_that_was_busy_longer_comes_first():
     ]
 
 
+def test_findings_of_the_job_are_ranked_by_share():
+    rows = (
+        finding(Kind.UNEVEN_LINKS, "leaf0/0", share=0.1),
+        finding(Kind.PLACEMENT, Place(PlaceKind.JOB, "job"), share=0.4),
+        finding(Kind.REORDERING, "leaf1/2"),
+    )
+    result = mark_effects(rows, evidence())
+    assert [row.kind for row in result] == [Kind.REORDERING, Kind.PLACEMENT, Kind.UNEVEN_LINKS]
+
+
 def test_storm_costs_the_time_of_its_pause():
     rows = (finding(Kind.PFC_STORM, Place(PlaceKind.HOST, "a/p0")),)
     paused = {"queue_paused_ns": {"leaf0/1": 900_000.0}}
