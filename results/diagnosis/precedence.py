@@ -84,9 +84,10 @@ AT_A_DISTANCE: Final[Mapping[FindingKind, _Kinds]] = {
     _Kind.ECN_LATE: frozenset({_Kind.VICTIM}),
     _Kind.HASH_COLLAPSE: frozenset({_Kind.VICTIM, _Kind.UNEVEN_LINKS, _Kind.HASH_POLARISED}),
     _Kind.HASH_POLARISED: frozenset({_Kind.VICTIM, _Kind.UNEVEN_LINKS}),
+    _Kind.PLACEMENT: frozenset({_Kind.UNEVEN_LINKS, _Kind.JOB_INCAST, _Kind.VICTIM}),
     _Kind.JOB_INCAST: frozenset({_Kind.VICTIM}),
 }
-"""What a cause explains at the ports of flows that cross its place."""
+"""What a cause explains at the ports of flows that cross its place; placement: at the ports between switches."""
 
 
 def mark_effects(findings: tuple[Finding, ...], evidence: Evidence) -> tuple[Finding, ...]:
@@ -157,7 +158,16 @@ class _Zones:
             case _:
                 return [name for name in (place.name, place.peer) if name]
 
-    def crossed(self, names: frozenset[str]) -> frozenset[str] | None:
+    def reach(self, cause: Finding, names: frozenset[str]) -> frozenset[str] | None:
+        """Return the ports and hosts at which a cause at `names` has effects elsewhere; None: anywhere."""
+        if cause.kind is FindingKind.PLACEMENT:
+            rows = np.flatnonzero(self._ports.peer_row >= 0).tolist()
+            return frozenset(self._ports.names[row] for row in rows)
+        if cause.kind is FindingKind.EMULATOR_LATE or not names:
+            return None
+        return self._crossed(names)
+
+    def _crossed(self, names: frozenset[str]) -> frozenset[str] | None:
         """Return the ports and hosts of all flows that cross `names`; None: any, as ways are not known."""
         flows = self._flows
         hosts = [self._row_of_host[name] for name in names if name in self._row_of_host]
@@ -190,8 +200,7 @@ def _roots(findings: Sequence[Finding], zones: _Zones) -> list[int]:
             if other == row or finding.kind not in AT_A_DISTANCE.get(cause.kind, frozenset()):
                 continue
             if other not in far:
-                is_of_job = cause.kind is FindingKind.EMULATOR_LATE or not places[other]
-                far[other] = None if is_of_job else zones.crossed(places[other])
+                far[other] = zones.reach(cause, places[other])
             reach = far[other]
             if reach is None or not places[row] or reach & places[row]:
                 explaining.append(other)
