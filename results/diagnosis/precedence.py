@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from etloop.results.diagnosis.share import with_shares
-from etloop.results.schema.findings import Finding, FindingKind, Place, PlaceKind
+from etloop.results.schema.findings import ROLES, Finding, FindingKind, Place, PlaceKind, Role
 
 if TYPE_CHECKING:
     from etloop.results.diagnosis.evidence import Evidence
@@ -55,8 +55,10 @@ SYMPTOMS: Final[Mapping[FindingKind, _Kinds]] = {
     _Kind.JOB_INCAST: frozenset(),
 }
 """Kinds that explain nothing, each with the later kinds that explain it at the same place."""
+_OF_JOB: Final = frozenset(kind for kind, role in ROLES.items() if role is Role.JOB)
 _OF_PAUSES: Final = frozenset(
     {
+        _Kind.LOSSY_LINK,
         _Kind.BUFFER_DROPS,
         _Kind.PFC_WATCHDOG,
         _Kind.SLOW_LINK,
@@ -82,19 +84,17 @@ AT_A_DISTANCE: Final[Mapping[FindingKind, _Kinds]] = {
     _Kind.ECN_LATE: frozenset({_Kind.VICTIM}),
     _Kind.HASH_COLLAPSE: frozenset({_Kind.VICTIM, _Kind.UNEVEN_LINKS, _Kind.HASH_POLARISED}),
     _Kind.HASH_POLARISED: frozenset({_Kind.VICTIM, _Kind.UNEVEN_LINKS}),
+    _Kind.PLACEMENT: frozenset({_Kind.UNEVEN_LINKS, _Kind.JOB_INCAST, _Kind.VICTIM}),
     _Kind.JOB_INCAST: frozenset({_Kind.VICTIM}),
 }
-"""What a cause explains at the ports of flows that cross its place."""
+"""What a cause explains at the ports of flows that cross its place; placement: at the ports between switches."""
 
 
 def mark_effects(findings: tuple[Finding, ...], evidence: Evidence) -> tuple[Finding, ...]:
     """Return the findings with `share` and `effect_of`: causes by precedence and share, then effects in the order of their
     causes. Those beyond `MOST_FINDINGS` are merged by kind.
     """
-    ordered = sorted(
-        with_shares(findings, evidence),
-        key=lambda finding: (ORDER[finding.kind], -(finding.share or 0.0)),
-    )
+    ordered = sorted(with_shares(findings, evidence), key=_precedence)
     roots = _roots(ordered, _Zones(evidence))
     rows = sorted(range(len(ordered)), key=lambda row: (roots[row] != row, roots[row], row))
     groups = _bounded(rows, [(ordered[row].kind, roots[row] == row) for row in range(len(ordered))])
@@ -108,11 +108,18 @@ def mark_effects(findings: tuple[Finding, ...], evidence: Evidence) -> tuple[Fin
     )
 
 
+def _precedence(finding: Finding) -> tuple[int, float, int]:
+    """Return the key by which findings are sorted: faults by kind, then share; then those of the job by share alone."""
+    rank = len(ORDER) if finding.kind in _OF_JOB else ORDER[finding.kind]
+    return rank, -(finding.share or 0.0), ORDER[finding.kind]
+
+
 def explains_there(cause: FindingKind, effect: FindingKind) -> bool:
     """Return whether a finding of kind `cause` explains one of kind `effect` at the same place."""
-    if cause in SYMPTOMS:
-        return effect in AT_A_DISTANCE.get(cause, frozenset())
-    if effect in OF_CONFIGURATION and cause is not FindingKind.DATA_CLASS:
+    if cause in AT_A_DISTANCE.get(effect, frozenset()):
+        return False
+    is_config = effect in OF_CONFIGURATION and cause is not FindingKind.DATA_CLASS
+    if cause in SYMPTOMS or is_config:
         return effect in AT_A_DISTANCE.get(cause, frozenset())
     return ORDER[cause] < ORDER[effect] or cause in SYMPTOMS.get(effect, frozenset())
 
@@ -151,7 +158,16 @@ class _Zones:
             case _:
                 return [name for name in (place.name, place.peer) if name]
 
-    def crossed(self, names: frozenset[str]) -> frozenset[str] | None:
+    def reach(self, cause: Finding, names: frozenset[str]) -> frozenset[str] | None:
+        """Return the ports and hosts at which a cause at `names` has effects elsewhere; None: anywhere."""
+        if cause.kind is FindingKind.PLACEMENT:
+            rows = np.flatnonzero(self._ports.peer_row >= 0).tolist()
+            return frozenset(self._ports.names[row] for row in rows)
+        if cause.kind is FindingKind.EMULATOR_LATE or not names:
+            return None
+        return self._crossed(names)
+
+    def _crossed(self, names: frozenset[str]) -> frozenset[str] | None:
         """Return the ports and hosts of all flows that cross `names`; None: any, as ways are not known."""
         flows = self._flows
         hosts = [self._row_of_host[name] for name in names if name in self._row_of_host]
@@ -184,8 +200,7 @@ def _roots(findings: Sequence[Finding], zones: _Zones) -> list[int]:
             if other == row or finding.kind not in AT_A_DISTANCE.get(cause.kind, frozenset()):
                 continue
             if other not in far:
-                is_of_job = cause.kind is FindingKind.EMULATOR_LATE or not places[other]
-                far[other] = None if is_of_job else zones.crossed(places[other])
+                far[other] = zones.reach(cause, places[other])
             reach = far[other]
             if reach is None or not places[row] or reach & places[row]:
                 explaining.append(other)

@@ -1,7 +1,8 @@
 """Estimates which share of the completion time a finding explains, where its rule did not.
 
 Decides the estimates: a slow port costs the time that its queue was not empty, times what it lacks of its rate; a pause costs
-the time that it lasted; an incast lasts as long as the queue of its port is not empty. Other kinds have no estimate.
+the time that it lasted; an incast lasts as long as the queue of its port is not empty; a mapping costs the time that packets wait between
+switches, times the share of their bytes that could stay on one. Other kinds have no estimate.
 """
 
 from __future__ import annotations
@@ -45,6 +46,9 @@ def with_shares(findings: tuple[Finding, ...], evidence: Evidence) -> tuple[Find
             share = _most(queued, rows, _lacking(finding))
         elif finding.kind is FindingKind.JOB_INCAST:
             share = _most(queued, rows)
+        elif finding.kind is FindingKind.PLACEMENT:
+            between = np.flatnonzero(evidence.ports.peer_row >= 0).tolist()
+            share = _most(queued, between, _avoidable(finding))
         elif finding.kind in _PAUSED:
             hosts = [name.name for name in finding.places if name.kind is PlaceKind.HOST]
             rows += [row for row, peer in enumerate(evidence.ports.peers) if peer in hosts]
@@ -79,6 +83,12 @@ def _lacking(finding: Finding) -> float:
         if fact.expected and fact.unit == "bit/s":
             return max(0.0, 1.0 - fact.value / fact.expected)
     return 0.0
+
+
+def _avoidable(finding: Finding) -> float:
+    """Return the share of the bytes between switches that another mapping would not send."""
+    fact = finding.evidence[0]
+    return 1.0 - fact.expected / fact.value if fact.expected is not None and fact.value else 0.0
 
 
 def _most(shares: Floats, rows: list[int], factor: float = 1.0) -> float | None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from etloop.results.diagnosis.evidence import Evidence, Flows, Hosts, Lanes, LaneSamples, Ports
+from etloop.results.diagnosis.evidence import Evidence, Flows, Hosts, Lanes, LaneSamples, Ports, Streams
 from etloop.results.schema.findings import Fact, Finding, FindingKind, Place, PlaceKind
 from etloop.results.schema.network_needs import Needs
 
@@ -24,6 +24,16 @@ HOSTS: Final = ("a/p0", "b/p0", "c/p0", "d/p0")
 PORTS: Final = (*CABLES, "spine/0", "spine/1")
 PEERS: Final = (*CABLES.values(), "leaf0/0", "leaf1/0")
 DURATION_NS: Final = 1_000_000
+_NO_ROWS: Final = np.empty(0, np.int64)
+_NO_FIGURES: Final = np.empty(0)
+NO_STREAMS: Final = Streams(
+    *(_NO_ROWS,) * 7,
+    *(_NO_FIGURES,) * 3,
+    way_first=np.zeros(1, np.int64),
+    way_port=_NO_ROWS,
+    way_choice=_NO_ROWS,
+    way_share=_NO_FIGURES,
+)
 
 
 def finding(kind: FindingKind, place: Place | str, **changes: Any) -> Finding:
@@ -115,6 +125,8 @@ def evidence(
             way_first=np.cumsum([0, *(len(part) for part in steps)]),
             way_port=np.array([port for part in steps for port in part], np.int64),
         ),
+        streams=NO_STREAMS,
+        choices=(),
         needs=Needs(),
         topology=None,
         duration_ns=DURATION_NS,

@@ -48,6 +48,16 @@ LEAF0 = Place(PlaceKind.SWITCH, "leaf0")
             finding(Kind.STRAGGLER, Place(PlaceKind.RANK, "0")),
             id="rank of a flow",
         ),
+        pytest.param(
+            finding(Kind.PFC_DEADLOCK, "leaf0/0"),
+            finding(Kind.LOSSY_LINK, Place(PlaceKind.HOST, "a/p0")),
+            id="packets that a deadlock holds",
+        ),
+        pytest.param(
+            finding(Kind.PLACEMENT, Place(PlaceKind.JOB, "mapping")),
+            finding(Kind.JOB_INCAST, "spine/1", share=0.9),
+            id="placement, between switches",
+        ),
     ],
 )
 def test_effect_follows_its_cause(cause, effect):
@@ -72,6 +82,11 @@ def test_effect_follows_its_cause(cause, effect):
         ),
         pytest.param(
             finding(Kind.LOSSY_LINK, "leaf0/0"), finding(Kind.SLOW_LINK, "leaf1/1"), id="loss slows no port"
+        ),
+        pytest.param(
+            finding(Kind.PLACEMENT, Place(PlaceKind.JOB, "mapping")),
+            finding(Kind.JOB_INCAST, "leaf0/1"),
+            id="placement, at a host",
         ),
     ],
 )
@@ -112,6 +127,16 @@ def test_slower_port_that_was_busy_longer_comes_first():
         ("leaf0/2", pytest.approx(0.4)),
         ("leaf0/1", pytest.approx(0.25)),
     ]
+
+
+def test_findings_of_the_job_are_ranked_by_share():
+    rows = (
+        finding(Kind.UNEVEN_LINKS, "leaf0/0", share=0.1),
+        finding(Kind.STRAGGLER, Place(PlaceKind.RANK, "0"), share=0.4),
+        finding(Kind.REORDERING, "leaf1/2"),
+    )
+    result = mark_effects(rows, evidence())
+    assert [row.kind for row in result] == [Kind.REORDERING, Kind.STRAGGLER, Kind.UNEVEN_LINKS]
 
 
 def test_storm_costs_the_time_of_its_pause():
