@@ -76,7 +76,7 @@ def fabric_of(seed: int, *, planted: bool = True) -> Fabric:
     rig = {
         "agents": [
             {
-                "name": port.partition("/")[0],
+                "name": str(port).partition("/")[0],
                 "ports": [{"name": "p0", "addresses": f"10.0.{number}.1", "link": f"{RATE_GBPS}Gbps"}],
             }
             for number, (port, _, _) in enumerate(attached)

@@ -6,10 +6,11 @@ import ast
 import inspect
 import itertools
 import textwrap
+from textwrap import fill
 from typing import Final
 
 from etloop.results.schema.findings import ROLES, FindingKind, Role
-from tools.reference.pages import WRITTEN_BY, fill
+from tools.reference.pages import WRITTEN_BY
 
 _HEAD: Final = (
     "The kinds of causes that a run is searched for, in order of precedence: a later kind within the scope of an earlier one "

@@ -101,7 +101,7 @@ class Fabric:
         changed = {name: _merged(self.switches[name], settings) for name in switches}
         return replace(self, switches={**self.switches, **changed})
 
-    def with_cable(self, cable: Cable, **changes: object) -> Fabric:
+    def with_cable(self, cable: Cable, **changes: Any) -> Fabric:
         """Return the fabric with one cable changed."""
 
         def changed(cables: tuple[Cable, ...]) -> tuple[Cable, ...]:
@@ -151,8 +151,9 @@ def _merged(settings: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, A
     result = dict(settings)
     for key, value in more.items():
         known = result.get(key)
-        both = isinstance(known, Mapping) and isinstance(value, Mapping)
-        result[key] = _merged(known, value) if both else value
+        if isinstance(known, Mapping) and isinstance(value, Mapping):
+            value = _merged(known, value)  # noqa: PLW2901
+        result[key] = value
     return result
 
 

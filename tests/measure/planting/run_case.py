@@ -43,8 +43,8 @@ def diagnose_in_twin(case: Case, directory: Path) -> Diagnosis:
         return judge_again(directory / RUN).diagnosis
     shutil.rmtree(directory, ignore_errors=True)
     case.write(directory)
-    names = (directory / name for name in ("scenario.yaml", "rig.yaml", "topology.yaml"))
-    inputs = RunInputs.of(*names, run_id="planted")
+    scenario, rig, topology = (directory / f"{name}.yaml" for name in ("scenario", "rig", "topology"))
+    inputs = RunInputs.of(scenario, rig, topology, run_id="planted")
     execution = TwinExecution(TwinSettings(limit_ns=LIMIT_NS, sample_interval_ns=SAMPLE_INTERVAL_NS))
     options = RunOptions(directory / RUN, expects=False, pages=False)
     return run_plan(prepare(inputs, PrepareOptions()), execution, options, SilentWatcher()).summary.diagnosis

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
-from etloop.results.diagnosis.evidence import Evidence, Flows, Hosts, Lanes, LaneSamples, Ports, Streams
+from etloop.results.diagnosis.evidence import Evidence, Flows, Hosts, Lanes, LaneSamples, Ports
 from etloop.results.schema.network_needs import Needs
 
 GBPS: Final = 1e9
@@ -89,13 +89,10 @@ def ports_with(
         for counter, values in (counters or {}).items()
     }
     ways = [[row[port] for port in ports] for *_, ports in flows]
-    ends = [np.array([host_row[flow[side]] for flow in flows], np.int64) for side in (0, 1)]
+    ends = [np.array([host_row[str(flow[side])] for flow in flows], np.int64) for side in (0, 1)]
     peers = tuple(cables.values())
-    none = np.empty(0, np.int64)
     return Evidence(
         run=None,  # type: ignore[arg-type]
-        streams=Streams(**dict.fromkeys((column.name for column in fields(Streams)), none)),
-        choices=(),
         needs=Needs(),
         topology=None,
         is_virtual=True,

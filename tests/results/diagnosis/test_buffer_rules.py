@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from etloop.results.diagnosis.rules import buffer_drops, buffer_share_small, lossless_drops
@@ -26,7 +28,9 @@ DROPPED = {"queue_dropped_packets": {("switch/3", 3): 700.0}, "group_dropped_pac
         (ONE_LOSSY, {"queue_dropped_packets": {("leaf0/1", 3): 9.0}}, Role.FAULT, "PFC on 1 of 2 switches"),
     ],
 )
-def test_drops_are_judged_by_the_configuration(text: str, lanes: dict, role: Role, words: str) -> None:
+def test_drops_are_judged_by_the_configuration(
+    text: str, lanes: dict[str, Any], role: Role, words: str
+) -> None:
     (finding,) = buffer_drops.look(evidence_of(text, lanes=lanes)).findings
     assert finding.role is role
     assert words in finding.sentence
@@ -44,7 +48,7 @@ def test_drops_of_a_lossless_group_are_left_to_other_rules() -> None:
     assert not buffer_drops.look(evidence_of(lanes=lanes)).findings
 
 
-def overrun(dropped_bytes: float, pauses: float = 10.0) -> dict:
+def overrun(dropped_bytes: float, pauses: float = 10.0) -> dict[str, Any]:
     """Return counters of a port that dropped packets of a lossless group."""
     lane = ("switch/0", 3)
     return {
@@ -90,7 +94,7 @@ def test_switch_that_no_pause_stops_is_named_without_drops() -> None:
 
 
 def test_pauses_are_not_exercised_without_any() -> None:
-    lanes: dict = {"pfc_tx": {}, "group_dropped_packets": {}}
+    lanes: dict[str, Any] = {"pfc_tx": {}, "group_dropped_packets": {}}
     result = lossless_drops.look(evidence_of(lanes=lanes))
     assert outcome(result, FindingKind.PFC_IGNORED) == "not_exercised"
 

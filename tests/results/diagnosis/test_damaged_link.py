@@ -111,7 +111,7 @@ def test_without_any_counter_there_is_no_evidence() -> None:
 
 
 def test_no_damage_is_clear() -> None:
-    counted = {"fault_corrupted_packets": {}, "rx_packets": {}}
+    counted: dict[str, dict[str, float]] = {"fault_corrupted_packets": {}, "rx_packets": {}}
     result = look(evidence_of(STAR, ports=counted, hosts={"rx_icrc_encapsulated": {}}))
     assert outcome(result, KIND) == "clear"
     assert not np.any([finding.confidence for finding in result.findings])

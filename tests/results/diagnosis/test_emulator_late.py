@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from etloop.results.diagnosis.rules.emulator_late import look
@@ -38,7 +40,7 @@ NEEDLESS = {"needless_share": 0.02}
         pytest.param(evidence(figures=NEEDLESS), "job", ("needless_share", 0.02), id="timer"),
     ],
 )
-def test_limit_of_the_emulator_is_named(given, place, fact):
+def test_limit_of_the_emulator_is_named(given: Any, place: Any, fact: Any) -> None:
     (finding,) = look(given).findings
     assert finding.places[0].name == place
     assert (finding.evidence[0].name, finding.evidence[0].value) == fact
@@ -57,5 +59,5 @@ def test_limit_of_the_emulator_is_named(given, place, fact):
         pytest.param(evidence(figures=NEEDLESS, transport={"naks_rx": 4}), id="asked for by NAKs"),
     ],
 )
-def test_emulator_is_not_blamed(given):
+def test_emulator_is_not_blamed(given: Any) -> None:
     assert not look(given).findings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -37,7 +38,7 @@ def test_events_of_the_timeline_pair_up() -> None:
         SimpleNamespace(at_ns=at, link="leaf0/2", up=up, done_ns=at)
         for at, up in ((1_000_000, False), (2_000_000, True), (4_000_000, False))
     ]
-    dropped: dict = {"link_dropped_packets": {}}
+    dropped: dict[str, Any] = {"link_dropped_packets": {}}
     (finding,) = link_flap.look(evidence_of(LEAVES, ports=dropped, timeline=events)).findings
     assert "1 ms for 1 ms, 2 times in all" in finding.sentence
 
@@ -56,7 +57,7 @@ def test_outage_after_the_end_of_the_job_is_none() -> None:
 @pytest.mark.parametrize(
     ("short_arrived", "expected"), [(20.0, [["c/p0"]]), (0.0, [])], ids=["short arrive", "none arrive"]
 )
-def test_full_size_packets_of_one_host_are_lost(short_arrived: float, expected: list) -> None:
+def test_full_size_packets_of_one_host_are_lost(short_arrived: float, expected: list[Any]) -> None:
     flows = {pair: (50.0, 50.0 if pair[0] == "c/p0" else 0.0) for pair in all_pairs(HOSTS)}
     from_c = {pair: short_arrived if pair[0] == "c/p0" else 20.0 for pair in flows}
     evidence = evidence_of(flows=flows, received={"acks_rx": from_c})
@@ -64,7 +65,7 @@ def test_full_size_packets_of_one_host_are_lost(short_arrived: float, expected: 
     assert places(mtu.look(evidence)) == expected
 
 
-def trims(sent: float, received: float, answered: float, icrcs: float = 0.0) -> dict:
+def trims(sent: float, received: float, answered: float, icrcs: float = 0.0) -> dict[str, Any]:
     """Return counters of packets that the queue to d/p0 trimmed."""
     pair = ("a/p0", "d/p0")
     return {
@@ -90,7 +91,9 @@ def trims(sent: float, received: float, answered: float, icrcs: float = 0.0) -> 
     ],
     ids=["answered", "unanswered", "lost", "of an unknown DSCP"],
 )
-def test_trimmed_packets_are_followed_to_their_answers(counts: dict, count: int, words: str) -> None:
+def test_trimmed_packets_are_followed_to_their_answers(
+    counts: dict[str, Any], count: int, words: str
+) -> None:
     findings = trim_unanswered.look(evidence_of(**counts)).findings
     assert len(findings) == count
     assert all(words in finding.sentence for finding in findings)
@@ -131,6 +134,6 @@ def test_reordering_without_a_known_cause_names_the_flows() -> None:
     ],
     ids=["any order", "lost packets", "changed routes"],
 )
-def test_reordering_that_another_cause_explains_is_none(changes: dict, expected: str) -> None:
+def test_reordering_that_another_cause_explains_is_none(changes: dict[str, Any], expected: str) -> None:
     result = reordering.look(evidence_of(LEAVES, received=AHEAD, **changes))
     assert outcome(result, FindingKind.REORDERING) == expected

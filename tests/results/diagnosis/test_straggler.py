@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,11 +16,13 @@ RANKS = 4
 STEPS = 20
 
 
-def look(monkeypatch, compute_ns, network_ns):
+def look(monkeypatch: pytest.MonkeyPatch, compute_ns: Any, network_ns: Any) -> Any:
     """Return the findings of collectives after which each rank computes; `network_ns`: how much later each rank's
     collectives end.
     """
-    columns = {name: [] for name in ("rank", "intended_ns", "completed_ns", "collective")}
+    columns: dict[str, list[float]] = {
+        name: [] for name in ("rank", "intended_ns", "completed_ns", "collective")
+    }
     start_ns = 0.0
     previous_ns = np.zeros(RANKS)
     for step in range(STEPS):
@@ -34,14 +37,14 @@ def look(monkeypatch, compute_ns, network_ns):
     return straggler.look(given.evidence(ops=columns))
 
 
-def compute(rank: int, factor: float, seed: int = 1):
+def compute(rank: int, factor: float, seed: int = 1) -> Any:
     drawn = 20_000 * np.random.default_rng(seed).uniform(0.97, 1.03, (STEPS, RANKS))
     drawn[:, rank] *= factor
     return drawn
 
 
 @pytest.mark.parametrize("factor", [1.2, 2.0])
-def test_rank_that_computes_longer_is_named(monkeypatch, factor):
+def test_rank_that_computes_longer_is_named(monkeypatch: pytest.MonkeyPatch, factor: Any) -> None:
     result = look(monkeypatch, compute(2, factor), np.zeros(RANKS))
     (finding,) = result.findings
     assert (finding.places[0].name, finding.places[0].peer) == ("2", "c/p0")
@@ -50,23 +53,23 @@ def test_rank_that_computes_longer_is_named(monkeypatch, factor):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_equal_ranks_have_no_straggler(monkeypatch, seed):
+def test_equal_ranks_have_no_straggler(monkeypatch: pytest.MonkeyPatch, seed: Any) -> None:
     assert not look(monkeypatch, compute(0, 1.0, seed), np.zeros(RANKS)).findings
 
 
-def test_rank_whose_collectives_end_late_is_no_straggler(monkeypatch):
+def test_rank_whose_collectives_end_late_is_no_straggler(monkeypatch: pytest.MonkeyPatch) -> None:
     network_ns = np.array([0.0, 0.0, 0.0, 8_000.0])
     assert not look(monkeypatch, compute(0, 1.0), network_ns).findings
 
 
-def test_few_collectives_are_not_enough(monkeypatch):
+def test_few_collectives_are_not_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.results.diagnosis.test_straggler.STEPS", 3)
     result = look(monkeypatch, compute(2, 2.0), np.zeros(RANKS))
     assert result.examinations[0].outcome is Examined.NOT_EXERCISED
 
 
 @pytest.mark.parametrize(("tries", "hits", "ranks"), [(20, 10, 8), (20, 5, 64), (100, 10, 64)])
-def test_fewest_last_arrivals_at_level(tries, hits, ranks):
+def test_fewest_last_arrivals_at_level(tries: Any, hits: Any, ranks: Any) -> None:
     """The counts of the literature's test at 1e-3 over all ranks."""
     tail = partial(straggler.binomial_tail, tries, chance=1 / ranks)
     assert ranks * tail(hits=hits) < straggler.LEVEL <= ranks * tail(hits=hits - 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from etloop.results.html.blocks import Fold, Listing, TableBlock, Text
 from etloop.results.html.findings import finding_blocks
-from etloop.results.schema.findings import Diagnosis, Examination, Examined, FindingKind
+from etloop.results.schema.findings import NO_DIAGNOSIS, Diagnosis, Examination, Examined, FindingKind
 from tests.results.diagnosis.given import finding, rate
 
 EXAMINED = (Examination(FindingKind.MTU, Examined.CLEAR),)
@@ -30,5 +30,5 @@ def test_further_causes_are_folded() -> None:
 
 
 def test_run_without_diagnosis_has_no_section() -> None:
-    assert finding_blocks(Diagnosis()) == ()
+    assert finding_blocks(NO_DIAGNOSIS) == ()
     assert finding_blocks(Diagnosis((), EXAMINED))[0] == Text("None.")
