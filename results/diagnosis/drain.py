@@ -29,7 +29,7 @@ _LEAST_FRAMES: Final = 30
 """Readings and frames that a rate needs: the error of two frames is then below 7 %, and shrinks with more."""
 _WINDOW_FRAMES: Final = 100
 _WAITING_FRAMES: Final = 4
-"""Frames of a queue that is busy: fewer are the packet being sent, and what two senders interleave."""
+"""Frames of a queue that is busy: fewer are the packet being sent, and packets that two senders interleave."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,7 +68,7 @@ class Steps:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Envelope:
-    """What ports sent at most, one row per row of `Ports`."""
+    """Greatest rates of ports, one row per row of `Ports`."""
 
     best_bps: Floats
     """Greatest rate over successive readings with 100 frames or more; NaN without. The link is at least as fast."""
@@ -160,7 +160,7 @@ def drain_of(evidence: Evidence, steps: Steps) -> Drain:
     enough = (count >= _LEAST_STEPS) & (bits >= _LEAST_FRAMES * frame_bits)
     bps[enough] = bits[enough] * 1e9 / time_ns[enough]
     frames_bps = 2e9 * frame_bits * np.sqrt(ends[enough]) / time_ns[enough]
-    # What readings cut is a part of the spread; the rest is the time at which they were taken.
+    # Frames cut by readings are a part of the spread; the rest is the error of the times of readings.
     excess = gap_ns * np.maximum((rate - bps[port]) ** 2 - (2e9 * frame_bits / gap_ns) ** 2, 0.0)
     spread = np.bincount(port, excess, ports)[enough] / time_ns[enough]
     error_bps[enough] = np.maximum(frames_bps, 2 * np.sqrt(spread / count[enough]))

@@ -35,7 +35,7 @@ _LONG_NS: Final = 1_000_000
 _HELD: Final = 0.9
 """Share of the time between two readings for which a held queue is paused."""
 _CHOSEN: Final = 0.3
-"""Of the bytes in the fullest queue behind a group, those in another one that the group waits for as well."""
+"""Least bytes of a queue that a group waits for, as a share of those in the fullest queue behind it."""
 _MOST_MOMENTS: Final = 1000
 
 
@@ -68,7 +68,7 @@ class Sink:
     lane: int
     """Row in `Lanes`."""
     held_share: float
-    """Of the time of the pauses, in which it was paused itself, by its host."""
+    """Share of the time of the pauses in which its own host paused it."""
     paused_ns: float = 0.0
     """Time for which the queue, or host, that waited longest for it was paused."""
     queues: set[int] = field(default_factory=set)
@@ -196,7 +196,7 @@ def holds(evidence: Evidence) -> Mapping[int, Hold]:
 
 
 def _least_ns(evidence: Evidence, lane: int, queued_bytes: float) -> float:
-    """Return twice the time that a port needs for what it holds, at most 1 ms."""
+    """Return twice the time that a port needs for its queue, at most 1 ms."""
     bps = float(evidence.ports.described_bps[evidence.lanes.port[lane]])
     return min(_LONG_NS, 2 * queued_bytes * 8e9 / bps) if bps > 0 else _LONG_NS
 

@@ -35,7 +35,7 @@ _KINDS: Final = (
 _STORM: Final = 0.9
 """Share of the time from its first to its last pause for which a storm holds its queue."""
 _LEAST_SHARE: Final = 0.05
-"""Of the run, for which a pause matters: a twentieth of the run is the least that the run itself varies by."""
+"""Share of the run from which on a pause matters."""
 _EXPLAINS: Final = 0.8
 """Share of the run that the planned bytes of a port explain: enough for an incast without pauses, or between switches."""
 _CONCENTRATED: Final = 2.0
@@ -59,7 +59,7 @@ def look(evidence: Evidence) -> Found:
     """Return the causes of pauses, and the flows that they hold up."""
     lanes = evidence.lanes
     if not any(np.isfinite(lanes.counter(name)).any() for name in ("pfc_rx", "pfc_tx", "queue_paused_ns")):
-        return _joined([no_evidence(kind, "pauses were not counted at the device") for kind in _KINDS])
+        return _join([no_evidence(kind, "pauses were not counted at the device") for kind in _KINDS])
     graph = pause_graph(evidence)
     hosts = _host_pauses(evidence)
     storms = {pause.lane: _storm(evidence, pause) for pause in hosts}
@@ -77,10 +77,10 @@ def look(evidence: Evidence) -> Found:
         _victims(evidence, named),
         incasts,
     )
-    return _joined([found(kind, findings) for kind, findings in zip(_KINDS, results, strict=True)])
+    return _join([found(kind, findings) for kind, findings in zip(_KINDS, results, strict=True)])
 
 
-def _joined(parts: list[Found]) -> Found:
+def _join(parts: list[Found]) -> Found:
     return Found(
         tuple(finding for part in parts for finding in part.findings),
         tuple(examination for part in parts for examination in part.examinations),

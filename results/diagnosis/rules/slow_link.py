@@ -1,6 +1,6 @@
 """Finds ports that drain below the rate that the rig or the topology states, or below their peers.
 
-Decides which rate a port should have. Of a host's port it is the rate of the link in the rig. Of a port between switches it
+Decides which rate a port should have. The rig states that of a host's port. The rate of a port between switches
 is that of most ports of the same role (`tiers`), unless all such ports of its switch, or of the one behind its cable, share
 the lower rate: then that is how the network is built. A host's port below its peers is slow even if the rig states its rate,
 because a rig may have been made of the topology; not if several share that rate. A rate counts only where packets waited that
@@ -36,14 +36,14 @@ _KIND: Final = FindingKind.SLOW_LINK
 _REMEDY: Final = "reseat the cable; check the negotiated speed, FEC errors and rate limits of the port"
 _TOLERANCE: Final = 0.02
 _LAB_TOLERANCE: Final = 0.03
-"""Of a rate: as Ethernet clocks and counters agree, and as readings of a lab or a device are timed."""
+"""Share of a rate by which clocks and counters of a device, or the times of readings of a lab, may differ."""
 _MAJORITY: Final = 2 / 3
 _LEAST_SIGMAS: Final = 4.3
 _PLATEAU: Final = 0.5
 _PLATEAU_WINDOWS: Final = 10
 _LEAST_PEERS: Final = 3
 _LOAD: Final = 0.8
-"""Of the load of a port, that of a peer."""
+"""Least load of a peer, as a share of the load of the port."""
 _LEAST_SPREAD: Final = 0.01
 """Of rates of peers: what readings cut."""
 
@@ -56,7 +56,7 @@ class _Expected:
     source: str
     """Who states it, in words that follow the rate."""
     confidence: float
-    """That the port should have it."""
+    """Probability that the port should have it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ def _tolerance(evidence: Evidence) -> float:
 
 
 def expected_rates(evidence: Evidence) -> tuple[tuple[_Expected, ...], ...]:
-    """Return the rates that each port should have: what is stated, and what its peers have."""
+    """Return the rates that each port should have: the stated ones, and that of its peers."""
     ports, hosts = evidence.ports, evidence.hosts
     role = roles(evidence)
     members: dict[tuple[int, int], list[int]] = {}
