@@ -63,7 +63,7 @@ def queued_ns(evidence: Evidence) -> Floats:
     queued = samples.value("queued_bytes") > 0
     is_step = (samples.lane[1:] == samples.lane[:-1]) & queued[1:] & queued[:-1]
     gaps_ns = np.diff(samples.time_ns)[is_step].astype(np.float64)
-    of_lane = np.bincount(samples.lane[1:][is_step], gaps_ns, len(evidence.lanes.port))
+    of_lane = np.bincount(samples.lane[1:][is_step], gaps_ns, len(evidence.lanes.port)).astype(np.float64)
     return _largest_of_port(evidence, of_lane)
 
 
