@@ -78,7 +78,7 @@ def _largest_of_port(evidence: Evidence, of_lane: Floats) -> Floats:
 
 
 def _lacking(finding: Finding) -> float:
-    """Return the share of its rate that a slow port lacks, by the first fact with an expected value."""
+    """Return the share of its stated rate that a port lacks, by the first fact with an expected rate."""
     for fact in finding.evidence:
         if fact.expected and fact.unit == "bit/s":
             return max(0.0, 1.0 - fact.value / fact.expected)
@@ -87,8 +87,10 @@ def _lacking(finding: Finding) -> float:
 
 def _avoidable(finding: Finding) -> float:
     """Return the share of the bytes between switches that another mapping would not send."""
-    fact = finding.evidence[0]
-    return 1.0 - fact.expected / fact.value if fact.expected is not None and fact.value else 0.0
+    for fact in finding.evidence:
+        if fact.expected is not None and fact.unit == "bytes" and fact.value > 0:
+            return max(0.0, 1.0 - fact.expected / fact.value)
+    return 0.0
 
 
 def _most(shares: Floats, rows: list[int], factor: float = 1.0) -> float | None:
