@@ -2,7 +2,7 @@
 
 Every hypothesis names the flows that it would hit. Under a constant rate per packet, X losses among the S packets of a
 hypothesis have the probability S^-X, so the smallest set of flows that covers all losses wins, and places whose sets are
-equal cannot be told apart. Counters of the port of arrival add what they know about packets without a flow, such as
+equal cannot be distinguished. Counters of the port of arrival add what they know about packets without a flow, such as
 acknowledgements.
 """
 
@@ -54,16 +54,16 @@ class Side(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Blame:
-    """Places that explain losses, the most likely first; several: the evidence cannot tell them apart."""
+    """Places that explain losses, the most likely first; several: the evidence cannot distinguish them."""
 
     places: tuple[Place, ...]
     side: Side
-    """Of the first place."""
+    """Direction at the first place."""
     lost_packets: float
     crossed_packets: float
     """Packets that crossed the first place, lost ones included."""
     probability: float
-    """That the cause is one of `places`."""
+    """Probability that the cause is one of `places`."""
 
     @property
     def rate(self) -> float:
@@ -205,7 +205,7 @@ class _Crossings:
     def _between(self, switch: int) -> tuple[Rows, Rows, Rows]:
         """Return the rows that may cross a switch without hosts: those between two of its neighbours.
 
-        Which of them do cross it does not matter to compare its ports; several cables to one neighbour are not told apart.
+        Which of them do cross it does not matter to compare its ports; several cables to one neighbour are not distinguished.
         """
         rows = np.flatnonzero(self._switch_of_port == switch)
         rows = rows[self._peer_row[rows] >= 0]
@@ -345,7 +345,7 @@ def _of_unknown_way(column: Rows, losses: Floats, fabric: NDArray[np.bool_]) -> 
 
 
 def _choose(hypotheses: list[_Hypothesis], total: float) -> Blame:
-    """Return the most likely hypothesis with those that cannot be told apart from it."""
+    """Return the most likely hypothesis with those that cannot be distinguished from it."""
     ranked = sorted(hypotheses, key=lambda hypothesis: -hypothesis.score)
     weights = np.exp(np.array([hypothesis.score for hypothesis in ranked]) - ranked[0].score)
     posterior = weights / weights.sum()

@@ -42,7 +42,7 @@ def total_of(values: Floats) -> float:
     return float(np.nansum(values))
 
 
-def summed(columns: Iterable[Floats]) -> Floats:
+def sum_columns(columns: Iterable[Floats]) -> Floats:
     """Return the sum of columns by row; NaN in rows where all are unknown."""
     stacked = np.array(list(columns))
     return np.asarray(np.where(np.isnan(stacked).all(axis=0), np.nan, np.nansum(stacked, axis=0)))
@@ -104,7 +104,7 @@ def loss_finding(kind: FindingKind, blame: Blame, verb: str, counter: str, remed
     )
     if len(blame.places) > 1:
         alternatives = ", ".join(str(place) for place in blame.places[1:])
-        sentence += f"; the flows cannot tell it from {alternatives}"
+        sentence += f"; the flows do not distinguish it from {alternatives}"
     facts = (
         Fact(counter, blame.lost_packets, "packets", 0.0),
         Fact("loss_rate", blame.rate, "share", 0.0, crossed),
@@ -120,7 +120,7 @@ def loss_finding(kind: FindingKind, blame: Blame, verb: str, counter: str, remed
     )
 
 
-def host_findings(evidence: Evidence, kind: FindingKind, counter: str, what: str) -> tuple[Finding, ...]:
+def host_findings(evidence: Evidence, kind: FindingKind, counter: str, clause: str) -> tuple[Finding, ...]:
     """Return findings of hosts that the scenario's own fault rules make lose or damage packets, by a host's counter."""
     values = np.nan_to_num(evidence.hosts.counter(counter))
     rows = np.flatnonzero(values > 0)
@@ -129,7 +129,7 @@ def host_findings(evidence: Evidence, kind: FindingKind, counter: str, what: str
     remedy = "remove the fault rule from the scenario (transport.faults, faults), if it is not on purpose"
     if len(rows) > MOST_NAMED_HOSTS:
         total = float(values.sum())
-        sentence = f"{len(rows)} hosts: each {what} by the scenario's fault rules, {total:,.0f} packets"
+        sentence = f"{len(rows)} hosts: each {clause} by the scenario's fault rules, {total:,.0f} packets"
         fact = Fact(counter, total, "packets", 0.0)
         return (Finding(kind, (Place(PlaceKind.JOB, "all hosts"),), sentence, (fact,), 1.0, remedy),)
     ranked = rows[np.argsort(-values[rows], kind="stable")].tolist()
@@ -137,7 +137,7 @@ def host_findings(evidence: Evidence, kind: FindingKind, counter: str, what: str
         Finding(
             kind,
             (host_place(evidence, row),),
-            f"{evidence.hosts.names[row]} {what} by the scenario's fault rules, {values[row]:,.0f} packets",
+            f"{evidence.hosts.names[row]} {clause} by the scenario's fault rules, {values[row]:,.0f} packets",
             (Fact(counter, float(values[row]), "packets", 0.0),),
             1.0,
             remedy,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from etloop.results.diagnosis.configured import DataClass, data_classes
-from etloop.results.diagnosis.loss_sources import summed, total_of
+from etloop.results.diagnosis.loss_sources import sum_columns, total_of
 from etloop.results.diagnosis.rule import Found, found, no_evidence, not_exercised
 from etloop.results.schema.findings import Fact, Finding, FindingKind, Place, PlaceKind, Role
 
@@ -32,7 +32,7 @@ MOST_NAMED: Final = 4
 def look(evidence: Evidence) -> Found:
     """Return the queues that dropped packets for want of buffer, those with most drops first."""
     lanes, ports = evidence.lanes, evidence.ports
-    dropped = summed((lanes.counter("queue_dropped_packets"), lanes.counter("group_dropped_packets")))
+    dropped = sum_columns((lanes.counter("queue_dropped_packets"), lanes.counter("group_dropped_packets")))
     if not len(dropped) or np.isnan(dropped).all():
         return no_evidence(_KIND, "the device does not count packets dropped for want of buffer")
     classes = data_classes(evidence)
@@ -44,16 +44,16 @@ def look(evidence: Evidence) -> Found:
     by_switch: dict[str, list[int]] = {}
     for row in rows:
         by_switch.setdefault(ports.switch[lanes.port[row]], []).append(row)
-    judged = {name: _judge(evidence, name, classes) for name in by_switch}
-    faults = [name for name, (role, _) in judged.items() if role is Role.FAULT]
-    normal = [row for row in rows if judged[ports.switch[lanes.port[row]]][0] is Role.JOB]
-    groups = [(by_switch[name], *judged[name]) for name in faults]
+    roles = {name: _role_and_reason(evidence, name, classes) for name in by_switch}
+    faults = [name for name, (role, _) in roles.items() if role is Role.FAULT]
+    normal = [row for row in rows if roles[ports.switch[lanes.port[row]]][0] is Role.JOB]
+    groups = [(by_switch[name], *roles[name]) for name in faults]
     if normal:
-        groups.append((normal, Role.JOB, judged[ports.switch[lanes.port[normal[0]]]][1]))
+        groups.append((normal, Role.JOB, roles[ports.switch[lanes.port[normal[0]]]][1]))
     return found(_KIND, tuple(_finding(evidence, rows, dropped, role, why) for rows, role, why in groups))
 
 
-def _judge(evidence: Evidence, switch: str, classes: dict[str, DataClass]) -> tuple[Role, str]:
+def _role_and_reason(evidence: Evidence, switch: str, classes: dict[str, DataClass]) -> tuple[Role, str]:
     """Return whether drops of a switch are a fault, and why."""
     configured = classes.get(switch)
     lossless = sum(other.is_lossless for other in classes.values())
@@ -67,7 +67,7 @@ def _judge(evidence: Evidence, switch: str, classes: dict[str, DataClass]) -> tu
 
 
 def _is_lossless(evidence: Evidence, lane: int, classes: dict[str, DataClass]) -> bool:
-    """Return whether drops of a lane concern a group that pauses its senders: other rules judge those."""
+    """Return whether drops of a lane concern a group that pauses its senders: other rules decide those."""
     port = int(evidence.lanes.port[lane])
     configured = classes.get(evidence.ports.switch[port])
     number = int(evidence.lanes.number[lane])
@@ -83,8 +83,8 @@ def _finding(evidence: Evidence, rows: list[int], dropped: Floats, role: Role, w
     places = tuple(_place(evidence, row) for row in rows)
     port = int(lanes.port[rows[0]])
     at_queue = places[0].kind is PlaceKind.QUEUE
-    what = str(places[0]) if at_queue else f"group {lanes.number[rows[0]]} of {places[0]}"
-    sentence = f"{what} dropped {dropped[rows[0]]:,.0f} packets for want of buffer: {why}"
+    subject = str(places[0]) if at_queue else f"group {lanes.number[rows[0]]} of {places[0]}"
+    sentence = f"{subject} dropped {dropped[rows[0]]:,.0f} packets for want of buffer: {why}"
     senders = _senders(evidence, port) if at_queue else 0
     if senders > 1:
         sentence += f"; {senders} hosts send to it"

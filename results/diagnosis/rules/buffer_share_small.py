@@ -12,7 +12,7 @@ import numpy as np
 
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.results.diagnosis.configured import settings_by_switch
-from etloop.results.diagnosis.loss_sources import summed
+from etloop.results.diagnosis.loss_sources import sum_columns
 from etloop.results.diagnosis.rule import Found, found, no_evidence, not_exercised
 from etloop.results.schema.findings import Fact, Finding, FindingKind, Place, PlaceKind
 
@@ -34,7 +34,9 @@ def look(evidence: Evidence) -> Found:
     if not settings or np.isnan(used).all():
         return no_evidence(_KIND, "the size of the shared buffer, or its use by priority group, is not known")
     limited = np.nan_to_num(
-        summed(lanes.counter(name) for name in ("queue_dropped_packets", "group_dropped_packets", "pfc_tx"))
+        sum_columns(
+            lanes.counter(name) for name in ("queue_dropped_packets", "group_dropped_packets", "pfc_tx")
+        )
     )
     if not limited.sum():
         return not_exercised(_KIND, "no queue dropped or paused")

@@ -2,7 +2,7 @@
 
 Decides which counter is the evidence. The port behind the cable counts frames with a wrong FCS; where only hosts find a
 wrong ICRC, the flows that lost packets name the place. A cut-through switch passes damage on, so a port whose errors the
-arrivals of its neighbour explain is no place of its own.
+arrivals of its neighbour explain is not a place of its own.
 """
 
 from __future__ import annotations
@@ -19,7 +19,13 @@ from etloop.results.diagnosis.loss_places import (
     host_place,
     packet_losses,
 )
-from etloop.results.diagnosis.loss_sources import host_findings, is_only_cause, loss_finding, summed, total_of
+from etloop.results.diagnosis.loss_sources import (
+    host_findings,
+    is_only_cause,
+    loss_finding,
+    sum_columns,
+    total_of,
+)
 from etloop.results.diagnosis.rule import Found, found, no_evidence, not_exercised
 from etloop.results.schema.findings import Finding, FindingKind
 
@@ -43,7 +49,7 @@ def look(evidence: Evidence) -> Found:
     """Return the places behind which packets arrive damaged."""
     ports = evidence.ports
     errors, modelled = _first_errors(evidence, ports.counter(_FCS)), ports.counter(_MODELLED)
-    damaged = summed((errors, modelled))
+    damaged = sum_columns((errors, modelled))
     icrcs = evidence.hosts.counter(_ICRC)
     if np.isnan(damaged).all() and np.isnan(icrcs).all():
         return no_evidence(_KIND, "neither ports of the device nor hosts count damaged packets")
@@ -55,7 +61,7 @@ def look(evidence: Evidence) -> Found:
         return found(_KIND, injected + tuple(_finding(blame, counter, _REMEDY) for blame in blames))
     if injected:
         return found(_KIND, injected)
-    # A host takes packets that were cut down for damaged unless the scenario states their DSCP: trim_unanswered judges those.
+    # A host takes packets that were cut down for damaged unless the scenario states their DSCP: see trim_unanswered.
     cut = total_of(evidence.lanes.counter("queue_trim_sent_packets")) - total_of(
         evidence.hosts.counter("trimmed_datagrams")
     )

@@ -1,6 +1,6 @@
 """Finds why a lossless priority group dropped packets: its neighbour ignores pauses, or its headroom is too small.
 
-Decides by what arrived after a pause. A sender that stops does so after the bytes in flight, which its rate and the length of
+Decides by the bytes that arrived after a pause. A sender that stops does so after the bytes in flight, which its rate and the length of
 its cable determine. So headroom for these bytes that overflows shows a sender that went on; where headroom is not stated, so
 do several times as many bytes. A switch that received pauses and was never paused is a direct proof.
 """
@@ -78,7 +78,9 @@ def look(evidence: Evidence) -> Found:
     overruns = _overruns(evidence)
     if not np.nansum(pauses) and not overruns:
         return _none(Examined.NOT_EXERCISED, "no port sent a pause")
-    ignored = [_ignored(evidence, overrun) for overrun in overruns if _is_ignored(evidence, overrun)]
+    ignored = [
+        _finding_of_ignored(evidence, overrun) for overrun in overruns if _is_ignored(evidence, overrun)
+    ]
     small: dict[str, list[_Overrun]] = {}
     for overrun in overruns:
         if overrun.dropped_packets and not _is_ignored(evidence, overrun):
@@ -195,7 +197,7 @@ def _facts(overrun: _Overrun) -> tuple[Fact, ...]:
     )
 
 
-def _ignored(evidence: Evidence, overrun: _Overrun) -> Finding:
+def _finding_of_ignored(evidence: Evidence, overrun: _Overrun) -> Finding:
     place = _place(evidence, overrun)
     host = int(evidence.ports.host[overrun.port])
     sender = (

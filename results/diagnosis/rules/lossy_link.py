@@ -27,7 +27,7 @@ from etloop.results.diagnosis.loss_sources import (
     is_only_cause,
     loss_finding,
     losses_by_cause,
-    summed,
+    sum_columns,
     total_of,
 )
 from etloop.results.diagnosis.pause_graph import ended_paused
@@ -57,7 +57,7 @@ def look(evidence: Evidence) -> Found:
     lost = data_losses(flows)
     injected = host_findings(evidence, _KIND, "injected_losses", "loses packets before they reach the cable")
     injected += host_findings(evidence, _KIND, "injected_drops", "drops packets that arrived")
-    dropped = summed((evidence.ports.counter(_MODELLED), _filtered(evidence, total_of(lost))))
+    dropped = sum_columns((evidence.ports.counter(_MODELLED), _drops_with_room(evidence, total_of(lost))))
     if np.isnan(dropped).all() and np.isnan(lost).all():
         return no_evidence(_KIND, "neither ports of the device nor both ends of flows count packets")
     findings = [*injected]
@@ -66,7 +66,7 @@ def look(evidence: Evidence) -> Found:
             evidence, packet_losses(evidence), dropped, is_only_cause=is_only_cause(evidence, _MODELLED)
         )
         findings += [loss_finding(_KIND, blame, "lost", _MODELLED, _REMEDY) for blame in blames]
-    unexplained = _unexplained(evidence, lost)
+    unexplained = _count_unexplained(evidence, lost)
     if not findings and unexplained > LEAST_UNEXPLAINED_PACKETS and not ended_paused(evidence):
         findings += _on_cables(evidence, unexplained) or _by_records(evidence)
     if not findings and not total_of(flows.sent.get("tx_packets", np.zeros(1))):
@@ -74,7 +74,7 @@ def look(evidence: Evidence) -> Found:
     return found(_KIND, tuple(findings))
 
 
-def _filtered(evidence: Evidence, missing: float) -> Floats:
+def _drops_with_room(evidence: Evidence, missing: float) -> Floats:
     """Return arrivals that a port dropped whole and not for want of buffer, by port; NaN where it does not count them."""
     ports, lanes = evidence.ports, evidence.lanes
     room = np.bincount(lanes.port, np.nan_to_num(lanes.counter("group_dropped_packets")), len(ports.names))
@@ -85,7 +85,7 @@ def _filtered(evidence: Evidence, missing: float) -> Floats:
     return np.asarray(dropped)
 
 
-def _unexplained(evidence: Evidence, lost: Floats) -> float:
+def _count_unexplained(evidence: Evidence, lost: Floats) -> float:
     """Return data packets that no end received and no counter explains."""
     return (
         total_of(np.maximum(lost, 0.0))

@@ -39,13 +39,13 @@ def look(evidence: Evidence) -> Found:
     least = max(LEAST_PACKETS, LEAST_SHARE * trimmed)
     findings = []
     if total_of(refused) >= least:
-        findings.append(_refused(evidence, refused, trimmed))
+        findings.append(_finding_of_refused(evidence, refused, trimmed))
     arrived = total_of(evidence.hosts.counter("trimmed_datagrams")) or total_of(received)
     sent = total_of(lanes.counter("queue_trim_sent_packets"))
     # Switches mark short packets, too, which stay whole: only what flows miss was lost.
     missing = total_of(np.maximum(data_losses(flows), 0.0)) - sum(losses_by_cause(evidence).values())
     if min(sent - arrived, missing) >= least:
-        findings.append(_lost(evidence, sent, arrived))
+        findings.append(_finding_of_lost(evidence, sent, arrived))
     unanswered = np.nan_to_num(received) - np.nan_to_num(
         flows.received.get("trimmed_answered", np.zeros(len(received)))
     )
@@ -54,11 +54,11 @@ def look(evidence: Evidence) -> Found:
     if float(unanswered.sum()) >= least and (
         evidence.needs.sprays or answered < LEAST_SHARE * total_of(received)
     ):
-        findings.append(_unanswered(evidence, unanswered, total_of(received)))
+        findings.append(_finding_of_unanswered(evidence, unanswered, total_of(received)))
     return found(_KIND, tuple(findings))
 
 
-def _refused(evidence: Evidence, refused: NDArray[np.float64], trimmed: float) -> Finding:
+def _finding_of_refused(evidence: Evidence, refused: NDArray[np.float64], trimmed: float) -> Finding:
     lanes, ports = evidence.lanes, evidence.ports
     worst = int(np.nanargmax(refused))
     port = int(lanes.port[worst])
@@ -76,7 +76,7 @@ def _refused(evidence: Evidence, refused: NDArray[np.float64], trimmed: float) -
     return Finding(_KIND, (place,), sentence, facts, 1.0, remedy)
 
 
-def _lost(evidence: Evidence, sent: float, arrived: float) -> Finding:
+def _finding_of_lost(evidence: Evidence, sent: float, arrived: float) -> Finding:
     lanes, ports = evidence.lanes, evidence.ports
     worst = int(np.nanargmax(lanes.counter("queue_trim_sent_packets")))
     port = int(lanes.port[worst])
@@ -95,7 +95,7 @@ def _lost(evidence: Evidence, sent: float, arrived: float) -> Finding:
     return Finding(_KIND, (place,), sentence, facts, 1.0, remedy)
 
 
-def _unanswered(evidence: Evidence, unanswered: NDArray[np.float64], received: float) -> Finding:
+def _finding_of_unanswered(evidence: Evidence, unanswered: NDArray[np.float64], received: float) -> Finding:
     flows = evidence.flows
     by_host = np.bincount(flows.dst_host, unanswered, len(evidence.hosts.names))
     place = host_place(evidence, int(np.argmax(by_host)))
