@@ -40,7 +40,7 @@ class Run:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Return the named causes of what went wrong or slow, causes first (docs/diagnosis.md)."""
+        """Return the named causes of faults and slowness, causes first (docs/diagnosis.md)."""
         return self.summary.diagnosis.findings
 
     @property

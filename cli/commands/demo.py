@@ -13,7 +13,7 @@ from etloop.runtime.module_loading import quick_loading
 EXAMPLE: Final = "  etloop demo --out demo-run --iterations 5"
 MOST_DIRECTORIES: Final = 10_000
 LAB_FILE: Final = "lab-status.txt"
-"""State of the lab at the end of the run: agents, and what the soft switch counted."""
+"""State of the lab at the end of the run: agents, and the counters of the soft switch."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +38,8 @@ def run(parsed: argparse.Namespace) -> CommandResult:
 def run_demo(out_dir: Path, iterations: int = 5, *, as_json: bool = False, loopback: bool = False) -> int:
     """Run the demo through a soft switch, or over loopback addresses if `loopback` or if this host allows no soft switch.
 
-    Print the result in five lines (or summary.json) and return the exit code of the run, which is that of `etloop run` on the demo's files.
+    Print the result in five lines (or summary.json) and return the exit code of the run, which is that of `etloop run` on the
+    demo's files.
 
     `out_dir` receives the job, the scenario, the rig, the agents' logs and, in `run/`, the results; if it is not empty, the
     next free `out_dir-2`, `-3`, ... does. Raise `RigError` if no loopback addresses are free or the directory cannot be made.

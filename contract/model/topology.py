@@ -236,7 +236,7 @@ class SwitchSeeds:
     """Seeds of one kind of draws each, which the seed of a run does not replace; None: the switch's `seed`."""
 
     hash: int | None = None
-    """Of the hash, and of ways that are drawn at random."""
+    """Seed of the hash, and of ways that are drawn at random."""
     marks: int | None = None
     faults: int | None = None
 

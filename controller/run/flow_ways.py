@@ -11,7 +11,7 @@ from etloop.contract.base.errors import PlanError
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.topology import Topology
 from etloop.controller.plan.plan import Plan
-from etloop.results.schema.network_needs import FlowWays, packed
+from etloop.results.schema.network_needs import FlowWays, pack
 from etloop.traffic.flow_network import ports_crossed
 from etloop.traffic.twin import seeded
 
@@ -37,9 +37,9 @@ def flow_ways(plan: Plan, topology: Topology, hashes: Hashes) -> FlowWays | None
         ports=crossed.ports,
         choices=tuple(tuple(links.tolist()) for links in crossed.choices),
         is_hashed=crossed.is_hashed,
-        values=packed(crossed.values),
-        lengths=packed(np.bincount(crossed.queue_pair, minlength=len(crossed.values))),
-        port=packed(crossed.port),
-        choice=packed(crossed.choice + 1),
-        share=packed(np.rint(crossed.share * 1e6).astype(np.int64)),
+        values=pack(crossed.values),
+        lengths=pack(np.bincount(crossed.queue_pair, minlength=len(crossed.values))),
+        port=pack(crossed.port),
+        choice=pack(crossed.choice + 1),
+        share=pack(np.rint(crossed.share * 1e6).astype(np.int64)),
     )

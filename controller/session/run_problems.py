@@ -110,7 +110,7 @@ def unloadable(hello: Hello, failed: LoadFailed) -> tuple[Problem, ...]:
     )
 
 
-def merged(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+def merge(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     """Return the problems with those of several agents that are otherwise equal as one, which names the agents."""
     agents: dict[Problem, list[str]] = {}
     for problem in problems:

@@ -412,7 +412,7 @@ class Session:
         self._log(f"run {self._settings.run_id}: {self.state.name}")
 
     def _break(self, now_ns: int, *agent_problems: Problem) -> None:
-        problems = run_problems.merged(agent_problems)
+        problems = run_problems.merge(agent_problems)
         if self.state in PREPARING:
             self.problems = problems
         self._abort("\n".join(str(problem) for problem in problems), now_ns)

@@ -31,7 +31,7 @@ MOST_NAMED: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Mechanism:
-    """What changed in the network."""
+    """Changes in the network."""
 
     block: tuple[CountRow, ...]
     moved: tuple[ObjectMove, ...]

@@ -126,7 +126,7 @@ def _mechanism(a: Side, b: Side, settings: ComparisonSettings) -> Mechanism:
     block = count_rows(a, b, settings)
     doubt = _timer_doubt(a, b)
     if doubt:
-        # Nothing was lost, so what our timer sent again is no trouble of the network.
+        # No packet was lost, so retransmissions by our timer are not the network's.
         block = tuple(
             replace(row, move=Move.DIFFERENT) if row.move is Move.WORSE and row.name in OWN_ROWS else row
             for row in block
@@ -394,7 +394,7 @@ def _own_increase(a: Side, b: Side) -> tuple[float, str]:
 
 
 def _timer_doubt(a: Side, b: Side) -> str:
-    """Return that our own timer sent packets again although nothing was lost; "" if it did not, or not more than in A."""
+    """Return that our own timer sent packets again although none was lost; "" if it did not, or not more than in A."""
     if all(run.virtual for side in (a, b) for run in side.runs):
         return ""
     figures = mean_figures(a), mean_figures(b)

@@ -59,7 +59,7 @@ def compare_counts(a: Floats, b: Floats, confidence: float, *, paired: bool, usu
     error = math.sqrt(variance)
     reach = float(stdtrit(freedom, (1 + confidence) / 2)) * error
     p_value = 2 * float(stdtr(freedom, -abs(gap) / error)) if error else 0.0
-    # More in B is what a comparison looks for; the other direction is tested as one of two.
+    # A comparison looks for more in B; the other direction is tested as one of two.
     fewer, more, sides = (a, b, 1) if means[1] > means[0] else (b, a, 2)
     by_order = sides * separation(fewer, more)
     # A counter that comes and goes says nothing by its size where it is absent.

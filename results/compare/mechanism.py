@@ -1,7 +1,7 @@
-"""What the network did in B and not in A, next to the job's time: the fixed block of counters, the ports, queues and classes
+"""Changes of the network from A to B, next to the job's time: the fixed block of counters, the ports, queues and classes
 whose figures changed, and the findings of single runs.
 
-Decides which counters are in the block, which side is worse, and what is a finding: a change by the stated factor that is
+Decides which counters are in the block, which side is worse, and which change is a finding: one by the stated factor that is
 not chance, corrected for the number of tests. A counter that can never count in a sound network (`_STRUCTURAL`) is a finding
 from the first packet. Pure.
 """
@@ -75,7 +75,10 @@ _BLOCK: Final = (
     _Row("wrong ICRC", "packets", "received damaged", (WRONG_ICRC,), *_TROUBLE, "damaged packets"),
     _Row("marks", "packets", "marked with Congestion Experienced", ("dut_ecn_marked_packets", MARKS), *_EITHER, "marks"),
     _Row("CNPs", "packets", "congestion notifications received", ("cnps",), *_EITHER, "marks"),
-    _Row("pauses sent", "frames", "PFC pauses that the device sent", ("dut_pfc_tx_frames", "pause_frames"), *_PAUSES, "pauses sent"),
+    _Row(
+        "pauses sent", "frames", "PFC pauses that the device sent", ("dut_pfc_tx_frames", "pause_frames"),
+        *_PAUSES, "pauses sent",
+    ),
     _Row("pauses received", "frames", "PFC pauses that the device received", ("dut_pfc_rx_frames",), *_PAUSES, "pauses received"),
     _Row("NAKs", "packets", "negative acknowledgements received", (NAKS,), *_TROUBLE),
     _Row("timeouts", "events", "retransmission timeouts", ("timeouts",), *_TROUBLE),
@@ -218,10 +221,10 @@ def finding_moves(a: Side, b: Side, confidence: float) -> tuple[FindingMove, ...
     sides = [_findings(side) for side in (a, b)]
     moves = []
     for key in dict.fromkeys((*sides[1], *sides[0])):
-        found = [side.get(key, []) for side in sides]
-        if not any(found) or len(found[0]) * len(b.runs) == len(found[1]) * len(a.runs):
+        by_side = [side.get(key, []) for side in sides]
+        if not any(by_side) or len(by_side[0]) * len(b.runs) == len(by_side[1]) * len(a.runs):
             continue
-        finding = (found[1] or found[0])[0]
+        finding = (by_side[1] or by_side[0])[0]
         moves.append(
             FindingMove(
                 kind=finding.kind,
@@ -229,9 +232,9 @@ def finding_moves(a: Side, b: Side, confidence: float) -> tuple[FindingMove, ...
                 sentence=finding.sentence,
                 remedy=finding.remedy,
                 role=finding.role,
-                runs_a=len(found[0]),
-                runs_b=len(found[1]),
-                is_new=_is_new(finding, (len(found[0]), len(found[1])), (a, b), confidence),
+                runs_a=len(by_side[0]),
+                runs_b=len(by_side[1]),
+                is_new=_is_new(finding, (len(by_side[0]), len(by_side[1])), (a, b), confidence),
             )
         )
     return tuple(sorted(moves, key=lambda move: (not move.is_new, move.runs_b == 0)))
@@ -239,12 +242,12 @@ def finding_moves(a: Side, b: Side, confidence: float) -> tuple[FindingMove, ...
 
 def _findings(side: Side) -> dict[tuple[str, str], list[Finding]]:
     """Return the causes of all runs by kind and place, each at most once a run."""
-    found: dict[tuple[str, str], list[Finding]] = {}
+    findings_by_place: dict[tuple[str, str], list[Finding]] = {}
     for run in side.runs:
         of_run = {(finding.kind.value, _place_words(finding)): finding for finding in run.causes}
         for key, finding in of_run.items():
-            found.setdefault(key, []).append(finding)
-    return found
+            findings_by_place.setdefault(key, []).append(finding)
+    return findings_by_place
 
 
 def _place_words(finding: Finding) -> str:

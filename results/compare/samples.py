@@ -128,7 +128,7 @@ class RunSamples:
     losses: tuple[LossRow, ...] = ()
     device: DeviceFigures = NO_DEVICE
     causes: tuple[Finding, ...] = ()
-    """Findings of its diagnosis that are no effects of others."""
+    """Findings of its diagnosis that are causes."""
     needs_lossless: bool = False
     """Whether its transport needs a network that drops nothing, and the run had one with PFC."""
     draws: str = ""

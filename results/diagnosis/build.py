@@ -175,7 +175,7 @@ def _samples(inputs: KpiInput, names: _Names, row_of_port: Mapping[str, int], la
     lane_of[lanes.port, lanes.number] = np.arange(len(lanes.port))
     queues, readings = inputs.frames.get("queues"), inputs.frames.get("dut")
     if queues is not None:
-        text = _joined(queues.columns["switch"], queues.columns["port"])
+        text = _join_names(queues.columns["switch"], queues.columns["port"])
         port = np.array([row_of_port.get(name, -1) for name in text.tolist()], np.int64)
         lane = np.where(port >= 0, lane_of[port, queues.columns["cos"].astype(np.int64)], -1)
         values = {name: queues.columns[name].astype(np.float64) for name in SAMPLED}
@@ -198,10 +198,10 @@ def _samples(inputs: KpiInput, names: _Names, row_of_port: Mapping[str, int], la
     present = dict.fromkeys(name for key in keys for name in cells[key])
     filled = {name: np.array([cells[key].get(name, np.nan) for key in keys]) for name in present}
     lane, time_ns = (np.array(part, np.int64) for part in (zip(*keys, strict=True) if keys else ((), ())))
-    return LaneSamples(lane, time_ns, {name: _held(column, lane) for name, column in filled.items()})
+    return LaneSamples(lane, time_ns, {name: _hold(column, lane) for name, column in filled.items()})
 
 
-def _held(column: Floats, lane: Rows) -> Floats:
+def _hold(column: Floats, lane: Rows) -> Floats:
     """Return a column of readings with every gap filled by the value before it of the same lane: a run of equal values is
     stored by its ends."""
     rows = np.arange(len(column))
@@ -212,7 +212,7 @@ def _held(column: Floats, lane: Rows) -> Floats:
     return np.where(last >= start_of, column[np.maximum(last, 0)], np.nan)
 
 
-def _joined(switch: NDArray[np.generic], port: NDArray[np.generic]) -> NDArray[np.object_]:
+def _join_names(switch: NDArray[np.generic], port: NDArray[np.generic]) -> NDArray[np.object_]:
     return np.array(
         [f"{name}/{number}" for name, number in zip(switch.tolist(), port.tolist(), strict=True)], object
     )
@@ -240,14 +240,14 @@ def _hosts(inputs: KpiInput, ports: Ports, basis: KpiBasis) -> Hosts:
         link_bps=np.array([float(rate) or np.nan for rate in basis.port_bps.values()]),
         port=np.array([device_port.get(name, -1) for name in names], np.int64),
         counters={
-            counter.name: _placed(frame.columns[counter.name].astype(np.float64), rows, len(names))
+            counter.name: _place(frame.columns[counter.name].astype(np.float64), rows, len(names))
             for counter in counters_of(AgentObject.PORT)
             if counter.name in frame.columns
         },
     )
 
 
-def _placed(values: Floats, rows: Rows, count: int) -> Floats:
+def _place(values: Floats, rows: Rows, count: int) -> Floats:
     """Return values at their rows, summed where several share one; NaN in rows without any."""
     chosen = rows >= 0
     sums = np.bincount(rows[chosen], values[chosen], count)
@@ -266,7 +266,7 @@ def _flows(inputs: KpiInput, hosts: Hosts, ways: WayRows) -> Flows:
     def sums(chosen: NDArray[np.bool_]) -> dict[str, Floats]:
         target = np.array([place.get(number, -1) for number in connection[chosen].tolist()], np.int64)
         return {
-            name: _placed(frame[name][chosen].astype(np.float64), target, len(rows))
+            name: _place(frame[name][chosen].astype(np.float64), target, len(rows))
             for name in names
             if name in frame
         }

@@ -1,4 +1,4 @@
-"""What the figures of a run show about its network, as columns that the rules read.
+"""The evidence that the figures of a run give about its network, as columns that the rules read.
 
 Decides how known objects are listed: every port and lane of the topology, or of the device's counters, has a row, and a
 counter that its source has but that never moved is 0. A counter that the source does not have is NaN: missing evidence is

@@ -1,7 +1,7 @@
 """Names the links that lose packets, and the ports that are slow, from the records of agents alone.
 
 Losses: each link gets the likelihood ratio of two loss rates, one on the link and one elsewhere, against a single rate, over the
-streams that cross it. The best link's losses are own_losses out, and the search goes on (as 007 does with votes: Arzani et al., NSDI
+streams that cross it. The best link's losses are taken out, and the search goes on (as 007 does with votes: Arzani et al., NSDI
 2018). Links that explain the losses as well as the best, because the same streams cross them, are one answer with several
 names.
 

@@ -87,7 +87,7 @@ AT_A_DISTANCE: Final[Mapping[FindingKind, _Kinds]] = {
     _Kind.PLACEMENT: frozenset({_Kind.UNEVEN_LINKS, _Kind.JOB_INCAST, _Kind.VICTIM}),
     _Kind.JOB_INCAST: frozenset({_Kind.VICTIM}),
 }
-"""What a cause explains at the ports of flows that cross its place; placement: at the ports between switches."""
+"""Kinds that a cause explains at the ports of flows that cross its place; placement: at the ports between switches."""
 
 
 def mark_effects(findings: tuple[Finding, ...], evidence: Evidence) -> tuple[Finding, ...]:
@@ -97,11 +97,11 @@ def mark_effects(findings: tuple[Finding, ...], evidence: Evidence) -> tuple[Fin
     ordered = sorted(with_shares(findings, evidence), key=_precedence)
     roots = _roots(ordered, _Zones(evidence))
     rows = sorted(range(len(ordered)), key=lambda row: (roots[row] != row, roots[row], row))
-    groups = _bounded(rows, [(ordered[row].kind, roots[row] == row) for row in range(len(ordered))])
+    groups = _bound(rows, [(ordered[row].kind, roots[row] == row) for row in range(len(ordered))])
     group_of = {row: number for number, group in enumerate(groups) for row in group}
     return tuple(
         replace(
-            _merged([ordered[row] for row in group]),
+            _merge([ordered[row] for row in group]),
             effect_of=None if roots[group[0]] == group[0] else group_of[roots[group[0]]],
         )
         for group in groups
@@ -143,10 +143,10 @@ class _Zones:
 
     def at(self, finding: Finding) -> frozenset[str]:
         """Return the ports and hosts at the places of a finding, with both ends of each cable."""
-        names = {name for place in finding.places for name in self._named(place)}
+        names = {name for place in finding.places for name in self._names_of(place)}
         return frozenset(names | {self._peer[name] for name in names if name in self._peer})
 
-    def _named(self, place: Place) -> list[str]:
+    def _names_of(self, place: Place) -> list[str]:
         match place.kind:
             case PlaceKind.SWITCH:
                 return [place.name, *self._ports_of_switch[place.name]]
@@ -165,9 +165,9 @@ class _Zones:
             return frozenset(self._ports.names[row] for row in rows)
         if cause.kind is FindingKind.EMULATOR_LATE or not names:
             return None
-        return self._crossed(names)
+        return self._ports_crossing(names)
 
-    def _crossed(self, names: frozenset[str]) -> frozenset[str] | None:
+    def _ports_crossing(self, names: frozenset[str]) -> frozenset[str] | None:
         """Return the ports and hosts of all flows that cross `names`; None: any, as ways are not known."""
         flows = self._flows
         hosts = [self._row_of_host[name] for name in names if name in self._row_of_host]
@@ -185,7 +185,7 @@ class _Zones:
 
 
 def _roots(findings: Sequence[Finding], zones: _Zones) -> list[int]:
-    """Return for each finding the row of its first cause that is no effect itself; its own row: it is a cause."""
+    """Return for each finding the row of its first cause that is not an effect itself; its own row: it is a cause."""
     places = [zones.at(finding) for finding in findings]
     rows_at = defaultdict[str, list[int]](list)
     for row, names in enumerate(places):
@@ -215,7 +215,7 @@ def _root(row: int, causes: Sequence[int | None]) -> int:
     return row
 
 
-def _bounded(rows: Sequence[int], group_of_row: Sequence[tuple[FindingKind, bool]]) -> list[list[int]]:
+def _bound(rows: Sequence[int], group_of_row: Sequence[tuple[FindingKind, bool]]) -> list[list[int]]:
     """Return rows as groups of one, and the rest of each kind as one group after those of its kind.
 
     The first of every kind are kept before the second of any.
@@ -239,7 +239,7 @@ def _bounded(rows: Sequence[int], group_of_row: Sequence[tuple[FindingKind, bool
     return groups
 
 
-def _merged(findings: Sequence[Finding]) -> Finding:
+def _merge(findings: Sequence[Finding]) -> Finding:
     """Return one finding for the rest of a kind."""
     first = findings[0]
     if len(findings) == 1:

@@ -22,7 +22,7 @@ FALSE_FINDINGS_PER_RUN: Final = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a rule found: findings by falling share, and the outcome for each kind that it looks for."""
+    """The result of a rule: findings by falling share, and the outcome for each kind that it looks for."""
 
     findings: tuple[Finding, ...] = ()
     examinations: tuple[Examination, ...] = ()
@@ -31,7 +31,7 @@ class Found:
 Rule: TypeAlias = "Callable[[Evidence], Found]"
 
 
-def found(kind: FindingKind, findings: tuple[Finding, ...]) -> Found:
+def report(kind: FindingKind, findings: tuple[Finding, ...]) -> Found:
     """Return the findings of a kind that the evidence was sufficient for: none means clear."""
     return Found(findings, (Examination(kind, Examined.FOUND if findings else Examined.CLEAR),))
 

@@ -1,8 +1,8 @@
 """Estimates which share of the completion time a finding explains, where its rule did not.
 
 Decides the estimates: a slow port costs the time that its queue was not empty, times what it lacks of its rate; a pause costs
-the time that it lasted; an incast lasts as long as the queue of its port is not empty; a mapping costs the time that packets wait between
-switches, times the share of their bytes that could stay on one. Other kinds have no estimate.
+the time that it lasted; an incast lasts as long as the queue of its port is not empty; a mapping costs the time that packets
+wait between switches, times the share of their bytes that could stay on one. Other kinds have no estimate.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import numpy as np
 
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.results.diagnosis.evidence import Choice, Streams
-from etloop.results.schema.network_needs import unpacked
+from etloop.results.schema.network_needs import unpack
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,7 +66,7 @@ def ways_of(ways: FlowWays | None, row_of_port: Mapping[str, int]) -> WayRows:
         return unknown
     try:
         values, lengths, port, choice, share = (
-            unpacked(text) for text in (ways.values, ways.lengths, ways.port, ways.choice, ways.share)
+            unpack(text) for text in (ways.values, ways.lengths, ways.port, ways.choice, ways.share)
         )
         row = np.array([row_of_port[name] for name in ways.ports], np.int64)
         return WayRows(values, np.r_[0, np.cumsum(lengths)], row[port], choice - 1, share / 1e6)

@@ -25,7 +25,7 @@ _BADGES: Final = {Role.FAULT: "fail", Role.JOB: "inconclusive", Role.EMULATOR: "
 
 
 def finding_blocks(diagnosis: Diagnosis) -> tuple[Block, ...]:
-    """Return the causes, and what was examined behind a fold; () if nothing was examined."""
+    """Return the causes, and the examined kinds behind a fold; () for a run without a diagnosis."""
     counts = count_words(diagnosis)
     if not counts:
         return ()

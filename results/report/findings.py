@@ -29,7 +29,7 @@ _OUTCOME_WORDS: Final = {Examined.NOT_EXERCISED: "not exercised", Examined.NO_EV
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """A finding that is no effect of another one, with the findings that it explains."""
+    """A cause, with the findings that it explains."""
 
     finding: Finding
     effects: tuple[Finding, ...]
@@ -123,13 +123,13 @@ def evidence_table(finding: Finding) -> Table:
     columns = (
         Column("name", "evidence", Unit.CODE),
         Column("value", "value", Unit.NUMBER, value=lambda fact: value_words(fact.value, fact.unit)),
-        Column("expected", "expected", Unit.NUMBER, value=_expected),
+        Column("expected", "expected", Unit.NUMBER, value=_expected_words),
         Column("count", "observations", Unit.COUNT, value=lambda fact: fact.count or None),
     )
     return table_of("", f"Evidence of {finding.kind.value}", columns, finding.evidence)
 
 
-def _expected(fact: Fact) -> str | None:
+def _expected_words(fact: Fact) -> str | None:
     return None if fact.expected is None else value_words(fact.expected, fact.unit)
 
 

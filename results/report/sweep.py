@@ -116,7 +116,7 @@ def _change_values(result: PointResult) -> tuple[Value, Value, Value]:
 
 
 def _outcome_note(result: PointResult) -> str:
-    """Return what an inconclusive point needs, or what changed in addition to the job's time."""
+    """Return the runs that an inconclusive point needs, or the changes in addition to the job's time."""
     if result.outcome is Outcome.OPEN:
         return result.open_words
     names = [reason.split(":", 1)[0] for reason in result.reasons[1:]]

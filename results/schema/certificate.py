@@ -21,10 +21,10 @@ class StepRecord:
 
     name: str
     shows: str
-    """What it shows, in words."""
+    """Purpose of the step, in words."""
     result: Result
     reason: str
-    """Why it is inconclusive, or what limits its answer; "" otherwise."""
+    """Why it is inconclusive, or the limits of its answer; "" otherwise."""
     parts: int
     """Parts that it named first."""
     left_out: tuple[str, ...]

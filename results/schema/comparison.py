@@ -38,7 +38,7 @@ class Outcome(StrEnum):
     NOT_WORSE = "not worse"
     """Certainly not worse by a relevant amount; whether it is better or equal is undecided."""
     DIFFERENT = "different"
-    """The network behaves differently, such as an ECN that no longer marks; the times are no regression and no
+    """The network behaves differently, such as an ECN that no longer marks; the times are neither a regression nor an
     improvement."""
     OPEN = "inconclusive"
 

@@ -56,7 +56,7 @@ class FindingKind(StrEnum):
     TRIM_UNANSWERED = "trim_unanswered"
     """Packets were trimmed, and the trimmed packets did not arrive or were not answered."""
     HASH_COLLAPSE = "hash_collapse"
-    """A hash of a switch ignores fields that tell flows apart, so that it uses few of its links."""
+    """A hash of a switch ignores fields in which flows differ, so that it uses few of its links."""
     HASH_POLARISED = "hash_polarised"
     """Two tiers of switches hash alike, so that the second tier uses few of its links."""
     PLACEMENT = "placement"
@@ -77,9 +77,9 @@ class Role(StrEnum):
     """Whose matter a finding is."""
 
     FAULT = "fault"
-    """Of the device or the network under test."""
+    """The device or the network under test."""
     JOB = "job"
-    """Of the job; a healthy network shows it as well."""
+    """The job; a healthy network shows it as well."""
     EMULATOR = "emulator"
     """Of ETLoop or its hosts."""
 
@@ -92,7 +92,7 @@ ROLES: Final = {
     FindingKind.PLACEMENT: Role.JOB,
     FindingKind.JOB_INCAST: Role.JOB,
 }
-"""Roles of the kinds that are no fault of the network."""
+"""Roles of the kinds that are not faults of the network."""
 
 
 class PlaceKind(StrEnum):
@@ -159,10 +159,10 @@ class Finding:
 
     kind: FindingKind
     places: tuple[Place, ...]
-    """Where. Several: the places of a cycle in their order, or candidates that the evidence cannot tell apart
+    """Where. Several: the places of a cycle in their order, or candidates between which the evidence cannot decide
     (`is_ambiguous`)."""
     sentence: str
-    """What is wrong and where, in one sentence with its most important numbers."""
+    """The cause and its place, in one sentence with its most important numbers."""
     evidence: tuple[Fact, ...]
     confidence: float
     """1 - p after correction for the number of places and kinds examined; 1 for a plain fact such as a counter."""
@@ -198,14 +198,14 @@ class Examination:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """All findings of a run, causes first by precedence and share, each followed by nothing but its rank in the list."""
+    """All findings of a run, causes first by precedence and share."""
 
     findings: tuple[Finding, ...]
     examinations: tuple[Examination, ...]
 
     @property
     def causes(self) -> tuple[Finding, ...]:
-        """Return the findings that are no effects of others."""
+        """Return the findings that are not effects of others."""
         return tuple(finding for finding in self.findings if finding.effect_of is None)
 
     @property

@@ -205,7 +205,7 @@ class KpiBasis:
     """The empty network as a single transfer sees it; None for runs that are not of sends and receives alone, and in
     files of earlier versions."""
     needs: Needs = Needs()
-    """What the transport needs from the network, for the diagnosis."""
+    """Needs of the transport, for the diagnosis."""
     ways: FlowWays | None = None
     """Ports of the device that each connection crosses; None if they are not known."""
 

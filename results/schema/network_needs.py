@@ -1,4 +1,4 @@
-"""What a job's transport needs from the network, and the paths of its connections: facts that the plan knows and that a
+"""The needs of a job's transport, and the paths of its connections: facts that the plan knows and that a
 diagnosis reads. Stored in kpis.json, so that a run can be diagnosed again from its directory.
 """
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What the job's transport needs from the network, and the classes that it uses."""
+    """Needs of the job's transport from the network, and the classes that it uses."""
 
     algorithm: str = ""
     """Congestion control, such as "dcqcn"; "" if none."""
@@ -62,11 +62,11 @@ class FlowWays:
     """By row of `port`: millionths of the queue pair's data."""
 
 
-def packed(column: NDArray[np.integer[Any]]) -> str:
+def pack(column: NDArray[np.integer[Any]]) -> str:
     """Return a column of numbers from 0 to 2^32-1 as text: little-endian, deflated, base64."""
     return b64encode(zlib.compress(column.astype("<u4").tobytes())).decode()
 
 
-def unpacked(text: str) -> NDArray[np.int64]:
+def unpack(text: str) -> NDArray[np.int64]:
     """Return a packed column. Raises ValueError or `zlib.error` if the text is damaged."""
     return np.frombuffer(zlib.decompress(b64decode(text, validate=True)), "<u4").astype(np.int64)

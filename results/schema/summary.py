@@ -372,7 +372,7 @@ class Summary(RunIdentity):
     slow_names: SlowNames | None = None
     """None if the trace has no names or no traffic crossed the device, and in files of earlier versions."""
     diagnosis: Diagnosis = NO_DIAGNOSIS
-    """Named causes of what went wrong or slow; empty in files of earlier versions."""
+    """Named causes of faults and slowness; empty in files of earlier versions."""
     run_nonce: int = 0
     """Seed, in addition to the scenario's, of queue pair numbers, keys and first sequence numbers; 0: none."""
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def finding_lines(diagnosis: Diagnosis) -> list[str]:
-    """Return the causes, or one line if there are none; no lines if nothing was examined."""
+    """Return the causes, or one line if there are none; no lines for a run without a diagnosis."""
     causes, counts = causes_of(diagnosis), count_words(diagnosis)
     if not causes:
         return label_text("findings", f"none ({counts})") if counts else []

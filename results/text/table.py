@@ -44,8 +44,8 @@ _MOST_NAMES: Final = 5
 def render(summary: Summary, run_dir: str, *, pages: Mapping[str, str] | None = None, more: str = "") -> str:
     """Return the report of a run whose files are in `run_dir`; it ends with a newline.
 
-    Findings and verdict come last, because readers look for them first; only the locations of the results follow. `pages`: paths of
-    files for people, by description. `more`: additional text of the caller, printed after the figures.
+    Findings and verdict come last, because readers look for them first; only the locations of the results follow. `pages`: paths
+    of files for people, by description. `more`: additional text of the caller, printed after the figures.
     """
     carried = summary.bytes
     warning = local_traffic_warning(carried.wire_tx_bytes, carried.wire_tx_bytes + carried.local_tx_bytes)

@@ -71,10 +71,10 @@ def read_parts(parts: tuple[Part, ...], table: KernelTable | None = None) -> Jso
 
 def _files_left_out(parts: tuple[Part, ...], rank_count: int) -> tuple[Problem, ...]:
     """Return a remark on each file next to the traces that is of no rank."""
-    what = f"a file without a rank next to those of all {rank_count} ranks of the job, which was left out"
+    problem = f"a file without a rank next to those of all {rank_count} ranks of the job, which was left out"
     remedy = (
         "correct for a front end or scheduler; record any other process with torch.distributed initialised"
     )
     return tuple(
-        Problem(part.store.where(name), what, remedy) for part in parts for name in part.family.left_out
+        Problem(part.store.where(name), problem, remedy) for part in parts for name in part.family.left_out
     )

@@ -171,7 +171,7 @@ class RackCollector:
         meaning = "Greatest slip of the emulator in the last finished run."
         yield gauge("etloop_rack_slip_max_seconds", meaning, tallies.slip_max_s)
         meaning = "Causes that finished runs found, by kind and role; without effects of other findings."
-        yield counter("etloop_findings", meaning, tallies.findings, "kind", "role")
+        yield counter("etloop_rack_findings", meaning, tallies.findings, "kind", "role")
         is_ready = int(rack.state is RackState.READY)
         yield gauge("etloop_rack_ready", "1 if the controller takes jobs, 0 while it drains.", is_ready)
         is_paused = int(bool(rack.pause_text()))

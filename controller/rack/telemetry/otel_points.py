@@ -43,7 +43,7 @@ NAMES: Final[Mapping[str, tuple[str, str]]] = {
     "etloop_rack_wire_sent_bytes": ("etloop.rack.wire.sent", "By"),
     "etloop_rack_retransmitted_packets": ("etloop.rack.packets.retransmitted", "{packet}"),
     "etloop_rack_slip_max_seconds": ("etloop.rack.slip.max", "s"),
-    "etloop_findings": ("etloop.findings", "{finding}"),
+    "etloop_rack_findings": ("etloop.rack.findings", "{finding}"),
     "etloop_rack_oldest_queued_seconds": ("etloop.rack.job.oldest_queued", "s"),
     "etloop_rack_queue_paused": ("etloop.rack.queue.paused", "1"),
     "etloop_rack_jobs_held": ("etloop.rack.jobs.held", "{job}"),

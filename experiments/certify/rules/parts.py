@@ -99,7 +99,7 @@ def switches_or_cables(
 def with_peer_rates(evidence: Evidence) -> Evidence:
     """Return the evidence with the rate of most rig ports for all of them, where more than half of them have one.
 
-    For rigs that are made from the topology: their rates describe the fabric under test and are no statement about it.
+    For rigs that are made from the topology: their rates describe the fabric under test, and do not state what it should be.
     """
     rates, counts = np.unique(evidence.hosts.link_bps, return_counts=True)
     if not len(rates) or 2 * counts.max() <= len(evidence.hosts.names):

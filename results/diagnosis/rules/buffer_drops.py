@@ -14,7 +14,7 @@ import numpy as np
 
 from etloop.results.diagnosis.configured import DataClass, data_classes
 from etloop.results.diagnosis.loss_sources import sum_columns, total_of
-from etloop.results.diagnosis.rule import Found, found, no_evidence, not_exercised
+from etloop.results.diagnosis.rule import Found, no_evidence, not_exercised, report
 from etloop.results.schema.findings import Fact, Finding, FindingKind, Place, PlaceKind, Role
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def look(evidence: Evidence) -> Found:
     rows = [row for row in order if dropped[row] > 0 and not _is_lossless(evidence, row, classes)]
     if not rows:
         full = np.nanmax(np.r_[0.0, np.nan_to_num(lanes.counter("queue_watermark_bytes"))])
-        return found(_KIND, ()) if full > 0 else not_exercised(_KIND, "no queue held packets")
+        return report(_KIND, ()) if full > 0 else not_exercised(_KIND, "no queue held packets")
     by_switch: dict[str, list[int]] = {}
     for row in rows:
         by_switch.setdefault(ports.switch[lanes.port[row]], []).append(row)
@@ -50,7 +50,7 @@ def look(evidence: Evidence) -> Found:
     groups = [(by_switch[name], *roles[name]) for name in faults]
     if normal:
         groups.append((normal, Role.JOB, roles[ports.switch[lanes.port[normal[0]]]][1]))
-    return found(_KIND, tuple(_finding(evidence, rows, dropped, role, why) for rows, role, why in groups))
+    return report(_KIND, tuple(_finding(evidence, rows, dropped, role, why) for rows, role, why in groups))
 
 
 def _role_and_reason(evidence: Evidence, switch: str, classes: dict[str, DataClass]) -> tuple[Role, str]:

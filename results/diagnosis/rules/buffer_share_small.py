@@ -13,7 +13,7 @@ import numpy as np
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.results.diagnosis.configured import settings_by_switch
 from etloop.results.diagnosis.loss_sources import sum_columns
-from etloop.results.diagnosis.rule import Found, found, no_evidence, not_exercised
+from etloop.results.diagnosis.rule import Found, no_evidence, not_exercised, report
 from etloop.results.schema.findings import Fact, Finding, FindingKind, Place, PlaceKind
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def look(evidence: Evidence) -> Found:
         use = _use(evidence, switch, worst, float(np.nansum(used[switch_of_lane == name])))
         if use.most_bytes < (1 - FREE_SHARE) * use.pool_bytes:
             findings.append(_finding(evidence, worst, use, float(limited[rows].sum())))
-    return found(_KIND, tuple(sorted(findings, key=lambda finding: -finding.evidence[0].value)))
+    return report(_KIND, tuple(sorted(findings, key=lambda finding: -finding.evidence[0].value)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from etloop.contract.base.units import approximate_duration
-from etloop.results.diagnosis.rule import Found, found, not_exercised
+from etloop.results.diagnosis.rule import Found, not_exercised, report
 from etloop.results.diagnosis.rules.traffic_class import ClassWay
 from etloop.results.schema.findings import Fact, Finding, FindingKind, Place, PlaceKind
 
@@ -50,7 +50,7 @@ def look(evidence: Evidence) -> Found:
     if lost >= max(_LEAST_LOST, usual + _DEVIATIONS * np.sqrt(usual)) and lost > 2 * usual:
         findings.append(_report_loss(evidence, lost, total, usual))
     findings += _waiting(evidence)
-    return found(kind, tuple(findings))
+    return report(kind, tuple(findings))
 
 
 def _both_ends(evidence: Evidence, name: str) -> Floats:

@@ -26,7 +26,7 @@ from etloop.results.diagnosis.loss_sources import (
     sum_columns,
     total_of,
 )
-from etloop.results.diagnosis.rule import Found, found, no_evidence, not_exercised
+from etloop.results.diagnosis.rule import Found, no_evidence, not_exercised, report
 from etloop.results.schema.findings import Finding, FindingKind
 
 if TYPE_CHECKING:
@@ -58,18 +58,18 @@ def look(evidence: Evidence) -> Found:
         counter = _FCS if total_of(errors) > 0 else _MODELLED
         is_only = is_only_cause(evidence, _MODELLED, _FCS)
         blames = blame_arrivals(evidence, packet_losses(evidence), damaged, is_only_cause=is_only)
-        return found(_KIND, injected + tuple(_finding(blame, counter, _REMEDY) for blame in blames))
+        return report(_KIND, injected + tuple(_finding(blame, counter, _REMEDY) for blame in blames))
     if injected:
-        return found(_KIND, injected)
+        return report(_KIND, injected)
     # A host takes packets that were cut down for damaged unless the scenario states their DSCP: see trim_unanswered.
     cut = total_of(evidence.lanes.counter("queue_trim_sent_packets")) - total_of(
         evidence.hosts.counter("trimmed_datagrams")
     )
     if total_of(icrcs) > max(cut, 0.0):
-        return found(_KIND, (_finding(_blame_hosts(evidence, icrcs), _ICRC, _HOST_REMEDY),))
+        return report(_KIND, (_finding(_blame_hosts(evidence, icrcs), _ICRC, _HOST_REMEDY),))
     if not np.nansum(evidence.flows.received.get("rx_packets", np.zeros(1))):
         return not_exercised(_KIND, "no data arrived")
-    return found(_KIND, ())
+    return report(_KIND, ())
 
 
 def _finding(blame: Blame, counter: str, remedy: str) -> Finding:

@@ -1,8 +1,8 @@
 """Finds where the agents, or the host of a soft switch, were late, busy or lost packets themselves.
 
 Decides nothing new: the limits are those above which a verdict is inconclusive (`EmulatorLimits`). A run in virtual time
-cannot be late. Needless retransmissions count only where nothing was lost and nothing paused: a pause longer than the timer
-makes them as well, and is no matter of the agents.
+cannot be late. Needless retransmissions count only where no packet was lost and no port paused: a pause longer than the timer
+makes them as well, and is not a matter of the agents.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from etloop.results.diagnosis.rule import Found, found
+from etloop.results.diagnosis.rule import Found, report
 from etloop.results.schema.findings import Fact, Finding, FindingKind, Place, PlaceKind
 from etloop.results.schema.needless import is_asked_for
 from etloop.results.verdict.verdict import EmulatorLimits
@@ -31,10 +31,15 @@ PAUSED_SHARE: Final = 0.01
 def look(evidence: Evidence) -> Found:
     """Return how the emulator itself was the limit; none in virtual time."""
     if evidence.is_virtual:
-        return found(KIND, ())
+        return report(KIND, ())
     limits = EmulatorLimits()
-    parts = (_late(evidence, limits), _busy(evidence, limits), _lost(evidence), _overloaded(evidence))
-    return found(KIND, tuple(row for part in (*parts, _needless(evidence, limits)) for row in part))
+    parts = (
+        _late(evidence, limits),
+        _busy(evidence, limits),
+        _find_losses(evidence),
+        _find_overload(evidence),
+    )
+    return report(KIND, tuple(row for part in (*parts, _needless(evidence, limits)) for row in part))
 
 
 def _finding(place: Place, sentence: str, fact: Fact, remedy: str = PIN) -> Finding:
@@ -72,11 +77,11 @@ def _busy(evidence: Evidence, limits: EmulatorLimits) -> Iterator[Finding]:
         )
 
 
-def _lost(evidence: Evidence) -> Iterator[Finding]:
+def _find_losses(evidence: Evidence) -> Iterator[Finding]:
     for place, name, packets in _rows_above(evidence, evidence.hosts.counter("receive_overflows"), 0):
         yield _finding(
             place,
-            f"{name} lost {packets:.0f} packets in its own receive buffer: they are no losses of the device",
+            f"{name} lost {packets:.0f} packets in its own receive buffer: the device did not lose them",
             Fact("receive_overflows", packets, "packets"),
             "raise the receive buffer (net.core.rmem_max), or use packet or xdp ports",
         )
@@ -90,7 +95,7 @@ def _rows_above(
         yield Place(PlaceKind.HOST, name), name, float(values[row])
 
 
-def _overloaded(evidence: Evidence) -> Iterator[Finding]:
+def _find_overload(evidence: Evidence) -> Iterator[Finding]:
     frames = evidence.run.summary.overload_frames
     if frames:
         yield _finding(
@@ -113,7 +118,7 @@ def _needless(evidence: Evidence, limits: EmulatorLimits) -> Iterator[Finding]:
     name = evidence.hosts.names[int(by_host.argmax())] if len(by_host) else ""
     yield _finding(
         Place(PlaceKind.HOST, name) if name else Place(PlaceKind.JOB, "job"),
-        f"{share:.2%} of the packets, most of {name or 'the job'}, were sent again although nothing was lost or paused: the"
+        f"{share:.2%} of the packets, most of {name or 'the job'}, were sent again although none was lost or paused: the"
         " retransmission timer is shorter than a round trip, or an agent was descheduled",
         Fact("needless_share", share, "ratio", limits.needless_share),
         "raise transport.timeout_floor",

@@ -379,8 +379,8 @@ def _chance(evidence: Evidence, groups: list[Group]) -> list[Finding]:
     chance = 1 - (1 - group.chance) ** len(groups)
     sentence = (
         f"{place} carries {load.max_to_mean:.2f} x the mean of {len(group.ports)} links of {group.switch}, "
-        f"{approximate_duration(round(busiest_ns))} of bytes at line rate: {load.streams} streams are too few to spread, and a fair "
-        f"hash does as badly in {chance * 100:.2g} % of runs"
+        f"{approximate_duration(round(busiest_ns))} of bytes at line rate: {load.streams} streams are too few to spread, and "
+        f"a fair hash does as badly in {chance * 100:.2g} % of runs"
     )
     facts = (
         Fact("busiest_link_to_mean", load.max_to_mean, "ratio", 1.0, load.streams),

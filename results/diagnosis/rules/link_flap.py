@@ -13,7 +13,7 @@ import numpy as np
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.topology import FOREVER_NS
 from etloop.results.diagnosis.loss_places import port_place
-from etloop.results.diagnosis.rule import Found, found, no_evidence
+from etloop.results.diagnosis.rule import Found, no_evidence, report
 from etloop.results.schema.findings import Fact, Finding, FindingKind
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def look(evidence: Evidence) -> Found:
         if row not in by_port and int(peer[row]) not in by_port:
             by_port[row] = []
     findings = [_finding(evidence, row, spans) for row, spans in by_port.items()]
-    return found(_KIND, tuple(sorted(findings, key=lambda finding: -finding.evidence[0].value)))
+    return report(_KIND, tuple(sorted(findings, key=lambda finding: -finding.evidence[0].value)))
 
 
 def _outages(evidence: Evidence) -> dict[int, list[_Outage]]:

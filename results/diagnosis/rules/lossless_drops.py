@@ -1,8 +1,8 @@
 """Finds why a lossless priority group dropped packets: its neighbour ignores pauses, or its headroom is too small.
 
-Decides by the bytes that arrived after a pause. A sender that stops does so after the bytes in flight, which its rate and the length of
-its cable determine. So headroom for these bytes that overflows shows a sender that went on; where headroom is not stated, so
-do several times as many bytes. A switch that received pauses and was never paused is a direct proof.
+Decides by the bytes that arrived after a pause. A sender that stops does so after the bytes in flight, which its
+rate and the length of its cable determine. So headroom for these bytes that overflows shows a sender that went on; where
+headroom is not stated, so do several times as many bytes. A switch that received pauses and was never paused is a direct proof.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ from etloop.results.diagnosis.loss_sources import (
     total_of,
 )
 from etloop.results.diagnosis.pause_graph import ended_paused
-from etloop.results.diagnosis.rule import Found, found, no_evidence, not_exercised
+from etloop.results.diagnosis.rule import Found, no_evidence, not_exercised, report
 from etloop.results.schema.device import Direction
 from etloop.results.schema.findings import Finding, FindingKind
 
@@ -71,7 +71,7 @@ def look(evidence: Evidence) -> Found:
         findings += _on_cables(evidence, unexplained) or _by_records(evidence)
     if not findings and not total_of(flows.sent.get("tx_packets", np.zeros(1))):
         return not_exercised(_KIND, "no data packets were counted")
-    return found(_KIND, tuple(findings))
+    return report(_KIND, tuple(findings))
 
 
 def _drops_with_room(evidence: Evidence, missing: float) -> Floats:

@@ -13,7 +13,7 @@ import numpy as np
 from etloop.results.diagnosis.loss_places import blame_hosts
 from etloop.results.diagnosis.loss_sources import cable_words
 from etloop.results.diagnosis.pause_graph import ended_paused
-from etloop.results.diagnosis.rule import Found, found, no_evidence, not_exercised
+from etloop.results.diagnosis.rule import Found, no_evidence, not_exercised, report
 from etloop.results.schema.findings import Fact, Finding, FindingKind
 
 if TYPE_CHECKING:
@@ -60,12 +60,12 @@ def look(evidence: Evidence) -> Found:
     is_lost = (data_sent >= LEAST_PACKETS) & (data_arrived <= MOST_ARRIVED * data_sent)
     is_lost &= (short_sent > 0) & (short_arrived >= LEAST_SHORT_ARRIVED * short_sent)
     if not is_lost.any():
-        return found(_KIND, ())
+        return report(_KIND, ())
     lost = np.where(is_lost, data_sent - data_arrived, 0.0)
     src, dst = np.divmod(pairs, count)
     blame = blame_hosts(evidence, src, dst, data_sent, lost)
     if blame is None:
-        return found(_KIND, ())
+        return report(_KIND, ())
     place = blame.places[0]
     short = float(short_arrived[is_lost].sum())
     size = evidence.needs.path_mtu_bytes
@@ -79,7 +79,7 @@ def look(evidence: Evidence) -> Found:
         Fact("path_mtu_bytes", float(size), "bytes"),
     )
     remedy = f"raise the MTU on every hop of {cable_words(place)}, or lower transport.path_mtu"
-    return found(
+    return report(
         _KIND,
         (
             Finding(

@@ -14,7 +14,7 @@ import numpy as np
 
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.results.diagnosis.pause_graph import Cycle, PauseGraph, Sink, pause_graph, run_end_ns
-from etloop.results.diagnosis.rule import Found, found, no_evidence
+from etloop.results.diagnosis.rule import Found, no_evidence, report
 from etloop.results.diagnosis.rules.slow_link import slow_ports
 from etloop.results.schema.findings import Fact, Finding, FindingKind, Place, PlaceKind
 
@@ -77,7 +77,7 @@ def look(evidence: Evidence) -> Found:
         _victims(evidence, named),
         incasts,
     )
-    return _join([found(kind, findings) for kind, findings in zip(_KINDS, results, strict=True)])
+    return _join([report(kind, findings) for kind, findings in zip(_KINDS, results, strict=True)])
 
 
 def _join(parts: list[Found]) -> Found:
@@ -106,8 +106,8 @@ def _deadlock(evidence: Evidence, cycle: Cycle) -> Finding:
     run_ns = max(run_end_ns(evidence), cycle.end_ns)
     ending = "and resolved" if cycle.is_resolved else "to the end of the run"
     sentence = (
-        f"{_cycle_names(evidence, cycle)} wait for each other in priority {places[0].number}: a PFC deadlock of {_time(lasted_ns)} "
-        f"({_percent(lasted_ns / run_ns)} of the run), {ending}"
+        f"{_cycle_names(evidence, cycle)} wait for each other in priority {places[0].number}: a PFC deadlock of "
+        f"{_time(lasted_ns)} ({_percent(lasted_ns / run_ns)} of the run), {ending}"
     )
     kind = FindingKind.PFC_DEADLOCK
     return Finding(
@@ -304,8 +304,8 @@ def _victims(evidence: Evidence, sinks: list[Sink]) -> tuple[Finding, ...]:
         share = min(1.0, sink.paused_ns / run_ns)
         count = f"{len(pairs)} flows such as {places[0]} wait" if len(pairs) > 1 else f"{places[0]} waits"
         sentence = (
-            f"{count} behind pauses that {_queue(evidence, sink.lane)} causes, for up to {_percent(share)} of the run, on the way "
-            f"to another host"
+            f"{count} behind pauses that {_queue(evidence, sink.lane)} causes, for up to {_percent(share)} of the run, "
+            "on the way to another host"
         )
         facts = (Fact("victim_flows", float(len(pairs)), "flows"), Fact("paused_ns", sink.paused_ns, "ns"))
         findings.append(Finding(kind, places, sentence, facts, 0.99, _REMEDIES[kind], share=share))

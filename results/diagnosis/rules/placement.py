@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from etloop.contract.base.units import approximate_bytes
-from etloop.results.diagnosis.rule import Found, found, no_evidence, not_exercised
+from etloop.results.diagnosis.rule import Found, no_evidence, not_exercised, report
 from etloop.results.schema.findings import Fact, Finding, FindingKind, Place, PlaceKind
 
 if TYPE_CHECKING:
@@ -52,12 +52,15 @@ def look(evidence: Evidence) -> Found:
         key=lambda entry: entry[1],
     )
     if least > KEPT * between or not _limits_job(evidence, switch_of_rank, home):
-        return found(kind, ())
-    sentence = f"the mapping sends {approximate_bytes(round(between))} between switches; {name} would send {approximate_bytes(round(least))}"
+        return report(kind, ())
+    sentence = (
+        f"the mapping sends {approximate_bytes(round(between))} between switches; {name} would send "
+        f"{approximate_bytes(round(least))}"
+    )
     fact = Fact("bytes_between_switches", between, "bytes", least, len(placed))
     place = Place(PlaceKind.JOB, "mapping")
     remedy = f"map ranks so that those that exchange most bytes are on one switch (mapping.placement): {name}"
-    return found(kind, (Finding(kind, (place,), sentence, (fact,), 1.0, remedy),))
+    return report(kind, (Finding(kind, (place,), sentence, (fact,), 1.0, remedy),))
 
 
 def _bytes_between(evidence: Evidence, switch_of_rank: Rows) -> float:

@@ -13,7 +13,7 @@ import numpy as np
 from etloop.results.diagnosis.configured import settings_by_switch
 from etloop.results.diagnosis.loss_places import blame_hosts
 from etloop.results.diagnosis.loss_sources import host_findings, total_of
-from etloop.results.diagnosis.rule import Found, found, no_evidence, not_exercised
+from etloop.results.diagnosis.rule import Found, no_evidence, not_exercised, report
 from etloop.results.schema.findings import Fact, Finding, FindingKind, Place, PlaceKind
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def look(evidence: Evidence) -> Found:
         return not_exercised(_KIND, "the transport takes packets in any order")
     injected = host_findings(evidence, _KIND, "injected_reorders", "puts packets behind others")
     if injected:
-        return found(_KIND, injected)
+        return report(_KIND, injected)
     if total_of(evidence.ports.counter("link_dropped_packets")) or evidence.run.summary.timeline:
         return not_exercised(_KIND, "routes changed in the run")
     is_whole = np.nan_to_num(flows.missing_packets()) == 0
@@ -42,7 +42,7 @@ def look(evidence: Evidence) -> Found:
     total = float(clean.sum())
     naks = total_of(flows.received.get("naks_tx", np.zeros(1)))
     if total < LEAST_PACKETS or not naks:
-        return found(_KIND, ())
+        return report(_KIND, ())
     places, confidence = _places(evidence), 1.0
     if not places:
         blame = blame_hosts(
@@ -64,7 +64,7 @@ def look(evidence: Evidence) -> Found:
         if places and places[0].kind is PlaceKind.SWITCH
         else f"look for a link aggregate or a switch on the way of {names} that balances packet by packet"
     )
-    return found(_KIND, (Finding(_KIND, places, sentence, facts, confidence, remedy),))
+    return report(_KIND, (Finding(_KIND, places, sentence, facts, confidence, remedy),))
 
 
 def _places(evidence: Evidence) -> tuple[Place, ...]:

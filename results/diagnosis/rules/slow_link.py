@@ -19,7 +19,7 @@ import numpy as np
 
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.results.diagnosis.drain import Drain, Envelope, drain_of, port_steps
-from etloop.results.diagnosis.rule import Found, found, no_evidence, not_exercised
+from etloop.results.diagnosis.rule import Found, no_evidence, not_exercised, report
 from etloop.results.diagnosis.tiers import HOST_TIER, roles
 from etloop.results.schema.findings import Examination, Examined, Fact, Finding, FindingKind, Place, PlaceKind
 
@@ -78,7 +78,7 @@ def look(evidence: Evidence) -> Found:
     slow, shown, used = _examine(evidence)
     if not shown:
         return not_exercised(_KIND, "no port had packets waiting for long enough to show its rate")
-    result = found(_KIND, _findings(evidence, slow))
+    result = report(_KIND, _findings(evidence, slow))
     if slow or shown == used:
         return result
     why = f"{shown} of the {used} ports with traffic showed their rate"

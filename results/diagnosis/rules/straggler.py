@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from etloop.contract.base.late_dataclass import dataclass
-from etloop.results.diagnosis.rule import Found, found, no_evidence, not_exercised
+from etloop.results.diagnosis.rule import Found, no_evidence, not_exercised, report
 from etloop.results.kpis.job import collective_of_ops
 from etloop.results.schema.findings import Fact, Finding, FindingKind, Place, PlaceKind
 
@@ -75,7 +75,7 @@ def look(evidence: Evidence) -> Found:
         p = tested * binomial_tail(last_of[1], last_of[0], expected[rank] / entered[rank])
         if p < LEVEL:
             findings.append(_finding(evidence, rank, last_of, float(longer_ns[rank]), p, float(shares[rank])))
-    return found(KIND, tuple(sorted(findings, key=lambda finding: -(finding.share or 0.0))))
+    return report(KIND, tuple(sorted(findings, key=lambda finding: -(finding.share or 0.0))))
 
 
 def _finding(

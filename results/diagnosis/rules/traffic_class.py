@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from etloop.contract.base.late_dataclass import dataclass
-from etloop.results.diagnosis.rule import Found, found, no_evidence, not_exercised
+from etloop.results.diagnosis.rule import Found, no_evidence, not_exercised, report
 from etloop.results.schema.findings import Fact, Finding, FindingKind, Place, PlaceKind
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _look_at_data(evidence: Evidence) -> Found:
         return no_evidence(kind, "the DSCP of the job is not known")
     if evidence.topology is None:
         return _look_at_counters(evidence, kind, _DATA)
-    return found(kind, tuple(_findings(evidence, kind, "data", _wrong_data(evidence))))
+    return report(kind, tuple(_findings(evidence, kind, "data", _wrong_data(evidence))))
 
 
 def _look_at_notifications(evidence: Evidence) -> Found:
@@ -99,7 +99,7 @@ def _look_at_notifications(evidence: Evidence) -> Found:
         return not_exercised(kind, "no congestion notification was sent")
     if evidence.topology is None:
         return _look_at_counters(evidence, kind, _NOTIFICATIONS)
-    return found(
+    return report(
         kind, tuple(_findings(evidence, kind, "congestion notifications", _wrong_notifications(evidence)))
     )
 
@@ -286,7 +286,7 @@ def _look_at_counters(evidence: Evidence, kind: FindingKind, carries: str) -> Fo
         )
         remedy = f"correct the map of DSCP {dscp} at {name}"
         findings.append(Finding(kind, (place,), sentence, facts, 1.0, remedy))
-    return found(kind, tuple(findings))
+    return report(kind, tuple(findings))
 
 
 def _number(value: object) -> float:

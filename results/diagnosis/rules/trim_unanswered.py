@@ -12,7 +12,7 @@ import numpy as np
 
 from etloop.results.diagnosis.loss_places import data_losses, host_place
 from etloop.results.diagnosis.loss_sources import losses_by_cause, total_of
-from etloop.results.diagnosis.rule import Found, found, no_evidence, not_exercised
+from etloop.results.diagnosis.rule import Found, no_evidence, not_exercised, report
 from etloop.results.schema.findings import Fact, Finding, FindingKind, Place, PlaceKind
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def look(evidence: Evidence) -> Found:
         evidence.needs.sprays or answered < LEAST_SHARE * total_of(received)
     ):
         findings.append(_finding_of_unanswered(evidence, unanswered, total_of(received)))
-    return found(_KIND, tuple(findings))
+    return report(_KIND, tuple(findings))
 
 
 def _finding_of_refused(evidence: Evidence, refused: NDArray[np.float64], trimmed: float) -> Finding:

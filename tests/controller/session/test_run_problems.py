@@ -9,7 +9,7 @@ import numpy as np
 from etloop.contract.base.errors import Problem
 from etloop.contract.model.records import PROBE_RECORD
 from etloop.contract.protocol.messages import Probed, ProbeFailure
-from etloop.controller.session.run_problems import absent, merged, unreachable
+from etloop.controller.session.run_problems import absent, merge, unreachable
 from etloop.controller.session.settings import SessionSettings
 
 SETTINGS = SessionSettings("r1", "tcp://127.0.0.1:7420")
@@ -68,7 +68,7 @@ def test_of_many_pairs_that_fail_alike_some_are_named_and_the_others_counted() -
 def test_equal_problems_of_agents_are_one() -> None:
     plugin = [Problem(f"agent '{name}': plugin", "is code", "start it") for name in ("a", "b")]
     other = Problem("agent 'c'", "is gone", "check it")
-    assert merged([plugin[0], other, plugin[1]]) == (
+    assert merge([plugin[0], other, plugin[1]]) == (
         Problem("agents 'a', 'b': plugin", "is code", "start it"),
         other,
     )

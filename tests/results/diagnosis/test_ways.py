@@ -15,7 +15,7 @@ from etloop.results.diagnosis.build import evidence_of
 from etloop.results.diagnosis.evidence import Evidence
 from etloop.results.diagnosis.ways import ways_of
 from etloop.results.kpis.run_kpis import key_figures
-from etloop.results.schema.network_needs import FlowWays, packed, unpacked
+from etloop.results.schema.network_needs import FlowWays, pack, unpack
 from etloop.results.store.run_dir import PROFILE_FILE, TOPOLOGY_FILE, read_artifacts, read_input, read_kpis
 
 LEAVES = [{"ports": [f"{name}{number}/p0" for number in range(3)]} for name in "ab"]
@@ -82,6 +82,6 @@ def test_links_that_go_down_leave_the_hash_open(tmp_path: Path) -> None:
 
 def test_packed_columns_return_and_damaged_ones_are_no_ways() -> None:
     column = np.array([0, 1, 2**32 - 1])
-    assert unpacked(packed(column)).tolist() == column.tolist()
-    ways = FlowWays(("a/0",), (), (), packed(column[:2]), "damaged", *(packed(column[:1]) for _ in range(3)))
+    assert unpack(pack(column)).tolist() == column.tolist()
+    ways = FlowWays(("a/0",), (), (), pack(column[:2]), "damaged", *(pack(column[:1]) for _ in range(3)))
     assert not len(ways_of(ways, {"a/0": 0}).values)

@@ -48,7 +48,7 @@ async def test_a_rack_is_looked_at_over_http(place: Place) -> None:
             ended = {(s.labels["state"], s.labels["exit_code"]): s.value for s in samples}
             assert ended == {("finished", "0"): 1.0}
             assert families["etloop_rack_wire_sent_bytes"].samples[0].value > 0
-            roles = {s.labels["kind"]: s.labels["role"] for s in families["etloop_findings"].samples}
+            roles = {s.labels["kind"]: s.labels["role"] for s in families["etloop_rack_findings"].samples}
             assert roles.items() >= {"slow_link": "fault", "emulator_late": "emulator"}.items()
             present = families["etloop_rack_agent_present"].samples
             assert {sample.labels["agent"]: sample.value for sample in present} == {"a": 1.0, "b": 1.0}
