@@ -93,6 +93,9 @@ def _overhead_bytes(transport: Transport, *, ipv6: bool) -> int:
 
 
 def _find_algorithm(congestion: CongestionSettings) -> Algorithm:
+    if congestion.plugin_name and not congestion.plugin.size:
+        # A class of Python states its needs to the engine alone.
+        return next(algorithm for algorithm in built_in() if algorithm.name == "none")
     if congestion.plugin_name:
         return of_library(str(library_of(congestion.plugin_name, congestion.plugin.tobytes())))
     return next(algorithm for algorithm in built_in() if algorithm.name == congestion.algorithm)
