@@ -145,13 +145,16 @@ def drain_of(evidence: Evidence, steps: Steps) -> Drain:
     """Return the rates of all ports."""
     ports = len(evidence.ports.names)
     frame_bits = (evidence.needs.path_mtu_bytes + 128) * 8 + GAP_BITS
+    envelope = _envelope(steps, ports, frame_bits)
     bps, error_bps = np.full(ports, np.nan), np.full(ports, np.nan)
     count = np.zeros(ports, np.int64)
-    backlogged = np.flatnonzero(steps.is_backlogged)
+    # As much waits as the port sends at its greatest rate: a bound by the bytes sent alone would select steps with few frames.
+    most_bits = np.nan_to_num(envelope.best_bps[steps.port]) * steps.gap_ns / 1e9 + frame_bits
+    backlogged = np.flatnonzero(steps.is_backlogged & (steps.open_bytes * 8 >= most_bits))
     rate, gap_ns, port = steps.bps[backlogged], steps.gap_ns[backlogged], steps.port[backlogged]
     middle = _medians(rate, gap_ns, port, ports)
-    # Without steps in which the link was down.
-    kept = np.abs(rate - middle[port]) <= 0.5 * middle[port]
+    # Without steps in which the link was down. Readings cut up to two frames.
+    kept = np.abs(rate - middle[port]) <= 0.5 * middle[port] + 2e9 * frame_bits / gap_ns
     backlogged, port, gap_ns, rate = backlogged[kept], port[kept], gap_ns[kept], rate[kept]
     bits = np.bincount(port, steps.bits[backlogged], ports)
     time_ns = np.bincount(port, gap_ns, ports)
@@ -164,7 +167,7 @@ def drain_of(evidence: Evidence, steps: Steps) -> Drain:
     excess = gap_ns * np.maximum((rate - bps[port]) ** 2 - (2e9 * frame_bits / gap_ns) ** 2, 0.0)
     spread = np.bincount(port, excess, ports)[enough] / time_ns[enough]
     error_bps[enough] = np.maximum(frames_bps, 2 * np.sqrt(spread / count[enough]))
-    return Drain(bps, error_bps, np.where(enough, count, 0), _envelope(steps, ports, frame_bits))
+    return Drain(bps, error_bps, np.where(enough, count, 0), envelope)
 
 
 def _medians(values: Floats, weights: Floats, group: Rows, groups: int) -> Floats:

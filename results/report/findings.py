@@ -88,7 +88,8 @@ def detail_words(finding: Finding) -> str:
     if finding.role is not Role.FAULT:
         parts.append(f"a matter of the {ROLE_WORDS[finding.role]}")
     if finding.share is not None:
-        parts.append(f"explains about {whole_percent(finding.share)} of the completion time")
+        share = whole_percent(finding.share)
+        parts.append(f"explains {share if share[0] in '<>' else f'about {share}'} of the completion time")
     if finding.confidence < 1:
         parts.append(f"confidence {min(finding.confidence, 0.999999):.6g}")
     if finding.is_ambiguous:
