@@ -48,7 +48,10 @@ def _stopping(function: Callable[..., Any], file_name: str, stood: Path) -> Call
     def stops(*arguments: Any, **options: Any) -> Any:
         names = {each.name for each in arguments if isinstance(each, Path)}
         if (not file_name or file_name in names) and not stood.exists():
-            stood.write_text(str(os.getpid()))
+            # By a rename, so that whoever sees the file can read the number.
+            partial = stood.with_suffix(".partial")
+            partial.write_text(str(os.getpid()))
+            partial.rename(stood)
             threading.Event().wait()
         return function(*arguments, **options)
 
