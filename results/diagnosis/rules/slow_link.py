@@ -41,6 +41,8 @@ _MAJORITY: Final = 2 / 3
 _LEAST_SIGMAS: Final = 4.3
 _PLATEAU: Final = 0.5
 _PLATEAU_WINDOWS: Final = 10
+_PEER_WINDOWS: Final = 5
+"""Windows of a plateau that is also below the rates of peers."""
 _LEAST_PEERS: Final = 3
 _LOAD: Final = 0.8
 """Least load of a peer, as a share of the load of the port."""
@@ -116,7 +118,11 @@ def _measure(evidence: Evidence, drain: Drain) -> _Measured:
     envelope = drain.envelope
     tolerance = _tolerance(evidence)
     is_flat = (envelope.plateau >= _PLATEAU) & (envelope.windows >= _PLATEAU_WINDOWS)
-    is_flat |= (envelope.plateau >= _PLATEAU) & (envelope.windows >= 2) & _are_below_peers(evidence, envelope)
+    is_flat |= (
+        (envelope.plateau >= _PLATEAU)
+        & (envelope.windows >= _PEER_WINDOWS)
+        & _are_below_peers(evidence, envelope)
+    )
     proven = np.isfinite(drain.bps)
     return _Measured(
         np.where(proven, drain.bps, np.where(is_flat, envelope.best_bps, np.nan)),

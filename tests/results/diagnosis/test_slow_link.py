@@ -76,7 +76,7 @@ def test_short_queue_at_one_rate_for_long_is_slow() -> None:
 
 
 def test_greatest_rate_far_below_peers_of_equal_load_is_slow() -> None:
-    busy = at_rate(60, queued=60_000, steps=8)
+    busy = at_rate(60, queued=60_000, steps=10)
     short = {f"sw/{number}": at_rate(99 + number / 10, queued=0, steps=5) for number in (0, 1, 3, 4, 5)}
     assert slow_ports(ports_with(STAR, {**short, "sw/2": busy})) == {2}
     # Without peers, so short a time is no evidence.
