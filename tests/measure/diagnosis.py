@@ -72,7 +72,7 @@ def answer(name: str, seed: int, place: Path, *, keeps: bool, in_lab: bool) -> A
     try:
         diagnosis = (diagnose_in_lab if in_lab else diagnose_in_twin)(case, directory)
         exercised = in_lab or is_healthy or is_exercised(case, directory / RUN)
-    except Exception as error:  # noqa: BLE001 - a rule that fails is an answer as well, and the others are to run
+    except Exception as error:  # noqa: BLE001 - a rule that raises counts as a miss, or as a false finding
         return Answer(name, seed, case.planted, failure=f"{type(error).__name__}: {error}")
     findings = diagnosis.findings
     result = Answer(
@@ -101,11 +101,15 @@ def row_of(answers: Sequence[Answer]) -> Values:
             len(answers),
             None,
             None,
-            sum(bool(row.false) for row in answers),
+            sum(bool(row.false or row.failure) for row in answers),
             [*wrong, *failed],
         )
-    fair = [row for row in answers if row.exercised and not row.failure]
-    others = [f"seed {row.seed} ({row.planted}): {row.first}" for row in fair if not row.is_first]
+    fair = [row for row in answers if row.exercised or row.failure]
+    others = [
+        f"seed {row.seed} ({row.planted}): {row.first}"
+        for row in fair
+        if not row.is_first and not row.failure
+    ]
     return (
         first.name,
         len(fair),

@@ -1,7 +1,7 @@
 """Finds where packets were lost, from the packets that each pair of hosts sent and received.
 
 Decides how losses are localised: the cable whose traffic explains most of them is named first, its losses are taken out,
-and the rest is answer at again (007, NSDI 2018). Packets that a queue dropped for want of buffer are not losses of a cable.
+and the rest is examined again (007, NSDI 2018). Packets that a queue dropped for want of buffer are not losses of a cable.
 """
 
 from __future__ import annotations
