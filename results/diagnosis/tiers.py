@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from etloop.results.diagnosis.evidence import Evidence
 
 HOST_TIER = -1
@@ -36,3 +38,8 @@ def roles(evidence: Evidence) -> tuple[tuple[int, int], ...]:
         if ports.switch[row] in tier and ports.switch[peer] in tier:
             role[row] = (tier[ports.switch[row]], tier[ports.switch[peer]])
     return tuple(role)
+
+
+def role_numbers(evidence: Evidence) -> NDArray[np.int64]:
+    """Return for each port a number that ports of the same role share (int64)."""
+    return np.unique(np.array(roles(evidence)).reshape(-1, 2), axis=0, return_inverse=True)[1].reshape(-1)

@@ -12,7 +12,9 @@ import numpy as np
 
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.experiments.certify.rules.classes import used_queue
-from etloop.experiments.certify.rules.parts import Answer, host_names, switches_or_cables, tier_of_ports
+from etloop.experiments.certify.rules.parts import Answer, host_names, switches_or_cables
+from etloop.results.diagnosis.marking import MarkingCurve
+from etloop.results.diagnosis.tiers import role_numbers
 from etloop.results.schema.findings import Fact, Finding, FindingKind
 
 if TYPE_CHECKING:
@@ -48,28 +50,13 @@ class PortMarks:
     marked: NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """WRED-ECN: no mark below `kmin_bytes`, `pmax` just below `kmax_bytes`, all from there on."""
-
-    kmin_bytes: float
-    kmax_bytes: float
-    pmax: float
-
-    def share(self, length_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the share of packets that is marked at each length."""
-        width = max(self.kmax_bytes - self.kmin_bytes, 1.0)
-        rising = self.pmax * np.clip((length_bytes - self.kmin_bytes) / width, 0, 1)
-        return np.where(length_bytes >= self.kmax_bytes, 1.0, rising)
-
-
 def look(evidence: Evidence) -> Answer:
     """Return switches and cables that mark at other queue lengths than their peers."""
     by_port = marks_of_ports(evidence)
     curves = {port: fit_curve(marks) for port, marks in by_port.items() if marks.marked.sum() >= LEAST_MARKS}
     if not curves:
         return _marking_at_all(evidence)
-    tier = tier_of_ports(evidence)
+    tier = role_numbers(evidence)
     findings = []
     for number in np.unique(tier).tolist():
         ports = [port for port in by_port if tier[port] == number]
@@ -94,7 +81,7 @@ def _marking_at_all(evidence: Evidence) -> Answer:
     if marked.sum() < LEAST_MARKS:
         longest = float(np.max(np.nan_to_num(lanes.counter("queue_watermark_bytes")), initial=0))
         return Answer(untested=f"no port marked packets; the longest queue held {longest / 1e3:.0f} kB")
-    tier = tier_of_ports(evidence)[lanes.port[rows]]
+    tier = role_numbers(evidence)[lanes.port[rows]]
     silent = []
     for number in np.unique(tier).tolist():
         of_tier = np.flatnonzero(tier == number)
@@ -131,7 +118,7 @@ def marks_of_ports(evidence: Evidence) -> dict[int, PortMarks]:
     return by_port
 
 
-def fit_curve(marks: PortMarks) -> Curve:
+def fit_curve(marks: PortMarks) -> MarkingCurve:
     """Return the curve of greatest likelihood: Kmax where most packets become marked, then Kmin over a grid, with Pmax solved
     for each."""
     length, packets, marked = marks.length_bytes, marks.packets, marks.marked
@@ -139,19 +126,19 @@ def fit_curve(marks: PortMarks) -> Curve:
     sparse = length[marked < _MOSTLY * packets]
     kmax = float(sparse.max()) if len(sparse) else float(length.max())
     below = length <= kmax
-    best, curve = -np.inf, Curve(0.0, kmax, 1.0)
+    best, curve = -np.inf, MarkingCurve(0.0, kmax, 1.0)
     for kmin in np.linspace(0, kmax, _STEPS, endpoint=False).tolist():
         weight = (
             float(packets[below] @ np.clip((length[below] - kmin) / (kmax - kmin), 0, 1)) if kmax else 0.0
         )
         pmax = min(1.0, float(marked[below].sum()) / weight) if weight else 1.0
-        likelihood = _likelihood(marks, Curve(kmin, kmax, pmax))
+        likelihood = _likelihood(marks, MarkingCurve(kmin, kmax, pmax))
         if likelihood > best:
-            best, curve = likelihood, Curve(kmin, kmax, pmax)
+            best, curve = likelihood, MarkingCurve(kmin, kmax, pmax)
     return curve
 
 
-def _deviation(marks: PortMarks, curve: Curve | None, peers: Curve) -> FindingKind | None:
+def _deviation(marks: PortMarks, curve: MarkingCurve | None, peers: MarkingCurve) -> FindingKind | None:
     """Return how the marking of a port differs from the curve of its peers; None if it does not, or not certainly."""
     expected = float((marks.packets * peers.share(marks.length_bytes)).sum())
     seen = float(marks.marked.sum())
@@ -168,18 +155,20 @@ def _deviation(marks: PortMarks, curve: Curve | None, peers: Curve) -> FindingKi
     return None
 
 
-def _likelihood(marks: PortMarks, curve: Curve) -> float:
+def _likelihood(marks: PortMarks, curve: MarkingCurve) -> float:
     chance = np.clip(curve.share(marks.length_bytes), 1e-3, 1 - _UNMARKED)
     misses = marks.packets - marks.marked
     return float((marks.marked * np.log(chance) + misses * np.log1p(-chance)).sum())
 
 
-def _of_tier(evidence: Evidence, by_port: dict[int, PortMarks], curves: dict[int, Curve]) -> list[Finding]:
+def _of_tier(
+    evidence: Evidence, by_port: dict[int, PortMarks], curves: dict[int, MarkingCurve]
+) -> list[Finding]:
     of_tier = [curves[port] for port in by_port if port in curves]
     if len(of_tier) < 3:
         return []
-    peers = Curve(
-        *(float(np.median([getattr(curve, name) for curve in of_tier])) for name in Curve.__slots__)
+    peers = MarkingCurve(
+        *(float(np.median([getattr(curve, name) for curve in of_tier])) for name in MarkingCurve.__slots__)
     )
     wrong: dict[FindingKind, list[int]] = {}
     for port, marks in by_port.items():

@@ -16,8 +16,6 @@ from etloop.contract.base.late_dataclass import dataclass
 from etloop.results.schema.findings import Finding, Place, PlaceKind
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from etloop.results.diagnosis.evidence import Evidence
 
 FALSE_PARTS: Final = 1e-4
@@ -52,25 +50,6 @@ def cable_of_host(evidence: Evidence, host: int) -> Place:
     """Return the cable of a rig port (a row of `Evidence.hosts`)."""
     port = int(evidence.hosts.port[host])
     return cable_of(evidence, port) if port >= 0 else Place(PlaceKind.HOST, evidence.hosts.names[host])
-
-
-def is_of_fabric(evidence: Evidence) -> NDArray[np.bool_]:
-    """Return by port of the device whether its cable leads to another switch (bool)."""
-    return np.asarray(evidence.ports.peer_row >= 0)
-
-
-def tier_of_ports(evidence: Evidence) -> NDArray[np.int64]:
-    """Return by port of the device a number that ports of the same place in the fabric share (int64): ports of hosts, of
-    switches with hosts towards others, of switches without hosts, and so on."""
-    ports = evidence.ports
-    of_hosts = ports.host >= 0
-    has_hosts = {switch for switch, is_host in zip(ports.switch, of_hosts.tolist(), strict=True) if is_host}
-    own = np.array([switch in has_hosts for switch in ports.switch], np.int64)
-    far = np.array(
-        [row >= 0 and ports.switch[row] in has_hosts for row in ports.peer_row.tolist()],
-        np.int64,
-    )
-    return np.where(of_hosts, 0, 1 + own + 2 * far)
 
 
 def switches_or_cables(

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from etloop.experiments.certify.rules.parts import Answer, cable_of, cable_of_host, tier_of_ports
+from etloop.experiments.certify.rules.parts import Answer, cable_of, cable_of_host
+from etloop.results.diagnosis.drain import drain_of, port_steps
+from etloop.results.diagnosis.tiers import role_numbers
 from etloop.results.schema.findings import Fact, Finding, FindingKind, Place
 
 if TYPE_CHECKING:
@@ -79,23 +81,8 @@ def _best_of(goodput: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def drain_bps(evidence: Evidence) -> NDArray[np.float64]:
     """Return by port of the device its drain rate (float64, bit/s); NaN if its queue was not busy for long enough."""
-    samples, lanes = evidence.samples, evidence.lanes
-    rates = np.full(len(evidence.ports.names), np.nan)
-    if len(samples.lane) < 2:
-        return rates
-    queued, sent, paused = (samples.value(name) for name in ("queued_bytes", "tx_bytes", "paused_ns"))
-    size, gap_ns = np.diff(sent), np.diff(samples.time_ns)
-    # A queue that held more than was sent until the next reading cannot have been empty in between.
-    busy = (np.diff(samples.lane) == 0) & (size > 0) & (queued[:-1] >= size) & (queued[1:] > 0)
-    busy &= np.nan_to_num(np.diff(paused)) == 0
-    rows = np.flatnonzero(busy)
-    lane = samples.lane[rows]
-    size_of = np.bincount(lane, size[rows], len(lanes.port))
-    time_of = np.bincount(lane, gap_ns[rows], len(lanes.port))
-    for row in np.flatnonzero(size_of >= LEAST_BUSY_FRAMES * FRAME_BYTES).tolist():
-        port = lanes.port[row]
-        rates[port] = np.fmax(rates[port], size_of[row] * 8e9 / time_of[row])
-    return np.where(np.isfinite(rates), rates, _coarse_drain_bps(evidence))
+    proven = drain_of(evidence, port_steps(evidence)).bps
+    return np.where(np.isfinite(proven), proven, _coarse_drain_bps(evidence))
 
 
 def _coarse_drain_bps(evidence: Evidence) -> NDArray[np.float64]:
@@ -117,7 +104,7 @@ def _coarse_drain_bps(evidence: Evidence) -> NDArray[np.float64]:
 
 def _slow_drains(evidence: Evidence, drains: NDArray[np.float64]) -> tuple[Finding, ...]:
     ports, hosts = evidence.ports, evidence.hosts
-    tier = tier_of_ports(evidence)
+    tier = role_numbers(evidence)
     expected = np.full(len(ports.names), np.nan)
     for number in np.unique(tier).tolist():
         rows = np.flatnonzero(tier == number)

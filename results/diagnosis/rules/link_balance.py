@@ -33,6 +33,8 @@ FAULT: Final = 1e-4
 """Probability of a healthy run below which its hash is at fault."""
 _PERHAPS: Final = 0.05
 """Probability below which a group is named where all groups together are at fault."""
+_LEAST_CHANCE: Final = 1e-300
+"""A smaller one, or 0 where it is too small to be a number, counts as this."""
 _COSTS: Final = 0.1
 """Share of the job's time from which on uneven links are worth a finding."""
 _KEYS: Final[tuple[tuple[str, ...], ...]] = (
@@ -122,7 +124,9 @@ def _suspects(groups: list[Group], tests: int) -> list[Suspect]:
         if chance < FAULT:
             suspects.append(Suspect(group, smallest, chance))
     # Fisher's method: chance dies out over many groups, a fault of all does not.
-    together = float(chdtrc(2 * len(groups), -2 * sum(np.log(group.chance) for group in groups)))
+    together = float(
+        chdtrc(2 * len(groups), -2 * sum(np.log(max(group.chance, _LEAST_CHANCE)) for group in groups))
+    )
     if not suspects and together < FAULT:
         return [Suspect(group, None, together) for group in groups if group.chance < _PERHAPS]
     return suspects

@@ -20,7 +20,7 @@ import numpy as np
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.results.diagnosis.drain import Drain, Envelope, drain_of, port_steps
 from etloop.results.diagnosis.rule import Found, no_evidence, not_exercised, report
-from etloop.results.diagnosis.tiers import HOST_TIER, roles
+from etloop.results.diagnosis.tiers import HOST_TIER, role_numbers, roles
 from etloop.results.schema.findings import Examination, Examined, Fact, Finding, FindingKind, Place, PlaceKind
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def _measure(evidence: Evidence, drain: Drain) -> _Measured:
 def _are_below_peers(evidence: Evidence, envelope: Envelope) -> Flags:
     """Return whether the greatest rate of a port is far below those of its peers with as much load (bool per port)."""
     ports = evidence.ports
-    role = np.unique(np.array(roles(evidence)), axis=0, return_inverse=True)[1].reshape(-1)
+    role = role_numbers(evidence)
     load, best = ports.counter("tx_bytes"), envelope.best_bps
     below = np.zeros(len(best), bool)
     for row in np.flatnonzero((envelope.windows >= 2) & (load > 0)).tolist():

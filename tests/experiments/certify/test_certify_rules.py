@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from etloop.experiments.certify.rules import classes, loss, marks, pauses, rates
-from etloop.experiments.certify.rules.marks import Curve, PortMarks, fit_curve
+from etloop.experiments.certify.rules.marks import PortMarks, fit_curve
 from etloop.experiments.certify.rules.parts import with_peer_rates
+from etloop.results.diagnosis.marking import MarkingCurve
 from etloop.results.schema.findings import FindingKind, Place, PlaceKind
 from tests.experiments.certify.given import GBPS, HOSTS, NAMES, evidence_by_hand
 
@@ -115,7 +116,7 @@ def test_marking_curve_is_estimated() -> None:
     draw = np.random.default_rng(3)
     length = draw.uniform(0, 1_900_000, 3_000)
     packets = np.full(len(length), 6.0)
-    truth = Curve(400_000, 1_600_000, 0.2)
+    truth = MarkingCurve(400_000, 1_600_000, 0.2)
     marked = draw.binomial(6, truth.share(length)).astype(float)
     curve = fit_curve(PortMarks(length, packets, marked))
     assert curve.kmin_bytes == pytest.approx(truth.kmin_bytes, rel=0.2)
