@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 FACTOR: Final = 1.5
 """Factor between the Kmin of a port and that of its peers from which on it is wrong."""
+LEAST_ERRORS: Final = 3.0
+"""Standard errors of the Kmin of one port, by the spread of its peers, between the two as well."""
 LEAST_EXPECTED: Final = 10.0
 """Marks that the peers' curve predicts from which on none at all is a fault."""
 LEAST_SURE: Final = 100.0
@@ -138,8 +140,13 @@ def fit_curve(marks: PortMarks) -> MarkingCurve:
     return curve
 
 
-def _deviation(marks: PortMarks, curve: MarkingCurve | None, peers: MarkingCurve) -> FindingKind | None:
-    """Return how the marking of a port differs from the curve of its peers; None if it does not, or not certainly."""
+def _deviation(
+    marks: PortMarks, curve: MarkingCurve | None, peers: MarkingCurve, factor: float
+) -> FindingKind | None:
+    """Return how the marking of a port differs from the curve of its peers; None if it does not, or not certainly.
+
+    `factor`: between two Kmin from which on they differ.
+    """
     expected = float((marks.packets * peers.share(marks.length_bytes)).sum())
     seen = float(marks.marked.sum())
     if seen == 0:
@@ -148,11 +155,19 @@ def _deviation(marks: PortMarks, curve: MarkingCurve | None, peers: MarkingCurve
         return None
     if _likelihood(marks, curve) - _likelihood(marks, peers) < LEAST_GAIN:
         return None
-    if curve.kmin_bytes * FACTOR < peers.kmin_bytes and seen > 2 * expected:
+    if curve.kmin_bytes * factor < peers.kmin_bytes and seen > 2 * expected:
         return FindingKind.ECN_EARLY
-    if curve.kmin_bytes > FACTOR * peers.kmin_bytes and 2 * seen < expected:
+    if curve.kmin_bytes > factor * peers.kmin_bytes and 2 * seen < expected:
         return FindingKind.ECN_LATE
     return None
+
+
+def _least_factor(curves: list[MarkingCurve]) -> float:
+    """Return the factor from the Kmin of the peers from which on that of a port is wrong: beyond `FACTOR`, and beyond the
+    error of an estimate, which the spread of the peers shows."""
+    logs = np.log(np.maximum([curve.kmin_bytes for curve in curves], 1.0))
+    deviation = 1.4826 * float(np.median(np.abs(logs - np.median(logs))))
+    return max(FACTOR, float(np.exp(LEAST_ERRORS * deviation)))
 
 
 def _likelihood(marks: PortMarks, curve: MarkingCurve) -> float:
@@ -170,9 +185,10 @@ def _of_tier(
     peers = MarkingCurve(
         *(float(np.median([getattr(curve, name) for curve in of_tier])) for name in MarkingCurve.__slots__)
     )
+    factor = _least_factor(of_tier)
     wrong: dict[FindingKind, list[int]] = {}
     for port, marks in by_port.items():
-        kind = _deviation(marks, curves.get(port), peers)
+        kind = _deviation(marks, curves.get(port), peers, factor)
         if kind is not None:
             wrong.setdefault(kind, []).append(port)
     findings = []
