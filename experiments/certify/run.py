@@ -324,10 +324,12 @@ def _notes(records: tuple[StepRecord, ...]) -> tuple[str, ...]:
     if not left_out:
         return ()
     steps = ", ".join(record.name for record in records if record.left_out)
-    words = f"{len(left_out)} ports took no part in {steps}, because named parts would have hidden the rest"
+    ports = "1 port" if len(left_out) == 1 else f"{len(left_out)} ports"
+    words = f"{ports} took no part in {steps}, because named parts would have hidden the rest"
     return (f"{words}; certify again after the repair",)
 
 
 def _words(record: StepRecord) -> str:
-    words = f"{record.parts} parts named" if record.parts else record.result.value
+    named = "1 part" if record.parts == 1 else f"{record.parts} parts"
+    words = f"{named} named" if record.parts else record.result.value
     return words + (f" ({record.reason})" if record.reason else "")

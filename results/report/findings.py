@@ -62,7 +62,7 @@ def count_words(diagnosis: Diagnosis) -> str:
     outcomes = [examination.outcome for examination in diagnosis.examinations]
     if not outcomes:
         return ""
-    parts = [f"{len(outcomes)} kinds examined"]
+    parts = [f"{len(outcomes)} kind{'s' if len(outcomes) > 1 else ''} examined"]
     parts += [
         f"{outcomes.count(outcome)} {words}"
         for outcome, words in _OUTCOME_WORDS.items()

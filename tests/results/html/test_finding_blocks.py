@@ -26,7 +26,7 @@ def test_further_causes_are_folded() -> None:
     assert isinstance(more, Fold)
     assert more.title == "2 more findings"
     assert isinstance(examined, Fold)
-    assert examined.title == "1 kinds examined."
+    assert examined.title == "1 kind examined."
 
 
 def test_run_without_diagnosis_has_no_section() -> None:
