@@ -45,10 +45,14 @@ _STEPS: Final = 32
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PortMarks:
-    """Intervals of a port's data queue: mean length, packets sent and packets marked (float64, one per interval)."""
+    """Intervals of a port's data queue (float64, one per interval)."""
 
     length_bytes: NDArray[np.float64]
+    """Mean of the lengths read before and after."""
+    most_bytes: NDArray[np.float64]
+    """Upper bound of the length: all arrivals before all departures."""
     packets: NDArray[np.float64]
+    """Sent."""
     marked: NDArray[np.float64]
 
 
@@ -104,7 +108,9 @@ def _marking_at_all(evidence: Evidence) -> Answer:
 def marks_of_ports(evidence: Evidence) -> dict[int, PortMarks]:
     """Return by port of the device the intervals in which its data queue drained."""
     samples, lanes = evidence.samples, evidence.lanes
-    queued, sent, marked = (samples.value(name) for name in ("queued_bytes", "tx_packets", "marked_packets"))
+    queued, sent, sent_bytes, marked = (
+        samples.value(name) for name in ("queued_bytes", "tx_packets", "tx_bytes", "marked_packets")
+    )
     queue = used_queue(evidence)
     by_port = {}
     for lane in np.unique(samples.lane).tolist():
@@ -115,8 +121,9 @@ def marks_of_ports(evidence: Evidence) -> dict[int, PortMarks]:
         length, packets, marks = queued[rows], np.diff(sent[rows]), np.diff(marked[rows])
         drains = (np.diff(length) <= 0) & (packets > 0) & (packets <= MOST_PACKETS) & (length[:-1] > 0)
         middle = (length[1:] + length[:-1]) / 2
+        most = length[1:] + np.diff(sent_bytes[rows])
         if drains.any():
-            by_port[port] = PortMarks(middle[drains], packets[drains], marks[drains])
+            by_port[port] = PortMarks(middle[drains], most[drains], packets[drains], marks[drains])
     return by_port
 
 
@@ -155,7 +162,9 @@ def _deviation(
         return None
     if _likelihood(marks, curve) - _likelihood(marks, peers) < LEAST_GAIN:
         return None
-    if curve.kmin_bytes * factor < peers.kmin_bytes and seen > 2 * expected:
+    # A queue that was never as long as the Kmin of the peers marks nothing by their curve, however it fluctuated.
+    early = float(marks.marked[marks.most_bytes < peers.kmin_bytes / factor].sum())
+    if curve.kmin_bytes * factor < peers.kmin_bytes and early >= LEAST_EXPECTED and seen > 2 * expected:
         return FindingKind.ECN_EARLY
     if curve.kmin_bytes > factor * peers.kmin_bytes and 2 * seen < expected:
         return FindingKind.ECN_LATE
