@@ -62,13 +62,14 @@ void Transmission::queue_acknowledgement(uint32_t index, Nanos now) {
   acknowledgements_.push_back(index);
 }
 
-bool Transmission::hold_acknowledgement(uint32_t index, uint32_t packets, uint32_t most, Nanos now) {
+bool Transmission::hold_acknowledgement(uint32_t index, uint32_t packets, uint32_t most, bool rests, Nanos now) {
   Qp& qp = queue_pairs_[index];
   if (!holds_data_ || qp.ack_queued || qp.nak_due() || qp.held_messages >= most) return false;
   const uint32_t unanswered = packets * (qp.held_messages + 2U);  // the next one has room as well
   const uint32_t held_packets = queue_pairs_.offered_window(index) / kHeldShareOfWindow;
   if (unanswered > std::min(held_packets, plan_.transport.ack_every_packets)) return false;
   hold_acknowledgement_of(qp, index, now);
+  qp.ack_rests = rests;
   return true;
 }
 
@@ -172,9 +173,7 @@ TxResult Transmission::transmit_run(TransmitRing& ring, TxPort& port, Clock& clo
     }
     const Nanos now = clock.now();
     const Nanos leaves_ns = std::max(now, run.departs_ns);  // round trips and timeouts start there
-    if (const WorkRequest* begun = qp.run_sent(run, leaves_ns); begun != nullptr && carries_data(begun->kind)) {
-      departures_.note(queue_pairs_.place(index), *begun, leaves_ns);
-    }
+    departures_.note(queue_pairs_.place(index), qp.run_sent(run, leaves_ns), leaves_ns);
     data_packets_ += &ring == &data_ring_ ? run.count : 0;
     pools_.sent(index, run, qp.in_flight_packets());
     flows_.sent(index, run, qp.counters.tx_packets - qp.counters.retransmitted_packets - sent_before, now);
@@ -266,7 +265,7 @@ bool Transmission::transmit_grants(TxPort& port, Clock& clock) {
     if (result != TxResult::sent) return false;
     // Send the queue pair's acknowledgement with the grant: it is shorter, so it can end a segmented send.
     Qp& qp = queue_pairs_[index];
-    if (!answers_cost_calls() || qp.queued || !(qp.ack_queued || qp.ack_held)) continue;
+    if (!answers_cost_calls() || qp.queued || !(qp.ack_queued || (qp.ack_held && !qp.ack_rests))) continue;
     if (transmit_answers_of(qp, port) == TxResult::would_block) return false;
   }
   return true;

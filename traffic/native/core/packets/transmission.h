@@ -75,8 +75,9 @@ class Transmission {
   }
   void queue_acknowledgement(uint32_t index, Nanos now);
   // Hold the acknowledgement of a message of `packets` packets, as more of its op follow; at most `most` messages stay
-  // unacknowledged. False: queue the acknowledgement instead.
-  bool hold_acknowledgement(uint32_t index, uint32_t packets, uint32_t most, Nanos now);
+  // unacknowledged. `rests`: nobody waits for it, so that it does not leave with a grant either. False: queue the acknowledgement
+  // instead.
+  bool hold_acknowledgement(uint32_t index, uint32_t packets, uint32_t most, bool rests, Nanos now);
   bool holds_data() const { return holds_data_; }
   void queue_notification(uint32_t index) { notifications_.push_back(index); }
 
