@@ -187,7 +187,7 @@ class Ran:
     """Part of `processor_ns` that was spent inside the kernel."""
     calls: PortCalls = PortCalls()
     op_ns: bytes = b""
-    """Times from issue to completion of the ops that `ops` counts, by iteration, rank and op: little-endian int64."""
+    """By iteration the longest time from issue to completion of an op that `ops` counts: little-endian int64."""
     acknowledgements: int = 0
     """Acknowledgements of data that it sent."""
     late: bytes = b""

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import Final, assert_never
 
 import numpy as np
+from numpy.typing import NDArray
 
 from etloop.bench.engine.protocol import (
     ORDERS,
@@ -182,7 +183,6 @@ class Worker:
         late = engine.late_turns().astype("<i8").tobytes()
         received = ops[(ops["tx_messages"] == 0) & (ops["rx_messages"] > 0)]
         received = received[np.lexsort((received["op"], received["iteration"]))]
-        ordered = ops[np.lexsort((ops["op"], ops["rank"], ops["iteration"]))]
         realtime = engine.realtime
         self._close()
         return Ran(
@@ -204,7 +204,7 @@ class Worker:
             misdirected_datagrams=misdirected,
             kernel_ns=self._kernel_ns,
             calls=calls,
-            op_ns=(ordered["completed_ns"] - ordered["issued_ns"]).astype("<i8").tobytes(),
+            op_ns=_longest_ns(ops).astype("<i8").tobytes(),
             acknowledgements=int(flows["acks_tx"][flows["sends_data"] == 0].sum()),
         )
 
@@ -217,6 +217,13 @@ class Worker:
         if self._engine is not None:
             self._engine.close()
             self._engine = None
+
+
+def _longest_ns(ops: NDArray[np.void]) -> NDArray[np.int64]:
+    """Return the longest time in ns from issue to completion of an op, by iteration."""
+    longest_ns = np.zeros(int(ops["iteration"].max()) + 1, np.int64)
+    np.maximum.at(longest_ns, ops["iteration"], ops["completed_ns"] - ops["issued_ns"])
+    return longest_ns
 
 
 def _taken(order: TakeSteps) -> RoundTrips:
