@@ -54,7 +54,9 @@ def dependent_sections(bench: Bench) -> tuple[Section, ...]:
 
 
 def _section(bench: Bench, size_bytes: int) -> Section:
-    operations = max(100, min(MOST_OPERATIONS, bench.lengths.duration_ns // _OPERATION_NS // len(COMPARISONS)))
+    operations = max(
+        100, min(MOST_OPERATIONS, bench.lengths.duration_ns // _OPERATION_NS // len(COMPARISONS))
+    )
     load = BenchLoad(CollectiveKind.ALL_REDUCE, RANKS, size_bytes, operations)
     bare: dict[_Comparison, list[int]] = {comparison: [] for comparison in COMPARISONS}
     runs: dict[_Comparison, list[EngineRun]] = {comparison: [] for comparison in COMPARISONS}
@@ -64,9 +66,7 @@ def _section(bench: Bench, size_bytes: int) -> Section:
             # A ring's step moves half of the bytes over two ranks.
             step_bytes = size_bytes // comparison.bare.steps + HEADERS_BYTES
             bare[comparison].append(bench.bare_steps_ns(comparison.bare, step_bytes, operations))
-            shape = Shape(
-                shaping="plain", algorithm=comparison.algorithm, completion=comparison.completion
-            )
+            shape = Shape(shaping="plain", algorithm=comparison.algorithm, completion=comparison.completion)
             runs[comparison].append(bench.run(load, shape))
     series: list[Series] = []
     for comparison in COMPARISONS:

@@ -237,7 +237,9 @@ def engine_run(
         misdirected_datagrams=sum(end.misdirected_datagrams for end in results),
         kernel_ns=tuple(end.kernel_ns for end in results),
         calls=tuple(end.calls for end in results),
-        op_p50_ns=nearest_rank(np.sort(np.max([np.frombuffer(end.op_ns, "<i8") for end in results], axis=0)), 50),
+        op_p50_ns=nearest_rank(
+            np.sort(np.max([np.frombuffer(end.op_ns, "<i8") for end in results], axis=0)), 50
+        ),
         acknowledgements=sum(end.acknowledgements for end in results),
     )
 

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from etloop.contract.model.transport import DeliveryOrder
-from etloop.contract.model.transport_kinds import TransportKind
 from etloop.traffic.collectives.completion import EAGER_BYTES
 from etloop.traffic.collectives.core.table import MOST_SLOTS, Completion
 from etloop.traffic.collectives.selection import CollectiveName

@@ -123,9 +123,7 @@ def read_collectives(section: Section, directory: Path, nics_per_host: int) -> C
     token = _read_token(section.section("token", "Shape of a token in DeepEP's schedules."))
     section.close()
     return Collectives(
-        Settings(
-            shaping, general, tuple(pins), hardware, token=token, groups=groups, completion=completion
-        ),
+        Settings(shaping, general, tuple(pins), hardware, token=token, groups=groups, completion=completion),
         tuple(files),
     )
 
