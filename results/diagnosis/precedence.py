@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from etloop.results.diagnosis.evidence import distinct
 from etloop.results.diagnosis.share import with_shares
 from etloop.results.schema.findings import ROLES, Finding, FindingKind, Place, PlaceKind, Role
 
@@ -170,16 +171,14 @@ class _Zones:
     def _ports_crossing(self, names: frozenset[str]) -> frozenset[str] | None:
         """Return the ports and hosts of all flows that cross `names`; None: any, as ways are not known."""
         flows = self._flows
-        hosts = [self._row_of_host[name] for name in names if name in self._row_of_host]
-        ports = [self._row_of_port[name] for name in names if name in self._row_of_port]
-        if not flows.has_ways and not hosts:
+        hosts = np.array([self._row_of_host[name] for name in names if name in self._row_of_host], np.int64)
+        ports = np.array([self._row_of_port[name] for name in names if name in self._row_of_port], np.int64)
+        if not flows.has_ways and not len(hosts):
             return None
-        is_chosen = np.isin(flows.src_host, hosts) | np.isin(flows.dst_host, hosts)
-        flow_of_step = np.repeat(np.arange(len(flows.src_host)), np.diff(flows.way_first))
-        is_chosen[flow_of_step[np.isin(flows.way_port, ports)]] = True
-        steps = np.unique(flows.way_port[is_chosen[flow_of_step]]).tolist()
-        ends = np.unique(np.r_[flows.src_host[is_chosen], flows.dst_host[is_chosen]]).tolist()
-        crossed = {self._ports.names[row] for row in steps if row >= 0}
+        at_hosts = flows.of_src_host.rows_of(hosts), flows.of_dst_host.rows_of(hosts)
+        rows = distinct(np.concatenate([*at_hosts, flows.of_port.rows_of(ports)]))
+        ends = distinct(np.r_[flows.src_host[rows], flows.dst_host[rows]]).tolist()
+        crossed = {self._ports.names[row] for row in flows.ports_of(rows).tolist() if row >= 0}
         crossed |= {self._hosts.names[row] for row in ends if row >= 0}
         return frozenset(crossed | {self._peer[name] for name in crossed if name in self._peer})
 
