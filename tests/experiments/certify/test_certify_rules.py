@@ -102,6 +102,9 @@ def test_host_whose_best_round_is_slow_is_named() -> None:
     }
     findings = rates.look_at_hosts(evidence_by_hand(ops=ops)).findings
     assert [str(finding.places[0]) for finding in findings] == ["leaf1/1 (to h3/p0)"]
+    late = rates.look_at_hosts(evidence_by_hand(ops=ops, lost_by_soft_switch=5))
+    assert not late.findings
+    assert "soft switch lost 5 frames" in late.untested
 
 
 def test_rates_of_a_derived_rig_are_those_of_most_ports() -> None:
