@@ -237,7 +237,7 @@ STEPS: Final = (
         "incast",
         "a queue that grows marks packets from Kmin on, then pauses its senders, and drops nothing",
         _incast_rounds,
-        (marks.look, pauses.look),
+        (marks.look, pauses.look, rates.look_at_long_drains),
         _plain,
         _ECN,
         6,
