@@ -1,5 +1,7 @@
 """Decides which findings are effects of others, the order of all, and how many are kept.
 
+A late emulator explains earlier than any fault, but is listed after the faults that counters prove: they are certain.
+
 A finding is an effect if an earlier one (by `FindingKind`) lies at the same place: the same port, the other end of its cable,
 or the same switch where one of the two is a switch. `AT_A_DISTANCE` lists what a cause explains elsewhere: at the ports of
 flows that cross its place. Plain facts of configuration are effects of a wrong class alone. Symptoms explain nothing at their
@@ -56,6 +58,11 @@ SYMPTOMS: Final[Mapping[FindingKind, _Kinds]] = {
     _Kind.JOB_INCAST: frozenset(),
 }
 """Kinds that explain nothing, each with the later kinds that explain it at the same place."""
+MADE_BY_LATENESS: Final = frozenset(
+    {_Kind.PFC_STORM, _Kind.SLOW_LINK, _Kind.CNP_LATE, _Kind.REORDERING}
+    | {kind for kind, role in ROLES.items() if role is Role.JOB}
+)
+"""Kinds that rest on times, which a late emulator changes; it is listed before them, and after what counters prove."""
 _OF_JOB: Final = frozenset(kind for kind, role in ROLES.items() if role is Role.JOB)
 _OF_PAUSES: Final = frozenset(
     {
@@ -97,7 +104,9 @@ def mark_effects(findings: tuple[Finding, ...], evidence: Evidence) -> tuple[Fin
     """
     ordered = sorted(with_shares(findings, evidence), key=_precedence)
     roots = _roots(ordered, _Zones(evidence))
-    rows = sorted(range(len(ordered)), key=lambda row: (roots[row] != row, roots[row], row))
+    is_late = any(finding.kind is _Kind.EMULATOR_LATE for finding in ordered)
+    places = [(_listing(finding) if is_late else 0, row) for row, finding in enumerate(ordered)]
+    rows = sorted(range(len(ordered)), key=lambda row: (roots[row] != row, places[roots[row]], row))
     groups = _bound(rows, [(ordered[row].kind, roots[row] == row) for row in range(len(ordered))])
     group_of = {row: number for number, group in enumerate(groups) for row in group}
     return tuple(
@@ -113,6 +122,14 @@ def _precedence(finding: Finding) -> tuple[int, float, int]:
     """Return the key by which findings are sorted: faults by kind, then share; then those of the job by share alone."""
     rank = len(ORDER) if finding.kind in _OF_JOB else ORDER[finding.kind]
     return rank, -(finding.share or 0.0), ORDER[finding.kind]
+
+
+def _listing(finding: Finding) -> int:
+    """Return 0 for what counters prove, 1 for the emulator, 2 for what its lateness may have made."""
+    if finding.kind is _Kind.EMULATOR_LATE:
+        return 1
+    is_drained = any(fact.name == "drain_bps" for fact in finding.evidence)  # the device's own rate
+    return 2 if finding.kind in MADE_BY_LATENESS and not is_drained else 0
 
 
 def explains_there(cause: FindingKind, effect: FindingKind) -> bool:
