@@ -59,7 +59,7 @@ SYMPTOMS: Final[Mapping[FindingKind, _Kinds]] = {
 }
 """Kinds that explain nothing, each with the later kinds that explain it at the same place."""
 MADE_BY_LATENESS: Final = frozenset(
-    {_Kind.PFC_STORM, _Kind.SLOW_LINK, _Kind.CNP_LATE, _Kind.REORDERING}
+    {_Kind.PFC_STORM, _Kind.SLOW_LINK, _Kind.CNP_LATE}
     | {kind for kind, role in ROLES.items() if role is Role.JOB}
 )
 """Kinds that rest on times, which a late emulator changes; it is listed before them, and after what counters prove."""
@@ -135,6 +135,8 @@ def _listing(finding: Finding) -> int:
 def explains_there(cause: FindingKind, effect: FindingKind) -> bool:
     """Return whether a finding of kind `cause` explains one of kind `effect` at the same place."""
     if cause in AT_A_DISTANCE.get(effect, frozenset()):
+        return False
+    if cause is FindingKind.EMULATOR_LATE and effect not in MADE_BY_LATENESS:
         return False
     is_config = effect in OF_CONFIGURATION and cause is not FindingKind.DATA_CLASS
     if cause in SYMPTOMS or is_config:

@@ -112,6 +112,15 @@ def test_late_emulator_is_listed_between_what_counters_prove_and_what_rests_on_t
     ]
 
 
+def test_late_emulator_damages_no_packets_at_its_own_port() -> None:
+    late = finding(Kind.EMULATOR_LATE, Place(PlaceKind.HOST, "c/p0"))
+    result = mark_effects((late, finding(Kind.DAMAGED_LINK, "leaf1/1")), evidence(ways=WAYS))
+    assert [(row.kind, row.effect_of) for row in result] == [
+        (Kind.DAMAGED_LINK, None),
+        (Kind.EMULATOR_LATE, None),
+    ]
+
+
 def test_effect_of_an_effect_names_the_first_cause() -> None:
     rows = (
         finding(Kind.VICTIM, "leaf0/0"),
