@@ -257,6 +257,22 @@ def test_a_wrong_flow_counter_fails_its_check(sentence: str, change: Change, nam
     assert failed(summary_of(with_flows(change))) == names, sentence
 
 
+@pytest.mark.parametrize(
+    ("column", "kind"),
+    [
+        *(("rx_packets", "data packets"), ("acks_rx", "acknowledgements"), ("naks_rx", "NAKs")),
+        *(("rp_cnp_handled", "CNPs"), ("rp_cnp_ignored", "CNPs")),
+    ],
+)
+def test_what_no_peer_sent_fails_its_check(column: str, kind: str) -> None:
+    summary = summary_of(with_flows(put(column, 0, 100_200)))
+    check = check_of(summary, "received_was_sent")
+    assert failed(summary) == ["received_was_sent"]
+    assert check.mismatches > 0
+    assert check.examples[0].endswith(f"received {check.mismatches} {kind} that its peer did not send")
+    assert check_of(summary_of(with_flows(put(column, 0, 0))), "received_was_sent").mismatches == 0
+
+
 def test_a_mismatch_is_told_in_words() -> None:
     summary = summary_of(with_ops(put("wire_tx_bytes", 2, 6001)))
     op = 'rank 1 all_reduce #0 of communicator world (node 20 "mb0.layer0.gradients") in iteration 0'
