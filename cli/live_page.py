@@ -28,7 +28,9 @@ EVERY_S: Final = 0.5
 LAST_WAIT_S: Final = 5.0
 """For browsers that have not fetched the report when the run is over."""
 _PAGE: Final = Path(__file__).with_name("live_page.html")
-_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; frame-ancestors 'none'"
+_POLICY: Final = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; frame-ancestors 'none'"
+)
 _SCRIPT: Final = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
 _HEADERS: Final = {
     "Cache-Control": "no-store",
@@ -164,7 +166,11 @@ class _Request(BaseHTTPRequestHandler):
 
     def _send(self, content: bytes, kind: str, policy: str = _POLICY) -> None:
         self.send_response(HTTPStatus.OK)
-        headers = {"Content-Type": kind, "Content-Length": str(len(content)), "Content-Security-Policy": policy}
+        headers = {
+            "Content-Type": kind,
+            "Content-Length": str(len(content)),
+            "Content-Security-Policy": policy,
+        }
         for name, value in {**_HEADERS, **headers}.items():
             self.send_header(name, value)
         self.end_headers()

@@ -85,7 +85,9 @@ def diagnose(evidence_of: Callable[[], Evidence]) -> Diagnosis:
         except Exception as error:  # noqa: BLE001 - as above
             failures.append(f"{rule.__module__.rpartition('.')[2]}: {_words(error)}")
             continue
-        findings += [replace(finding, role=ROLES.get(finding.kind, finding.role)) for finding in result.findings]
+        findings += [
+            replace(finding, role=ROLES.get(finding.kind, finding.role)) for finding in result.findings
+        ]
         examinations += result.examinations
     ordered = tuple(findings)
     try:

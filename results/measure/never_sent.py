@@ -63,7 +63,10 @@ def never_sent(outcome: RunOutcome, tables: PlanTables, flows: MeasuredFlows) ->
         repeated -= min(repeated, max(int(more.sum()) - excused, 0))
         packets += beyond
         if beyond:
-            examples += [_words(tables, flows, int(row), int(more[row]), kind) for row in np.flatnonzero(more)[:_EXAMPLES]]
+            examples += [
+                _words(tables, flows, int(row), int(more[row]), kind)
+                for row in np.flatnonzero(more)[:_EXAMPLES]
+            ]
     return NeverSent(received, packets, tuple(examples[:_EXAMPLES]))
 
 

@@ -143,7 +143,9 @@ class LossSummary:
         control = [self.packets(name) for name in CONTROL]
         known_counts = [packets for packets in control if packets is not None]
         if self.packets("never_sent"):
-            known_counts = [max(packets, 0) for packets in known_counts]  # Forged ones hide no loss of another kind.
+            known_counts = [
+                max(packets, 0) for packets in known_counts
+            ]  # Forged ones hide no loss of another kind.
         if len(known_counts) < len(control):
             return None
         return max(sum(known_counts) + min(self.packets("others") or 0, 0), 0)

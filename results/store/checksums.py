@@ -41,7 +41,9 @@ def parse_sums(text: str, where: str) -> Sums:
     for digest, name in _LINE.findall(text):
         sums[name] = sums.get(name, frozenset()) | {digest}
     if sums_text(sums) != text:
-        raise RunDirError(Problem(where, "is damaged: its lines do not have the digest of its last line", RESTORE))
+        raise RunDirError(
+            Problem(where, "is damaged: its lines do not have the digest of its last line", RESTORE)
+        )
     return sums
 
 
@@ -62,7 +64,9 @@ def read_sums(run_dir: Path) -> Sums:
             content = file.read(MOST_SUMS_BYTES + 1)
     except FileNotFoundError:
         problem = f"has no {SUMS_FILE}, so damage of its files would not be noticed"
-        raise RunDirError(Problem(str(run_dir), problem, "restore the whole directory, or run it again")) from None
+        raise RunDirError(
+            Problem(str(run_dir), problem, "restore the whole directory, or run it again")
+        ) from None
     except OSError as error:
         raise RunDirError(Problem(str(path), f"cannot be read: {error.strerror}", RESTORE)) from None
     return parse_sums(content.decode(errors="replace"), str(path))
@@ -101,7 +105,9 @@ def _problems(run_dir: Path, sums: Sums, names: tuple[str, ...] | None) -> list[
             problems.append(Problem(str(path), f"cannot be read: {error.strerror}", RESTORE))
             continue
         if name not in sums:
-            problems.append(Problem(str(path), f"is not part of the run: {SUMS_FILE} does not list it", "move it away"))
+            problems.append(
+                Problem(str(path), f"is not part of the run: {SUMS_FILE} does not list it", "move it away")
+            )
         elif digest not in sums[name]:
             problem = f"is damaged or was changed: its SHA-256 differs from that in {SUMS_FILE}"
             problems.append(Problem(str(path), problem, RESTORE))

@@ -115,9 +115,7 @@ agents:
   - {name: a, ports: [{name: p0, addresses: 10.0.1.1-10.0.1.4, link: 100Gbps}]}
   - {name: b, ports: [{name: p0, addresses: 10.0.2.1-10.0.2.4, link: 100Gbps}]}
 """
-COLUMNS: Final = table(
-    f"file|24s; bytes|>10,d; flips|>6d; {'|>8d; '.join(READERS)}|>8d; {ACCEPTED}|>8d"
-)
+COLUMNS: Final = table(f"file|24s; bytes|>10,d; flips|>6d; {'|>8d; '.join(READERS)}|>8d; {ACCEPTED}|>8d")
 OPTIONS: Final[Options] = {
     "run_dir": {"nargs": "?", "type": Path, "metavar": "RUN_DIR", "help": "directory of a finished run"},
     "--flips": {"type": int, "default": 2000, "help": "flips over all files (default 2000)"},

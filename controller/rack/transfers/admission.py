@@ -65,7 +65,9 @@ class HttpAdmission:
         """Answer a request of an authorised client; raise the refusal of any other."""
         if request.path not in _OPEN:
             if not is_own_host(request.headers.get("Host", ""), self._hosts):
-                text = "this server does not have the name in Host; set http.url to the URL that clients use\n"
+                text = (
+                    "this server does not have the name in Host; set http.url to the URL that clients use\n"
+                )
                 raise self.refuse(request, WRONG_HOST, web.HTTPMisdirectedRequest(text=text))
             request[HOLDER] = await self._holder(request)
         if self._log.writes_all:

@@ -12,8 +12,8 @@ from etloop.cli.main import main
 from etloop.contract.base.errors import ExitCode
 from etloop.results.compare.samples import read_samples
 from etloop.results.store.run_dir import read_run
-from tests.support.runs.sweep_by_hand import answered, copy_study, make_study, point
 from tests.support.runs.signing import sign_again
+from tests.support.runs.sweep_by_hand import answered, copy_study, make_study, point
 
 
 @pytest.fixture(scope="module")

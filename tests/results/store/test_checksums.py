@@ -154,7 +154,7 @@ def test_an_update_that_breaks_off_anywhere_leaves_a_run_that_is_read(
 def test_a_reader_waits_for_an_update_by_another_process(
     run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, second = first_and_second()
+    _, second = first_and_second()
     real = checksums.digest_of_file
 
     def digest_after_update(path: Path) -> str:

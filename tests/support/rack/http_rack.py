@@ -82,7 +82,14 @@ class Served:
         """A whole answer, with its headers."""
         host, port = self.base.removeprefix("http://").split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
-        lines = (f"{method} {path} HTTP/1.1", f"Host: {name}", f"Content-Length: {len(body)}", *headers, "", "")
+        lines = (
+            f"{method} {path} HTTP/1.1",
+            f"Host: {name}",
+            f"Content-Length: {len(body)}",
+            *headers,
+            "",
+            "",
+        )
         writer.write("\r\n".join(lines).encode() + body)
         async with asyncio.timeout(PATIENCE_S):
             answer = (await reader.read()).decode(errors="replace")

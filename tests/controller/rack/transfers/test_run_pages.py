@@ -262,7 +262,12 @@ async def test_a_name_that_is_not_the_racks_reads_nothing(tmp_path: Path) -> Non
     [
         *(("", True), ("rack.example:9420", True), ("RACK.example", True), ("localhost:1", True)),
         *(("10.0.0.1", True), ("10.0.0.1:9420", True), ("[fe80::1]:9420", True), ("[::1]", True)),
-        *(("evil.example", False), ("evil.example:9420", False), ("rack.example.evil:1", False), (":9420", False)),
+        *(
+            ("evil.example", False),
+            ("evil.example:9420", False),
+            ("rack.example.evil:1", False),
+            (":9420", False),
+        ),
     ],
 )
 def test_hosts_are_recognised(host: str, is_own: bool) -> None:
