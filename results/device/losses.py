@@ -17,9 +17,9 @@ import numpy as np
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.assignment import PortBackend
 from etloop.contract.model.run import RunEnd
-from etloop.results.measure.never_sent import NEVER_SENT
 from etloop.results.schema.device import Direction
 from etloop.results.schema.losses import (
+    NEVER_SENT,
     OWN_FIGURES,
     SENT_FIGURES,
     SOFT_SWITCH,

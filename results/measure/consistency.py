@@ -18,8 +18,9 @@ from etloop.contract.model.assignment import Path
 from etloop.contract.model.run import PlanTables, RunEnd, RunOutcome
 from etloop.results.measure.job_shares import background_ranks
 from etloop.results.measure.joined import NO_OPS, MeasuredFlows, MeasuredOps, OpBlock
-from etloop.results.measure.never_sent import NEVER_SENT, never_sent
+from etloop.results.measure.never_sent import never_sent
 from etloop.results.schema.kinds import CONVENTIONS, OpCode
+from etloop.results.schema.losses import NEVER_SENT
 from etloop.results.schema.summary import ConsistencyCheck, ConsistencyResult
 
 EXAMPLE_LIMIT: Final = 5

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from etloop.contract.model.run import PlanTables, RunOutcome
     from etloop.results.measure.joined import MeasuredFlows
 
-NEVER_SENT: Final = "received_was_sent"
-"""Name of the consistency check; its mismatches are packets."""
 _EXAMPLES: Final = 5
 _KINDS: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]]] = {
     "data packets": (("tx_packets",), ("rx_packets",), ()),

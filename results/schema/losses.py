@@ -49,6 +49,8 @@ class LossFigure:
 
 
 _QP, _PORT, _STREAM, _DEVICE, _REST = CountedBy
+NEVER_SENT: Final = "received_was_sent"
+"""Name of the consistency check whose mismatches are the packets of the figure `never_sent`."""
 
 SENT_FIGURES: Final = (
     LossFigure("data", "data", _QP),

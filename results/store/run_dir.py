@@ -108,7 +108,8 @@ def _write_signed(run_dir: Path, files: Mapping[str, object], before: Sums) -> N
             after = {name: frozenset({digest_of_file(partial)}) for name, partial in partials.items()}
             # Valid at every moment of the update: a file that is replaced may have its old or its new content.
             during = {
-                name: before.get(name, frozenset()) | after.get(name, frozenset()) for name in before | after
+                name: before.get(name, frozenset()) | after.get(name, frozenset())
+                for name in {**before, **after}
             }
             if not before:
                 _keep_existing(run_dir / SUMS_FILE)
