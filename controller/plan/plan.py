@@ -83,18 +83,24 @@ def make_plan(scenario: Scenario, rig: Rig, job: Job, run_id: str = PLAN_ID) -> 
 
 
 def plan_jobs(
-    scenario: Scenario, rig: Rig, jobs: JobSet, run_id: str = PLAN_ID, topology: Topology | None = None
+    scenario: Scenario,
+    rig: Rig,
+    jobs: JobSet,
+    run_id: str = PLAN_ID,
+    topology: Topology | None = None,
+    *,
+    drawn_nonce: int = 0,
 ) -> Plan:
     """Lay all jobs of a set out on a rig. Raises as `make_plan`.
 
-    `topology`, if known, gives the segments for SRv6.
+    `topology`, if known, gives the segments for SRv6. `drawn_nonce`: random number of this run (`run_numbers.run_nonce`).
     """
     job = jobs.job
     refuse_odd_jobs(job)
     demand = demand_of(jobs)
     placement = place_jobs(jobs, (demand.pairs,), rig)
     _refuse_unfit_transports(port_transports(scenario, jobs, placement), jobs, demand, placement)
-    nonce = run_nonce(scenario.transport, run_id)
+    nonce = run_nonce(scenario.transport, run_id, drawn_nonce)
     scenario = scenario.with_transports(lambda transport: with_first_psn(transport, nonce))
     transport = scenario.transport
     connections = connect(

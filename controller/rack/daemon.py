@@ -279,7 +279,10 @@ class Daemon:
     async def _lived(self, child: RunChild, job_id: str) -> str:
         """Wait for a process to end, see `RunChild.live`, and remove files of its run that are of no further use."""
         death = await child.run()
-        await asyncio.to_thread(tidy_ended, artifacts_of(self.config, job_id))
+        try:
+            await asyncio.to_thread(tidy_ended, artifacts_of(self.config, job_id))
+        except OSError as error:  # Not the run's fault, and no reason of its end.
+            self.log.job(job_id, "its temporary files stay", why=str(error))
         return death
 
     def _close(self, run: RackRun, now_ns: int) -> None:

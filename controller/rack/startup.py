@@ -9,10 +9,12 @@ import asyncio
 import contextlib
 import os
 import secrets
+import socket
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from etloop.contract.base.errors import ConfigError, ExitCode, Problem
 from etloop.controller.inputs.rig import Rig
@@ -140,7 +142,8 @@ def _http_gateway(daemon: Daemon, http: HttpConfig, mqtt: MqttGateway | None) ->
     if tokens is not None:
         tokens.current()  # Report an unusable file now, although it may change later.
     rack.links = Links(http.url)
-    admission = HttpAdmission(tokens, daemon.tallies.refused_requests, log)
+    hosts = frozenset({http.host, urlsplit(http.url).hostname or "", socket.gethostname()})
+    admission = HttpAdmission(tokens, daemon.tallies.refused_requests, log, hosts)
     transfers = Transfers()
     runs = RunPages(rack, state_dir / "artifacts", JobLogs(state_dir / "logs"), admission, transfers, log)
     traces = _trace_pages(daemon, http, admission, transfers)

@@ -7,6 +7,7 @@ user, such as a rack, states in `PrepareOptions` what that user may not do.
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import field, replace
@@ -157,7 +158,8 @@ def prepare(inputs: RunInputs, options: PrepareOptions | None = None) -> Prepare
         slowest_bps = min(port.link_bps for port in rig.ports.values())
         topology = None if device is None else device.topology
         scenario = patient(scenario, slowest_bps, topology)
-        plan = plan_jobs(scenario, rig, options.jobs(scenario), inputs.run_id, topology)
+        jobs, drawn_nonce = options.jobs(scenario), secrets.randbits(32)
+        plan = plan_jobs(scenario, rig, jobs, inputs.run_id, topology, drawn_nonce=drawn_nonce)
     refuse_idle_device(scenario, plan.tables, inputs.scenario.source)
     if device is not None:
         check_device(plan, device)

@@ -48,6 +48,7 @@ with quick_loading():
     from etloop.controller.rack.runs.submitted_code import compiling_reader, refuse_python
     from etloop.controller.rack.transfers.trace_names import PREFIX, digests_in, file_name, with_places
     from etloop.controller.run.execute import SessionExecution
+    from etloop.controller.run.out_directory import move_earlier_away
     from etloop.controller.run.pipeline import (
         InputFile,
         PrepareOptions,
@@ -313,6 +314,9 @@ def _reason(summary: Summary) -> str:
 def _run(begin: Begin, carrier: DaemonCarrier, watcher: DaemonWatcher) -> Summary:
     prepared = prepare(*inputs_of(begin))
     options = RunOptions(Path(begin.out_dir))
+    if earlier := move_earlier_away(Path(begin.out_dir)):
+        # The job store was restored from before this job ran.
+        watcher.report(f"the results of an earlier run of this job are kept in {earlier.name}")
     return run_plan(prepared, SessionExecution(carrier), options, watcher).summary
 
 
