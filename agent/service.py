@@ -77,6 +77,7 @@ _QUEUED_MESSAGES: Final = 16
 _LINGER_MS: Final = 1000
 _LASTING_FAILURES: Final = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
 """Events after which ZeroMQ does not reconnect; after a plain disconnection it reconnects by itself."""
+_WATCHED: Final = _LASTING_FAILURES | zmq.EVENT_DISCONNECTED
 _MISMATCH: Final = (
     "one side of the connection has keys and the other has none, or the peer is not a controller; give "
     "--controller-key and --key "
@@ -307,7 +308,7 @@ class _Agent:
             dealer.setsockopt(zmq.IDENTITY, b"\x01" + os.urandom(16))
             if self._keys.current is not None:
                 secure_client(dealer, self._keys.current)
-            failures = dealer.get_monitor_socket(_LASTING_FAILURES)
+            failures = dealer.get_monitor_socket(_WATCHED)
             dealer.connect(self._settings.controller)
         except zmq.ZMQError as error:
             dealer.disable_monitor()
@@ -325,13 +326,16 @@ class _Agent:
         self._dealer.close(linger_ms)
 
     async def _look_at_connection(self) -> None:
-        """Report handshakes that ZeroMQ has given up for good, and keys that were read again."""
+        """Report handshakes that ZeroMQ has given up for good, connections that ended, and keys that were read again."""
         if self._key_reads != self._keys.reads:
             self._key_reads = self._keys.reads
             await self._perform(self._life.on_keys_changed(monotonic_ns()))
         if (frames := self._failures.receive()) is None:
             return
         event = parse_monitor_message([frame.bytes for frame in frames])["event"]
+        if event == zmq.EVENT_DISCONNECTED:
+            self._life.on_closed(monotonic_ns())
+            return
         why = self._refused_key() if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH else _MISMATCH
         await self._perform(self._life.on_turned_away(why, monotonic_ns()))
 

@@ -13,8 +13,9 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
+from etloop.contract.base.clock import NS_PER_MS, NS_PER_S, seconds_text
 from etloop.contract.base.errors import ExitCode, ProtocolError
+from etloop.contract.base.listening_clock import PAUSE_NS, ListeningClock
 from etloop.contract.protocol.machine import RunState
 from etloop.contract.protocol.messages import Hello, Refused
 from etloop.contract.protocol.wire import decode_from_agent, encode
@@ -59,7 +60,7 @@ from etloop.controller.run.kept_run import has_records, tidy_ended
 from etloop.controller.session.actions import Action, LogLine, RunProgress, Send
 from etloop.controller.session.router import RouterLink, open_router
 from etloop.controller.session.service import perform, refusal_of_name
-from etloop.controller.session.settings import CurveServer
+from etloop.controller.session.settings import LOST_AFTER_NS, CurveServer
 from etloop.runtime.clock import monotonic_ns, wall_ns
 from etloop.runtime.garbage_collection import collect_cycles
 from etloop.runtime.stop_signals import reload_calls, stop_reasons
@@ -69,7 +70,6 @@ _RECEIVE_BURST: Final = 256
 _DISPATCH_NS: Final = 50 * NS_PER_MS
 _HOUSEKEEPING_NS: Final = 5 * NS_PER_S
 HEARTBEAT_NS: Final = 500 * NS_PER_MS
-LOST_AFTER_NS: Final = 3 * NS_PER_S
 _RETRY_NS: Final = NS_PER_S
 """Time between two attempts to write to a job store that failed."""
 _RETURN_NS: Final = 5 * NS_PER_S
@@ -97,6 +97,7 @@ class Daemon:
     _next_dispatch_ns: int = 0
     _next_housekeeping_ns: int = 0
     _turn_ns: int = 0
+    _listening: ListeningClock = field(default_factory=lambda: ListeningClock(monotonic_ns()))
     _lines: MemberLines = field(init=False)
     obstacles: Obstacles = field(init=False)
     _inherited: InheritedRuns = field(init=False)
@@ -150,6 +151,7 @@ class Daemon:
 
     async def _turn(self, link: RouterLink, stops: list[str]) -> None:
         now_ns = monotonic_ns()
+        self._note_pause(self._listening.turn(now_ns), now_ns)
         if self._turn_ns:
             self.tallies.lag.saw(max(0, now_ns - self._turn_ns - _TICK_MS * NS_PER_MS) / NS_PER_S, now_ns)
         self._turn_ns = now_ns
@@ -217,12 +219,28 @@ class Daemon:
                 case _:
                     remaining.append(action)
         for identity in await perform(tuple(remaining), link, self.log.rack):
-            self.hub.on_unreachable(identity)
+            self.hub.on_unreachable(identity, monotonic_ns())
 
     async def _flush(self, link: RouterLink) -> None:
         outgoing, self._outgoing = self._outgoing, []
         for message in outgoing:
-            await link.send(message.identity, message.body)
+            if await link.send(message.identity, message.body):
+                continue
+            self.hub.on_unreachable(message.identity, monotonic_ns())
+            run = self._runs.get(self.hub.lease_of(message.identity) or "")
+            if run is not None:
+                run.child.note_closed(message.identity)
+
+    def _note_pause(self, missed_ns: int, now_ns: int) -> None:
+        """Leave a time in which this process did not run out of all silences; report it if it was long."""
+        if not missed_ns:
+            return
+        self.hub.missed(missed_ns, now_ns)
+        for run in self._runs.values():
+            run.missed(missed_ns, now_ns)
+            run.child.note_pause(missed_ns)
+        if missed_ns >= PAUSE_NS:
+            self._lines.write("pause", f"the controller did not run for {seconds_text(missed_ns)}", now_ns)
 
     def _on_signal(self, reason: str, now_ns: int) -> None:
         if self.rack.state is RackState.READY:

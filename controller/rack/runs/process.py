@@ -35,6 +35,8 @@ with quick_loading():
         FROM_DAEMON,
         FROM_RUN,
         Begin,
+        ConnectionClosed,
+        ControllerPaused,
         DaemonFrame,
         Ended,
         FromAgent,
@@ -90,6 +92,9 @@ class DaemonLink:
         self._waiting: asyncio.Queue[FromAgent] = asyncio.Queue(_WAITING_FRAMES)
         self._there = asyncio.Event()
         self._gone = False
+        self._closed: set[bytes] = set()
+        """Connections that do not exist any more."""
+        self._pauses: list[int] = []
 
     async def receive_frames(self) -> None:
         """Receive frames until the daemon is gone."""
@@ -107,7 +112,12 @@ class DaemonLink:
                 self.begun.set_result(frame)
             case Stop(reason):
                 self._stop(reason)
+            case ConnectionClosed(identity):
+                self._closed.add(identity)
+            case ControllerPaused(pause_ns):
+                self._pauses.append(pause_ns)
             case FromAgent():
+                self._closed.discard(frame.identity)
                 await self._waiting.put(frame)
                 self._there.set()
 
@@ -148,7 +158,12 @@ class DaemonLink:
         self.send_frame(ToAgent(identity, body))
         with contextlib.suppress(OSError):
             await self._writer.drain()
-        return True
+        return identity not in self._closed
+
+    def take_pauses(self) -> tuple[int, ...]:
+        """Return the pauses of the daemon. See `Link`."""
+        pauses, self._pauses = tuple(self._pauses), []
+        return pauses
 
     def misnamed(self, identity: bytes, name: str) -> str:
         """Return "": the daemon has checked the name already. See `Link`."""
