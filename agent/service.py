@@ -26,7 +26,7 @@ from etloop.agent.engine_protocol import Engine
 from etloop.agent.engine_work import ENGINE_ERRORS, EngineWork, engine_problem
 from etloop.agent.guard import Guard, unwanted
 from etloop.agent.host_facts import versions
-from etloop.agent.host_fit import misfits
+from etloop.agent.host_fit import absent_addresses, misfits
 from etloop.agent.host_reading import read_capabilities
 from etloop.agent.lifecycle import AgentLife
 from etloop.agent.lifecycle_actions import (
@@ -70,7 +70,7 @@ from etloop.traffic.threads.loop_threads import ORDINARY, LoopThreads
 _TICK_MS: Final = 20
 _IDLE_TICK_MS: Final = 200
 """Poll interval with a controller and no run: nothing is urgent then, and a message ends the wait at once."""
-_LOOK_AT_HOST_NS: Final = 5 * NS_PER_S
+_LOOK_AT_HOST_NS: Final = 2 * NS_PER_S
 _RECEIVE_BURST: Final = 64
 _QUEUED_MESSAGES: Final = 16
 """Length of ZeroMQ's send queue; when it is full, records stay in the engine and pongs are dropped."""
@@ -139,8 +139,8 @@ def open_native_engine(
 def open_allowed(settings: AgentSettings, open_engine: OpenEngineCall, assignment: Assignment) -> Engine:
     """Open an engine for the assignment by `open_engine`, and raise what it raises.
 
-    Raises `ConfigError` if the assignment brings a plugin without `--allow-plugins`, or asks for traffic that the guard
-    forbids.
+    Raises `RigError` if the host lacks an address of a port, and `ConfigError` if the assignment brings a plugin without
+    `--allow-plugins`, or asks for traffic that the guard forbids.
     """
     plugins = (transport.congestion.plugin_name for transport in assignment.transports)
     plugin = next(filter(None, plugins), "")
@@ -151,6 +151,9 @@ def open_allowed(settings: AgentSettings, open_engine: OpenEngineCall, assignmen
         )
         raise ConfigError(Problem(f"congestion control {plugin}", problem, remedy))
     host, name = read_capabilities(), socket.gethostname()
+    # First: without the port's own address, the guard would find its peers in no network of the port.
+    if problems := absent_addresses(assignment, host, name):
+        raise RigError(*problems)
     if problems := unwanted(assignment, settings.guard, host, own_prefixes(), name):
         raise ConfigError(*problems)
     return open_engine(assignment)
@@ -400,6 +403,7 @@ class _Agent:
         try:
             engine = self._work.take_opened()
         except InputError as error:
+            self._next_look_ns = 0  # The host may have changed since it was reported.
             return self._life.on_open_failed(error.problems)
         except ENGINE_ERRORS as error:
             # The controller must learn of any failure; the traceback is kept only in this agent's log.

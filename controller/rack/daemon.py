@@ -500,7 +500,11 @@ class Daemon:
 
     def _note_host(self, agent: str, before: Hello | None, now: Hello | None) -> None:
         """Return ports to service after their agent reports a changed host."""
-        if before is None or now is None or before.capabilities == now.capabilities:
+        if now is None or (before is not None and before.capabilities == now.capabilities):
+            return
+        for reason_text in self.rack.note_host(now):
+            self.log.rack("a port is out of service", why=reason_text)
+        if before is None:
             return
         for label in self.rack.host_changed(agent):
             self.log.rack("a port is back in service", port=label, why="its host has changed")

@@ -29,7 +29,7 @@ with quick_loading():
     from etloop.contract.protocol.frames import FrameReader, frame_of
     from etloop.contract.protocol.machine import RunState
     from etloop.controller.inputs.scenario.scenario import Scenario
-    from etloop.controller.rack.port_health import blamed_ports
+    from etloop.controller.rack.port_health import blamed_ports, lacks_addresses
     from etloop.controller.rack.runs.confinement import confine, confine_files
     from etloop.controller.rack.runs.protocol import (
         FROM_DAEMON,
@@ -295,6 +295,8 @@ async def _ended(link: DaemonLink, begin: Begin) -> Ended:
         return Ended(error.exit_code, str(error), stored=False, summary="", held_up=str(error))
     except EtloopError as error:
         blamed = blamed_ports(error.problems) if isinstance(error, RigError) else {}
+        if lacks_addresses(blamed):
+            return Ended(error.exit_code, str(error), stored=False, summary="", held_up=str(error))
         return Ended(error.exit_code, str(error), stored=False, summary="", blamed=blamed)
     except MemoryError as error:
         reason_text = (
