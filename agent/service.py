@@ -61,6 +61,7 @@ from etloop.contract.protocol.messages import (
 from etloop.contract.protocol.wire import decode_from_controller, encode
 from etloop.runtime.clock import monotonic_ns
 from etloop.runtime.curve_keys import ClientKeys, read_client_keys, secure_client
+from etloop.runtime.service_manager import ServiceManager
 from etloop.runtime.sockets.loop_socket import LoopSocket
 from etloop.runtime.stop_signals import reload_calls, stop_reasons
 from etloop.traffic.capture import CaptureTarget
@@ -176,14 +177,18 @@ async def serve(settings: AgentSettings, open_engine: OpenEngineCall = open_nati
     keys = AgentKeys(settings.curve)
     process = secrets.token_hex(8)
     context = zmq.Context()
+    service_manager = ServiceManager()
+    service_manager.ready()
     # The handlers stay until the end, so that a second Ctrl-C does not cut off the Bye message.
     with stop_reasons() as stops, reload_calls(keys.read_again):
         try:
             return await Slots(
                 lambda slot: _Agent(settings, open_engine, context, keys, _Place(slot, process)),
                 settings.once,
+                lambda: service_manager.turn(monotonic_ns()),
             ).live(stops)
         finally:
+            service_manager.stopping()
             await asyncio.to_thread(context.term)
 
 

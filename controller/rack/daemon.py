@@ -63,6 +63,7 @@ from etloop.controller.session.service import perform, refusal_of_name
 from etloop.controller.session.settings import LOST_AFTER_NS, CurveServer
 from etloop.runtime.clock import monotonic_ns, wall_ns
 from etloop.runtime.garbage_collection import collect_cycles
+from etloop.runtime.service_manager import ServiceManager
 from etloop.runtime.stop_signals import reload_calls, stop_reasons
 
 _TICK_MS: Final = 20
@@ -97,6 +98,7 @@ class Daemon:
     _next_dispatch_ns: int = 0
     _next_housekeeping_ns: int = 0
     _turn_ns: int = 0
+    _service_manager: ServiceManager = field(default_factory=ServiceManager)
     _listening: ListeningClock = field(default_factory=lambda: ListeningClock(monotonic_ns()))
     _lines: MemberLines = field(init=False)
     obstacles: Obstacles = field(init=False)
@@ -125,11 +127,13 @@ class Daemon:
             with stop_reasons() as stops, reload_calls(link.reload, self.rig.ask):
                 self._inherited.take_over(monotonic_ns())
                 self.log.rack("ready", bind=rig.bind, rack=self.config.rack, ports=len(self.rack.ports))
+                self._service_manager.ready()
                 try:
                     async with serving(self._gateways, self.log):
                         while self.rack.state is not RackState.STOPPED:
                             await self._try_turn(link, stops)
                 finally:
+                    self._service_manager.stopping()
                     await self._retaining.end()
                     await self.rig.end()
                     await self._abandon()
@@ -155,6 +159,7 @@ class Daemon:
         if self._turn_ns:
             self.tallies.lag.saw(max(0, now_ns - self._turn_ns - _TICK_MS * NS_PER_MS) / NS_PER_S, now_ns)
         self._turn_ns = now_ns
+        self._service_manager.turn(now_ns)
         await self._perform(link, (*self.hub.on_tick(now_ns), *self.rig.look()))
         self._lines.look(link, now_ns)
         while stops:
