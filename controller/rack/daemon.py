@@ -31,6 +31,7 @@ from etloop.controller.rack.loop_troubles import LoopTroubles
 from etloop.controller.rack.member_lines import MemberLines
 from etloop.controller.rack.readiness import DISK, PROCESSES, STORE, Obstacles
 from etloop.controller.rack.rig.served_rig import ServedRig
+from etloop.controller.rack.runs.ends import end_on_disk
 from etloop.controller.rack.runs.orders import artifacts_of, to_close, to_run
 from etloop.controller.rack.runs.protocol import (
     Begin,
@@ -168,8 +169,8 @@ class Daemon:
             await self._perform(link, self._look_at(run, now_ns))
         if now_ns >= self._next_dispatch_ns:
             self._next_dispatch_ns = now_ns + _DISPATCH_NS
+            self._publish_agents(now_ns)  # First: a port may have lost its address.
             self._dispatch(now_ns)
-            self._publish_agents(now_ns)
         if now_ns >= self._next_housekeeping_ns:
             self._next_housekeeping_ns = now_ns + _HOUSEKEEPING_NS
             self._housekeep(now_ns)
@@ -427,8 +428,9 @@ class Daemon:
         if run.outcome.held_up and not run.closings:
             self._put_back(run, run.outcome.held_up, now_ns)
             return
-        ended = run.outcome
         try:
+            self._look_for_end(run)
+            ended = run.outcome
             if self._may_be_closed(run, now_ns):
                 return
             job = self._ended(run)
@@ -443,7 +445,7 @@ class Daemon:
             if now_ns > self._drain_until_ns + STOP_NS:
                 # The next controller finds the job unfinished, with its results.
                 del self._runs[run.job_id]
-                self.log.job(run.job_id, "its end could not be recorded", reason=ended.reason)
+                self.log.job(run.job_id, "its end could not be recorded", reason=run.outcome.reason)
             return
         run.advance(RackRunEvent.STORE, now_ns)
         del self._runs[run.job_id]
@@ -451,6 +453,12 @@ class Daemon:
         self.tallies.ended_job(
             job, (now_ns - run.began_ns) / NS_PER_S, json.loads(ended.summary) if ended.summary else None
         )
+
+    def _look_for_end(self, run: RackRun) -> None:
+        """Take the end of a run whose process did not report it from the results that it had stored. Raises `OSError`."""
+        directory = artifacts_of(self.config, run.job_id)
+        if not run.outcome.stored and not run.is_inherited and (text := artifacts.summary_text(directory)):
+            run.outcome = end_on_disk(run.outcome, text, is_judged=(directory / "report.html").is_file())
 
     def _ended(self, run: RackRun) -> Job:
         """Record the end of a run. Raises `StoreFailed`, and `OSError` if its directory cannot be read."""

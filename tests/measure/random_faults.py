@@ -27,7 +27,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -210,9 +210,17 @@ class Ends:
         ]
 
 
-def broken_rack(directory: Path, faults: int, jobs: int, seed: int, say: Callable[[str], None]) -> Outcome:
-    """Inject faults into a rack in `directory`, which must be empty, and check it. Raises `SystemExit` if it cannot
-    start.
+def broken_rack(
+    directory: Path,
+    faults: Sequence[Fault],
+    jobs: int,
+    seed: int,
+    say: Callable[[str], None],
+    while_s: float | None = None,
+) -> Outcome:
+    """Inject faults into a rack in `directory`, which must be empty, and check it.
+
+    Temporary faults last `while_s` seconds, None: a random time. Raises `SystemExit` if the rack cannot start.
     """
     rack = written_rack(directory)
     healed: list[Healed] = []
@@ -229,16 +237,16 @@ def broken_rack(directory: Path, faults: int, jobs: int, seed: int, say: Callabl
             rack.start(name)
         rack.await_ready()
         feeder.start()
-        for number, fault in enumerate(drawn_faults(faults, seed)):
+        for number, fault in enumerate(faults):
             chance = random.Random(f"{seed} {number}")
             time.sleep(chance.uniform(0, 2))
             ends.look()
             begin_s = time.monotonic()
-            agent = inflict(fault, rack, chance)
+            agent = inflict(fault, rack, chance, while_s)
             inflicted.append(Inflicted(fault, begin_s, time.monotonic(), agent))
             healed.append(Healed(fault, rack.await_ready()))
             ends.look()
-            say(f"{number + 1} of {faults}: {fault.value}, ready after {healed[-1].ready_s:.1f} s")
+            say(f"{number + 1} of {len(faults)}: {fault.value}, ready after {healed[-1].ready_s:.1f} s")
             if feeder.failure is not None:
                 raise feeder.failure
         feeder.join(_END_PATIENCE_S + _A_JOB_S * jobs)
@@ -304,18 +312,22 @@ def main() -> None:
     parser.add_argument("--faults", type=int, default=50, help="how many (default: %(default)s)")
     parser.add_argument("--jobs", type=int, default=25, help="how many (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of what happens when (default: %(default)s)")
+    parser.add_argument("--only", help="kinds of faults by name, such as ALL_STOPPED,RUN_STOPPED (default: all)")
+    parser.add_argument("--seconds", type=float, help="how long temporary faults last (default: a random time)")
     parser.add_argument("--json", action="store_true", help="for programs")
     parser.add_argument("--check", action="store_true", help="exit with 30 when a bar is not met")
     parsed = parser.parse_args()
     if why := absence():
         raise SystemExit(f"a rack cannot be broken here: {why}")
+    kinds = tuple(Fault[name] for name in parsed.only.split(",")) if parsed.only else tuple(Fault)
     with terminate_as_interrupt(), tempfile.TemporaryDirectory(prefix="etloop-faults-") as directory:
         outcome = broken_rack(
             Path(directory),
-            parsed.faults,
+            drawn_faults(parsed.faults, parsed.seed, kinds),
             parsed.jobs,
             parsed.seed,
             lambda text: print(text, file=sys.stderr),
+            parsed.seconds,
         )
     if parsed.json:
         healed = [{"fault": row.fault.value, "ready_s": row.ready_s} for row in outcome.healed]

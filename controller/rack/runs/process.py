@@ -31,6 +31,7 @@ with quick_loading():
     from etloop.controller.inputs.scenario.scenario import Scenario
     from etloop.controller.rack.port_health import blamed_ports, lacks_addresses
     from etloop.controller.rack.runs.confinement import confine, confine_files
+    from etloop.controller.rack.runs.ends import end_of
     from etloop.controller.rack.runs.protocol import (
         FROM_DAEMON,
         FROM_RUN,
@@ -65,7 +66,6 @@ with quick_loading():
     from etloop.controller.session.admission import Notice
     from etloop.controller.session.settings import SessionSettings
     from etloop.results.schema.summary import Summary
-    from etloop.results.schema.typed_json import to_json
     from etloop.results.store.run_dir import RunNotWritten
     from etloop.runtime.clock import monotonic_ns
     from etloop.runtime.malloc_tuning import give_memory_back
@@ -75,7 +75,6 @@ _READ_BYTES: Final = 1 << 16
 _WAITING_FRAMES: Final = 256
 """Messages of agents that were read and not processed; beyond it the daemon's socket fills, and then its queue for this run."""
 _MOVED_NS: Final = NS_PER_S // 4
-_MOST_FAULTS: Final = 2
 _GONE: Final = "the controller stopped"
 _T = TypeVar("_T")
 
@@ -303,7 +302,7 @@ async def _ended(link: DaemonLink, begin: Begin) -> Ended:
             f"it needs more memory than limits.run_memory of the rack allows: {error or 'MemoryError'}"
         )
         return Ended(ExitCode.RUN_ERROR, reason_text, stored=False, summary="")
-    return Ended(summary.result.exit_code, _reason(summary), stored=True, summary=to_json(summary))
+    return end_of(summary)
 
 
 def _closed(begin: Begin, watcher: DaemonWatcher) -> Ended:
@@ -317,14 +316,7 @@ def _closed(begin: Begin, watcher: DaemonWatcher) -> Ended:
         return Ended(ExitCode.RUN_ERROR, reason, stored=False, summary="")
     if summary is None:
         return Ended(ExitCode.RUN_ERROR, begin.closing, stored=False, summary="")
-    return Ended(summary.result.exit_code, _reason(summary), stored=True, summary=to_json(summary))
-
-
-def _reason(summary: Summary) -> str:
-    """Return why a run did not pass; its first line, which lists of jobs show, also names the faults of the network."""
-    first, *further = (summary.reason or summary.failure).splitlines() or [""]
-    faults = "; ".join(finding.sentence for finding in summary.diagnosis.faults[:_MOST_FAULTS])
-    return "\n".join(["; ".join(filter(None, (first, faults and f"found: {faults}"))), *further])
+    return end_of(summary)
 
 
 def _run(begin: Begin, carrier: DaemonCarrier, watcher: DaemonWatcher) -> Summary:

@@ -11,7 +11,7 @@ import resource
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import Enum
 from pathlib import Path
 
@@ -39,18 +39,21 @@ class Fault(Enum):
     DESCRIPTORS_GONE = "controller without free descriptors for a while"
 
 
-def drawn_faults(count: int, seed: int) -> list[Fault]:
+def drawn_faults(count: int, seed: int, kinds: Sequence[Fault] = tuple(Fault)) -> list[Fault]:
     """Return `count` faults in the order of a seed: each kind comes equally often, however the machine times them."""
     chance = random.Random(seed)
     faults: list[Fault] = []
     while len(faults) < count:
-        faults += chance.sample(tuple(Fault), len(Fault))
+        faults += chance.sample(kinds, len(kinds))
     return faults[:count]
 
 
-def inflict(fault: Fault, rack: Rack, chance: random.Random) -> str:
-    """Inflict a fault, and remove it after a random time if it is temporary; return the agent that it hits, "" if none."""
-    while_s = chance.uniform(0.2, 6.0)
+def inflict(fault: Fault, rack: Rack, chance: random.Random, while_s: float | None = None) -> str:
+    """Inject a fault; return the agent that it hits, "" if none.
+
+    A temporary one is removed after `while_s` seconds, None: a random time.
+    """
+    while_s = while_s if while_s is not None else chance.uniform(0.2, 6.0)
     agent = chance.choice(AGENTS)
     match fault:
         case Fault.CONTROLLER_KILLED:
@@ -90,7 +93,7 @@ def inflict(fault: Fault, rack: Rack, chance: random.Random) -> str:
             with dropped("--protocol", "tcp", "--dport", str(rack.control)):
                 time.sleep(while_s)
         case Fault.DATA_SILENT:
-            with dropped("--protocol", "udp", "--destination", f"{rack.network}.2.0/24"):
+            with dropped("--protocol", "udp", "--destination", f"{rack.network}.1.0/24"):
                 time.sleep(while_s)
         case Fault.DISK_FULL:
             with full_disk(rack.directory / "state"):

@@ -64,7 +64,7 @@ class Rack:
 
     def address_of(self, agent: str) -> str:
         """Return the first address of an agent's port."""
-        return f"{self.network}.{1 + AGENTS.index(agent)}.1"
+        return f"{self.network}.{AGENTS.index(agent)}.1"
 
     def children(self, module: str) -> list[int]:
         """Return the controller's child processes whose command line contains `module`."""
@@ -77,7 +77,7 @@ class Rack:
 
     def set_addresses(self, action: str) -> None:
         """Add or delete (`action`) the agents' addresses."""
-        for k, number in itertools.product((1, 2), range(1, 5)):
+        for k, number in itertools.product((0, 1), range(1, 5)):
             command = ["ip", "address", action, f"{self.network}.{k}.{number}/32", "dev", "lo"]
             subprocess.run(command, check=False, capture_output=True)
 
