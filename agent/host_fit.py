@@ -58,9 +58,7 @@ def _port_misfits(
 
 def absent_addresses(assignment: Assignment, host: Capabilities, host_name: str) -> tuple[Problem, ...]:
     """Return a problem for each port of the assignment of which the host lacks addresses: a fault of the host or the rig."""
-    return tuple(
-        problem for port in assignment.ports for problem in _absent_addresses(port, host, host_name)
-    )
+    return tuple(problem for port in assignment.ports for problem in _absent_addresses(port, host, host_name))
 
 
 def _absent_addresses(port: PortSettings, host: Capabilities, host_name: str) -> Iterator[Problem]:

@@ -396,7 +396,9 @@ class Hub:
             if now_ns - since_ns > ANSWERING_NS:
                 for roster in self._idle:
                     if roster.member(name) is not None:
-                        roster.leave(name)  # Its host is gone: the kernel of a living one would have closed the connection.
+                        roster.leave(
+                            name
+                        )  # Its host is gone: the kernel of a living one would have closed the connection.
             return ()
         del self._claims[name]
         rival_place = f"{living.hello.host} (process {living.hello.pid})"

@@ -170,7 +170,9 @@ class Roster:
             if now_ns - member.heard_ns > lost_after_ns:
                 lost.append((name, f"no heartbeat for {seconds_text(lost_after_ns)}"))
             elif member.closed_ns is not None and now_ns - member.closed_ns > CLOSED_AFTER_NS:
-                closed_text = f"its connection is closed, and it has not returned for {seconds_text(CLOSED_AFTER_NS)}"
+                closed_text = (
+                    f"its connection is closed, and it has not returned for {seconds_text(CLOSED_AFTER_NS)}"
+                )
                 lost.append((name, closed_text))
         return tuple(lost)
 

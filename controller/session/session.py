@@ -179,7 +179,9 @@ class Session:
         if missed_ns := self._listening.turn(now_ns):
             self._actions += self.on_pause("the process of the run", missed_ns, now_ns)
         elif self.state in _WAITING_FOR_SILENT and self._roster.overdue(now_ns):
-            self._hold(now_ns - self._turned_ns)  # The connection may recover: answers and progress wait in it.
+            self._hold(
+                now_ns - self._turned_ns
+            )  # The connection may recover: answers and progress wait in it.
         self._turned_ns = now_ns
         if not self._over:
             for name, why in self._roster.lost(now_ns):
@@ -280,7 +282,9 @@ class Session:
                 self._on_waits(name, message, now_ns)
             case Faulted():
                 silences = self._roster.recent_silences(now_ns)
-                self._break(now_ns, run_problems.failed_engine(name, message, silences, len(self._assignments)))
+                self._break(
+                    now_ns, run_problems.failed_engine(name, message, silences, len(self._assignments))
+                )
             case Loaded() | LoadFailed() | Paired() | Probed() | Armed() | Started():
                 self._on_answer(name, message, now_ns)
 
@@ -417,7 +421,9 @@ class Session:
         if not self._late or (self._pending and not started):
             return
         if started or self._starts >= _MOST_STARTS:
-            self._break(now_ns, *(run_problems.overdue_start(name, late) for name, late in self._late.items()))
+            self._break(
+                now_ns, *(run_problems.overdue_start(name, late) for name, late in self._late.items())
+            )
             return
         self._enter(RunEvent.START_MISSED, now_ns, self._settings.arm_timeout_ns)
         self._log("the start orders arrived after the start everywhere; ordering another start")

@@ -69,10 +69,9 @@ def newborn(*, once: bool = False) -> AgentLife:
     return AgentLife(HELLO, "tcp://127.0.0.1:1", once=once, now_ns=0)
 
 
-def ticked(life: AgentLife, until_ns: int) -> tuple[Action, ...]:
+def ticked(life: AgentLife, until_ns: int, from_ns: int = 0) -> tuple[Action, ...]:
     """What it does while its loop turns every 200 ms, and at the end of the time."""
-    first_ns = life._listening._turned_ns
-    turns = [life.on_tick(now_ns) for now_ns in (*range(first_ns, until_ns, 200 * NS_PER_MS), until_ns)]
+    turns = [life.on_tick(now_ns) for now_ns in (*range(from_ns, until_ns, 200 * NS_PER_MS), until_ns)]
     return tuple(action for actions in turns for action in actions)
 
 
@@ -293,7 +292,7 @@ def test_a_pause_of_its_own_is_no_silence_of_the_controller() -> None:
     actions = life.on_tick(10 * LOST_NS)
     assert logged(actions) == "this process did not run for 29.7 s"
     assert life.state is AgentState.RUNNING
-    assert "the controller has been silent" in logged(ticked(life, 11 * LOST_NS))
+    assert "the controller has been silent" in logged(ticked(life, 11 * LOST_NS, 10 * LOST_NS))
 
 
 def test_a_closed_connection_counts_as_the_end_of_the_controller_unless_it_is_heard_again() -> None:
@@ -303,7 +302,9 @@ def test_a_closed_connection_counts_as_the_end_of_the_controller_unless_it_is_he
     life.on_message(Ping(1, 0), LOST_NS)
     assert ticked(life, 3 * LOST_NS) == ()
     life.on_closed(3 * LOST_NS)
-    assert "the connection to the controller is closed" in logged(ticked(life, 4 * LOST_NS + NS_PER_S))
+    assert "the connection to the controller is closed" in logged(
+        ticked(life, 4 * LOST_NS + NS_PER_S, 3 * LOST_NS)
+    )
     assert life.state is AgentState.JOINING
 
 
@@ -315,9 +316,11 @@ def test_a_run_that_welcomes_again_with_more_patience_is_believed_for_as_long_as
     assert ticked(life, 5 * LOST_NS) == ()
     assert "the controller has been silent for 15.0 s" in logged(life.on_tick(5 * LOST_NS + 1))
     joined_ns = 6 * LOST_NS
-    ticked(life, joined_ns)
+    ticked(life, joined_ns, 5 * LOST_NS + 1)
     life.on_message(Welcome(1, LOST_NS), joined_ns)
-    assert "the controller has been silent for 3.0 s" in logged(ticked(life, joined_ns + LOST_NS + 1))
+    assert "the controller has been silent for 3.0 s" in logged(
+        ticked(life, joined_ns + LOST_NS + 1, joined_ns)
+    )
 
 
 def test_an_agent_reports_as_rarely_as_its_run_asks_and_never_more_often_than_it_would() -> None:

@@ -88,7 +88,9 @@ class Outcome:
     def holds(self) -> bool:
         """Return whether no job was lost, causes were right and the rack was ready in time."""
         in_time = all(healed_fault.ready_s <= READY_BAR_S for healed_fault in self.healed)
-        return not self.mistakes and in_time and len(self.wrong_causes) <= MOST_WRONG * sum(self.ended.values())
+        return (
+            not self.mistakes and in_time and len(self.wrong_causes) <= MOST_WRONG * sum(self.ended.values())
+        )
 
 
 class Feeder(threading.Thread):
@@ -312,8 +314,12 @@ def main() -> None:
     parser.add_argument("--faults", type=int, default=50, help="how many (default: %(default)s)")
     parser.add_argument("--jobs", type=int, default=25, help="how many (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of what happens when (default: %(default)s)")
-    parser.add_argument("--only", help="kinds of faults by name, such as ALL_STOPPED,RUN_STOPPED (default: all)")
-    parser.add_argument("--seconds", type=float, help="how long temporary faults last (default: a random time)")
+    parser.add_argument(
+        "--only", help="kinds of faults by name, such as ALL_STOPPED,RUN_STOPPED (default: all)"
+    )
+    parser.add_argument(
+        "--seconds", type=float, help="how long temporary faults last (default: a random time)"
+    )
     parser.add_argument("--json", action="store_true", help="for programs")
     parser.add_argument("--check", action="store_true", help="exit with 30 when a bar is not met")
     parsed = parser.parse_args()

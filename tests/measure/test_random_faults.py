@@ -113,7 +113,11 @@ def test_an_outcome_holds_if_nothing_was_lost_and_the_rack_was_ready_in_time(
     [
         ("the agent that was killed", "agent 'b': its connection is closed, in RUN", True),
         ("the other agent", "agent 'a': its connection is closed, in RUN", False),
-        ("the engine of the other, with the agent that was killed", "agent 'b': was not heard for 3.0 s", True),
+        (
+            "the engine of the other, with the agent that was killed",
+            "agent 'b': was not heard for 3.0 s",
+            True,
+        ),
         ("no reason at all", "its process ended without a result", False),
         ("a damaged trace needs no fault", "traces/damaged/w.0.et: is not a Chakra trace", True),
     ],
@@ -121,8 +125,12 @@ def test_an_outcome_holds_if_nothing_was_lost_and_the_rack_was_ready_in_time(
 def test_a_wrong_cause_is_found(sentence: str, reason: str, right: bool) -> None:
     killed = (Inflicted(Fault.AGENT_KILLED, 10.0, 11.0, "b"),)
     wrong = wrong_causes([("j1", reason, 12.0)], killed)
-    assert wrong == (() if right else (f"j1 gives a wrong cause: {reason} (faults before: agent killed b)",)), sentence
-    assert len(wrong_causes([("j1", reason, 9.0)], killed)) == (not reason.startswith("traces")), "it ended before"
+    assert wrong == (
+        () if right else (f"j1 gives a wrong cause: {reason} (faults before: agent killed b)",)
+    ), sentence
+    assert len(wrong_causes([("j1", reason, 9.0)], killed)) == (not reason.startswith("traces")), (
+        "it ended before"
+    )
 
 
 def test_every_kind_of_fault_has_its_causes_and_comes_equally_often() -> None:

@@ -31,7 +31,7 @@ _BACKLOG: Final = 16
 """Connections that wait to be accepted, and that are accepted at once."""
 
 
-class _Broker(Broker):  # type: ignore[misc]  # amqtt ships no types
+class BoundedBroker(Broker):  # type: ignore[misc]  # amqtt ships no types
     """Works around faults of amqtt: retained messages for wrong clients, and connections left open or unlimited.
 
     amqtt sends each client that connects the retained messages of all clients' subscriptions, and leaves a connection
@@ -72,13 +72,13 @@ class _Broker(Broker):  # type: ignore[misc]  # amqtt ships no types
             self._connections.pop(task, None)
             writer.transport.abort()
 
-    async def _initialize_client_session(self, *connection: Any) -> Any:  # noqa: ANN401 - amqtt's own types
+    async def _initialize_client_session(self, *connection: Any) -> Any:
         session = await super()._initialize_client_session(*connection)
         if (task := asyncio.current_task()) is not None:
             self._no_stranger(task)
         return session
 
-    async def _create_server_instance(self, *listener: Any) -> asyncio.Server:  # noqa: ANN401 - amqtt's own types
+    async def _create_server_instance(self, *listener: Any) -> asyncio.Server:
         name, _, address, port, _ = listener
         return await asyncio.start_server(
             partial(self.stream_connected, listener_name=name),
@@ -132,7 +132,7 @@ class EmbeddedBroker:
     async def serve(self) -> None:
         """Start the broker and serve the gateway. See `Gateway`."""
         logging.getLogger("amqtt").setLevel(logging.CRITICAL)
-        broker = _Broker(
+        broker = BoundedBroker(
             {
                 "listeners": {"default": {"type": "tcp", "bind": self._address, "max_connections": -1}},
                 "plugins": {"amqtt.plugins.authentication.AnonymousAuthPlugin": {"allow_anonymous": True}},

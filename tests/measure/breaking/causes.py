@@ -65,9 +65,7 @@ def is_caused(reason: str, ended_s: float, inflicted: Iterable[Inflicted]) -> bo
     return False
 
 
-def wrong_causes(
-    ends: Sequence[tuple[str, str, float]], inflicted: Sequence[Inflicted]
-) -> tuple[str, ...]:
+def wrong_causes(ends: Sequence[tuple[str, str, float]], inflicted: Sequence[Inflicted]) -> tuple[str, ...]:
     """Return the jobs with a wrong cause, in words; `ends` are (job, reason, end) of those that did not pass."""
     return tuple(
         f"{job_id} gives a wrong cause: {reason.splitlines()[0] if reason else 'none'} (faults before: "

@@ -76,7 +76,9 @@ def inflict(fault: Fault, rack: Rack, chance: random.Random, while_s: float | No
             with stopped(rack.children("runs.process")):
                 time.sleep(while_s)
         case Fault.ALL_STOPPED:
-            with stopped([*rack.children(""), *(rack.processes[name].pid for name in ("controller", *AGENTS))]):
+            with stopped(
+                [*rack.children(""), *(rack.processes[name].pid for name in ("controller", *AGENTS))]
+            ):
                 time.sleep(while_s)
         case Fault.ADDRESS_LOST:
             with without_address(rack.address_of(agent)):

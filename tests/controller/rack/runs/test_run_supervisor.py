@@ -15,7 +15,7 @@ from etloop.contract.base.clock import NS_PER_S
 from etloop.controller.rack.runs import supervisor
 from etloop.controller.rack.runs.protocol import Begin, Ended, RunFrame
 from etloop.controller.rack.runs.submitted_code import AllowedCode
-from etloop.controller.rack.runs.supervisor import ChildState, RunChild
+from etloop.controller.rack.runs.supervisor import RunChild
 from etloop.controller.rack.store import locks
 from tests.support.first_light.commands import PATIENCE_S
 
@@ -77,11 +77,13 @@ async def test_a_process_that_cannot_be_started_says_why(tmp_path: Path) -> None
 
 
 ENDS_AT_ONCE = """\
-import socket, sys
+import pathlib, socket, sys, time
 from etloop.contract.protocol.frames import frame_of
 from etloop.controller.rack.runs.protocol import FROM_RUN, Ended
 link = socket.socket(fileno=int(sys.argv[1]))
 link.recv(1)
+pathlib.Path(sys.argv[2]).touch()
+time.sleep(0.1)
 link.sendall(frame_of(FROM_RUN, Ended(0, "its last words", stored=True, summary="{}")))
 """
 
@@ -97,16 +99,18 @@ def has_ended(pid: int) -> bool:
 async def test_the_last_frames_of_a_process_are_read_although_nothing_can_be_written_to_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = (sys.executable, "-c", ENDS_AT_ONCE)
-    monkeypatch.setattr(supervisor, "own_module", lambda _, *arguments: (*command, *arguments))
+    command, begun = (sys.executable, "-c", ENDS_AT_ONCE), tmp_path / "begun"
+    monkeypatch.setattr(supervisor, "own_module", lambda _, number: (*command, number, str(begun)))
     frames: list[RunFrame] = []
     child = child_in(tmp_path, frames.append)
     living = asyncio.create_task(child.run())
     async with asyncio.timeout(PATIENCE_S):
-        while child._state is not ChildState.CONNECTED:  # noqa: ASYNC110 - it signals nothing
+        while not begun.exists():  # noqa: ASYNC110 - a file has no event
             await asyncio.sleep(0)
         # The daemon stands still until the process has ended, then writes before it reads.
-        while not has_ended(child._process.pid):  # noqa: ASYNC110 - no event may pass
+        pid = locks.signature(tmp_path / "r1.lock")
+        assert pid is not None
+        while not has_ended(pid):
             pass
         child.forward(b"a", MESSAGE)
         assert await living == ""
