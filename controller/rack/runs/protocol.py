@@ -1,6 +1,7 @@
 """Messages between the daemon and the process of one run over a socket pair, as values and as bytes.
 
-Daemon to run: `Begin`, then `FromAgent`, `ConnectionClosed`, `ControllerPaused` and `Stop`. Run to daemon: `Prepared`, `ToAgent`, `LogLine`, `RunProgress`, and
+Daemon to run: `Begin`, then `FromAgent`, `ConnectionClosed`, `ControllerPaused` and `Stop`.
+Run to daemon: `Prepared`, `ToAgent`, `LogLine`, `RunProgress`, and
 finally `Ended`. Bodies of agents' messages are forwarded undecoded: only the run decodes them. Both ends are ETLoop's;
 still everything is bounded and typed, so that a broken run cannot harm the daemon.
 """
