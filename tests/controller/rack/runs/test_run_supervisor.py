@@ -77,13 +77,12 @@ async def test_a_process_that_cannot_be_started_says_why(tmp_path: Path) -> None
 
 
 ENDS_AT_ONCE = """\
-import pathlib, socket, sys, time
+import pathlib, socket, sys
 from etloop.contract.protocol.frames import frame_of
 from etloop.controller.rack.runs.protocol import FROM_RUN, Ended
 link = socket.socket(fileno=int(sys.argv[1]))
 link.recv(1)
 pathlib.Path(sys.argv[2]).touch()
-time.sleep(0.1)
 link.sendall(frame_of(FROM_RUN, Ended(0, "its last words", stored=True, summary="{}")))
 """
 
