@@ -21,7 +21,7 @@ from etloop.controller.inputs.rig import Rig
 from etloop.controller.rack.agent_pool import Hub
 from etloop.controller.rack.api import Rack, ScenarioRules
 from etloop.controller.rack.config import BrokerConfig, GatewaySettings, HttpConfig, OtelConfig, RackConfig
-from etloop.controller.rack.daemon import HEARTBEAT_NS, LOST_AFTER_NS, Daemon
+from etloop.controller.rack.daemon import HEARTBEAT_NS, Daemon
 from etloop.controller.rack.gateways import Gateway
 from etloop.controller.rack.log import RackLog
 from etloop.controller.rack.mqtt.embedded_broker import EmbeddedBroker
@@ -47,7 +47,12 @@ from etloop.controller.rack.transfers.trace_shelf import TraceShelf
 from etloop.controller.rack.transfers.transfers import Transfers
 from etloop.controller.rack.users.people import People
 from etloop.controller.rack.users.users import parse_users
-from etloop.controller.session.settings import CurveServer, SessionSettings, check_exposure
+from etloop.controller.session.settings import (
+    LOST_AFTER_NS,
+    CurveServer,
+    SessionSettings,
+    check_exposure,
+)
 from etloop.runtime.broker_connection import tls_context
 from etloop.runtime.descriptors import raise_descriptor_limit
 from etloop.runtime.garbage_collection import freeze_startup_objects

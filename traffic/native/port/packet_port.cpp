@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -154,6 +155,7 @@ struct PacketPort::State {
   Nanos paused_until_ns = kNever;
   Nanos drained_ns = 0;
   int last_errno = 0;
+  std::atomic<int> lost_errno = 0;  // of the last frames that were lost with the link, see is_lost_with_link
   bool bypasses_qdisc = false;
   mutable int64_t dropped = 0;
 
@@ -265,7 +267,10 @@ TxResult PacketPort::State::push_out() {
     ++flows.counters.tx_calls;
     if (taken < 0) {
       const int code = errno;
-      if (config.is_plane && (code == ENETDOWN || code == ENXIO)) break;  // lost with the link
+      if (is_lost_with_link(code)) {
+        lost_errno.store(code, std::memory_order_relaxed);
+        break;
+      }
       const TxResult result = refuse(code);
       if (result == TxResult::failed) {
         is_broken = builds;
@@ -470,6 +475,11 @@ std::vector<std::string> PacketPort::degraded() const {
 std::vector<std::string> PacketPort::capabilities() const {
   return {state_->clock.text(),
           "paced packets leave when the loop comes to it: packet sockets are used past the queueing discipline"};
+}
+
+std::string PacketPort::link_loss() const {
+  const int code = state_->lost_errno.load(std::memory_order_relaxed);
+  return code == 0 ? "" : "the kernel did not send a frame: " + errno_text(code);
 }
 
 std::string PacketPort::last_error() const {
