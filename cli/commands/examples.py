@@ -22,8 +22,8 @@ SUMMARIES: Final = {
     "loopback": "two agents on one machine without a switch",
     "notebooks": "plots of queue and rate, and a sweep, in Jupyter",
     "rack": "controller, users and broker of a rack",
-    "serve": "a simulator of serving that asks the twin when its transfers end",
     "slurm": "agents on the nodes that Slurm allocates",
+    "twin_client": "a simulator of serving that asks the twin when its transfers end",
     "two_hosts": "two hosts and a switch between them",
 }
 """Example -> summary; a test compares the names with the folder."""

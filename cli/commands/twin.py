@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--serve",
         metavar="SOCKET",
         help="in place of a scenario: answer another simulator when its transfers end, at a new socket, or - for standard "
-        "input and output (docs/serve.md)",
+        "input and output (docs/twin-server.md)",
     )
     add_strict(parser)
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""The protocol of `etloop twin --serve`: a line of JSON in, a line of JSON out (docs/serve.md). Pure.
+"""The protocol of `etloop twin --serve`: a line of JSON in, a line of JSON out (docs/twin-server.md). Pure.
 
 Decides what a request may hold and how it is answered; `TransferNetwork` decides when transfers end. A request that cannot be
 answered changes nothing. Time belongs to the client: it moves by the `t` of requests alone, and never back.

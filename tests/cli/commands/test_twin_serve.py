@@ -17,7 +17,7 @@ from tests.support.places import ROOT
 if TYPE_CHECKING:
     from pathlib import Path
 
-EXAMPLE = ROOT / "examples/serve"
+EXAMPLE = ROOT / "examples/twin_client"
 TOPOLOGY = str(EXAMPLE / "topology.yaml")
 
 
