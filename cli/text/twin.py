@@ -65,7 +65,8 @@ def render_transfers(figures: TransferFigures) -> str:
     return (
         f"transfers       {figures.started}: {figures.done} done, {figures.cancelled} cancelled; "
         f"at most {figures.most_under_way} at a time\n"
-        f"slowdown        {figures.slowdown_mean:.3f} mean, {figures.slowdown_max:.3f} at most, over a transfer that shares no link\n"
+        f"slowdown        {figures.slowdown_mean:.3f} mean, {figures.slowdown_max:.3f} at most, "
+        "over a transfer that shares no link\n"
     )
 
 

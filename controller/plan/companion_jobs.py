@@ -1,7 +1,8 @@
 """Loads next to training and serving (`companions`) as jobs in memory. Reads the files that they name.
 
-* A checkpoint moves every rank's files at once, stripe by stripe, to or from the servers; the next one waits until the slowest rank
-  has finished. Each stripe is a request of storage: a write is the data and a completion back, a read a command and the data back.
+* A checkpoint moves every rank's files at once, stripe by stripe, to or from the servers; the next one waits until the slowest
+  rank has finished. Each stripe is a request of storage: a write is the data and a completion back, a read a command and the
+  data back.
 * A weight update sends all weights to all workers in buckets, of which each receiver has two under way.
 * Offloaded KV caches are requests at the times of their log. A read waits for the last write of its key.
 """

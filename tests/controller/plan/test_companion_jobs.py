@@ -99,7 +99,7 @@ LLAMA_405B = (126, 128256, 16384, 53248, 128, 8)
     ],
     ids=["8B", "70B", "405B"],
 )
-def test_ranks_save_what_dlio_computes(  # noqa: PLR0917 -- columns of the table
+def test_ranks_save_what_dlio_computes(
     shape: tuple[int, ...],
     tensor: int,
     pipeline: int,
