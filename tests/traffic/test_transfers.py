@@ -13,7 +13,7 @@ from etloop.traffic.transfer_ways import TransferWays
 from etloop.traffic.transfers import Done, FlowTransfers, Transfer
 
 ONE_SWITCH = "single: {ports: [a/p, b/p, c/p, d/p], rate: 100Gbps, delay: 500ns}"
-OVERSUBSCRIBED = "leaf_spine: {leaves: [{ports: [a/p, b/p]}, {ports: [c/p, d/p]}], spines: 1, rate: 100Gbps, uplink_rate: 100Gbps}"
+OVERSUBSCRIBED = "leaf_spine: {leaves: [{ports: [a/p, b/p]}, {ports: [c/p, d/p]}], spines: 1, rate: 100Gbps}"
 TWO_SPINES = "leaf_spine: {leaves: [{ports: [a/p, b/p]}, {ports: [c/p, d/p]}], spines: 2, rate: 100Gbps}"
 A, B, C, D = range(4)
 GIGABYTE = 10**9
