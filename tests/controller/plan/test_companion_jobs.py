@@ -100,7 +100,7 @@ LLAMA_405B = (126, 128256, 16384, 53248, 128, 8)
     ids=["8B", "70B", "405B"],
 )
 def test_ranks_save_what_dlio_computes(
-    shape: tuple[int, ...],
+    shape: tuple[int, int, int, int, int, int],
     tensor: int,
     pipeline: int,
     zero: int,
