@@ -193,7 +193,7 @@ def _operations(path: Path, where: str) -> Iterator[KvOperation]:
 def _operation(row: list[str], at_ns: int, at: str) -> KvOperation:
     _, operation, size, tier, key, _ = row
     if operation not in ("Read", "Write"):
-        raise ConfigError(Problem(at, f'"{operation[:32]}" is no operation', "write Read or Write"))
+        raise ConfigError(Problem(at, f'"{operation[:32]}" is not an operation', "write Read or Write"))
     is_number = size.isascii() and size.isdigit() and len(size) < 20
     if not is_number or not 1 <= int(size) <= MOST_ENTRY_BYTES:
         problem = f'"{size[:32]}" is not a size in bytes'

@@ -58,9 +58,11 @@ def companion_job(load: CompanionLoad, where: str) -> Job:
             return _offload_job(load, where)
 
 
-def _refuse_many(count: int, what: str, remedy: str, where: str) -> None:
+def _refuse_many(count: int, counted_things: str, remedy: str, where: str) -> None:
     if count > MOST_REQUESTS:
-        raise ConfigError(Problem(where, f"{count} {what}; at most {MOST_REQUESTS} are supported", remedy))
+        raise ConfigError(
+            Problem(where, f"{count} {counted_things}; at most {MOST_REQUESTS} are supported", remedy)
+        )
 
 
 def _checkpoint_job(load: CheckpointLoad, where: str) -> Job:
@@ -77,7 +79,9 @@ def _checkpoint_job(load: CheckpointLoad, where: str) -> Job:
         (writes + reads) * sum(map(len, stripes)), "stripes", "raise stripe, or lower writes and reads", where
     )
     if writes + reads == 0 or not any(stripes):
-        raise ConfigError(Problem(where, "nothing is written or read", "write writes: 1, or a larger share"))
+        raise ConfigError(
+            Problem(where, "no checkpoint is written or read", "write writes: 1, or a larger share")
+        )
     asked: _Asked = [[] for _ in range(load.servers)]
     programs = []
     for rank, own in enumerate(stripes):

@@ -27,7 +27,7 @@ Fields: TypeAlias = dict[str, Any]
 
 
 class Op(StrEnum):
-    """What a request asks for."""
+    """The kind of a request."""
 
     HELLO = "hello"
     START = "start"
@@ -48,7 +48,7 @@ _KEYS: Final[Mapping[Op, tuple[str, ...]]] = {
     Op.ASK: ("src", "dst", "bytes"),
     Op.STATS: (),
 }
-"""Keys of each request besides `op`; all are required."""
+"""Keys of each request in addition to `op`; all are required."""
 
 
 class TransferNetwork(Protocol):
@@ -72,7 +72,7 @@ class TransferNetwork(Protocol):
         """Move time forward; return the transfers that were done until then, in order."""
 
     def next_ns(self) -> int | None:
-        """Return a time before which nothing is done; None if nothing is under way."""
+        """Return the earliest completion if no transfer begins before it; None without transfers."""
 
     def cancel(self, transfer_id: TransferId) -> int:
         """End a transfer; return the bytes that were not yet sent."""
@@ -96,7 +96,7 @@ class ServedNetwork:
 
 
 class _Refused(Exception):
-    """A request that cannot be answered: the key at fault, and what to write."""
+    """A request that cannot be answered: the key at fault; the text has the remedy."""
 
     def __init__(self, key: str, problem: str) -> None:
         super().__init__(problem)
@@ -128,7 +128,7 @@ class TransferSession:
         return self._network.figures()
 
     def _reply(self, line: bytes) -> Fields:
-        request = _parsed(line)
+        request = _parse(line)
         op = _op_of(request)
         _check_keys(request, _KEYS[op])
         match op:
@@ -139,7 +139,7 @@ class TransferSession:
             case Op.BATCH:
                 return self._start(request, _rows_of(request))
             case Op.ADVANCE:
-                return self._moved(self._time_of(request))
+                return self._move(self._time_of(request))
             case Op.CANCEL:
                 return self._cancel(request)
             case Op.ASK:
@@ -169,7 +169,7 @@ class TransferSession:
             where = f"start[{number}]." if row is not request else ""
             transfer = self._transfer(row, where)
             if transfer.transfer_id in transfers or self._network.is_under_way(transfer.transfer_id):
-                raise _Refused(f"{where}id", f"{_shown(transfer.transfer_id)} is under way; use another id")
+                raise _Refused(f"{where}id", f"{_show(transfer.transfer_id)} is under way; use another id")
             transfers[transfer.transfer_id] = transfer
         if self._network.under_way + len(transfers) > MOST_TRANSFERS:
             raise _Refused("op", f"more than {MOST_TRANSFERS} transfers under way; advance first")
@@ -185,14 +185,14 @@ class TransferSession:
     def _cancel(self, request: Fields) -> Fields:
         at_ns, transfer_id = self._time_of(request), _id_of(request, "")
         if not self._network.is_under_way(transfer_id):
-            raise _Refused("id", f"{_shown(transfer_id)} is not under way: never started, done or cancelled")
+            raise _Refused("id", f"{_show(transfer_id)} is not under way: never started, done or cancelled")
         done = self._network.advance(at_ns)
         # It may have been done on the way to `t`.
         is_left = self._network.is_under_way(transfer_id)
         left_bytes = self._network.cancel(transfer_id) if is_left else 0
         return self._answer(done) | {"left": left_bytes}
 
-    def _moved(self, at_ns: int) -> Fields:
+    def _move(self, at_ns: int) -> Fields:
         return self._answer(self._network.advance(at_ns))
 
     def _answer(self, done: Sequence[Done]) -> Fields:
@@ -249,7 +249,9 @@ class TransferSession:
             names = self._served.endpoints
             known = ", ".join(names[:_SHOWN])
             more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-            raise _Refused(f"{where}{key}", f"{_shown(name)} is no endpoint; there are {known}{more}")
+            raise _Refused(
+                f"{where}{key}", f"{_show(name)} is not an endpoint; expected one of {known}{more}"
+            )
         return number
 
 
@@ -261,7 +263,7 @@ def _numbers(endpoints: Sequence[str]) -> dict[str, int]:
     return number_of | {agent: number for agent, number in short.items() if agent not in number_of}
 
 
-def _parsed(line: bytes) -> Fields:
+def _parse(line: bytes) -> Fields:
     if len(line) > MOST_LINE_BYTES:
         raise _Refused("", f"a line of more than {MOST_LINE_BYTES} bytes; split it")
     try:
@@ -276,7 +278,7 @@ def _parsed(line: bytes) -> Fields:
 def _op_of(request: Fields) -> Op:
     name = request.get("op")
     if not isinstance(name, str) or name not in tuple(Op):
-        raise _Refused("op", f"{_shown(name)} is no request; there are {', '.join(Op)}")
+        raise _Refused("op", f"{_show(name)} is not a request; expected one of {', '.join(Op)}")
     return Op(name)
 
 
@@ -307,7 +309,7 @@ def _id_of(row: Fields, where: str) -> TransferId:
     is_number = isinstance(transfer_id, int) and not isinstance(transfer_id, bool)
     if not is_text and not (is_number and abs(transfer_id) < 1 << 63):
         allowed = f"text of 1 to {MOST_ID_CHARACTERS} characters or a number of 64 bits"
-        raise _Refused(f"{where}id", f"{_shown(transfer_id)} is not {allowed}")
+        raise _Refused(f"{where}id", f"{_show(transfer_id)} is not {allowed}")
     named: TransferId = transfer_id
     return named
 
@@ -319,11 +321,11 @@ def _bytes_of(row: Fields, where: str) -> int:
 def _whole(row: Fields, key: str, least: int, most: int, where: str) -> int:
     value = row[key]
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise _Refused(f"{where}{key}", f"{_shown(value)} is not a whole number from {least} to {most}")
+        raise _Refused(f"{where}{key}", f"{_show(value)} is not a whole number from {least} to {most}")
     return value
 
 
-def _shown(value: object) -> str:
+def _show(value: object) -> str:
     """Return a value of a request for an error, cut to a readable length."""
     if isinstance(value, int) and abs(value) >= 1 << 64:
         return "a number of more than 64 bits"

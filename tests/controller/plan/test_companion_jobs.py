@@ -194,7 +194,7 @@ def test_times_of_a_log_are_read_to_the_nanosecond(log: Path) -> None:
     [
         ("Time,Op\n", "log.csv:1: its columns are Time, Op"),
         (LOG + "1790000000.1,Read,1,Tier-1\n", "log.csv:7: 4 values for 6 columns"),
-        (LOG + "1790000000.1,Move,1,Tier-1,a,x\n", 'log.csv:7: "Move" is no operation'),
+        (LOG + "1790000000.1,Move,1,Tier-1,a,x\n", 'log.csv:7: "Move" is not an operation'),
         (LOG + "1790000000.1,Read,-1,Tier-1,a,x\n", 'log.csv:7: "-1" is not a size'),
         (LOG + "1790000000.1,Read,99999999999999,Tier-1,a,x\n", "is not a size"),
         (LOG + "NaN,Read,1,Tier-1,a,x\n", '"NaN" is not a time'),
@@ -237,7 +237,10 @@ def test_a_workload_that_cannot_be_used_is_refused(dlio: Path, old: str, new: st
             lambda path: CheckpointLoad(path / "tiny.yaml", 8, 1, stripe_bytes=4096, writes=1000),
             "stripes; at most",
         ),
-        (lambda path: CheckpointLoad(path / "tiny.yaml", 8, 1, writes=0, reads=0), "nothing is written"),
+        (
+            lambda path: CheckpointLoad(path / "tiny.yaml", 8, 1, writes=0, reads=0),
+            "no checkpoint is written",
+        ),
         (lambda path: WeightUpdateLoad(1, 2000, 1 << 40, bucket_bytes=4096), "buckets of all workers"),
         (lambda path: WeightUpdateLoad(1024, 1025, 1), "2049 ranks in all"),
     ],
