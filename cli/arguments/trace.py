@@ -65,6 +65,11 @@ def add_trace_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N,N",
         help="sizes of the dimensions that involved_dim refers to, the first one varying fastest, such as 2,4",
     )
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="refuse communication that cannot be replayed, instead of warning",
+    )
     _add_rates(parser)
 
 
@@ -119,4 +124,5 @@ def workload_settings(parsed: argparse.Namespace) -> WorkloadSettings:
         flops=parsed.flops,
         memory_bandwidth_bytes_per_s=_bytes_of(parsed.memory_bandwidth),
         storage_bandwidth_bytes_per_s=_bytes_of(parsed.storage_bandwidth),
+        strict=parsed.strict,
     )

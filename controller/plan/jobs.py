@@ -54,6 +54,15 @@ def with_all_schedule_files(scenario: Scenario) -> Scenario:
     return replace(scenario, collectives=loaded_section(scenario.collectives), jobs=jobs)
 
 
+def strict_about_traces(scenario: Scenario) -> Scenario:
+    """Return the scenario with an error for communication of its traces that cannot be replayed."""
+    jobs = (
+        replace(job, source=replace(job.source, settings=replace(job.source.settings, strict=True)))
+        for job in scenario.jobs
+    )
+    return replace(scenario, jobs=tuple(jobs))
+
+
 def build_jobs(scenario: Scenario, progress: Progress | None = None) -> JobSet:
     """Return the jobs of a scenario whose schedule files have been read.
 
