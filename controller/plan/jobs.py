@@ -97,7 +97,7 @@ def _build_job(source: Source, progress: Progress | None) -> Job:
         return job_of(source.load, source.where)
     assert source.trace is not None
     world = len(recorded_ranks(source.settings.stand_ins)) or None
-    trace = read_trace(source.trace, source.groups, progress, source.kernels, world)
+    trace = read_trace(source.trace, source.groups, progress, source.kernels, world, source.facts)
     job = build_job(trace, source.settings)
     return excerpt_of(job, source.excerpt) if source.excerpt is not None else job
 
