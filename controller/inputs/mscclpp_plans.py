@@ -42,10 +42,10 @@ _PACKET_READS: Final = frozenset("rppkt respkt cpkt upkt repkt recpkt recspkt".s
 class _Fault(Exception):
     """A mistake of the plan, with its place."""
 
-    def __init__(self, place: str, what: str) -> None:
-        super().__init__(what)
+    def __init__(self, place: str, problem: str) -> None:
+        super().__init__(problem)
         self.place = place
-        self.what = what
+        self.what = problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Plan:
 
 @dataclass(slots=True)
 class _Known:
-    """What a thread block has waited for: nodes of its rank, receives on other ranks that its puts end in, and nodes of
+    """The past of a thread block: nodes of its rank, receives on other ranks that its puts end in, and nodes of
     other ranks that precede data it may read."""
 
     after: set[int] = field(default_factory=set)
@@ -79,7 +79,7 @@ class _Known:
             for rank, nodes in theirs.items():
                 mine[rank] |= nodes
 
-    def copied(self) -> _Known:
+    def copy(self) -> _Known:
         """Return an independent copy."""
         copy = _Known()
         copy.add(self)
@@ -134,7 +134,7 @@ class _Execution:
         stuck = next((block for block in blocks if block.at < len(block.ops)), None)
         if stuck is not None:
             operation = stuck.ops[stuck.at].get("name")
-            raise _Fault(_place(stuck), f"{operation} waits for what never comes")
+            raise _Fault(_place(stuck), f"{operation} waits for a signal, packet or block that never comes")
 
     def _step(self, block: _Block) -> bool:
         """Execute the next operation of a block; return False if it must wait."""
@@ -151,7 +151,7 @@ class _Execution:
             return self._barrier(block, op)
         if name == "sem_release":
             for semaphore in _numbers(op, "semaphore_ids", block):
-                self.semaphores[block.gpu, semaphore].append(block.known.copied())
+                self.semaphores[block.gpu, semaphore].append(block.known.copy())
             return True
         if name == "sem_acquire":
             queues = [self.semaphores[block.gpu, number] for number in _numbers(op, "semaphore_ids", block)]
@@ -209,7 +209,7 @@ class _Execution:
         for other in waiting:
             merged.add(other.known)
         for other in waiting:
-            other.known = merged.copied()
+            other.known = merged.copy()
         waiting.clear()
         return True
 
@@ -334,8 +334,8 @@ def _plan(text: bytes, source: str) -> Plan:
         raise _Fault("", f"has no list of 2 to {_MOST_GPUS} gpus")
     collective = COLLECTIVES.get(str(document.get("collective")))
     if collective is None:
-        found = str(document.get("collective"))[:24]
-        raise _Fault("", f"is for the collective {found!a}, expected one of {', '.join(COLLECTIVES)}")
+        stated = str(document.get("collective"))[:24]
+        raise _Fault("", f"is for the collective {stated!a}, expected one of {', '.join(COLLECTIVES)}")
     parts = [_object(gpu, f"GPU {index}") for index, gpu in enumerate(gpus)]
     key = "output_chunks" if collective == "all-gather" else "input_chunks"
     chunks = {gpu.get(key) for gpu in parts}

@@ -127,8 +127,10 @@ def _report_nodes(
         lambda node: f"type {rank.kind[node]}",
     )
     remedy = "write sends and receives instead, or wait for the schema: with type 10, types 8 and 9 have other meanings too"
-    found = "CHECKPOINT_NODE of a proposal (mlcommons/chakra #216: STORAGE_NODE, BATCH_NODE, CHECKPOINT_NODE)"
-    RankFindings(rank, log, Severity.ERROR).add(Check.NODE_KIND, remedy, proposed, expected, found)
+    proposal = (
+        "CHECKPOINT_NODE of a proposal (mlcommons/chakra #216: STORAGE_NODE, BATCH_NODE, CHECKPOINT_NODE)"
+    )
+    RankFindings(rank, log, Severity.ERROR).add(Check.NODE_KIND, remedy, proposed, expected, proposal)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

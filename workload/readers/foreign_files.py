@@ -1,4 +1,4 @@
-"""Names files of the field that are no traces, for error messages: what they are, and where they belong. Pure."""
+"""Names files of the field other than traces, for error messages: what they are, and where they belong. Pure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _NAMED: Final = (
     ),
     (
         rb'\s*\{(?=.*"ports"\s*:).*"(devices|flows|stateful_flows)"\s*:',
-        "a configuration of the Open Traffic Generator, which is no trace",
+        "a configuration of the Open Traffic Generator, not a trace",
     ),
     (rb'\s*\{.*"Communication Time Info"', "communication.json of Ascend's profiler: give trace_view.json"),
     (

@@ -133,7 +133,7 @@ def _waiting_runs(ranks: Sequence[RankTrace], nodes: Sequence[NDArray[np.int64]]
     for members in groups:
         if len(members) < 2 or not set(members) <= set(users):
             continue
-        for runs in _aligned(ranks, nodes, members):
+        for runs in _align(ranks, nodes, members):
             if runs.wait():
                 yield runs
                 break
@@ -143,7 +143,7 @@ def _waiting_runs(ranks: Sequence[RankTrace], nodes: Sequence[NDArray[np.int64]]
             return
 
 
-def _aligned(
+def _align(
     ranks: Sequence[RankTrace], nodes: Sequence[NDArray[np.int64]], members: tuple[int, ...]
 ) -> Iterator[_Runs]:
     """Yield the runs of the members joined by number: from the first, and where recordings differ, from the last."""

@@ -95,7 +95,7 @@ def ranks_of(workload: Workload, where: str) -> tuple[RankTrace, ...]:
 
 
 def _stages(template: RankTrace, degrees: Degrees) -> Callable[[int], RankTrace]:
-    """Return a function that gives a rank the peers of its transfers between stages. Transfers that lead out of the
+    """Return a function that gives a rank the peers of its transfers between stages. Transfers beyond the
     first or last stage become nodes without effect."""
     is_send, is_recv = template.kind == NodeKind.COMM_SEND, template.kind == NodeKind.COMM_RECV
     if not (is_send | is_recv).any():

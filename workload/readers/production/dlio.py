@@ -112,10 +112,12 @@ def read_dlio(source: Path, files: Sequence[Path], facts: FileFacts) -> Trace:
     workflow = section_of(document, "workflow")
     trains, saves = flag_of(workflow, "train", True), flag_of(workflow, "checkpoint", False)
     if trains == saves:
-        found = "trains and writes checkpoints" if trains else "neither trains nor writes checkpoints"
+        workflow_words = (
+            "trains and writes checkpoints" if trains else "neither trains nor writes checkpoints"
+        )
         raise FileFault(
             0,
-            f"{found}, which is not supported together",
+            f"{workflow_words}, which is not supported together",
             "set one of workflow.train and workflow.checkpoint",
         )
     job = empty_job(facts.ranks + facts.servers)

@@ -68,19 +68,19 @@ def production_of(source: Path) -> Production | None:
         return None
     if len(paths) > MAX_FILES or by_prefix(frozenset(path.name for path in paths)):
         return None
-    found: dict[str, tuple[Form, list[Path]]] = {}
+    by_form: dict[str, tuple[Form, list[Path]]] = {}
     for path in paths:
         if (form := _form_of(path)) is not None:
-            found.setdefault(form.name, (form, []))[1].append(path)
-    if not found:
+            by_form.setdefault(form.name, (form, []))[1].append(path)
+    if not by_form:
         return _ascend_folders(source)
-    sequences = found.get("NIXL sequence")
-    if sequences is not None and "NIXL matrix" in found:
-        del found["NIXL matrix"]
-    (form, files), *others = found.values()
+    sequences = by_form.get("NIXL sequence")
+    if sequences is not None and "NIXL matrix" in by_form:
+        del by_form["NIXL matrix"]
+    (form, files), *others = by_form.values()
     if others or (len(files) > 1 and not form.is_set):
-        names = listed(path.name for _, paths_of_form in found.values() for path in paths_of_form)
-        problem = f"has several jobs, of the forms {', '.join(found)}: {names}"
+        names = listed(path.name for _, paths_of_form in by_form.values() for path in paths_of_form)
+        problem = f"has several jobs, of the forms {', '.join(by_form)}: {names}"
         raise TraceError(Problem(shown(str(source)), problem, "name one file"))
     return Production(source if form.is_set else files[0], form, tuple(files))
 

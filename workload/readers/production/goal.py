@@ -3,7 +3,7 @@ dependencies.
 
 Receives match sends by source and tag in the order in which both are ready; -1 is any source or tag. Calculations of
 one CPU of a rank run one after another. Both orders are those of an execution on a network of no delay, which is run
-here. `irequires` waits for the start of an operation: for what that operation waits for. A send leaves eagerly.
+here. `irequires` waits for the start of an operation, which is the end of its own dependencies. A send leaves eagerly.
 
 Format: spcl/atlahs:sim/LogGOPSim/txt2bin.re.
 """
@@ -118,7 +118,9 @@ def _notes(ops: Sequence[_Op], any_count: int, nics: int) -> list[Note]:
     if nics:
         notes.append(Note(f"{nics} operations name a NIC", "the mapping of the scenario decides the port"))
     if any(op.after_start for op in ops):
-        notes.append(Note("irequires waits for a start", "it waits for what the awaited operation waits for"))
+        notes.append(
+            Note("irequires waits for a start", "it waits for the dependencies of the awaited operation")
+        )
     return notes
 
 
@@ -198,7 +200,7 @@ def _parse(path: Path) -> tuple[int, list[_Op], int]:
 def _operation(text: str, line: int, rank: int, ranks: int, index: int) -> tuple[_Op, bool]:
     match = _OP.fullmatch(text)
     if match is None:
-        problem = f"is {quoted(text)}, which is no statement of GOAL"
+        problem = f"is {quoted(text)}, not a statement of GOAL"
         raise FileFault(line, problem, "write send Nb to R, recv Nb from R, calc N, or A requires B")
     label = match["label"] or ""
     if match["verb"] is None:
@@ -252,7 +254,7 @@ class _Execution:
     """Time, 0 for a start and 1 for an end, operation."""
 
     def run(self) -> int:
-        """Run until nothing is left to do; return the number of operations that ended."""
+        """Run until no event is left; return the number of operations that ended."""
         ended = 0
         for op in self.ops:
             for awaited in set(op.after):

@@ -91,7 +91,7 @@ def _read_file(path: Path, log: CallLog) -> int:
             unsupported += 1
         else:
             own.append((process, call, start_us, dumped_us))
-    # A dump of many records at once tells no end of any of them.
+    # Records that were dumped at once have no time of their own.
     is_stamped = len(dump_times) == len(own) + unsupported
     for process, call, stated_us, dumped_us in own:
         derived_us = dumped_us - call.duration_us if is_stamped else None

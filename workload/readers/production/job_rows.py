@@ -23,7 +23,7 @@ MAX_DURATION_NS: Final = 1 << 52
 
 @dataclass(frozen=True, slots=True)
 class CollectivePart:
-    """What a rank does in a collective of a group of `JobRows.groups`."""
+    """Part of a rank in a collective of a group of `JobRows.groups`."""
 
     kind: CollectiveKind
     input_bytes: int
@@ -146,7 +146,7 @@ def empty_job(rank_count: int, line: int = 0) -> JobRows:
 def trace_of(job: JobRows, source: Path, schema: str, notes: Sequence[Note] = ()) -> Trace:
     """Return the job as a trace; notes become its remarks, or communication that is left out."""
     where = shown(str(source))
-    problems = [(Problem(where, note.what, note.remedy), note.left_out) for note in notes]
+    problems = [(Problem(where, note.text, note.remedy), note.left_out) for note in notes]
     return Trace(
         str(source),
         tuple(rank_trace(rows, rank, where, schema, None) for rank, rows in enumerate(job.ranks)),

@@ -1,6 +1,6 @@
 """Reads traffic matrices of NIXL's kvbench, and sequences of them.
 
-A matrix has one line per source rank; cell [i][j] is what rank i writes to rank j, in bytes with the suffixes B, K, M
+A matrix has one line per source rank; cell [i][j] is the bytes that rank i writes to rank j, with the suffixes B, K, M
 and G (powers of 1024), decimals truncated. A sequence (YAML) runs matrices one after another: all ranks meet at a
 barrier, sleep and write. kvbench posts WRITE for READ too, so data always flows from row to column.
 

@@ -27,10 +27,10 @@ HEAD_BYTES: Final = 1 << 16
 class FileFault(Exception):
     """A defect of a file, with its line (from 1; 0: the whole file). The caller knows the file."""
 
-    def __init__(self, line: int, what: str, remedy: str = "") -> None:
-        super().__init__(f"line {line}: {what}" if line else what)
+    def __init__(self, line: int, problem: str, remedy: str = "") -> None:
+        super().__init__(f"line {line}: {problem}" if line else problem)
         self.line = line
-        self.what = what
+        self.what = problem
         self.remedy = remedy
 
 
@@ -38,7 +38,7 @@ class FileFault(Exception):
 class Note:
     """An assumption of a reader, or content that a file lacks. `left_out` counts communication that is not replayed."""
 
-    what: str
+    text: str
     remedy: str
     left_out: int = 0
 

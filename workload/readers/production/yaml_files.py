@@ -83,8 +83,8 @@ def whole_of(document: dict[str, Any], key: str, default: int | None, least: int
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if value is None or type(value) is not int or not least <= value <= _INT64_MAX:
-        found = "missing" if value is None else quoted(str(value))
-        raise FileFault(0, f"{key} is {found}, expected a whole number from {least}", f"state {key}")
+        value_words = "missing" if value is None else quoted(str(value))
+        raise FileFault(0, f"{key} is {value_words}, expected a whole number from {least}", f"state {key}")
     return value
 
 

@@ -332,7 +332,7 @@ def test_irequires_waits_for_the_start(tmp_path: Path) -> None:
         (goal("send 2b to 0"), "itself"),
         (goal("send 2b to 9"), "names rank 9"),
         (goal("a: calc 1\na: calc 2"), "twice"),
-        (goal("jump 3"), "no statement"),
+        (goal("jump 3"), "not a statement"),
         ("num_ranks 1\nrank 0 {\ncalc 1\n", "ends inside"),
         ("num_ranks 999999\nrank 0 {\n}\n", "num_ranks 1 to"),
     ],
