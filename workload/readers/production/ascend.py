@@ -24,7 +24,7 @@ from etloop.workload.readers.json_stream import INT64_MAX, JsonFault, members
 from etloop.workload.readers.node_rows import NodeRow, rank_trace
 from etloop.workload.readers.production.communicator_calls import collective_of
 from etloop.workload.readers.production.facts import FileFacts
-from etloop.workload.readers.production.text_files import FileFault, quoted
+from etloop.workload.readers.production.text_files import FileFault, quote
 from etloop.workload.readers.stores import file_pieces, unreadable
 from etloop.workload.trace.trace import CollectiveKind, LeftOut, NodeKind, RankTrace, Trace
 from etloop.workload.trace.trace_names import shown
@@ -149,7 +149,7 @@ def _collective(event: _Event, match: re.Match[str], rank_count: int, named: boo
         return None
     if kind in (CollectiveKind.REDUCE_SCATTER, CollectiveKind.SCATTER):
         if rank_count == 1:
-            problem = f"{quoted(event.name)} states one rank's part, and the number of ranks is unknown"
+            problem = f"{quote(event.name)} states one rank's part, and the number of ranks is unknown"
             raise FileFault(0, problem, "give the traces of all ranks")
         count *= rank_count
     row = NodeRow(0, event.name, NodeKind.COMM_COLL)
@@ -206,10 +206,10 @@ def _nanoseconds(value: object, offset: int) -> int:
     if isinstance(value, bool) or not re.fullmatch(
         r"[0-9]{1,18}(?:\.[0-9]{1,18})?(?:[eE][-+]?[0-9]{1,2})?", text
     ):
-        raise JsonFault(f"character {offset}", f"has the time {quoted(text)}, expected microseconds")
+        raise JsonFault(f"character {offset}", f"has the time {quote(text)}, expected microseconds")
     time_ns = int(Fraction(text) * 1000)
     if time_ns > INT64_MAX >> 1:
-        raise JsonFault(f"character {offset}", f"has the time {quoted(text)}, which is out of range")
+        raise JsonFault(f"character {offset}", f"has the time {quote(text)}, which is out of range")
     return time_ns
 
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.readers.production.facts import FileFacts
 from etloop.workload.readers.production.job_rows import JobRows, empty_job, trace_of
-from etloop.workload.readers.production.text_files import FileFault, Note, head_lines, quoted
+from etloop.workload.readers.production.text_files import FileFault, Note, head_lines, quote
 from etloop.workload.readers.production.yaml_files import (
     flag_of,
     seconds_ns,
@@ -104,7 +104,7 @@ def read_dlio(source: Path, files: Sequence[Path], facts: FileFacts) -> Trace:
     """Return the job of a workload. Raises `FileFault`."""
     document = yaml_document(source)
     if unknown := sorted(document.keys() - _SECTIONS):
-        raise FileFault(0, f"has the section {quoted(unknown[0])}, which is not supported", "remove it")
+        raise FileFault(0, f"has the section {quote(unknown[0])}, which is not supported", "remove it")
     if facts.ranks is None:
         raise FileFault(
             0, "does not state the number of ranks", "state workload.ranks (--ranks), as given to mpirun"
@@ -168,7 +168,7 @@ def model_of(document: dict[str, Any], ranks: int) -> Model:
 def _item_bytes(model: dict[str, Any], key: str, default: str) -> int:
     name = string_of(model, key, default)
     if name not in _ITEM_BYTES:
-        raise FileFault(0, f"model.{key} is {quoted(name)}", f"write one of {', '.join(_ITEM_BYTES)}")
+        raise FileFault(0, f"model.{key} is {quote(name)}", f"write one of {', '.join(_ITEM_BYTES)}")
     return _ITEM_BYTES[name]
 
 

@@ -27,7 +27,7 @@ from etloop.workload.readers.production.job_rows import (
     empty_job,
     trace_of,
 )
-from etloop.workload.readers.production.text_files import FileFault, Note, head_lines, lines_of, quoted
+from etloop.workload.readers.production.text_files import FileFault, Note, head_lines, lines_of, quote
 from etloop.workload.trace.trace import Trace
 
 _HEAD: Final = re.compile(r"num_ranks\s+([0-9]{1,9})")
@@ -169,12 +169,12 @@ def _parse(path: Path) -> tuple[int, list[_Op], int]:
         if not ranks:
             head = _HEAD.fullmatch(text)
             if head is None or not 1 <= int(head[1]) <= MAX_RANKS:
-                raise FileFault(number, f"is {quoted(text)}, expected num_ranks 1 to {MAX_RANKS}")
+                raise FileFault(number, f"is {quote(text)}, expected num_ranks 1 to {MAX_RANKS}")
             ranks = int(head[1])
         elif rank < 0:
             begin = _RANK.fullmatch(text)
             if begin is None or int(begin[1]) >= ranks or int(begin[1]) in seen:
-                raise FileFault(number, f"is {quoted(text)}, expected rank N {{ of a new rank below {ranks}")
+                raise FileFault(number, f"is {quote(text)}, expected rank N {{ of a new rank below {ranks}")
             rank, labels, waits = int(begin[1]), {}, []
             seen.add(rank)
         elif text == "}":
@@ -186,9 +186,7 @@ def _parse(path: Path) -> tuple[int, list[_Op], int]:
             op, names_nic = _operation(text, number, rank, ranks, len(ops))
             nics += names_nic
             if op.label and labels.setdefault(op.label, op.index) != op.index:
-                raise FileFault(
-                    number, f"label {quoted(op.label)} is there twice", "name each operation once"
-                )
+                raise FileFault(number, f"label {quote(op.label)} is there twice", "name each operation once")
             ops.append(op)
             if len(ops) > MAX_NODES:
                 raise FileFault(number, f"describes more than {MAX_NODES} operations", "give a part of it")
@@ -200,7 +198,7 @@ def _parse(path: Path) -> tuple[int, list[_Op], int]:
 def _operation(text: str, line: int, rank: int, ranks: int, index: int) -> tuple[_Op, bool]:
     match = _OP.fullmatch(text)
     if match is None:
-        problem = f"is {quoted(text)}, not a statement of GOAL"
+        problem = f"is {quote(text)}, not a statement of GOAL"
         raise FileFault(line, problem, "write send Nb to R, recv Nb from R, calc N, or A requires B")
     label = match["label"] or ""
     if match["verb"] is None:
@@ -221,7 +219,7 @@ def _operation(text: str, line: int, rank: int, ranks: int, index: int) -> tuple
     if peer == rank:
         raise FileFault(line, "is a message of a rank to itself", "remove it: it crosses no network")
     if (" to " in f" {text} ") == is_recv:
-        raise FileFault(line, f"is {quoted(text)}, expected send … to and recv … from")
+        raise FileFault(line, f"is {quote(text)}, expected send … to and recv … from")
     op = _Op(index, rank, line, label, match["verb"], int(match["size"]), peer, tag, int(match["cpu"] or 0))
     return op, bool(int(match["nic"] or 0))
 
@@ -230,7 +228,7 @@ def _resolve(ops: list[_Op], labels: dict[str, int], waits: Sequence[tuple[int, 
     for line, label, verb, awaited in waits:
         for name in (label, awaited):
             if name not in labels:
-                raise FileFault(line, f"label {quoted(name)} is not defined on this rank")
+                raise FileFault(line, f"label {quote(name)} is not defined on this rank")
         op = ops[labels[label]]
         (op.after if verb == "requires" else op.after_start).append(labels[awaited])
 

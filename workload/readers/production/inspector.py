@@ -24,7 +24,7 @@ from etloop.workload.readers.production.communicator_calls import (
     job_of_calls,
 )
 from etloop.workload.readers.production.facts import FileFacts
-from etloop.workload.readers.production.text_files import FileFault, Note, head_lines, lines_of, quoted
+from etloop.workload.readers.production.text_files import FileFault, Note, head_lines, lines_of, quote
 from etloop.workload.trace.trace import Trace
 
 _VERSIONS: Final = ("v4.0", "v5.1")
@@ -104,11 +104,11 @@ def _record(line: str, number: int) -> tuple[Process, Call | None, int | None, i
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise FileFault(number, f"is not JSON: {quoted(str(error))}") from None
+        raise FileFault(number, f"is not JSON: {quote(str(error))}") from None
     header, metadata = _object(record, "header", number), _object(record, "metadata", number)
     version = metadata.get("inspector_output_format_version")
     if version not in _VERSIONS:
-        problem = f"has the output format {quoted(str(version))}, expected {' or '.join(_VERSIONS)}"
+        problem = f"has the output format {quote(str(version))}, expected {' or '.join(_VERSIONS)}"
         raise FileFault(number, problem, "record with NCCL 2.28 or later")
     prefix = "coll" if "coll_perf" in record else "p2p"
     performance = _object(record, f"{prefix}_perf", number)
@@ -147,14 +147,12 @@ def _object(record: object, key: str, line: int) -> dict[str, Any]:
 def _text(record: dict[str, Any], key: str, line: int) -> str:
     value = record.get(key)
     if not isinstance(value, str) or not value or len(value) > 256:
-        raise FileFault(line, f"{key} is {quoted(str(value))}, expected text")
+        raise FileFault(line, f"{key} is {quote(str(value))}, expected text")
     return value
 
 
 def _whole(record: dict[str, Any], key: str, line: int, most: int, least: int = 0) -> int:
     value = record.get(key)
     if type(value) is not int or not least <= value <= most:
-        raise FileFault(
-            line, f"{key} is {quoted(str(value))}, expected a whole number from {least} to {most}"
-        )
+        raise FileFault(line, f"{key} is {quote(str(value))}, expected a whole number from {least} to {most}")
     return value

@@ -20,7 +20,7 @@ from typing import Final
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.readers.production.facts import FileFacts
 from etloop.workload.readers.production.job_rows import JobRows, empty_job, trace_of
-from etloop.workload.readers.production.text_files import FileFault, Note, head_lines, lines_of, quoted
+from etloop.workload.readers.production.text_files import FileFault, Note, head_lines, lines_of, quote
 from etloop.workload.trace.trace import Trace
 
 _COLUMNS: Final = ("Timestamp", "Operation", "Object_Size_Bytes", "Tier", "Key", "Phase")
@@ -89,11 +89,11 @@ def _rows(path: Path) -> Iterator[_Row]:
         tier_match = _TIER.fullmatch(tier)
         if not _STAMP.fullmatch(stamp) or not _SIZE.fullmatch(size) or tier_match is None:
             problem = (
-                f"has {quoted(stamp)}, {quoted(size)} and {quoted(tier)}, expected seconds, bytes and Tier-N"
+                f"has {quote(stamp)}, {quote(size)} and {quote(tier)}, expected seconds, bytes and Tier-N"
             )
             raise FileFault(number, problem)
         if operation not in ("Read", "Write"):
-            raise FileFault(number, f"has the operation {quoted(operation)}, expected Read or Write")
+            raise FileFault(number, f"has the operation {quote(operation)}, expected Read or Write")
         time_ns = int(Decimal(stamp) * 10**9)
         if time_ns < last_ns:
             raise FileFault(number, "is earlier than the row before", "sort the rows by Timestamp")

@@ -28,7 +28,7 @@ from etloop.workload.readers.production.communicator_calls import (
 )
 from etloop.workload.readers.production.facts import FileFacts
 from etloop.workload.readers.production.job_rows import MAX_RANKS
-from etloop.workload.readers.production.text_files import FileFault, Note, head_lines, lines_of, quoted
+from etloop.workload.readers.production.text_files import FileFault, Note, head_lines, lines_of, quote
 from etloop.workload.trace.trace import Trace
 
 _PREFIX: Final = re.compile(
@@ -108,7 +108,7 @@ def _read_file(
             else:
                 calls[process].append((match["comm"], call))
         elif ": opCount " in prefix["text"]:
-            problem = f"{quoted(prefix['text'])} is not a call as NCCL prints it"
+            problem = f"{quote(prefix['text'])} is not a call as NCCL prints it"
             raise FileFault(number, problem, "copy the log whole; each call is one line")
     return unsupported
 

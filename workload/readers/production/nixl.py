@@ -23,7 +23,7 @@ from etloop.workload.readers.production.text_files import (
     Note,
     head_lines,
     lines_of,
-    quoted,
+    quote,
 )
 from etloop.workload.readers.production.yaml_files import (
     list_of,
@@ -105,7 +105,7 @@ def read_nixl_sequence(source: Path, files: Sequence[Path], facts: FileFacts) ->
     """Return the job of a sequence of matrices. Raises `FileFault`."""
     document = yaml_document(source)
     if unknown := sorted(document.keys() - _TOP_KEYS):
-        raise FileFault(0, f"has the key {quoted(unknown[0])}, which is not supported", "remove it")
+        raise FileFault(0, f"has the key {quote(unknown[0])}, which is not supported", "remove it")
     notes: list[Note] = []
     if "traffic_pattern" in document:
         entries: list[Any] = [document["traffic_pattern"]]
@@ -139,11 +139,11 @@ def _pattern(path: Path, entry: object, index: int, notes: list[Note]) -> _Patte
     where = f"pattern {index}"
     values = map_of(entry, where)
     if unknown := sorted(values.keys() - _KEYS):
-        problem = f"{where} has the key {quoted(unknown[0])}, which is not supported"
+        problem = f"{where} has the key {quote(unknown[0])}, which is not supported"
         raise FileFault(0, problem, "remove it; storage operations are DLIO workloads or a background load")
     operation = string_of(values, "xfer_op", "WRITE")
     if operation not in ("WRITE", "READ"):
-        raise FileFault(0, f"{where}: xfer_op is {quoted(operation)}", "write WRITE or READ")
+        raise FileFault(0, f"{where}: xfer_op is {quote(operation)}", "write WRITE or READ")
     if operation == "READ":
         problem = f"{where} states READ; kvbench runs WRITE from row to column, as this reader does"
         notes.append(Note(problem, "the direction of the data is the same"))
@@ -177,21 +177,21 @@ def _matrix_path(path: Path, values: dict[str, Any]) -> Path:
         candidate = folder / Path(name).name
     if not candidate.resolve().is_relative_to(folder):
         raise FileFault(
-            0, f"{quoted(name)} is outside the folder of the sequence", "copy the matrix next to it"
+            0, f"{quote(name)} is outside the folder of the sequence", "copy the matrix next to it"
         )
     if not candidate.is_file():
-        raise FileFault(0, f"{quoted(name)} is missing", "copy the matrices next to the sequence")
+        raise FileFault(0, f"{quote(name)} is missing", "copy the matrices next to the sequence")
     return candidate
 
 
 def _bytes_of(text: str, line: int) -> int:
     match = _CELL.fullmatch(text)
     if match is None:
-        problem = f"{quoted(text)} is not a size"
+        problem = f"{quote(text)} is not a size"
         raise FileFault(line, problem, "write bytes, or a number with B, K, M or G, such as 46.88M")
     size = int(Decimal(match[1]) * _UNITS[match[2].upper()])
     if size >= 1 << 63:
-        raise FileFault(line, f"{quoted(text)} is more than 8 EiB", "write a smaller size")
+        raise FileFault(line, f"{quote(text)} is more than 8 EiB", "write a smaller size")
     return size
 
 

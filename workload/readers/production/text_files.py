@@ -106,8 +106,8 @@ def fault_error(path: Path, fault: FileFault) -> TraceError:
     return TraceError(Problem(place, fault.what, fault.remedy or COPY_AGAIN))
 
 
-def quoted(text: str) -> str:
-    """Return a field quoted and shortened for a message."""
+def quote(text: str) -> str:
+    """Return a field quote and shortened for a message."""
     return f'"{shown(text[:48])}"'
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 import yaml
 
 from etloop.workload.readers.production.job_rows import MAX_DURATION_NS
-from etloop.workload.readers.production.text_files import FileFault, quoted, text_of
+from etloop.workload.readers.production.text_files import FileFault, quote, text_of
 
 _MAX_BYTES: Final = 8 << 20
 _MAX_DEPTH: Final = 16
@@ -35,7 +35,7 @@ def yaml_document(path: Path) -> dict[str, Any]:
         mark = getattr(error, "problem_mark", None)
         reason = str(getattr(error, "problem", None) or error).split("\n")[0]
         line = mark.line + 1 if mark is not None else 0
-        raise FileFault(line, f"is not YAML that can be read: {quoted(reason)}", "correct the file") from None
+        raise FileFault(line, f"is not YAML that can be read: {quote(reason)}", "correct the file") from None
     _refuse_depth(document, 0)
     return map_of(document, "the file")
 
@@ -65,7 +65,7 @@ def string_of(document: dict[str, Any], key: str, default: str) -> str:
     """Return the text at a key. Raises `FileFault`."""
     value = document.get(key, default)
     if not isinstance(value, str):
-        raise FileFault(0, f"{key} is {quoted(str(value))}, expected text", "write text")
+        raise FileFault(0, f"{key} is {quote(str(value))}, expected text", "write text")
     return value
 
 
@@ -73,7 +73,7 @@ def flag_of(document: dict[str, Any], key: str, default: bool) -> bool:
     """Return the truth value at a key. Raises `FileFault`."""
     value = document.get(key, default)
     if not isinstance(value, bool):
-        raise FileFault(0, f"{key} is {quoted(str(value))}, expected True or False", "write True or False")
+        raise FileFault(0, f"{key} is {quote(str(value))}, expected True or False", "write True or False")
     return value
 
 
@@ -83,7 +83,7 @@ def whole_of(document: dict[str, Any], key: str, default: int | None, least: int
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if value is None or type(value) is not int or not least <= value <= _INT64_MAX:
-        value_words = "missing" if value is None else quoted(str(value))
+        value_words = "missing" if value is None else quote(str(value))
         raise FileFault(0, f"{key} is {value_words}, expected a whole number from {least}", f"state {key}")
     return value
 
@@ -94,10 +94,10 @@ def seconds_ns(document: dict[str, Any], key: str) -> int:
     if value is None:
         return 0
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
-        raise FileFault(0, f"{key} is {quoted(str(value))}, expected seconds", "write a number of seconds")
+        raise FileFault(0, f"{key} is {quote(str(value))}, expected seconds", "write a number of seconds")
     time_ns = round(Fraction(str(value)) * 10**9)
     if time_ns > MAX_DURATION_NS:
-        raise FileFault(0, f"{key} is {quoted(str(value))}, more than weeks", "write a smaller number")
+        raise FileFault(0, f"{key} is {quote(str(value))}, more than weeks", "write a smaller number")
     return time_ns
 
 
