@@ -52,9 +52,9 @@ def add_scenario_and_rig(
 
 
 def add_strict(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
-    """Add --strict, which makes contradictions with the device profile, or of switches of the topology, errors."""
+    """Add --strict, which makes contradictions with the device or the topology, and omitted communication, errors."""
     help_text = (
-        "reject settings that contradict the device profile or the topology's switches, instead of warning "
-        "(see etloop dut check)"
+        "reject settings that contradict the device profile or the topology's switches (see etloop dut check), and "
+        "traces with communication that cannot be replayed, instead of warning"
     )
     parser.add_argument("--strict", action="store_true", help=help_text)
