@@ -45,7 +45,7 @@ class LastingFlows:
             times.copy(),
         )
 
-    def copied(self) -> LastingFlows:
+    def copy(self) -> LastingFlows:
         """Return an independent copy."""
         return LastingFlows(
             _native.FairShares(self.shares),

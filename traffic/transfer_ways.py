@@ -44,7 +44,9 @@ class TransferWays:
     """Links of a topology and the ways between its endpoints, each computed when its source is first used."""
 
     def __init__(self, topology: Topology, addresses: Sequence[str]) -> None:
-        """Read a topology; `addresses` has one of each attachment. Raises `PlanError` for what the flow level does not model."""
+        """Read a topology; `addresses` has one of each attachment. Raises `PlanError` for settings that
+        the flow level does not model.
+        """
         table = routes(topology)
         refuse_switches(topology, table)
         if topology.outages:

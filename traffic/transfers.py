@@ -1,7 +1,7 @@
 """Transfers that begin one by one in virtual time, without packets: the network of a simulator outside ETLoop. Pure.
 
 A transfer is a flow over the links of its way. Flows share links max-min fairly, and rates change when a transfer begins or ends.
-It is done one latency after its last byte was sent. The caller moves time forward; nothing is known of transfers to come, so
+It is done one latency after its last byte was sent. The caller moves time forward; transfers to come are not known, so
 `next_ns` is the earliest completion only if nothing begins before it.
 """
 
@@ -108,10 +108,10 @@ class _Network:
     arriving: list[tuple[int, int, TransferId]]
     """Heap of (completion, order, id) of transfers whose last bit was sent."""
 
-    def copied(self) -> _Network:
+    def copy(self) -> _Network:
         """Return an independent copy."""
         tables = (self.under_way.copy(), self.flow_of.copy(), self.transfer_of.copy())
-        return _Network(self.flows.copied(), self.now_ns, *tables, self.arriving.copy())
+        return _Network(self.flows.copy(), self.now_ns, *tables, self.arriving.copy())
 
     def begin(self, entry: _UnderWay) -> None:
         """Begin a transfer now; its rate is known after the flows are settled."""
@@ -137,7 +137,7 @@ class _Network:
         heapq.heappush(self.arriving, (arrival_ns, entry.order, entry.transfer.transfer_id))
 
     def next_ns(self) -> int | None:
-        """Return the earliest completion if nothing more begins; None if nothing is under way."""
+        """Return the earliest completion if nothing more begins; None if no transfer is under way."""
         arrival_ns = self.arriving[0][0] if self.arriving else NEVER_NS
         earliest_ns = min(self.flows.first_arrival_ns, arrival_ns)
         return None if earliest_ns >= NEVER_NS else earliest_ns
@@ -204,7 +204,7 @@ class FlowTransfers:
         return done
 
     def next_ns(self) -> int | None:
-        """Return the earliest completion if nothing more begins; None if nothing is under way."""
+        """Return the earliest completion if nothing more begins; None if no transfer is under way."""
         return self._network.next_ns()
 
     def cancel(self, transfer_id: TransferId) -> int:
@@ -223,7 +223,7 @@ class FlowTransfers:
 
     def expect(self, src: int, dst: int, transfer_bytes: int) -> int:
         """Return when a transfer that began now would be done if nothing else began. Changes nothing."""
-        network = self._network.copied()
+        network = self._network.copy()
         probe = self._entry(Transfer(None, src, dst, transfer_bytes), self._started)
         network.begin(probe)
         network.flows.settle(self.now_ns)

@@ -76,7 +76,7 @@ class TransformerCheckpoint:
         return sum(sum(self.stage_parameters(stage)) for stage in range(self.pipeline))
 
     def rank_bytes(self, rank: int, ranks: int) -> tuple[int, int]:
-        """Return the bytes of model and optimizer state that one of `ranks` ranks saves; 0 for what another one saves."""
+        """Return the bytes of model and optimizer state that one of `ranks` ranks saves; 0 for a part that another one saves."""
         copies = ranks // (self.tensor * self.pipeline)
         stage, copy = rank // self.tensor % self.pipeline, rank // (self.tensor * self.pipeline)
         divided, norms = self.stage_parameters(stage)
@@ -114,7 +114,7 @@ def read_checkpoint(path: Path, where: str) -> TransformerCheckpoint:
         top.section("checkpoint"),
     )
     datatypes = one_of(_DATATYPE_BYTES)
-    found = TransformerCheckpoint(
+    settings = TransformerCheckpoint(
         layers=_size(model, "num_layers"),
         vocabulary=_size(shape, "vocab_size"),
         hidden=_size(shape, "hidden_size"),
@@ -130,12 +130,12 @@ def read_checkpoint(path: Path, where: str) -> TransformerCheckpoint:
         reads=checkpoint.optional("num_checkpoints_read", integer(0, 1000), 0),
         interval_ns=checkpoint.optional("time_between_checkpoints", integer(0, 3600), 0) * NS_PER_S,
     )
-    if found.hidden % found.heads:
+    if settings.hidden % settings.heads:
         shape.mistake("num_attention_heads", "does not divide hidden_size", "correct one of the two")
-    if found.pipeline > found.layers:
-        parallelism.mistake("pipeline", "has more stages than layers", f"write at most {found.layers}")
+    if settings.pipeline > settings.layers:
+        parallelism.mistake("pipeline", "has more stages than layers", f"write at most {settings.layers}")
     file.refuse_mistakes()
-    return found
+    return settings
 
 
 def read_kv_log(path: Path, where: str) -> tuple[KvOperation, ...]:

@@ -260,12 +260,12 @@ class Hub:
             if name in self._claims:
                 roster.leave(name)
                 return
-            roster.closed(identity, now_ns)
+            roster.note_closed(identity, now_ns)
 
-    def missed(self, missed_ns: int, now_ns: int) -> None:
+    def excuse(self, missed_ns: int, now_ns: int) -> None:
         """Leave a time in which the controller did not run out of every agent's silence."""
         for roster in self._idle:
-            roster.missed(missed_ns, now_ns)
+            roster.excuse(missed_ns, now_ns)
         self._claims = {name: min(now_ns, since_ns + missed_ns) for name, since_ns in self._claims.items()}
 
     def on_tick(self, now_ns: int) -> tuple[Action, ...]:

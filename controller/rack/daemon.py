@@ -241,9 +241,9 @@ class Daemon:
         """Leave a time in which this process did not run out of all silences; report it if it was long."""
         if not missed_ns:
             return
-        self.hub.missed(missed_ns, now_ns)
+        self.hub.excuse(missed_ns, now_ns)
         for run in self._runs.values():
-            run.missed(missed_ns, now_ns)
+            run.excuse(missed_ns, now_ns)
             run.child.note_pause(missed_ns)
         if missed_ns >= PAUSE_NS:
             self._lines.write("pause", f"the controller did not run for {seconds_text(missed_ns)}", now_ns)

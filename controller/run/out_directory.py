@@ -41,7 +41,7 @@ def refuse_used_directory(out_dir: Path) -> None:
 def move_earlier_away(out_dir: Path) -> Path | None:
     """Rename a directory that holds files of an earlier run to NAME.1, NAME.2, and so on; return its new path.
 
-    None if it is absent or empty. Raises `NoRoom` if it cannot be read or renamed: nothing is ever written into it.
+    None if it is absent or empty. Raises `NoRoom` if it cannot be read or renamed: no run ever writes into it.
     """
     try:
         if not out_dir.exists() or next(out_dir.iterdir(), None) is None:

@@ -112,10 +112,12 @@ def finish_run(
     watcher.enter(Step.VERDICT)
     facts = device_facts(material.texts, options.out_dir or Path())
     place = "" if options.out_dir is None else place_of(options.out_dir)
-    judged = add_verdict(run, material.basis, material.conditions, facts, pages=options.pages, place=place)
-    if failed := unexamined_words(judged.summary.diagnosis, Examined.FAILED):
+    with_verdict = add_verdict(
+        run, material.basis, material.conditions, facts, pages=options.pages, place=place
+    )
+    if failed := unexamined_words(with_verdict.summary.diagnosis, Examined.FAILED):
         watcher.report(f"not examined: {failed}")
-    run = _keep(options, judged, run)
+    run = _keep(options, with_verdict, run)
     return FinishedRun(run.summary, measurement, executed, stopped_in)
 
 

@@ -26,7 +26,7 @@ _PROBE_S: Final = 1.0
 
 
 def transfer_session(topology: Topology) -> TransferSession:
-    """Return a session over the flow-level network of a topology. Raises `PlanError` for what it does not model."""
+    """Return a session over the flow-level network of a topology. Raises `PlanError` for settings that it does not model."""
     addresses = [first_address(number, attachment) for number, attachment in enumerate(topology.attachments)]
     ways = TransferWays(topology, addresses)
     served = ServedNetwork(

@@ -1,4 +1,4 @@
-"""The pauses of the processes that carry a session, as a cause of what fails after them. Pure."""
+"""The pauses of the processes that carry a session, as a cause of failures after them. Pure."""
 
 from __future__ import annotations
 

@@ -115,12 +115,12 @@ class Roster:
             member.heard_ns, member.closed_ns = now_ns, None
         return name
 
-    def closed(self, identity: bytes, now_ns: int) -> None:
+    def note_closed(self, identity: bytes, now_ns: int) -> None:
         """Note that the connection of a member does not exist any more; the member may open it again."""
         if (name := self._name_of.get(identity)) is not None and self._members[name].closed_ns is None:
             self._members[name].closed_ns = now_ns
 
-    def missed(self, missed_ns: int, now_ns: int) -> None:
+    def excuse(self, missed_ns: int, now_ns: int) -> None:
         """Leave a time in which this side did not listen out of every member's silence."""
         for member in self._members.values():
             member.heard_ns = min(now_ns, member.heard_ns + missed_ns)

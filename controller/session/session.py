@@ -163,11 +163,11 @@ class Session:
 
     def on_closed(self, identity: bytes, now_ns: int) -> None:
         """Note that the connection of an agent is closed; the agent counts as lost if it does not return soon."""
-        self._roster.closed(identity, now_ns)
+        self._roster.note_closed(identity, now_ns)
 
     def on_pause(self, paused: str, pause_ns: int, now_ns: int) -> tuple[Action, ...]:
         """Process a pause of a process between this session and its agents, such as "the controller", that ended now."""
-        self._roster.missed(pause_ns, now_ns)
+        self._roster.excuse(pause_ns, now_ns)
         self._hold(min(pause_ns, self._settings.pause_ns))
         if pause_ns >= PAUSE_NS:
             self._pauses.note(paused, pause_ns, now_ns)

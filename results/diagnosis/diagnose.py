@@ -1,6 +1,6 @@
 """Applies all rules to the evidence of a run, and orders what they find.
 
-Decides which rules there are, the role of each finding, and what is reported of a rule that fails: the figures of the run
+Decides which rules there are, the role of each finding, and the report of a rule that fails: the figures of the run
 stay, and its kinds are not examined. `precedence` decides the order of findings and which are effects.
 """
 
@@ -98,7 +98,7 @@ def diagnose(evidence_of: Callable[[], Evidence]) -> Diagnosis:
 
 
 def _refuse_nan(findings: tuple[Finding, ...]) -> None:
-    """Raise `ValueError` for a figure that is no number: JSON has none, and no reader could compare it."""
+    """Raise `ValueError` for a figure that is not a number: JSON has none, and no reader could compare it."""
     for finding in findings:
         figures = [(fact.name, value) for fact in finding.evidence for value in (fact.value, fact.expected)]
         for name, value in (*figures, ("confidence", finding.confidence), ("share", finding.share)):

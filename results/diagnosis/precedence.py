@@ -125,7 +125,7 @@ def _precedence(finding: Finding) -> tuple[int, float, int]:
 
 
 def _listing(finding: Finding) -> int:
-    """Return 0 for what counters prove, 1 for the emulator, 2 for what its lateness may have made."""
+    """Return 0 for a fact that counters prove, 1 for the emulator, 2 for an effect that its lateness may have."""
     if finding.kind is _Kind.EMULATOR_LATE:
         return 1
     is_drained = any(fact.name == "drain_bps" for fact in finding.evidence)  # the device's own rate

@@ -1,7 +1,7 @@
 """Packets that an end of a queue pair received although its peer never sent them: forged, or of another run. Pure.
 
 Both ends of a queue pair count every packet by kind, so no count of packets received can be above the peer's of packets
-sent. More is neither the device's loss nor the job's: somebody else sends in this network.
+sent. More is neither the device's loss nor the job's: another host of this network sends.
 """
 
 from __future__ import annotations

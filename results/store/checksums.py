@@ -36,7 +36,7 @@ def sums_text(sums: Sums) -> str:
 
 
 def parse_sums(text: str, where: str) -> Sums:
-    """Parse the content of SHA256SUMS. Raises `RunDirError` if any byte differs from what `sums_text` writes."""
+    """Parse the content of SHA256SUMS. Raises `RunDirError` if any byte differs from the output of `sums_text`."""
     sums: dict[str, frozenset[str]] = {}
     for digest, name in _LINE.findall(text):
         sums[name] = sums.get(name, frozenset()) | {digest}

@@ -38,7 +38,9 @@ SCHEDULE_SUFFIXES: Final = (".xml", ".py", ".et", ".json")
 MOST_GROUPS: Final = 64
 ROLES: Final = ("tp", "dp", "fsdp", "ep", "all")
 """Roles of communicators, as guessed by `etloop inspect`."""
-_SCHEDULE_MEANING: Final = "Files of schedules, MSCCL XML, MSCCL++ plans, Python or custom traces; the first that fits serves an operation."
+_SCHEDULE_MEANING: Final = (
+    "MSCCL XML, MSCCL++ plans, Python or custom traces; the first that fits serves an operation."
+)
 _NO_CUSTOM: Final = frozenset({"point-to-point", "barrier"})
 
 

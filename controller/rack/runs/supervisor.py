@@ -102,7 +102,7 @@ class RunChild:
         with contextlib.suppress(OSError, ProcessLookupError):
             limit = (self._memory_bytes, self._memory_bytes)
             resource.prlimit(self._process.pid, resource.RLIMIT_AS, limit)
-        # Read from a duplicate: a write to a process that has ended closes the writer, with what it had not read.
+        # Read from a duplicate: a write to a process that has ended closes the writer, with the bytes it had not read.
         own_end.setblocking(False)
         reading_end = own_end.dup()
         _, self._writer = await asyncio.open_connection(sock=own_end)

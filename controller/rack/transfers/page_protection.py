@@ -29,7 +29,7 @@ async def protect(_: web.Request, response: web.StreamResponse) -> None:
 def is_own_host(host: str, names: Collection[str]) -> bool:
     """Return whether a Host header names this server: by one of `names`, localhost, or any address, which needs no DNS.
 
-    A client that sends none is no browser.
+    A client that sends none is not a browser.
     """
     name = host.removesuffix("]") if host.endswith("]") else host.rpartition(":")[0] or host
     name = name.strip("[]").lower()

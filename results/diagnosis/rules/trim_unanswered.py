@@ -49,7 +49,7 @@ def look(evidence: Evidence) -> Found:
     missing = total_of(np.maximum(data_losses(flows), 0.0)) - sum(losses_by_cause(evidence).values())
     if min(sent - arrived, missing) >= least:
         findings.append(_finding_of_lost(evidence, sent, arrived))
-    if len(received) and (finding := _unanswered(evidence, np.nan_to_num(received), least)):
+    if len(received) and (finding := _find_unanswered(evidence, np.nan_to_num(received), least)):
         findings.append(finding)
     return report(_KIND, tuple(findings))
 
@@ -91,7 +91,7 @@ def _finding_of_lost(evidence: Evidence, sent: float, arrived: float) -> Finding
     return Finding(_KIND, (place,), sentence, facts, 1.0, remedy)
 
 
-def _unanswered(evidence: Evidence, received: NDArray[np.float64], least: float) -> Finding | None:
+def _find_unanswered(evidence: Evidence, received: NDArray[np.float64], least: float) -> Finding | None:
     """Return the finding of hosts that leave most trimmed packets without an answer."""
     flows, hosts = evidence.flows, len(evidence.hosts.names)
     known = flows.dst_host >= 0
