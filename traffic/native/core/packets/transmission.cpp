@@ -80,6 +80,13 @@ void Transmission::hold_acknowledgement_of(Qp& qp, uint32_t index, Nanos now) {
   held_acknowledgements_.push_back(index);
 }
 
+void Transmission::release_held(int32_t connection, Nanos now) {
+  for (const uint32_t index : held_acknowledgements_) {
+    const QpPlace& place = queue_pairs_.place(index);
+    if (place.connection == connection && !place.sends_data && queue_pairs_[index].answer_due()) queue_acknowledgement(index, now);
+  }
+}
+
 bool Transmission::held_acknowledgements_due(Clock& clock) const {
   return !held_acknowledgements_.empty() && clock.now() - held_since_ns_ >= answer_patience_ns_;
 }
