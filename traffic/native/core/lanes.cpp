@@ -373,9 +373,9 @@ void Lanes::count_arrival(uint32_t lane, int32_t messages, int64_t bytes, Nanos 
   const LaneRun& receiver = lanes_[lane];
   records_.note_received(receiver.op_run, messages, bytes, receiver.receiving.on_wire);
   records_.note_progress(receiver.op_run, now);
-  records_.set_trigger(now);
+  records_.set_arrival(now);
   advance(lane, now);
-  records_.set_trigger(0);
+  records_.set_trigger({});
 }
 
 int64_t Lanes::granted_bytes(int32_t connection, uint32_t tag, uint32_t index) const {
