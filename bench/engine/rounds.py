@@ -150,7 +150,7 @@ def _retransmission_notes(runs: Sequence[EngineRun]) -> list[str]:
         return [
             f"{packets} packets were sent again, after {timeouts} timeouts and {lost_packets} packets out of sequence"
         ]
+    cause = f"a thread of the emulator did not run for up to {approximate_duration(longest_ns)}"
     return [
-        f"{packets} packets were sent again after {timeouts} timeouts; none was lost: the answers were late, because "
-        f"a thread of the emulator did not run for up to {approximate_duration(longest_ns)}"
+        f"{packets} packets were sent again after {timeouts} timeouts; none was lost: the answers were late, because {cause}"
     ]
