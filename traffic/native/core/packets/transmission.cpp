@@ -20,8 +20,8 @@ constexpr Nanos kLongestDeferralNs = 20'000;
 constexpr uint32_t kShortBurstPackets = 16;
 // Parts of a budget that a run costs, and a single packet one: as many fill one segmented send.
 constexpr size_t kPartsPerRun = kShortBurstPackets;
-// A send of a run lasts as long as receiving one. Where short messages left lately, look for arrivals after this many, so that the
-// next one does not wait behind a backlog. Otherwise looking would cost some 1 % of the rate for nothing.
+// A send of a run lasts as long as receiving one. Where short messages left lately, look for arrivals after this many, so that
+// the next one does not wait behind a backlog. Otherwise looking would cost some 1 % of the rate for nothing.
 constexpr size_t kRunsBetweenLooks = 2;
 constexpr Nanos kShortMemoryNs = 100'000'000;
 
@@ -95,7 +95,8 @@ void Transmission::hold_acknowledgement_of(Qp& qp, uint32_t index, Nanos now) {
 void Transmission::release_held(int32_t connection, Nanos now) {
   for (const uint32_t index : held_acknowledgements_) {
     const QpPlace& place = queue_pairs_.place(index);
-    if (place.connection == connection && !place.sends_data && queue_pairs_[index].answer_due()) queue_acknowledgement(index, now);
+    const bool receives = place.connection == connection && !place.sends_data;
+    if (receives && queue_pairs_[index].answer_due()) queue_acknowledgement(index, now);
   }
 }
 

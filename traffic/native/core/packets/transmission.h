@@ -180,8 +180,8 @@ class Transmission {
   // Members used in every turn are adjacent: the thread of a host with many ports alternates between cores.
   bool answers_wait_ = false;  // the port was full before answers had their turn
   bool acknowledgements_deferred_ = false;  // until the next poll of arrivals
-  // Sending ends, the first to be served first: those whose next message is short, where others keep long turns; and the others, or
-  // with arbitration by class the highest class, and so on.
+  // Sending ends, in the order of service: those whose next message is short, where others keep long turns; then the others, or,
+  // with arbitration by class, each class from the highest.
   std::vector<TransmitRing> data_rings_;
   Order order_;
   TransmitRing grant_ring_;    // receiving ends: clear-to-send writes
