@@ -250,6 +250,7 @@ class PortLoops:
         """PORT_RECORD rows, one for each plane of a card; call after `stop`."""
 
     def turnarounds(self) -> list[tuple[int, int]]: ...
+    def turnaround_parts(self) -> list[list[tuple[int, int]]]: ...
     def rates(self, port: int) -> bytes:
         """CC_RECORD rows of a port, after `stop`."""
 

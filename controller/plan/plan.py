@@ -31,6 +31,7 @@ from etloop.controller.plan.places.order_warning import order_warnings
 from etloop.controller.plan.places.placement import Placement
 from etloop.controller.plan.places.port_transports import PortTransports, port_transports, transport_notes
 from etloop.controller.plan.port_settings import (
+    arbitration_notes,
     fault_notes,
     multipath_notes,
     queue_notes,
@@ -239,6 +240,7 @@ def _tables(parts: PlanParts, placement: Placement, moved: OpBytes) -> PlanTable
             *rounding_notes(ops, scenario.bytes_scale_text),
             *_traffic_notes(connections, demand.pairs, placement),
             *fault_notes(scenario.transport.faults, placement),
+            *arbitration_notes(scenario.transport.arbitration, placement),
             *trimming_notes(scenario.transport.recovery.trimming, placement),
             *multipath_notes(parts.transports, placement),
             *queue_notes(placement),

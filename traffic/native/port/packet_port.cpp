@@ -371,6 +371,7 @@ int PacketPort::State::read_socket(int most, PortSink& sink, size_t& packets) {
   ++flows.counters.rx_calls;
   const Nanos now = monotonic_ns();
   if (count > 0) clock.begin(now);
+  sink.on_read(now);
   for (int i = 0; i < count; ++i) {
     const auto slot = static_cast<size_t>(i);
     const Arrival arrival = read_control(received.messages[slot].msg_hdr);
@@ -392,6 +393,7 @@ size_t PacketPort::State::read_ring(PortSink& sink, size_t budget) {
     }
     now = monotonic_ns();
     if (!std::exchange(began, true)) clock.begin(now);
+    sink.on_read(now);
     if (frame->bytes.empty()) {
       read_socket(1, sink, packets);
     } else {

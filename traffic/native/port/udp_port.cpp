@@ -314,6 +314,7 @@ size_t UdpPort::State::receive_from(size_t address, PortSink& sink, size_t budge
     ++counters.rx_calls;
     const Nanos now = monotonic_ns();
     if (count > 0) clock.begin(now);
+    sink.on_read(now);
     for (int i = 0; i < count; ++i) {
       const auto slot = static_cast<size_t>(i);
       const size_t bytes = received.messages[slot].msg_len;

@@ -185,6 +185,7 @@ size_t XdpPort::receive(PortSink& sink, size_t budget) {
   State& state = *state_;
   const Nanos now = monotonic_ns();
   size_t packets = 0;
+  sink.on_read(now);
   if (!state.socket.idle()) state.push_out();
   if (state.socket.busy_polls()) state.socket.drive();
   ++state.flows.counters.rx_calls;
