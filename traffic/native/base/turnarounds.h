@@ -16,7 +16,7 @@ inline constexpr size_t kTurnaroundBuckets = 512;
 enum class TurnaroundPart : uint8_t { receive_queue = 0, loop = 1, arbitration = 2, send_call = 3 };
 inline constexpr size_t kTurnaroundParts = 4;
 
-// What released a message: an arrival, and how long it waited to be read. 0: no arrival did.
+// The arrival that released a message, and how long it waited to be read. 0: no arrival did.
 struct Trigger {
   Nanos arrived_ns = 0;
   uint32_t queued_ns = 0;

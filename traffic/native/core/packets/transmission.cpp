@@ -233,7 +233,7 @@ void Transmission::note_begun(const QpPlace& place, const WorkRequest& begun, Na
   departures_.note(place, begun, leaves_ns);
   if (begun.trigger_ns == 0 || place.home >= 0) return;  // other queues count turns of their own
   const Nanos read_ns = begun.trigger_ns + begun.queued_ns;
-  // What waited longer than the known turns waited for its window or for others, not for the loop.
+  // A message that waited longer than the known turns waited for its window or for others, not for the loop.
   const Nanos served_ns = turn_ - begun.turn < kKnownTurns ? turn_began_ns_[begun.turn % kKnownTurns] : read_ns;
   departures_.note_part(TurnaroundPart::receive_queue, begun.queued_ns);
   departures_.note_part(TurnaroundPart::loop, served_ns - read_ns);
