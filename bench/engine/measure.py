@@ -43,6 +43,7 @@ from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
 from etloop.contract.base.errors import RunAborted
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.assignment import PortBackend
+from etloop.contract.model.engine import TurnaroundPart
 from etloop.controller.inputs.rig import ROCE_UDP_PORT
 from etloop.results.measure.distribution import nearest_rank
 from etloop.runtime.clock import monotonic_ns
@@ -99,6 +100,12 @@ class EngineRun:
     """Median over iterations of the time of the op that took longest."""
     acknowledgements: int = 0
     """Acknowledgements of data, both ends together."""
+    timeouts: int = 0
+    """Timeouts of queue pairs of both ends."""
+    lost_packets: int = 0
+    """Packets that an end missed, because its receive buffer was full or an earlier packet did not arrive."""
+    parts: tuple[tuple[tuple[int, int], ...], ...] = ()
+    """Histograms of the parts of the turnarounds, in the order of `TurnaroundPart`."""
 
     @property
     def wire_bytes_per_s(self) -> int:
@@ -241,6 +248,16 @@ def engine_run(
             np.sort(np.max([np.frombuffer(end.op_ns, "<i8") for end in results], axis=0)), 50
         ),
         acknowledgements=sum(end.acknowledgements for end in results),
+        timeouts=sum(end.timeouts for end in results),
+        lost_packets=sum(end.lost_packets for end in results),
+        parts=tuple(
+            tuple(
+                bucket
+                for end in results
+                for bucket in zip(end.parts[part.value].least_ns, end.parts[part.value].counts, strict=True)
+            )
+            for part in TurnaroundPart
+        ),
     )
 
 

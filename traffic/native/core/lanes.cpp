@@ -470,9 +470,9 @@ void Lanes::count_arrival(uint32_t lane, int32_t messages, int64_t bytes, Nanos 
   const LaneRun& receiver = lanes_[lane];
   records_.note_received(receiver.op_run, messages, bytes, receiver.receiving.on_wire);
   records_.note_progress(receiver.op_run, now);
-  records_.set_trigger(now);
+  records_.set_arrival(now);
   advance(lane, now);
-  records_.set_trigger(0);
+  records_.set_trigger({});
 }
 
 int64_t Lanes::granted_bytes(int32_t connection, uint32_t tag, uint32_t index) const {
@@ -480,17 +480,16 @@ int64_t Lanes::granted_bytes(int32_t connection, uint32_t tag, uint32_t index) c
   return lane == ActiveLanes::kNone ? -1 : int64_t{lanes_[lane].receiving.expected_bytes[index % kMaxSlots]};
 }
 
-Lanes::Unanswered Lanes::may_go_unanswered(int32_t connection, uint32_t tag, int64_t bytes) const {
+HeldAnswers Lanes::may_go_unanswered(int32_t connection, uint32_t tag, int64_t bytes) const {
   const Ends& here = ends(connection);
   const uint32_t lane = here.receiving.find(tag);
+  const auto queue_pairs = static_cast<uint32_t>(std::max(1, connections_.planned(connection).qp_count));
   const Cutting* cutting = lane != ActiveLanes::kNone ? &cutting_of(lanes_[lane]) : here.last_received;
-  if (cutting == nullptr) return {};
-  if (cutting->done_when_left(bytes)) {
+  if (cutting != nullptr && cutting->done_when_left(bytes)) {
     // At most half of the slots, over all queue pairs of the connection: the sender never runs out of them.
-    const auto queue_pairs = static_cast<uint32_t>(std::max(1, connections_.planned(connection).qp_count));
-    return {static_cast<uint32_t>(cutting->connection_slots) / 2 / queue_pairs, true};
+    return {static_cast<uint32_t>(cutting->connection_slots) / 2 / queue_pairs, false, true};
   }
-  return {lane != ActiveLanes::kNone ? lanes_[lane].may_go_unanswered() : 0, false};
+  return lane != ActiveLanes::kNone ? lanes_[lane].may_go_unanswered(queue_pairs) : HeldAnswers{0, true, false};  // over
 }
 
 void Lanes::refuse_grant(int32_t connection, uint32_t tag) {

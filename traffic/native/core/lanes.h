@@ -99,13 +99,9 @@ class Lanes {
 
   // Bytes of a granted message; -1: its lane is not open.
   int64_t granted_bytes(int32_t connection, uint32_t tag, uint32_t index) const;
-  // How many messages of one queue pair may stay unacknowledged after one of `bytes` arrived. `rests`: its sender does not wait for
-  // the acknowledgement; else more of its op must follow, and 0 means that none does.
-  struct Unanswered {
-    uint32_t messages = 0;
-    bool rests = false;
-  };
-  Unanswered may_go_unanswered(int32_t connection, uint32_t tag, int64_t bytes) const;
+  // Messages of `bytes` that may stay unacknowledged on each queue pair of the connection: because more of the op will follow, none
+  // on the last, whose acknowledgement the sender waits for; or because its sender does not wait for any.
+  HeldAnswers may_go_unanswered(int32_t connection, uint32_t tag, int64_t bytes) const;
   // Append what each lane waits for.
   void add_waits(const QueuePairs& queue_pairs, std::vector<WaitRecord>& out) const;
 

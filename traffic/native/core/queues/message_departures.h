@@ -28,11 +28,7 @@ class MessageDepartures {
     if (sent.begun != nullptr && carries_data(sent.begun->kind)) note_begun(place, *sent.begun, leaves_ns);
     if (sent.left != nullptr && sent.left->reports_departure) note_left(place, *sent.left, leaves_ns);
   }
-  // Departures that the lanes have not been notified of. The owner clears them.
-  std::vector<Left>& left() { return left_; }
-  int64_t carried_tx_bytes() const { return carried_tx_bytes_; }
-
- private:
+  // The first packet of a message has left.
   void note_begun(const QpPlace& place, const WorkRequest& begun, Nanos leaves_ns) {
     records_.note_turnaround(begun.trigger_ns, leaves_ns);
     if (place.home < 0) return records_.note_departure(begun.op, leaves_ns);
@@ -40,6 +36,7 @@ class MessageDepartures {
     links_->post(place.home,
                  QueueReport{QueueReportKind::departed, place.connection, begun.op, 0, 0, 0, {}, leaves_ns});
   }
+  // The last packet of a message whose departure an op waits for has left.
   void note_left(const QpPlace& place, const WorkRequest& request, Nanos leaves_ns) {
     const auto index = static_cast<uint32_t>(request.index);
     if (place.home < 0) {
@@ -48,7 +45,12 @@ class MessageDepartures {
       links_->post(place.home, QueueReport{QueueReportKind::left, place.connection, request.lane, index, 0, 0, {}, leaves_ns});
     }
   }
+  void note_part(TurnaroundPart part, Nanos duration_ns) { records_.note_part(part, duration_ns); }
+  // Departures that the lanes have not been notified of. The owner clears them.
+  std::vector<Left>& left() { return left_; }
+  int64_t carried_tx_bytes() const { return carried_tx_bytes_; }
 
+ private:
   OpRecords& records_;
   QueueLinks* links_ = nullptr;
   int64_t carried_tx_bytes_ = 0;  // for ranks on other queues
