@@ -234,8 +234,8 @@ void Core::note_left(Nanos now) {
 
 // Messages that left may have completed ops: begin the next ones in the same turn.
 bool Core::transmit_released(TxPort& port, Clock& clock, size_t budget, bool more) {
-  constexpr int kMostRounds = 8;
-  for (int round = 0; round < kMostRounds && !departures_.left().empty() && failure_.none(); ++round) {
+  constexpr int kMostReleases = 8;
+  for (int round = 0; round < kMostReleases && !departures_.left().empty() && failure_.none(); ++round) {
     note_left(clock.now());
     if (!ops_.any_ready() && !more) return false;
     issue(clock.now());
