@@ -11,7 +11,7 @@ from etloop.contract.base.errors import Problem, RigError
 
 SOCKET_FILE: Final = "lab.sock"
 NO_LISTENER: Final = (FileNotFoundError, ConnectionRefusedError)
-"""What a connection fails with where no process listens: no socket, or one that a killed process left behind."""
+"""Errors of a connection where no process listens: no socket, or one that a killed process left behind."""
 
 
 def lab_directory(name: str) -> Path:

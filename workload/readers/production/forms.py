@@ -122,7 +122,7 @@ def names_of(production: Production) -> tuple[str, ...]:
 
 
 def _form_of(path: Path) -> Form | None:
-    """Return the form of a file; None for one of no form. Raises `TraceError`: an unreadable file is no file of another form."""
+    """Return the form of a file; None for one of no form. Raises `TraceError`: its form is unknown then."""
     try:
         head = head_of(path)
     except OSError as error:
