@@ -185,6 +185,18 @@ def ping(src_ip: str, dst_ip: str, udp_port: int, count: int, message_bytes: int
 def pong(ip: str, udp_port: int, count: int) -> None:
     """Answers at least `count` pings. RuntimeError when fewer come."""
 
+def dependent_steps(
+    src_ip: str,
+    dst_ip: str,
+    udp_port: int,
+    datagram_bytes: int,
+    operations: int,
+    steps: int,
+    waits_acknowledged: bool,
+) -> list[int]:
+    """Times of the operations in ns, busy-polling at both ends: in each step a datagram is sent and the peer's awaited.
+    RuntimeError when the peer is silent for 2 s."""
+
 class CoreWatch:
     """A real-time thread that looks at the clock on one core, where no engine is, and notes when it came late."""
 

@@ -67,6 +67,8 @@ class SimulationSettings:
     """How far ahead of its link a port accepts packets, so that queue pairs alternate on it as on a NIC. 0:
     unlimited; an ACK then queues behind all packets sent before it."""
     probe_first: bool = False
+    answer_patience_ns: int = 0
+    """How long ports hold ACKs for which no sender waits, as a UDP port does; 0: they leave at once."""
     initial_psn: int = 0
     dying_port: int = -1
     """Index of a port that stops sending and receiving at `dies_at_ns`; -1: none."""

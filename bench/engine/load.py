@@ -103,6 +103,9 @@ class Shape:
     """True if idle threads sleep instead of polling, so that CPU time is the time of the work."""
     receive_ring: bool = False
     """Setting `receive_ring` of packet ports."""
+    algorithm: str = "ring"
+    completion: str = ""
+    """Completion rule of a collective; "": the scenario's default."""
     as_nccl: bool = False
     """True if algorithm, protocol, channels and shaping are NCCL's choice, as by a scenario's defaults."""
 
@@ -111,7 +114,8 @@ class Shape:
         qps_each = max(n for n in range(1, MOST_PER_CONNECTION + 1) if self.queue_pairs % n == 0)
         rate = f"max_rate: {format_rate(self.rate_bps)}, " if self.rate_bps else ""
         shaping = f", shaping: {self.shaping}" if self.shaping else ""
-        ring = f"algorithm: ring, protocol: simple, channels: {self.queue_pairs // qps_each}{shaping}"
+        shaping += f", completion: {self.completion}" if self.completion else ""
+        ring = f"algorithm: {self.algorithm}, protocol: simple, channels: {self.queue_pairs // qps_each}{shaping}"
         series = f"series: {{interval: {format_duration(self.series_ns)}}}" if self.series_ns else ""
         return (
             f"workload: {{trace: bench}}\niterations: {iterations}\nmapping: {{placement: round_robin}}\n"

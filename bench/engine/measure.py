@@ -34,6 +34,7 @@ from etloop.bench.engine.protocol import (
     RoundTrips,
     SendPings,
     Start,
+    TakeSteps,
     Watch,
     Watched,
 )
@@ -44,6 +45,7 @@ from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.assignment import PortBackend
 from etloop.contract.model.engine import TurnaroundPart
 from etloop.controller.inputs.rig import ROCE_UDP_PORT
+from etloop.results.measure.distribution import nearest_rank
 from etloop.runtime.clock import monotonic_ns
 
 RESPONSE_TIMEOUT_NS: Final = 30 * NS_PER_S
@@ -94,6 +96,10 @@ class EngineRun:
     """Part of `processor_ns` inside the kernel, by end."""
     calls: tuple[PortCalls, ...] = ()
     """System calls by end."""
+    op_p50_ns: int = 0
+    """Median over iterations of the time of the op that took longest."""
+    acknowledgements: int = 0
+    """Acknowledgements of data, both ends together."""
     timeouts: int = 0
     """Timeouts of queue pairs of both ends."""
     lost_packets: int = 0
@@ -158,6 +164,40 @@ def bare_one_way_ns(place: BenchPlace, workers: Workers, count: int, message_byt
     return times.p50_ns // 2
 
 
+@dataclass(frozen=True, slots=True)
+class BareSteps:
+    """Dependent operations without a protocol."""
+
+    steps: int
+    waits_acknowledged: bool
+
+    def described(self) -> str:
+        """Return the words of a report."""
+        pattern = "exchange" if self.steps == 1 else "two-step ring"
+        return f"bare {pattern}, {'acknowledged' if self.waits_acknowledged else 'no ACK'}"
+
+
+def bare_steps_ns(
+    place: BenchPlace,
+    workers: Workers,
+    pattern: BareSteps,
+    datagram_bytes: int,
+    operations: int,
+    *,
+    realtime: bool = False,
+    cores: EndCores = ANY_CORES,
+) -> int:
+    """Return the median time in ns of a bare operation between the ends. Raises `RunAborted`."""
+    address_a, address_b = (end.addresses[0] for end in place.ends)
+    shape = (ROCE_UDP_PORT, datagram_bytes, operations, pattern.steps, pattern.waits_acknowledged, realtime)
+    orders = (
+        TakeSteps(address_a, address_b, *shape, cores[0]),
+        TakeSteps(address_b, address_a, *shape, cores[1]),
+    )
+    times = ask_both(workers, orders, (RoundTrips, RoundTrips), RUN_TIMEOUT_NS)
+    return sum(end.p50_ns for end in times) // len(times)
+
+
 def engine_run(
     place: BenchPlace,
     workers: Workers,
@@ -204,6 +244,10 @@ def engine_run(
         misdirected_datagrams=sum(end.misdirected_datagrams for end in results),
         kernel_ns=tuple(end.kernel_ns for end in results),
         calls=tuple(end.calls for end in results),
+        op_p50_ns=nearest_rank(
+            np.sort(np.max([np.frombuffer(end.op_ns, "<i8") for end in results], axis=0)), 50
+        ),
+        acknowledgements=sum(end.acknowledgements for end in results),
         timeouts=sum(end.timeouts for end in results),
         lost_packets=sum(end.lost_packets for end in results),
         parts=tuple(

@@ -96,6 +96,24 @@ class BlastExchange:
 
 
 @dataclass(frozen=True, slots=True)
+class TakeSteps:
+    """Carry out bare dependent operations like the other end, busy-polling. Answered by `RoundTrips`: times of operations."""
+
+    src_ip: str
+    dst_ip: str
+    udp_port: int
+    datagram_bytes: int
+    operations: int
+    steps: int
+    """Steps of an operation: 1 for an exchange, 2 for a ring over two ranks."""
+    waits_acknowledged: bool
+    """True if an operation ends with an acknowledgement that is awaited."""
+    realtime: bool = False
+    cores: tuple[int, ...] = ()
+    """Cores to run on; (): all that the process may use."""
+
+
+@dataclass(frozen=True, slots=True)
 class SendPings:
     """Ping, busy-polling. Answered by `RoundTrips`."""
 
@@ -176,6 +194,10 @@ class Ran:
     kernel_ns: int = 0
     """Part of `processor_ns` that was spent inside the kernel."""
     calls: PortCalls = PortCalls()
+    op_ns: bytes = b""
+    """By iteration the longest time from issue to completion of an op that `ops` counts: little-endian int64."""
+    acknowledgements: int = 0
+    """Acknowledgements of data that it sent."""
     timeouts: int = 0
     """Timeouts of its queue pairs."""
     lost_packets: int = 0
@@ -211,7 +233,17 @@ class Failed:
 
 
 Order: TypeAlias = (
-    Load | Probe | Start | Collect | Watch | BlastSend | BlastReceive | BlastExchange | SendPings | EchoPings
+    Load
+    | Probe
+    | Start
+    | Collect
+    | Watch
+    | BlastSend
+    | BlastReceive
+    | BlastExchange
+    | TakeSteps
+    | SendPings
+    | EchoPings
 )
 WorkerReply: TypeAlias = Opened | Done | Ran | Watched | Counted | RoundTrips | Failed
 

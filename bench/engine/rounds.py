@@ -14,10 +14,12 @@ from numpy.typing import NDArray
 from etloop.bench.engine.load import BenchLoad, Messages, PingPong, Shape
 from etloop.bench.engine.measure import (
     ANY_CORES,
+    BareSteps,
     EndCores,
     EngineRun,
     bare_bytes_per_s,
     bare_packets_per_s,
+    bare_steps_ns,
     engine_run,
     watched_cores,
 )
@@ -99,6 +101,24 @@ class Bench:
     def bare_packets_per_s(self, datagram_bytes: int) -> int:
         """Measure one turn of the bare path, datagram by datagram."""
         return bare_packets_per_s(self.place, self.workers, self.lengths.duration_ns, datagram_bytes)
+
+    def bare_steps_ns(self, pattern: BareSteps, datagram_bytes: int, operations: int) -> int:
+        """Measure one turn of bare dependent operations, on threads as the engine's; return their median."""
+        return bare_steps_ns(
+            self.place,
+            self.workers,
+            pattern,
+            datagram_bytes,
+            operations,
+            realtime=self.realtime,
+            cores=self.dependent_cores(),
+        )
+
+    def dependent_cores(self) -> EndCores:
+        """Return a core for each end, if there are two: a busy-polling peer on the same core would be waited for."""
+        if self.cores != ANY_CORES or len(self.usable) < len(self.place.ends):
+            return self.cores
+        return (self.usable[:1], self.usable[1:2])
 
     def run(
         self,

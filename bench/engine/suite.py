@@ -16,6 +16,7 @@ from typing import Final, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
+from etloop.bench.engine.dependent import dependent_sections
 from etloop.bench.engine.figures import (
     Bar,
     BenchReport,
@@ -60,6 +61,7 @@ class Benchmark(StrEnum):
     PACING = "pacing"
     TURNAROUND = "turnaround"
     COLLECTIVE = "collective"
+    DEPENDENT = "dependent"
     MESSAGES = "messages"
     SCALE = "scale"
 
@@ -173,6 +175,8 @@ def _sections(benchmark: Benchmark, bench: Bench, ports: WirePorts) -> tuple[Sec
             return (_turnaround(bench), under_load_section(bench))
         case Benchmark.COLLECTIVE:
             return (_collective(bench), *size_sections(bench))
+        case Benchmark.DEPENDENT:
+            return dependent_sections(bench)
         case Benchmark.MESSAGES:
             return message_sections(bench)
         case Benchmark.SCALE:

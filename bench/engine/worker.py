@@ -11,9 +11,11 @@ import resource
 import select
 import sys
 import time
+from collections.abc import Iterator
 from typing import Final, assert_never
 
 import numpy as np
+from numpy.typing import NDArray
 
 from etloop.bench.engine.protocol import (
     ORDERS,
@@ -36,6 +38,7 @@ from etloop.bench.engine.protocol import (
     RoundTrips,
     SendPings,
     Start,
+    TakeSteps,
     Watch,
     Watched,
     WorkerReply,
@@ -119,6 +122,8 @@ class Worker:
                 return Counted(
                     *_native.blast_receive(order.ip, order.udp_port, order.duration_ns, order.backend)
                 )
+            case TakeSteps():
+                return _taken(order)
             case SendPings():
                 times_ns = np.array(
                     _native.ping(
@@ -206,6 +211,8 @@ class Worker:
             misdirected_datagrams=misdirected,
             kernel_ns=self._kernel_ns,
             calls=calls,
+            op_ns=_longest_ns(ops).astype("<i8").tobytes(),
+            acknowledgements=int(flows["acks_tx"][flows["sends_data"] == 0].sum()),
             parts=parts,
             timeouts=timeouts,
             lost_packets=lost_packets,
@@ -220,6 +227,37 @@ class Worker:
         if self._engine is not None:
             self._engine.close()
             self._engine = None
+
+
+def _longest_ns(ops: NDArray[np.void]) -> NDArray[np.int64]:
+    """Return the longest time in ns from issue to completion of an op, by iteration."""
+    longest_ns = np.zeros(int(ops["iteration"].max()) + 1, np.int64)
+    np.maximum.at(longest_ns, ops["iteration"], ops["completed_ns"] - ops["issued_ns"])
+    return longest_ns
+
+
+def _taken(order: TakeSteps) -> RoundTrips:
+    place = (order.src_ip, order.dst_ip, order.udp_port)
+    shape = (order.datagram_bytes, order.operations, order.steps, order.waits_acknowledged)
+    with _placed(order):
+        times_ns = np.sort(np.array(_native.dependent_steps(*place, *shape), np.int64))
+    return RoundTrips(nearest_rank(times_ns, 50), nearest_rank(times_ns, 99))
+
+
+@contextlib.contextmanager
+def _placed(order: TakeSteps) -> Iterator[None]:
+    """Run this thread as an engine's inside the block: on its cores, and real-time if permitted."""
+    cores, policy, parameters = os.sched_getaffinity(0), os.sched_getscheduler(0), os.sched_getparam(0)
+    with contextlib.suppress(OSError):
+        if order.cores:
+            os.sched_setaffinity(0, order.cores)
+        if order.realtime:
+            os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(REALTIME_PRIORITY))
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, policy, parameters)
+        os.sched_setaffinity(0, cores)
 
 
 def _sent(engine: Engine) -> bytes:

@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "benchmark",
         nargs="?",
         default="all",
-        choices=("wire", "pacing", "turnaround", "collective", "messages", "scale", "all"),
+        choices=("wire", "pacing", "turnaround", "collective", "dependent", "messages", "scale", "all"),
         help="benchmark to run (default all)",
     )
     parser.add_argument(

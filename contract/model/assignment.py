@@ -143,6 +143,9 @@ class ScheduleColumns:
     split: NDArray[np.uint8]
     traffic_per_byte: NDArray[np.int64]
     handshake: NDArray[np.uint8]
+    completion: NDArray[np.uint8]
+    eager_bytes: NDArray[np.int64]
+    connection_slots: NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -27,7 +27,11 @@ OP_RECORD: Final = np.dtype(
         ("intended_ns", "<i8"),  # last dependency met (plus the op's delay)
         ("issued_ns", "<i8"),  # the engine began it
         ("first_tx_ns", "<i8"),  # its first data packet was handed to the port; 0: it sent none
-        ("completed_ns", "<i8"),  # all its bytes arrived and all it sent was acknowledged
+        (
+            "completed_ns",
+            "<i8",
+        ),  # all its bytes arrived, and what it sent was acknowledged or left (`Completion`)
+        ("acknowledged_ns", "<i8"),  # the last of what it sent was acknowledged; 0: it sent nothing
         ("wire_tx_bytes", "<i8"),  # payload sent through the device under test, without retransmissions
         ("wire_rx_bytes", "<i8"),
         ("local_tx_bytes", "<i8"),  # payload that stayed inside the host or the port
@@ -40,7 +44,7 @@ OP_RECORD: Final = np.dtype(
         ("reserved", "<i4"),
     ]
 )
-"""One op of one iteration on one rank; DELAY ops are not recorded. 88 bytes."""
+"""One op of one iteration on one rank; DELAY ops are not recorded. 96 bytes."""
 
 FLOW_RECORD: Final = np.dtype(
     [

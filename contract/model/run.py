@@ -106,6 +106,8 @@ class PlannedChoice:
     algorithm: str
     protocol: str
     """"simple", "ll" or "ll128"."""
+    completion: str
+    """When an op is complete: "acknowledged", "posted", or "posted up to" a message size."""
     channels: int
     messages: int
     """Messages of all members together, for an op of `most_bytes`."""

@@ -6,7 +6,7 @@ figure comes from `figures`. Information that nccl-tests does not print is in ad
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.late_dataclass import dataclass
@@ -67,7 +67,7 @@ def choice_words(choice: PlannedChoice) -> str:
     if choice.most_bytes != choice.least_bytes:
         sizes += f" to {choice.most_bytes}"
     channels = f"{choice.channels} channel{'s' if choice.channels > 1 else ''}"
-    return f"{sizes} B a rank: {choice.algorithm}, {choice.protocol}, {channels} ({choice.reason})"
+    return f"{sizes} B a rank: {choice.algorithm}, {choice.protocol}, {channels}, complete when {choice.completion} ({choice.reason})"
 
 
 def render_heading(*, per_iteration: bool) -> str:
@@ -80,9 +80,9 @@ def render_heading(*, per_iteration: bool) -> str:
     return (
         f"#\n# {'':10s}  {'':12s}  {'':8s}  {'':6s}  {'':6s}           out-of-place            {gap}           in-place\n"
         f"# {'size':>10s}  {'count':>12s}  {'type':>8s}  {'redop':>6s}  {'root':>6s}"
-        f"{_columns(half, extra)}{_columns(half, extra)}\n"
+        f"{_columns(half, extra)}{_columns(half, extra)}{_medians(('median',) * 2)}\n"
         f"# {'(B)':>10s}  {'(elements)':>12s}  {'':>8s}  {'':>6s}  {'':>6s}"
-        f"{_columns(half_units, units)}{_columns(half_units, units)}\n"
+        f"{_columns(half_units, units)}{_columns(half_units, units)}{_medians(('(us)',) * 2)}\n"
     )
 
 
@@ -108,8 +108,18 @@ def render_rows(spec: BenchSpec, rows: Sequence[RowFigures], *, per_iteration: b
             + "".join(
                 _half(row_by_half[half], per_iteration=per_iteration) for half in Half if half in row_by_half
             )
+            + _medians(_median(row_by_half[half]) for half in Half if half in row_by_half)
         )
     return "".join(f"{line}\n" for line in lines)
+
+
+def _medians(cells: Iterable[str]) -> str:
+    """Return the columns after those of nccl-tests: the medians of single operations of both halves."""
+    return "".join(f"  {cell:>7s}" for cell in cells)
+
+
+def _median(row: RowFigures) -> str:
+    return "N/A" if row.iterations is None else fitted(row.iterations.p50_ns / 1000, _TIME_WIDTH)
 
 
 def _half(row: RowFigures, *, per_iteration: bool) -> str:

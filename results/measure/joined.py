@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 TIME_LIMIT_NS: Final = 1 << 62
 """Upper bound of a plausible clock value (146 years); larger values could overflow differences."""
 
-TIME_COLUMNS: Final = ("intended_ns", "issued_ns", "first_tx_ns", "completed_ns")
+TIME_COLUMNS: Final = ("intended_ns", "issued_ns", "first_tx_ns", "completed_ns", "acknowledged_ns")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,7 +32,7 @@ class MeasuredOps:
     """One row per completed op of one iteration, sorted by (iteration, rank, op)."""
 
     records: NDArray[np.void]
-    """OP_RECORD rows, times on the run's clock; `first_tx_ns` is valid only where `has_first_tx`."""
+    """OP_RECORD rows, times on the run's clock; `first_tx_ns` and `acknowledged_ns` are valid only where `has_first_tx`."""
     has_first_tx: NDArray[np.bool_]
     plan_row: NDArray[np.int64]
     """Row of `PlanTables.ops`."""

@@ -25,7 +25,7 @@ from etloop.contract.protocol.codec import plain
 from etloop.contract.protocol.typed_form import FILE_RULES
 from etloop.results.schema.typed_json import RESTORE, RunDirError, from_json
 
-PLAN_SCHEMA: Final = "etloop-plan/3"
+PLAN_SCHEMA: Final = "etloop-plan/4"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

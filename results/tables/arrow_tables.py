@@ -137,6 +137,7 @@ def ops_table(outcome: RunOutcome, tables: PlanTables, measured: MeasuredOps) ->
             "peer": _absent(plan.peer[row], plan.peer[row] < 0),
             "algorithm": text_column(plan.algorithm[row].astype(np.int32), tables.algorithms),
             "first_tx_ns": _absent(records["first_tx_ns"], ~measured.has_first_tx),
+            "acknowledged_ns": _absent(records["acknowledged_ns"], ~measured.has_first_tx),
             "slip_ns": records["issued_ns"] - records["intended_ns"],
             "agent": _agents(outcome, measured.agent),
             **_job_columns(tables, row),

@@ -17,6 +17,7 @@ from etloop.contract.base.errors import PlanError, Problem
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.traffic.collectives.algorithms.deepep import TOKEN, TokenShape
 from etloop.traffic.collectives.algorithms.registry import ALGORITHMS
+from etloop.traffic.collectives.completion import CompletionRule, completion_words, with_completion
 from etloop.traffic.collectives.core.cutting import MAX_CHANNELS, Cutting, Request
 from etloop.traffic.collectives.core.table import Protocol, Schedule, Split
 from etloop.traffic.collectives.nccl.constants import NcclAlgorithm
@@ -107,6 +108,7 @@ class Settings:
     """Token size of DeepEP writes, used for traces that record bytes only."""
     groups: tuple[GroupPins, ...] = ()
     """Pins of some communicators alone, see `group_pins`; empty in the settings that are passed to `choose`."""
+    completion: CompletionRule = CompletionRule.BY_LIBRARY
     said_by: str = ""
     """Key of the group pins that were merged in, or ""."""
 
@@ -141,6 +143,11 @@ class Choice:
         return self.request.cutting.protocol
 
     @property
+    def completion(self) -> str:
+        """Return the completion rule in the words of plans."""
+        return completion_words(self.request.cutting)
+
+    @property
     def channels(self) -> int:
         """Return the number of channels in use."""
         return self.channels_with_bytes or self.request.cutting.channels
@@ -164,7 +171,7 @@ def choose(collective: str, layout: Layout, op_bytes: int, settings: Settings) -
             else custom.limit(layout.ranks, nbytes)
         )
         if not limit:
-            return _custom(custom, collective, layout, nbytes, settings)
+            return _completed(_custom(custom, collective, layout, nbytes, settings), settings)
         inapplicable.append(f"{custom.name} is {limit}")
     pin = _joined(settings, collective)
     choice = (
@@ -184,7 +191,15 @@ def choose(collective: str, layout: Layout, op_bytes: int, settings: Settings) -
     if cause:
         _refuse(collective, layout, f"{choice.algorithm} cannot execute it: {cause}")
     source_note = (f"as {settings.said_by} says",) if settings.said_by else ()
-    return replace(choice, reason="; ".join((choice.reason, *source_note, *inapplicable)))
+    choice = replace(choice, reason="; ".join((choice.reason, *source_note, *inapplicable)))
+    return _completed(choice, settings)
+
+
+def _completed(choice: Choice, settings: Settings) -> Choice:
+    """Return the choice with the completion rule of its library, or the one that the user fixed."""
+    library = DEEPEP if choice.algorithm == DEEPEP else settings.shaping.value
+    cutting = with_completion(choice.request.cutting, library, settings.completion)
+    return replace(choice, request=replace(choice.request, cutting=cutting))
 
 
 def with_splits(choice: Choice, splits: tuple[tuple[int, ...], ...]) -> Choice:

@@ -16,6 +16,7 @@ from etloop.contract.base.value_parsers import integer, one_of, word_of, words
 from etloop.contract.base.yaml_reader import Section
 from etloop.traffic.collectives.algorithms.deepep import VALUES_PER_SCALE, TokenShape
 from etloop.traffic.collectives.choice import Settings, Shaping, why_not
+from etloop.traffic.collectives.completion import CompletionRule
 from etloop.traffic.collectives.core.table import Protocol
 from etloop.traffic.collectives.nccl.hardware import Hardware
 from etloop.traffic.collectives.pins import GroupPins, Pin
@@ -74,6 +75,12 @@ def read_collectives(section: Section, directory: Path, nics_per_host: int) -> C
     shaping = section.optional(
         "shaping", word_of(Shaping), Shaping.NCCL, "Library whose traffic is imitated."
     )
+    completion = section.optional(
+        "completion",
+        word_of(CompletionRule),
+        CompletionRule.BY_LIBRARY,
+        "When an operation is complete: all expected data arrived, and what it sent was `acknowledged`, or has left the port (`posted`).",
+    )
     general = _read_pin(section)
     _refuse_useless(section, shaping, general)
     pins: list[tuple[str, Pin]] = []
@@ -116,7 +123,8 @@ def read_collectives(section: Section, directory: Path, nics_per_host: int) -> C
     token = _read_token(section.section("token", "Shape of a token in DeepEP's schedules."))
     section.close()
     return Collectives(
-        Settings(shaping, general, tuple(pins), hardware, token=token, groups=groups), tuple(files)
+        Settings(shaping, general, tuple(pins), hardware, token=token, groups=groups, completion=completion),
+        tuple(files),
     )
 
 

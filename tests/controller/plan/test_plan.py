@@ -264,9 +264,9 @@ kind        algorithm  ranks  ops  put in   through DUT  local
 all_reduce  ring       4      1    16.8 MB  12.6 MB      12.6 MB
 send_recv   p2p        2      1    1 kB     1 kB         0 B
 
-carried out  ranks  a host  bytes    algorithm  protocol  channels  messages  why
-all_reduce   4      2       4.19 MB  ring       simple    1         48        pinned: 87 us, next ring ll128 115 us
-send_recv    2      1       1 kB     p2p        simple    1         1         NCCL's grouped sends
+carried out  ranks  a host  bytes    algorithm  protocol  complete when  channels  messages  why
+all_reduce   4      2       4.19 MB  ring       simple    posted         1         48        pinned: 87 us, next ring ll128 115 us
+send_recv    2      1       1 kB     p2p        simple    posted         1         1         NCCL's grouped sends
 
 port  link     ranks  QP ends  tx       rx       at link speed  hairpin
 a/p0  100Gbps  0-1    3        6.29 MB  6.29 MB  503 us (100%)  0 B

@@ -223,8 +223,14 @@ def test_the_table_has_the_columns_of_nccl_tests() -> None:
     assert [line.rstrip() for line in heading] == [
         "#",
         "#                                                              out-of-place                       in-place",
-        "#       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong",
-        "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)             (us)  (GB/s)  (GB/s)",
+        (
+            "#       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong"
+            "   median   median"
+        ),
+        (
+            "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)             (us)  (GB/s)  (GB/s)"
+            "             (us)     (us)"
+        ),
     ]
     (line,) = render_rows(spec, rows, per_iteration=False).splitlines()
     assert line.startswith("     1048576        262144     float     sum      -1  ")

@@ -65,7 +65,7 @@ void slots_bound_what_is_unacknowledged() {
   lane.acknowledge(0);
   CHECK_EQ(lane.sending.acknowledged, 1u);
   CHECK(!lane.may_execute());  // its next entry needs data first
-  CHECK(!lane.over());
+  CHECK(!lane.done());
 }
 
 void what_was_not_granted_or_is_wrong_is_told_apart() {
@@ -185,9 +185,9 @@ void one_sided_messages_come_in_order_and_end_with_a_closing_one() {
   CHECK(other.arrive_early(2, 2000));
   CHECK(other.arrive_next(500) == LaneRun::Arrival::accepted);
   while (other.may_execute()) other.execute();
-  CHECK(!other.over());
+  CHECK(!other.done());
   CHECK(other.close() == LaneRun::Arrival::accepted);
-  CHECK(other.over());
+  CHECK(other.done());
   CHECK(other.arrive_next(1) == LaneRun::Arrival::not_granted);
   CHECK(!one_sided_receiver(2500).arrive_early(2, 1500));
   CHECK(!one_sided_receiver(2500).arrive_early(4, 2500));
@@ -199,7 +199,7 @@ void a_closing_speaks_for_messages_that_nobody_saw_arrive() {
   CHECK(lane.arrive_unseen(3, bytes));
   CHECK_EQ(bytes, 2500);
   while (lane.may_execute()) lane.execute();
-  CHECK(lane.over());
+  CHECK(lane.done());
   CHECK(!lane.arrive_unseen(3, bytes));  // closed is closed
   CHECK(!one_sided_receiver(2500).arrive_unseen(2, bytes));
   CHECK(!one_sided_receiver(2500).arrive_unseen(4, bytes));
@@ -214,7 +214,7 @@ void an_empty_one_sided_message_is_only_closed() {
   CHECK(lane.close() == LaneRun::Arrival::accepted);
   CHECK(lane.may_execute());
   lane.execute();
-  CHECK(lane.over());
+  CHECK(lane.done());
 }
 
 void what_is_written_ahead_is_counted_and_bounded() {

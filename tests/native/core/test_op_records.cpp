@@ -13,7 +13,8 @@ void a_number_is_given_again_with_an_empty_record() {
   const uint32_t first = records.open(7, 3, 1, true);
   records.note_sent(first, 100, true);
   CHECK_EQ(records.open(7, 4, 1, true), first + 1);
-  CHECK_EQ(records.close(first, 50), 50);
+  CHECK_EQ(records.complete(first, 50), 50);
+  records.close(first);
   CHECK_EQ(records.open(8, 0, 0, false), first);
   CHECK_EQ(records[first].rank, 8);
   CHECK_EQ(records[first].wire_tx_bytes, 0);
@@ -30,7 +31,8 @@ void an_op_is_over_no_earlier_than_it_began_and_sent() {
   records[run].issued_ns = 200;
   records.note_departure(run, 300);
   records.note_departure(run, 900);  // only the first counts
-  CHECK_EQ(records.close(run, 100), 300);
+  CHECK_EQ(records.complete(run, 100), 300);
+  records.close(run);
   CHECK_EQ(records.status().ops_done, 1);
 }
 
@@ -39,7 +41,8 @@ void ranks_that_nobody_awaits_make_no_progress() {
   records.start(10);
   const uint32_t run = records.open(0, 0, 0, false);
   records.note_progress(run, Nanos{500});
-  records.close(run, 500);
+  records.complete(run, 500);
+  records.close(run);
   CHECK_EQ(records.status().last_progress_ns, 10);
   CHECK_EQ(records.status().ops_done, 0);
   records.note_progress(true, 400);

@@ -112,6 +112,89 @@ void what_needs_no_grant_is_not_opened_ahead() {
   CHECK(rank.failure.none());
 }
 
+// The same, of ops that complete when their messages have left.
+EnginePlan posted_exchanges(int32_t iterations, int32_t connection_slots = 64) {
+  EnginePlan plan = test::exchanges(iterations);
+  for (Cutting& cutting : plan.schedules.cutting) {
+    cutting.completion = Completion::posted;
+    cutting.eager_bytes = test::kMessageBytes;
+    cutting.connection_slots = connection_slots;
+  }
+  return plan;
+}
+
+void a_posted_op_is_over_when_its_message_left_and_its_record_when_it_is_acknowledged() {
+  Rank rank(posted_exchanges(1));
+  rank.hear_grant(0, 10);
+  rank.hear_message(0, 20);
+  rank.hear_grant(1, 20);
+  CHECK(rank.network.messages[0].reports_departure);
+  CHECK_EQ(rank.network.messages.size(), 1u);  // what it sent has not left
+  rank.lanes.on_left(rank.network.messages[0].lane, 0, 25);
+  rank.ops.issue(25);
+  CHECK_EQ(rank.network.messages.size(), 2u);  // the next op began without an acknowledgement
+  CHECK_EQ(rank.records.completed().size(), 0u);
+  rank.hear_acknowledgement(0, 90);
+  CHECK_EQ(rank.records.completed().size(), 1u);
+  CHECK_EQ(rank.records.completed()[0].completed_ns, 25);
+  CHECK_EQ(rank.records.completed()[0].acknowledged_ns, 90);
+  rank.hear_message(1, 30);
+  rank.lanes.on_left(rank.network.messages[1].lane, 0, 35);
+  CHECK(!rank.ops.finished());  // its last message is not acknowledged
+  rank.hear_acknowledgement(1, 95);
+  CHECK(rank.ops.finished());
+}
+
+// NVIDIA/nccl:src/transport/net.cc: the sender stops when NCCL_STEPS slots of a connection are taken, whatever ops took them; a slot is
+// free when the send of its message completed.
+void consecutive_ops_share_the_slots_of_a_connection() {
+  constexpr uint32_t kSteps = 8;
+  Rank rank(posted_exchanges(8, kSteps));
+  for (uint32_t tag = 0; tag < kSteps + 1; ++tag) {
+    rank.hear_grant(tag, 10 + tag);
+    rank.hear_message(tag, 10 + tag);
+    if (rank.network.messages.size() <= tag) break;
+    rank.lanes.on_left(rank.network.messages[tag].lane, 0, 10 + tag);
+    rank.ops.issue(10 + tag);
+  }
+  CHECK_EQ(rank.network.messages.size(), size_t{kSteps});  // the ninth waits for a slot
+  std::vector<WaitRecord> waits;
+  rank.lanes.add_waits(rank.queue_pairs, waits);
+  CHECK(std::ranges::any_of(waits, [](const WaitRecord& wait) {
+    return wait.op == 0 && wait.iteration == 4 && wait.kind == WaitKind::acknowledgement;
+  }));
+  rank.hear_acknowledgement(0, 50);
+  CHECK_EQ(rank.network.messages.size(), size_t{kSteps} + 1);
+  CHECK_EQ(rank.network.messages.back().tag, kSteps);
+}
+
+void small_ops_are_granted_eight_ops_ahead_and_more() {
+  Rank rank(posted_exchanges(20));
+  CHECK_EQ(rank.network.tags.size(), 17u);  // of the first op, and of the 16 after it
+  uint32_t least_ahead = 40;
+  for (uint32_t tag = 0; tag < 40; ++tag) {
+    least_ahead = std::min(least_ahead, rank.network.tags.back() - tag);
+    if (tag == 24) break;
+    rank.hear_grant(tag, 10 + tag);
+    rank.hear_message(tag, 10 + tag);
+    rank.lanes.on_left(rank.network.messages[tag].lane, 0, 10 + tag);
+    rank.ops.issue(10 + tag);
+  }
+  CHECK(least_ahead >= 8);
+  for (uint32_t i = 0; i < rank.network.tags.size(); ++i) CHECK_EQ(rank.network.tags[i], i);
+}
+
+// A receive in turn (recursive doubling) is granted before the rank's own send if it is small, after it if it is large.
+void small_receives_are_granted_ahead_of_their_turn() {
+  for (const bool small : {true, false}) {
+    EnginePlan plan = test::exchanges(1);
+    plan.schedules.entries[1].kind |= kEntryInTurn;
+    for (Cutting& cutting : plan.schedules.cutting) cutting.eager_bytes = small ? test::kMessageBytes : test::kMessageBytes - 1;
+    Rank rank(plan);
+    CHECK_EQ(rank.network.tags.size(), small ? 2u : 1u);
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -120,5 +203,9 @@ int main() {
   a_grant_that_was_due_before_its_op_began_is_followed_when_it_begins();
   the_first_of_the_next_iteration_follows_the_last_of_this_one();
   what_needs_no_grant_is_not_opened_ahead();
+  a_posted_op_is_over_when_its_message_left_and_its_record_when_it_is_acknowledged();
+  consecutive_ops_share_the_slots_of_a_connection();
+  small_ops_are_granted_eight_ops_ahead_and_more();
+  small_receives_are_granted_ahead_of_their_turn();
   return test::failures();
 }

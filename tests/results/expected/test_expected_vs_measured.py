@@ -44,7 +44,8 @@ def expected(network: str, times: float, iterations: int = 2, **more: object) ->
     ops = match_ops(outcome_by_hand(), TABLES).records.copy()
     for name in TIMES:
         ops[name] = (ops[name] * times).astype(np.int64)
-    ops["first_tx_ns"] = np.maximum(ops["first_tx_ns"], 0)
+    for name in ("first_tx_ns", "acknowledged_ns"):
+        ops[name] = np.maximum(ops[name], 0)
     ops = ops[ops["iteration"] < iterations]
     run = ExpectedRun(network, "packet" if network == "twin" else "flow", "", iterations, ops, 0, "", {})
     return replace(run, **more)  # type: ignore[arg-type]

@@ -298,7 +298,7 @@ PLAN_DAMAGES: Final[tuple[tuple[str, Callable[[dict[str, Any]], object], str], .
     (
         "another version",
         lambda plan: plan.update(schema="x"),
-        r"schema is 'x', this version reads 'etloop-plan/3'",
+        r"schema is 'x', this version reads 'etloop-plan/4'",
     ),
     (
         "a rank without a transport",

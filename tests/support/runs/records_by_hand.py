@@ -175,6 +175,7 @@ def _op_records(agent: str, ranks: tuple[int, ...]) -> NDArray[np.void]:
             record["intended_ns"], record["issued_ns"] = base_ns + times_ns[0], base_ns + times_ns[1]
             record["first_tx_ns"] = base_ns + times_ns[2] if times_ns[2] else 0
             record["completed_ns"] = base_ns + times_ns[3]
+            record["acknowledged_ns"] = record["completed_ns"] if times_ns[2] else 0
             record["wire_tx_bytes"], record["wire_rx_bytes"] = row[8], row[9]
             record["local_tx_bytes"], record["local_rx_bytes"] = row[10], row[11]
             record["tx_messages"], record["rx_messages"] = 3, 3

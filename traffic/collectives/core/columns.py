@@ -79,6 +79,9 @@ def _schedule_columns(schedules: Sequence[Schedule]) -> ScheduleColumns:
         split=np.array([s.split for s in schedules], np.uint8),
         traffic_per_byte=np.array([s.traffic_per_byte for s in schedules], np.int64),
         handshake=np.array([s.handshake for s in schedules], np.uint8),
+        completion=np.array([s.completion for s in schedules], np.uint8),
+        eager_bytes=np.array([s.eager_bytes for s in schedules], np.int64),
+        connection_slots=np.array([s.connection_slots for s in schedules], np.int32),
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from etloop.contract.base.late_dataclass import dataclass
-from etloop.traffic.collectives.core.table import Handshake, Protocol, Split
+from etloop.traffic.collectives.core.table import MOST_SLOTS, Completion, Handshake, Protocol, Split
 
 KIB: Final = 1024
 MAX_CHANNELS: Final = 64
@@ -66,6 +66,9 @@ class Cutting:
     traffic_per_byte: int = 1
     """For `Split.CELLS`, as `Schedule.traffic_per_byte`."""
     handshake: Handshake = Handshake.CTS
+    completion: Completion = Completion.ACKNOWLEDGED
+    eager_bytes: int = 0
+    connection_slots: int = MOST_SLOTS
     aggregation: int = 1
     """PAT: chunks that travel in one message (aggFactor)."""
     window: int = 0

@@ -234,6 +234,9 @@ def schedule_of(
         split=cutting.split,
         traffic_per_byte=cutting.traffic_per_byte,
         handshake=cutting.handshake,
+        completion=cutting.completion,
+        eager_bytes=cutting.eager_bytes,
+        connection_slots=cutting.connection_slots,
     )
 
 

@@ -51,6 +51,8 @@ from etloop.contract.base.late_dataclass import dataclass
 
 MAX_LANE_BYTES: Final = 1 << 46
 """Maximum bytes that a lane may state: 64 TiB, as in traffic/native/bind/schedule.cpp."""
+MOST_SLOTS: Final = 64
+"""Maximum messages of a connection in flight, as in traffic/native/core/message.h."""
 
 
 class EntryKind(IntFlag):
@@ -64,7 +66,7 @@ class EntryKind(IntFlag):
     """The message continues with the chunk of the next entry."""
     IN_TURN = 32
     """Its receive is granted only when the entries before it and its waits are complete, as by a blocking receive;
-    other receives are granted as far ahead as there are slots."""
+    other receives, and those of at most `Schedule.eager_bytes`, are granted as far ahead as there are slots."""
 
 
 class ChunkRule(IntEnum):
@@ -108,6 +110,17 @@ class Split(IntEnum):
     PAGES = 2
     """NCCL's parts of a send (enqueue.cc addP2pToPlan): ceil(b / n) rounded up to 4 KiB each, the last ones shorter or
     empty."""
+
+
+class Completion(IntEnum):
+    """What an op waits for of the messages that it sends; it also waits for all data that it receives."""
+
+    ACKNOWLEDGED = 0
+    """Their acknowledgement: the completion of an RDMA write."""
+    POSTED = 1
+    """The departure of their last packet."""
+    EAGER = 2
+    """As POSTED for messages of at most `Schedule.eager_bytes`, as ACKNOWLEDGED for larger ones."""
 
 
 class Handshake(IntEnum):
@@ -184,3 +197,9 @@ class Schedule:
     """For `Split.CELLS`: NCCL's trafficPerByte, 2 for an all-reduce, n for an all-gather or reduce-scatter, else 1;
     four times that with LL (enqueue.cc)."""
     handshake: Handshake = Handshake.CTS
+    completion: Completion = Completion.ACKNOWLEDGED
+    eager_bytes: int = 0
+    """Messages of at most this size are granted ahead of their turn, and ahead of their op by several ops."""
+    connection_slots: int = MOST_SLOTS
+    """Messages of a connection, over all its ops, that may have left and not be acknowledged. No effect under
+    ACKNOWLEDGED, where no op begins before those of the op before it are."""

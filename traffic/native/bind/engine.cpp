@@ -266,6 +266,7 @@ SimParams sim_params(nb::handle settings) {
   params.fair_links = read_value<bool>(settings, "fair_links");
   params.transmit_queue_ns = read_value<int64_t>(settings, "transmit_queue_ns");
   params.probe_first = read_value<bool>(settings, "probe_first");
+  params.answer_patience_ns = read_value<int64_t>(settings, "answer_patience_ns");
   const nb::object queues = nb::getattr(settings, "queues");
   params.misdirect_per_million = read_value<uint32_t>(queues, "misdirect_per_million");
   params.queue_delay_ns = read_value<int64_t>(queues, "delay_ns");

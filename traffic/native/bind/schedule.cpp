@@ -83,10 +83,14 @@ std::vector<Cutting> read_cutting(nb::handle tables) {
   const Values<uint8_t> split(tables, "split");
   const Values<int64_t> traffic(tables, "traffic_per_byte");
   const Values<uint8_t> handshake(tables, "handshake");
+  const Values<uint8_t> completion(tables, "completion");
+  const Values<int64_t> eager(tables, "eager_bytes");
+  const Values<int32_t> connection_slots(tables, "connection_slots");
   const size_t n = rule.size();
   for (const size_t other : {chunk.size(), chunks.size(), shrink.size(), slices.size(), min_slice.size(),
                              slots.size(), empty.size(), align.size(), sizes.size(), line_data.size(),
-                             line_wire.size(), split.size(), traffic.size(), handshake.size()}) {
+                             line_wire.size(), split.size(), traffic.size(), handshake.size(), completion.size(), eager.size(),
+                             connection_slots.size()}) {
     if (other != n) refuse("schedules: the columns of the schedules differ in length");
   }
   std::vector<Cutting> cutting(n);
@@ -100,12 +104,15 @@ std::vector<Cutting> read_cutting(nb::handle tables) {
     const bool split_fits = split[s] <= static_cast<uint8_t>(Split::pages) && traffic[s] > 0 &&
                             traffic[s] <= kMaxTrafficPerByte &&
                             handshake[s] <= static_cast<uint8_t>(Handshake::one_sided);
-    const bool fits = chunks_fit && slices_fit && lines_fit && split_fits && slots[s] > 0 && slots[s] <= kMaxSlots &&
+    const bool completion_fits = completion[s] <= static_cast<uint8_t>(Completion::eager) && eager[s] >= 0 &&
+                                 connection_slots[s] > 0 && connection_slots[s] <= kMaxSlots;
+    const bool fits = chunks_fit && slices_fit && lines_fit && split_fits && completion_fits && slots[s] > 0 && slots[s] <= kMaxSlots &&
                       sizes[s] > 0 && sizes[s] <= kMaxPositions;
     if (!fits) refuse("schedules[" + std::to_string(s) + "]: rule, chunk, slice or slot numbers are out of range");
     cutting[s] = Cutting{static_cast<ChunkRule>(rule[s]), chunk[s], chunks[s], shrink[s] != 0, slices[s],
                          min_slice[s], slots[s], empty[s] != 0, align[s], line_data[s], line_wire[s],
-                         static_cast<Split>(split[s]), traffic[s], static_cast<Handshake>(handshake[s])};
+                         static_cast<Split>(split[s]), traffic[s], static_cast<Handshake>(handshake[s]),
+                         static_cast<Completion>(completion[s]), eager[s], connection_slots[s]};
   }
   return cutting;
 }

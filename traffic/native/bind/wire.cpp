@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "bare/blast.h"
+#include "bare/dependent_steps.h"
 #include "bare/receive_speed.h"
 #include "bind/plan.h"
 #include "bind/value_or_throw.h"
@@ -166,6 +167,11 @@ void answer_pings(const PingSettings& settings) {
   value_or_throw(pong(settings));
 }
 
+std::vector<int64_t> step_times(const DependentSteps& settings) {
+  const nb::gil_scoped_release released;
+  return value_or_throw(dependent_steps(settings));
+}
+
 Backend blast_backend(uint8_t value) {
   if (value <= static_cast<uint8_t>(Backend::xdp)) return static_cast<Backend>(value);
   throw nb::value_error("bare blasts are sent by backends udp, packet and xdp");
@@ -198,6 +204,14 @@ void bind_blast(nb::module_& module) {
                                      .backend = blast_backend(backend)});
       },
       "ip"_a, "udp_port"_a, "duration_ns"_a, "backend"_a = 0);
+  module.def(
+      "dependent_steps",
+      [](const std::string& src_ip, const std::string& dst_ip, uint16_t udp_port, uint32_t datagram_bytes, uint32_t operations,
+         uint32_t steps, bool waits_acknowledged) {
+        return step_times({parse_address(src_ip), parse_address(dst_ip), udp_port, datagram_bytes, operations, steps,
+                           waits_acknowledged});
+      },
+      "src_ip"_a, "dst_ip"_a, "udp_port"_a, "datagram_bytes"_a, "operations"_a, "steps"_a, "waits_acknowledged"_a);
   module.def(
       "ping",
       [](const std::string& src_ip, const std::string& dst_ip, uint16_t udp_port, uint32_t count,

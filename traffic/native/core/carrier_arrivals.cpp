@@ -65,6 +65,10 @@ void CarrierArrivals::on_arrived(const CarriedMessage& message, Nanos now) {
   }
 }
 
+void CarrierArrivals::on_left(const CarriedMessage& message, Nanos now) {
+  if (message.reports_departure) lanes_.on_left(message.lane, message.index, now);
+}
+
 void CarrierArrivals::on_acknowledged(const CarriedMessage& message, Nanos now) {
   lanes_.on_acknowledged(message.lane, message.index, now);
 }

@@ -47,6 +47,7 @@ class CarrierArrivals final : public CarrierSink {
   // The flow-level network delivered a grant, a message or part of one, or its acknowledgement (MessageCarrier).
   void on_granted(int32_t connection, uint32_t tag, uint32_t index, Nanos now);
   void on_arrived(const CarriedMessage& message, Nanos now);
+  void on_left(const CarriedMessage& message, Nanos now);
   void on_acknowledged(const CarriedMessage& message, Nanos now);
 
  private:

@@ -32,6 +32,7 @@ std::string describe(const Event& event, const Connections& connections, const Q
     case EventKind::local_grant: return "a grant inside the host for " + connection();
     case EventKind::local_arrival: return "a message inside the host for " + connection();
     case EventKind::local_sent: return "a message that was sent inside the host";
+    case EventKind::message_left: return "a message that left";
     case EventKind::qp_timer: return "the retransmission timer of " + queue_pair();
     case EventKind::flow_timer: return "the congestion control of " + queue_pair();
     case EventKind::credit_due: return "the credit of the port's receivers";
@@ -195,6 +196,7 @@ void Core::on_due(Nanos now) {
         }
         break;
       case EventKind::local_sent: lanes_.on_acknowledged(event.a, event.b, now); break;
+      case EventKind::message_left: lanes_.on_left(event.a, event.b, now); break;
       case EventKind::qp_timer:
         if (exchange_ != nullptr) exchange_->on_timer(event.a, now);
         else if (!transmission_.data_ended()) packets_.on_timer(event.a, now);
@@ -214,6 +216,32 @@ void Core::on_due(Nanos now) {
         break;
     }
   }
+}
+
+// Notify lanes of the messages that left. One that a paced port sends later leaves then.
+void Core::note_left(Nanos now) {
+  std::vector<MessageDepartures::Left>& left = departures_.left();
+  for (size_t i = 0; i < left.size(); ++i) {
+    const MessageDepartures::Left message = left[i];
+    if (message.leaves_ns > now) {
+      events_.push(message.leaves_ns, EventKind::message_left, message.lane, message.index);
+    } else {
+      lanes_.on_left(message.lane, message.index, message.leaves_ns);
+    }
+  }
+  left.clear();
+}
+
+// Messages that left may have completed ops: begin the next ones in the same turn.
+bool Core::transmit_released(TxPort& port, Clock& clock, size_t budget, bool more) {
+  constexpr int kMostReleases = 8;
+  for (int round = 0; round < kMostReleases && !departures_.left().empty() && failure_.none(); ++round) {
+    note_left(clock.now());
+    if (!ops_.any_ready() && !more) return false;
+    issue(clock.now());
+    more = transmit_queued(port, clock, budget);
+  }
+  return more || !departures_.left().empty() || ops_.any_ready();
 }
 
 bool Core::rest(RunOver over) {

@@ -122,7 +122,8 @@ class Core final : public PortSink {
   }
   // Send at most `budget` packet runs. True: more can be sent now.
   bool transmit(TxPort& port, Clock& clock, size_t budget) {
-    return exchange_ != nullptr ? exchange_->transmit(port, clock, budget) : transmission_.transmit(port, clock, budget);
+    const bool more = transmit_queued(port, clock, budget);
+    return departures_.left().empty() ? more : transmit_released(port, clock, budget, more);
   }
   // Send due probes over a card, which takes all other requests when they are posted.
   void send_probes(Nanos now);
@@ -163,6 +164,11 @@ class Core final : public PortSink {
   void load_faults();
   Result<void> load_exchange(std::pmr::memory_resource& memory);
   void on_due(Nanos now);
+  bool transmit_queued(TxPort& port, Clock& clock, size_t budget) {
+    return exchange_ != nullptr ? exchange_->transmit(port, clock, budget) : transmission_.transmit(port, clock, budget);
+  }
+  bool transmit_released(TxPort& port, Clock& clock, size_t budget, bool more);
+  void note_left(Nanos now);
 
   const EnginePlan& plan_;
   int32_t port_;

@@ -22,6 +22,7 @@ bool CoreSet::make(int64_t receive_buffer_bytes) {
     }
     cores_.push_back(*std::move(core));
     cores_.back()->join(*this, *this);
+    if (ports_.answer_patience_ns() > 0) cores_.back()->set_answer_patience(ports_.answer_patience_ns());
     copied_records_.push_back(0);
   }
   return true;

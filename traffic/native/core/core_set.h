@@ -49,6 +49,8 @@ class VirtualPorts {
   virtual void wake(int32_t index, Nanos due_ns) = 0;
   // Latency of a message from one queue of a port to another, now.
   virtual Nanos queue_delay_ns() { return 0; }
+  // How long ports hold acknowledgements, see `Core::set_answer_patience`.
+  virtual Nanos answer_patience_ns() const { return 0; }
   // The port neither sends nor receives any more.
   virtual bool dead(int32_t) const { return false; }
 };

@@ -15,6 +15,7 @@ enum class EventKind : uint8_t {
   local_grant,    // a: connection, b: tag, c: message index
   local_arrival,  // a: connection, b: tag, c: message index; bytes
   local_sent,     // a: lane, b: message index
+  message_left,   // a: lane, b: message index
   qp_timer,       // a: queue pair
   flow_timer,     // a: queue pair that congestion control lets send again
   credit_due,     // receivers of the port may grant more credit

@@ -8,6 +8,17 @@
 
 namespace etloop {
 
+namespace {
+
+// Ops granted ahead of the current one, and lanes that they may have together.
+constexpr uint32_t kMostOpsAhead = 16;
+constexpr uint32_t kMostLanesAhead = 128;
+
+// Share of a connection's slots that one message takes.
+uint32_t slot_share(const Cutting& cutting) { return kMaxSlots / static_cast<uint32_t>(cutting.connection_slots); }
+
+}  // namespace
+
 void Lanes::load(OpSink& ops) {
   op_sink_ = &ops;
   ends_.resize(connections_.places());
@@ -43,6 +54,13 @@ bool Lanes::grants(const OpWork& work) const {
          std::ranges::any_of(lanes, [](const Lane& lane) { return lane.recv_from >= 0; });
 }
 
+uint32_t Lanes::ops_ahead(const OpWork& work) const {
+  const auto table = static_cast<size_t>(work.table);
+  const auto lanes = static_cast<uint32_t>(plan_.schedules.lane_offsets[table + 1] - plan_.schedules.lane_offsets[table]);
+  if (work.message_bytes > work.cutting->eager_bytes || lanes == 0) return 1;
+  return std::clamp(kMostLanesAhead / lanes, 1U, kMostOpsAhead);
+}
+
 // Called when a lane of the op executed its last step, and once all of its lanes are open. If batches follow, the op goes on.
 void Lanes::note_executed(uint32_t run, Nanos now) {
   if (--ops_[run].unexecuted_lanes != 0 || !failure_.none()) return;
@@ -60,6 +78,7 @@ void Lanes::prepare(uint32_t run, const OpWork& work) {
   begun.first_lane = set.lane_offsets[table];
   begun.end_lane = set.lane_offsets[table + 1];
   begun.open_lanes = 0;
+  begun.unacknowledged_lanes = 0;
   begun.unexecuted_lanes = 1;
   begun.held.clear();
   begun.lane_runs.clear();
@@ -155,6 +174,7 @@ void Lanes::open_lane(uint32_t run, int32_t lane_row, Nanos now) {
   seek(opened.granting, kEntryRecv);
   OpLanes& op = ops_[run];
   ++op.open_lanes;
+  ++op.unacknowledged_lanes;
   ++op.unexecuted_lanes;
   if (!op.work.begun) op.held.push_back(index);
   if (!op.channels.empty()) ++op.channels[static_cast<size_t>(lane.channel)].open_lanes;
@@ -191,14 +211,18 @@ void Lanes::connect_receiving(LaneRun& lane, uint32_t number) {
   if (!lane.receiving.closed) paths_.expect_closing(connection, lane.tag);
 }
 
+// The op no longer waits for a lane. It stays in use until its messages are acknowledged.
 void Lanes::end_lane(uint32_t lane, Nanos now) {
-  const LaneRun& over = lanes_[lane];
+  LaneRun& over = lanes_[lane];
   const uint32_t run = over.op_run;
+  over.ended = true;
   if (over.send_connection >= 0) ends(over.send_connection).sending.remove(over.tag);
-  if (over.recv_connection >= 0) ends(over.recv_connection).receiving.remove(over.tag);
+  if (over.recv_connection >= 0) {
+    ends(over.recv_connection).receiving.remove(over.tag);
+    ends(over.recv_connection).last_received = ops_[run].work.cutting;
+  }
   const int32_t number = over.number;
   const int32_t channel = over.channel;
-  lanes_.close(lane);
   if (!ops_[run].lane_runs.empty()) {
     ops_[run].lane_runs[static_cast<size_t>(number)] = kLaneOver;
     wake_dependents(run, number);
@@ -207,6 +231,12 @@ void Lanes::end_lane(uint32_t lane, Nanos now) {
     open_next_batch(run, channel, now);
   }
   if (--ops_[run].open_lanes == 0 && failure_.none()) op_sink_->on_lanes_over(run, now);
+}
+
+void Lanes::release_lane(uint32_t lane) {
+  const uint32_t run = lanes_[lane].op_run;
+  lanes_.close(lane);
+  if (--ops_[run].unacknowledged_lanes == 0) op_sink_->on_lanes_acknowledged(run);
 }
 
 // Advance a lane as far as possible, and every lane that this releases.
@@ -234,20 +264,67 @@ void Lanes::queue_lane(uint32_t lane) {
 }
 
 void Lanes::advance_lane(uint32_t lane, Nanos now) {
+  if (lanes_[lane].ended) {
+    if (lanes_[lane].acknowledged()) release_lane(lane);
+    return;
+  }
   bool executed = false;
   while (ops_[lanes_[lane].op_run].work.begun && lanes_[lane].may_execute() && released(lanes_[lane])) {
+    if (!has_slot(lanes_[lane])) {
+      ends(lanes_[lane].send_connection).is_full = true;
+      break;
+    }
     lanes_[lane].execute();
     executed = true;
   }
   while (may_grant(lanes_[lane])) grant_next(lane, now);
   while (lanes_[lane].may_post()) send_next(lane, now);
   if (lanes_[lane].may_close()) {
-    lanes_[lane].sending.closing = LaneSender::Closing::posted;
-    paths_.close(lane, lanes_[lane], now);
+    close_lane(lane, now);
   }
   if (executed) wake_dependents(lanes_[lane].op_run, lanes_[lane].number);
   if (executed && lanes_[lane].execution.done()) note_executed(lanes_[lane].op_run, now);
-  if (lanes_[lane].over()) end_lane(lane, now);
+  if (!lanes_[lane].done()) return;
+  end_lane(lane, now);
+  if (lanes_[lane].acknowledged()) release_lane(lane);
+}
+
+void Lanes::close_lane(uint32_t lane, Nanos now) {
+  LaneRun& closing = lanes_[lane];
+  closing.sending.closing = LaneSender::Closing::posted;
+  const Departures departures = cutting_of(closing).done_when_left(0) ? paths_.departures(closing.send_connection)
+                                                                      : Departures::unreported;
+  if (departures == Departures::reported) ++closing.sending.leaving;
+  paths_.close(lane, closing, departures == Departures::reported, now);
+  LaneSender::Closing& state = lanes_[lane].sending.closing;
+  if (departures == Departures::at_once && state == LaneSender::Closing::posted) state = LaneSender::Closing::left;
+}
+
+// Whether the next send has a slot of its connection, where the messages of earlier ops may hold some of them: NCCL's steps, which
+// are free again when the proxy's send has completed. Messages of other lanes that have not left hold none: they may wait for this
+// lane.
+bool Lanes::has_slot(const LaneRun& lane) const {
+  const Cutting& cutting = cutting_of(lane);
+  if (cutting.completion == Completion::acknowledged || (lane.execution.step().kind & kEntrySend) == 0) return true;
+  const uint32_t share = slot_share(cutting);
+  const uint32_t in_flight = lane.sending.posted - lane.sending.acknowledged;
+  const uint32_t held = ends(lane.send_connection).shares_in_flight - in_flight * share;
+  return held + (lane.sending.handed - lane.sending.acknowledged + 1) * share <= kMaxSlots;
+}
+
+void Lanes::take_slot(const LaneRun& lane) {
+  const Cutting& cutting = cutting_of(lane);
+  if (cutting.completion != Completion::acknowledged) ends(lane.send_connection).shares_in_flight += slot_share(cutting);
+}
+
+void Lanes::free_slots(const LaneRun& lane, uint32_t messages) {
+  const Cutting& cutting = cutting_of(lane);
+  if (cutting.completion == Completion::acknowledged || messages == 0) return;
+  Ends& here = ends(lane.send_connection);
+  here.shares_in_flight -= messages * slot_share(cutting);
+  if (!here.is_full) return;
+  here.is_full = false;
+  here.sending.each([this](uint32_t waiting) { queue_lane(waiting); });
 }
 
 // Whether the lane that the next entry depends on is far enough; requires a next entry.
@@ -261,10 +338,11 @@ bool Lanes::released(const LaneRun& lane) const {
   return execution.done() || execution.taken() > execution.step_number(step.loop, step.after_entry, step.slice);
 }
 
-// Whether the next message may be granted; a message marked in-turn only once its entry is the next to execute.
+// Whether the next message may be granted; a large message marked in-turn only once its entry is the next to execute.
 bool Lanes::may_grant(const LaneRun& lane) const {
   if (!lane.may_grant()) return false;
-  if ((lane.granting.step().kind & kEntryInTurn) == 0) return true;
+  const LaneStep step = lane.granting.step();
+  if ((step.kind & kEntryInTurn) == 0 || step.wire_bytes <= cutting_of(lane).eager_bytes) return true;
   return lane.granting.taken() == lane.execution.taken() && released(lane);
 }
 
@@ -288,14 +366,22 @@ void Lanes::grant_next(uint32_t lane, Nanos now) {
 void Lanes::send_next(uint32_t lane, Nanos now) {
   LaneRun& sender = lanes_[lane];
   int64_t bytes = 0;
-  const uint32_t index = sender.post(bytes, connections_.parts_of(sender.send_connection, sender.one_sided));
+  const uint32_t parts = connections_.parts_of(sender.send_connection, sender.one_sided);
+  const uint32_t index = sender.post(bytes, parts);
   if (!paths_.accepts(sender.send_connection, index, bytes)) return;
+  take_slot(sender);
   if (sender.one_sided && bytes == 0) {
+    const uint32_t before = sender.sending.acknowledged;
     sender.acknowledge(index);  // empty message: the closing message accounts for it
+    free_slots(sender, sender.sending.acknowledged - before);
     return;
   }
   ++sender.sending.written;
-  paths_.send(lane, sender, index, bytes, now);
+  const Departures departures = cutting_of(sender).done_when_left(bytes) ? paths_.departures(sender.send_connection)
+                                                                         : Departures::unreported;
+  if (departures == Departures::reported) sender.expect_departure(index, parts);
+  paths_.send(lane, sender, index, bytes, departures == Departures::reported, now);
+  if (departures == Departures::at_once) lanes_[lane].note_done(index);
 }
 
 void Lanes::on_grant(int32_t connection, uint32_t tag, const Grant& grant, Nanos now) {
@@ -363,8 +449,19 @@ void Lanes::on_acknowledged(uint32_t lane, uint32_t index, Nanos now) {
   if (index == kClosingIndex) {
     sender.sending.closing = LaneSender::Closing::over;
   } else {
+    const uint32_t before = sender.sending.acknowledged;
     sender.acknowledge(index);
+    free_slots(sender, sender.sending.acknowledged - before);
   }
+  records_.note_acknowledged(sender.op_run, now);
+  records_.note_progress(sender.op_run, now);
+  advance(lane, now);
+}
+
+void Lanes::on_left(uint32_t lane, uint32_t index, Nanos now) {
+  LaneRun& sender = lanes_[lane];
+  assert(sender.in_use);
+  sender.leave(index);
   records_.note_progress(sender.op_run, now);
   advance(lane, now);
 }
@@ -383,10 +480,16 @@ int64_t Lanes::granted_bytes(int32_t connection, uint32_t tag, uint32_t index) c
   return lane == ActiveLanes::kNone ? -1 : int64_t{lanes_[lane].receiving.expected_bytes[index % kMaxSlots]};
 }
 
-HeldAnswers Lanes::may_go_unanswered(int32_t connection, uint32_t tag) const {
-  const uint32_t lane = ends(connection).receiving.find(tag);
-  const auto queue_pairs = static_cast<uint32_t>(connections_.planned(connection).qp_count);
-  return lane != ActiveLanes::kNone ? lanes_[lane].may_go_unanswered(queue_pairs) : HeldAnswers{0, true};  // over
+HeldAnswers Lanes::may_go_unanswered(int32_t connection, uint32_t tag, int64_t bytes) const {
+  const Ends& here = ends(connection);
+  const uint32_t lane = here.receiving.find(tag);
+  const auto queue_pairs = static_cast<uint32_t>(std::max(1, connections_.planned(connection).qp_count));
+  const Cutting* cutting = lane != ActiveLanes::kNone ? &cutting_of(lanes_[lane]) : here.last_received;
+  if (cutting != nullptr && cutting->done_when_left(bytes)) {
+    // At most half of the slots, over all queue pairs of the connection: the sender never runs out of them.
+    return {static_cast<uint32_t>(cutting->connection_slots) / 2 / queue_pairs, false, true};
+  }
+  return lane != ActiveLanes::kNone ? lanes_[lane].may_go_unanswered(queue_pairs) : HeldAnswers{0, true, false};  // over
 }
 
 void Lanes::refuse_grant(int32_t connection, uint32_t tag) {
@@ -441,6 +544,9 @@ void Lanes::add_waits(const LaneRun& lane, const QueuePairs& queue_pairs, std::v
   if (lane.execution.done()) return;
   if (!released(lane)) {
     out.push_back(wait_for_lane(lane, wait));
+  } else if (!has_slot(lane)) {
+    wait_to_send(WaitKind::acknowledgement);
+    out.push_back(wait);
   } else if ((lane.execution.step().kind & kEntryRecv) != 0 && !lane.received()) {
     wait.kind = WaitKind::data;
     wait.connection = lane.recv_connection;

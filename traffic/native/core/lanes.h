@@ -46,7 +46,10 @@ class OpSink {
   virtual ~OpSink() = default;
   // All data of the op has arrived, and all its sends were posted; sent data may still be in flight.
   virtual void on_executed(uint32_t run, Nanos now) = 0;
+  // The op no longer waits for any lane; what it sent may still be unacknowledged (`Completion`).
   virtual void on_lanes_over(uint32_t run, Nanos now) = 0;
+  // Everything that the op sent so far is acknowledged.
+  virtual void on_lanes_acknowledged(uint32_t run) = 0;
 };
 
 class Lanes {
@@ -78,6 +81,9 @@ class Lanes {
   bool grants(const OpWork& work) const;
   // Whether all lanes of an opened op are over.
   bool over(uint32_t run) const { return ops_[run].open_lanes == 0; }
+  bool acknowledged(uint32_t run) const { return ops_[run].unacknowledged_lanes == 0; }
+  // Number of ops like this one that are worth granting ahead of the current one; 1 unless its messages are small.
+  uint32_t ops_ahead(const OpWork& work) const;
 
   // Handle an arrival for a lane; the lane, and every lane that this releases, advances.
   void on_grant(int32_t connection, uint32_t tag, const Grant& grant, Nanos now);
@@ -88,12 +94,14 @@ class Lanes {
   // sender. Returns their bytes, or -1 if the lane expects another number; then the run has failed.
   int64_t on_unseen(int32_t connection, uint32_t tag, uint64_t messages, Nanos now);
   void on_acknowledged(uint32_t lane, uint32_t index, Nanos now);
+  // The last packet of a message, or of a part of one, has left the port, for messages posted with `WorkRequest::reports_departure`.
+  void on_left(uint32_t lane, uint32_t index, Nanos now);
 
   // Bytes of a granted message; -1: its lane is not open.
   int64_t granted_bytes(int32_t connection, uint32_t tag, uint32_t index) const;
-  // Messages of an op that may stay unacknowledged on each queue pair of the connection because more of it will follow; none on
-  // the last, whose acknowledgement the sender waits for.
-  HeldAnswers may_go_unanswered(int32_t connection, uint32_t tag) const;
+  // Messages of `bytes` that may stay unacknowledged on each queue pair of the connection: because more of the op will follow, none
+  // on the last, whose acknowledgement the sender waits for; or because its sender does not wait for any.
+  HeldAnswers may_go_unanswered(int32_t connection, uint32_t tag, int64_t bytes) const;
   // Append what each lane waits for.
   void add_waits(const QueuePairs& queue_pairs, std::vector<WaitRecord>& out) const;
 
@@ -112,6 +120,7 @@ class Lanes {
     int32_t first_lane = 0;
     int32_t end_lane = 0;
     uint32_t open_lanes = 0;
+    uint32_t unacknowledged_lanes = 0;
     uint32_t unexecuted_lanes = 0;   // open lanes with steps left, plus one until the op has begun and all are open
     std::vector<uint32_t> held;      // lanes opened before the op began
     // If lanes of the table depend on each other: the LaneRun of each, kNone before it is opened, kLaneOver after it ended.
@@ -124,6 +133,9 @@ class Lanes {
     ActiveLanes receiving;
     EarlyGrants early;
     EarlyArrivals early_arrivals;
+    uint32_t shares_in_flight = 0;  // slots of unacknowledged messages, in shares of kMaxSlots
+    bool is_full = false;           // a lane waits for a slot
+    const Cutting* last_received = nullptr;  // of the last lane that ended here
   };
 
   void prepare(uint32_t run, const OpWork& work);
@@ -135,6 +147,8 @@ class Lanes {
   void connect_sending(LaneRun& lane, uint32_t number);
   void connect_receiving(LaneRun& lane, uint32_t number);
   void end_lane(uint32_t lane, Nanos now);
+  void release_lane(uint32_t lane);
+  void close_lane(uint32_t lane, Nanos now);
 
   void advance(uint32_t lane, Nanos now);
   void drain_work_list(Nanos now);
@@ -142,6 +156,10 @@ class Lanes {
   void advance_lane(uint32_t lane, Nanos now);
   bool released(const LaneRun& lane) const;
   bool may_grant(const LaneRun& lane) const;
+  const Cutting& cutting_of(const LaneRun& lane) const { return *ops_[lane.op_run].work.cutting; }
+  bool has_slot(const LaneRun& lane) const;
+  void take_slot(const LaneRun& lane);
+  void free_slots(const LaneRun& lane, uint32_t messages);
   void wake_dependents(uint32_t run, int32_t lane_number);
   void grant_next(uint32_t lane, Nanos now);
   void send_next(uint32_t lane, Nanos now);

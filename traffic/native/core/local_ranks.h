@@ -45,7 +45,14 @@ struct CommunicatorSlot {
   ConnectionIndex send_to;
   ConnectionIndex recv_from;
   std::vector<int32_t> collectives;  // ops of an iteration, by sequence
-  uint32_t next_run = kNotOpened;    // first collective of the next iteration, if opened ahead (set by `Ops`)
+  // Collectives that were opened ahead and have not begun, and the first that was not considered for it (set by `Ops`). Collectives
+  // are numbered over all iterations.
+  struct Ahead {
+    uint64_t number;
+    uint32_t run;
+  };
+  std::vector<Ahead> ahead;
+  uint64_t next_ahead = 0;
 };
 
 struct PeerSlot {
@@ -69,7 +76,7 @@ struct LocalRank {
   std::vector<CommunicatorSlot> communicators;
   std::vector<PeerSlot> peers;
   std::vector<EagerQueue> eager;
-  std::vector<uint32_t> ahead_run;  // by op, of RECVs and collectives: record index if opened ahead (set by `Ops`)
+  std::vector<uint32_t> ahead_run;  // by op, of RECVs: record index if opened ahead (set by `Ops`)
   bool awaited = true;  // false: a background rank, whose progress does not count
   uint8_t traffic_class = 0;
 };

@@ -39,19 +39,39 @@ uint32_t LaneRun::grant(int64_t& bytes) {
 uint32_t LaneRun::post(int64_t& bytes, uint32_t parts) {
   bytes = posting.step().wire_bytes;
   sending.unacknowledged_parts[sending.posted % kMaxSlots] = static_cast<uint8_t>(parts);
+  sending.done_ahead &= ~(uint64_t{1} << (sending.posted % kMaxSlots));
   posting.advance();
   seek(posting, kEntrySend);
   return sending.posted++;
 }
 
-void LaneRun::acknowledge(uint32_t index) {
+bool LaneRun::acknowledge(uint32_t index) {
   assert(index >= sending.acknowledged && index < sending.posted);
-  if (--sending.unacknowledged_parts[index % kMaxSlots] != 0) return;
+  if (--sending.unacknowledged_parts[index % kMaxSlots] != 0) return false;
+  note_done(index);
   sending.acknowledged_ahead |= uint64_t{1} << (index - sending.acknowledged);
   // Free slots in order: NCCL's proxy tests its requests in order.
   const auto in_order = static_cast<uint32_t>(std::countr_one(sending.acknowledged_ahead));
   sending.acknowledged_ahead = in_order == kMaxSlots ? 0 : sending.acknowledged_ahead >> in_order;
   sending.acknowledged += in_order;
+  return true;
+}
+
+void LaneRun::leave(uint32_t index) {
+  assert(sending.leaving > 0);
+  --sending.leaving;
+  if (index == kClosingIndex) {
+    if (sending.closing == LaneSender::Closing::posted) sending.closing = LaneSender::Closing::left;
+  } else if (--sending.staying_parts[index % kMaxSlots] == 0) {
+    note_done(index);
+  }
+}
+
+void LaneRun::note_done(uint32_t index) {
+  const uint64_t bit = uint64_t{1} << (index % kMaxSlots);
+  if ((sending.done_ahead & bit) != 0) return;
+  sending.done_ahead |= bit;
+  ++sending.done;
 }
 
 LaneRun::Arrival LaneRun::arrive(uint32_t index, int64_t bytes) {

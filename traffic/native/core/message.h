@@ -51,7 +51,7 @@ MessagePart message_part(int64_t message_bytes, uint32_t part, uint32_t parts);
 
 // Counters of the messages that a lane sends. Indices count the lane's messages, from 0.
 struct LaneSender {
-  enum class Closing : uint8_t { none, open, posted, over };
+  enum class Closing : uint8_t { none, open, posted, left, over };
 
   uint32_t handed = 0;
   uint32_t credits = 0;
@@ -60,6 +60,10 @@ struct LaneSender {
   uint64_t acknowledged_ahead = 0;                     // bit i: message acknowledged + i is acknowledged
   std::array<Grant, kMaxSlots> grants{};               // of message index % 64
   std::array<uint8_t, kMaxSlots> unacknowledged_parts{};
+  uint32_t done = 0;                                   // messages that the op no longer waits for
+  uint64_t done_ahead = 0;                             // bit index % 64 of the unacknowledged messages that are done
+  uint32_t leaving = 0;                                // parts whose departure is still to be reported
+  std::array<uint8_t, kMaxSlots> staying_parts{};      // of message index % 64
   Closing closing = Closing::none;                    // of a one-sided lane
   uint32_t written = 0;                                // of a one-sided lane: non-empty messages
 };
@@ -80,9 +84,10 @@ struct LaneReceiver {
 struct HeldAnswers {
   uint32_t messages = 0;  // most unacknowledged messages of a queue pair
   bool is_last = false;   // no more messages of the lane follow
+  bool rests = false;     // the sender does not wait for them
 };
 
-// Invariants: posted <= handed, posted <= credits (unless one-sided), acknowledged <= posted, consumed <= granted.
+// Invariants: posted <= handed, posted <= credits (unless one-sided), acknowledged <= done <= posted, consumed <= granted.
 struct LaneRun {
   uint32_t op_run = 0;
   uint32_t tag = 0;
@@ -95,6 +100,7 @@ struct LaneRun {
   bool in_use = false;
   bool queued = false;       // on the work list of `Lanes`
   bool one_sided = false;
+  bool ended = false;        // its op no longer waits for it
 
   LaneCursor execution;
   LaneCursor posting;   // at the next message to post, if any is left
@@ -132,8 +138,17 @@ struct LaneRun {
   void credit(const Grant& grant) { sending.grants[sending.credits++ % kMaxSlots] = grant; }
   // Advance to the next send, which leaves in `parts` parts; returns its index, and its wire bytes in `bytes`.
   uint32_t post(int64_t& bytes, uint32_t parts);
-  // Note the acknowledgement of one part of message `index`.
-  void acknowledge(uint32_t index);
+  // Note the acknowledgement of one part of message `index`. True: the whole message is acknowledged.
+  bool acknowledge(uint32_t index);
+  // The departure of the last packet of each of the `parts` parts of message `index` will be reported by `leave`.
+  void expect_departure(uint32_t index, uint32_t parts) {
+    sending.leaving += parts;
+    sending.staying_parts[index % kMaxSlots] = static_cast<uint8_t>(parts);
+  }
+  // Note the departure of one part of message `index`, kClosingIndex included.
+  void leave(uint32_t index);
+  // The op no longer waits for message `index`, which may be noted twice.
+  void note_done(uint32_t index);
   enum class Arrival : uint8_t { accepted, not_granted, repeated, wrong_size };
   // Note the arrival of one part of a message of `bytes` in total.
   Arrival arrive(uint32_t index, int64_t bytes);
@@ -145,9 +160,15 @@ struct LaneRun {
   bool arrive_unseen(uint64_t messages, int64_t& bytes);
   // Count messages that arrived before the lane was opened. False: the schedule has others.
   bool arrive_early(uint32_t messages, int64_t bytes);
-  bool over() const {
+  // Whether the op no longer waits for this lane.
+  bool done() const {
+    const bool closed = sending.closing != LaneSender::Closing::open && sending.closing != LaneSender::Closing::posted;
+    return execution.done() && sending.done == sending.handed && closed && receiving.closed;
+  }
+  // Whether nothing more is to come for a lane that is done.
+  bool acknowledged() const {
     const bool closed = sending.closing == LaneSender::Closing::none || sending.closing == LaneSender::Closing::over;
-    return execution.done() && sending.acknowledged == sending.handed && closed && receiving.closed;
+    return sending.acknowledged == sending.handed && closed && sending.leaving == 0;
   }
 };
 
@@ -175,6 +196,10 @@ class ActiveLanes {
   void add(uint32_t tag, uint32_t lane) { active_.push_back({tag, lane}); }
   void remove(uint32_t tag);
   uint32_t find(uint32_t tag) const;
+  template <typename Visit>
+  void each(Visit visit) const {
+    for (const Item& item : active_) visit(item.lane);
+  }
 
  private:
   struct Item {

@@ -17,6 +17,7 @@ struct CarriedMessage {
   uint32_t tag;
   uint32_t index;
   bool one_sided;
+  bool reports_departure = false;  // `CarrierArrivals::on_left` is awaited
 };
 
 class MessageCarrier {

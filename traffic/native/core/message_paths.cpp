@@ -64,23 +64,24 @@ void MessagePaths::grant_inside(const LaneRun& lane, uint32_t index, Nanos now) 
   }
 }
 
-void MessagePaths::send(uint32_t number, const LaneRun& lane, uint32_t index, int64_t bytes, Nanos now) {
+void MessagePaths::send(uint32_t number, const LaneRun& lane, uint32_t index, int64_t bytes, bool reports, Nanos now) {
   // A grant inside the host takes effect at its due time, which may be before the issue of the op that it was given ahead of.
   now = std::max(now, records_[lane.op_run].issued_ns);
   const bool on_wire = connections_.on_wire(lane.send_connection);
   records_.note_sent(lane.op_run, bytes, on_wire);
   if (network_ != nullptr) {
     records_.note_departure(lane.op_run, now);
-    send_whole(number, lane, index, bytes, now);
+    send_whole(number, lane, index, bytes, reports, now);
   } else if (on_wire) {
-    send_request(number, lane, index, bytes, now);
+    send_request(number, lane, index, bytes, reports, now);
   } else {
     records_.note_departure(lane.op_run, now);
     send_inside(number, lane, index, bytes, now);
   }
 }
 
-void MessagePaths::send_request(uint32_t number, const LaneRun& lane, uint32_t index, int64_t bytes, Nanos now) {
+void MessagePaths::send_request(uint32_t number, const LaneRun& lane, uint32_t index, int64_t bytes, bool reports,
+                                Nanos now) {
   const ConnectionEnds& ends = connections_[lane.send_connection];
   const Endpoint& card = cards_.landing(lane.send_connection);
   WorkRequest request;
@@ -88,6 +89,7 @@ void MessagePaths::send_request(uint32_t number, const LaneRun& lane, uint32_t i
   request.lane = number;
   request.op = lane.op_run;
   request.index = index;
+  request.reports_departure = reports;
   request.imm = static_cast<uint32_t>(bytes);
   const Trigger trigger = records_.trigger();
   request.trigger_ns = trigger.arrived_ns;
@@ -116,9 +118,9 @@ void MessagePaths::send_request(uint32_t number, const LaneRun& lane, uint32_t i
   }
 }
 
-void MessagePaths::close(uint32_t number, const LaneRun& lane, Nanos now) {
+void MessagePaths::close(uint32_t number, const LaneRun& lane, bool reports, Nanos now) {
   if (network_ != nullptr) {
-    send_whole(number, lane, kClosingIndex, 0, now);
+    send_whole(number, lane, kClosingIndex, 0, reports, now);
     return;
   }
   const int32_t connection = lane.send_connection;
@@ -139,6 +141,7 @@ void MessagePaths::close(uint32_t number, const LaneRun& lane, Nanos now) {
   request.lane = number;
   request.op = lane.op_run;
   request.index = kClosingIndex;
+  request.reports_departure = reports;
   post(qp, request, now);
 }
 
@@ -161,7 +164,8 @@ void MessagePaths::send_inside(uint32_t number, const LaneRun& lane, uint32_t in
 }
 
 // Use the same parts and queue pairs as `send_request`.
-void MessagePaths::send_whole(uint32_t number, const LaneRun& lane, uint32_t index, int64_t bytes, Nanos now) {
+void MessagePaths::send_whole(uint32_t number, const LaneRun& lane, uint32_t index, int64_t bytes, bool reports,
+                              Nanos now) {
   // Copy the lane's fields: deliveries during the call may open lanes, which moves this one.
   const int32_t connection = lane.send_connection;
   const bool one_sided = lane.one_sided;
@@ -178,7 +182,7 @@ void MessagePaths::send_whole(uint32_t number, const LaneRun& lane, uint32_t ind
       queue_pair = counts(connection).messages++ % queue_pairs;
     }
     const int64_t part_bytes = parts == 1 ? bytes : message_part(bytes, part, parts).bytes;
-    network_->carry({part_bytes, bytes, connection, number, tag, index, one_sided}, queue_pair, now);
+    network_->carry({part_bytes, bytes, connection, number, tag, index, one_sided, reports}, queue_pair, now);
   }
 }
 

@@ -22,6 +22,10 @@
 
 namespace etloop {
 
+// How the departure of messages of a connection is known: not apart from their acknowledgement, by reports, or as soon as they are
+// posted, because a card reports none.
+enum class Departures : uint8_t { unreported, reported, at_once };
+
 class MessagePaths {
  public:
   // Collaborators; all of them outlive this.
@@ -60,10 +64,15 @@ class MessagePaths {
   bool accepts(int32_t connection, uint32_t index, int64_t bytes);
   // Grant message `index` of a receiving lane. The lane, and others, may advance during the call.
   void grant(const LaneRun& lane, uint32_t index, int64_t bytes, Nanos now);
-  // Send message `index` of lane `number`.
-  void send(uint32_t number, const LaneRun& lane, uint32_t index, int64_t bytes, Nanos now);
+  Departures departures(int32_t connection) const {
+    if (network_ != nullptr) return Departures::reported;
+    if (!connections_.on_wire(connection)) return Departures::unreported;
+    return cards_.attached() ? Departures::at_once : Departures::reported;
+  }
+  // Send message `index` of lane `number`. `reports`: its departure is reported, see `departures`.
+  void send(uint32_t number, const LaneRun& lane, uint32_t index, int64_t bytes, bool reports, Nanos now);
   // Announce that a one-sided lane has sent everything: DeepEP's atomic add of -(messages + 1), after the last message.
-  void close(uint32_t number, const LaneRun& lane, Nanos now);
+  void close(uint32_t number, const LaneRun& lane, bool reports, Nanos now);
   // Prepare for the closing message of a one-sided lane: a card reports it only on request.
   void expect_closing(int32_t connection, uint32_t tag) {
     if (cards_.attached() && connections_.on_wire(connection)) cards_.watch(connection, tag);
@@ -81,8 +90,8 @@ class MessagePaths {
 
   void grant_inside(const LaneRun& lane, uint32_t index, Nanos now);
   void send_inside(uint32_t number, const LaneRun& lane, uint32_t index, int64_t bytes, Nanos now);
-  void send_request(uint32_t number, const LaneRun& lane, uint32_t index, int64_t bytes, Nanos now);
-  void send_whole(uint32_t number, const LaneRun& lane, uint32_t index, int64_t bytes, Nanos now);
+  void send_request(uint32_t number, const LaneRun& lane, uint32_t index, int64_t bytes, bool reports, Nanos now);
+  void send_whole(uint32_t number, const LaneRun& lane, uint32_t index, int64_t bytes, bool reports, Nanos now);
   void post(uint32_t qp, const WorkRequest& request, Nanos now) {
     if (FarEnds::is_far(qp)) {
       far_->post(qp, request);

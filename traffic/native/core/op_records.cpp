@@ -20,13 +20,17 @@ uint32_t OpRecords::open(int32_t rank, int32_t op, int32_t iteration, bool await
   return run;
 }
 
-Nanos OpRecords::close(uint32_t run, Nanos now) {
-  Open& over = open_[run];
-  over.record.completed_ns = std::max({now, over.record.issued_ns, over.record.first_tx_ns});
+Nanos OpRecords::complete(uint32_t run, Nanos now) {
+  OpRecord& record = open_[run].record;
+  record.completed_ns = std::max({now, record.issued_ns, record.first_tx_ns});
+  return record.completed_ns;
+}
+
+void OpRecords::close(uint32_t run) {
+  const Open& over = open_[run];
   completed_.push_back(over.record);
   if (over.awaited) ++status_.ops_done;
   free_.push_back(run);
-  return over.record.completed_ns;
 }
 
 }  // namespace etloop

@@ -33,9 +33,11 @@ class OpRecords {
   uint32_t open(int32_t rank, int32_t op, int32_t iteration, bool awaited);
   OpRecord& operator[](uint32_t run) { return open_[run].record; }
   const OpRecord& operator[](uint32_t run) const { return open_[run].record; }
-  // Complete a record; returns the completion time. `now` is when the last input of the op reached this host, which can be before
+  // Note the completion of an op; returns its time. `now` is when the last input of the op reached this host, which can be before
   // the op's issue (an eager receive) or before its last send call returned; an op completes no earlier than either.
-  Nanos close(uint32_t run, Nanos now);
+  Nanos complete(uint32_t run, Nanos now);
+  // Close the record of a completed op whose messages are acknowledged.
+  void close(uint32_t run);
 
   void start(Nanos now) { status_.last_progress_ns = now; }
   // `awaited`: the rank counts for the run; progress of background ranks is ignored.
@@ -55,6 +57,7 @@ class OpRecords {
     (on_wire ? record.wire_rx_bytes : record.local_rx_bytes) += bytes;
     if (on_wire) status_.wire_rx_bytes += bytes;
   }
+  void note_acknowledged(uint32_t run, Nanos now) { open_[run].record.acknowledged_ns = now; }
   // Note a departure of the op; the first one counts.
   void note_departure(uint32_t run, Nanos leaves_ns) {
     OpRecord& record = open_[run].record;
@@ -88,7 +91,7 @@ class OpRecords {
     trigger_ = {arrived_ns, static_cast<uint32_t>(std::clamp<Nanos>(read_ns_ - arrived_ns, 0, UINT32_MAX))};
   }
 
-  // Completed ops in order of completion.
+  // Ops that are completed and acknowledged, in that order.
   const RecordLog& completed() const { return completed_; }
   RecordLog& completed() { return completed_; }
   const CoreStatus& status() const { return status_; }

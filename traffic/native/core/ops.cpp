@@ -20,10 +20,6 @@ void Ops::begin_iteration(uint32_t rank_index, Nanos now) {
     return;
   }
   rank.ahead_run.assign(rank.run.program().size(), kNone);
-  for (CommunicatorSlot& slot : rank.communicators) {
-    if (slot.next_run == kNone) continue;
-    rank.ahead_run[static_cast<size_t>(slot.collectives.front())] = std::exchange(slot.next_run, kNone);
-  }
   for (EagerQueue& queue : rank.eager) {
     queue.next = 0;
     for (size_t ahead = 0; ahead < kEagerReceives; ++ahead) open_eager(rank_index, queue, now);
@@ -47,6 +43,54 @@ uint32_t Ops::open_ahead(uint32_t rank_index, int32_t op, int32_t iteration, Nan
   return run;
 }
 
+uint64_t Ops::number_of(const LocalRank& rank, int32_t op, int32_t iteration) const {
+  const Program& program = rank.run.program();
+  const std::vector<int32_t>& collectives =
+      rank.communicators[static_cast<size_t>(program.slot[static_cast<size_t>(op)])].collectives;
+  const auto at = std::lower_bound(
+      collectives.begin(), collectives.end(), program.sequence[static_cast<size_t>(op)],
+      [&program](int32_t other, int32_t sequence) { return program.sequence[static_cast<size_t>(other)] < sequence; });
+  return static_cast<uint64_t>(iteration) * collectives.size() + static_cast<uint64_t>(at - collectives.begin());
+}
+
+// Return the record of a collective that begins and was opened ahead, else kNone.
+uint32_t Ops::take_ahead(LocalRank& rank, int32_t op) {
+  CommunicatorSlot& slot = rank.communicators[static_cast<size_t>(rank.run.program().slot[static_cast<size_t>(op)])];
+  const uint64_t number = number_of(rank, op, rank.run.iteration());
+  slot.next_ahead = std::max(slot.next_ahead, number + 1);
+  const auto opened = std::ranges::find(slot.ahead, number, &CommunicatorSlot::Ahead::number);
+  if (opened == slot.ahead.end()) return kNone;
+  const uint32_t run = opened->run;
+  slot.ahead.erase(opened);
+  return run;
+}
+
+// Open the next collective of a communicator that has messages to grant. False: there is none, or it waits for another event.
+bool Ops::open_next_ahead(uint32_t rank_index, CommunicatorSlot& slot, Nanos now) {
+  const LocalRank& rank = ranks_[rank_index];
+  const size_t ops = slot.collectives.size();
+  const uint64_t number = slot.next_ahead;
+  const uint64_t iteration = number / ops;
+  if (iteration >= static_cast<uint64_t>(rank.run.iterations())) return false;
+  const int32_t op = slot.collectives[number % ops];
+  const OpWork work = work_of(rank, op, static_cast<int32_t>(iteration));
+  if (slot.ahead.size() >= lanes_.ops_ahead(work) || !lanes_.grants(work)) return false;
+  ++slot.next_ahead;
+  slot.ahead.push_back({number, open_ahead(rank_index, op, static_cast<int32_t>(iteration), now)});
+  return true;
+}
+
+// Keep small collectives granted ahead: the grant of a message then never waits for the op before. Open half of them at a time, whose
+// grants leave together.
+void Ops::open_small_ahead(uint32_t rank_index, int32_t op, Nanos now) {
+  LocalRank& rank = ranks_[rank_index];
+  CommunicatorSlot& slot = rank.communicators[static_cast<size_t>(rank.run.program().slot[static_cast<size_t>(op)])];
+  const uint32_t most = lanes_.ops_ahead(work_of(rank, op, rank.run.iteration()));
+  if (most == 1 || slot.ahead.size() > most / 2) return;
+  while (failure_.none() && open_next_ahead(rank_index, slot, now)) {
+  }
+}
+
 // NCCL's proxy likewise starts the next receive of a connection when the previous one is done, whether or not its kernel has
 // begun.
 void Ops::on_executed(uint32_t run, Nanos now) {
@@ -56,16 +100,7 @@ void Ops::on_executed(uint32_t run, Nanos now) {
   const auto op = static_cast<size_t>(records_[run].op);
   if (program.kind[op] != OpKind::collective) return;
   CommunicatorSlot& slot = rank.communicators[static_cast<size_t>(program.slot[op])];
-  const auto after = std::upper_bound(
-      slot.collectives.begin(), slot.collectives.end(), program.sequence[op],
-      [&program](int32_t sequence, int32_t other) { return sequence < program.sequence[static_cast<size_t>(other)]; });
-  const bool wraps = after == slot.collectives.end();
-  if (wraps && rank.run.last_iteration()) return;
-  const int32_t next = wraps ? slot.collectives.front() : *after;
-  const int32_t iteration = rank.run.iteration() + (wraps ? 1 : 0);
-  uint32_t& opened = wraps ? slot.next_run : rank.ahead_run[static_cast<size_t>(next)];
-  if (opened != kNone || !lanes_.grants(work_of(rank, next, iteration))) return;
-  opened = open_ahead(rank_index, next, iteration, now);
+  if (slot.ahead.empty()) open_next_ahead(rank_index, slot, now);
 }
 
 void Ops::issue_ready(Nanos now) {
@@ -94,8 +129,10 @@ void Ops::issue_op(const ReadyOp& ready, Nanos now) {
     }
     return;
   }
+  const bool is_collective = program.kind[op] == OpKind::collective;
   uint32_t run = kNone;
-  if (program.kind[op] != OpKind::send) run = std::exchange(rank.ahead_run[op], kBegun);
+  if (is_collective) run = take_ahead(rank, ready.op);
+  else if (program.kind[op] == OpKind::recv) run = std::exchange(rank.ahead_run[op], kBegun);
   const bool opened_ahead = run != kNone;
   if (!opened_ahead) run = open_record(ready.rank_index, ready.op, rank.run.iteration());
   runs_[run].issued = true;
@@ -108,13 +145,14 @@ void Ops::issue_op(const ReadyOp& ready, Nanos now) {
   } else {
     lanes_.begin(run, now);
   }
+  if (is_collective) open_small_ahead(ready.rank_index, ready.op, now);
 }
 
 uint32_t Ops::open_record(uint32_t rank_index, int32_t op, int32_t iteration) {
   const LocalRank& rank = ranks_[rank_index];
   const uint32_t run = records_.open(rank.rank, op, iteration, rank.awaited);
   if (run >= runs_.size()) runs_.resize(run + 1);
-  runs_[run] = {rank_index, false};
+  runs_[run] = {rank_index, false, false};
   return run;
 }
 
@@ -177,7 +215,20 @@ void Ops::on_lanes_over(uint32_t run, Nanos now) {
 void Ops::finish_op(uint32_t run, Nanos now) {
   const uint32_t rank_index = runs_[run].rank_index;
   const int32_t op = records_[run].op;
-  complete(rank_index, op, records_.close(run, now));
+  runs_[run].completed = true;
+  unacknowledged_ += ranks_[rank_index].awaited ? 1 : 0;
+  const Nanos completed_ns = records_.complete(run, now);
+  if (lanes_.acknowledged(run)) close_record(run);
+  complete(rank_index, op, completed_ns);
+}
+
+void Ops::on_lanes_acknowledged(uint32_t run) {
+  if (runs_[run].completed) close_record(run);
+}
+
+void Ops::close_record(uint32_t run) {
+  unacknowledged_ -= ranks_[runs_[run].rank_index].awaited ? 1 : 0;
+  records_.close(run);
 }
 
 void Ops::complete(uint32_t rank_index, int32_t op, Nanos at_ns) {

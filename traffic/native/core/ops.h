@@ -36,22 +36,24 @@ class Ops final : public OpSink {
   }
   void on_delay_over(uint32_t rank_index, int32_t op, Nanos due_ns) { complete(rank_index, op, due_ns); }
   void on_lanes_over(uint32_t run, Nanos now) override;
+  void on_lanes_acknowledged(uint32_t run) override;
   // Open the next collective of the communicator: its receives are granted as soon as the current one expects no more data.
   void on_executed(uint32_t run, Nanos now) override;
 
-  // True when all awaited ranks have finished.
-  bool finished() const { return ranks_finished_ == ranks_.awaited(); }
+  // True when all awaited ranks have finished, and everything that they sent is acknowledged.
+  bool finished() const { return ranks_finished_ == ranks_.awaited() && unacknowledged_ == 0; }
   // Append what each delay and each op that has not begun waits for.
   void add_waits(std::vector<WaitRecord>& out) const;
 
  private:
   static constexpr uint32_t kNone = kNotOpened;
-  static constexpr uint32_t kBegun = UINT32_MAX - 1;  // marks a RECV or collective that has begun
+  static constexpr uint32_t kBegun = UINT32_MAX - 1;  // marks a RECV that has begun
 
   // An open op, by index among the open records.
   struct OpRun {
     uint32_t rank_index = 0;
     bool issued = false;
+    bool completed = false;  // its record waits for acknowledgements
   };
 
   void begin_iteration(uint32_t rank_index, Nanos now);
@@ -61,8 +63,13 @@ class Ops final : public OpSink {
   OpWork work_of(const LocalRank& rank, int32_t op, int32_t iteration) const;
   void open_lanes(uint32_t run, Nanos now);
   uint32_t open_ahead(uint32_t rank_index, int32_t op, int32_t iteration, Nanos now);
+  uint64_t number_of(const LocalRank& rank, int32_t op, int32_t iteration) const;
+  uint32_t take_ahead(LocalRank& rank, int32_t op);
+  void open_small_ahead(uint32_t rank_index, int32_t op, Nanos now);
+  bool open_next_ahead(uint32_t rank_index, CommunicatorSlot& slot, Nanos now);
   void open_eager(uint32_t rank_index, EagerQueue& queue, Nanos now);
   void finish_op(uint32_t run, Nanos now);
+  void close_record(uint32_t run);
   void complete(uint32_t rank_index, int32_t op, Nanos at_ns);
 
   const EnginePlan& plan_;
@@ -74,6 +81,7 @@ class Ops final : public OpSink {
   std::vector<ReadyOp> ready_;
   size_t ready_head_ = 0;
   size_t ranks_finished_ = 0;  // awaited ranks only
+  size_t unacknowledged_ = 0;  // completed ops of awaited ranks whose records are open
   std::vector<OpRun> runs_;
 };
 

@@ -29,7 +29,7 @@ class RankRun {
   bool iteration_over() const { return unfinished_ == 0; }
   bool finished() const { return started_ == iterations_ && unfinished_ == 0; }
   int32_t iteration() const { return started_ - 1; }
-  bool last_iteration() const { return started_ == iterations_; }
+  int32_t iterations() const { return iterations_; }
   bool started() const { return started_ > 0; }
   Nanos last_completion_ns() const { return last_ns_; }
   // Whether op `op` is unfinished in the current iteration.

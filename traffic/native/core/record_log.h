@@ -17,7 +17,7 @@ namespace etloop {
 
 class RecordLog {
  public:
-  static constexpr size_t kBlockRecords = 4096;  // 352 KiB
+  static constexpr size_t kBlockRecords = 4096;  // 384 KiB
   // Spare blocks, so that a writer whose reader keeps up never allocates.
   static constexpr size_t kSpares = 8;
 

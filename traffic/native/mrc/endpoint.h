@@ -30,7 +30,7 @@ struct Endpoint {
   // Return the next packet, on one of the planes with room.
   Outgoing next(uint32_t planes = multipath::kAllPlanes) { return requester.next(planes); }
   bool repeats() const { return requester.repeats(); }
-  const WorkRequest* sent(const Outgoing& outgoing, Nanos now) { return requester.sent(outgoing, now); }
+  SentRequest sent(const Outgoing& outgoing, Nanos now) { return requester.sent(outgoing, now); }
   bool answer_due() const { return responder.answer_due(); }
   // Answers use this end's own paths in turn: on the path of the causing packet, a path broken in one direction would keep all
   // answers from its sender. On a card, they use the plane of the last arrival if it is in use.

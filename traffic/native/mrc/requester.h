@@ -23,7 +23,7 @@ class Requester {
   // entropy values.
   Outgoing next(uint32_t planes = multipath::kAllPlanes);
   // The port accepted the packet. Returns the request that it begins, if any, else nullptr.
-  const WorkRequest* sent(const Outgoing& outgoing, Nanos now) {
+  SentRequest sent(const Outgoing& outgoing, Nanos now) {
     return sender_.sent(outgoing.packet.bth.psn, outgoing.entropy, outgoing.asks(), now);
   }
 

@@ -85,7 +85,7 @@ Departure Sender::next(uint32_t planes) {
   return departure;
 }
 
-const WorkRequest* Sender::sent(uint32_t psn, uint16_t entropy, bool asks, Nanos now) {
+SentRequest Sender::sent(uint32_t psn, uint16_t entropy, bool asks, Nanos now) {
   ++counters_.tx_packets;
   if (!waits()) timer_.note_start(now);
   if (sent_.under_way() == 0) {
@@ -98,17 +98,19 @@ const WorkRequest* Sender::sent(uint32_t psn, uint16_t entropy, bool asks, Nanos
   reordering_.note_sent(sent_.under_way(), now);
   if (again) {
     ++counters_.retransmitted_packets;
-    return nullptr;
+    return {};
   }
   WorkRequest& request = requests_.next();
   const bool begins = psn == request.first_psn;
-  if (psn_distance(sent_.next(), request.first_psn) == static_cast<int32_t>(request.packets)) requests_.advance();
-  if (!begins) return nullptr;
+  const bool ends = psn_distance(sent_.next(), request.first_psn) == static_cast<int32_t>(request.packets);
+  if (ends) requests_.advance();
+  const SentRequest result{begins ? &request : nullptr, ends ? &request : nullptr};
+  if (!begins) return result;
   if (request.kind != WorkKind::clear_to_send) {
     ++counters_.tx_messages;
     counters_.tx_payload_bytes += request.bytes;
   }
-  return &request;
+  return result;
 }
 
 void Sender::retransmit(uint32_t psn) {

@@ -82,7 +82,7 @@ class Sender {
   // values.
   Departure next(uint32_t planes = kAllPlanes);
   // The port accepted the packet; `asks` as sent. Returns the request that it begins, if any, else nullptr.
-  const WorkRequest* sent(uint32_t psn, uint16_t entropy, bool asks, Nanos now);
+  SentRequest sent(uint32_t psn, uint16_t entropy, bool asks, Nanos now);
   // Whether a packet in flight requests an answer on arrival.
   bool answer_comes() const { return sent_.asking() > 0; }
 

@@ -12,6 +12,7 @@ struct OpRecord {
   int64_t issued_ns;
   int64_t first_tx_ns;
   int64_t completed_ns;
+  int64_t acknowledged_ns;
   int64_t wire_tx_bytes;
   int64_t wire_rx_bytes;
   int64_t local_tx_bytes;
@@ -23,7 +24,7 @@ struct OpRecord {
   int32_t rx_messages;
   int32_t reserved;
 };
-static_assert(sizeof(OpRecord) == 88);
+static_assert(sizeof(OpRecord) == 96);
 
 struct FlowRecord {
   uint32_t local_qpn;

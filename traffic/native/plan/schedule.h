@@ -13,6 +13,8 @@ enum EntryFlag : uint8_t { kEntrySend = 1, kEntryRecv = 2, kEntryReduce = 4, kEn
 enum class ChunkRule : uint8_t { fixed = 0, p2p = 1, blocks = 2 };
 enum class Split : uint8_t { equal = 0, cells = 1, pages = 2 };
 enum class Handshake : uint8_t { clear_to_send = 0, one_sided = 1 };
+// What an op waits for of the messages that it sends. eager: as posted for messages of at most `eager_bytes`, else as acknowledged.
+enum class Completion : uint8_t { acknowledged = 0, posted = 1, eager = 2 };
 
 struct Entry {
   uint8_t kind;
@@ -53,6 +55,17 @@ struct Cutting {
   Split split = Split::equal;
   int64_t traffic_per_byte = 1;
   Handshake handshake = Handshake::clear_to_send;
+  Completion completion = Completion::acknowledged;
+  // Messages of at most this size are granted ahead of their turn, and ahead of their op by several ops.
+  int64_t eager_bytes = 0;
+  // Messages of a connection, over all its ops, that may have left and not be acknowledged; only where completion is not
+  // `acknowledged`.
+  int32_t connection_slots = 64;
+
+  // Whether an op waits only for the departure of a message of `wire_bytes`, not for its acknowledgement.
+  bool done_when_left(int64_t wire_bytes) const {
+    return completion == Completion::posted || (completion == Completion::eager && wire_bytes <= eager_bytes);
+  }
 
   // Payload on the wire of a message of `data_bytes`.
   int64_t wire_bytes(int64_t data_bytes) const {

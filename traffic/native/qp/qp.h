@@ -32,8 +32,8 @@ class Qp {
   bool has_run() const { return requester_.has_run(); }
   // Return the next packets to send; requires has_run(). No state changes until `run_sent`.
   PacketRun next_run(uint32_t max_run) { return requester_.next_run(max_run); }
-  // The port accepted the run. Returns its request if this began the request's first transmission, else nullptr.
-  const WorkRequest* run_sent(const PacketRun& run, Nanos now) { return requester_.run_sent(run, now); }
+  // The port accepted the run.
+  SentRequest run_sent(const PacketRun& run, Nanos now) { return requester_.run_sent(run, now); }
   // Process an acknowledgement, NAK, READ response or atomic result.
   AckOutcome on_answer(const wire::Packet& packet, Nanos now) { return requester_.on_answer(packet, now); }
   // Pop completed requests, in order; `flushed`: completed by a fault.
@@ -102,6 +102,7 @@ class Qp {
   bool queued = false;      // in its owner's transmit queue
   bool ack_queued = false;  // in its owner's acknowledgement queue
   bool ack_held = false;    // in its owner's list of held acknowledgements
+  bool ack_rests = false;   // no sender waits for the held acknowledgement
   uint8_t held_messages = 0;  // messages with a held acknowledgement since the last answer
   Nanos cnp_after_ns = 0;   // earliest time of the next CNP
 

@@ -145,7 +145,7 @@ PacketRun Requester::build(const WorkRequest& request, uint32_t psn, uint32_t ro
   return run;
 }
 
-const WorkRequest* Requester::run_sent(const PacketRun& run, Nanos now) {
+SentRequest Requester::run_sent(const PacketRun& run, Nanos now) {
   counters_.tx_packets += run.count;
   if (una_ == sent_end_) timer_.note_start(now);
   if (next_psn_ == una_) timer_.restart(now);
@@ -165,7 +165,7 @@ const WorkRequest* Requester::run_sent(const PacketRun& run, Nanos now) {
     if (again) {
       counters_.retransmitted_packets += run.count;
       probing_ -= std::min<uint8_t>(probing_, 1);
-      return nullptr;
+      return {};
     }
   }
   WorkRequest& request = requests_.next();
@@ -173,7 +173,9 @@ const WorkRequest* Requester::run_sent(const PacketRun& run, Nanos now) {
     asked_end_ = waits_for_response(request.kind) ? end : advance(asked, 1);
   }
   const bool begins = run.head.psn == request.first_psn && sent_end_ == run.head.psn;
-  if (psn_distance(end, sent_end_) > 0) {
+  const bool ends = psn_distance(end, request.first_psn) == static_cast<int32_t>(request.packets);
+  const bool is_fresh = psn_distance(end, sent_end_) > 0;
+  if (is_fresh) {
     const auto fresh = static_cast<uint32_t>(psn_distance(end, sent_end_));
     if (span == run.count) counters_.retransmitted_packets += run.count - std::min(fresh, run.count);
     sent_end_ = end;
@@ -184,14 +186,14 @@ const WorkRequest* Requester::run_sent(const PacketRun& run, Nanos now) {
     counters_.retransmitted_packets += run.count;
   }
   next_psn_ = end;
-  if (psn_distance(end, request.first_psn) == static_cast<int32_t>(request.packets)) requests_.advance();
-  if (!begins) return nullptr;
-  if (request.kind == WorkKind::probe) return &request;
+  if (ends) requests_.advance();
+  const SentRequest result{begins ? &request : nullptr, ends && is_fresh ? &request : nullptr};
+  if (!begins || request.kind == WorkKind::probe) return result;
   if (request.kind != WorkKind::clear_to_send) ++counters_.tx_messages;
   if (request.kind != WorkKind::clear_to_send && !waits_for_response(request.kind)) {
     counters_.tx_payload_bytes += request.bytes;
   }
-  return &request;
+  return result;
 }
 
 Nanos Requester::deadline() const {

@@ -35,7 +35,7 @@ class Requester {
   }
   bool has_run() const;
   PacketRun next_run(uint32_t max_run);
-  const WorkRequest* run_sent(const PacketRun& run, Nanos now);
+  SentRequest run_sent(const PacketRun& run, Nanos now);
   AckOutcome on_answer(const wire::Packet& packet, Nanos now);
   bool pop_completed(WorkRequest& done) { return requests_.pop_completed(done); }
 

@@ -29,6 +29,7 @@ struct alignas(kLineBytes) WorkRequest {
   // Members used for every packet are in the first cache line.
   WorkKind kind = WorkKind::data;
   bool flushed = false;     // of a completion: not executed, the queue pair failed before
+  bool reports_departure = false;  // its owner waits for the departure of its last packet
   uint32_t bytes = 0;       // atomics: set by post()
   uint64_t va = 0;          // at the peer
   uint32_t rkey = 0;
@@ -63,6 +64,12 @@ inline constexpr uint32_t kMostPacketsPerRequest = 1U << 21;
 
 // Most PSNs that a kept packet may be early; also the range of a selective NAK.
 inline constexpr uint32_t kReorderWindow = 256;
+
+// The request of a sent run: `begun` if the run began its first transmission, `left` if it ended it.
+struct SentRequest {
+  const WorkRequest* begun = nullptr;
+  const WorkRequest* left = nullptr;
+};
 
 // Whether the request moves data of the engine's lanes, not grants or operands.
 constexpr bool carries_data(WorkKind kind) {

@@ -160,7 +160,7 @@ Outgoing Requester::next(uint32_t planes) {
   return outgoing;
 }
 
-const WorkRequest* Requester::sent(const Outgoing& outgoing, Nanos now) {
+SentRequest Requester::sent(const Outgoing& outgoing, Nanos now) {
   credit_.account.spend(link_bytes_of(outgoing.payload_bytes()));
   credit_.heard_ns = now;
   return sender_.sent(outgoing.narrow_psn, outgoing.entropy, outgoing.asks(), now);

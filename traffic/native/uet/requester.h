@@ -54,7 +54,7 @@ class Requester {
   // entropy values and the allocation of a PDC id.
   Outgoing next(uint32_t planes = multipath::kAllPlanes);
   // The port accepted the packet. Returns the request that it begins, if any, else nullptr.
-  const WorkRequest* sent(const Outgoing& outgoing, Nanos now);
+  SentRequest sent(const Outgoing& outgoing, Nanos now);
 
   // Whether a packet for this end's requests can have this PSN.
   bool counts_near(uint32_t psn) const { return psns_.is_near(psn); }

@@ -261,6 +261,7 @@ void FlowLevel::depart(uint32_t number, Nanos now) {
   // Store and forward: each switch sends a packet once it has all of it; the last packet of a message follows others of that
   // size, if any.
   const Nanos latency_ns = latency_of(stream.way, [&] { return bits_.of_packet(message); });
+  core_->carried().on_left(message, now);
   if (latency_ns == 0) {
     core_->carried().on_arrived(message, now);
     core_->carried().on_acknowledged(message, now);

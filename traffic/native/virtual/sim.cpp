@@ -117,6 +117,7 @@ class Network final : public VirtualPorts {
     if (params_.queue_delay_ns == 0) return 0;
     return static_cast<Nanos>(random_.next() % static_cast<uint64_t>(params_.queue_delay_ns + 1));
   }
+  Nanos answer_patience_ns() const override { return params_.answer_patience_ns; }
   // Whether the port accepts more now; otherwise its core is woken when it does.
   bool takes_more(int32_t port) {
     const Nanos free_ns = sender_links_[link_of(port)].free_ns() - params_.transmit_queue_ns;

@@ -30,6 +30,8 @@ struct SimParams {
   // acknowledgement waits behind everything sent before.
   Nanos transmit_queue_ns = 0;
   bool probe_first = false;
+  // How long ports hold acknowledgements that no sender waits for, as a port does whose answers cost system calls.
+  Nanos answer_patience_ns = 0;
   // For ports whose queues share their addresses: rate of packets that arrive at another queue than their queue pair's, and the
   // longest delay of a message between queues.
   uint32_t misdirect_per_million = 0;

@@ -157,9 +157,7 @@ TxResult MultipathExchange<End>::transmit_one(TransmitRing& ring, TxPort& port, 
     if (result == TxResult::failed) fail_at(index, port);
     if (result != TxResult::sent) return result;
     const Nanos now = clock.now();
-    if (const WorkRequest* begun = end.sent(outgoing, now); begun != nullptr && carries_data(begun->kind)) {
-      departures_.note(queue_pairs_.place(index), *begun, now);
-    }
+    departures_.note(queue_pairs_.place(index), end.sent(outgoing, now), now);
     if (control != nullptr) {
       const uint64_t wire_bytes = End::kWriteBytes + outgoing.payload_bytes() + flows_.link_bytes(index);
       control->sent(run, wire_bytes, outgoing.again() ? 0 : 1, in_flight_bytes(index), end.has_run(), now);

@@ -128,17 +128,17 @@ void PacketArrivals::on_request(uint32_t index, const wire::Packet& packet, bool
   if (qp.fault() != QpFault::none) retire(index, now);
 }
 
-// Whether to hold the acknowledgement of a message in the middle of an op until a later message: the sender waits for it only at
-// the end of the op.
+// Whether to hold the acknowledgement of a message until a later one: in the middle of an op, as the sender waits for it only at the
+// end, and after an op whose sender does not wait for it (`Completion`).
 bool PacketArrivals::holds_answer(uint32_t index, const Delivered& delivered, Nanos now) {
   const QpPlace& place = queue_pairs_.place(index);
   if (!transmission_.holds_data() || place.sends_data || !delivered.has_imm) return false;
   if (connections_.parts_of(place.connection, false) != 1) return false;
-  const HeldAnswers held = lanes_.may_go_unanswered(place, address_tag(delivered.va));
+  const HeldAnswers held = lanes_.may_go_unanswered(place, address_tag(delivered.va), delivered.bytes);
   // The sender waits for all of the op: queue pairs that get no more of it must answer as well.
   if (held.is_last && connections_.planned(place.connection).qp_count > 1) transmission_.release_held(place.connection, now);
   const uint32_t packets = std::max(1U, (delivered.bytes + plan_.transport.path_mtu_bytes - 1) / plan_.transport.path_mtu_bytes);
-  return transmission_.hold_acknowledgement(index, packets, held.messages, now);
+  return transmission_.hold_acknowledgement(index, packets, held.messages, held.rests, now);
 }
 
 void PacketArrivals::on_answer(uint32_t index, const wire::Packet& packet, std::span<const etloop_cc_hop> hops, Nanos now) {

@@ -74,13 +74,14 @@ void Transmission::queue_acknowledgement(uint32_t index, Nanos now) {
   acknowledgements_.push_back(index);
 }
 
-bool Transmission::hold_acknowledgement(uint32_t index, uint32_t packets, uint32_t most, Nanos now) {
+bool Transmission::hold_acknowledgement(uint32_t index, uint32_t packets, uint32_t most, bool rests, Nanos now) {
   Qp& qp = queue_pairs_[index];
   if (!holds_data_ || qp.ack_queued || qp.nak_due() || qp.held_messages >= most) return false;
   const uint32_t unanswered = packets * (qp.held_messages + 2U);  // the next one has room as well
   const uint32_t held_packets = queue_pairs_.offered_window(index) / kHeldShareOfWindow;
   if (unanswered > std::min(held_packets, plan_.transport.ack_every_packets)) return false;
   hold_acknowledgement_of(qp, index, now);
+  qp.ack_rests = rests;
   return true;
 }
 
@@ -199,9 +200,10 @@ TxResult Transmission::transmit_run(TransmitRing& ring, TxPort& port, Clock& clo
     }
     const Nanos now = clock.now();
     const Nanos leaves_ns = std::max(now, run.departs_ns);  // round trips and timeouts start there
-    if (const WorkRequest* begun = qp.run_sent(run, leaves_ns); begun != nullptr && carries_data(begun->kind)) {
-      note_begun(queue_pairs_.place(index), *begun, now, leaves_ns);
-    }
+    const SentRequest sent = qp.run_sent(run, leaves_ns);
+    const QpPlace& place = queue_pairs_.place(index);
+    if (sent.begun != nullptr && carries_data(sent.begun->kind)) note_begun(place, *sent.begun, now, leaves_ns);
+    if (sent.left != nullptr && sent.left->reports_departure) departures_.note_left(place, *sent.left, leaves_ns);
     sent_until_ns_ = now;
     data_packets_ += &ring != &grant_ring_ ? run.count : 0;
     if (is_burst) ring.front_packets += run.count;
@@ -230,7 +232,7 @@ void Transmission::begin_turn(Clock& clock) {
 
 // Data of a message left for the first time; the call that sent it returned at `now`.
 void Transmission::note_begun(const QpPlace& place, const WorkRequest& begun, Nanos now, Nanos leaves_ns) {
-  departures_.note(place, begun, leaves_ns);
+  departures_.note_begun(place, begun, leaves_ns);
   if (begun.trigger_ns == 0 || place.home >= 0) return;  // other queues count turns of their own
   const Nanos read_ns = begun.trigger_ns + begun.queued_ns;
   // A message that waited longer than the known turns waited for its window or for others, not for the loop.
@@ -314,7 +316,7 @@ bool Transmission::transmit_grants(TxPort& port, Clock& clock) {
     if (result != TxResult::sent) return false;
     // Send the queue pair's acknowledgement with the grant: it is shorter, so it can end a segmented send.
     Qp& qp = queue_pairs_[index];
-    if (!answers_cost_calls() || qp.queued || !(qp.ack_queued || qp.ack_held)) continue;
+    if (!answers_cost_calls() || qp.queued || !(qp.ack_queued || (qp.ack_held && !qp.ack_rests))) continue;
     if (transmit_answers_of(qp, port) == TxResult::would_block) return false;
   }
   return true;

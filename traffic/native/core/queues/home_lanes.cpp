@@ -14,6 +14,7 @@ void HomeLanes::take(const QueueReport& report) {
       lanes_.on_one_sided(report.connection, report.tag, report.index, report.bytes, report.at_ns);
       break;
     case QueueReportKind::departed: records_.note_far_departure(report.tag, report.at_ns); break;
+    case QueueReportKind::left: lanes_.on_left(report.tag, report.index, report.at_ns); break;
     case QueueReportKind::acknowledged: lanes_.on_acknowledged(report.tag, report.index, report.at_ns); break;
   }
 }

@@ -19,13 +19,13 @@ struct QueueRequest {
   WorkRequest request;
 };
 
-enum class QueueReportKind : uint8_t { grant, message, one_sided, departed, acknowledged };
+enum class QueueReportKind : uint8_t { grant, message, one_sided, departed, left, acknowledged };
 
 // A report to a rank's home from one of its queue pairs.
 struct QueueReport {
   QueueReportKind kind = QueueReportKind::grant;
   int32_t connection = -1;
-  uint32_t tag = 0;    // departed: the op's record index; acknowledged: the lane
+  uint32_t tag = 0;    // departed: the op's record index; left, acknowledged: the lane
   uint32_t index = 0;
   int64_t bytes = 0;
   int64_t part_bytes = 0;
