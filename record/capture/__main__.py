@@ -1,0 +1,90 @@
+"""Record one rank: `python BOOTSTRAP ORDER.json`, where the order is what record/launch.py writes."""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+
+def main(order_path: str) -> int:
+    """Run the script of an order and write its events. Return 0, or 1 after writing a refusal."""
+    order: dict[str, Any] = json.loads(Path(order_path).read_text())
+    import torch
+
+    from .events import EventFile, Refusal, ScriptPlaces
+
+    places = ScriptPlaces(str(Path(torch.__file__).parent))
+    with Path(order["events"]).open("w") as file:
+        events = EventFile(file)
+        events.write(kind="begin", rank=order["rank"], world_size=order["world_size"], torch=torch.__version__)
+        try:
+            _run(order, events, places)
+        except Refusal as refusal:
+            place = places.of_error(refusal.__traceback__) or order["script"]
+            events.write(kind="refusal", place=place, what=refusal.what, remedy=refusal.remedy)
+        except SystemExit as stop:
+            if stop.code not in (None, 0):
+                events.write(kind="refusal", place=order["script"], what=f"the script ended with exit code {stop.code}", remedy="run it with its usual arguments first")
+        except BaseException as error:  # noqa: BLE001 - whatever the script raises is reported with its place
+            place = places.of_error(error.__traceback__) or order["script"]
+            text = str(error).strip().splitlines()
+            what = f"{type(error).__name__}: {text[0][:300] if text else ''}"
+            cause = _refusal_behind(error)
+            if cause is not None:
+                events.write(kind="refusal", place=place, what=cause.what, remedy=cause.remedy)
+            else:
+                from .remedies import remedy_for
+
+                events.write(kind="refusal", place=place, what=what, remedy=remedy_for(what))
+                Path(order["events"]).with_suffix(".traceback").write_text(traceback.format_exc())
+        file.flush()
+    # Interpreters with fake storages may fail while they are torn down; everything is written.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def _refusal_behind(error: BaseException | None) -> Any:
+    from .events import Refusal
+
+    while error is not None:
+        if isinstance(error, Refusal):
+            return error
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def _run(order: dict[str, Any], events: Any, places: Any) -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    from .process_groups import replace_process_groups
+    from .recorder import Record, RecordingMode
+    from .stand_ins import install
+    from .tokens import TokenCounts
+
+    tokens = TokenCounts(order["rank"], order["skew"], order["seed"])
+    record = Record(events, places, order["rank"], tokens, order["items"])
+    replace_process_groups(record, order["rank"], order["world_size"])
+    install(record, order)
+    if order["hook"]:
+        import types
+
+        record.hooks = types.ModuleType("etloop_hook")
+        record.hooks.__file__ = order["hook"]
+        exec(compile(Path(order["hook"]).read_text(), order["hook"], "exec"), vars(record.hooks))  # noqa: S102 - the user's file
+    sys.argv = [order["script"], *order["arguments"]]
+    sys.path[0] = str(Path(order["script"]).resolve().parent)
+    import random
+
+    import torch
+
+    torch.manual_seed(0)
+    random.seed(0)
+    with FakeTensorMode(allow_non_fake_inputs=True), record.modules, RecordingMode(record):
+        runpy.run_path(order["script"], run_name="__main__")
+    record.finish()
