@@ -1,4 +1,4 @@
-"""Load the package `capture` next to this file, without the rest of ETLoop, and run it."""
+"""Load the package `capture` next to this file, without the rest of ETLoop, and run its server."""
 
 import importlib
 import importlib.util
@@ -13,5 +13,4 @@ assert spec.loader is not None
 module = importlib.util.module_from_spec(spec)
 sys.modules[name] = module
 spec.loader.exec_module(module)
-main = importlib.import_module(f"{name}.__main__").main
-raise SystemExit(main(sys.argv[1]))
+importlib.import_module(f"{name}.__main__").serve()

@@ -1,6 +1,6 @@
 """Runs one process per recorded rank, under the environment that torchrun gives, and reads the events that it writes.
 
-A process that waits for another rank (shapes of pipeline stages, Python objects) does not count towards the number of processes
+The processes are forks of one server (record/capture/__main__.py), so that PyTorch is imported once. A process that waits for another rank (shapes of pipeline stages, Python objects) does not count towards the number of processes
 that may run at once, so that the ranks of a pipeline can wait for each other.
 """
 
@@ -24,6 +24,7 @@ from etloop.workload.recording.roles import Role, check_role, plan_roles
 
 _BOOTSTRAP: Final = Path(__file__).parent / "bootstrap.py"
 _POLL_S: Final = 0.05
+_STOP_S: Final = 10
 _MOST_PROCESSES: Final = 256
 _MOST_OUTPUT_LINES: Final = 12
 MOST_RANKS_RECORDED: Final = 16
@@ -87,7 +88,13 @@ class _Session:
         self._order, self._directory = order, directory
         self._channel = directory / "channel"
         self._channel.mkdir()
-        self._running: dict[int, subprocess.Popen[bytes]] = {}
+        self._running: set[int] = set()
+        self._server_output = directory / "server.output"
+        environment = os.environ | {"OMP_NUM_THREADS": "1"}
+        with self._server_output.open("wb") as output:
+            self._server = subprocess.Popen(
+                [order.python, str(_BOOTSTRAP)], env=environment, stdin=subprocess.PIPE, stdout=output, stderr=output
+            )
         self._deadline = time.monotonic() + order.timeout_s
 
     def record(self) -> tuple[dict[int, RecordedRank], tuple[Role, ...]]:
@@ -114,19 +121,22 @@ class _Session:
         return recordings, roles
 
     def stop(self) -> None:
-        """End the processes that still run."""
-        for process in self._running.values():
-            process.kill()
-            process.wait()
+        """End the server, which ends the processes that still run."""
+        assert self._server.stdin is not None
+        self._server.stdin.close()
+        try:
+            self._server.wait(timeout=_STOP_S)
+        except subprocess.TimeoutExpired:
+            self._server.kill()
+            self._server.wait()
 
     def _probe(self) -> tuple[Role, ...]:
         """Start rank 0 and return the roles as soon as it ends or waits for another rank."""
         self._start(0)
-        while self._running[0].poll() is None and not self._is_waiting(0):
-            self._check_time()
+        while not self._has_ended(0) and not self._is_waiting(0):
+            self._check_progress()
             time.sleep(_POLL_S)
-        is_running = self._running[0].poll() is None
-        return plan_roles(self._read_rank(0, partial=is_running))
+        return plan_roles(self._read_rank(0, partial=not self._has_ended(0)))
 
     def _announce(self, ranks: Iterable[int]) -> None:
         partial = self._channel / "recorded.partial"
@@ -137,9 +147,9 @@ class _Session:
         """Run the processes of ranks, and those that were started before, to their end."""
         pending = list(ranks)
         while pending or self._running:
-            for rank, process in list(self._running.items()):
-                if process.poll() is not None:
-                    del self._running[rank]
+            for rank in sorted(self._running):
+                if self._has_ended(rank):
+                    self._running.remove(rank)
                     if not self._is_complete(rank):
                         (self._channel / "failed").touch()
                         pending = []
@@ -147,16 +157,22 @@ class _Session:
             while pending and active < self._order.processes and len(self._running) < _MOST_PROCESSES:
                 self._start(pending.pop(0))
                 active += 1
-            self._check_time()
+            self._check_progress()
             time.sleep(_POLL_S)
 
-    def _check_time(self) -> None:
+    def _check_progress(self) -> None:
+        if self._server.poll() is not None:
+            what = f"ends with code {self._server.returncode}: {_last_lines(self._server_output)}"
+            raise ConfigError(Problem(self._order.python, what, "name the interpreter of the training environment: --python"))
         if time.monotonic() > self._deadline:
             what = f"did not end within {self._order.timeout_s} s"
             raise TraceError(Problem(str(self._order.script), what, "shorten the script to a few steps, or raise --timeout"))
 
     def _is_waiting(self, rank: int) -> bool:
         return (self._channel / f"{rank}.waiting").exists()
+
+    def _has_ended(self, rank: int) -> bool:
+        return (self._directory / f"{rank}.ended").exists()
 
     def _is_complete(self, rank: int) -> bool:
         path = self._events(rank)
@@ -183,24 +199,32 @@ class _Session:
             "hook": str(order.hook or ""),
             "channel": str(self._channel),
             "timeout_s": order.timeout_s,
+            "environment": self._environment(rank),
+            "output": str(self._output(rank)),
+            "ended": str(self._directory / f"{rank}.ended"),
         }
         path = self._directory / f"{rank}.order"
         path.write_text(json.dumps(capture_order))
-        hosts = order.ranks_per_host
-        environment = os.environ | {
+        assert self._server.stdin is not None
+        try:
+            self._server.stdin.write(f"{path}\n".encode())
+            self._server.stdin.flush()
+        except BrokenPipeError:
+            self._server.wait()
+            self._check_progress()
+        self._running.add(rank)
+
+    def _environment(self, rank: int) -> dict[str, str]:
+        hosts = self._order.ranks_per_host
+        return {
             "RANK": str(rank),
-            "WORLD_SIZE": str(order.world_size),
+            "WORLD_SIZE": str(self._order.world_size),
             "LOCAL_RANK": str(rank % hosts),
-            "LOCAL_WORLD_SIZE": str(min(hosts, order.world_size)),
+            "LOCAL_WORLD_SIZE": str(min(hosts, self._order.world_size)),
             "GROUP_RANK": str(rank // hosts),
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": "29500",
-            "OMP_NUM_THREADS": "1",
         }
-        with self._output(rank).open("wb") as output:
-            self._running[rank] = subprocess.Popen(
-                [order.python, str(_BOOTSTRAP), str(path)], env=environment, stdout=output, stderr=subprocess.STDOUT
-            )
 
     def _output(self, rank: int) -> Path:
         return self._directory / f"{rank}.output"
@@ -228,6 +252,10 @@ class _Session:
             return read_events(f"rank {rank}", lines, partial=partial)
 
     def _last_output(self, rank: int) -> str:
-        path = self._output(rank)
-        lines = path.read_text(errors="replace").strip().splitlines() if path.exists() else []
-        return " | ".join(lines[-_MOST_OUTPUT_LINES:]) or "without output"
+        return _last_lines(self._output(rank))
+
+
+def _last_lines(path: Path) -> str:
+    """Return the end of a process's output in one line."""
+    lines = path.read_text(errors="replace").strip().splitlines() if path.exists() else []
+    return " | ".join(lines[-_MOST_OUTPUT_LINES:]) or "no output"

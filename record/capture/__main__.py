@@ -1,19 +1,73 @@
-"""Record one rank: `python BOOTSTRAP ORDER.json`, where the order is what record/launch.py writes."""
+"""Record ranks: a server that forks one process for each order on its standard input, a path a line.
+
+PyTorch is imported once, before any fork. Orders are what record/launch.py writes; the end of a rank is the file that its order
+names as `ended`. When the input ends, the server ends the processes that still run.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import runpy
+import select
+import signal
 import sys
 import traceback
 from pathlib import Path
 from typing import Any
 
 
-def main(order_path: str) -> int:
-    """Run the script of an order and write its events. Return 0, or 1 after writing a refusal."""
-    order: dict[str, Any] = json.loads(Path(order_path).read_text())
+_POLL_S = 0.02
+
+
+def serve() -> None:
+    """Fork a process for each order until the input ends."""
+    from . import recorder, stand_ins  # noqa: F401 - imported once for all ranks
+
+    running: dict[int, str] = {}
+    is_open = True
+    pending = b""
+    while is_open or running:
+        if is_open and select.select([0], [], [], _POLL_S)[0]:
+            chunk = os.read(0, 1 << 16)
+            is_open = bool(chunk)
+            pending += chunk
+        *lines, pending = pending.split(b"\n")
+        for line in lines:
+            order = json.loads(Path(line.decode()).read_text())
+            child = os.fork()
+            if not child:
+                _become(order)
+            running[child] = order["ended"]
+        if not is_open:
+            for child in running:
+                os.kill(child, signal.SIGKILL)
+        while running:
+            child, _ = os.waitpid(-1, 0 if not is_open else os.WNOHANG)
+            if not child:
+                break
+            Path(running.pop(child)).touch()
+
+
+def _become(order: dict[str, Any]) -> None:
+    """Turn a forked process into that of a rank: its environment, its output, its script. Does not return."""
+    os.environ.update(order["environment"])
+    output = os.open(order["output"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    try:
+        record_rank(order)
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        # Interpreters with fake storages may fail while they are torn down; everything is written.
+        os._exit(0)
+
+
+def record_rank(order: dict[str, Any]) -> None:
+    """Run the script of an order and write its events, the last of which is `end` or a refusal."""
     import torch
 
     from .events import EventFile, Refusal, ScriptPlaces
@@ -43,10 +97,6 @@ def main(order_path: str) -> int:
                 events.write(kind="refusal", place=place, what=what, remedy=remedy_for(what))
                 Path(order["events"]).with_suffix(".traceback").write_text(traceback.format_exc())
         file.flush()
-    # Interpreters with fake storages may fail while they are torn down; everything is written.
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
 
 
 def _refusal_behind(error: BaseException | None) -> Any:

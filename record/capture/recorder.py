@@ -15,11 +15,11 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
-from torch.utils.module_tracker import ModuleTracker
 
 from . import costs
 from .collectives import WAIT, Call, call_of, is_communication
 from .events import EventFile, Refusal, ScriptPlaces
+from .module_names import ModuleNames
 from .storages import StorageNumbers, accesses, moves_nothing, tensors_in
 from .tokens import TokenCounts
 
@@ -36,7 +36,7 @@ class Record:
     def __init__(self, events: EventFile, places: ScriptPlaces, rank: int, tokens: TokenCounts, items: dict[str, float]) -> None:
         self.events, self.places, self.rank, self.tokens, self._items = events, places, rank, tokens, items
         self.storages = StorageNumbers()
-        self.modules = ModuleTracker()
+        self.modules = ModuleNames()
         self.hooks: Any = None
         self._operation_count = 0
         self._by_storage: dict[int, int] = {}
@@ -174,10 +174,7 @@ class Record:
 
     def module(self) -> str:
         """Return the name of the innermost module that runs, "" outside the model."""
-        names = [name for name in self.modules.parents if name != "Global"]
-        name = max(names, key=lambda text: (text.count("."), len(text))) if names else ""
-        suffix = " backward" if self.modules.is_bw else ""
-        return f"{name}{suffix}".strip()
+        return self.modules.current()
 
     def host_read(self, tensor: torch.Tensor) -> Any:
         """Record that the host waits for a value, and return the value that the script gets."""
@@ -239,6 +236,9 @@ class RecordingMode(TorchDispatchMode):
         name = func._schema.name  # noqa: SLF001
         tensors = tensors_in((args, kwargs))
         if tensors and not any(isinstance(tensor, FakeTensor) for tensor in tensors):
+            if name == "aten::_local_scalar_dense":
+                with unset_fake_temporarily():
+                    return func(*args, **kwargs)
             return func(*args, **kwargs)
         if name == "aten::_local_scalar_dense":
             return record.host_read(args[0])
@@ -267,8 +267,8 @@ class RecordingMode(TorchDispatchMode):
     def _refuse_shape(func: Any) -> None:
         raise Refusal(
             f"the shape of the result of {func} depends on data",
-            "use an operator with a fixed shape (torch.histc, torch.bincount with minlength, torch.where, topk), or answer "
-            "it in --hook FILE",
+            "declare expert counts with --tokens (torch.histc, torch.bincount with minlength), use an operator with a fixed "
+            "shape (torch.where, topk), or answer it in --hook FILE",
         )
 
 

@@ -283,7 +283,6 @@ def _common_module(modules: Sequence[str]) -> str:
     while all(len(part) > common and part[common] == parts[0][common] for part in parts):
         common += 1
     is_backward = all(name.endswith(" backward") for name in names)
-    # The first part is the class of the root module, which every name has.
-    if common > 1:
+    if common:
         return ".".join(parts[0][:common]) + (" backward" if is_backward else "")
     return f"{names[0]} to {names[-1]}"

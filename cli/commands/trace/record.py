@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the script, the ranks to record, and the assumptions."""
     add_json(parser)
     parser.add_argument("script", type=Path, metavar="SCRIPT", help="training script, after --")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGS", help="its arguments")
+    parser.add_argument("script_arguments", nargs=argparse.REMAINDER, metavar="ARGS", help="its arguments")
     parser.add_argument("--ranks", type=parse_whole, required=True, metavar="N", help="number of ranks (WORLD_SIZE)")
     parser.add_argument(
         "--out", type=Path, default=Path("recorded"), metavar="DIR", help="output directory (default recorded)"
@@ -117,7 +117,7 @@ def _order(parsed: argparse.Namespace):  # noqa: ANN202
     if by_role and tokens[0]:
         what = "draws other counts for every rank, so ranks of one role differ"
         raise ConfigError(Problem("--tokens", what, "declare balanced counts, or record every rank: --record all"))
-    arguments = tuple(parsed.arguments)
+    arguments = tuple(parsed.script_arguments)
     return RecordOrder(
         parsed.script,
         arguments[1:] if arguments[:1] == ("--",) else arguments,

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import distributed
 from torch.distributed.pipelining import stage as stages
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ..channel import Channel
 from ..recorder import Record
+
+
+class _Dynamic:
+    """The outcome of the stages' vote: shapes are inferred."""
+
+    def item(self) -> int:
+        """Return the vote for dynamic inference."""
+        return 0
 
 
 def install(record: Record, channel: Channel) -> None:
@@ -39,9 +46,8 @@ def install(record: Record, channel: Channel) -> None:
         with _disable_current_modes():
             return channel.get(key_of(src_stage, self.stage_index), f"pipeline stage {src_stage}")
 
-    def vote(self: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
-        with _disable_current_modes():
-            return torch.zeros(1, dtype=torch.int32)
+    def vote(self: Any, *args: Any, **kwargs: Any) -> _Dynamic:
+        return _Dynamic()
 
     kind._send_meta, kind._recv_meta = send_meta, receive_meta  # noqa: SLF001
     kind._warmup_forward_vote, kind._warmup_backward_result = vote, vote  # noqa: SLF001
