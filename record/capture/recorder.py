@@ -149,6 +149,11 @@ class Record:
 
     def compute(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: object) -> None:
         """Record an operator of the device with its FLOPs, bytes and storages."""
+        if any(tensor.device.type not in ("cpu", "meta") for tensor in tensors_in(out)):
+            raise Refusal(
+                "the script puts tensors on a GPU, and is recorded on the CPU",
+                "take the device from torch.cuda.is_available() or an argument; then record it with the CPU as device",
+            )
         if moves_nothing(func):
             return
         reads, written = accesses(func, args, kwargs, out)

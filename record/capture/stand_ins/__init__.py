@@ -10,7 +10,7 @@ from ..channel import Channel
 from ..recorder import Record
 from . import compiler, data_parallel, fully_sharded, loading, modules, objects, pipeline, saving, scaling
 
-TESTED: Final = ("2.13", "2.14")
+TESTED: Final = ("2.13",)
 """Versions of PyTorch with which every replacement was tried."""
 
 
@@ -18,8 +18,8 @@ def install(record: Record, order: dict[str, Any]) -> None:
     """Install all replacements, and write their names to the record."""
     channel = Channel(order["channel"], order["rank"], order["timeout_s"], record.events.flush)
     modules.install(record)
-    data_parallel.install(record)
-    fully_sharded.install(record)
+    data_parallel.install()
+    fully_sharded.install()
     pipeline.install(record, channel)
     objects.install(record, channel, order["rank"])
     saving.install(record)

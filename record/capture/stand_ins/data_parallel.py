@@ -16,14 +16,17 @@ from torch.distributed import utils as distributed_utils
 from torch.nn.parallel import distributed as data_parallel
 
 from ..events import Refusal
-from ..recorder import Record
 
 
-def install(record: Record) -> None:
+def install() -> None:
     """Replace the reducer, its logger, and the constructor's exchange of states."""
 
     def verify(process_group: Any, tensors: Any, logger: Any = None) -> None:
-        record.note("the comparison of parameter shapes in DistributedDataParallel's constructor is left out")
+        """Exchange what PyTorch compares: the number of parameters, then sizes and strides, as int64."""
+        count = torch.zeros(1, dtype=torch.int64, device=tensors[0].device)
+        distributed.all_gather([torch.empty_like(count) for _ in range(process_group.size())], count, group=process_group)
+        shapes = torch.zeros(2 * sum(tensor.dim() for tensor in tensors), dtype=torch.int64, device=tensors[0].device)
+        distributed.broadcast(shapes, group=process_group, group_src=0)
 
     def broadcast_coalesced(process_group: Any, tensors: list[torch.Tensor], buffer_size: int, src: int = 0) -> None:
         for indices in _assign(tensors, [buffer_size], [], []):

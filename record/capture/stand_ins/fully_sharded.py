@@ -7,10 +7,8 @@ from typing import Any
 import torch
 from torch.distributed.fsdp import _init_utils
 
-from ..recorder import Record
 
-
-def install(record: Record) -> None:
+def install() -> None:
     """Replace how FSDP1 moves modules to their device."""
 
     def move_module(module: Any, ignored_parameters: Any, ignored_buffers: Any, device: torch.device | None, *args: Any) -> None:
