@@ -7,7 +7,9 @@ from pathlib import Path
 
 folder = Path(__file__).resolve().parent / "capture"
 name = "etloop_capture"
-spec = importlib.util.spec_from_file_location(name, folder / "__init__.py", submodule_search_locations=[str(folder)])
+spec = importlib.util.spec_from_file_location(
+    name, folder / "__init__.py", submodule_search_locations=[str(folder)]
+)
 assert spec is not None
 assert spec.loader is not None
 module = importlib.util.module_from_spec(spec)

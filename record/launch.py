@@ -71,12 +71,20 @@ def _check_torch(order: RecordOrder) -> None:
     remedy = "install it (pip install 'etloop[record]'), or name the interpreter of the training environment with --python"
     for path in (order.script, *([order.hook] if order.hook else [])):
         if not path.is_file():
-            raise ConfigError(Problem(str(path), "is not a file", "name the script after --, the hook after --hook"))
-    command = [order.python, "-c", "import importlib.util as u; raise SystemExit(u.find_spec('torch') is None)"]
+            raise ConfigError(
+                Problem(str(path), "is not a file", "name the script after --, the hook after --hook")
+            )
+    command = [
+        order.python,
+        "-c",
+        "import importlib.util as u; raise SystemExit(u.find_spec('torch') is None)",
+    ]
     try:
         is_missing = subprocess.run(command, check=False, capture_output=True).returncode != 0
     except OSError as error:
-        raise ConfigError(Problem(order.python, f"cannot be started: {error.strerror}", "name a Python with --python")) from None
+        raise ConfigError(
+            Problem(order.python, f"cannot be started: {error.strerror}", "name a Python with --python")
+        ) from None
     if is_missing:
         raise ConfigError(Problem(order.python, "has no PyTorch", remedy))
 
@@ -93,7 +101,11 @@ class _Session:
         environment = os.environ | {"OMP_NUM_THREADS": "1"}
         with self._server_output.open("wb") as output:
             self._server = subprocess.Popen(
-                [order.python, str(_BOOTSTRAP)], env=environment, stdin=subprocess.PIPE, stdout=output, stderr=output
+                [order.python, str(_BOOTSTRAP)],
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=output,
             )
         self._deadline = time.monotonic() + order.timeout_s
 
@@ -163,10 +175,18 @@ class _Session:
     def _check_progress(self) -> None:
         if self._server.poll() is not None:
             what = f"ends with code {self._server.returncode}: {_last_lines(self._server_output)}"
-            raise ConfigError(Problem(self._order.python, what, "name the interpreter of the training environment: --python"))
+            raise ConfigError(
+                Problem(
+                    self._order.python, what, "name the interpreter of the training environment: --python"
+                )
+            )
         if time.monotonic() > self._deadline:
             what = f"did not end within {self._order.timeout_s} s"
-            raise TraceError(Problem(str(self._order.script), what, "shorten the script to a few steps, or raise --timeout"))
+            raise TraceError(
+                Problem(
+                    str(self._order.script), what, "shorten the script to a few steps, or raise --timeout"
+                )
+            )
 
     def _is_waiting(self, rank: int) -> bool:
         return (self._channel / f"{rank}.waiting").exists()
@@ -238,7 +258,11 @@ class _Session:
                 recordings[rank] = self._read_rank(rank)
             except TraceError as error:
                 problems.update(dict.fromkeys(error.problems))
-        own = [problem for problem in problems if "did not hand over" not in problem.what and "ends before" not in problem.what]
+        own = [
+            problem
+            for problem in problems
+            if "did not hand over" not in problem.what and "ends before" not in problem.what
+        ]
         if problems:
             raise TraceError(*(own or problems))
         return recordings
@@ -246,7 +270,13 @@ class _Session:
     def _read_rank(self, rank: int, *, partial: bool = False) -> RecordedRank:
         path = self._events(rank)
         if not path.exists() or not path.stat().st_size:
-            raise TraceError(Problem(f"rank {rank}", f"ends before its script begins: {self._last_output(rank)}", "see --python"))
+            raise TraceError(
+                Problem(
+                    f"rank {rank}",
+                    f"ends before its script begins: {self._last_output(rank)}",
+                    "see --python",
+                )
+            )
         with path.open(encoding="utf-8") as file:
             lines = (line for line in file if line.endswith("\n"))
             return read_events(f"rank {rank}", lines, partial=partial)

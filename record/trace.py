@@ -52,15 +52,23 @@ def read_device(name: str) -> Device:
     path = _DEVICES / f"{name}.yaml"
     if not path.is_file():
         path = Path(name)
-    device = read_file(Device, _read(path, f"name one of {', '.join(device_names())}, or a device file"), str(path))
+    device = read_file(
+        Device, _read(path, f"name one of {', '.join(device_names())}, or a device file"), str(path)
+    )
     if "float32" not in device.flops:
-        raise ConfigError(Problem(str(path), "has no rate for float32 under flops", "write flops: {float32: ...}"))
+        raise ConfigError(
+            Problem(str(path), "has no rate for float32 under flops", "write flops: {float32: ...}")
+        )
     return device
 
 
 def read_times(path: Path | None) -> MeasuredTimes:
     """Read a table of measured times; without a file it is empty. Raises `ConfigError`."""
-    return MeasuredTimes() if path is None else read_file(MeasuredTimes, _read(path, "name a table of times"), str(path))
+    return (
+        MeasuredTimes()
+        if path is None
+        else read_file(MeasuredTimes, _read(path, "name a table of times"), str(path))
+    )
 
 
 def _read(path: Path, remedy: str) -> bytes:
@@ -130,9 +138,11 @@ def render_report(report: RecordReport) -> str:
     which = "all recorded" if len(recorded) == report.ranks else f"recorded: {', '.join(map(str, recorded))}"
     lines = [
         f"{report.directory}: {report.ranks} ranks ({which}), {report.groups} communicators",
-        f"rank {recorded[0]}: {report.nodes} nodes, compute {approximate_duration(report.compute_ns)} "
-        f"(modelled: roofline of {report.device})",
     ]
+    compute = approximate_duration(report.compute_ns)
+    lines.append(
+        f"rank {recorded[0]}: {report.nodes} nodes, compute {compute} (modelled: roofline of {report.device})"
+    )
     lines += [
         f"  {kind:<15}{count:>7}  {approximate_bytes(report.operation_bytes[kind])}"
         for kind, count in sorted(report.operations.items())

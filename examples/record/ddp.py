@@ -9,7 +9,8 @@ HIDDEN, LAYERS, TOKENS, STEPS = 1024, 8, 2048, 2
 device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
 layers = [
-    nn.Sequential(nn.Linear(HIDDEN, 4 * HIDDEN), nn.GELU(), nn.Linear(4 * HIDDEN, HIDDEN)) for _ in range(LAYERS)
+    nn.Sequential(nn.Linear(HIDDEN, 4 * HIDDEN), nn.GELU(), nn.Linear(4 * HIDDEN, HIDDEN))
+    for _ in range(LAYERS)
 ]
 model = DistributedDataParallel(nn.Sequential(*layers).to(device), bucket_cap_mb=25)
 optimizer = torch.optim.AdamW(model.parameters())

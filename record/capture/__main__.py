@@ -16,7 +16,6 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-
 _POLL_S = 0.02
 
 
@@ -75,7 +74,9 @@ def record_rank(order: dict[str, Any]) -> None:
     places = ScriptPlaces(str(Path(torch.__file__).parent))
     with Path(order["events"]).open("w") as file:
         events = EventFile(file)
-        events.write(kind="begin", rank=order["rank"], world_size=order["world_size"], torch=torch.__version__)
+        events.write(
+            kind="begin", rank=order["rank"], world_size=order["world_size"], torch=torch.__version__
+        )
         try:
             _run(order, events, places)
         except Refusal as refusal:
@@ -83,7 +84,12 @@ def record_rank(order: dict[str, Any]) -> None:
             events.write(kind="refusal", place=place, what=refusal.what, remedy=refusal.remedy)
         except SystemExit as stop:
             if stop.code not in (None, 0):
-                events.write(kind="refusal", place=order["script"], what=f"the script ended with exit code {stop.code}", remedy="run it with its usual arguments first")
+                events.write(
+                    kind="refusal",
+                    place=order["script"],
+                    what=f"the script ended with exit code {stop.code}",
+                    remedy="run it with its usual arguments first",
+                )
         except BaseException as error:  # noqa: BLE001 - whatever the script raises is reported with its place
             place = places.of_error(error.__traceback__) or order["script"]
             text = str(error).strip().splitlines()

@@ -38,7 +38,8 @@ class Channel:
         content = pickle.dumps(value)
         if path.exists() and path.read_bytes() != content:
             raise Refusal(
-                f"ranks of one role hand different values to other ranks ({key})", "record every rank with --record all"
+                f"ranks of one role hand different values to other ranks ({key})",
+                "record every rank with --record all",
             )
         partial = path.with_suffix(f".{self._rank}")
         partial.write_bytes(content)

@@ -45,17 +45,24 @@ class Call:
 
 WAIT = "_c10d_functional::wait_tensor"
 _NO_TRAFFIC = frozenset({WAIT, "c10d::check_for_nan"})
-_LIBRARIES = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "_dtensor", "symm_mem", "c10d_functional")
+_LIBRARIES = (
+    "c10d",
+    "_c10d_functional",
+    "_c10d_functional_autograd",
+    "_dtensor",
+    "symm_mem",
+    "c10d_functional",
+)
 
 
 def is_communication(func: Any) -> bool:
     """Decide whether an operator belongs to a library of collectives."""
-    return func.namespace in _LIBRARIES and not func._schema.name.endswith("_wrap_tensor_autograd")  # noqa: SLF001
+    return func.namespace in _LIBRARIES and not func._schema.name.endswith("_wrap_tensor_autograd")
 
 
 def call_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: object) -> Call | None:
     """Return the operation of a call; None if it moves nothing. Raise `Refusal` for an unknown operator."""
-    name = func._schema.name  # noqa: SLF001
+    name = func._schema.name
     if name in _NO_TRAFFIC:
         return None
     read = _READERS.get(name)
@@ -66,13 +73,13 @@ def call_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: objec
         )
     named = {
         argument.name: args[index] if index < len(args) else kwargs.get(argument.name, argument.default_value)
-        for index, argument in enumerate(func._schema.arguments)  # noqa: SLF001
+        for index, argument in enumerate(func._schema.arguments)
     }
     return read(named, out)
 
 
 def _sizes(kind: str, group: Any, inputs: Tensors, outputs: Tensors, **more: Any) -> Call:
-    most = [tensor for tensor in inputs] or list(outputs)
+    most = list(inputs) or list(outputs)
     return Call(
         kind,
         group,
@@ -100,13 +107,15 @@ def _c10d_group(value: Any) -> Any:
 
 
 def _named_group(name: str) -> Any:
-    return distributed.distributed_c10d._resolve_process_group(name)  # noqa: SLF001 - as functional collectives do
+    return distributed.distributed_c10d._resolve_process_group(name)
 
 
 def _in_place(kind: str) -> Callable[[dict[str, Any], object], Call]:
     def read(named: dict[str, Any], _: object) -> Call:
         tensors = named["tensors"]
-        return _sizes(kind, _c10d_group(named["process_group"]), tensors, tensors, root=named.get("root_rank"))
+        return _sizes(
+            kind, _c10d_group(named["process_group"]), tensors, tensors, root=named.get("root_rank")
+        )
 
     return read
 
@@ -217,7 +226,7 @@ def _functional(kind: str) -> Callable[[dict[str, Any], object], Call]:
         inputs = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
         outputs = list(out) if isinstance(out, (list, tuple)) else [out]
         root = named.get("src") if kind == "broadcast" else None
-        return _sizes(kind, _named_group(named["group_name"]), inputs, outputs, root=root)  # type: ignore[arg-type]
+        return _sizes(kind, _named_group(named["group_name"]), inputs, outputs, root=root)
 
     return read
 

@@ -17,17 +17,30 @@ from .storages import tensors_in
 _LOOKUPS = ("embedding", "index_select", "gather", "index", "_index", "take")
 """Operators that read as many elements of their first argument as they return."""
 
-_MATRIX_WORDS = ("mm", "matmul", "bmm", "conv", "attention", "addmv", "mv", "dot", "ger", "linear", "einsum", "gemm")
+_MATRIX_WORDS = (
+    "mm",
+    "matmul",
+    "bmm",
+    "conv",
+    "attention",
+    "addmv",
+    "mv",
+    "dot",
+    "ger",
+    "linear",
+    "einsum",
+    "gemm",
+)
 _NO_MATRIX = ("_fused_rms_norm", "comm")
 
 
 def flops_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: object) -> int | None:
     """Return the FLOPs of a call, 0 for operators that memory bandwidth limits, None if a formula is missing."""
-    packet = func._overloadpacket  # noqa: SLF001 - key of the registry
+    packet = func._overloadpacket
     formula = flop_registry.get(packet)
     if formula is not None:
         return int(formula(*args, **kwargs, out_val=out))
-    name = func._schema.name.split("::")[1]  # noqa: SLF001
+    name = func._schema.name.split("::")[1]
     if name.startswith("_grouped_mm") or name == "_scaled_grouped_mm":
         return _grouped_mm_flops(args[0], args[1])
     if name in ("mv", "addmv"):
@@ -52,7 +65,7 @@ def _grouped_mm_flops(left: torch.Tensor, right: torch.Tensor) -> int:
 
 def bytes_of(func: Any, reads: object, written: object) -> int:
     """Return the bytes that a call reads and writes."""
-    name = func._schema.name.split("::")[1]  # noqa: SLF001
+    name = func._schema.name.split("::")[1]
     outputs = tensors_in(written)
     write_bytes = sum(_bytes(tensor) for tensor in outputs)
     inputs = tensors_in(reads)
@@ -68,7 +81,9 @@ def bytes_of(func: Any, reads: object, written: object) -> int:
 def _bytes(tensor: torch.Tensor) -> int:
     """Return the bytes of a tensor's elements; expanded dimensions are stored once."""
     count = 1
-    for size, stride in zip(tensor.shape, tensor.stride() if tensor.layout == torch.strided else (1,) * tensor.dim(), strict=True):
+    for size, stride in zip(
+        tensor.shape, tensor.stride() if tensor.layout == torch.strided else (1,) * tensor.dim(), strict=True
+    ):
         if stride or size == 0:
             count *= int(size)
     return count * tensor.element_size()
@@ -91,6 +106,7 @@ def type_name(tensor: torch.Tensor) -> str:
 def signature(func: Any, args: object, kwargs: object) -> str:
     """Return operator and shapes in one text, such as `aten.mm.default(bfloat16[8,4], bfloat16[4,2])`."""
     shapes = ", ".join(
-        f"{type_name(tensor)}[{','.join(map(str, tensor.shape))}]" for tensor in tensors_in((args, kwargs))[:8]
+        f"{type_name(tensor)}[{','.join(map(str, tensor.shape))}]"
+        for tensor in tensors_in((args, kwargs))[:8]
     )
     return f"{func}({shapes})"

@@ -33,7 +33,7 @@ class ScriptPlaces:
 
     def current(self) -> str:
         """Return `FILE:LINE` of the innermost call that the script made, "" outside the script."""
-        return self._of_frame(sys._getframe(1))  # noqa: SLF001 - the only way to a frame without a traceback
+        return self._of_frame(sys._getframe(1))
 
     def of_error(self, traceback: TracebackType | None) -> str:
         """Return the place of the innermost script frame of a traceback, "" if it has none."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import bisect
 import weakref
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import nn
@@ -27,7 +27,7 @@ class ModuleNames:
         self._innermost: list[str] = []
         self._handles: list[Any] = []
 
-    def __enter__(self) -> ModuleNames:
+    def __enter__(self) -> Self:
         self._handles = [
             module_hooks.register_module_forward_pre_hook(self._enter_module),
             module_hooks.register_module_forward_hook(self._leave_module, always_call=True),
@@ -40,10 +40,10 @@ class ModuleNames:
 
     def current(self) -> str:
         """Return the name of the innermost module, with ` backward` in a backward pass; "" outside the model."""
-        node = torch._C._current_autograd_node()  # noqa: SLF001 - no public way to the node that runs
+        node = torch._C._current_autograd_node()
         if node is None or self._stack:
             return self._stack[-1] if self._stack else ""
-        index = bisect.bisect_right(self._numbers, node._sequence_nr()) - 1  # noqa: SLF001
+        index = bisect.bisect_right(self._numbers, node._sequence_nr()) - 1
         name = self._innermost[index] if index >= 0 else ""
         return f"{name} backward".strip()
 
@@ -64,7 +64,7 @@ class ModuleNames:
         self._mark()
 
     def _mark(self) -> None:
-        number = torch.autograd._get_sequence_nr()  # type: ignore[attr-defined]  # noqa: SLF001
+        number = torch.autograd._get_sequence_nr()
         if self._numbers and number < self._numbers[-1]:
             return
         self._numbers.append(number)

@@ -28,7 +28,10 @@ def replace_process_groups(record: Record, rank: int, world_size: int) -> None:
     original_init, original_new = distributed_c10d.init_process_group, distributed_c10d.new_group
 
     def init_process_group(backend: str | None = None, *args: Any, **kwargs: Any) -> None:
-        for name, stated, own in (("rank", kwargs.get("rank", -1), rank), ("world_size", kwargs.get("world_size", -1), world_size)):
+        for name, stated, own in (
+            ("rank", kwargs.get("rank", -1), rank),
+            ("world_size", kwargs.get("world_size", -1), world_size),
+        ):
             if stated not in (-1, None, own):
                 raise Refusal(
                     f"init_process_group gets {name} {stated}, but {own} is recorded",
@@ -36,16 +39,18 @@ def replace_process_groups(record: Record, rank: int, world_size: int) -> None:
                 )
         with unset_fake_temporarily():
             original_init("fake", rank=rank, world_size=world_size, store=FakeStore())
-        world = distributed_c10d._get_default_group()  # noqa: SLF001
+        world = distributed_c10d._get_default_group()
         record.group(world.group_name, list(range(world_size)), "world", record.places.current())
 
-    def new_group(ranks: Any = None, timeout: Any = None, backend: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def new_group(
+        ranks: Any = None, timeout: Any = None, backend: Any = None, *args: Any, **kwargs: Any
+    ) -> Any:
         members = sorted(ranks) if ranks is not None else list(range(world_size))
-        before = set(distributed_c10d._world.pg_names.values())  # noqa: SLF001
+        before = set(distributed_c10d._world.pg_names.values())
         description = kwargs.get("group_desc") or ""
         with unset_fake_temporarily():
             group = original_new(ranks, timeout, None, *args, **kwargs)
-        made = [name for name in distributed_c10d._world.pg_names.values() if name not in before]  # noqa: SLF001
+        made = [name for name in distributed_c10d._world.pg_names.values() if name not in before]
         name = made[0] if made else ""
         record.group(name, list(members), str(description), record.places.current())
         return group
@@ -69,7 +74,11 @@ def _replace_mesh() -> None:
         elif isinstance(value, classmethod):
             setattr(mesh, name, classmethod(_real(value.__func__)))
         elif isinstance(value, property):
-            setattr(mesh, name, property(*(method and _real(method) for method in (value.fget, value.fset, value.fdel))))
+            setattr(
+                mesh,
+                name,
+                property(*(method and _real(method) for method in (value.fget, value.fset, value.fdel))),
+            )
         elif callable(value):
             setattr(mesh, name, _real(value))
     original = device_mesh.init_device_mesh
@@ -111,7 +120,7 @@ def _bind_works(record: Record) -> None:
         kind.wait = wait
         kind.is_completed = lambda self: True
     start: dict[Any, int] = {}
-    original_start, original_end = c10d.ProcessGroup._start_coalescing, c10d.ProcessGroup._end_coalescing  # noqa: SLF001
+    original_start, original_end = c10d.ProcessGroup._start_coalescing, c10d.ProcessGroup._end_coalescing
 
     def start_coalescing(self: Any, *args: Any) -> Any:
         start[self.group_name] = record.operation_count
@@ -122,5 +131,5 @@ def _bind_works(record: Record) -> None:
         record.bind_work(work, start.pop(self.group_name, record.operation_count))
         return work
 
-    c10d.ProcessGroup._start_coalescing = start_coalescing  # noqa: SLF001
-    c10d.ProcessGroup._end_coalescing = end_coalescing  # noqa: SLF001
+    c10d.ProcessGroup._start_coalescing = start_coalescing
+    c10d.ProcessGroup._end_coalescing = end_coalescing

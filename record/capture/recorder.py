@@ -33,7 +33,9 @@ _SHAPED_BY_DATA = (
 class Record:
     """What the capture of one rank has seen, and the file that it goes to."""
 
-    def __init__(self, events: EventFile, places: ScriptPlaces, rank: int, tokens: TokenCounts, items: dict[str, float]) -> None:
+    def __init__(
+        self, events: EventFile, places: ScriptPlaces, rank: int, tokens: TokenCounts, items: dict[str, float]
+    ) -> None:
         self.events, self.places, self.rank, self.tokens, self._items = events, places, rank, tokens, items
         self.storages = StorageNumbers()
         self.modules = ModuleNames()
@@ -89,7 +91,7 @@ class Record:
 
     def communication(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: object) -> None:
         """Record a communication operator, or a wait for one."""
-        if func._schema.name == WAIT:  # noqa: SLF001
+        if func._schema.name == WAIT:
             storage = self.storages.number(args[0])
             if storage in self._by_storage:
                 self.wait([self._by_storage[storage]])
@@ -136,7 +138,12 @@ class Record:
     def wait(self, operations: list[int]) -> None:
         """Record that the current stream waits for communication operations."""
         if operations and not self.is_suspended:
-            self.events.write(kind="wait", operations=operations, stream=self.stream(), module=self.events.text_number(self.module()))
+            self.events.write(
+                kind="wait",
+                operations=operations,
+                stream=self.stream(),
+                module=self.events.text_number(self.module()),
+            )
 
     def bind_work(self, work: Any, first_operation: int) -> None:
         """Remember which operations a `Work` stands for: those from `first_operation` until now."""
@@ -232,13 +239,17 @@ class RecordingMode(TorchDispatchMode):
         super().__init__()
         self.record = record
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         """Execute one operator and record it."""
-        if any(is_traceable_wrapper_subclass_type(kind) for kind in types if not issubclass(kind, FakeTensor)):
+        if any(
+            is_traceable_wrapper_subclass_type(kind) for kind in types if not issubclass(kind, FakeTensor)
+        ):
             return NotImplemented
         kwargs = kwargs or {}
         record = self.record
-        name = func._schema.name  # noqa: SLF001
+        name = func._schema.name
         tensors = tensors_in((args, kwargs))
         if tensors and not any(isinstance(tensor, FakeTensor) for tensor in tensors):
             if name == "aten::_local_scalar_dense":
@@ -260,7 +271,9 @@ class RecordingMode(TorchDispatchMode):
                 return args[0]
             out = func(*args, **kwargs)
             record.tokens.propagate(func, args, out)
-        if record.is_suspended or not (tensors or any(isinstance(tensor, FakeTensor) for tensor in tensors_in(out))):
+        if record.is_suspended or not (
+            tensors or any(isinstance(tensor, FakeTensor) for tensor in tensors_in(out))
+        ):
             return out
         if is_communication(func):
             record.communication(func, args, kwargs, out)
@@ -279,4 +292,3 @@ class RecordingMode(TorchDispatchMode):
 
 def _has_mask(args: tuple[Any, ...]) -> bool:
     return any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1])
-

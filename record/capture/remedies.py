@@ -7,15 +7,17 @@ from typing import Final
 _REMEDIES: Final = (
     (
         ("NVIDIA driver", "not compiled with CUDA", "cuda"),
-        "a script is recorded on the CPU: take the device from an argument or from torch.cuda.is_available(), not from the "
-        'word "cuda"',
+        "a script is recorded on the CPU: take the device from an argument or from torch.cuda.is_available()",
     ),
     (
         ("DataDependentOutput", "DynamicOutputShape", "data-dependent"),
         "use operators with fixed shapes, declare counts with --tokens, or answer the operator in --hook FILE",
     ),
     ((".numpy()", "numpy() is not supported"), "keep values in tensors, or replace the call in --hook FILE"),
-    (("pickle", "Pickling"), "save with torch.save or torch.distributed.checkpoint, or replace the call in --hook FILE"),
+    (
+        ("pickle", "Pickling"),
+        "save with torch.save or torch.distributed.checkpoint, or replace the call in --hook FILE",
+    ),
 )
 
 
@@ -24,4 +26,6 @@ def remedy_for(what: str) -> str:
     for words, remedy in _REMEDIES:
         if any(word in what for word in words):
             return remedy
-    return "run the script on real devices or gloo first; replace what fake tensors cannot carry in --hook FILE"
+    return (
+        "run the script on real devices or gloo first; replace what fake tensors cannot carry in --hook FILE"
+    )

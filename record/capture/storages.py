@@ -19,7 +19,7 @@ class StorageNumbers:
     def number(self, tensor: torch.Tensor) -> int:
         """Return the number of a tensor's storage."""
         storage = tensor.untyped_storage()
-        address = storage._cdata  # noqa: SLF001 - the identity that views share
+        address = storage._cdata
         known = self._by_address.get(address)
         if known is not None and not known[0].expired():
             return known[1]
@@ -42,22 +42,26 @@ def accesses(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: obje
 
     Arguments marked as written are both read and written; results that alias no argument are written.
     """
-    schema = func._schema  # noqa: SLF001 - the schema has no public name
+    schema = func._schema
     written: list[object] = []
     for index, argument in enumerate(schema.arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
             written.append(args[index] if index < len(args) else kwargs.get(argument.name))
     results = out if isinstance(out, (tuple, list)) else (out,)
-    returns = schema.returns if len(schema.returns) == len(results) else [schema.returns[0]] * len(results) if schema.returns else []
-    written += [
-        value for value, stated in zip(results, returns, strict=False) if stated.alias_info is None
-    ]
+    returns = (
+        schema.returns
+        if len(schema.returns) == len(results)
+        else [schema.returns[0]] * len(results)
+        if schema.returns
+        else []
+    )
+    written += [value for value, stated in zip(results, returns, strict=False) if stated.alias_info is None]
     return (args, kwargs), written
 
 
 def moves_nothing(func: Any) -> bool:
     """Decide whether an operator only makes a view, or memory without contents."""
-    schema = func._schema  # noqa: SLF001
+    schema = func._schema
     name = schema.name
     if name in _NO_WORK or name.startswith("prim::"):
         return True

@@ -39,11 +39,17 @@ class TokenCounts:
 
     def answer(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return the result of a histogram whose own implementation needs data; else `NotImplemented`."""
-        if self._skew is None or func is not torch.ops.aten.bincount.default or not isinstance(args[0], FakeTensor):
+        if (
+            self._skew is None
+            or func is not torch.ops.aten.bincount.default
+            or not isinstance(args[0], FakeTensor)
+        ):
             return NotImplemented
         bins = kwargs.get("minlength", args[2] if len(args) > 2 else 0)
         if not bins:
-            raise Refusal("torch.bincount without minlength has no fixed shape", "state minlength=NUMBER_OF_EXPERTS")
+            raise Refusal(
+                "torch.bincount without minlength has no fixed shape", "state minlength=NUMBER_OF_EXPERTS"
+            )
         out = torch.ops.aten.new_empty.default(args[0], (bins,), dtype=torch.int64)
         self._declare(out, args[0].numel())
         return out
@@ -54,12 +60,15 @@ class TokenCounts:
             return
         if func is torch.ops.aten.histc.default and isinstance(out, FakeTensor):
             self._declare(out, args[0].numel())
-        elif func._schema.name == "c10d::alltoall_base_":  # noqa: SLF001
+        elif func._schema.name == "c10d::alltoall_base_":
             self._exchange(args[1], args[0], get_process_group_ranks(ProcessGroup.unbox(args[2])))
-        elif func._schema.name == "_c10d_functional::all_to_all_single" and isinstance(out, FakeTensor):  # noqa: SLF001
-            group = torch.distributed.distributed_c10d._resolve_process_group(args[3])  # noqa: SLF001
+        elif func._schema.name == "_c10d_functional::all_to_all_single" and isinstance(out, FakeTensor):
+            group = torch.distributed.distributed_c10d._resolve_process_group(args[3])
             self._exchange(args[0], out, get_process_group_ranks(group))
-        elif func._schema.name == "_c10d_functional::wait_tensor" and getattr(args[0], "constant", None) is not None:  # noqa: SLF001
+        elif (
+            func._schema.name == "_c10d_functional::wait_tensor"
+            and getattr(args[0], "constant", None) is not None
+        ):
             out.constant = args[0].constant
         self._keep_device(func, args, out)
 
@@ -115,7 +124,7 @@ class TokenCounts:
     @staticmethod
     def _keep_device(func: Any, args: tuple[Any, ...], out: Any) -> None:
         """Keep a propagated constant on the device of its source: PyTorch returns it on the CPU."""
-        if func._schema.name in ("aten::_to_copy", "aten::copy_") or not isinstance(out, FakeTensor):  # noqa: SLF001
+        if func._schema.name in ("aten::_to_copy", "aten::copy_") or not isinstance(out, FakeTensor):
             return
         if out.constant is not None and out.fake_device.type == "cpu":
             for value in args:

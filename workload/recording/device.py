@@ -34,12 +34,20 @@ class Device:
         "memory_bandwidth", parse_rate_bps, 1, 'write the rate of its memory, such as "3350GB/s"'
     )
     flops_efficiency: Fraction = required(
-        "flops_efficiency", parse_factor, Fraction(1), "write the share of the rate that large products reach, such as 0.6"
+        "flops_efficiency",
+        parse_factor,
+        Fraction(1),
+        "write the share of the rate that large products reach, such as 0.6",
     )
     memory_efficiency: Fraction = required(
-        "memory_efficiency", parse_factor, Fraction(1), "write the share of the bandwidth that copies reach, such as 0.8"
+        "memory_efficiency",
+        parse_factor,
+        Fraction(1),
+        "write the share of the bandwidth that copies reach, such as 0.8",
     )
-    flops: Mapping[str, int] = named(parse_flops, "flops", _operator, "Dense rate by data type of PyTorch.", most=64)
+    flops: Mapping[str, int] = named(
+        parse_flops, "flops", _operator, "Dense rate by data type of PyTorch.", most=64
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +55,11 @@ class MeasuredTimes:
     """A table of measured times: `operators` maps an operator, or an operator with shapes, to its time."""
 
     operators: Mapping[str, int] = named(
-        parse_duration_ns, "operators", _operator, "Time of one call, in place of the roofline.", most=_MOST_NAMES
+        parse_duration_ns,
+        "operators",
+        _operator,
+        "Time of one call, in place of the roofline.",
+        most=_MOST_NAMES,
     )
 
 
@@ -69,7 +81,9 @@ class OperatorTimes:
                 self.measured_count += 1
                 return self._measured.operators[key] * self._scale
         device = self._device
-        time_ns = Fraction(event.moved_bytes * 8 * _NS_PER_S) / (device.memory_bandwidth_bps * device.memory_efficiency)
+        time_ns = Fraction(event.moved_bytes * 8 * _NS_PER_S) / (
+            device.memory_bandwidth_bps * device.memory_efficiency
+        )
         if event.flops:
             rate = device.flops.get(event.data_type)
             if rate is None:

@@ -6,7 +6,7 @@ An event has the keys of its type; `kind` selects it. Texts that many events sha
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from typing import Any, Final
 
@@ -124,69 +124,66 @@ class RecordedRank:
         return tuple(event for event in self.events if isinstance(event, Communication))
 
 
-_REMEDY: Final = "record the rank again"
-
-
 def read_events(source: str, lines: Iterable[str], *, partial: bool = False) -> RecordedRank:
     """Read the events of a rank; `partial` accepts those of a script that still runs.
 
     Raises `TraceError` with the script's line if the recording was refused.
     """
-    head: dict[str, Any] = {}
-    texts: dict[int, str] = {}
-    groups: list[Group] = []
-    events: list[Event] = []
-    answers: list[str] = []
-    missing: dict[str, int] = {}
-    notes: list[str] = []
-    staged: dict[str, None] = {}
-    is_complete = partial
+    reading = _Reading()
     for line in lines:
         row = json.loads(line)
-        kind = row["kind"]
-        if kind == "text":
-            texts[row["number"]] = row["text"]
-        elif kind == "compute":
-            events.append(_compute(row, texts))
-        elif kind == "comm":
-            events.append(_communication(row, texts))
-        elif kind == "wait":
-            events.append(Wait(tuple(row["operations"]), row["stream"], texts[row["module"]]))
-        elif kind == "host":
-            events.append(HostRead(tuple(row["reads"]), row["stream"]))
-        elif kind == "stream-wait":
-            events.append(StreamWait(row["stream"], row["other"]))
-        elif kind == "storage":
-            events.append(Storage(row["bytes"], row["name"], row["stream"]))
+        reading.take(row["kind"], row)
+    if not (reading.is_complete or partial):
+        raise TraceError(Problem(source, "ends before the script ended", "record the rank again"))
+    return RecordedRank(
+        reading.head["rank"],
+        reading.head["world_size"],
+        reading.head["torch"],
+        tuple(reading.groups),
+        tuple(reading.events),
+        tuple(reading.answers),
+        reading.missing,
+        tuple(reading.notes),
+        tuple(reading.staged),
+    )
+
+
+class _Reading:
+    """What the lines so far say."""
+
+    def __init__(self) -> None:
+        self.head: dict[str, Any] = {}
+        self.groups: list[Group] = []
+        self.events: list[Event] = []
+        self.answers: list[str] = []
+        self.missing: dict[str, int] = {}
+        self.notes: list[str] = []
+        self.staged: dict[str, None] = {}
+        self.is_complete = False
+        self._texts: dict[int, str] = {}
+
+    def take(self, kind: str, row: Mapping[str, Any]) -> None:
+        """Add one line. Raises `TraceError` for a refusal."""
+        if kind in _EVENTS:
+            self.events.append(_EVENTS[kind](row, self._texts))
+        elif kind == "text":
+            self._texts[row["number"]] = row["text"]
         elif kind == "group":
-            groups.append(Group(row["key"], tuple(row["ranks"]), row["description"], row["place"]))
+            self.groups.append(Group(row["key"], tuple(row["ranks"]), row["description"], row["place"]))
         elif kind == "staged":
-            staged[row["group"]] = None
+            self.staged[row["group"]] = None
         elif kind == "answer":
-            answers.append(f"{row['place']}: {row['value']} ({row['count']} times)")
+            self.answers.append(f"{row['place']}: {row['value']} ({row['count']} times)")
         elif kind == "missing":
-            missing[row["operator"]] = row["count"]
+            self.missing[row["operator"]] = row["count"]
         elif kind == "note":
-            notes.append(row["text"])
+            self.notes.append(row["text"])
         elif kind == "refusal":
             raise TraceError(Problem(row["place"], row["what"], row["remedy"]))
         elif kind == "begin":
-            head = row
+            self.head = dict(row)
         elif kind == "end":
-            is_complete = True
-    if not is_complete:
-        raise TraceError(Problem(source, "ends before the script ended", "see its output above; " + _REMEDY))
-    return RecordedRank(
-        head["rank"],
-        head["world_size"],
-        head["torch"],
-        tuple(groups),
-        tuple(events),
-        tuple(answers),
-        missing,
-        tuple(notes),
-        tuple(staged),
-    )
+            self.is_complete = True
 
 
 def _compute(row: Mapping[str, Any], texts: Mapping[int, str]) -> Compute:
@@ -221,3 +218,29 @@ def _communication(row: Mapping[str, Any], texts: Mapping[int, str]) -> Communic
         texts[row["place"]],
         texts[row["operator"]],
     )
+
+
+def _wait(row: Mapping[str, Any], texts: Mapping[int, str]) -> Wait:
+    return Wait(tuple(row["operations"]), row["stream"], texts[row["module"]])
+
+
+def _host_read(row: Mapping[str, Any], _: Mapping[int, str]) -> HostRead:
+    return HostRead(tuple(row["reads"]), row["stream"])
+
+
+def _stream_wait(row: Mapping[str, Any], _: Mapping[int, str]) -> StreamWait:
+    return StreamWait(row["stream"], row["other"])
+
+
+def _storage(row: Mapping[str, Any], _: Mapping[int, str]) -> Storage:
+    return Storage(row["bytes"], row["name"], row["stream"])
+
+
+_EVENTS: Final[Mapping[str, Callable[[Mapping[str, Any], Mapping[int, str]], Event]]] = {
+    "compute": _compute,
+    "comm": _communication,
+    "wait": _wait,
+    "host": _host_read,
+    "stream-wait": _stream_wait,
+    "storage": _storage,
+}

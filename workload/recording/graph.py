@@ -195,7 +195,11 @@ class _Builder:
     def _join(self, event: StreamWait, stream: _Stream) -> None:
         other = self._streams.setdefault(event.other, _Stream())
         self._close(event.other, other)
-        if other.tail is None or stream.others.get(event.other, -1) >= other.tail or event.other == event.stream:
+        if (
+            other.tail is None
+            or stream.others.get(event.other, -1) >= other.tail
+            or event.other == event.stream
+        ):
             return
         self._join_nodes({other.tail}, event.stream, stream, f"wait for stream {event.other}")
         stream.operations |= other.operations
@@ -220,7 +224,9 @@ class _Builder:
             deps.add(stream.tail)
         stream.tail = len(self.nodes)
         self.nodes.append(
-            GraphNode(NodeKind.STORAGE, event.name, tuple(sorted(deps)), event.stream, moved_bytes=event.moved_bytes)
+            GraphNode(
+                NodeKind.STORAGE, event.name, tuple(sorted(deps)), event.stream, moved_bytes=event.moved_bytes
+            )
         )
         self._host.append(stream.tail)
 
@@ -230,7 +236,9 @@ class _Builder:
         stream.host_seen = len(self._host)
         return new
 
-    def _storage_deps(self, reads: Iterable[int], writes: Iterable[int], number: int, stream: _Stream) -> set[int]:
+    def _storage_deps(
+        self, reads: Iterable[int], writes: Iterable[int], number: int, stream: _Stream
+    ) -> set[int]:
         """Return the nodes that a use of storages must follow, and that the order of streams and waits does not imply."""
         deps: set[int] = set()
         for storage in reads:
@@ -244,7 +252,9 @@ class _Builder:
                     self._add_unknown(user, number, stream, deps)
         return deps
 
-    def _add_unknown(self, user: tuple[int | None, int], number: int, stream: _Stream, deps: set[int]) -> None:
+    def _add_unknown(
+        self, user: tuple[int | None, int], number: int, stream: _Stream, deps: set[int]
+    ) -> None:
         user_stream, index = user
         if user_stream == number:
             return

@@ -65,7 +65,9 @@ class JobWriter:
                 node.kind,
                 node.deps,
                 duration_us=-(-node.duration_ns // _NS_PER_US),
-                attributes=_attributes(node) if node.operation is None else self._communication(node, node.operation, rank, families),
+                attributes=_attributes(node)
+                if node.operation is None
+                else self._communication(node, node.operation, rank, families),
                 moved_bytes=node.moved_bytes if node.kind is NodeKind.STORAGE else None,
             )
 
@@ -103,7 +105,9 @@ class JobWriter:
             description = family.description or "group"
             count = self._counts.get(description, 0)
             self._counts[description] = count + 1
-            key = self._keys[family, members] = f"{description}.{count}" if description != "world" else "world"
+            key = self._keys[family, members] = (
+                f"{description}.{count}" if description != "world" else "world"
+            )
         if root:
             key = f"{key}.root{root}"
         self.groups.setdefault(key, members[root:] + members[:root])
@@ -113,7 +117,9 @@ class JobWriter:
 def _attributes(node: GraphNode) -> tuple[EtAttribute, ...]:
     if node.kind is not NodeKind.COMP:
         return attributes_of(stream=node.stream)
-    work = attributes_of(is_cpu_op=False, num_ops=node.flops, tensor_size=node.moved_bytes, stream=node.stream)
+    work = attributes_of(
+        is_cpu_op=False, num_ops=node.flops, tensor_size=node.moved_bytes, stream=node.stream
+    )
     if node.duration_ns % _NS_PER_US == 0:
         return work
     return (*work, *attributes_of(**{DURATION_ATTRIBUTE: node.duration_ns}))

@@ -90,7 +90,9 @@ def plan_roles(rank: RecordedRank) -> tuple[Role, ...]:
     by_position: dict[Members, list[int]] = {}
     for number in range(rank.world_size):
         position = tuple(
-            members.index(number) for name in staged if (members := families.group_of(name, number)) is not None
+            members.index(number)
+            for name in staged
+            if (members := families.group_of(name, number)) is not None
         )
         by_position.setdefault(position, []).append(number)
     return tuple(Role(tuple(ranks)) for ranks in by_position.values())
@@ -106,7 +108,10 @@ def _check_division(name: FamilyName, families: Families, world_size: int) -> No
 
 def check_role(first: RecordedRank, last: RecordedRank) -> None:
     """Raise `TraceError` with the first operation in which two ranks of one role differ."""
-    forms = [[_form(operation, families_of(rank.groups)) for operation in rank.operations] for rank in (first, last)]
+    forms = [
+        [_form(operation, families_of(rank.groups)) for operation in rank.operations]
+        for rank in (first, last)
+    ]
     ranks = f"ranks {first.rank} and {last.rank} of one role"
     for index, (one, other) in enumerate(zip(*forms, strict=False)):
         if one != other:

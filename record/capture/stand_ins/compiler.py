@@ -14,11 +14,13 @@ def install(record: Record) -> None:
     """Replace `torch.compile` and `Module.compile`."""
 
     def remark() -> None:
-        record.note("torch.compile is not applied: fusion, bucketing and reordering by the compiler are not recorded")
+        record.note(
+            "torch.compile is not applied: fusion, bucketing and reordering by the compiler are not recorded"
+        )
 
     def compile_nothing(model: Any = None, **kwargs: Any) -> Any:
         remark()
         return model if model is not None else lambda function: function
 
     torch.compile = compile_nothing
-    nn.Module.compile = lambda self, *args, **kwargs: remark()  # type: ignore[method-assign]
+    nn.Module.compile = lambda self, *args, **kwargs: remark()

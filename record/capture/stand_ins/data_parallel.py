@@ -24,11 +24,17 @@ def install() -> None:
     def verify(process_group: Any, tensors: Any, logger: Any = None) -> None:
         """Exchange what PyTorch compares: the number of parameters, then sizes and strides, as int64."""
         count = torch.zeros(1, dtype=torch.int64, device=tensors[0].device)
-        distributed.all_gather([torch.empty_like(count) for _ in range(process_group.size())], count, group=process_group)
-        shapes = torch.zeros(2 * sum(tensor.dim() for tensor in tensors), dtype=torch.int64, device=tensors[0].device)
+        distributed.all_gather(
+            [torch.empty_like(count) for _ in range(process_group.size())], count, group=process_group
+        )
+        shapes = torch.zeros(
+            2 * sum(tensor.dim() for tensor in tensors), dtype=torch.int64, device=tensors[0].device
+        )
         distributed.broadcast(shapes, group=process_group, group_src=0)
 
-    def broadcast_coalesced(process_group: Any, tensors: list[torch.Tensor], buffer_size: int, src: int = 0) -> None:
+    def broadcast_coalesced(
+        process_group: Any, tensors: list[torch.Tensor], buffer_size: int, src: int = 0
+    ) -> None:
         for indices in _assign(tensors, [buffer_size], [], []):
             bucket = [tensors[index] for index in indices]
             flat = torch.cat([tensor.detach().reshape(-1) for tensor in bucket])
@@ -42,7 +48,9 @@ def install() -> None:
             "record without the hook, or compress and reduce gradients in the script itself",
         )
 
-    def compute_assignment(tensors: Any, limits: Any, expect_sparse: Any = (), indices: Any = (), logger: Any = None) -> Any:
+    def compute_assignment(
+        tensors: Any, limits: Any, expect_sparse: Any = (), indices: Any = (), logger: Any = None
+    ) -> Any:
         buckets = _assign(list(tensors), list(limits), list(expect_sparse), list(indices))
         return buckets, [limits[-1]] * len(buckets)
 
@@ -54,11 +62,11 @@ def install() -> None:
         ):
             if hasattr(module, name):
                 setattr(module, name, function)
-    distributed.Reducer = Reducer  # type: ignore[misc,assignment]
-    distributed.Logger = _Logger  # type: ignore[misc,assignment]
-    distributed._compute_bucket_assignment_by_size = compute_assignment  # noqa: SLF001
-    distributed._register_comm_hook = refuse_hook  # noqa: SLF001
-    distributed._register_builtin_comm_hook = refuse_hook  # noqa: SLF001
+    distributed.Reducer = Reducer
+    distributed.Logger = _Logger
+    distributed._compute_bucket_assignment_by_size = compute_assignment
+    distributed._register_comm_hook = refuse_hook
+    distributed._register_builtin_comm_hook = refuse_hook
 
 
 def _assign(
@@ -88,31 +96,28 @@ def _assign(
     return closed if indices else sorted(closed, key=min)
 
 
+_OPTIONS = (
+    "per_bucket_size_limits process_group expect_sparse_gradients bucket_bytes_cap find_unused_parameters"
+    " gradient_as_bucket_view param_to_name_mapping first_bucket_bytes_cap skip_all_reduce_unused_params use_python_reducer"
+    " bucket_bytes_cap_list"
+).split()
+
+
 class Reducer:
     """Reduces the gradients of a module bucket by bucket during the backward pass."""
 
-    def __init__(
-        self,
-        params: list[torch.Tensor],
-        bucket_indices: list[list[int]],
-        per_bucket_size_limits: list[int],
-        process_group: Any,
-        expect_sparse_gradients: Any = (),
-        bucket_bytes_cap: int = 25 << 20,
-        find_unused_parameters: bool = False,
-        gradient_as_bucket_view: bool = False,
-        param_to_name_mapping: Any = None,
-        first_bucket_bytes_cap: int = 1 << 20,
-        skip_all_reduce_unused_params: bool = False,
-        use_python_reducer: bool = False,
-        bucket_bytes_cap_list: Any = (),
-        *args: Any,
-    ) -> None:
-        if skip_all_reduce_unused_params:
+    def __init__(self, params: list[torch.Tensor], bucket_indices: list[list[int]], *options: Any) -> None:
+        """`options` are PyTorch's positional arguments, in the order of `_OPTIONS`; it may have more."""
+        stated = dict(zip(_OPTIONS, options, strict=False))
+        if stated.get("skip_all_reduce_unused_params"):
             raise Refusal("skip_all_reduce_unused_params is not recorded", "leave it at False")
-        self._params, self._buckets, self._group = list(params), bucket_indices, process_group
-        self._limits = list(bucket_bytes_cap_list) or [first_bucket_bytes_cap, bucket_bytes_cap]
-        self._find_unused, self._as_view, self._static = find_unused_parameters, gradient_as_bucket_view, False
+        self._params, self._buckets, self._group = list(params), bucket_indices, stated["process_group"]
+        self._limits = list(stated.get("bucket_bytes_cap_list") or ()) or [
+            stated["first_bucket_bytes_cap"],
+            stated["bucket_bytes_cap"],
+        ]
+        self._find_unused, self._as_view = stated["find_unused_parameters"], stated["gradient_as_bucket_view"]
+        self._static = False
         self._ready_order: list[int] = []
         self._is_rebuilt = False
         self._is_expecting = False
@@ -197,7 +202,9 @@ class Reducer:
         self._ready.add(index)
         if self._rebuilds and not self._is_rebuilt:
             self._ready_order.append(index)
-        while self._next_bucket < len(self._buckets) and self._ready.issuperset(self._buckets[self._next_bucket]):
+        while self._next_bucket < len(self._buckets) and self._ready.issuperset(
+            self._buckets[self._next_bucket]
+        ):
             self._reduce(self._buckets[self._next_bucket])
             self._next_bucket += 1
         if self._next_bucket == len(self._buckets) and self._is_expecting:
@@ -205,7 +212,7 @@ class Reducer:
             if self._find_unused and not self._static:
                 used = torch.zeros(len(self._params), dtype=torch.int32, device=self._params[0].device)
                 self._used_map = distributed.all_reduce(used, group=self._group, async_op=True), used
-            Variable._execution_engine.queue_callback(self._finish)  # noqa: SLF001
+            Variable._execution_engine.queue_callback(self._finish)
 
     @property
     def _rebuilds(self) -> bool:

@@ -11,9 +11,11 @@ from torch.distributed.fsdp import _init_utils
 def install() -> None:
     """Replace how FSDP1 moves modules to their device."""
 
-    def move_module(module: Any, ignored_parameters: Any, ignored_buffers: Any, device: torch.device | None, *args: Any) -> None:
+    def move_module(
+        module: Any, ignored_parameters: Any, ignored_buffers: Any, device: torch.device | None, *args: Any
+    ) -> None:
         if device is not None:
-            module._apply(lambda tensor: tensor.to(device))  # noqa: SLF001
+            module._apply(lambda tensor: tensor.to(device))
 
-    _init_utils._move_module_to_device = move_module  # noqa: SLF001
-    _init_utils._move_states_to_device = lambda *args, **kwargs: None  # noqa: SLF001
+    _init_utils._move_module_to_device = move_module
+    _init_utils._move_states_to_device = lambda *args, **kwargs: None

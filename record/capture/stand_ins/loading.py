@@ -11,12 +11,22 @@ from torch.utils.data import dataloader, distributed, sampler
 
 from ..recorder import Record
 
-_WORKER_OPTIONS = {"num_workers": 0, "pin_memory": False, "persistent_workers": False, "prefetch_factor": None}
+_WORKER_OPTIONS = {
+    "num_workers": 0,
+    "pin_memory": False,
+    "persistent_workers": False,
+    "prefetch_factor": None,
+}
 
 
 def install(record: Record) -> None:
     """Replace the iteration of samplers, and the options of loaders."""
-    for kind in (sampler.RandomSampler, distributed.DistributedSampler, sampler.WeightedRandomSampler, sampler.SubsetRandomSampler):
+    for kind in (
+        sampler.RandomSampler,
+        distributed.DistributedSampler,
+        sampler.WeightedRandomSampler,
+        sampler.SubsetRandomSampler,
+    ):
         _iterate_outside(kind)
     original_init = data.DataLoader.__init__
 
@@ -26,8 +36,8 @@ def install(record: Record) -> None:
         kwargs.update({name: value for name, value in _WORKER_OPTIONS.items() if name in kwargs})
         original_init(self, *args, **kwargs)
 
-    data.DataLoader.__init__ = init  # type: ignore[method-assign]
-    base = dataloader._BaseDataLoaderIter  # noqa: SLF001
+    data.DataLoader.__init__ = init
+    base = dataloader._BaseDataLoaderIter
     original_iterator = base.__init__
 
     def start(self: Any, loader: Any) -> None:

@@ -18,7 +18,7 @@ def install(record: Record) -> None:
 
     def apply(self: nn.Module, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> nn.Module:
         for child in self.children() if recurse else ():
-            child._apply(fn)  # noqa: SLF001
+            child._apply(fn)
         for name, parameter in list(self._parameters.items()):
             if parameter is None:
                 continue
@@ -31,7 +31,7 @@ def install(record: Record) -> None:
                 self._buffers[name] = fn(buffer)
         return self
 
-    nn.Module._apply = apply  # type: ignore[method-assign,assignment]  # noqa: SLF001
+    nn.Module._apply = apply
 
 
 def _replacement(parameter: nn.Parameter, moved: torch.Tensor) -> nn.Parameter:

@@ -24,7 +24,7 @@ def install(record: Record, channel: Channel, rank: int) -> None:
     counts: dict[str, int] = {}
 
     def key_of(group: Any, kind: str) -> tuple[Any, list[int], str]:
-        group = group or distributed_c10d._get_default_group()  # noqa: SLF001
+        group = group or distributed_c10d._get_default_group()
         members = distributed.get_process_group_ranks(group)
         name = f"{kind}-{group.group_name.replace('/', '_')[-80:]}-{'.'.join(map(str, members))[:80]}"
         counts[name] = counts.get(name, -1) + 1
@@ -41,7 +41,9 @@ def install(record: Record, channel: Channel, rank: int) -> None:
         channel.put(f"{key}-from{rank}", own)
         if set(members) <= channel.recorded:
             return [channel.get(f"{key}-from{member}", f"rank {member}") for member in members]
-        record.note("object collectives with ranks that are not recorded return this rank's own object for each member")
+        record.note(
+            "object collectives with ranks that are not recorded return this rank's own object for each member"
+        )
         return [own] * len(members)
 
     def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> None:
@@ -52,7 +54,13 @@ def install(record: Record, channel: Channel, rank: int) -> None:
         sent("all_gather", group, _SIZE_BYTES)
         sent("all_gather", group, longest)
 
-    def gather_object(obj: Any, object_gather_list: list[Any] | None = None, dst: int | None = None, group: Any = None, group_dst: int | None = None) -> None:
+    def gather_object(
+        obj: Any,
+        object_gather_list: list[Any] | None = None,
+        dst: int | None = None,
+        group: Any = None,
+        group_dst: int | None = None,
+    ) -> None:
         with _disable_current_modes():
             group, members, key = key_of(group, "gather")
             values = values_of(members, key, obj)
@@ -63,7 +71,13 @@ def install(record: Record, channel: Channel, rank: int) -> None:
         sent("all_gather", group, _SIZE_BYTES)
         sent("gather", group, longest, root)
 
-    def broadcast_object_list(object_list: list[Any], src: int | None = None, group: Any = None, device: Any = None, group_src: int | None = None) -> None:
+    def broadcast_object_list(
+        object_list: list[Any],
+        src: int | None = None,
+        group: Any = None,
+        device: Any = None,
+        group_src: int | None = None,
+    ) -> None:
         with _disable_current_modes():
             group, members, key = key_of(group, "broadcast")
             source = members[group_src] if group_src is not None else (src or 0)

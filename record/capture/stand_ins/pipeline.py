@@ -29,14 +29,14 @@ def install(record: Record, channel: Channel) -> None:
         counts[source, destination] = counts.get((source, destination), -1) + 1
         return f"stage{source}to{destination}-{counts[source, destination]}"
 
-    original_init = stages._PipelineStageBase.__init__  # noqa: SLF001
+    original_init = stages._PipelineStageBase.__init__
 
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         original_init(self, *args, **kwargs)
-        group = self.group or distributed.distributed_c10d._get_default_group()  # noqa: SLF001
+        group = self.group or distributed.distributed_c10d._get_default_group()
         record.events.write(kind="staged", group=group.group_name)
 
-    stages._PipelineStageBase.__init__ = init  # type: ignore[method-assign]  # noqa: SLF001
+    stages._PipelineStageBase.__init__ = init
 
     def send_meta(self: Any, meta: Any, dst_stage: int) -> None:
         with _disable_current_modes():
@@ -49,13 +49,15 @@ def install(record: Record, channel: Channel) -> None:
     def vote(self: Any, *args: Any, **kwargs: Any) -> _Dynamic:
         return _Dynamic()
 
-    kind._send_meta, kind._recv_meta = send_meta, receive_meta  # noqa: SLF001
-    kind._warmup_forward_vote, kind._warmup_backward_result = vote, vote  # noqa: SLF001
+    kind._send_meta, kind._recv_meta = send_meta, receive_meta
+    kind._warmup_forward_vote, kind._warmup_backward_result = vote, vote
     for name in ("_forward_metadata_inference", "_backward_metadata_inference"):
         original = getattr(kind, name)
 
         def infer(self: Any, *args: Any, _original: Any = original, **kwargs: Any) -> Any:
-            record.note("pipeline shape inference (a forward and backward pass, and messages of shapes) is left out")
+            record.note(
+                "pipeline shape inference (a forward and backward pass, and messages of shapes) is left out"
+            )
             with record.suspended():
                 return _original(self, *args, **kwargs)
 

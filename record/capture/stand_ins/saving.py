@@ -27,7 +27,10 @@ def install(record: Record) -> None:
         )
 
     def load(*args: Any, **kwargs: Any) -> Any:
-        raise Refusal("the script loads a file of tensors, which has no meaning without data", "skip loading while recording")
+        raise Refusal(
+            "the script loads a file of tensors, which has no meaning without data",
+            "skip loading while recording",
+        )
 
     torch.save = save
     torch.load = load

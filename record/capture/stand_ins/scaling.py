@@ -12,10 +12,12 @@ from ..recorder import Record
 def install(record: Record) -> None:
     """Replace the decision of `GradScaler` whether to skip a step."""
 
-    def step(self: GradScaler, optimizer: Any, optimizer_state: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+    def step(
+        self: GradScaler, optimizer: Any, optimizer_state: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> Any:
         for found in optimizer_state["found_inf_per_device"].values():
             record.host_read(found)
         record.note("GradScaler takes every step: overflows are data")
         return optimizer.step(*args, **kwargs)
 
-    GradScaler._maybe_opt_step = step  # type: ignore[method-assign]  # noqa: SLF001
+    GradScaler._maybe_opt_step = step
