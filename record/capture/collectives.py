@@ -99,7 +99,7 @@ def _bytes(tensor: torch.Tensor) -> int:
             "the size of a communicated tensor depends on data",
             "declare the counts with --tokens, or replace the operation with --hook FILE",
         )
-    return count * tensor.element_size()
+    return count * int(tensor.element_size())
 
 
 def _c10d_group(value: Any) -> Any:

@@ -45,9 +45,9 @@ def flops_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: obje
         return _grouped_mm_flops(args[0], args[1])
     if name in ("mv", "addmv"):
         matrix = args[-2] if name == "addmv" else args[0]
-        return 2 * matrix.numel()
+        return 2 * int(matrix.numel())
     if name in ("dot", "vdot"):
-        return 2 * args[0].numel()
+        return 2 * int(args[0].numel())
     words = name.strip("_").split("_")
     is_matrix = any(word == matrix or word.endswith("mm") for word in words for matrix in _MATRIX_WORDS)
     is_foreign = func.namespace not in ("aten", "prims", "fsdp", "_c10d_functional", "c10d")
@@ -60,7 +60,7 @@ def _grouped_mm_flops(left: torch.Tensor, right: torch.Tensor) -> int:
     [m, k] x [g, k, n] has m rows over all groups; [g, m, k] x [g, k, n] has g * m; the product of two matrices whose inner
     side is cut into groups, [m, k] x [k, n], has 2 * m * k * n over all groups.
     """
-    return 2 * math.prod(left.shape) * right.shape[-1]
+    return 2 * math.prod(left.shape) * int(right.shape[-1])
 
 
 def bytes_of(func: Any, reads: object, written: object) -> int:
@@ -86,7 +86,7 @@ def _bytes(tensor: torch.Tensor) -> int:
     ):
         if stride or size == 0:
             count *= int(size)
-    return count * tensor.element_size()
+    return count * int(tensor.element_size())
 
 
 def type_of(args: object) -> str:

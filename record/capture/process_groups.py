@@ -74,11 +74,8 @@ def _replace_mesh() -> None:
         elif isinstance(value, classmethod):
             setattr(mesh, name, classmethod(_real(value.__func__)))
         elif isinstance(value, property):
-            setattr(
-                mesh,
-                name,
-                property(*(method and _real(method) for method in (value.fget, value.fset, value.fdel))),
-            )
+            getter, setter = (method and _real(method) for method in (value.fget, value.fset))
+            setattr(mesh, name, property(getter, setter))
         elif callable(value):
             setattr(mesh, name, _real(value))
     original = device_mesh.init_device_mesh

@@ -205,7 +205,8 @@ class Reducer:
         while self._next_bucket < len(self._buckets) and self._ready.issuperset(
             self._buckets[self._next_bucket]
         ):
-            self._reduce(self._buckets[self._next_bucket])
+            with torch.no_grad():
+                self._reduce(self._buckets[self._next_bucket])
             self._next_bucket += 1
         if self._next_bucket == len(self._buckets) and self._is_expecting:
             self._is_expecting = False
@@ -218,7 +219,6 @@ class Reducer:
     def _rebuilds(self) -> bool:
         return self._static or not self._find_unused
 
-    @torch.no_grad()
     def _reduce(self, bucket: list[int]) -> None:
         flat = torch.empty(
             sum(self._params[index].numel() for index in bucket),
@@ -234,8 +234,11 @@ class Reducer:
                 torch.mul(gradient.reshape(-1), 1 / self._group.size(), out=view)
         self._pending.append((distributed.all_reduce(flat, group=self._group, async_op=True), bucket, flat))
 
-    @torch.no_grad()
     def _finish(self) -> None:
+        with torch.no_grad():
+            self._copy_back()
+
+    def _copy_back(self) -> None:
         for work, bucket, flat in self._pending:
             work.wait()
             views = flat.split([self._params[index].numel() for index in bucket])
