@@ -60,7 +60,7 @@ def _grouped_mm_flops(left: torch.Tensor, right: torch.Tensor) -> int:
     [m, k] x [g, k, n] has m rows over all groups; [g, m, k] x [g, k, n] has g * m; the product of two matrices whose inner
     side is cut into groups, [m, k] x [k, n], has 2 * m * k * n over all groups.
     """
-    return 2 * math.prod(left.shape) * int(right.shape[-1])
+    return 2 * int(math.prod(left.shape) * right.shape[-1])
 
 
 def bytes_of(func: Any, reads: object, written: object) -> int:
