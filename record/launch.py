@@ -1,7 +1,8 @@
 """Runs one process per recorded rank, under the environment that torchrun gives, and reads the events that it writes.
 
-The processes are forks of one server (record/capture/__main__.py), so that PyTorch is imported once. A process that waits for another rank (shapes of pipeline stages, Python objects) does not count towards the number of processes
-that may run at once, so that the ranks of a pipeline can wait for each other.
+The processes are forks of one server (record/capture/__main__.py), so that PyTorch is imported once. A process that waits
+for another rank (shapes of pipeline stages, Python objects) does not count towards the number of processes that may run at
+once, so that the ranks of a pipeline can wait for each other.
 """
 
 from __future__ import annotations

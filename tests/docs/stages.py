@@ -355,7 +355,6 @@ for glance in $(seq 200); do grep -q 'broker joined' controller.log && break; sl
     "docs/uet.md": Stage(),
     "docs/traces.md": Stage(before="etloop synth traces/ --layers 1"),
     "docs/trimming.md": Stage(),
-    "docs/start/record.md": Stage(),
     "docs/start/switch.md": Stage(steps={"etloop dut check": Step(exits=(65,))}),
     "examples/flows/README.md": Stage(
         directory="examples/flows",
