@@ -24,6 +24,7 @@ SUMMARIES: Final = {
     "rack": "controller, users and broker of a rack",
     "record": "training scripts for etloop record: DDP, FSDP and tensor parallelism, experts and pipeline",
     "slurm": "agents on the nodes that Slurm allocates",
+    "twin_client": "a simulator of serving that asks the twin when its transfers end",
     "two_hosts": "two hosts and a switch between them",
 }
 """Example -> summary; a test compares the names with the folder."""
