@@ -34,7 +34,7 @@ MOST_RANKS_RECORDED: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class RecordOrder:
-    """What to record, and what to assume."""
+    """Script and ranks to record, and values to assume."""
 
     script: Path
     arguments: tuple[str, ...]
@@ -57,7 +57,7 @@ class RecordOrder:
 def record_job(order: RecordOrder) -> tuple[dict[int, RecordedRank], tuple[Role, ...]]:
     """Record the ranks of a job. Return the recordings by rank, and the roles of all ranks; no roles if all are recorded.
 
-    Raises `ConfigError` if PyTorch cannot be used, and `TraceError` with the script's line for what cannot be recorded.
+    Raises `ConfigError` if PyTorch cannot be used, and `TraceError` with the script's line for an operation that cannot be recorded.
     """
     _check_torch(order)
     with tempfile.TemporaryDirectory(prefix="etloop-record-") as directory:
@@ -120,14 +120,14 @@ class _Session:
         roles = self._probe()
         ranks = tuple(sorted({rank for role in roles for rank in role.recorded}))
         if len(ranks) > _MOST_PROCESSES:
-            what = f"{len(ranks)} ranks would be recorded, at most {_MOST_PROCESSES} can be"
-            raise TraceError(Problem(str(order.script), what, "record fewer ranks, or a shorter pipeline"))
+            fault = f"{len(ranks)} ranks would be recorded, at most {_MOST_PROCESSES} can be"
+            raise TraceError(Problem(str(order.script), fault, "record fewer ranks, or a shorter pipeline"))
         self._announce(ranks)
         self._run([rank for rank in ranks if rank])
         recordings = self._read(ranks)
         if plan_roles(recordings[0]) != roles:
-            what = "the groups that the script makes later give other roles than those at its beginning"
-            raise TraceError(Problem(str(order.script), what, "record every rank: --record all"))
+            fault = "the groups that the script makes later give other roles than those at its beginning"
+            raise TraceError(Problem(str(order.script), fault, "record every rank: --record all"))
         for role in roles:
             if len(role.recorded) > 1:
                 check_role(recordings[role.recorded[0]], recordings[role.recorded[1]])
@@ -175,17 +175,17 @@ class _Session:
 
     def _check_progress(self) -> None:
         if self._server.poll() is not None:
-            what = f"ends with code {self._server.returncode}: {_last_lines(self._server_output)}"
+            fault = f"ends with code {self._server.returncode}: {_last_lines(self._server_output)}"
             raise ConfigError(
                 Problem(
-                    self._order.python, what, "name the interpreter of the training environment: --python"
+                    self._order.python, fault, "name the interpreter of the training environment: --python"
                 )
             )
         if time.monotonic() > self._deadline:
-            what = f"did not end within {self._order.timeout_s} s"
+            fault = f"did not end within {self._order.timeout_s} s"
             raise TraceError(
                 Problem(
-                    str(self._order.script), what, "shorten the script to a few steps, or raise --timeout"
+                    str(self._order.script), fault, "shorten the script to a few steps, or raise --timeout"
                 )
             )
 

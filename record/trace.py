@@ -1,4 +1,4 @@
-"""From recordings to `.et` files and the report of what they hold and assume."""
+"""From recordings to `.et` files and the report of their contents and assumptions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _DEVICES: Final = Path(__file__).parent / "devices"
 
 @dataclass(frozen=True, slots=True)
 class RecordReport:
-    """What was written, and under which assumptions."""
+    """Files that were written, their contents, and the assumptions."""
 
     directory: str
     ranks: int

@@ -1,6 +1,6 @@
 """Record ranks: a server that forks one process for each order on its standard input, a path a line.
 
-PyTorch is imported once, before any fork. Orders are what record/launch.py writes; the end of a rank is the file that its order
+PyTorch is imported once, before any fork. record/launch.py writes the orders; the end of a rank is the file that its order
 names as `ended`. When the input ends, the server ends the processes that still run.
 """
 
@@ -93,14 +93,14 @@ def record_rank(order: dict[str, Any]) -> None:
         except BaseException as error:  # noqa: BLE001 - whatever the script raises is reported with its place
             place = places.of_error(error.__traceback__) or order["script"]
             text = str(error).strip().splitlines()
-            what = f"{type(error).__name__}: {text[0][:300] if text else ''}"
+            message = f"{type(error).__name__}: {text[0][:300] if text else ''}"
             cause = _refusal_behind(error)
             if cause is not None:
                 events.write(kind="refusal", place=place, what=cause.what, remedy=cause.remedy)
             else:
                 from .remedies import remedy_for
 
-                events.write(kind="refusal", place=place, what=what, remedy=remedy_for(what))
+                events.write(kind="refusal", place=place, what=message, remedy=remedy_for(message))
                 Path(order["events"]).with_suffix(".traceback").write_text(traceback.format_exc())
         file.flush()
 

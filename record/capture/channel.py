@@ -1,6 +1,6 @@
 """Pass small objects between the recordings of ranks, through files of one directory.
 
-What a script learns from other ranks before it can go on (shapes of a pipeline's stages, Python objects) has to come from
+Values that a script gets from other ranks before it can go on (shapes of a pipeline's stages, Python objects) have to come from
 their recordings. Files are written by these processes alone, in a directory that only this user can enter.
 """
 

@@ -1,4 +1,4 @@
-"""From a call of a communication operator to what it puts on the network.
+"""From a call of a communication operator to its bytes on the network.
 
 Names of operators: torch/csrc/distributed/c10d/Ops.cpp and Functional.cpp. An operator of these libraries that is not in the
 tables is refused.
@@ -136,7 +136,7 @@ def _all_gather_lists(named: dict[str, Any], _: object) -> Call:
     sizes = {_bytes(tensor) for tensor in named["output_tensors"][0]}
     if len(sizes) > 1:
         own = _bytes(inputs[0])
-        return _replaced(_sizes("all_to_all", group, inputs, outputs), (own,) * group.size())
+        return _as_uneven(_sizes("all_to_all", group, inputs, outputs), (own,) * group.size())
     return _sizes("all_gather", group, inputs, outputs)
 
 
@@ -145,10 +145,10 @@ def _reduce_scatter_lists(named: dict[str, Any], _: object) -> Call:
     inputs = [tensor for tensors in named["input_tensors"] for tensor in tensors]
     parts = tuple(_bytes(tensor) for tensor in inputs)
     call = _sizes("reduce_scatter", group, inputs, named["output_tensors"])
-    return _replaced(call, parts, "all_to_all") if len(set(parts)) > 1 else call
+    return _as_uneven(call, parts, "all_to_all") if len(set(parts)) > 1 else call
 
 
-def _replaced(call: Call, splits: tuple[int, ...], kind: str = "") -> Call:
+def _as_uneven(call: Call, splits: tuple[int, ...], kind: str = "") -> Call:
     return replace(call, kind=kind or call.kind, input_bytes=sum(splits), send_splits=splits, is_uneven=True)
 
 

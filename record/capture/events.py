@@ -15,9 +15,9 @@ from typing import Any, TextIO
 class Refusal(RuntimeError):
     """Something that cannot be recorded truthfully: fault and remedy."""
 
-    def __init__(self, what: str, remedy: str) -> None:
-        super().__init__(f"{what}; {remedy}")
-        self.what, self.remedy = what, remedy
+    def __init__(self, fault: str, remedy: str) -> None:
+        super().__init__(f"{fault}; {remedy}")
+        self.what, self.remedy = fault, remedy
 
 
 class ScriptPlaces:

@@ -55,8 +55,16 @@ def replace_process_groups(record: Record, rank: int, world_size: int) -> None:
         record.group(name, list(members), str(description), record.places.current())
         return group
 
+    def refuse_split(*args: Any, **kwargs: Any) -> None:
+        raise Refusal("split_group needs a GPU, and is not recorded", "make the groups with new_group")
+
+    replacements = {
+        "init_process_group": init_process_group,
+        "new_group": new_group,
+        "split_group": refuse_split,
+    }
     for module in (distributed, distributed_c10d, device_mesh):
-        for name, replacement in (("init_process_group", init_process_group), ("new_group", new_group)):
+        for name, replacement in replacements.items():
             if hasattr(module, name):
                 setattr(module, name, replacement)
     _replace_mesh()

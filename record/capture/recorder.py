@@ -31,7 +31,7 @@ _SHAPED_BY_DATA = (
 
 
 class Record:
-    """What the capture of one rank has seen, and the file that it goes to."""
+    """Operations, groups and answers of one rank so far, and the file of its events."""
 
     def __init__(
         self, events: EventFile, places: ScriptPlaces, rank: int, tokens: TokenCounts, items: dict[str, float]
@@ -60,7 +60,7 @@ class Record:
         return self._suspended > 0
 
     @contextlib.contextmanager
-    def suspended(self) -> Iterator[None]:
+    def suspend(self) -> Iterator[None]:
         """Execute operators without recording them."""
         self._suspended += 1
         try:
@@ -146,7 +146,7 @@ class Record:
             )
 
     def bind_work(self, work: Any, first_operation: int) -> None:
-        """Remember which operations a `Work` stands for: those from `first_operation` until now."""
+        """Remember which operations a `Work` represents: those from `first_operation` until now."""
         if work is not None:
             self._by_work[work] = list(range(first_operation, self._operation_count))
 

@@ -21,10 +21,10 @@ _REMEDIES: Final = (
 )
 
 
-def remedy_for(what: str) -> str:
+def remedy_for(message: str) -> str:
     """Return the remedy for an error message."""
     for words, remedy in _REMEDIES:
-        if any(word in what for word in words):
+        if any(word in message for word in words):
             return remedy
     return (
         "run the script on real devices or gloo first; replace what fake tensors cannot carry in --hook FILE"

@@ -38,7 +38,7 @@ class TokenCounts:
         return self._draw_count
 
     def answer(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return the result of a histogram whose own implementation needs data; else `NotImplemented`."""
+        """Return the result of a histogram that PyTorch computes from data; else `NotImplemented`."""
         if (
             self._skew is None
             or func is not torch.ops.aten.bincount.default

@@ -1,1 +1,1 @@
-"""From what a recorded script did, rank by rank, to the nodes of a Chakra job. Pure."""
+"""From the events of a recorded script, rank by rank, to the nodes of a Chakra job. Pure."""

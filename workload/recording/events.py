@@ -19,7 +19,7 @@ class Group:
     """A process group that the script made."""
 
     key: str
-    """Name by which this rank's operations refer to it; "" where the rank is no member."""
+    """Name by which this rank's operations refer to it; "" where the rank is not a member."""
     ranks: tuple[int, ...]
     description: str
     place: str
@@ -149,7 +149,7 @@ def read_events(source: str, lines: Iterable[str], *, partial: bool = False) -> 
 
 
 class _Reading:
-    """What the lines so far say."""
+    """Contents of the lines so far."""
 
     def __init__(self) -> None:
         self.head: dict[str, Any] = {}

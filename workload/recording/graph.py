@@ -1,7 +1,7 @@
 """Builds the dependency graph of a recorded rank from its events.
 
 The order is that of a GPU: operators of a stream run one after another; a communication operation starts after what its stream
-had issued before it, and runs beside what follows; a wait joins it to the waiting stream; after a read on the host everything
+had issued before it, and runs next to later operators; a wait joins it to the waiting stream; after a read on the host everything
 issued later follows the value. Where a storage shows a dependency that these do not imply, it becomes an edge, too. The
 operators between two such points are folded into one node. Pure.
 """
@@ -52,7 +52,7 @@ class RankGraph:
 
 @dataclass(slots=True)
 class _Stream:
-    """What is known to have ended before the next operator of a stream."""
+    """Nodes known to have ended before the next operator of a stream."""
 
     tail: int | None = None
     operations: int = 0
@@ -157,7 +157,7 @@ class _Builder:
         stream.tail, stream.open, stream.open_deps = index, [], set()
 
     def _communicate(self, event: Communication, stream: _Stream, *, is_async: bool) -> None:
-        # The stream does not wait for what the operation waits for.
+        # The operation's dependencies do not hold its stream.
         known = _Stream(operations=stream.operations, others=dict(stream.others))
         deps = self._storage_deps(event.reads, event.writes, event.stream, known)
         deps |= set(self._host[stream.host_seen :])

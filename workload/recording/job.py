@@ -19,7 +19,7 @@ _MOST_INT32: Final = (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordedJob:
-    """What was recorded, and how it stands for all ranks."""
+    """Recorded ranks, their graphs, and the ranks that they represent."""
 
     recordings: Mapping[int, RecordedRank]
     graphs: Mapping[int, RankGraph]

@@ -21,7 +21,7 @@ _REMEDY: Final = "record every rank: --record all"
 
 @dataclass(frozen=True, slots=True)
 class FamilyName:
-    """What groups of one family share."""
+    """Properties that the groups of a family share."""
 
     description: str
     place: str
@@ -102,8 +102,8 @@ def _check_division(name: FamilyName, families: Families, world_size: int) -> No
     groups = families.members[name]
     ranks = sorted(rank for members in groups for rank in members)
     if ranks != list(range(world_size)) or len({len(members) for members in groups}) > 1:
-        what = f'the groups "{name.description}" do not divide the {world_size} ranks equally'
-        raise TraceError(Problem(name.place, what, _REMEDY))
+        fault = f'the groups "{name.description}" do not divide the {world_size} ranks equally'
+        raise TraceError(Problem(name.place, fault, _REMEDY))
 
 
 def check_role(first: RecordedRank, last: RecordedRank) -> None:
@@ -113,15 +113,15 @@ def check_role(first: RecordedRank, last: RecordedRank) -> None:
         for rank in (first, last)
     ]
     ranks = f"ranks {first.rank} and {last.rank} of one role"
-    for index, (one, other) in enumerate(zip(*forms, strict=False)):
-        if one != other:
-            what = f"{ranks} differ in operation {index}: {_words(one)}, and {_words(other)}"
-            raise TraceError(Problem(last.operations[index].place, what, _REMEDY))
+    for index, (first_form, last_form) in enumerate(zip(*forms, strict=False)):
+        if first_form != last_form:
+            fault = f"{ranks} differ in operation {index}: {_words(first_form)}, and {_words(last_form)}"
+            raise TraceError(Problem(last.operations[index].place, fault, _REMEDY))
     if len(forms[0]) != len(forms[1]):
         longer = first if len(forms[0]) > len(forms[1]) else last
         index = min(map(len, forms))
-        what = f"{ranks} issue {len(forms[0])} and {len(forms[1])} operations"
-        raise TraceError(Problem(longer.operations[index].place, what, _REMEDY))
+        fault = f"{ranks} issue {len(forms[0])} and {len(forms[1])} operations"
+        raise TraceError(Problem(longer.operations[index].place, fault, _REMEDY))
 
 
 _Form = tuple[str, str, int, int, str, object, object, object]

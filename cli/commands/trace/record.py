@@ -99,7 +99,7 @@ def _add_data(group: argparse._ArgumentGroup) -> None:
 def run(parsed: argparse.Namespace) -> CommandResult:
     """Record the script, and write the trace.
 
-    Raise `ConfigError` for invalid options, `TraceError` with the script's line for what cannot be recorded.
+    Raise `ConfigError` for invalid options, `TraceError` with the script's line for an operation that cannot be recorded.
     """
     from dataclasses import asdict
 
@@ -152,9 +152,9 @@ def _order(parsed: argparse.Namespace) -> RecordOrder:
     assert items is not None
     by_role = parsed.record == "roles" or (not parsed.record and parsed.ranks > MOST_RANKS_RECORDED)
     if by_role and tokens[0]:
-        what = "draws other counts for every rank, so ranks of one role differ"
+        fault = "draws other counts for every rank, so ranks of one role differ"
         raise ConfigError(
-            Problem("--tokens", what, "declare balanced counts, or record every rank: --record all")
+            Problem("--tokens", fault, "declare balanced counts, or record every rank: --record all")
         )
     arguments = tuple(parsed.script_arguments)
     return RecordOrder(

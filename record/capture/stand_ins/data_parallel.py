@@ -167,9 +167,13 @@ class Reducer:
         self._is_expecting = True
         self._ready, self._next_bucket, self._pending, self._used_map = set(), 0, [], None
         self._must_mark_unused = True
-        self._unused = self._unreached(outputs) if outputs and self._find_unused and not self._static else []
+        self._unused = (
+            self._find_unused_parameters(outputs)
+            if outputs and self._find_unused and not self._static
+            else []
+        )
 
-    def _unreached(self, outputs: list[torch.Tensor]) -> list[int]:
+    def _find_unused_parameters(self, outputs: list[torch.Tensor]) -> list[int]:
         reached: set[int] = set()
         nodes = [output.grad_fn for output in outputs if output.grad_fn is not None]
         seen = set(nodes)

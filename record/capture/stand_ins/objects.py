@@ -30,7 +30,7 @@ def install(record: Record, channel: Channel, rank: int) -> None:
         counts[name] = counts.get(name, -1) + 1
         return group, members, f"{name}-{counts[name]}"
 
-    def sent(kind: str, group: Any, size_bytes: int, root: int | None = None) -> None:
+    def issue(kind: str, group: Any, size_bytes: int, root: int | None = None) -> None:
         if record.is_suspended:
             return
         first = record.operation_count
@@ -51,8 +51,8 @@ def install(record: Record, channel: Channel, rank: int) -> None:
             group, members, key = key_of(group, "all_gather")
             object_list[:] = values_of(members, key, obj)
             longest = max(len(pickle.dumps(value)) for value in object_list)
-        sent("all_gather", group, _SIZE_BYTES)
-        sent("all_gather", group, longest)
+        issue("all_gather", group, _SIZE_BYTES)
+        issue("all_gather", group, longest)
 
     def gather_object(
         obj: Any,
@@ -68,8 +68,8 @@ def install(record: Record, channel: Channel, rank: int) -> None:
         if object_gather_list is not None:
             object_gather_list[:] = values
         root = group_dst if group_dst is not None else members.index(dst or 0)
-        sent("all_gather", group, _SIZE_BYTES)
-        sent("gather", group, longest, root)
+        issue("all_gather", group, _SIZE_BYTES)
+        issue("gather", group, longest, root)
 
     def broadcast_object_list(
         object_list: list[Any],
@@ -86,12 +86,12 @@ def install(record: Record, channel: Channel, rank: int) -> None:
             elif source not in channel.recorded:
                 raise Refusal(
                     f"broadcast_object_list takes objects of rank {source}, which is not recorded",
-                    f"record it too: --record with a list that has {source}, or all",
+                    "record every rank: --record all",
                 )
             object_list[:] = channel.get(key, f"rank {source}")
             sizes = [len(pickle.dumps(value)) for value in object_list]
-        sent("broadcast", group, _SIZE_BYTES * len(sizes), members.index(source))
-        sent("broadcast", group, sum(sizes), members.index(source))
+        issue("broadcast", group, _SIZE_BYTES * len(sizes), members.index(source))
+        issue("broadcast", group, sum(sizes), members.index(source))
 
     def refuse(*args: Any, **kwargs: Any) -> Any:
         raise Refusal(

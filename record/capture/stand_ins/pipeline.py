@@ -58,7 +58,7 @@ def install(record: Record, channel: Channel) -> None:
             record.note(
                 "pipeline shape inference (a forward and backward pass, and messages of shapes) is left out"
             )
-            with record.suspended():
+            with record.suspend():
                 return _original(self, *args, **kwargs)
 
         setattr(kind, name, infer)

@@ -15,8 +15,8 @@ def install(record: Record) -> None:
     def step(
         self: GradScaler, optimizer: Any, optimizer_state: dict[str, Any], *args: Any, **kwargs: Any
     ) -> Any:
-        for found in optimizer_state["found_inf_per_device"].values():
-            record.host_read(found)
+        for overflow in optimizer_state["found_inf_per_device"].values():
+            record.host_read(overflow)
         record.note("GradScaler takes every step: overflows are data")
         return optimizer.step(*args, **kwargs)
 
