@@ -75,8 +75,7 @@ class JobWriter:
         self, node: GraphNode, operation: Communication, rank: int, families: Families
     ) -> tuple[EtAttribute, ...]:
         family, own = families.by_key[operation.group]
-        members = own if rank in own else families.group_of(family, rank)
-        assert members is not None
+        members = own if rank in own else families.by_rank[family][rank]
         text = (
             EtAttribute("module", ValueCase.STRING, operation.module),
             EtAttribute("script_line", ValueCase.STRING, operation.place),

@@ -36,28 +36,27 @@ class Families:
     members: Mapping[FamilyName, tuple[Members, ...]]
     by_key: Mapping[str, tuple[FamilyName, Members]]
     """Family and members of the groups that this rank belongs to, by the name that its operations use."""
-
-    def group_of(self, family: FamilyName, rank: int) -> Members | None:
-        """Return the group of a family that holds a rank."""
-        return next((members for members in self.members[family] if rank in members), None)
+    by_rank: Mapping[FamilyName, Mapping[int, Members]]
+    """The group of a family that a rank belongs to."""
 
 
 def families_of(groups: Sequence[Group]) -> Families:
     """Sort the groups of a rank into families. A repeated rank begins a new one."""
+    by_rank: dict[FamilyName, dict[int, Members]] = {}
     members: dict[FamilyName, list[Members]] = {}
     latest: dict[tuple[str, str], int] = {}
     by_key: dict[str, tuple[FamilyName, Members]] = {}
     for group in groups:
         ordinal = latest.get((group.description, group.place), 0)
         name = FamilyName(group.description, group.place, ordinal)
-        used = {rank for ranks in members.get(name, ()) for rank in ranks}
-        if used & set(group.ranks):
+        if not by_rank.get(name, {}).keys().isdisjoint(group.ranks):
             name = FamilyName(group.description, group.place, ordinal + 1)
         latest[group.description, group.place] = name.ordinal
         members.setdefault(name, []).append(group.ranks)
+        by_rank.setdefault(name, {}).update(dict.fromkeys(group.ranks, group.ranks))
         if group.key:
             by_key[group.key] = (name, group.ranks)
-    return Families({name: tuple(ranks) for name, ranks in members.items()}, by_key)
+    return Families({name: tuple(ranks) for name, ranks in members.items()}, by_key, by_rank)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,20 +79,17 @@ def plan_roles(rank: RecordedRank) -> tuple[Role, ...]:
     """
     families = families_of(rank.groups)
     staged = {families.by_key[key][0]: None for key in rank.staged}
+    used: dict[FamilyName, None] = {}
     for operation in rank.operations:
         name, _ = families.by_key[operation.group]
-        _check_division(name, families, rank.world_size)
+        used[name] = None
         if operation.type in _MESSAGES:
             staged[name] = None
-    for name in staged:
+    for name in used | staged:
         _check_division(name, families, rank.world_size)
     by_position: dict[Members, list[int]] = {}
     for number in range(rank.world_size):
-        position = tuple(
-            members.index(number)
-            for name in staged
-            if (members := families.group_of(name, number)) is not None
-        )
+        position = tuple(families.by_rank[name][number].index(number) for name in staged)
         by_position.setdefault(position, []).append(number)
     return tuple(Role(tuple(ranks)) for ranks in by_position.values())
 
@@ -108,10 +104,7 @@ def _check_division(name: FamilyName, families: Families, world_size: int) -> No
 
 def check_role(first: RecordedRank, last: RecordedRank) -> None:
     """Raise `TraceError` with the first operation in which two ranks of one role differ."""
-    forms = [
-        [_form(operation, families_of(rank.groups)) for operation in rank.operations]
-        for rank in (first, last)
-    ]
+    forms = [_forms(rank) for rank in (first, last)]
     ranks = f"ranks {first.rank} and {last.rank} of one role"
     for index, (first_form, last_form) in enumerate(zip(*forms, strict=False)):
         if first_form != last_form:
@@ -125,6 +118,11 @@ def check_role(first: RecordedRank, last: RecordedRank) -> None:
 
 
 _Form = tuple[str, str, int, int, str, object, object, object]
+
+
+def _forms(rank: RecordedRank) -> list[_Form]:
+    families = families_of(rank.groups)
+    return [_form(operation, families) for operation in rank.operations]
 
 
 def _form(operation: Communication, families: Families) -> _Form:
