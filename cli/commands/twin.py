@@ -13,6 +13,8 @@ from etloop.runtime.module_loading import quick_loading
 
 if TYPE_CHECKING:
     from etloop.controller.run.prepare import Prepared
+    from etloop.traffic.twin import TwinSettings
+    from etloop.workload.serving.spec import ServingLoad
 
 EXAMPLE: Final = (
     "  etloop twin scenario.yaml --topology topology.yaml                      a port for each attachment\n"
@@ -79,17 +81,13 @@ def run(parsed: argparse.Namespace) -> CommandResult:
         from etloop.contract.base.errors import ConfigError, Problem
         from etloop.controller.plan.jobs import build_jobs
         from etloop.controller.plan.run_numbers import TWIN_ID
+        from etloop.controller.plan.serving_jobs import serving_load
         from etloop.controller.run.out_directory import refuse_used_directory
         from etloop.controller.run.prepare import PrepareOptions, prepare
         from etloop.results.schema.case import Repeat, RepeatedBy
         from etloop.traffic.twin import SAMPLE_INTERVAL_NS, TwinSettings
 
     is_flow_level = parsed.level == "flow"
-    if is_flow_level and parsed.out is not None:
-        problem = "the flow level has no op records to write"
-        raise ConfigError(
-            Problem("--out", problem, "leave out --out, or --level flow; --json has all results")
-        )
     if parsed.out is not None:
         refuse_used_directory(parsed.out)
     with open_inputs(parsed, Repeat.TWIN, TWIN_ID) as inputs:
@@ -105,6 +103,14 @@ def run(parsed: argparse.Namespace) -> CommandResult:
                 keeps_case=parsed.out is not None,
             )
             prepared = inputs.label_case(prepare(inputs.files, options))
+        if (load := serving_load(prepared.scenario)) is not None:
+            given = TwinSettings(seed=seed, limit_ns=limit_ns)
+            return _serve(prepared, load, given, parsed)
+        if is_flow_level and parsed.out is not None:
+            problem = "the flow level has no op records to write"
+            raise ConfigError(
+                Problem("--out", problem, "leave out --out, or --level flow; --json has all results")
+            )
         if is_flow_level:
             return _run_flow_level(prepared, seed, limit_ns, as_json=parsed.json)
         from etloop.cli.text.twin import render_twin, twin_values
@@ -150,3 +156,33 @@ def _run_flow_level(prepared: Prepared, seed: int | None, limit_ns: int, *, as_j
     if as_json:
         return CommandResult(to_json(asdict(figures)), code)
     return CommandResult("".join(f"{line.rstrip()}\n" for line in expected_lines(figures)), code)
+
+
+def _serve(
+    prepared: Prepared, load: ServingLoad, settings: TwinSettings, parsed: argparse.Namespace
+) -> CommandResult:
+    """Run a serving workload; write requests, figures and report to `--out`. Raise as `serve_in_twin`."""
+    from dataclasses import asdict
+
+    from etloop.cli.progress import StatusWatcher
+    from etloop.contract.base.errors import ExitCode
+    from etloop.controller.run.serving import serve_in_twin
+    from etloop.controller.run.twin import TwinHosts
+    from etloop.results.serving.figures import serving_figures
+    from etloop.results.serving.store import write_serving
+    from etloop.results.serving.text import serving_lines
+
+    hosts = TwinHosts(parsed.hosts or TwinHosts.CARDS)
+    served = serve_in_twin(prepared, load, settings, hosts, parsed.level, StatusWatcher())
+    figures = serving_figures(served.records)
+    if parsed.out is not None:
+        write_serving(parsed.out, served.records, figures, prepared.texts, served.failure)
+    code = ExitCode.RUN_ERROR if served.failure else ExitCode.PASS
+    if parsed.json:
+        return CommandResult(
+            to_json({**asdict(figures), "failure": served.failure, "level": served.level}), code
+        )
+    lines = serving_lines(figures, served.failure)
+    if parsed.out is not None:
+        lines.append(f"written to {parsed.out}")
+    return CommandResult("".join(f"{line.rstrip()}\n" for line in lines), code)

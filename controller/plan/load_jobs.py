@@ -28,9 +28,11 @@ from etloop.controller.inputs.scenario.loads import (
     StorageLoad,
 )
 from etloop.controller.plan.flow_jobs import flow_job
+from etloop.controller.plan.serving_jobs import serving_job
 from etloop.results.schema.kinds import CONVENTIONS
 from etloop.traffic.collectives.selection import op_bytes_for
 from etloop.workload.program.writer import ProgramWriter
+from etloop.workload.serving.spec import ServingLoad
 from etloop.workload.trace.program import Communicator, Job, OpKind, Program, RankProgram
 from etloop.workload.trace.trace import CollectiveKind
 
@@ -50,6 +52,8 @@ def job_of(load: Load, where: str) -> Job:
             return _incast_job(load)
         case FlowsLoad():
             return flow_job(load, where)
+        case ServingLoad():
+            return serving_job(load)
         case StorageLoad():
             _refuse_many(load.clients * load.transfers, "transfers of all clients", where)
             return _storage_job(load)

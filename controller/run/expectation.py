@@ -106,6 +106,23 @@ def expect_by_flows(plan: Plan, device: DescribedDevice, limit_ns: int) -> Expec
     return _expectation(ideal, _twin_by_flows(assignment, device, affordable, plan))
 
 
+def flow_network(plan: Plan, device: DescribedDevice) -> tuple[Assignment, FlowNetwork, tuple[str, ...]]:
+    """Return assignment and network of a plan at flow level, and what they leave out.
+
+    Raises `PlanError` as `check_device`, and where links go down.
+    """
+    check_device(plan, device)
+    if changing := _changing_links(plan, device.topology):
+        remedy = "leave out --level flow, or remove them"
+        raise PlanError(
+            Problem("--level flow", f"{changing}, of which nothing is known without packets", remedy)
+        )
+    assignment = at_device_rates(plan.whole(), device.topology)
+    streams = plan.parts.streams
+    network = less_streams(network_of(assignment, _names(assignment), device.topology), streams)
+    return assignment, network, (*network.notes, *left_out(device.topology), *_without_streams(streams))
+
+
 def _expectation(*found: ExpectedRun | str) -> Expectation:
     """Runs, and instead of some why there is none."""
     runs = tuple(run for run in found if isinstance(run, ExpectedRun))

@@ -31,6 +31,7 @@ MAY_IMPORT: Final[Mapping[str, str]] = {
     "workload/program": "contract workload/trace workload/graph",
     "workload/synthetic": "contract workload/trace workload/chakra workload/graph",
     "workload/readers": "contract workload/trace workload/chakra",
+    "workload/serving": "contract",
     "workload": "contract workload/trace workload/graph workload/lint workload/program",
     "traffic/threads": "contract runtime",
     "traffic/topology": "contract",
@@ -59,6 +60,7 @@ MAY_IMPORT: Final[Mapping[str, str]] = {
     "results/text": "contract results/schema results/measure results/expected results/tables results/compare results/report",
     "results/html": "contract results/schema results/measure results/verdict results/kpis results/compare results/report",
     "results/export": "results/kpis",
+    "results/serving": "contract results/schema results/html results/report",
     "results": "contract",
     "agent": "contract runtime traffic",
     "counters/base": "contract",
@@ -94,7 +96,7 @@ COMPILED: Final = ("etloop.traffic._native", "etloop.workload._et")
 
 PURE: Final = frozenset(
     "contract/base contract/model contract/protocol workload/trace workload/chakra workload/graph workload/inspect"
-    " workload/lint workload/program workload/synthetic traffic/topology traffic/collectives traffic/collectives/core"
+    " workload/lint workload/program workload/serving workload/synthetic traffic/topology traffic/collectives traffic/collectives/core"
     " traffic/collectives/algorithms traffic/collectives/nccl traffic/collectives/msccl traffic/collectives/proof"
     " dut_profiles/model dut_profiles/rules results/schema results/measure results/verdict results/expected results/tables"
     " results/device results/kpis results/diagnosis results/compare results/report results/text results/html results/export"

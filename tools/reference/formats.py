@@ -90,11 +90,14 @@ SCENARIO: Final = Format(
         "workload: {flows: {file: flows.csv}}",
         "workload: {flows: {sizes: web_search, rate: 1Gbps, hosts: 2}}",
         "workload: {storage: {clients: 1, servers: 1, sizes: [1MiB], rate: 1Gbps}}",
+        "workload: {serving: {model: llama-3.1-8b, requests: {rate: 1}}}",
+        "workload: {serving: {model: llama-3.1-8b, requests: {trace: requests.jsonl}}}",
         (
             f"{{rounds: 2, jobs: [{{name: a, workload: {{trace: t/}}, mapping: {{explicit: {{0-3: a/p0}}}}, {_COLLECTIVES}}},"
             " {name: b, workload: {collective: {kind: barrier, ranks: 2}}}, {name: c, workload: {incast: {senders: 1}}},"
             " {name: d, workload: {storage: {clients: 1}}}, {name: e, workload: {collective: {kind: all_reduce}}},"
-            " {name: f, workload: {flows: {file: f.csv}}}, {name: g, workload: {flows: {sizes: hadoop}}}]}"
+            " {name: f, workload: {flows: {file: f.csv}}}, {name: g, workload: {flows: {sizes: hadoop}}},"
+            " {name: h, workload: {serving: {requests: {rate: 1}}}}, {name: i, workload: {serving: {requests: {trace: t}}}}]}"
         ),
         (
             "background: [{name: a, incast: {senders: 2, size: 1MiB, period: 1ms}, mapping: {axes: {dp: 2}}},"

@@ -1,6 +1,6 @@
 """Generated traffic of a scenario, without a trace: its keys and limits.
 
-`collective`, `incast`, `storage` and `flows` are written under `workload:` instead of a trace, `incast` and `storage` also
+`collective`, `incast`, `storage`, `flows` and `serving` are written under `workload:` instead of a trace, `incast` and `storage` also
 under `background:`. Decides keys, limits and defaults; `load_jobs` makes the programs.
 """
 
@@ -28,6 +28,8 @@ from etloop.contract.base.value_parsers import SEED, bounded, integer, one_of
 from etloop.contract.base.yaml_reader import Section
 from etloop.controller.inputs.collective_spec import NAMES
 from etloop.controller.inputs.scenario.flows import FlowsLoad, read_flows
+from etloop.controller.inputs.scenario.serving import read_serving
+from etloop.workload.serving.spec import ServingLoad
 from etloop.workload.trace.trace import CollectiveKind
 
 LOAD_MEANINGS: Final = {
@@ -35,6 +37,7 @@ LOAD_MEANINGS: Final = {
     "incast": "Bursts of all senders to one receiver, which is rank 0.",
     "storage": "Clients that read from servers and write to them. Clients are the first ranks.",
     "flows": "Single transfers that begin at times of their own.",
+    "serving": "Requests to a language model, with disaggregated prefill and decode (docs/serving.md).",
 }
 LOAD_KEYS: Final = tuple(LOAD_MEANINGS)
 MOST_LOAD_RANKS: Final = 1024
@@ -131,7 +134,7 @@ class StorageLoad:
         return self.clients + self.servers
 
 
-Load = CollectiveLoad | IncastLoad | StorageLoad | FlowsLoad
+Load = CollectiveLoad | IncastLoad | StorageLoad | FlowsLoad | ServingLoad
 
 
 def has_load(section: Section) -> bool:
@@ -150,13 +153,15 @@ def read_load(section: Section, directory: Path, seed: int) -> Load | None:
     if len(load_keys) > 1:
         section.mistake(load_keys[1], f"cannot be combined with {load_keys[0]}", "keep one of them")
     load_section = section.section(load_keys[0], LOAD_MEANINGS[load_keys[0]])
-    load: Load
+    load: Load | None
     if load_keys[0] == "collective":
         load = _read_collective(load_section)
     elif load_keys[0] == "incast":
         load = _read_incast(load_section)
     elif load_keys[0] == "flows":
         load = read_flows(load_section, directory, seed)
+    elif load_keys[0] == "serving":
+        load = read_serving(load_section, directory, seed)
     else:
         load = read_storage(load_section, seed)
     load_section.close()

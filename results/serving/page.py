@@ -1,0 +1,155 @@
+"""report.html of a serving run: parts of TTFT as stacked bars, inter-token latency over time, and requests on a time axis.
+
+Decides which requests are drawn and how they are grouped. Sizes and colours are those of every page.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from etloop.results.html.blocks import (
+    Block,
+    Fact,
+    LegendEntry,
+    Page,
+    Plot,
+    Section,
+    Source,
+    Text,
+    Tile,
+    Tiles,
+    listing,
+)
+from etloop.results.html.drawing import NARROW, WIDE, Axis, Plotted, Steps, draw
+from etloop.results.html.render import render
+from etloop.results.schema.serving import TTFT_PARTS, ServingFigures
+from etloop.results.serving.text import PART_NAMES, milliseconds, serving_lines
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from etloop.results.serving.figures import ServingRecords
+
+MOST_BARS: Final = 48
+"""Groups of requests, by arrival, whose mean parts are drawn."""
+MOST_POINTS: Final = 2000
+"""Points of a line; further ones are averaged."""
+
+
+def serving_page(records: ServingRecords, figures: ServingFigures, failure: str) -> str:
+    """Return the page as HTML."""
+    plots: list[Block] = [plot for plot in (_ttft_parts(records), _itl(records), _under_way(records)) if plot]
+    facts = (
+        Fact("model", figures.model),
+        Fact("requests", figures.source),
+        Fact("compute", "modelled, not measured: no GPU took part"),
+    )
+    badge = ("fail", "broke off") if failure else ("pass", "complete")
+    sections = (
+        Section("figures", "Figures", (_tiles(figures), *((Text(failure),) if failure else ()))),
+        Section("time", "Requests over time", tuple(plots)),
+        Section("all", "All figures", (Source("", "\n".join(serving_lines(figures, failure))),)),
+        Section("notes", "Notes", listing(figures.notes)),
+    )
+    return render(Page(f"ETLoop serving: {figures.model}", figures.source, *badge, facts, sections))
+
+
+def _tiles(figures: ServingFigures) -> Tiles:
+    def time(value: float | None) -> str:
+        return "none" if value is None else milliseconds(value)
+
+    ttft, itl, fabric = figures.ttft, figures.itl, figures.ttft_fabric
+    return Tiles(
+        (
+            Tile("requests", f"{figures.finished} of {figures.arrived}", f"{figures.refused} refused, {figures.running} running"),
+            Tile("TTFT p99", time(ttft and ttft.p99), f"mean {time(ttft and ttft.mean)}"),
+            Tile("of it the fabric p99", time(fabric and fabric.p99), f"mean {time(fabric and fabric.mean)}"),
+            Tile("ITL p99", time(itl and itl.p99), f"mean {time(itl and itl.mean)}"),
+            Tile("goodput", f"{figures.goodput:.3g}/s", f"{figures.met_objective} requests within the objective"),
+        )
+    )
+
+
+def _ttft_parts(records: ServingRecords) -> Plot | None:
+    """Return the stacked parts of TTFT of groups of requests by arrival: each line adds its part to those below it."""
+    rows = records.requests
+    started = np.flatnonzero(np.asarray(rows["ttft_ns"], np.int64) >= 0)
+    if not len(started):
+        return None
+    groups = np.array_split(started, min(MOST_BARS, len(started)))
+    arrivals = np.array([float(np.asarray(rows["arrival_ns"])[group].mean()) for group in groups]) / 1e9
+    stacked = np.zeros(len(groups))
+    lines: list[Steps] = []
+    for name in TTFT_PARTS:
+        means = np.array([float(np.asarray(rows[name])[group].mean()) for group in groups]) / 1e6
+        if not means.any():
+            continue
+        stacked = stacked + means
+        lines.append(Steps(PART_NAMES[name.removesuffix("_ns")], len(lines), arrivals, stacked))
+    title = "Time to first token by arrival, parts on top of each other"
+    return _plot("ttft", title, "mean of requests (ms)", tuple(reversed(lines)), arrivals)
+
+
+def _itl(records: ServingRecords) -> Plot | None:
+    """Return the inter-token latency over time, and the share of the fabric in it."""
+    steps = records.steps
+    used = np.asarray(steps["continuing"], np.int64) > 0
+    if not used.any():
+        return None
+    at = np.asarray(steps["end_ns"], np.int64)[used] / 1e9
+    order = np.argsort(at, kind="stable")
+    gap = np.asarray(steps["gap_ns"], np.int64)[used][order] / 1e6
+    fabric = np.asarray(steps["fabric_ns"], np.int64)[used][order] / 1e6
+    times, gaps, fabrics = (_thinned(values) for values in (at[order], gap, fabric))
+    lines = [Steps("inter-token latency", 0, times, gaps)]
+    if fabric.any():
+        lines.append(Steps("of it exchanges with experts", 1, times, fabrics))
+    return _plot("itl", "Inter-token latency over time", "mean of steps (ms)", tuple(lines), times)
+
+
+def _under_way(records: ServingRecords) -> Plot | None:
+    """Return how many requests are in each phase over time."""
+    rows = {name: np.asarray(column) for name, column in records.requests.items()}
+    phases = (
+        ("waiting or in prefill", "arrival_ns", "prefill_end_ns"),
+        ("in transfer", "prefill_end_ns", "kv_end_ns"),
+        ("decoding", "kv_end_ns", "last_token_ns"),
+    )
+    lines: list[Steps] = []
+    for name, begin, end in phases:
+        known = (rows[begin] >= 0) & (rows[end] >= rows[begin])
+        if not known.any():
+            continue
+        times = np.concatenate([rows[begin][known], rows[end][known]])
+        changes = np.concatenate([np.ones(int(known.sum())), -np.ones(int(known.sum()))])
+        order = np.argsort(times, kind="stable")
+        counts = np.cumsum(changes[order])
+        at = times[order] / 1e9
+        lines.append(Steps(name, len(lines), _thinned(at), _thinned(counts)))
+    if not lines:
+        return None
+    most = np.concatenate([line.x for line in lines])
+    return _plot("phases", "Requests by phase", "requests", tuple(lines), most)
+
+
+def _thinned(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return at most `MOST_POINTS` means of neighbouring values."""
+    if len(values) <= MOST_POINTS:
+        return values
+    return np.array([float(part.mean()) for part in np.array_split(values, MOST_POINTS)])
+
+
+def _plot(name: str, title: str, unit: str, lines: tuple[Steps, ...], x: NDArray[np.float64]) -> Plot:
+    end = max(float(x.max()), 1e-9)
+    axis = Axis("time (s)", 0.0, end * 1.02)
+    panels = (Plotted(unit, lines),)
+    return Plot(
+        name=name,
+        title=title,
+        description=f"{title}: {len(lines)} lines.",
+        wide=draw(panels, axis, WIDE),
+        narrow=draw(panels, axis, NARROW),
+        legend=tuple(LegendEntry(line.name, line.colour) for line in lines),
+    )
