@@ -1,4 +1,4 @@
-"""report.html of a serving run: parts of TTFT as stacked bars, inter-token latency over time, and requests on a time axis.
+"""report.html of a serving run: parts of TTFT as stacked bars, a timeline of requests, and the run over time.
 
 Decides which requests are drawn and how they are grouped. Sizes and colours are those of every page.
 """
@@ -24,6 +24,7 @@ from etloop.results.html.blocks import (
 )
 from etloop.results.html.drawing import NARROW, WIDE, Axis, Plotted, Steps, draw
 from etloop.results.html.render import render
+from etloop.results.html.stacks import Bar, Segment, stacks
 from etloop.results.schema.serving import TTFT_PARTS, ServingFigures
 from etloop.results.serving.text import PART_NAMES, milliseconds, serving_lines
 
@@ -32,15 +33,17 @@ if TYPE_CHECKING:
 
     from etloop.results.serving.figures import ServingRecords
 
-MOST_BARS: Final = 48
+MOST_BARS: Final = 32
 """Groups of requests, by arrival, whose mean parts are drawn."""
+MOST_REQUESTS: Final = 40
+"""Requests of the timeline."""
 MOST_POINTS: Final = 2000
 """Points of a line; further ones are averaged."""
 
 
 def serving_page(records: ServingRecords, figures: ServingFigures, failure: str) -> str:
     """Return the page as HTML."""
-    plots: list[Block] = [plot for plot in (_ttft_parts(records), _itl(records), _under_way(records)) if plot]
+    plots = [plot for plot in (_itl(records), _under_way(records)) if plot is not None]
     facts = (
         Fact("model", figures.model),
         Fact("requests", figures.source),
@@ -49,7 +52,8 @@ def serving_page(records: ServingRecords, figures: ServingFigures, failure: str)
     badge = ("fail", "broke off") if failure else ("pass", "complete")
     sections = (
         Section("figures", "Figures", (_tiles(figures), *((Text(failure),) if failure else ()))),
-        Section("time", "Requests over time", tuple(plots)),
+        Section("ttft", "Time to first token", (*_ttft_parts(records), *_timeline(records))),
+        Section("time", "The run over time", tuple(plots)),
         Section("all", "All figures", (Source("", "\n".join(serving_lines(figures, failure))),)),
         Section("notes", "Notes", listing(figures.notes)),
     )
@@ -63,33 +67,73 @@ def _tiles(figures: ServingFigures) -> Tiles:
     ttft, itl, fabric = figures.ttft, figures.itl, figures.ttft_fabric
     return Tiles(
         (
-            Tile("requests", f"{figures.finished} of {figures.arrived}", f"{figures.refused} refused, {figures.running} running"),
+            Tile(
+                "requests",
+                f"{figures.finished} of {figures.arrived}",
+                f"{figures.refused} refused, {figures.running} running",
+            ),
             Tile("TTFT p99", time(ttft and ttft.p99), f"mean {time(ttft and ttft.mean)}"),
             Tile("of it the fabric p99", time(fabric and fabric.p99), f"mean {time(fabric and fabric.mean)}"),
             Tile("ITL p99", time(itl and itl.p99), f"mean {time(itl and itl.mean)}"),
-            Tile("goodput", f"{figures.goodput:.3g}/s", f"{figures.met_objective} requests within the objective"),
+            Tile(
+                "goodput",
+                f"{figures.goodput:.3g}/s",
+                f"{figures.met_objective} requests within the objective",
+            ),
         )
     )
 
 
-def _ttft_parts(records: ServingRecords) -> Plot | None:
-    """Return the stacked parts of TTFT of groups of requests by arrival: each line adds its part to those below it."""
-    rows = records.requests
-    started = np.flatnonzero(np.asarray(rows["ttft_ns"], np.int64) >= 0)
+def _ttft_parts(records: ServingRecords) -> tuple[Block, ...]:
+    """Return the mean parts of TTFT of groups of requests by arrival, stacked."""
+    rows = {name: np.asarray(column) for name, column in records.requests.items()}
+    started = np.flatnonzero(rows["ttft_ns"] >= 0)
     if not len(started):
-        return None
-    groups = np.array_split(started, min(MOST_BARS, len(started)))
-    arrivals = np.array([float(np.asarray(rows["arrival_ns"])[group].mean()) for group in groups]) / 1e9
-    stacked = np.zeros(len(groups))
-    lines: list[Steps] = []
-    for name in TTFT_PARTS:
-        means = np.array([float(np.asarray(rows[name])[group].mean()) for group in groups]) / 1e6
-        if not means.any():
-            continue
-        stacked = stacked + means
-        lines.append(Steps(PART_NAMES[name.removesuffix("_ns")], len(lines), arrivals, stacked))
-    title = "Time to first token by arrival, parts on top of each other"
-    return _plot("ttft", title, "mean of requests (ms)", tuple(reversed(lines)), arrivals)
+        return ()
+    bars: list[Bar] = []
+    for group in np.array_split(started, min(MOST_BARS, len(started))):
+        begin = 0.0
+        segments: list[Segment] = []
+        for colour, name in enumerate(TTFT_PARTS):
+            end = begin + float(rows[name][group].mean()) / 1e6
+            part = PART_NAMES[name.removesuffix("_ns")]
+            segments.append(Segment(f"{part} {end - begin:.4g} ms", begin, end, colour))
+            begin = end
+        first, last = (int(rows["request"][group[place]]) for place in (0, -1))
+        at = f"{rows['arrival_ns'][group[0]] / 1e9:.4g} s"
+        label = f"request {first}, {at}" if first == last else f"requests {first}-{last}, {at}"
+        bars.append(Bar(label, tuple(segments)))
+    title = "Time to first token and its parts, mean of requests by arrival"
+    return stacks("ttft", title, "time to first token (ms)", tuple(bars), _part_legend())
+
+
+def _part_legend() -> tuple[LegendEntry, ...]:
+    return tuple(
+        LegendEntry(PART_NAMES[name.removesuffix("_ns")], colour) for colour, name in enumerate(TTFT_PARTS)
+    )
+
+
+def _timeline(records: ServingRecords) -> tuple[Block, ...]:
+    """Return the phases of single requests: of those with the longest time to first token."""
+    rows = {name: np.asarray(column) for name, column in records.requests.items()}
+    started = np.flatnonzero(rows["ttft_ns"] >= 0)
+    slowest = started[np.argsort(-rows["ttft_ns"][started], kind="stable")[:MOST_REQUESTS]]
+    bars: list[Bar] = []
+    for row in sorted(slowest.tolist()):
+        begin = float(rows["arrival_ns"][row])
+        segments: list[Segment] = []
+        for colour, name in enumerate(TTFT_PARTS):
+            end = begin + float(rows[name][row])
+            part = PART_NAMES[name.removesuffix("_ns")]
+            segments.append(Segment(f"{part} {(end - begin) / 1e6:.4g} ms", begin / 1e9, end / 1e9, colour))
+            begin = end
+        last = float(rows["last_token_ns"][row])
+        text = f"tokens {(last - begin) / 1e6:.4g} ms"
+        segments.append(Segment(text, begin / 1e9, last / 1e9, len(TTFT_PARTS)))
+        bars.append(Bar(f"request {rows['request'][row]}", tuple(segments)))
+    legend = (*_part_legend(), LegendEntry("further tokens", len(TTFT_PARTS)))
+    title = f"Timeline of the {len(bars)} requests with the longest time to first token"
+    return stacks("timeline", title, "time since the start (s)", tuple(bars), legend)
 
 
 def _itl(records: ServingRecords) -> Plot | None:
@@ -130,7 +174,7 @@ def _under_way(records: ServingRecords) -> Plot | None:
         lines.append(Steps(name, len(lines), _thinned(at), _thinned(counts)))
     if not lines:
         return None
-    most = np.concatenate([line.x for line in lines])
+    most = np.concatenate([line.at for line in lines])
     return _plot("phases", "Requests by phase", "requests", tuple(lines), most)
 
 

@@ -49,5 +49,6 @@ def columns_table(columns: Columns, meanings: Mapping[str, str]) -> Any:
         for (name, meaning), array in zip(meanings.items(), arrays, strict=True)
     ]
     return pa.Table.from_arrays(
-        [array.cast(field.type) for array, field in zip(arrays, fields, strict=True)], pa.schema(fields)
+        [array.cast(field.type) for array, field in zip(arrays, fields, strict=True)],
+        schema=pa.schema(fields),
     )

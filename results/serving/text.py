@@ -23,11 +23,15 @@ def serving_lines(figures: ServingFigures, failure: str) -> list[str]:
     if failure:
         lines.append(f"the run broke off: {failure}")
     lines += [
-        f"requests: {figures.arrived} arrived = {figures.finished} finished + {figures.running} running + "
-        f"{figures.refused} refused, in {approximate_duration(figures.duration_ns)}",
-        f"rate: {figures.request_rate:.3g} requests/s, {figures.input_tokens_per_s:.4g} input and "
-        f"{figures.output_tokens_per_s:.4g} output tokens/s; within the objective {figures.met_objective}, "
-        f"{figures.goodput:.3g} requests/s and {figures.goodput_tokens_per_s:.4g} tokens/s",
+        (
+            f"requests: {figures.arrived} arrived = {figures.finished} finished + {figures.running} running + "
+            f"{figures.refused} refused, in {approximate_duration(figures.duration_ns)}"
+        ),
+        (
+            f"rate: {figures.request_rate:.3g} requests/s, {figures.input_tokens_per_s:.4g} input and "
+            f"{figures.output_tokens_per_s:.4g} output tokens/s; within the objective {figures.met_objective}, "
+            f"{figures.goodput:.3g} requests/s and {figures.goodput_tokens_per_s:.4g} tokens/s"
+        ),
         "",
         f"{'':34}{'mean':>10}{'p50':>10}{'p95':>10}{'p99':>10}{'p99.9':>10}{'max':>10}",
     ]
@@ -45,8 +49,10 @@ def serving_lines(figures: ServingFigures, failure: str) -> list[str]:
     fairness = ", ".join(f"{name} {value:.3f}" for name, value in figures.fairness.items())
     lines += [
         "",
-        f"KV: {approximate_bytes(figures.kv_bytes)}, {figures.kv_bytes_per_s / 1e9:.3g} GB/s on average, "
-        f"{figures.kv_transfer_bytes_per_s / 1e9:.3g} GB/s within a transfer (median)",
+        (
+            f"KV: {approximate_bytes(figures.kv_bytes)}, {figures.kv_bytes_per_s / 1e9:.3g} GB/s on average, "
+            f"{figures.kv_transfer_bytes_per_s / 1e9:.3g} GB/s within a transfer (median)"
+        ),
         f"prefix cache: {figures.prefix_hit_requests} requests with a hit, {figures.prefix_hit_tokens} tokens",
         f"fairness over instances (Jain): {fairness}",
     ]

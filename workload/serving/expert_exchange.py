@@ -6,6 +6,7 @@ T_dispatch = B * k * H * P / N for every ordered pair of N ranks, T_egress = T_d
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -45,7 +46,7 @@ def share_of_peers(total_bytes: int, ranks: int, peers: int) -> int:
 def shares(total_bytes: int, ranks: int) -> list[int]:
     """Return the bytes of each of the `ranks` - 1 peers of a rank, in the order of `peers_of`."""
     sums = [share_of_peers(total_bytes, ranks, peers) for peers in range(ranks)]
-    return [after - before for before, after in zip(sums, sums[1:], strict=False)]
+    return [after - before for before, after in itertools.pairwise(sums)]
 
 
 def peers_of(rank: int, hosts: Sequence[int]) -> list[int]:

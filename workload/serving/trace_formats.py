@@ -57,10 +57,7 @@ def read_requests(path: Path, where: str) -> RequestSet:
     """
     content = _content(path, where)
     first = content.split(b"\n", 1)[0].strip()
-    if first.startswith(b"{"):
-        found = _json_format(content, path)
-    else:
-        found = _csv_format(content, path)
+    found = _json_format(content, path) if first.startswith(b"{") else _csv_format(content, path)
     requests: list[Request] = []
     failed = last_ns = first_ns = 0
     for number, (at, record) in enumerate(found.records):

@@ -38,7 +38,13 @@ def test_mooncake(tmp_path: Path) -> None:
 
 
 def test_qwen_bailian(tmp_path: Path) -> None:
-    line: dict[str, object] = {"chat_id": 1, "parent_chat_id": -1, "timestamp": 61.114, "input_length": 40, "output_length": 20}
+    line: dict[str, object] = {
+        "chat_id": 1,
+        "parent_chat_id": -1,
+        "timestamp": 61.114,
+        "input_length": 40,
+        "output_length": 20,
+    }
     line |= {"type": "text", "turn": 1, "hash_ids": [1, 2, 3]}
     found = read(tmp_path, json.dumps(line), json.dumps(line | {"timestamp": 62.5}))
     assert found.requests[1].arrival_ns == 1_386_000_000
