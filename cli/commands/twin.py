@@ -162,27 +162,20 @@ def _serve(
     prepared: Prepared, load: ServingLoad, settings: TwinSettings, parsed: argparse.Namespace
 ) -> CommandResult:
     """Run a serving workload; write requests, figures and report to `--out`. Raise as `serve_in_twin`."""
-    from dataclasses import asdict
-
     from etloop.cli.progress import StatusWatcher
-    from etloop.contract.base.errors import ExitCode
     from etloop.controller.run.serving import serve_in_twin
     from etloop.controller.run.twin import TwinHosts
-    from etloop.results.serving.figures import serving_figures
-    from etloop.results.serving.store import write_serving
+    from etloop.results.serving.store import serving_values, write_serving
     from etloop.results.serving.text import serving_lines
 
     hosts = TwinHosts(parsed.hosts or TwinHosts.CARDS)
     served = serve_in_twin(prepared, load, settings, hosts, parsed.level, StatusWatcher())
-    figures = serving_figures(served.records)
     if parsed.out is not None:
-        write_serving(parsed.out, served.records, figures, prepared.texts, served.failure)
-    code = ExitCode.RUN_ERROR if served.failure else ExitCode.PASS
+        write_serving(parsed.out, served, prepared.texts)
+    code = served.result.exit_code
     if parsed.json:
-        return CommandResult(
-            to_json({**asdict(figures), "failure": served.failure, "level": served.level}), code
-        )
-    lines = serving_lines(figures, served.failure)
+        return CommandResult(to_json(serving_values(served)), code)
+    lines = serving_lines(served)
     if parsed.out is not None:
         lines.append(f"written to {parsed.out}")
     return CommandResult("".join(f"{line.rstrip()}\n" for line in lines), code)

@@ -24,7 +24,15 @@ def render_serving_plan(plan: ServingPlan) -> str:
     kv = [(str(row.tokens), str(row.cache_bytes), str(row.moved_bytes)) for row in plan.kv]
     lines += [*table_lines(("tokens", "S_KV (B)", "moved (B)"), kv), ""]
     if plan.exchanges:
-        heading = ("pool", "GPUs", "tokens a GPU", "T_dispatch (B)", "T_egress (B)", "to other hosts (B)", "combine (B)")
+        heading = (
+            "pool",
+            "GPUs",
+            "tokens a GPU",
+            "T_dispatch (B)",
+            "T_egress (B)",
+            "to other hosts (B)",
+            "combine (B)",
+        )
         rows = [
             (
                 row.pool,

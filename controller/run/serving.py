@@ -8,7 +8,6 @@ from typing import Final
 
 import numpy as np
 
-from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.assignment import Assignment
 from etloop.controller.plan.serving_jobs import requests_of
 from etloop.controller.run.execution import RunWatcher
@@ -17,6 +16,7 @@ from etloop.controller.run.prepare import Prepared
 from etloop.controller.run.twin import TwinExecution, TwinHosts, described_device
 from etloop.results.schema.serving import REQUEST_COLUMNS, TTFT_PARTS, Columns, QueueFigures
 from etloop.results.serving.figures import ServingRecords
+from etloop.results.serving.run import ServingRun, serving_run
 from etloop.traffic.flow_level import FlowLevelSettings, flow_level
 from etloop.traffic.twin import TwinSettings, seeded
 from etloop.workload.serving.cluster import Cluster
@@ -28,24 +28,12 @@ from etloop.workload.trace.program import OpKind
 MODELLED: Final = "compute times are modelled, not measured"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ServedRun:
-    """A finished run, or one that broke off."""
-
-    records: ServingRecords
-    failure: str
-    """"" if every request was finished or refused."""
-    level: str
-    messages: int
-    """Messages that the cluster started."""
-
-
 class _Source:
     """A cluster as the engine calls it; see `TransferSource`."""
 
     def __init__(self, cluster: Cluster, assignment: Assignment) -> None:
         self._cluster = cluster
-        self.messages = self.last_ns = 0
+        self.last_ns = 0
         ops: dict[tuple[int, int, int], int] = {}
         for rank in assignment.ranks:
             program = assignment.programs[rank.program]
@@ -67,7 +55,6 @@ class _Source:
         self, now_ns: int, arrived: Sequence[tuple[int, int]]
     ) -> tuple[Sequence[tuple[int, int, int]], int | None]:
         started = self._cluster.act(now_ns, arrived)
-        self.messages += len(started)
         self.last_ns = now_ns
         return [(one.pair, one.message_bytes, one.number) for one in started], self._cluster.next_ns
 
@@ -79,12 +66,12 @@ def serve_in_twin(
     hosts: TwinHosts,
     level: str,
     watcher: RunWatcher,
-) -> ServedRun:
+) -> ServingRun:
     """Run in virtual time at the level "packet" or "flow".
 
     Raises `ConfigError` without a described device, and `PlanError` for one that the level does not model.
     """
-    found = requests_of(load)
+    found, checks = requests_of(load), prepared.scenario.verdict.checks
     cluster = Cluster(load.model, load.keys, found, prepared.plan.parts.jobs.hosts())
     if level == "flow":
         device = described_device(prepared)
@@ -93,7 +80,8 @@ def serve_in_twin(
         source = _Source(cluster, assignment)
         outcome = flow_level(assignment, network, FlowLevelSettings(limit_ns=settings.limit_ns), source)
         notes = (f"flow level: without {', '.join(absent)}",) if absent else ()
-        return _served(load, found, cluster, source, outcome.failure, level, notes)
+        records = _records(load, found, cluster, source.last_ns, notes)
+        return serving_run(records, checks, outcome.failure, level)
     made: list[_Source] = []
 
     def source_of(assignment: Assignment) -> _Source:
@@ -102,19 +90,13 @@ def serve_in_twin(
 
     executed = TwinExecution(settings, hosts, source_of).execute(prepared, "", watcher, None)
     assert executed.twin is not None
-    return _served(load, found, cluster, made[0], executed.twin.failure, level, executed.notes)
+    records = _records(load, found, cluster, made[0].last_ns, executed.notes)
+    return serving_run(records, checks, executed.twin.failure, level)
 
 
-def _served(
-    load: ServingLoad,
-    found: RequestSet,
-    cluster: Cluster,
-    source: _Source,
-    failure: str,
-    level: str,
-    notes: tuple[str, ...],
-) -> ServedRun:
-    end_ns = source.last_ns
+def _records(
+    load: ServingLoad, found: RequestSet, cluster: Cluster, end_ns: int, notes: tuple[str, ...]
+) -> ServingRecords:
     samples, keys = cluster.samples, load.keys
     steps: Columns = {
         "end_ns": np.array(samples.step_end_ns, np.int64),
@@ -136,7 +118,7 @@ def _served(
         )
         for tally in cluster.tallies
     )
-    records = ServingRecords(
+    return ServingRecords(
         requests=request_columns(cluster.progress, keys.first_token),
         steps=steps,
         exchange_ns=np.array(samples.exchange_ns, np.int64),
@@ -152,7 +134,6 @@ def _served(
         decode_instances=keys.decode.instances,
         notes=(MODELLED, *found.notes, *notes),
     )
-    return ServedRun(records, failure, level, source.messages)
 
 
 def request_columns(progress: Sequence[Progress], first_token: FirstToken) -> Columns:

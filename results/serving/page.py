@@ -26,13 +26,29 @@ from etloop.results.html.drawing import NARROW, WIDE, Axis, Plotted, Steps, draw
 from etloop.results.html.render import render
 from etloop.results.html.stacks import Bar, Segment, stacks
 from etloop.results.schema.serving import TTFT_PARTS, ServingFigures
+from etloop.results.schema.verdict import RunResult
 from etloop.results.serving.text import PART_NAMES, milliseconds, serving_lines
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from etloop.results.serving.figures import ServingRecords
+    from etloop.results.serving.run import ServingRun
 
+BADGES: Final = {
+    RunResult.PASS: "pass",
+    RunResult.NO_VERDICT: "pass",
+    RunResult.INCONCLUSIVE: "inconclusive",
+    RunResult.FAIL: "fail",
+    RunResult.BROKEN: "fail",
+}
+WORDS: Final = {
+    RunResult.PASS: "PASS",
+    RunResult.NO_VERDICT: "complete",
+    RunResult.INCONCLUSIVE: "INCONCLUSIVE",
+    RunResult.FAIL: "FAIL",
+    RunResult.BROKEN: "broke off",
+}
 MOST_BARS: Final = 32
 """Groups of requests, by arrival, whose mean parts are drawn."""
 MOST_REQUESTS: Final = 40
@@ -41,20 +57,21 @@ MOST_POINTS: Final = 2000
 """Points of a line; further ones are averaged."""
 
 
-def serving_page(records: ServingRecords, figures: ServingFigures, failure: str) -> str:
+def serving_page(run: ServingRun) -> str:
     """Return the page as HTML."""
+    records, figures = run.records, run.figures
     plots = [plot for plot in (_itl(records), _under_way(records)) if plot is not None]
     facts = (
         Fact("model", figures.model),
         Fact("requests", figures.source),
         Fact("compute", "modelled, not measured: no GPU took part"),
     )
-    badge = ("fail", "broke off") if failure else ("pass", "complete")
+    badge = (BADGES[run.result], WORDS[run.result])
     sections = (
-        Section("figures", "Figures", (_tiles(figures), *((Text(failure),) if failure else ()))),
+        Section("figures", "Figures", (_tiles(figures), *((Text(run.failure),) if run.failure else ()))),
         Section("ttft", "Time to first token", (*_ttft_parts(records), *_timeline(records))),
         Section("time", "The run over time", tuple(plots)),
-        Section("all", "All figures", (Source("", "\n".join(serving_lines(figures, failure))),)),
+        Section("all", "All figures", (Source("", "\n".join(serving_lines(run))),)),
         Section("notes", "Notes", listing(figures.notes)),
     )
     return render(Page(f"ETLoop serving: {figures.model}", figures.source, *badge, facts, sections))

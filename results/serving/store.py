@@ -11,9 +11,9 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from etloop.results.schema.serving import REQUEST_COLUMNS, STEP_COLUMNS, Columns, ServingFigures
-from etloop.results.serving.figures import ServingRecords
+from etloop.results.schema.serving import REQUEST_COLUMNS, STEP_COLUMNS, Columns
 from etloop.results.serving.page import serving_page
+from etloop.results.serving.run import ServingRun
 
 REQUESTS_FILE: Final = "requests.parquet"
 STEPS_FILE: Final = "decode_steps.parquet"
@@ -23,22 +23,27 @@ FORMAT: Final = 1
 """Version of serving.json."""
 
 
-def write_serving(
-    directory: Path,
-    records: ServingRecords,
-    figures: ServingFigures,
-    inputs: Mapping[str, str | bytes],
-    failure: str,
-) -> None:
+def write_serving(directory: Path, run: ServingRun, inputs: Mapping[str, str | bytes]) -> None:
     """Write a run into a new or empty directory; `inputs` are its input files by name. Raises `OSError`."""
     directory.mkdir(parents=True, exist_ok=True)
     for name, text in inputs.items():
         (directory / name).write_bytes(text.encode() if isinstance(text, str) else text)
-    pq.write_table(columns_table(records.requests, REQUEST_COLUMNS), directory / REQUESTS_FILE)
-    pq.write_table(columns_table(records.steps, STEP_COLUMNS), directory / STEPS_FILE)
-    content = {"format": FORMAT, "failure": failure, **asdict(figures)}
-    (directory / FIGURES_FILE).write_text(json.dumps(content, indent=1) + "\n")
-    (directory / PAGE_FILE).write_text(serving_page(records, figures, failure))
+    pq.write_table(columns_table(run.records.requests, REQUEST_COLUMNS), directory / REQUESTS_FILE)
+    pq.write_table(columns_table(run.records.steps, STEP_COLUMNS), directory / STEPS_FILE)
+    (directory / FIGURES_FILE).write_text(json.dumps(serving_values(run), indent=1) + "\n")
+    (directory / PAGE_FILE).write_text(serving_page(run))
+
+
+def serving_values(run: ServingRun) -> dict[str, Any]:
+    """Return the content of serving.json."""
+    verdict = None if run.verdict is None else asdict(run.verdict)
+    return {
+        "format": FORMAT,
+        "level": run.level,
+        "failure": run.failure,
+        "verdict": verdict,
+        **asdict(run.figures),
+    }
 
 
 def columns_table(columns: Columns, meanings: Mapping[str, str]) -> Any:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from etloop.contract.base.units import approximate_bytes, approximate_duration
-from etloop.results.schema.serving import Percentiles, ServingFigures
+from typing import TYPE_CHECKING, Final
 
-PART_NAMES = {
+from etloop.contract.base.units import approximate_bytes, approximate_duration
+from etloop.results.schema.serving import Percentiles
+from etloop.results.text.verdict import verdict_lines
+
+if TYPE_CHECKING:
+    from etloop.results.serving.run import ServingRun
+
+PART_NAMES: Final = {
     "memory_wait": "wait for memory",
     "prefill_wait": "wait for prefill",
     "prefill": "prefill (modelled)",
@@ -17,11 +23,14 @@ PART_NAMES = {
 }
 
 
-def serving_lines(figures: ServingFigures, failure: str) -> list[str]:
+def serving_lines(run: ServingRun) -> list[str]:
     """Return the summary of a run, a line each."""
+    figures = run.figures
     lines = [f"{figures.model}: {figures.source}"]
-    if failure:
-        lines.append(f"the run broke off: {failure}")
+    if run.failure:
+        lines.append(f"the run broke off: {run.failure}")
+    if run.verdict is not None:
+        lines += verdict_lines(run.verdict)
     lines += [
         (
             f"requests: {figures.arrived} arrived = {figures.finished} finished + {figures.running} running + "

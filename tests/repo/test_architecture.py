@@ -60,7 +60,7 @@ MAY_IMPORT: Final[Mapping[str, str]] = {
     "results/text": "contract results/schema results/measure results/expected results/tables results/compare results/report",
     "results/html": "contract results/schema results/measure results/verdict results/kpis results/compare results/report",
     "results/export": "results/kpis",
-    "results/serving": "contract results/schema results/html results/report",
+    "results/serving": "contract results/schema results/verdict results/html results/text",
     "results": "contract",
     "agent": "contract runtime traffic",
     "counters/base": "contract",
