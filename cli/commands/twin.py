@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from etloop.cli.arguments.inputs import add_json, add_scenario_and_rig, add_strict
-from etloop.cli.arguments.values import parse_duration, parse_whole
+from etloop.cli.arguments.values import parse_duration, parse_part, parse_whole
 from etloop.cli.result import CommandResult, to_json
 from etloop.runtime.module_loading import quick_loading
 
@@ -52,6 +52,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--hosts",
         choices=("cards", "software"),
         help="model of the senders: NICs (default), or agents over udp, packet and xdp ports, which have fewer bytes in flight",
+    )
+    parser.add_argument(
+        "--find-rate",
+        type=parse_part,
+        metavar="SHARE",
+        help="of a serving workload: find the highest request rate at which this share of the requests meets its slo, such as 99%%",
     )
     parser.add_argument("--out", type=Path, metavar="RUN_DIR", help="write the results to this new directory")
     parser.add_argument(
@@ -106,6 +112,9 @@ def run(parsed: argparse.Namespace) -> CommandResult:
         if (load := serving_load(prepared.scenario)) is not None:
             given = TwinSettings(seed=seed, limit_ns=limit_ns)
             return _serve(prepared, load, given, parsed)
+        if parsed.find_rate is not None:
+            problem = "the scenario has no serving workload"
+            raise ConfigError(Problem("--find-rate", problem, "leave it out (docs/serving.md)"))
         if is_flow_level and parsed.out is not None:
             problem = "the flow level has no op records to write"
             raise ConfigError(
@@ -169,6 +178,23 @@ def _serve(
     from etloop.results.serving.text import serving_lines
 
     hosts = TwinHosts(parsed.hosts or TwinHosts.CARDS)
+    if parsed.find_rate is not None:
+        from dataclasses import asdict
+
+        from etloop.contract.base.errors import ExitCode
+        from etloop.controller.run.serving_search import find_rate
+        from etloop.results.serving.rates import rate_lines, write_rates
+
+        watcher = StatusWatcher()
+        search = find_rate(
+            load,
+            parsed.find_rate,
+            lambda scaled: serve_in_twin(prepared, scaled, settings, hosts, parsed.level, watcher),
+        )
+        if parsed.out is not None:
+            write_rates(parsed.out, search, load.model.name)
+        text = to_json(asdict(search)) if parsed.json else "\n".join(rate_lines(search)) + "\n"
+        return CommandResult(text, ExitCode.PASS if search.rate else ExitCode.VERDICT_FAILED)
     served = serve_in_twin(prepared, load, settings, hosts, parsed.level, StatusWatcher())
     if parsed.out is not None:
         write_serving(parsed.out, served, prepared.texts)

@@ -140,3 +140,37 @@ class ServingFigures:
     """Jain's index over instances, (sum x)^2 / (n * sum x^2): of prefill and decode tokens and of KV bytes received."""
     queues: tuple[QueueFigures, ...]
     notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RatePoint:
+    """One rate of a search, with what it gave."""
+
+    rate: float
+    """Requests a second."""
+    met_share: float
+    """Share of the requests within the objective."""
+    meets: bool
+    ttft_mean_ns: float
+    ttft_p99_ns: int
+    ttft_fabric_p99_ns: int
+    itl_p99_ns: int
+    goodput: float
+    """Requests a second within the objective."""
+    output_tokens_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RateSearch:
+    """The highest rate that meets an objective."""
+
+    share: float
+    """Share of the requests that must be within the objective."""
+    rate: float
+    """Highest rate tried that meets it; 0: none."""
+    failing_rate: float | None
+    """Lowest rate tried above it that does not; None: none was found."""
+    points: tuple[RatePoint, ...]
+    """By rate."""
+    ttft_limit_ns: int
+    itl_limit_ns: int
