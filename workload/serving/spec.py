@@ -13,6 +13,7 @@ from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.setting import group, required, setting
 from etloop.contract.base.units import (
     NS_PER_S,
+    approximate_bytes,
     format_bytes,
     format_duration,
     parse_bytes,
@@ -219,7 +220,7 @@ def misfits(model: Model, keys: ServingKeys) -> Iterator[Problem]:
             problem = f"{model.kv_heads} heads of {model.name} cannot be split over {pool.tp} GPUs"
             yield Problem(f"{name}.tp", problem, "write a divisor or a multiple of the heads")
         elif pool.kv_tokens(model) < 1:
-            weights = format_bytes(model.weight_bytes)
+            weights = approximate_bytes(model.weight_bytes)
             problem = f"{model.name} has {weights} of weights, more than {pool.gpus} GPUs of {format_bytes(pool.memory_bytes)} hold"
             yield Problem(f"{name}.tp", problem, "give an instance more GPUs or memory")
         if pool.ep and model.experts is None:
