@@ -57,7 +57,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--find-rate",
         type=parse_part,
         metavar="SHARE",
-        help="of a serving workload: find the highest request rate at which this share of the requests meets its slo, such as 99%%",
+        help="of a serving workload: find the highest request rate at which this share of its requests, such as 99%%, "
+        "meets its slo",
     )
     parser.add_argument("--out", type=Path, metavar="RUN_DIR", help="write the results to this new directory")
     parser.add_argument(

@@ -15,8 +15,10 @@ def render_serving_plan(plan: ServingPlan) -> str:
     """Return the plan in words and tables; it ends with a newline."""
     lines = [
         f"{plan.model} on {plan.gpus} GPUs: {plan.requests} requests ({plan.source}) in {approximate_duration(plan.span_ns)}",
-        f"tokens: {plan.input_tokens} in, {plan.output_tokens} out; KV of all prompts without reuse "
-        f"{approximate_bytes(plan.prompt_kv_bytes)}",
+        (
+            f"tokens: {plan.input_tokens} in, {plan.output_tokens} out; KV of all prompts without reuse "
+            f"{approximate_bytes(plan.prompt_kv_bytes)}"
+        ),
         f"room for KV: {plan.prefill_kv_tokens} tokens in a prefill instance, {plan.decode_kv_tokens} in a decode instance",
         f"KV cache: {plan.kv_bytes_per_token} bytes a token, moved by {plan.kv_flows} flows",
         "",

@@ -1,1 +1,1 @@
-"""Figures and pages of serving runs."""
+"""Figures and files of serving runs."""

@@ -1,4 +1,7 @@
-"""Conditions of a scenario over the figures and tables of a serving run. Decides their names; the language is that of verdicts."""
+"""Conditions of a scenario over the figures and tables of a serving run.
+
+Decides their names; the language is that of verdicts.
+"""
 
 from __future__ import annotations
 

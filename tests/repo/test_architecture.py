@@ -96,7 +96,8 @@ COMPILED: Final = ("etloop.traffic._native", "etloop.workload._et")
 
 PURE: Final = frozenset(
     "contract/base contract/model contract/protocol workload/trace workload/chakra workload/graph workload/inspect"
-    " workload/lint workload/program workload/serving workload/synthetic traffic/topology traffic/collectives traffic/collectives/core"
+    " workload/lint workload/program workload/serving workload/synthetic traffic/topology traffic/collectives"
+    " traffic/collectives/core"
     " traffic/collectives/algorithms traffic/collectives/nccl traffic/collectives/msccl traffic/collectives/proof"
     " dut_profiles/model dut_profiles/rules results/schema results/measure results/verdict results/expected results/tables"
     " results/device results/kpis results/diagnosis results/compare results/report results/text results/html results/export"

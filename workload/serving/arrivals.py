@@ -88,7 +88,10 @@ class Length:
                 return min(max(round(drawn), self.least), self.most)
 
 
-_LENGTH_REMEDY: Final = 'write tokens, such as 512, or "128-8192", "zipf 1 128-8192" (exponent) or "lognormal 1024 0.5 1-32768" (mean, cv)'
+_LENGTH_REMEDY: Final = (
+    'write tokens, such as 512, or "128-8192", "zipf 1 128-8192" (exponent) or '
+    '"lognormal 1024 0.5 1-32768" (mean, cv)'
+)
 
 
 def parse_length(text: str) -> Length:

@@ -221,7 +221,7 @@ def misfits(model: Model, keys: ServingKeys) -> Iterator[Problem]:
             yield Problem(f"{name}.tp", problem, "write a divisor or a multiple of the heads")
         elif pool.kv_tokens(model) < 1:
             weights = approximate_bytes(model.weight_bytes)
-            problem = f"{model.name} has {weights} of weights, more than {pool.gpus} GPUs of {format_bytes(pool.memory_bytes)} hold"
+            problem = f"{model.name} has {weights} of weights, more than {pool.gpus} x {format_bytes(pool.memory_bytes)} hold"
             yield Problem(f"{name}.tp", problem, "give an instance more GPUs or memory")
         if pool.ep and model.experts is None:
             yield Problem(f"{name}.ep", f"{model.name} has no experts", "remove it")

@@ -1,7 +1,7 @@
 """Generated traffic of a scenario, without a trace: its keys and limits.
 
-`collective`, `incast`, `storage`, `flows` and `serving` are written under `workload:` instead of a trace, `incast` and `storage` also
-under `background:`. Decides keys, limits and defaults; `load_jobs` makes the programs.
+`collective`, `incast`, `storage`, `flows` and `serving` are written under `workload:` instead of a trace, `incast` and
+`storage` also under `background:`. Decides keys, limits and defaults; `load_jobs` makes the programs.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-// Transfers that a model outside the engine starts while a run lasts: what it starts next depends on what has arrived. Each is one
-// more use of a SEND and a RECV that the programs of two ranks describe (`Ops::post`).
+// Transfers that a model outside the engine starts while a run lasts: what it starts next depends on what has arrived.
+//
+// Each is one more use of a SEND and a RECV that the programs of two ranks describe (`Ops::post`).
 #pragma once
 
 #include <cstdint>
