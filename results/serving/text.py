@@ -42,7 +42,7 @@ def serving_lines(run: ServingRun) -> list[str]:
             f"{figures.goodput:.3g} requests/s and {figures.goodput_tokens_per_s:.4g} tokens/s"
         ),
         "",
-        f"{'':34}{'mean':>10}{'p50':>10}{'p95':>10}{'p99':>10}{'p99.9':>10}{'max':>10}",
+        f"{'':34}{'mean':>12}{'p50':>12}{'p95':>12}{'p99':>12}{'p99.9':>12}{'max':>12}",
     ]
     lines += _row("time to first token (TTFT)", figures.ttft)
     for name, part in figures.ttft_parts.items():
@@ -75,7 +75,7 @@ def _row(name: str, figure: Percentiles | None) -> list[str]:
     if figure is None:
         return []
     values = (figure.mean, figure.p50, figure.p95, figure.p99, figure.p999, figure.most)
-    return [f"{name:34}" + "".join(f"{milliseconds(value):>10}" for value in values)]
+    return [f"{name:34}" + "".join(f"{milliseconds(value):>12}" for value in values)]
 
 
 def milliseconds(value_ns: float) -> str:

@@ -286,7 +286,8 @@ def _normal(uniform: Callable[[], float]) -> float:
 def _gamma(shape: float, uniform: Callable[[], float]) -> float:
     """Draw from a gamma distribution of scale 1 (Marsaglia and Tsang, 2000)."""
     if shape < 1:
-        return _gamma(shape + 1, uniform) * uniform() ** (1 / shape)
+        share: float = uniform() ** (1 / shape)
+        return _gamma(shape + 1, uniform) * share
     d = shape - 1 / 3
     c = 1 / math.sqrt(9 * d)
     while True:
