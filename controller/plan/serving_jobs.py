@@ -16,7 +16,7 @@ from etloop.controller.inputs.scenario.scenario import Scenario
 from etloop.workload.program.writer import ProgramWriter
 from etloop.workload.serving.arrivals import DrawnRequests, drawn_requests
 from etloop.workload.serving.cluster import Cluster
-from etloop.workload.serving.requests import RequestSet, scaled, spread
+from etloop.workload.serving.requests import RequestSet, scale, spread
 from etloop.workload.serving.spec import MOST_RANK_PAIRS, ServingLoad
 from etloop.workload.serving.trace_formats import read_requests
 from etloop.workload.trace.program import Job, OpKind, RankProgram
@@ -34,7 +34,7 @@ def requests_of(load: ServingLoad) -> RequestSet:
     found = read_requests(load.directory / requests.trace, load.where)
     if requests.spread_ns:
         found = spread(found, requests.spread_ns)
-    return scaled(found, requests.time, requests.tokens_divisor, requests.limit)
+    return scale(found, requests.time, requests.tokens_divisor, requests.limit)
 
 
 def serving_job(load: ServingLoad) -> Job:

@@ -23,7 +23,7 @@ _NS: Final = 1e9
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ServingRecords:
-    """What a serving run leaves: columns as in `results.schema.serving`, and what is not in them."""
+    """Records of a serving run: columns as in `results.schema.serving`, and values for the whole run."""
 
     requests: Columns
     steps: Columns
@@ -66,7 +66,7 @@ def percentiles(
 
 
 def jain(values: NDArray[np.generic]) -> float:
-    """Return Jain's fairness index; 1 if nothing was shared."""
+    """Return Jain's fairness index; 1 if no bytes were shared."""
     numbers = np.asarray(values, np.float64)
     squares = float((numbers**2).sum())
     return float(numbers.sum() ** 2 / (len(numbers) * squares)) if squares else 1.0

@@ -163,7 +163,7 @@ def _itl(records: ServingRecords) -> Plot | None:
     order = np.argsort(at, kind="stable")
     gap = np.asarray(steps["gap_ns"], np.int64)[used][order] / 1e6
     fabric = np.asarray(steps["fabric_ns"], np.int64)[used][order] / 1e6
-    times, gaps, fabrics = (_thinned(values) for values in (at[order], gap, fabric))
+    times, gaps, fabrics = (_thin(values) for values in (at[order], gap, fabric))
     lines = [Steps("inter-token latency", 0, times, gaps)]
     if fabric.any():
         lines.append(Steps("of it exchanges with experts", 1, times, fabrics))
@@ -188,14 +188,14 @@ def _under_way(records: ServingRecords) -> Plot | None:
         order = np.argsort(times, kind="stable")
         counts = np.cumsum(changes[order])
         at = times[order] / 1e9
-        lines.append(Steps(name, len(lines), _thinned(at), _thinned(counts)))
+        lines.append(Steps(name, len(lines), _thin(at), _thin(counts)))
     if not lines:
         return None
     most = np.concatenate([line.at for line in lines])
     return _plot("phases", "Requests by phase", "requests", tuple(lines), most)
 
 
-def _thinned(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def _thin(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return at most `MOST_POINTS` means of neighbouring values."""
     if len(values) <= MOST_POINTS:
         return values

@@ -34,6 +34,6 @@ class ServingRun:
 def serving_run(
     records: ServingRecords, requested: Sequence[RequestedCondition], failure: str, level: str
 ) -> ServingRun:
-    """Return the run of these records, judged by the conditions of its scenario."""
+    """Return the run of these records, evaluated by the conditions of its scenario."""
     figures = serving_figures(records)
     return ServingRun(records, figures, serving_verdict(requested, records, figures, failure), failure, level)

@@ -109,16 +109,16 @@ def serving_results(records: ServingRecords, figures: ServingFigures) -> Results
 
 
 def _frame(columns: Columns, label: Callable[[int], str]) -> Frame:
-    def seen(name: str, column: NDArray[np.generic]) -> NDArray[np.generic]:
+    def values_of(name: str, column: NDArray[np.generic]) -> NDArray[np.generic]:
         if column.dtype == object:
             return column
         numbers = np.asarray(column, np.float64)
-        # Times of what did not happen are absent.
+        # Times of events that did not happen are absent.
         return np.where(numbers < 0, np.nan, numbers) if _unit(name) == "ns" else numbers
 
     rows = len(next(iter(columns.values())))
     units: Mapping[str, str] = {name: _unit(name) for name in columns}
-    return Frame({name: seen(name, column) for name, column in columns.items()}, units, rows, label)
+    return Frame({name: values_of(name, column) for name, column in columns.items()}, units, rows, label)
 
 
 def serving_verdict(
@@ -135,8 +135,14 @@ def serving_verdict(
     )
     outcomes = tuple(decide(condition) for condition in requested)
     failed = [
-        f"{one.expression}: {one.value or 'does not hold'}" for one in outcomes if one.result is Result.FAIL
+        f"{outcome.expression}: {outcome.value or 'does not hold'}"
+        for outcome in outcomes
+        if outcome.result is Result.FAIL
     ]
-    unknown = [f"{one.expression}: {one.reason}" for one in outcomes if one.result is Result.INCONCLUSIVE]
+    unknown = [
+        f"{outcome.expression}: {outcome.reason}"
+        for outcome in outcomes
+        if outcome.result is Result.INCONCLUSIVE
+    ]
     result = Result.FAIL if failed else Result.INCONCLUSIVE if unknown else Result.PASS
     return Verdict(result, "", tuple(failed + unknown), (), outcomes)

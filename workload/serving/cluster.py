@@ -3,7 +3,7 @@
 Decides when a request is placed, computed, moved and decoded. A prefill instance computes one prompt for each of its
 tensor-parallel groups at a time, first come, first served. A decode instance runs steps back to back; a sequence joins with the
 next step after its KV cache has arrived and leaves after its last token. The decode instance reserves room for prompt and answer
-before the prefill begins, so nothing is ever evicted. The network is the caller's: it reports when messages have arrived.
+before the prefill begins, so requests are never evicted. The network is the caller's: it reports when messages have arrived.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from etloop.workload.serving.instance import NOT_YET, Instance, Pass, Progress, 
 from etloop.workload.serving.kv_transfer import slices
 from etloop.workload.serving.model_file import Model
 from etloop.workload.serving.prefix_cache import PrefixCache
-from etloop.workload.serving.request_state import RequestState, moved
+from etloop.workload.serving.request_state import RequestState, advance
 from etloop.workload.serving.requests import Request, RequestSet
 from etloop.workload.serving.router import Router
 from etloop.workload.serving.spec import (
@@ -44,7 +44,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Samples:
-    """What a run counts besides its requests, in the order of time."""
+    """Counts of a run in addition to its requests, in the order of time."""
 
     step_end_ns: array[int]
     """By decode step."""
@@ -67,14 +67,16 @@ def _no_samples() -> Samples:
 class Cluster:
     """One run. `act` is called with every arrival, and when it asked to be called."""
 
-    def __init__(self, model: Model, keys: ServingKeys, found: RequestSet, hosts: Sequence[int]) -> None:
+    def __init__(
+        self, model: Model, keys: ServingKeys, request_set: RequestSet, hosts: Sequence[int]
+    ) -> None:
         """`hosts` has the host of each rank: peers of an exchange on other hosts come first."""
         self._model = model
         self._keys = keys
-        self._requests = found.requests
-        self._block_tokens = found.block_tokens
+        self._requests = request_set.requests
+        self._block_tokens = request_set.block_tokens
         self._next_request = 0
-        self._router = Router(keys.routing, found.block_tokens)
+        self._router = Router(keys.routing, request_set.block_tokens)
         self.progress: list[Progress] = []
         """By arrival."""
         self.samples = _no_samples()
@@ -128,7 +130,7 @@ class Cluster:
         return queues + [instance.memory_tally for instance in self.decode]
 
     def act(self, now_ns: int, arrived: Sequence[tuple[int, int]]) -> list[Start]:
-        """Take the arrivals (number, time) and everything that is due by `now_ns`; return the messages that begin."""
+        """Take the arrivals (number, time) and every timer up to `now_ns`; return the messages that begin."""
         self._started = []
         for number, at_ns in arrived:
             self._messages.pop(number)(at_ns)
@@ -220,7 +222,7 @@ class Cluster:
             target.of_replica[progress.replica] += 1
             progress.reserved_ns = now_ns
             progress.cached_decode_tokens = self._cached_tokens(target, request)
-            progress.state = moved(progress.state, RequestState.WAITING_PREFILL)
+            progress.state = advance(progress.state, RequestState.WAITING_PREFILL)
             source = self.prefill[progress.prefill]
             source.queue.append(progress)
             source.queue_tally.change(1, now_ns)
@@ -240,7 +242,7 @@ class Cluster:
             progress = source.queue.popleft()
             source.queue_tally.change(-1, now_ns)
             source.queue_tally.waited_ns += now_ns - progress.reserved_ns
-            progress.state = moved(progress.state, RequestState.PREFILLING)
+            progress.state = advance(progress.state, RequestState.PREFILLING)
             progress.prefill_start_ns = now_ns
             progress.prefill_replica = len(members)
             request = progress.request
@@ -283,7 +285,7 @@ class Cluster:
                 if progress.generated == progress.request.output_tokens:
                     self._finish(progress, now_ns)
                     continue
-            progress.state = moved(progress.state, RequestState.TRANSFERRING)
+            progress.state = advance(progress.state, RequestState.TRANSFERRING)
             if not self._pushes_early:
                 self._move_kv(progress, now_ns)
             self._end_transfer(progress, now_ns)
@@ -337,9 +339,9 @@ class Cluster:
                 progress.open_messages += 1
                 if progress.kv_start_ns == NOT_YET:
                     progress.kv_start_ns = now_ns
-                self._send(dst, src, COMMAND_BYTES, partial(self._asked, progress, src, dst, total))
+                self._send(dst, src, COMMAND_BYTES, partial(self._answer_pull, progress, src, dst, total))
 
-    def _asked(self, progress: Progress, src: int, dst: int, total_bytes: int, now_ns: int) -> None:
+    def _answer_pull(self, progress: Progress, src: int, dst: int, total_bytes: int, now_ns: int) -> None:
         progress.open_messages -= 1
         self._send_pieces(progress, src, dst, total_bytes, now_ns)
 
@@ -364,7 +366,7 @@ class Cluster:
         if progress.open_messages or progress.state is not RequestState.TRANSFERRING:
             return
         if not progress.asked and progress.cached_decode_tokens == progress.request.input_tokens:
-            # Nothing is missing: the decode instance still has to hear that the prefill is over.
+            # No byte is missing: the decode instance still has to hear that the prefill is over.
             progress.asked = True
             progress.open_messages = 1
             src, dst, _ = self._rank_pairs(progress)[0]
@@ -373,7 +375,7 @@ class Cluster:
         progress.kv_end_ns = now_ns
         target = self.decode[progress.decode]
         target.cache.put(progress.request.blocks)
-        progress.state = moved(progress.state, RequestState.WAITING_DECODE)
+        progress.state = advance(progress.state, RequestState.WAITING_DECODE)
         target.queue.append(progress)
         target.queue_tally.change(1, now_ns)
         if target.current is None:
@@ -386,7 +388,7 @@ class Cluster:
             progress = target.queue.popleft()
             target.queue_tally.change(-1, now_ns)
             target.queue_tally.waited_ns += now_ns - progress.kv_end_ns
-            progress.state = moved(progress.state, RequestState.DECODING)
+            progress.state = advance(progress.state, RequestState.DECODING)
             progress.decode_start_ns = now_ns
             target.active.append(progress)
             target.context_tokens += progress.request.input_tokens + progress.generated
@@ -443,7 +445,7 @@ class Cluster:
         progress.last_token_ns = now_ns
 
     def _finish(self, progress: Progress, now_ns: int) -> None:
-        progress.state = moved(progress.state, RequestState.FINISHED)
+        progress.state = advance(progress.state, RequestState.FINISHED)
         self.ended += 1
         target = self.decode[progress.decode]
         tokens = progress.request.input_tokens + progress.request.output_tokens

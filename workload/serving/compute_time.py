@@ -88,7 +88,7 @@ class ComputeModel:
     def prefill_ns(self, model: Model, gpus: int, new_tokens: int, cached_tokens: int) -> int:
         """Return the time of the prefill of `new_tokens` after `cached_tokens` on so many GPUs."""
         if self.prefill_table:
-            return interpolated(self.prefill_table, new_tokens)
+            return interpolate(self.prefill_table, new_tokens)
         attention = 2 * model.layers * model.hidden * new_tokens * (2 * cached_tokens + new_tokens)
         flops = 2 * model.used_parameters * new_tokens + attention
         rate = gpus * self.flops * self.flops_use_per_million
@@ -97,7 +97,7 @@ class ComputeModel:
     def decode_ns(self, model: Model, gpus: int, sequences: int, context_tokens: int) -> int:
         """Return the time of a step of `sequences` with `context_tokens` in all on so many GPUs."""
         if self.decode_table:
-            return interpolated(self.decode_table, sequences)
+            return interpolate(self.decode_table, sequences)
         read_bytes = _touched_weights(model, sequences) + context_tokens * model.kv_bytes_per_token
         bandwidth = gpus * self.memory_bytes_per_s * self.bandwidth_use_per_million
         rate = gpus * self.flops * self.flops_use_per_million
@@ -106,7 +106,7 @@ class ComputeModel:
         return longest + self.overhead_ns
 
 
-def interpolated(table: tuple[tuple[int, int], ...], count: int) -> int:
+def interpolate(table: tuple[tuple[int, int], ...], count: int) -> int:
     """Return the time of a count on the line through its neighbours; the first and last time hold outside the table."""
     place = bisect_left(table, (count, 0))
     if place == 0:

@@ -1,4 +1,4 @@
-"""What a cluster knows of its instances and of the requests under way. Values that `cluster` changes; no decisions."""
+"""State of the instances of a cluster and of the requests under way. Values that `cluster` changes; no decisions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NOT_YET = -1
 
 
 class QueueTally:
-    """Length of a queue over time, apart from what its members know: for Little's law."""
+    """Length of a queue over time, counted apart from its members: for Little's law."""
 
     __slots__ = ("area_ns", "entered", "last_ns", "left", "length", "most", "name", "waited_ns")
 
@@ -42,7 +42,7 @@ class QueueTally:
 
 
 class Progress:
-    """One request and what has happened to it. Times are since the start of the run; `NOT_YET` before they are known."""
+    """One request and its history. Times are since the start of the run; `NOT_YET` before they are known."""
 
     __slots__ = (
         "asked",

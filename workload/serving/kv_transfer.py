@@ -13,7 +13,7 @@ from etloop.workload.serving.model_file import Model
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """What one prefill rank sends one decode rank."""
+    """Bytes that one prefill rank sends one decode rank."""
 
     src: int
     """Rank within the tensor-parallel group of the prefill instance."""

@@ -66,7 +66,7 @@ class Model:
     stated_kv_bytes_per_token: int = setting("kv_bytes_per_token", integer(0, 1 << 30), 0)
     """Bytes of the KV cache per token, of models that have no formula here; 0: by heads or latent."""
     parameters: int = setting("parameters", integer(0, _MOST), 0)
-    """All weights; needed for the roofline and for what fits into memory."""
+    """All weights; needed for the roofline and for the check that the model fits into memory."""
     active_parameters: int = setting("active_parameters", integer(0, _MOST), 0)
     """Weights that one token uses; all if left out."""
     weight_element_bytes: int = setting("weight_element_bytes", integer(1, 8), 2)

@@ -15,7 +15,7 @@ class RequestState(StrEnum):
     PREFILLING = "prefilling"
     TRANSFERRING = "transferring"
     WAITING_DECODE = "waiting for decode"
-    """Its KV cache has arrived; the next step takes it."""
+    """The KV cache has arrived; the next step takes the request."""
     DECODING = "decoding"
     FINISHED = "finished"
     REFUSED = "refused"
@@ -34,7 +34,7 @@ TRANSITIONS: Final[dict[RequestState, frozenset[RequestState]]] = {
 }
 
 
-def moved(state: RequestState, to: RequestState) -> RequestState:
+def advance(state: RequestState, to: RequestState) -> RequestState:
     """Return the new state; `AssertionError` for a transition that the table does not have."""
     assert to in TRANSITIONS[state], f"a request {state} cannot become {to}"
     return to

@@ -12,7 +12,7 @@ from etloop.contract.base.late_dataclass import dataclass
 MOST_REQUESTS: Final = 1_000_000
 MOST_TOKENS: Final = 1 << 24
 MOST_BLOCKS: Final = 1 << 20
-"""Of one request."""
+"""Most prefix blocks of one request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Request:
     """A prompt that arrives, and the number of tokens that answer it."""
 
     number: int
-    """Its id: the position in its source, from 0."""
+    """Id: the position in its source, from 0."""
     arrival_ns: int
     """Since the first arrival of the source."""
     input_tokens: int
@@ -42,12 +42,12 @@ class RequestSet:
     notes: tuple[str, ...] = ()
 
 
-def scaled(found: RequestSet, time_factor: Fraction, tokens_divisor: int, limit: int) -> RequestSet:
+def scale(request_set: RequestSet, time_factor: Fraction, tokens_divisor: int, limit: int) -> RequestSet:
     """Return the first `limit` requests (0: all) with gaps times `time_factor` and tokens divided, rounded up.
 
     Blocks keep their ids; their tokens are divided, too.
     """
-    kept: Iterable[Request] = found.requests[: limit or None]
+    kept: Iterable[Request] = request_set.requests[: limit or None]
     requests = tuple(
         replace(
             request,
@@ -57,20 +57,20 @@ def scaled(found: RequestSet, time_factor: Fraction, tokens_divisor: int, limit:
         )
         for request in kept
     )
-    notes = list(found.notes)
+    notes = list(request_set.notes)
     if time_factor != 1:
         notes.append(f"gaps between arrivals times {float(time_factor):g}")
     if tokens_divisor != 1:
         notes.append(f"tokens of requests and blocks divided by {tokens_divisor}")
-    if len(requests) < len(found.requests):
-        notes.append(f"the first {len(requests)} of {len(found.requests)} requests")
-    block_tokens = max(-(-found.block_tokens // tokens_divisor), 1)
-    return replace(found, requests=requests, block_tokens=block_tokens, notes=tuple(notes))
+    if len(requests) < len(request_set.requests):
+        notes.append(f"the first {len(requests)} of {len(request_set.requests)} requests")
+    block_tokens = max(-(-request_set.block_tokens // tokens_divisor), 1)
+    return replace(request_set, requests=requests, block_tokens=block_tokens, notes=tuple(notes))
 
 
-def spread(found: RequestSet, window_ns: int) -> RequestSet:
+def spread(request_set: RequestSet, window_ns: int) -> RequestSet:
     """Return the requests with those of one time spread evenly over `window_ns` or up to the next arrival, if that is sooner."""
-    requests = found.requests
+    requests = request_set.requests
     times = [request.arrival_ns for request in requests]
     moved: list[Request] = []
     first = 0
@@ -85,4 +85,4 @@ def spread(found: RequestSet, window_ns: int) -> RequestSet:
         ]
         first = end
     note = f"arrivals at one time spread over up to {window_ns / 1e9:g} s"
-    return replace(found, requests=tuple(moved), notes=(*found.notes, note))
+    return replace(request_set, requests=tuple(moved), notes=(*request_set.notes, note))

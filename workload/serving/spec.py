@@ -30,10 +30,10 @@ from etloop.workload.serving.requests import MOST_REQUESTS, MOST_TOKENS
 
 MOST_INSTANCES: Final = 256
 MOST_GPUS: Final = 1024
-"""Of all instances: each is a rank."""
+"""Most GPUs of all instances: each is a rank."""
 MOST_RANK_PAIRS: Final = 1 << 17
 COMMAND_BYTES: Final = 64
-"""Size of the request of a pull, and of the notification that nothing is missing: about a READ request with its headers."""
+"""Size of the request of a pull, and of the notification of a complete prefix: about a READ request with its headers."""
 USABLE_MEMORY: Final = Fraction(9, 10)
 """Share of a GPU's memory for weights and KV cache: vLLM's gpu_memory_utilization."""
 _duration: Final = bounded(parse_duration_ns, 1, 3600 * NS_PER_S, format_duration)
@@ -73,7 +73,7 @@ class Direction(StrEnum):
 
 
 class Unit(StrEnum):
-    """What one message of a KV transfer has."""
+    """Content of one message of a KV transfer."""
 
     LAYER = "layer"
     """Layers; with push they leave while the prefill goes on."""
@@ -90,7 +90,7 @@ class Pool:
     )
     """Number of instances."""
     tp: int = setting("tp", integer(1, MOST_GPUS), 1)
-    """GPUs of a tensor-parallel group. What they exchange stays inside the instance and is part of its compute time."""
+    """GPUs of a tensor-parallel group. Their exchanges stay inside the instance and are part of its compute time."""
     ep: int = setting("ep", integer(0, MOST_GPUS), 0)
     """GPUs over which the experts are spread, a multiple of `tp`; 0: experts stay inside a tensor-parallel group."""
     memory_bytes: int = setting("memory", _memory, 80 * 10**9)
@@ -116,7 +116,9 @@ class Pool:
     def broken_rules(self, keys: Collection[str]) -> Iterator[Problem]:
         """Yield a problem for each rule between keys that is broken."""
         if self.ep and self.ep % self.tp:
-            yield Problem("ep", f"is no multiple of tp, which is {self.tp}", f"write a multiple of {self.tp}")
+            yield Problem(
+                "ep", f"must be a multiple of tp, which is {self.tp}", f"write a multiple of {self.tp}"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +128,7 @@ class KvTransfer:
     direction: Direction = setting("direction", word_of(Direction), Direction.PUSH)
     """push: the prefill side writes; pull: the decode side asks with 64 bytes for each pair of ranks."""
     unit: Unit = setting("unit", word_of(Unit), Unit.LAYER)
-    """What a message has: layers, or blocks of tokens."""
+    """Content of a message: layers, or blocks of tokens."""
     layers: int = setting("layers", integer(1, 1024), 1)
     """Layers of a message."""
     blocks: int = setting("blocks", integer(1, 1 << 20), 1)

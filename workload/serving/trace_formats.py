@@ -57,10 +57,10 @@ def read_requests(path: Path, where: str) -> RequestSet:
     """
     content = _content(path, where)
     first = content.split(b"\n", 1)[0].strip()
-    found = _json_format(content, path) if first.startswith(b"{") else _csv_format(content, path)
+    trace = _json_format(content, path) if first.startswith(b"{") else _csv_format(content, path)
     requests: list[Request] = []
     failed = last_ns = first_ns = 0
-    for number, (at, record) in enumerate(found.records):
+    for number, (at, record) in enumerate(trace.records):
         if number == 0:
             first_ns = last_ns = record.at_ns
         if record.at_ns < last_ns:
@@ -72,15 +72,15 @@ def read_requests(path: Path, where: str) -> RequestSet:
         if record.at_ns - first_ns > LATEST_NS:
             _refuse(at, "arrives more than a year after the first", "cut the file")
         last_ns = record.at_ns
-        if found.fails_without_answer and not record.output_tokens:
+        if trace.fails_without_answer and not record.output_tokens:
             failed += 1
             continue
         if record.output_tokens < 1 or record.input_tokens < 1:
             _refuse(at, "a request without tokens", "write at least 1 for both lengths")
-        most_blocks = -(-record.input_tokens // found.block_tokens) if found.block_tokens else 0
+        most_blocks = -(-record.input_tokens // trace.block_tokens) if trace.block_tokens else 0
         if len(record.blocks) > most_blocks:
             problem = f"{len(record.blocks)} block ids for {record.input_tokens} tokens"
-            _refuse(at, problem, f"write at most {most_blocks}: one for {found.block_tokens} tokens")
+            _refuse(at, problem, f"write at most {most_blocks}: one for {trace.block_tokens} tokens")
         if len(requests) >= MOST_REQUESTS:
             _refuse(at, f"more than {MOST_REQUESTS} requests", "cut the file, or set limit after cutting it")
         requests.append(
@@ -90,7 +90,7 @@ def read_requests(path: Path, where: str) -> RequestSet:
         _refuse(str(path), "has no request", "name a trace with a line for each request")
     notes = (f"{failed} requests without an answer are left out",) if failed else ()
     return RequestSet(
-        tuple(requests), max(found.block_tokens, 1), f"{path.name} ({found.name})", failed, notes
+        tuple(requests), max(trace.block_tokens, 1), f"{path.name} ({trace.name})", failed, notes
     )
 
 
@@ -152,7 +152,9 @@ def _json_records(
     for at, line in _lines(content, path):
         values = _json_object(at, line)
         if unknown := sorted(values.keys() - allowed):
-            _refuse(at, f'"{unknown[0][:64]}" is no key of this format', f"keep {', '.join(sorted(allowed))}")
+            _refuse(
+                at, f'"{unknown[0][:64]}" is not a key of this format', f"keep {', '.join(sorted(allowed))}"
+            )
         if missing := [key for key in _JSON_KEYS[:3] if key not in values]:
             _refuse(at, f"{missing[0]} is missing", "write it")
         ids = values.get("hash_ids", [])
@@ -206,7 +208,7 @@ def _csv_format(content: bytes, path: Path) -> _Format:
     if names in {_BURSTGPT, _BURSTGPT_3}:
         return _Format("BurstGPT", 0, _csv_records(lines, names, _burstgpt), fails_without_answer=True)
     known = f"{','.join(_AZURE)} (Azure), or {','.join(_BURSTGPT)} (BurstGPT), or JSON lines (Mooncake, Qwen-Bailian)"
-    _refuse(at, f'"{header[:80]}" is no header of a request trace', f"known are {known}")
+    _refuse(at, f'"{header[:80]}" is not a header of a request trace', f"known are {known}")
 
 
 def _csv_records(

@@ -9,7 +9,7 @@ import pytest
 from etloop.workload.serving.cluster import Cluster
 from etloop.workload.serving.compute_time import ComputeModel
 from etloop.workload.serving.instance import Progress
-from etloop.workload.serving.request_state import TRANSITIONS, RequestState, moved
+from etloop.workload.serving.request_state import TRANSITIONS, RequestState, advance
 from etloop.workload.serving.spec import (
     COMMAND_BYTES,
     Direction,
@@ -43,10 +43,10 @@ def test_every_pair_of_states_is_legal_or_loud() -> None:
     assert set(TRANSITIONS) == set(RequestState)
     for state, to in itertools.product(RequestState, RequestState):
         if to in TRANSITIONS[state]:
-            assert moved(state, to) is to
+            assert advance(state, to) is to
         else:
             with pytest.raises(AssertionError, match=str(state)):
-                moved(state, to)
+                advance(state, to)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from etloop.contract.base.errors import ConfigError
 from etloop.contract.base.units import QuantityError
 from etloop.workload.serving.arrivals import Arrivals, DrawnRequests, drawn_requests, parse_length
 from etloop.workload.serving.prefix_cache import PrefixCache
-from etloop.workload.serving.requests import RequestSet, scaled, spread
+from etloop.workload.serving.requests import RequestSet, scale, spread
 from etloop.workload.serving.trace_formats import read_requests
 
 MOONCAKE = '{"timestamp": %s, "input_length": %s, "output_length": %s, "hash_ids": %s}'
@@ -83,14 +83,18 @@ def test_burstgpt_leaves_failures_out_and_counts_them(tmp_path: Path) -> None:
         ([MOONCAKE % ("NaN", 512, 1, [])], ":1", "the time is nan"),
         ([MOONCAKE % (5, 1e3, 1, [])], ":1", "input_length is 1000.0"),
         (['{"timestamp": 1, "input_length": 1}'], ":1", "output_length is missing"),
-        (['{"timestamp": 1, "input_length": 1, "output_length": 1, "speed": 2}'], ":1", '"speed" is no key'),
+        (
+            ['{"timestamp": 1, "input_length": 1, "output_length": 1, "speed": 2}'],
+            ":1",
+            '"speed" is not a key',
+        ),
         (["{broken"], ":1", "is not JSON"),
         ([AZURE, "2023-11-16 18:17:03.9,1"], ":2", "2 values for 3 columns"),
         ([AZURE, "yesterday,1,1"], ":2", "is not a time"),
         ([AZURE, "2023-11-16 18:17:03.9,-5,1"], ":2", 'ContextTokens is "-5"'),
-        ([AZURE + ",Model"], ":1", "is no header"),
+        ([AZURE + ",Model"], ":1", "is not a header"),
         ([AZURE], "trace", "has no request"),
-        ([""], "trace", "is no header"),
+        ([""], "trace", "is not a header"),
         ([BURSTGPT, "x,ChatGPT,480,20,500,log"], ":2", "is not a time in seconds"),
     ],
 )
@@ -111,7 +115,7 @@ def test_a_compressed_trace_is_refused_with_the_remedy(tmp_path: Path) -> None:
 
 def test_scaling_keeps_ids_order_and_blocks(tmp_path: Path) -> None:
     found = read(tmp_path, *[MOONCAKE % (1000 * n, 1000 + n, 10, [n, n + 1]) for n in range(4)])
-    small = scaled(found, Fraction(1, 10), 100, 3)
+    small = scale(found, Fraction(1, 10), 100, 3)
     assert [request.arrival_ns for request in small.requests] == [0, 100_000_000, 200_000_000]
     assert [(request.input_tokens, request.output_tokens) for request in small.requests] == [
         (10, 1),
