@@ -49,7 +49,7 @@ def _may_be_realtime() -> bool:
     before, settings = os.sched_getscheduler(0), os.sched_getparam(0)
     try:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(REALTIME_PRIORITY))
-    except OSError:
+    except PermissionError:
         return False
     os.sched_setscheduler(0, before, settings)
     return True

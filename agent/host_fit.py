@@ -38,12 +38,7 @@ def _port_misfits(
     port: PortSettings, transport: TransportSettings, host: Capabilities, host_name: str
 ) -> Iterator[Problem]:
     place, path_mtu_bytes = f"port {port.name}", transport.path_mtu_bytes
-    if strangers := [address for address in port.addresses if not host.has_address(address)]:
-        problem = f"{_addresses_text(strangers)} not on {host_name}, which has {_interfaces_text(host)}"
-        remedy = (
-            f"ip address add {strangers[0]}/24 dev INTERFACE{', and so on' if len(strangers) > 1 else ''}"
-        )
-        yield Problem(place, problem, f"on {host_name}: {remedy}; or correct the port's addresses in the rig")
+    yield from _absent_addresses(port, host, host_name)
     interfaces_by_name = {
         local.name: local for address in port.addresses if (local := host.interface_of(address)) is not None
     }
@@ -59,6 +54,24 @@ def _port_misfits(
             remedy = f"on {host_name}: ip link set dev {interface.name} mtu {needed_bytes}; or lower transport.path_mtu"
             yield Problem(place, problem, remedy)
         yield from _steering_misfits(place, port, interface, host, host_name)
+
+
+def absent_addresses(assignment: Assignment, host: Capabilities, host_name: str) -> tuple[Problem, ...]:
+    """Return a problem for each port of the assignment of which the host lacks addresses: a fault of the host or the rig."""
+    return tuple(problem for port in assignment.ports for problem in _absent_addresses(port, host, host_name))
+
+
+def _absent_addresses(port: PortSettings, host: Capabilities, host_name: str) -> Iterator[Problem]:
+    if strangers := [address for address in port.addresses if not host.has_address(address)]:
+        problem = f"{_addresses_text(strangers)} not on {host_name}, which has {_interfaces_text(host)}"
+        remedy = (
+            f"ip address add {strangers[0]}/24 dev INTERFACE{', and so on' if len(strangers) > 1 else ''}"
+        )
+        yield Problem(
+            f"port {port.name}",
+            problem,
+            f"on {host_name}: {remedy}; or correct the port's addresses in the rig",
+        )
 
 
 def _overhead_bytes(port: PortSettings, transport: TransportSettings, interface: Interface) -> int:

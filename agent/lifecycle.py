@@ -32,11 +32,13 @@ from etloop.agent.round_trips import least_round_trips
 from etloop.contract.base.clock import seconds_text
 from etloop.contract.base.errors import ExitCode, Problem, ProtocolError
 from etloop.contract.base.ip_address import ip_text
+from etloop.contract.base.listening_clock import PAUSE_NS, ListeningClock
 from etloop.contract.model.assignment import Assignment
 from etloop.contract.model.engine import EnginePhase, EngineStatus, ProbeOutcome
 from etloop.contract.protocol.machine import AgentEvent, AgentState, IllegalTransition, advance_agent
 from etloop.contract.protocol.message_set import VersionMismatch
 from etloop.contract.protocol.messages import (
+    CLOSED_AFTER_NS,
     LASTING_REFUSALS,
     MAX_BATCH_BYTES,
     REPORT_NS,
@@ -96,6 +98,9 @@ class AgentLife:
         self.slots = 1
         """Number of runs at once that the controller may assign to this agent."""
         self._heard_ns = now_ns
+        self._closed_ns: int | None = None
+        """When the connection was found closed; None: something was heard since."""
+        self._listening = ListeningClock(now_ns)
         self._asking = Asking(f"{hello.name} {hello.process} {hello.slot}", now_ns)
         self._ops_sent = 0
         self._wait_query = 0
@@ -158,7 +163,7 @@ class AgentLife:
 
     def on_message(self, message: ControllerMessage, now_ns: int) -> tuple[Action, ...]:
         """Carry out a message of the controller; an order that is illegal in this state is refused and faults the run."""
-        self._heard_ns = now_ns
+        self._heard_ns, self._closed_ns = now_ns, None
         try:
             self._on_order(message, now_ns)
         except IllegalTransition as error:
@@ -182,12 +187,29 @@ class AgentLife:
 
     def on_tick(self, now_ns: int) -> tuple[Action, ...]:
         """Handle the passing of time: send Hello while joining; leave a controller that has been silent for too long."""
+        self._note_pause(self._listening.turn(now_ns))
         if self.state is AgentState.JOINING:
             self._keep_asking(now_ns)
         elif now_ns - self._heard_ns > self._lost_after_ns:
             silence = f"the controller has been silent for {seconds_text(self._lost_after_ns)}"
             self._part(silence, ExitCode.RUN_ERROR, now_ns)
+        elif self._closed_ns is not None and now_ns - self._closed_ns > CLOSED_AFTER_NS:
+            closed_text = "the connection to the controller is closed, and the controller has been silent for"
+            self._part(f"{closed_text} {seconds_text(CLOSED_AFTER_NS)}", ExitCode.RUN_ERROR, now_ns)
         return self._taken()
+
+    def on_closed(self, now_ns: int) -> None:
+        """Note that the connection was closed: the controller has ended, or ZeroMQ connects again by itself."""
+        if self._closed_ns is None:
+            self._closed_ns = now_ns
+
+    def _note_pause(self, missed_ns: int) -> None:
+        """Leave a time in which this process did not run out of the controller's silence."""
+        self._heard_ns += missed_ns
+        if self._closed_ns is not None:
+            self._closed_ns += missed_ns
+        if missed_ns >= PAUSE_NS:
+            self._do(Log(f"this process did not run for {seconds_text(missed_ns)}"))
 
     def on_stop(self, reason: str) -> tuple[Action, ...]:
         """End the agent on request of the user, such as Ctrl-C."""
@@ -252,6 +274,10 @@ class AgentLife:
             case Arm(run_id):
                 self._advance(AgentEvent.ARM_ORDERED)
                 self._send(Armed(run_id))
+            case Start(run_id, start_ns) if start_ns < now_ns and self.state is AgentState.ARMED:
+                # Ranks that begin late look like a slow network. The controller orders another start, or ends the run.
+                self._do(Log(f"the start order arrived {seconds_text(now_ns - start_ns)} after the start"))
+                self._send(Started(run_id, start_ns - now_ns))
             case Start(run_id, start_ns):
                 self._advance(AgentEvent.START_ORDERED)
                 self._do(StartEngine(start_ns), SendMessage(Started(run_id, start_ns - now_ns)))
@@ -438,6 +464,7 @@ class AgentLife:
             self._do(CloseEngine())
             self._forget_run()
         self._advance(AgentEvent.PARTED)
+        self._closed_ns = None
         self._asking.begin(now_ns)
         self._do(Reconnect(linger), Log(f"waiting for a controller at {self._controller}"))
 

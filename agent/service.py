@@ -26,7 +26,7 @@ from etloop.agent.engine_protocol import Engine
 from etloop.agent.engine_work import ENGINE_ERRORS, EngineWork, engine_problem
 from etloop.agent.guard import Guard, unwanted
 from etloop.agent.host_facts import versions
-from etloop.agent.host_fit import misfits
+from etloop.agent.host_fit import absent_addresses, misfits
 from etloop.agent.host_reading import read_capabilities
 from etloop.agent.lifecycle import AgentLife
 from etloop.agent.lifecycle_actions import (
@@ -61,6 +61,7 @@ from etloop.contract.protocol.messages import (
 from etloop.contract.protocol.wire import decode_from_controller, encode
 from etloop.runtime.clock import monotonic_ns
 from etloop.runtime.curve_keys import ClientKeys, read_client_keys, secure_client
+from etloop.runtime.service_manager import ServiceManager
 from etloop.runtime.sockets.loop_socket import LoopSocket
 from etloop.runtime.stop_signals import reload_calls, stop_reasons
 from etloop.traffic.capture import CaptureTarget
@@ -70,13 +71,14 @@ from etloop.traffic.threads.loop_threads import ORDINARY, LoopThreads
 _TICK_MS: Final = 20
 _IDLE_TICK_MS: Final = 200
 """Poll interval with a controller and no run: nothing is urgent then, and a message ends the wait at once."""
-_LOOK_AT_HOST_NS: Final = 5 * NS_PER_S
+_LOOK_AT_HOST_NS: Final = 2 * NS_PER_S
 _RECEIVE_BURST: Final = 64
 _QUEUED_MESSAGES: Final = 16
 """Length of ZeroMQ's send queue; when it is full, records stay in the engine and pongs are dropped."""
 _LINGER_MS: Final = 1000
 _LASTING_FAILURES: Final = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
 """Events after which ZeroMQ does not reconnect; after a plain disconnection it reconnects by itself."""
+_WATCHED: Final = _LASTING_FAILURES | zmq.EVENT_DISCONNECTED
 _MISMATCH: Final = (
     "one side of the connection has keys and the other has none, or the peer is not a controller; give "
     "--controller-key and --key "
@@ -138,8 +140,8 @@ def open_native_engine(
 def open_allowed(settings: AgentSettings, open_engine: OpenEngineCall, assignment: Assignment) -> Engine:
     """Open an engine for the assignment by `open_engine`, and raise what it raises.
 
-    Raises `ConfigError` if the assignment brings a plugin without `--allow-plugins`, or asks for traffic that the guard
-    forbids.
+    Raises `RigError` if the host lacks an address of a port, and `ConfigError` if the assignment brings a plugin without
+    `--allow-plugins`, or asks for traffic that the guard forbids.
     """
     plugins = (transport.congestion.plugin_name for transport in assignment.transports)
     plugin = next(filter(None, plugins), "")
@@ -150,6 +152,9 @@ def open_allowed(settings: AgentSettings, open_engine: OpenEngineCall, assignmen
         )
         raise ConfigError(Problem(f"congestion control {plugin}", problem, remedy))
     host, name = read_capabilities(), socket.gethostname()
+    # First: without the port's own address, the guard would find its peers in no network of the port.
+    if problems := absent_addresses(assignment, host, name):
+        raise RigError(*problems)
     if problems := unwanted(assignment, settings.guard, host, own_prefixes(), name):
         raise ConfigError(*problems)
     return open_engine(assignment)
@@ -172,14 +177,18 @@ async def serve(settings: AgentSettings, open_engine: OpenEngineCall = open_nati
     keys = AgentKeys(settings.curve)
     process = secrets.token_hex(8)
     context = zmq.Context()
+    service_manager = ServiceManager()
+    service_manager.ready()
     # The handlers stay until the end, so that a second Ctrl-C does not cut off the Bye message.
     with stop_reasons() as stops, reload_calls(keys.read_again):
         try:
             return await Slots(
                 lambda slot: _Agent(settings, open_engine, context, keys, _Place(slot, process)),
                 settings.once,
+                lambda: service_manager.turn(monotonic_ns()),
             ).live(stops)
         finally:
+            service_manager.stopping()
             await asyncio.to_thread(context.term)
 
 
@@ -307,7 +316,7 @@ class _Agent:
             dealer.setsockopt(zmq.IDENTITY, b"\x01" + os.urandom(16))
             if self._keys.current is not None:
                 secure_client(dealer, self._keys.current)
-            failures = dealer.get_monitor_socket(_LASTING_FAILURES)
+            failures = dealer.get_monitor_socket(_WATCHED)
             dealer.connect(self._settings.controller)
         except zmq.ZMQError as error:
             dealer.disable_monitor()
@@ -325,13 +334,16 @@ class _Agent:
         self._dealer.close(linger_ms)
 
     async def _look_at_connection(self) -> None:
-        """Report handshakes that ZeroMQ has given up for good, and keys that were read again."""
+        """Report handshakes that ZeroMQ has given up for good, connections that ended, and keys that were read again."""
         if self._key_reads != self._keys.reads:
             self._key_reads = self._keys.reads
             await self._perform(self._life.on_keys_changed(monotonic_ns()))
         if (frames := self._failures.receive()) is None:
             return
         event = parse_monitor_message([frame.bytes for frame in frames])["event"]
+        if event == zmq.EVENT_DISCONNECTED:
+            self._life.on_closed(monotonic_ns())
+            return
         why = self._refused_key() if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH else _MISMATCH
         await self._perform(self._life.on_turned_away(why, monotonic_ns()))
 
@@ -396,6 +408,7 @@ class _Agent:
         try:
             engine = self._work.take_opened()
         except InputError as error:
+            self._next_look_ns = 0  # The host may have changed since it was reported.
             return self._life.on_open_failed(error.problems)
         except ENGINE_ERRORS as error:
             # The controller must learn of any failure; the traceback is kept only in this agent's log.

@@ -90,9 +90,13 @@ class _Open:
 class Slots:
     """The slots of one agent process. `once`: one run, so one slot."""
 
-    def __init__(self, open_slot: Callable[[int], Slot], once: bool) -> None:
+    def __init__(
+        self, open_slot: Callable[[int], Slot], once: bool, on_turn: Callable[[], None] = lambda: None
+    ) -> None:
         self._open_slot = open_slot
         self._once = once
+        self._on_turn = on_turn
+        """Called every turn of `live`."""
         self._slots: dict[int, _Open] = {}
 
     async def live(self, stops: list[str]) -> ExitCode:
@@ -103,6 +107,7 @@ class Slots:
                 while stops:
                     self._stop_all(stops.pop())
                 self._balance(first)
+                self._on_turn()
                 await asyncio.wait([first.task], timeout=_LOOK_S)
             return await first.task
         finally:

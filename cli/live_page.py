@@ -6,7 +6,10 @@ long the page waits for them at the end. `LiveRun` makes the content; no request
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
+import re
 import threading
 from dataclasses import asdict
 from http import HTTPStatus
@@ -25,6 +28,10 @@ EVERY_S: Final = 0.5
 LAST_WAIT_S: Final = 5.0
 """For browsers that have not fetched the report when the run is over."""
 _PAGE: Final = Path(__file__).with_name("live_page.html")
+_POLICY: Final = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; frame-ancestors 'none'"
+)
+_SCRIPT: Final = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
 _HEADERS: Final = {
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
@@ -107,6 +114,13 @@ class LivePage:
             return self._view, self._over
 
 
+def policy_of(page: bytes) -> str:
+    """Return the Content-Security-Policy of a page: of all scripts, only its own one runs, and may read events from here."""
+    digests = [base64.b64encode(hashlib.sha256(script).digest()).decode() for script in _SCRIPT.findall(page)]
+    sources = " ".join(f"'sha256-{digest}'" for digest in digests)
+    return f"{_POLICY}; connect-src 'self'; script-src {sources}"
+
+
 class _Server(ThreadingHTTPServer):
     """The HTTP server of the page, which accepts only requests to this machine's own names."""
 
@@ -133,7 +147,8 @@ class _Request(BaseHTTPRequestHandler):
             return
         match self.path.partition("?")[0]:
             case "/":
-                self._send(self.server.page.page(), "text/html; charset=utf-8")
+                page = self.server.page.page()
+                self._send(page, "text/html; charset=utf-8", policy_of(page))
             case "/events":
                 self._stream()
             case "/report.html":
@@ -149,9 +164,14 @@ class _Request(BaseHTTPRequestHandler):
     def log_message(self, format: str, *_: Any) -> None:  # noqa: A002 - named by the base class
         """Log nothing: standard error belongs to the run."""
 
-    def _send(self, content: bytes, kind: str) -> None:
+    def _send(self, content: bytes, kind: str, policy: str = _POLICY) -> None:
         self.send_response(HTTPStatus.OK)
-        for name, value in {**_HEADERS, "Content-Type": kind, "Content-Length": str(len(content))}.items():
+        headers = {
+            "Content-Type": kind,
+            "Content-Length": str(len(content)),
+            "Content-Security-Policy": policy,
+        }
+        for name, value in {**_HEADERS, **headers}.items():
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(content)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import importlib
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 if TYPE_CHECKING:
     import os
@@ -229,19 +229,24 @@ def run_lab(
     topology: FileOrValues,
     out_dir: AnyPath,
     *,
+    backend: Literal["udp", "packet", "xdp"] = "udp",
     allow_overcommit: bool = False,
     allow_plugins: bool = False,
 ) -> Run:
     """Run a scenario with real packets between namespaces of this host, through soft switches that are brought up for it.
 
-    `allow_overcommit`: also at rates that this host does not sustain. `allow_plugins`: the lab's agents compile and run
-    congestion control plugins of the scenario. Raise `InputError` before any traffic, also if no lab can be made.
+    `backend`: how ports send and receive; only packet and xdp ports send pause frames. `allow_overcommit`: also at rates
+    that this host does not sustain. `allow_plugins`: the lab's agents compile and run congestion control plugins of the
+    scenario. Raise `InputError` before any traffic, also if no lab can be made.
     """
     from etloop.experiments.sweep.one_run import run_in_lab
     from etloop.input_files import input_file
 
     switches, job = input_file(topology, "topology.yaml"), input_file(scenario, "scenario.yaml")
-    return open_run(run_in_lab(job, switches, out_dir, overcommit=allow_overcommit, plugins=allow_plugins))
+    directory = run_in_lab(
+        job, switches, out_dir, backend=backend, overcommit=allow_overcommit, plugins=allow_plugins
+    )
+    return open_run(directory)
 
 
 @_with_packages

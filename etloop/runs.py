@@ -46,7 +46,9 @@ class Run:
     @property
     def tables(self) -> tuple[str, ...]:
         """Return the names of all tables in the directory."""
-        return tuple(sorted(path.stem for path in self.path.glob("*.parquet")))
+        from etloop.results.store.run_dir import table_names
+
+        return table_names(self.path)
 
     def table(self, name: str) -> Any:
         """Return a table by name. Raise `InputError`, which lists the tables of this run, for one that it does not have."""

@@ -58,6 +58,10 @@ from etloop.runtime.sockets.unix_socket import listening
 from etloop.runtime.stop_signals import event_set_by_stop
 from etloop.traffic.soft_switch import SoftSwitch
 
+MOST_CONVERSATIONS: Final = 64
+"""Connections to the lab's socket at once; further ones are closed."""
+REQUEST_TIMEOUT_S: Final = 10.0
+"""From the connection until its first request is complete."""
 AGENT_END_S: Final = 5
 GNMI_UP_S: Final = 40
 GLANCE_S: Final = 0.5
@@ -129,6 +133,7 @@ class Lab:
         self._gnmi: asyncio.subprocess.Process | None = None
         self._gnmi_at = ""
         self._end = asyncio.Event()
+        self._conversations = 0
 
     async def serve(self, directory: Path, report: Callable[[LabStatus], None]) -> str:
         """Answer until a signal or a request ends the lab ("" is returned), or return the reason why it cannot go on.
@@ -175,14 +180,21 @@ class Lab:
     # ---- questions
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._conversations >= MOST_CONVERSATIONS:
+            writer.close()
+            return
+        self._conversations += 1
         try:
-            while line := await reader.readline():
+            line = await asyncio.wait_for(reader.readline(), REQUEST_TIMEOUT_S)
+            while line:
                 await self._serve(line, reader, writer)
+                line = await reader.readline()
         except (OSError, ValueError, asyncio.LimitOverrunError):
-            pass  # the client left, or sent a line without an end
+            pass  # the client left, sent a line without an end, or asked nothing in time
         except asyncio.CancelledError:
             pass  # the lab ends while a client is connected; before Python 3.12 asyncio would print that as an error
         finally:
+            self._conversations -= 1
             writer.close()
 
     async def _serve(self, line: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

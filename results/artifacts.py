@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -176,7 +177,7 @@ def add_verdict(
     run = add_joint_figures(run, basis)
     kpi_inputs = kpi_input(run, basis)
     kpis = key_figures(kpi_inputs, basis)
-    diagnosis = diagnose(evidence_of(kpi_inputs, basis, kpis, facts.topology))
+    diagnosis = diagnose(partial(evidence_of, kpi_inputs, basis, kpis, facts.topology))
     run = replace(run, summary=replace(run.summary, diagnosis=diagnosis))
     kpi_inputs = replace(kpi_inputs, summary=run.summary)
     verdict = None

@@ -13,15 +13,19 @@ _LARGEST_SECRET_BYTES: Final = 65_536
 
 
 def exposed_secret(path: Path) -> Problem | None:
-    """Return a problem if users other than its owner may read a secret file; None if not, or if there is no such file.
+    """Return a problem if users other than its owner may read a secret file, or if that cannot be determined.
+
+    None if they may not, or if there is no such file.
 
     A group may read a file that another user owns: that is how Kubernetes and systemd pass a secret to a process that
     is not root. For a file of this user, group access counts as a mistake.
     """
     try:
         status = path.stat()
-    except OSError:
+    except FileNotFoundError:
         return None
+    except OSError as error:
+        return Problem(str(path), f"cannot be checked: {error.strerror}", "check that it is readable")
     mode = stat.S_IMODE(status.st_mode)
     exposes_to_group = bool(mode & stat.S_IRWXG) and status.st_uid == os.geteuid()
     if not exposes_to_group and not mode & stat.S_IRWXO:

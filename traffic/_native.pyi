@@ -1,6 +1,6 @@
 """The native engine. Each layer's section is written with its file of traffic/native/bind."""
 
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -251,6 +251,7 @@ class PortLoops:
         """PORT_RECORD rows, one for each plane of a card; call after `stop`."""
 
     def turnarounds(self) -> list[tuple[int, int]]: ...
+    def turnaround_parts(self) -> list[list[tuple[int, int]]]: ...
     def rates(self, port: int) -> bytes:
         """CC_RECORD rows of a port, after `stop`."""
 
@@ -315,6 +316,25 @@ def in_port_keys(keys: NDArray[np.uint64], in_ports: NDArray[np.int64]) -> bytes
 
 def ecmp_choices(keys: NDArray[np.uint64], seed: int, ways: int) -> bytes:
     """One int32 for every key: which of `ways` equal routes a switch with that seed takes."""
+
+# bind/fair_shares.cpp
+
+class FairShares:
+    """Max-min fair rates of flows over links, as flows begin and end. ValueError for links and flows that there are not."""
+
+    @overload
+    def __init__(self, link_bps: list[int]) -> None: ...
+    @overload
+    def __init__(self, other: FairShares) -> None: ...
+    def begin(self, links: NDArray[np.int32], parts: NDArray[np.float32]) -> int:
+        """Begin a flow with a part on each link; return its number, which may be that of an ended flow."""
+
+    def end(self, flow: int) -> None: ...
+    def settle(self) -> tuple[bytes, bytes]:
+        """Return the flows whose rate has changed since the last call, uint32, and their rates in bit/s, float64."""
+
+def five_tuple_keys(src_ip: str, dst_ips: list[str], src_ports: list[int], fields: int) -> bytes:
+    """One uint64 for every destination: the hash key of RoCEv2 data with that UDP source port."""
 
 # bind/congestion.cpp
 

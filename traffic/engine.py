@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from etloop.contract.base.errors import Problem, RigError
 from etloop.contract.model.assignment import Assignment, PortSettings
-from etloop.contract.model.engine import EnginePhase, EngineStatus, ProbeOutcome, ThreadBytes
+from etloop.contract.model.engine import EnginePhase, EngineStatus, ProbeOutcome, ThreadBytes, TurnaroundPart
 from etloop.contract.model.records import (
     CC_RECORD,
     FLOW_RECORD,
@@ -296,6 +296,15 @@ class Engine:
         """
         self.stop()
         return tuple(self._loops.turnarounds())
+
+    def turnaround_parts(self) -> dict[TurnaroundPart, tuple[tuple[int, int], ...]]:
+        """Return the histograms of the parts of turnarounds, as `turnarounds` does. Stops the loops.
+
+        Turnarounds that begin on one queue of a port and end on another have no parts.
+        """
+        self.stop()
+        histograms = self._loops.turnaround_parts()
+        return {part: tuple(counts) for part, counts in zip(TurnaroundPart, histograms, strict=True)}
 
     def stop(self) -> None:
         """Stop the loops and join their threads; may be called again."""

@@ -84,6 +84,17 @@ def refuse(assignment: Assignment, topology: Topology, table: Routes) -> None:
         raise PlanError(*problems)
 
 
+def refuse_switches(topology: Topology, table: Routes) -> None:
+    """Raise `PlanError` listing the settings of switches that the flow level does not model, whatever the transport."""
+    problems = [
+        problem
+        for number, switch in enumerate(topology.switches)
+        for problem in _of_switch(switch, table, number)
+    ]
+    if problems:
+        raise PlanError(*problems)
+
+
 def groups_of(table: Routes, number: int) -> tuple[tuple[int, ...], ...]:
     """Return the sets of two or more ports among which a switch chooses, ascending."""
     return tuple(sorted({ports for ports in set(table[number]) if len(ports) > 1}))

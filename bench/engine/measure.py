@@ -42,6 +42,7 @@ from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
 from etloop.contract.base.errors import RunAborted
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.assignment import PortBackend
+from etloop.contract.model.engine import TurnaroundPart
 from etloop.controller.inputs.rig import ROCE_UDP_PORT
 from etloop.runtime.clock import monotonic_ns
 
@@ -93,6 +94,12 @@ class EngineRun:
     """Part of `processor_ns` inside the kernel, by end."""
     calls: tuple[PortCalls, ...] = ()
     """System calls by end."""
+    timeouts: int = 0
+    """Timeouts of queue pairs of both ends."""
+    lost_packets: int = 0
+    """Packets that an end missed, because its receive buffer was full or an earlier packet did not arrive."""
+    parts: tuple[tuple[tuple[int, int], ...], ...] = ()
+    """Histograms of the parts of the turnarounds, in the order of `TurnaroundPart`."""
 
     @property
     def wire_bytes_per_s(self) -> int:
@@ -197,6 +204,16 @@ def engine_run(
         misdirected_datagrams=sum(end.misdirected_datagrams for end in results),
         kernel_ns=tuple(end.kernel_ns for end in results),
         calls=tuple(end.calls for end in results),
+        timeouts=sum(end.timeouts for end in results),
+        lost_packets=sum(end.lost_packets for end in results),
+        parts=tuple(
+            tuple(
+                bucket
+                for end in results
+                for bucket in zip(end.parts[part.value].least_ns, end.parts[part.value].counts, strict=True)
+            )
+            for part in TurnaroundPart
+        ),
     )
 
 

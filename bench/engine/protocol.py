@@ -138,6 +138,14 @@ class PortCalls:
 
 
 @dataclass(frozen=True, slots=True)
+class Histogram:
+    """Counts of times by bucket, each named by its least nanoseconds."""
+
+    least_ns: tuple[int, ...] = ()
+    counts: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Ran:
     """Measurements of one end. Turnarounds are a histogram: least nanoseconds of a bucket, count."""
 
@@ -168,6 +176,12 @@ class Ran:
     kernel_ns: int = 0
     """Part of `processor_ns` that was spent inside the kernel."""
     calls: PortCalls = PortCalls()
+    timeouts: int = 0
+    """Timeouts of its queue pairs."""
+    lost_packets: int = 0
+    """Packets that it missed: datagrams dropped for lack of receive buffer, and packets ahead of a missing one."""
+    parts: tuple[Histogram, ...] = ()
+    """Parts of the turnarounds, in the order of `TurnaroundPart`."""
     late: bytes = b""
     """Intended and actual times of delayed turns of threads: pairs of little-endian int64."""
 

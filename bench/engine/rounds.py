@@ -25,7 +25,9 @@ from etloop.bench.engine.network import BenchPlace
 from etloop.bench.engine.workers import Workers
 from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
 from etloop.contract.base.late_dataclass import dataclass
+from etloop.contract.base.units import approximate_duration
 from etloop.contract.model.assignment import PortBackend
+from etloop.contract.model.transport import RecoverySettings
 
 BYTES_PER_MIB: Final = 1 << 20
 EXPECTED_SHARE: Final = 0.7
@@ -130,8 +132,25 @@ class Bench:
 
 def notes_of(runs: Sequence[EngineRun]) -> tuple[str, ...]:
     """Return the notes for a reader of the figures of these runs."""
-    retransmitted_packets = sum(run.retransmitted_packets for run in runs)
-    notes = [f"{retransmitted_packets} packets were sent again"] if retransmitted_packets else []
+    notes = _retransmission_notes(runs)
     if strays := sum(run.misdirected_datagrams for run in runs):
         notes.append(f"{strays} datagrams came to another queue than their queue pair's and were handed over")
     return tuple(dict.fromkeys([*notes, *(text for run in runs for text in run.degraded)]))
+
+
+def _retransmission_notes(runs: Sequence[EngineRun]) -> list[str]:
+    """Return a note on retransmitted packets with their cause: lost packets, or an emulator's thread that did not run."""
+    packets = sum(run.retransmitted_packets for run in runs)
+    if packets == 0:
+        return []
+    timeouts, lost_packets = sum(run.timeouts for run in runs), sum(run.lost_packets for run in runs)
+    absences_ns = [int((turns[:, 1] - turns[:, 0]).max()) for run in runs for turns in run.late if len(turns)]
+    longest_ns = max(absences_ns, default=0)
+    if lost_packets or not timeouts or longest_ns < RecoverySettings().timeout_floor_ns:
+        return [
+            f"{packets} packets were sent again, after {timeouts} timeouts and {lost_packets} packets out of sequence"
+        ]
+    cause = f"a thread of the emulator did not run for up to {approximate_duration(longest_ns)}"
+    return [
+        f"{packets} packets were sent again after {timeouts} timeouts; none was lost: the answers were late, because {cause}"
+    ]

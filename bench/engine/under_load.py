@@ -7,16 +7,18 @@ show in the tails.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from etloop.bench.engine.figures import Ratio, Section, Series, Unit, bytes_per_s
+from etloop.bench.engine.figures import Ratio, Section, Series, Unit, bytes_per_s, percentile_of
 from etloop.bench.engine.load import PingPong
 from etloop.bench.engine.measure import EngineRun, wire_turnarounds_ns
 from etloop.bench.engine.rounds import BYTES_PER_MIB, Bench, notes_of
 from etloop.contract.base.errors import RunAborted
+from etloop.contract.model.engine import TurnaroundPart
 from etloop.results.measure.distribution import nearest_rank
 
 MESSAGE_BYTES: Final = 4096
@@ -50,6 +52,8 @@ def under_load_section(bench: Bench) -> Section:
             *_spread("turnaround, under load", under),
             *_spread("slip, alone", [run.slip_ns for run in quiet]),
             *_spread("slip, under load", [run.slip_ns for run in busy]),
+            *_parts("alone", quiet),
+            *_parts("under load", busy),
         ),
         ratios=(
             Ratio(
@@ -62,6 +66,22 @@ def under_load_section(bench: Bench) -> Section:
         ),
         notes=notes_of([*quiet, *busy]),
     )
+
+
+_PART_NAMES: Final = {
+    TurnaroundPart.RECEIVE_QUEUE: "in the receive queue",
+    TurnaroundPart.LOOP: "read, until the loop sends",
+    TurnaroundPart.ARBITRATION: "until its queue pair is served",
+    TurnaroundPart.SEND_CALL: "in the send call",
+}
+
+
+def _parts(when: str, runs: list[EngineRun]) -> Iterator[Series]:
+    """Yield the median and the 99th percentile of each part of the turnarounds at their host."""
+    for part, name in _PART_NAMES.items():
+        for percent in (50, 99):
+            times = tuple(percentile_of(run.parts[part.value], percent) for run in runs)
+            yield Series(f"{name}, {when}, p{percent}", Unit.NANOSECONDS, times)
 
 
 def _spread(name: str, times: list[NDArray[np.int64]]) -> tuple[Series, Series]:

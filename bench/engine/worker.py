@@ -26,6 +26,7 @@ from etloop.bench.engine.protocol import (
     Done,
     EchoPings,
     Failed,
+    Histogram,
     Load,
     Opened,
     Order,
@@ -171,7 +172,13 @@ class Worker:
         beside = np.isin(records["rank"], self._background)
         ops = records[~beside]
         turnarounds, sent_series = engine.turnarounds(), _sent(engine)
+        parts = tuple(
+            Histogram(tuple(least for least, _ in part), tuple(count for _, count in part))
+            for part in engine.turnaround_parts().values()
+        )
         ports = engine.ports()
+        timeouts = int(flows["local_ack_timeout_err"].sum())
+        lost_packets = int(flows["out_of_sequence"].sum()) + int(ports["receive_overflows"].sum())
         misdirected = int(ports["misdirected_datagrams"].sum())
         moved = ("tx_calls", "tx_datagrams", "rx_calls", "rx_datagrams")
         calls = PortCalls(*(int(ports[name].sum()) for name in moved))
@@ -199,6 +206,9 @@ class Worker:
             misdirected_datagrams=misdirected,
             kernel_ns=self._kernel_ns,
             calls=calls,
+            parts=parts,
+            timeouts=timeouts,
+            lost_packets=lost_packets,
         )
 
     def _opened(self) -> Engine:

@@ -11,10 +11,13 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
-def add_scenario_and_rig(parser: argparse.ArgumentParser, *, without_rig: str = "") -> None:
+def add_scenario_and_rig(
+    parser: argparse.ArgumentParser, *, without_rig: str = "", needs_scenario: bool = True
+) -> None:
     """Add the arguments for scenario and rig, or for the case that holds both.
 
-    `without_rig`: help text of what replaces a missing rig; "": a rig is required.
+    `without_rig`: help text of what replaces a missing rig; "": a rig is required. `needs_scenario`: False if the command checks
+    itself whether there is one.
     """
 
     class ScenarioOrCase(argparse.Action):
@@ -25,12 +28,21 @@ def add_scenario_and_rig(parser: argparse.ArgumentParser, *, without_rig: str = 
         ) -> None:
             from etloop.controller.case.recognition import is_case
 
+            if path is None and not needs_scenario:
+                return
             assert isinstance(path, Path)
             parsed.scenario, parsed.is_case = path, is_case(path)
             rig.required = not parsed.is_case and not without_rig
 
     help_text = "scenario.yaml, or a case: CASE.zip of etloop bundle, its unpacked directory, or a RUN_DIR"
-    parser.add_argument("scenario", type=Path, metavar="SCENARIO", action=ScenarioOrCase, help=help_text)
+    parser.add_argument(
+        "scenario",
+        type=Path,
+        metavar="SCENARIO",
+        action=ScenarioOrCase,
+        nargs=None if needs_scenario else "?",
+        help=help_text,
+    )
     help_text = "rig.yaml; with a case: replaces the rig inside" + (
         f"; default: {without_rig}" if without_rig else ""
     )
@@ -40,9 +52,9 @@ def add_scenario_and_rig(parser: argparse.ArgumentParser, *, without_rig: str = 
 
 
 def add_strict(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
-    """Add --strict, which makes contradictions with the device profile, or of switches of the topology, errors."""
+    """Add --strict, which makes contradictions with the device or the topology, and omitted communication, errors."""
     help_text = (
-        "reject settings that contradict the device profile or the topology's switches, instead of warning "
-        "(see etloop dut check)"
+        "reject settings that contradict the device profile or the topology's switches (see etloop dut check), and "
+        "traces with communication that cannot be replayed, instead of warning"
     )
     parser.add_argument("--strict", action="store_true", help=help_text)

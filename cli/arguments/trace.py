@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from etloop.cli.arguments.values import argument_type, parse_flop_rate, parse_rate, parse_whole
+from etloop.workload.readers.production.facts import FileFacts
 from etloop.workload.trace.rank_aliases import StandIn, recorded_ranks
 from etloop.workload.trace.settings import DependencyPolicy, SizeUnit, Uneven, WorkloadSettings
 
@@ -65,7 +66,36 @@ def add_trace_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N,N",
         help="sizes of the dimensions that involved_dim refers to, the first one varying fastest, such as 2,4",
     )
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="refuse communication that cannot be replayed, instead of warning",
+    )
+    _add_facts(parser)
     _add_rates(parser)
+
+
+def _add_facts(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--ranks", type=parse_whole, metavar="N", help="ranks of a DLIO workload")
+    parser.add_argument(
+        "--servers",
+        type=parse_whole,
+        metavar="N",
+        default=1,
+        help="storage endpoints of a DLIO workload (default 1)",
+    )
+    parser.add_argument(
+        "--remote-tiers",
+        type=_parse_sizes,
+        default=(),
+        metavar="N,N",
+        help="tiers of a KV-cache log that are reached over the network (default 1,2)",
+    )
+
+
+def file_facts(parsed: argparse.Namespace) -> FileFacts:
+    """Return the facts that files of production tools do not state."""
+    return FileFacts(parsed.ranks, parsed.servers, parsed.remote_tiers)
 
 
 def _add_rates(parser: argparse.ArgumentParser) -> None:
@@ -119,4 +149,5 @@ def workload_settings(parsed: argparse.Namespace) -> WorkloadSettings:
         flops=parsed.flops,
         memory_bandwidth_bytes_per_s=_bytes_of(parsed.memory_bandwidth),
         storage_bandwidth_bytes_per_s=_bytes_of(parsed.storage_bandwidth),
+        strict=parsed.strict,
     )

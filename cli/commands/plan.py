@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from etloop.cli.arguments.inputs import add_json, add_scenario_and_rig
+from etloop.cli.arguments.inputs import add_json, add_scenario_and_rig, add_strict
 from etloop.cli.result import CommandResult, to_json
 from etloop.runtime.module_loading import quick_loading
 
@@ -16,6 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add scenario and rig, and the short form."""
     add_json(parser)
     add_scenario_and_rig(parser)
+    add_strict(parser)
     parser.add_argument(
         "--summary",
         action="store_true",
@@ -42,7 +43,9 @@ def run(parsed: argparse.Namespace) -> CommandResult:
         from etloop.controller.run.prepare import PrepareOptions, prepare, summarised
 
     with open_inputs(parsed, None, PLAN_ID) as inputs, reading_bar() as bar:
-        options = PrepareOptions(jobs=partial(build_jobs, progress=bar), keeps_case=False)
+        options = PrepareOptions(
+            strict=parsed.strict, jobs=partial(build_jobs, progress=bar), keeps_case=False
+        )
         if parsed.summary:
             summary = summarised(inputs.files, options)
             if inputs.case is not None:

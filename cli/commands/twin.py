@@ -20,14 +20,21 @@ EXAMPLE: Final = (
     "  etloop twin scenario.yaml --topology topology.yaml                      a port for each attachment\n"
     "  etloop twin scenario.yaml --rig rig.yaml --topology topology.yaml\n"
     "  etloop twin scenario.yaml --rig rig.yaml --topology topology.yaml --seed 7 --out twin1/\n"
-    "  etloop twin scenario.yaml --rig rig.yaml --topology topology.yaml --level flow     for very large jobs"
+    "  etloop twin scenario.yaml --rig rig.yaml --topology topology.yaml --level flow     for very large jobs\n"
+    "  etloop twin --serve twin.sock --topology topology.yaml                  the network of another simulator"
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add scenario and rig, the switches, and the level of the model."""
     add_json(parser)
-    add_scenario_and_rig(parser, without_rig="a port for each attachment of --topology")
+    add_scenario_and_rig(parser, without_rig="a port for each attachment of --topology", needs_scenario=False)
+    parser.add_argument(
+        "--serve",
+        metavar="SOCKET",
+        help="in place of a scenario: answer another simulator when its transfers end, at a new socket, or - for standard "
+        "input and output (docs/twin-server.md)",
+    )
     add_strict(parser)
     parser.add_argument(
         "--topology",
@@ -44,9 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--level",
         choices=("packet", "flow"),
-        default="packet",
         help="flow: compute completion times without simulating packets, for very large jobs; no ECN marks or drops "
-        "(docs/flow_level.md)",
+        "(docs/flow_level.md); default packet",
     )
     parser.add_argument(
         "--hosts",
@@ -76,10 +82,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="virtual time after which the job is aborted (default 1h)",
     )
+    parser.set_defaults(parser=parser)
 
 
 def run(parsed: argparse.Namespace) -> CommandResult:
     """Run the twin. Raise an `InputError` with all mistakes of the files before the run."""
+    if parsed.serve is not None:
+        return _serve(parsed)
+    if parsed.scenario is None:
+        parsed.parser.error("the following arguments are required: SCENARIO (or --serve)")
     with quick_loading():
         from functools import partial
 
@@ -139,6 +150,34 @@ def run(parsed: argparse.Namespace) -> CommandResult:
         else:
             text = render_twin(prepared, finished, parsed.out)
     return CommandResult(text, finished.summary.result.exit_code)
+
+
+def _serve(parsed: argparse.Namespace) -> CommandResult:
+    """Answer another simulator until its input ends. Raise an `InputError` for the topology or the socket."""
+    options = ("scenario", "rig", "traces", "strict", "hosts", "out", "sample", "limit")
+    for option in options:
+        if getattr(parsed, option) not in (None, False):
+            name = "SCENARIO" if option == "scenario" else f"--{option}"
+            parsed.parser.error(f"argument {name}: not allowed with argument --serve")
+    if parsed.topology is None:
+        parsed.parser.error("--serve needs --topology FILE, whose attachments are the endpoints")
+    if parsed.level == "packet":
+        parsed.parser.error("--serve works at flow level; leave out --level packet")
+    with quick_loading():
+        from etloop.cli.progress import print_status
+        from etloop.cli.text.twin import render_transfers, transfer_values
+        from etloop.controller.run.prepare import InputFile, read_device_file
+        from etloop.controller.run.transfer_server import STANDARD_STREAMS, serve, transfer_session
+        from etloop.runtime.stop_signals import terminate_as_interrupt
+        from etloop.traffic.twin import seeded
+
+        device = read_device_file(InputFile(parsed.topology), parsed.device)
+        session = transfer_session(seeded(device.topology, parsed.seed))
+    with terminate_as_interrupt():
+        figures = serve(session, parsed.serve, print_status)
+    if parsed.serve == STANDARD_STREAMS:
+        return CommandResult("")
+    return CommandResult(to_json(transfer_values(figures)) if parsed.json else render_transfers(figures))
 
 
 def _first_stated(*values: int | None) -> int:

@@ -19,6 +19,7 @@ from etloop.controller.run.twin import described_device
 from etloop.results.tables.switch_tables import totals
 from etloop.results.text.switches import render_switches
 from etloop.results.text.table import render
+from etloop.traffic.transfers import TransferFigures
 
 _WIDTH: Final = 120
 _NUMBERED: Final = re.compile(r"(groups|queues)\[(\d+)\](.*)")
@@ -57,6 +58,21 @@ def twin_values(prepared: Prepared, finished: FinishedRun) -> dict[str, Any]:
             "notes": finished.executed.notes,
         },
     }
+
+
+def render_transfers(figures: TransferFigures) -> str:
+    """Return the counts of a served network as text."""
+    return (
+        f"transfers       {figures.started}: {figures.done} done, {figures.cancelled} cancelled; "
+        f"at most {figures.most_under_way} at a time\n"
+        f"slowdown        {figures.slowdown_mean:.3f} mean, {figures.slowdown_max:.3f} at most, "
+        "over a transfer that shares no link\n"
+    )
+
+
+def transfer_values(figures: TransferFigures) -> dict[str, Any]:
+    """Return the counts of a served network for programs."""
+    return asdict(figures)
 
 
 def device_lines(topology: Topology) -> tuple[str, ...]:

@@ -7,6 +7,19 @@ from enum import Enum
 from etloop.contract.base.late_dataclass import dataclass
 
 
+class TurnaroundPart(Enum):
+    """Consecutive parts of a turnaround, numbered as in traffic/native/base/turnarounds.h."""
+
+    RECEIVE_QUEUE = 0
+    """From the arrival stamp of the released message until the port read it."""
+    LOOP = 1
+    """Until the loop's next turn to send."""
+    ARBITRATION = 2
+    """Until the queue pair of the answer was served."""
+    SEND_CALL = 3
+    """Until the call that sent its first packet returned."""
+
+
 class EnginePhase(Enum):
     """Phase of an engine: that of its slowest port, or FAILED or STOPPED if any port is."""
 

@@ -218,6 +218,18 @@ class CnpScope(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class ArbitrationSettings:
+    """Which queue pair of a port sends next while several have data. Cards differ, so both are settings (docs/transport.md)."""
+
+    burst_packets: int = setting("burst_packets", integer(0, 1024), 0)
+    """Packets that a queue pair sends in its turn; 1 is packet by packet. 0: 4 in virtual time, else one send call of the
+    port, and on `udp` ports 64 with short messages first."""
+    by_class: bool = setting("by_class", yes_or_no, False)
+    """Serve a higher class strictly first. The class of a queue pair is DSCP / 8, as `mlnx_qos` maps by default; jobs have
+    a DSCP each."""
+
+
+@dataclass(frozen=True, slots=True)
 class CnpSettings:
     """Congestion notification packets (CNPs) that answer marked packets. Defaults of time and DSCP: ConnectX."""
 
@@ -281,6 +293,8 @@ class TransportSettings:
     """Timeouts in a row after which a queue pair gives up."""
     split_data_on_qps: bool = setting("split_data_on_qps", yes_or_no, False)
     """Cut every message over all queue pairs (NCCL_IB_SPLIT_DATA_ON_QPS), in place of whole messages in turn."""
+    arbitration: ArbitrationSettings = group(ArbitrationSettings, "arbitration")
+    """Which queue pair of a port sends next."""
     recovery: RecoverySettings = group(RecoverySettings)
     cnp: CnpSettings = group(CnpSettings, "cnp")
     """Congestion notification packets."""

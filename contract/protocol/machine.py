@@ -57,6 +57,8 @@ class RunEvent(Enum):
     ALL_PAIRED = auto()
     ALL_CONNECTED = auto()
     ALL_ARMED = auto()
+    START_MISSED = auto()
+    """The start orders arrived too late everywhere, so that no engine has started."""
     ALL_COMPLETED = auto()
     BROKEN = auto()
     """Something that the run needs failed, or a user stopped it."""
@@ -118,7 +120,11 @@ RUN_TRANSITIONS: Final[Mapping[RunState, Mapping[RunEvent, RunState]]] = {
     RunState.PAIR: {RunEvent.ALL_PAIRED: RunState.CONNECT, RunEvent.BROKEN: RunState.ABORTING},
     RunState.CONNECT: {RunEvent.ALL_CONNECTED: RunState.ARM, RunEvent.BROKEN: RunState.ABORTING},
     RunState.ARM: {RunEvent.ALL_ARMED: RunState.RUN, RunEvent.BROKEN: RunState.ABORTING},
-    RunState.RUN: {RunEvent.ALL_COMPLETED: RunState.COLLECT, RunEvent.BROKEN: RunState.ABORTING},
+    RunState.RUN: {
+        RunEvent.START_MISSED: RunState.ARM,
+        RunEvent.ALL_COMPLETED: RunState.COLLECT,
+        RunEvent.BROKEN: RunState.ABORTING,
+    },
     RunState.COLLECT: {
         RunEvent.COLLECTED: RunState.DONE,
         RunEvent.BROKEN: RunState.ABORTING,

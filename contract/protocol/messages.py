@@ -13,7 +13,7 @@ from typing import Annotated, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from etloop.contract.base.clock import NS_PER_MS
+from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
 from etloop.contract.base.errors import Problem
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.assignment import Assignment
@@ -29,7 +29,7 @@ from etloop.contract.model.records import (
     StreamCount,
 )
 
-PROTOCOL_VERSION: Final = 19
+PROTOCOL_VERSION: Final = 20
 """Both sides must have the same version; otherwise they refuse each other with an error that names both."""
 
 MAX_TO_AGENT_BYTES: Final = 256 << 20
@@ -39,6 +39,8 @@ MAX_TO_CONTROLLER_BYTES: Final = 8 << 20
 """Largest message to a controller: one batch and its envelope, with room."""
 MAX_BATCH_BYTES: Final = 4 << 20
 """Most record bytes in one message, so that pongs are never far behind."""
+CLOSED_AFTER_NS: Final = 3 * NS_PER_S
+"""Time after the end of a connection within which the peer may come back on a new one; then it counts as lost."""
 REPORT_NS: Final = 100 * NS_PER_MS
 """Report interval with a few agents: short enough for a live display."""
 MAX_TEXT_CHARS: Final = 4096
@@ -176,7 +178,7 @@ class Armed:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The engine has its start time, `margin_ns` before it is due (negative: the order came too late)."""
+    """The start order arrived `margin_ns` before the start. Negative: it arrived too late, and the engine was not started."""
 
     run_id: str
     margin_ns: int

@@ -1,4 +1,5 @@
-"""The user's own schedules, from files that the scenario names: MSCCL XML, Python, custom Chakra traces.
+"""The user's own schedules, from files that the scenario names: MSCCL XML, MSCCL++ plans,
+Python, custom Chakra traces.
 
 Reads the files and executes Python files. A Python file runs with the rights of the user who runs the command; therefore it
 is only accepted from the scenario's own directory. The schedules of all formats are proved before use.
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from etloop.contract.base.errors import ConfigError, EtloopError, InputError, PlanError, Problem
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.controller.inputs.chakra_schedules import name_of_node, read_custom, schedule_of_custom
+from etloop.controller.inputs.mscclpp_plans import read_plan
 from etloop.traffic.collectives.choice import NO_LIMIT_BYTES, Custom
 from etloop.traffic.collectives.core.cutting import Request
 from etloop.traffic.collectives.core.table import Protocol, Schedule
@@ -139,6 +141,35 @@ def _custom_traces(file: ScheduleFile) -> Custom:
         return schedule
 
     return Custom(name=name, build=build, ranks=len(trace.ranks))
+
+
+def _mscclpp(file: ScheduleFile) -> Custom:
+    plan = read_plan(_read(file), str(file.path))
+    if plan.collective != file.collective:
+        problem = f"{file.path.name} is for {plan.collective}"
+        raise ConfigError(Problem(file.where, problem, "name it under that collective"))
+    program = read_custom(plan.trace, str(file.path), plan.recorded_bytes, file.collective)
+    name = f"mscclpp:{plan.name or file.path.stem}"
+
+    def build(request: Request) -> Schedule:
+        schedule, nodes = schedule_of_custom(request, name, program)
+        check(
+            schedule,
+            contents=False,
+            called=_step_names(nodes, lambda node: name_of_node(plan.trace, node)),
+        )
+        return schedule
+
+    return Custom(
+        name=name,
+        build=build,
+        protocol=Protocol.LL if plan.is_packets else Protocol.SIMPLE,
+        ranks=len(plan.trace.ranks),
+        least_bytes=plan.least_bytes,
+        most_bytes=plan.most_bytes or NO_LIMIT_BYTES,
+        # A put is one transfer, whatever its size.
+        cut_as=NcclAlgorithm.TREE,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,4 +323,5 @@ _READERS: Final[dict[str, Callable[[ScheduleFile], Custom]]] = {
     ".xml": _msccl,
     ".py": _python,
     ".et": _custom_traces,
+    ".json": _mscclpp,
 }

@@ -54,6 +54,15 @@ def with_all_schedule_files(scenario: Scenario) -> Scenario:
     return replace(scenario, collectives=loaded_section(scenario.collectives), jobs=jobs)
 
 
+def strict_about_traces(scenario: Scenario) -> Scenario:
+    """Return the scenario with an error for communication of its traces that cannot be replayed."""
+    jobs = (
+        replace(job, source=replace(job.source, settings=replace(job.source.settings, strict=True)))
+        for job in scenario.jobs
+    )
+    return replace(scenario, jobs=tuple(jobs))
+
+
 def build_jobs(scenario: Scenario, progress: Progress | None = None) -> JobSet:
     """Return the jobs of a scenario whose schedule files have been read.
 
@@ -88,7 +97,7 @@ def _build_job(source: Source, progress: Progress | None) -> Job:
         return job_of(source.load, source.where)
     assert source.trace is not None
     world = len(recorded_ranks(source.settings.stand_ins)) or None
-    trace = read_trace(source.trace, source.groups, progress, source.kernels, world)
+    trace = read_trace(source.trace, source.groups, progress, source.kernels, world, source.facts)
     job = build_job(trace, source.settings)
     return excerpt_of(job, source.excerpt) if source.excerpt is not None else job
 

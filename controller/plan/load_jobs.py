@@ -11,14 +11,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
-
 import numpy as np
 
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.units import NS_PER_S, approximate_bytes
 from etloop.controller.inputs.collective_spec import amount_of
+from etloop.controller.inputs.scenario.companions import CheckpointLoad, KvOffloadLoad, WeightUpdateLoad
 from etloop.controller.inputs.scenario.flows import FlowsLoad
 from etloop.controller.inputs.scenario.loads import (
     MOST_TRANSFERS,
@@ -27,19 +25,22 @@ from etloop.controller.inputs.scenario.loads import (
     Load,
     StorageLoad,
 )
+from etloop.controller.plan.companion_jobs import companion_job
 from etloop.controller.plan.flow_jobs import flow_job
 from etloop.controller.plan.serving_jobs import serving_job
+from etloop.controller.plan.storage_programs import (
+    COMMAND_BYTES,
+    COMPLETION_BYTES,
+    job_of_programs,
+    rank_program,
+    server_program,
+)
 from etloop.results.schema.kinds import CONVENTIONS
 from etloop.traffic.collectives.selection import op_bytes_for
 from etloop.workload.program.writer import ProgramWriter
 from etloop.workload.serving.spec import ServingLoad
-from etloop.workload.trace.program import Communicator, Job, OpKind, Program, RankProgram
+from etloop.workload.trace.program import Communicator, Job, OpKind, Program
 from etloop.workload.trace.trace import CollectiveKind
-
-COMMAND_BYTES: Final = 64
-"""Size of an NVMe command (NVM Express Base Specification, submission queue entry)."""
-COMPLETION_BYTES: Final = 16
-"""Size of an NVMe completion queue entry."""
 
 
 def job_of(load: Load, where: str) -> Job:
@@ -54,6 +55,8 @@ def job_of(load: Load, where: str) -> Job:
             return flow_job(load, where)
         case ServingLoad():
             return serving_job(load)
+        case CheckpointLoad() | WeightUpdateLoad() | KvOffloadLoad():
+            return companion_job(load, where)
         case StorageLoad():
             _refuse_many(load.clients * load.transfers, "transfers of all clients", where)
             return _storage_job(load)
@@ -84,8 +87,8 @@ def _collective_job(load: CollectiveLoad, where: str) -> Job:
         previous = (writer.add(OpKind.COLLECTIVE, load.kind, 0, op_bytes, previous),)
     program = writer.program()
     group = Communicator(0, "all", tuple(range(load.ranks)))
-    ranks = [_rank_program(rank, 0, program, (0,), ()) for rank in range(load.ranks)]
-    return _job_of_programs(
+    ranks = [rank_program(rank, 0, program, (0,), ()) for rank in range(load.ranks)]
+    return job_of_programs(
         f"{load.count} x {name} of {approximate_bytes(load.size_bytes)}", (group,), [program], ranks
     )
 
@@ -105,11 +108,11 @@ def _incast_job(load: IncastLoad) -> Job:
     programs = [receiver.program(), sender.program()]
     senders = tuple(range(1, load.ranks))
     ranks = [
-        _rank_program(0, 0, programs[0], (), senders),
-        *(_rank_program(rank, 1, programs[1], (), (0,)) for rank in senders),
+        rank_program(0, 0, programs[0], (), senders),
+        *(rank_program(rank, 1, programs[1], (), (0,)) for rank in senders),
     ]
     source = f"incast, {load.bursts} x {load.senders} times {approximate_bytes(load.burst_bytes)}"
-    return _job_of_programs(source, (), programs, ranks)
+    return job_of_programs(source, (), programs, ranks)
 
 
 def _storage_job(load: StorageLoad) -> Job:
@@ -130,12 +133,12 @@ def _storage_job(load: StorageLoad) -> Job:
             requests_by_server[server].append((client, request_bytes, response_bytes))
             pace_ns = max(request_bytes, response_bytes) * 8 * NS_PER_S // load.rate_bps
         programs.append(writer.program())
-    programs += [_server_program(transfers) for transfers in requests_by_server]
+    programs += [server_program(transfers) for transfers in requests_by_server]
     clients, servers = range(load.clients), range(load.clients, load.ranks)
-    ranks = [_rank_program(rank, rank, programs[rank], (), tuple(servers)) for rank in clients]
-    ranks += [_rank_program(rank, rank, programs[rank], (), tuple(clients)) for rank in servers]
+    ranks = [rank_program(rank, rank, programs[rank], (), tuple(servers)) for rank in clients]
+    ranks += [rank_program(rank, rank, programs[rank], (), tuple(clients)) for rank in servers]
     source = f"storage, {load.clients} clients x {load.transfers} transfers, {load.read_per_million / 1e4:g} % reads"
-    return _job_of_programs(source, (), programs, ranks)
+    return job_of_programs(source, (), programs, ranks)
 
 
 def _draw_transfers(load: StorageLoad, client: int) -> list[tuple[int, int, int]]:
@@ -151,28 +154,3 @@ def _draw_transfers(load: StorageLoad, client: int) -> list[tuple[int, int, int]
         )
         transfers.append((server_draw % load.servers, request_bytes, response_bytes))
     return transfers
-
-
-def _server_program(asked: Sequence[tuple[int, int, int]]) -> Program:
-    """Return the program of a server, which answers each client's transfers in order, each as soon as its request has
-    arrived."""
-    writer = ProgramWriter()
-    last_receive: dict[int, tuple[int, ...]] = {}
-    for client, request_bytes, response_bytes in asked:
-        receive = writer.add(OpKind.RECV, -1, client, request_bytes, last_receive.get(client, ()))
-        writer.add(OpKind.SEND, -1, client, response_bytes, (receive,))
-        last_receive[client] = (receive,)
-    return writer.program()
-
-
-def _rank_program(
-    rank: int, program_index: int, program: Program, groups: tuple[int, ...], peers: tuple[int, ...]
-) -> RankProgram:
-    return RankProgram(rank, program_index, groups, peers, np.arange(len(program), dtype=np.uint64))
-
-
-def _job_of_programs(
-    source: str, groups: tuple[Communicator, ...], programs: Sequence[Program], ranks: Sequence[RankProgram]
-) -> Job:
-    edges = sum(len(programs[rank.program].deps) for rank in ranks)
-    return Job(source, groups, tuple(programs), tuple(ranks), "data", {"data": edges}, ())

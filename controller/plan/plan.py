@@ -31,6 +31,7 @@ from etloop.controller.plan.places.order_warning import order_warnings
 from etloop.controller.plan.places.placement import Placement
 from etloop.controller.plan.places.port_transports import PortTransports, port_transports, transport_notes
 from etloop.controller.plan.port_settings import (
+    arbitration_notes,
     fault_notes,
     multipath_notes,
     queue_notes,
@@ -83,18 +84,24 @@ def make_plan(scenario: Scenario, rig: Rig, job: Job, run_id: str = PLAN_ID) -> 
 
 
 def plan_jobs(
-    scenario: Scenario, rig: Rig, jobs: JobSet, run_id: str = PLAN_ID, topology: Topology | None = None
+    scenario: Scenario,
+    rig: Rig,
+    jobs: JobSet,
+    run_id: str = PLAN_ID,
+    topology: Topology | None = None,
+    *,
+    drawn_nonce: int = 0,
 ) -> Plan:
     """Lay all jobs of a set out on a rig. Raises as `make_plan`.
 
-    `topology`, if known, gives the segments for SRv6.
+    `topology`, if known, gives the segments for SRv6. `drawn_nonce`: random number of this run (`run_numbers.run_nonce`).
     """
     job = jobs.job
     refuse_odd_jobs(job)
     demand = demand_of(jobs)
     placement = place_jobs(jobs, (demand.pairs,), rig)
     _refuse_unfit_transports(port_transports(scenario, jobs, placement), jobs, demand, placement)
-    nonce = run_nonce(scenario.transport, run_id)
+    nonce = run_nonce(scenario.transport, run_id, drawn_nonce)
     scenario = scenario.with_transports(lambda transport: with_first_psn(transport, nonce))
     transport = scenario.transport
     connections = connect(
@@ -233,6 +240,7 @@ def _tables(parts: PlanParts, placement: Placement, moved: OpBytes) -> PlanTable
             *rounding_notes(ops, scenario.bytes_scale_text),
             *_traffic_notes(connections, demand.pairs, placement),
             *fault_notes(scenario.transport.faults, placement),
+            *arbitration_notes(scenario.transport.arbitration, placement),
             *trimming_notes(scenario.transport.recovery.trimming, placement),
             *multipath_notes(parts.transports, placement),
             *queue_notes(placement),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from etloop.contract.base.errors import PlanError, Problem
 from etloop.contract.model.assignment import PortBackend
 from etloop.contract.model.fault_rules import FaultAction, FaultRule, PauseRule
-from etloop.contract.model.transport import CaptureSettings, DeliveryOrder, TrimSettings
+from etloop.contract.model.transport import ArbitrationSettings, CaptureSettings, DeliveryOrder, TrimSettings
 from etloop.contract.model.transport_kinds import TransportKind
 from etloop.traffic.collectives.core.table import Handshake
 
@@ -73,6 +73,14 @@ def fault_notes(rules: tuple[FaultRule, ...], placement: Placement) -> tuple[str
             f"corrupt_icrc among transport.faults: udp ports cannot check ICRCs and accept such packets: {udp_ports}"
         )
     return tuple(notes)
+
+
+def arbitration_notes(arbitration: ArbitrationSettings, placement: Placement) -> tuple[str, ...]:
+    """Return a note on ports that arbitrate by themselves, if the scenario states an arbitration."""
+    labels = ", ".join(place.label for place in placement.ports if place.port.backend is PortBackend.VERBS)
+    if not labels or arbitration == ArbitrationSettings():
+        return ()
+    return (f"transport.arbitration: network cards of verbs ports arbitrate by themselves: {labels}",)
 
 
 def trimming_notes(trimming: TrimSettings, placement: Placement) -> tuple[str, ...]:

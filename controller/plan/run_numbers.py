@@ -6,7 +6,6 @@ run of a scenario, the next run would accept them as its own.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -21,16 +20,17 @@ _PSN_STEP: Final = 1 << 12
 """First sequence numbers are multiples of it, so that every run requests acknowledgements at the same packets."""
 
 
-def run_nonce(transport: Transport, run_id: str) -> int:
-    """Return the nonce of a run, 0 to 2^32 - 1: as the scenario states it, else a hash of the run id.
+def run_nonce(transport: Transport, run_id: str, drawn: int) -> int:
+    """Return the nonce of a run, 0 to 2^32 - 1: as the scenario states it, else the one drawn for this run.
 
-    0 for plans that are only shown and for virtual time.
+    0 for plans that are only shown and for virtual time. `drawn` is random, because a rack publishes run ids while the
+    runs go on: whoever could compute the numbers from one could forge packets without seeing any.
     """
     if transport.run_nonce is not None:
         return transport.run_nonce
     if run_id in (PLAN_ID, TWIN_ID):
         return 0
-    return int.from_bytes(hashlib.blake2b(run_id.encode(), digest_size=4).digest(), "little")
+    return drawn
 
 
 def with_first_psn(transport: Transport, nonce: int) -> Transport:

@@ -30,10 +30,15 @@ from etloop.contract.protocol.messages import (
 )
 from etloop.controller.session.actions import Action, LogLine, Send
 from etloop.controller.session.clock_map import ClockOffset
-from etloop.controller.session.roster import Roster
+from etloop.controller.session.roster import Member, Roster
 
 MOST_SLOTS: Final = 64
 """Most runs at once on one agent: no agent has more ports that are worth leasing one by one."""
+
+ANSWERING_NS: Final = 3 * NS_PER_S
+"""Silence after which an idle agent gets no job and counts as absent, until it is heard again."""
+_ORDER_AGAIN_NS: Final = NS_PER_S
+"""Interval of repeated orders to the agents of a run that broke off: a closed connection is found by sending on it."""
 
 GONE_AFTER_NS: Final = 30 * NS_PER_S
 """An agent without any connection for this long keeps no ports for waiting jobs: after a run it is back within seconds."""
@@ -95,8 +100,11 @@ class Hub:
         self._connected_ns: dict[str, int] = {}
         """Agent -> when it was last seen with a connection, or when it was first queried."""
         self._leases: dict[bytes, _SlotLease] = {}
-        self._returning: dict[str, set[tuple[str, int]]] = {}
-        """Run that broke off -> (agent, slot) of its slots that have not connected anew."""
+        self._returning: dict[str, dict[bytes, tuple[str, int]]] = {}
+        """Run that broke off -> connections that are still open -> (agent, slot), as long as it has not connected anew."""
+        self._order_again_ns = 0
+        self._now_ns = 0
+        """Time of the last tick."""
         self._claims: dict[str, int] = {}
         """Agent name -> since when a second process uses it; the present holder is pinged meanwhile."""
         self.serve(slots)
@@ -148,7 +156,7 @@ class Hub:
         """Return the agents without a connection for `GONE_AFTER_NS`. Call it often: connections are sampled here."""
         leased = self._leased_slots()
         for name in self._slots:
-            if name not in self._connected_ns or leased[name] or self._idle_slot(name) is not None:
+            if name not in self._connected_ns or leased[name] or self._connected_slot(name) is not None:
                 self._connected_ns[name] = now_ns
         return frozenset(name for name, at_ns in self._connected_ns.items() if now_ns - at_ns > GONE_AFTER_NS)
 
@@ -186,14 +194,21 @@ class Hub:
     def dismiss(self, run_id: str, reason: str) -> tuple[Action, ...]:
         """End the leases of a run that broke off, and return the orders for its agents to stop. See `returned`."""
         run_leases = {identity: lease for identity, lease in self._leases.items() if lease.run_id == run_id}
-        self._returning[run_id] = {(lease.agent, lease.slot) for lease in run_leases.values()}
+        self._returning[run_id] = {
+            identity: (lease.agent, lease.slot) for identity, lease in run_leases.items()
+        }
         self.release(run_id)
         return tuple(
             Send(identity, Dismissed(run_id, aborted=True, reason=reason[:1000])) for identity in run_leases
         )
 
+    def lease_of(self, identity: bytes) -> str | None:
+        """Return the run to which a connection is leased; None if it is not."""
+        lease = self._leases.get(identity)
+        return lease.run_id if lease is not None else None
+
     def has_returned(self, run_id: str) -> bool:
-        """Return whether every slot of a dismissed run has connected anew, so that its ports are closed."""
+        """Return whether every slot of a dismissed run has connected anew or is closed, so that its ports are closed."""
         return not self._returning.get(run_id)
 
     def give_up(self, run_id: str) -> None:
@@ -233,25 +248,42 @@ class Hub:
         line = LogLine(f"refused a connection: {error}", kind="refused a connection")
         return (_refusal(identity, str(error), RefusalCause.PROTOCOL), line)
 
-    def on_unreachable(self, identity: bytes) -> None:
+    def on_unreachable(self, identity: bytes, now_ns: int) -> None:
         """Note that a connection does not exist any more.
 
-        It may recover and so keeps its place, unless another process has asked for its name.
+        It may recover and so keeps its place for a few seconds, unless another process has asked for its name.
         """
+        for open_connections in self._returning.values():
+            open_connections.pop(identity, None)  # An agent closes its engine before its connection.
         for roster in self._idle:
             name = roster.name_of(identity)
             if name in self._claims:
                 roster.leave(name)
                 return
+            roster.note_closed(identity, now_ns)
+
+    def excuse(self, missed_ns: int, now_ns: int) -> None:
+        """Leave a time in which the controller did not run out of every agent's silence."""
+        for roster in self._idle:
+            roster.excuse(missed_ns, now_ns)
+        self._claims = {name: min(now_ns, since_ns + missed_ns) for name, since_ns in self._claims.items()}
 
     def on_tick(self, now_ns: int) -> tuple[Action, ...]:
         """Remove silent agents, and send heartbeats that are due at `now_ns`."""
         actions: list[Action] = []
+        self._now_ns = now_ns
+        if now_ns >= self._order_again_ns:
+            self._order_again_ns = now_ns + _ORDER_AGAIN_NS
+            actions += (
+                Send(identity, Dismissed(run_id, aborted=True, reason="the run broke off"))
+                for run_id, open_connections in self._returning.items()
+                for identity in open_connections
+            )
         for slot, roster in enumerate(self._idle):
-            for name in roster.lost(now_ns):
+            for name, why in roster.lost(now_ns):
                 roster.leave(name)
                 actions.append(
-                    LogLine(f"agent '{name}' sends no heartbeat (slot {slot})", kind=f"agent '{name}' silent")
+                    LogLine(f"agent '{name}' is gone: {why} (slot {slot})", kind=f"agent '{name}' silent")
                 )
             actions += [Send(identity, ping) for identity, ping in roster.due_pings(now_ns)]
         return tuple(actions)
@@ -272,7 +304,7 @@ class Hub:
         leased = self._leased_slots()
         return {
             name: (
-                sum(1 for roster in self._idle if roster.member(name) is not None),
+                len(self._answering(name)),
                 leased[name],
                 self._hellos.get(name),
             )
@@ -285,7 +317,7 @@ class Hub:
         return Counter(lease.agent for lease in self._leases.values())
 
     def _presence(self, name: str, leased_slots: int, now_ns: int) -> AgentPresence:
-        members = [member for roster in self._idle if (member := roster.member(name)) is not None]
+        members = self._answering(name)
         heard_ns = max((member.heard_ns for member in members), default=None)
         clocks = (roster.offset(name, now_ns) for roster in self._idle)
         return AgentPresence(
@@ -322,8 +354,12 @@ class Hub:
             return (Send(identity, answer), LogLine(line_text, kind=kind))
         assert isinstance(answer, Welcome)
         self._hellos[hello.name] = hello
-        for slots_away in self._returning.values():
-            slots_away.discard((hello.name, hello.slot))
+        for run_id, open_connections in self._returning.items():
+            self._returning[run_id] = {
+                connection: place
+                for connection, place in open_connections.items()
+                if place != (hello.name, hello.slot)
+            }
         if holder is None:
             joined = f"agent '{hello.name}' joined"
             actions.append(LogLine(f"{joined} from {hello.host} (slot {hello.slot})", kind=joined))
@@ -357,6 +393,12 @@ class Hub:
             return tuple(Send(rival.identity, Ping(0, now_ns)) for rival in rivals)
         living = next((rival for rival in rivals if rival.heard_ns > since_ns), None)
         if living is None:
+            if now_ns - since_ns > ANSWERING_NS:
+                for roster in self._idle:
+                    if roster.member(name) is not None:
+                        roster.leave(
+                            name
+                        )  # Its host is gone: the kernel of a living one would have closed the connection.
             return ()
         del self._claims[name]
         rival_place = f"{living.hello.host} (process {living.hello.pid})"
@@ -370,7 +412,28 @@ class Hub:
             LogLine(line_text, kind=f"refused a second agent '{name}'"),
         )
 
+    def _answering(self, name: str) -> tuple[Member, ...]:
+        """Return the idle connections of an agent that were heard lately."""
+        return tuple(
+            member
+            for roster in self._idle
+            if (member := roster.member(name)) is not None and self._answers(member)
+        )
+
+    def _answers(self, member: Member) -> bool:
+        return member.closed_ns is None and self._now_ns - member.heard_ns <= ANSWERING_NS
+
     def _idle_slot(self, name: str) -> int | None:
+        return next(
+            (
+                slot
+                for slot, roster in enumerate(self._idle)
+                if (member := roster.member(name)) is not None and self._answers(member)
+            ),
+            None,
+        )
+
+    def _connected_slot(self, name: str) -> int | None:
         return next((slot for slot, roster in enumerate(self._idle) if roster.member(name) is not None), None)
 
 

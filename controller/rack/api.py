@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from etloop.contract.base.errors import ConfigError, ExitCode, Problem
 from etloop.contract.base.late_dataclass import dataclass
+from etloop.contract.protocol.messages import Hello
 from etloop.controller.inputs.scenario.scenario import Scenario, parse_scenario
 from etloop.controller.rack.actor import CONTROLLER
 from etloop.controller.rack.dispatch import RackPort, Restrictions, Start, decide, queue_order
@@ -36,7 +37,7 @@ from etloop.controller.rack.job import (
     bounded_reason,
 )
 from etloop.controller.rack.maintenance import OrderKind, StandingOrders
-from etloop.controller.rack.port_health import PortHealth
+from etloop.controller.rack.port_health import PortHealth, address_problem
 from etloop.controller.rack.rig.rig_change import RigReading
 from etloop.controller.rack.runs.submitted_code import AllowedCode, PluginNamed, looking_reader, refuse_python
 from etloop.controller.rack.store.job_store import JobStore, StoreFailed
@@ -101,6 +102,8 @@ class Rack:
         """Why no job starts at all; "" if jobs may."""
         self.health = PortHealth(port.label for port in ports)
         self._quarantine = QuarantineRecord(self.health, store)
+        self._hosts: dict[str, Hello] = {}
+        """Agent -> its last Hello, with the addresses of its host."""
         self.links = Links()
         """Addresses at which a job's results and log can be fetched."""
         self.readings = Readings()
@@ -249,6 +252,7 @@ class Rack:
         assert self.leases().keys() <= {port.label for port in ports}
         self.ports = tuple(ports)
         self.health.serve(port.label for port in ports)
+        self._look_at_addresses()
         self._changes += 1
 
     def hold(self, why: str) -> None:
@@ -279,6 +283,23 @@ class Rack:
             for label, reason in blamed.items()
             if self.health.note_unprepared(label, job_id, reason)
         )
+
+    def note_host(self, hello: Hello) -> tuple[str, ...]:
+        """Note the host of an agent; return the reasons of ports that are out of service from now on."""
+        self._hosts[hello.name] = hello
+        self._changes += 1
+        return self._look_at_addresses()
+
+    def _look_at_addresses(self) -> tuple[str, ...]:
+        missing: dict[str, str] = {}
+        for port in self.ports:
+            hello = self._hosts.get(port.agent)
+            if hello is None:
+                continue
+            absent = [address for address in port.addresses if not hello.capabilities.has_address(address)]
+            if absent:
+                missing[port.label] = address_problem(port.agent, hello.host, absent)
+        return tuple(f"{label}: {missing[label]}" for label in self.health.note_addresses(missing))
 
     def host_changed(self, agent: str) -> tuple[str, ...]:
         """Note that an agent reports another host, and return its ports that are back in service."""

@@ -13,8 +13,9 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
+from etloop.contract.base.clock import NS_PER_MS, NS_PER_S, seconds_text
 from etloop.contract.base.errors import ExitCode, ProtocolError
+from etloop.contract.base.listening_clock import PAUSE_NS, ListeningClock
 from etloop.contract.protocol.machine import RunState
 from etloop.contract.protocol.messages import Hello, Refused
 from etloop.contract.protocol.wire import decode_from_agent, encode
@@ -30,6 +31,7 @@ from etloop.controller.rack.loop_troubles import LoopTroubles
 from etloop.controller.rack.member_lines import MemberLines
 from etloop.controller.rack.readiness import DISK, PROCESSES, STORE, Obstacles
 from etloop.controller.rack.rig.served_rig import ServedRig
+from etloop.controller.rack.runs.ends import end_on_disk
 from etloop.controller.rack.runs.orders import artifacts_of, to_close, to_run
 from etloop.controller.rack.runs.protocol import (
     Begin,
@@ -59,9 +61,10 @@ from etloop.controller.run.kept_run import has_records, tidy_ended
 from etloop.controller.session.actions import Action, LogLine, RunProgress, Send
 from etloop.controller.session.router import RouterLink, open_router
 from etloop.controller.session.service import perform, refusal_of_name
-from etloop.controller.session.settings import CurveServer
+from etloop.controller.session.settings import LOST_AFTER_NS, CurveServer
 from etloop.runtime.clock import monotonic_ns, wall_ns
 from etloop.runtime.garbage_collection import collect_cycles
+from etloop.runtime.service_manager import ServiceManager
 from etloop.runtime.stop_signals import reload_calls, stop_reasons
 
 _TICK_MS: Final = 20
@@ -69,7 +72,6 @@ _RECEIVE_BURST: Final = 256
 _DISPATCH_NS: Final = 50 * NS_PER_MS
 _HOUSEKEEPING_NS: Final = 5 * NS_PER_S
 HEARTBEAT_NS: Final = 500 * NS_PER_MS
-LOST_AFTER_NS: Final = 3 * NS_PER_S
 _RETRY_NS: Final = NS_PER_S
 """Time between two attempts to write to a job store that failed."""
 _RETURN_NS: Final = 5 * NS_PER_S
@@ -97,6 +99,8 @@ class Daemon:
     _next_dispatch_ns: int = 0
     _next_housekeeping_ns: int = 0
     _turn_ns: int = 0
+    _service_manager: ServiceManager = field(default_factory=ServiceManager)
+    _listening: ListeningClock = field(default_factory=lambda: ListeningClock(monotonic_ns()))
     _lines: MemberLines = field(init=False)
     obstacles: Obstacles = field(init=False)
     _inherited: InheritedRuns = field(init=False)
@@ -124,11 +128,13 @@ class Daemon:
             with stop_reasons() as stops, reload_calls(link.reload, self.rig.ask):
                 self._inherited.take_over(monotonic_ns())
                 self.log.rack("ready", bind=rig.bind, rack=self.config.rack, ports=len(self.rack.ports))
+                self._service_manager.ready()
                 try:
                     async with serving(self._gateways, self.log):
                         while self.rack.state is not RackState.STOPPED:
                             await self._try_turn(link, stops)
                 finally:
+                    self._service_manager.stopping()
                     await self._retaining.end()
                     await self.rig.end()
                     await self._abandon()
@@ -150,9 +156,11 @@ class Daemon:
 
     async def _turn(self, link: RouterLink, stops: list[str]) -> None:
         now_ns = monotonic_ns()
+        self._note_pause(self._listening.turn(now_ns), now_ns)
         if self._turn_ns:
             self.tallies.lag.saw(max(0, now_ns - self._turn_ns - _TICK_MS * NS_PER_MS) / NS_PER_S, now_ns)
         self._turn_ns = now_ns
+        self._service_manager.turn(now_ns)
         await self._perform(link, (*self.hub.on_tick(now_ns), *self.rig.look()))
         self._lines.look(link, now_ns)
         while stops:
@@ -161,8 +169,8 @@ class Daemon:
             await self._perform(link, self._look_at(run, now_ns))
         if now_ns >= self._next_dispatch_ns:
             self._next_dispatch_ns = now_ns + _DISPATCH_NS
+            self._publish_agents(now_ns)  # First: a port may have lost its address.
             self._dispatch(now_ns)
-            self._publish_agents(now_ns)
         if now_ns >= self._next_housekeeping_ns:
             self._next_housekeeping_ns = now_ns + _HOUSEKEEPING_NS
             self._housekeep(now_ns)
@@ -217,12 +225,28 @@ class Daemon:
                 case _:
                     remaining.append(action)
         for identity in await perform(tuple(remaining), link, self.log.rack):
-            self.hub.on_unreachable(identity)
+            self.hub.on_unreachable(identity, monotonic_ns())
 
     async def _flush(self, link: RouterLink) -> None:
         outgoing, self._outgoing = self._outgoing, []
         for message in outgoing:
-            await link.send(message.identity, message.body)
+            if await link.send(message.identity, message.body):
+                continue
+            self.hub.on_unreachable(message.identity, monotonic_ns())
+            run = self._runs.get(self.hub.lease_of(message.identity) or "")
+            if run is not None:
+                run.child.note_closed(message.identity)
+
+    def _note_pause(self, missed_ns: int, now_ns: int) -> None:
+        """Leave a time in which this process did not run out of all silences; report it if it was long."""
+        if not missed_ns:
+            return
+        self.hub.excuse(missed_ns, now_ns)
+        for run in self._runs.values():
+            run.excuse(missed_ns, now_ns)
+            run.child.note_pause(missed_ns)
+        if missed_ns >= PAUSE_NS:
+            self._lines.write("pause", f"the controller did not run for {seconds_text(missed_ns)}", now_ns)
 
     def _on_signal(self, reason: str, now_ns: int) -> None:
         if self.rack.state is RackState.READY:
@@ -279,7 +303,10 @@ class Daemon:
     async def _lived(self, child: RunChild, job_id: str) -> str:
         """Wait for a process to end, see `RunChild.live`, and remove files of its run that are of no further use."""
         death = await child.run()
-        await asyncio.to_thread(tidy_ended, artifacts_of(self.config, job_id))
+        try:
+            await asyncio.to_thread(tidy_ended, artifacts_of(self.config, job_id))
+        except OSError as error:  # Not the run's fault, and no reason of its end.
+            self.log.job(job_id, "its temporary files stay", why=str(error))
         return death
 
     def _close(self, run: RackRun, now_ns: int) -> None:
@@ -404,8 +431,9 @@ class Daemon:
         if run.outcome.held_up and not run.closings:
             self._put_back(run, run.outcome.held_up, now_ns)
             return
-        ended = run.outcome
         try:
+            self._look_for_end(run)
+            ended = run.outcome
             if self._may_be_closed(run, now_ns):
                 return
             job = self._ended(run)
@@ -420,7 +448,7 @@ class Daemon:
             if now_ns > self._drain_until_ns + STOP_NS:
                 # The next controller finds the job unfinished, with its results.
                 del self._runs[run.job_id]
-                self.log.job(run.job_id, "its end could not be recorded", reason=ended.reason)
+                self.log.job(run.job_id, "its end could not be recorded", reason=run.outcome.reason)
             return
         run.advance(RackRunEvent.STORE, now_ns)
         del self._runs[run.job_id]
@@ -428,6 +456,12 @@ class Daemon:
         self.tallies.ended_job(
             job, (now_ns - run.began_ns) / NS_PER_S, json.loads(ended.summary) if ended.summary else None
         )
+
+    def _look_for_end(self, run: RackRun) -> None:
+        """Take the end of a run whose process did not report it from the results that it had stored. Raises `OSError`."""
+        directory = artifacts_of(self.config, run.job_id)
+        if not run.outcome.stored and not run.is_inherited and (text := artifacts.summary_text(directory)):
+            run.outcome = end_on_disk(run.outcome, text, is_judged=(directory / "report.html").is_file())
 
     def _ended(self, run: RackRun) -> Job:
         """Record the end of a run. Raises `StoreFailed`, and `OSError` if its directory cannot be read."""
@@ -482,7 +516,11 @@ class Daemon:
 
     def _note_host(self, agent: str, before: Hello | None, now: Hello | None) -> None:
         """Return ports to service after their agent reports a changed host."""
-        if before is None or now is None or before.capabilities == now.capabilities:
+        if now is None or (before is not None and before.capabilities == now.capabilities):
+            return
+        for reason_text in self.rack.note_host(now):
+            self.log.rack("a port is out of service", why=reason_text)
+        if before is None:
             return
         for label in self.rack.host_changed(agent):
             self.log.rack("a port is back in service", port=label, why="its host has changed")

@@ -31,6 +31,8 @@ class RackPort:
     link_bps: int
     backend: str = ""
     """Backend that carries its packets, as in the rig."""
+    addresses: tuple[str, ...] = ()
+    """Addresses that the agent's host must have."""
 
 
 def _nothing_reserved(job: Job) -> Mapping[str, str]:

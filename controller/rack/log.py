@@ -6,7 +6,6 @@ about that job.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import sys
 from collections.abc import Mapping
@@ -32,7 +31,9 @@ _WEIGHTS: Final = {
     "interrupted": LogLevel.WARNING,
     "its end could not be recorded": LogLevel.WARNING,
     "killed a process of an earlier controller": LogLevel.WARNING,
+    "its temporary files stay": LogLevel.WARNING,
     "lines left out": LogLevel.WARNING,
+    "stale locks stay": LogLevel.WARNING,
     "no job starts": LogLevel.WARNING,
     "put back": LogLevel.WARNING,
     "rig refused, the old one stays in use": LogLevel.WARNING,
@@ -54,6 +55,10 @@ class RackLog:
         self._started_level = self._level = level
         self._stream = stream if stream is not None else sys.stderr
         self._logs: JobLogs | None = None
+        self._log_fault = ""
+        """Why the last line of a job's log could not be written."""
+        self._lost_lines = 0
+        """Lines that the stream did not take since the last one that it took."""
 
     def write_all(self) -> None:
         """Log every event from now on."""
@@ -99,13 +104,26 @@ class RackLog:
         if level.weight >= self._level.weight:
             self._put(as_json if self._form is LogFormat.JSON else _for_people(time_text, level, fields))
         if self._logs is not None and "job" in fields:
-            self._logs.append(str(fields["job"]), as_json)
+            fault = self._logs.append(str(fields["job"]), as_json)
+            if fault != self._log_fault:
+                self._log_fault = fault
+                if fault:
+                    self.rack("logs of jobs lose lines", why=fault)
+                else:
+                    self.rack("logs of jobs are written again")
 
     def _put(self, line: str) -> None:
         # A log on a full disk, or a closed pipe, must not break the rack.
-        with contextlib.suppress(OSError, ValueError):
-            self._stream.write(line + "\n")
+        lost = (
+            json.dumps({"event": "lines lost", "lines": self._lost_lines}) + "\n" if self._lost_lines else ""
+        )
+        try:
+            self._stream.write(f"{lost}{line}\n")
             self._stream.flush()
+        except (OSError, ValueError):
+            self._lost_lines += 1
+        else:
+            self._lost_lines = 0
 
 
 def _for_people(at: str, level: LogLevel, fields: Mapping[str, Field]) -> str:

@@ -8,7 +8,7 @@ controller's life only.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
@@ -22,6 +22,8 @@ _PORT_WHERE: Final = re.compile(r"agent '(?P<agent>[^']+)': port (?P<port>[^\s:]
 _ASKED_OF_IT: Final = "path MTU"
 """Problem of a scenario's request that one port cannot meet, while other scenarios may request less."""
 _LONGEST_REASON: Final = 500
+NOT_ON: Final = "not on"
+"""Part of the problem of an address that its host does not have (`agent.host_fit`)."""
 
 
 class PortState(Enum):
@@ -84,10 +86,18 @@ class PortHealth:
 
     def __init__(self, labels: Iterable[str]) -> None:
         self._ports = {label: _Port() for label in labels}
+        self._without_address: dict[str, str] = {}
+        """Port of which an address is not on its host -> the reason, which needs no failed job."""
 
     def serve(self, labels: Iterable[str]) -> None:
         """Replace the rack's ports; those it had before keep their state."""
         self._ports = {label: self._ports.get(label) or _Port() for label in labels}
+
+    def note_addresses(self, missing: Mapping[str, str]) -> tuple[str, ...]:
+        """Replace the ports whose addresses are not on their hosts (label -> reason); return those that were not known."""
+        new_labels = tuple(label for label in missing if label not in self._without_address)
+        self._without_address = dict(missing)
+        return new_labels
 
     def recall(self, reasons: Mapping[str, str]) -> None:
         """Restore the state of ports that an earlier controller had quarantined, with its reasons. Ignores unknown ports."""
@@ -103,7 +113,8 @@ class PortHealth:
 
     def out_of_service(self) -> dict[str, str]:
         """Return the ports that no job gets, each with the reason."""
-        return {label: f"out of service: {reason}" for label, reason in self.quarantine_reasons().items()}
+        reasons = self.quarantine_reasons() | self._without_address
+        return {label: f"out of service: {reason}" for label, reason in reasons.items()}
 
     def state_of(self, label: str) -> PortState:
         """Return the state of a port."""
@@ -130,7 +141,9 @@ class PortHealth:
 
     def host_changed(self, agent: str) -> tuple[str, ...]:
         """Note that an agent's host changed; return its ports that are back in service."""
-        restored_ports = tuple(label for label in self.out_of_service() if label.partition("/")[0] == agent)
+        restored_ports = tuple(
+            label for label in self.quarantine_reasons() if label.partition("/")[0] == agent
+        )
         for label in self._ports:
             if label.partition("/")[0] == agent:
                 self._advance(label, PortEvent.HOST_CHANGED)
@@ -139,6 +152,20 @@ class PortHealth:
     def _advance(self, label: str, event: PortEvent) -> None:
         if (port := self._ports.get(label)) is not None:
             port.state = advance("port", PORT_TRANSITIONS, port.state, event)
+
+
+def lacks_addresses(blamed: Mapping[str, str]) -> bool:
+    """Return whether all problems of a preparation, by port, are addresses that hosts do not have: jobs wait for them."""
+    return bool(blamed) and all(f" {NOT_ON} " in problem for problem in blamed.values())
+
+
+def address_problem(agent: str, host_name: str, missing: Sequence[str]) -> str:
+    """Return the problem of a port of which addresses are not on the host of its agent, with the remedy."""
+    more_text = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+    return (
+        f"address {missing[0]}{more_text} {'are' if more_text else 'is'} {NOT_ON} {host_name} (agent '{agent}'); "
+        f"on {host_name}: ip address add {missing[0]}/24 dev INTERFACE; or correct the port's addresses in the rig"
+    )
 
 
 def blamed_ports(problems: Iterable[Problem]) -> dict[str, str]:

@@ -9,17 +9,19 @@ import asyncio
 import contextlib
 import os
 import secrets
+import socket
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from etloop.contract.base.errors import ConfigError, ExitCode, Problem
 from etloop.controller.inputs.rig import Rig
 from etloop.controller.rack.agent_pool import Hub
 from etloop.controller.rack.api import Rack, ScenarioRules
 from etloop.controller.rack.config import BrokerConfig, GatewaySettings, HttpConfig, OtelConfig, RackConfig
-from etloop.controller.rack.daemon import HEARTBEAT_NS, LOST_AFTER_NS, Daemon
+from etloop.controller.rack.daemon import HEARTBEAT_NS, Daemon
 from etloop.controller.rack.gateways import Gateway
 from etloop.controller.rack.log import RackLog
 from etloop.controller.rack.mqtt.embedded_broker import EmbeddedBroker
@@ -45,7 +47,12 @@ from etloop.controller.rack.transfers.trace_shelf import TraceShelf
 from etloop.controller.rack.transfers.transfers import Transfers
 from etloop.controller.rack.users.people import People
 from etloop.controller.rack.users.users import parse_users
-from etloop.controller.session.settings import CurveServer, SessionSettings, check_exposure
+from etloop.controller.session.settings import (
+    LOST_AFTER_NS,
+    CurveServer,
+    SessionSettings,
+    check_exposure,
+)
 from etloop.runtime.broker_connection import tls_context
 from etloop.runtime.descriptors import raise_descriptor_limit
 from etloop.runtime.garbage_collection import freeze_startup_objects
@@ -140,7 +147,8 @@ def _http_gateway(daemon: Daemon, http: HttpConfig, mqtt: MqttGateway | None) ->
     if tokens is not None:
         tokens.current()  # Report an unusable file now, although it may change later.
     rack.links = Links(http.url)
-    admission = HttpAdmission(tokens, daemon.tallies.refused_requests, log)
+    hosts = frozenset({http.host, urlsplit(http.url).hostname or "", socket.gethostname()})
+    admission = HttpAdmission(tokens, daemon.tallies.refused_requests, log, hosts)
     transfers = Transfers()
     runs = RunPages(rack, state_dir / "artifacts", JobLogs(state_dir / "logs"), admission, transfers, log)
     traces = _trace_pages(daemon, http, admission, transfers)

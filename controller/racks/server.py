@@ -7,6 +7,7 @@ changes nothing; it shows what a viewer of each rack may see.
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -15,6 +16,7 @@ from aiohttp import web
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.controller.rack.telemetry.connections import Connections
+from etloop.controller.rack.transfers.page_protection import PAGE_HEADERS, is_own_host
 from etloop.controller.racks.page import PageQuery, parse_query, racks_page
 from etloop.controller.racks.racks_file import RackPlace
 from etloop.controller.racks.survey import RackAnswer, RackView, ask_racks, view_with
@@ -23,13 +25,7 @@ from etloop.runtime.stop_signals import event_set_by_stop
 
 _FRESH_NS: Final = 3 * NS_PER_S
 _BACKLOG: Final = 16
-_HEADERS: Final = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; form-action 'self';"
-    " base-uri 'none'; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-store",
-}
+_HEADERS: Final = {**PAGE_HEADERS, "Cache-Control": "no-store"}
 _Asked = tuple[tuple[RackAnswer[RackView], ...], str]
 
 
@@ -42,9 +38,11 @@ class RacksServer:
         self._deadline_s = deadline_s
         self._asking: asyncio.Task[_Asked] | None = None
         self._asked_ns = 0
+        self._names: tuple[str, ...] = ()
 
     async def serve(self, host: str, port: int, listening: Callable[[], None]) -> None:
         """Serve until the process receives a stop signal. Raises `ConfigError` if it cannot listen there."""
+        self._names = (host, socket.gethostname())
         connections, stop = Connections(), asyncio.Event()
         app = web.Application(client_max_size=0, middlewares=[connections.middleware])
         app.add_routes([web.get("/", self._page)])
@@ -68,6 +66,9 @@ class RacksServer:
             await runner.cleanup()
 
     async def _page(self, request: web.Request) -> web.Response:
+        if not is_own_host(request.headers.get("Host", ""), self._names):
+            text = "this server does not have the name in Host; name it as in --bind, or by its address\n"
+            return web.Response(text=text, status=421, headers=_HEADERS)
         try:
             query: PageQuery = parse_query({key: request.query.getall(key) for key in request.query})
         except ConfigError as error:

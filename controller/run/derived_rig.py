@@ -49,6 +49,11 @@ def rig_text(topology: Topology) -> str:
     return "\n".join(lines) + "\n"
 
 
+def first_address(number: int, attachment: Attachment) -> str:
+    """Return the first address of an attachment, IPv4 if the topology states none."""
+    return _addresses(number, attachment, six=False)[0].partition("-")[0]
+
+
 def _addresses(number: int, attachment: Attachment, *, six: bool) -> list[str]:
     """Return the addresses of a port; IPv6 ones (`six`) if switches forward by SRv6 segments."""
     if attachment.addresses:

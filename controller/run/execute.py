@@ -115,6 +115,7 @@ def session_settings(prepared: Prepared) -> SessionSettings:
         gather_timeout_ns=scenario.limits.gather_timeout_ns,
         stall_timeout_ns=scenario.limits.stall_timeout_ns,
         lost_after_ns=scenario.limits.lost_after_ns,
+        pause_ns=scenario.limits.pause_ns,
     )
 
 

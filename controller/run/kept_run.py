@@ -88,7 +88,10 @@ def spool_of(run_dir: Path, material: RunMaterial) -> Iterator[Path]:
 
 
 def forget_spool(run_dir: Path) -> None:
-    """Remove the spool of a run whose results are written or that never began."""
+    """Remove the spool of a run whose results are written or that never began.
+
+    What cannot be removed now stays: `has_spool` ignores it next to results, and `tidy_ended` tries again.
+    """
     shutil.rmtree(run_dir / SPOOL, ignore_errors=True)
 
 
@@ -105,16 +108,20 @@ def has_records(run_dir: Path) -> bool:
 def tidy_ended(run_dir: Path) -> None:
     """Remove the temporary files of a run whose process has ended, and its directory if nothing was measured.
 
-    Keeps measurements: as results, or in the spool if there are no results yet.
+    Keeps measurements: as results, or in the spool if there are no results yet. Raises `OSError` if files cannot be listed or
+    removed.
     """
     if has_begun(run_dir / SPOOL) and not (run_dir / SUMMARY_FILE).is_file():
         return
-    forget_spool(run_dir)
-    with contextlib.suppress(OSError):
-        for pattern in (PARTIAL_FILES, PROBE_FILES):
-            for file in run_dir.glob(pattern):
-                file.unlink(missing_ok=True)
-        run_dir.rmdir()  # Fails if the directory has results.
+    if not run_dir.exists():
+        return
+    if (run_dir / SPOOL).exists():
+        shutil.rmtree(run_dir / SPOOL)
+    for pattern in (PARTIAL_FILES, PROBE_FILES):
+        for file in run_dir.glob(pattern):
+            file.unlink(missing_ok=True)
+    if next(run_dir.iterdir(), None) is None:
+        run_dir.rmdir()
 
 
 @contextlib.contextmanager

@@ -38,6 +38,23 @@ def refuse_used_directory(out_dir: Path) -> None:
         )
 
 
+def move_earlier_away(out_dir: Path) -> Path | None:
+    """Rename a directory that holds files of an earlier run to NAME.1, NAME.2, and so on; return its new path.
+
+    None if it is absent or empty. Raises `NoRoom` if it cannot be read or renamed: no run ever writes into it.
+    """
+    try:
+        if not out_dir.exists() or next(out_dir.iterdir(), None) is None:
+            return None
+        number = 1
+        while (moved := out_dir.with_name(f"{out_dir.name}.{number}")).exists():
+            number += 1
+        return out_dir.rename(moved)
+    except OSError as error:
+        problem = f"holds files of an earlier run and cannot be moved away: {error.strerror or error}"
+        raise NoRoom(Problem(str(out_dir), problem, "make its parent directory writable")) from None
+
+
 @contextlib.contextmanager
 def claimed_directory(out_dir: Path | None, tables: PlanTables) -> Iterator[None]:
     """Create `out_dir`, write a probe file into it and check its free space; None keeps nothing.

@@ -7,6 +7,7 @@ user, such as a rack, states in `PrepareOptions` what that user may not do.
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import field, replace
@@ -24,7 +25,12 @@ from etloop.controller.inputs.scenario.congestion import Plugin, PluginReader
 from etloop.controller.inputs.scenario.scenario import Scenario, parse_scenario
 from etloop.controller.plan.device_traffic import refuse_idle_device
 from etloop.controller.plan.job_set import JobSet
-from etloop.controller.plan.jobs import background_notes, build_jobs, with_all_schedule_files
+from etloop.controller.plan.jobs import (
+    background_notes,
+    build_jobs,
+    strict_about_traces,
+    with_all_schedule_files,
+)
 from etloop.controller.plan.plan import Plan, plan_jobs
 from etloop.controller.plan.run_numbers import PLAN_ID
 from etloop.controller.plan.summary import PlanSummary, summarise
@@ -108,7 +114,8 @@ class PrepareOptions:
     device: str = ""
     """Profile of the switches in the topology that name neither a device nor a preset."""
     strict: bool = False
-    """Whether contradictions to the device's profile are errors."""
+    """Whether contradictions to the device's profile, and communication of a trace that cannot be replayed, are
+    errors."""
     jobs: Callable[[Scenario], JobSet] = build_jobs
     """Makes the jobs of a scenario; by default from its traces and loads."""
     read_plugin: PluginReader = read_cc_plugin
@@ -157,7 +164,8 @@ def prepare(inputs: RunInputs, options: PrepareOptions | None = None) -> Prepare
         slowest_bps = min(port.link_bps for port in rig.ports.values())
         topology = None if device is None else device.topology
         scenario = patient(scenario, slowest_bps, topology)
-        plan = plan_jobs(scenario, rig, options.jobs(scenario), inputs.run_id, topology)
+        jobs, drawn_nonce = options.jobs(scenario), secrets.randbits(32)
+        plan = plan_jobs(scenario, rig, jobs, inputs.run_id, topology, drawn_nonce=drawn_nonce)
     refuse_idle_device(scenario, plan.tables, inputs.scenario.source)
     if device is not None:
         check_device(plan, device)
@@ -200,6 +208,8 @@ def _read(inputs: RunInputs, options: PrepareOptions) -> _ReadFiles:
     assert parsed_scenario is not None
     assert parsed_rig is not None
     (scenario, scenario_text), (rig, rig_text) = parsed_scenario, parsed_rig
+    if options.strict:
+        scenario = strict_about_traces(scenario)
     refuse_mistaken_conditions(scenario, rig)
     if options.strict and (problems := contradictions_of(scenario, rig)):
         raise ConfigError(*problems)

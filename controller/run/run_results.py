@@ -54,7 +54,9 @@ from etloop.results.kpis.base_latency import with_measured_base
 from etloop.results.measure.joined import NO_OPS
 from etloop.results.measure.summary import Measurement, measure
 from etloop.results.measure.workload_digest import workload_digest
+from etloop.results.report.findings import unexamined_words
 from etloop.results.schema.case import CASE_FILE
+from etloop.results.schema.findings import Examined
 from etloop.results.store.run_dir import PLAN_FILE, RunArtifacts, RunNotWritten, write_run
 from etloop.results.store.table_writer import BlockTables
 from etloop.results.verdict.junit_names import place_of
@@ -110,8 +112,12 @@ def finish_run(
     watcher.enter(Step.VERDICT)
     facts = device_facts(material.texts, options.out_dir or Path())
     place = "" if options.out_dir is None else place_of(options.out_dir)
-    judged = add_verdict(run, material.basis, material.conditions, facts, pages=options.pages, place=place)
-    run = _keep(options, judged, run)
+    with_verdict = add_verdict(
+        run, material.basis, material.conditions, facts, pages=options.pages, place=place
+    )
+    if failed := unexamined_words(with_verdict.summary.diagnosis, Examined.FAILED):
+        watcher.report(f"not examined: {failed}")
+    run = _keep(options, with_verdict, run)
     return FinishedRun(run.summary, measurement, executed, stopped_in)
 
 

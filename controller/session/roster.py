@@ -9,8 +9,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from etloop.contract.base.clock import NS_PER_MS
-from etloop.contract.protocol.messages import Hello, Ping, Pong, RefusalCause, Refused, Welcome
+from etloop.contract.base.clock import NS_PER_MS, NS_PER_S, seconds_text
+from etloop.contract.protocol.messages import (
+    CLOSED_AFTER_NS,
+    Hello,
+    Ping,
+    Pong,
+    RefusalCause,
+    Refused,
+    Welcome,
+)
 from etloop.controller.session.clock_map import ClockMap, ClockOffset, ClockSample
 
 CLOCK_BURST_SAMPLES: Final = 8
@@ -19,6 +27,8 @@ _BURST_SPACING_NS: Final = 20 * NS_PER_MS
 _BURSTS_AT_ONCE: Final = 16
 """Members pinged in quick succession at a time: with hundreds, pings would queue behind each other and the delay
 measured would be that of this queue."""
+_RECENT_NS: Final = 10 * NS_PER_S
+"""How long after a member's silence a failure may follow from it: longer than an engine repeats packets."""
 _OPEN_PINGS: Final = 64
 """Pings whose answer is still expected, per member; older ones are forgotten."""
 
@@ -39,6 +49,12 @@ class Member:
     """Answers still wanted in the current burst."""
     open_pings: dict[int, int] = field(default_factory=dict)
     """Sequence number -> time at which the ping was decided."""
+    closed_ns: int | None = None
+    """When its connection was found closed; None: it is open, or was opened again."""
+    silence_ns: int = 0
+    """Length of its last silence of more than two heartbeats."""
+    silence_end_ns: int = 0
+    """When it was heard again after that."""
 
 
 class Roster:
@@ -92,8 +108,24 @@ class Roster:
         """Note that a connection is alive, and return its member's name; None for an unknown connection."""
         name = self._name_of.get(identity)
         if name is not None:
-            self._members[name].heard_ns = now_ns
+            member = self._members[name]
+            silence_ns = now_ns - member.heard_ns
+            if silence_ns > 2 * self._welcome.heartbeat_ns:
+                member.silence_ns, member.silence_end_ns = silence_ns, now_ns
+            member.heard_ns, member.closed_ns = now_ns, None
         return name
+
+    def note_closed(self, identity: bytes, now_ns: int) -> None:
+        """Note that the connection of a member does not exist any more; the member may open it again."""
+        if (name := self._name_of.get(identity)) is not None and self._members[name].closed_ns is None:
+            self._members[name].closed_ns = now_ns
+
+    def excuse(self, missed_ns: int, now_ns: int) -> None:
+        """Leave a time in which this side did not listen out of every member's silence."""
+        for member in self._members.values():
+            member.heard_ns = min(now_ns, member.heard_ns + missed_ns)
+            if member.closed_ns is not None:
+                member.closed_ns = min(now_ns, member.closed_ns + missed_ns)
 
     def pong(self, name: str, pong: Pong, now_ns: int) -> bool:
         """Add a clock sample and return whether a burst needed it. Ignore answers to pings unknown or forgotten."""
@@ -126,11 +158,23 @@ class Roster:
         """Return the member of that name; None if it has not joined."""
         return self._members.get(name)
 
-    def lost(self, now_ns: int) -> tuple[str, ...]:
-        """Return the members silent for longer than the welcome's `lost_after_ns`."""
-        return tuple(
-            name for name, member in self.members() if now_ns - member.heard_ns > self._welcome.lost_after_ns
-        )
+    def lost(self, now_ns: int) -> tuple[tuple[str, str], ...]:
+        """Return the members that count as lost, each with the reason.
+
+        They have been silent for longer than the welcome's `lost_after_ns`, or their connection has been closed for
+        longer than `CLOSED_AFTER_NS`.
+        """
+        lost_after_ns = self._welcome.lost_after_ns
+        lost = []
+        for name, member in self.members():
+            if now_ns - member.heard_ns > lost_after_ns:
+                lost.append((name, f"no heartbeat for {seconds_text(lost_after_ns)}"))
+            elif member.closed_ns is not None and now_ns - member.closed_ns > CLOSED_AFTER_NS:
+                closed_text = (
+                    f"its connection is closed, and it has not returned for {seconds_text(CLOSED_AFTER_NS)}"
+                )
+                lost.append((name, closed_text))
+        return tuple(lost)
 
     def overdue(self, now_ns: int) -> tuple[tuple[str, int], ...]:
         """Return the members that missed two heartbeats, with their silence in ns: suspects when something else failed."""
@@ -138,6 +182,19 @@ class Roster:
         return tuple(
             (name, silent_ns) for name, silent_ns in silences if silent_ns > 2 * self._welcome.heartbeat_ns
         )
+
+    def recent_silences(self, now_ns: int) -> tuple[tuple[str, str], ...]:
+        """Return each member that is overdue, or was until a few seconds ago, with its silence in words."""
+        overdue = dict(self.overdue(now_ns))
+        texts = []
+        for name, member in self.members():
+            ago_ns = now_ns - member.silence_end_ns
+            if name in overdue:
+                texts.append((name, f"has not been heard for {seconds_text(overdue[name])}"))
+            elif member.silence_ns and ago_ns <= _RECENT_NS:
+                silence_text = seconds_text(member.silence_ns)
+                texts.append((name, f"was not heard for {silence_text} until {seconds_text(ago_ns)} before"))
+        return tuple(texts)
 
     def due_pings(self, now_ns: int) -> tuple[tuple[bytes, Ping], ...]:
         """Return the heartbeats to send now, as (connection, ping), and count each as sent."""

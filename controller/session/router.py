@@ -114,6 +114,10 @@ class RouterLink:
             return error.errno == zmq.EAGAIN
         return True
 
+    def take_pauses(self) -> tuple[int, ...]:
+        """Return (): there is no other process between this end and the agents. See `Link`."""
+        return ()
+
     def misnamed(self, identity: bytes, name: str) -> str:
         """Return why a name is not the connection's. See `Link`."""
         return "" if self._admission is None else self._admission.misnamed(identity, name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -85,15 +85,28 @@ def overdue_start(name: str, started: Started) -> Problem:
     return Problem(f"agent '{name}'", problem, "check for load on its host or delay on the control network")
 
 
-def failed_engine(name: str, faulted: Faulted, overdue: Iterable[tuple[str, int]]) -> Problem:
-    """Return the problem of an engine that gave up. `overdue`: silent agents (name, ns), which may be the cause."""
-    suspects = "".join(
-        f"; agent '{other}' has not been heard for {seconds_text(silent_ns)}"
-        for other, silent_ns in overdue
-        if other != name
-    )
+def failed_engine(name: str, faulted: Faulted, silences: Sequence[tuple[str, str]], agents: int) -> Problem:
+    """Return the problem of an engine that gave up.
+
+    `silences`: agents (name, silence in words) that are silent, or were shortly before. An engine gives up on peers that
+    do not answer: if only some of the `agents` are silent, they are the cause. If all are, it is the control network.
+    """
+    if len(silences) == agents > 1:
+        failure = f"{faulted.reason}; no agent was heard shortly before, so the control network failed too"
+        return Problem(f"agent '{name}'", failure, "check the network of the controller and of the agents")
+    if silences:
+        names = tuple(silent for silent, _ in silences)
+        suspects = "; ".join(text if len(names) == 1 else f"'{silent}' {text}" for silent, text in silences)
+        failure = f"{suspects}; the engine of agent '{name}' failed: {faulted.reason}"
+        return Problem(named(names), failure, "check its process, its host and its links")
     remedy = "see the flows and ports of the run for lost packets"
-    return Problem(f"agent '{name}'", f"{faulted.reason}{suspects}", remedy)
+    return Problem(f"agent '{name}'", faulted.reason, remedy)
+
+
+def silent_link(why: str, state: RunState) -> Problem:
+    """Return the problem that all agents have fallen silent together."""
+    problem = f"all agents have fallen silent together: {why}, in {state.name}"
+    return Problem("the controller", problem, "check its host and its link to the control network")
 
 
 def unloadable(hello: Hello, failed: LoadFailed) -> tuple[Problem, ...]:

@@ -55,6 +55,9 @@ class Link(Protocol):
     async def send(self, identity: bytes, body: bytes) -> bool:
         """Send a message and return whether the connection exists; a message that its queue cannot take is dropped."""
 
+    def take_pauses(self) -> tuple[int, ...]:
+        """Return for how many ns the controller between this end and the agents did not run, each time since the last call."""
+
     def misnamed(self, identity: bytes, name: str) -> str:
         """Return why the agent on a connection may not use `name`; "" if it may."""
 
@@ -155,7 +158,10 @@ async def _drive(session: Session, link: Link, stops: list[str], watcher: Sessio
     next_progress_ns = 0
     lines = LogLimit()
     while True:
-        await perform(session.on_tick(monotonic_ns()), link, on_event)
+        for pause_ns in link.take_pauses():
+            await perform(session.on_pause("the controller", pause_ns, monotonic_ns()), link, on_event)
+        for identity in await perform(session.on_tick(monotonic_ns()), link, on_event):
+            session.on_closed(identity, monotonic_ns())
         for notice in link.take_notices():
             if lines.takes(notice.kind, monotonic_ns()):
                 on_event(notice.text)

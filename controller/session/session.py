@@ -12,6 +12,7 @@ from typing import Final
 
 from etloop.contract.base.clock import seconds_text
 from etloop.contract.base.errors import Problem, ProtocolError
+from etloop.contract.base.listening_clock import PAUSE_NS, ListeningClock
 from etloop.contract.model.assignment import Assignment
 from etloop.contract.model.run import PlanTables, RunEnd, RunOutcome
 from etloop.contract.protocol.machine import PREPARING, RunEvent, RunState, advance_run
@@ -49,6 +50,7 @@ from etloop.controller.session import run_problems
 from etloop.controller.session.actions import Action, LogLine, RefusalLog, RunProgress, Send
 from etloop.controller.session.clock_map import ClockOffset
 from etloop.controller.session.nic_endpoints import peers_of
+from etloop.controller.session.pauses import Pauses
 from etloop.controller.session.records import OnOps, RecordSink, run_progress, sinks_of
 from etloop.controller.session.roster import Roster
 from etloop.controller.session.settings import SessionSettings
@@ -60,6 +62,10 @@ from etloop.controller.session.wait_query import WaitQuery
 _ASSIGNED_AT_ONCE: Final = 4
 """Agents that get their assignment in one turn: heartbeats are sent in between, however large a run is."""
 _COLLECTING: Final = frozenset({RunState.COLLECT, RunState.ABORTING})
+_WAITING_FOR_SILENT: Final = (PREPARING - {RunState.GATHER}) | {RunState.RUN, RunState.COLLECT}
+"""States whose deadlines wait for silent agents. Before, agents may be absent; after a failure it is not worth the time."""
+_MOST_STARTS: Final = 3
+"""Start orders after which a run that always misses its start is ended."""
 
 
 class Session:
@@ -101,6 +107,12 @@ class Session:
         self._queries = 0
         self._refusals = RefusalLog()
         self._wait_query: WaitQuery | None = None
+        self._listening = ListeningClock(now_ns)
+        self._turned_ns = now_ns
+        self._pauses = Pauses()
+        self._late: dict[str, Started] = {}
+        """Agents that got their start order after the start."""
+        self._starts = 0
         self._actions: list[Action] = []
         self._unready: list[Problem] = []
         self._remarks: dict[str, list[str]] = {}
@@ -149,11 +161,31 @@ class Session:
         self._abort(f"{reason} while in {self.state.name}", now_ns, RunEnd.STOPPED)
         return self._taken()
 
+    def on_closed(self, identity: bytes, now_ns: int) -> None:
+        """Note that the connection of an agent is closed; the agent counts as lost if it does not return soon."""
+        self._roster.note_closed(identity, now_ns)
+
+    def on_pause(self, paused: str, pause_ns: int, now_ns: int) -> tuple[Action, ...]:
+        """Process a pause of a process between this session and its agents, such as "the controller", that ended now."""
+        self._roster.excuse(pause_ns, now_ns)
+        self._hold(min(pause_ns, self._settings.pause_ns))
+        if pause_ns >= PAUSE_NS:
+            self._pauses.note(paused, pause_ns, now_ns)
+            self._log(f"{paused} did not run for {seconds_text(pause_ns)}")
+        return self._taken()
+
     def on_tick(self, now_ns: int) -> tuple[Action, ...]:
         """Send heartbeats that are due and check deadlines at `now_ns`."""
+        if missed_ns := self._listening.turn(now_ns):
+            self._actions += self.on_pause("the process of the run", missed_ns, now_ns)
+        elif self.state in _WAITING_FOR_SILENT and self._roster.overdue(now_ns):
+            self._hold(
+                now_ns - self._turned_ns
+            )  # The connection may recover: answers and progress wait in it.
+        self._turned_ns = now_ns
         if not self._over:
-            for name in self._roster.lost(now_ns):
-                self._on_silent(name, now_ns)
+            for name, why in self._roster.lost(now_ns):
+                self._on_silent(name, why, now_ns)
         if not self._over:
             self._actions += [Send(identity, ping) for identity, ping in self._roster.due_pings(now_ns)]
             self._assign_some()
@@ -198,9 +230,14 @@ class Session:
             self._log(f"agent '{hello.name}' joined from {hello.host}{waits}")
             self._answered(hello.name, now_ns)
 
-    def _on_silent(self, name: str, now_ns: int) -> None:
+    def _on_silent(self, name: str, why: str, now_ns: int) -> None:
         member = self._roster.member(name)
-        self._on_lost(name, f"no heartbeat for {seconds_text(self._settings.lost_after_ns)}", now_ns)
+        if member is None:
+            return  # The end of the run has removed it.
+        overdue = self._roster.overdue(now_ns)
+        if self.state is not RunState.GATHER and len(overdue) == len(self._assignments) > 1:
+            self._break(now_ns, run_problems.silent_link(why, self.state))
+        self._on_lost(name, why, now_ns)
         if member is not None and self.state is not RunState.GATHER:
             # An agent that was only paused reads this when it resumes, and closes its ports at once.
             dismissed = Dismissed(self._settings.run_id, aborted=True, reason=self.reason[:1000])
@@ -244,7 +281,10 @@ class Session:
             case Waits():
                 self._on_waits(name, message, now_ns)
             case Faulted():
-                self._break(now_ns, run_problems.failed_engine(name, message, self._roster.overdue(now_ns)))
+                silences = self._roster.recent_silences(now_ns)
+                self._break(
+                    now_ns, run_problems.failed_engine(name, message, silences, len(self._assignments))
+                )
             case Loaded() | LoadFailed() | Paired() | Probed() | Armed() | Started():
                 self._on_answer(name, message, now_ns)
 
@@ -274,7 +314,8 @@ class Session:
             case Started() if self.state is RunState.RUN:
                 self._pending.discard(name)
                 if message.margin_ns < 0:
-                    self._break(now_ns, run_problems.overdue_start(name, message))
+                    self._late[name] = message
+                self._check_starts(now_ns)
             case _:
                 raise ProtocolError(f"{type(message).__name__} while the run is in {self.state.name}")
 
@@ -365,6 +406,7 @@ class Session:
             offset = self._roster.offset(name, now_ns)
             assert offset is not None
             self._offsets[name] = offset
+        self._starts += 1
         lead_ns = self._settings.lead_ns(len(self._assignments))
         self.start_ns = self._moved_ns = now_ns + lead_ns
         self._enter(RunEvent.ALL_ARMED, now_ns, lead_ns + self._settings.arm_timeout_ns)
@@ -372,6 +414,29 @@ class Session:
             self._abort(why, now_ns)
             return
         self._order(lambda name: Start(self._settings.run_id, self._offsets[name].to_agent(self.start_ns)))
+
+    def _check_starts(self, now_ns: int) -> None:
+        """Order another start if no engine has started, and end the run if some have started and others were too late."""
+        started = len(self._assignments) - len(self._pending) - len(self._late)
+        if not self._late or (self._pending and not started):
+            return
+        if started or self._starts >= _MOST_STARTS:
+            self._break(
+                now_ns, *(run_problems.overdue_start(name, late) for name, late in self._late.items())
+            )
+            return
+        self._enter(RunEvent.START_MISSED, now_ns, self._settings.arm_timeout_ns)
+        self._log("the start orders arrived after the start everywhere; ordering another start")
+        self._pending.clear()
+        self._late.clear()
+        self._roster.renew_clocks(now_ns)
+
+    def _hold(self, held_ns: int) -> None:
+        """Move the deadlines by a time in which answers could not arrive."""
+        self._deadline_ns += held_ns
+        self._moved_ns += held_ns
+        if self._wait_query is not None:
+            self._wait_query.deadline_ns += held_ns
 
     def _measuring(self) -> list[tuple[RecordSink, Hello, ClockOffset]]:
         return [(self._sinks[name], self._hellos[name], offset) for name, offset in self._offsets.items()]
@@ -413,6 +478,8 @@ class Session:
 
     def _break(self, now_ns: int, *agent_problems: Problem) -> None:
         problems = run_problems.merge(agent_problems)
+        if pauses := self._pauses.text(now_ns):
+            problems = (replace(problems[0], what=f"{problems[0].what}; {pauses}"), *problems[1:])
         if self.state in PREPARING:
             self.problems = problems
         self._abort("\n".join(str(problem) for problem in problems), now_ns)

@@ -6,7 +6,7 @@ Every timeout of a session is here, with the reason for its default.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
 from etloop.contract.base.errors import ConfigError, Problem
@@ -16,6 +16,9 @@ from etloop.contract.protocol.messages import REPORT_NS, Welcome
 
 if TYPE_CHECKING:
     from etloop.controller.inputs.rig import Security
+
+LOST_AFTER_NS: Final = 60 * NS_PER_S
+"""TCP repeats what was lost after intervals that double: an interruption of 30 s is over within 60 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +51,11 @@ class SessionSettings:
     insecure: bool = False
     """Listen beyond loopback without encryption and without authenticating peers."""
     heartbeat_ns: int = 500 * NS_PER_MS
-    """Six heartbeats fit into `lost_after_ns`, so that a few late ones do not end a run."""
-    lost_after_ns: int = 3 * NS_PER_S
-    """Silence after which a peer counts as lost: far above a scheduling delay, short enough to end a run in seconds."""
+    """Twice a second: a silent agent is known within a second, before engines give up on their queue pairs."""
+    lost_after_ns: int = LOST_AFTER_NS
+    """Silence on an open connection after which a peer counts as lost."""
+    pause_ns: int = 10 * NS_PER_S
+    """Longest pause of the controller or of a run's process by which deadlines move."""
     gather_timeout_ns: int = 60 * NS_PER_S
     """Long, since people start agents by hand."""
     load_timeout_ns: int = 60 * NS_PER_S

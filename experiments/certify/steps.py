@@ -25,6 +25,8 @@ _MOST_SHIFTS: Final = 63
 _TWIN_SHIFTS: Final = 21
 _LEAST_ROUNDS: Final = 12
 """Rounds with agents, of which a late host spoils some."""
+_PAIR_PACKETS: Final = 192
+"""Packets of a transfer between agents: a slow lab needs 60 ms for them, in which a late host is a small part."""
 _TWIN_INCAST_PACKETS: Final = 1_800
 """Packets of an incast that fill the buffer of a small switch far enough for a pause."""
 _INCAST_PACKETS: Final = 3_600
@@ -103,7 +105,7 @@ def _pair_rounds(scale: Scale) -> tuple[Round, ...]:
     if scale.is_virtual:
         packets, most = max(128, scale.frames(40_000)), _TWIN_SHIFTS
     else:
-        packets, most = max(64, scale.frames(700_000)), _MOST_SHIFTS
+        packets, most = max(_PAIR_PACKETS, scale.frames(700_000)), _MOST_SHIFTS
     shifts = _spread_shifts(scale.ports, most)
     if not scale.is_virtual:
         shifts *= -(-_LEAST_ROUNDS // len(shifts))
@@ -235,7 +237,7 @@ STEPS: Final = (
         "incast",
         "a queue that grows marks packets from Kmin on, then pauses its senders, and drops nothing",
         _incast_rounds,
-        (marks.look, pauses.look),
+        (marks.look, pauses.look, rates.look_at_long_drains),
         _plain,
         _ECN,
         6,

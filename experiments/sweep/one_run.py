@@ -18,6 +18,7 @@ def run_in_lab(
     topology: InputFile,
     out_dir: str | os.PathLike[str],
     *,
+    backend: str,
     overcommit: bool,
     plugins: bool,
 ) -> Path:
@@ -27,7 +28,7 @@ def run_in_lab(
     """
     directory = Path(out_dir)
     refuse_used_directory(directory)
-    lab = OwnLab(LabWish(), allow_overcommit=overcommit, allow_plugins=plugins)
+    lab = OwnLab(LabWish(backend=backend), allow_overcommit=overcommit, allow_plugins=plugins)
     inputs = RunInputs(scenario, lab.rig(topology), topology, new_run_id())
     prepared = prepare(inputs)
     try:

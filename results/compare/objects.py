@@ -93,7 +93,7 @@ def read_device_figures(run_dir: Path, host_side: frozenset[str]) -> DeviceFigur
     import pyarrow.parquet as pq
 
     names = ("source", "kind", "port", "number", "peer", "counter", "nature", "increase", "most")
-    table = pq.read_table(path, columns=list(names))
+    table = pq.read_table(path, columns=list(names), page_checksum_verification=True)
     values: dict[Counted, float] = {}
     known: set[str] = set()
     peers: dict[str, str] = {}
@@ -132,7 +132,7 @@ def _drain_rates(run_dir: Path, peers: dict[str, str]) -> dict[Counted, float]:
     import pyarrow.parquet as pq
 
     columns = ("switch", "port", "cos", "time_ns", "queued_bytes", "tx_bytes", "paused_ns")
-    table = pq.read_table(path, columns=list(columns))
+    table = pq.read_table(path, columns=list(columns), page_checksum_verification=True)
     text = [pc.cast(table[name], pa.string()) for name in ("switch", "port")]
     joined = pc.binary_join_element_wise(*text, "/").combine_chunks().dictionary_encode()
     labels, number = joined.dictionary.to_pylist(), joined.indices.to_numpy().astype(np.int64)

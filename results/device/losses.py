@@ -19,6 +19,7 @@ from etloop.contract.model.assignment import PortBackend
 from etloop.contract.model.run import RunEnd
 from etloop.results.schema.device import Direction
 from etloop.results.schema.losses import (
+    NEVER_SENT,
     OWN_FIGURES,
     SENT_FIGURES,
     SOFT_SWITCH,
@@ -91,6 +92,8 @@ class LossInput:
     has_others_traffic: bool
     notes: tuple[str, ...]
     """Other possible causes of unexplained packets."""
+    never_sent: int = 0
+    """Packets that queue pairs received and no agent sent (`measure.never_sent`)."""
 
 
 def loss_input(summary: Summary, frames: Mapping[str, Frame], port_backends: Mapping[str, str]) -> LossInput:
@@ -126,6 +129,7 @@ def loss_input(summary: Summary, frames: Mapping[str, Frame], port_backends: Map
         stages=None if summary.dut is None else _stages(summary.dut.reconciliation),
         unknown=_unknown(summary, frames["flows"].rows, backends),
         has_others_traffic=_has_others_traffic(summary),
+        never_sent=sum(check.mismatches for check in summary.checks if check.name == NEVER_SENT),
         notes=_suspects(summary),
     )
 
@@ -158,7 +162,9 @@ def reconcile_losses(inputs: LossInput) -> LossSummary:
             -inputs.ports[_OWN[figure.name]] if figure is _REPEATED else inputs.ports[_OWN[figure.name]],
         )
         for figure in OWN_FIGURES
+        if figure is not _NEVER_SENT
     )
+    own_rows += (_lost(_NEVER_SENT, -inputs.never_sent),)
     missing = sent[-1].packets
     dropped = dropped_by_device(inputs.device)
     unexplained = None
@@ -185,7 +191,7 @@ def _why(inputs: LossInput, is_counted: bool) -> str:
     return "" if is_counted else "the device did not count its drops over the whole run"
 
 
-_REPEATED: Final = OWN_FIGURES[-1]
+_REPEATED, _NEVER_SENT = OWN_FIGURES[-2:]
 
 
 def _lost(figure: LossFigure, packets: int | None) -> LossRow:

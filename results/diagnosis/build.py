@@ -6,7 +6,7 @@ Decides which table is the source of a column: `counters` for totals, `queues` (
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -38,9 +38,10 @@ _NAMES_OF_MODEL: Final = frozenset({"twin", "soft_switch"})
 def evidence_of(inputs: KpiInput, basis: KpiBasis, kpis: KpiSet, topology: Topology | None) -> Evidence:
     """Return the evidence of a run from its tables, the rig's rates in `basis` and its key figures."""
     names = _Names(inputs)
-    ports = _ports(inputs, names, topology, basis)
+    counts = _read_counts(inputs, names)
+    ports = _ports(counts, topology, basis)
     row_of_port = {name: row for row, name in enumerate(ports.names)}
-    lanes = _lanes(inputs, names, row_of_port)
+    lanes = _lanes(counts, row_of_port)
     hosts = _hosts(inputs, ports, basis)
     ways = ways_of(basis.ways, row_of_port)
     return Evidence(
@@ -75,7 +76,56 @@ class _Names:
         return port if source in self._plain else f"{source}/{port}"
 
 
-def _ports(inputs: KpiInput, names: _Names, topology: Topology | None, basis: KpiBasis) -> Ports:
+@dataclass(frozen=True, slots=True, eq=False)
+class _Counts:
+    """Rows of counters.parquet of device ports, without those read at the rig's own interfaces."""
+
+    port: NDArray[np.generic]
+    """Name of the port."""
+    kind: NDArray[np.generic]
+    number: Rows
+    peer: NDArray[np.generic]
+    """None: not known."""
+    counter: NDArray[np.generic]
+    value: Floats
+    """Increase over the run, or the greatest value of a gauge or watermark; NaN if not known."""
+
+    def of_kind(self, kind: str) -> _Counts:
+        """Return the rows of a kind of object."""
+        rows = self.kind == kind
+        columns = (self.port, self.kind, self.number, self.peer, self.counter, self.value)
+        return _Counts(*(column[rows] for column in columns))
+
+    def by_counter(self, place: Rows, count: int) -> dict[str, Floats]:
+        """Return a column of `count` rows for each counter: the value of the first row at each place, NaN without one."""
+        columns = {}
+        for counter in dict.fromkeys(self.counter.tolist()):
+            rows = np.flatnonzero(self.counter == counter)[::-1]
+            columns[counter] = np.full(count, np.nan)
+            columns[counter][place[rows]] = self.value[rows]
+        return columns
+
+
+def _read_counts(inputs: KpiInput, names: _Names) -> _Counts:
+    frame = inputs.frames.get("counters")
+    if frame is None:
+        nothing = np.empty(0, object)
+        return _Counts(nothing, nothing, np.empty(0, np.int64), nothing, nothing, np.empty(0))
+    columns = frame.columns
+    rows = np.flatnonzero(~np.isin(columns["source"].astype(str), sorted(names.host_side)))
+    sources, ports = (columns[name][rows].tolist() for name in ("source", "port"))
+    is_total = columns["nature"][rows] == _CUMULATIVE
+    return _Counts(
+        port=np.array([names.of(*pair) for pair in zip(sources, ports, strict=True)], object),
+        kind=columns["kind"][rows],
+        number=columns["number"][rows].astype(np.int64),
+        peer=columns["peer"][rows],
+        counter=columns["counter"][rows],
+        value=np.where(is_total, columns["increase"][rows], columns["most"][rows]).astype(np.float64),
+    )
+
+
+def _ports(counts: _Counts, topology: Topology | None, basis: KpiBasis) -> Ports:
     peers: dict[str, str] = {}
     rates: dict[str, float] = {}
     if topology is not None:
@@ -88,18 +138,16 @@ def _ports(inputs: KpiInput, names: _Names, topology: Topology | None, basis: Kp
             for switch in topology.switches
             for port in switch.ports
         }
-    known = dict.fromkeys(rates)
-    counted: dict[str, dict[str, float]] = {}
-    for row in _counter_rows(inputs, names):
-        if row.kind == CounterObject.PORT.value:
-            known.setdefault(row.port)
-            counted.setdefault(row.counter, {}).setdefault(row.port, row.value)
-            if row.peer:
-                peers.setdefault(row.port, row.peer)
-    ordered = tuple(known)
+    of_ports = counts.of_kind(CounterObject.PORT.value)
+    counted = of_ports.port.tolist()
+    for name, peer in zip(counted, of_ports.peer.tolist(), strict=True):
+        if peer:
+            peers.setdefault(name, peer)
+    ordered = tuple(dict.fromkeys([*rates, *counted]))
     number = {name: row for row, name in enumerate(ordered)}
     host_number = {name: row for row, name in enumerate(basis.port_bps)}
     peer_names = tuple(peers.get(name, "") for name in ordered)
+    place = np.array([number[name] for name in counted], np.int64)
     return Ports(
         names=ordered,
         switch=tuple(name.rpartition("/")[0] for name in ordered),
@@ -107,67 +155,27 @@ def _ports(inputs: KpiInput, names: _Names, topology: Topology | None, basis: Kp
         peer_row=np.array([number.get(peer, -1) for peer in peer_names], np.int64),
         host=np.array([host_number.get(peer, -1) for peer in peer_names], np.int64),
         described_bps=np.array([rates.get(name, np.nan) for name in ordered]),
-        counters={
-            counter: np.array([values.get(name, np.nan) for name in ordered])
-            for counter, values in counted.items()
-        },
+        counters=of_ports.by_counter(place, len(ordered)),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _CounterRow:
-    """One row of counters.parquet."""
-
-    port: str
-    kind: str
-    number: int
-    peer: str
-    counter: str
-    value: float
-    """Increase over the run, or the greatest value of a gauge or watermark; NaN if not known."""
-
-
-def _counter_rows(inputs: KpiInput, names: _Names) -> list[_CounterRow]:
-    """Return the rows of device ports, without those read at the rig's own interfaces."""
-    frame = inputs.frames.get("counters")
-    if frame is None:
-        return []
-    columns = {name: frame.columns[name].tolist() for name in frame.columns}
-    rows = []
-    for source, kind, port, number, peer, counter, nature, increase, most in zip(
-        *(columns[name] for name in ("source", "kind", "port", "number", "peer", "counter", "nature")),
-        columns["increase"],
-        columns["most"],
-        strict=True,
-    ):
-        if source in names.host_side:
-            continue
-        value = increase if nature == _CUMULATIVE else most
-        rows.append(
-            _CounterRow(names.of(source, port), kind, int(number), peer or "", counter, _number(value))
-        )
-    return rows
-
-
-def _number(value: object) -> float:
-    return float("nan") if value is None else float(value)  # type: ignore[arg-type]
-
-
-def _lanes(inputs: KpiInput, names: _Names, row_of_port: Mapping[str, int]) -> Lanes:
+def _lanes(counts: _Counts, row_of_port: Mapping[str, int]) -> Lanes:
     """Return a lane for each number of each port of which any queue, group or priority is counted."""
-    values: dict[tuple[int, int], dict[str, float]] = {}
-    for row in _counter_rows(inputs, names):
-        prefix = _LANE_KINDS.get(row.kind)
-        if prefix is not None and row.port in row_of_port:
-            lane = values.setdefault((row_of_port[row.port], row.number), {})
-            lane.setdefault(prefix + row.counter, row.value)
-    keys = sorted(values)
-    columns = dict.fromkeys(name for key in keys for name in values[key])
-    return Lanes(
-        port=np.array([port for port, _ in keys], np.int64),
-        number=np.array([number for _, number in keys], np.int64),
-        counters={name: np.array([values[key].get(name, np.nan) for key in keys]) for name in columns},
-    )
+    width = MOST_NUMBER + 1
+    of_kinds = {prefix: counts.of_kind(kind) for kind, prefix in _LANE_KINDS.items()}
+    keys_of = {}
+    for prefix, rows in of_kinds.items():
+        port = np.array([row_of_port.get(name, -1) for name in rows.port.tolist()], np.int64)
+        keys_of[prefix] = np.where(port >= 0, port * width + rows.number, -1)
+    keys = np.unique(np.concatenate([*keys_of.values(), np.array([-1])]))[1:]
+    columns: dict[str, Floats] = {}
+    for prefix, rows in of_kinds.items():
+        # The last row of each column is for ports that are not known.
+        place = np.where(keys_of[prefix] < 0, len(keys), np.searchsorted(keys, keys_of[prefix]))
+        values = rows.by_counter(place, len(keys) + 1)
+        columns |= {prefix + name: column[:-1] for name, column in values.items()}
+    port, number = np.divmod(keys, width)
+    return Lanes(port=port, number=number, counters=columns)
 
 
 def _samples(inputs: KpiInput, names: _Names, row_of_port: Mapping[str, int], lanes: Lanes) -> LaneSamples:
@@ -254,39 +262,52 @@ def _place(values: Floats, rows: Rows, count: int) -> Floats:
     return np.where(np.bincount(rows[chosen], minlength=count) > 0, sums, np.nan)
 
 
+class _FlowCounters(Mapping[str, "Floats"]):
+    """Counters of one end of all connections, summed over queue pairs.
+
+    A column is computed at each use: a run of a million connections has 30 of them, and the rules read few.
+    """
+
+    def __init__(self, frame: Mapping[str, NDArray[np.generic]], rows: Rows, place: Rows, count: int) -> None:
+        self._frame, self._rows, self._place, self._count = frame, rows, place, count
+        self._names = [
+            counter.name for counter in counters_of(AgentObject.QUEUE_PAIR) if counter.name in frame
+        ]
+
+    def __getitem__(self, name: str) -> Floats:
+        if name not in self._names:
+            raise KeyError(name)
+        return _place(self._frame[name][self._rows].astype(np.float64), self._place, self._count)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
 def _flows(inputs: KpiInput, hosts: Hosts, ways: WayRows) -> Flows:
     """Return the direction in which each connection carries data."""
     frame = inputs.frames["flows"].columns
     connection = frame["connection"].astype(np.int64)
-    sends = np.array(frame["role"] == "sender", bool)
-    rows, first = np.unique(connection[sends], return_index=True)
-    place = {number: row for row, number in enumerate(rows.tolist())}
-    names = [counter.name for counter in counters_of(AgentObject.QUEUE_PAIR)]
-
-    def sums(chosen: NDArray[np.bool_]) -> dict[str, Floats]:
-        target = np.array([place.get(number, -1) for number in connection[chosen].tolist()], np.int64)
-        return {
-            name: _place(frame[name][chosen].astype(np.float64), target, len(rows))
-            for name in names
-            if name in frame
-        }
-
+    is_sender = np.asarray(frame["role"] == "sender", bool)
+    sends, receives = np.flatnonzero(is_sender), np.flatnonzero(~is_sender)
+    rows, first, place = np.unique(connection[sends], return_index=True, return_inverse=True)
+    at_receiver = np.searchsorted(rows, connection[receives])
+    is_known = np.r_[rows, -1][at_receiver] == connection[receives]
+    at_receiver = np.where(is_known, at_receiver, -1)
     ranks = [frame[name][sends][first].astype(np.int64) for name in ("src_rank", "dst_rank")]
     host_of = {name: row for row, name in enumerate(hosts.names)}
     port_of_rank = np.array([host_of.get(name, -1) for name in inputs.plan.port_names], np.int64)
-    planned = np.bincount(
-        np.searchsorted(rows, connection[sends]),
-        frame["planned_connection_bytes"][sends].astype(np.float64),
-        len(rows),
-    )
+    planned = np.bincount(place, frame["planned_connection_bytes"][sends].astype(np.float64), len(rows))
     way_first, way_port = ways.of_connections(rows, inputs.plan.connections.qp_offsets)
     return Flows(
         src_rank=ranks[0],
         dst_rank=ranks[1],
         src_host=port_of_rank[ranks[0]],
         dst_host=port_of_rank[ranks[1]],
-        sent=sums(sends),
-        received=sums(~sends),
+        sent=_FlowCounters(frame, sends, place, len(rows)),
+        received=_FlowCounters(frame, receives, at_receiver, len(rows)),
         payload_bytes=planned.astype(np.float64),
         way_first=way_first,
         way_port=way_port,

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import TYPE_CHECKING, Final
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
     Rows = NDArray[np.int64]
+    Numbers = NDArray[np.integer[Any]]
+
+_Integer = TypeVar("_Integer", bound=np.integer[Any])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,7 +106,35 @@ class Hosts:
         return _column(self.counters, name, len(self.names))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+class RowIndex:
+    """Rows of a table by the value of a column, which is -1 or more."""
+
+    def __init__(self, values: Numbers, rows: Rows) -> None:
+        self._rows = rows[np.argsort(values, kind="stable")].astype(np.int32)
+        self._first = np.r_[0, np.cumsum(np.bincount(values + 1, minlength=1))]
+
+    def rows_of(self, values: Rows) -> Rows:
+        """Return the rows that have one of `values`, ascending and without repetition (int64)."""
+        present = values[values + 2 < len(self._first)]
+        first = self._first[present + 1]
+        rows = expand(first, self._first[present + 2] - first)
+        return distinct(self._rows[rows]).astype(np.int64)
+
+
+def distinct(values: NDArray[_Integer]) -> NDArray[_Integer]:
+    """Return values ascending and without repetition: by sorting, many times as fast as `numpy.unique` for a million."""
+    ordered = np.sort(values)
+    return ordered[np.r_[True, ordered[1:] != ordered[:-1]]] if len(ordered) else ordered
+
+
+def expand(first: Rows, counts: Rows) -> Rows:
+    """Return the rows first[i], first[i] + 1, ... of `counts[i]` rows, for one i after the other (int64)."""
+    before = np.cumsum(counts) - counts
+    rows: Rows = np.repeat(first - before, counts) + np.arange(int(counts.sum()))
+    return rows
+
+
+@dataclass(frozen=True, eq=False)
 class Flows:
     """Directions of connections through the device, one row each."""
 
@@ -119,7 +151,7 @@ class Flows:
     """Planned payload of the whole run."""
     way_first: Rows
     """Flow i crosses the egress ports `way_port[way_first[i]:way_first[i + 1]]`; all equal if ways are not known."""
-    way_port: Rows
+    way_port: Numbers
     """Rows in `Ports`. A flow that is spread over several links lists all of them."""
 
     @property
@@ -131,6 +163,26 @@ class Flows:
         """Return data packets sent and not received, by flow."""
         sent = _column(self.sent, "tx_packets", len(self.src_rank))
         return sent - _column(self.received, "rx_packets", len(self.src_rank))
+
+    @cached_property
+    def of_port(self) -> RowIndex:
+        """Return the flows by the egress ports that they cross; none if ways are not known."""
+        return RowIndex(self.way_port, np.repeat(np.arange(len(self.src_rank)), np.diff(self.way_first)))
+
+    @cached_property
+    def of_src_host(self) -> RowIndex:
+        """Return the flows by the host that sends them."""
+        return RowIndex(self.src_host, np.arange(len(self.src_host)))
+
+    @cached_property
+    def of_dst_host(self) -> RowIndex:
+        """Return the flows by the host that receives them."""
+        return RowIndex(self.dst_host, np.arange(len(self.dst_host)))
+
+    def ports_of(self, flows: Rows) -> Numbers:
+        """Return the egress ports that some flows cross, ascending and without repetition (int64)."""
+        first = self.way_first[flows]
+        return distinct(self.way_port[expand(first, self.way_first[flows + 1] - first)])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -169,10 +221,10 @@ class Streams:
     """Data packets sent and not received; NaN if an end did not report."""
     way_first: Rows
     """As `Flows.way_first`."""
-    way_port: Rows
-    way_choice: Rows
+    way_port: Numbers
+    way_choice: Numbers
     """By row of `way_port`: row in `Evidence.choices`; -1: there is no other port."""
-    way_share: Floats
+    way_share: NDArray[np.floating[Any]]
     """By row of `way_port`: share of the stream's bytes that crosses the port."""
 
     @property
@@ -182,9 +234,10 @@ class Streams:
 
 
 _NO_ROWS: Final = np.empty(0, np.int64)
+_NO_NUMBERS: Final = np.empty(0, np.int32)
 _NO_VALUES: Final = np.empty(0)
 NO_STREAMS: Final = Streams(
-    *(_NO_ROWS,) * 7, *(_NO_VALUES,) * 3, np.zeros(1, np.int64), _NO_ROWS, _NO_ROWS, _NO_VALUES
+    *(_NO_ROWS,) * 7, *(_NO_VALUES,) * 3, np.zeros(1, np.int64), _NO_NUMBERS, _NO_NUMBERS, _NO_VALUES
 )
 
 

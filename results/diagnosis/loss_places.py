@@ -9,7 +9,7 @@ acknowledgements.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -93,7 +93,7 @@ class PacketLosses:
     """Packets that left and did not arrive, neither whole nor trimmed; NaN if an end did not report."""
     way_first: Rows
     """Row i crosses the egress ports `way_port[way_first[i]:way_first[i + 1]]`, in this order; all equal: not known."""
-    way_port: Rows
+    way_port: NDArray[np.integer[Any]]
 
 
 def packet_losses(evidence: Evidence) -> PacketLosses:

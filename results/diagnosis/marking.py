@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from etloop.contract.base.late_dataclass import dataclass
+from etloop.results.diagnosis.evidence import expand
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -90,8 +91,7 @@ class MarkedIntervals:
         """Return the intervals of some lanes."""
         ordered = np.sort(lanes)
         first, end = (np.searchsorted(self.lane, ordered, side) for side in ("left", "right"))
-        before = np.cumsum(end - first) - (end - first)
-        rows = np.repeat(first - before, end - first) + np.arange(int((end - first).sum()))
+        rows = expand(first, end - first)
         return MarkedIntervals(
             self.lane[rows],
             self.packets[rows],

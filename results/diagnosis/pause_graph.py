@@ -155,9 +155,10 @@ def _followers(evidence: Evidence) -> dict[int, set[int]]:
     same_flow = np.ones(len(first), bool)
     ends = flows.way_first[1:-1] - 1
     same_flow[ends[(ends >= 0) & (ends < len(first))]] = False
-    pairs = np.unique(np.stack([first, second])[:, same_flow & (first >= 0) & (second >= 0)], axis=1)
+    known = same_flow & (first >= 0) & (second >= 0)
+    pairs = np.unique(first[known] * len(ports.names) + second[known])
     after: dict[int, set[int]] = {}
-    for port, following in pairs.T.tolist():
+    for port, following in zip(*(part.tolist() for part in np.divmod(pairs, len(ports.names))), strict=True):
         peer = int(ports.peer_row[port])
         if peer >= 0 and ports.switch[peer] == ports.switch[following]:
             after.setdefault(port, set()).add(following)

@@ -1,5 +1,7 @@
 """Decides which findings are effects of others, the order of all, and how many are kept.
 
+A late emulator explains earlier than any fault, but is listed after the faults that counters prove: they are certain.
+
 A finding is an effect if an earlier one (by `FindingKind`) lies at the same place: the same port, the other end of its cable,
 or the same switch where one of the two is a switch. `AT_A_DISTANCE` lists what a cause explains elsewhere: at the ports of
 flows that cross its place. Plain facts of configuration are effects of a wrong class alone. Symptoms explain nothing at their
@@ -15,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from etloop.results.diagnosis.evidence import distinct
 from etloop.results.diagnosis.share import with_shares
 from etloop.results.schema.findings import ROLES, Finding, FindingKind, Place, PlaceKind, Role
 
@@ -55,6 +58,11 @@ SYMPTOMS: Final[Mapping[FindingKind, _Kinds]] = {
     _Kind.JOB_INCAST: frozenset(),
 }
 """Kinds that explain nothing, each with the later kinds that explain it at the same place."""
+MADE_BY_LATENESS: Final = frozenset(
+    {_Kind.PFC_STORM, _Kind.SLOW_LINK, _Kind.CNP_LATE}
+    | {kind for kind, role in ROLES.items() if role is Role.JOB}
+)
+"""Kinds that rest on times, which a late emulator changes; it is listed before them, and after what counters prove."""
 _OF_JOB: Final = frozenset(kind for kind, role in ROLES.items() if role is Role.JOB)
 _OF_PAUSES: Final = frozenset(
     {
@@ -96,7 +104,9 @@ def mark_effects(findings: tuple[Finding, ...], evidence: Evidence) -> tuple[Fin
     """
     ordered = sorted(with_shares(findings, evidence), key=_precedence)
     roots = _roots(ordered, _Zones(evidence))
-    rows = sorted(range(len(ordered)), key=lambda row: (roots[row] != row, roots[row], row))
+    is_late = any(finding.kind is _Kind.EMULATOR_LATE for finding in ordered)
+    places = [(_listing(finding) if is_late else 0, row) for row, finding in enumerate(ordered)]
+    rows = sorted(range(len(ordered)), key=lambda row: (roots[row] != row, places[roots[row]], row))
     groups = _bound(rows, [(ordered[row].kind, roots[row] == row) for row in range(len(ordered))])
     group_of = {row: number for number, group in enumerate(groups) for row in group}
     return tuple(
@@ -114,9 +124,19 @@ def _precedence(finding: Finding) -> tuple[int, float, int]:
     return rank, -(finding.share or 0.0), ORDER[finding.kind]
 
 
+def _listing(finding: Finding) -> int:
+    """Return 0 for a fact that counters prove, 1 for the emulator, 2 for an effect that its lateness may have."""
+    if finding.kind is _Kind.EMULATOR_LATE:
+        return 1
+    is_drained = any(fact.name == "drain_bps" for fact in finding.evidence)  # the device's own rate
+    return 2 if finding.kind in MADE_BY_LATENESS and not is_drained else 0
+
+
 def explains_there(cause: FindingKind, effect: FindingKind) -> bool:
     """Return whether a finding of kind `cause` explains one of kind `effect` at the same place."""
     if cause in AT_A_DISTANCE.get(effect, frozenset()):
+        return False
+    if cause is FindingKind.EMULATOR_LATE and effect not in MADE_BY_LATENESS:
         return False
     is_config = effect in OF_CONFIGURATION and cause is not FindingKind.DATA_CLASS
     if cause in SYMPTOMS or is_config:
@@ -170,16 +190,14 @@ class _Zones:
     def _ports_crossing(self, names: frozenset[str]) -> frozenset[str] | None:
         """Return the ports and hosts of all flows that cross `names`; None: any, as ways are not known."""
         flows = self._flows
-        hosts = [self._row_of_host[name] for name in names if name in self._row_of_host]
-        ports = [self._row_of_port[name] for name in names if name in self._row_of_port]
-        if not flows.has_ways and not hosts:
+        hosts = np.array([self._row_of_host[name] for name in names if name in self._row_of_host], np.int64)
+        ports = np.array([self._row_of_port[name] for name in names if name in self._row_of_port], np.int64)
+        if not flows.has_ways and not len(hosts):
             return None
-        is_chosen = np.isin(flows.src_host, hosts) | np.isin(flows.dst_host, hosts)
-        flow_of_step = np.repeat(np.arange(len(flows.src_host)), np.diff(flows.way_first))
-        is_chosen[flow_of_step[np.isin(flows.way_port, ports)]] = True
-        steps = np.unique(flows.way_port[is_chosen[flow_of_step]]).tolist()
-        ends = np.unique(np.r_[flows.src_host[is_chosen], flows.dst_host[is_chosen]]).tolist()
-        crossed = {self._ports.names[row] for row in steps if row >= 0}
+        at_hosts = flows.of_src_host.rows_of(hosts), flows.of_dst_host.rows_of(hosts)
+        rows = distinct(np.concatenate([*at_hosts, flows.of_port.rows_of(ports)]))
+        ends = distinct(np.r_[flows.src_host[rows], flows.dst_host[rows]]).tolist()
+        crossed = {self._ports.names[row] for row in flows.ports_of(rows).tolist() if row >= 0}
         crossed |= {self._hosts.names[row] for row in ends if row >= 0}
         return frozenset(crossed | {self._peer[name] for name in crossed if name in self._peer})
 

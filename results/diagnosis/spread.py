@@ -123,10 +123,8 @@ def chance_of_function(keys: Rows, link: Rows, count: Rows, weights: Floats) -> 
 
     `keys`, `link` and `count` (streams, all on that link) have one row for each stream, or for several equal ones.
     """
-    order = np.lexsort((link, keys))
-    same_key = keys[order][1:] == keys[order][:-1]
-    if (same_key & (link[order][1:] != link[order][:-1])).any():
-        return None
     _, first, row = np.unique(keys, return_index=True, return_inverse=True)
+    if (link != link[first][row.reshape(-1)]).any():
+        return None
     together = np.bincount(row.reshape(-1), count, len(first))
     return float(np.exp((together * np.log(weights[link[first]]) - np.log(weights[link[first]])).sum()))

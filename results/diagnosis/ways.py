@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from etloop.contract.base.late_dataclass import dataclass
-from etloop.results.diagnosis.evidence import Choice, Streams
+from etloop.results.diagnosis.evidence import Choice, Streams, expand
 from etloop.results.schema.network_needs import unpack
 
 if TYPE_CHECKING:
@@ -35,41 +35,49 @@ class WayRows:
     values: Rows
     """By queue pair: number of UDP source ports; 0: its way is not known."""
     first: Rows
-    port: Rows
+    port: NDArray[np.int32]
     """Row in `Ports`; -1: not among them."""
-    choice: Rows
-    share: Floats
+    choice: NDArray[np.int32]
+    share: NDArray[np.float32]
 
-    def of_connections(self, connections: Rows, qp_offsets: NDArray[np.int32]) -> tuple[Rows, Rows]:
+    def of_connections(
+        self, connections: Rows, qp_offsets: NDArray[np.int32]
+    ) -> tuple[Rows, NDArray[np.int32]]:
         """Return the ports of connections, without repetition: the first row of each, and the ports."""
-        empty = np.zeros(len(connections) + 1, np.int64), np.empty(0, np.int64)
         if not len(self.values):
-            return empty
+            return np.zeros(len(connections) + 1, np.int64), np.empty(0, np.int32)
         begin = self.first[qp_offsets[connections]]
         counts = self.first[qp_offsets[connections + 1]] - begin
         owner = np.repeat(np.arange(len(connections)), counts)
-        rows = (
-            np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(begin, counts)
-        )
+        rows = expand(begin, counts)
+        if (np.diff(qp_offsets) <= 1).all() and (self.values <= 1).all():  # no way crosses a port twice
+            return np.r_[0, np.cumsum(counts)], self.port[rows]
         ports = max(int(self.port.max(initial=0)) + 1, 1)
         keys, at = np.unique(owner * ports + self.port[rows], return_index=True)
         order = np.argsort(at)  # in the order of the way
         owner, port = keys[order] // ports, keys[order] % ports
-        return np.searchsorted(owner, np.arange(len(connections) + 1)), port
+        return np.searchsorted(owner, np.arange(len(connections) + 1)), port.astype(np.int32)
 
 
 def ways_of(ways: FlowWays | None, row_of_port: Mapping[str, int]) -> WayRows:
     """Return the ways that a run stored; no rows if there are none, or if their columns are damaged."""
-    empty = np.empty(0, np.int64)
-    unknown = WayRows(empty, np.zeros(1, np.int64), empty, empty, np.empty(0))
+    none, share = np.empty(0, np.int64), np.empty(0, np.float32)
+    unknown = WayRows(none, np.zeros(1, np.int64), none.astype(np.int32), none.astype(np.int32), share)
     if ways is None:
         return unknown
     try:
-        values, lengths, port, choice, share = (
+        values, lengths, port, choice, per_million = (
             unpack(text) for text in (ways.values, ways.lengths, ways.port, ways.choice, ways.share)
         )
         row = np.array([row_of_port[name] for name in ways.ports], np.int64)
-        return WayRows(values, np.r_[0, np.cumsum(lengths)], row[port], choice - 1, share / 1e6)
+        first = np.r_[0, np.cumsum(lengths)]
+        return WayRows(
+            values,
+            first,
+            row.astype(np.int32)[port],
+            (choice - 1).astype(np.int32),
+            (per_million / 1e6).astype(np.float32),
+        )
     except (ValueError, KeyError, IndexError, zlib.error):
         return unknown
 
@@ -98,10 +106,11 @@ def streams_of(inputs: KpiInput, hosts: tuple[str, ...], ways: WayRows) -> Strea
     """Return the streams of all queue pairs that sent data."""
     frame = inputs.frames["flows"].columns
     sends = np.flatnonzero(np.asarray(frame["role"] == "sender", bool))
-    _, address = np.unique(
-        np.concatenate([frame["src_ip"][sends], frame["dst_ip"][sends]]).astype(str), return_inverse=True
+    number_of: dict[str, int] = {}
+    src, dst = (
+        np.array([number_of.setdefault(ip, len(number_of)) for ip in frame[name][sends].tolist()], np.int64)
+        for name in ("src_ip", "dst_ip")
     )
-    src, dst = np.split(address.reshape(-1).astype(np.int64), 2)
     port = frame["udp_source_port"][sends].astype(np.int64)
     queue_pair = _planned_row(inputs, frame["connection"][sends], frame["local_qpn"][sends])
     values = np.ones(len(sends), np.int64)
@@ -119,7 +128,7 @@ def streams_of(inputs: KpiInput, hosts: tuple[str, ...], ways: WayRows) -> Strea
     begin = ways.first[queue_pair[first]] if len(ways.values) else np.zeros(len(first), np.int64)
     lengths = ways.first[queue_pair[first] + 1] - begin if len(ways.values) else begin
     way_first = np.r_[0, np.cumsum(lengths)]
-    rows = np.arange(way_first[-1]) + np.repeat(begin - way_first[:-1], lengths)
+    rows = expand(begin, lengths)
     return Streams(
         src_host=host[frame["src_rank"][sends][first].astype(np.int64)],
         dst_host=host[frame["dst_rank"][sends][first].astype(np.int64)],

@@ -18,7 +18,9 @@ from etloop.contract.model.assignment import Path
 from etloop.contract.model.run import PlanTables, RunEnd, RunOutcome
 from etloop.results.measure.job_shares import background_ranks
 from etloop.results.measure.joined import NO_OPS, MeasuredFlows, MeasuredOps, OpBlock
+from etloop.results.measure.never_sent import never_sent
 from etloop.results.schema.kinds import CONVENTIONS, OpCode
+from etloop.results.schema.losses import NEVER_SENT
 from etloop.results.schema.summary import ConsistencyCheck, ConsistencyResult
 
 EXAMPLE_LIMIT: Final = 5
@@ -90,6 +92,7 @@ class ConsistencyTally:
             _plan_consistent(tables),
             _known("flow_records_known", len(flows.records), flows.unknown, flows.repeated, _REFUSED_FLOWS),
             _connection_bytes(tables, flows, ended),
+            _received_was_sent(outcome, tables, flows, ended),
         )
 
     def _look_for_absent(self, ops: MeasuredOps, iterations: range) -> None:
@@ -242,3 +245,11 @@ def _connection_bytes(tables: PlanTables, flows: MeasuredFlows, ended: bool) -> 
             f"received {int(received[row])}, planned {int(planned[row])} bytes"
         )
     return _check("connection_bytes_as_planned", int(on_wire.sum()), len(rows), examples, ended)
+
+
+def _received_was_sent(
+    outcome: RunOutcome, tables: PlanTables, flows: MeasuredFlows, ended: bool
+) -> ConsistencyCheck:
+    """Return the check that no packet was received that its peer did not send."""
+    beyond = never_sent(outcome, tables, flows)
+    return _check(NEVER_SENT, beyond.received, beyond.packets, beyond.examples, ended)

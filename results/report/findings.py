@@ -24,7 +24,11 @@ MOST_EFFECTS: Final = 4
 ALL_FINDINGS_IN: Final = "summary.json"
 ROLE_WORDS: Final = {Role.FAULT: "fault", Role.JOB: "job", Role.EMULATOR: "emulator"}
 _MOST_NAMES: Final = 8
-_OUTCOME_WORDS: Final = {Examined.NOT_EXERCISED: "not exercised", Examined.NO_EVIDENCE: "without evidence"}
+_OUTCOME_WORDS: Final = {
+    Examined.NOT_EXERCISED: "not exercised",
+    Examined.NO_EVIDENCE: "without evidence",
+    Examined.FAILED: "not examined because a rule failed",
+}
 
 
 @dataclass(frozen=True, slots=True)

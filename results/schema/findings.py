@@ -185,6 +185,8 @@ class Examined(StrEnum):
     """The load gave no evidence: such as ECN marking, where no queue grew beyond Kmin."""
     NO_EVIDENCE = "no_evidence"
     """The figures that would show it were not counted."""
+    FAILED = "failed"
+    """The rule that looks for it failed: a defect of ETLoop, reported in `why`."""
 
 
 @dataclass(frozen=True, slots=True)

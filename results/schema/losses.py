@@ -49,6 +49,8 @@ class LossFigure:
 
 
 _QP, _PORT, _STREAM, _DEVICE, _REST = CountedBy
+NEVER_SENT: Final = "received_was_sent"
+"""Name of the consistency check whose mismatches are the packets of the figure `never_sent`."""
 
 SENT_FIGURES: Final = (
     LossFigure("data", "data", _QP),
@@ -88,6 +90,7 @@ OWN_FIGURES: Final = (
     LossFigure("dropped_on_purpose", "dropped on receipt, as the scenario asks", _PORT),
     LossFigure("lost_on_purpose", "lost by a fault rule, as the scenario asks", _PORT),
     LossFigure("repeated_on_purpose", "less: repeated by a fault rule", _PORT),
+    LossFigure("never_sent", "less: received, and sent by no agent", _QP),
 )
 """Losses and changes made by the emulator's own hosts."""
 UNEXPLAINED: Final = LossFigure("unexplained", "not explained", _REST)
@@ -141,6 +144,10 @@ class LossSummary:
         """
         control = [self.packets(name) for name in CONTROL]
         known_counts = [packets for packets in control if packets is not None]
+        if self.packets("never_sent"):
+            known_counts = [
+                max(packets, 0) for packets in known_counts
+            ]  # Forged ones hide no loss of another kind.
         if len(known_counts) < len(control):
             return None
         return max(sum(known_counts) + min(self.packets("others") or 0, 0), 0)

@@ -22,6 +22,7 @@ from etloop.contract.base.errors import ConfigError, InputError, Problem
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import approximate_bytes
 from etloop.results.schema.case import CASE_FILE, MANIFEST_FILE, MOST_FILES, Case, case_from_json
+from etloop.results.store.checksums import refuse_damage
 from etloop.results.store.run_dir import INPUT_FILES, SUMMARY_LIMIT_BYTES, TOPOLOGY_FILE
 
 MOST_CASE_BYTES: Final = 2 << 30
@@ -320,6 +321,7 @@ def read_case(run_dir: Path) -> tuple[Case, dict[str, str]] | None:
     path = run_dir / CASE_FILE
     if not path.is_file():
         return None
+    refuse_damage(run_dir, (CASE_FILE,))
     with open_archive(path) as archive:
         case = case_in(archive, str(path))
         names = {file.name for file in case.files if file.inside} & {*INPUT_FILES, TOPOLOGY_FILE}

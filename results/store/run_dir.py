@@ -1,7 +1,8 @@
 """Writes and reads a run directory: the values in it, not their meaning.
 
 Every file is written under a temporary name, flushed to disk and renamed; summary.json comes last, so a directory that
-has one is complete. An existing file is kept under a numbered name and never overwritten by a new run.
+has one is complete. An existing file is kept under a numbered name and never overwritten by a new run. SHA256SUMS has the
+digest of every file, and no file is read that differs from it (`checksums`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,14 @@ from etloop.results.schema.kpis import KPI_FILE, KPI_SCHEMA, KpiSet
 from etloop.results.schema.plan_json import plan_from_json, plan_to_json
 from etloop.results.schema.summary import SUMMARY_SCHEMA, TRANSPORT_COUNTERS, Summary
 from etloop.results.schema.typed_json import OTHER_VERSION, RESTORE, RunDirError, from_json, to_json
+from etloop.results.store.checksums import (
+    SUMS_FILE,
+    Sums,
+    digest_of_file,
+    read_sums,
+    refuse_damage,
+    sums_text,
+)
 from etloop.results.verdict.evaluation import Frame
 
 SUMMARY_FILE: Final = "summary.json"
@@ -74,19 +83,54 @@ class RunArtifacts:
 def write_run(run_dir: Path, now: RunArtifacts, before: RunArtifacts | None = None) -> None:
     """Update a run directory from the files of `before` to those of `now`; None: nothing was written before.
 
-    The old summary.json stays until the new one replaces it.
+    The old summary.json stays until the new one replaces it. A file that the run did not write is kept under a numbered
+    name.
 
     Raises:
         RunNotWritten: the directory cannot be written; no existing file is lost.
+        RunDirError: its SHA256SUMS cannot be read.
     """
     old_files = {} if before is None else before.files()
     fresh = {name: content for name, content in now.files().items() if content is not old_files.get(name)}
-    write_files(run_dir, fresh, keeps=before is None)
+    if fresh:
+        _write_signed(run_dir, fresh, {} if before is None else read_sums(run_dir))
 
 
-def write_files(directory: Path, files: Mapping[str, object], *, keeps: bool = False) -> None:
-    """Write files into a directory (made if absent). An existing file of the same name is replaced, or kept under a
-    numbered name if `keeps`.
+def _write_signed(run_dir: Path, files: Mapping[str, object], before: Sums) -> None:
+    """Write files of a run, whose earlier files have the digests `before`, and SHA256SUMS. Raises `RunNotWritten`."""
+    partials: dict[str, Path] = {}
+    try:
+        run_dir.mkdir(parents=True, exist_ok=True)
+        try:
+            for name, content in files.items():
+                partials[name] = partial = _partial(run_dir / name)
+                _write_partial(partial, content)
+            after = {name: frozenset({digest_of_file(partial)}) for name, partial in partials.items()}
+            # Valid at every moment of the update: a file that is replaced may have its old or its new content.
+            during = {
+                name: before.get(name, frozenset()) | after.get(name, frozenset())
+                for name in {**before, **after}
+            }
+            if not before:
+                _keep_existing(run_dir / SUMS_FILE)
+            _write(run_dir / SUMS_FILE, sums_text(during))
+            for name, partial in partials.items():
+                if name not in before:
+                    _keep_existing(run_dir / name)
+                partial.rename(run_dir / name)
+            _flush(run_dir)
+            if during != (whole := {**before, **after}):
+                _write(run_dir / SUMS_FILE, sums_text(whole))
+                _flush(run_dir)
+        finally:
+            for partial in partials.values():
+                partial.unlink(missing_ok=True)
+    except OSError as error:
+        raise _not_written(run_dir, error) from error
+
+
+def write_files(directory: Path, files: Mapping[str, object]) -> None:
+    """Write files into a directory (made if absent). An existing file of the same name is replaced.
 
     A file's content is a `pyarrow.Table`, a plan, a summary, a text, bytes, or a file on the same disk, which stays in
     its place, too. Raises `RunNotWritten`.
@@ -94,12 +138,15 @@ def write_files(directory: Path, files: Mapping[str, object], *, keeps: bool = F
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():
-            _write(directory / name, content, keeps=keeps)
+            _write(directory / name, content)
         _flush(directory)
     except OSError as error:
-        reason = f"cannot write the run: {error}"
-        problem = Problem(str(directory), reason, "choose a directory that can be written")
-        raise RunNotWritten(str(problem)) from error
+        raise _not_written(directory, error) from error
+
+
+def _not_written(directory: Path, error: OSError) -> RunNotWritten:
+    reason = f"cannot write the run: {error}"
+    return RunNotWritten(str(Problem(str(directory), reason, "choose a directory that can be written")))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,32 +166,40 @@ def read_index(path: Path) -> str:
     return _read_text(path, SUMMARY_LIMIT_BYTES)
 
 
-def _write(path: Path, content: object, *, keeps: bool) -> None:
-    """Write the file under a temporary name, then rename it; `keeps` an existing file of that name."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+def _write(path: Path, content: object) -> None:
+    """Write the file under a temporary name, then rename it."""
+    partial = _partial(path)
     try:
-        match content:
-            case Path():
-                partial.hardlink_to(content)
-            case bytes():
-                partial.write_bytes(content)
-            case str():
-                partial.write_text(content, encoding="utf-8")
-            case PlanTables():
-                partial.write_text(plan_to_json(content), encoding="utf-8")
-            case Summary():
-                partial.write_text(to_json(content), encoding="utf-8")
-            case _:
-                # Imported here, because a run needs pyarrow only after its traffic.
-                import pyarrow.parquet as pq
-
-                pq.write_table(content, partial, compression="zstd")
-        _flush(partial)
-        if keeps:
-            _keep_existing(path)
+        _write_partial(partial, content)
         partial.rename(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def _partial(path: Path) -> Path:
+    """Return the temporary name of a file that is being written."""
+    return path.with_name(f".{path.name}.{os.getpid()}.partial")
+
+
+def _write_partial(partial: Path, content: object) -> None:
+    """Write a file's content under its temporary name, and flush it to disk."""
+    match content:
+        case Path():
+            partial.hardlink_to(content)
+        case bytes():
+            partial.write_bytes(content)
+        case str():
+            partial.write_text(content, encoding="utf-8")
+        case PlanTables():
+            partial.write_text(plan_to_json(content), encoding="utf-8")
+        case Summary():
+            partial.write_text(to_json(content), encoding="utf-8")
+        case _:
+            # Imported here, because a run needs pyarrow only after its traffic.
+            import pyarrow.parquet as pq
+
+            pq.write_table(content, partial, compression="zstd", write_page_checksum=True)
+    _flush(partial)
 
 
 def _keep_existing(path: Path) -> None:
@@ -170,30 +225,40 @@ def _flush(path: Path) -> None:
 
 
 def read_run(run_dir: Path) -> Run:
-    """Read a run directory, its tables into memory.
+    """Read a run directory, its tables into memory, after comparing every file with SHA256SUMS.
 
     Raises:
         RunDirError: no run directory, incomplete, damaged, or of another version.
     """
-    return Run(path=run_dir, summary=read_summary(run_dir), **_read_tables(run_dir, _read_parquet))
+    return Run(path=run_dir, summary=_whole_summary(run_dir), **_read_tables(run_dir, _read_parquet))
 
 
 def look_at_run(run_dir: Path) -> Summary:
-    """Return the summary of a run directory after checking that its tables exist and have this version's columns, without
-    reading rows.
+    """Return the summary of a run directory after comparing every file with SHA256SUMS, and the columns of its tables with
+    this version's, without reading rows.
 
-    Raises as `read_run`, except for damage within a table.
+    Raises as `read_run`.
     """
-    summary = read_summary(run_dir)
+    summary = _whole_summary(run_dir)
     _read_tables(run_dir, _schema_of)
+    return summary
+
+
+def _whole_summary(run_dir: Path) -> Summary:
+    """Return the summary of a run directory of which no file is damaged. Raises as `read_run`."""
+    if _exists(run_dir / SUMMARY_FILE) and _exists(run_dir / SUMS_FILE):
+        refuse_damage(run_dir)
+    # Explains an incomplete directory, and one of another version, which may have no SHA256SUMS.
+    summary = read_summary(run_dir)
+    read_sums(run_dir)
     return summary
 
 
 def read_summary(run_dir: Path) -> Summary:
     """Return the content of summary.json. Raises as `read_run`."""
     summary_path = run_dir / SUMMARY_FILE
-    if not summary_path.is_file():
-        names = sorted(name for name in TABLES if (run_dir / name).exists())
+    if not _exists(summary_path):
+        names = sorted(name for name in TABLES if _exists(run_dir / name))
         problem = f"has no {SUMMARY_FILE}" + (f", only {', '.join(names)}" if names else "")
         remedy = "name the directory given to `etloop run --out`; a run that wrote no summary did not end"
         raise RunDirError(Problem(str(run_dir), problem, remedy))
@@ -235,6 +300,7 @@ def read_plan(run_dir: Path) -> PlanTables:
     Raises:
         RunDirError: absent or damaged.
     """
+    refuse_damage(run_dir, (PLAN_FILE,))
     path = run_dir / PLAN_FILE
     return plan_from_json(_read_text(path, PLAN_LIMIT_BYTES), str(path))
 
@@ -249,14 +315,13 @@ def read_artifacts(run_dir: Path) -> RunArtifacts:
     tables = {name: getattr(run, name) for name in ("ops", "collectives", "flows", "ports")}
     problems: list[Problem] = []
     for name in OPTIONAL_TABLES:
-        path = run_dir / f"{name}.parquet"
-        if path.exists():
-            tables[name] = _read_or_note(path, _read_parquet, problems)
+        if _has(run_dir, f"{name}.parquet"):
+            tables[name] = _read_or_note(run_dir / f"{name}.parquet", _read_parquet, problems)
     if problems:
         raise RunDirError(*problems)
     texts: dict[str, str | bytes] = dict(zip(INPUT_FILES, read_inputs(run_dir), strict=True))
-    if (case := run_dir / CASE_FILE).is_file():
-        texts[CASE_FILE] = _read_bytes(case, SUMMARY_LIMIT_BYTES)
+    if _has(run_dir, CASE_FILE):
+        texts[CASE_FILE] = _read_bytes(run_dir / CASE_FILE, SUMMARY_LIMIT_BYTES)
     return RunArtifacts(run.summary, read_plan(run_dir), tables, texts)
 
 
@@ -271,10 +336,11 @@ def read_table(run: Run, name: str) -> Any:
 
 def read_table_of(run_dir: Path, name: str) -> Any:
     """Return a table of a directory that is known to hold a run; see `read_table`."""
-    names = sorted(path.stem for path in run_dir.glob("*.parquet"))
+    names = table_names(run_dir)
     if name not in names:
         problem = f'has no table "{name[:64]}"'
         raise RunDirError(Problem(str(run_dir), problem, f"name one of {', '.join(names)}"))
+    refuse_damage(run_dir, (f"{name}.parquet",))
     problems: list[Problem] = []
     table = _read_or_note(run_dir / f"{name}.parquet", _read_parquet, problems)
     if problems:
@@ -282,22 +348,44 @@ def read_table_of(run_dir: Path, name: str) -> Any:
     return table
 
 
+def table_names(run_dir: Path) -> tuple[str, ...]:
+    """Return the names of all tables of a run, without ".parquet". Raises `RunDirError` without its SHA256SUMS."""
+    return tuple(sorted(Path(name).stem for name in read_sums(run_dir) if name.endswith(".parquet")))
+
+
 def read_kpis(run_dir: Path) -> KpiSet:
     """Return the key figures of a run directory, with their basis. Raises `RunDirError` if the file is missing or damaged."""
+    refuse_damage(run_dir, (KPI_FILE,))
     path = run_dir / KPI_FILE
     return from_json(KpiSet, _read_text(path, PLAN_LIMIT_BYTES), str(path), KPI_SCHEMA)
 
 
 def read_inputs(run_dir: Path) -> tuple[str, str]:
-    """Return scenario and rig as the run read them. Raises `RunDirError` if they are missing."""
+    """Return scenario and rig as the run read them. Raises `RunDirError` if they are missing or damaged."""
+    refuse_damage(run_dir, INPUT_FILES)
     scenario, rig = (_read_text(run_dir / name, SUMMARY_LIMIT_BYTES) for name in INPUT_FILES)
     return scenario, rig
 
 
 def read_input(run_dir: Path, name: str) -> str | None:
     """Return an input file of the run, `TOPOLOGY_FILE` or `PROFILE_FILE`; None if it had none. Raises `RunDirError`."""
-    path = run_dir / name
-    return _read_text(path, SUMMARY_LIMIT_BYTES) if path.exists() else None
+    return _read_text(run_dir / name, SUMMARY_LIMIT_BYTES) if _has(run_dir, name) else None
+
+
+def _has(run_dir: Path, name: str) -> bool:
+    """Return whether a run has an optional file. Raises `RunDirError` if it is damaged, missing, or not part of the run."""
+    if name not in read_sums(run_dir) and not _exists(run_dir / name):
+        return False
+    refuse_damage(run_dir, (name,))
+    return True
+
+
+def _exists(path: Path) -> bool:
+    """Return whether a file exists. Raises `RunDirError` if that cannot be determined."""
+    try:
+        return path.exists()
+    except OSError as error:
+        raise RunDirError(Problem(str(path), f"cannot be read: {error.strerror}", RESTORE)) from None
 
 
 def _read_text(path: Path, limit_bytes: int) -> str:
@@ -321,7 +409,7 @@ def _read_bytes(path: Path, limit_bytes: int) -> bytes:
 def _read_parquet(path: Path) -> Any:
     import pyarrow.parquet as pq
 
-    return pq.read_table(path)
+    return pq.read_table(path, page_checksum_verification=True)
 
 
 def _schema_of(path: Path) -> Any:
@@ -336,7 +424,7 @@ def _read_or_note(path: Path, read: Callable[[Path], Any], problems: list[Proble
 
     try:
         return read(path)
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         # The text of FileNotFoundError from Arrow is only the name of the file.
         reason = "no such file" if isinstance(error, FileNotFoundError) else str(error).splitlines()[0]
         problems.append(Problem(str(path), f"cannot be read: {reason}", RESTORE))

@@ -33,7 +33,9 @@ class _GrowingFile:
     def add(self, table: Any) -> None:
         """Write a table as one more group of rows."""
         if self.writer is None:
-            self.writer = pq.ParquetWriter(self.path, table.schema, compression="zstd")
+            self.writer = pq.ParquetWriter(
+                self.path, table.schema, compression="zstd", write_page_checksum=True
+            )
         self.writer.write_table(table)
 
 

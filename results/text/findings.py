@@ -24,13 +24,15 @@ if TYPE_CHECKING:
 def finding_lines(diagnosis: Diagnosis) -> list[str]:
     """Return the causes, or one line if there are none; no lines for a run without a diagnosis."""
     causes, counts = causes_of(diagnosis), count_words(diagnosis)
+    failed = unexamined_words(diagnosis, Examined.FAILED)
+    failure_lines = label_text("not examined", failed) if failed else []
     if not causes:
-        return label_text("findings", f"none ({counts})") if counts else []
+        return (label_text("findings", f"none ({counts})") if counts else []) + failure_lines
     lines = [line for cause in causes[:MOST_CAUSES] for line in _cause_lines(cause)]
     if len(causes) > MOST_CAUSES:
         lines += label_text("", f"and {len(causes) - MOST_CAUSES} more findings in {ALL_FINDINGS_IN}")
     not_exercised = unexamined_words(diagnosis, Examined.NOT_EXERCISED)
-    return lines + (label_text("not exercised", not_exercised) if not_exercised else [])
+    return lines + (label_text("not exercised", not_exercised) if not_exercised else []) + failure_lines
 
 
 def _cause_lines(cause: Cause) -> list[str]:

@@ -69,6 +69,12 @@ def newborn(*, once: bool = False) -> AgentLife:
     return AgentLife(HELLO, "tcp://127.0.0.1:1", once=once, now_ns=0)
 
 
+def ticked(life: AgentLife, until_ns: int, from_ns: int = 0) -> tuple[Action, ...]:
+    """What it does while its loop turns every 200 ms, and at the end of the time."""
+    turns = [life.on_tick(now_ns) for now_ns in (*range(from_ns, until_ns, 200 * NS_PER_MS), until_ns)]
+    return tuple(action for actions in turns for action in actions)
+
+
 def living(state: AgentState, *, once: bool = False) -> AgentLife:
     """A life that has come as far as `state`."""
     life = newborn(once=once)
@@ -168,7 +174,13 @@ def test_an_engine_nobody_waits_for_any_more_is_closed() -> None:
 def test_arming_and_starting_are_confirmed_with_the_margin() -> None:
     assert printed(living(AgentState.CONNECTED).on_message(Arm("r1"), 0)) == [Armed("r1")]
     actions = living(AgentState.ARMED).on_message(Start("r1", 1000), 1300)
-    assert actions == (StartEngine(1000), SendMessage(Started("r1", -300)))
+    assert actions[1:] == (SendMessage(Started("r1", -300)),), "the engine is not started late"
+    life = living(AgentState.ARMED)
+    life.on_message(Start("r1", 1000), 1300)
+    assert life.on_message(Start("r1", 9000), 8000) == (
+        StartEngine(9000),
+        SendMessage(Started("r1", 1000)),
+    )
 
 
 def test_reports_carry_records_and_progress() -> None:
@@ -266,7 +278,7 @@ def test_an_order_for_another_run_is_refused() -> None:
 
 def test_a_silent_controller_is_left_and_its_engine_stopped() -> None:
     life = living(AgentState.RUNNING)
-    assert life.on_tick(LOST_NS) == ()
+    assert ticked(life, LOST_NS) == ()
     actions = life.on_tick(LOST_NS + 1)
     assert CloseEngine() in actions
     assert Reconnect(linger=False) in actions
@@ -275,16 +287,40 @@ def test_a_silent_controller_is_left_and_its_engine_stopped() -> None:
     assert printed(life.on_tick(LOST_NS + 2)) == [HELLO]
 
 
+def test_a_pause_of_its_own_is_no_silence_of_the_controller() -> None:
+    life = living(AgentState.RUNNING)
+    actions = life.on_tick(10 * LOST_NS)
+    assert logged(actions) == "this process did not run for 29.7 s"
+    assert life.state is AgentState.RUNNING
+    assert "the controller has been silent" in logged(ticked(life, 11 * LOST_NS, 10 * LOST_NS))
+
+
+def test_a_closed_connection_counts_as_the_end_of_the_controller_unless_it_is_heard_again() -> None:
+    life = living(AgentState.IDLE)
+    life.on_message(Welcome(1, 20 * LOST_NS), 0)
+    life.on_closed(0)
+    life.on_message(Ping(1, 0), LOST_NS)
+    assert ticked(life, 3 * LOST_NS) == ()
+    life.on_closed(3 * LOST_NS)
+    assert "the connection to the controller is closed" in logged(
+        ticked(life, 4 * LOST_NS + NS_PER_S, 3 * LOST_NS)
+    )
+    assert life.state is AgentState.JOINING
+
+
 def test_a_run_that_welcomes_again_with_more_patience_is_believed_for_as_long_as_it_lasts() -> None:
     life = living(AgentState.IDLE)
     life.on_message(Welcome(1, 5 * LOST_NS), 0)
     life.on_message(Assign(ASSIGNMENT), 0)
     life.on_opened(())
-    assert life.on_tick(5 * LOST_NS) == ()
+    assert ticked(life, 5 * LOST_NS) == ()
     assert "the controller has been silent for 15.0 s" in logged(life.on_tick(5 * LOST_NS + 1))
     joined_ns = 6 * LOST_NS
+    ticked(life, joined_ns, 5 * LOST_NS + 1)
     life.on_message(Welcome(1, LOST_NS), joined_ns)
-    assert "the controller has been silent for 3.0 s" in logged(life.on_tick(joined_ns + LOST_NS + 1))
+    assert "the controller has been silent for 3.0 s" in logged(
+        ticked(life, joined_ns + LOST_NS + 1, joined_ns)
+    )
 
 
 def test_an_agent_reports_as_rarely_as_its_run_asks_and_never_more_often_than_it_would() -> None:
@@ -305,7 +341,7 @@ def test_a_hello_that_found_no_connection_is_said_again_at_once() -> None:
 
 
 def test_once_ends_with_the_controller() -> None:
-    actions = living(AgentState.RUNNING, once=True).on_tick(LOST_NS + 1)
+    actions = ticked(living(AgentState.RUNNING, once=True), LOST_NS + 1)
     assert actions[-2:] == (CloseEngine(), Leave(ExitCode.RUN_ERROR))
 
 

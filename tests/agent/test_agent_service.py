@@ -164,7 +164,9 @@ async def test_a_killed_agent_ends_the_run_by_name_and_the_others_records_stay(
 
     outcome = await session(settings, "a", "b", ops=1000, on_progress=kill_midway)
     assert outcome.state == "aborted"
-    assert outcome.reason.startswith("agent 'b': no heartbeat for 3.0 s, in RUN after ")
+    assert outcome.reason.startswith(
+        "agent 'b': its connection is closed, and it has not returned for 3.0 s, in RUN after "
+    )
     first, second = outcome.agents
     assert len(first.ops) > 10
     assert len(first.flows) == 2

@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import shutil
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,7 @@ from etloop.bench.engine.protocol import (
     Watched,
     WorkerReply,
 )
-from etloop.bench.engine.rounds import SMALL_LENGTHS, full_lengths
+from etloop.bench.engine.rounds import SMALL_LENGTHS, full_lengths, notes_of
 from etloop.bench.engine.sizes import iterations_of
 from etloop.bench.engine.suite import Benchmark, run_bench
 from etloop.bench.engine.workers import answers, ask_both, bench_workers
@@ -217,6 +218,32 @@ def test_turnarounds_lie_between_arrivals_and_stay_inside_an_iteration() -> None
         degraded=(),
     )
     assert wire_turnarounds_ns(PingPong(4096, 2, 2), run).tolist() == [20, 20, 30, 30, 30, 30]
+
+
+def test_retransmissions_have_a_cause() -> None:
+    """A thread that was absent longer than the shortest timeout explains retransmissions, unless a packet was lost."""
+    run = EngineRun(
+        wire_bytes=1,
+        duration_ns=1,
+        packets=9,
+        retransmitted_packets=4,
+        turnarounds=(),
+        received_ns=(),
+        degraded=(),
+        late=(np.array([[0, 50_000_000]], np.int64),),
+        timeouts=2,
+    )
+    explained = "4 packets were sent again after 2 timeouts; none was lost: the answers were late, because "
+    absent = "a thread of the emulator did not run for up to 50 ms"
+    assert notes_of([run]) == (explained + absent,)
+    for change in (
+        {"lost_packets": 1},
+        {"timeouts": 0},
+        {"late": ()},
+        {"late": (np.array([[0, 19_000_000]], np.int64),)},
+    ):
+        (note,) = notes_of([replace(run, **change)])
+        assert note.startswith("4 packets were sent again, after"), change
 
 
 def test_longer_benches_move_more() -> None:

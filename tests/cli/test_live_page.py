@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import http.client
 import json
 import threading
@@ -10,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from etloop.cli.live_page import MOST_BROWSERS, LivePage
+from etloop.cli.live_page import _PAGE, MOST_BROWSERS, LivePage, policy_of
 from etloop.cli.text.live import LivePort, LiveView
 from etloop.contract.base.errors import ConfigError
 
@@ -92,3 +94,12 @@ def test_a_port_in_use_is_refused_with_a_way_out(page: LivePage) -> None:
         ConfigError, match=f"cannot listen at 127.0.0.1:{port}: Address already in use.*--web 127.0.0.1:0"
     ):
         LivePage("127.0.0.1", port)
+
+
+def test_only_the_pages_own_script_runs() -> None:
+    page = b"<p onclick=x><script>run()</script>"
+    policy = policy_of(page)
+    digest = base64.b64encode(hashlib.sha256(b"run()").digest()).decode()
+    assert policy.endswith(f"connect-src 'self'; script-src 'sha256-{digest}'")
+    assert "default-src 'none'" in policy
+    assert b" onclick" not in _PAGE.read_bytes(), "an attribute would not run"

@@ -1,10 +1,12 @@
 """Injects random faults into a rack and checks that no job is lost or run twice. `python -m tests.measure.random_faults`
 
-Starts Mosquitto, `etloop controller` and two agents as processes and submits jobs continuously, while faults are drawn by a
-seed: processes killed and stopped, the control connection cut, the data path silent, the disk full, the clock stepped, the broker
-down. After each fault the time is measured until the rack is ready: controller, broker and both agents are up, and jobs can
-start. At the end every acknowledged job must exist once, must have run at most once for each time that it was queued, and must
-have ended with an exit code and, unless it passed, a reason; and every run directory that a job names must hold a complete run.
+Starts Mosquitto, `etloop controller` and two agents as processes and submits jobs continuously, while faults are drawn
+by a seed: processes killed and stopped, the control connection cut, an address lost, the data path silent, the disk
+full, the clock stepped, no descriptor free, the broker down. After each fault the time is measured until the rack is
+ready: controller, broker and both agents are up, and jobs can start. At the end every acknowledged job must exist once,
+must have run at most once for each time that it was queued, and must have ended with an exit code and, unless it
+passed, a reason; and every run directory that a job names must hold a complete run. A job that did not pass must give a
+fault that preceded its end as the cause (`breaking.causes`); at most 2 % may not.
 
 Root, for the full disk (a tmpfs) and the cuts (iptables). The full size is `--faults 1000 --jobs 500`.
 """
@@ -26,24 +28,27 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from etloop.contract.base.errors import EtloopError
+from etloop.contract.base.errors import EtloopError, ExitCode
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.controller.rack.client.client import RackClient, RackUnreachable, RequestRefused
 from etloop.controller.rack.job import ENDED, Job, JobState
-from etloop.controller.rack.store.job_store import JobStore
+from etloop.controller.rack.store.job_store import JobStore, StoreFailed
 from etloop.results.store.run_dir import read_run
 from etloop.runtime.broker_settings import BrokerSettings
 from etloop.runtime.stop_signals import terminate_as_interrupt
-from tests.measure.breaking.faults import Fault, inflict
+from tests.measure.breaking.causes import Inflicted, wrong_causes
+from tests.measure.breaking.faults import Fault, drawn_faults, inflict
 from tests.measure.breaking.rack import AGENTS, FAKETIME, POLL_S, Rack, written_rack
 from tests.measure.harness import BAR_MISSED
 
 READY_BAR_S: Final = 30.0
 """Longest time after a fault until the rack is ready again."""
+MOST_WRONG: Final = 0.02
+"""Share of all jobs that may give a wrong cause."""
 _SCENARIOS: Final = (
     "workload: {trace: job}\niterations: 3\nmapping: {placement: round_robin}\n",
     "workload: {trace: job}\niterations: 3\nmapping: {placement: round_robin}\nscale: {time: 800}\n",
@@ -77,11 +82,16 @@ class Outcome:
     """Number of jobs by state and exit code."""
     mistakes: tuple[str, ...]
     """Violations of the guarantees, in words."""
+    wrong_causes: tuple[str, ...] = ()
+    """Jobs that give a wrong cause, in words."""
 
     @property
     def holds(self) -> bool:
-        """Return whether no job was lost and the rack was ready in time."""
-        return not self.mistakes and all(healed_fault.ready_s <= READY_BAR_S for healed_fault in self.healed)
+        """Return whether no job was lost, causes were right and the rack was ready in time."""
+        in_time = all(healed_fault.ready_s <= READY_BAR_S for healed_fault in self.healed)
+        return (
+            not self.mistakes and in_time and len(self.wrong_causes) <= MOST_WRONG * sum(self.ended.values())
+        )
 
 
 class Feeder(threading.Thread):
@@ -176,15 +186,52 @@ def _names_in(directory: Path) -> str:
     return ", ".join(names[:20]) or "nothing"
 
 
-def broken_rack(directory: Path, faults: int, jobs: int, seed: int, say: Callable[[str], None]) -> Outcome:
-    """Inject faults into a rack in `directory`, which must be empty, and check it. Raises `SystemExit` if it cannot
-    start.
+class Ends:
+    """When jobs were first found ended, on this process's clock: the controller's own clock is stepped."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._found: dict[str, float] = {}
+
+    def look(self) -> None:
+        """Note the jobs that have ended since the last call."""
+        with contextlib.suppress(StoreFailed):
+            store = JobStore.look(self._path)
+            try:
+                for job in store.latest(1 << 20):
+                    if job.state in ENDED:
+                        self._found.setdefault(job.job_id, time.monotonic())
+            finally:
+                store.close()
+
+    def unpassed(self, jobs: Iterable[Job]) -> list[tuple[str, str, float]]:
+        """Return (job, reason, end) of those that did not pass."""
+        return [
+            (job.job_id, job.reason, self._found[job.job_id])
+            for job in jobs
+            if job.exit_code != ExitCode.PASS and job.job_id in self._found
+        ]
+
+
+def broken_rack(
+    directory: Path,
+    faults: Sequence[Fault],
+    jobs: int,
+    seed: int,
+    say: Callable[[str], None],
+    while_s: float | None = None,
+) -> Outcome:
+    """Inject faults into a rack in `directory`, which must be empty, and check it.
+
+    Temporary faults last `while_s` seconds, None: a random time. Raises `SystemExit` if the rack cannot start.
     """
-    chance = random.Random(seed)
     rack = written_rack(directory)
     healed: list[Healed] = []
+    inflicted: list[Inflicted] = []
     state = directory / "state"
     state.mkdir()
+    ends = Ends(state / "jobs.sqlite")
+    rack.set_addresses("add")
     size = f"size={_DISK_MIB + _DISK_MIB_A_JOB * jobs}m"
     subprocess.run(["mount", "-t", "tmpfs", "-o", size, "tmpfs", str(state)], check=True)
     feeder = Feeder(rack, jobs, random.Random(seed + 1))
@@ -193,12 +240,16 @@ def broken_rack(directory: Path, faults: int, jobs: int, seed: int, say: Callabl
             rack.start(name)
         rack.await_ready()
         feeder.start()
-        for number in range(faults):
+        for number, fault in enumerate(faults):
+            chance = random.Random(f"{seed} {number}")
             time.sleep(chance.uniform(0, 2))
-            fault = chance.choice(tuple(Fault))
-            inflict(fault, rack, chance)
+            ends.look()
+            begin_s = time.monotonic()
+            agent = inflict(fault, rack, chance, while_s)
+            inflicted.append(Inflicted(fault, begin_s, time.monotonic(), agent))
             healed.append(Healed(fault, rack.await_ready()))
-            say(f"{number + 1} of {faults}: {fault.value}, ready after {healed[-1].ready_s:.1f} s")
+            ends.look()
+            say(f"{number + 1} of {len(faults)}: {fault.value}, ready after {healed[-1].ready_s:.1f} s")
             if feeder.failure is not None:
                 raise feeder.failure
         feeder.join(_END_PATIENCE_S + _A_JOB_S * jobs)
@@ -206,16 +257,20 @@ def broken_rack(directory: Path, faults: int, jobs: int, seed: int, say: Callabl
         store = JobStore.look(state / "jobs.sqlite")
         try:
             _await_ends(store)
+            ends.look()
             mistakes = (*feeder.mistakes, *mistakes_of(store, state, feeder.acknowledged))
-            jobs_by_end = Counter(f"{job.state}, {job.exit_code}" for job in store.latest(1 << 20))
+            all_jobs = store.latest(1 << 20)
+            jobs_by_end = Counter(f"{job.state}, {job.exit_code}" for job in all_jobs)
         finally:
             store.close()
         if len(feeder.acknowledged) != jobs:
             mistakes = (*mistakes, f"{len(feeder.acknowledged)} of {jobs} jobs were acknowledged")
-        return Outcome(tuple(healed), dict(jobs_by_end), mistakes)
+        wrong = wrong_causes(ends.unpassed(all_jobs), inflicted)
+        return Outcome(tuple(healed), dict(jobs_by_end), mistakes, wrong)
     finally:
         feeder.over.set()
         rack.end()
+        rack.set_addresses("delete")
         subprocess.run(["umount", "-l", str(state)], check=False, capture_output=True)
 
 
@@ -231,7 +286,7 @@ def absence() -> str:
     """Return why this cannot be run here; "" if it can."""
     if os.geteuid() != 0:
         return "not root"
-    missing = [name for name in ("iptables", "mount") if shutil.which(name) is None]
+    missing = [name for name in ("iptables", "ip", "mount") if shutil.which(name) is None]
     if not Path(FAKETIME.format(f"{os.uname().machine}-linux-gnu")).exists():
         missing.append("faketime")
     if shutil.which("mosquitto") is None and not Path("/usr/sbin/mosquitto").exists():
@@ -250,6 +305,7 @@ def table_of(outcome: Outcome) -> str:
     job_words = ", ".join(f"{count} {end}" for end, count in sorted(outcome.ended.items()))
     lines += ["", f"jobs (state, exit code): {job_words}"]
     lines += [f"MISTAKE: {mistake}" for mistake in outcome.mistakes]
+    lines += [f"WRONG CAUSE: {text}" for text in outcome.wrong_causes]
     return "\n".join(lines)
 
 
@@ -259,18 +315,26 @@ def main() -> None:
     parser.add_argument("--faults", type=int, default=50, help="how many (default: %(default)s)")
     parser.add_argument("--jobs", type=int, default=25, help="how many (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of what happens when (default: %(default)s)")
+    parser.add_argument(
+        "--only", help="kinds of faults by name, such as ALL_STOPPED,RUN_STOPPED (default: all)"
+    )
+    parser.add_argument(
+        "--seconds", type=float, help="how long temporary faults last (default: a random time)"
+    )
     parser.add_argument("--json", action="store_true", help="for programs")
     parser.add_argument("--check", action="store_true", help="exit with 30 when a bar is not met")
     parsed = parser.parse_args()
     if why := absence():
         raise SystemExit(f"a rack cannot be broken here: {why}")
+    kinds = tuple(Fault[name] for name in parsed.only.split(",")) if parsed.only else tuple(Fault)
     with terminate_as_interrupt(), tempfile.TemporaryDirectory(prefix="etloop-faults-") as directory:
         outcome = broken_rack(
             Path(directory),
-            parsed.faults,
+            drawn_faults(parsed.faults, parsed.seed, kinds),
             parsed.jobs,
             parsed.seed,
             lambda text: print(text, file=sys.stderr),
+            parsed.seconds,
         )
     if parsed.json:
         healed = [{"fault": row.fault.value, "ready_s": row.ready_s} for row in outcome.healed]
@@ -279,6 +343,7 @@ def main() -> None:
             "healed": healed,
             "ended": outcome.ended,
             "mistakes": outcome.mistakes,
+            "wrong_causes": outcome.wrong_causes,
         }
         print(json.dumps(figures, indent=2))
     else:

@@ -116,7 +116,7 @@ def analyse(trace: Trace, settings: WorkloadSettings) -> Analysis:
         loss_example = job_example(
             omission.problem.where, "communication that can be replayed", omission.problem.what
         )
-        severity = Severity.WARNING if has_ops else Severity.ERROR
+        severity = Severity.WARNING if has_ops and not settings.strict else Severity.ERROR
         log.add(
             Check.LEFT_OUT, omission.problem.remedy, loss_example, count=omission.count, severity=severity
         )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from etloop.contract.base.errors import Severity
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.trace.findings import EXAMPLES_KEPT, Check, FindingLog, RankFindings, node_example
 from etloop.workload.trace.program import OpKind
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 MAX_OP_BYTES: Final = 1 << 44
 """Largest operation, 16 TiB. A larger size is a mistake of the exporter, and sums over a job would exceed the int64
 range."""
+
+CHECKPOINT_NODE: Final = 10
+"""A node type that was proposed together with other meanings of 8 and 9, and is in no released schema."""
 
 BARRIER_BYTES: Final = 4
 """Payload of a barrier. Its comm_size is ignored, because exporters write unrelated values there, such as a duration."""
@@ -114,9 +118,19 @@ def _report_nodes(
         Check.CPU_COMM_NODE, remedy, on_cpu, "communication on the device", "is_cpu_op true"
     )
     remedy, expected = "replayed as a node with zero duration", "a node type of the schema (0 to 9)"
+    proposed = unknown[rank.kind[unknown] == CHECKPOINT_NODE]
     RankFindings(rank, log).add(
-        Check.NODE_KIND, remedy, unknown, expected, lambda node: f"type {rank.kind[node]}"
+        Check.NODE_KIND,
+        remedy,
+        unknown[rank.kind[unknown] != CHECKPOINT_NODE],
+        expected,
+        lambda node: f"type {rank.kind[node]}",
     )
+    remedy = "write sends and receives instead, or wait for the schema: with type 10, types 8 and 9 have other meanings too"
+    proposal = (
+        "CHECKPOINT_NODE of a proposal (mlcommons/chakra #216: STORAGE_NODE, BATCH_NODE, CHECKPOINT_NODE)"
+    )
+    RankFindings(rank, log, Severity.ERROR).add(Check.NODE_KIND, remedy, proposed, expected, proposal)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -29,6 +29,8 @@ from etloop.workload.readers.json_job import (
     same_ranks,
     two_sources,
 )
+from etloop.workload.readers.production.facts import FileFacts
+from etloop.workload.readers.production.forms import folder_of, names_of, production_of, read_production
 from etloop.workload.readers.stores import (
     COPY_AGAIN,
     HEAD_BYTES,
@@ -74,18 +76,23 @@ def read_trace(
     progress: Progress | None = None,
     kernels: Path | None = None,
     world: int | None = None,
+    facts: FileFacts | None = None,
 ) -> Trace:
     """Read the traces of all ranks of one job, and its communicator groups.
 
     `source`: directory, prefix, archive, or prefix inside an archive; a single JSON trace; host and Kineto traces as
     HOST+KINETO. `groups`: group file; if None, PREFIX.json next to the traces is used if it has the form of one.
     `world`: number of ranks of the job if recorded ranks represent further ranks; None: every rank has a trace.
-    `kernels`: a file that names communicating kernels, with precedence over the shipped table. Raises `TraceError`
+    `kernels`: a file that names communicating kernels, with precedence over the shipped table. `facts`: what the files
+    of production tools do not state. Raises `TraceError`
     with the problems of all files, `ConfigError` for a faulty file of kernels.
     """
     table = _table(kernels)
     if is_workload_file(source):
         return read_workload_file(source, groups)
+    if production := production_of(source):
+        trace = read_production(production, facts or FileFacts())
+        return trace if groups is None else replace(trace, groups=_checked_groups(groups, len(trace.ranks)))
     left_out: tuple[LeftOut, ...] = ()
     try:
         store, wanted, names, parts = _opened(source, gaps=world is not None)
@@ -186,6 +193,10 @@ def files_of_trace(
         )
     if is_workload_file(source):
         return (TraceFiles(source.parent, (source.name,), source.name),)
+    if production := production_of(source):
+        return (
+            TraceFiles(folder_of(production), names_of(production), "" if source.is_dir() else source.name),
+        )
     try:
         store, wanted = open_store(source)
         names = store.names()
@@ -331,6 +342,14 @@ def _stated_groups(path: Path, rank_count: int) -> tuple[dict[str, tuple[int, ..
         return None, [unreadable(str(path), error)]
     parsed = parse_groups(shown(str(path)), text, rank_count)
     return parsed.groups, list(parsed.problems)
+
+
+def _checked_groups(path: Path, rank_count: int) -> dict[str, tuple[int, ...]] | None:
+    """Return the groups of a stated file. Raises `TraceError`."""
+    groups, problems = _stated_groups(path, rank_count)
+    if problems:
+        raise TraceError(*problems)
+    return groups
 
 
 def _is_json(text: bytes) -> bool:

@@ -18,9 +18,10 @@ from etloop.workload.readers.json_sources import (
     remark_problems,
 )
 from etloop.workload.readers.json_stream import JsonFault
-from etloop.workload.readers.pytorch.kernel_table import KernelTable
+from etloop.workload.readers.pytorch.kernel_table import KernelTable, shipped_table
 from etloop.workload.readers.pytorch.rank import Remark
 from etloop.workload.readers.stores import unreadable
+from etloop.workload.readers.waiting_kernels import cut_waits
 from etloop.workload.trace.trace import LeftOut, RankTrace
 
 
@@ -61,10 +62,11 @@ def read_parts(parts: tuple[Part, ...], table: KernelTable | None = None) -> Jso
     reported_remarks, left_out = remark_problems(
         remark for rank in sorted(remarks) for remark in remarks[rank]
     )
+    complete_ranks, waits = cut_waits([ranks[rank] for rank in sorted(ranks)], table or shipped_table())
     return JsonRanks(
-        [ranks[rank] for rank in sorted(ranks)],
+        list(complete_ranks),
         reported_remarks + _files_left_out(parts, rank_count),
-        left_out,
+        left_out + waits,
         [problems[rank] for rank in sorted(problems)],
     )
 

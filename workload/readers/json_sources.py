@@ -16,6 +16,7 @@ from etloop.contract.base.errors import Problem
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.readers.amd_workload_graph import GRAPH_KEY, read_workload_graph
 from etloop.workload.readers.chakra_jsonizer import NODE_KEYS, read_jsonizer
+from etloop.workload.readers.foreign_files import identify
 from etloop.workload.readers.json_stream import JsonFault, documents, members
 from etloop.workload.readers.node_rows import rank_trace
 from etloop.workload.readers.pytorch.device_comms import read_device
@@ -133,6 +134,8 @@ def read_document(pieces: Iterator[bytes], table: KernelTable | None = None) -> 
 
 
 def _unknown_form_text(head: list[bytes]) -> str:
+    if meaning := identify(b"".join(head)[:4096]):
+        return f"is {meaning}"
     keys = [key for key, _ in _top_level_items(b"".join(head)) if key]
     if not keys:
         return f"is not a JSON trace: {KNOWN_FORMS}"

@@ -17,6 +17,7 @@ from typing import Final, Protocol
 from etloop.contract.base.errors import Problem, TraceError
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.readers.decompression import CompressionFault, decompressed
+from etloop.workload.readers.foreign_files import identify
 from etloop.workload.readers.json_names import is_json_name
 from etloop.workload.readers.tar_members import MemberKind, TarFault, TarMember, is_tar, members
 from etloop.workload.readers.zip_members import is_zip, zip_members
@@ -43,7 +44,6 @@ _MAGICS: Final = (
     (b"\xfd7zXZ", "an xz stream, which is not supported; use gzip or zstd"),
     (b"\x04\x22\x4d\x18", "an lz4 stream, which is not supported; use gzip or zstd"),
     (b"PAR1", "a Parquet file"),
-    (b"num_ranks ", "a GOAL schedule, which is not supported"),
     *((word, _TEXT_WORKLOAD) for word in (b"DATA\n", b"MODEL\n", b"HYBRID_")),
     (b"\x89PNG", "an image"),
     *((bytes((0x80, version)), "a Python pickle") for version in range(2, 6)),
@@ -241,6 +241,8 @@ def foreign_look(head: bytes) -> str | None:
         return "begins like a tar archive"
     if head and not head.strip(b"\0"):
         return "begins with zeros, like a file that was allocated but never written"
+    if identity := identify(head):
+        return f"is {identity}"
     text = head.decode("utf-8", errors="ignore")
     printable = sum(c.isprintable() or c in "\t\r\n" for c in text)
     if text and len(text) >= 0.9 * len(head) and printable == len(text):

@@ -197,6 +197,8 @@ class WorkloadSettings:
     """Sizes of the dimensions that `involved_dim` refers to, fastest-varying first; () if not set."""
     bytes_scale: Fraction = Fraction(1)
     time_scale: Fraction = Fraction(1)
+    strict: bool = False
+    """Whether communication that cannot be replayed is an error instead of a warning."""
 
     def __post_init__(self) -> None:
         problems = [*self._choice_problems(), *self._positive_problems()]

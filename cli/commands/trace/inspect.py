@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from etloop.cli.arguments.inputs import add_json
-from etloop.cli.arguments.trace import add_trace_arguments, workload_settings, world_size
+from etloop.cli.arguments.trace import add_trace_arguments, file_facts, workload_settings, world_size
 from etloop.cli.arguments.values import parse_duration, parse_rate
 from etloop.cli.result import CommandResult, to_json, write_answer
 from etloop.runtime.module_loading import quick_loading
@@ -53,7 +53,9 @@ def run(parsed: argparse.Namespace) -> CommandResult:
     network = IdealNetwork(**{name: value for name, value in options.items() if value is not None})
     with reading_bar() as bar:
         inspection = inspect(
-            read_trace(parsed.trace, parsed.groups, bar, parsed.kernels, world_size(parsed)),
+            read_trace(
+                parsed.trace, parsed.groups, bar, parsed.kernels, world_size(parsed), file_facts(parsed)
+            ),
             workload_settings(parsed),
             network,
         )

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from etloop.cli.arguments.inputs import add_json
-from etloop.cli.arguments.trace import add_trace_arguments, workload_settings, world_size
+from etloop.cli.arguments.trace import add_trace_arguments, file_facts, workload_settings, world_size
 from etloop.cli.result import CommandResult, to_json
 from etloop.runtime.module_loading import quick_loading
 
@@ -47,7 +47,9 @@ def run(parsed: argparse.Namespace) -> CommandResult:
         return _repair(parsed)
     with reading_bar() as bar:
         report = lint(
-            read_trace(parsed.trace, parsed.groups, bar, parsed.kernels, world_size(parsed)),
+            read_trace(
+                parsed.trace, parsed.groups, bar, parsed.kernels, world_size(parsed), file_facts(parsed)
+            ),
             workload_settings(parsed),
         )
     return CommandResult(
@@ -78,7 +80,9 @@ def _repair(parsed: argparse.Namespace) -> CommandResult:
         problem = "repairs the recorded ranks only, and --stand-ins adds ranks without a recording"
         raise ConfigError(Problem("--fix", problem, "repair the recordings without --stand-ins"))
     with reading_bar() as bar:
-        fixed = fix(read_trace(parsed.trace, parsed.groups, bar, parsed.kernels), settings)
+        fixed = fix(
+            read_trace(parsed.trace, parsed.groups, bar, parsed.kernels, facts=file_facts(parsed)), settings
+        )
     metadata = None
     if not fixed.in_bytes:
         # Sizes are unchanged, so the attribute that selects their unit is kept as well.

@@ -34,12 +34,12 @@ COLLECTIVE_KEYS: Final = {
     "send_recv": "point-to-point",
 }
 """Keys of the section -> names of collectives (`Schedule.collective`)."""
-SCHEDULE_SUFFIXES: Final = (".xml", ".py", ".et")
+SCHEDULE_SUFFIXES: Final = (".xml", ".py", ".et", ".json")
 MOST_GROUPS: Final = 64
 ROLES: Final = ("tp", "dp", "fsdp", "ep", "all")
 """Roles of communicators, as guessed by `etloop inspect`."""
 _SCHEDULE_MEANING: Final = (
-    "Files of schedules, MSCCL XML, Python or custom traces; the first that fits serves an operation."
+    "MSCCL XML, MSCCL++ plans, Python or custom traces; the first that fits serves an operation."
 )
 _NO_CUSTOM: Final = frozenset({"point-to-point", "barrier"})
 
@@ -206,9 +206,7 @@ def _schedule_files(
             section.mistake("schedule", problem, "put the file into the scenario's directory or below it")
         elif path.suffix not in SCHEDULE_SUFFIXES:
             problem = f'"{name[:200]}" does not end with {", ".join(SCHEDULE_SUFFIXES)}'
-            remedy = (
-                "name an MSCCL .xml, a Python .py, or custom traces as PREFIX.et for PREFIX.0.et and so on"
-            )
+            remedy = "name an MSCCL .xml, an MSCCL++ .json, a Python .py, or custom traces as PREFIX.et for PREFIX.0.et and so on"
             section.mistake("schedule", problem, remedy)
         else:
             files.append(ScheduleFile(collective, path, section.where("schedule"), recorded_bytes))

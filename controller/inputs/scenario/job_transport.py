@@ -35,6 +35,7 @@ OWN_KEYS: Final = frozenset(
         "min_rnr_timer",
         "outstanding_reads",
         "cnp",
+        "arbitration",
     }
 )
 """Keys whose meaning depends on the kind of transport; a job may state them, and inherits them only for the same kind."""

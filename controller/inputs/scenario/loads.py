@@ -1,7 +1,7 @@
 """Generated traffic of a scenario, without a trace: its keys and limits.
 
-`collective`, `incast`, `storage`, `flows` and `serving` are written under `workload:` instead of a trace, `incast` and
-`storage` also under `background:`. Decides keys, limits and defaults; `load_jobs` makes the programs.
+`collective`, `incast`, `storage`, `flows`, `serving` and the loads of `companions` are written under `workload:` instead of a
+trace, `incast` and `storage` also under `background:`. Decides keys, limits and defaults; `load_jobs` makes the programs.
 """
 
 from __future__ import annotations
@@ -27,6 +27,12 @@ from etloop.contract.base.units import (
 from etloop.contract.base.value_parsers import SEED, bounded, integer, one_of
 from etloop.contract.base.yaml_reader import Section
 from etloop.controller.inputs.collective_spec import NAMES
+from etloop.controller.inputs.scenario.companions import (
+    COMPANION_MEANINGS,
+    COMPANIONS,
+    CompanionLoad,
+    read_companion,
+)
 from etloop.controller.inputs.scenario.flows import FlowsLoad, read_flows
 from etloop.controller.inputs.scenario.serving import read_serving
 from etloop.workload.serving.spec import ServingLoad
@@ -38,6 +44,7 @@ LOAD_MEANINGS: Final = {
     "storage": "Clients that read from servers and write to them. Clients are the first ranks.",
     "flows": "Single transfers that begin at times of their own.",
     "serving": "Requests to a language model, with disaggregated prefill and decode (docs/serving.md).",
+    **COMPANION_MEANINGS,
 }
 LOAD_KEYS: Final = tuple(LOAD_MEANINGS)
 MOST_LOAD_RANKS: Final = 1024
@@ -134,7 +141,7 @@ class StorageLoad:
         return self.clients + self.servers
 
 
-Load = CollectiveLoad | IncastLoad | StorageLoad | FlowsLoad | ServingLoad
+Load = CollectiveLoad | IncastLoad | StorageLoad | FlowsLoad | ServingLoad | CompanionLoad
 
 
 def has_load(section: Section) -> bool:
@@ -158,6 +165,8 @@ def read_load(section: Section, directory: Path, seed: int) -> Load | None:
         load = _read_collective(load_section)
     elif load_keys[0] == "incast":
         load = _read_incast(load_section)
+    elif load_keys[0] in COMPANIONS:
+        load = read_companion(load_keys[0], load_section, directory)
     elif load_keys[0] == "flows":
         load = read_flows(load_section, directory, seed)
     elif load_keys[0] == "serving":

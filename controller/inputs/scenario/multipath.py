@@ -28,6 +28,7 @@ _ROCE_ONLY: Final = {
     "min_rnr_timer": "it has no receiver-not-ready",
     "outstanding_reads": "it has no READs",
     "cnp": "its ACKs report marks",
+    "arbitration": "its queue pairs take turns packet by packet",
 }
 """Keys of a transport that mean nothing to those that spray, each with the reason."""
 

@@ -81,9 +81,14 @@ class Limits:
     """How long all agents may take to join."""
     # With less than a second, a late heartbeat would end a run.
     lost_after_ns: int = setting(
-        "lost_after", bounded(parse_duration_ns, NS_PER_S, 3600 * NS_PER_S, format_duration), 3 * NS_PER_S
+        "lost_after", bounded(parse_duration_ns, NS_PER_S, 3600 * NS_PER_S, format_duration), 60 * NS_PER_S
     )
-    """Silence after which an agent counts as lost."""
+    """Silence on an open control connection after which an agent counts as lost. TCP repairs an interruption within twice its
+    length, so a run survives one of half of this."""
+    pause_ns: int = setting(
+        "pause", bounded(parse_duration_ns, 0, 3600 * NS_PER_S, format_duration), 10 * NS_PER_S
+    )
+    """Longest pause of the controller or of a run's process that a run survives in every state; it may survive a longer one."""
 
 
 @dataclass(frozen=True, slots=True)

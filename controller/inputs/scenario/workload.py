@@ -24,6 +24,7 @@ from etloop.contract.base.value_parsers import bounded, integer, words
 from etloop.contract.base.yaml_reader import Section
 from etloop.controller.inputs.scenario.loads import LOAD_KEYS, Load, has_load, read_load
 from etloop.traffic.collectives.choice import Settings, Shaping
+from etloop.workload.readers.production.facts import FileFacts
 from etloop.workload.trace.excerpt import Excerpt, RankRange
 from etloop.workload.trace.ideal_network import IdealNetwork
 from etloop.workload.trace.settings import (
@@ -55,6 +56,8 @@ class Source:
     """File, line and key, for errors that are found later."""
     kernels: Path | None = None
     """File that names kernels which communicate, in addition to the built-in table."""
+    facts: FileFacts = FileFacts()
+    """Facts that the trace's files do not state."""
     excerpt: Excerpt | None = None
     """The ranks that are replayed if the remaining ones are only modelled; None if all are replayed."""
 
@@ -95,6 +98,9 @@ _TRACE_KEYS = (
     "trace",
     "groups",
     "kernels",
+    "ranks",
+    "servers",
+    "remote_tiers",
     "size_unit",
     "element_bytes",
     "dependencies",
@@ -120,6 +126,7 @@ def read_source(section: Section, directory: Path, scales: Scales, seed: int) ->
         section.close()
         return Source(None, None, WorkloadSettings(), load, where)
     files = read_settings(TraceFiles, section)
+    facts = read_settings(FileFacts, section)
     settings = _read_settings(section, scales)
     excerpt = _read_excerpt(section)
     where = section.where("trace")
@@ -131,6 +138,7 @@ def read_source(section: Section, directory: Path, scales: Scales, seed: int) ->
         None,
         where,
         directory / files.kernels if files.kernels else None,
+        facts,
         excerpt,
     )
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from amqtt.broker import Broker  # type: ignore[import-untyped]  # ships no types
 from amqtt.session import Session  # type: ignore[import-untyped]
@@ -22,30 +23,78 @@ if TYPE_CHECKING:
     from etloop.controller.rack.mqtt.gateway import MqttGateway
 
 _ENDING_S: Final = 5.0
+MOST_CONNECTIONS: Final = 64
+"""Connections at once. Beyond it the one that has waited longest without a CONNECT packet is closed, or the new one."""
+CONNECT_TIMEOUT_S: Final = 10.0
+"""From the connection until its CONNECT packet is complete: a connection takes a descriptor of the controller."""
+_BACKLOG: Final = 16
+"""Connections that wait to be accepted, and that are accepted at once."""
 
 
-class _Broker(Broker):  # type: ignore[misc]  # amqtt ships no types
-    """Works around two faults of amqtt: retained messages for wrong clients, and connections left open.
+class BoundedBroker(Broker):  # type: ignore[misc]  # amqtt ships no types
+    """Works around faults of amqtt: retained messages for wrong clients, and connections left open or unlimited.
 
     amqtt sends each client that connects the retained messages of all clients' subscriptions, and leaves a connection
-    open if its client disconnects while the broker is closing it.
+    open if its client disconnects while the broker is closing it. It accepts connections beyond its limit and keeps
+    them waiting, and waits without limit for the first packet.
     """
 
-    def __init__(self, config: dict[str, object]) -> None:
+    def __init__(
+        self,
+        config: dict[str, object],
+        most: int = MOST_CONNECTIONS,
+        connect_timeout_s: float = CONNECT_TIMEOUT_S,
+    ) -> None:
         super().__init__(config)
+        self._most = most
+        self._connect_timeout_s = connect_timeout_s
         self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+        self._strangers: dict[asyncio.Task[None], asyncio.TimerHandle] = {}
+        """Connections without a CONNECT packet, oldest first."""
 
     async def stream_connected(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, listener_name: str
     ) -> None:
         task = asyncio.current_task()
         assert task is not None, "connections are served by tasks"
+        if len(self._connections) >= self._most and self._strangers:
+            self._close(next(iter(self._strangers)))
+        if len(self._connections) >= self._most:
+            writer.transport.abort()
+            return
         self._connections[task] = writer
+        loop = asyncio.get_running_loop()
+        self._strangers[task] = loop.call_later(self._connect_timeout_s, self._close, task)
         try:
             await super().stream_connected(reader, writer, listener_name)
         finally:
-            del self._connections[task]
+            self._no_stranger(task)
+            self._connections.pop(task, None)
             writer.transport.abort()
+
+    async def _initialize_client_session(self, *connection: Any) -> Any:
+        session = await super()._initialize_client_session(*connection)
+        if (task := asyncio.current_task()) is not None:
+            self._no_stranger(task)
+        return session
+
+    async def _create_server_instance(self, *listener: Any) -> asyncio.Server:
+        name, _, address, port, _ = listener
+        return await asyncio.start_server(
+            partial(self.stream_connected, listener_name=name),
+            address,
+            port,
+            reuse_address=True,
+            backlog=_BACKLOG,
+        )
+
+    def _no_stranger(self, task: asyncio.Task[None]) -> None:
+        if timer := self._strangers.pop(task, None):
+            timer.cancel()
+
+    def _close(self, task: asyncio.Task[None]) -> None:
+        self._no_stranger(task)
+        self._connections.pop(task).transport.abort()
 
     async def _publish_retained_messages_for_subscription(
         self, subscription: tuple[str, int], session: Session
@@ -83,9 +132,9 @@ class EmbeddedBroker:
     async def serve(self) -> None:
         """Start the broker and serve the gateway. See `Gateway`."""
         logging.getLogger("amqtt").setLevel(logging.CRITICAL)
-        broker = _Broker(
+        broker = BoundedBroker(
             {
-                "listeners": {"default": {"type": "tcp", "bind": self._address, "max_connections": 256}},
+                "listeners": {"default": {"type": "tcp", "bind": self._address, "max_connections": -1}},
                 "plugins": {"amqtt.plugins.authentication.AnonymousAuthPlugin": {"allow_anonymous": True}},
             }
         )

@@ -36,7 +36,7 @@ class RigReading:
 def rack_ports(rig: Rig) -> tuple[RackPort, ...]:
     """Return the ports of a rig as the rack leases them."""
     return tuple(
-        RackPort(label, label.partition("/")[0], port.link_bps, port.backend.name.lower())
+        RackPort(label, label.partition("/")[0], port.link_bps, port.backend.name.lower(), port.addresses)
         for label, port in rig.ports.items()
     )
 

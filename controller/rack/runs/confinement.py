@@ -35,6 +35,7 @@ _KEYS: Final = {
     "scenario.jobs.source.kernels": "workload.kernels",
     "scenario.jobs.source.load.source": "workload.flows.file",
     "scenario.jobs.source.load.source.sizes": "workload.flows.sizes",
+    "scenario.jobs.source.load.file": "workload: file",
     "scenario.jobs.collectives.files.path": "collectives: schedule",
     "scenario.twin": "twin",
     "scenario.collectives.files.path": "collectives: schedule",

@@ -29,12 +29,15 @@ with quick_loading():
     from etloop.contract.protocol.frames import FrameReader, frame_of
     from etloop.contract.protocol.machine import RunState
     from etloop.controller.inputs.scenario.scenario import Scenario
-    from etloop.controller.rack.port_health import blamed_ports
+    from etloop.controller.rack.port_health import blamed_ports, lacks_addresses
     from etloop.controller.rack.runs.confinement import confine, confine_files
+    from etloop.controller.rack.runs.ends import end_of
     from etloop.controller.rack.runs.protocol import (
         FROM_DAEMON,
         FROM_RUN,
         Begin,
+        ConnectionClosed,
+        ControllerPaused,
         DaemonFrame,
         Ended,
         FromAgent,
@@ -48,6 +51,7 @@ with quick_loading():
     from etloop.controller.rack.runs.submitted_code import compiling_reader, refuse_python
     from etloop.controller.rack.transfers.trace_names import PREFIX, digests_in, file_name, with_places
     from etloop.controller.run.execute import SessionExecution
+    from etloop.controller.run.out_directory import move_earlier_away
     from etloop.controller.run.pipeline import (
         InputFile,
         PrepareOptions,
@@ -63,7 +67,6 @@ with quick_loading():
     from etloop.controller.session.admission import Notice
     from etloop.controller.session.settings import SessionSettings
     from etloop.results.schema.summary import Summary
-    from etloop.results.schema.typed_json import to_json
     from etloop.results.store.run_dir import RunNotWritten
     from etloop.runtime.clock import monotonic_ns
     from etloop.runtime.malloc_tuning import give_memory_back
@@ -73,7 +76,6 @@ _READ_BYTES: Final = 1 << 16
 _WAITING_FRAMES: Final = 256
 """Messages of agents that were read and not processed; beyond it the daemon's socket fills, and then its queue for this run."""
 _MOVED_NS: Final = NS_PER_S // 4
-_MOST_FAULTS: Final = 2
 _GONE: Final = "the controller stopped"
 _T = TypeVar("_T")
 
@@ -90,6 +92,9 @@ class DaemonLink:
         self._waiting: asyncio.Queue[FromAgent] = asyncio.Queue(_WAITING_FRAMES)
         self._there = asyncio.Event()
         self._gone = False
+        self._closed: set[bytes] = set()
+        """Connections that do not exist any more."""
+        self._pauses: list[int] = []
 
     async def receive_frames(self) -> None:
         """Receive frames until the daemon is gone."""
@@ -107,7 +112,12 @@ class DaemonLink:
                 self.begun.set_result(frame)
             case Stop(reason):
                 self._stop(reason)
+            case ConnectionClosed(identity):
+                self._closed.add(identity)
+            case ControllerPaused(pause_ns):
+                self._pauses.append(pause_ns)
             case FromAgent():
+                self._closed.discard(frame.identity)
                 await self._waiting.put(frame)
                 self._there.set()
 
@@ -148,7 +158,12 @@ class DaemonLink:
         self.send_frame(ToAgent(identity, body))
         with contextlib.suppress(OSError):
             await self._writer.drain()
-        return True
+        return identity not in self._closed
+
+    def take_pauses(self) -> tuple[int, ...]:
+        """Return the pauses of the daemon. See `Link`."""
+        pauses, self._pauses = tuple(self._pauses), []
+        return pauses
 
     def misnamed(self, identity: bytes, name: str) -> str:
         """Return "": the daemon has checked the name already. See `Link`."""
@@ -280,13 +295,15 @@ async def _ended(link: DaemonLink, begin: Begin) -> Ended:
         return Ended(error.exit_code, str(error), stored=False, summary="", held_up=str(error))
     except EtloopError as error:
         blamed = blamed_ports(error.problems) if isinstance(error, RigError) else {}
+        if lacks_addresses(blamed):
+            return Ended(error.exit_code, str(error), stored=False, summary="", held_up=str(error))
         return Ended(error.exit_code, str(error), stored=False, summary="", blamed=blamed)
     except MemoryError as error:
         reason_text = (
             f"it needs more memory than limits.run_memory of the rack allows: {error or 'MemoryError'}"
         )
         return Ended(ExitCode.RUN_ERROR, reason_text, stored=False, summary="")
-    return Ended(summary.result.exit_code, _reason(summary), stored=True, summary=to_json(summary))
+    return end_of(summary)
 
 
 def _closed(begin: Begin, watcher: DaemonWatcher) -> Ended:
@@ -300,19 +317,15 @@ def _closed(begin: Begin, watcher: DaemonWatcher) -> Ended:
         return Ended(ExitCode.RUN_ERROR, reason, stored=False, summary="")
     if summary is None:
         return Ended(ExitCode.RUN_ERROR, begin.closing, stored=False, summary="")
-    return Ended(summary.result.exit_code, _reason(summary), stored=True, summary=to_json(summary))
-
-
-def _reason(summary: Summary) -> str:
-    """Return why a run did not pass; its first line, which lists of jobs show, also names the faults of the network."""
-    first, *further = (summary.reason or summary.failure).splitlines() or [""]
-    faults = "; ".join(finding.sentence for finding in summary.diagnosis.faults[:_MOST_FAULTS])
-    return "\n".join(["; ".join(filter(None, (first, faults and f"found: {faults}"))), *further])
+    return end_of(summary)
 
 
 def _run(begin: Begin, carrier: DaemonCarrier, watcher: DaemonWatcher) -> Summary:
     prepared = prepare(*inputs_of(begin))
     options = RunOptions(Path(begin.out_dir))
+    if earlier := move_earlier_away(Path(begin.out_dir)):
+        # The job store was restored from before this job ran.
+        watcher.report(f"the results of an earlier run of this job are kept in {earlier.name}")
     return run_plan(prepared, SessionExecution(carrier), options, watcher).summary
 
 

@@ -1,6 +1,7 @@
 """Messages between the daemon and the process of one run over a socket pair, as values and as bytes.
 
-Daemon to run: `Begin`, then `FromAgent` and `Stop`. Run to daemon: `Prepared`, `ToAgent`, `LogLine`, `RunProgress`, and
+Daemon to run: `Begin`, then `FromAgent`, `ConnectionClosed`, `ControllerPaused` and `Stop`.
+Run to daemon: `Prepared`, `ToAgent`, `LogLine`, `RunProgress`, and
 finally `Ended`. Bodies of agents' messages are forwarded undecoded: only the run decodes them. Both ends are ETLoop's;
 still everything is bounded and typed, so that a broken run cannot harm the daemon.
 """
@@ -57,6 +58,20 @@ class FromAgent:
 
 
 @dataclass(frozen=True, slots=True)
+class ConnectionClosed:
+    """A message for an agent could not be sent, because its connection does not exist any more."""
+
+    identity: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerPaused:
+    """The daemon did not run for this time: agents' messages arrive late, and those to agents have left late."""
+
+    pause_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """Order to stop the traffic, collect, store and end."""
 
@@ -110,7 +125,7 @@ class Ended:
     """What of the rack, such as a full disk, kept the run from beginning: the job may start once that is over; "" otherwise."""
 
 
-DaemonFrame = Begin | FromAgent | Stop
+DaemonFrame = Begin | FromAgent | ConnectionClosed | ControllerPaused | Stop
 RunFrame = Prepared | ToAgent | LogLine | RunProgress | TrafficEnded | Storing | Ended
 
 _PROTOCOL: Final = Protocol(

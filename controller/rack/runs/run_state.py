@@ -134,6 +134,11 @@ class RackRun:
         self.state = advance("run of the rack", RACK_RUN_TRANSITIONS, self.state, event)
         self.since_ns = now_ns
 
+    def excuse(self, missed_ns: int, now_ns: int) -> None:
+        """Leave a time in which the controller did not run out of the silence of the run's process."""
+        self.since_ns = min(now_ns, self.since_ns + missed_ns)
+        self.heard_ns = min(now_ns, self.heard_ns + missed_ns)
+
     def note_time(self, now_ns: int) -> str:
         """Return why the run has to stop because its time is used up; "" if it is not."""
         self.is_at_limit = now_ns - self.began_ns > self.time_limit_ns

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ProtocolError
@@ -22,6 +22,8 @@ from etloop.controller.rack.runs.protocol import (
     FROM_DAEMON,
     FROM_RUN,
     Begin,
+    ConnectionClosed,
+    ControllerPaused,
     DaemonFrame,
     FromAgent,
     RunFrame,
@@ -35,9 +37,9 @@ _LAST_LINES: Final = 40
 """Last lines of a process's standard error, kept to report why it died."""
 _MOST_UNSENT_BYTES: Final = 64 << 20
 """Agents' messages queued for a run that is too slow; beyond it no agent's messages are read."""
-_BEHIND_NS: Final = 2 * NS_PER_S
-"""Longest time that all agents may wait for one run before it is killed: less than the silence after which they count
-as lost."""
+_BEHIND_NS: Final = 15 * NS_PER_S
+"""Longest time that all agents may wait for one run before it is killed: more than a pause that a run survives, less than
+the silence after which they count as lost."""
 
 
 class ChildState(Enum):
@@ -100,16 +102,21 @@ class RunChild:
         with contextlib.suppress(OSError, ProcessLookupError):
             limit = (self._memory_bytes, self._memory_bytes)
             resource.prlimit(self._process.pid, resource.RLIMIT_AS, limit)
-        reader, self._writer = await asyncio.open_connection(sock=own_end)
+        # Read from a duplicate: a write to a process that has ended closes the writer, with the bytes it had not read.
+        own_end.setblocking(False)
+        reading_end = own_end.dup()
+        _, self._writer = await asyncio.open_connection(sock=own_end)
+        cast("asyncio.Transport", self._writer.transport).pause_reading()
         self._advance(ChildEvent.STARTED)
         if self._wrong:
             _kill(self._process)
         for frame in self._early:
             self._send(frame)
         try:
-            await asyncio.gather(self._receive_frames(reader), self._read_stderr())
+            await asyncio.gather(self._receive_frames(reading_end), self._read_stderr())
             code = await self._process.wait()
         finally:
+            reading_end.close()
             _kill(self._process)
             self._advance(ChildEvent.EXITED)
             self._writer.close()
@@ -154,6 +161,14 @@ class RunChild:
         """Forward an agent's message to the run."""
         self._send(FromAgent(identity, body))
 
+    def note_closed(self, identity: bytes) -> None:
+        """Notify the run that the connection of one of its agents does not exist any more."""
+        self._send(ConnectionClosed(identity))
+
+    def note_pause(self, pause_ns: int) -> None:
+        """Notify the run that the daemon did not run for this time."""
+        self._send(ControllerPaused(pause_ns))
+
     def is_behind(self, now_ns: int) -> bool:
         """Return whether the run's queue is so long that no more messages should be read; kill it if that lasts."""
         if (
@@ -189,10 +204,11 @@ class RunChild:
         if self._state is ChildState.CONNECTED and not self._writer.is_closing():
             self._writer.write(frame_of(FROM_DAEMON, frame))
 
-    async def _receive_frames(self, reader: asyncio.StreamReader) -> None:
-        frames = FrameReader(FROM_RUN)
+    async def _receive_frames(self, reading_end: socket.socket) -> None:
+        """Pass on all frames that the process has sent, also those that it sent right before its end."""
+        frames, loop = FrameReader(FROM_RUN), asyncio.get_running_loop()
         try:
-            while received := await reader.read(_READ_BYTES):
+            while received := await loop.sock_recv(reading_end, _READ_BYTES):
                 for frame in frames.feed(received):
                     self._on_frame(frame)
         except OSError:

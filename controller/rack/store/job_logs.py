@@ -37,20 +37,23 @@ class JobLogs:
         """Return whether `trim` may find logs to remove."""
         return self._begun >= _DUE
 
-    def append(self, job_id: str, line: str) -> None:
-        """Add a line; an `OSError`, as of a full disk, is ignored so that it does not break the rack."""
-        with contextlib.suppress(OSError):
+    def append(self, job_id: str, line: str) -> str:
+        """Add a line; return why it could not be written, as on a full disk, which must not break the rack; "" if it was."""
+        try:
             descriptor = os.open(self._path(job_id), _APPEND, 0o640)
             try:
                 written_bytes = os.fstat(descriptor).st_size
                 self._begun += not written_bytes
                 if written_bytes >= self._most_log_bytes:
-                    return
+                    return ""
                 is_last = written_bytes + len(line) >= self._most_log_bytes
                 text = f"{line}\n{_LEFT_OUT}\n" if is_last else f"{line}\n"
                 os.write(descriptor, text.encode(errors="replace"))
             finally:
                 os.close(descriptor)
+        except OSError as error:
+            return str(error)
+        return ""
 
     def read(self, job_id: str) -> bytes:
         """Return a job's log; b"" if there is none. Raises `OSError`."""

@@ -46,8 +46,8 @@ def is_held(path: Path) -> bool:
 
 
 def signature(path: Path) -> int | None:
-    """Return the process id last written into the lock's file; None if it cannot be read."""
+    """Return the process id last written into the lock's file; None if it holds none. Raises `OSError`."""
     try:
-        return int(path.read_text())
-    except (OSError, ValueError):
+        return int(path.read_text(encoding="ascii", errors="replace"))
+    except ValueError:
         return None

@@ -46,11 +46,14 @@ class InheritedRuns:
         """Job -> why its files could not be read."""
 
     def take_over(self, now_ns: int) -> None:
-        """Find the unfinished jobs, and remove stale locks. Raises `StoreFailed`."""
+        """Find the unfinished jobs, and remove stale locks, which mean nothing by themselves. Raises `StoreFailed`."""
         self._left = {job.job_id for job in self._rack.recover()}
-        for lock in (self._state_dir / "running").iterdir():
-            if lock.name not in self._left and not locks.is_held(lock):
-                lock.unlink(missing_ok=True)
+        try:
+            for lock in (self._state_dir / "running").iterdir():
+                if lock.name not in self._left and not locks.is_held(lock):
+                    lock.unlink(missing_ok=True)
+        except OSError as error:
+            self._log.rack("stale locks stay", why=str(error))
 
     def look(self, now_ns: int) -> None:
         """End the jobs whose processes are gone. May be called again after `StoreFailed`.
@@ -87,10 +90,17 @@ class InheritedRuns:
         lock.unlink(missing_ok=True)
 
     def _is_tidy(self, job_id: str, directory: Path) -> bool:
-        """Return whether useless files of a job have been removed, which a thread does as it may take long."""
+        """Return whether useless files of a job have been removed, which a thread does as it may take long.
+
+        Raises `OSError` if they could not be removed.
+        """
         if job_id not in self._tidying:
             self._tidying[job_id] = asyncio.create_task(asyncio.to_thread(tidy_ended, directory))
-        return self._tidying[job_id].done()
+        if not self._tidying[job_id].done():
+            return False
+        if self._tidying[job_id].exception() is not None:
+            self._tidying.pop(job_id).result()  # Raises its error; the next call tries again.
+        return True
 
     def to_close(self) -> list[str]:
         """Return the jobs whose results the caller has to make from their spools; each is returned once."""

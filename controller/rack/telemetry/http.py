@@ -16,6 +16,7 @@ from aiohttp.typedefs import Middleware
 
 from etloop.controller.rack.telemetry.connections import Connections
 from etloop.controller.rack.transfers.admission import HttpAdmission
+from etloop.controller.rack.transfers.page_protection import protect
 
 if TYPE_CHECKING:
     from etloop.controller.rack.log import RackLog
@@ -48,6 +49,7 @@ class HttpGateway:
         """Listen and serve. See `Gateway`."""
         middlewares: list[Middleware] = [self._connections.middleware, self._admission.middleware]
         app = web.Application(client_max_size=0, middlewares=middlewares)
+        app.on_response_prepare.append(protect)
         app.add_routes(self._routes)
         runner = web.AppRunner(app, access_log=None, logger=self._library_log, shutdown_timeout=_GRACE_S)
         await runner.setup()

@@ -15,6 +15,7 @@ from aiohttp import web
 
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ConfigError
+from etloop.controller.rack.transfers.page_protection import is_own_host
 from etloop.controller.rack.transfers.tokens import Holder, Right, Tokens
 from etloop.controller.session.log_limit import WINDOW_NS, LogLimit
 from etloop.runtime.clock import monotonic_ns
@@ -31,7 +32,8 @@ READ_ONLY: Final = "may only read"
 NO_TOKENS: Final = "writing is closed"
 UNUSABLE_TOKENS: Final = "tokens unusable"
 BUSY: Final = "busy"
-REQUEST_REFUSALS: Final = (UNNAMED, UNKNOWN, READ_ONLY, NO_TOKENS, UNUSABLE_TOKENS, BUSY)
+WRONG_HOST: Final = "wrong host"
+REQUEST_REFUSALS: Final = (UNNAMED, UNKNOWN, READ_ONLY, NO_TOKENS, UNUSABLE_TOKENS, BUSY, WRONG_HOST)
 """Reasons for which HTTP requests are refused; values of the label `reason`."""
 _WRITING: Final = frozenset(("PUT", "POST", "DELETE", "PATCH"))
 _OPEN: Final = frozenset(("/metrics", "/healthz"))
@@ -44,8 +46,16 @@ ANYBODY: Final = Holder("anybody", Right.READ)
 class HttpAdmission:
     """Rights of clients of one rack's HTTP server."""
 
-    def __init__(self, tokens: WatchedFile[Tokens] | None, refused: Counter[str], log: RackLog) -> None:
+    def __init__(
+        self,
+        tokens: WatchedFile[Tokens] | None,
+        refused: Counter[str],
+        log: RackLog,
+        hosts: frozenset[str] = frozenset(),
+    ) -> None:
         self._tokens = tokens
+        self._hosts = hosts
+        """Names of this server that a Host header may have."""
         self._refused = refused
         self._log = log
         self._lines = LogLimit()
@@ -54,6 +64,11 @@ class HttpAdmission:
     async def middleware(self, request: web.Request, handler: Answer) -> web.StreamResponse:
         """Answer a request of an authorised client; raise the refusal of any other."""
         if request.path not in _OPEN:
+            if not is_own_host(request.headers.get("Host", ""), self._hosts):
+                text = (
+                    "this server does not have the name in Host; set http.url to the URL that clients use\n"
+                )
+                raise self.refuse(request, WRONG_HOST, web.HTTPMisdirectedRequest(text=text))
             request[HOLDER] = await self._holder(request)
         if self._log.writes_all:
             who = request[HOLDER].name if HOLDER in request else ANYBODY.name

@@ -41,9 +41,6 @@ _TYPES: Final = {
     ".parquet": "application/vnd.apache.parquet",
     ".pcapng": "application/octet-stream",
 }
-_ACTS_FOR_NOBODY: Final = (
-    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'unsafe-inline'"
-)
 _PAGE: Final = """<!doctype html><html lang="en"><meta charset="utf-8"><title>ETLoop: {title}</title>
 <style>body{{font:15px system-ui;margin:2rem;max-width:72rem}}td,th{{padding:.2rem .8rem .2rem 0;text-align:left}}</style>
 <h1>{title}</h1>{body}</html>
@@ -117,13 +114,7 @@ class RunPages:
             if not await asyncio.to_thread(_may_be_sent, path, self._artifacts):
                 raise web.HTTPNotFound(text="no such file\n")
             kind = _TYPES.get(path.suffix, "application/octet-stream")
-            # Stored files are data, whatever their names: none may run scripts with the rights of the person viewing it.
-            headers = {
-                "Content-Type": kind,
-                "X-Content-Type-Options": "nosniff",
-                "Content-Security-Policy": _ACTS_FOR_NOBODY,
-            }
-            response = web.FileResponse(path, headers=headers)
+            response = web.FileResponse(path, headers={"Content-Type": kind})
             # Send it here, within the block, and not later by aiohttp: the directory is kept until all is sent.
             await response.prepare(request)
             return response
@@ -173,8 +164,7 @@ class RunPages:
             lines = await asyncio.to_thread(self._logs.read, job.job_id)
         except OSError as error:
             raise web.HTTPInternalServerError(text=f"it cannot be read: {error.strerror}\n") from None
-        headers = {"Content-Type": "application/x-ndjson", "X-Content-Type-Options": "nosniff"}
-        return web.Response(body=lines, headers=headers)
+        return web.Response(body=lines, headers={"Content-Type": "application/x-ndjson"})
 
     @contextlib.contextmanager
     def _run_of(self, request: web.Request) -> Iterator[Path]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from etloop.experiments.certify.rules.parts import Answer, cable_of, cable_of_host
 from etloop.results.diagnosis.drain import drain_of, port_steps
+from etloop.results.diagnosis.rules import emulator_late
 from etloop.results.diagnosis.tiers import role_numbers
 from etloop.results.schema.findings import Fact, Finding, FindingKind, Place
 
@@ -42,12 +43,21 @@ def look_at_hosts(evidence: Evidence) -> Answer:
         for row, name in enumerate(evidence.hosts.names)
         if np.isfinite(sends[row]) and np.isfinite(receives[row])
     }
-    return Answer(_slow_hosts(evidence), figures)
+    slow = _slow_hosts(evidence)
+    late = emulator_late.look(evidence).findings
+    if slow and late:
+        return Answer((), figures, f"slow hosts may be late agents: {late[0].sentence}")
+    return Answer(slow, figures)
 
 
 def look_at_drains(evidence: Evidence) -> Answer:
     """Return ports of the device that drain slowly; a port whose queue was never busy has no rate."""
     return Answer(_slow_drains(evidence, drain_bps(evidence)))
+
+
+def look_at_long_drains(evidence: Evidence) -> Answer:
+    """Return ports that drain a long incast slowly: readings of a lab or a switch are too far apart for short transfers."""
+    return Answer() if evidence.is_virtual else look_at_drains(evidence)
 
 
 def goodput_bps(evidence: Evidence, end: str) -> NDArray[np.float64]:
@@ -123,7 +133,7 @@ def _slow_drains(evidence: Evidence, drains: NDArray[np.float64]) -> tuple[Findi
 
 def _slow_hosts(evidence: Evidence) -> tuple[Finding, ...]:
     """Return hosts whose best goodput per stated rate is below that of the other hosts at every distance."""
-    link = evidence.hosts.link_bps
+    link, proven = evidence.hosts.link_bps, _reached_rate(evidence)
     findings = []
     for end, verb in (("rank", "sends"), ("peer", "receives")):
         rates = goodput_bps(evidence, end)
@@ -148,9 +158,16 @@ def _slow_hosts(evidence: Evidence) -> tuple[Finding, ...]:
                 _best_of(rates)[row] / relative[row] * middle,
                 "hosts of the same rate reach",
             )
-            for row in np.flatnonzero(relative < limit).tolist()
+            for row in np.flatnonzero((relative < limit) & ~(proven if end == "peer" else False)).tolist()
         ]
     return tuple(findings)
+
+
+def _reached_rate(evidence: Evidence) -> NDArray[np.bool_]:
+    """Return whether the device's port to each host sent at its rate at some time (bool by rig port)."""
+    hosts = evidence.hosts
+    best_bps = np.r_[drain_of(evidence, port_steps(evidence)).envelope.best_bps, np.nan][hosts.port]
+    return np.asarray(best_bps >= SLOW * hosts.link_bps, bool)
 
 
 def _finding(place: Place, verb: str, figure: str, rate: float, expected: float, source: str) -> Finding:

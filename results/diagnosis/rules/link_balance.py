@@ -333,31 +333,34 @@ def _fault(evidence: Evidence, kind: FindingKind, suspects: list[Suspect], words
         Fact("busiest_link_to_mean", load.max_to_mean, "ratio", 1.0, links),
         Fact("chance_of_fair_hash", chance, "probability", None, len(groups)),
     )
-    share = _share(evidence, max(_lost_ns(evidence, group)[0] for group in groups))
+    host_ns = _busiest_host_ns(evidence)
+    share = _share(evidence, max(_lost_ns(evidence, group, host_ns)[0] for group in groups))
     places = tuple(Place(PlaceKind.SWITCH, name) for name in names)
     return Finding(kind, places, sentence, facts, 1 - chance, remedy, share=share)
 
 
-def _lost_ns(evidence: Evidence, group: Group) -> tuple[float, float]:
+def _busiest_host_ns(evidence: Evidence) -> float:
+    """Return how long the busiest port of the rig needs for its bytes; 0 if no rate is known."""
+    hosts, streams = evidence.hosts, evidence.streams
+    busiest_ns = 0.0
+    for end in (streams.src_host, streams.dst_host):
+        known = end >= 0
+        if known.any():
+            host_bytes = np.bincount(end[known], streams.payload_bytes[known], len(hosts.names))
+            busiest_ns = max(busiest_ns, float(np.nanmax(host_bytes * 8e9 / hosts.link_bps)))
+    return busiest_ns
+
+
+def _lost_ns(evidence: Evidence, group: Group, host_ns: float) -> tuple[float, float]:
     """Return by how much longer the busiest link of a group needs for its bytes than an even load and than any port of the
     rig, and how long it needs."""
-    ports, hosts, streams = evidence.ports, evidence.hosts, evidence.streams
+    ports, hosts = evidence.ports, evidence.hosts
     rates = ports.described_bps[group.ports]
     if not np.isfinite(rates).all():
         rates = np.full(len(rates), np.nanmax(hosts.link_bps, initial=0) or np.nan)
     busiest_ns = float((group.load.link_bytes * 8e9 / rates).max())
     even_ns = float(group.load.link_bytes.sum() * 8e9 / rates.sum())
-    count = len(hosts.names)
-    host_ns = [
-        float(
-            np.nanmax(
-                np.bincount(end[end >= 0], streams.payload_bytes[end >= 0], count) * 8e9 / hosts.link_bps
-            )
-        )
-        for end in (streams.src_host, streams.dst_host)
-        if (end >= 0).any()
-    ]
-    lost = busiest_ns - max(even_ns, *host_ns, 0.0)
+    lost = busiest_ns - max(even_ns, host_ns)
     return (lost if np.isfinite(lost) else 0.0), busiest_ns
 
 
@@ -371,7 +374,8 @@ def _chance(evidence: Evidence, groups: list[Group]) -> list[Finding]:
     """Return the links that chance loads most, if they cost time."""
     if not groups or not evidence.duration_ns:
         return []
-    lost = [_lost_ns(evidence, group) for group in groups]
+    host_ns = _busiest_host_ns(evidence)
+    lost = [_lost_ns(evidence, group, host_ns) for group in groups]
     worst = int(np.argmax([lost_ns for lost_ns, _ in lost]))
     lost_ns, busiest_ns = lost[worst]
     if lost_ns < _COSTS * evidence.duration_ns:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from etloop.contract.base.late_dataclass import dataclass
+from etloop.results.diagnosis.evidence import distinct
 from etloop.results.diagnosis.pause_graph import Cycle, PauseGraph, Sink, pause_graph, run_end_ns
 from etloop.results.diagnosis.rule import Found, no_evidence, report
 from etloop.results.diagnosis.rules.slow_link import slow_ports
@@ -260,8 +261,10 @@ def _incasts(
 def _incast(evidence: Evidence, port: int, paused_ns: float, run_ns: int) -> list[Finding]:
     ports, flows, hosts = evidence.ports, evidence.flows, evidence.hosts
     host = int(ports.host[port])
-    through = flows.dst_host == host if host >= 0 else _crosses(evidence, np.array([port]))
-    senders = len(np.unique(flows.src_host[through]))
+    through = (
+        flows.of_dst_host.rows_of(np.array([host])) if host >= 0 else flows.of_port.rows_of(np.array([port]))
+    )
+    senders = len(distinct(flows.src_host[through]))
     if senders < 2:
         return []
     bps = float(hosts.link_bps[host] if host >= 0 else ports.described_bps[port])
@@ -272,7 +275,7 @@ def _incast(evidence: Evidence, port: int, paused_ns: float, run_ns: int) -> lis
         planned_ns = np.nan
     share = min(1.0, np.nanmax([paused_ns, planned_ns]) / run_ns)
     place = Place(PlaceKind.PORT, ports.names[port], ports.peers[port])
-    facts = [Fact("senders", float(senders), "hosts"), Fact("flows", float(through.sum()), "flows")]
+    facts = [Fact("senders", float(senders), "hosts"), Fact("flows", float(len(through)), "flows")]
     words = f"{senders} hosts send through {place}, which drains at its full rate"
     if np.isfinite(planned_ns):
         words += f": their bytes alone take {_percent(planned_ns / run_ns)} of the run"
@@ -290,13 +293,17 @@ def _victims(evidence: Evidence, sinks: list[Sink]) -> tuple[Finding, ...]:
     kind, run_ns = FindingKind.VICTIM, run_end_ns(evidence)
     sink_ports = lanes.port[[sink.lane for sink in sinks]]
     congested = ports.host[sink_ports]
-    elsewhere = ~np.isin(flows.dst_host, congested[congested >= 0]) & ~_crosses(evidence, sink_ports)
+    elsewhere = np.ones(len(flows.src_rank), bool)
+    elsewhere[flows.of_dst_host.rows_of(congested[congested >= 0])] = False
+    elsewhere[flows.of_port.rows_of(sink_ports)] = False
     findings = []
     for sink in sinks:
-        waits = np.isin(flows.src_host, list(sink.hosts)) | _crosses(evidence, lanes.port[list(sink.queues)])
+        waiting_ports = lanes.port[np.array(sorted(sink.queues), np.int64)]
+        from_hosts = flows.of_src_host.rows_of(np.array(sorted(sink.hosts), np.int64))
+        waiting = distinct(np.r_[from_hosts, flows.of_port.rows_of(waiting_ports)])
+        rows = waiting[elsewhere[waiting]]
         if not flows.has_ways and ports.host[lanes.port[sink.lane]] < 0:
-            waits &= _stay_at_switch(evidence)
-        rows = np.flatnonzero(elsewhere & waits)
+            rows = rows[_stay_at_switch(evidence)[rows]]
         if not len(rows):
             continue
         pairs = sorted(set(zip(flows.src_rank[rows].tolist(), flows.dst_rank[rows].tolist(), strict=True)))
@@ -317,15 +324,6 @@ def _stay_at_switch(evidence: Evidence) -> NDArray[np.bool_]:
     ports, hosts, flows = evidence.ports, evidence.hosts, evidence.flows
     switch = np.array([ports.switch[port] if port >= 0 else "" for port in hosts.port.tolist()], object)
     return np.asarray(switch[flows.src_host] == switch[flows.dst_host], bool)
-
-
-def _crosses(evidence: Evidence, ports: Rows) -> NDArray[np.bool_]:
-    """Return which flows cross one of the ports (bool per flow); none if ways are not known."""
-    flows = evidence.flows
-    if not flows.has_ways or not len(ports):
-        return np.zeros(len(flows.src_rank), bool)
-    flow = np.repeat(np.arange(len(flows.src_rank)), np.diff(flows.way_first))
-    return np.bincount(flow[np.isin(flows.way_port, ports)], minlength=len(flows.src_rank)) > 0
 
 
 def _percent(share: float) -> str:

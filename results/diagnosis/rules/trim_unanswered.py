@@ -25,6 +25,9 @@ LEAST_PACKETS: Final = 3.0
 LEAST_SHARE: Final = 0.01
 """Share of the trimmed packets below which loss of some is not a cause of its own."""
 
+LEAST_UNANSWERED: Final = 0.5
+"""Share of the trimmed packets of a host from which its answers are missing; duplicates need none."""
+
 
 def look(evidence: Evidence) -> Found:
     """Return where trimmed packets were lost or left without an answer."""
@@ -46,15 +49,8 @@ def look(evidence: Evidence) -> Found:
     missing = total_of(np.maximum(data_losses(flows), 0.0)) - sum(losses_by_cause(evidence).values())
     if min(sent - arrived, missing) >= least:
         findings.append(_finding_of_lost(evidence, sent, arrived))
-    unanswered = np.nan_to_num(received) - np.nan_to_num(
-        flows.received.get("trimmed_answered", np.zeros(len(received)))
-    )
-    # A receiver that keeps order answers once for all packets behind a gap.
-    answered = total_of(received) - float(unanswered.sum())
-    if float(unanswered.sum()) >= least and (
-        evidence.needs.sprays or answered < LEAST_SHARE * total_of(received)
-    ):
-        findings.append(_finding_of_unanswered(evidence, unanswered, total_of(received)))
+    if len(received) and (finding := _find_unanswered(evidence, np.nan_to_num(received), least)):
+        findings.append(finding)
     return report(_KIND, tuple(findings))
 
 
@@ -95,18 +91,29 @@ def _finding_of_lost(evidence: Evidence, sent: float, arrived: float) -> Finding
     return Finding(_KIND, (place,), sentence, facts, 1.0, remedy)
 
 
-def _finding_of_unanswered(evidence: Evidence, unanswered: NDArray[np.float64], received: float) -> Finding:
-    flows = evidence.flows
-    by_host = np.bincount(flows.dst_host, unanswered, len(evidence.hosts.names))
-    place = host_place(evidence, int(np.argmax(by_host)))
-    total = float(unanswered.sum())
+def _find_unanswered(evidence: Evidence, received: NDArray[np.float64], least: float) -> Finding | None:
+    """Return the finding of hosts that leave most trimmed packets without an answer."""
+    flows, hosts = evidence.flows, len(evidence.hosts.names)
+    known = flows.dst_host >= 0
+    answered = np.nan_to_num(flows.received.get("trimmed_answered", np.zeros(len(received))))
+    at_host, answered_by = (
+        np.bincount(flows.dst_host[known], column[known], hosts) for column in (received, answered)
+    )
+    # A sprayed packet that arrived whole before is not answered. A receiver that keeps order answers once for a gap.
+    most = LEAST_UNANSWERED if evidence.needs.sprays else 1 - LEAST_SHARE
+    silent = at_host - answered_by >= np.maximum(most * at_host, 1)
+    total = float((at_host - answered_by)[silent].sum())
+    if total < least:
+        return None
+    place = host_place(evidence, int(np.argmax(np.where(silent, at_host - answered_by, 0))))
+    arrived = float(at_host[silent].sum())
     sentence = (
-        f"{total:,.0f} of {received:,.0f} trimmed packets were not answered, most by {place.name}: their senders wait for a "
+        f"{total:,.0f} of {arrived:,.0f} trimmed packets were not answered, most by {place.name}: their senders wait for a "
         "timeout"
     )
     facts = (
-        Fact("trimmed_received", received, "packets"),
-        Fact("trimmed_answered", received - total, "packets", received),
+        Fact("trimmed_received", arrived, "packets"),
+        Fact("trimmed_answered", arrived - total, "packets", arrived),
     )
     remedy = (
         "let receivers answer trimmed packets (transport.trimming.answer: nak), or do not trim this class"

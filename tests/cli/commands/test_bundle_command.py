@@ -15,6 +15,7 @@ from etloop.controller.case import bundling, pack
 from etloop.results.store import case_archive
 from etloop.results.store.run_dir import read_run
 from tests.support.places import ROOT
+from tests.support.runs.signing import sign_again
 
 RIG = """\
 agents:
@@ -373,6 +374,7 @@ def test_what_is_no_case_or_no_run_is_refused(run_dir: Path, capsys: pytest.Capt
     ):
         assert told in refused(capsys, *words), words
     Path("run/case.zip").unlink()
+    sign_again(run_dir)
     assert "run: has no case.zip: the run had no scenario" in refused(capsys, "bundle", "run")
 
 
@@ -464,6 +466,8 @@ def test_a_run_directory_whose_case_was_changed_is_not_packed(
         members["rig.yaml"] = members["rig.yaml"].replace(b"100Gbps", b"200Gbps")
 
     repacked(run_dir / "case.zip", slower).replace(run_dir / "case.zip")
+    assert "case.zip: is damaged or was changed" in refused(capsys, "bundle", "run")
+    sign_again(run_dir)
     assert "rig.yaml: differs from the file that the run read, or changed while" in refused(
         capsys, "bundle", "run"
     )

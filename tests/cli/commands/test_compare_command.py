@@ -12,6 +12,7 @@ from etloop.cli.main import main
 from etloop.contract.base.errors import ExitCode
 from etloop.results.compare.samples import read_samples
 from etloop.results.store.run_dir import read_run
+from tests.support.runs.signing import sign_again
 from tests.support.runs.sweep_by_hand import answered, copy_study, make_study, point
 
 
@@ -81,8 +82,8 @@ def test_a_jobs_time_is_the_sum_of_its_steps(study: Path) -> None:
 
 def test_damaged_runs_are_refused_by_name(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, text, reported in (
-        ("kpis.json", "{}", "kpis.json.schema: is missing"),
-        ("collectives.parquet", "PAR", "collectives.parquet: cannot be read"),
+        ("kpis.json", "{}", "kpis.json: is damaged or was changed"),
+        ("collectives.parquet", "PAR", "collectives.parquet: is damaged or was changed"),
     ):
         file = Path(point(files, 0)) / "r000" / name
         kept = file.read_bytes()
@@ -165,6 +166,7 @@ def test_a_run_that_broke_off_is_left_out_and_keeps_the_answer_open(
     summary = files / "out" / "points" / "p000" / "r001" / "summary.json"
     text = json.loads(summary.read_text()) | {"state": "aborted", "reason": "agent 'b' was lost"}
     summary.write_text(json.dumps(text))
+    sign_again(summary.parent)
     code, out, _ = answered(capsys, "compare", point(files, 1), point(files, 0))
     assert code == ExitCode.INCONCLUSIVE
     assert "r001: it ended early: agent 'b' was lost" in out

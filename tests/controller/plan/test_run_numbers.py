@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import zlib
+
 import pytest
 
 from etloop.controller.plan.job_set import only
 from etloop.controller.plan.plan import Plan, plan_jobs
-from etloop.controller.plan.run_numbers import PLAN_ID, TWIN_ID
+from etloop.controller.plan.run_numbers import PLAN_ID, TWIN_ID, run_nonce
 from etloop.results.schema.plan_json import plan_from_json, plan_to_json
 from etloop.workload.trace.trace import CollectiveKind
 from tests.support.runs.plan_by_hand import Coll, job_of, rig_of, scenario_of
@@ -17,7 +19,8 @@ def planned(run_id: str, transport: str = "{}") -> Plan:
     scenario = scenario_of(f"transport: {transport}")
     job = job_of(4, Coll(CollectiveKind.ALL_REDUCE, (0, 1, 2, 3), 1 << 20))
     jobs = only(job, scenario.mapping, scenario.collectives.settings)
-    return plan_jobs(scenario, rig_of({"a": 1, "b": 1}), jobs, run_id)
+    drawn = zlib.crc32(run_id.encode())
+    return plan_jobs(scenario, rig_of({"a": 1, "b": 1}), jobs, run_id, drawn_nonce=drawn)
 
 
 def first_psn(plan: Plan) -> int:
@@ -40,6 +43,12 @@ def test_no_packet_of_one_run_is_of_a_queue_pair_of_the_next() -> None:
     assert of_one.isdisjoint(of_next)
     assert first_psn(one) != first_psn(next_one)
     assert first_psn(one) % 4096 == first_psn(next_one) % 4096 == 0
+
+
+def test_numbers_do_not_follow_from_the_published_run_id() -> None:
+    scenario = scenario_of("transport: {}")
+    nonces = {run_nonce(scenario.transport, "20260101-120001.000", drawn) for drawn in (1, 2)}
+    assert nonces == {1, 2}
 
 
 def test_all_runs_take_the_same_paths() -> None:

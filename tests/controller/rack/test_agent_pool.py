@@ -125,10 +125,12 @@ def test_a_second_process_of_a_name_is_refused_once_the_first_has_shown_that_it_
 def test_the_successor_of_a_process_that_is_gone_joins_when_that_is_known() -> None:
     rack = hub()
     rack.on_message(b"b0", process("b", "first"), 0)
-    rack.on_unreachable(b"b0")
-    assert slots(rack) == {"b": (1, 0)}, "a connection may heal while nobody asks for its place"
+    rack.on_unreachable(b"b0", 0)
+    assert slots(rack) == {}, "no job gets an agent whose connection is closed"
+    rack.on_message(b"b0", Pong(0, 0, 0, 0), 5)
+    assert slots(rack) == {"b": (1, 0)}, "the connection was opened again"
     assert rack.on_message(b"b1", process("b", "second"), 10) == (Send(b"b0", Ping(0, 10)),)
-    rack.on_unreachable(b"b0")
+    rack.on_unreachable(b"b0", 0)
     (welcome,) = sent(rack.on_message(b"b1", process("b", "second"), 20))
     assert isinstance(welcome, Welcome)
     assert [slot.identity for slot in rack.lease("run", ["b"])] == [b"b1"]

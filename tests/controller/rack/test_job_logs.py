@@ -49,3 +49,39 @@ def test_a_log_that_cannot_be_written_ends_nothing_and_no_link_is_followed(tmp_p
     (tmp_path / "j1.log").symlink_to(tmp_path / "elsewhere")
     JobLogs(tmp_path).append("j1", "x")
     assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_log_that_cannot_be_written_is_reported_once(tmp_path: Path) -> None:
+    stream = io.StringIO()
+    log = RackLog(LogFormat.JSON, stream)
+    log.keep(JobLogs(tmp_path / "logs"))
+    log.job("j1", "starting")
+    log.job("j1", "starting")
+    (tmp_path / "logs").mkdir()
+    log.job("j1", "starting")
+    events = [json.loads(line)["event"] for line in stream.getvalue().splitlines()]
+    assert events.count("logs of jobs lose lines") == 1
+    assert events[-1] == "logs of jobs are written again"
+
+
+class FullStream(io.StringIO):
+    """A log on a disk that is full at first."""
+
+    full = True
+
+    def write(self, text: str) -> int:
+        if self.full:
+            raise OSError(28, "No space left on device")
+        return super().write(text)
+
+
+def test_lines_that_the_log_did_not_take_are_counted() -> None:
+    stream = FullStream()
+    log = RackLog(LogFormat.JSON, stream)
+    log.rack("a")
+    log.rack("b")
+    stream.full = False
+    log.rack("c")
+    first, second = (json.loads(line) for line in stream.getvalue().splitlines())
+    assert first == {"event": "lines lost", "lines": 2}
+    assert second["event"] == "c"

@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from etloop.contract.model.capabilities import Capabilities, Interface
+from etloop.contract.protocol.messages import Hello
 from etloop.controller.rack.api import Rack, ScenarioRules
 from etloop.controller.rack.dispatch import RackPort
 from etloop.controller.rack.operators import Operators
+from etloop.controller.rack.port_health import lacks_addresses
 from etloop.controller.rack.store.job_store import JobStore, StoreFailed
 from etloop.controller.rack.submissions import RackLimits
 
@@ -27,7 +30,9 @@ class Restarting:
         """The next controller's, with these ports."""
         self.store.close()
         self.store = JobStore.open(self._directory / "jobs.sqlite")
-        ports = tuple(RackPort(label, label[0], 10**10) for label in labels or LABELS)
+        ports = tuple(
+            RackPort(label, label[0], 10**10, addresses=("10.0.0.1",)) for label in labels or LABELS
+        )
         return Rack(
             self.store, ports, RackLimits(9, 9, 1 << 20, 1), ScenarioRules(self._directory), lambda: "j"
         )
@@ -71,6 +76,41 @@ def test_what_an_operator_or_a_host_brought_back_stays_back(restarting: Restarti
     assert rack.host_changed("a") == ("a/p0",)
     rack.starts(frozenset())
     assert restarting.rack().out_of_service() == {}
+
+
+def host(agent: str, *addresses: str) -> Hello:
+    """What an agent reports of a host with these addresses."""
+    interface = Interface("eth0", addresses, 0, 1500, "", up=True)
+    return Hello(agent, "host", 1, {}, capabilities=Capabilities(interfaces=(interface,), complete=True))
+
+
+def test_a_port_whose_address_its_host_does_not_have_gets_no_job_until_it_has(restarting: Restarting) -> None:
+    rack = restarting.rack()
+    assert rack.note_host(host("a", "10.0.0.1")) == ()
+    (reason,) = rack.note_host(host("b", "10.0.0.7"))
+    assert reason == (
+        "b/p0: address 10.0.0.1 is not on host (agent 'b'); on host: ip address add 10.0.0.1/24 dev INTERFACE; "
+        "or correct the port's addresses in the rig"
+    )
+    assert list(rack.out_of_service()) == ["b/p0"]
+    assert rack.note_host(host("b", "10.0.0.7")) == (), "reported once"
+    assert restarting.rack().out_of_service() == {}, "the next controller asks the hosts itself"
+    assert rack.note_host(host("b", "10.0.0.1", "10.0.0.7")) == ()
+    assert rack.out_of_service() == {}
+
+
+@pytest.mark.parametrize(
+    ("problems", "waits"),
+    [
+        ({"b/p0": "address 10.0.0.1 is not on host, which has no addresses; on host: ip address add"}, True),
+        ({"b/p0": "addresses 10.0.0.1, 10.0.0.2 are not on host, which has"}, True),
+        ({"b/p0": "interface eth0 is down"}, False),
+        ({"a/p0": "address 10.0.0.1 is not on host", "b/p0": "interface eth0 is down"}, False),
+        ({}, False),
+    ],
+)
+def test_a_job_waits_for_addresses_and_for_nothing_else(problems: dict[str, str], waits: bool) -> None:
+    assert lacks_addresses(problems) is waits
 
 
 def test_of_a_port_that_the_rig_has_no_more_nothing_is_kept(restarting: Restarting) -> None:

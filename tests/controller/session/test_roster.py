@@ -66,7 +66,7 @@ def test_silence_makes_an_agent_overdue_and_then_lost() -> None:
     assert there.overdue(2 * HEARTBEAT_NS) == ()
     assert there.overdue(2 * HEARTBEAT_NS + 1) == (("a", 2 * HEARTBEAT_NS + 1),)
     assert there.lost(LOST_NS) == ()
-    assert there.lost(LOST_NS + 1) == ("a",)
+    assert there.lost(LOST_NS + 1) == (("a", "no heartbeat for 3.0 s"),)
 
 
 def test_who_left_may_come_back_on_another_connection() -> None:

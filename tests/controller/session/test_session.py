@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from dataclasses import replace
 
 import numpy as np
@@ -189,7 +190,11 @@ def test_whenever_an_agent_dies_the_session_ends_and_keeps_what_came(
     victim: str, after_ms: int, seed: int
 ) -> None:
     play = Rehearsal(
-        "a", "b", "c", settings=SessionSettings("r1", "x", gather_timeout_ns=5 * NS_PER_S), seed=seed
+        "a",
+        "b",
+        "c",
+        settings=SessionSettings("r1", "x", gather_timeout_ns=5 * NS_PER_S, lost_after_ns=3 * NS_PER_S),
+        seed=seed,
     )
     play.run(after_ms / 1000)
     play.agents[victim].alive = False
@@ -243,8 +248,86 @@ def test_a_failed_engine_ends_the_run_and_names_who_has_gone_quiet() -> None:
     play.run(0.05)
     play.agents["b"].alive = False
     play.run_to_end(10)
+    assert play.session.reason.startswith("agent 'b': has not been heard for 1.")
+    assert "the engine of agent 'a' failed: queue pair 0x1: no acknowledgement" in play.session.reason
+
+
+@pytest.mark.parametrize(
+    "when", [RunState.ASSIGN, RunState.CONNECT, RunState.ARM, RunState.RUN, RunState.COLLECT]
+)
+@pytest.mark.parametrize("paused", ["controller", "everything", "agent"])
+def test_whoever_pauses_for_ten_seconds_the_run_goes_on(paused: str, when: RunState) -> None:
+    play = Rehearsal("a", "b", settings=SessionSettings("r1", "tcp://127.0.0.1:1"))
+    play.delay_ns = lambda: 30 * NS_PER_MS
+    play.run(30, lambda: play.session.state is when)
+    match paused:
+        case "controller":
+            play.pause_controller(10)
+        case "everything":
+            play.now_ns += 10 * NS_PER_S
+        case "agent":
+            play.run(1 if when is RunState.RUN else 0)  # A start order that one agent misses ends the run.
+            play.agents["b"].paused = True
+            play.run(10)
+            play.resume("b")
+    play.run_to_end(20)
+    assert play.session.reason == ""
+    if paused != "agent":
+        assert "the process of the run did not run for 9.7 s" in play.log
+
+
+def test_orders_that_wait_in_a_paused_controller_beyond_the_start_are_given_again() -> None:
+    play = Rehearsal("a", "b")
+    play.delay_ns = lambda: 30 * NS_PER_MS
+    play.run(30, lambda: play.session.state is RunState.RUN)
+    late_ns = play.now_ns + 5 * NS_PER_S
+    play.mail = [(late_ns, *letter[1:]) for letter in play.mail]
+    play.run_to_end(20)
+    assert [line for line in play.log if line.startswith("run r1: ")][3:] == [
+        "run r1: RUN",
+        "run r1: ARM",
+        "run r1: RUN",
+        "run r1: COLLECT",
+    ]
+    assert play.session.reason == ""
+
+
+def test_one_late_start_ends_the_run_and_names_the_pause_before_it() -> None:
+    play = Rehearsal("a", "b")
+    play.delay_ns = lambda: 30 * NS_PER_MS
+    play.run(30, lambda: play.session.state is RunState.RUN)
+    play.act(play.session.on_pause("the controller", 5 * NS_PER_S, play.now_ns))
+    play.mail = [
+        (play.now_ns + NS_PER_S, *letter[1:]) if letter[2] == "b" else letter for letter in play.mail
+    ]
+    heapq.heapify(play.mail)
+    play.run_to_end(20)
+    assert play.session.reason.startswith("agent 'b': got the start order")
+    assert "the controller did not run for 5.0 s until 1." in play.session.reason
+
+
+def test_agents_that_fall_silent_together_point_at_the_controller() -> None:
+    play = Rehearsal("a", "b")
+    play.run(30, lambda: play.session.progress().ops_done > 2)
+    for agent in play.agents.values():
+        agent.alive = False
+    play.run_to_end(10)
+    assert play.session.reason == (
+        "the controller: all agents have fallen silent together: no heartbeat for 3.0 s, in RUN; "
+        "check its host and its link to the control network"
+    )
+
+
+def test_a_closed_connection_ends_the_run_within_seconds_unless_the_agent_returns() -> None:
+    play = Rehearsal("a", "b", settings=SessionSettings("r1", "tcp://127.0.0.1:1"))
+    play.run(30, lambda: play.session.progress().ops_done > 2)
+    play.agents["b"].alive = False
+    play.run(0.1)
+    for agent in play.agents.values():
+        play.session.on_closed(agent.identity, play.now_ns)
+    play.run_to_end(6)
     assert play.session.reason.startswith(
-        "agent 'a': queue pair 0x1: no acknowledgement; agent 'b' has not been heard"
+        "agent 'b': its connection is closed, and it has not returned for 3.0 s, in RUN after "
     )
 
 
@@ -319,9 +402,9 @@ def test_records_that_went_missing_abort_the_run() -> None:
 
 def test_an_agent_that_never_ends_handing_over_is_given_up() -> None:
     play = Rehearsal("a", "b", settings=SessionSettings("r1", "x", lost_after_ns=600 * NS_PER_S))
+    play.agents["a"].keeps_records = True
     play.delay_ns = lambda: 30 * NS_PER_MS
     play.run(30, lambda: play.session.state is RunState.COLLECT)
-    play.agents["a"].alive = False
     play.run_to_end(12)
     assert play.session.reason == "agent 'a' did not transfer all records in time"
     first, second = play.session.outcome("").agents

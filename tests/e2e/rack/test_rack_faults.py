@@ -133,7 +133,7 @@ def test_agent_paused(broken: Broken) -> None:
         assert "'b'" in job.reason
         broken.cleared(
             "agent paused (SIGSTOP) for 5 s in a run, resumed",
-            "silent for 3 s it counts as lost and the run is aborted by its name; resumed, it joins again",
+            "the engine of its peer gives up and the run is aborted; the reason names the paused agent and its silence",
             "records of the other agents, and the paused one's until then",
         )
         broken.serves_on(controller)
@@ -156,7 +156,7 @@ def test_link_cut(broken: Broken) -> None:
         broken.serves_on(controller)
         broken.cleared(
             "link of a network namespace cut in a run, restored",
-            "the agent behind it counts as lost after 3 s, the run is aborted by its name; restored, it joins again",
+            "the engine of its peer gives up and the run is aborted; the reason names the silent agent, which joins again",
             "records of the other agent, and of the cut one until then",
         )
 

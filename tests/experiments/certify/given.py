@@ -38,11 +38,12 @@ def evidence_by_hand(
     lost: Mapping[tuple[int, int], float] | None = None,
     ops: Mapping[str, Sequence[Any]] | None = None,
     link_bps: float = 100 * GBPS,
+    lost_by_soft_switch: int = 0,
 ) -> Evidence:
     """Return evidence of the fabric.
 
     `queues`: by port and queue, counters by name. `samples`: by port and queue, rows of time (ns), bytes waiting, bytes and
-    packets sent, packets marked. `lost`: of 10,000 packets, by source and destination.
+    packets sent, packets marked. `lost_by_soft_switch`: frames. `lost`: of 10,000 packets, by source and destination.
     """
     row_of = {name: row for row, name in enumerate(NAMES)}
     lanes = list(dict.fromkeys([*(queues or {}), *(samples or {})]))
@@ -57,6 +58,7 @@ def evidence_by_hand(
             "ops": SimpleNamespace(columns={name: np.array(values) for name, values in (ops or {}).items()})
         },
         plan=SimpleNamespace(port_names=HOSTS),
+        summary=SimpleNamespace(overload_frames=lost_by_soft_switch, transport={}),
     )
     return Evidence(
         run=run,  # type: ignore[arg-type]

@@ -102,6 +102,9 @@ def test_host_whose_best_round_is_slow_is_named() -> None:
     }
     findings = rates.look_at_hosts(evidence_by_hand(ops=ops)).findings
     assert [str(finding.places[0]) for finding in findings] == ["leaf1/1 (to h3/p0)"]
+    late = rates.look_at_hosts(evidence_by_hand(ops=ops, lost_by_soft_switch=5))
+    assert not late.findings
+    assert "soft switch lost 5 frames" in late.untested
 
 
 def test_rates_of_a_derived_rig_are_those_of_most_ports() -> None:
@@ -118,7 +121,7 @@ def test_marking_curve_is_estimated() -> None:
     packets = np.full(len(length), 6.0)
     truth = MarkingCurve(400_000, 1_600_000, 0.2)
     marked = draw.binomial(6, truth.share(length)).astype(float)
-    curve = fit_curve(PortMarks(length, packets, marked))
+    curve = fit_curve(PortMarks(length, length, packets, marked))
     assert curve.kmin_bytes == pytest.approx(truth.kmin_bytes, rel=0.2)
     assert curve.kmax_bytes == pytest.approx(truth.kmax_bytes, rel=0.02)
     assert curve.pmax == pytest.approx(truth.pmax, rel=0.2)

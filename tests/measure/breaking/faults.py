@@ -7,15 +7,15 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import resource
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import Enum
 from pathlib import Path
 
-from tests.measure.breaking.rack import AGENTS, Rack, children_of
-from tests.measure.one_rack import own_network
+from tests.measure.breaking.rack import AGENTS, Rack
 
 
 class Fault(Enum):
@@ -23,20 +23,37 @@ class Fault(Enum):
 
     CONTROLLER_KILLED = "controller killed"
     CONTROLLER_STOPPED = "controller stopped for a while"
+    DOOR_KILLED = "door of the control port killed"
     RUN_KILLED = "process of a run killed"
+    RUN_STOPPED = "process of a run stopped for a while"
     AGENT_KILLED = "agent killed"
     AGENT_STOPPED = "agent stopped for a while"
     BROKER_KILLED = "broker killed"
     BROKER_STOPPED = "broker stopped for a while"
+    ALL_STOPPED = "all processes of the rack stopped for a while"
     CONTROL_CUT = "control connection cut for a while"
     DATA_SILENT = "data path silent for a while"
+    ADDRESS_LOST = "address of a port lost for a while"
     DISK_FULL = "disk full for a while"
     CLOCK_STEPPED = "clock of the controller stepped"
+    DESCRIPTORS_GONE = "controller without free descriptors for a while"
 
 
-def inflict(fault: Fault, rack: Rack, chance: random.Random) -> None:
-    """Inject a fault, and remove it after a random time if it is temporary."""
-    while_s = chance.uniform(0.2, 6.0)
+def drawn_faults(count: int, seed: int, kinds: Sequence[Fault] = tuple(Fault)) -> list[Fault]:
+    """Return `count` faults in the order of a seed: each kind comes equally often, however the machine times them."""
+    chance = random.Random(seed)
+    faults: list[Fault] = []
+    while len(faults) < count:
+        faults += chance.sample(kinds, len(kinds))
+    return faults[:count]
+
+
+def inflict(fault: Fault, rack: Rack, chance: random.Random, while_s: float | None = None) -> str:
+    """Inject a fault; return the agent that it hits, "" if none.
+
+    A temporary one is removed after `while_s` seconds, None: a random time.
+    """
+    while_s = while_s if while_s is not None else chance.uniform(0.2, 6.0)
     agent = chance.choice(AGENTS)
     match fault:
         case Fault.CONTROLLER_KILLED:
@@ -51,11 +68,24 @@ def inflict(fault: Fault, rack: Rack, chance: random.Random) -> None:
             rack.kill("broker")
             time.sleep(chance.uniform(0, 3))
             rack.start("broker")
+        case Fault.DOOR_KILLED:
+            signalled(rack.children("door.relay"), signal.SIGKILL)
         case Fault.RUN_KILLED:
-            child_pids = children_of(rack.processes["controller"].pid)
-            with contextlib.suppress(ProcessLookupError):
-                if child_pids:
-                    os.kill(chance.choice(child_pids), signal.SIGKILL)
+            signalled(rack.children("runs.process")[:1], signal.SIGKILL)
+        case Fault.RUN_STOPPED:
+            with stopped(rack.children("runs.process")):
+                time.sleep(while_s)
+        case Fault.ALL_STOPPED:
+            with stopped(
+                [*rack.children(""), *(rack.processes[name].pid for name in ("controller", *AGENTS))]
+            ):
+                time.sleep(while_s)
+        case Fault.ADDRESS_LOST:
+            with without_address(rack.address_of(agent)):
+                time.sleep(while_s)
+        case Fault.DESCRIPTORS_GONE:
+            with without_descriptors(rack.processes["controller"].pid):
+                time.sleep(while_s)
         case Fault.CONTROLLER_STOPPED | Fault.AGENT_STOPPED | Fault.BROKER_STOPPED:
             name = {Fault.CONTROLLER_STOPPED: "controller", Fault.BROKER_STOPPED: "broker"}.get(fault, agent)
             rack.send(name, signal.SIGSTOP)
@@ -65,7 +95,7 @@ def inflict(fault: Fault, rack: Rack, chance: random.Random) -> None:
             with dropped("--protocol", "tcp", "--dport", str(rack.control)):
                 time.sleep(while_s)
         case Fault.DATA_SILENT:
-            with dropped("--protocol", "udp", "--destination", f"{own_network()}.2.0/24"):
+            with dropped("--protocol", "udp", "--destination", f"{rack.network}.1.0/24"):
                 time.sleep(while_s)
         case Fault.DISK_FULL:
             with full_disk(rack.directory / "state"):
@@ -74,6 +104,49 @@ def inflict(fault: Fault, rack: Rack, chance: random.Random) -> None:
             days = chance.choice((-800, -1, 1, 400))
             (rack.directory / "clock").write_text(f"{days:+d}d")
             time.sleep(while_s)
+    return agent if fault in _OF_AGENTS else ""
+
+
+_OF_AGENTS = frozenset({Fault.AGENT_KILLED, Fault.AGENT_STOPPED, Fault.ADDRESS_LOST})
+
+
+def signalled(pids: list[int], number: signal.Signals) -> None:
+    """Send a signal to processes, some of which may have ended."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+@contextlib.contextmanager
+def stopped(pids: list[int]) -> Iterator[None]:
+    """Stop processes inside the block."""
+    signalled(pids, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        signalled(pids, signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def without_address(address: str) -> Iterator[None]:
+    """Remove an address from the loopback interface inside the block."""
+    subprocess.run(["ip", "address", "delete", f"{address}/32", "dev", "lo"], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["ip", "address", "add", f"{address}/32", "dev", "lo"], check=True)
+
+
+@contextlib.contextmanager
+def without_descriptors(pid: int) -> Iterator[None]:
+    """Keep a process from opening any descriptor inside the block."""
+    soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (4, hard))
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @contextlib.contextmanager

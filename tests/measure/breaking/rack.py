@@ -7,6 +7,7 @@ by a file.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import shutil
 import signal
@@ -37,6 +38,8 @@ class Rack:
     broker: int
     http: int
     environment: dict[str, str]
+    network: str
+    """First two bytes of the agents' addresses, such as 10.201; they are addresses of the loopback interface."""
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     killed: dict[str, int] = field(default_factory=dict)
     """Agents that have not joined since they were killed, with the length of their log at that time."""
@@ -56,7 +59,27 @@ class Rack:
                 str(self.directory / "controller.yaml"),
             )
         address = f"tcp://127.0.0.1:{self.control}"
-        return (*own_python, "etloop.agent.cli", "run", "--controller", address, "--name", name)
+        peers = ("--allow-peers", f"{self.network}.0.0/16")
+        return (*own_python, "etloop.agent.cli", "run", "--controller", address, "--name", name, *peers)
+
+    def address_of(self, agent: str) -> str:
+        """Return the first address of an agent's port."""
+        return f"{self.network}.{AGENTS.index(agent)}.1"
+
+    def children(self, module: str) -> list[int]:
+        """Return the controller's child processes whose command line contains `module`."""
+        pids = []
+        for pid in children_of(self.processes["controller"].pid):
+            with contextlib.suppress(OSError):
+                if module in Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace"):
+                    pids.append(pid)
+        return pids
+
+    def set_addresses(self, action: str) -> None:
+        """Add or delete (`action`) the agents' addresses."""
+        for k, number in itertools.product((0, 1), range(1, 5)):
+            command = ["ip", "address", action, f"{self.network}.{k}.{number}/32", "dev", "lo"]
+            subprocess.run(command, check=False, capture_output=True)
 
     def start(self, name: str) -> None:
         """Start a process that is not running."""
@@ -148,7 +171,8 @@ def written_rack(directory: Path) -> Rack:
     damaged_job(directory)
     # A retention so large that nothing is deleted: files named by jobs must exist.
     settings = f"http: {{port: {http}}}\nretention: {{size: 1TiB}}\n"
-    write_rack(directory, rig_of(control, two_agents(own_network())), broker, settings)
+    network = own_network().replace("127.", "10.", 1)
+    write_rack(directory, rig_of(control, two_agents(network)), broker, settings)
     clock = directory / "clock"
     clock.write_text("+0d")
     machine = os.uname().machine
@@ -158,4 +182,4 @@ def written_rack(directory: Path) -> Rack:
         "FAKETIME_NO_CACHE": "1",
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
     }
-    return Rack(directory, control, broker, http, environment)
+    return Rack(directory, control, broker, http, environment, network)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import etloop
 from etloop.controller.run.pipeline import (
@@ -23,6 +23,8 @@ from tests.measure.planting.cases import Case
 
 LIMIT_NS: Final = 20_000_000_000
 """Virtual time after which a job is given up: one in a deadlock never ends."""
+PAUSING: Final = ("storm",)
+"""Causes of which hosts send pause frames."""
 RUN: Final = "run"
 """Directory of the results next to the files of the case."""
 
@@ -32,7 +34,9 @@ def diagnose_in_lab(case: Case, directory: Path) -> Diagnosis:
     shutil.rmtree(directory, ignore_errors=True)
     case.write(directory)
     files = (directory / "scenario.yaml", directory / "topology.yaml")
-    return etloop.run_lab(*files, directory / RUN, allow_overcommit=True).summary.diagnosis
+    # Kernel sockets send no pause frames.
+    backend: Literal["udp", "packet"] = "packet" if case.cause in PAUSING else "udp"
+    return etloop.run_lab(*files, directory / RUN, backend=backend, allow_overcommit=True).summary.diagnosis
 
 
 def diagnose_in_twin(case: Case, directory: Path) -> Diagnosis:

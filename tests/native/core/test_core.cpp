@@ -141,7 +141,8 @@ void marked_responses_are_told_of_and_marked_acknowledgements_are_not() {
 
 // Rank 1 of one send: what it is granted it is sent, and the port answers with calls that cost.
 struct Receiver {
-  explicit Receiver(int64_t messages, const std::function<void(EnginePlan&)>& change = {}) : plan(planned(messages)) {
+  explicit Receiver(int64_t messages, const std::function<void(EnginePlan&)>& change = {}, uint32_t queue_pairs = 1)
+      : plan(planned(messages, queue_pairs)) {
     if (change) change(plan);
     auto opened = Core::make(plan, 1, 8 << 20, flows.opener());
     CHECK(static_cast<bool>(opened));
@@ -152,8 +153,8 @@ struct Receiver {
     core->issue(clock.now_ns);
     turn();
   }
-  static EnginePlan planned(int64_t messages) {
-    EnginePlan plan = test::one_send(messages * test::kMessageBytes, 1);
+  static EnginePlan planned(int64_t messages, uint32_t queue_pairs) {
+    EnginePlan plan = test::one_send(messages * test::kMessageBytes, static_cast<int32_t>(queue_pairs));
     plan.transport.window_packets = 0;
     plan.transport.ack_every_packets = 256;
     return plan;
@@ -162,8 +163,9 @@ struct Receiver {
   void hear(size_t message, bool last) {
     wire::Packet packet;
     packet.opcode = last ? wire::Opcode::write_last_imm : wire::Opcode::write_first;
-    packet.dest_qpn = 0x200;
-    packet.psn = static_cast<uint32_t>(2 * message + (last ? 1 : 0));
+    const auto queue_pairs = static_cast<uint32_t>(plan.qps.size());  // messages use them in turn
+    packet.dest_qpn = 0x200 + static_cast<uint32_t>(message) % queue_pairs;
+    packet.psn = 2 * (static_cast<uint32_t>(message) / queue_pairs) + (last ? 1 : 0);
     packet.ack_req = last;
     packet.va = grants.at(message).va;
     packet.rkey = grants.at(message).rkey;
@@ -218,6 +220,49 @@ void messages_that_others_of_their_op_follow_are_answered_with_the_last() {
   CHECK(receiver.turn() == Acknowledged{5});
   receiver.clock.now_ns += 1'000'000;
   CHECK(receiver.turn().empty());  // nothing is said twice
+  CHECK(receiver.core->finished());
+}
+
+// The flows of the acknowledgements of a turn, which are numbered as the queue pairs.
+std::vector<FlowId> answered_flows(Receiver& receiver) {
+  const size_t count = receiver.turn().size();
+  std::vector<FlowId> flows;
+  for (const PacketRun& run : receiver.port.sent) {
+    if (run.head.opcode == wire::Opcode::acknowledge) flows.push_back(run.flow);
+  }
+  CHECK_EQ(flows.size(), count);
+  std::sort(flows.begin(), flows.end());
+  return flows;
+}
+
+void an_acknowledgement_waits_only_for_messages_of_its_queue_pair() {
+  using Answered = std::vector<FlowId>;
+  for (const uint32_t queue_pairs : {2U, 4U}) {
+    Receiver receiver(queue_pairs, {}, queue_pairs);
+    for (uint32_t message = 0; message < queue_pairs; ++message) {
+      receiver.hear(message);
+      CHECK(answered_flows(receiver) == Answered{message});
+    }
+    CHECK(receiver.core->finished());
+  }
+  Receiver odd(3, {}, 2);
+  odd.hear(0);
+  CHECK(odd.turn().empty());  // message 2 follows on the same queue pair
+  odd.hear(1);
+  CHECK(answered_flows(odd) == Answered{1});
+  odd.hear(2);
+  CHECK(answered_flows(odd) == Answered{0});
+}
+
+void a_queue_pair_ahead_of_the_others_is_answered_with_the_last_message_of_the_op() {
+  Receiver receiver(4, {}, 2);
+  receiver.hear(0);
+  receiver.hear(2);
+  CHECK(receiver.turn().empty());  // two messages are missing: as many as there are queue pairs
+  receiver.hear(1);
+  CHECK(answered_flows(receiver) == std::vector<FlowId>{1});
+  receiver.hear(3);
+  CHECK(answered_flows(receiver) == (std::vector<FlowId>{0, 1}));
   CHECK(receiver.core->finished());
 }
 
@@ -285,6 +330,8 @@ void a_gap_is_answered_at_once() {
 
 int main() {
   messages_that_others_of_their_op_follow_are_answered_with_the_last();
+  an_acknowledgement_waits_only_for_messages_of_its_queue_pair();
+  a_queue_pair_ahead_of_the_others_is_answered_with_the_last_message_of_the_op();
   nobody_waits_long_for_a_message_that_does_not_come();
   a_long_op_is_answered_before_its_slots_are_used_up();
   who_listens_to_acknowledgements_gets_each();

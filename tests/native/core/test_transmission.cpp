@@ -66,6 +66,72 @@ void queue_pairs_take_turns() {
   CHECK_EQ(sender.queue_pairs[0].counters.tx_packets, 4);
 }
 
+// Two queue pairs with data, under a setting of `arbitration`: 0 of rank 0, and 1 of rank 2 on the same port, with a DSCP each.
+struct Arbiter : test::CoreParts {
+  explicit Arbiter(ArbitrationSettings arbitration, int16_t first_dscp = 0, int16_t second_dscp = 0)
+      : CoreParts(arranged(arbitration, first_dscp, second_dscp), 0) {
+    open();
+    records.open(0, 0, 0, true);
+  }
+  static EnginePlan arranged(ArbitrationSettings arbitration, int16_t first_dscp, int16_t second_dscp) {
+    EnginePlan plan = test::one_send(4096, 1);
+    plan.transport.arbitration = arbitration;
+    plan.transport.window_packets = 64;
+    for (PlannedPort& port : plan.ports) port.qpn_count = 2;
+    plan.qps.push_back({0x101, 0x201, 50'000, 50'001});
+    PlannedConnection second = plan.connections[0];
+    second.src_rank = 2;
+    second.dst_rank = 3;
+    second.first_qp = 1;
+    plan.connections.push_back(second);
+    plan.ranks[0].traffic_class = static_cast<int16_t>(first_dscp << 2);
+    for (const size_t rank : {0, 1}) {
+      PlannedRank again = plan.ranks[rank];
+      again.rank += 2;
+      again.peers = {rank == 0 ? 3 : 2};
+      again.traffic_class = static_cast<int16_t>(second_dscp << 2);
+      plan.ranks.push_back(again);
+    }
+    return plan;
+  }
+  // The flows of the packets that leave while both queue pairs have a message.
+  std::vector<uint32_t> flows(uint32_t first_packets, uint32_t second_packets) {
+    transmission.post(0, write(first_packets * test::kMtu));
+    transmission.post(1, write(second_packets * test::kMtu));
+    CHECK(!transmission.transmit(port, clock, 100));
+    std::vector<uint32_t> left;
+    for (const PacketRun& run : port.sent) left.insert(left.end(), run.count, run.flow);
+    return left;
+  }
+  RecordingPort port;
+  StillClock clock;
+};
+
+void turns_are_as_long_as_the_setting_says() {
+  using Flows = std::vector<uint32_t>;
+  CHECK(Arbiter({0, false}).flows(6, 3) == (Flows{0, 1, 0, 0, 1, 0, 0, 1, 0}));  // a run each: the port takes two packets
+  CHECK(Arbiter({1, false}).flows(4, 3) == (Flows{0, 1, 0, 1, 0, 1, 0}));
+  CHECK(Arbiter({3, false}).flows(5, 4) == (Flows{0, 0, 0, 1, 1, 1, 0, 0, 1}));
+}
+
+void a_higher_class_goes_first() {
+  using Flows = std::vector<uint32_t>;
+  CHECK(Arbiter({1, true}, 0, 46).flows(3, 3) == (Flows{1, 1, 1, 0, 0, 0}));
+  CHECK(Arbiter({1, true}, 46, 0).flows(3, 3) == (Flows{0, 0, 0, 1, 1, 1}));
+  CHECK(Arbiter({1, true}, 40, 46).flows(2, 2) == (Flows{0, 1, 0, 1}));  // one class: DSCP 40 to 47
+  CHECK(Arbiter({1, false}, 0, 46).flows(2, 2) == (Flows{0, 1, 0, 1}));
+}
+
+void short_messages_do_not_wait_for_kept_turns() {
+  for (const bool keeps : {false, true}) {
+    Arbiter arbiter({0, false});
+    if (keeps) arbiter.transmission.set_answer_patience(1'000'000);
+    std::vector<uint32_t> flows = arbiter.flows(40, 1);
+    CHECK_EQ(flows[keeps ? 0 : 1], 1u);
+    CHECK_EQ(flows.size(), 41u);
+  }
+}
+
 void the_first_packet_dates_its_op() {
   Sender sender;
   WorkRequest request = write(test::kMtu, sender.run);
@@ -319,11 +385,9 @@ void a_message_is_not_cut_by_those_of_others_where_calls_cost() {
     passer.transmission.post(qp, write(2 * test::kMtu));
   }
   passer.port.sent.clear();
-  CHECK(passer.transmission.transmit(passer.port, passer.clock, 1));  // a run of one packet is half of a budget's run
-  CHECK_EQ(passer.port.sent.size(), 2u);
-  CHECK_EQ(passer.port.sent[0].flow, passer.port.sent[1].flow);
-  passer.transmission.transmit(passer.port, passer.clock, 100);
+  CHECK(!passer.transmission.transmit(passer.port, passer.clock, 1));  // packets of one call cost as much as one run
   CHECK_EQ(passer.port.sent.size(), 4u);
+  CHECK_EQ(passer.port.sent[0].flow, passer.port.sent[1].flow);
   CHECK_EQ(passer.port.sent[2].flow, passer.port.sent[3].flow);
 }
 
@@ -339,6 +403,9 @@ void where_answers_cost_no_calls_they_go_at_once() {
 
 int main() {
   queue_pairs_take_turns();
+  turns_are_as_long_as_the_setting_says();
+  a_higher_class_goes_first();
+  short_messages_do_not_wait_for_kept_turns();
   the_first_packet_dates_its_op();
   a_budget_bounds_a_turn();
   a_full_port_keeps_the_turn_and_a_window_ends_it();

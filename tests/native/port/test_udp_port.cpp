@@ -383,6 +383,26 @@ void every_frame_on_the_link_has_a_valid_icrc() {
   }
 }
 
+// Packets are lost while the link is down, as behind a switch whose link is cut, and leave again once it is up.
+void a_link_that_is_down_for_a_moment_fails_no_send() {
+  const Descriptor capture = test::frame_socket("rx0", ETH_P_IP);
+  for (const bool offload : {true, false}) {
+    auto port = opened(lab_settings(offload));
+    const FlowId flow = flow_to(*port, kLabFar);
+    CHECK_EQ(port->link_loss(), std::string());
+    CHECK(std::system("ip link set tx0 down") == 0);
+    for (const uint32_t count : {1U, 15U}) CHECK(port->send(middles(flow, count, 0)) == TxResult::sent);
+    CHECK_EQ(port->link_loss(), std::string("the kernel did not send a datagram: Network is unreachable"));
+    CHECK_EQ(port->counters().tx_datagrams, 0);
+    CHECK(std::system("ip link set tx0 up && ip neighbour replace 10.91.0.2 lladdr 02:00:00:00:00:02 dev tx0") == 0);
+    CHECK(port->send(middles(flow, 3, 0)) == TxResult::sent);
+    std::vector<uint32_t> psns;
+    while (psns.size() < 3 && read_frames(capture, 2000, psns)) {
+    }
+    CHECK(psns == counting(3));
+  }
+}
+
 // A slow link fills the send buffer: the port says so, wakes when there is room, and loses and reorders nothing.
 void a_slow_link_blocks_and_loses_nothing() {
   if (std::system("tc qdisc replace dev tx0 root tbf rate 100mbit burst 70kb limit 64mb") != 0) {
@@ -431,9 +451,10 @@ int main() {
   std::string reason;
   if (test::enter_lab(kLab, reason)) {  // last: it leaves the host's network
     every_frame_on_the_link_has_a_valid_icrc();
+    a_link_that_is_down_for_a_moment_fails_no_send();
     a_slow_link_blocks_and_loses_nothing();
   } else {
-    test::skipped(test::Missing::kernel_or_right, "the two tests that look at a link", reason);
+    test::skipped(test::Missing::kernel_or_right, "the tests that look at a link", reason);
   }
   return test::failures();
 }

@@ -321,7 +321,29 @@ void a_wrong_key_is_a_remote_access_error() {
   for (const auto& packet : send_all(pair.sender, 0)) pair.receive(packet);
   pair.answer(1);
   CHECK(pair.arrived.empty());
+  CHECK(pair.sender.fault() == QpFault::none);  // it may be forged
+  for (int round = 0; round < 100 && pair.sender.fault() == QpFault::none; ++round) {
+    const Nanos now = pair.sender.deadline();
+    pair.sender.on_timer(now);
+    for (const auto& packet : send_all(pair.sender, now)) pair.receive(packet);
+  }
   CHECK(pair.sender.fault() == QpFault::remote_access);
+}
+
+void a_forged_error_does_not_end_a_healthy_queue_pair() {
+  Pair pair(params());
+  pair.sender.post(data(100));
+  const auto packets = send_all(pair.sender, 0);
+  wire::Packet forged;
+  forged.opcode = Opcode::acknowledge;
+  forged.syndrome = wire::kSyndromeNakRemoteOperational;
+  forged.psn = pair.sender.oldest_unacknowledged();
+  for (int count = 0; count < 200; ++count) pair.sender.on_answer(forged, 1);
+  for (const auto& packet : packets) pair.receive(packet);
+  pair.answer(2);
+  CHECK(pair.sender.fault() == QpFault::none);
+  CHECK_EQ(pair.sender.counters.naks_rx, 200);
+  CHECK_EQ(pair.arrived.size(), 1u);
 }
 
 void what_breaks_the_message_form_is_an_invalid_request() {
@@ -404,6 +426,7 @@ int main() {
   an_acknowledgement_that_overtakes_a_rewind_moves_on();
   stale_and_foreign_acknowledgements_change_nothing();
   a_wrong_key_is_a_remote_access_error();
+  a_forged_error_does_not_end_a_healthy_queue_pair();
   what_breaks_the_message_form_is_an_invalid_request();
   for (uint64_t seed = 1; seed <= 200; ++seed) a_bad_link_loses_nothing(seed);
   return etloop::test::failures();

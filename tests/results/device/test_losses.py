@@ -302,3 +302,16 @@ def test_a_total_of_which_a_part_is_not_known_is_absent(tmp_path: Any) -> None:
     assert "queue_dropped_packets" not in summary.dut.counters
     assert summary.verdict is not None
     assert summary.verdict.checks[-1].value == "dut_dropped_packets = absent"
+
+
+def test_forged_packets_are_neither_the_devices_nor_hide_its_losses() -> None:
+    """200 forged NAKs were received, and the device dropped as many packets as before."""
+    ports = {**LOSSY.ports, "rx_datagrams": LOSSY.ports["rx_datagrams"] + 200}
+    flows = {**LOSSY.flows, "naks_rx": LOSSY.flows["naks_rx"] + 200}
+    before = reconcile_losses(LOSSY)
+    after = reconcile_losses(replace(LOSSY, ports=ports, flows=flows, never_sent=200))
+    assert after.packets("never_sent") == -200
+    assert (after.unexplained_packets, after.dropped_packets) == (
+        before.unexplained_packets,
+        before.dropped_packets,
+    )

@@ -85,11 +85,12 @@ def trims(sent: float, received: float, answered: float, icrcs: float = 0.0) -> 
     ("counts", "count", "words"),
     [
         (trims(500, 500, 500), 0, ""),
-        (trims(500, 500, 480), 1, "20 of 500 trimmed packets were not answered"),
+        (trims(500, 500, 480), 0, ""),
+        (trims(500, 500, 180), 1, "320 of 500 trimmed packets were not answered"),
         (trims(500, 300, 300), 1, "200 of 500 packets"),
         (trims(500, 0, 0, icrcs=500), 1, "hosts took them for damaged"),
     ],
-    ids=["answered", "unanswered", "lost", "of an unknown DSCP"],
+    ids=["answered", "duplicates unanswered", "unanswered", "lost", "of an unknown DSCP"],
 )
 def test_trimmed_packets_are_followed_to_their_answers(
     counts: dict[str, Any], count: int, words: str

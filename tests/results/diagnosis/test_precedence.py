@@ -97,6 +97,30 @@ def test_independent_findings_are_causes_by_precedence(earlier: Any, later: Any)
     assert [(row.kind, row.effect_of) for row in result] == [(earlier.kind, None), (later.kind, None)]
 
 
+def test_late_emulator_is_listed_between_what_counters_prove_and_what_rests_on_times() -> None:
+    late = finding(Kind.EMULATOR_LATE, Place(PlaceKind.HOST, "a/p0"))
+    slow, damaged = finding(Kind.SLOW_LINK, "leaf1/1"), finding(Kind.DAMAGED_LINK, "leaf0/2")
+    off = finding(Kind.ECN_OFF, "leaf0/1")
+    drained = finding(Kind.SLOW_LINK, "leaf1/2", evidence=(rate(50e9, 100e9),))
+    result = mark_effects((slow, late, off, drained, damaged), evidence(ways=WAYS))
+    assert [(row.kind, row.places[0].name) for row in result] == [
+        (Kind.DAMAGED_LINK, "leaf0/2"),
+        (Kind.SLOW_LINK, "leaf1/2"),
+        (Kind.ECN_OFF, "leaf0/1"),
+        (Kind.EMULATOR_LATE, "a/p0"),
+        (Kind.SLOW_LINK, "leaf1/1"),
+    ]
+
+
+def test_late_emulator_damages_no_packets_at_its_own_port() -> None:
+    late = finding(Kind.EMULATOR_LATE, Place(PlaceKind.HOST, "c/p0"))
+    result = mark_effects((late, finding(Kind.DAMAGED_LINK, "leaf1/1")), evidence(ways=WAYS))
+    assert [(row.kind, row.effect_of) for row in result] == [
+        (Kind.DAMAGED_LINK, None),
+        (Kind.EMULATOR_LATE, None),
+    ]
+
+
 def test_effect_of_an_effect_names_the_first_cause() -> None:
     rows = (
         finding(Kind.VICTIM, "leaf0/0"),

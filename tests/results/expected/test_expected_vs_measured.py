@@ -33,6 +33,7 @@ from tests.support.runs.records_by_hand import (
     tables_by_hand,
     with_agent,
 )
+from tests.support.runs.signing import sign_again
 
 TABLES = tables_by_hand()
 TIMES = ("intended_ns", "issued_ns", "completed_ns")
@@ -208,6 +209,7 @@ def test_a_summary_of_before_there_were_comparisons_is_still_read(tmp_path: Path
     del kept["comparison"]
     (run_dir / "summary.json").write_text(json.dumps(kept))
     (run_dir / "comparison.parquet").unlink()
+    sign_again(run_dir)
     assert read_run(run_dir).summary == replace(summary, comparison=None)
 
 
@@ -216,6 +218,7 @@ def test_a_damaged_comparison_is_refused_by_its_place(tmp_path: Path) -> None:
     damaged = json.loads(to_json(summary))
     damaged["comparison"]["kinds"][0]["measured"]["count"] = "two"
     (run_dir / "summary.json").write_text(json.dumps(damaged))
+    sign_again(run_dir)
     with pytest.raises(
         InputError, match=r"summary\.json\.comparison\.kinds\[0\]\.measured\.count: expected an integer"
     ):

@@ -257,6 +257,22 @@ def test_a_wrong_flow_counter_fails_its_check(sentence: str, change: Change, nam
     assert failed(summary_of(with_flows(change))) == names, sentence
 
 
+@pytest.mark.parametrize(
+    ("column", "kind"),
+    [
+        *(("rx_packets", "data packets"), ("acks_rx", "acknowledgements"), ("naks_rx", "NAKs")),
+        *(("rp_cnp_handled", "CNPs"), ("rp_cnp_ignored", "CNPs")),
+    ],
+)
+def test_what_no_peer_sent_fails_its_check(column: str, kind: str) -> None:
+    summary = summary_of(with_flows(put(column, 0, 100_200)))
+    check = check_of(summary, "received_was_sent")
+    assert failed(summary) == ["received_was_sent"]
+    assert check.mismatches > 0
+    assert check.examples[0].endswith(f"received {check.mismatches} {kind} that its peer did not send")
+    assert check_of(summary_of(with_flows(put(column, 0, 0))), "received_was_sent").mismatches == 0
+
+
 def test_a_mismatch_is_told_in_words() -> None:
     summary = summary_of(with_ops(put("wire_tx_bytes", 2, 6001)))
     op = 'rank 1 all_reduce #0 of communicator world (node 20 "mb0.layer0.gradients") in iteration 0'
@@ -293,7 +309,9 @@ def test_an_aborted_run_keeps_its_figures_and_is_not_judged_on_what_never_came()
     assert (summary.ops.planned, summary.ops.recorded, summary.ops.missing) == (16, 12, 4)
     assert failed(summary) == []
     not_checked = [check.name for check in summary.checks if check.result is ConsistencyResult.NOT_CHECKED]
-    assert not_checked == ["agents_complete", "all_ops_completed", "connection_bytes_as_planned"]
+    assert not_checked == [
+        *("agents_complete", "all_ops_completed", "connection_bytes_as_planned", "received_was_sent")
+    ]
     assert [found.complete for found in summary.job.per_iteration] == [True, False]
     assert not summary.job.complete
     reduced = kind_of(summary, "all_reduce")

@@ -94,6 +94,8 @@ class PlayedAgent:
     engine: PlayedEngine | None = None
     stops_at: int = OPS
     fails: bool = False
+    keeps_records: bool = False
+    """It lives, and never hands over its records."""
     cannot_open: bool = False
     card_ends: tuple[QueuePairEnd, ...] = ()
     """What its engine has on network cards."""
@@ -120,7 +122,7 @@ class Rehearsal:
         self, *names: str, settings: SessionSettings | None = None, seed: int = 1, once: bool = False
     ) -> None:
         self.now_ns = 1_000 * NS_PER_S
-        self.settings = settings or SessionSettings("r1", "tcp://127.0.0.1:1")
+        self.settings = settings or SessionSettings("r1", "tcp://127.0.0.1:1", lost_after_ns=3 * NS_PER_S)
         self.log: list[str] = []
         self.delay_ns: Callable[[], int] = lambda: self._chance.randrange(50_000, 400_000)
         self._chance = random.Random(seed)
@@ -176,6 +178,25 @@ class Rehearsal:
             now_ns = self.now_ns + agent.clock_ahead_ns
             self._do(name, agent, agent.life.on_message(decode_from_controller(body), now_ns))
         agent.unread.clear()
+
+    def pause_controller(self, seconds: float) -> None:
+        """The controller does nothing for a time, while agents go on; what they send waits in its socket."""
+        end_ns = self.now_ns + round(seconds * NS_PER_S)
+        unread: list[tuple[bytes, bytes]] = []
+        while self.now_ns < end_ns:
+            self.now_ns += STEP_NS
+            while self.mail and self.mail[0][0] <= self.now_ns:
+                _, _, to, sender, body = heapq.heappop(self.mail)
+                if to:
+                    self._deliver(to, sender, body)
+                else:
+                    unread.append((sender, body))
+            for agent in self.agents.values():
+                if agent.alive and not agent.paused:
+                    self._tick(agent)
+        self.act(self.session.on_tick(self.now_ns))
+        for sender, body in unread:
+            self._deliver("", sender, body)
 
     def say_raw(self, identity: bytes, body: bytes) -> None:
         """Somebody sends bytes to the controller."""
@@ -254,6 +275,8 @@ class Rehearsal:
                     agent.engine.start_ns = start_ns
                 case QueryEngineWaits():
                     self._do(key, agent, life.on_waits(self._waits(agent)))
+                case HandOver() if agent.keeps_records:
+                    pass
                 case HandOver():
                     self._do(key, agent, life.on_handed_over(self._handed_over(agent, now_ns)))
                     agent.engine = None

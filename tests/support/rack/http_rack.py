@@ -69,16 +69,32 @@ class Served:
         path.chmod(0o600)
         return path
 
-    async def asked(self, method: str, path: str, *headers: str, body: bytes = b"") -> tuple[int, str]:
-        """Status and text of an answer to a request."""
+    async def asked(
+        self, method: str, path: str, *headers: str, body: bytes = b"", name: str = "127.0.0.1"
+    ) -> tuple[int, str]:
+        """Status and text of an answer to a request by a name of the server."""
+        answer = await self.answer(method, path, *headers, body=body, name=name)
+        return int(answer.split()[1]), answer.partition("\r\n\r\n")[2]
+
+    async def answer(
+        self, method: str, path: str, *headers: str, body: bytes = b"", name: str = "127.0.0.1"
+    ) -> str:
+        """A whole answer, with its headers."""
         host, port = self.base.removeprefix("http://").split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
-        lines = (f"{method} {path} HTTP/1.1", "Host: rack", f"Content-Length: {len(body)}", *headers, "", "")
+        lines = (
+            f"{method} {path} HTTP/1.1",
+            f"Host: {name}",
+            f"Content-Length: {len(body)}",
+            *headers,
+            "",
+            "",
+        )
         writer.write("\r\n".join(lines).encode() + body)
         async with asyncio.timeout(PATIENCE_S):
             answer = (await reader.read()).decode(errors="replace")
         writer.close()
-        return int(answer.split()[1]), answer.partition("\r\n\r\n")[2]
+        return answer
 
 
 @contextlib.asynccontextmanager

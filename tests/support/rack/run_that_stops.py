@@ -23,8 +23,12 @@ STAGES: Final[dict[str, tuple[str, str, str]]] = {
     "with its material kept, before traffic": ("etloop.controller.session.spool", "RunSpool.begin", ""),
     "as its traffic begins": ("etloop.controller.session.spool", "RunSpool.keep_ops", ""),
     "after its traffic": ("etloop.controller.session.spool", "RunSpool.end", ""),
-    "as its first table is written": ("etloop.results.store.run_dir", "_write", "ops.parquet"),
-    "after its tables, before its summary": ("etloop.results.store.run_dir", "_write", "summary.json"),
+    "as its first table is written": ("etloop.results.store.run_dir", "_keep_existing", "ops.parquet"),
+    "after its tables, before its summary": (
+        "etloop.results.store.run_dir",
+        "_keep_existing",
+        "summary.json",
+    ),
     "with its summary written": ("etloop.controller.run.run_results", "_expectation", ""),
 }
 """Module, function, and the name of a file that one of its arguments has; "" for any."""

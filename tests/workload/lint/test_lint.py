@@ -257,6 +257,12 @@ def test_an_error_names_place_expectation_finding_and_cure(check: Check, trace: 
     assert raised.value.exit_code == 65
 
 
+def test_a_proposed_node_type_is_refused_by_its_name() -> None:
+    report = lint(trace_of([HandNode(1, 10, "save")]), SETTINGS)
+    (problem,) = report.problems()
+    assert "CHECKPOINT_NODE of a proposal (mlcommons/chakra #216" in problem.what
+
+
 def test_every_error_has_a_trace_that_causes_it() -> None:
     remarks = {
         Check.ELEMENT_BYTES,

@@ -204,15 +204,16 @@ class PortLoops {
     return as_bytes(rows.data(), rows.size());
   }
   nb::list turnarounds() const {
-    std::vector<uint64_t> sum(kTurnaroundBuckets, 0);
-    for (const auto& loop : loops_) {
-      for (size_t b = 0; b < kTurnaroundBuckets; ++b) sum[b] += loop->core().turnarounds()[b];
+    return histogram([](const Core& core) -> const std::vector<uint64_t>& { return core.turnarounds(); });
+  }
+  nb::list turnaround_parts() const {
+    nb::list parts;
+    for (size_t part = 0; part < kTurnaroundParts; ++part) {
+      parts.append(histogram([part](const Core& core) -> const std::vector<uint64_t>& {
+        return core.turnaround_part(static_cast<TurnaroundPart>(part));
+      }));
     }
-    nb::list out;
-    for (size_t b = 0; b < kTurnaroundBuckets; ++b) {
-      if (sum[b] != 0) out.append(nb::make_tuple(turnaround_floor_ns(b), sum[b]));
-    }
-    return out;
+    return parts;
   }
   nb::bytes rates(size_t port) const {
     const RateSeries* series = loops_.at(port)->core().series();
@@ -231,6 +232,17 @@ class PortLoops {
   int64_t receive_buffer_bytes(size_t port) const { return loops_.at(port)->receive_buffer_bytes(); }
 
  private:
+  // Sum a histogram of all cores: the least nanoseconds of a bucket, and its count.
+  template <typename Counts>
+  nb::list histogram(Counts counts) const {
+    nb::list out;
+    for (size_t b = 0; b < kTurnaroundBuckets; ++b) {
+      uint64_t sum = 0;
+      for (const auto& loop : loops_) sum += counts(loop->core())[b];
+      if (sum != 0) out.append(nb::make_tuple(turnaround_floor_ns(b), sum));
+    }
+    return out;
+  }
   // The plan of a port's core, kept while its loop uses it.
   std::shared_ptr<const EnginePlan> spoken_by(size_t port) const {
     return {plan_, &plan_of(*plan_, port)};
@@ -331,6 +343,7 @@ void bind_engine(nb::module_& module) {
       .def("counters", &PortLoops::counters, nb::arg("port"))
       .def("rates", &PortLoops::rates, nb::arg("port"))
       .def("turnarounds", &PortLoops::turnarounds)
+      .def("turnaround_parts", &PortLoops::turnaround_parts)
       .def("late_turns", &PortLoops::late_turns, nb::arg("port"))
       .def("degraded", &PortLoops::degraded, nb::arg("port"))
       .def("realtime", &PortLoops::realtime, nb::arg("port"))

@@ -6,6 +6,7 @@ void bind_card_end(nanobind::module_& module);
 void bind_congestion(nanobind::module_& module);
 void bind_endless_answer(nanobind::module_& module);
 void bind_engine(nanobind::module_& module);
+void bind_fair_shares(nanobind::module_& module);
 void bind_flow(nanobind::module_& module);
 void bind_mrc(nanobind::module_& module);
 void bind_uet(nanobind::module_& module);
@@ -26,6 +27,7 @@ NB_MODULE(_native, module) {
   etloop::bind_congestion(module);
   etloop::bind_engine(module);
   etloop::bind_twin(module);
+  etloop::bind_fair_shares(module);
   etloop::bind_flow(module);
   etloop::bind_soft_switch(module);
   etloop::bind_card_end(module);

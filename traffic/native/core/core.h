@@ -15,6 +15,7 @@
 #include "base/instant_guard.h"
 #include "base/result.h"
 #include "base/time.h"
+#include "base/turnarounds.h"
 #include "core/card_ends.h"
 #include "core/carrier.h"
 #include "core/carrier_arrivals.h"
@@ -100,6 +101,10 @@ class Core final : public PortSink {
     if (exchange_ != nullptr) return exchange_->on_datagram(datagram, now);
     packets_.on_datagram(datagram, now);
   }
+  void on_read(Nanos now) override { records_.note_read(now); }
+  // Keep the parts of turnarounds, too (base/turnarounds.h).
+  void measure_turnaround_parts() { records_.measure_parts(); }
+  const std::vector<uint64_t>& turnaround_part(TurnaroundPart part) const { return records_.turnaround_part(part); }
   // Prefetch the state of the queue pair that the next datagram is for.
   void expect_datagram(uint32_t dest_qpn) const { queue_pairs_.expect_packet(dest_qpn); }
   // Sink for the events of a card or of the network of `make_carried`.

@@ -373,9 +373,9 @@ void Lanes::count_arrival(uint32_t lane, int32_t messages, int64_t bytes, Nanos 
   const LaneRun& receiver = lanes_[lane];
   records_.note_received(receiver.op_run, messages, bytes, receiver.receiving.on_wire);
   records_.note_progress(receiver.op_run, now);
-  records_.set_trigger(now);
+  records_.set_arrival(now);
   advance(lane, now);
-  records_.set_trigger(0);
+  records_.set_trigger({});
 }
 
 int64_t Lanes::granted_bytes(int32_t connection, uint32_t tag, uint32_t index) const {
@@ -383,9 +383,10 @@ int64_t Lanes::granted_bytes(int32_t connection, uint32_t tag, uint32_t index) c
   return lane == ActiveLanes::kNone ? -1 : int64_t{lanes_[lane].receiving.expected_bytes[index % kMaxSlots]};
 }
 
-uint32_t Lanes::may_go_unanswered(int32_t connection, uint32_t tag) const {
+HeldAnswers Lanes::may_go_unanswered(int32_t connection, uint32_t tag) const {
   const uint32_t lane = ends(connection).receiving.find(tag);
-  return lane != ActiveLanes::kNone ? lanes_[lane].may_go_unanswered() : 0;
+  const auto queue_pairs = static_cast<uint32_t>(connections_.planned(connection).qp_count);
+  return lane != ActiveLanes::kNone ? lanes_[lane].may_go_unanswered(queue_pairs) : HeldAnswers{0, true};  // over
 }
 
 void Lanes::refuse_grant(int32_t connection, uint32_t tag) {

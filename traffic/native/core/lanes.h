@@ -91,9 +91,9 @@ class Lanes {
 
   // Bytes of a granted message; -1: its lane is not open.
   int64_t granted_bytes(int32_t connection, uint32_t tag, uint32_t index) const;
-  // Number of messages of an op that may stay unacknowledged because more of it will follow; 0: none follow, and the sender waits
-  // for the acknowledgement of the last.
-  uint32_t may_go_unanswered(int32_t connection, uint32_t tag) const;
+  // Messages of an op that may stay unacknowledged on each queue pair of the connection because more of it will follow; none on
+  // the last, whose acknowledgement the sender waits for.
+  HeldAnswers may_go_unanswered(int32_t connection, uint32_t tag) const;
   // Append what each lane waits for.
   void add_waits(const QueuePairs& queue_pairs, std::vector<WaitRecord>& out) const;
 

@@ -76,6 +76,12 @@ struct LaneReceiver {
   bool on_wire = false;                                // false: the connection is inside the host
 };
 
+// Answers that a receiver may hold back.
+struct HeldAnswers {
+  uint32_t messages = 0;  // most unacknowledged messages of a queue pair
+  bool is_last = false;   // no more messages of the lane follow
+};
+
 // Invariants: posted <= handed, posted <= credits (unless one-sided), acknowledged <= posted, consumed <= granted.
 struct LaneRun {
   uint32_t op_run = 0;
@@ -102,13 +108,15 @@ struct LaneRun {
   bool may_close() const {
     return sending.closing == LaneSender::Closing::open && posting.done() && sending.posted == sending.handed;
   }
-  // Number of messages that may stay unacknowledged because more will follow: all slots, if every message has its own slot, else
-  // fewer than half the slots, so that the sender never runs out. 0: no more messages follow.
-  uint32_t may_go_unanswered() const {
+  // How many messages may stay unacknowledged on each of the `queue_pairs` that the connection's messages take in turn. An
+  // acknowledgement covers one queue pair: it may wait only if enough messages follow that this queue pair gets another one. All
+  // together: all slots, if every message has its own slot, else fewer than half the slots, so that the sender never runs out.
+  HeldAnswers may_go_unanswered(uint32_t queue_pairs) const {
     const auto here = static_cast<uint32_t>(std::popcount(receiving.arrived));
-    if (granting.done() && receiving.granted == receiving.consumed + here) return 0;
-    if (granting.done() && receiving.granted <= slots) return slots;
-    return slots < 2 ? 0 : slots / 2 - 1;
+    const uint32_t follow = receiving.granted - receiving.consumed - here + (granting.done() ? 0 : 1);
+    if (follow < queue_pairs) return {0, follow == 0};
+    const uint32_t most = granting.done() && receiving.granted <= slots ? slots : (slots < 2 ? 0 : slots / 2 - 1);
+    return {most / queue_pairs, false};
   }
   bool received() const { return one_sided ? receiving.consumed < receiving.granted : (receiving.arrived & 1) != 0; }
   // Whether the next entry can execute, apart from its dependencies on other lanes.

@@ -89,7 +89,10 @@ void MessagePaths::send_request(uint32_t number, const LaneRun& lane, uint32_t i
   request.op = lane.op_run;
   request.index = index;
   request.imm = static_cast<uint32_t>(bytes);
-  request.trigger_ns = records_.trigger_ns();
+  const Trigger trigger = records_.trigger();
+  request.trigger_ns = trigger.arrived_ns;
+  request.queued_ns = trigger.queued_ns;
+  request.turn = transmission_.next_turn();
   Grant target{buffer_address(lane.tag, index), ends.data_rkey, 0};
   if (!lane.one_sided) {
     target = lane.sending.grants[index % kMaxSlots];

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -68,16 +69,32 @@ class OpRecords {
   void note_turnaround(Nanos trigger_ns, Nanos leaves_ns) {
     if (trigger_ns != 0) ++turnarounds_[turnaround_bucket(leaves_ns - trigger_ns)];
   }
+  // Keep the parts of turnarounds as well.
+  void measure_parts() {
+    for (std::vector<uint64_t>& part : parts_) part.assign(kTurnaroundBuckets, 0);
+  }
+  void note_part(TurnaroundPart part, Nanos duration_ns) {
+    std::vector<uint64_t>& counts = parts_[static_cast<size_t>(part)];
+    if (!counts.empty()) ++counts[turnaround_bucket(duration_ns)];
+  }
 
-  // Arrival time of the message being processed, 0 if none is.
-  Nanos trigger_ns() const { return trigger_ns_; }
-  void set_trigger(Nanos arrived_ns) { trigger_ns_ = arrived_ns; }
+  // The port reads packets at this time.
+  void note_read(Nanos now) { read_ns_ = now; }
+  // Arrival of the message being processed, if one is.
+  Trigger trigger() const { return trigger_; }
+  void set_trigger(Trigger trigger) { trigger_ = trigger; }
+  // Set it to an arrival in the packets read last.
+  void set_arrival(Nanos arrived_ns) {
+    trigger_ = {arrived_ns, static_cast<uint32_t>(std::clamp<Nanos>(read_ns_ - arrived_ns, 0, UINT32_MAX))};
+  }
 
   // Completed ops in order of completion.
   const RecordLog& completed() const { return completed_; }
   RecordLog& completed() { return completed_; }
   const CoreStatus& status() const { return status_; }
   const std::vector<uint64_t>& turnarounds() const { return turnarounds_; }
+  // Histogram of a part of the turnarounds; empty: not measured.
+  const std::vector<uint64_t>& turnaround_part(TurnaroundPart part) const { return parts_[static_cast<size_t>(part)]; }
 
  private:
   struct Open {
@@ -86,11 +103,13 @@ class OpRecords {
   };
 
   CoreStatus status_;
-  Nanos trigger_ns_ = 0;
+  Trigger trigger_;
+  Nanos read_ns_ = 0;
   std::vector<Open> open_;
   std::vector<uint32_t> free_;
   RecordLog completed_;
   std::vector<uint64_t> turnarounds_;
+  std::array<std::vector<uint64_t>, kTurnaroundParts> parts_;
 };
 
 }  // namespace etloop

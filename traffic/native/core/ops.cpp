@@ -97,9 +97,9 @@ void Ops::on_executed(uint32_t run, Nanos now) {
 void Ops::issue_ready(Nanos now) {
   while (failure_.none() && ready_head_ < ready_.size()) {
     const ReadyOp next = ready_[ready_head_++];
-    records_.set_trigger(next.trigger_ns);
+    records_.set_trigger(next.trigger);
     issue_op(next, now);
-    records_.set_trigger(0);
+    records_.set_trigger({});
   }
   if (ready_head_ == ready_.size()) {
     ready_.clear();
@@ -219,7 +219,7 @@ void Ops::complete(uint32_t rank_index, int32_t op, Nanos at_ns) {
   LocalRank& rank = ranks_[rank_index];
   const size_t first_new = ready_.size();
   rank.run.complete(op, at_ns, ready_);
-  for (size_t i = first_new; i < ready_.size(); ++i) ready_[i].trigger_ns = records_.trigger_ns();
+  for (size_t i = first_new; i < ready_.size(); ++i) ready_[i].trigger = records_.trigger();
   records_.note_progress(rank.awaited, at_ns);
   if (!rank.run.iteration_over()) return;
   if (rank.run.finished()) {

@@ -61,6 +61,8 @@ class PortSink {
   virtual ~PortSink() = default;
   // `arrived_ns`: arrival time at this host, as near to the wire as the port can measure.
   virtual void on_datagram(const Datagram& datagram, Nanos arrived_ns) = 0;
+  // The packets that follow were read from the host's queue at this time.
+  virtual void on_read(Nanos) {}
 };
 
 class TxPort {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/turnarounds.h"
 #include "plan/plan.h"
 
 namespace etloop {
@@ -13,7 +14,7 @@ struct ReadyOp {
   uint32_t rank_index;
   int32_t op;
   Nanos intended_ns;
-  Nanos trigger_ns = 0;  // arrival time of the message that met the last dependency, 0 if none did
+  Trigger trigger;  // arrival of the message that met the last dependency, if one did
 };
 
 class RankRun {

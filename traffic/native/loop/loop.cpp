@@ -102,6 +102,7 @@ Result<void> PortLoop::open_port() {
   auto core = port_->make_core(*plan_, index);
   if (!core) return core.error();
   core_ = *std::move(core);
+  core_->measure_turnaround_parts();
   return {};
 }
 

@@ -65,8 +65,11 @@ class PortLoop {
   void stop();
 
   LoopStatus status() const;
-  // Valid once the state is failed.
-  const std::string& failure() const { return core_->failure(); }
+  // Valid once the state is failed: the core's failure, and why the kernel lost packets before it, which may be the cause.
+  std::string failure() const {
+    const std::string loss = port_->link_loss();
+    return loss.empty() ? core_->failure() : core_->failure() + "; before, " + loss;
+  }
   int32_t failed_connection() const { return core_->failed_connection(); }
   // Records [0, published_records()) are final and may be read while the loop runs.
   size_t published_records() const { return progress_.records.load(std::memory_order_acquire); }

@@ -12,6 +12,23 @@ namespace etloop {
 // What carries messages between queue pairs.
 enum class TransportKind : uint8_t { roce = 0, mrc = 1, uet = 2 };
 
+// Which queue pair of a port sends next while several have data. Cards differ, so both are settings
+// (docs/transport.md).
+struct ArbitrationSettings {
+  // Packets that a queue pair sends in its turn; 1 is packet by packet. 0: 4 in virtual time, else one send call of the
+  // port, and on `udp` ports 64 with short messages first.
+  uint32_t burst_packets = 0;
+  // Serve a higher class strictly first. The class of a queue pair is DSCP / 8, as `mlnx_qos` maps by default; jobs
+  // have a DSCP each.
+  bool by_class = false;
+
+  template <typename Settings, typename Visitor>
+  static void visit(Settings& settings, Visitor&& visitor) {
+    visitor("burst_packets", settings.burst_packets, SettingBounds{0, 1'024, 0});
+    visitor("by_class", settings.by_class);
+  }
+};
+
 // How a receiver answers a trimmed packet.
 enum class TrimAnswer : uint8_t { none = 0, nak = 1, selective = 2 };
 
@@ -212,6 +229,8 @@ struct TransportSettings {
   uint32_t retry_limit = 7;
   // Cut every message over all queue pairs (NCCL_IB_SPLIT_DATA_ON_QPS), in place of whole messages in turn.
   bool split_data_on_qps = false;
+  // Which queue pair of a port sends next.
+  ArbitrationSettings arbitration;
   RecoverySettings recovery;
   // Congestion notification packets.
   CnpSettings cnp;
@@ -233,6 +252,7 @@ struct TransportSettings {
     visitor("timeout_ns", settings.timeout_ns, SettingBounds{100'000, 60'000'000'000, 640'000'000});
     visitor("retry_limit", settings.retry_limit, SettingBounds{0, 63, 7});
     visitor("split_data_on_qps", settings.split_data_on_qps);
+    visitor("arbitration", settings.arbitration);
     visitor("recovery", settings.recovery);
     visitor("cnp", settings.cnp);
     visitor("ack", settings.ack);

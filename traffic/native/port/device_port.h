@@ -86,6 +86,8 @@ class DevicePort {
   virtual int64_t damaged_datagrams() const { return 0; }
   // Smallest receive buffer of the kernel's sockets; -1 if a card carries the transport.
   virtual int64_t receive_buffer_bytes() const { return counters().receive_buffer_bytes; }
+  // Why the kernel last lost packets because the link, the address or the route was gone; "": it never did. From any thread.
+  virtual std::string link_loss() const { return {}; }
   // Sentences about deviations of this port from its configuration.
   virtual std::vector<std::string> degraded() const = 0;
   // Sentences about the optional host features of this port, and why some are missing.

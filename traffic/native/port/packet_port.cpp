@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -154,6 +155,7 @@ struct PacketPort::State {
   Nanos paused_until_ns = kNever;
   Nanos drained_ns = 0;
   int last_errno = 0;
+  std::atomic<int> lost_errno = 0;  // of the last frames that were lost with the link, see is_lost_with_link
   bool bypasses_qdisc = false;
   mutable int64_t dropped = 0;
 
@@ -265,7 +267,10 @@ TxResult PacketPort::State::push_out() {
     ++flows.counters.tx_calls;
     if (taken < 0) {
       const int code = errno;
-      if (config.is_plane && (code == ENETDOWN || code == ENXIO)) break;  // lost with the link
+      if (is_lost_with_link(code)) {
+        lost_errno.store(code, std::memory_order_relaxed);
+        break;
+      }
       const TxResult result = refuse(code);
       if (result == TxResult::failed) {
         is_broken = builds;
@@ -366,6 +371,7 @@ int PacketPort::State::read_socket(int most, PortSink& sink, size_t& packets) {
   ++flows.counters.rx_calls;
   const Nanos now = monotonic_ns();
   if (count > 0) clock.begin(now);
+  sink.on_read(now);
   for (int i = 0; i < count; ++i) {
     const auto slot = static_cast<size_t>(i);
     const Arrival arrival = read_control(received.messages[slot].msg_hdr);
@@ -387,6 +393,7 @@ size_t PacketPort::State::read_ring(PortSink& sink, size_t budget) {
     }
     now = monotonic_ns();
     if (!std::exchange(began, true)) clock.begin(now);
+    sink.on_read(now);
     if (frame->bytes.empty()) {
       read_socket(1, sink, packets);
     } else {
@@ -470,6 +477,11 @@ std::vector<std::string> PacketPort::degraded() const {
 std::vector<std::string> PacketPort::capabilities() const {
   return {state_->clock.text(),
           "paced packets leave when the loop comes to it: packet sockets are used past the queueing discipline"};
+}
+
+std::string PacketPort::link_loss() const {
+  const int code = state_->lost_errno.load(std::memory_order_relaxed);
+  return code == 0 ? "" : "the kernel did not send a frame: " + errno_text(code);
 }
 
 std::string PacketPort::last_error() const {

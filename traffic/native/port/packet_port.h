@@ -27,6 +27,7 @@ class PacketPort final : public DatagramPort {
   std::vector<std::string> degraded() const override;
   std::vector<std::string> capabilities() const override;
   std::string last_error() const override;
+  std::string link_loss() const override;
   bool send_pause(const ethernet::Pause& pause) override;
 
  private:

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cassert>
 #include <cerrno>
 #include <cstring>
@@ -97,6 +98,8 @@ struct UdpPort::State {
   std::mt19937_64 random;
   PortRecord counters{};
   int last_errno = 0;
+  std::atomic<int> lost_errno = 0;  // of the last datagrams that were lost with the link, see is_lost_with_link
+  bool is_lost = false;             // whether the last send was
 
   MiddleRun middles;
   std::array<uint8_t, wire::kMaxHeaderBytes + 65536> single;
@@ -178,6 +181,11 @@ TxResult UdpPort::State::refuse(int fd, int code) {
 
 TxResult UdpPort::State::transmitted(ssize_t result, int fd, size_t bytes) {
   ++counters.tx_calls;
+  is_lost = result < 0 && is_lost_with_link(errno);
+  if (is_lost) {
+    lost_errno.store(errno, std::memory_order_relaxed);
+    return TxResult::sent;
+  }
   if (result < 0) return refuse(fd, errno);
   counters.tx_bytes += static_cast<int64_t>(bytes);
   return TxResult::sent;
@@ -219,7 +227,7 @@ void UdpPort::State::cut_into(Sender& sender, size_t segment_bytes) {
 }
 
 void UdpPort::State::note_sent(const PacketRun& run, std::span<const uint8_t> datagrams, size_t segment_bytes) {
-  if (!capture.is_on()) return;
+  if (!capture.is_on() || is_lost) return;
   const Flow& flow = flows[run.flow];
   const bool counts_ids = config.segmentation_offload && run.count > 1;
   const auto traffic_class = run.traffic_class == kFlowClass ? flow.traffic_class : static_cast<uint8_t>(run.traffic_class);
@@ -238,7 +246,7 @@ TxResult UdpPort::State::send_waiting() {
 }
 
 TxResult UdpPort::State::counted(TxResult result, const PacketRun& run) {
-  if (result == TxResult::sent) count_sent(run.count, run.departs_ns);
+  if (result == TxResult::sent && !is_lost) count_sent(run.count, run.departs_ns);
   return result;
 }
 
@@ -266,8 +274,8 @@ TxResult UdpPort::State::send_backlog() {
     const int taken = sendmmsg(flow.fd, batch.data(), static_cast<unsigned>(count), 0);
     const size_t taken_bytes = taken > 0 ? static_cast<size_t>(taken) * segment_bytes : 0;
     const TxResult result = transmitted(taken, flow.fd, taken_bytes);
-    if (result == TxResult::failed) backlog = {};
-    if (result != TxResult::sent) return result;
+    if (result == TxResult::failed || is_lost) backlog = {};
+    if (result != TxResult::sent || is_lost) return result;
     count_sent(taken, backlog_departs_ns);
     backlog = backlog.subspan(taken_bytes);
   }
@@ -306,6 +314,7 @@ size_t UdpPort::State::receive_from(size_t address, PortSink& sink, size_t budge
     ++counters.rx_calls;
     const Nanos now = monotonic_ns();
     if (count > 0) clock.begin(now);
+    sink.on_read(now);
     for (int i = 0; i < count; ++i) {
       const auto slot = static_cast<size_t>(i);
       const size_t bytes = received.messages[slot].msg_len;
@@ -492,6 +501,11 @@ int64_t UdpPort::State::kernel_drops() const {
 }
 
 std::vector<std::string> UdpPort::degraded() const { return udp_degraded(state_->config, state_->own_priorities); }
+
+std::string UdpPort::link_loss() const {
+  const int code = state_->lost_errno.load(std::memory_order_relaxed);
+  return code == 0 ? "" : udp_send_error(state_->config, code);
+}
 
 std::string UdpPort::last_error() const {
   return state_->last_errno == 0 ? "" : udp_send_error(state_->config, state_->last_errno);

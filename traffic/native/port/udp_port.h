@@ -35,6 +35,7 @@ class UdpPort final : public DatagramPort {
   std::vector<std::string> degraded() const override;
   std::vector<std::string> capabilities() const override;
   std::string last_error() const override;
+  std::string link_loss() const override;
 
  private:
   struct State;

@@ -70,6 +70,18 @@ Result<void> bind_socket(int fd, const IpAddress& ip, uint16_t port, const char*
 
 }  // namespace
 
+bool is_lost_with_link(int code) {
+  switch (code) {
+    case ENETDOWN:
+    case ENETUNREACH:
+    case EHOSTUNREACH:
+    case EADDRNOTAVAIL:
+    case ENODEV:
+    case ENXIO: return true;
+    default: return false;
+  }
+}
+
 std::string errno_text(int code) { return std::generic_category().message(code); }
 
 SocketAddress socket_address(const IpAddress& ip, uint16_t port) {

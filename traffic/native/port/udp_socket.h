@@ -44,6 +44,9 @@ class Descriptor {
 };
 
 std::string errno_text(int code);
+// Whether a failed send means that the link, the address or the route is gone, which may return: the packet is lost, as on a
+// link that is cut behind a switch, and the transport repairs it.
+bool is_lost_with_link(int code);
 
 // A socket address of the kernel.
 struct SocketAddress {

@@ -87,10 +87,11 @@ void Requester::on_nak(const wire::Packet& packet, Nanos now, AckOutcome& outcom
       outcome.nak = true;
       if (progress || may_retry(now)) recover(packet.psn, now);
       return;
-    case wire::kSyndromeNakInvalidRequest: fail(QpFault::remote_invalid_request); return;
-    case wire::kSyndromeNakRemoteAccess: fail(QpFault::remote_access); return;
-    case wire::kSyndromeNakRemoteOperational: fail(QpFault::remote_operational); return;
-    default: fail(QpFault::unexpected_syndrome); return;
+    // Anyone who sees a packet can forge these. A peer that sent one is silent from then on: its silence decides.
+    case wire::kSyndromeNakInvalidRequest: reported_ = QpFault::remote_invalid_request; return;
+    case wire::kSyndromeNakRemoteAccess: reported_ = QpFault::remote_access; return;
+    case wire::kSyndromeNakRemoteOperational: reported_ = QpFault::remote_operational; return;
+    default: reported_ = QpFault::unexpected_syndrome; return;
   }
 }
 
@@ -110,6 +111,7 @@ void Requester::advance_to(uint32_t end, Nanos now, AckOutcome& outcome) {
   outcome.packets += static_cast<uint32_t>(moved);
   const uint32_t from = una_;
   una_ = end;
+  reported_ = QpFault::none;
   rnr_retries_ = 0;
   timer_.note_progress(now);
   implied_nak_noted_ = false;

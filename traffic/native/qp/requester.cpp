@@ -204,7 +204,7 @@ Nanos Requester::deadline() const {
 
 bool Requester::may_retry(Nanos now) {
   if (timer_.may_retry(now)) return true;
-  fail(QpFault::retries_exceeded);
+  fail(reported_ != QpFault::none ? reported_ : QpFault::retries_exceeded);
   return false;
 }
 

@@ -110,6 +110,7 @@ class Requester {
   uint32_t asked_end_;  // PSN after the last packet that requests an answer, since the last rewind
   uint32_t window_ = 0;
   QpFault fault_ = QpFault::none;
+  QpFault reported_ = QpFault::none;  // error NAK since the last progress: the fault, if no progress follows
   uint8_t probing_ = 0;   // packets still to be retransmitted to probe a silent end
   bool holding_ = false;  // waiting after an RNR NAK
   bool implied_nak_noted_ = false;  // at most one implied NAK until the next progress

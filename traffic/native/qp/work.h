@@ -51,6 +51,8 @@ struct alignas(kLineBytes) WorkRequest {
   uint32_t op = 0;          // the owner's second tag, for `Qp::run_sent`
   uint16_t msn = 0;         // set by the MRC requester: sequence numbers of the message and of its receive
   uint16_t rqmsn = 0;
+  uint32_t queued_ns = 0;   // from `trigger_ns` until that message was read from the port
+  uint32_t turn = 0;        // of its port to send, the first one after it was posted
 };
 static_assert(sizeof(WorkRequest) == 2 * kLineBytes);
 

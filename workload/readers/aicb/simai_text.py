@@ -32,6 +32,9 @@ MICRO: Final = "MICRO"
 
 _KEY: Final = re.compile(r"([A-Za-z_]{1,40})(?::\s*|\s+)([0-9.]{1,24})")
 _FIELDS: Final = 12
+_FIRST_LAYER: Final = "embedding_layer"
+MOST_PEER_CELLS: Final = 1 << 24
+"""Limit of ranks times nodes with transfers between stages, whose peers differ from rank to rank (256 MiB)."""
 _KINDS: Final = {
     "ALLREDUCE": CollectiveKind.ALL_REDUCE,
     "ALLGATHER": CollectiveKind.ALL_GATHER,
@@ -78,8 +81,9 @@ def read_simai_text(lines: Sequence[str]) -> Workload:
         remedy = "state the number of ranks: workload.replicate_ranks (--replicate-ranks)"
         notes = [Note("is a MICRO workload, which does not state the number of ranks", remedy)]
     else:
-        _write_step(writer, layers)
-        notes = _notes(degrees, head)
+        batches = _batches(layers, head) if _passes_stages(degrees, head, len(layers)) else ()
+        _write_step(writer, layers, _Pipeline(batches, _pipeline_bytes(head)))
+        notes = _notes(degrees, head, len(layers))
     if empty_collectives := sum(
         layer_pass.kind is not None and not layer_pass.size_bytes
         for layer in layers
@@ -117,11 +121,53 @@ def _degrees(head: dict[str, str]) -> Degrees:
     return degrees
 
 
-def _notes(degrees: Degrees | None, head: dict[str, str]) -> list[Note]:
+@dataclass(frozen=True, slots=True)
+class _Pipeline:
+    """Traffic between pipeline stages: each micro-batch enters a stage before its layers and leaves after them."""
+
+    batches: tuple[int, ...] = ()
+    """Index of the first layer of each micro-batch; () without traffic."""
+    size_bytes: int = 0
+
+
+def _pipeline_bytes(head: dict[str, str]) -> int:
+    return whole_number(head.get("pp_comm", "0"), 1, "pp_comm", MAX_BYTES)
+
+
+def _batch_count(head: dict[str, str]) -> int:
+    return whole_number(head.get("ga", "1"), 1, "ga", MAX_ROWS, 1)
+
+
+def _passes_stages(degrees: Degrees | None, head: dict[str, str], layers: int) -> bool:
+    """Decide whether transfers between stages are replayed: the ranks then no longer share their columns."""
+    assert degrees is not None
+    if degrees.pipeline == 1 or not _pipeline_bytes(head):
+        return False
+    nodes = 4 * layers + 4 * _batch_count(head)
+    return _batch_count(head) <= layers and degrees.world_size * nodes <= MOST_PEER_CELLS
+
+
+def _batches(layers: Sequence[_Layer], head: dict[str, str]) -> tuple[int, ...]:
+    """Return the first layer of each micro-batch: its embedding where there is one per micro-batch, else equal parts."""
+    count = _batch_count(head)
+    starts = tuple(index for index, layer in enumerate(layers) if layer.name == _FIRST_LAYER)
+    return starts if len(starts) == count else tuple(len(layers) * batch // count for batch in range(count))
+
+
+def _notes(degrees: Degrees | None, head: dict[str, str], layers: int) -> list[Note]:
     assert degrees is not None
     if degrees.pipeline == 1:
         return []
     stages, size = degrees.pipeline, head.get("pp_comm", "0")
+    virtual = whole_number(head.get("vpp", "1"), 1, "vpp", MAX_ROWS)
+    if _passes_stages(degrees, head, layers):
+        problem = (
+            f"every rank of all {stages} stages runs every line; {_batch_count(head)} micro-batches pass from stage to stage "
+            f"with {size} bytes each, all forward, then all backward"
+        )
+        if virtual > 1:
+            problem += f"; each passes once, although vpp is {virtual}"
+        return [Note(problem, "use traces of every rank where another schedule matters")]
     problem = f"every rank of all {stages} stages runs every line; what passes between stages (pp_comm: {size} bytes) is in none"
     remedy = "it is left out: use traces of every rank, such as those of etloop synth, where it matters"
     batches = whole_number(head.get("ga", "1"), 1, "ga", MAX_ROWS)
@@ -176,11 +222,22 @@ def _passes(layer: _Layer) -> tuple[_Pass, _Pass, _Pass]:
     return layer.forward, layer.input_gradient, layer.weight_gradient
 
 
-def _write_step(writer: RowWriter, layers: Sequence[_Layer]) -> None:
+def _write_step(writer: RowWriter, layers: Sequence[_Layer], pipeline: _Pipeline) -> None:
     last_node: int | None = None
-    for layer in layers:
+    last_layers = {following - 1 for following in (*pipeline.batches[1:], len(layers)) if pipeline.batches}
+    for index, layer in enumerate(layers):
+        if index in pipeline.batches:
+            last_node = writer.transfer(
+                "activations in", last_node, -1, pipeline.size_bytes, layer.offset, is_send=False
+            )
         last_node = _run(writer, f"{layer.name}.forward", last_node, layer.forward, layer)
-    for layer in reversed(layers):
+        if index in last_layers:
+            writer.transfer("activations out", last_node, 1, pipeline.size_bytes, layer.offset, is_send=True)
+    for index, layer in reversed(tuple(enumerate(layers))):
+        if index in last_layers:
+            last_node = writer.transfer(
+                "gradients in", last_node, 1, pipeline.size_bytes, layer.offset, is_send=False
+            )
         last_node = _run(writer, f"{layer.name}.input_gradient", last_node, layer.input_gradient, layer)
         name, weight_gradient = f"{layer.name}.weight_gradient", layer.weight_gradient
         last_node = writer.compute(name, last_node, weight_gradient.compute_ns, layer.offset)
@@ -194,6 +251,8 @@ def _write_step(writer: RowWriter, layers: Sequence[_Layer]) -> None:
                 layer.offset,
             )
             writer.compute(f"{layer.name}.update", collective.node_id, layer.update_ns, layer.offset)
+        if index in pipeline.batches:
+            writer.transfer("gradients out", last_node, -1, pipeline.size_bytes, layer.offset, is_send=True)
 
 
 def _run(writer: RowWriter, name: str, at: int | None, one: _Pass, layer: _Layer) -> int | None:

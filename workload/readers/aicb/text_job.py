@@ -1,24 +1,30 @@
 """Reads a workload file of AICB or SimAI into the ranks of a job. The form is recognised by the first lines, never by
 the name.
 
-All ranks run the same nodes, so they share their columns and differ only in number and groups.
+All ranks run the same nodes, so they share their columns and differ only in number and groups, and in the peers of
+transfers between pipeline stages.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+
 from etloop.contract.base.errors import Problem, TraceError
 from etloop.workload.readers.aicb.csv_log import header_index, read_aicb_csv
+from etloop.workload.readers.aicb.parallel_groups import Degrees
 from etloop.workload.readers.aicb.simai_text import MICRO, TRANSFORMERS, read_simai_text
 from etloop.workload.readers.aicb.workload_rows import Note, Workload, WorkloadFault
 from etloop.workload.readers.decompression import CompressionFault, decompressed
 from etloop.workload.readers.node_rows import rank_trace
 from etloop.workload.readers.stores import COPY_AGAIN, bounded, file_pieces, unreadable
-from etloop.workload.trace.trace import LeftOut, RankTrace, Trace
+from etloop.workload.trace.trace import LeftOut, NodeKind, RankTrace, Trace
 from etloop.workload.trace.trace_names import shown
 
 MAX_FILE_BYTES: Final = 256 << 20
@@ -82,9 +88,39 @@ def ranks_of(workload: Workload, where: str) -> tuple[RankTrace, ...]:
     if workload.degrees is None:
         return (template,)
     groups_of_ranks = workload.degrees.groups(workload.roles)
+    stages = _stages(template, workload.degrees)
     return tuple(
-        replace(template, rank=rank, groups=groups or None) for rank, groups in enumerate(groups_of_ranks)
+        replace(stages(rank), rank=rank, groups=groups or None) for rank, groups in enumerate(groups_of_ranks)
     )
+
+
+def _stages(template: RankTrace, degrees: Degrees) -> Callable[[int], RankTrace]:
+    """Return a function that gives a rank the peers of its transfers between stages. Transfers beyond the
+    first or last stage become nodes without effect."""
+    is_send, is_recv = template.kind == NodeKind.COMM_SEND, template.kind == NodeKind.COMM_RECV
+    if not (is_send | is_recv).any():
+        return lambda rank: template
+    stage_ranks = degrees.tensor * degrees.data
+    toward = np.where(is_send, template.comm.dst, np.where(is_recv, template.comm.src, 0))
+    kinds = {}
+    for is_first, is_last in product((False, True), repeat=2):
+        drops = ((toward < 0) & is_first) | ((toward > 0) & is_last)
+        kinds[is_first, is_last] = np.where(drops, NodeKind.METADATA, template.kind).astype(np.uint8)
+
+    def of_rank(rank: int) -> RankTrace:
+        stage = rank // stage_ranks
+        kind = kinds[stage == 0, stage == degrees.pipeline - 1]
+        peer = rank + toward * stage_ranks
+        comm = replace(
+            template.comm,
+            src=np.where(is_recv, peer, np.where(is_send, rank, template.comm.src)),
+            dst=np.where(is_send, peer, np.where(is_recv, rank, template.comm.dst)),
+        )
+        for column in (kind, comm.src, comm.dst):
+            column.flags.writeable = False
+        return replace(template, kind=kind, comm=comm)
+
+    return of_rank
 
 
 def _begins_like_workload(lines: list[str]) -> bool:

@@ -99,6 +99,19 @@ class RowWriter:
             row.comm_size = -(-size_bytes // self._members(role, offset))
         return row
 
+    def transfer(
+        self, name: str, after: int | None, stage_offset: int, size_bytes: int, offset: int, *, is_send: bool
+    ) -> int:
+        """Add a send to the stage `stage_offset` stages away, or a receive from it; return its id.
+
+        Its peer is the offset, until `text_job` puts in the rank of each stage.
+        """
+        kind = NodeKind.COMM_SEND if is_send else NodeKind.COMM_RECV
+        row = self._add(name, kind, after, offset)
+        row.comm_size, row.comm_tag = size_bytes, 0
+        row.comm_src, row.comm_dst = (0, stage_offset) if is_send else (stage_offset, 0)
+        return row.node_id
+
     def _members(self, role: GroupRole | None, line: int) -> int:
         if self.degrees is None:
             problem = "is an all-gather that states its output size, and the number of ranks is unknown"

@@ -54,7 +54,15 @@ ITEM_BYTES: Final = {
 """Bytes of an element by the profiler's name of its type, in lower-case letters and digits only."""
 
 _NAMES_TOLD: Final = 6
-_STATE_THEM: Final = "state them in a file of kernels (--kernels, in a scenario workload.kernels)"
+_ONECCL_CATEGORY: Final = "collective_comm"
+_CATEGORIES: Final = frozenset(
+    "kernel gpu_memcpy gpu_memset cuda_runtime cuda_driver hip_runtime hip_driver xpu_runtime xpu_driver cpu_op "
+    "user_annotation gpu_user_annotation python_function ac2g async_cpu_to_gpu async_gpu fwdbwd trace overhead "
+    "cpu_instant_event external_correlation cuda_sync cuda_event xpu_sync cuda_profiler_range mtia_runtime hpu_op "
+    "privateuse1_runtime privateuse1_driver collective_comm none".split()
+)
+"""Categories of libkineto (pytorch/kineto:libkineto/include/ActivityType.h) that are read, or have no GPU work."""
+STATE_THEM: Final = "state them in a file of kernels (--kernels, in a scenario workload.kernels)"
 
 
 class _Completeness(Enum):
@@ -74,9 +82,9 @@ class _LossReason(Enum):
 
 
 _REMEDIES: Final = {
-    _LossReason.SIZE: f"record shapes (record_shapes=True) without CUDA graphs, or {_STATE_THEM} with their bytes",
-    _LossReason.GROUP: f"{_STATE_THEM} with their group",
-    _LossReason.NAME: f"{_STATE_THEM}, with collective none where they do not communicate",
+    _LossReason.SIZE: f"record shapes (record_shapes=True) without CUDA graphs, or {STATE_THEM} with their bytes",
+    _LossReason.GROUP: f"{STATE_THEM} with their group",
+    _LossReason.NAME: f"{STATE_THEM}, with collective none where they do not communicate",
 }
 
 
@@ -134,7 +142,12 @@ def read_device(kineto: KinetoTrace, book: GroupBook, table: KernelTable) -> Ran
         tuple(rows),
         "kineto",
         book.members,
-        (*remarks, *other_ops.remarks, *(() if described else _calls_alone(kineto, other_ops))),
+        (
+            *remarks,
+            *_unknown_categories(kineto),
+            *other_ops.remarks,
+            *(() if described else _calls_alone(kineto, other_ops)),
+        ),
     )
 
 
@@ -189,7 +202,11 @@ def _candidates(
         elif entry is not None:
             calls_by_kernel_name.add(event.external or 0)
             kernels_of_call[event.external or 0].insert(0, _Candidate(event, entry, launcher))
-        elif call_entry is None and looks_communicating(event.name):
+        elif (
+            call_entry is None
+            and looks_communicating(event.name)
+            and not _is_of_collective_call(kineto, launcher)
+        ):
             lost[_LossReason.NAME][function_name(event.name)] += 1
     for external, call_candidates in kernels_of_call.items():
         eligible = (
@@ -199,6 +216,12 @@ def _candidates(
         )
         candidates.append(max(eligible, key=lambda candidate: candidate.event.duration_ns))
     return candidates
+
+
+def _is_of_collective_call(kineto: KinetoTrace, launcher: Launcher | None) -> bool:
+    """Decide whether the launching call is the collective (`_described_by_calls`), so that its kernels' names do not
+    count."""
+    return launcher is not None and launcher.name == "record_param_comms" and not kineto.kernels
 
 
 def _group_of(one: _Candidate, book: GroupBook, table: KernelTable) -> str | None:
@@ -350,6 +373,12 @@ def _calls_alone(kineto: KinetoTrace, others: OtherKernels) -> list[Remark]:
             )
         )
     elif not kineto.begun_before and not kineto.kernels and not others.rows:
+        if oneccl_count := kineto.counts[_ONECCL_CATEGORY]:
+            problem = (
+                "are oneCCL's records of collectives, which state no bytes, and no kernel describes them"
+            )
+            names = Counter({_ONECCL_CATEGORY: oneccl_count})
+            remarks.append(_left_out(names, problem, BESIDE.format("host"), "events"))
         for prefix in ("record_param_comms", "c10d::", "nccl:"):
             matching_calls = Counter(
                 {name: n for name, n in kineto.host_names.items() if name.startswith(prefix)}
@@ -361,6 +390,28 @@ def _calls_alone(kineto: KinetoTrace, others: OtherKernels) -> list[Remark]:
     return remarks
 
 
+def _unknown_categories(kineto: KinetoTrace) -> list[Remark]:
+    """Return a remark on events that were not read: of categories that no profiler known here writes, or without one in
+    a trace without GPU operations."""
+    unknown = Counter(
+        {name: count for name, count in kineto.counts.items() if name.lower() not in _CATEGORIES}
+    )
+    bare_count = kineto.counts["None"]
+    if bare_count and not (kineto.device or kineto.host_names or kineto.calls):
+        unknown["None"] = bare_count
+    if not unknown:
+        return []
+    names = ", ".join(f"{count} {shown(name[:24])}" for name, count in unknown.most_common(_NAMES_TOLD))
+    problem = (
+        f"{unknown.total()} events of unknown categories were not read (None: without a category): {names}"
+    )
+    return [
+        Remark(
+            problem, "their communication and time are missing from the replay; name the profiler in an issue"
+        )
+    ]
+
+
 def _without_kernels(kineto: KinetoTrace) -> tuple[str, str]:
     """Return why no kernel of communicating calls is known, and the remedy."""
     names = sorted(
@@ -368,7 +419,7 @@ def _without_kernels(kineto: KinetoTrace) -> tuple[str, str]:
     )
     if names:
         problem = f"communicate by kernels of unknown meaning ({', '.join(map(shown, names[:_NAMES_TOLD]))})"
-        return problem, _STATE_THEM
+        return problem, STATE_THEM
     problem = "communicate, but the recording has no kernel of them"
     return problem, f"record GPU activity too, or {BESIDE.format('host')}"
 

@@ -34,11 +34,16 @@ _COLLECTIVES: Final[dict[str, CollectiveKind | None]] = {
     },
     "none": None,
 }
-_WORDS: Final = re.compile(
-    r"all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|cross_?device|multimem|symm_?mem|nvshmem|deep_?ep|hccl|hcom_"
-    r"|nccl",
-    re.IGNORECASE,
+_LIBRARIES: Final = (
+    r"[nrohxe]ccl|mscclpp|msccl|uccl|bkcl|cncl|mccl|hcom_|nvshmem|rocshmem|ishmem|deep_?ep|pplx|mori::|nixl|gloo::"
+    r"|torchcomms|userbuffers"
 )
+_OPERATIONS: Final = (
+    r"all_?reduce|all_?gather|reduce_?scatter|all_?(to|2)_?all|send_?recv|cross_?device|multimem|symm_?mem"
+)
+_FORKS: Final = r"(?<![a-z])ep::|inter_?node|intra_?node|low_?latency_?(dispatch|combine)|a2a"
+"""Words of DeepEP, which its forks keep, and of other expert exchanges."""
+_WORDS: Final = re.compile(f"{_LIBRARIES}|{_OPERATIONS}|{_FORKS}", re.IGNORECASE)
 _UNNAMED: Final = "(anonymous namespace)::"
 _END_OF_NAME: Final = re.compile(r"[<(]")
 

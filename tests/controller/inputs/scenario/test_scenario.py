@@ -41,7 +41,7 @@ def test_defaults_are_those_of_the_field() -> None:
     assert scenario.jobs[0].source.settings.dependencies is DependencyPolicy.DATA_COMMUNICATOR
     assert scenario.loss.drop_per_million == 0
     assert scenario.limits.stall_timeout_ns == 5_000_000_000
-    assert scenario.limits.lost_after_ns == 3_000_000_000
+    assert scenario.limits.lost_after_ns == 60_000_000_000
 
 
 def test_everything_that_can_be_said_is_read() -> None:

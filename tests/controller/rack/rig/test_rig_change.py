@@ -27,8 +27,8 @@ SECOND = "- {name: b, host: y, ports: [{name: p0, addresses: 127.0.0.9, link: 10
 
 def test_ports_and_slots_are_those_of_the_rig() -> None:
     assert rack_ports(rig()) == (
-        RackPort("a/p0", "a", 100 * 10**9, "udp"),
-        RackPort("a/p1", "a", 400 * 10**9, "udp"),
+        RackPort("a/p0", "a", 100 * 10**9, "udp", ("127.0.0.1",)),
+        RackPort("a/p1", "a", 400 * 10**9, "udp", ("127.0.0.2",)),
     )
     assert slots_of(rig(more=SECOND), 8) == {"a": 2, "b": 1}
     assert slots_of(rig(), 1) == {"a": 1}

@@ -23,6 +23,7 @@ from etloop.controller.rack.log_settings import LogFormat
 from etloop.controller.rack.store.job_logs import JobLogs
 from etloop.controller.rack.store.retention import Retaining
 from etloop.controller.rack.transfers.live_page import verdict_badge, verdict_of
+from etloop.controller.rack.transfers.page_protection import is_own_host
 from tests.support.first_light.commands import PATIENCE_S
 from tests.support.rack.http_rack import READER, TOKENS, WRITER, serving
 
@@ -205,7 +206,7 @@ async def test_so_many_downloads_at_once_and_no_more(tmp_path: Path) -> None:
             file.truncate(1 << 30)
         host, port = served.base.removeprefix("http://").split(":")
         reader, writer = await asyncio.open_connection(host, int(port), limit=1 << 10)
-        writer.write(b"GET /runs/j1.tar HTTP/1.1\r\nHost: rack\r\n\r\n")
+        writer.write(b"GET /runs/j1.tar HTTP/1.1\r\nHost: localhost\r\n\r\n")
         await reader.readline()
         status, said = await served.asked("GET", "/runs/j1.tar")
         assert (status, "downloads and uploads at a time" in said) == (503, True)
@@ -244,3 +245,38 @@ async def test_the_bare_address_leads_to_the_list_of_runs(tmp_path: Path) -> Non
         writer.close()
         assert answer.split()[1] == "302"
         assert "Location: runs/" in answer
+
+
+async def test_a_name_that_is_not_the_racks_reads_nothing(tmp_path: Path) -> None:
+    """Scripts of a site whose DNS points here would read with the rights of the person viewing it."""
+    async with serving(tmp_path, None) as served:
+        served.ended("20260101-1")
+        status, text = await served.asked("GET", "/runs/", name="evil.example:9420")
+        assert (status, "set http.url" in text) == (421, True)
+        assert served.tallies.refused_requests["wrong host"] == 1
+        assert (await served.asked("GET", "/healthz", name="evil.example"))[0] in (200, 503)
+
+
+@pytest.mark.parametrize(
+    ("host", "is_own"),
+    [
+        *(("", True), ("rack.example:9420", True), ("RACK.example", True), ("localhost:1", True)),
+        *(("10.0.0.1", True), ("10.0.0.1:9420", True), ("[fe80::1]:9420", True), ("[::1]", True)),
+        *(
+            ("evil.example", False),
+            ("evil.example:9420", False),
+            ("rack.example.evil:1", False),
+            (":9420", False),
+        ),
+    ],
+)
+def test_hosts_are_recognised(host: str, is_own: bool) -> None:
+    assert is_own_host(host, {"rack.example"}) is is_own
+
+
+async def test_no_page_lets_scripts_run(tmp_path: Path) -> None:
+    async with serving(tmp_path, None) as served:
+        for path in ("/runs/", "/runs/none.tar", "/nowhere"):
+            head = (await served.answer("GET", path)).partition("\r\n\r\n")[0]
+            assert "Content-Security-Policy: default-src 'none'; style-src" in head, path
+            assert "script-src" not in head

@@ -15,6 +15,7 @@ from etloop.workload.readers.aicb.text_job import is_workload_file, ranks_of, re
 from etloop.workload.readers.aicb.workload_rows import Workload, WorkloadFault
 from etloop.workload.readers.files import files_of_trace, read_trace
 from etloop.workload.trace.findings import Check
+from etloop.workload.trace.program import OpKind
 from etloop.workload.trace.settings import WorkloadSettings
 from etloop.workload.trace.trace import CollectiveKind, NodeKind
 
@@ -97,15 +98,49 @@ def test_ranks_share_columns_and_are_one_sound_job(tmp_path: Path) -> None:
     assert files_of_trace(path)[0].names == (path.name,)
 
 
-def test_stages_run_every_line_and_their_transfers_are_a_finding(tmp_path: Path) -> None:
+def test_stages_run_every_line_and_unstated_transfers_are_a_finding(tmp_path: Path) -> None:
     path = tmp_path / "w.txt"
-    path.write_bytes(text(*LAYERS, head=HEAD.replace("pp: 1 ", "pp: 2 ") + " pp_comm: 8388608.0"))
+    path.write_bytes(text(*LAYERS, head=HEAD.replace("pp: 1 ", "pp: 2 ")))
     trace = read_trace(path)
     assert [one.problem.what for one in trace.left_out] == [
-        "every rank of all 2 stages runs every line; what passes between stages (pp_comm: 8388608.0 bytes) is in none"
+        "every rank of all 2 stages runs every line; what passes between stages (pp_comm: 0 bytes) is in none"
     ]
     found = [one for one in analyse(trace, WorkloadSettings()).findings if one.check is Check.LEFT_OUT]
     assert len(found) == 1
+
+
+def test_micro_batches_pass_from_stage_to_stage(tmp_path: Path) -> None:
+    """Two ranks a stage, three stages, two micro-batches of two layers each."""
+    head = HEAD.replace("pp: 1 ", "pp: 3 ").replace("ga: 1 ", "ga: 2 ").replace("ep: 2 ", "ep: 1 ")
+    head = head.replace("all_gpus: 8", "all_gpus: 6") + " pp_comm: 1000"
+    layers = [
+        f"{name} -1 {time} NONE 0 {time} NONE 0 0 NONE 0 0"
+        for name, time in (("embedding_layer", 5), ("mlp", 6), ("embedding_layer", 5), ("mlp", 6))
+    ]
+    path = tmp_path / "w.txt"
+    path.write_bytes(text(*layers, head=head))
+    trace = read_trace(path)
+    assert trace.left_out == ()
+    assert "2 micro-batches pass" in trace.remarks[0].what
+    analysis = analyse(trace, WorkloadSettings())
+    assert analysis.lowering is not None
+    pairs = [
+        (int(ops.src[at]), int(ops.dst[at]))
+        for ops in analysis.ops
+        for at in range(len(ops))
+        if ops.kind[at] == OpKind.SEND
+    ]
+    forward = [(rank, rank + 2) for rank in range(4)] * 2
+    assert sorted(pairs) == sorted(forward + [(dst, src) for src, dst in forward])
+    middle = trace.ranks[2]
+    names = [middle.name(node) for node in range(len(middle))]
+    assert [name for name in names if "in" in name.split() or "out" in name.split()] == [
+        *["activations in", "activations out"] * 2,
+        *["gradients in", "gradients out"] * 2,
+    ]
+    assert middle.data_deps[names.index("embedding_layer.forward")].tolist() == [1], (
+        "a batch waits for its arrival"
+    )
 
 
 def test_a_micro_workload_is_one_rank_to_replicate(tmp_path: Path) -> None:

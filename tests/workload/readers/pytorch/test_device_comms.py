@@ -257,6 +257,64 @@ def test_compute_that_is_named_after_what_stands_around_it_is_no_communication()
     assert not looks_communicating("void softmax<BlockAllReduce>(float)"), "template arguments are no names"
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "void dpsk::ep::internode::dispatch<false, 8>(int4*)",
+        "void uccl::internode_ll::combine<true>(void*)",
+        "moeA2ADispatchKernel<1>(MoeA2ADispatchParams)",
+        "void (anonymous namespace)::my_all2all_kernel<4>()",
+        "oneccl_reduce_base<float, 2>",
+        "mori::moe::EpDispatchIntraNodeKernel<float>()",
+        "void bkcl_send_recv(int)",
+    ],
+)
+def test_kernels_of_other_libraries_and_forks_never_become_compute_in_silence(name: str) -> None:
+    _, (remark,) = reported(kernel(name, 1, 2))
+    assert remark.left_out == 1
+
+
+def test_a_preparing_kernel_of_a_fork_is_no_communication_of_its_own() -> None:
+    assert reported(kernel("void dpsk::ep::internode::notify_dispatch<false>(int)", 1, 2))[1] == ()
+
+
+def test_events_of_unknown_categories_are_counted() -> None:
+    event = {"ph": "X", "cat": "npu_task", "name": "x", "ts": 1, "dur": 2}
+    _, (remark,) = reported(event, event, kernel("gemm", 1, 2))
+    assert remark.what.startswith("2 events of unknown categories were not read")
+    _, (remark,) = reported({"ph": "X", "name": "x", "ts": 1, "dur": 2})
+    assert remark.what.endswith("1 None")
+
+
+def test_a_record_of_oneccl_without_kernels_is_counted() -> None:
+    event = {"ph": "X", "cat": "collective_comm", "name": "xccl::allreduce", "ts": 1, "dur": 2}
+    _, (remark,) = reported(event, kernel("gemm", 1, 2))
+    assert (remark.left_out, "oneCCL" in remark.what) == (1, True)
+
+
+def test_strict_refuses_what_cannot_be_replayed(tmp_path: Path) -> None:
+    place: Json = {"rank": 0, "world_size": 1, "pg_config": []}
+    known = op(
+        "record_param_comms",
+        7,
+        [],
+        [],
+        **{"Collective name": "allreduce", "In msg nelems": 3, "dtype": "Int"},
+    )
+    events = known, launched(NCCL, 9, 2, 7), kernel(DISPATCH, 12, 2)
+    (tmp_path / "w.0.json").write_bytes(kineto(*events, distributedInfo=place))
+    trace = read_trace(tmp_path)
+    severity = {
+        strict: next(
+            finding.severity
+            for finding in analyse(trace, WorkloadSettings(strict=strict)).findings
+            if finding.check is Check.LEFT_OUT
+        )
+        for strict in (False, True)
+    }
+    assert severity == {False: Severity.WARNING, True: Severity.ERROR}
+
+
 def test_a_file_of_kernels_goes_first(tmp_path: Path) -> None:
     path = tmp_path / "kernels.yaml"
     path.write_text(

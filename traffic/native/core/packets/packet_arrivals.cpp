@@ -134,9 +134,11 @@ bool PacketArrivals::holds_answer(uint32_t index, const Delivered& delivered, Na
   const QpPlace& place = queue_pairs_.place(index);
   if (!transmission_.holds_data() || place.sends_data || !delivered.has_imm) return false;
   if (connections_.parts_of(place.connection, false) != 1) return false;
-  const uint32_t most = lanes_.may_go_unanswered(place, address_tag(delivered.va));
+  const HeldAnswers held = lanes_.may_go_unanswered(place, address_tag(delivered.va));
+  // The sender waits for all of the op: queue pairs that get no more of it must answer as well.
+  if (held.is_last && connections_.planned(place.connection).qp_count > 1) transmission_.release_held(place.connection, now);
   const uint32_t packets = std::max(1U, (delivered.bytes + plan_.transport.path_mtu_bytes - 1) / plan_.transport.path_mtu_bytes);
-  return transmission_.hold_acknowledgement(index, packets, most, now);
+  return transmission_.hold_acknowledgement(index, packets, held.messages, now);
 }
 
 void PacketArrivals::on_answer(uint32_t index, const wire::Packet& packet, std::span<const etloop_cc_hop> hops, Nanos now) {

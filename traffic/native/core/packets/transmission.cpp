@@ -17,7 +17,13 @@ constexpr uint32_t kHeldShareOfWindow = 2;
 // below any timeout.
 constexpr Nanos kLongestDeferralNs = 20'000;
 // Packets of data sent ahead of answers: about one segmented send.
-constexpr uint64_t kShortBurstPackets = 16;
+constexpr uint32_t kShortBurstPackets = 16;
+// Parts of a budget that a run costs, and a single packet one: as many fill one segmented send.
+constexpr size_t kPartsPerRun = kShortBurstPackets;
+// A send of a run lasts as long as receiving one. Where short messages left lately, look for arrivals after this many, so that
+// the next one does not wait behind a backlog. Otherwise looking would cost some 1 % of the rate for nothing.
+constexpr size_t kRunsBetweenLooks = 2;
+constexpr Nanos kShortMemoryNs = 100'000'000;
 
 }  // namespace
 
@@ -26,7 +32,12 @@ void Transmission::load() {
     const QpPlace& place = queue_pairs_.place(i);
     if (place.sends_data && plan_.transport.window_packets == 0) pools_.add(i, place.peer_ip);
   }
-  data_ring_.resize(queue_pairs_.size());
+  const ArbitrationSettings& arbitration = plan_.transport.arbitration;
+  order_.burst_packets = arbitration.burst_packets;
+  order_.by_class = arbitration.by_class;
+  order_.short_bytes = kShortBurstPackets * plan_.transport.path_mtu_bytes;
+  data_rings_.resize(kOthers + (order_.by_class ? kClasses : 1));
+  for (TransmitRing& ring : data_rings_) ring.resize(queue_pairs_.size());
   grant_ring_.resize(queue_pairs_.size());
   acknowledgements_.reserve(queue_pairs_.size());
   held_acknowledgements_.reserve(queue_pairs_.size());
@@ -39,6 +50,7 @@ void Transmission::load() {
 void Transmission::set_answer_patience(Nanos patience_ns) {
   answer_patience_ns_ = patience_ns;
   if (answers_cost_calls()) pools_.keep_turns();
+  order_.short_first = answers_cost_calls() && order_.burst_packets == 0 && !order_.by_class;
   const etloop_cc_algorithm* algorithm = plan_.congestion.algorithm;
   const bool is_heard = (algorithm != nullptr && algorithm->on_ack != nullptr) || plan_.series.interval_ns != 0;
   holds_data_ = answers_cost_calls() && !is_heard && !plan_.transport.recovery.selective_repeat &&
@@ -47,7 +59,7 @@ void Transmission::set_answer_patience(Nanos patience_ns) {
 
 void Transmission::end_data() {
   data_ended_ = true;
-  data_ring_.clear();
+  for (TransmitRing& ring : data_rings_) ring.clear();
   grant_ring_.clear();
   // Mark all as queued, so that none is queued again.
   for (uint32_t i = 0; i < queue_pairs_.size(); ++i) queue_pairs_[i].queued = true;
@@ -78,6 +90,14 @@ void Transmission::hold_acknowledgement_of(Qp& qp, uint32_t index, Nanos now) {
   qp.ack_held = true;
   if (held_acknowledgements_.empty()) held_since_ns_ = now;
   held_acknowledgements_.push_back(index);
+}
+
+void Transmission::release_held(int32_t connection, Nanos now) {
+  for (const uint32_t index : held_acknowledgements_) {
+    const QpPlace& place = queue_pairs_.place(index);
+    const bool receives = place.connection == connection && !place.sends_data;
+    if (receives && queue_pairs_[index].answer_due()) queue_acknowledgement(index, now);
+  }
 }
 
 bool Transmission::held_acknowledgements_due(Clock& clock) const {
@@ -137,11 +157,18 @@ TxResult Transmission::transmit_one(TransmitRing& ring, TxPort& port, Clock& clo
   return result;
 }
 
+bool Transmission::stays_in_front(const TransmitRing& ring, uint32_t index) const {
+  if (&ring == &grant_ring_) return true;
+  return order_.burst_packets == 0 ? pools_.goes_on(index) : ring.front_packets < order_.burst_packets;
+}
+
 TxResult Transmission::transmit_run(TransmitRing& ring, TxPort& port, Clock& clock) {
   const uint32_t index = ring.front();
   Qp& qp = queue_pairs_[index];
   if (qp.has_run()) {
-    PacketRun run = qp.next_run(port.max_run(plan_.transport.path_mtu_bytes));
+    const bool is_burst = order_.burst_packets != 0 && &ring != &grant_ring_;
+    const uint32_t max_run = port.max_run(plan_.transport.path_mtu_bytes);
+    PacketRun run = qp.next_run(is_burst ? std::min(max_run, order_.burst_packets - ring.front_packets) : max_run);
     const uint32_t wanted = run.count;
     run.count = room_for(index, run);
     if (run.count > 0) run.count = flows_.allowed(index, run, port.departure_horizon_ns(), clock);
@@ -152,7 +179,7 @@ TxResult Transmission::transmit_run(TransmitRing& ring, TxPort& port, Clock& clo
       return TxResult::sent;
     }
     const bool is_cut = run.count < wanted || (answers_cost_calls() && run.fills_window);
-    if (!qp.repeats()) pools_.ask(index, run, is_cut, ring.size() > 1);
+    if (!qp.repeats()) pools_.ask(index, run, is_cut, data_waiting() > 1);
     flows_.ask(index, run);
     if (&ring == &grant_ring_) {
       mark(run, marks_of(plan_.transport.clear_to_send));
@@ -173,15 +200,18 @@ TxResult Transmission::transmit_run(TransmitRing& ring, TxPort& port, Clock& clo
     const Nanos now = clock.now();
     const Nanos leaves_ns = std::max(now, run.departs_ns);  // round trips and timeouts start there
     if (const WorkRequest* begun = qp.run_sent(run, leaves_ns); begun != nullptr && carries_data(begun->kind)) {
-      departures_.note(queue_pairs_.place(index), *begun, leaves_ns);
+      note_begun(queue_pairs_.place(index), *begun, now, leaves_ns);
     }
-    data_packets_ += &ring == &data_ring_ ? run.count : 0;
+    sent_until_ns_ = now;
+    data_packets_ += &ring != &grant_ring_ ? run.count : 0;
+    if (is_burst) ring.front_packets += run.count;
+    if (&ring == &data_rings_[kShort]) order_.look_early_until_ns = now + kShortMemoryNs;
     pools_.sent(index, run, qp.in_flight_packets());
     flows_.sent(index, run, qp.counters.tx_packets - qp.counters.retransmitted_packets - sent_before, now);
     queue_pairs_.arm_timer(index);
   }
   // Stay in front while the pool allows more, or for grants, which all leave now, those of a queue pair together.
-  if (qp.has_run() && (&ring == &grant_ring_ || pools_.goes_on(index))) return TxResult::sent;
+  if (qp.has_run() && stays_in_front(ring, index)) return TxResult::sent;
   ring.pop();
   qp.queued = false;
   if (qp.has_run()) {
@@ -191,6 +221,24 @@ TxResult Transmission::transmit_run(TransmitRing& ring, TxPort& port, Clock& clo
   }
   wake_windows(index);
   return TxResult::sent;
+}
+
+void Transmission::begin_turn(Clock& clock) {
+  ++turn_;
+  if (data_waiting() > 0) turn_began_ns_[turn_ % kKnownTurns] = sent_until_ns_ = clock.now();
+}
+
+// Data of a message left for the first time; the call that sent it returned at `now`.
+void Transmission::note_begun(const QpPlace& place, const WorkRequest& begun, Nanos now, Nanos leaves_ns) {
+  departures_.note(place, begun, leaves_ns);
+  if (begun.trigger_ns == 0 || place.home >= 0) return;  // other queues count turns of their own
+  const Nanos read_ns = begun.trigger_ns + begun.queued_ns;
+  // A message that waited longer than the known turns waited for its window or for others, not for the loop.
+  const Nanos served_ns = turn_ - begun.turn < kKnownTurns ? turn_began_ns_[begun.turn % kKnownTurns] : read_ns;
+  departures_.note_part(TurnaroundPart::receive_queue, begun.queued_ns);
+  departures_.note_part(TurnaroundPart::loop, served_ns - read_ns);
+  departures_.note_part(TurnaroundPart::arbitration, sent_until_ns_ - served_ns);
+  departures_.note_part(TurnaroundPart::send_call, now - sent_until_ns_);
 }
 
 TxResult Transmission::transmit_answers_of(Qp& qp, TxPort& port) {
@@ -285,13 +333,14 @@ bool Transmission::transmit_all_answers(TxPort& port, Clock& clock) {
 // Whether to defer acknowledgements of data until the next poll of arrivals. After sending all that a message released, the next
 // message is likely to arrive soon, as in a ring; one acknowledgement then covers both, without delaying anything.
 bool Transmission::defers_acknowledgements(bool sent_data, Clock& clock) {
-  if (!answers_cost_calls() || !sent_data || acknowledgements_.empty() || data_ring_.size() > 0) return false;
+  if (!answers_cost_calls() || !sent_data || acknowledgements_.empty() || data_waiting() > 0) return false;
   const Nanos now = clock.now();
   if (!acknowledgements_deferred_) deferred_since_ns_ = now;
   return now - deferred_since_ns_ < kLongestDeferralNs;
 }
 
 bool Transmission::transmit_all(TxPort& port, Clock& clock, size_t budget) {
+  begin_turn(clock);
   // Answers that a full port blocked, or a held grant, go first: otherwise data would fill the port every time.
   if (answers_wait_ && !transmit_all_answers(port, clock)) return false;
   answers_wait_ = true;
@@ -303,30 +352,45 @@ bool Transmission::transmit_all(TxPort& port, Clock& clock, size_t budget) {
     held = result == TxResult::held;
     return result == TxResult::sent || held;
   };
-  // Where system calls dominate, a run of one packet costs half: it may leave with the next.
+  // Where system calls dominate, a run of one packet costs little: it may leave with the next ones. And where a short message may
+  // arrive, the port looks for it after a few calls.
   const bool counts_calls = answers_cost_calls();
-  size_t halves = 2 * budget;
-  const auto spend = [&](TransmitRing& ring) {
+  if (order_.short_first && sent_until_ns_ < order_.look_early_until_ns) budget = std::min(budget, kRunsBetweenLooks);
+  size_t parts = kPartsPerRun * budget;
+  size_t next = 0;           // ring that is served next
+  uint32_t held_rings = 0;   // a class that the card holds back does not hold back those after it
+  const auto find_next = [&] {
+    for (next = 0; next < data_rings_.size(); ++next) {
+      if (data_rings_[next].size() > 0 && (held_rings >> next & 1) == 0) return true;
+    }
+    return false;
+  };
+  const auto may_spend = [&] { return parts > 0 && !held && failure_.none() && find_next(); };
+  const auto spend = [&] {
     const uint64_t before = data_packets_;
-    const bool sent = send_one(ring);
-    halves -= counts_calls && data_packets_ - before == 1 ? 1 : std::min<size_t>(halves, 2);
+    const bool sent = send_one(data_rings_[next]);
+    parts -= counts_calls && data_packets_ - before == 1 ? 1 : std::min<size_t>(parts, kPartsPerRun);
+    if (held && order_.by_class) {
+      held_rings |= 1U << next;
+      held = false;
+    }
     return sent;
   };
-  const bool sent_data = data_ring_.size() > 0;
+  const size_t senders = data_waiting();
   const uint64_t short_until = data_packets_ + (counts_calls ? kShortBurstPackets : 0);
-  for (size_t turn = data_ring_.size(); turn > 0 && halves > 0 && !held && failure_.none(); --turn) {
-    if (!spend(data_ring_)) return false;
+  for (size_t turn = senders; turn > 0 && may_spend(); --turn) {
+    if (!spend()) return false;
   }
-  while (halves > 0 && data_ring_.size() > 0 && !held && failure_.none() && data_packets_ < short_until) {
-    if (!spend(data_ring_)) return false;
+  while (may_spend() && data_packets_ < short_until) {
+    if (!spend()) return false;
   }
-  acknowledgements_deferred_ = defers_acknowledgements(sent_data, clock);
+  acknowledgements_deferred_ = defers_acknowledgements(senders > 0, clock);
   if (!transmit_all_answers(port, clock)) return false;
   answers_wait_ = grant_ring_.size() > 0;
-  while (halves > 0 && data_ring_.size() > 0 && !held && failure_.none()) {
-    if (!spend(data_ring_)) return false;
+  while (may_spend()) {
+    if (!spend()) return false;
   }
-  return data_ring_.size() > 0 && !held && failure_.none();
+  return !held && failure_.none() && find_next();
 }
 
 }  // namespace etloop

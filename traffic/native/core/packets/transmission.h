@@ -2,6 +2,7 @@
 // sent between them. Notifies queue pairs and congestion control of what was sent.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -63,7 +64,13 @@ class Transmission {
 
   // Post a request to a queue pair.
   void post(uint32_t index, const WorkRequest& request) {
-    queue_pairs_[index].post(request);
+    Qp& qp = queue_pairs_[index];
+    qp.post(request);
+    if (order_.short_first && !qp.queued && request.bytes <= order_.short_bytes && queue_pairs_.place(index).sends_data) {
+      qp.queued = true;
+      data_rings_[kShort].push(index);
+      return;
+    }
     queue(index);
   }
   // Queue a queue pair that may have something to send.
@@ -71,14 +78,20 @@ class Transmission {
     Qp& qp = queue_pairs_[index];
     if (qp.queued) return;
     qp.queued = true;
-    (queue_pairs_.place(index).sends_data ? data_ring_ : grant_ring_).push(index);
+    const QpPlace& place = queue_pairs_.place(index);
+    (place.sends_data ? ring_of(place) : grant_ring_).push(index);
   }
   void queue_acknowledgement(uint32_t index, Nanos now);
   // Hold the acknowledgement of a message of `packets` packets, as more of its op follow; at most `most` messages stay
   // unacknowledged. False: queue the acknowledgement instead.
   bool hold_acknowledgement(uint32_t index, uint32_t packets, uint32_t most, Nanos now);
+  // Answer now what is held on the other queue pairs of a connection that receives data.
+  void release_held(int32_t connection, Nanos now);
   bool holds_data() const { return holds_data_; }
   void queue_notification(uint32_t index) { notifications_.push_back(index); }
+
+  // Number of the next turn to send.
+  uint32_t next_turn() const { return turn_ + 1; }
 
   // Most packets in flight to the address of the peer from all queue pairs; 0: no common limit.
   uint32_t limit_packets(uint32_t index) const { return pools_.limit_packets(index); }
@@ -91,10 +104,15 @@ class Transmission {
   }
   // Retry held runs: an event may change the result for one queue pair, or for any.
   void forget_held(uint32_t index) {
-    if (data_ring_.held.qp == index) data_ring_.held.qp = HeldFront::kNone;
+    for (TransmitRing& ring : data_rings_) {
+      if (ring.held.qp == index) ring.held.qp = HeldFront::kNone;
+    }
     if (grant_ring_.held.qp == index) grant_ring_.held.qp = HeldFront::kNone;
   }
-  void forget_held() { data_ring_.held.qp = grant_ring_.held.qp = HeldFront::kNone; }
+  void forget_held() {
+    for (TransmitRing& ring : data_rings_) ring.held.qp = HeldFront::kNone;
+    grant_ring_.held.qp = HeldFront::kNone;
+  }
 
   // Send at most `budget` runs of data. True: more can be sent now.
   bool transmit(TxPort& port, Clock& clock, size_t budget) {
@@ -105,7 +123,32 @@ class Transmission {
   }
 
  private:
+  static constexpr uint32_t kKnownTurns = 64;
+  static constexpr size_t kClasses = 8;
+
+  // The order of queue pairs with data.
+  struct Order {
+    uint32_t burst_packets = 0;  // of a turn; 0: one run, or as the pool has it
+    bool by_class = false;
+    bool short_first = false;    // short messages do not wait for the turns of others
+    uint32_t short_bytes = 0;
+    Nanos look_early_until_ns = 0;  // until then, short messages are likely to arrive
+  };
+
+  static constexpr size_t kShort = 0;  // index of the ring of short messages
+  static constexpr size_t kOthers = 1;
+  TransmitRing& ring_of(const QpPlace& place) {
+    return data_rings_[order_.by_class ? kOthers + (kClasses - 1) - (place.traffic_class >> 5) : kOthers];
+  }
+  size_t data_waiting() const {
+    size_t waiting = 0;
+    for (const TransmitRing& ring : data_rings_) waiting += ring.size();
+    return waiting;
+  }
+  bool stays_in_front(const TransmitRing& ring, uint32_t index) const;
   bool transmit_all(TxPort& port, Clock& clock, size_t budget);
+  void begin_turn(Clock& clock);
+  void note_begun(const QpPlace& place, const WorkRequest& begun, Nanos now, Nanos leaves_ns);
   bool any_answers() const;
   bool transmit_all_answers(TxPort& port, Clock& clock);
   bool answers_cost_calls() const { return answer_patience_ns_ > 0; }
@@ -137,7 +180,10 @@ class Transmission {
   // Members used in every turn are adjacent: the thread of a host with many ports alternates between cores.
   bool answers_wait_ = false;  // the port was full before answers had their turn
   bool acknowledgements_deferred_ = false;  // until the next poll of arrivals
-  TransmitRing data_ring_;     // sending ends
+  // Sending ends, in the order of service: those whose next message is short, where others keep long turns; then the others, or,
+  // with arbitration by class, each class from the highest.
+  std::vector<TransmitRing> data_rings_;
+  Order order_;
   TransmitRing grant_ring_;    // receiving ends: clear-to-send writes
   std::vector<uint32_t> acknowledgements_;
   std::vector<uint32_t> held_acknowledgements_;  // queue pairs with held acknowledgements, the first held at:
@@ -150,6 +196,9 @@ class Transmission {
   uint64_t data_packets_ = 0;  // data packets sent so far
   bool data_ended_ = false;
   Nanos deferred_since_ns_ = 0;
+  uint32_t turn_ = 0;
+  Nanos sent_until_ns_ = 0;  // when the last send call returned, or the turn began
+  std::array<Nanos, kKnownTurns> turn_began_ns_{};  // of turn i modulo their number
 };
 
 }  // namespace etloop

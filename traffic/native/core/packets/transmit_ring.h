@@ -22,6 +22,7 @@ struct HeldFront {
 class TransmitRing {
  public:
   HeldFront held;
+  uint32_t front_packets = 0;  // sent by the front queue pair in this turn, if turns are bursts
   void resize(size_t queue_pairs) { slots_.assign(queue_pairs + 1, 0); }
   size_t size() const { return count_; }
   uint32_t front() const { return slots_[head_]; }
@@ -31,6 +32,7 @@ class TransmitRing {
   void pop() {
     head_ = place(1);
     --count_;
+    front_packets = 0;
   }
   void clear() {
     held.qp = HeldFront::kNone;

@@ -28,9 +28,9 @@ class HomeLanes {
     report(place, {QueueReportKind::message, message.connection, message.tag, message.index, message.bytes, message.part_bytes,
                    {}, now});
   }
-  // See `Lanes::may_go_unanswered`; 0 if the lane is on another queue.
-  uint32_t may_go_unanswered(const QpPlace& place, uint32_t tag) const {
-    return place.home < 0 ? lanes_.may_go_unanswered(place.connection, tag) : 0;
+  // See `Lanes::may_go_unanswered`; none if the lane is on another queue.
+  HeldAnswers may_go_unanswered(const QpPlace& place, uint32_t tag) const {
+    return place.home < 0 ? lanes_.may_go_unanswered(place.connection, tag) : HeldAnswers{};
   }
   void on_one_sided(const QpPlace& place, uint32_t tag, uint32_t index, int64_t bytes, Nanos now) {
     if (place.home < 0) return lanes_.on_one_sided(place.connection, tag, index, bytes, now);

@@ -21,6 +21,7 @@ class MessageDepartures {
     links_->post(place.home,
                  QueueReport{QueueReportKind::departed, place.connection, begun.op, 0, 0, 0, {}, leaves_ns});
   }
+  void note_part(TurnaroundPart part, Nanos duration_ns) { records_.note_part(part, duration_ns); }
   int64_t carried_tx_bytes() const { return carried_tx_bytes_; }
 
  private:

@@ -58,6 +58,7 @@ class PlanesPort final : public DatagramPort {
       plane.trimmed += datagram.trimmed ? 1 : 0;
       sink.on_datagram(numbered, arrived_ns);
     }
+    void on_read(Nanos now) override { sink.on_read(now); }
     PortSink& sink;
     Plane& plane;
     size_t first_address;

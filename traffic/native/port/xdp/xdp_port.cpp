@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 
@@ -52,6 +53,7 @@ struct XdpPort::State {
   uint32_t built_in_line = 0;  // packets the kernel was not notified of
   Nanos paused_until_ns = kNever;
   int last_errno = 0;
+  std::atomic<int> lost_errno = 0;  // of the last frames that were lost with the link, see is_lost_with_link
   bool is_broken = false;  // the kernel rejected built packets, too late to report which
   MiddleRun middles;
   std::array<uint8_t, ethernet::kMaxHeaderBytes + kSingleBytes> single{};
@@ -92,7 +94,8 @@ TxResult XdpPort::State::push_out() {
   const bool builds = std::exchange(built_in_line, 0) > 0;
   flows.counters.tx_calls += builds ? 1 : 0;
   const int code = socket.kick();
-  if (code == 0 || (config.is_plane && (code == ENETDOWN || code == ENXIO))) return TxResult::sent;
+  if (is_lost_with_link(code)) lost_errno.store(code, std::memory_order_relaxed);
+  if (code == 0 || is_lost_with_link(code)) return TxResult::sent;
   last_errno = code;
   is_broken |= builds;
   return TxResult::failed;
@@ -182,6 +185,7 @@ size_t XdpPort::receive(PortSink& sink, size_t budget) {
   State& state = *state_;
   const Nanos now = monotonic_ns();
   size_t packets = 0;
+  sink.on_read(now);
   if (!state.socket.idle()) state.push_out();
   if (state.socket.busy_polls()) state.socket.drive();
   ++state.flows.counters.rx_calls;
@@ -241,6 +245,11 @@ bool XdpPort::send_pause(const ethernet::Pause& pause) {
   ++state.flows.counters.tx_pause_frames;
   state.flows.note_sent(frame, {}, monotonic_ns());
   return true;
+}
+
+std::string XdpPort::link_loss() const {
+  const int code = state_->lost_errno.load(std::memory_order_relaxed);
+  return code == 0 ? "" : "the kernel did not send a frame: " + errno_text(code);
 }
 
 std::string XdpPort::last_error() const {

@@ -1,0 +1,1 @@
+"""Files that production tools leave behind, one reader per format."""
