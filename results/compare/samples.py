@@ -54,7 +54,14 @@ from etloop.results.verdict.own_share import wire_time_ns
 if TYPE_CHECKING:
     from etloop.results.schema.case import Case
 
-_BY_CONTENT: Final = (CaseRole.GROUPS, CaseRole.FLOWS, CaseRole.SCHEDULE, CaseRole.PLUGIN, CaseRole.PROFILE)
+_BY_CONTENT: Final = (
+    CaseRole.GROUPS,
+    CaseRole.FLOWS,
+    CaseRole.LOAD,
+    CaseRole.SCHEDULE,
+    CaseRole.PLUGIN,
+    CaseRole.PROFILE,
+)
 """Files that are compared by digest. For traces the requested communication is compared, not the bytes."""
 _TROUBLES: Final = (
     ("retransmitted_packets", "sender", "retransmissions"),

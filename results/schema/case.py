@@ -36,6 +36,8 @@ class CaseRole(StrEnum):
     """A user's table of kernel names that communicate without NCCL."""
     FLOWS = "flows"
     """A list of flows, or a distribution of flow sizes."""
+    LOAD = "load"
+    """A checkpoint's settings, or a log of operations on a KV cache."""
     SCHEDULE = "schedule"
     PLUGIN = "plugin"
     PRIVATE = "private"

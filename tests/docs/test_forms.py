@@ -23,6 +23,7 @@ from etloop.lab.plan import plan_lab, rig_text
 from etloop.results.kpis.run_kpis import vocabulary
 from etloop.results.verdict.parser import parse
 from etloop.traffic.topology.topology_file import parse_topology
+from tests.support.companion_files import DLIO, LOG
 from tests.support.docs.pages import PAGES, Block, page_blocks
 from tests.support.places import ROOT
 from tests.support.traffic.msccl_by_hand import direct_all_gather
@@ -67,6 +68,8 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     traces("traces/job", 4)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "gather.xml").write_text(direct_all_gather(4))
+    (tmp_path / "llama3_8b.yaml").write_text(DLIO)
+    (tmp_path / "kv_log.csv").write_text(LOG)
     (tmp_path / "rig.yaml").write_text(RIG)
     (tmp_path / "scenario.yaml").write_text(SCENARIO)
     (tmp_path / "topology.yaml").write_text("single: {ports: [a/p0, b/p0, c/p0, d/p0], rate: 100Gbps}\n")

@@ -46,7 +46,7 @@ def test_an_agent_of_another_version_is_refused_with_both_versions(tmp_path: Pat
             "opens",
             r"agent 'a': engine: AttributeError: 'Assignment' object has no attribute 'of_another_build' and so",
         ),
-        ("dies", r"agent 'a': no heartbeat for 3\.0 s, in ASSIGN; "),
+        ("dies", r"agent 'a': its connection is closed, and it has not returned for 3\.0 s, in ASSIGN; "),
     ],
 )
 def test_an_agent_of_another_build_says_what_it_could_not_do(tmp_path: Path, how: str, expected: str) -> None:

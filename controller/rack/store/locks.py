@@ -46,8 +46,8 @@ def is_held(path: Path) -> bool:
 
 
 def signature(path: Path) -> int | None:
-    """Return the process id last written into the lock's file; None if it holds none. Raises `OSError`."""
+    """Return the process id last written into the lock's file; None if there is no file, or none in it. Raises `OSError`."""
     try:
         return int(path.read_text(encoding="ascii", errors="replace"))
-    except ValueError:
+    except (FileNotFoundError, ValueError):
         return None

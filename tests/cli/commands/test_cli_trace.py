@@ -154,7 +154,7 @@ UNREAD = [
         b"DATA\n2\nlayer0 -1 1 ALLREDUCE 64\n",
         "begins like an ASTRA-sim text workload, which is not supported; convert it",
     ),
-    (b"num_ranks 2\nrank 0 {\n", "begins like a GOAL schedule, which is not supported"),
+    (b"num_ranks 2\nrank 0 {\n", "workload.txt: ends inside a rank; copy or collect the file again"),
 ]
 
 

@@ -111,6 +111,7 @@ def test_the_list_has_every_path_that_scenarios_and_rigs_are_read_to() -> None:
         ("jobs", "source", "trace"),
         ("jobs", "source", "groups"),
         ("jobs", "source", "kernels"),
+        ("jobs", "source", "load", "file"),
         ("jobs", "source", "load", "source"),
         ("jobs", "source", "load", "source", "sizes"),
         ("jobs", "collectives", "files", "path"),
@@ -129,7 +130,7 @@ def test_the_list_has_every_path_that_scenarios_and_rigs_are_read_to() -> None:
         ),
     }
     # In addition: plugins, which are read with the scenario. Profiles are names or paths.
-    assert sum(map(len, NAMES.values())) == 23
+    assert sum(map(len, NAMES.values())) == 27
 
 
 def test_other_names_are_put_in_and_nothing_else_changes() -> None:

@@ -246,7 +246,10 @@ def test_the_dlrm_job_moves_exactly_its_splits(tmp_path: Path) -> None:
     simulated = ran(plan)
     found = run_by_hand(outcome_of(plan, simulated), plan.tables, rows=plan.connection_rows)
     write_run(tmp_path / "run", found)
-    assert {check.result for check in found.summary.checks} == {ConsistencyResult.PASS}
+    # The bad network repeats packets, which no agent sent.
+    results = {check.name: check.result for check in found.summary.checks}
+    assert results.pop("received_was_sent") is ConsistencyResult.FAIL
+    assert set(results.values()) == {ConsistencyResult.PASS}
     rows = pq.read_table(tmp_path / "run" / "collectives.parquet").to_pylist()
     assert len(rows) == 3 * 8
     for row in rows:

@@ -56,7 +56,7 @@ clock error     at most 21.500 us between agents, none within one
 dropped by us   2 of the datagrams received, by a rule of the scenario
 degraded        b: receive buffer is 212992 bytes, 4194304 asked
 note            2 compute nodes have no duration
-consistency     8 checks pass, 0 fail
+consistency     9 checks pass, 0 fail
 results         runs/one
 """
 
@@ -72,7 +72,7 @@ clock error     at most 21.500 us between agents, none within one
 dropped by us   1 of the datagrams received, by a rule of the scenario
 degraded        b: receive buffer is 212992 bytes, 4194304 asked
 note            2 compute nodes have no duration
-consistency     5 checks pass, 0 fail, 3 skipped because the run was aborted
+consistency     5 checks pass, 0 fail, 4 skipped because the run was aborted
 results         runs/one
 """
 

@@ -6,8 +6,6 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 from etloop.workload.readers.production.job_rows import MAX_DURATION_NS
 from etloop.workload.readers.production.text_files import FileFault, quote, text_of
 
@@ -16,22 +14,14 @@ _MAX_DEPTH: Final = 16
 _INT64_MAX: Final = (1 << 63) - 1
 
 
-class _Loader(yaml.SafeLoader):
-    """A loader that refuses aliases, whose expansion has no bound."""
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """Compose a node; raise `YAMLError` for an alias."""
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.YAMLError("it uses an alias, which is not supported")
-        node: yaml.Node | None = super().compose_node(parent, index)
-        return node
-
-
 def yaml_document(path: Path) -> dict[str, Any]:
     """Return the mapping of a YAML file. Raises `FileFault`."""
+    # YAML is imported for a file that needs it: most sources are of other formats.
+    from etloop.workload.readers.production.alias_free_yaml import YAML_ERRORS, load_value
+
     try:
-        document = _Loader(text_of(path, _MAX_BYTES)).get_single_data()
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        document = load_value(text_of(path, _MAX_BYTES))
+    except YAML_ERRORS as error:
         mark = getattr(error, "problem_mark", None)
         reason = str(getattr(error, "problem", None) or error).split("\n")[0]
         line = mark.line + 1 if mark is not None else 0

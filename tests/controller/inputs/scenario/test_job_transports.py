@@ -116,7 +116,8 @@ def test_rules_of_faults_are_carried_out_by_the_kinds_that_have_them() -> None:
             "marks; leave it out, or write kind: rocev2")),
         ("dscp: 26", "kind: mrc, cc: {algorithm: rccc}", ("s.yaml:4: jobs[1].transport.cc.algorithm: rccc needs credits, which "
             "only UET receivers grant; write kind: uet, or choose another")),
-        ("dscp: 26", "timeout: 1s", ("s.yaml:4: jobs[1].transport.timeout: it is not one of ack_every, cc, cnp, kind, lossless, "
+        ("dscp: 26", "timeout: 1s", ("s.yaml:4: jobs[1].transport.timeout: it is not one of ack_every, arbitration, "
+            "cc, cnp, kind, lossless, "
             "min_rnr_timer, mrc, out_of_order, outstanding_reads, reorder_packets, retransmission, rnr_retry, tail_probe, uet, "
             "window_packets; write it under transport, where it applies to all")),
         ("kind: mrc, path_mtu: 1024", "retransmission: selective_repeat", ("s.yaml:4: jobs[1].transport.retransmission: MRC does "

@@ -38,9 +38,9 @@ def scenario_of(*jobs: str, top: str = "") -> Scenario:
     return parse_scenario(text.encode(), "scenario.yaml", Path())
 
 
-def plan(*jobs: str, top: str = "", run_id: str = "plan") -> Plan:
+def plan(*jobs: str, top: str = "", run_id: str = "plan", drawn_nonce: int = 0) -> Plan:
     scenario = scenario_of(*jobs, top=top)
-    return plan_jobs(scenario, rig_of(RIG), build_jobs(scenario), run_id)
+    return plan_jobs(scenario, rig_of(RIG), build_jobs(scenario), run_id, drawn_nonce=drawn_nonce)
 
 
 def refusal(*jobs: str, top: str = "") -> list[str]:
@@ -139,7 +139,7 @@ def test_a_rule_of_faults_that_only_ports_of_another_kind_could_carry_out_is_ref
 
 
 def test_first_numbers_and_waits_are_those_of_the_run_in_every_transport() -> None:
-    found = plan(*THREE, run_id="20260101-000000")
+    found = plan(*THREE, run_id="20260101-000000", drawn_nonce=4711)
     assert len({one.recovery.initial_psn for one in found.whole().transports}) == 1
     assert found.whole().transport.recovery.initial_psn > 0
     scenario = patient(scenario_of(*THREE), 1_000_000_000, None)
