@@ -123,13 +123,18 @@ def model_names() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in _SHIPPED.glob("*.yaml")))
 
 
+def is_model_file(name: str) -> bool:
+    """Return whether the name of a model is the path of a file: it has a slash or ends in .yaml or .yml."""
+    return "/" in name or name.endswith((".yaml", ".yml"))
+
+
 def find_model(name: str, directory: Path, where: str) -> Model:
     """Return a shipped model, or that of a file: a name with a slash or ending in .yaml, relative to `directory`.
 
     Raises `ConfigError`, naming `where` for an unknown name, else the line of the file.
     """
     path = _SHIPPED / f"{name}.yaml"
-    if "/" in name or name.endswith((".yaml", ".yml")):
+    if is_model_file(name):
         path = directory / name
     elif name not in model_names():
         near = difflib.get_close_matches(name, model_names(), n=1)
