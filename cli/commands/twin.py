@@ -123,7 +123,7 @@ def run(parsed: argparse.Namespace) -> CommandResult:
             prepared = inputs.label_case(prepare(inputs.files, options))
         if (load := serving_load(prepared.scenario)) is not None:
             given = TwinSettings(seed=seed, limit_ns=limit_ns)
-            return _serve(prepared, load, given, parsed)
+            return _run_serving(prepared, load, given, parsed)
         if parsed.find_rate is not None:
             problem = "the scenario has no serving workload"
             raise ConfigError(Problem("--find-rate", problem, "leave it out (docs/serving.md)"))
@@ -154,10 +154,10 @@ def run(parsed: argparse.Namespace) -> CommandResult:
 
 def _serve(parsed: argparse.Namespace) -> CommandResult:
     """Answer another simulator until its input ends. Raise an `InputError` for the topology or the socket."""
-    options = ("scenario", "rig", "traces", "strict", "hosts", "out", "sample", "limit")
+    options = ("scenario", "rig", "traces", "strict", "hosts", "out", "sample", "limit", "find_rate")
     for option in options:
         if getattr(parsed, option) not in (None, False):
-            name = "SCENARIO" if option == "scenario" else f"--{option}"
+            name = "SCENARIO" if option == "scenario" else f"--{option.replace('_', '-')}"
             parsed.parser.error(f"argument {name}: not allowed with argument --serve")
     if parsed.topology is None:
         parsed.parser.error("--serve needs --topology FILE, whose attachments are the endpoints")
@@ -207,7 +207,7 @@ def _run_flow_level(prepared: Prepared, seed: int | None, limit_ns: int, *, as_j
     return CommandResult("".join(f"{line.rstrip()}\n" for line in expected_lines(figures)), code)
 
 
-def _serve(
+def _run_serving(
     prepared: Prepared, load: ServingLoad, settings: TwinSettings, parsed: argparse.Namespace
 ) -> CommandResult:
     """Run a serving workload; write requests, figures and report to `--out`. Raise as `serve_in_twin`."""
@@ -218,6 +218,7 @@ def _serve(
     from etloop.results.serving.text import serving_lines
 
     hosts = TwinHosts(parsed.hosts or TwinHosts.CARDS)
+    level = parsed.level or "packet"
     if parsed.find_rate is not None:
         from dataclasses import asdict
 
@@ -229,13 +230,13 @@ def _serve(
         search = find_rate(
             load,
             parsed.find_rate,
-            lambda scaled: serve_in_twin(prepared, scaled, settings, hosts, parsed.level, watcher),
+            lambda scaled: serve_in_twin(prepared, scaled, settings, hosts, level, watcher),
         )
         if parsed.out is not None:
             write_rates(parsed.out, search, load.model.name)
         text = to_json(asdict(search)) if parsed.json else "\n".join(rate_lines(search)) + "\n"
         return CommandResult(text, ExitCode.PASS if search.rate else ExitCode.VERDICT_FAILED)
-    served = serve_in_twin(prepared, load, settings, hosts, parsed.level, StatusWatcher())
+    served = serve_in_twin(prepared, load, settings, hosts, level, StatusWatcher())
     if parsed.out is not None:
         write_serving(parsed.out, served, prepared.texts)
     code = served.result.exit_code
