@@ -100,7 +100,7 @@ def _read_capabilities(root: Path) -> Capabilities:
 def _text_of(path: Path, most_chars: int = 256) -> str:
     """Return the content of a file without surrounding white space, at most `most_chars`; "" if the host does not give it.
 
-    Raises `OSError` if the host is exhausted. Drivers answer with other errors, EIO too, for what they do not know.
+    Raises `OSError` if the host is exhausted. Drivers answer with other errors, EIO too, for an ioctl that they do not implement.
     """
     try:
         return path.read_text(encoding="ascii")[:most_chars].strip()

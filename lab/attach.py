@@ -77,10 +77,12 @@ def serve_attached(
 
 
 def _index(interface: str) -> int:
-    """Return the index of an interface, or 0 if there is none."""
+    """Return the index of an interface, or 0 if there is none. Raises `OSError` where that could not be asked."""
     try:
         return socket.if_nametoindex(interface)
-    except OSError:
+    except OSError as error:
+        if error.errno != errno.ENODEV:
+            raise
         return 0
 
 

@@ -15,6 +15,7 @@ import socket
 import struct
 import subprocess
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -38,7 +39,7 @@ from etloop.contract.protocol.lab import (
 )
 from etloop.lab.plan import LabPlan
 from etloop.lab.request import LOG_FILE, ORDER_FILE, LabOrder, order_bytes
-from etloop.runtime.lab_directory import SOCKET_FILE, lab_directory
+from etloop.runtime.lab_directory import NO_LISTENER, SOCKET_FILE, connect_problem, lab_directory
 from etloop.runtime.own_module import own_module
 from etloop.runtime.sockets.unix_socket import connected
 from etloop.runtime.stop_signals import ignore_stops
@@ -250,10 +251,11 @@ def _connection(name: str) -> Iterator[_Line]:
     directory = lab_directory(name)
     try:
         connection = connected(directory / SOCKET_FILE, RESPONSE_TIMEOUT_S)
-    except OSError:
-        killed_text = "; its process was killed" if directory.exists() else ""
-        problem = f'no lab named "{name}" is up{killed_text}'
-        raise RigError(Problem("lab", problem, "start one with etloop lab up TOPOLOGY")) from None
+    except OSError as error:
+        refusal = connect_problem(name, error)
+        if isinstance(error, NO_LISTENER) and directory.exists():
+            refusal = replace(refusal, what=f"{refusal.what}; its process was killed")
+        raise RigError(refusal) from None
     line = _Line(connection)
     try:
         yield line
@@ -265,20 +267,27 @@ def _connection(name: str) -> Iterator[_Line]:
 
 
 def _pid_of(directory: Path) -> int:
-    """Return the pid of the process that serves the lab, even if it hangs: the kernel knows who listens on the socket."""
+    """Return the pid of the process that serves the lab, even if it hangs: the kernel knows who listens on the socket.
+
+    Raise `ProcessLookupError` if none does, `RigError` if the socket cannot be reached.
+    """
     try:
         with connected(directory / SOCKET_FILE, RESPONSE_TIMEOUT_S) as connection:
             credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    except OSError:
+    except NO_LISTENER:
         raise ProcessLookupError from None
+    except OSError as error:
+        raise RigError(connect_problem(directory.name, error)) from None
     return int(_CREDENTIALS.unpack(credentials)[0])
 
 
 def _answers(directory: Path) -> bool:
     try:
         connected(directory / SOCKET_FILE, RESPONSE_TIMEOUT_S).close()
-    except OSError:
+    except NO_LISTENER:
         return False
+    except OSError as error:
+        raise RigError(connect_problem(directory.name, error)) from None
     return True
 
 

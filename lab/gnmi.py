@@ -22,7 +22,7 @@ from etloop.counters.base.credentials import credentials_text, gnmi_login, pem_b
 from etloop.counters.readers.gnmi_settings import GNMI_PORT
 from etloop.counters.readers.soft_switch import SoftSwitchCounters
 from etloop.lab.request import GNMI_READY
-from etloop.runtime.lab_directory import SOCKET_FILE, lab_directory
+from etloop.runtime.lab_directory import SOCKET_FILE, connect_problem, lab_directory
 from etloop.runtime.sockets.unix_socket import short_path
 from etloop.runtime.stop_signals import event_set_by_stop
 
@@ -109,9 +109,8 @@ async def _serve(order: GnmiOrder, server: GnmiServer, keys: ServerKeys | None) 
     try:
         with short_path(order.socket_path) as short:
             reader, writer = await asyncio.open_unix_connection(short)
-    except OSError:
-        problem = f'no lab named "{order.lab}" is up'
-        raise RigError(Problem("lab", problem, "start one with etloop lab up TOPOLOGY")) from None
+    except OSError as error:
+        raise RigError(connect_problem(order.lab, error)) from None
     stop = asyncio.Event()
     try:
         with event_set_by_stop(stop):

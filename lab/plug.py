@@ -76,7 +76,7 @@ def _refuse_same_namespace(switch_pid: int) -> None:
         raise ConfigError(Problem("--into", f"no process {switch_pid} exists", remedy))
     try:
         is_same = (process_directory / "ns/net").readlink() == Path("/proc/thread-self/ns/net").readlink()
-    except OSError:
+    except PermissionError:
         return
     if is_same:
         problem = f"process {switch_pid} is in this network namespace, so traffic to it would not leave the host's stack"
@@ -87,8 +87,8 @@ def _refuse_strict_paths() -> None:
     for scope in ("all", "default"):
         try:
             is_strict = Path(f"/proc/sys/net/ipv4/conf/{scope}/rp_filter").read_text().strip() == "1"
-        except OSError:
-            continue
+        except FileNotFoundError:
+            continue  # a kernel without IPv4
         if is_strict:
             problem = (
                 "drops packets that arrive at an agent's second port, because the return route uses its first"

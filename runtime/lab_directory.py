@@ -10,6 +10,8 @@ from typing import Final
 from etloop.contract.base.errors import Problem, RigError
 
 SOCKET_FILE: Final = "lab.sock"
+NO_LISTENER: Final = (FileNotFoundError, ConnectionRefusedError)
+"""Errors of a connection where no process listens: no socket, or one that a killed process left behind."""
 
 
 def lab_directory(name: str) -> Path:
@@ -31,6 +33,17 @@ def lab_directory(name: str) -> Path:
             )
         )
     return base / f"lab-{name}"
+
+
+def connect_problem(name: str, error: OSError) -> Problem:
+    """Return the problem of a connection to a lab's socket that failed: no lab is up only where no process listens.
+
+    Other errors (permissions, descriptors, memory) are those of the process that connects, and the lab may well be up.
+    """
+    if isinstance(error, NO_LISTENER):
+        return Problem("lab", f'no lab named "{name}" is up', "start one with etloop lab up TOPOLOGY")
+    problem = f'cannot reach the socket of lab "{name}": {error.strerror or error}'
+    return Problem("lab", problem, "see whether you may open files there and have descriptors left")
 
 
 def _remedy() -> str:

@@ -140,7 +140,11 @@ def kept_run(run_dir: Path, reason: str) -> Iterator[tuple[RunMaterial, RunOutco
         remedy = "name the directory of a run that ended before it wrote its results"
         raise RunDirError(Problem(str(run_dir), "holds no spool", remedy))
     with _locked(directory):
-        free_reserve(directory)
+        try:
+            free_reserve(directory)
+        except OSError as error:
+            problem = f"its reserved space cannot be freed: {error.strerror}"
+            raise RunDirError(Problem(str(directory), problem, "is the disk whole, and writable?")) from None
         yield _read(directory), read_spool(directory, reason)
 
 

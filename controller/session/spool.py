@@ -167,8 +167,8 @@ class RunSpool:
 
     def end(self, state: RunEnd, reason: str) -> None:
         """Keep how the session ended, and free the reserved disk space. Raises `SpoolFailed`."""
-        free_reserve(self._directory)
         with _raising_spool_failed(self._directory):
+            free_reserve(self._directory)
             _write_whole(self._directory / _ENDED_FILE, json.dumps(_ENDED.write(_Ended(state, reason))))
 
     def kept(self, agents: int) -> SpooledOps:
@@ -337,9 +337,8 @@ def has_begun(directory: Path) -> bool:
 
 
 def free_reserve(directory: Path) -> None:
-    """Free the disk space that a spool reserved for the tables of its run."""
-    with contextlib.suppress(OSError):
-        (directory / _RESERVE_FILE).unlink()
+    """Free the disk space that a spool reserved for the tables of its run. Raises `OSError`: the tables may not fit then."""
+    (directory / _RESERVE_FILE).unlink(missing_ok=True)
 
 
 def _messages(path: Path, agents: int) -> Iterator[tuple[int, object]]:

@@ -7,7 +7,9 @@ of counters that cannot be read is a complaint in the answer and never ends the 
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,7 +38,7 @@ def main(interfaces: Sequence[str]) -> int:
 
 def _answer(route: Any, wanted: Sequence[str]) -> dict[str, object]:
     complaints: list[str] = []
-    links = _links(route, wanted, complaints)
+    links = read_links(route, wanted, complaints)
     interfaces: dict[str, object] = {}
     for name, stats in list(links.items())[:MOST_INTERFACES]:
         interfaces[name] = {
@@ -49,7 +51,8 @@ def _answer(route: Any, wanted: Sequence[str]) -> dict[str, object]:
     return {"version": VERSION, "interfaces": interfaces, "complaints": complaints}
 
 
-def _links(route: Any, wanted: Sequence[str], complaints: list[str]) -> dict[str, dict[str, int]]:
+def read_links(route: Any, wanted: Sequence[str], complaints: list[str]) -> dict[str, dict[str, int]]:
+    """Return the kernel's statistics of interfaces by name, all but the loopback if none is named; add why one is missing."""
     stats_by_name: dict[str, dict[str, int]] = {}
     if not wanted:
         for link in route.get_links():
@@ -59,8 +62,12 @@ def _links(route: Any, wanted: Sequence[str], complaints: list[str]) -> dict[str
     for name in wanted:
         try:
             stats_by_name[name] = _stats(route.link("get", ifname=name)[0])
-        except (NetlinkError, OSError, ValueError, IndexError):
-            complaints.append(f"no interface {name} on this host")
+        except (NetlinkError, OSError, ValueError, IndexError) as error:
+            code = error.code if isinstance(error, NetlinkError) else getattr(error, "errno", None)
+            if code in (None, errno.ENODEV):
+                complaints.append(f"no interface {name} on this host")
+            else:
+                complaints.append(f"cannot read interface {name}: {os.strerror(code)}")
     return stats_by_name
 
 

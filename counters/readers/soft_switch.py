@@ -11,7 +11,7 @@ from etloop.contract.model.counters import CounterBatch, CounterFailure, Failure
 from etloop.contract.protocol.lab import FROM_LAB, MAX_RESPONSE_BYTES, TO_LAB, CountersRequest, LabCounters
 from etloop.counters.readers.lab_values import lab_readings
 from etloop.runtime.clock import monotonic_ns
-from etloop.runtime.lab_directory import SOCKET_FILE, lab_directory
+from etloop.runtime.lab_directory import SOCKET_FILE, connect_problem, lab_directory
 from etloop.runtime.sockets.unix_socket import short_path
 
 
@@ -35,8 +35,8 @@ class SoftSwitchCounters:
                 )
         except RigError as error:
             return CounterFailure(FailureKind.REFUSED, str(error.problems[0]))
-        except OSError:
-            return CounterFailure(FailureKind.UNREACHABLE, f'no lab named "{self._lab}" is up')
+        except OSError as error:
+            return CounterFailure(FailureKind.UNREACHABLE, connect_problem(self._lab, error).what)
         return None
 
     async def read(self) -> CounterBatch | CounterFailure:
@@ -48,8 +48,12 @@ class SoftSwitchCounters:
             self._writer.write(TO_LAB.encode(CountersRequest()))
             await self._writer.drain()
             line = await self._reader.readline()
-        except OSError:
+        except ConnectionError:
             line = b""
+        except OSError as error:
+            return CounterFailure(
+                FailureKind.ENDED, f'the socket of lab "{self._lab}" failed: {error.strerror}'
+            )
         except ValueError:
             return CounterFailure(FailureKind.NONSENSE, f"an answer of more than {MAX_RESPONSE_BYTES} bytes")
         if not line.endswith(b"\n"):

@@ -1,9 +1,12 @@
 """A lab's socket is reached wherever its directory lies."""
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
+from etloop.runtime.lab_directory import connect_problem
 from etloop.runtime.sockets.unix_socket import connected, listening
 
 _TOO_LONG = "d" * 150
@@ -34,3 +37,21 @@ def test_one_that_a_killed_lab_left_is_replaced(tmp_path: Path) -> None:
 def test_where_no_lab_is_there_is_nothing_to_connect_to(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         connected(tmp_path / "none" / "lab.sock", 10)
+
+
+@pytest.mark.parametrize(
+    ("code", "is_down"),
+    [
+        (errno.ENOENT, True),
+        (errno.ECONNREFUSED, True),
+        (errno.EMFILE, False),
+        (errno.EACCES, False),
+        (errno.ENOMEM, False),
+        (errno.EAGAIN, False),
+    ],
+    ids=errno.errorcode.get,
+)
+def test_only_a_socket_without_a_listener_is_a_lab_that_is_down(code: int, is_down: bool) -> None:
+    problem = connect_problem("x", OSError(code, os.strerror(code)))
+    assert ("is up" in problem.what) is is_down
+    assert (os.strerror(code) in problem.what) is not is_down

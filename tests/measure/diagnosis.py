@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from itertools import groupby
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Final
 
@@ -132,7 +133,7 @@ def rows(chosen: argparse.Namespace) -> Iterator[Values]:
         raise UsageError(f'--only: no case is named "{chosen.only}"; cases: {", ".join(n for n, _ in names)}')
     with tempfile.TemporaryDirectory(prefix="etloop-diagnosis-") as scratch:
         work = partial(answer, place=Path(chosen.keep or scratch), keeps=bool(chosen.keep), in_lab=chosen.lab)
-        with ProcessPoolExecutor(1 if chosen.lab else chosen.jobs) as pool:
+        with ProcessPoolExecutor(1 if chosen.lab else chosen.jobs, get_context("spawn")) as pool:
             results = pool.map(work, *zip(*cases, strict=True))
             for _, group in groupby(results, key=lambda row: row.name):
                 values = list(row_of(list(group)))

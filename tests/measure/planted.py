@@ -19,6 +19,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Final
 
@@ -241,7 +242,8 @@ def answers(series: Sequence[Series], processes: int, place: Path) -> list[Answe
         )
         planned.append([(first, side(one_series.load, one_series.fabric)) for first in firsts])
     all_sides = {side.path: side for row in planned for pair in row for side in pair}
-    with ProcessPoolExecutor(processes) as workers:
+    # A forked child of a process that used gRPC spins when it collects what that left behind.
+    with ProcessPoolExecutor(processes, get_context("spawn")) as workers:
         for _ in workers.map(run_side, all_sides.values()):
             pass
     return [_answer(one_series, row) for one_series, row in zip(series, planned, strict=True)]

@@ -74,7 +74,7 @@ def _threads() -> Iterator[HostThread]:
     """Yield every thread of the host with its CPU affinity."""
     for process in _numbers("/proc"):
         for number in _numbers(f"/proc/{process}/task"):
-            with contextlib.suppress(OSError):  # it has ended
+            with contextlib.suppress(ProcessLookupError):  # it has ended
                 yield HostThread(number, frozenset(os.sched_getaffinity(number)))
 
 
@@ -87,10 +87,10 @@ def _sees_the_host() -> bool:
 
 
 def _numbers(directory: str) -> list[int]:
-    """Return the entries of a directory whose names are numbers; empty if it cannot be read."""
+    """Return the entries of a directory whose names are numbers; empty if its process has ended. Raises `OSError`."""
     try:
         return [int(path.name) for path in Path(directory).iterdir() if path.name.isdigit()]
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError):
         return []
 
 

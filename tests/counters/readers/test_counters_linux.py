@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
+from pyroute2.netlink.exceptions import NetlinkError
 
 from etloop.contract.model.counters import CounterBatch, CounterFailure, CounterObject, FailureKind
 from etloop.counters.readers.linux import LinuxCounters
+from etloop.counters.readers.linux_process import read_links
 from tests.lab.test_lab_truths import NO_NAMESPACES, namespaces_are_allowed
 from tests.support.places import ROOT
 
@@ -99,3 +102,28 @@ def test_a_command_that_does_not_read_is_told(
     assert isinstance(result, CounterFailure), what
     assert result.kind is kind, what
     assert words in result.what
+
+
+class _FailingRoute:
+    """A netlink socket whose every request fails with one code."""
+
+    def __init__(self, code: int) -> None:
+        self._code = code
+
+    def link(self, *_: object, **__: object) -> Any:
+        raise NetlinkError(self._code)
+
+
+@pytest.mark.parametrize(
+    ("code", "complaint"),
+    [
+        (errno.ENODEV, "no interface eth0 on this host"),
+        (errno.ENOBUFS, "cannot read interface eth0: No buffer space available"),
+        (errno.EPERM, "cannot read interface eth0: Operation not permitted"),
+    ],
+    ids=["ENODEV", "ENOBUFS", "EPERM"],
+)
+def test_an_interface_that_cannot_be_read_is_not_absent(code: int, complaint: str) -> None:
+    complaints: list[str] = []
+    assert read_links(_FailingRoute(code), ["eth0"], complaints) == {}
+    assert complaints == [complaint]

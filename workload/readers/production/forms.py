@@ -64,8 +64,9 @@ def production_of(source: Path) -> Production | None:
         return None
     try:
         paths = sorted(path for path in source.iterdir() if path.is_file())
-    except OSError:
-        return None
+    except OSError as error:
+        problem = f"cannot be listed: {error.strerror}"
+        raise TraceError(Problem(shown(str(source)), problem, "see its permissions and its disk")) from None
     if len(paths) > MAX_FILES or by_prefix(frozenset(path.name for path in paths)):
         return None
     by_form: dict[str, tuple[Form, list[Path]]] = {}
@@ -121,5 +122,10 @@ def names_of(production: Production) -> tuple[str, ...]:
 
 
 def _form_of(path: Path) -> Form | None:
-    head = head_of(path)
+    """Return the form of a file; None for one of no form. Raises `TraceError`: its form is unknown then."""
+    try:
+        head = head_of(path)
+    except OSError as error:
+        problem = f"cannot be read: {error.strerror or error}"
+        raise TraceError(Problem(shown(str(path)), problem, "see its permissions and its disk")) from None
     return next((form for form in FORMS if head and form.begins(head)), None)

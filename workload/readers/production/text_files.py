@@ -44,13 +44,13 @@ class Note:
 
 
 def head_of(path: Path) -> bytes:
-    """Return the first decompressed bytes of a regular file; b"" for one that cannot be read."""
+    """Return the first decompressed bytes of a regular file; b"" for one that cannot be decompressed. Raises `OSError`."""
     if not path.is_file():
         return b""
     try:
         with closing(file_pieces(path)) as pieces:
             return bounded(decompressed(pieces), HEAD_BYTES)
-    except (OSError, CompressionFault):
+    except CompressionFault:
         return b""
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
+import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from etloop.contract.base.errors import TraceError
 from etloop.workload.graph.analysis import analyse
 from etloop.workload.job import build_job
 from etloop.workload.readers.files import files_of_trace, read_trace
+from etloop.workload.readers.production import forms
 from etloop.workload.readers.production.dlio import Model
 from etloop.workload.readers.production.facts import FileFacts
 from etloop.workload.trace.settings import WorkloadSettings
@@ -553,3 +556,18 @@ def test_all_findings_of_a_production_file_are_in_the_report(tmp_path: Path) -> 
     (tmp_path / "kv.csv").write_text(KV)
     analysis = analyse(read_trace(tmp_path / "kv.csv"), WorkloadSettings())
     assert [str(finding.check) for finding in analysis.findings] == ["source-leaves-out"]
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.EMFILE, errno.EACCES], ids=errno.errorcode.get)
+def test_a_file_that_cannot_be_read_is_not_left_out(
+    code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for rank in range(2):
+        (tmp_path / f"rank{rank}.json").write_text("{}")
+
+    def fail(path: Path) -> bytes:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(forms, "head_of", fail)
+    with pytest.raises(TraceError, match=os.strerror(code)):
+        forms.production_of(tmp_path)
