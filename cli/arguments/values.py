@@ -131,6 +131,6 @@ def parse_part(text: str) -> float:
     part = parse_share_per_million(text) / 1e6
     if not 0 < part <= 1:
         raise QuantityError(
-            f'"{text[:64]}" is no share of the requests', "write more than 0% and at most 100%"
+            f'"{text[:64]}" is not a share of the requests', "write more than 0% and at most 100%"
         )
     return part

@@ -122,8 +122,7 @@ def run(parsed: argparse.Namespace) -> CommandResult:
             )
             prepared = inputs.label_case(prepare(inputs.files, options))
         if (load := serving_load(prepared.scenario)) is not None:
-            given = TwinSettings(seed=seed, limit_ns=limit_ns)
-            return _run_serving(prepared, load, given, parsed)
+            return _run_serving(prepared, load, TwinSettings(seed=seed, limit_ns=limit_ns), parsed)
         if parsed.find_rate is not None:
             problem = "the scenario has no serving workload"
             raise ConfigError(Problem("--find-rate", problem, "leave it out (docs/serving.md)"))

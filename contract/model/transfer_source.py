@@ -1,4 +1,4 @@
-"""What starts transfers while a run lasts, because what it starts next depends on what has arrived."""
+"""Sources that start transfers while a run lasts: each decision depends on the transfers that have arrived."""
 
 from __future__ import annotations
 

@@ -31,16 +31,16 @@ def requests_of(load: ServingLoad) -> RequestSet:
     requests = load.requests
     if isinstance(requests, DrawnRequests):
         return drawn_requests(requests)
-    found = read_requests(load.directory / requests.trace, load.where)
+    request_set = read_requests(load.directory / requests.trace, load.where)
     if requests.spread_ns:
-        found = spread(found, requests.spread_ns)
-    return scale(found, requests.time, requests.tokens_divisor, requests.limit)
+        request_set = spread(request_set, requests.spread_ns)
+    return scale(request_set, requests.time, requests.tokens_divisor, requests.limit)
 
 
 def serving_job(load: ServingLoad) -> Job:
     """Return the job of a serving workload. Raises `ConfigError` as `requests_of`, or if it has too many pairs of ranks."""
-    found = requests_of(load)
-    cluster = Cluster(load.model, load.keys, RequestSet((), found.block_tokens, ""), range(load.ranks))
+    request_set = requests_of(load)
+    cluster = Cluster(load.model, load.keys, RequestSet((), request_set.block_tokens, ""), range(load.ranks))
     if len(cluster.pairs) > MOST_RANK_PAIRS:
         problem = f"{len(cluster.pairs)} pairs of GPUs exchange messages"
         remedy = f"keep them within {MOST_RANK_PAIRS}: fewer instances, or a smaller ep"
@@ -57,15 +57,15 @@ def serving_job(load: ServingLoad) -> Job:
         RankProgram(rank, rank, (), tuple(slots[rank]), np.arange(len(program), dtype=np.uint64))
         for rank, program in enumerate(programs)
     )
-    source = f"serving {load.model.name}, {found.source}"
+    source = f"serving {load.model.name}, {request_set.source}"
     return Job(source, (), programs, ranks, "data", {"data": 0}, ())
 
 
 def serving_load(scenario: Scenario) -> ServingLoad | None:
     """Return the serving workload of a scenario; None if it has none. Raises `PlanError` next to other jobs."""
     loads = [job.source.load for job in scenario.jobs]
-    found = [load for load in loads if isinstance(load, ServingLoad)]
-    if not found:
+    serving = [load for load in loads if isinstance(load, ServingLoad)]
+    if not serving:
         return None
     if len(loads) > 1:
         problem = "a serving workload cannot run with other jobs"
@@ -75,7 +75,7 @@ def serving_load(scenario: Scenario) -> ServingLoad | None:
         raise PlanError(
             Problem("iterations", problem, "leave it out; requests.count sets the length of the run")
         )
-    return found[0]
+    return serving[0]
 
 
 def refuse_serving(scenario: Scenario) -> None:

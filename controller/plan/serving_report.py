@@ -34,7 +34,7 @@ class KvBytes:
     cache_bytes: int
     """S_KV, one copy."""
     moved_bytes: int
-    """What a transfer without reuse moves: with more GPUs than heads, or a latent, each decode GPU gets its copy."""
+    """Bytes of a transfer without reuse: with more GPUs than heads, or a latent, each decode GPU gets its copy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class ExchangeBytes:
     other_hosts_bytes: int
     """The part of T_egress to GPUs of other hosts."""
     combine_bytes: int
-    """What one GPU gets back from all others."""
+    """Bytes that one GPU gets back from all others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +83,11 @@ class ServingPlan:
 
 def serving_plan(load: ServingLoad, hosts: Sequence[int]) -> ServingPlan:
     """Return the figures of a workload; `hosts` has the host of each rank. Raises as `requests_of`."""
-    found, keys, model = requests_of(load), load.keys, load.model
+    request_set, keys, model = requests_of(load), load.keys, load.model
     pieces = slices(model, keys.prefill.tp, keys.decode.tp)
     moved = sum(piece.bytes_per_token for piece in pieces)
     first_decode = keys.prefill.instances * keys.prefill.gpus
-    input_tokens = sum(request.input_tokens for request in found.requests)
+    input_tokens = sum(request.input_tokens for request in request_set.requests)
     exchanges = [
         _exchange(load, name, pool, hosts[first : first + pool.gpus], tokens)
         for name, pool, first in (("prefill", keys.prefill, 0), ("decode", keys.decode, first_decode))
@@ -102,16 +102,16 @@ def serving_plan(load: ServingLoad, hosts: Sequence[int]) -> ServingPlan:
         kv=tuple(KvBytes(tokens, model.kv_bytes(tokens), moved * tokens) for tokens in CONTEXTS),
         kv_flows=len(pieces),
         exchanges=tuple(exchanges),
-        requests=len(found.requests),
-        source=found.source,
-        span_ns=found.requests[-1].arrival_ns,
+        requests=len(request_set.requests),
+        source=request_set.source,
+        span_ns=request_set.requests[-1].arrival_ns,
         input_tokens=input_tokens,
-        output_tokens=sum(request.output_tokens for request in found.requests),
+        output_tokens=sum(request.output_tokens for request in request_set.requests),
         prompt_kv_bytes=moved * input_tokens,
         gpus=load.ranks,
         prefill_kv_tokens=keys.prefill.kv_tokens(model),
         decode_kv_tokens=keys.decode.kv_tokens(model),
-        notes=found.notes,
+        notes=request_set.notes,
     )
 
 

@@ -56,7 +56,7 @@ class _Source:
     ) -> tuple[Sequence[tuple[int, int, int]], int | None]:
         started = self._cluster.act(now_ns, arrived)
         self.last_ns = now_ns
-        return [(one.pair, one.message_bytes, one.number) for one in started], self._cluster.next_ns
+        return [(start.pair, start.message_bytes, start.number) for start in started], self._cluster.next_ns
 
 
 def serve_in_twin(
@@ -71,8 +71,8 @@ def serve_in_twin(
 
     Raises `ConfigError` without a described device, and `PlanError` for one that the level does not model.
     """
-    found, checks = requests_of(load), prepared.scenario.verdict.checks
-    cluster = Cluster(load.model, load.keys, found, prepared.plan.parts.jobs.hosts())
+    request_set, checks = requests_of(load), prepared.scenario.verdict.checks
+    cluster = Cluster(load.model, load.keys, request_set, prepared.plan.parts.jobs.hosts())
     if level == "flow":
         device = described_device(prepared)
         device = replace(device, topology=seeded(device.topology, settings.seed))
@@ -80,7 +80,7 @@ def serve_in_twin(
         source = _Source(cluster, assignment)
         outcome = flow_level(assignment, network, FlowLevelSettings(limit_ns=settings.limit_ns), source)
         notes = (f"flow level: without {', '.join(absent)}",) if absent else ()
-        records = _records(load, found, cluster, source.last_ns, notes)
+        records = _records(load, request_set, cluster, source.last_ns, notes)
         return serving_run(records, checks, outcome.failure, level)
     made: list[_Source] = []
 
@@ -90,12 +90,12 @@ def serve_in_twin(
 
     executed = TwinExecution(settings, hosts, source_of).execute(prepared, "", watcher, None)
     assert executed.twin is not None
-    records = _records(load, found, cluster, made[0].last_ns, executed.notes)
+    records = _records(load, request_set, cluster, made[0].last_ns, executed.notes)
     return serving_run(records, checks, executed.twin.failure, level)
 
 
 def _records(
-    load: ServingLoad, found: RequestSet, cluster: Cluster, end_ns: int, notes: tuple[str, ...]
+    load: ServingLoad, request_set: RequestSet, cluster: Cluster, end_ns: int, notes: tuple[str, ...]
 ) -> ServingRecords:
     samples, keys = cluster.samples, load.keys
     steps: Columns = {
@@ -124,21 +124,21 @@ def _records(
         exchange_ns=np.array(samples.exchange_ns, np.int64),
         exchange_bytes=np.array(samples.exchange_bytes, np.int64),
         queues=queues,
-        source=found.source,
+        source=request_set.source,
         model=load.model.name,
-        left_out=found.failed,
+        left_out=request_set.failed,
         duration_ns=end_ns,
         ttft_limit_ns=keys.objective.ttft_ns,
         itl_limit_ns=keys.objective.itl_ns,
         prefill_instances=keys.prefill.instances,
         decode_instances=keys.decode.instances,
-        notes=(MODELLED, *found.notes, *notes),
+        notes=(MODELLED, *request_set.notes, *notes),
     )
 
 
 def request_columns(progress: Sequence[Progress], first_token: FirstToken) -> Columns:
     """Return a row per request that has arrived."""
-    rows = [_row(one, first_token) for one in progress]
+    rows = [_row(request, first_token) for request in progress]
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(REQUEST_COLUMNS)
     text = {"state", "reason"}
     return {
@@ -147,45 +147,45 @@ def request_columns(progress: Sequence[Progress], first_token: FirstToken) -> Co
     }
 
 
-def _row(one: Progress, first_token: FirstToken) -> tuple[object, ...]:
-    request = one.request
+def _row(progress: Progress, first_token: FirstToken) -> tuple[object, ...]:
+    request = progress.request
     parts = dict.fromkeys(TTFT_PARTS, 0)
     ttft_ns = itl_ns = NOT_YET
-    if one.first_token_ns != NOT_YET:
-        ttft_ns = one.first_token_ns - request.arrival_ns
-        parts["memory_wait_ns"] = one.reserved_ns - request.arrival_ns
-        parts["prefill_wait_ns"] = one.prefill_start_ns - one.reserved_ns
-        parts["prefill_fabric_ns"] = one.prefill_fabric_ns
-        parts["prefill_ns"] = one.prefill_end_ns - one.prefill_start_ns - one.prefill_fabric_ns
+    if progress.first_token_ns != NOT_YET:
+        ttft_ns = progress.first_token_ns - request.arrival_ns
+        parts["memory_wait_ns"] = progress.reserved_ns - request.arrival_ns
+        parts["prefill_wait_ns"] = progress.prefill_start_ns - progress.reserved_ns
+        parts["prefill_fabric_ns"] = progress.prefill_fabric_ns
+        parts["prefill_ns"] = progress.prefill_end_ns - progress.prefill_start_ns - progress.prefill_fabric_ns
         if first_token is FirstToken.DECODE:
-            parts["transfer_ns"] = one.kv_end_ns - one.prefill_end_ns
-            parts["decode_wait_ns"] = one.decode_start_ns - one.kv_end_ns
-            parts["decode_ns"], parts["decode_fabric_ns"] = one.decode_ns, one.decode_fabric_ns
-    if one.generated > 1:
-        itl_ns = (one.last_token_ns - one.first_token_ns) // (one.generated - 1)
+            parts["transfer_ns"] = progress.kv_end_ns - progress.prefill_end_ns
+            parts["decode_wait_ns"] = progress.decode_start_ns - progress.kv_end_ns
+            parts["decode_ns"], parts["decode_fabric_ns"] = progress.decode_ns, progress.decode_fabric_ns
+    if progress.generated > 1:
+        itl_ns = (progress.last_token_ns - progress.first_token_ns) // (progress.generated - 1)
     return (
         request.number,
-        str(one.state),
-        one.reason,
-        one.prefill,
-        one.decode,
+        str(progress.state),
+        progress.reason,
+        progress.prefill,
+        progress.decode,
         request.input_tokens,
         request.output_tokens,
-        one.generated,
-        one.cached_prefill_tokens,
-        one.cached_decode_tokens,
-        one.kv_bytes,
+        progress.generated,
+        progress.cached_prefill_tokens,
+        progress.cached_decode_tokens,
+        progress.kv_bytes,
         request.arrival_ns,
-        one.reserved_ns,
-        one.prefill_start_ns,
-        one.prefill_end_ns,
-        one.kv_start_ns,
-        one.kv_end_ns,
-        one.decode_start_ns,
-        one.first_token_ns,
-        one.second_token_ns,
-        one.last_token_ns,
-        one.longest_gap_ns,
+        progress.reserved_ns,
+        progress.prefill_start_ns,
+        progress.prefill_end_ns,
+        progress.kv_start_ns,
+        progress.kv_end_ns,
+        progress.decode_start_ns,
+        progress.first_token_ns,
+        progress.second_token_ns,
+        progress.last_token_ns,
+        progress.longest_gap_ns,
         *(parts[name] for name in TTFT_PARTS),
         ttft_ns,
         itl_ns,

@@ -1,4 +1,4 @@
-"""The figures of a serving run: a row per request, one per decode step, and what is computed from them."""
+"""The figures of a serving run: a row per request, one per decode step, and the figures computed from them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from etloop.contract.base.late_dataclass import dataclass
 
 REQUEST_COLUMNS: Final[dict[str, str]] = {
     "request": "id: position in the source of requests",
-    "state": "finished, refused, or what it was doing when the run ended",
+    "state": "finished, refused, or its state when the run ended",
     "reason": "why it was refused",
     "prefill": "number of its prefill instance; -1: none",
     "decode": "number of its decode instance; -1: none",
@@ -43,7 +43,7 @@ REQUEST_COLUMNS: Final[dict[str, str]] = {
     "ttft_ns": "time to first token; -1: none yet",
     "itl_mean_ns": "mean time between its tokens; -1: fewer than two",
 }
-"""Column of requests.parquet -> meaning. Times of what did not happen are -1."""
+"""Column of requests.parquet -> meaning. Times of events that did not happen are -1."""
 TTFT_PARTS: Final = (
     "memory_wait_ns",
     "prefill_wait_ns",
@@ -94,7 +94,7 @@ class QueueFigures:
 
 @dataclass(frozen=True, slots=True)
 class ServingFigures:
-    """Figures of a whole run. Compute is modelled; what the fabric adds is simulated or measured."""
+    """Figures of a whole run. Compute is modelled; the times of the fabric are simulated or measured."""
 
     source: str
     model: str
@@ -144,7 +144,7 @@ class ServingFigures:
 
 @dataclass(frozen=True, slots=True)
 class RatePoint:
-    """One rate of a search, with what it gave."""
+    """One rate of a search, and its figures."""
 
     rate: float
     """Requests a second."""

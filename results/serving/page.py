@@ -25,7 +25,7 @@ from etloop.results.html.blocks import (
 from etloop.results.html.drawing import NARROW, WIDE, Axis, Plotted, Steps, draw
 from etloop.results.html.render import render
 from etloop.results.html.stacks import Bar, Segment, stacks
-from etloop.results.schema.serving import TTFT_PARTS, ServingFigures
+from etloop.results.schema.serving import TTFT_PARTS, Percentiles, ServingFigures
 from etloop.results.schema.verdict import RunResult
 from etloop.results.serving.text import PART_NAMES, milliseconds, serving_lines
 
@@ -78,10 +78,11 @@ def serving_page(run: ServingRun) -> str:
 
 
 def _tiles(figures: ServingFigures) -> Tiles:
-    def time(value: float | None) -> str:
-        return "none" if value is None else milliseconds(value)
+    def tile(name: str, times: Percentiles | None) -> Tile:
+        if times is None:
+            return Tile(name, "none", "no request has one")
+        return Tile(name, milliseconds(times.p99), f"mean {milliseconds(times.mean)}")
 
-    ttft, itl, fabric = figures.ttft, figures.itl, figures.ttft_fabric
     return Tiles(
         (
             Tile(
@@ -89,9 +90,9 @@ def _tiles(figures: ServingFigures) -> Tiles:
                 f"{figures.finished} of {figures.arrived}",
                 f"{figures.refused} refused, {figures.running} running",
             ),
-            Tile("TTFT p99", time(ttft and ttft.p99), f"mean {time(ttft and ttft.mean)}"),
-            Tile("of it the fabric p99", time(fabric and fabric.p99), f"mean {time(fabric and fabric.mean)}"),
-            Tile("ITL p99", time(itl and itl.p99), f"mean {time(itl and itl.mean)}"),
+            tile("TTFT p99", figures.ttft),
+            tile("of it the fabric p99", figures.ttft_fabric),
+            tile("ITL p99", figures.itl),
             Tile(
                 "goodput",
                 f"{figures.goodput:.3g}/s",
@@ -101,9 +102,17 @@ def _tiles(figures: ServingFigures) -> Tiles:
     )
 
 
+def _numbers(records: ServingRecords) -> dict[str, NDArray[np.int64]]:
+    """Return the columns of the requests that hold numbers."""
+    texts = {"state", "reason"}
+    return {
+        name: np.asarray(column, np.int64) for name, column in records.requests.items() if name not in texts
+    }
+
+
 def _ttft_parts(records: ServingRecords) -> tuple[Block, ...]:
     """Return the mean parts of TTFT of groups of requests by arrival, stacked."""
-    rows = {name: np.asarray(column) for name, column in records.requests.items()}
+    rows = _numbers(records)
     started = np.flatnonzero(rows["ttft_ns"] >= 0)
     if not len(started):
         return ()
@@ -132,7 +141,7 @@ def _part_legend() -> tuple[LegendEntry, ...]:
 
 def _timeline(records: ServingRecords) -> tuple[Block, ...]:
     """Return the phases of single requests: of those with the longest time to first token."""
-    rows = {name: np.asarray(column) for name, column in records.requests.items()}
+    rows = _numbers(records)
     started = np.flatnonzero(rows["ttft_ns"] >= 0)
     slowest = started[np.argsort(-rows["ttft_ns"][started], kind="stable")[:MOST_REQUESTS]]
     bars: list[Bar] = []
@@ -172,7 +181,7 @@ def _itl(records: ServingRecords) -> Plot | None:
 
 def _under_way(records: ServingRecords) -> Plot | None:
     """Return how many requests are in each phase over time."""
-    rows = {name: np.asarray(column) for name, column in records.requests.items()}
+    rows = _numbers(records)
     phases = (
         ("waiting or in prefill", "arrival_ns", "prefill_end_ns"),
         ("in transfer", "prefill_end_ns", "kv_end_ns"),

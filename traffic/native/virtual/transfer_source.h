@@ -1,4 +1,4 @@
-// Transfers that a model outside the engine starts while a run lasts: what it starts next depends on what has arrived.
+// Transfers that a model outside the engine starts while a run lasts: each decision depends on those that have arrived.
 //
 // Each is one more use of a SEND and a RECV that the programs of two ranks describe (`Ops::post`).
 #pragma once
