@@ -32,6 +32,7 @@ MAY_IMPORT: Final[Mapping[str, str]] = {
     "workload/synthetic": "contract workload/trace workload/chakra workload/graph",
     "workload/readers": "contract workload/trace workload/chakra",
     "workload/recording": "contract workload/trace workload/chakra",
+    "workload/serving": "contract",
     "workload": "contract workload/trace workload/graph workload/lint workload/program",
     "traffic/threads": "contract runtime",
     "traffic/topology": "contract",
@@ -60,6 +61,7 @@ MAY_IMPORT: Final[Mapping[str, str]] = {
     "results/text": "contract results/schema results/measure results/expected results/tables results/compare results/report",
     "results/html": "contract results/schema results/measure results/verdict results/kpis results/compare results/report",
     "results/export": "results/kpis",
+    "results/serving": "contract results/schema results/verdict results/html results/text",
     "results": "contract",
     "agent": "contract runtime traffic",
     "counters/base": "contract",
@@ -97,7 +99,8 @@ COMPILED: Final = ("etloop.traffic._native", "etloop.workload._et")
 
 PURE: Final = frozenset(
     "contract/base contract/model contract/protocol workload/trace workload/chakra workload/graph workload/inspect"
-    " workload/recording workload/lint workload/program workload/synthetic traffic/topology traffic/collectives"
+    " workload/recording workload/lint workload/program workload/serving workload/synthetic traffic/topology"
+    " traffic/collectives"
     " traffic/collectives/core"
     " traffic/collectives/algorithms traffic/collectives/nccl traffic/collectives/msccl traffic/collectives/proof"
     " dut_profiles/model dut_profiles/rules results/schema results/measure results/verdict results/expected results/tables"
