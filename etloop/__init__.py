@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from etloop.results.schema.findings import Finding as Finding
     from etloop.results.schema.findings import FindingKind as FindingKind
     from etloop.results.schema.summary import Summary as Summary
+    from etloop.results.serving.run import ServingRun as ServingRun
     from etloop.runs import Run as Run
     from etloop.runtime.broker_settings import BrokerSettings as BrokerSettings
     from etloop.traffic.congestion import Need as Need
@@ -69,6 +70,7 @@ __all__ = [
     "PlanReport",
     "RackClient",
     "Run",
+    "ServingRun",
     "SizeUnit",
     "Summary",
     "Trace",
@@ -81,6 +83,7 @@ __all__ = [
     "run_lab",
     "run_sweep",
     "run_twin",
+    "serve",
     "version",
 ]
 
@@ -103,6 +106,7 @@ _TYPES: Final = {
     "PlanReport": "controller.plan.report",
     "RackClient": "controller.rack.client.client",
     "Run": "runs",
+    "ServingRun": "results.serving.run",
     "SizeUnit": "workload.trace.settings",
     "Summary": "results.schema.summary",
     "Trace": "workload.trace.trace",
@@ -198,6 +202,25 @@ def run_twin(
     from etloop.virtual_runs import run_twin
 
     return run_twin(scenario, rig, out_dir, topology, seed, congestion_control)
+
+
+@_with_packages
+def serve(
+    scenario: FileOrValues,
+    rig: FileOrValues | None = None,
+    *,
+    topology: FileOrValues | None = None,
+    level: str = "packet",
+    seed: int | None = None,
+    out_dir: AnyPath | None = None,
+) -> ServingRun:
+    """Run a serving workload in virtual time; return its records, figures and verdict, and write them to `out_dir` if given.
+
+    `rig`, `topology` and `seed` are as of `run_twin`; `level` is "packet" or "flow". Raise `InputError` before the run starts.
+    """
+    from etloop.virtual_runs import serve
+
+    return serve(scenario, rig, topology, level, seed, out_dir)
 
 
 @_with_packages

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.controller.inputs.scenario.congestion import Plugin
 from etloop.controller.plan.run_numbers import TWIN_ID
+from etloop.controller.plan.serving_jobs import serving_load
 from etloop.controller.run.derived_rig import derived_rig
 from etloop.controller.run.out_directory import refuse_used_directory
 from etloop.controller.run.pipeline import (
@@ -21,14 +22,18 @@ from etloop.controller.run.pipeline import (
     prepare,
     run_plan,
 )
-from etloop.controller.run.twin import TwinExecution
+from etloop.controller.run.serving import serve_in_twin
+from etloop.controller.run.twin import TwinExecution, TwinHosts
 from etloop.input_files import input_file, with_plugin
+from etloop.results.serving.store import write_serving
 from etloop.runs import Run, open_run
 from etloop.traffic.python_congestion import registered, word_of
 from etloop.traffic.twin import SAMPLE_INTERVAL_NS, TwinSettings
 
 if TYPE_CHECKING:
+    from etloop.controller.run.pipeline import InputFile
     from etloop.input_files import FileOrValues
+    from etloop.results.serving.run import ServingRun
     from etloop.traffic.python_congestion import CongestionControl
 
 
@@ -43,11 +48,7 @@ def run_twin(
     """Run the twin, see `etloop.run_twin`."""
     directory = Path(out_dir)
     refuse_used_directory(directory)
-    switches = None if topology is None else input_file(topology, "topology.yaml")
-    if rig is None and switches is None:
-        raise ConfigError(Problem("rig", "is missing, and so is topology", "give one of them, or both"))
-    ports = input_file(rig, "rig.yaml") if rig is not None else derived_rig(switches) if switches else None
-    assert ports is not None
+    ports, switches = _network(rig, topology)
     settings = TwinSettings(seed=seed, sample_interval_ns=SAMPLE_INTERVAL_NS)
     options = PrepareOptions()
     job = input_file(scenario, "scenario.yaml")
@@ -66,3 +67,42 @@ def run_twin(
         if registration is not None:
             registration.refuse_failures()
     return open_run(directory)
+
+
+def _network(rig: FileOrValues | None, topology: FileOrValues | None) -> tuple[InputFile, InputFile | None]:
+    """Return rig and topology; without a rig, that of a port for each attachment."""
+    switches = None if topology is None else input_file(topology, "topology.yaml")
+    if rig is not None:
+        return input_file(rig, "rig.yaml"), switches
+    if switches is None:
+        raise ConfigError(Problem("rig", "is missing, and so is topology", "give one of them, or both"))
+    return derived_rig(switches), switches
+
+
+def serve(
+    scenario: FileOrValues,
+    rig: FileOrValues | None,
+    topology: FileOrValues | None,
+    level: str,
+    seed: int | None,
+    out_dir: str | os.PathLike[str] | None,
+) -> ServingRun:
+    """Run a serving workload, see `etloop.serve`."""
+    if out_dir is not None:
+        refuse_used_directory(Path(out_dir))
+    ports, switches = _network(rig, topology)
+    inputs = RunInputs(input_file(scenario, "scenario.yaml"), ports, switches, TWIN_ID)
+    prepared = prepare(inputs, PrepareOptions(keeps_case=False))
+    load = serving_load(prepared.scenario)
+    if load is None:
+        raise ConfigError(
+            Problem("workload", "is not one of serving", "write workload.serving (docs/serving.md)")
+        )
+    if level not in ("packet", "flow"):
+        raise ConfigError(
+            Problem("level", f'"{level[:64]}" is not one of the choices', "write packet or flow")
+        )
+    run = serve_in_twin(prepared, load, TwinSettings(seed=seed), TwinHosts.CARDS, level, SilentWatcher())
+    if out_dir is not None:
+        write_serving(Path(out_dir), run, prepared.texts)
+    return run

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from etloop.contract.model.assignment import Assignment, ScheduleTables
 from etloop.contract.model.topology import Topology
+from etloop.contract.model.transfer_source import TransferSource
 from etloop.contract.model.transport import TransportSettings
 from etloop.traffic.capture import PlannedCapture
 from etloop.traffic.flow_level import FlowLevelSettings, FlowNetwork
@@ -300,12 +301,18 @@ def twin(
     streams: list[StreamPath],
     settings: TwinSettings,
     cc_libraries: list[str],
+    source: TransferSource | None = None,
 ) -> dict[str, Any]:
     """A run through switches; the keys are the fields of TwinOutcome, records as bytes."""
 
 # bind/flow.cpp
 
-def flow_level(assignment: Assignment, network: FlowNetwork, settings: FlowLevelSettings) -> dict[str, Any]:
+def flow_level(
+    assignment: Assignment,
+    network: FlowNetwork,
+    settings: FlowLevelSettings,
+    source: TransferSource | None = None,
+) -> dict[str, Any]:
     """A run without packets; the keys are the fields of FlowLevelOutcome, records as bytes."""
 
 def flow_keys(assignment: Assignment) -> bytes:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.assignment import Assignment, Path, PlannedStream, UdpStream
+from etloop.contract.model.transfer_source import TransferSource
 from etloop.traffic import _native
 from etloop.traffic.outcome import outcome_of
 
@@ -98,13 +99,17 @@ class FlowLevelOutcome:
 
 
 def flow_level(
-    assignment: Assignment, network: FlowNetwork, settings: FlowLevelSettings | None = None
+    assignment: Assignment,
+    network: FlowNetwork,
+    settings: FlowLevelSettings | None = None,
+    source: TransferSource | None = None,
 ) -> FlowLevelOutcome:
     """Run an assignment, which holds every rank and port of the job, to its end, a failure or a limit.
 
-    Raises ValueError if the assignment or the network is inconsistent.
+    The transfers of a `source` take place in addition; it gets the arrivals, and the outcome has no ops. Raises ValueError if
+    the assignment or the network is inconsistent.
     """
-    outcome = _native.flow_level(assignment, network, settings or FlowLevelSettings())
+    outcome = _native.flow_level(assignment, network, settings or FlowLevelSettings(), source)
     return outcome_of(FlowLevelOutcome, outcome, link_bytes=np.frombuffer(outcome["link_bytes"], np.int64))
 
 

@@ -23,6 +23,7 @@ from etloop.contract.model.fault_rules import FaultAction
 from etloop.contract.model.records import StreamCount
 from etloop.contract.model.switch_counters import CARD_COUNTERS, LANE_SAMPLE, SWITCH_PORT_COUNTERS, rows
 from etloop.contract.model.topology import SwitchEnd, Topology
+from etloop.contract.model.transfer_source import TransferSource
 from etloop.traffic import _native
 from etloop.traffic.cc_library import libraries_for
 from etloop.traffic.outcome import outcome_of
@@ -152,11 +153,16 @@ class TwinOutcome:
 
 
 def twin(
-    assignment: Assignment, rig_ports: tuple[str, ...], topology: Topology, settings: TwinSettings
+    assignment: Assignment,
+    rig_ports: tuple[str, ...],
+    topology: Topology,
+    settings: TwinSettings,
+    source: TransferSource | None = None,
 ) -> TwinOutcome:
     """Run the assignment to its end, a failure or a limit.
 
-    `rig_ports[i]` names port i of the assignment as the topology's attachments do, "agent/port". Raises `PlanError` if
+    `rig_ports[i]` names port i of the assignment as the topology's attachments do, "agent/port". The transfers of a `source`
+    take place in addition; the iteration of their records is their number, -1 at the sender. Raises `PlanError` if
     ports, those of streams included, are not attached or cannot reach each other, ValueError if the assignment is
     inconsistent.
     """
@@ -166,7 +172,7 @@ def twin(
     paths = stream_paths(settings.streams, topology, table)
     libraries = libraries_for(assignment, settings.cc_library)
     raw_outcome = _native.twin(
-        whole_ports(assignment), topology, table, attachments, paths, settings, libraries
+        whole_ports(assignment), topology, table, attachments, paths, settings, libraries, source
     )
     switch_ports = tuple(rows(raw, SWITCH_PORT_COUNTERS) for raw in raw_outcome["switch_ports"])
     failure = raw_outcome["failure"]

@@ -121,3 +121,16 @@ def parse_listen_address(text: str) -> tuple[str, int]:
         message = f'"{text[:64]}" is not ADDRESS:PORT, such as 127.0.0.1:8080 (0: any free port)'
         raise argparse.ArgumentTypeError(message)
     return address, int(port)
+
+
+@argument_type
+def parse_part(text: str) -> float:
+    """Parse a share such as "99%" as a part of 1, above 0. Raise `ArgumentTypeError`."""
+    from etloop.contract.base.units import QuantityError, parse_share_per_million
+
+    part = parse_share_per_million(text) / 1e6
+    if not 0 < part <= 1:
+        raise QuantityError(
+            f'"{text[:64]}" is not a share of the requests', "write more than 0% and at most 100%"
+        )
+    return part

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from etloop.cli.arguments.inputs import add_json, add_scenario_and_rig, add_strict
-from etloop.cli.arguments.values import parse_duration, parse_whole
+from etloop.cli.arguments.values import parse_duration, parse_part, parse_whole
 from etloop.cli.result import CommandResult, to_json
 from etloop.runtime.module_loading import quick_loading
 
 if TYPE_CHECKING:
     from etloop.controller.run.prepare import Prepared
+    from etloop.traffic.twin import TwinSettings
+    from etloop.workload.serving.spec import ServingLoad
 
 EXAMPLE: Final = (
     "  etloop twin scenario.yaml --topology topology.yaml                      a port for each attachment\n"
@@ -57,6 +59,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("cards", "software"),
         help="model of the senders: NICs (default), or agents over udp, packet and xdp ports, which have fewer bytes in flight",
     )
+    parser.add_argument(
+        "--find-rate",
+        type=parse_part,
+        metavar="SHARE",
+        help="of a serving workload: find the highest request rate at which this share of its requests, such as 99%%, "
+        "meets its slo",
+    )
     parser.add_argument("--out", type=Path, metavar="RUN_DIR", help="write the results to this new directory")
     parser.add_argument(
         "--seed", type=parse_whole, metavar="N", help="seed of the switches, instead of the topology's"
@@ -90,17 +99,13 @@ def run(parsed: argparse.Namespace) -> CommandResult:
         from etloop.contract.base.errors import ConfigError, Problem
         from etloop.controller.plan.jobs import build_jobs
         from etloop.controller.plan.run_numbers import TWIN_ID
+        from etloop.controller.plan.serving_jobs import serving_load
         from etloop.controller.run.out_directory import refuse_used_directory
         from etloop.controller.run.prepare import PrepareOptions, prepare
         from etloop.results.schema.case import Repeat, RepeatedBy
         from etloop.traffic.twin import SAMPLE_INTERVAL_NS, TwinSettings
 
     is_flow_level = parsed.level == "flow"
-    if is_flow_level and parsed.out is not None:
-        problem = "the flow level has no op records to write"
-        raise ConfigError(
-            Problem("--out", problem, "leave out --out, or --level flow; --json has all results")
-        )
     if parsed.out is not None:
         refuse_used_directory(parsed.out)
     with open_inputs(parsed, Repeat.TWIN, TWIN_ID) as inputs:
@@ -116,6 +121,16 @@ def run(parsed: argparse.Namespace) -> CommandResult:
                 keeps_case=parsed.out is not None,
             )
             prepared = inputs.label_case(prepare(inputs.files, options))
+        if (load := serving_load(prepared.scenario)) is not None:
+            return _run_serving(prepared, load, TwinSettings(seed=seed, limit_ns=limit_ns), parsed)
+        if parsed.find_rate is not None:
+            problem = "the scenario has no serving workload"
+            raise ConfigError(Problem("--find-rate", problem, "leave it out (docs/serving.md)"))
+        if is_flow_level and parsed.out is not None:
+            problem = "the flow level has no op records to write"
+            raise ConfigError(
+                Problem("--out", problem, "leave out --out, or --level flow; --json has all results")
+            )
         if is_flow_level:
             return _run_flow_level(prepared, seed, limit_ns, as_json=parsed.json)
         from etloop.cli.text.twin import render_twin, twin_values
@@ -138,10 +153,10 @@ def run(parsed: argparse.Namespace) -> CommandResult:
 
 def _serve(parsed: argparse.Namespace) -> CommandResult:
     """Answer another simulator until its input ends. Raise an `InputError` for the topology or the socket."""
-    options = ("scenario", "rig", "traces", "strict", "hosts", "out", "sample", "limit")
+    options = ("scenario", "rig", "traces", "strict", "hosts", "out", "sample", "limit", "find_rate")
     for option in options:
         if getattr(parsed, option) not in (None, False):
-            name = "SCENARIO" if option == "scenario" else f"--{option}"
+            name = "SCENARIO" if option == "scenario" else f"--{option.replace('_', '-')}"
             parsed.parser.error(f"argument {name}: not allowed with argument --serve")
     if parsed.topology is None:
         parsed.parser.error("--serve needs --topology FILE, whose attachments are the endpoints")
@@ -189,3 +204,44 @@ def _run_flow_level(prepared: Prepared, seed: int | None, limit_ns: int, *, as_j
     if as_json:
         return CommandResult(to_json(asdict(figures)), code)
     return CommandResult("".join(f"{line.rstrip()}\n" for line in expected_lines(figures)), code)
+
+
+def _run_serving(
+    prepared: Prepared, load: ServingLoad, settings: TwinSettings, parsed: argparse.Namespace
+) -> CommandResult:
+    """Run a serving workload; write requests, figures and report to `--out`. Raise as `serve_in_twin`."""
+    from etloop.cli.progress import StatusWatcher
+    from etloop.controller.run.serving import serve_in_twin
+    from etloop.controller.run.twin import TwinHosts
+    from etloop.results.serving.store import serving_values, write_serving
+    from etloop.results.serving.text import serving_lines
+
+    hosts = TwinHosts(parsed.hosts or TwinHosts.CARDS)
+    level = parsed.level or "packet"
+    if parsed.find_rate is not None:
+        from dataclasses import asdict
+
+        from etloop.contract.base.errors import ExitCode
+        from etloop.controller.run.serving_search import find_rate
+        from etloop.results.serving.rates import rate_lines, write_rates
+
+        watcher = StatusWatcher()
+        search = find_rate(
+            load,
+            parsed.find_rate,
+            lambda scaled: serve_in_twin(prepared, scaled, settings, hosts, level, watcher),
+        )
+        if parsed.out is not None:
+            write_rates(parsed.out, search, load.model.name)
+        text = to_json(asdict(search)) if parsed.json else "\n".join(rate_lines(search)) + "\n"
+        return CommandResult(text, ExitCode.PASS if search.rate else ExitCode.VERDICT_FAILED)
+    served = serve_in_twin(prepared, load, settings, hosts, level, StatusWatcher())
+    if parsed.out is not None:
+        write_serving(parsed.out, served, prepared.texts)
+    code = served.result.exit_code
+    if parsed.json:
+        return CommandResult(to_json(serving_values(served)), code)
+    lines = serving_lines(served)
+    if parsed.out is not None:
+        lines.append(f"written to {parsed.out}")
+    return CommandResult("".join(f"{line.rstrip()}\n" for line in lines), code)

@@ -63,6 +63,16 @@ def noted_questions() -> Iterator[list[Question]]:
         _ASKED.reset(token)
 
 
+@contextmanager
+def unnoted_questions() -> Iterator[None]:
+    """Note no questions inside the block: those of another file that a reader reads."""
+    token = _ASKED.set(None)
+    try:
+        yield
+    finally:
+        _ASKED.reset(token)
+
+
 def note(question: Question) -> None:
     """Note a question if they are being collected."""
     questions = _ASKED.get()

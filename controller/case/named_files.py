@@ -17,6 +17,7 @@ from etloop.contract.base.yaml_tree import TEXT_TAG, Change, changed_text, is_nu
 from etloop.controller.inputs.scenario.flows import SHIPPED_SIZES
 from etloop.dut_profiles.reading.catalogue import is_path
 from etloop.results.schema.case import CaseRole
+from etloop.workload.serving.model_file import is_model_file
 
 _ANY: Final = "*"
 _ANYWHERE: Final = "**"
@@ -32,6 +33,8 @@ NAMES: Final[Mapping[CaseRole, Mapping[tuple[str, ...], CaseRole]]] = {
         ("workload", "flows", "sizes"): CaseRole.FLOWS,
         ("workload", "checkpoint", "file"): CaseRole.LOAD,
         ("workload", "kv_offload", "file"): CaseRole.LOAD,
+        ("workload", "serving", "model"): CaseRole.LOAD,
+        ("workload", "serving", "requests", "trace"): CaseRole.LOAD,
         ("jobs", _ANY, "workload", "trace"): CaseRole.TRACE,
         ("jobs", _ANY, "workload", "groups"): CaseRole.GROUPS,
         ("jobs", _ANY, "workload", "kernels"): CaseRole.KERNELS,
@@ -39,6 +42,8 @@ NAMES: Final[Mapping[CaseRole, Mapping[tuple[str, ...], CaseRole]]] = {
         ("jobs", _ANY, "workload", "flows", "sizes"): CaseRole.FLOWS,
         ("jobs", _ANY, "workload", "checkpoint", "file"): CaseRole.LOAD,
         ("jobs", _ANY, "workload", "kv_offload", "file"): CaseRole.LOAD,
+        ("jobs", _ANY, "workload", "serving", "model"): CaseRole.LOAD,
+        ("jobs", _ANY, "workload", "serving", "requests", "trace"): CaseRole.LOAD,
         ("collectives", _ANY, "schedule"): CaseRole.SCHEDULE,
         ("jobs", _ANY, "collectives", _ANY, "schedule"): CaseRole.SCHEDULE,
         ("transport", "cc", "plugin"): CaseRole.PLUGIN,
@@ -80,14 +85,16 @@ def named_files(text: bytes, source: str, kind: CaseRole) -> tuple[NamedFile, ..
         for pattern, role in NAMES[kind].items():
             # The items of a list are one level below its key.
             if not is_null(node) and (_matches(key, pattern) or _matches(key[:-1], pattern)):
-                if _is_file(role, node.value):
+                if _is_file(role, key, node.value):
                     references.append(NamedFile(role, key, node.value, node))
                 break
     return tuple(references)
 
 
-def _is_file(role: CaseRole, value: str) -> bool:
+def _is_file(role: CaseRole, key: tuple[str, ...], value: str) -> bool:
     """Return whether a name is the path of a file, and not the name of shipped data."""
+    if role is CaseRole.LOAD and key[-1] == "model":
+        return is_model_file(value)
     if role is CaseRole.FLOWS:
         return value not in SHIPPED_SIZES
     return role is not CaseRole.PROFILE or is_path(value)

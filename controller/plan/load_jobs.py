@@ -27,6 +27,7 @@ from etloop.controller.inputs.scenario.loads import (
 )
 from etloop.controller.plan.companion_jobs import companion_job
 from etloop.controller.plan.flow_jobs import flow_job
+from etloop.controller.plan.serving_jobs import serving_job
 from etloop.controller.plan.storage_programs import (
     COMMAND_BYTES,
     COMPLETION_BYTES,
@@ -37,6 +38,7 @@ from etloop.controller.plan.storage_programs import (
 from etloop.results.schema.kinds import CONVENTIONS
 from etloop.traffic.collectives.selection import op_bytes_for
 from etloop.workload.program.writer import ProgramWriter
+from etloop.workload.serving.spec import ServingLoad
 from etloop.workload.trace.program import Communicator, Job, OpKind, Program
 from etloop.workload.trace.trace import CollectiveKind
 
@@ -51,6 +53,8 @@ def job_of(load: Load, where: str) -> Job:
             return _incast_job(load)
         case FlowsLoad():
             return flow_job(load, where)
+        case ServingLoad():
+            return serving_job(load)
         case CheckpointLoad() | WeightUpdateLoad() | KvOffloadLoad():
             return companion_job(load, where)
         case StorageLoad():

@@ -97,13 +97,26 @@ def expect_by_flows(plan: Plan, device: DescribedDevice, limit_ns: int) -> Expec
     check_device(plan, device)
     if changing := _changing_links(plan, device.topology):
         remedy = "leave out --level flow, or remove them"
-        raise PlanError(
-            Problem("--level flow", f"{changing}, of which nothing is known without packets", remedy)
-        )
+        raise PlanError(Problem("--level flow", f"{changing}, which only the packet level models", remedy))
     assignment = at_device_rates(plan.whole(), device.topology)
     affordable = Affordable(messages=0, limit_ns=limit_ns)
     ideal = _ideal(assignment, affordable, plan)
     return _expectation(ideal, _twin_by_flows(assignment, device, affordable, plan))
+
+
+def flow_network(plan: Plan, device: DescribedDevice) -> tuple[Assignment, FlowNetwork, tuple[str, ...]]:
+    """Return assignment and network of a plan at flow level, and the names of the effects that they leave out.
+
+    Raises `PlanError` as `check_device`, and where links go down.
+    """
+    check_device(plan, device)
+    if changing := _changing_links(plan, device.topology):
+        remedy = "leave out --level flow, or remove them"
+        raise PlanError(Problem("--level flow", f"{changing}, which only the packet level models", remedy))
+    assignment = at_device_rates(plan.whole(), device.topology)
+    streams = plan.parts.streams
+    network = less_streams(network_of(assignment, _names(assignment), device.topology), streams)
+    return assignment, network, (*network.notes, *left_out(device.topology), *_without_streams(streams))
 
 
 def _expectation(*found: ExpectedRun | str) -> Expectation:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.errors import InputError
 from etloop.controller.case.pack import packed_case
+from etloop.controller.plan.serving_jobs import refuse_serving
 from etloop.controller.run.execution import (
     Executed,
     Execution,
@@ -64,9 +65,10 @@ def run_plan(
     A run that breaks off is written like any other, with its reason. A stopped run is not compared with ideal network and twin.
 
     Raises:
-        InputError: rig, device, lab or directory cannot be used; nothing was sent.
+        InputError: rig, device, lab or directory cannot be used, or the workload is one of serving; nothing was sent.
         RunNotWritten: the results cannot be written.
     """
+    refuse_serving(prepared.scenario)
     conditions = conditions_of_run(
         prepared.scenario, prepared.rig, prepared.device, watcher.report, in_twin=execution.is_twin
     )

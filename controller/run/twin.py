@@ -15,6 +15,7 @@ from etloop.contract.model.assignment import Assignment
 from etloop.contract.model.assignment import Path as Way
 from etloop.contract.model.run import LinkEvent
 from etloop.contract.model.topology import Topology
+from etloop.contract.model.transfer_source import TransferSource
 from etloop.contract.model.transport import TransportSettings
 from etloop.contract.model.transport_kinds import TransportKind
 from etloop.controller.inputs.scenario.recovery import WINDOW_OF_SELECTIVE_REPEAT
@@ -62,6 +63,8 @@ class TwinExecution:
 
     settings: TwinSettings
     hosts: TwinHosts = TwinHosts.CARDS
+    source_of: Callable[[Assignment], TransferSource] | None = None
+    """Makes what starts transfers while the run lasts."""
     is_twin = True
 
     @property
@@ -85,7 +88,8 @@ class TwinExecution:
         events = prepared.scenario.timeline
         changes = link_changes(events, topology)
         settings = replace(self.settings, link_changes=changes, streams=plan.parts.streams)
-        found = twin(assignment, rig_ports, topology, settings)
+        source = None if self.source_of is None else self.source_of(assignment)
+        found = twin(assignment, rig_ports, topology, settings, source)
         attachments = attachments_of(assignment, rig_ports, topology, routes(topology))
         outcome = run_outcome(plan, found, TWIN_ID, topology, attachments)
         outcome = replace(outcome, events=_link_events(events, found.end_ns - found.start_ns))

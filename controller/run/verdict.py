@@ -19,6 +19,7 @@ from etloop.controller.inputs.files import read_file
 from etloop.controller.inputs.rig import Rig, parse_rig
 from etloop.controller.inputs.scenario.scenario import Scenario
 from etloop.controller.inputs.scenario.verdict import VerdictSettings, conditions_of
+from etloop.controller.plan.serving_jobs import serving_load
 from etloop.controller.run.device_check import contradictions_of, topology_verdict
 from etloop.controller.run.device_demands import network_needs
 from etloop.controller.run.device_facts import device_facts
@@ -32,6 +33,7 @@ from etloop.results.kpis.flow_sizes import has_flows
 from etloop.results.schema.kpis import KpiBasis
 from etloop.results.schema.summary import VIRTUAL_TIME, Summary
 from etloop.results.schema.verdict import RequestedCondition
+from etloop.results.serving.verdict import serving_vocabulary
 from etloop.results.store.run_dir import (
     INPUT_FILES,
     PROFILE_FILE,
@@ -42,6 +44,7 @@ from etloop.results.store.run_dir import (
     read_kpis,
     write_run,
 )
+from etloop.results.verdict.parser import Vocabulary
 from etloop.results.verdict.terms import LONGEST_TEXT
 from etloop.results.verdict.verdict import Conditions, find_condition_mistakes
 from etloop.traffic.collectives.choice import Shaping
@@ -82,15 +85,24 @@ def conditions_of_run(
 def refuse_mistaken_conditions(scenario: Scenario, rig: Rig) -> None:
     """Raise `ConfigError` with every condition of scenario and profile that cannot be read, and a profile that cannot."""
     profile = None if rig.dut is None else find_profile(rig.dut.profile)
+    if serving_load(scenario) is not None:
+        _refuse_mistakes(scenario.verdict.checks, serving_vocabulary)
+        return
     _refuse_mistakes((*scenario.verdict.checks, *_conditions_of(profile)))
 
 
-def _refuse_mistakes(checks: tuple[RequestedCondition, ...]) -> None:
-    if not checks:
-        return
+def _run_vocabulary() -> Vocabulary:
     # Imported here, because its names come from all tables and key figures, which a run without conditions needs only at its end.
     from etloop.results.kpis.run_kpis import vocabulary
 
+    return vocabulary()
+
+
+def _refuse_mistakes(
+    checks: tuple[RequestedCondition, ...], vocabulary: Callable[[], Vocabulary] = _run_vocabulary
+) -> None:
+    if not checks:
+        return
     mistakes = find_condition_mistakes(checks, vocabulary())
     if mistakes:
         raise ConfigError(

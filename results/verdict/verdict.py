@@ -82,7 +82,7 @@ def decide_verdict(
     emulator = limits.reasons
     own = results.own() if emulator and results.own is not None else None
     outcomes = tuple(
-        _decide_condition(requested, results, vocabulary, summary, own, limits)
+        decide_condition(requested, results, vocabulary, summary.state is RunEnd.DONE, own, limits)
         for requested in conditions.requested
     )
     broken_off = "the run ended early" if summary.state is not RunEnd.DONE else ""
@@ -157,15 +157,15 @@ def _own_limits(results: Results, limits: EmulatorLimits, summary: Summary) -> _
     return _OwnLimits((*late, *unbounded, *lossy), weak)
 
 
-def _decide_condition(
+def decide_condition(
     requested: RequestedCondition,
     results: Results,
     vocabulary: Vocabulary,
-    summary: Summary,
-    own: OwnShare | None,
-    limits: _OwnLimits,
+    is_done: bool,
+    own: OwnShare | None = None,
+    limits: _OwnLimits | None = None,
 ) -> ConditionOutcome:
-    """Return the outcome of one condition."""
+    """Return the outcome of one condition. `is_done`: the run did not break off; `limits`: those of an emulator, if any."""
     decided = ConditionOutcome(
         requested.expression, requested.why, requested.where, Result.INCONCLUSIVE, "", "", 0, 0, (), reason=""
     )
@@ -185,7 +185,7 @@ def _decide_condition(
         decided = replace(decided, rows=rows)
     elif not truths.size or (truths == UNKNOWN).any():
         return replace(decided, reason=_unknown(outcome, truths))
-    if limits.reasons and broken.size:
+    if limits is not None and limits.reasons and broken.size:
         with np.errstate(all="ignore"):
             certain = certain_result(condition.tree, results, own, limits.weak)
             words = bounds_words(condition, (results, vocabulary), own, limits.weak)
@@ -197,7 +197,7 @@ def _decide_condition(
             decided = replace(decided, value=f"{value}; {words}")
     if broken.size:
         return replace(decided, result=Result.FAIL)
-    if summary.state is not RunEnd.DONE:
+    if not is_done:
         return replace(decided, reason="holds up to the time at which the run ended early")
     return replace(decided, result=Result.PASS)
 

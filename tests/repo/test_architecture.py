@@ -31,6 +31,8 @@ MAY_IMPORT: Final[Mapping[str, str]] = {
     "workload/program": "contract workload/trace workload/graph",
     "workload/synthetic": "contract workload/trace workload/chakra workload/graph",
     "workload/readers": "contract workload/trace workload/chakra",
+    "workload/recording": "contract workload/trace workload/chakra",
+    "workload/serving": "contract",
     "workload": "contract workload/trace workload/graph workload/lint workload/program",
     "traffic/threads": "contract runtime",
     "traffic/topology": "contract",
@@ -59,6 +61,7 @@ MAY_IMPORT: Final[Mapping[str, str]] = {
     "results/text": "contract results/schema results/measure results/expected results/tables results/compare results/report",
     "results/html": "contract results/schema results/measure results/verdict results/kpis results/compare results/report",
     "results/export": "results/kpis",
+    "results/serving": "contract results/schema results/verdict results/html results/text",
     "results": "contract",
     "agent": "contract runtime traffic",
     "counters/base": "contract",
@@ -83,8 +86,9 @@ MAY_IMPORT: Final[Mapping[str, str]] = {
     "experiments/certify/rules": "contract traffic results",
     "experiments/certify": "contract runtime workload traffic results controller experiments/sweep",
     "experiments/sweep": "contract traffic dut_profiles results lab controller",
+    "record": "contract workload",
     "bench/engine": "contract runtime workload traffic results lab controller",
-    "cli": "contract runtime workload traffic dut_profiles results counters lab controller experiments bench/engine",
+    "cli": "contract runtime workload traffic dut_profiles results counters lab controller experiments record bench/engine",
     "etloop": "contract runtime workload traffic dut_profiles results controller experiments cli",
 }
 """Room -> the rooms it may import, besides itself. A room that is named as a whole ("results") may be imported with all that
@@ -95,7 +99,9 @@ COMPILED: Final = ("etloop.traffic._native", "etloop.workload._et")
 
 PURE: Final = frozenset(
     "contract/base contract/model contract/protocol workload/trace workload/chakra workload/graph workload/inspect"
-    " workload/lint workload/program workload/synthetic traffic/topology traffic/collectives traffic/collectives/core"
+    " workload/recording workload/lint workload/program workload/serving workload/synthetic traffic/topology"
+    " traffic/collectives"
+    " traffic/collectives/core"
     " traffic/collectives/algorithms traffic/collectives/nccl traffic/collectives/msccl traffic/collectives/proof"
     " dut_profiles/model dut_profiles/rules results/schema results/measure results/verdict results/expected results/tables"
     " results/device results/kpis results/diagnosis results/compare results/report results/text results/html results/export"

@@ -11,6 +11,7 @@ import pytest
 
 from etloop.agent.cli import main as agent_main
 from etloop.cli.main import main as controller_main
+from etloop.contract.base.settings_reader import read_file
 from etloop.controller.inputs.rig import parse_rig
 from etloop.controller.inputs.scenario.scenario import parse_scenario
 from etloop.controller.inputs.scenario.verdict import conditions_of
@@ -22,6 +23,7 @@ from etloop.experiments.nic.cards.model import parse_model
 from etloop.experiments.sweep.file import parse_sweep
 from etloop.traffic.topology.topology_file import parse_topology
 from etloop.workload.readers.pytorch.kernel_table import parse_table
+from etloop.workload.serving.model_file import Model
 from tests.support.places import ROOT
 
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
@@ -57,6 +59,7 @@ def read_configuration(text: str, name: str) -> None:
         "conditions.yaml": lambda raw, source, _: conditions_of(raw, source),
         "card.yaml": lambda raw, source, _: parse_model(raw, source),
         "sweep.yaml": parse_sweep,
+        "model.yaml": lambda raw, source, _: read_file(Model, raw, source),
     }
     parse = next((parser for file, parser in parsers.items() if file in name), parse_scenario)
     parse(text.encode(), name, ROOT)
@@ -77,6 +80,7 @@ def test_files_shown_in_documents_can_be_read(document: str, text: str) -> None:
         "kernels.yaml",
         "card.yaml",
         "conditions.yaml",
+        "model.yaml",
     }
     assert name in known, f"{document}: say in the first line which file it is"
     read_configuration(text, name)

@@ -150,7 +150,7 @@ def validator(name: str) -> jsonschema.Draft202012Validator:
 
 def format_of(file: str) -> Format | None:
     """Return the format of a file by its name; None of others, such as profiles."""
-    others = ("profile.yaml", "kernels.yaml", "racks.yaml", "card.yaml")
+    others = ("profile.yaml", "kernels.yaml", "racks.yaml", "card.yaml", "model.yaml")
     found = next((one for one in FORMATS if one.file in file), None)
     return found or (None if any(other in file for other in others) else BY_NAME["scenario"])
 

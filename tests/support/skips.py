@@ -21,6 +21,7 @@ class Kind(StrEnum):
     PROGRAM = "of programs that are not installed"
     FETCHED = "of a kernel package that could not be fetched"
     RIGHTS = "for root"
+    TORCH = "of PyTorch, which takes longer to install than continuous integration has"
     KERNEL = "of what this kernel or machine does not have"
 
 
@@ -32,6 +33,7 @@ _KINDS: Final = (
     ),
     (PACKAGES, Kind.PROGRAM),
     (re.compile(r"^no interop machine: no kernel to boot\b"), Kind.FETCHED),
+    (re.compile(r"^PyTorch is not installed"), Kind.TORCH),
     (re.compile(r"\broot\b"), Kind.RIGHTS),
     (
         re.compile(

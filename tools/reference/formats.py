@@ -90,6 +90,8 @@ SCENARIO: Final = Format(
         "workload: {flows: {file: flows.csv}}",
         "workload: {flows: {sizes: web_search, rate: 1Gbps, hosts: 2}}",
         "workload: {storage: {clients: 1, servers: 1, sizes: [1MiB], rate: 1Gbps}}",
+        "workload: {serving: {model: llama-3.1-8b, requests: {rate: 1}}}",
+        "workload: {serving: {model: llama-3.1-8b, requests: {trace: requests.jsonl}}}",
         "workload: {checkpoint: {file: llama3_8b.yaml, ranks: 8, servers: 2}}",
         "workload: {weight_update: {trainers: 1, workers: 2, size: 1MiB}}",
         "workload: {kv_offload: {file: log.csv, clients: 1, servers: 1}}",
@@ -99,7 +101,8 @@ SCENARIO: Final = Format(
             " {name: d, workload: {storage: {clients: 1}}}, {name: e, workload: {collective: {kind: all_reduce}}},"
             " {name: f, workload: {flows: {file: f.csv}}}, {name: g, workload: {flows: {sizes: hadoop}}},"
             " {name: h, workload: {checkpoint: {file: c.yaml}}}, {name: i, workload: {weight_update: {trainers: 1}}},"
-            " {name: j, workload: {kv_offload: {file: l.csv}}}]}"
+            " {name: j, workload: {kv_offload: {file: l.csv}}}, {name: k, workload: {serving: {requests: {rate: 1}}}},"
+            " {name: l, workload: {serving: {requests: {trace: t}}}}]}"
         ),
         (
             "background: [{name: a, incast: {senders: 2, size: 1MiB, period: 1ms}, mapping: {axes: {dp: 2}}},"

@@ -1,7 +1,7 @@
 """Generated traffic of a scenario, without a trace: its keys and limits.
 
-`collective`, `incast`, `storage`, `flows` and the loads of `companions` are written under `workload:` instead of a trace,
-`incast` and `storage` also under `background:`. Decides keys, limits and defaults; `load_jobs` makes the programs.
+`collective`, `incast`, `storage`, `flows`, `serving` and the loads of `companions` are written under `workload:` instead of a
+trace, `incast` and `storage` also under `background:`. Decides keys, limits and defaults; `load_jobs` makes the programs.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ from etloop.controller.inputs.scenario.companions import (
     read_companion,
 )
 from etloop.controller.inputs.scenario.flows import FlowsLoad, read_flows
+from etloop.controller.inputs.scenario.serving import read_serving
+from etloop.workload.serving.spec import ServingLoad
 from etloop.workload.trace.trace import CollectiveKind
 
 LOAD_MEANINGS: Final = {
@@ -41,6 +43,7 @@ LOAD_MEANINGS: Final = {
     "incast": "Bursts of all senders to one receiver, which is rank 0.",
     "storage": "Clients that read from servers and write to them. Clients are the first ranks.",
     "flows": "Single transfers that begin at times of their own.",
+    "serving": "Requests to a language model, with disaggregated prefill and decode (docs/serving.md).",
     **COMPANION_MEANINGS,
 }
 LOAD_KEYS: Final = tuple(LOAD_MEANINGS)
@@ -138,7 +141,7 @@ class StorageLoad:
         return self.clients + self.servers
 
 
-Load = CollectiveLoad | IncastLoad | StorageLoad | FlowsLoad | CompanionLoad
+Load = CollectiveLoad | IncastLoad | StorageLoad | FlowsLoad | ServingLoad | CompanionLoad
 
 
 def has_load(section: Section) -> bool:
@@ -157,7 +160,7 @@ def read_load(section: Section, directory: Path, seed: int) -> Load | None:
     if len(load_keys) > 1:
         section.mistake(load_keys[1], f"cannot be combined with {load_keys[0]}", "keep one of them")
     load_section = section.section(load_keys[0], LOAD_MEANINGS[load_keys[0]])
-    load: Load
+    load: Load | None
     if load_keys[0] == "collective":
         load = _read_collective(load_section)
     elif load_keys[0] == "incast":
@@ -166,6 +169,8 @@ def read_load(section: Section, directory: Path, seed: int) -> Load | None:
         load = read_companion(load_keys[0], load_section, directory)
     elif load_keys[0] == "flows":
         load = read_flows(load_section, directory, seed)
+    elif load_keys[0] == "serving":
+        load = read_serving(load_section, directory, seed)
     else:
         load = read_storage(load_section, seed)
     load_section.close()

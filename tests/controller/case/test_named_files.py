@@ -23,6 +23,8 @@ jobs:
   - {name: a, workload: {trace: /tmp/x, groups: h.json}, collectives: {all_reduce: {schedule: d.py}}}
   - {name: b, workload: {flows: {file: f.csv}}}
   - {name: c, workload: {flows: {sizes: hadoop}}}
+  - {name: d, workload: {serving: {model: m.yaml, requests: {trace: r.jsonl}}}}
+  - {name: e, workload: {serving: {model: deepseek-v3, requests: {rate: 8}}}}
 collectives:
   all_reduce: {schedule: [a.xml, "b.py"]}
   all_gather:
@@ -57,6 +59,8 @@ def test_every_key_that_names_a_file_is_found() -> None:
         (CaseRole.GROUPS, "jobs.0.workload.groups", "h.json"),
         (CaseRole.SCHEDULE, "jobs.0.collectives.all_reduce.schedule", "d.py"),
         (CaseRole.FLOWS, "jobs.1.workload.flows.file", "f.csv"),
+        (CaseRole.LOAD, "jobs.3.workload.serving.model", "m.yaml"),
+        (CaseRole.LOAD, "jobs.3.workload.serving.requests.trace", "r.jsonl"),
         (CaseRole.SCHEDULE, "collectives.all_reduce.schedule.0", "a.xml"),
         (CaseRole.SCHEDULE, "collectives.all_reduce.schedule.1", "b.py"),
         (CaseRole.SCHEDULE, "collectives.all_gather.schedule", "c.xml"),
@@ -114,6 +118,7 @@ def test_the_list_has_every_path_that_scenarios_and_rigs_are_read_to() -> None:
         ("jobs", "source", "load", "file"),
         ("jobs", "source", "load", "source"),
         ("jobs", "source", "load", "source", "sizes"),
+        ("jobs", "source", "load", "directory"),
         ("jobs", "collectives", "files", "path"),
         ("collectives", "files", "path"),
         ("twin",),
@@ -130,7 +135,7 @@ def test_the_list_has_every_path_that_scenarios_and_rigs_are_read_to() -> None:
         ),
     }
     # In addition: plugins, which are read with the scenario. Profiles are names or paths.
-    assert sum(map(len, NAMES.values())) == 27
+    assert sum(map(len, NAMES.values())) == 31
 
 
 def test_other_names_are_put_in_and_nothing_else_changes() -> None:
@@ -139,10 +144,10 @@ def test_other_names_are_put_in_and_nothing_else_changes() -> None:
     assert text.startswith(
         '# why: the new firmware\nworkload: {trace: "inputs/0 é", groups: "inputs/1 é"}   # of March\n'
     )
-    assert 'all_reduce: {schedule: ["inputs/6 é", "inputs/7 é"]}' in text
-    assert 'schedule: "inputs/8 é"\ntransport: {cc: {plugin: "inputs/9 é", preset: x}}\n' in text
+    assert 'all_reduce: {schedule: ["inputs/8 é", "inputs/9 é"]}' in text
+    assert 'schedule: "inputs/10 é"\ntransport: {cc: {plugin: "inputs/11 é", preset: x}}\n' in text
     again = named_files(text.encode(), "s", CaseRole.SCENARIO)
-    assert [each.value for each in again] == [f"inputs/{number} é" for number in range(11)]
+    assert [each.value for each in again] == [f"inputs/{number} é" for number in range(13)]
     assert with_names(SCENARIO, [(each, each.value) for each in named]) == SCENARIO
 
 

@@ -125,7 +125,9 @@ def test_agent_paused(broken: Broken) -> None:
     with agent(broken.place, "a"), agent(broken.place, "b") as victim, broken.controller() as controller:
         job_id = broken.submit(LONG)
         broken.reaches(controller, job_id, JobState.RUNNING)
-        lets_pass(controller, 0.5)  # Before the first grants its peer would wait for it, which no transport gives up.
+        lets_pass(
+            controller, 0.5
+        )  # Before the first grants its peer would wait for it, which no transport gives up.
         os.kill(victim.process.pid, signal.SIGSTOP)
         lets_pass(controller, 5)
         broken.strikes(lambda: os.kill(victim.process.pid, signal.SIGCONT))

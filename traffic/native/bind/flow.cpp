@@ -12,6 +12,7 @@
 #include "bind/columns.h"
 #include "bind/plan.h"
 #include "bind/stop.h"
+#include "bind/transfer_source.h"
 #include "switch/switch_model.h"
 #include "virtual/flow_level.h"
 #include "virtual/twin_frames.h"
@@ -43,7 +44,7 @@ FlowNetwork network_from(nb::handle columns) {
   return network;
 }
 
-nb::dict run_flow_level(nb::handle assignment, nb::handle columns, nb::handle settings) {
+nb::dict run_flow_level(nb::handle assignment, nb::handle columns, nb::handle settings, nb::handle transfers) {
   const auto plan = plan_without_control(assignment);
   const FlowNetwork network = network_from(columns);
   if (const std::string wrong = validate(network, *plan); !wrong.empty()) throw nb::value_error(wrong.c_str());
@@ -52,12 +53,15 @@ nb::dict run_flow_level(nb::handle assignment, nb::handle columns, nb::handle se
   params.most_messages = read_value<int64_t>(settings, "most_messages");
   params.limit_ns = read_value<int64_t>(settings, "limit_ns");
   params.stop = signal_raised;
+  const auto source = source_from(transfers, *plan);
+  params.source = source.get();
   FlowLevelOutcome outcome;
   {
     nb::gil_scoped_release release;
     outcome = flow_level(*plan, network, params);
   }
   raise_if_stopped();
+  if (source != nullptr) source->rethrow();
   nb::dict out;
   out["records"] = as_bytes(outcome.records.data(), outcome.records.size());
   out["waits"] = as_bytes(outcome.waits.data(), outcome.waits.size());
@@ -153,7 +157,8 @@ nb::bytes ecmp_choices(const Keys& keys, uint64_t seed, size_t ways) {
 }  // namespace
 
 void bind_flow(nb::module_& module) {
-  module.def("flow_level", &run_flow_level, nb::arg("assignment"), nb::arg("network"), nb::arg("settings"));
+  module.def("flow_level", &run_flow_level, nb::arg("assignment"), nb::arg("network"), nb::arg("settings"),
+             nb::arg("source") = nb::none());
   module.def("flow_keys", &flow_keys, nb::arg("assignment"));
   module.def("source_port_keys", &source_port_keys, nb::arg("assignment"), nb::arg("queue_pairs"), nb::arg("src_ports"),
              nb::arg("fields") = kFiveTuple);

@@ -12,6 +12,7 @@
 #include "bind/plan.h"
 #include "bind/stop.h"
 #include "bind/switch.h"
+#include "bind/transfer_source.h"
 #include "virtual/twin.h"
 
 namespace nb = nanobind;
@@ -56,10 +57,12 @@ TwinParams params_from(nb::handle attachments, nb::handle streams, nb::handle se
 }
 
 nb::dict twin(nb::handle assignment, nb::handle topology, nb::handle routes, nb::handle attachments, nb::handle streams,
-              nb::handle settings, const std::vector<std::string>& cc_libraries) {
+              nb::handle settings, const std::vector<std::string>& cc_libraries, nb::handle transfers) {
   const auto plan = plan_from(assignment, cc_libraries);
   const FabricConfig network = fabric_from(topology, routes);
-  const TwinParams params = params_from(attachments, streams, settings);
+  TwinParams params = params_from(attachments, streams, settings);
+  const auto source = source_from(transfers, *plan);
+  params.source = source.get();
   if (const std::string wrong = validate(params, *plan, network); !wrong.empty()) throw nb::value_error(wrong.c_str());
   TwinOutcome outcome;
   {
@@ -67,6 +70,7 @@ nb::dict twin(nb::handle assignment, nb::handle topology, nb::handle routes, nb:
     outcome = run_twin(*plan, network, params);
   }
   raise_if_stopped();
+  if (source != nullptr) source->rethrow();
   nb::dict out;
   out["records"] = as_bytes(outcome.records.data(), outcome.records.size());
   out["flows"] = as_bytes(outcome.flows.data(), outcome.flows.size());
@@ -109,7 +113,7 @@ nb::dict twin(nb::handle assignment, nb::handle topology, nb::handle routes, nb:
 
 void bind_twin(nb::module_& module) {
   module.def("twin", &twin, nb::arg("assignment"), nb::arg("topology"), nb::arg("routes"), nb::arg("attachments"),
-             nb::arg("streams"), nb::arg("settings"), nb::arg("cc_libraries"));
+             nb::arg("streams"), nb::arg("settings"), nb::arg("cc_libraries"), nb::arg("source") = nb::none());
 }
 
 }  // namespace etloop

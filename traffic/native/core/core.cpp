@@ -169,6 +169,14 @@ void Core::start(Nanos start_ns) {
   }
 }
 
+void Core::expect_posts(int32_t rank) {
+  for (uint32_t index = 0; index < ranks_.size(); ++index) {
+    if (ranks_[index].rank != rank) continue;
+    posted_ranks_[rank] = index;
+    ops_.expect_posts(index);
+  }
+}
+
 void Core::on_due(Nanos now) {
   if (faults_ != nullptr) packets_.release_held(now);
   if (exchange_ != nullptr) exchange_->release_held(now);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <memory_resource>
 #include <string>
@@ -84,6 +85,12 @@ class Core final : public PortSink {
   void start_probe(ProbeRounds rounds = ProbeRounds::one) { probing_.start(rounds); }
   const Probing& probing() const { return probing_; }
   void start(Nanos start_ns);
+  // Let the ops of a rank be posted (`Ops`), if it is here; call before the start.
+  void expect_posts(int32_t rank);
+  void post(int32_t rank, int32_t op, int64_t bytes, int32_t id, Nanos now) {
+    ops_.post(posted_ranks_.at(rank), op, bytes, id, now);
+  }
+  void end_posts() { ops_.end_posts(); }
   // Connect the core to other ports of its host and to other queues of its port; call before the start.
   void join(ScaleUpLinks& links, QueueLinks& queues) {
     paths_.set_links(links);
@@ -196,6 +203,7 @@ class Core final : public PortSink {
   CardEnds cards_;
   CarrierArrivals carried_;
   QueueShare queues_;
+  std::map<int32_t, uint32_t> posted_ranks_;  // rank -> index
 };
 
 }  // namespace etloop

@@ -47,6 +47,24 @@ void CoreSet::start() {
   }
 }
 
+void CoreSet::expect_posts(int32_t rank) {
+  for (const PlannedRank& planned : plan_.ranks) {
+    if (planned.rank != rank) continue;
+    port_of_posted_[rank] = planned.port;
+    cores_[static_cast<size_t>(planned.port)]->expect_posts(rank);
+  }
+}
+
+void CoreSet::post(int32_t rank, int32_t op, int64_t bytes, int32_t id, Nanos now) {
+  const int32_t port = port_of_posted_.at(rank);
+  cores_[static_cast<size_t>(port)]->post(rank, op, bytes, id, now);
+  ports_.wake(port, clock_.now_ns);
+}
+
+void CoreSet::end_posts() {
+  for (const auto& core : cores_) core->end_posts();
+}
+
 // A finished core stays finished: do not ask it again.
 bool CoreSet::finished() {
   while (finished_ < cores_.size() && cores_[finished_]->finished()) ++finished_;

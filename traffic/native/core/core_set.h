@@ -74,6 +74,10 @@ class CoreSet final : public ScaleUpLinks, public QueueLinks {
   bool probed() const;
   void start();
   bool finished();
+  // As in `Core`, for a rank on whatever port.
+  void expect_posts(int32_t rank);
+  void post(int32_t rank, int32_t op, int64_t bytes, int32_t id, Nanos now);
+  void end_posts();
 
   void on_datagram(int32_t port, const Datagram& datagram);
   void expect_datagram(int32_t port, uint32_t dest_qpn) const {
@@ -114,6 +118,7 @@ class CoreSet final : public ScaleUpLinks, public QueueLinks {
   std::vector<std::map<int32_t, std::deque<HandedOver>>> handed_over_;  // empty: no port has queues that share addresses
   int32_t current_port_ = -1;  // core that is taking its turn
   std::vector<size_t> copied_records_;  // by core: records already copied to the run's
+  std::map<int32_t, int32_t> port_of_posted_;  // by rank
   size_t finished_ = 0;       // number of leading cores known to have finished
   bool probe_requested_ = false;        // whether a probe was started
 };

@@ -36,7 +36,7 @@ void LocalRanks::add(const EnginePlan& plan, const PlannedRank& planned) {
     const auto last = plan.communicator_members.begin() + plan.communicator_offsets[static_cast<size_t>(c) + 1];
     rank.communicators.push_back({c, static_cast<int32_t>(std::find(first, last, planned.rank) - first), 0, {}, {}, {}, {}});
   }
-  for (const int32_t peer : planned.peers) rank.peers.push_back({peer, 0, 0, {}, {}});
+  for (const int32_t peer : planned.peers) rank.peers.push_back({.peer = peer, .send_to = {}, .recv_from = {}});
   const auto in_sequence = [&program](int32_t a, int32_t b) {
     return program.sequence[static_cast<size_t>(a)] < program.sequence[static_cast<size_t>(b)];
   };

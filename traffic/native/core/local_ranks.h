@@ -59,6 +59,8 @@ struct PeerSlot {
   int32_t peer = 0;
   uint32_t sends = 0;  // per iteration
   uint32_t recvs = 0;
+  uint32_t posted_sends = 0;  // so far, of a rank whose ops are posted
+  uint32_t posted_recvs = 0;
   ConnectionIndex send_to;  // by channel; position 0
   ConnectionIndex recv_from;
 };
@@ -78,6 +80,7 @@ struct LocalRank {
   std::vector<EagerQueue> eager;
   std::vector<uint32_t> ahead_run;  // by op, of RECVs: record index if opened ahead (set by `Ops`)
   bool awaited = true;  // false: a background rank, whose progress does not count
+  bool posted = false;  // its program only describes ops: they begin when they are posted (`Ops::post`)
   uint8_t traffic_class = 0;
 };
 

@@ -6,7 +6,34 @@
 namespace etloop {
 
 void Ops::start(Nanos now) {
-  for (uint32_t r = 0; r < ranks_.size(); ++r) begin_iteration(r, now);
+  for (uint32_t r = 0; r < ranks_.size(); ++r) {
+    if (!ranks_[r].posted) begin_iteration(r, now);
+  }
+}
+
+void Ops::expect_posts(uint32_t rank_index) {
+  LocalRank& rank = ranks_[rank_index];
+  rank.posted = true;
+  rank.eager.clear();
+}
+
+void Ops::post(uint32_t rank_index, int32_t op, int64_t bytes, int32_t id, Nanos now) {
+  LocalRank& rank = ranks_[rank_index];
+  const Program& program = rank.run.program();
+  PeerSlot& slot = rank.peers[static_cast<size_t>(program.slot[static_cast<size_t>(op)])];
+  const bool sends = program.kind[static_cast<size_t>(op)] == OpKind::send;
+  const uint32_t run = open_record(rank_index, op, id);
+  const uint32_t tag = sends ? slot.posted_sends++ : slot.posted_recvs++;
+  runs_[run] = {.rank_index = rank_index, .issued = true, .posted = true, .tag = tag, .message_bytes = bytes};
+  records_[run].intended_ns = now;
+  records_[run].issued_ns = now;
+  open_lanes(run, now);
+}
+
+void Ops::end_posts() {
+  for (uint32_t r = 0; r < ranks_.size(); ++r) {
+    if (std::exchange(ranks_[r].posted, false) && ranks_[r].awaited) ++ranks_finished_;
+  }
 }
 
 void Ops::begin_iteration(uint32_t rank_index, Nanos now) {
@@ -152,7 +179,7 @@ uint32_t Ops::open_record(uint32_t rank_index, int32_t op, int32_t iteration) {
   const LocalRank& rank = ranks_[rank_index];
   const uint32_t run = records_.open(rank.rank, op, iteration, rank.awaited);
   if (run >= runs_.size()) runs_.resize(run + 1);
-  runs_[run] = {rank_index, false, false};
+  runs_[run] = {.rank_index = rank_index};
   return run;
 }
 
@@ -193,7 +220,12 @@ OpWork Ops::work_of(const LocalRank& rank, int32_t op, int32_t iteration) const 
 }
 
 void Ops::open_lanes(uint32_t run, Nanos now) {
-  OpWork work = work_of(ranks_[runs_[run].rank_index], records_[run].op, records_[run].iteration);
+  const bool posted = runs_[run].posted;
+  OpWork work = work_of(ranks_[runs_[run].rank_index], records_[run].op, posted ? 0 : records_[run].iteration);
+  if (posted) {
+    work.tag = runs_[run].tag;
+    work.message_bytes = runs_[run].message_bytes;
+  }
   // A RECV opened ahead accepts data; a collective only once it has begun, because it would forward the data.
   work.begun = runs_[run].issued || work.send_to == nullptr;
   if (lanes_.open(run, work, now) && runs_[run].issued) finish_op(run, now);
@@ -215,11 +247,17 @@ void Ops::on_lanes_over(uint32_t run, Nanos now) {
 void Ops::finish_op(uint32_t run, Nanos now) {
   const uint32_t rank_index = runs_[run].rank_index;
   const int32_t op = records_[run].op;
+  const bool posted = runs_[run].posted;
+  const bool awaited = ranks_[rank_index].awaited;
   runs_[run].completed = true;
-  unacknowledged_ += ranks_[rank_index].awaited ? 1 : 0;
+  unacknowledged_ += awaited ? 1 : 0;
   const Nanos completed_ns = records_.complete(run, now);
   if (lanes_.acknowledged(run)) close_record(run);
-  complete(rank_index, op, completed_ns);
+  if (posted) {
+    records_.note_progress(awaited, completed_ns);
+  } else {
+    complete(rank_index, op, completed_ns);
+  }
 }
 
 void Ops::on_lanes_acknowledged(uint32_t run) {

@@ -26,6 +26,13 @@ class Ops final : public OpSink {
   Ops(const EnginePlan& plan, LocalRanks& ranks, Lanes& lanes, OpRecords& records, EventHeap& events, Failure& failure)
       : plan_(plan), ranks_(ranks), lanes_(lanes), records_(records), events_(events), failure_(failure) {}
 
+  // Make a rank's program a list of ops to post, of which none begins by itself; call before the start.
+  void expect_posts(uint32_t rank_index);
+  // Begin one more use of a SEND or RECV of such a rank, with its own bytes; the record has `id` as its iteration. Both ends of a
+  // pair post their messages in the same order.
+  void post(uint32_t rank_index, int32_t op, int64_t bytes, int32_t id, Nanos now);
+  // Nothing more is posted: the run no longer waits for these ranks.
+  void end_posts();
   // Begin the first iteration of every rank.
   void start(Nanos now);
   // Whether an op may begin now.
@@ -54,6 +61,9 @@ class Ops final : public OpSink {
     uint32_t rank_index = 0;
     bool issued = false;
     bool completed = false;  // its record waits for acknowledgements
+    bool posted = false;
+    uint32_t tag = 0;           // of a posted op
+    int64_t message_bytes = 0;  // of a posted op
   };
 
   void begin_iteration(uint32_t rank_index, Nanos now);

@@ -43,7 +43,8 @@ class FlowLevel final : public MessageCarrier {
         stop_(params.stop, kTurnsPerLook),
         bits_(plan),
         shares_(network.link_bps),
-        instant_(most_turns_at_an_instant(plan.ports.size())) {
+        instant_(most_turns_at_an_instant(plan.ports.size())),
+        transfers_(params.source) {
     stream_of_way_.assign(network.delays.size(), kNone);
     first_way_.reserve(plan.connections.size() + 1);
     uint32_t way = 0;
@@ -62,12 +63,13 @@ class FlowLevel final : public MessageCarrier {
       return std::move(outcome_);
     }
     core_ = *std::move(core);
+    transfers_.begin(*core_, 0);
     core_->start(0);
     while (step()) {
     }
     const RecordLog& records = core_->records();
-    outcome_.records.reserve(records.size());
-    for (size_t i = 0; i < records.size(); ++i) outcome_.records.push_back(records[i]);
+    if (!transfers_.present()) outcome_.records.reserve(records.size());
+    for (size_t i = transfers_.present() ? records.size() : 0; i < records.size(); ++i) outcome_.records.push_back(records[i]);
     if (!outcome_.failure.empty()) outcome_.waits = core_->waits();
     outcome_.end_ns = now_ns_;
     outcome_.looks = shares_.looks();
@@ -117,6 +119,7 @@ class FlowLevel final : public MessageCarrier {
   bool step();
   bool over();
   bool advances();
+  void start_transfers();
   void deliver(Nanos now);
   void depart(uint32_t stream, Nanos now);
   Turns* turns_of(const Stream& stream);
@@ -164,6 +167,8 @@ class FlowLevel final : public MessageCarrier {
   int64_t live_ = 0;
   Nanos now_ns_ = 0;
   InstantGuard instant_;
+  TransferTurns transfers_;
+  size_t noted_ = 0;  // records that the source knows of
   FlowLevelOutcome outcome_;
 };
 
@@ -421,6 +426,14 @@ bool FlowLevel::advances() {
   return !over();
 }
 
+void FlowLevel::start_transfers() {
+  if (!transfers_.present()) return;
+  RecordLog& records = core_->records();
+  for (; noted_ < records.size(); ++noted_) transfers_.note(records[noted_]);
+  records.release(noted_);
+  if (transfers_.due_ns() <= now_ns_) transfers_.act(*core_, now_ns_);
+}
+
 // Process all events of the next time, including those they cause at that time.
 bool FlowLevel::step() {
   if (stop_.seen()) {
@@ -428,7 +441,7 @@ bool FlowLevel::step() {
     return false;
   }
   const Nanos waiting_ns = due_.empty() ? kNever : due_.front().at_ns;
-  const Nanos next_ns = std::min({core_->next_deadline(), departures_.next(), waiting_ns});
+  const Nanos next_ns = std::min({core_->next_deadline(), departures_.next(), waiting_ns, transfers_.due_ns()});
   if (next_ns == kNever) {
     outcome_.failure = "nothing is left to happen: the job waits for itself";
     return false;
@@ -445,7 +458,8 @@ bool FlowLevel::step() {
     if (!advances()) return false;
     core_->on_time(now_ns_);
     core_->issue(now_ns_);
-  } while (core_->failure().empty() && core_->next_deadline() <= now_ns_);
+    start_transfers();
+  } while (core_->failure().empty() && std::min(core_->next_deadline(), transfers_.due_ns()) <= now_ns_);
   if (!touched_.empty()) settle(now_ns_);
   return !over();
 }

@@ -30,6 +30,7 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
         series_(fabric_, config, params.sample_interval_ns, params.most_samples),
         streams_(params.streams),
         cores_(plan, clock_, *this, outcome_, *params.memory),
+        transfers_(params.source),
         port_of_(config.attachments.size(), -1),
         flows_(params.memory),
         frames_(params.memory),
@@ -229,6 +230,8 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
     }
     streams_.begin(clock_.now_ns);
     pauses_.begin(plan_, params_.attachment_of_port, clock_.now_ns);
+    noted_ = outcome_.records.size();
+    transfers_.begin(cores_, clock_.now_ns);
     cores_.start();
     const bool over = drive([&] { return cores_.finished(); });
     if (over || !outcome_.failure.empty()) return;
@@ -261,15 +264,20 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
       const Nanos network_ns = fabric_.next_event();
       const Nanos stream_ns = streams_.due_ns();
       const Nanos pause_ns = pauses_.due_ns();
-      const Nanos next_ns = std::min({host_ns, network_ns, stream_ns, pause_ns});
+      const Nanos source_ns = transfers_.due_ns();
+      const Nanos next_ns = std::min({host_ns, network_ns, stream_ns, pause_ns, source_ns});
       const bool is_endless = stream_ns != kNever || pause_ns != kNever;
-      if (next_ns == kNever || (is_endless && job_is_idle())) return false;
+      if (next_ns == kNever || (is_endless && source_ns == kNever && job_is_idle())) return false;
       if (next_ns > params_.limit_ns) {
         clock_.now_ns = params_.limit_ns;
         return false;
       }
       while (series_.due_ns() <= next_ns) series_.sample();
       clock_.now_ns = std::max(clock_.now_ns, next_ns);
+      if (source_ns <= next_ns) {
+        transfers_.act(cores_, clock_.now_ns);
+        continue;
+      }
       if (pause_ns <= next_ns) {
         pauses_.send_due(clock_.now_ns, [this](uint32_t attachment, const PauseRule& rule) {
           fabric_.pause_from_host(attachment, rule.priority, rule.quanta, clock_.now_ns);
@@ -352,6 +360,7 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
       fabric_.advance(clock_.now_ns);
       const Nanos next_ns = fabric_.next_event();
       if (next_ns > pending_.next_ns() || next_ns >= std::min({series_.due_ns(), streams_.due_ns(), pauses_.due_ns()})) return;
+      if (next_ns >= transfers_.due_ns()) return;
       if (next_ns > params_.limit_ns || next_ns == kNever) return;
       if (!ready_.empty()) return;
       clock_.now_ns = std::max(clock_.now_ns, next_ns);
@@ -365,6 +374,7 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
       ready_.pop_back();
       cores_.turn(port);
     }
+    for (; transfers_.present() && noted_ < outcome_.records.size(); ++noted_) transfers_.note(outcome_.records[noted_]);
     if (!fabric_.stalled().empty()) outcome_.failure = fabric_.stalled();
     return outcome_.failure.empty();
   }
@@ -421,6 +431,8 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
   TwinStreams streams_;
   TwinPauses pauses_;
   CoreSet cores_;
+  TransferTurns transfers_;
+  size_t noted_ = 0;  // records that the source knows of
   std::map<IpAddress, TwinPlace> place_of_;
   std::vector<int32_t> port_of_;  // by attachment; -1: not a port of the plan
   TwinPlanes planes_;

@@ -14,6 +14,7 @@
 #include "core/core_set.h"
 #include "plan/plan.h"
 #include "switch/soft_fabric.h"
+#include "virtual/transfer_source.h"
 #include "virtual/twin_series.h"
 #include "virtual/twin_streams.h"
 
@@ -43,6 +44,7 @@ struct TwinParams {
   int64_t most_packets = 0;  // 0: unlimited; more end the run
   std::vector<LinkChange> link_changes;
   std::vector<TwinStream> streams;
+  TransferSource* source = nullptr;
   StopAsked stop;
   // Memory of queue pairs, flows and frames: large pages decide how fast a large network is simulated.
   std::pmr::memory_resource* memory = std::pmr::new_delete_resource();

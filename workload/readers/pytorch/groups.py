@@ -94,7 +94,11 @@ def _stated_size(op: CommOp) -> int | None:
     if op.splits:
         return len(op.splits)
     small, large = sorted((op.size_bytes, op.output_bytes))
-    is_sharded = op.collective in (CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER)
+    is_sharded = op.collective in (
+        CollectiveKind.ALL_GATHER,
+        CollectiveKind.REDUCE_SCATTER,
+        CollectiveKind.SCATTER,
+    )
     return large // small if is_sharded and small and not large % small else None
 
 

@@ -251,6 +251,13 @@ def _group_remarks(ops: list[CommOp], book: GroupBook) -> list[Remark]:
             "only one; peers of sends and receives are read as global ranks"
         )
         remarks.append(Remark(problem, "collect the trace over NCCL, which records the groups"))
+    unsized = sum(op.collective is CollectiveKind.SCATTER and not op.size_bytes for op in nameless)
+    if unsized and len(book.members) > 1:
+        problem = (
+            f"{unsized} scatters state neither their group nor the root's bytes: their bytes are those of a scatter to all "
+            f"{book.rank_count} ranks"
+        )
+        remarks.append(Remark(problem, "collect the trace over NCCL, or state the group in a group file"))
     return remarks
 
 

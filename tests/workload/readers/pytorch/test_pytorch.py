@@ -207,6 +207,19 @@ def test_gloo_operations_are_the_calls_themselves() -> None:
     assert (trace.comm.dst[5], trace.comm.tag[5], trace.comm.src[6], trace.comm.tag[6]) == (2, 5, 3, 6)
 
 
+def test_a_scatter_over_gloo_has_the_group_of_its_root_s_parts_and_is_a_remark_elsewhere() -> None:
+    part, other = tensor(5, 6, 16), tensor(7, 8, 16)
+    at_root = gloo(10, "scatter_", [[part], [[part, other]], "<Object>", 0, False, -1])
+    elsewhere = gloo(11, "scatter_", [[part], [], "<Object>", 0, False, -1])
+    text = host(groups(3, DEFAULT, PAIR), at_root, elsewhere)
+    trace = read(text)
+    assert [trace.pg_names[index] for index in trace.pg_name.tolist()[1:3]] == ["7", "<Object>"]
+    assert trace.comm.size[1:3].tolist() == [128, 256]
+    words = "1 scatters state neither their group nor the root's bytes"
+    assert [words in remark for remark in remarks(text)].count(True) == 1
+    assert not any("scatters" in remark for remark in remarks(host(groups(3, DEFAULT, PAIR), at_root)))
+
+
 def test_a_call_of_nccl_is_one_operation_however_many_layers_it_has() -> None:
     outer = call(10, "c10d::allreduce_", [[tensor(5, 6, 4)], "<Object>"])
     inner = comms(11, "allreduce", [tensor(5, 6, 4)], parent=10)

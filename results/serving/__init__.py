@@ -1,0 +1,1 @@
+"""Figures and files of serving runs."""

@@ -1,0 +1,194 @@
+"""Serving workloads in the twin: messages of the engine at both levels, their parts of TTFT, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import etloop
+from etloop.contract.base.errors import InputError
+from etloop.results.schema.serving import REQUEST_COLUMNS, TTFT_PARTS
+from etloop.results.serving.figures import little_errors
+
+LINK_BYTES_PER_S = 12.5e9
+ONE_TOKEN = 131_072
+TABLES = {"prefill": ["1 5ms"], "decode": ["1 1ms"]}
+PUSHED_AFTER = {"unit": "block", "blocks": 1024}
+
+
+def topology(*ports: str, rate: str = "100Gbps") -> dict[str, Any]:
+    return {"single": {"ports": list(ports), "rate": rate, "delay": "500ns"}}
+
+
+def scenario(**keys: Any) -> dict[str, Any]:
+    serving = {
+        "model": "llama-3.1-8b",
+        "prefill": {"instances": 1},
+        "decode": {"instances": 1},
+        "compute": TABLES,
+        "requests": {"rate": 50, "count": 12, "input": 64, "output": 3},
+    }
+    return {"workload": {"serving": serving | keys}}
+
+
+def column(run: etloop.ServingRun, name: str) -> list[int]:
+    return [int(value) for value in np.asarray(run.records.requests[name]).tolist()]
+
+
+@pytest.mark.parametrize("level", ["packet", "flow"])
+@pytest.mark.parametrize("direction", ["push", "pull"])
+def test_an_unloaded_transfer_takes_its_bytes_over_the_rate_and_the_hops(level: str, direction: str) -> None:
+    """64 tokens are 8 MiB; each packet of 4,096 bytes has 82 more on the link. A pull asks first."""
+    kv = PUSHED_AFTER | {"direction": direction}
+    run = etloop.serve(scenario(kv=kv), topology=topology("p/0", "d/0"), level=level)
+    wire_ns = 64 * ONE_TOKEN * (4096 + 82) / 4096 / LINK_BYTES_PER_S * 1e9
+    assert run.figures.finished == run.figures.arrived == 12
+    for transfer_ns in column(run, "transfer_ns"):
+        assert transfer_ns == pytest.approx(wire_ns, rel=0.02)
+    assert sum(column(run, "kv_bytes")) == run.figures.kv_bytes == 12 * 64 * ONE_TOKEN
+
+
+def test_a_slow_link_of_one_instance_shows_in_the_transfers_to_it_alone() -> None:
+    ports = ("p/0", "d0/0", "d1/0")
+    fast = etloop.serve(_two_decoders(), topology=topology(*ports), level="flow")
+    by_decode = _transfers(fast)
+    assert by_decode[0] == pytest.approx(by_decode[1], rel=0.01)
+    rig = {
+        "security": {"insecure": True},
+        "agents": [
+            {"name": name, "ports": [{"name": "0", "addresses": f"10.0.{row}.1", "link": "100Gbps"}]}
+            for row, name in enumerate(("p", "d0", "d1"))
+        ],
+    }
+    cables = {
+        "leaf_spine": {
+            "leaves": [{"ports": ["p/0", "d0/0"]}, {"ports": ["d1/0"]}],
+            "rate": "100Gbps",
+            "uplink_rate": "10Gbps",
+        }
+    }
+    run = etloop.serve(_two_decoders(), rig, topology=cables, level="flow")
+    slowed = _transfers(run)
+    assert slowed[0] == pytest.approx(by_decode[0], rel=0.02)
+    assert slowed[1] == pytest.approx(10 * by_decode[1], rel=0.05)
+    assert set(column(run, "prefill_ns")) == {5_000_000}
+    assert set(column(run, "decode_ns")) == {1_000_000}
+
+
+def _two_decoders() -> dict[str, Any]:
+    return scenario(decode={"instances": 2}, router="round_robin", kv=PUSHED_AFTER)
+
+
+def _transfers(run: etloop.ServingRun) -> dict[int, float]:
+    transfers: dict[int, list[int]] = {0: [], 1: []}
+    for decode, took_ns in zip(column(run, "decode"), column(run, "transfer_ns"), strict=True):
+        transfers[decode].append(took_ns)
+    return {decode: float(np.median(took)) for decode, took in transfers.items()}
+
+
+def test_transfers_of_eight_instances_to_one_share_its_link_at_both_levels() -> None:
+    """Incast: eight prompts at once, pushed after the prefill, over one link of 100 Gb/s."""
+    load = scenario(
+        prefill={"instances": 8},
+        router="round_robin",
+        kv=PUSHED_AFTER,
+        requests={"rate": 1_000_000, "count": 8, "input": 8, "output": 2, "arrivals": "constant"},
+    )
+    ports = topology(*(f"p{number}/0" for number in range(8)), "d/0")
+    load["transport"] = {"cc": {"algorithm": "none"}}
+    ports["single"]["switch"] = {"preset": "lossless"}
+    last = {}
+    for level in ("packet", "flow"):
+        run = etloop.serve(load, topology=ports, level=level)
+        last[level] = max(column(run, "kv_end_ns")) - min(column(run, "kv_start_ns"))
+    shared_ns = 8 * 8 * ONE_TOKEN * (4096 + 82) / 4096 / LINK_BYTES_PER_S * 1e9
+    assert last["flow"] == pytest.approx(shared_ns, rel=0.05)
+    assert last["packet"] == pytest.approx(shared_ns, rel=0.05)
+
+
+def test_parts_add_up_requests_are_accounted_for_and_little_holds(tmp_path: Path) -> None:
+    load = scenario(
+        model="mixtral-8x7b",
+        prefill={"instances": 1, "tp": 2},
+        decode={"instances": 1, "ep": 2, "sequences": 2},
+        requests={"rate": 400, "count": 40, "input": "16-64", "output": "1-4", "seed": 3},
+        slo={"ttft": "100ms"},
+    )
+    load["verdict"] = {"checks": [{"check": "refused == 0"}, {"check": "max(requests.ttft_ns) < 1us"}]}
+    out = tmp_path / "run"
+    run = etloop.serve(load, topology=topology("a/0", "b/0", "c/0", "d/0"), level="flow", out_dir=out)
+    figures = run.figures
+    assert figures.arrived == figures.finished + figures.running + figures.refused == 40
+    assert sorted(column(run, "request")) == list(range(40))
+    totals = np.sum([column(run, name) for name in TTFT_PARTS], axis=0)
+    assert totals.tolist() == column(run, "ttft_ns")
+    assert min(column(run, "decode_fabric_ns")) > 0
+    assert max(little_errors(figures.queues, figures.duration_ns).values()) < 1e-9
+    assert run.verdict is not None
+    assert [outcome.result for outcome in run.verdict.checks] == ["pass", "fail"]
+    table = pq.read_table(out / "requests.parquet")
+    assert table.column_names == list(REQUEST_COLUMNS)
+    assert table.num_rows == 40
+    assert json.loads((out / "serving.json").read_text())["finished"] == 40
+    assert "modelled, not measured" in (out / "report.html").read_text()
+
+
+def test_the_same_inputs_give_the_same_run_next_to_background_traffic() -> None:
+    load = scenario(kv={"direction": "pull", "unit": "layer", "layers": 8})
+    load["background"] = [{"name": "noise", "incast": {"senders": 1, "size": "64KiB", "period": "1ms"}}]
+    ports = topology("a/0", "b/0", "c/0", "d/0")
+    runs = [etloop.serve(load, topology=ports, level="packet", seed=4) for _ in range(2)]
+    assert runs[0].figures == runs[1].figures
+    assert runs[0].figures.finished == 12
+
+
+@pytest.mark.parametrize(
+    ("keys", "where", "problem"),
+    [
+        ({"model": "llama-3.1-405b"}, "prefill.tp", "GB of weights"),
+        ({"model": "llama-4"}, "model", "is not a model"),
+        (
+            {"decode": {"instances": 1, "tp": 3}},
+            "decode.tp",
+            "8 heads of Llama-3.1-8B cannot be split over 3",
+        ),
+        ({"decode": {"instances": 1, "ep": 4}}, "decode.ep", "has no experts"),
+        ({"decode": {"instances": 200, "tp": 8}}, "decode.instances", "1601 GPUs in all"),
+        ({"decode": {}}, "decode.instances", "is missing"),
+        ({"requests": {"rate": 1, "count": 10**9}}, "requests.count", "out of range"),
+        ({"requests": {"rate": -1}}, "requests.rate", "is not a rate"),
+        ({"requests": {"trace": "none.jsonl"}}, "requests", "No such file"),
+        ({"requests": {"rate": 1, "cv": 2}}, "requests.cv", "arrivals are poisson"),
+        ({"kv": {"unit": "layer", "blocks": 2}}, "kv.blocks", "unit is layer"),
+        ({"compute": {"prefill": ["5 1ms", "5 2ms"]}}, "compute.prefill", "do not rise"),
+        ({"model": "bmwg-m1", "compute": {}}, "serving.compute", "no number of parameters"),
+        ({"eviction": "lru"}, "serving.eviction", ""),
+    ],
+)
+def test_mistakes_are_reported_at_their_key(keys: dict[str, Any], where: str, problem: str) -> None:
+    with pytest.raises(InputError) as refused:
+        etloop.serve(scenario(**keys), topology=topology("p/0", "d/0"), level="flow")
+    assert any(where in found.where and problem in found.what for found in refused.value.problems), (
+        refused.value
+    )
+
+
+def test_what_cannot_run_a_serving_workload_refuses_it_by_name(tmp_path: Path) -> None:
+    ports = topology("p/0", "d/0")
+    with pytest.raises(InputError, match="only the twin runs serving workloads"):
+        etloop.run_twin(scenario(), out_dir=tmp_path / "run", topology=ports)
+    with pytest.raises(InputError, match="iterations of a serving workload"):
+        etloop.serve(scenario() | {"iterations": 2}, topology=ports)
+    job = {"name": "a", **scenario()}
+    other = {"name": "b", "workload": {"collective": {"kind": "all_reduce", "ranks": 2, "size": "1MiB"}}}
+    with pytest.raises(InputError, match="cannot run with other jobs"):
+        etloop.serve({"jobs": [job, other]}, topology=topology("p/0", "d/0", "e/0", "f/0"))
+    with pytest.raises(InputError, match="is not one of serving"):
+        etloop.serve({"workload": {"incast": {"senders": 1, "size": "1MiB"}}}, topology=ports)
+    with pytest.raises(InputError, match="no figure is called ttft"):
+        etloop.serve(scenario() | {"verdict": {"checks": [{"check": "ttft < 1s"}]}}, topology=ports)

@@ -1,0 +1,68 @@
+"""Run one rank of a script over gloo: `python real_run.py HOW OUT SCRIPT [ARGS]` under RANK, WORLD_SIZE and MASTER_PORT.
+
+`observer` writes PyTorch's execution trace to OUT. `groups` writes the ranks of each operation's group, seen by a dispatch mode:
+two runs, because under a mode the observer counts some operations twice.
+"""
+
+from __future__ import annotations
+
+import json
+import runpy
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import distributed
+from torch.utils._python_dispatch import TorchDispatchMode
+
+FUNCTIONAL = "_c10d_functional"
+
+
+def main() -> None:
+    """Run the script."""
+    how, out, script, *arguments = sys.argv[1:]
+    sys.argv = [script, *arguments]
+    if how == "observer":
+        observer = torch.profiler.ExecutionTraceObserver().register_callback(out)
+        observer.start()
+        runpy.run_path(script, run_name="__main__")
+        observer.stop()
+        observer.unregister_callback()
+        return
+    groups: list[list[int]] = []
+    with _Groups(groups):
+        runpy.run_path(script, run_name="__main__")
+    Path(out).write_text(json.dumps(groups))
+
+
+class _Groups(TorchDispatchMode):
+    def __init__(self, groups: list[list[int]]) -> None:
+        super().__init__()
+        self._groups = groups
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Note the group of a communication operator."""
+        if any(kind.__name__ in ("DTensor", "AsyncCollectiveTensor") for kind in types):
+            return NotImplemented
+        if func.namespace in ("c10d", FUNCTIONAL):
+            group = self._group(func, args)
+            if group is not None:
+                self._groups.append(distributed.get_process_group_ranks(group))
+        return func(*args, **(kwargs or {}))
+
+    def _group(self, func: Any, args: Any) -> Any:
+        if func.namespace == FUNCTIONAL:
+            names = [value for value in args if isinstance(value, str)]
+            waits = func.__name__.startswith("wait_tensor")
+            return None if waits else distributed.distributed_c10d._resolve_process_group(names[-1])  # noqa: SLF001
+        objects = [value for value in args if isinstance(value, torch.ScriptObject)]
+        for value in objects:
+            try:
+                return distributed.ProcessGroup.unbox(value)
+            except (RuntimeError, TypeError):
+                continue
+        return None
+
+
+main()

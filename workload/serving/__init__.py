@@ -1,0 +1,1 @@
+"""A serving cluster as a state machine: requests and arrivals in, transfers out."""
