@@ -237,10 +237,17 @@ def _longest_ns(ops: NDArray[np.void]) -> NDArray[np.int64]:
 
 
 def _taken(order: TakeSteps) -> RoundTrips:
-    place = (order.src_ip, order.dst_ip, order.udp_port)
-    shape = (order.datagram_bytes, order.operations, order.steps, order.waits_acknowledged)
     with _placed(order):
-        times_ns = np.sort(np.array(_native.dependent_steps(*place, *shape), np.int64))
+        step_times_ns = _native.dependent_steps(
+            order.src_ip,
+            order.dst_ip,
+            order.udp_port,
+            order.datagram_bytes,
+            order.operations,
+            order.steps,
+            order.waits_acknowledged,
+        )
+    times_ns = np.sort(np.array(step_times_ns, np.int64))
     return RoundTrips(nearest_rank(times_ns, 50), nearest_rank(times_ns, 99))
 
 
