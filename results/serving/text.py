@@ -79,5 +79,6 @@ def _row(name: str, figure: Percentiles | None) -> list[str]:
 
 
 def milliseconds(value_ns: float) -> str:
-    """Return a time in milliseconds with four digits."""
-    return f"{value_ns / 1e6:.4g} ms"
+    """Return a time in milliseconds with four digits, or with all of them before the point."""
+    value_ms = value_ns / 1e6
+    return f"{value_ms:.0f} ms" if value_ms >= 1000 else f"{value_ms:.4g} ms"

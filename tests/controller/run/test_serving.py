@@ -14,6 +14,7 @@ import etloop
 from etloop.contract.base.errors import InputError
 from etloop.results.schema.serving import REQUEST_COLUMNS, TTFT_PARTS
 from etloop.results.serving.figures import little_errors
+from etloop.results.serving.text import milliseconds
 
 LINK_BYTES_PER_S = 12.5e9
 ONE_TOKEN = 131_072
@@ -145,6 +146,10 @@ def test_the_same_inputs_give_the_same_run_next_to_background_traffic() -> None:
     runs = [etloop.serve(load, topology=ports, level="packet", seed=4) for _ in range(2)]
     assert runs[0].figures == runs[1].figures
     assert runs[0].figures.finished == 12
+
+
+def test_long_times_keep_columns_apart() -> None:
+    assert [milliseconds(value) for value in (1_234_567, 11_360_000_000)] == ["1.235 ms", "11360 ms"]
 
 
 @pytest.mark.parametrize(
