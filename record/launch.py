@@ -57,7 +57,8 @@ class RecordOrder:
 def record_job(order: RecordOrder) -> tuple[dict[int, RecordedRank], tuple[Role, ...]]:
     """Record the ranks of a job. Return the recordings by rank, and the roles of all ranks; no roles if all are recorded.
 
-    Raises `ConfigError` if PyTorch cannot be used, and `TraceError` with the script's line for an operation that cannot be recorded.
+    Raises `ConfigError` if PyTorch cannot be used, and `TraceError` with the script's line for an operation that cannot be
+    recorded.
     """
     _check_torch(order)
     with tempfile.TemporaryDirectory(prefix="etloop-record-") as directory:
