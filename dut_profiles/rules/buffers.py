@@ -191,7 +191,11 @@ def _check_headroom_pool(profile: DutProfile) -> Iterator[Problem | NotStated]:
     ]
     if not group_bytes:
         return
-    if pool.value is None or ports is None or any(headroom_bytes is None for _, headroom_bytes in group_bytes):
+    if (
+        pool.value is None
+        or ports is None
+        or any(headroom_bytes is None for _, headroom_bytes in group_bytes)
+    ):
         yield from absent(buffer__headroom=pool)
         if ports is None:
             yield NotStated("ports.count")
@@ -304,8 +308,14 @@ def _reserved(profile: DutProfile) -> Iterator[Problem | NotStated]:
         (ports.count.value or 0, profile.of_ports(ports)) for ports in profile.ports or (PortGroup("all"),)
     ]
     sides = (
-        ("groups", [(count, group.reserved_bytes) for count, ports in kinds_of_ports for group in ports.groups]),
-        ("queues", [(count, queue.reserved_bytes) for count, ports in kinds_of_ports for queue in ports.queues]),
+        (
+            "groups",
+            [(count, group.reserved_bytes) for count, ports in kinds_of_ports for group in ports.groups],
+        ),
+        (
+            "queues",
+            [(count, queue.reserved_bytes) for count, ports in kinds_of_ports for queue in ports.queues],
+        ),
     )
     for name, stated in sides:
         reserved = [(count, reserve) for count, reserve in stated if reserve.value]

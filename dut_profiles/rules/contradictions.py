@@ -44,7 +44,7 @@ OBJECTS_OF: Final = {
 _OF_PORTS: Final = frozenset(
     {
         *("xon-above-xoff", "xoff-out-of-reach", "kmin-above-kmax", "never-marks", "marks-incomplete"),
-        *("pause-before-mark", "headroom-beyond-buffer", "watchdog-within-pause", "class-without-way"),
+        *("pause-before-mark", "headroom-beyond-buffer", "class-without-way"),
         *("lossless-without-pfc", "pfc-without-headroom", "pause-stops-another", "lossless-shares-queue"),
         *("lossless-unreached", "way-not-described", "weight-of-strict"),
     }
@@ -112,10 +112,10 @@ def _check_balancing(profile: DutProfile) -> Iterator[Problem | NotStated]:
 
 
 def _check_watchdog(profile: DutProfile) -> Iterator[Problem | NotStated]:
-    detect = profile.pfc.watchdog_detect_ns
-    if not detect.value:
-        return
     for ports in profile.ports:
+        detect = profile.of_ports(ports).pfc.watchdog_detect_ns
+        if not detect.value:
+            continue
         if ports.speed_bps.value is None:
             yield NotStated(f"ports[{ports.name}].speed")
             continue

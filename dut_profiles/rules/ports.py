@@ -32,7 +32,9 @@ def check_ports(
             continue
         of_ports = apply(rules, subject_of(profile.of_ports(ports)))
         verdict += ProfileVerdict(
-            tuple(_name_ports(finding, ports) for finding in of_ports.findings if finding not in known.findings),
+            tuple(
+                _name_ports(finding, ports) for finding in of_ports.findings if finding not in known.findings
+            ),
             tuple(rule for rule in of_ports.skipped if rule not in (*known.skipped, *verdict.skipped)),
         )
     return verdict
