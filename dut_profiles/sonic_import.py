@@ -14,6 +14,7 @@ from etloop.contract.base.errors import ConfigError, Mistakes, Problem
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.printable import printable
 from etloop.contract.protocol.serialization import json_bytes
+from etloop.dut_profiles.model.profile import DutProfile
 from etloop.dut_profiles.reading.profile_file import parse_profile
 from etloop.dut_profiles.sonic.config_db import ConfigDb, Remark, TableAccount, parse_config_db
 from etloop.dut_profiles.sonic.lldp import parse_lldp
@@ -152,8 +153,26 @@ class _Reading:
         self.profile_text = draft.text
         profile = parse_profile(draft.text, f"{self.name}.yaml")
         self.port_groups = len(profile.ports)
+        self.modelled = self._model(profile)
+        headrooms = {} if self.modelled is None else _larger_headrooms(profile)
+        if headrooms:
+            text = f"groups are alike on all ports: {_numbers(headrooms)} have the headroom of the port that needs most"
+            self.db.remark(TOPOLOGY_FILE, text)
+        return ImportedSwitch(
+            self.name,
+            self.hostname,
+            f"{self.name}.yaml" if self.modelled is not None else "",
+            self.db,
+            self.ports,
+            draft.untrimmed_queues,
+            headrooms,
+            neighbours,
+        )
+
+    def _model(self, profile: DutProfile) -> ModelledSwitch | None:
+        """Return the model of the switch, or None; remark what it leaves out, or why there is none."""
         try:
-            self.modelled = modelled_switch(profile)
+            model = modelled_switch(profile)
         except ConfigError as error:
             reasons = ", ".join(
                 f"{problem.where.rpartition(': ')[2]} {problem.what}" for problem in error.problems[:4]
@@ -162,18 +181,17 @@ class _Reading:
             self.db.remark(
                 TOPOLOGY_FILE, f"{self.name} has preset lossless, not its profile: {reasons}{more}"
             )
-        else:
-            for text in self.modelled.origin.left_out:
-                self.db.remark(TOPOLOGY_FILE, printable(f"the model of {self.name} leaves out {text}"))
-        return ImportedSwitch(
-            self.name,
-            self.hostname,
-            f"{self.name}.yaml" if self.modelled is not None else "",
-            self.db,
-            self.ports,
-            draft.untrimmed_queues,
-            neighbours,
-        )
+            return None
+        for ports in profile.ports:
+            if ports.overrides:
+                text = (
+                    f"ports {ports.name} have the settings of most ports; their own are in the profile only"
+                )
+                self.db.remark(TOPOLOGY_FILE, text)
+        for text in model.origin.left_out:
+            if not text.startswith("ports["):
+                self.db.remark(TOPOLOGY_FILE, printable(f"the model leaves out {text}"))
+        return model
 
     def result(self) -> SwitchImport:
         """Return the account of this switch."""
@@ -187,6 +205,27 @@ class _Reading:
             self.db.account(),
             self.db.remarks,
         )
+
+
+def _larger_headrooms(profile: DutProfile) -> dict[int, int]:
+    """Return the largest headroom of each group, where it is more than the device's and ports share a pool of headroom."""
+    if profile.buffer.headroom_bytes.value is None:
+        return {}
+    largest = {
+        group.group: max(
+            profile.of_ports(ports).group(group.group).headroom_bytes.value or 0 for ports in profile.ports
+        )
+        for group in profile.lossless_groups
+    }
+    return {
+        number: size
+        for number, size in largest.items()
+        if size > (profile.group(number).headroom_bytes.value or 0)
+    }
+
+
+def _numbers(groups: dict[int, int]) -> str:
+    return ", ".join(map(str, groups))
 
 
 def _refuse_equal_names(read: list[_Reading]) -> None:

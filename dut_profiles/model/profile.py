@@ -416,7 +416,7 @@ class DutProfile:
         return sum(counts) if counts and len(counts) == len(self.ports) else None
 
     def of_ports(self, ports: PortGroup) -> DutProfile:
-        """Return the profile that these ports alone have: the device's, with what `ports` overrides."""
+        """Return the profile that these ports alone have: the device's, overridden by the settings of `ports`."""
         if not ports.overrides:
             return self
         groups = {group.group: group for group in (*self.groups, *ports.groups)}

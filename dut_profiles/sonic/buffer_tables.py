@@ -6,7 +6,6 @@ Decides the meaning of a buffer profile for a priority group. Its `xoff` is the 
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import Final
 
 from etloop.dut_profiles.model.profile import PRIORITIES
@@ -26,10 +25,12 @@ def size_text(size_bytes: int) -> str:
     return f"{size_bytes}B"
 
 
-def alpha_of(row: Row) -> str | None:
+def alpha_of(row: Row, name: str = "dynamic_th") -> int | str | None:
     """Return alpha of a buffer profile, 2^dynamic_th; None if the profile has none."""
-    log2 = row.number("dynamic_th", -MOST_ALPHA_LOG2, MOST_ALPHA_LOG2)
-    return None if log2 is None else str(Fraction(2) ** log2)
+    log2 = row.number(name, -MOST_ALPHA_LOG2, MOST_ALPHA_LOG2)
+    if log2 is None:
+        return None
+    return 1 << log2 if log2 >= 0 else f"1/{1 << -log2}"
 
 
 def size_of(row: Row, name: str) -> int | None:
@@ -62,7 +63,7 @@ def pools_of(db: ConfigDb) -> Fragment:
     total_bytes = max(ingress_bytes + headroom_bytes, egress_bytes)
     db.remark(
         "BUFFER_POOL",
-        f"the whole buffer is not configured; buffer.total is what the pools hold, {total_bytes}B",
+        f"the whole buffer is not configured; buffer.total is the sum of the pools, {total_bytes}B",
     )
     headroom: Fragment = {"headroom": size_text(headroom_bytes)} if headroom_bytes else {}
     return {"total": size_text(total_bytes), **headroom, "pools": pools}
@@ -90,15 +91,13 @@ def _group(db: ConfigDb, row: Row) -> Fragment:
         db.remark("BUFFER_PG", remark)
         defaults = next(iter(db.rows("DEFAULT_LOSSLESS_BUFFER_PARAMETER").values()), None)
         return _without_none(
-            {"lossless": True, "alpha": None if defaults is None else _alpha_by_default(defaults)}
+            {
+                "lossless": True,
+                "alpha": None if defaults is None else alpha_of(defaults, "default_dynamic_th"),
+            }
         )
     profile = row.reference("profile", "BUFFER_PROFILE")
     return {} if profile is None else _group_of_profile(profile)
-
-
-def _alpha_by_default(row: Row) -> str | None:
-    log2 = row.number("default_dynamic_th", -MOST_ALPHA_LOG2, MOST_ALPHA_LOG2)
-    return None if log2 is None else str(Fraction(2) ** log2)
 
 
 def _group_of_profile(profile: Row) -> Fragment:
@@ -128,5 +127,5 @@ def _group_of_profile(profile: Row) -> Fragment:
     )
 
 
-def _without_none(fragment: dict[str, str | bool | None]) -> Fragment:
+def _without_none(fragment: dict[str, str | int | None]) -> Fragment:
     return {name: value for name, value in fragment.items() if value is not None}

@@ -39,7 +39,7 @@ class FieldAccount:
 
 @dataclass(frozen=True, slots=True)
 class TableAccount:
-    """What was read of one table."""
+    """The fields and rows of one table that were read."""
 
     name: str
     rows: int
@@ -120,7 +120,7 @@ class Row:
             return ()
         return tuple(value)
 
-    def parsed(self, name: str, parse: Callable[[str], T]) -> T | None:
+    def read(self, name: str, parse: Callable[[str], T]) -> T | None:
         """Return a field parsed by `parse`, whose `QuantityError` is a mistake; None if it is absent."""
         text = self.text(name)
         if text is None:
@@ -133,7 +133,7 @@ class Row:
 
     def number(self, name: str, least: int, most: int) -> int | None:
         """Return a field that is a whole number from `least` to `most`; None if it is absent."""
-        return self.parsed(name, integer(least, most))
+        return self.read(name, integer(least, most))
 
     def reference(self, name: str, table: str) -> Row | None:
         """Return the row of `table` that a field names, as NAME or [TABLE|NAME]; None if it is absent or names none."""
@@ -148,10 +148,10 @@ class Row:
             row.use()
         return row
 
-    def mistake(self, name: str, what: str, remedy: str) -> None:
+    def mistake(self, name: str, problem: str, remedy: str) -> None:
         """Collect a mistake about a field."""
         place = f"{self._db.source}: {self.place}: {printable(name[:LONGEST_NAME])}"
-        self._db.problems.append(Problem(place, printable(what), remedy))
+        self._db.problems.append(Problem(place, printable(problem), remedy))
 
     def remark(self, name: str, text: str) -> None:
         """Collect a remark about a field."""
@@ -225,8 +225,9 @@ def parse_config_db(written: bytes, source: str) -> ConfigDb:
     if len(written) > LARGEST_CONFIG_BYTES:
         problem = f"has more than {LARGEST_CONFIG_BYTES} bytes"
         raise ConfigError(Problem(source, problem, remedy))
+    repeated: list[str] = []
     try:
-        content = parse_json(written, MOST_VALUES)
+        content = parse_json(written, MOST_VALUES, repeated)
     except Unreadable as error:
         raise ConfigError(Problem(source, f"is not JSON: {printable(str(error))}", remedy)) from None
     if not isinstance(content, dict) or not content:
@@ -244,7 +245,13 @@ def parse_config_db(written: bytes, source: str) -> ConfigDb:
             tables[table][key] = fields
     if problems:
         raise ConfigError(*problems[:MOST_PROBLEMS])
-    return ConfigDb(source, hashlib.sha256(written).hexdigest(), tables)
+    db = ConfigDb(source, hashlib.sha256(written).hexdigest(), tables)
+    for key in repeated:
+        db.remark(
+            printable(key[:LONGEST_NAME]),
+            "the key is repeated; its last value is read, as by SONiC's own tools",
+        )
+    return db
 
 
 def _rows(content: dict[str, Any]) -> Iterator[tuple[str, str, object]]:
@@ -262,7 +269,7 @@ def _rows(content: dict[str, Any]) -> Iterator[tuple[str, str, object]]:
 
 
 def _fields(value: object) -> Fields | None:
-    """Return the fields of a row, also of one as redis dumps it; None if it is no row."""
+    """Return the fields of a row, also of one as redis dumps it; None if the value is not a row."""
     if isinstance(value, dict) and value.get("type") == "hash" and isinstance(value.get("value"), dict):
         value = value["value"]
     return value if isinstance(value, dict) else None

@@ -70,8 +70,8 @@ def _of_json(written: bytes, source: str) -> Iterator[Neighbour]:
         content = parse_json(written, MOST_VALUES)
     except Unreadable as error:
         raise ConfigError(Problem(source, f"is not JSON: {error}", _REMEDY)) from None
-    for found in _objects(_get(content, "lldp")):
-        for interface in _objects(found.get("interface")):
+    for dump in _objects(_get(content, "lldp")):
+        for interface in _objects(dump.get("interface")):
             # json names an interface by its key, json0 by its name.
             named = [(str(interface["name"]), interface)] if "name" in interface else list(interface.items())
             for local_port, details in named:

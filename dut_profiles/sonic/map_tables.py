@@ -85,27 +85,26 @@ def short_map(mapped: dict[int, int]) -> object:
     if mapped == {number: number for number in range(PRIORITIES)}:
         return "identity"
     default = Counter(mapped.values()).most_common(1)[0][0]
-    entries: Fragment = {"default": default}
-    for value in sorted(set(mapped.values()) - {default}):
-        spans = number_spans(
-            sorted(number for number, mapped_value in mapped.items() if mapped_value == value)
-        )
-        entries |= dict.fromkeys(spans, value)
-    return entries
+    spans: dict[str, int] = {}
+    for value in set(mapped.values()) - {default}:
+        keys = sorted(number for number, mapped_value in mapped.items() if mapped_value == value)
+        spans |= dict.fromkeys(number_spans(keys), value)
+    by_first_key = sorted(spans, key=lambda span: int(span.partition("-")[0]))
+    return {"default": default, **{span: spans[span] for span in by_first_key}}
 
 
 def _inverse(row: Row) -> object:
     """Return group -> priority of a map from PFC priority to group, with a remark for a group of several priorities."""
     mapped = {number: number for number in range(PRIORITIES)}
-    taken: set[int] = set()
+    mapped_groups: set[int] = set()
     for name in row.names():
         group = row.number(name, 0, PRIORITIES - 1)
         if group is None or name not in _PRIORITIES:
             row.remark(name, "is not a PFC priority with a group")
-        elif group in taken:
+        elif group in mapped_groups:
             row.remark(name, f"group {group} has another priority already, which is kept")
         else:
-            taken.add(group)
+            mapped_groups.add(group)
             mapped[group] = int(name)
     return short_map(mapped)
 

@@ -77,7 +77,7 @@ def _cables(db: ConfigDb) -> dict[str, int]:
             if not _NAME.fullmatch(port):
                 row.mistake(port, "is not a port", "name it as Ethernet0")
                 continue
-            metres = row.parsed(port, _metres)
+            metres = row.read(port, _metres)
             if metres is not None:
                 cables[port] = metres
     return cables

@@ -34,7 +34,7 @@ _DEFAULT_MAPS: Final = ("group_to_priority", "priority_to_queue")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a profile states of one port beyond its link; fragments by number."""
+    """Settings of one port beyond its link; fragments by number."""
 
     groups: dict[int, Fragment]
     queues: dict[int, Fragment]
@@ -49,7 +49,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class ProfileDraft:
-    """The profile of a switch as a document, and what its topology needs of the same tables."""
+    """The profile of a switch as a document, and the values for its topology."""
 
     name: str
     document: Fragment
@@ -63,9 +63,16 @@ class ProfileDraft:
         return document_text(self.document)
 
 
-def document_text(document: Fragment) -> bytes:
-    """Return a document as YAML text."""
-    return yaml.safe_dump(document, sort_keys=False, width=100, allow_unicode=True).encode()
+def document_text(document: object) -> bytes:
+    """Return a document as YAML text, with the innermost lists and mappings on one line."""
+    return yaml.safe_dump(_plain(document), sort_keys=False, width=100, default_flow_style=None).encode()
+
+
+def _plain(value: object) -> object:
+    """Return a value with keys that are numbers as numbers, which YAML writes without quotes."""
+    if isinstance(value, dict):
+        return {int(key) if str(key).isdigit() else key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list) else value
 
 
 def draft_profile(
@@ -196,7 +203,7 @@ def _link(port: Port) -> Fragment:
 
 
 def _overrides(own: Settings, device: Settings, *, is_up: bool) -> Fragment:
-    """Return how a port differs from the device. What it lacks is stated as off: no lossless group, no ECN, no watchdog."""
+    """Return how a port differs from the device. Missing settings are stated as off: no lossless group, no ECN, no watchdog."""
     groups = {number: group for number, group in own.groups.items() if group != device.groups.get(number)}
     queues = {number: queue for number, queue in own.queues.items() if queue != device.queues.get(number)}
     maps = {name: value for name, value in own.maps.items() if value != device.maps.get(name)}

@@ -82,7 +82,7 @@ def trimming_of(db: ConfigDb, host_ports: Collection[str], *, any_queue_trims: b
         return {}
     trimming: Fragment = {"enabled": any_queue_trims}
     if not any_queue_trims:
-        row.remark("", "no BUFFER_QUEUE has a profile with packet_discard_action trim: nothing is trimmed")
+        row.remark("", "no BUFFER_QUEUE has a profile with packet_discard_action trim: no packet is trimmed")
     size = size_of(row, "size")
     if size is not None:
         trimming["size"] = size_text(size)

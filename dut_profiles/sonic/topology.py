@@ -12,7 +12,7 @@ from typing import Final
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import format_duration, format_rate
 from etloop.dut_profiles.rules.buffers import CABLE_NS_PER_METRE
-from etloop.dut_profiles.sonic.buffer_tables import Fragment
+from etloop.dut_profiles.sonic.buffer_tables import Fragment, size_text
 from etloop.dut_profiles.sonic.config_db import ConfigDb
 from etloop.dut_profiles.sonic.neighbours import Neighbour, NeighbourKind
 from etloop.dut_profiles.sonic.port_tables import Port
@@ -32,6 +32,8 @@ class ImportedSwitch:
     db: ConfigDb
     ports: tuple[Port, ...]
     untrimmed_queues: tuple[int, ...]
+    headrooms: Mapping[int, int]
+    """Bytes of headroom by group, where some ports have more than the profile's device."""
     neighbours: Mapping[str, Neighbour]
     """By name of the port."""
 
@@ -160,8 +162,15 @@ class _Draft:
 
 def _switch_entry(switch: ImportedSwitch) -> Fragment:
     queues = {number: {"trim": False} for number in switch.untrimmed_queues}
-    device: Fragment = {"device": switch.device} if switch.device else {}
-    return {"name": switch.name, **device, **({"queues": queues} if queues and device else {})}
+    groups = {number: {"headroom": size_text(size_bytes)} for number, size_bytes in switch.headrooms.items()}
+    if not switch.device:
+        return {"name": switch.name}
+    overrides = {"groups": groups, "queues": queues}
+    return {
+        "name": switch.name,
+        "device": switch.device,
+        **{key: value for key, value in overrides.items() if value},
+    }
 
 
 def _link(rate_bps: int, cable_metres: int | None) -> Fragment:

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import json
 from fractions import Fraction
+from typing import Any
 
 import pytest
+import yaml
 
 from etloop.contract.model.topology import HashField
 from etloop.controller.run.device_check import profile_verdict
 from etloop.dut_profiles.model.profile import Scheduler, WatchdogAction
 from etloop.dut_profiles.model.stated_text import value_text
 from etloop.dut_profiles.switch_settings import modelled_switch
-from tests.support.sonic import HOSTS, UPLINKS, changed, imported, imported_profile, leaf
+from tests.support.sonic import HOSTS, UPLINKS, Tables, changed, imported, imported_profile, leaf
+
+
+def leaf_of_topology(tables: Tables) -> dict[str, Any]:
+    """Return the imported switch as its topology has it."""
+    switch: dict[str, Any] = yaml.safe_load(imported(tables).files["topology.yaml"])["switches"][0]
+    return switch
+
 
 LOSSY_PG = {"profile": "ingress_lossy_profile"}
 
@@ -32,10 +41,10 @@ def test_a_leaf_becomes_a_profile() -> None:
     assert [profile.group(number).lossless.value for number in (0, 3, 4)] == [False, True, True]
     assert profile.group(3).headroom_bytes.value == 61_440
     assert profile.of_ports(uplinks).group(3).headroom_bytes.value == 612_140
-    assert (profile.group(0).alpha.value, profile.group(3).alpha.value) == (Fraction(1, 2), 1)
+    assert (profile.group(0).alpha.value, profile.group(3).alpha.value) == (Fraction(1, 2), Fraction(1))
     assert profile.group(3).xon_offset_bytes.value == 3556
     assert profile.queue(6).scheduler.value is Scheduler.STRICT
-    assert (profile.queue(3).weight.value, profile.queue(3).alpha.value) == (15, 2)
+    assert (profile.queue(3).weight.value, profile.queue(3).alpha.value) == (15, Fraction(2))
     ecn = profile.queue(3).ecn
     assert (ecn.kmin_bytes.value, ecn.kmax_bytes.value, ecn.pmax_per_million.value) == (
         1 << 20,
@@ -265,11 +274,16 @@ def test_trimming(
     trimming = imported_profile(tables).trimming
     assert (trimming.enabled.value, trimming.size_bytes.value) == (True, 256)
     assert (trimming.dscp.value, trimming.last_hop_dscp.value, trimming.queue.value) == expected
-    topology = imported(tables).files["topology.yaml"].decode()
-    assert [f"{number}:" in topology.partition("links")[0] for number in range(8)] == [False] * 3 + [True] * 5
+    assert leaf_of_topology(tables)["queues"] == {number: {"trim": False} for number in range(3, 8)}
 
 
 def test_the_imported_profile_can_be_modelled_and_the_rest_is_named() -> None:
     origin = modelled_switch(imported_profile(leaf())).origin
     assert "groups[3].headroom: 60KiB" in origin.stated
     assert "ports[400G-300m].groups[3].headroom: 612140B" in origin.left_out
+    assert leaf_of_topology(leaf())["groups"] == {number: {"headroom": "612140B"} for number in (3, 4)}
+    remarks = [str(remark) for remark in imported(leaf()).switches[0].remarks]
+    assert (
+        "topology.yaml: groups are alike on all ports: 3, 4 have the headroom of the port that needs most"
+        in remarks
+    )
