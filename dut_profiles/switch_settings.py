@@ -43,7 +43,7 @@ from etloop.dut_profiles.model.profile import (
 from etloop.dut_profiles.model.profile import PriorityGroup as StatedGroup
 from etloop.dut_profiles.model.profile import Queue as StatedQueue
 from etloop.dut_profiles.model.profile import WatchdogAction as StatedAction
-from etloop.dut_profiles.model.stated import Stated
+from etloop.dut_profiles.model.stated import Stated, stated_values
 from etloop.dut_profiles.model.stated_text import value_text
 from etloop.dut_profiles.reading.catalogue import find_profile, is_path
 
@@ -58,6 +58,8 @@ _BALANCING: Final = {
 _INGRESS: Final = "ingress"
 """Prefix of the names of pools that account for arriving packets (SONiC's `ingress_lossless_pool`)."""
 _LOSSLESS: Final = "lossless"
+_OF_PORTS: Final = ("groups[", "queues[", "maps.", "pfc.")
+"""Values that a profile states for some ports only; all ports of a modelled switch share those of the device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +208,10 @@ def modelled_switch(profile: DutProfile) -> ModelledSwitch:
     )
     if profile.latency.mode.value is ForwardingMode.CUT_THROUGH:
         values.leave_out("latency.mode", profile.latency.mode)
+    for ports in profile.ports:
+        for path, stated in stated_values((ports,), "ports"):
+            if path.partition("].")[2].startswith(_OF_PORTS):
+                values.leave_out(path, stated)
     pool = _ingress_pool(profile, values)
     headroom_pool_bytes = _headroom_pool(profile, pool, values)
     settings = replace(settings, headroom_pool_bytes=headroom_pool_bytes)

@@ -1,4 +1,4 @@
-"""Show device profiles, check them for contradictions, read device counters, import fabrics."""
+"""Show device profiles, check them for contradictions, read device counters, import switches and fabrics."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 EXAMPLE: Final = (
     "  etloop dut show sonic-tomahawk5\n"
     "  etloop dut check sonic-tomahawk5 --scenario scenario.yaml --rig rig.yaml\n"
+    "  etloop dut import config_db.json --out imported/\n"
     "  etloop dut counters --rig rig.yaml --watch"
 )
 _PROFILE: Final = "name of a shipped profile, or a file that ends in .yaml"
@@ -51,6 +52,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     fabric.add_argument(
         "--out", type=Path, metavar="DIR", help="write rig.yaml and mapping.yaml to this directory"
     )
+    importing = actions.add_parser(
+        "import",
+        help="import config_db.json of SONiC switches as profiles and a topology; list what has no counterpart",
+    )
+    importing.add_argument(
+        "configs", nargs="+", type=Path, metavar="FILE", help="config_db.json, one per switch"
+    )
+    importing.add_argument(
+        "--neighbours",
+        action="append",
+        metavar="[SWITCH=]FILE",
+        help="minigraph.xml, or the LLDP neighbours of a switch (lldpctl -f json or xml, show lldp table); may be repeated",
+    )
+    importing.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="write profiles, topology.yaml and import.json to this directory",
+    )
     counters = actions.add_parser("counters", help="read the counters of a rig's device, once or repeatedly")
     counters.add_argument(
         "--rig", type=Path, required=True, metavar="FILE", help="rig.yaml with dut.counters"
@@ -74,7 +94,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     linux.add_argument(
         "interfaces", nargs="*", metavar="INTERFACE", help="interfaces to read (default: all except loopback)"
     )
-    for action in (listing, show, check, fabric, counters):
+    for action in (listing, show, check, fabric, importing, counters):
         add_json(action)
 
 
@@ -94,6 +114,10 @@ def run(parsed: argparse.Namespace) -> CommandResult:
             from etloop.cli.dut.fabric import show_fabric
 
             return show_fabric(parsed)
+        case "import":
+            from etloop.cli.dut.sonic_import import import_sonic
+
+            return import_sonic(parsed)
         case "list":
             return _list_profiles(as_json=parsed.json)
         case "show":

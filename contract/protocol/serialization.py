@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
+from functools import partial
 from itertools import accumulate
 from typing import Any, Final
 
@@ -37,14 +39,18 @@ def msgpack_bytes(value: Any) -> bytes:
     return packed
 
 
-def parse_json(body: bytes | str, max_values: int | None) -> Any:
-    """Parse JSON; `max_values` bounds the values, None: only for files, whose size is the bound. Raises `Unreadable`."""
+def parse_json(body: bytes | str, max_values: int | None, repeated: list[str] | None = None) -> Any:
+    """Parse JSON; `max_values` bounds the values, None: only for files, whose size is the bound. Raises `Unreadable`.
+
+    A repeated key is refused; with a list `repeated` it is added there, and its last value counts.
+    """
     try:
         if isinstance(body, bytes):
             body = body.decode()
         if max_values is not None:
             _bound_json(body, max_values)
-        value = json.loads(body, object_pairs_hook=_once_each, parse_constant=_no_constant)
+        fields = _once_each if repeated is None else partial(_last_of_each, repeated)
+        value = json.loads(body, object_pairs_hook=fields, parse_constant=_no_constant)
         if "\\ud" in body or "\\uD" in body:
             _refuse_half_characters(value)
     except (ValueError, RecursionError) as error:
@@ -97,6 +103,14 @@ def _once_each(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
     fields = dict(pairs)
     if len(fields) != len(pairs):
         raise ValueError("a key is repeated")
+    return fields
+
+
+def _last_of_each(repeated: list[str], pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        counts = Counter(key for key, _ in pairs)
+        repeated += [key for key, count in counts.items() if count > 1]
     return fields
 
 

@@ -18,7 +18,7 @@ from etloop.dut_profiles.model.findings import ProfileVerdict, Rule, apply
 from etloop.dut_profiles.model.profile import DutProfile
 from etloop.dut_profiles.reading.catalogue import find_profile
 from etloop.dut_profiles.rules.contradictions import check_profile
-from etloop.dut_profiles.rules.job import check_job, check_rig
+from etloop.dut_profiles.rules.job import check_job, check_rig, check_usual_job
 from etloop.results.schema.verdict import RequestedCondition
 from etloop.results.verdict.verdict import find_condition_mistakes
 
@@ -59,6 +59,8 @@ def profile_verdict(
 ) -> ProfileVerdict:
     """Return the contradictions of a profile to itself, and to rig and scenario if given; the names are for messages."""
     verdict = check_profile(profile)
+    if scenario is None:
+        verdict += check_usual_job(profile)
     if rig is not None:
         verdict += check_rig(profile, links_of(rig, rig_name))
     if scenario is not None:

@@ -8,14 +8,17 @@ job.
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from enum import StrEnum
 from fractions import Fraction
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.counters import CounterObject
 from etloop.contract.model.topology import HashField
 from etloop.dut_profiles.model.stated import Source, Stated
+
+P = TypeVar("P", "Maps", "Pfc")
 
 PRIORITIES: Final = 8
 """Of PFC (IEEE 802.1Qbb); there are as many priority groups, and at least as many traffic classes."""
@@ -142,24 +145,6 @@ class Breakout:
 
 
 @dataclass(frozen=True, slots=True)
-class PortGroup:
-    """Ports with equal properties."""
-
-    name: str
-    count: Stated[int] = Stated()
-    speed_bps: Stated[int] = Stated()
-    """Speed in use."""
-    speeds_bps: Stated[tuple[int, ...]] = Stated()
-    """Speeds that the ports can be set to, without breakouts."""
-    breakouts: Stated[tuple[Breakout, ...]] = Stated()
-    lanes: Stated[int] = Stated()
-    fec: Stated[str] = Stated()
-    ip_mtu_bytes: Stated[int] = Stated()
-    """Largest IP packet."""
-    cable_metres: Stated[int] = Stated()
-
-
-@dataclass(frozen=True, slots=True)
 class Pool:
     """A shared part of the buffer."""
 
@@ -182,7 +167,7 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class PriorityGroup:
-    """Ingress accounting of one priority group, equal on every port."""
+    """Ingress accounting of one priority group of a port."""
 
     group: int
     lossless: Stated[bool] = Stated()
@@ -212,7 +197,7 @@ class Ecn:
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """One egress queue, equal on every port."""
+    """One egress queue of a port."""
 
     queue: int
     scheduler: Stated[Scheduler] = Stated()
@@ -246,6 +231,35 @@ class Pfc:
     watchdog_detect_ns: Stated[int] = Stated()
     watchdog_restore_ns: Stated[int] = Stated()
     watchdog_action: Stated[WatchdogAction] = Stated()
+
+
+@dataclass(frozen=True, slots=True)
+class PortGroup:
+    """Ports with equal properties. `groups`, `queues`, `maps` and `pfc` override the device's for these ports."""
+
+    name: str
+    count: Stated[int] = Stated()
+    interfaces: Stated[tuple[str, ...]] = Stated()
+    """Names of these ports on the device."""
+    speed_bps: Stated[int] = Stated()
+    """Speed in use."""
+    speeds_bps: Stated[tuple[int, ...]] = Stated()
+    """Speeds that the ports can be set to, without breakouts."""
+    breakouts: Stated[tuple[Breakout, ...]] = Stated()
+    lanes: Stated[int] = Stated()
+    fec: Stated[str] = Stated()
+    ip_mtu_bytes: Stated[int] = Stated()
+    """Largest IP packet."""
+    cable_metres: Stated[int] = Stated()
+    groups: tuple[PriorityGroup, ...] = ()
+    queues: tuple[Queue, ...] = ()
+    maps: Maps = Maps()
+    pfc: Pfc = Pfc()
+
+    @property
+    def overrides(self) -> bool:
+        """Return whether these ports differ from the device in groups, queues, maps or PFC."""
+        return bool(self.groups or self.queues) or self.maps != Maps() or self.pfc != Pfc()
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,6 +415,20 @@ class DutProfile:
         counts = [ports.count.value for ports in self.ports if ports.count.value is not None]
         return sum(counts) if counts and len(counts) == len(self.ports) else None
 
+    def of_ports(self, ports: PortGroup) -> DutProfile:
+        """Return the profile that these ports alone have: the device's, overridden by the settings of `ports`."""
+        if not ports.overrides:
+            return self
+        groups = {group.group: group for group in (*self.groups, *ports.groups)}
+        queues = {queue.queue: queue for queue in (*self.queues, *ports.queues)}
+        return replace(
+            self,
+            groups=tuple(groups[number] for number in sorted(groups)),
+            queues=tuple(queues[number] for number in sorted(queues)),
+            maps=_overridden(self.maps, ports.maps),
+            pfc=_overridden(self.pfc, ports.pfc),
+        )
+
     def group(self, number: int) -> PriorityGroup:
         """Return the priority group with this number; if the profile has none, one without any stated value."""
         return next((group for group in self.groups if group.group == number), PriorityGroup(number))
@@ -408,3 +436,9 @@ class DutProfile:
     def queue(self, number: int) -> Queue:
         """Return the queue with this number; if the profile has none, one without any stated value."""
         return next((queue for queue in self.queues if queue.queue == number), Queue(number))
+
+
+def _overridden(device: P, ports: P) -> P:
+    """Return the values of `ports` where it states any, else those of the device."""
+    stated: dict[str, Any] = {field.name: getattr(ports, field.name) for field in fields(ports)}
+    return replace(device, **{name: value for name, value in stated.items() if value.best is not None})

@@ -68,6 +68,7 @@ _NAMED: Final = ("vendor", "model", "asic", "software", "config_hash", "buffer_a
 IDENTITY: Final = {**dict.fromkeys(_NAMED, single(text)), "capacity_bps": single(capacity)}
 PORTS: Final = {
     "count": single(integer(1, 4096)),
+    "interfaces": several(text),
     "speed_bps": single(speed),
     "speeds_bps": several(speed),
     "breakouts": several(breakout),
@@ -174,7 +175,15 @@ def _port_groups(top: Section, stated: Statements) -> tuple[PortGroup, ...]:
     groups: list[PortGroup] = []
     for section in _entries(top, "ports"):
         name = section.required("name", parse_name, "?", "name these ports, such as front")
-        group = PortGroup(name, **stated.within(section).fields(section, PORTS))
+        statements = stated.within(section)
+        group = PortGroup(
+            name,
+            groups=_priority_groups(section, statements),
+            queues=_queues(section, statements),
+            maps=statements.part(section.section("maps"), Maps, MAPS),
+            pfc=statements.part(section.section("pfc"), Pfc, PFC),
+            **statements.fields(section, PORTS),
+        )
         if any(group.name == other.name for other in groups):
             section.mistake("name", f'ports "{group.name}" are already listed', "choose another name")
         groups.append(group)

@@ -150,7 +150,7 @@ def _shared_bytes(profile: DutProfile) -> int | None:
 
 def _check_headroom(profile: DutProfile) -> Iterator[Problem | NotStated]:
     for ports in profile.ports:
-        for group in profile.lossless_groups:
+        for group in profile.of_ports(ports).lossless_groups:
             link_values = (ports.speed_bps.value, ports.ip_mtu_bytes.value, ports.cable_metres.value)
             speed_bps, ip_mtu_bytes, cable_metres = link_values
             headroom = group.headroom_bytes
@@ -159,8 +159,9 @@ def _check_headroom(profile: DutProfile) -> Iterator[Problem | NotStated]:
                 continue
             needed = least_headroom_bytes(speed_bps, ip_mtu_bytes, cable_metres)
             if headroom.value < needed:
+                of_ports = f" on ports {ports.name}" if ports.overrides else ""
                 problem = (
-                    f"headroom {format_bytes(headroom.value)} of lossless group {group.group} is below the "
+                    f"headroom {format_bytes(headroom.value)} of lossless group {group.group}{of_ports} is below the "
                     f"{format_bytes(needed)} that arrive after xoff at {format_rate(speed_bps)} over "
                     f"{cable_metres} m with packets of {format_bytes(ip_mtu_bytes)}"
                 )
@@ -182,16 +183,24 @@ def _missing_for_headroom(ports: PortGroup, group: int, headroom_absent: bool) -
 
 def _check_headroom_pool(profile: DutProfile) -> Iterator[Problem | NotStated]:
     pool = profile.buffer.headroom_bytes
-    group_bytes = [group.headroom_bytes.value for group in profile.lossless_groups]
     ports = profile.port_count
+    group_bytes = [
+        (ports_alike.count.value or 0, group.headroom_bytes.value)
+        for ports_alike in profile.ports or (PortGroup("all"),)
+        for group in profile.of_ports(ports_alike).lossless_groups
+    ]
     if not group_bytes:
         return
-    if pool.value is None or None in group_bytes or ports is None:
+    if (
+        pool.value is None
+        or ports is None
+        or any(headroom_bytes is None for _, headroom_bytes in group_bytes)
+    ):
         yield from absent(buffer__headroom=pool)
         if ports is None:
             yield NotStated("ports.count")
         return
-    needed_bytes = ports * sum(headroom_bytes or 0 for headroom_bytes in group_bytes)
+    needed_bytes = sum(count * (headroom_bytes or 0) for count, headroom_bytes in group_bytes)
     if needed_bytes > pool.value:
         problem = (
             f"the headroom of all lossless groups of all ports is {format_bytes(needed_bytes)}, "
@@ -254,6 +263,7 @@ def _check_full_marking(profile: DutProfile) -> Iterator[Problem | NotStated]:
 def _check_headroom_parts(profile: DutProfile) -> Iterator[Problem | NotStated]:
     headroom, total = profile.buffer.headroom_bytes, profile.buffer.total_bytes.value
     if headroom.value is None:
+        yield from _check_headroom_of_shared(profile)
         return
     if total is None:
         yield NotStated("buffer.total")
@@ -274,27 +284,53 @@ def _check_headroom_parts(profile: DutProfile) -> Iterator[Problem | NotStated]:
             yield Problem(where(part, "buffer.headroom"), problem, "correct one of them")
 
 
+def _check_headroom_of_shared(profile: DutProfile) -> Iterator[Problem | NotStated]:
+    """Compare the headroom of each group with the shared buffer that it is taken from, where there is no headroom pool."""
+    pools = profile.buffer.pools
+    ingress_pools = [pool for pool in pools if pool.name.startswith("ingress")] or list(pools)
+    sizes = [pool.size_bytes.value for pool in ingress_pools if pool.size_bytes.value is not None]
+    shared_bytes = max(sizes, default=profile.buffer.total_bytes.value)
+    if shared_bytes is None:
+        return
+    for group in profile.lossless_groups:
+        headroom = group.headroom_bytes
+        if headroom.value is not None and headroom.value > shared_bytes:
+            problem = (
+                f"priority group {group.group} has {format_bytes(headroom.value)} of headroom, "
+                f"the shared buffer {format_bytes(shared_bytes)}"
+            )
+            yield Problem(where(headroom, "buffer.pools"), problem, "correct one of them")
+
+
 def _reserved(profile: DutProfile) -> Iterator[Problem | NotStated]:
     total = profile.buffer.total_bytes.value
-    ports = profile.port_count
+    kinds_of_ports = [
+        (ports.count.value or 0, profile.of_ports(ports)) for ports in profile.ports or (PortGroup("all"),)
+    ]
     sides = (
-        ("groups", [group.reserved_bytes for group in profile.groups]),
-        ("queues", [queue.reserved_bytes for queue in profile.queues]),
+        (
+            "groups",
+            [(count, group.reserved_bytes) for count, ports in kinds_of_ports for group in ports.groups],
+        ),
+        (
+            "queues",
+            [(count, queue.reserved_bytes) for count, ports in kinds_of_ports for queue in ports.queues],
+        ),
     )
     for name, stated in sides:
-        reserved = [reserve for reserve in stated if reserve.value]
+        reserved = [(count, reserve) for count, reserve in stated if reserve.value]
         if not reserved:
             continue
-        if total is None or ports is None:
+        if total is None or profile.port_count is None:
             yield from absent(buffer__total=profile.buffer.total_bytes)
-            if ports is None:
+            if profile.port_count is None:
                 yield NotStated("ports.count")
             continue
-        needed_bytes = ports * sum(reserve.value or 0 for reserve in reserved)
+        needed_bytes = sum(count * (reserve.value or 0) for count, reserve in reserved)
         if needed_bytes > total:
             problem = f"{name} of all ports reserve {format_bytes(needed_bytes)}, the buffer has {format_bytes(total)}"
             yield Problem(
-                where(reserved[0], name), problem, "lower what each reserves, or correct the buffer"
+                where(reserved[0][1], name), problem, "lower what each reserves, or correct the buffer"
             )
 
 

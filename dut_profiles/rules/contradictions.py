@@ -19,6 +19,7 @@ from etloop.dut_profiles.model.stated_text import value_text
 from etloop.dut_profiles.rules.buffers import BUFFER_RULES
 from etloop.dut_profiles.rules.maps import MAP_RULES
 from etloop.dut_profiles.rules.nic import NIC_RULES
+from etloop.dut_profiles.rules.ports import check_ports
 
 QUANTUM_BITS: Final = 512
 LONGEST_PAUSE_QUANTA: Final = 65_535
@@ -40,10 +41,22 @@ OBJECTS_OF: Final = {
 }
 """Naming scheme -> kinds of objects for which it has counters; all others may have any (OpenConfig has no PFC by priority)."""
 
+_OF_PORTS: Final = frozenset(
+    {
+        *("xon-above-xoff", "xoff-out-of-reach", "kmin-above-kmax", "never-marks", "marks-incomplete"),
+        *("pause-before-mark", "headroom-beyond-buffer", "class-without-way"),
+        *("lossless-without-pfc", "pfc-without-headroom", "pause-stops-another", "lossless-shares-queue"),
+        *("lossless-unreached", "way-not-described", "weight-of-strict"),
+    }
+)
+"""Rules that also examine ports with settings of their own, one by one; the others examine the device as a whole."""
+
 
 def check_profile(profile: DutProfile) -> ProfileVerdict:
     """Return the contradictions within a profile, the remarks, and the rules that could not be applied."""
-    return apply(RULES, profile)
+    verdict = apply(RULES, profile)
+    of_ports = [rule for rule in RULES if rule.name in _OF_PORTS]
+    return verdict + check_ports(of_ports, profile, lambda ports: ports, verdict)
 
 
 def _ports(profile: DutProfile) -> Iterator[Problem | NotStated]:
@@ -99,10 +112,10 @@ def _check_balancing(profile: DutProfile) -> Iterator[Problem | NotStated]:
 
 
 def _check_watchdog(profile: DutProfile) -> Iterator[Problem | NotStated]:
-    detect = profile.pfc.watchdog_detect_ns
-    if not detect.value:
-        return
     for ports in profile.ports:
+        detect = profile.of_ports(ports).pfc.watchdog_detect_ns
+        if not detect.value:
+            continue
         if ports.speed_bps.value is None:
             yield NotStated(f"ports[{ports.name}].speed")
             continue

@@ -13,9 +13,11 @@ from typing import Final
 from etloop.contract.base.errors import Problem, Severity
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import format_bytes, format_rate
-from etloop.dut_profiles.model.findings import NotStated, ProfileVerdict, Rule, absent, apply
+from etloop.contract.model.switch_presets import ROCE_DSCP
+from etloop.dut_profiles.model.findings import NotStated, ProfileVerdict, Rule, absent, apply, where
 from etloop.dut_profiles.model.profile import BalancingMode, DutKind, DutProfile, PortGroup, Trust
 from etloop.dut_profiles.rules.maps import Way, dscps_of, way_of_packet
+from etloop.dut_profiles.rules.ports import check_ports
 
 IN_BAND_TELEMETRY: Final = "int"
 """The entry of `telemetry` for queue lengths and rates that switches write into packets."""
@@ -95,7 +97,14 @@ def check_rig(profile: DutProfile, rig: RigLinks) -> ProfileVerdict:
 
 def check_job(profile: DutProfile, job: JobDemands) -> ProfileVerdict:
     """Return the contradictions between a job and a profile, the remarks, and the rules that could not be applied."""
-    return apply(JOB_RULES, ProfiledJob(profile, job))
+    verdict = apply(JOB_RULES, ProfiledJob(profile, job))
+    return verdict + check_ports(JOB_RULES, profile, lambda ports: ProfiledJob(ports, job), verdict)
+
+
+def check_usual_job(profile: DutProfile) -> ProfileVerdict:
+    """Return a remark if RoCE with the DSCP that is used unless a scenario states another would be lossy."""
+    verdict = apply(USUAL_RULES, profile)
+    return verdict + check_ports(USUAL_RULES, profile, lambda ports: ports, verdict)
 
 
 def _missing_maps(case: ProfiledJob) -> Iterator[NotStated]:
@@ -141,6 +150,24 @@ def _check_lossless(case: ProfiledJob) -> Iterator[Problem | NotStated]:
     elif priorities is not None and way.priority is not None and way.priority not in priorities:
         problem = f"{treatment}; PFC is off for its priority {way.priority}, but the job expects no loss"
         yield Problem(key_place, problem, remedy)
+
+
+def _check_usual_dscp(profile: DutProfile) -> Iterator[Problem | NotStated]:
+    maps = profile.maps
+    if profile.kind is DutKind.NIC or maps.trust.value is Trust.PCP or not profile.lossless_groups:
+        return
+    way = way_of_packet(profile, ROCE_DSCP, None)
+    if way is None or way.group is None:
+        yield from absent(maps__dscp_to_class=maps.dscp_to_class, maps__class_to_group=maps.class_to_group)
+    elif profile.group(way.group).lossless.value is False:
+        problem = (
+            f"DSCP {ROCE_DSCP}, usual for RoCE, is class {way.traffic_class}, queue {way.queue}, "
+            f"priority group {way.group}, which is lossy"
+        )
+        remedy = "map it to a lossless class, or let the scenario send on another DSCP"
+        if lossless_marks := _lossless_marks(profile):
+            remedy = f"send on {lossless_marks}, or map it to a lossless class"
+        yield Problem(where(maps.dscp_to_class, "maps.dscp_to_class"), problem, remedy)
 
 
 def _check_nic_pfc(case: ProfiledJob) -> Iterator[Problem | NotStated]:
@@ -394,6 +421,15 @@ JOB_RULES: Final[tuple[Rule[ProfiledJob], ...]] = (
         _check_probes,
     ),
     Rule("job-other-dscp", _R, "The NIC and the agents send with different DSCPs.", _check_nic_dscp),
+)
+
+USUAL_RULES: Final[tuple[Rule[DutProfile], ...]] = (
+    Rule(
+        "roce-in-lossy-queue",
+        _R,
+        "Without a scenario: DSCP 26, usual for RoCE, maps to a lossy class.",
+        _check_usual_dscp,
+    ),
 )
 
 RIG_RULES: Final[tuple[Rule[ProfiledRig], ...]] = (

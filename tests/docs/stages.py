@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Final
 
 from tests.support.docs.stage import Stage, Step
+from tests.support.sonic import leaf
 
 AGENTS: Final = """\
 etloop-agent run --controller {0} --name a --insecure --allow-peers 10.0.0.0/16 > a.log 2>&1 &
@@ -276,6 +278,7 @@ etloop submit scenario.yaml --wait
             ),
         },
     ),
+    "docs/import.md": Stage(before=f"cat > config_db.json <<'END'\n{json.dumps(leaf())}\nEND\n"),
     "docs/profiles.md": Stage(
         before=SMALL_JOB.format(ranks=4)
         + """

@@ -46,6 +46,7 @@ MAY_IMPORT: Final[Mapping[str, str]] = {
     "dut_profiles/model": "contract",
     "dut_profiles/reading": "contract dut_profiles/model",
     "dut_profiles/rules": "contract dut_profiles/model",
+    "dut_profiles/sonic": "contract dut_profiles/model dut_profiles/reading dut_profiles/rules",
     "dut_profiles": "contract traffic/topology",
     "results/schema": "contract",
     "results/measure": "contract results/schema",
@@ -103,7 +104,8 @@ PURE: Final = frozenset(
     " traffic/collectives"
     " traffic/collectives/core"
     " traffic/collectives/algorithms traffic/collectives/nccl traffic/collectives/msccl traffic/collectives/proof"
-    " dut_profiles/model dut_profiles/rules results/schema results/measure results/verdict results/expected results/tables"
+    " dut_profiles/model dut_profiles/rules dut_profiles/sonic results/schema results/measure results/verdict results/expected"
+    " results/tables"
     " results/device results/kpis results/diagnosis results/compare results/report results/text results/html results/export"
     " controller/plan controller/transfers experiments/certify/rules".split()
 )

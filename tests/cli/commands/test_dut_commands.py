@@ -12,6 +12,7 @@ from etloop.controller.inputs.rig import parse_rig
 from etloop.controller.inputs.scenario.scenario import parse_scenario
 from etloop.controller.run.device_demands import demands_of, links_of
 from etloop.dut_profiles.reading.catalogue import profile_names
+from tests.support.sonic import changed, leaf
 
 RIG = 'agents: [{name: a, ports: [{name: p0, addresses: "10.0.0.1", link: 400Gbps}]}]\n'
 SCENARIO = "workload: {trace: job}\n"
@@ -182,3 +183,39 @@ def test_demands_of_a_scenario(sentence: str, transport: str, rig: str, expected
 def test_links_of_a_rig() -> None:
     links = links_of(parse_rig(RIG.encode(), "r", Path()), "r")
     assert [(link.name, link.speed_bps) for link in links.links] == [("a/p0", 400_000_000_000)]
+
+
+def test_import_writes_a_profile_that_check_reads_and_refuses_to_overwrite(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, out = tmp_path / "config_db.json", tmp_path / "imported"
+    config.write_text(json.dumps(changed(("WRED_PROFILE/AZURE_LOSSLESS/green_min_threshold", "4194304"))))
+    assert main(["dut", "import", str(config), "--out", str(out)]) == 0
+    shown = capsys.readouterr().out
+    assert f"leaf0 ({config}): 6 ports of 2 kinds, 19 tables\n" in shown
+    assert "  read in part: PORT, without index\n" in shown
+    assert "  no counterpart (rows): NTP_SERVER (1)\n" in shown
+    assert "topology: 3 switches, 2 links, 4 ports of a rig\n" in shown
+    assert sorted(path.name for path in out.iterdir()) == ["import.json", "leaf0.yaml", "topology.yaml"]
+    assert main(["dut", "check", f"{out}/leaf0.yaml"]) == 65
+    assert "error: kmin-above-kmax: " in capsys.readouterr().out
+    assert main(["dut", "import", str(config), "--out", str(out)]) == 65
+    assert f"{out}: has leaf0.yaml, topology.yaml, import.json already" in capsys.readouterr().err
+
+
+def test_import_in_json_has_every_table_and_reads_neighbours(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, lldp = tmp_path / "config_db.json", tmp_path / "lldp.txt"
+    config.write_text(json.dumps(leaf()))
+    lldp.write_text("LocalPort  RemoteDevice  RemotePortID  Capability  RemotePortDescr\n"
+                    "---------  ------------  ------------  ----------  ---------------\n"
+                    "Ethernet0  gpu7          eth0          O           eth0\n")  # fmt: skip
+    assert main(["dut", "import", str(config), "--neighbours", f"leaf0={lldp}", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert {table["name"] for table in shown["switches"][0]["tables"]} == leaf().keys()
+    assert shown["topology"]["attachments"] == 4
+    remarks = [remark["text"] for remark in shown["switches"][0]["remarks"]]
+    assert "Ethernet0 leads to host0 by DEVICE_NEIGHBOR, to gpu7 by LLDP; the latter is used" in remarks
+    assert main(["dut", "import", f"{tmp_path}/gone.json"]) == 65
+    assert "gone.json: cannot be read: No such file or directory" in capsys.readouterr().err
