@@ -40,7 +40,7 @@ def icrc_of(packet: Packet) -> int:
     content = (
         transport.do_build()
     )  # without the padding of a short Ethernet frame, which `bytes` would append
-    value = computed(transport, content[:-ICRC_BYTES])
+    value = compute_icrc(transport, content[:-ICRC_BYTES])
     if value is None:
         message = f"{packet.summary()}: has no IP, IPv6 or GRH layer, which the ICRC covers"
         raise ValueError(message)
@@ -78,7 +78,7 @@ def _is_whole(transport: Packet) -> bool:
     return whole
 
 
-def computed(transport: Packet, content: bytes) -> bytes | None:
+def compute_icrc(transport: Packet, content: bytes) -> bytes | None:
     """Return the ICRC on the wire, of a transport layer whose bytes up to the ICRC are `content`; None without a network
     layer.
     """

@@ -11,11 +11,11 @@ from scapy.error import warning
 from scapy.fields import StrField
 from scapy.packet import Packet
 
-from etloop.scapy_layers.icrc import ICRC_BYTES, TRANSPORTS, computed
+from etloop.scapy_layers.icrc import ICRC_BYTES, TRANSPORTS, compute_icrc
 from etloop.scapy_layers.layouts import fitting, raw_layer
 
 _PAD_SHIFT: Final = 4
-"""Of the pad count in the second byte of the BTH, which has two bits."""
+"""The pad count has two bits, in the second byte of the BTH."""
 _PAD_MASK: Final = 0b11 << _PAD_SHIFT
 
 FollowingHeaders = Callable[[Packet], tuple[type[Packet], ...]]
@@ -74,7 +74,7 @@ def _post_build(self: Packet, header: bytes, above: bytes) -> bytes:
         content += bytes(pad)
         header = header[:1] + bytes([header[1] & ~_PAD_MASK | count << _PAD_SHIFT & _PAD_MASK]) + header[2:]
     if self.getfieldval("icrc") is None:
-        value = computed(self, header + content)
+        value = compute_icrc(self, header + content)
         if value is None:
             warning("%s is not in IP, IPv6 or GRH, which its ICRC covers: it gets ICRC 0", self.name)
         icrc = bytes(ICRC_BYTES) if value is None else value
