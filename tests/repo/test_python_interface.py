@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -179,11 +180,12 @@ def test_a_certificate_names_the_slow_port() -> None:
     assert (certificate.result.value, certificate.findings) == ("pass", ())
     assert Path("certificate/certificate.json").is_file()
     assert repr(certificate).endswith(": pass, 1 steps, 0 findings>")
-    for named, problem in (
+    refused: list[tuple[dict[str, Any], str]] = [
         ({}, "rig: is missing, and so is topology"),
         ({"rig": RIG, "in_lab": True}, "in_lab: needs a topology alone"),
         ({"rig": RIG, "seed": 1}, "seed: applies only to a twin"),
-    ):
+    ]
+    for named, problem in refused:
         with pytest.raises(etloop.InputError, match=problem):
             etloop.certify(**named)
 
