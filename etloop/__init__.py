@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from etloop.controller.plan.report import PlanReport as PlanReport
     from etloop.controller.rack.client.blocking import BlockingRack as BlockingRack
     from etloop.controller.rack.client.client import RackClient as RackClient
+    from etloop.results.schema.certificate import Certificate as Certificate
+    from etloop.results.schema.comparison import Comparison as Comparison
+    from etloop.results.schema.comparison import Outcome as Outcome
     from etloop.results.schema.findings import Finding as Finding
     from etloop.results.schema.findings import FindingKind as FindingKind
     from etloop.results.schema.summary import Summary as Summary
@@ -54,6 +57,8 @@ if TYPE_CHECKING:
 __all__ = [
     "BlockingRack",
     "BrokerSettings",
+    "Certificate",
+    "Comparison",
     "CongestionAck",
     "CongestionControl",
     "CongestionFailed",
@@ -67,6 +72,7 @@ __all__ = [
     "InputError",
     "LintReport",
     "Need",
+    "Outcome",
     "PlanReport",
     "RackClient",
     "Run",
@@ -75,12 +81,15 @@ __all__ = [
     "Summary",
     "Trace",
     "WorkloadSettings",
+    "certify",
+    "compare",
     "lint_trace",
     "make_plan",
     "open_run",
     "read_table",
     "read_trace",
     "run_lab",
+    "run_rig",
     "run_sweep",
     "run_twin",
     "serve",
@@ -90,6 +99,8 @@ __all__ = [
 _TYPES: Final = {
     "BlockingRack": "controller.rack.client.blocking",
     "BrokerSettings": "runtime.broker_settings",
+    "Certificate": "results.schema.certificate",
+    "Comparison": "results.schema.comparison",
     "CongestionAck": "traffic.python_congestion",
     "CongestionControl": "traffic.python_congestion",
     "CongestionFailed": "traffic.python_congestion",
@@ -102,6 +113,7 @@ _TYPES: Final = {
     "FindingKind": "results.schema.findings",
     "InputError": "contract.base.errors",
     "Need": "traffic.congestion",
+    "Outcome": "results.schema.comparison",
     "LintReport": "workload.lint.report",
     "PlanReport": "controller.plan.report",
     "RackClient": "controller.rack.client.client",
@@ -250,6 +262,75 @@ def run_lab(
 
 
 @_with_packages
+def run_rig(
+    scenario: FileOrValues,
+    rig: FileOrValues,
+    out_dir: AnyPath,
+    *,
+    topology: FileOrValues | None = None,
+    with_twin: bool = True,
+) -> Run:
+    """Run a scenario with real packets on your own rig, by the agents that it names, as `etloop run` does.
+
+    Waits for the agents as long as `limits.gather_timeout` of the scenario states. `with_twin`: also work out the ideal
+    network and the twin for the comparison. Raise `InputError` before any traffic, other `EtloopError` if the run ends early
+    without results.
+    """
+    from etloop.virtual_runs import run_rig
+
+    return run_rig(scenario, rig, out_dir, topology, with_twin=with_twin)
+
+
+@_with_packages
+def compare(
+    a: Run | AnyPath,
+    b: Run | AnyPath,
+    *,
+    confidence: float = 0.95,
+    least_effect: float = 0.02,
+    warm_up: int = 1,
+    figures: tuple[str, ...] = (),
+    counts_ignored: bool = False,
+) -> Comparison:
+    """Compare run B with its baseline A, as `etloop compare` does; each is a run, its directory, or one of repeated runs.
+
+    The `verdict` is an `Outcome`; `reasons` state it in words. `warm_up`: iterations left out at the start of every run;
+    `figures`: names of `run.kpis` to test in addition to the times. Raise `InputError` for runs that cannot be compared.
+    """
+    from etloop.judgements import compare, comparison_settings
+
+    settings = comparison_settings(
+        confidence=confidence,
+        least_effect=least_effect,
+        warm_up=warm_up,
+        figures=tuple(figures),
+        counts_ignored=counts_ignored,
+    )
+    return compare(a, b, settings)
+
+
+@_with_packages
+def certify(
+    rig: FileOrValues | None = None,
+    *,
+    topology: FileOrValues | None = None,
+    out_dir: AnyPath | None = None,
+    scenario: FileOrValues | None = None,
+    in_lab: bool = False,
+    steps: tuple[str, ...] = (),
+    seed: int | None = None,
+) -> Certificate:
+    """Qualify a fabric, as `etloop certify` does: `certificate.result`, and `certificate.findings` with the parts it names.
+
+    `rig` alone: its agents run the steps. `topology`: its twin, with `in_lab` a lab of it. `out_dir`: keep the certificate and
+    the run of each step. `steps`: only these. Raise `InputError` before any traffic.
+    """
+    from etloop.judgements import certify
+
+    return certify(rig, topology, out_dir, scenario=scenario, in_lab=in_lab, steps=tuple(steps), seed=seed)
+
+
+@_with_packages
 def run_sweep(sweep: FileOrValues, out_dir: AnyPath, *, where: str = "twin") -> Any:
     """Make all runs of a sweep and return its points as a `pyarrow.Table`: settings, runs, result, and each figure's
     mean.
@@ -302,4 +383,4 @@ if (
 
 def __dir__() -> list[str]:
     """Return the public names, loaded or not."""
-    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
+    return sorted(__all__)

@@ -44,6 +44,22 @@ class Run:
         return self.summary.diagnosis.findings
 
     @property
+    def kpis(self) -> dict[str, float | None]:
+        """Return the key figures by name, such as "jct_p99_ns"; None for one that this run does not have
+        (docs/metrics.md, section 9).
+        """
+        from etloop.results.store.run_dir import read_kpis
+
+        return {kpi.name: kpi.value for kpi in read_kpis(self.path).figures}
+
+    @property
+    def report(self) -> Path:
+        """Return the path of the page of the run, which any browser opens."""
+        from etloop.results.artifacts import REPORT_FILE
+
+        return self.path / REPORT_FILE
+
+    @property
     def tables(self) -> tuple[str, ...]:
         """Return the names of all tables in the directory."""
         from etloop.results.store.run_dir import table_names

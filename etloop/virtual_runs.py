@@ -1,4 +1,4 @@
-"""A twin from Python: makes a run from the input of a caller and writes it to a directory."""
+"""Runs from Python, in virtual time and by the agents of a rig: from the input of a caller to a directory."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from etloop.controller.inputs.scenario.congestion import Plugin
 from etloop.controller.plan.run_numbers import TWIN_ID
 from etloop.controller.plan.serving_jobs import serving_load
 from etloop.controller.run.derived_rig import derived_rig
+from etloop.controller.run.execute import SessionExecution
 from etloop.controller.run.out_directory import refuse_used_directory
 from etloop.controller.run.pipeline import (
     PrepareOptions,
     RunInputs,
     RunOptions,
     SilentWatcher,
+    new_run_id,
     prepare,
     run_plan,
 )
@@ -106,3 +108,24 @@ def serve(
     if out_dir is not None:
         write_serving(Path(out_dir), run, prepared.texts)
     return run
+
+
+def run_rig(
+    scenario: FileOrValues,
+    rig: FileOrValues,
+    out_dir: str | os.PathLike[str],
+    topology: FileOrValues | None,
+    *,
+    with_twin: bool,
+) -> Run:
+    """Run by agents, see `etloop.run_rig`."""
+    directory = Path(out_dir)
+    refuse_used_directory(directory)
+    inputs = RunInputs(
+        input_file(scenario, "scenario.yaml"),
+        input_file(rig, "rig.yaml"),
+        None if topology is None else input_file(topology, "topology.yaml"),
+        new_run_id(),
+    )
+    run_plan(prepare(inputs), SessionExecution(), RunOptions(directory, expects=with_twin), SilentWatcher())
+    return open_run(directory)

@@ -22,6 +22,7 @@ EXTRAS: Final[Mapping[str, tuple[str, ...]]] = {
     "snmp": ("gufo",),
     "gnmi": ("grpc", "google"),
     "infragraph": ("infragraph",),
+    "scapy": ("scapy",),
 }
 """Import names of the modules that each extra installs."""
 

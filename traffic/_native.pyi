@@ -143,6 +143,12 @@ header states it.
 
 def mrc_headers() -> list[HeaderLayout]: ...
 def uet_headers() -> list[HeaderLayout]: ...
+def mrc_defaults() -> Headers:
+    """Return the fields of a new header of each kind; fields of other forms than "" are not in it and are 0."""
+
+def uet_defaults() -> Headers:
+    """Return the same for UET."""
+
 def mrc_decode(datagram: bytes, datagram_bytes: int) -> tuple[Headers, int, str]:
     """Decode a UDP payload of `datagram_bytes`, of which `datagram` has the first; return (headers, payload bytes, malformed).
 

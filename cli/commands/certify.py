@@ -95,7 +95,7 @@ def run(parsed: argparse.Namespace) -> CommandResult:
         )
         certificate = certify(request, StatusWatcher())
         if parsed.out is not None:
-            _keep(parsed.out, certificate)
+            keep_certificate(parsed.out, certificate)
     text = to_json(certificate) if parsed.json else render_certificate(certificate, str(parsed.out or ""))
     return CommandResult(text, RunResult(certificate.result.value).exit_code)
 
@@ -121,7 +121,7 @@ def _refuse_contradictions(parsed: argparse.Namespace) -> None:
         )
 
 
-def _keep(directory: Path, certificate: Certificate) -> None:
+def keep_certificate(directory: Path, certificate: Certificate) -> None:
     """Write the certificate as JSON, text and page into the directory of its runs."""
     from etloop.results.html.certificate import certificate_html
     from etloop.results.schema.certificate import CERTIFICATE_FILE, CERTIFICATE_PAGE, CERTIFICATE_TEXT

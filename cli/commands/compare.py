@@ -13,6 +13,7 @@ from etloop.runtime.module_loading import quick_loading
 
 if TYPE_CHECKING:
     from etloop.results.compare.samples import RunSamples, Side
+    from etloop.results.schema.comparison import Comparison, ComparisonSettings
 
 EXAMPLE: Final = (
     "  etloop compare runs/before runs/after\n"
@@ -42,21 +43,12 @@ def run(parsed: argparse.Namespace) -> CommandResult:
 
     with quick_loading():
         from etloop.contract.base.errors import ExitCode
-        from etloop.results.compare.compare import compare_runs, refuse_figures
-        from etloop.results.compare.samples import are_points_of_one_sweep, read_side
         from etloop.results.schema.comparison import Outcome
         from etloop.results.schema.typed_json import to_json
         from etloop.results.text.compare import render_comparison
 
-    a_dir, b_dir = parsed.a, parsed.b
     settings = replace(comparison_settings(parsed), counts_ignored=parsed.counts_ignored)
-    refuse_figures(settings.figures)
-    _refuse_same_directory(a_dir, b_dir)
-    a, b = read_side(a_dir, settings.warm_up), read_side(b_dir, settings.warm_up)
-    _refuse_different_jobs(a, b)
-    if are_points_of_one_sweep(a_dir, b_dir):
-        settings = replace(settings, paired=True)
-    comparison = compare_runs(a, b, settings)
+    comparison, a, b = compare_directories(parsed.a, parsed.b, settings)
     if parsed.html is not None:
         from etloop.results.html.compare import comparison_html
 
@@ -68,6 +60,24 @@ def run(parsed: argparse.Namespace) -> CommandResult:
     }
     text = to_json(comparison) if parsed.json else render_comparison(comparison)
     return CommandResult(text, codes.get(comparison.verdict, ExitCode.PASS))
+
+
+def compare_directories(
+    a_dir: Path, b_dir: Path, settings: ComparisonSettings
+) -> tuple[Comparison, Side, Side]:
+    """Return the comparison of two directories of runs, and both sides; raise as `run`."""
+    from dataclasses import replace
+
+    from etloop.results.compare.compare import compare_runs, refuse_figures
+    from etloop.results.compare.samples import are_points_of_one_sweep, read_side
+
+    refuse_figures(settings.figures)
+    _refuse_same_directory(a_dir, b_dir)
+    a, b = read_side(a_dir, settings.warm_up), read_side(b_dir, settings.warm_up)
+    _refuse_different_jobs(a, b)
+    if are_points_of_one_sweep(a_dir, b_dir):
+        settings = replace(settings, paired=True)
+    return compare_runs(a, b, settings), a, b
 
 
 def _refuse_different_jobs(a: Side, b: Side) -> None:

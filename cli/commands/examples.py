@@ -23,6 +23,7 @@ SUMMARIES: Final = {
     "notebooks": "plots of queue and rate, and a sweep, in Jupyter",
     "rack": "controller, users and broker of a rack",
     "record": "training scripts for etloop record: DDP, FSDP and tensor parallelism, experts and pipeline",
+    "scapy": "RoCEv2 packets from Scapy through the switch of a lab",
     "slurm": "agents on the nodes that Slurm allocates",
     "twin_client": "a simulator of serving that asks the twin when its transfers end",
     "two_hosts": "two hosts and a switch between them",

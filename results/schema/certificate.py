@@ -76,3 +76,7 @@ class Certificate:
     ports: tuple[PortRecord, ...]
     notes: tuple[str, ...]
     wall_ns: int
+
+    def __repr__(self) -> str:
+        """Return the result and the numbers of steps and findings."""
+        return f"<Certificate of {self.rig}: {self.result}, {len(self.steps)} steps, {len(self.findings)} findings>"

@@ -291,3 +291,8 @@ class Comparison:
     differing: tuple[Differing, ...]
     differing_total: int
     warnings: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        """Return the verdict and its first reason."""
+        reason = self.reasons[0] if self.reasons else "no figure differs"
+        return f"<Comparison of {self.b.path} with {self.a.path}: {self.verdict}; {reason}>"

@@ -175,6 +175,10 @@ class Finding:
     effect_of: int | None = None
     """Index of the finding in the same list that explains this one; None: it is a cause."""
 
+    def __repr__(self) -> str:
+        """Return kind and sentence."""
+        return f"<Finding {self.kind}: {self.sentence}>"
+
 
 class Examined(StrEnum):
     """Outcome of looking for one kind of cause."""

@@ -376,6 +376,10 @@ class Summary(RunIdentity):
     run_nonce: int = 0
     """Seed, in addition to the scenario's, of queue pair numbers, keys and first sequence numbers; 0: none."""
 
+    def __repr__(self) -> str:
+        """Return the identity and the result."""
+        return f"<Summary of {self.run_id}: {self.result}, {self.workload.ranks} ranks>"
+
     @property
     def is_consistent(self) -> bool:
         """Return whether no consistency check failed."""

@@ -315,6 +315,7 @@ printf '%s\\n' 'workload: {trace: job}' 'mapping: {ranks_per_host: 2}' > scenari
         + TWO_AGENTS
         + TWO_PORTS
     ),
+    "docs/scapy.md": Stage(steps={"etloop lab up": _HOWEVER_SLOW}),
     "docs/rack.md": RACK,
     "docs/racks.md": RACKS,
     "docs/rack-api/README.md": Stage(

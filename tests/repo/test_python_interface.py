@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -49,7 +50,7 @@ def test_what_is_public_is_there_with_its_documentation_and_on_the_page() -> Non
         thing = getattr(etloop, name)
         assert inspect.getdoc(thing), name
         assert name in PAGE or name in {"DependencyPolicy", "SizeUnit", "Summary"}, name
-    assert set(etloop.__all__) <= set(dir(etloop))
+    assert dir(etloop) == sorted(etloop.__all__)
 
 
 def test_other_names_are_refused() -> None:
@@ -147,6 +148,58 @@ def test_what_cannot_be_plotted_says_what_would_make_it() -> None:
     shown = run._repr_html_()
     assert "4 ranks, 1 iterations of job" in shown
     assert "<th>verdict</th>" in shown
+
+
+@pytest.mark.usefixtures("bench")
+def test_results_are_shown_short_and_compared_by_value() -> None:
+    runs = [
+        etloop.run_twin(
+            "scenario.yaml", out_dir=name, topology={"single": {"ports": ["a/p0", "b/p0"], "rate": rate}}
+        )
+        for name, rate in (("fast", "100Gbps"), ("slow", "50Gbps"))
+    ]
+    comparison = etloop.compare(runs[0], "slow", warm_up=0)
+    assert comparison.verdict is etloop.Outcome.OPEN, "one run a side shows no variation"
+    assert 0.9 < comparison.metrics[0].change < 1
+    assert runs[0].kpis["jct_avg_ns"] == runs[0].summary.job.iteration_jct_avg_ns
+    assert runs[0].report.read_bytes().startswith(b"<!doctype html")
+    shown = [repr(value) for value in (*runs, runs[0].summary, comparison)]
+    assert shown[2].startswith("<Summary of ")
+    assert shown[3].startswith("<Comparison of slow with fast: inconclusive; ")
+    assert max(map(len, shown)) < 300
+    with pytest.raises(etloop.InputError, match="confidence: is 95, expected 0 to below 1"):
+        etloop.compare("fast", "slow", confidence=95)
+    with pytest.raises(etloop.InputError, match="is the same directory as A"):
+        etloop.compare("fast", runs[0])
+
+
+@pytest.mark.usefixtures("bench")
+def test_a_certificate_names_the_slow_port() -> None:
+    switch = {"ports": ["a/p0", "b/p0", "c/p0", "d/p0"], "rate": "10Gbps"}
+    certificate = etloop.certify(topology={"single": switch}, steps=("pairs",), out_dir="certificate", seed=1)
+    assert (certificate.result.value, certificate.findings) == ("pass", ())
+    assert Path("certificate/certificate.json").is_file()
+    assert repr(certificate).endswith(": pass, 1 steps, 0 findings>")
+    refused: list[tuple[dict[str, Any], str]] = [
+        ({}, "rig: is missing, and so is topology"),
+        ({"rig": RIG, "in_lab": True}, "in_lab: needs a topology alone"),
+        ({"rig": RIG, "seed": 1}, "seed: applies only to a twin"),
+    ]
+    for named, problem in refused:
+        with pytest.raises(etloop.InputError, match=problem):
+            etloop.certify(**named)
+
+
+def test_a_rig_without_agents_is_reported(bench: Path) -> None:
+    rig = RIG + "controller: {bind: tcp://127.0.0.1:7499}\nsecurity: {insecure: true}\n"
+    (bench / "rig.yaml").write_text(rig)
+    scenario = {
+        "workload": {"trace": "job"},
+        "mapping": {"ranks_per_host": 2},
+        "limits": {"gather_timeout": "200ms"},
+    }
+    with pytest.raises(etloop.EtloopError, match=r"agent .a.: did not join(.|\n)*agent .b.: did not join"):
+        etloop.run_rig(scenario, "rig.yaml", "live", with_twin=False)
 
 
 @pytest.mark.skipif(not apart(), reason=NO_NAMESPACES)

@@ -67,7 +67,7 @@ nb::tuple decode_packet(const nb::bytes& datagram, size_t datagram_bytes) {
   return nb::make_tuple(headers.take(), payload_bytes, malformed_name(malformed));
 }
 
-nb::list headers() {
+HeaderTable header_table() {
   HeaderTable table;
   table.add<Bth>("");
   table.add<Meth>("");
@@ -82,7 +82,7 @@ nb::list headers() {
   table.add<Peth>("");
   table.add<Erth>("");
   table.add<Eeth>("");
-  return table.take();
+  return table;
 }
 
 }  // namespace mrc_view
@@ -144,7 +144,7 @@ nb::tuple decode_packet(const nb::bytes& datagram, size_t datagram_bytes) {
   return nb::make_tuple(headers.take(), malformed == Malformed::none ? packet.payload_bytes : 0, malformed_name(malformed));
 }
 
-nb::list headers() {
+HeaderTable header_table() {
   HeaderTable table;
   table.add<Request>("pds");
   table.add("pds", "syn", Request{.syn = true});
@@ -167,7 +167,7 @@ nb::list headers() {
   table.add<Response>("ses");
   table.add<DataResponse>("ses");
   table.add<SmallDataResponse>("ses");
-  return table.take();
+  return table;
 }
 
 // The headers of a UUD message of one packet.
@@ -187,12 +187,14 @@ nb::bytes datagram_headers(uint32_t job_id, uint16_t message_id, uint32_t payloa
 
 void bind_mrc(nb::module_& module) {
   module.def("mrc_decode", &mrc_view::decode_packet, "datagram"_a, "datagram_bytes"_a);
-  module.def("mrc_headers", &mrc_view::headers);
+  module.def("mrc_headers", [] { return mrc_view::header_table().take(); });
+  module.def("mrc_defaults", [] { return mrc_view::header_table().take_defaults(); });
 }
 
 void bind_uet(nb::module_& module) {
   module.def("uet_decode", &uet_view::decode_packet, "datagram"_a, "datagram_bytes"_a);
-  module.def("uet_headers", &uet_view::headers);
+  module.def("uet_headers", [] { return uet_view::header_table().take(); });
+  module.def("uet_defaults", [] { return uet_view::header_table().take_defaults(); });
   module.def("uet_datagram_headers", &uet_view::datagram_headers, "job_id"_a, "message_id"_a, "payload_bytes"_a);
 }
 

@@ -91,6 +91,7 @@ class HeaderValues {
 };
 
 // Layouts of headers: (layer, header, form, bytes, fields). A header whose layout depends on a flag has a form for each value.
+// Also the values of fields in a new header.
 class HeaderTable {
  public:
   template <typename Header>
@@ -98,11 +99,14 @@ class HeaderTable {
     FieldTable fields;
     Header::lay_out(fields, header);
     headers_.append(nanobind::make_tuple(layer, Header::kName, form, Header::kBytes, fields.take()));
+    if (*form == '\0') defaults_.add(header);
   }
   nanobind::list take() { return std::move(headers_); }
+  nanobind::dict take_defaults() { return defaults_.take(); }
 
  private:
   nanobind::list headers_;
+  HeaderValues defaults_;
 };
 
 }  // namespace etloop
