@@ -143,6 +143,9 @@ class _Process:
         except (OSError, EOFError, pickle.UnpicklingError):
             self.kill()
             code = process.wait()
+            with suppress(BrokenPipeError):
+                process.stdin.close()
+            process.stdout.close()
             how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
             message = f"a worker process ended {how} before its task did"
             raise WorkerLost(message) from None
