@@ -93,8 +93,16 @@ def _sweep_of(content: bytes) -> Sweep:
     return sweep
 
 
-@lru_cache(maxsize=64)
 def _content(path: Path) -> bytes:
+    try:
+        state = path.stat()
+    except OSError:
+        return read_file(path)  # raises its error
+    return _content_of(path, state.st_mtime_ns, state.st_size)
+
+
+@lru_cache(maxsize=64)
+def _content_of(path: Path, _mtime_ns: int, _size_bytes: int) -> bytes:
     return read_file(path)
 
 
