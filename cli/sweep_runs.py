@@ -6,33 +6,32 @@ compares them. A shell for randomness: it draws the order of runs from the sweep
 
 from __future__ import annotations
 
+import os
 import random
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from etloop.cli.arguments.comparison import comparison_settings
 from etloop.cli.progress import StatusWatcher, print_status
 from etloop.cli.result import CommandResult, to_json
-from etloop.contract.base.errors import ConfigError, InputError, Problem
-from etloop.contract.base.yaml_reader import MOST_PROBLEMS
+from etloop.cli.sweep_crew import Crew, collect, make_study, plan_points, refuse_mode, run_shard
+from etloop.contract.base.errors import ConfigError, Problem
 from etloop.controller.inputs.files import read_file
-from etloop.controller.run.prepare import InputFile, PrepareOptions, RunInputs, prepare
+from etloop.controller.run.prepare import InputFile
 from etloop.experiments.sweep.directory import SweepDirectory
 from etloop.experiments.sweep.file import MOST_REPEATS, MOST_RUNS, Sweep, parse_sweep, points_of
-from etloop.experiments.sweep.index import point_record, refuse_another, sweep_record
-from etloop.experiments.sweep.points import Point, PointFiles, Turn, at_point, point_files, points, turns
+from etloop.experiments.sweep.index import refuse_another
+from etloop.experiments.sweep.points import Turn, points, turns
+from etloop.experiments.sweep.shard import parse_shard
 from etloop.results.schema.comparison import ComparisonSettings
-from etloop.results.schema.sweep import Mode, PointRecord, SweepRecord
+from etloop.results.schema.sweep import Mode, SweepRecord
 from etloop.results.schema.verdict import worst_result
 
 if TYPE_CHECKING:
     import argparse
 
     from etloop.experiments.sweep.run import Study
-
-STATUS_EVERY: Final = 50
-"""Points planned between two status lines."""
+    from etloop.results.compare.samples import Side
 
 
 def run_sweep(file: InputFile, parsed: argparse.Namespace) -> CommandResult:
@@ -49,23 +48,30 @@ def run_sweep(file: InputFile, parsed: argparse.Namespace) -> CommandResult:
     refuse_figures(settings.figures)
     if parsed.out is None and not parsed.dry_run:
         raise ConfigError(Problem("--out", "is missing", "name a directory for the results"))
-    planned_points, record = _plan_points(sweep, mode, strict=parsed.strict)
-    run_turns = _run_order(sweep, len(planned_points))
-    if parsed.dry_run:
-        return _list_points(record, run_turns, as_json=parsed.json)
-    # Imported here, because only runs need the event loop, sockets and labs.
-    from etloop.experiments.sweep.run import Study, SweepOptions
+    refuse_mode(parsed, sweep, mode)
+    with Crew.of(parsed, sweep, mode) as crew:
+        if parsed.shard is not None:
+            return run_shard(crew, parsed, sweep, text, parse_shard(parsed.shard, os.environ))
+        planned_points, record = plan_points(crew, sweep, points(sweep), mode, strict=parsed.strict)
+        run_turns = _run_order(sweep, len(planned_points))
+        if parsed.dry_run:
+            return _list_points(record, run_turns, as_json=parsed.json)
+        study = make_study(parsed, sweep, mode, planned_points)
+        if parsed.collect is not None:
+            return _collect(crew, parsed, study, text, record, settings)
+        return _run_all(crew, parsed, study, text, record, settings)
 
-    options = SweepOptions(
-        mode,
-        expects=not parsed.no_ideal,
-        allow_overcommit=parsed.allow_overcommit,
-        allow_plugins=parsed.allow_plugins,
-        strict=parsed.strict,
-    )
-    directory = SweepDirectory(parsed.out)
-    study = Study(sweep, options, planned_points, directory)
-    files = {point.name: point_file_set for point, point_file_set in planned_points}
+
+def _run_all(
+    crew: Crew,
+    parsed: argparse.Namespace,
+    study: Study,
+    text: bytes,
+    record: SweepRecord,
+    settings: ComparisonSettings,
+) -> CommandResult:
+    directory, sweep = study.directory, study.sweep
+    files = {point.name: point_file_set for point, point_file_set in study.points}
     if not parsed.resume:
         directory.make()
     elif not directory.path.is_dir():
@@ -83,7 +89,22 @@ def run_sweep(file: InputFile, parsed: argparse.Namespace) -> CommandResult:
             record = replace(record, runs=earlier.runs)
         else:
             directory.begin(record, text, files)
-        return _run(parsed, study, run_turns, record, settings)
+        return _run(crew, parsed, study, record, settings)
+
+
+def _collect(
+    crew: Crew,
+    parsed: argparse.Namespace,
+    study: Study,
+    text: bytes,
+    record: SweepRecord,
+    settings: ComparisonSettings,
+) -> CommandResult:
+    """Take the runs of shards as the sweep that one process would have made."""
+    study.directory.make()
+    with study.directory.locked():
+        record = collect(crew, study, text, record, parsed.collect)
+        return _evaluated(crew, parsed, study, record, settings)
 
 
 def _with_options(sweep: Sweep, parsed: argparse.Namespace) -> Sweep:
@@ -99,64 +120,6 @@ def _with_options(sweep: Sweep, parsed: argparse.Namespace) -> Sweep:
             )
         sweep = replace(sweep, repeats=parsed.repeats)
     return sweep
-
-
-def _plan_points(
-    sweep: Sweep, mode: Mode, *, strict: bool
-) -> tuple[tuple[tuple[Point, PointFiles], ...], SweepRecord]:
-    """Return every point with its files, and the index of the sweep.
-
-    Raise an `InputError` with the problems of all points.
-    """
-    contents: dict[Path, bytes] = {}
-
-    def read(path: Path) -> bytes:
-        if path not in contents:
-            contents[path] = read_file(path)
-        return contents[path]
-
-    planned_points: list[tuple[Point, PointFiles]] = []
-    records: list[PointRecord] = []
-    problems: list[Problem] = []
-    reported: set[Problem] = set()
-    all_points = points(sweep)
-    for number, point in enumerate(all_points):
-        if number % STATUS_EVERY == 0 and len(all_points) > STATUS_EVERY:
-            print_status(f"planning {len(all_points)} points: {number} done")
-        try:
-            files = point_files(sweep, point, read, lab=mode is Mode.LAB)
-            records.append(_point_record(point, files, mode, PrepareOptions(strict=strict, keeps_case=False)))
-            planned_points.append((point, files))
-        except InputError as error:
-            # A problem that several points share is reported once, for the first of them.
-            new_problems = [
-                problem
-                for problem in error.problems
-                if replace(problem, where=problem.where.split(": ", 1)[-1]) not in reported
-            ]
-            reported.update(
-                replace(problem, where=problem.where.split(": ", 1)[-1]) for problem in error.problems
-            )
-            problems += new_problems
-        if len(problems) > MOST_PROBLEMS:
-            problems[MOST_PROBLEMS:] = [Problem(sweep.source, "more problems", "fix those above first")]
-            break
-    if problems:
-        raise InputError(*problems)
-    return tuple(planned_points), sweep_record(sweep, mode, records)
-
-
-def _point_record(point: Point, files: PointFiles, mode: Mode, options: PrepareOptions) -> PointRecord:
-    try:
-        prepared = prepare(RunInputs(files.scenario, files.rig, files.topology), options)
-    except InputError as error:
-        raise InputError(*(at_point(point, problem) for problem in error.problems)) from None
-    needs_topology = mode in {Mode.TWIN, Mode.LAB}
-    if needs_topology and files.topology is None:
-        missing = "the sweep names no topology"
-        remedy = f"write topology: FILE; --{mode} runs on the switches that it describes"
-        raise ConfigError(Problem(f"point {point.name} ({point.words}): topology", missing, remedy))
-    return point_record(point, files, prepared.plan)
 
 
 def _search(parsed: argparse.Namespace, study: Study, text: bytes, record: SweepRecord) -> CommandResult:
@@ -196,46 +159,54 @@ def _list_points(record: SweepRecord, plan_of_runs: tuple[Turn, ...], *, as_json
 
 
 def _run(
-    parsed: argparse.Namespace,
-    study: Study,
-    plan_of_runs: tuple[Turn, ...],
-    record: SweepRecord,
-    settings: ComparisonSettings,
+    crew: Crew, parsed: argparse.Namespace, study: Study, record: SweepRecord, settings: ComparisonSettings
 ) -> CommandResult:
-    from etloop.experiments.sweep.run import carry_out
-
-    directory = study.directory
+    directory, plan_of_runs = study.directory, _run_order(study.sweep, len(study.points))
     try:
-        record = carry_out(study, plan_of_runs, record, StatusWatcher())
+        record = crew.carry_out(study, plan_of_runs, record, directory.keep)
     except BaseException:
         kept_runs = len(directory.earlier().runs)
         print_status(
             f"{kept_runs} of {len(plan_of_runs)} runs are in {parsed.out}; the same command with --resume continues"
         )
         raise
-    record, table = finish(record, directory, settings)
+    return _evaluated(crew, parsed, study, record, settings)
+
+
+def _evaluated(
+    crew: Crew, parsed: argparse.Namespace, study: Study, record: SweepRecord, settings: ComparisonSettings
+) -> CommandResult:
+    """Return the table of a sweep whose runs are all made; write its files."""
+    directory = study.directory
+    order = {
+        (study.points[turn.point][0].name, turn.repeat): number
+        for number, turn in enumerate(_run_order(study.sweep, len(study.points)))
+    }
+    # In the planned order, whichever process was the first to end.
+    runs = sorted(record.runs, key=lambda run: order.get((run.point, run.repeat), len(order)))
+    record, table = finish(crew, replace(record, runs=tuple(runs)), directory, settings)
     text = (directory.path / "sweep.json").read_text(encoding="utf-8") if parsed.json else table
     return CommandResult(text, worst_result(run.result for run in record.runs).exit_code)
 
 
 def finish(
-    record: SweepRecord, directory: SweepDirectory, settings: ComparisonSettings
+    crew: Crew, record: SweepRecord, directory: SweepDirectory, settings: ComparisonSettings
 ) -> tuple[SweepRecord, str]:
     """Compare all runs, write sweep.json, compare.html and junit.xml, and return the index and the table."""
     from etloop.experiments.sweep.directory import JUNIT_FILE, PAGE_FILE
-    from etloop.results.compare.samples import read_side
+    from etloop.experiments.sweep.tasks import read_point
     from etloop.results.compare.sweep_results import groups, point_results
     from etloop.results.html.sweep import sweep_html
-    from etloop.results.schema.typed_json import RunDirError
     from etloop.results.text.sweep import render_sweep
 
-    sides = {}
-    for point in record.points:
-        words = ", ".join(point.labels.values())
-        try:
-            sides[point.name] = read_side(directory.point(point.name), settings.warm_up, words)
-        except RunDirError as error:
-            print_status(f"{point.name} ({words}): {error}")
+    sides: dict[str, Side] = {}
+    words = {point.name: ", ".join(point.labels.values()) for point in record.points}
+    tasks = [(directory.point(name), settings.warm_up, point_words) for name, point_words in words.items()]
+    for name, side in zip(words, crew.map(read_point, tasks), strict=True):
+        if isinstance(side, str):
+            print_status(f"{name} ({words[name]}): {side}")
+        else:
+            sides[name] = side
     compared_groups = groups(record, sides, settings)
     record = replace(record, results=point_results(compared_groups, sides))
     page = sweep_html(record, compared_groups, sides, settings)

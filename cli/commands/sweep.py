@@ -8,8 +8,9 @@ from typing import Final
 
 from etloop.cli.arguments.comparison import add_comparison_settings
 from etloop.cli.arguments.inputs import add_json, add_strict
-from etloop.cli.arguments.values import parse_whole
+from etloop.cli.arguments.values import parse_size, parse_whole
 from etloop.cli.result import CommandResult
+from etloop.results.schema.run_output import Output
 from etloop.runtime.module_loading import quick_loading
 
 EXAMPLE: Final = (
@@ -37,6 +38,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--resume", action="store_true", help="continue a sweep that ended early")
     parser.add_argument(
         "--repeats", type=parse_whole, metavar="N", help="runs per point, instead of the file's value"
+    )
+    parser.add_argument(
+        "--jobs",
+        type=parse_whole,
+        metavar="N",
+        help="with --twin: processes (default: all cores that this process may use)",
+    )
+    parser.add_argument(
+        "--memory",
+        type=parse_size,
+        metavar="SIZE",
+        help="with --twin: memory of all processes together (default: three quarters of what is free)",
+    )
+    parser.add_argument(
+        "--output",
+        type=Output,
+        choices=tuple(Output),
+        default=Output.EVERYTHING,
+        help="with --twin: files of every run: figures only; tables, too; or everything (default)",
+    )
+    shards = parser.add_mutually_exclusive_group()
+    shards.add_argument(
+        "--shard",
+        nargs="?",
+        const="",
+        metavar="I/N",
+        help="with --twin: make only every Nth point, for an array of jobs that share --out; N alone takes I from Slurm, "
+        "Kubernetes or LSF",
+    )
+    shards.add_argument(
+        "--collect",
+        nargs="*",
+        type=Path,
+        metavar="DIR",
+        help="with --twin: evaluate the runs of all shards in --out, and of other directories",
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="plan and list all points without running them"

@@ -66,6 +66,10 @@ class InputError(EtloopError):
         super().__init__("\n".join(str(problem) for problem in problems))
         self.problems = problems
 
+    def __reduce__(self) -> tuple[type[InputError], tuple[Problem, ...]]:
+        """Return what pickle makes the error of in another process: its problems, not its message."""
+        return type(self), self.problems
+
 
 class Mistakes:
     """The mistakes of several inputs, reported together."""

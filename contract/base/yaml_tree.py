@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Final
 
 import yaml
@@ -22,6 +23,7 @@ LONGEST_PATH: Final = 256
 NULL_TAG: Final = "tag:yaml.org,2002:null"
 TEXT_TAG: Final = "tag:yaml.org,2002:str"
 _MAP_TAG: Final = "tag:yaml.org,2002:map"
+_TEXTS_KEPT: Final = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,7 +66,13 @@ def tree_of(text: bytes, source: str) -> yaml.MappingNode:
 
 def values_by_path(text: bytes, source: str) -> dict[str, str]:
     """Return every single value of the text by its path. Raises `ConfigError`."""
-    return dict(_leaves(tree_of(text, source), ""))
+    return dict(_values_of(text, source))
+
+
+# Cached because every run of a sweep is named after the values of the same few texts.
+@lru_cache(maxsize=_TEXTS_KEPT)
+def _values_of(text: bytes, source: str) -> tuple[tuple[str, str], ...]:
+    return tuple(_leaves(tree_of(text, source), ""))
 
 
 def value_text(node: yaml.Node) -> str:

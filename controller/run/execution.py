@@ -18,6 +18,7 @@ from etloop.controller.run.prepare import Prepared
 from etloop.controller.session.actions import RunProgress
 from etloop.controller.session.service import SessionWatcher
 from etloop.results.schema.case import RepeatedBy
+from etloop.results.schema.run_output import Output
 
 if TYPE_CHECKING:
     from etloop.results.measure.summary import Measurement
@@ -84,6 +85,10 @@ class RunOptions:
     """Whether the run is compared with an ideal network and the twin."""
     pages: bool = True
     """Whether report and Perfetto trace are written, which `etloop report --write` can do later."""
+    output: Output = Output.EVERYTHING
+    """Which files are written."""
+    in_one_write: bool = False
+    """Whether the results are written once, at the end, instead of after each step: for a run whose remains are dropped."""
     lab: str = ""
     """Name of the lab that replaces the device; "": the lab that the rig names, if any."""
 

@@ -5,6 +5,7 @@ Decides the order of the steps, and what is written if one of them fails. `pipel
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from ipaddress import ip_address
@@ -40,6 +41,7 @@ from etloop.controller.run.record_budget import MOST_OPS, most_ops
 from etloop.dut_profiles.model.profile import DutKind
 from etloop.dut_profiles.rules.maps import way_of_packet
 from etloop.results.artifacts import (
+    JUNIT_FILE,
     RunRecords,
     add_comparison,
     add_device_counters,
@@ -57,10 +59,17 @@ from etloop.results.measure.workload_digest import workload_digest
 from etloop.results.report.findings import unexamined_words
 from etloop.results.schema.case import CASE_FILE
 from etloop.results.schema.findings import Examined
+from etloop.results.schema.run_output import Output
 from etloop.results.store.run_dir import PLAN_FILE, RunArtifacts, RunNotWritten, write_run
 from etloop.results.store.table_writer import BlockTables
 from etloop.results.verdict.junit_names import place_of
 
+LEFT_OUT: Final[Mapping[Output, tuple[str, ...]]] = {
+    Output.FIGURES: ("*.parquet", PLAN_FILE, CASE_FILE, JUNIT_FILE),
+    Output.TABLES: (PLAN_FILE, CASE_FILE),
+    Output.EVERYTHING: (),
+}
+"""Patterns of the names of files that are not written."""
 IS_THE_TWIN: Final = "twin: this run is the twin"
 
 
@@ -91,13 +100,15 @@ def finish_run(
     if options.out_dir is None and not material.conditions:
         run = add_joint_figures(measure_run_records(records, measurement), material.basis)
         return FinishedRun(run.summary, measurement, executed, stopped_in)
-    run = _keep(options, measure_run_records(records, measurement, made))
+    run = _keep_step(options, measure_run_records(records, measurement, made))
     if options.expects and stopped_in is None and ran.prepared is not None and ran.execution is not None:
         watcher.enter(Step.EXPECT)
         work = partial(_expectation, ran.prepared, executed, measurement, watcher)
         try:
             expectation = ran.execution.unless_stopped(work)
-            run = _keep(options, add_comparison(run, measurement, expectation.runs, expectation.absent), run)
+            run = _keep_step(
+                options, add_comparison(run, measurement, expectation.runs, expectation.absent), run
+            )
         except (RunStopped, MemoryError, RunNotWritten) as error:
             stopped_in = Step.EXPECT if isinstance(error, RunStopped) else None
             why = str(error) or "out of memory"
@@ -105,7 +116,7 @@ def finish_run(
     if executed.counted is not None and ran.prepared is not None:
         watcher.enter(Step.COUNT)
         basis = device_basis(ran.prepared.scenario, ran.prepared.rig, outcome)
-        run = _keep(options, add_device_counters(run, executed.counted, basis), run)
+        run = _keep_step(options, add_device_counters(run, executed.counted, basis), run)
     if measurement.left_out:
         # The tables have them; a second copy of a long run would take too much memory.
         measurement = replace(measurement, ops=NO_OPS, job_ops=NO_OPS)
@@ -117,7 +128,7 @@ def finish_run(
     )
     if failed := unexamined_words(with_verdict.summary.diagnosis, Examined.FAILED):
         watcher.report(f"not examined: {failed}")
-    run = _keep(options, with_verdict, run)
+    run = _keep(options, with_verdict, None if options.in_one_write else run)
     return FinishedRun(run.summary, measurement, executed, stopped_in)
 
 
@@ -174,9 +185,14 @@ def _records(material: RunMaterial, executed: Executed) -> RunRecords:
     )
 
 
-def _keep(options: RunOptions, now: RunArtifacts, before: RunArtifacts | None = None) -> RunArtifacts:
+def _keep_step(options: RunOptions, now: RunArtifacts, before: RunArtifacts | None = None) -> RunArtifacts:
+    """Write the results of a step, if results are written after each step."""
+    return now if options.in_one_write else _keep(options, now, before)
+
+
+def _keep(options: RunOptions, now: RunArtifacts, before: RunArtifacts | None) -> RunArtifacts:
     if options.out_dir is not None:
-        write_run(options.out_dir, now, before)
+        write_run(options.out_dir, now, before, LEFT_OUT[options.output])
     return now
 
 

@@ -9,15 +9,17 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
 from etloop.contract.base.errors import ConfigError, Problem
-from etloop.experiments.sweep.index import value_changes
+from etloop.experiments.sweep.index import AFRESH, value_changes
 from etloop.experiments.sweep.points import FILES, PointFiles, run_name
+from etloop.experiments.sweep.shard import MOST_SHARDS, Shard
 from etloop.results.compare.samples import SWEEP_FILE
 from etloop.results.schema.summary import Summary
 from etloop.results.schema.sweep import SWEEP_SCHEMA, SweepRecord
@@ -28,7 +30,7 @@ from etloop.results.store.run_dir import (
     read_index,
     read_input,
     read_inputs,
-    read_run,
+    read_summary,
     write_files,
 )
 from etloop.results.verdict.junit import join_junit
@@ -36,6 +38,11 @@ from etloop.results.verdict.junit_names import plain_word, run_class
 
 PAGE_FILE: Final = "compare.html"
 JUNIT_FILE: Final = "junit.xml"
+KEY_FILE: Final = "inputs.sha256"
+SWEEP_TEXT_FILE: Final = "sweep.yaml"
+SHARDS_FILE: Final = ".shards"
+"""File whose bytes are locked by running shards."""
+_OWN_NAMES: Final = frozenset({"points", SWEEP_TEXT_FILE, SHARDS_FILE, SWEEP_FILE, PAGE_FILE, JUNIT_FILE})
 _PARTIAL: Final = ".partial"
 
 
@@ -59,16 +66,68 @@ class SweepDirectory:
 
         Raises `ConfigError` if another sweep has the lock, or the directory cannot be opened.
         """
+        descriptor = self._opened(self.path, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
-        except OSError as error:
-            reason = f"cannot be opened: {error.strerror or error}"
-            raise ConfigError(Problem(str(self.path), reason, "name another directory with --out")) from None
-        try:
-            _lock(descriptor, self.path)
+            _lock(descriptor, self.path, fcntl.LOCK_EX)
             yield
         finally:
             os.close(descriptor)
+
+    @contextlib.contextmanager
+    def locked_by(self, shard: Shard) -> Iterator[None]:
+        """Lock the directory for a shard inside the block: other shards may run in it, other sweeps may not.
+
+        Raises `ConfigError` as `locked`, also if the same shard is running.
+        """
+        with contextlib.ExitStack() as stack:
+            descriptor = self._opened(self.path, os.O_RDONLY | os.O_DIRECTORY)
+            stack.callback(os.close, descriptor)
+            _lock(descriptor, self.path, fcntl.LOCK_SH)
+            descriptor = self._opened(self.path / SHARDS_FILE, os.O_RDWR | os.O_CREAT)
+            stack.callback(os.close, descriptor)
+            try:
+                fcntl.lockf(
+                    descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, shard.count * MOST_SHARDS + shard.index
+                )
+            except BlockingIOError:
+                reason, remedy = f"shard {shard} is running in it", "wait until it ends"
+                raise ConfigError(Problem(str(self.path), reason, remedy)) from None
+            yield
+
+    def _opened(self, path: Path, flags: int) -> int:
+        try:
+            return os.open(path, flags, 0o666)
+        except OSError as error:
+            reason = f"cannot be opened: {error.strerror or error}"
+            raise ConfigError(Problem(str(path), reason, "name another directory with --out")) from None
+
+    def begin_shard(self, sweep_text: bytes, files: Mapping[str, PointFiles]) -> None:
+        """Write the sweep's file and the files of a shard's points, unless they exist.
+
+        Raises `ConfigError` if the directory has something else, or the points had other files.
+        """
+        try:
+            unknown_names = sorted({entry.name for entry in self.path.iterdir()} - _OWN_NAMES)
+            if unknown_names:
+                reason = f"has files that are not of a sweep, such as {unknown_names[0]}"
+                raise ConfigError(Problem(str(self.path), reason, "name another directory with --out"))
+            _write_once(self.path / SWEEP_TEXT_FILE, sweep_text)
+            for name, texts in files.items():
+                self.add(name, texts)
+        except OSError as error:
+            reason = f"cannot be written: {error.strerror or error}"
+            raise ConfigError(Problem(str(self.path), reason, "name another directory with --out")) from None
+
+    def take_runs(self, source: SweepDirectory, point: str, repeats: Iterable[int]) -> None:
+        """Copy complete runs of a point that exist in another directory and not in this one."""
+        for repeat in repeats:
+            if source.has(point, repeat) and not self.has(point, repeat):
+                shutil.copytree(source.run(point, repeat), self.room(point, repeat))
+                self.finish(point, repeat)
+
+    def end_shards(self) -> None:
+        """Remove what only running shards need."""
+        (self.path / SHARDS_FILE).unlink(missing_ok=True)
 
     def begin(self, record: SweepRecord | None, sweep_text: bytes, files: Mapping[str, PointFiles]) -> None:
         """Write the files of a new sweep; a search has no index (`record` None).
@@ -80,7 +139,7 @@ class SweepDirectory:
                 reason = "is not an empty directory"
                 remedy = "name a new one with --out, or continue in it with --resume"
                 raise ConfigError(Problem(str(self.path), reason, remedy))
-            (self.path / "sweep.yaml").write_bytes(sweep_text)
+            (self.path / SWEEP_TEXT_FILE).write_bytes(sweep_text)
             for name, texts in files.items():
                 self.add(name, texts)
         except OSError as error:
@@ -90,12 +149,12 @@ class SweepDirectory:
             self.keep(record)
 
     def add(self, name: str, texts: PointFiles) -> None:
-        """Add a point with its files."""
+        """Add a point with its files. Raises `ConfigError` if the point exists with other files."""
         self.point(name).mkdir(parents=True, exist_ok=True)
         for kind in FILES:
             file = getattr(texts, kind)
             if file is not None:
-                (self.point(name) / f"{kind}.yaml").write_bytes(file.content or b"")
+                _write_once(self.point(name) / f"{kind}.yaml", file.content or b"")
 
     def earlier(self) -> SweepRecord:
         """Return the index of the sweep that began here. Raises `ConfigError` or `RunDirError` if it cannot be read."""
@@ -130,7 +189,7 @@ class SweepDirectory:
         for run in sorted(record.runs, key=lambda run: (run.point, run.repeat)):
             with contextlib.suppress(RunDirError):
                 run_dir = self.run(run.point, run.repeat)
-                summary = read_run(run_dir).summary
+                summary = read_summary(run_dir)
                 texts = (*read_inputs(run_dir), read_input(run_dir, TOPOLOGY_FILE) or "")
                 identity = (run_class(summary.workload.source, texts), plain_word(words[run.point]))
                 class_name = ".".join((*identity, run.point, run_name(run.repeat)))
@@ -146,6 +205,11 @@ class SweepDirectory:
     def run(self, point: str, number: int) -> Path:
         """Return the directory of a complete run."""
         return self.point(point) / run_name(number)
+
+    def key(self, point: str, number: int) -> str:
+        """Return the digest of the inputs of a complete run (`index.run_key`); "" for a run in real time."""
+        path = self.run(point, number) / KEY_FILE
+        return path.read_text(encoding="ascii", errors="replace").strip() if path.is_file() else ""
 
     def room(self, point: str, number: int) -> Path:
         """Return the temporary directory in which a run is made; remains of an earlier attempt are removed."""
@@ -175,9 +239,20 @@ class SweepDirectory:
         return (self.run(point, number) / SUMMARY_FILE).is_file()
 
 
-def _lock(descriptor: int, path: Path) -> None:
+def _write_once(path: Path, content: bytes) -> None:
+    """Write a file that several shards may write at the same time, each the same content. Raises `ConfigError`."""
+    if path.is_file():
+        if path.read_bytes() != content:
+            raise ConfigError(Problem(str(path), "differs: the directory is of another sweep", AFRESH))
+        return
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}{_PARTIAL}")
+    partial.write_bytes(content)
+    partial.rename(path)
+
+
+def _lock(descriptor: int, path: Path, kind: int) -> None:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         reason, remedy = "another sweep is running in it", "wait until it ends, or name another with --out"
         raise ConfigError(Problem(str(path), reason, remedy)) from None

@@ -49,6 +49,11 @@ def point_record(point: Point, files: PointFiles, plan: Plan) -> PointRecord:
     return PointRecord(point.name, dict(point.labels), files.digest, digest.hexdigest()[:32])
 
 
+def run_key(point: Point, files: PointFiles, seed: int, options: str) -> str:
+    """Return the digest of everything that a run in virtual time depends on: equal keys give equal bytes."""
+    return hashlib.sha256(f"{files.digest} {point.plan} {seed} {options}".encode()).hexdigest()
+
+
 def _add(update: Callable[[bytes | memoryview], None], value: object) -> None:
     """Add a value of a plan to a digest: columns as bytes, because they are large, all other values as text."""
     if isinstance(value, np.ndarray):

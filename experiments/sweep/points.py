@@ -37,6 +37,8 @@ class Point:
     labels: tuple[tuple[str, str], ...]
     """Pairs of axis and setting."""
     changes: tuple[Change, ...]
+    plan: str = ""
+    """Digest of its plan (`index.point_record`); "" before it is planned, and for the trials of a search."""
 
     @property
     def words(self) -> str:

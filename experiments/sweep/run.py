@@ -9,8 +9,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Self
 
-from etloop.contract.base.errors import EtloopError
+from etloop.contract.base.clock import NS_PER_S
+from etloop.contract.base.errors import ConfigError, EtloopError, Problem
 from etloop.contract.base.late_dataclass import dataclass
+from etloop.contract.base.units import approximate_duration
 from etloop.controller.plan.run_numbers import TWIN_ID
 from etloop.controller.run.execute import SessionExecution
 from etloop.controller.run.pipeline import (
@@ -26,21 +28,29 @@ from etloop.controller.run.pipeline import (
 )
 from etloop.controller.run.prepare import Prepared
 from etloop.controller.run.twin import TwinExecution
+from etloop.experiments.sweep.directory import KEY_FILE
 from etloop.experiments.sweep.file import Sweep
+from etloop.experiments.sweep.index import AFRESH, run_key
 from etloop.experiments.sweep.own_lab import OwnLab
 from etloop.experiments.sweep.points import Point, PointFiles, Turn
 from etloop.results.report.findings import short_names
 from etloop.results.report.values import time_words
+from etloop.results.schema.run_output import Output
 from etloop.results.schema.summary import Summary
 from etloop.results.schema.sweep import Mode, RunRecord, SweepRecord
 from etloop.results.schema.verdict import RunResult
-from etloop.results.store.run_dir import read_run
+from etloop.results.store.checksums import refuse_damage
+from etloop.results.store.run_dir import read_summary
+from etloop.runtime.clock import monotonic_ns
+from etloop.runtime.version import installed_version
 from etloop.traffic.twin import SAMPLE_INTERVAL_NS, TwinSettings
 
 if TYPE_CHECKING:
     from etloop.experiments.sweep.directory import SweepDirectory
 
-Report = Callable[[str], None]
+Keep = Callable[[SweepRecord], None]
+LEAST_SHOWN_NS: Final = 5 * NS_PER_S
+"""Shorter remaining times are not reported."""
 SEEDS_OF_A_REPEAT: Final = 1 << 20
 """Distance of the seeds of two repeats; every switch of a repeat gets a seed of its own, and none is used twice."""
 MOST_BROKEN_IN_A_ROW: Final = 3
@@ -64,6 +74,19 @@ class SweepOptions:
     """True if agents of labs run congestion control plugins of scenarios."""
     strict: bool = False
     """True if settings that contradict the device's profile are errors."""
+    output: Output = Output.EVERYTHING
+    """Which files of every run are written."""
+
+
+@dataclass(frozen=True, slots=True)
+class MadeRun:
+    """A run that exists now."""
+
+    record: RunRecord
+    words: str
+    """Its result for a status line."""
+    is_new: bool
+    """False if it existed already."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,34 +99,25 @@ class Study:
     directory: SweepDirectory
 
 
-def carry_out(study: Study, turns: tuple[Turn, ...], record: SweepRecord, watcher: RunWatcher) -> SweepRecord:
-    """Make the runs of `turns` that do not exist yet; write the index after each, and return it.
+def carry_out(
+    study: Study, turns: tuple[Turn, ...], record: SweepRecord, watcher: RunWatcher, keep: Keep
+) -> SweepRecord:
+    """Make the runs of `turns` that do not exist yet, one after the other; `keep` the index after each, and return it.
 
     Raises KeyboardInterrupt once the remains of an interrupted run are removed, `InputError` if a rig is not ready, and
     `Stopped` after several failed runs in a row. The index is correct in every case.
     """
-    broken_in_a_row = 0
+    log = RunLog(record, len(turns), watcher)
     with Runs(study, watcher) as runs:
-        for number, turn in enumerate(turns):
+        for turn in turns:
             point, files = study.points[turn.point]
-            if study.directory.has(point.name, turn.repeat):
-                recorded = _known(record, turn, point)
-                if recorded is None:  # killed between the run and its index
-                    recorded = run_record(point, turn.repeat, runs.earlier(point, turn.repeat))
-                    record = _with_run(record, recorded)
-                if recorded.result is not RunResult.BROKEN:
-                    continue
-            summary = runs.run(point, files, turn.repeat)
-            run_result = run_record(point, turn.repeat, summary)
-            record = _with_run(record, run_result)
-            study.directory.keep(record)
-            watcher.report(
-                f"[{number + 1}/{len(turns)}] {point.name} repeat {turn.repeat} ({point.words}): {_words(summary, run_result)}"
-            )
-            broken_in_a_row = broken_in_a_row + 1 if run_result.result is RunResult.BROKEN else 0
-            if broken_in_a_row == MOST_BROKEN_IN_A_ROW:
-                raise Stopped(f"{broken_in_a_row} runs in a row failed, the last one: {run_result.reason}")
-    return record
+            if not log.is_done(point, turn.repeat):
+                made_run = runs.made_or_found(point, files, turn.repeat)
+                log.add(point, made_run)
+                if made_run.is_new:
+                    keep(log.record)
+                    log.refuse_broken_row()
+    return log.record
 
 
 def run_record(point: Point, number: int, summary: Summary) -> RunRecord:
@@ -114,13 +128,57 @@ def run_record(point: Point, number: int, summary: Summary) -> RunRecord:
     return RunRecord(point.name, number, summary.result, reason, short_names(summary.diagnosis))
 
 
-def _known(record: SweepRecord, turn: Turn, point: Point) -> RunRecord | None:
-    return next((run for run in record.runs if (run.point, run.repeat) == (point.name, turn.repeat)), None)
+class RunLog:
+    """The index while runs are made, with the status line of each and the time that remains."""
 
+    def __init__(self, record: SweepRecord, total: int, watcher: RunWatcher) -> None:
+        self._record = record
+        self._runs = {(run.point, run.repeat): run for run in record.runs}
+        self._total = total
+        self._watcher = watcher
+        self._began_ns = monotonic_ns()
+        self._done = 0
+        self._new = 0
+        self._broken_in_a_row = 0
+        self._reason = ""
 
-def _with_run(record: SweepRecord, one: RunRecord) -> SweepRecord:
-    other_runs = tuple(run for run in record.runs if (run.point, run.repeat) != (one.point, one.repeat))
-    return replace(record, runs=(*other_runs, one))
+    @property
+    def record(self) -> SweepRecord:
+        """Return the index with the runs made so far."""
+        return replace(self._record, runs=tuple(self._runs.values()))
+
+    def is_done(self, point: Point, repeat: int) -> bool:
+        """Return whether the index has a run that did not break off; count it as done."""
+        run = self._runs.get((point.name, repeat))
+        if run is None or run.result is RunResult.BROKEN:
+            return False
+        self._done += 1
+        return True
+
+    def add(self, point: Point, made_run: MadeRun) -> None:
+        """Add a run, in place of one that broke off, and report it."""
+        run = made_run.record
+        self._runs.pop((run.point, run.repeat), None)
+        self._runs[run.point, run.repeat] = run
+        self._done += 1
+        if not made_run.is_new:
+            return
+        self._new += 1
+        is_broken = run.result is RunResult.BROKEN
+        self._broken_in_a_row = self._broken_in_a_row + 1 if is_broken else 0
+        self._reason = run.reason
+        self._watcher.report(
+            f"[{self._done}/{self._total}] {point.name} repeat {run.repeat} ({point.words}): {made_run.words}{self._left_words()}"
+        )
+
+    def refuse_broken_row(self) -> None:
+        """Raise `Stopped` after several failed runs in a row."""
+        if self._broken_in_a_row >= MOST_BROKEN_IN_A_ROW:
+            raise Stopped(f"{self._broken_in_a_row} runs in a row failed, the last one: {self._reason}")
+
+    def _left_words(self) -> str:
+        left_ns = (monotonic_ns() - self._began_ns) // self._new * (self._total - self._done)
+        return f"; {approximate_duration(left_ns)} left" if left_ns >= LEAST_SHOWN_NS else ""
 
 
 def _words(summary: Summary, one: RunRecord) -> str:
@@ -151,9 +209,46 @@ class Runs:
     def __exit__(self, *_: object) -> None:
         self._lab.down()
 
+    def made_or_found(self, point: Point, files: PointFiles, number: int) -> MadeRun:
+        """Return a run that exists and did not break off, else make it.
+
+        Raises `ConfigError` if it exists and was made of other inputs; otherwise as `run`.
+        """
+        run = self.found(point, files, number)
+        if run is not None and run.result is not RunResult.BROKEN:
+            return MadeRun(run, "", is_new=False)
+        summary = self.run(point, files, number)
+        run = run_record(point, number, summary)
+        return MadeRun(run, _words(summary, run), is_new=True)
+
+    def found(self, point: Point, files: PointFiles, number: int) -> RunRecord | None:
+        """Return the record of a run that exists. Raises `ConfigError` if it was made of other inputs."""
+        if not self._study.directory.has(point.name, number):
+            return None
+        self._refuse_other_inputs(point, files, number)
+        return run_record(point, number, self.earlier(point, number))
+
+    def _refuse_other_inputs(self, point: Point, files: PointFiles, number: int) -> None:
+        key = self._study.directory.key(point.name, number)
+        if point.plan and key and key != self._key(point, files, number):
+            path = self._study.directory.run(point.name, number)
+            raise ConfigError(
+                Problem(str(path), "was made of other files, traces, seed or options than now", AFRESH)
+            )
+
+    def _key(self, point: Point, files: PointFiles, number: int) -> str:
+        options = self._study.options
+        words = f"{options.expects} {options.output} {installed_version()}"
+        return run_key(point, files, self._seed(number), words)
+
+    def _seed(self, number: int) -> int:
+        return self._study.sweep.seed + number * SEEDS_OF_A_REPEAT
+
     def earlier(self, point: Point, number: int) -> Summary:
-        """Return the summary of a run that exists already."""
-        return read_run(self._study.directory.run(point.name, number)).summary
+        """Return the summary of a run that exists already. Raises `RunDirError` if one of its files is damaged."""
+        run_dir = self._study.directory.run(point.name, number)
+        refuse_damage(run_dir)
+        return read_summary(run_dir)
 
     def run(self, point: Point, files: PointFiles, number: int) -> Summary:
         """Make one run and keep it once it is complete; return its summary.
@@ -181,7 +276,10 @@ class Runs:
     def _options(self) -> RunOptions:
         options = self._study.options
         lab = self._lab.name if options.mode is Mode.LAB else ""
-        return RunOptions(None, expects=options.expects, pages=False, lab=lab)
+        in_twin = options.mode is Mode.TWIN
+        return RunOptions(
+            None, expects=options.expects, pages=False, lab=lab, output=options.output, in_one_write=in_twin
+        )
 
     def _prepared(self, point: Point, files: PointFiles, number: int) -> tuple[Prepared, Execution]:
         if self._study.options.mode is not Mode.TWIN:
@@ -193,10 +291,15 @@ class Runs:
             while len(self._plans) >= _KEPT_PLANS:
                 del self._plans[next(iter(self._plans))]
             self._plans[point.name] = self._laid_out(files, TWIN_ID)
-        seed = self._study.sweep.seed + number * SEEDS_OF_A_REPEAT
-        settings = TwinSettings(seed=seed, sample_interval_ns=SAMPLE_INTERVAL_NS)
-        return self._plans[point.name], TwinExecution(settings)
+        prepared = self._plans[point.name]
+        if point.plan:
+            key = self._key(point, files, number)
+            prepared = replace(prepared, texts={**prepared.texts, KEY_FILE: f"{key}\n"})
+        settings = TwinSettings(seed=self._seed(number), sample_interval_ns=SAMPLE_INTERVAL_NS)
+        return prepared, TwinExecution(settings)
 
     def _laid_out(self, files: PointFiles, run_id: str) -> Prepared:
         inputs = RunInputs(files.scenario, files.rig, files.topology, run_id)
-        return prepare(inputs, PrepareOptions(strict=self._study.options.strict))
+        options = self._study.options
+        keeps_case = options.output is Output.EVERYTHING
+        return prepare(inputs, PrepareOptions(strict=options.strict, keeps_case=keeps_case))

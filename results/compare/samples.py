@@ -38,16 +38,18 @@ from etloop.results.schema.summary import VIRTUAL_TIME, Summary
 from etloop.results.schema.typed_json import RunDirError
 from etloop.results.schema.verdict import ConditionOutcome
 from etloop.results.store.case_archive import read_case
+from etloop.results.store.checksums import refuse_damage
 from etloop.results.store.run_dir import (
     INPUT_FILES,
     PROFILE_FILE,
     SUMMARY_FILE,
     TOPOLOGY_FILE,
-    Run,
     read_input,
     read_inputs,
     read_kpis,
     read_run,
+    read_summary,
+    table_names,
 )
 from etloop.results.verdict.own_share import wire_time_ns
 
@@ -149,6 +151,8 @@ def read_samples(run_dir: Path, warm_up: int) -> RunSamples:
 
     Raises `RunDirError` if it cannot be read.
     """
+    if not table_names(run_dir):
+        return _samples_of_figures(run_dir, warm_up)
     run = read_run(run_dir)
     summary = run.summary
     iterations = list_counted_iterations(summary.job.per_iteration, warm_up)
@@ -158,7 +162,7 @@ def read_samples(run_dir: Path, warm_up: int) -> RunSamples:
     figures, needs_lossless = _figures(run_dir)
     figures |= _counts(summary, device)
     case_and_texts = read_case(run_dir)
-    things = _things(run, case_and_texts)
+    things = _things(run_dir, summary, case_and_texts)
     return RunSamples(
         path=str(run_dir),
         virtual=summary.started_at == VIRTUAL_TIME,
@@ -179,6 +183,34 @@ def read_samples(run_dir: Path, warm_up: int) -> RunSamples:
         causes=summary.diagnosis.causes if summary.diagnosis else (),
         needs_lossless=needs_lossless and "pauses sent" in device.known,
         draws=_draws(case_and_texts, things) if summary.started_at == VIRTUAL_TIME else "",
+        again_ns=_again_ns(run_dir, summary),
+    )
+
+
+def _samples_of_figures(run_dir: Path, warm_up: int) -> RunSamples:
+    """Return what the figures of a run without tables decide: times of iterations, key figures and conditions."""
+    refuse_damage(run_dir)
+    summary = read_summary(run_dir)
+    iterations = list_counted_iterations(summary.job.per_iteration, warm_up)
+    figures, needs_lossless = _figures(run_dir)
+    return RunSamples(
+        path=str(run_dir),
+        virtual=summary.started_at == VIRTUAL_TIME,
+        broken=_why_unusable(summary, tuple(iteration.iteration for iteration in iterations)),
+        doubts=(*(summary.verdict.emulator if summary.verdict else ()), *summary.degraded),
+        jct_ns=np.array([iteration.jct_ns for iteration in iterations], np.float64),
+        kinds={},
+        kind_bytes_per_s=_bandwidths(summary),
+        parts={},
+        transfers={},
+        troubles={},
+        figures=figures | _counts(summary, NO_DEVICE),
+        jobs={},
+        things=_things(run_dir, summary, None),
+        conditions=summary.verdict.checks if summary.verdict else (),
+        losses=summary.losses.rows if summary.losses else (),
+        causes=summary.diagnosis.causes if summary.diagnosis else (),
+        needs_lossless=needs_lossless,
         again_ns=_again_ns(run_dir, summary),
     )
 
@@ -338,11 +370,12 @@ def _draws(case_and_texts: CaseAndTexts | None, things: dict[str, dict[str, str]
     return "; ".join((f"run {of_run}", *seeds))
 
 
-def _things(run: Run, case_and_texts: CaseAndTexts | None) -> dict[str, dict[str, str]]:
+def _things(
+    run_dir: Path, summary: Summary, case_and_texts: CaseAndTexts | None
+) -> dict[str, dict[str, str]]:
     """Return the inputs of a run: by thing, value by path."""
-    summary = run.summary
-    scenario, rig = read_inputs(run.path)
-    topology = read_input(run.path, TOPOLOGY_FILE)
+    scenario, rig = read_inputs(run_dir)
+    topology = read_input(run_dir, TOPOLOGY_FILE)
     if case_and_texts is not None:
         # A case names files independently of their location and compares them by content.
         scenario, rig = (
@@ -361,7 +394,7 @@ def _things(run: Run, case_and_texts: CaseAndTexts | None) -> dict[str, dict[str
             for name, version in agent.versions.items()
         },
     }
-    for thing, text in (("topology", topology), ("profile", read_input(run.path, PROFILE_FILE))):
+    for thing, text in (("topology", topology), ("profile", read_input(run_dir, PROFILE_FILE))):
         if text is not None:
             things[thing] = _values(text)
     if case_and_texts is not None:

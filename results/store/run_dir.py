@@ -8,8 +8,9 @@ digest of every file, and no file is read that differs from it (`checksums`).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
 
@@ -80,8 +81,12 @@ class RunArtifacts:
         return {**tables, **self.texts, PLAN_FILE: self.plan, **self.made, SUMMARY_FILE: self.summary}
 
 
-def write_run(run_dir: Path, now: RunArtifacts, before: RunArtifacts | None = None) -> None:
+def write_run(
+    run_dir: Path, now: RunArtifacts, before: RunArtifacts | None = None, left_out: Sequence[str] = ()
+) -> None:
     """Update a run directory from the files of `before` to those of `now`; None: nothing was written before.
+
+    `left_out`: patterns of the names of files that are not written.
 
     The old summary.json stays until the new one replaces it. A file that the run did not write is kept under a numbered
     name.
@@ -91,7 +96,11 @@ def write_run(run_dir: Path, now: RunArtifacts, before: RunArtifacts | None = No
         RunDirError: its SHA256SUMS cannot be read.
     """
     old_files = {} if before is None else before.files()
-    fresh = {name: content for name, content in now.files().items() if content is not old_files.get(name)}
+    fresh = {
+        name: content
+        for name, content in now.files().items()
+        if content is not old_files.get(name) and not any(fnmatchcase(name, pattern) for pattern in left_out)
+    }
     if fresh:
         _write_signed(run_dir, fresh, {} if before is None else read_sums(run_dir))
 

@@ -86,7 +86,7 @@ MAY_IMPORT: Final[Mapping[str, str]] = {
     "experiments/collective": "contract runtime workload traffic results controller",
     "experiments/certify/rules": "contract traffic results",
     "experiments/certify": "contract runtime workload traffic results controller experiments/sweep",
-    "experiments/sweep": "contract traffic dut_profiles results lab controller",
+    "experiments/sweep": "contract runtime traffic dut_profiles results lab controller",
     "record": "contract workload",
     "bench/engine": "contract runtime workload traffic results lab controller",
     "cli": "contract runtime workload traffic dut_profiles results counters lab controller experiments record bench/engine",
