@@ -71,6 +71,7 @@ MAY_IMPORT: Final[Mapping[str, str]] = {
     "controller/plan": "contract workload traffic results controller/inputs",
     "controller/case": "contract runtime workload dut_profiles results controller/inputs",
     "controller/transfers": "contract traffic",
+    "controller/otg": "contract controller/inputs",
     "controller/run": "contract runtime workload traffic dut_profiles results counters lab controller/inputs controller/plan"
     " controller/session controller/case controller/transfers",
     "controller/rack": "contract runtime workload results controller/inputs controller/plan controller/session controller/run",
@@ -99,7 +100,7 @@ PURE: Final = frozenset(
     " traffic/collectives/algorithms traffic/collectives/nccl traffic/collectives/msccl traffic/collectives/proof"
     " dut_profiles/model dut_profiles/rules results/schema results/measure results/verdict results/expected results/tables"
     " results/device results/kpis results/diagnosis results/compare results/report results/text results/html results/export"
-    " controller/plan controller/transfers experiments/certify/rules".split()
+    " controller/otg controller/plan controller/transfers experiments/certify/rules".split()
 )
 """Rooms that see no clock, chance, thread, process or operating system."""
 
