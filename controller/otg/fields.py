@@ -53,7 +53,9 @@ class Fields:
 
     def _mismatch(self, key: str, expected: str, value: object) -> None:
         path = f"{self.path}.{key}" if key else self.path
-        shown = {dict: "an object", list: "a list"}.get(type(value)) or repr(value)[:_SHOWN]
+        shown = repr(value)[:_SHOWN]
+        if isinstance(value, dict | list):
+            shown = "a list" if isinstance(value, list) else "an object"
         self._notes.refuse(path, f"expected {expected}, found {shown}", f"give {expected}")
 
     def _value(self, key: str) -> object:
