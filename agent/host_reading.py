@@ -1,11 +1,13 @@
 """Reads what this host can do from /proc and /sys, without a privilege and without another program. A shell: files only.
 
-Every file may be missing, unreadable or odd: what cannot be read is left unknown, see `contract/model/capabilities.py`.
+Every file may be missing, unreadable or odd: such a part is left unknown, see `contract/model/capabilities.py`. An exhausted
+host (`EXHAUSTED`), or a table of the kernel that fails to be read, shows nothing about addresses or devices, and is an error.
 """
 
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import ipaddress
 import os
@@ -18,6 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from etloop.agent.unread_host import EXHAUSTED, raising_unread
 from etloop.contract.model.capabilities import (
     MOST_ADDRESSES,
     MOST_INTERFACES,
@@ -57,7 +60,15 @@ _PRIVILEGES: Final[Mapping[int, str]] = {
 
 
 def read_capabilities(root: Path = Path("/")) -> Capabilities:
-    """Read what this host can do; `root` is the directory with `proc`, `sys` and `usr`."""
+    """Read what this host can do; `root` is the directory with `proc`, `sys` and `usr`.
+
+    Raises `RigError` if this host cannot be read now, as without file descriptors.
+    """
+    with raising_unread("the addresses and devices of this host"):
+        return _read_capabilities(root)
+
+
+def _read_capabilities(root: Path) -> Capabilities:
     addresses = _addresses(root)
     interfaces = _interfaces(root, addresses)
     complete = len(interfaces) <= MOST_INTERFACES and sum(map(len, addresses.values())) <= MOST_ADDRESSES
@@ -86,11 +97,26 @@ def read_capabilities(root: Path = Path("/")) -> Capabilities:
     )
 
 
-def _text_of(path: Path, most_chars: int | None = 256) -> str:
-    """Return the content of a file without surrounding white space, at most `most_chars`; "" if it cannot be read."""
+def _text_of(path: Path, most_chars: int = 256) -> str:
+    """Return the content of a file without surrounding white space, at most `most_chars`; "" if the host does not give it.
+
+    Raises `OSError` if the host is exhausted. Drivers answer with other errors, EIO too, for what they do not know.
+    """
     try:
         return path.read_text(encoding="ascii")[:most_chars].strip()
-    except (OSError, ValueError):
+    except OSError as error:
+        if error.errno in EXHAUSTED:
+            raise
+        return ""
+    except ValueError:
+        return ""
+
+
+def _table_of(path: Path) -> str:
+    """Return a table of the kernel; "" if it has none or hides it. Raises `OSError` if it cannot be read."""
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except (FileNotFoundError, NotADirectoryError, PermissionError, UnicodeDecodeError):
         return ""
 
 
@@ -102,9 +128,7 @@ def _number_of(path: Path) -> int:
 
 def _quota_millicores(root: Path) -> int:
     """Return the tightest CPU quota of this process's control groups (version 2), in 1/1000 cores; 0 if there is none."""
-    unified = [
-        line for line in _text_of(root / "proc/self/cgroup", None).splitlines() if line.startswith("0::/")
-    ]
+    unified = [line for line in _table_of(root / "proc/self/cgroup").splitlines() if line.startswith("0::/")]
     group = Path(unified[0].removeprefix("0::/")) if unified else Path()
     quotas = []
     for folder in (group, *group.parents):
@@ -149,12 +173,14 @@ def _interface(root: Path, name: str, addresses: list[str]) -> Interface:
 
 
 def _ioctl(request: int, name: str) -> int:
-    """Return the MTU or the flags of an interface by ioctl (netdevice(7)); 0 if the interface is gone."""
+    """Return the MTU or the flags of an interface by ioctl (netdevice(7)); 0 if the interface is gone. Raises `OSError`."""
     argument = struct.pack("16si20x", name.encode()[:15], 0)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             answer = fcntl.ioctl(probe, request, argument)
-        except OSError:
+        except OSError as error:
+            if error.errno not in {errno.ENODEV, errno.ENXIO}:
+                raise
             return 0
     number: int = struct.unpack_from("i", answer, 16)[0]
     return number if request == _SIOCGIFMTU else number & 0xFFFF
@@ -170,7 +196,7 @@ def _driver(device: Path) -> str:
 def _entries(directory: Path) -> list[Path]:
     try:
         return sorted(path for path in directory.iterdir() if path.is_dir())
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
         return []
 
 
@@ -180,7 +206,7 @@ def _addresses(root: Path) -> dict[str, list[str]]:
     if root == Path("/"):
         for name, address in _ipv4_addresses():
             addresses_by_interface.setdefault(name, []).append(address)
-    for line in _text_of(root / "proc/net/if_inet6", None).splitlines():
+    for line in _table_of(root / "proc/net/if_inet6").splitlines():
         words = line.split()
         if len(words) == 6 and re.fullmatch(r"[0-9a-f]{32}", words[0]):
             addresses_by_interface.setdefault(words[5], []).append(
@@ -195,10 +221,7 @@ def _ipv4_addresses() -> Iterator[tuple[str, str]]:
     c_buffer = (ctypes.c_char * len(buffer)).from_buffer(buffer)
     argument = struct.pack("iP", len(buffer), ctypes.addressof(c_buffer))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            used_bytes, _ = struct.unpack("iP", fcntl.ioctl(probe, _SIOCGIFCONF, argument))
-        except OSError:
-            return
+        used_bytes, _ = struct.unpack("iP", fcntl.ioctl(probe, _SIOCGIFCONF, argument))
     for name, packed in _IFREQ.iter_unpack(bytes(buffer[: used_bytes - used_bytes % _IFREQ.size])):
         # An address may have a label of its own after a colon.
         yield name.split(b"\0")[0].decode(errors="replace").split(":")[0], socket.inet_ntoa(packed)
@@ -208,7 +231,7 @@ def _local_networks(root: Path) -> Iterator[str]:
     """Yield networks of which every address is local: routes of type local that are wider than one address."""
     network = ""
     networks = set()
-    for line in _text_of(root / "proc/net/fib_trie", None).splitlines():
+    for line in _table_of(root / "proc/net/fib_trie").splitlines():
         if match := re.fullmatch(r"\s*\|-- ([0-9.]{7,15})", line):
             network = match[1]
         elif (match := re.fullmatch(r"\s*/(\d{1,2}) host LOCAL", line)) and int(match[1]) < 32:
@@ -248,7 +271,7 @@ def _roce_devices(directory: Path) -> Iterator[RoceDevice]:
 def _files(directory: Path) -> list[Path]:
     try:
         return sorted(directory.iterdir())[:1024]
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
         return []
 
 
@@ -258,9 +281,7 @@ def _ptp_clocks(directory: Path) -> Iterator[str]:
 
 
 def _privileges(root: Path) -> tuple[str, ...]:
-    match = re.search(
-        r"^CapEff:\s*([0-9a-f]{1,16})$", _text_of(root / "proc/self/status", None), re.MULTILINE
-    )
+    match = re.search(r"^CapEff:\s*([0-9a-f]{1,16})$", _table_of(root / "proc/self/status"), re.MULTILINE)
     capability_bits = int(match[1], 16) if match else 0
     return tuple(name for bit, name in _PRIVILEGES.items() if capability_bits >> bit & 1)
 
@@ -273,7 +294,7 @@ def _backends(root: Path, privileges: tuple[str, ...], devices: tuple[RoceDevice
     programs = "CAP_NET_ADMIN" in privileges and not {"CAP_BPF", "CAP_SYS_ADMIN"}.isdisjoint(privileges)
     release = re.match(r"(\d{1,4})\.(\d{1,4})", _text_of(root / "proc/sys/kernel/osrelease"))
     joins_chunks = release is not None and (int(release[1]), int(release[2])) >= XDP_SINCE
-    has_sockets = re.search(r"^XDP ", _text_of(root / "proc/net/protocols", None), re.MULTILINE) is not None
+    has_sockets = re.search(r"^XDP ", _table_of(root / "proc/net/protocols"), re.MULTILINE) is not None
     xdp = frames and programs and joins_chunks and has_sockets
     has_library = any(next(root.glob(pattern), None) for pattern in _VERBS_LIBRARIES)
     usable_by_kind = {

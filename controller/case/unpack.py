@@ -39,6 +39,7 @@ GIVE_TRACES: Final = "give --traces DIR with the unchanged files"
 _NOT_A_CASE: Final = (
     "name a case that etloop bundle made, the directory it was unpacked into, or a run directory"
 )
+_READABLE: Final = "check the disk, and the permissions of the run directory"
 _CHANGED: Final = "get the case again; to run changed files, use etloop run scenario.yaml --rig rig.yaml"
 
 
@@ -83,7 +84,10 @@ class OpenCase:
 
 
 def is_as_the_run_read_it(path: Path) -> bool:
-    """Return whether a settings file in a run directory is unchanged since the run read it."""
+    """Return whether a settings file in a run directory is unchanged since the run read it.
+
+    Raises `ConfigError` if it cannot be read, which shows no change.
+    """
     if not (path.parent / CASE_FILE).is_file():
         return False
     try:
@@ -91,8 +95,12 @@ def is_as_the_run_read_it(path: Path) -> bool:
             case = case_in(archive, str(path.parent / CASE_FILE))
         read_sha256 = next((file.read_sha256 for file in case.files if file.name == path.name), "")
         return bool(read_sha256) and digest_of(path).sha256 == read_sha256
-    except (InputError, OSError):
+    except (InputError, FileNotFoundError):
         return False
+    except OSError as error:
+        raise ConfigError(
+            Problem(str(path), f"cannot be read: {error.strerror or error}", _READABLE)
+        ) from None
 
 
 def version_notes(case: Case, label: str) -> tuple[str, ...]:

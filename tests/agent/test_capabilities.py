@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +12,7 @@ import pytest
 
 from etloop.agent.host_fit import misfits
 from etloop.agent.host_reading import read_capabilities
+from etloop.agent.own_prefixes import own_prefixes
 from etloop.agent.service import open_native_engine
 from etloop.contract.base.errors import RigError
 from etloop.contract.model.assignment import PortBackend, PortSettings, SegmentSettings
@@ -366,3 +369,35 @@ def test_the_inventory_says_what_a_host_can_do() -> None:
     assert answer.capabilities.roce_devices == ("rxe0/eth1",)
     assert answer.capabilities.interfaces[0].mtu_bytes == 9000
     assert agent_status(AgentPresence("a", Hello("a", "box", 1, {}), 1, 0, 5, None)).capabilities is None
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+def test_an_exhausted_host_is_an_error_and_not_a_host_without_devices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    tree(tmp_path, proc__net__fib_trie="", sys__class__net__eth1__mtu="9000")
+
+    def fail(*_: object, **__: object) -> str:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(Path, "read_text", fail)
+    with pytest.raises(RigError, match="addresses and devices of this host: cannot be read"):
+        read_capabilities(tmp_path)
+    with pytest.raises(RigError, match="prefixes of this host's addresses: cannot be read"):
+        own_prefixes()
+
+
+def test_only_a_table_of_the_kernel_must_be_readable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree(tmp_path, proc__net__if_inet6="", sys__class__net__eth1__speed="1000")
+    bad, read_text = ["speed"], Path.read_text
+
+    def read_or_fail(path: Path, **options: str) -> str:
+        if path.name in bad:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return read_text(path, **options)
+
+    monkeypatch.setattr(Path, "read_text", read_or_fail)
+    assert [interface.link_bps for interface in read_capabilities(tmp_path).interfaces] == [0]
+    bad[0] = "if_inet6"
+    with pytest.raises(RigError, match="cannot be read: Input/output error"):
+        read_capabilities(tmp_path)

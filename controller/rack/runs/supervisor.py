@@ -8,6 +8,8 @@ import os
 import resource
 import signal
 import socket
+import subprocess
+import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from enum import Enum, auto
@@ -80,7 +82,7 @@ class RunChild:
         self._memory_bytes = memory_bytes
         self._on_frame = on_frame
         self._state = ChildState.STARTING
-        self._process: asyncio.subprocess.Process
+        self._process: subprocess.Popen[bytes]
         """Set from CONNECTED on, as is the writer."""
         self._writer: asyncio.StreamWriter
         self._early: list[DaemonFrame] = [begin]
@@ -92,70 +94,86 @@ class RunChild:
         self._behind_since_ns: int | None = None
 
     async def run(self) -> str:
-        """Start the process and wait for its end; return "" if it ended by itself, else the cause."""
-        try:
-            self._process, own_end = await self._start()
-        except OSError as error:
-            self._advance(ChildEvent.FAILED)
-            self.unstarted = f"its process could not be started: {error.strerror}"
-            return self.unstarted
+        """Start the process and wait for its end; return "" if it ended by itself, else the cause.
+
+        A cancelled call kills the process and ends at once.
+        """
+        with contextlib.ExitStack() as stack:
+            try:
+                own_end, reading_end, exit_descriptor = self._start(stack)
+            except OSError as error:
+                self._advance(ChildEvent.FAILED)
+                self.unstarted = f"its process could not be started: {error.strerror}"
+                return self.unstarted
+            stack.callback(self._note_end)
+            return await self._exchange(stack, own_end, reading_end, exit_descriptor)
+
+    async def _exchange(
+        self,
+        stack: contextlib.ExitStack,
+        own_end: socket.socket,
+        reading_end: socket.socket,
+        exit_descriptor: int,
+    ) -> str:
+        """Exchange frames with the started process until it ends; return the cause as `run` does."""
         with contextlib.suppress(OSError, ProcessLookupError):
             limit = (self._memory_bytes, self._memory_bytes)
             resource.prlimit(self._process.pid, resource.RLIMIT_AS, limit)
-        # Read from a duplicate: a write to a process that has ended closes the writer, with the bytes it had not read.
-        own_end.setblocking(False)
-        reading_end = own_end.dup()
+        stderr = asyncio.StreamReader()
+        pipe, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(stderr), self._process.stderr
+        )
+        stack.callback(pipe.close)
         _, self._writer = await asyncio.open_connection(sock=own_end)
+        stack.callback(self._writer.transport.abort)
         cast("asyncio.Transport", self._writer.transport).pause_reading()
         self._advance(ChildEvent.STARTED)
         if self._wrong:
             _kill(self._process)
         for frame in self._early:
             self._send(frame)
-        try:
-            await asyncio.gather(self._receive_frames(reading_end), self._read_stderr())
-            code = await self._process.wait()
-        finally:
-            reading_end.close()
-            _kill(self._process)
-            self._advance(ChildEvent.EXITED)
-            self._writer.close()
-            self._lock_path.unlink(missing_ok=True)
-        return self._wrong or self._death(code)
+        await asyncio.gather(self._receive_frames(reading_end), self._read_stderr(stderr))
+        await _readable(exit_descriptor)
+        return self._wrong or self._death(self._process.wait())
 
-    async def _start(self) -> tuple[asyncio.subprocess.Process, socket.socket]:
-        """Return the process and the daemon's end of its socket. Raises `OSError`, and then leaves nothing behind."""
+    def _start(self, stack: contextlib.ExitStack) -> tuple[socket.socket, socket.socket, int]:
+        """Start the process; return the end of its socket to write to, the one to read from, and its pidfd.
+
+        `stack` ends the process and closes all descriptors. Nothing here awaits: asyncio's own start of a process waits
+        forever if the task that connects its pipes is cancelled too, as at the end of a loop. Raises `OSError`.
+        """
         lock = locks.acquire(self._lock_path)
         assert lock is not None, "job ids are used once"
-        own_end, child_end = socket.socketpair()
+        stack.callback(self._lock_path.unlink, missing_ok=True)
         try:
-            process = await asyncio.create_subprocess_exec(
-                *own_module("etloop.controller.rack.runs.process", str(child_end.fileno())),
-                # The process keeps its copy of the lock to its end.
-                pass_fds=(child_end.fileno(), lock),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.DEVNULL,
-                stderr=asyncio.subprocess.PIPE,
-                # Ctrl-C signals the daemon only, which sends Stop or closes the socket.
-                start_new_session=True,
-            )
-            self._sign(lock, process)
-        except OSError:
-            own_end.close()
-            self._lock_path.unlink(missing_ok=True)
-            raise
+            own_end, child_end = socket.socketpair()
+            stack.enter_context(own_end).setblocking(False)
+            with child_end:
+                # Read from a duplicate: a write to an ended process closes the writer, with the bytes it had not read.
+                reading_end = stack.enter_context(own_end.dup())
+                self._process = subprocess.Popen(
+                    own_module("etloop.controller.rack.runs.process", str(child_end.fileno())),
+                    # The process keeps its copy of the lock to its end.
+                    pass_fds=(child_end.fileno(), lock),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.PIPE,
+                    # Ctrl-C signals the daemon only, which sends Stop or closes the socket.
+                    start_new_session=True,
+                )
+            assert self._process.stderr is not None
+            stack.callback(self._process.stderr.close)
+            stack.callback(_end, self._process)
+            exit_descriptor = os.pidfd_open(self._process.pid)
+            stack.callback(os.close, exit_descriptor)
+            locks.sign(lock, self._process.pid)
         finally:
-            child_end.close()
             os.close(lock)
-        return process, own_end
+        return own_end, reading_end, exit_descriptor
 
-    @staticmethod
-    def _sign(lock: int, process: asyncio.subprocess.Process) -> None:
-        try:
-            locks.sign(lock, process.pid)
-        except OSError:
-            _kill(process)
-            raise
+    def _note_end(self) -> None:
+        is_connected = self._state is ChildState.CONNECTED
+        self._advance(ChildEvent.EXITED if is_connected else ChildEvent.FAILED)
 
     def forward(self, identity: bytes, body: bytes) -> None:
         """Forward an agent's message to the run."""
@@ -216,12 +234,11 @@ class RunChild:
         except ProtocolError as error:
             self.kill(f"its process failed: {error}")
 
-    async def _read_stderr(self) -> None:
-        assert self._process.stderr is not None
+    async def _read_stderr(self, stderr: asyncio.StreamReader) -> None:
         with contextlib.suppress(ValueError):  # A line beyond the reader's limit.
-            async for line in self._process.stderr:
+            async for line in stderr:
                 self._stderr.append(line.decode(errors="replace").rstrip())
-        while await self._process.stderr.read(_READ_BYTES):
+        while await stderr.read(_READ_BYTES):
             pass
 
     def _death(self, code: int) -> str:
@@ -236,10 +253,26 @@ class RunChild:
         return "".join(f"\n  {line}" for line in self._stderr)
 
 
-def _kill(process: asyncio.subprocess.Process) -> None:
+async def _readable(descriptor: int) -> None:
+    """Wait until a descriptor is readable."""
+    loop, readable = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(descriptor, readable.set)
+    try:
+        await readable.wait()
+    finally:
+        loop.remove_reader(descriptor)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        process.kill()
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process that is still alive. A thread reaps it, because one that waits for a disk may take long to end."""
     if process.returncode is None:
-        with contextlib.suppress(ProcessLookupError):
-            process.send_signal(signal.SIGKILL)
+        _kill(process)
+        threading.Thread(target=process.wait, name="etloop-reap", daemon=True).start()
 
 
 def death_of(task: asyncio.Task[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import stat
 from pathlib import Path
 from typing import Final
 
@@ -17,12 +18,15 @@ RESTORE_STORE: Final = (
 
 
 def refuse_empty(path: Path) -> None:
-    """Raise `ConfigError` for an empty file: a store is never empty, and a new one would hide the loss."""
+    """Raise `ConfigError` for an empty file, or one that cannot be examined: a new store in its place would hide the loss."""
     try:
-        is_empty = path.is_file() and path.stat().st_size == 0
-    except OSError:
-        return  # Opening the file gives a better error.
-    if is_empty:
+        status = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        problem = f"cannot be examined: {error.strerror or error}"
+        raise ConfigError(Problem(str(path), problem, MAY_WRITE)) from None
+    if stat.S_ISREG(status.st_mode) and status.st_size == 0:
         raise ConfigError(Problem(str(path), "is empty; expected a job store", RESTORE_STORE))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import html
 import stat
 from collections.abc import Iterator
@@ -41,6 +42,7 @@ _TYPES: Final = {
     ".parquet": "application/vnd.apache.parquet",
     ".pcapng": "application/octet-stream",
 }
+_NO_FILE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP})
 _PAGE: Final = """<!doctype html><html lang="en"><meta charset="utf-8"><title>ETLoop: {title}</title>
 <style>body{{font:15px system-ui;margin:2rem;max-width:72rem}}td,th{{padding:.2rem .8rem .2rem 0;text-align:left}}</style>
 <h1>{title}</h1>{body}</html>
@@ -111,7 +113,11 @@ class RunPages:
     async def _file(self, request: web.Request) -> web.StreamResponse:
         with self._run_of(request) as directory:
             path = directory / request.match_info["file"]
-            if not await asyncio.to_thread(_may_be_sent, path, self._artifacts):
+            try:
+                may_be_sent = await asyncio.to_thread(_may_be_sent, path, self._artifacts)
+            except OSError as error:
+                raise web.HTTPInternalServerError(text=f"it cannot be read: {error.strerror}\n") from None
+            if not may_be_sent:
                 raise web.HTTPNotFound(text="no such file\n")
             kind = _TYPES.get(path.suffix, "application/octet-stream")
             response = web.FileResponse(path, headers={"Content-Type": kind})
@@ -202,10 +208,15 @@ def _files(directory: Path) -> list[str]:
 
 
 def _may_be_sent(path: Path, artifacts: Path) -> bool:
+    """Return whether a file exists and lies in the results. Raises `OSError` if that cannot be determined."""
     try:
         return stat.S_ISREG(path.lstat().st_mode) and within(path, artifacts)
-    except (OSError, ValueError):  # ValueError: a name that no file can have.
+    except ValueError:  # A name that no file can have.
         return False
+    except OSError as error:
+        if error.errno in _NO_FILE:
+            return False
+        raise
 
 
 def _page(title: str, body: str) -> web.Response:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import itertools
 import os
@@ -20,6 +21,7 @@ from etloop.controller.rack.events import JobChanged
 from etloop.controller.rack.job import JobEvent, JobRequest, JobState, PortDemand
 from etloop.controller.rack.store.job_store import JobStore, StoreFailed
 from etloop.controller.rack.store.seen_time import SeenTime
+from etloop.controller.rack.store.store_file import refuse_empty
 from etloop.controller.rack.submissions import Accepted, RackLimits
 from etloop.runtime.descriptors import can_open
 
@@ -163,3 +165,14 @@ def test_no_descriptors_are_noticed() -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert len(list(Path("/proc/self/fd").iterdir())) == len(numbers)
+
+
+def test_a_store_that_cannot_be_examined_is_not_taken_for_a_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(path: Path) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+    monkeypatch.setattr(Path, "stat", fail)
+    with pytest.raises(ConfigError, match="cannot be examined: Input/output error"):
+        refuse_empty(tmp_path / "rack.db")

@@ -68,6 +68,27 @@ async def test_what_is_asked_of_a_run_while_it_starts_is_not_lost(tmp_path: Path
         assert [*await asyncio.gather(stopped.run(), killed.run())] == ["", "nobody wants it"]
 
 
+@pytest.mark.parametrize("turns", range(1, 5))
+async def test_a_run_whose_task_is_cancelled_while_it_starts_ends(tmp_path: Path, turns: int) -> None:
+    child, own_tasks = child_in(tmp_path), asyncio.all_tasks()
+    running = asyncio.create_task(child.run())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    pid = locks.signature(tmp_path / "r1.lock")
+    assert pid is not None
+    # As at the end of a loop: every task is cancelled, those inside of asyncio too.
+    for task in asyncio.all_tasks() - own_tasks:
+        task.cancel()
+    async with asyncio.timeout(PATIENCE_S):
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        while not has_ended(pid):  # noqa: ASYNC110 - a process has no event
+            await asyncio.sleep(0)
+    assert not (tmp_path / "r1.lock").exists()
+    child.kill()
+    child.forward(b"a", b"")
+
+
 async def test_a_process_that_cannot_be_started_says_why(tmp_path: Path) -> None:
     child = child_in(tmp_path / "none")
     assert await child.run() == "its process could not be started: No such file or directory"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import io
 import json
+import os
 import shutil
 from asyncio import to_thread
 from functools import partial
@@ -280,3 +282,20 @@ async def test_no_page_lets_scripts_run(tmp_path: Path) -> None:
             head = (await served.answer("GET", path)).partition("\r\n\r\n")[0]
             assert "Content-Security-Policy: default-src 'none'; style-src" in head, path
             assert "script-src" not in head
+
+
+async def test_a_file_that_cannot_be_examined_is_not_called_absent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real_lstat = Path.lstat
+
+    def lstat(path: Path) -> os.stat_result:
+        if path.name == "summary.json":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real_lstat(path)
+
+    async with serving(tmp_path, None) as served:
+        served.ended("j1")
+        monkeypatch.setattr(Path, "lstat", lstat)
+        status, text = await served.asked("GET", "/runs/j1/summary.json")
+    assert (status, text) == (500, "it cannot be read: Input/output error\n")
