@@ -6,7 +6,7 @@ arrive as JSON strings (OpenAPI, format uint64), the others as JSON numbers; bot
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -115,10 +115,10 @@ class Fields:
             self._mismatch(key, "true or false", value)
         return default
 
-    def choice(self, key: str, allowed: Mapping[str, object], default: str) -> str:
-        """Return one of the allowed words."""
+    def choice(self, key: str, allowed: Collection[str], default: str = "") -> str:
+        """Return one of the allowed words. Without a default the field is required; a missing one reads as the empty text."""
         value = self._value(key)
-        if value is None:
+        if value is None and default:
             return default
         if isinstance(value, str) and value in allowed:
             return value
@@ -138,6 +138,20 @@ class Fields:
             self._mismatch(key, f"a list of at most {MOST_ITEMS} objects", value)
             return []
         return [Fields(item, f"{self.path}.{key}[{index}]", self._notes) for index, item in enumerate(value)]
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """Return the texts of a list; a missing list is empty."""
+        value = self._value(key)
+        if value is None:
+            return ()
+        if (
+            isinstance(value, list)
+            and len(value) <= MOST_ITEMS
+            and all(isinstance(item, str) for item in value)
+        ):
+            return tuple(value)
+        self._mismatch(key, f"a list of at most {MOST_ITEMS} texts", value)
+        return ()
 
     def ignore(self, **reasons: str) -> None:
         """Warn for each of these fields that holds a value: it has no effect, for the reason given."""

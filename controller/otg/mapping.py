@@ -58,7 +58,11 @@ def map_config(config: object, rig_ports: Mapping[str, RigPort]) -> OtgTest:
     root.refuse_others()
     if notes.problems:
         raise ConfigError(*notes.problems)
-    return OtgTest(ports, queue_pairs, flows, options, tuple(notes.warnings))
+    addresses_of_ports = {
+        port: tuple(interface.address for interface in interfaces.values() if interface.port == port)
+        for port in ports
+    }
+    return OtgTest(ports, addresses_of_ports, queue_pairs, flows, options, tuple(notes.warnings))
 
 
 def _read_ports(root: Fields, rig_ports: Mapping[str, RigPort]) -> dict[str, str]:
@@ -85,7 +89,7 @@ def _read_addresses(
     device_name = device.text("name")
     for ethernet in device.children("ethernets"):
         connection = ethernet.child("connection")
-        connection.choice("choice", {"port_name": None}, "port_name")
+        connection.choice("choice", ("port_name",), "port_name")
         port = _known_port(connection, ports)
         ethernet.text("name")
         ethernet.integer("mtu", 0, 16_384, 1500)
@@ -166,7 +170,7 @@ def _read_queue_pair(
 ) -> QueuePair:
     """Return a queue pair of a reliable connection."""
     connection_type = fields.child("connection_type")
-    connection_type.choice("choice", {"reliable_connection": None}, "reliable_connection")
+    connection_type.choice("choice", ("reliable_connection",), "reliable_connection")
     settings = connection_type.child("reliable_connection")
     queue_pair = QueuePair(
         name=fields.text("qp_name"),
@@ -207,7 +211,7 @@ def _read_flows(
         for tx_port in group.children("tx_ports"):
             port = _known_port(tx_port, ports)
             transmit_type = tx_port.child("transmit_type")
-            transmit_type.choice("choice", {"target_line_rate": None}, "target_line_rate")
+            transmit_type.choice("choice", ("target_line_rate",), "target_line_rate")
             line_rate = transmit_type.child("target_line_rate")
             percent = line_rate.number("value", 0, 100, 98)
             entries = line_rate.children("flows")
@@ -259,7 +263,7 @@ def _read_flow(
         fields.refuse("message_size", "a message of a reliable connection has at most 2^31 bytes", remedy)
     verb_fields.refuse_others()
     fields.refuse_others()
-    return EndlessFlow(name, endpoint, verb, immediate, message_bytes, rate_bps)
+    return EndlessFlow(name, endpoint, verb, immediate, message_bytes, rate_bps, fields.path)
 
 
 def _read_immediate(verb_fields: Fields, verb: Verb) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import field
 from enum import StrEnum
 
 from etloop.contract.base.late_dataclass import dataclass
@@ -52,6 +53,8 @@ class EndlessFlow:
     message_bytes: int
     rate_bps: int
     """Upper limit: the port's share of the link, divided by its flows."""
+    path: str = field(default="", compare=False)
+    """JSON path, for messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +108,8 @@ class OtgTest:
 
     ports: dict[str, str]
     """Label of the rig's port, "agent/port", by name of the OTG port."""
+    addresses: dict[str, tuple[str, ...]]
+    """Addresses of devices by name of the OTG port."""
     queue_pairs: dict[str, QueuePair]
     flows: tuple[EndlessFlow, ...]
     options: dict[str, PortOptions]

@@ -26,7 +26,7 @@ def read_options(protocol: Fields, link_bps: int) -> PortOptions:
     interval_ns = cnp.integer("cnp_delay_timer", 0, 255, 55) * NS_PER_US
     cnp_marks = _read_marks(cnp)
     connection_type = rocev2.child("connection_type")
-    connection_type.choice("choice", {"reliable_connection": None}, "reliable_connection")
+    connection_type.choice("choice", ("reliable_connection",), "reliable_connection")
     connection = connection_type.child("reliable_connection")
     ack = _read_marks(connection.child("ack"))
     nak_fields = connection.child("nak")
@@ -42,7 +42,7 @@ def read_options(protocol: Fields, link_bps: int) -> PortOptions:
 
 def _read_marks(fields: Fields, default: Marks | None = None) -> Marks:
     """Return DSCP and ECN field of CNPs, ACKs or NAKs; OTG's defaults are 48 and ect_1."""
-    fields.choice("choice", {"ip_dscp": None}, "ip_dscp")
+    fields.choice("choice", ("ip_dscp",), "ip_dscp")
     dscp_fields = fields.child("ip_dscp")
     dscp = dscp_fields.integer("value", 0, 63, default.dscp if default else 48)
     ecn_default = (

@@ -71,9 +71,10 @@ MAY_IMPORT: Final[Mapping[str, str]] = {
     "controller/plan": "contract workload traffic results controller/inputs",
     "controller/case": "contract runtime workload dut_profiles results controller/inputs",
     "controller/transfers": "contract traffic",
-    "controller/otg": "contract controller/inputs",
+    "controller/otg": "contract workload controller/inputs controller/plan",
     "controller/run": "contract runtime workload traffic dut_profiles results counters lab controller/inputs controller/plan"
     " controller/session controller/case controller/transfers",
+    "controller/otg_server": "contract runtime controller/inputs controller/otg controller/session controller/run controller/rack",
     "controller/rack": "contract runtime workload results controller/inputs controller/plan controller/session controller/run",
     "controller/racks": "contract runtime controller/inputs controller/rack",
     "experiments/nic/link": "contract traffic",
