@@ -19,6 +19,8 @@ from etloop.controller.otg.options import ECN_NAMES, read_options
 
 PATH_MTUS: Final = (4096, 2048, 1024, 512, 256)
 MESSAGE_UNITS: Final = {"bytes": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30}
+MOST_MESSAGE_BYTES: Final = 1 << 30
+"""Larger sends are cut into several messages by the engine."""
 MOST_24_BITS: Final = (1 << 24) - 1
 _VERBS: Final = {verb.value: verb for verb in Verb}
 _RECEIVES_ONLY: Final = ("0.0.0.0", "::")  # noqa: S104 - OTG's sign for "no destination"; nothing is bound to it
@@ -258,9 +260,8 @@ def _read_flow(
     immediate = _read_immediate(verb_fields, verb)
     unit_bytes = MESSAGE_UNITS[fields.choice("message_size_unit", MESSAGE_UNITS, "mb")]
     message_bytes = fields.integer("message_size", 1, 65_535, 1) * unit_bytes
-    if message_bytes > 1 << 31:
-        remedy = "write at most 2 gb (InfiniBand, 9.7.2)"
-        fields.refuse("message_size", "a message of a reliable connection has at most 2^31 bytes", remedy)
+    if message_bytes > MOST_MESSAGE_BYTES:
+        fields.refuse("message_size", f"{message_bytes} bytes are more than one message", "write at most 1 gb")
     verb_fields.refuse_others()
     fields.refuse_others()
     return EndlessFlow(name, endpoint, verb, immediate, message_bytes, rate_bps, fields.path)

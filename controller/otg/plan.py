@@ -177,7 +177,7 @@ def plan_run(
 def _scenario_of(passes: int, path_mtu_bytes: int) -> Scenario:
     """Return a scenario with the defaults of `etloop run`; its workload is replaced by the flows."""
     text = f"iterations: {passes}\nworkload: {{incast: {{senders: 1, size: 1KiB}}}}\n"
-    text += f"transport: {{path_mtu: {path_mtu_bytes}}}\n"
+    text += f"transport: {{path_mtu: {path_mtu_bytes}}}\ncollectives: {{shaping: plain, send_recv: {{channels: 1}}}}\n"
     return parse_scenario(text.encode(), "OTG configuration", Path())
 
 

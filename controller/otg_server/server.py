@@ -30,7 +30,7 @@ API_VERSION: Final = "~1.62"
 MOST_BODY_BYTES: Final = 4 << 20
 MOST_BODY_VALUES: Final = 200_000
 _BACKLOG: Final = 16
-_HANDSHAKE_TIMEOUT_S: Final = 5.0
+_HANDSHAKE_TIMEOUT_S: Final = 20.0
 _REFUSED: Final = {
     "/config/append": "configurations are replaced as a whole",
     "/config/delete": "configurations are replaced as a whole",
