@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--rig", type=Path, required=True, metavar="FILE", help="rig file; locations are its AGENT/PORT"
     )
     parser.add_argument(
-        "--bind", default=_BIND, metavar="HOST:PORT", help="listen address (default %(default)s; port 0: any)"
+        "--bind", default=_BIND, metavar="HOST:PORT", help="listen address (default %(default)s)"
     )
     parser.add_argument(
         "--certificate", type=Path, metavar="FILE", help="PEM certificate (default: self-signed)"
