@@ -21,6 +21,7 @@ SUMMARIES: Final = {
     "laptop": "a rack on one machine, including the broker",
     "loopback": "two agents on one machine without a switch",
     "notebooks": "plots of queue and rate, and a sweep, in Jupyter",
+    "otg": "a client of etloop otg serve, without packages",
     "rack": "controller, users and broker of a rack",
     "slurm": "agents on the nodes that Slurm allocates",
     "twin_client": "a simulator of serving that asks the twin when its transfers end",

@@ -261,7 +261,9 @@ def _read_flow(
     unit_bytes = MESSAGE_UNITS[fields.choice("message_size_unit", MESSAGE_UNITS, "mb")]
     message_bytes = fields.integer("message_size", 1, 65_535, 1) * unit_bytes
     if message_bytes > MOST_MESSAGE_BYTES:
-        fields.refuse("message_size", f"{message_bytes} bytes are more than one message", "write at most 1 gb")
+        fields.refuse(
+            "message_size", f"{message_bytes} bytes are more than one message", "write at most 1 gb"
+        )
     verb_fields.refuse_others()
     fields.refuse_others()
     return EndlessFlow(name, endpoint, verb, immediate, message_bytes, rate_bps, fields.path)

@@ -83,11 +83,13 @@ class OtgServer:
             except OSError as error:
                 problem = f"{host}:{port} cannot be listened on: {error.strerror or error}"
                 raise ConfigError(Problem("--bind", problem, "name another address or port")) from None
-            with event_set_by_stop(stop):
-                listening(server.sockets[0].getsockname()[1])
-                await stop.wait()
-            server.close()
-            await self._test.close()
+            try:
+                with event_set_by_stop(stop):
+                    listening(server.sockets[0].getsockname()[1])
+                    await stop.wait()
+            finally:
+                server.close()
+                await self._test.close()
         finally:
             await runner.cleanup()
 

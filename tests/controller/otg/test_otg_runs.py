@@ -53,9 +53,7 @@ def test_flow_is_one_connection_with_class_source_port_and_limit() -> None:
     assert assignment.connections.src_udp_port.tolist() == [50_001]
     assert assignment.connections.dst_udp_port.tolist() == [49_152]
     assert [rank.traffic_class for rank in assignment.ranks] == [3 << 2 | 1] * 2
-    limits = [
-        assignment.transports[port.transport].congestion.pacing.limit_bps for port in assignment.ports
-    ]
+    limits = [assignment.transports[port.transport].congestion.pacing.limit_bps for port in assignment.ports]
     assert limits == [20_000_000_000, 0]
     assert assignment.transport.path_mtu_bytes == 1024
 
@@ -84,9 +82,7 @@ def test_short_timeouts_are_lengthened_for_software() -> None:
     assert patient_timeout(replace(options, timeout_ns=5_000_000_000)) == (5_000_000_000, 3)
 
 
-@pytest.mark.parametrize(
-    ("messages", "carried"), [(1, 1), (4096, 4096), (4097, 4098), (1 << 20, 1 << 20)]
-)
+@pytest.mark.parametrize(("messages", "carried"), [(1, 1), (4096, 4096), (4097, 4098), (1 << 20, 1 << 20)])
 def test_long_flows_repeat_an_iteration(messages: int, carried: int) -> None:
     assert planned(two_ports(), messages).messages == carried
 
@@ -166,9 +162,7 @@ def test_counters_of_the_end_replace_those_of_messages() -> None:
     flows["sends_data"], flows["local_qpn"], flows["remote_qpn"] = [1, 0], [11, 12], [12, 11]
     flows["tx_packets"], flows["rx_packets"], flows["acks_tx"] = [300, 9], [9, 299], [9, 42]
     ports["tx_datagrams"] = [310, 52]
-    agent = AgentRecords(
-        "left", "left", np.zeros(0, OP_RECORD), flows, ports, 0, 0, (), {}, complete=True
-    )
+    agent = AgentRecords("left", "left", np.zeros(0, OP_RECORD), flows, ports, 0, 0, (), {}, complete=True)
     outcome = RunOutcome("run", RunEnd.STOPPED, "", "", 0, (agent,))
     counts.finish(outcome, {"left": np.zeros(1, np.int32)}, np.zeros(1, np.int32), {"left": ("p0", "p1")})
     (row,) = rows_of(test, counts, "rocev2_flow", 8)
@@ -228,12 +222,12 @@ def test_order_that_is_not_offered_is_refused_by_its_path(body: object, path: st
 
 def test_every_event_is_allowed_or_refused_with_a_remedy() -> None:
     assert set(TRANSITIONS) == set(TestState)
-    refused = 0
+    refused: list[ConfigError] = []
     for state in TestState:
         for event in TestEvent:
             try:
                 assert after(state, event) in TestState
-            except ConfigError as error:
-                refused += 1
-                assert error.problems[0].remedy
-    assert refused == 4
+            except ConfigError as refusal:
+                refused.append(refusal)
+    assert len(refused) == 4
+    assert all(refusal.problems[0].remedy for refusal in refused)
