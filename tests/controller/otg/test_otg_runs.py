@@ -184,7 +184,8 @@ def test_peers_are_filtered_by_their_name_or_their_device() -> None:
     for name in ("Peer 0", "Device 0"):
         request = MetricsRequest("rocev2_ipv4", (name,))
         answer = metrics_answer(request, test, idle_counts(()), is_connected=True, now_ns=0)
-        (row,) = answer["rocev2_ipv4_per_peer_metrics"]  # type: ignore[misc, has-type]
+        rows: Any = answer["rocev2_ipv4_per_peer_metrics"]
+        (row,) = rows
         assert (row["name"], row["qp_up"], row["qp_down"]) == ("Peer 0", "1", "0")
 
 
