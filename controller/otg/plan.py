@@ -255,7 +255,7 @@ def transport_of_port(
 
 
 def patient_timeout(options: PortOptions) -> tuple[int, int]:
-    """Return timeout and retries that a software endpoint survives on a shared CPU: 20 ms and 10, where the stated are shorter."""
+    """Return timeout and retries that a software endpoint survives on a shared CPU: 20 ms and 10 for shorter ones."""
     if options.timeout_ns * options.retry_limit >= _PATIENCE_NS:
         return options.timeout_ns, options.retry_limit
     return max(options.timeout_ns, _SOFTWARE_TIMEOUT_NS), max(options.retry_limit, _SOFTWARE_RETRIES)
