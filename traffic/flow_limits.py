@@ -114,6 +114,8 @@ def _of_transports(assignment: Assignment) -> Iterator[Problem]:
                 yield _problem("flow level", why)
         if transport.faults:
             yield _problem("flow level", "transport.faults change packets")
+        if transport.congestion.pacing.limit_bps:
+            yield _problem("flow level", "transport.pacing.limit bounds queue pairs")
         credit = transport.multipath.uet.credit
         if credit.granted and credit.share_per_million != 1_000_000:
             yield _problem("flow level", "receivers grant less or more than their link rate")

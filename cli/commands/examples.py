@@ -21,6 +21,7 @@ SUMMARIES: Final = {
     "laptop": "a rack on one machine, including the broker",
     "loopback": "two agents on one machine without a switch",
     "notebooks": "plots of queue and rate, and a sweep, in Jupyter",
+    "otg": "a client of etloop otg serve, without packages",
     "rack": "controller, users and broker of a rack",
     "record": "training scripts for etloop record: DDP, FSDP and tensor parallelism, experts and pipeline",
     "scapy": "RoCEv2 packets from Scapy through the switch of a lab",

@@ -13,7 +13,15 @@ from numpy.typing import NDArray
 
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.setting import setting
-from etloop.contract.base.units import NS_PER_S, format_bytes, format_duration, parse_bytes, parse_duration_ns
+from etloop.contract.base.units import (
+    NS_PER_S,
+    format_bytes,
+    format_duration,
+    format_rate,
+    parse_bytes,
+    parse_duration_ns,
+    parse_rate_bps,
+)
 from etloop.contract.base.value_form import DURATION, ZERO, either, formed
 from etloop.contract.base.value_parsers import bounded, integer
 
@@ -37,6 +45,8 @@ class PacingSettings:
         "catch_up", bounded(_duration_or_zero_ns, 0, NS_PER_S, format_duration), 1_000_000
     )
     """Longest host delay that a queue pair below the line rate makes up for, by sending at the rate of the port."""
+    limit_bps: int = setting("limit", bounded(parse_rate_bps, 1_000_000, 3_200_000_000_000, format_rate), 0)
+    """Highest rate of a queue pair, whatever the algorithm allows, in link bytes; none if left out."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ def test_what_is_not_run_is_little_and_has_a_reason() -> None:
 def test_what_another_test_runs_is_there() -> None:
     """With an image that it builds beforehand, as no registry is asked."""
     left = [block for block in BLOCKS if "run-by" in block.words]
-    assert {block.page for block in left} == {"README.md", "docs/deploy.md"}
+    assert {block.page for block in left} == {"README.md", "docs/deploy.md", "docs/otg.md"}
     for block in left:
         words = {word for command in block.commands() for word in command.partition(";")[0].split()}
         text = (ROOT / block.words["run-by"]).read_text()

@@ -75,8 +75,11 @@ MAY_IMPORT: Final[Mapping[str, str]] = {
     "controller/plan": "contract workload traffic results controller/inputs",
     "controller/case": "contract runtime workload dut_profiles results controller/inputs",
     "controller/transfers": "contract traffic",
+    "controller/otg": "contract workload controller/inputs controller/plan",
     "controller/run": "contract runtime workload traffic dut_profiles results counters lab controller/inputs controller/plan"
     " controller/session controller/case controller/transfers",
+    "controller/otg_server": "contract runtime controller/inputs controller/otg controller/session"
+    " controller/run controller/rack",
     "controller/rack": "contract runtime workload results controller/inputs controller/plan controller/session controller/run",
     "controller/racks": "contract runtime controller/inputs controller/rack",
     "experiments/nic/link": "contract traffic",
@@ -107,7 +110,7 @@ PURE: Final = frozenset(
     " dut_profiles/model dut_profiles/rules dut_profiles/sonic results/schema results/measure results/verdict results/expected"
     " results/tables"
     " results/device results/kpis results/diagnosis results/compare results/report results/text results/html results/export"
-    " controller/plan controller/transfers experiments/certify/rules".split()
+    " controller/otg controller/plan controller/transfers experiments/certify/rules".split()
 )
 """Rooms that see no clock, chance, thread, process or operating system."""
 

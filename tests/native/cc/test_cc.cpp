@@ -25,12 +25,13 @@ PacketRun run_of(uint32_t packets) {
 
 struct Driven {
   explicit Driven(const etloop_cc_algorithm& algorithm, const char* profile, std::vector<cc::GivenParameter> given = {},
-                  uint32_t burst_bytes = 4178, Nanos catch_up_ns = 1'000'000) {
+                  uint32_t burst_bytes = 4178, Nanos catch_up_ns = 1'000'000, uint64_t limit_bps = 0) {
     std::vector<std::string> mistakes;
     params.algorithm = &algorithm;
     params.parameters = cc::parameter_values(algorithm, profile, given, mistakes);
     params.pacing.burst_bytes = burst_bytes;
     params.pacing.catch_up_ns = catch_up_ns;
+    params.pacing.limit_bps = limit_bps;
     CHECK(mistakes.empty());
     control = std::make_unique<FlowControl>(params, FlowPath{kLine, 256 * 4096, 16'000, 4096, 4178}, state);
     control->allowed(1, 0, true, 0);
@@ -152,6 +153,29 @@ void a_schedule_does_not_drift() {
     late.begin_busy(20'000'000);
     CHECK_EQ(late.next_ns(), 20'000'000);  // and idleness not at all
   }
+}
+
+// Packets of one queue pair until `until_ns`, always sending.
+Nanos departure_of_packet(const cc::GivenParameter& given, uint64_t limit_bps, uint32_t packets) {
+  Driven driven(cc::kDcqcn, "connectx", {given}, 4178, 1'000'000, limit_bps);
+  Nanos now = 0;
+  for (uint32_t sent = 0; sent < packets; ++sent) {
+    while (driven.control->allowed(1, 0, true, now) == 0) now = driven.control->wake_ns();
+    driven.control->sent(run_of(1), 4178, 1, 0, true, now);
+  }
+  return now;
+}
+
+void a_limit_bounds_the_rate_of_every_algorithm() {
+  const cc::GivenParameter usual{"min_rate", 1e6};
+  constexpr uint64_t kLimit = 1'000'000'000;
+  const auto expected = static_cast<Nanos>(999 * 4178 * 8'000'000'000ULL / kLimit);
+  CHECK_EQ(departure_of_packet(usual, kLimit, 1000), expected);
+  CHECK_EQ(departure_of_packet(usual, 0, 1000), 0);                   // without a limit the line paces
+  CHECK_EQ(departure_of_packet(usual, 2 * kLine, 1000), 0);           // a limit above the line is none
+  Driven slower(cc::kDcqcn, "connectx", {}, 4178, 1'000'000, kLimit);
+  slower.control->notified(0, 1'000);
+  CHECK(slower.rate(1'000'000) > kLimit);                             // the algorithm does not see the limit
 }
 
 void a_change_of_rate_at_every_packet_does_not_drift() {
@@ -375,6 +399,7 @@ int main() {
   one_notification_has_a_closed_form();
   bytes_bring_increases_too();
   a_schedule_does_not_drift();
+  a_limit_bounds_the_rate_of_every_algorithm();
   a_change_of_rate_at_every_packet_does_not_drift();
   a_paced_rate_is_kept_over_ten_milliseconds();
   so_much_of_a_hole_is_made_up_for_as_was_said();

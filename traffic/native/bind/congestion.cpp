@@ -82,10 +82,10 @@ CongestionParams congestion_from(nb::handle settings, const std::string& library
     for (const std::string& mistake : mistakes) all += (all.empty() ? "" : ", ") + mistake;
     throw nb::value_error(("congestion control: " + all).c_str());
   }
-  // The built-in "none" needs no parameters, and is not called per packet.
-  if (chosen.table != &cc::kNone) params.algorithm = chosen.table;
   params.library = chosen.library;
   params.pacing = read_settings<PacingSettings>(nb::getattr(settings, "pacing"));
+  // The built-in "none" needs no parameters, and without a limit is not called per packet.
+  if (chosen.table != &cc::kNone || params.pacing.limit_bps != 0) params.algorithm = chosen.table;
   return params;
 }
 

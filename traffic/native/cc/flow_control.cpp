@@ -10,7 +10,8 @@ FlowControl::FlowControl(const CongestionParams& params, const FlowPath& path, v
       path_{params.parameters.data(), path.line_rate_bps, path.most_window_bytes, path.base_rtt_ns, path.mtu_bytes,
             path.packet_bytes},
       pacer_(params.pacing.catch_up_ns),
-      burst_bytes_(params.pacing.burst_bytes) {}
+      burst_bytes_(params.pacing.burst_bytes),
+      limit_bps_(params.pacing.limit_bps == 0 ? UINT64_MAX : params.pacing.limit_bps) {}
 
 void FlowControl::set_path(Nanos base_rtt_ns, uint64_t most_window_bytes) {
   if (begun_) return;
@@ -26,7 +27,8 @@ void FlowControl::begin(Nanos now) {
 
 void FlowControl::decided(Nanos now) {
   // A rate of at least the line rate needs no pacing: the link does it.
-  const uint64_t rate = decision_.rate_bps;
+  const auto unlimited = [](uint64_t rate_bps) { return rate_bps == 0 ? UINT64_MAX : rate_bps; };
+  const uint64_t rate = std::min(unlimited(decision_.rate_bps), limit_bps_);
   pacer_.set_rate(rate >= path_.line_rate_bps ? 0 : rate, now);
   timer_ns_ = table_->next_timer_ns == nullptr ? kNever : table_->next_timer_ns(state_);
 }

@@ -92,6 +92,7 @@ class FlowControl {
   etloop_cc_decision decision_{};
   Pacer pacer_;
   uint32_t burst_bytes_;
+  uint64_t limit_bps_;
   bool begun_ = false;
   bool busy_ = false;
   bool window_closed_ = false;

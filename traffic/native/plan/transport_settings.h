@@ -268,11 +268,14 @@ struct PacingSettings {
   uint32_t burst_bytes = 65'536;
   // Longest host delay that a queue pair below the line rate makes up for, by sending at the rate of the port.
   Nanos catch_up_ns = 1'000'000;
+  // Highest rate of a queue pair, whatever the algorithm allows, in link bytes; none if left out.
+  uint64_t limit_bps = 0;
 
   template <typename Settings, typename Visitor>
   static void visit(Settings& settings, Visitor&& visitor) {
     visitor("burst_bytes", settings.burst_bytes, SettingBounds{1, 1'073'741'824, 65'536});
     visitor("catch_up_ns", settings.catch_up_ns, SettingBounds{0, 1'000'000'000, 1'000'000});
+    visitor("limit_bps", settings.limit_bps, SettingBounds{1'000'000, 3'200'000'000'000, 0});
   }
 };
 

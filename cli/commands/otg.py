@@ -1,0 +1,89 @@
+"""Serve the Open Traffic Generator API, so that snappi scripts use the agents of a rig."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Final
+
+from etloop.cli.arguments.values import parse_whole
+from etloop.cli.result import CommandResult
+
+EXAMPLE: Final = (
+    "  etloop otg serve --rig rig.yaml\n  etloop otg serve --rig rig.yaml --messages 1000 --send-as-write"
+)
+_BIND: Final = "127.0.0.1:8443"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the order, the rig, and what the server may do."""
+    parser.add_argument("order", choices=("serve",), metavar="ORDER", help="serve: until Ctrl-C")
+    parser.add_argument(
+        "--rig", type=Path, required=True, metavar="FILE", help="rig file; locations are its AGENT/PORT"
+    )
+    parser.add_argument(
+        "--bind", default=_BIND, metavar="HOST:PORT", help="listen address (default %(default)s)"
+    )
+    parser.add_argument(
+        "--certificate", type=Path, metavar="FILE", help="PEM certificate (default: self-signed)"
+    )
+    parser.add_argument("--key", type=Path, metavar="FILE", help="PEM key of the certificate")
+    parser.add_argument("--plain", action="store_true", help="serve HTTP without TLS")
+    parser.add_argument(
+        "--insecure",
+        action="store_true",
+        help="allow an address that other machines can reach; the API has no authentication",
+    )
+    parser.add_argument(
+        "--messages",
+        type=parse_whole,
+        default=0,
+        metavar="N",
+        help="messages of each flow from start on (default: until stopped, at most 2,097,152 of all flows)",
+    )
+    parser.add_argument(
+        "--send-as-write",
+        action="store_true",
+        help="carry flows of SEND as WRITE with immediate, with a warning",
+    )
+
+
+def run(parsed: argparse.Namespace) -> CommandResult:
+    """Serve until a stop signal. Raise `ConfigError` for bad arguments or a bad rig."""
+    import asyncio
+    import sys
+
+    from etloop.contract.base.errors import ConfigError, Problem
+    from etloop.contract.base.printable import printable
+    from etloop.contract.base.units import parse_at
+    from etloop.contract.protocol.endpoint import is_loopback
+    from etloop.controller.otg_server.certificate import server_context
+    from etloop.controller.otg_server.held_test import ServeOptions
+    from etloop.controller.otg_server.server import OtgServer
+    from etloop.controller.run.prepare import InputFile, read_rig
+    from etloop.runtime.broker_settings import parse_broker_address
+
+    if (parsed.certificate is None) != (parsed.key is None) or (parsed.plain and parsed.certificate):
+        problem = "--certificate and --key belong together, and --plain has neither"
+        raise ConfigError(Problem("--certificate", problem, "name both files, or none"))
+    if parsed.messages < 0:
+        raise ConfigError(Problem("--messages", "is negative", "give 1 or more, or leave it out"))
+    host, port = parse_at("--bind", parse_broker_address, parsed.bind)
+    if port is None:
+        raise ConfigError(Problem("--bind", f'"{printable(parsed.bind)}" has no port', "write HOST:PORT"))
+    endpoint_host = f"[{host}]" if ":" in host else host
+    if not is_loopback(f"tcp://{endpoint_host}:{port}") and not parsed.insecure:
+        problem = f"{host} is reachable from other machines, and the API has no authentication"
+        raise ConfigError(Problem("--bind", problem, "bind a loopback address, or add --insecure"))
+    rig = read_rig(InputFile(parsed.rig))
+    context = None if parsed.plain else server_context(parsed.certificate, parsed.key)
+    scheme = "http" if context is None else "https"
+
+    def print_listening(bound_port: int) -> None:
+        address = f"{scheme}://{endpoint_host}:{bound_port}"
+        sys.stderr.write(f"serving OTG for {len(rig.ports)} ports at {address}\n")
+        sys.stderr.flush()
+
+    server = OtgServer(rig, ServeOptions(parsed.messages, parsed.send_as_write))
+    asyncio.run(server.serve(host, port, context, print_listening))
+    return CommandResult("")

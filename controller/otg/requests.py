@@ -1,0 +1,107 @@
+"""Requests of the OTG API to a configured test as values: control of state, metrics and states. Pure.
+
+Choices that ETLoop does not carry out are refused by their JSON path.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import Final, TypeVar
+
+from etloop.contract.base.errors import ConfigError
+from etloop.contract.base.late_dataclass import dataclass
+from etloop.controller.otg.fields import Fields, Notes
+
+METRICS: Final = {
+    "port": "port_names",
+    "flow": "flow_names",
+    "rocev2_ipv4": "",
+    "rocev2_ipv6": "",
+    "rocev2_flow": "",
+}
+"""Choice of a metrics request -> the field that filters its rows."""
+STATES: Final = ("ipv4_neighbors", "ipv6_neighbors")
+"""Neighbours are resolved by the hosts of the agents, so that both lists are empty."""
+
+_Request = TypeVar("_Request")
+
+
+class Order(Enum):
+    """What a request to /control/state asks for."""
+
+    CONNECT = auto()
+    DISCONNECT = auto()
+    START = auto()
+    STOP = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class ControlRequest:
+    """A request to /control/state."""
+
+    order: Order
+    flow_names: tuple[str, ...] = ()
+    """Of START and STOP; empty: all flows."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsRequest:
+    """A request to /monitor/metrics."""
+
+    choice: str
+    names: tuple[str, ...] = ()
+    """Names of the rows; empty: all."""
+
+
+def read_control(body: object) -> ControlRequest:
+    """Return the order of a request to /control/state. Raise `ConfigError` for what ETLoop cannot carry out."""
+    notes = Notes()
+    root = Fields(body, "$", notes)
+    choice = root.choice("choice", ("protocol", "traffic", "port"))
+    request = ControlRequest(Order.STOP)
+    if choice == "protocol":
+        request = _read_protocol(root.child("protocol"))
+    elif choice == "traffic":
+        request = _read_traffic(root.child("traffic"))
+    elif choice == "port":
+        root.refuse("port", "links and captures are not controlled", "control protocol or traffic")
+    return _without_problems(notes, request)
+
+
+def _read_protocol(protocol: Fields) -> ControlRequest:
+    protocol.choice("choice", ("all",))
+    state = protocol.child("all").choice("state", ("start", "stop"))
+    return ControlRequest(Order.CONNECT if state == "start" else Order.DISCONNECT)
+
+
+def _read_traffic(traffic: Fields) -> ControlRequest:
+    traffic.choice("choice", ("flow_transmit",))
+    transmit = traffic.child("flow_transmit")
+    state = transmit.choice("state", ("start", "stop"))
+    return ControlRequest(Order.START if state == "start" else Order.STOP, transmit.texts("flow_names"))
+
+
+def read_metrics(body: object) -> MetricsRequest:
+    """Return what a request to /monitor/metrics asks for; column names are ignored, because all columns are answered."""
+    notes = Notes()
+    root = Fields(body, "$", notes)
+    choice = root.choice("choice", METRICS)
+    names: tuple[str, ...] = ()
+    if choice in ("rocev2_ipv4", "rocev2_ipv6"):
+        names = root.child(choice).child("per_peer").texts("peer_names")
+    elif choice and METRICS[choice]:
+        names = root.child(choice).texts(METRICS[choice])
+    return _without_problems(notes, MetricsRequest(choice, names))
+
+
+def read_states(body: object) -> str:
+    """Return the choice of a request to /monitor/states."""
+    notes = Notes()
+    return _without_problems(notes, Fields(body, "$", notes).choice("choice", STATES))
+
+
+def _without_problems(notes: Notes, request: _Request) -> _Request:
+    """Return the request, or raise `ConfigError` with the problems of its fields."""
+    if notes.problems:
+        raise ConfigError(*notes.problems)
+    return request

@@ -1,0 +1,204 @@
+"""The test that an OTG server holds: its configuration, its state and its last run. Requests change it one after the other."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from typing import Any, Final
+
+from etloop.contract.base.errors import ConfigError, InputError, Problem, RigError
+from etloop.contract.base.late_dataclass import dataclass
+from etloop.contract.model.run import RunEnd
+from etloop.controller.inputs.rig import Rig
+from etloop.controller.otg.answers import Row, metrics_answer
+from etloop.controller.otg.counts import idle_counts
+from etloop.controller.otg.mapping import map_config
+from etloop.controller.otg.model import OtgTest
+from etloop.controller.otg.plan import MOST_MESSAGES, check_runnable, flow_runs, plan_run
+from etloop.controller.otg.requests import ControlRequest, MetricsRequest, Order
+from etloop.controller.otg.states import TestEvent, TestState, after
+from etloop.controller.otg_server.runs import OtgRun
+from etloop.controller.run.prepare import new_run_id
+from etloop.runtime.clock import monotonic_ns
+
+GENERAL_WARNINGS: Final = (
+    "pacing is done in software; rates are as exact as the agents' hosts allow",
+    "each flow has a queue pair of its own, whose numbers and first PSN ETLoop assigns",
+    "receivers grant messages by 64-byte writes (clear to send), which the switch counts too",
+    "latency of frames is not measured",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """What the operator of a server allows."""
+
+    messages: int = 0
+    """Messages of each flow from start on; 0: as many as the server can count."""
+    sends_as_writes: bool = False
+    """Carry flows of SEND as WRITE with immediate."""
+
+
+class HeldTest:
+    """The one test of a server."""
+
+    def __init__(self, rig: Rig, options: ServeOptions, report: Callable[[str], None]) -> None:
+        self.config: Any = {}
+        """The last configuration that was accepted, as the client sent it."""
+        self.state = TestState.EMPTY
+        self._rig = rig
+        self._options = options
+        self._report = report
+        self._test = OtgTest({}, {}, {}, (), {}, ())
+        self._run: OtgRun | None = None
+        self._counts = idle_counts(())
+        self._turn = asyncio.Lock()
+
+    async def configure(self, config: Any) -> tuple[str, ...]:
+        """Replace the configuration and stop the traffic; return the warnings. Raise `ConfigError` and change nothing."""
+        async with self._turn:
+            test, warnings = await asyncio.to_thread(self._checked, config)
+            await self._stop_run()
+            self.state = after(self.state, TestEvent.CONFIGURED)
+            self.config, self._test = config, test
+            self._counts = idle_counts(flow_runs(test))
+            return warnings
+
+    def _checked(self, config: Any) -> tuple[OtgTest, tuple[str, ...]]:
+        test = map_config(config, self._rig.ports)
+        replaced = check_runnable(test, self._rig, sends_as_writes=self._options.sends_as_writes)
+        if not test.flows:
+            return test, test.warnings
+        names = [flow.name for flow in test.flows]
+        self._messages(len(names))
+        plan_run(test, self._rig, names, 1, new_run_id(), nonce=1)
+        ends = f"a flow ends by itself after {self._messages(len(names))} messages"
+        return test, (*GENERAL_WARNINGS, ends, *replaced, *test.warnings)
+
+    def _messages(self, flows: int) -> int:
+        """Return the messages of each of these flows. Raise `ConfigError` if they are too many to count."""
+        most = MOST_MESSAGES // flows
+        if self._options.messages > most:
+            problem = f"{self._options.messages} messages of {flows} flows are more than {MOST_MESSAGES}"
+            raise ConfigError(Problem("--messages", problem, f"start the server with at most {most}"))
+        return self._options.messages or most
+
+    async def control(self, request: ControlRequest) -> tuple[str, ...]:
+        """Carry out an order and return its warnings.
+
+        Raise `ConfigError` for an order that the test does not allow, and `RigError` if the rig cannot carry it out.
+        """
+        async with self._turn:
+            match request.order:
+                case Order.CONNECT:
+                    return await self._connect()
+                case Order.DISCONNECT:
+                    warnings = await self._stop_run()
+                    self.state = after(self.state, TestEvent.DISCONNECTED)
+                    return warnings
+                case Order.START:
+                    return await self._start(request.flow_names)
+                case Order.STOP:
+                    return await self._stop(request.flow_names)
+
+    async def _connect(self) -> tuple[str, ...]:
+        """Connect the queue pairs of all flows by a run of one message each."""
+        if self.state is TestState.SENDING:
+            return ()
+        state = after(self.state, TestEvent.CONNECTED)
+        names = self._known(())
+        try:
+            outcome = await (await self._begin(names, 1)).ended() if names else None
+        except InputError:
+            self._failed()
+            raise
+        if outcome is not None and outcome.state is not RunEnd.DONE:
+            self._failed()
+            raise RigError(Problem("queue pairs", outcome.reason, "see the server's log"))
+        self._run, self.state = None, state
+        return ()
+
+    def _failed(self) -> None:
+        """Forget a run that could not begin."""
+        self._run, self.state = None, after(self.state, TestEvent.FAILED)
+
+    async def _start(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        state = after(self.state, TestEvent.STARTED)
+        flow_names = self._known(names)
+        if self._is_running():
+            raise ConfigError(
+                Problem("$.traffic.flow_transmit.state", "flows are being sent", "stop them all first")
+            )
+        if not flow_names:
+            return ("the configuration has no flows",)
+        run = await self._begin(flow_names, self._messages(len(flow_names)))
+        self._counts = run.counts
+        try:
+            await run.started()
+        except InputError:
+            self._failed()
+            raise
+        self.state = state
+        return ()
+
+    async def _stop(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        state = after(self.state, TestEvent.STOPPED)
+        running = {run.flow.name for run in self._counts.flows}
+        if self._is_running() and names and running - set(self._known(names)):
+            problem = "some of the flows that are being sent are not named"
+            raise ConfigError(
+                Problem("$.traffic.flow_transmit.flow_names", problem, "stop all flows together")
+            )
+        warnings = await self._stop_run()
+        self.state = state
+        return warnings
+
+    def _known(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the named flows, all without names. Raise `ConfigError` for others."""
+        known = tuple(flow.name for flow in self._test.flows)
+        unknown = [name for name in names if name not in known]
+        if unknown:
+            problem = f'no flow is named "{unknown[0][:64]}"'
+            raise ConfigError(
+                Problem("$.traffic.flow_transmit.flow_names", problem, "write names of stateful flows")
+            )
+        return tuple(name for name in known if name in names) if names else known
+
+    async def _begin(self, names: tuple[str, ...], messages: int) -> OtgRun:
+        run_id, nonce = new_run_id(), secrets.randbits(32)
+        plan = await asyncio.to_thread(plan_run, self._test, self._rig, names, messages, run_id, nonce=nonce)
+        self._run = OtgRun(plan, self._rig, self._report)
+        return self._run
+
+    def _is_running(self) -> bool:
+        """Return whether a run goes on. One that has ended by itself needs no stop."""
+        return self._run is not None and not self._run.counts.is_over
+
+    async def _stop_run(self) -> tuple[str, ...]:
+        """Stop the run, if there is one, and return a warning if it did not end by itself."""
+        run, self._run = self._run, None
+        if run is None:
+            return ()
+        outcome = await run.stop()
+        match outcome.state:
+            case RunEnd.STOPPED:
+                return (
+                    "flows were stopped with messages under way: their last frames may differ at both ends",
+                )
+            case RunEnd.ABORTED:
+                return (f"the run failed: {outcome.reason[:1000]}",)
+            case RunEnd.DONE:
+                return ()
+
+    def metrics(self, request: MetricsRequest) -> Row:
+        """Return the answer to a metrics request."""
+        is_connected = self.state in (TestState.CONNECTED, TestState.SENDING)
+        return metrics_answer(
+            request, self._test, self._counts, is_connected=is_connected, now_ns=monotonic_ns()
+        )
+
+    async def close(self) -> None:
+        """Stop the traffic."""
+        async with self._turn:
+            await self._stop_run()
