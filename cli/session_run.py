@@ -9,7 +9,6 @@ from pathlib import Path
 from etloop.cli.progress import live_page, run_watcher
 from etloop.cli.text.live import LiveRun
 from etloop.contract.base.errors import ExitCode
-from etloop.contract.model.run import RunEnd
 from etloop.controller.run.execute import SessionExecution
 from etloop.controller.run.out_directory import refuse_used_directory
 from etloop.controller.run.pipeline import RunInputs, RunOptions, prepare, run_plan
@@ -17,15 +16,15 @@ from etloop.controller.run.prepare import Prepared
 
 
 def run_files(
-    scenario: Path, rig: Path, out_dir: Path, *, as_json: bool = False, is_brief: bool = False
+    scenario: Path, rig: Path, out_dir: Path, *, as_json: bool = False, is_verbose: bool = False
 ) -> ExitCode:
     """Run a scenario on a rig whose agents may join before or after, and write the results to `out_dir`.
 
-    `is_brief`: print five lines in place of the table. Print and raise as `run_prepared` does, also if `out_dir` cannot be used.
+    Print and raise as `run_prepared` does, also if `out_dir` cannot be used.
     """
     refuse_used_directory(out_dir)
     prepared = prepare(RunInputs.of(scenario, rig))
-    return run_prepared(prepared, RunOptions(out_dir), as_json=as_json, is_brief=is_brief)
+    return run_prepared(prepared, RunOptions(out_dir), as_json=as_json, is_verbose=is_verbose)
 
 
 def run_prepared(
@@ -33,13 +32,14 @@ def run_prepared(
     options: RunOptions,
     *,
     as_json: bool,
-    is_brief: bool = False,
+    is_verbose: bool = False,
     draws: bool = True,
     web: tuple[str, int] | None = None,
 ) -> ExitCode:
     """Run a plan on the agents of its rig and return the run's exit code.
 
-    Print progress to standard error, drawn on a terminal if `draws`, and the table (or summary.json) to standard output.
+    Print progress to standard error, drawn on a terminal if `draws`, and five lines (or summary.json) to standard output, below
+    the whole table if `is_verbose`.
     `web`: address and port of a live page. Raise an `InputError` before any traffic if the rig cannot be used.
     """
     ports = {name: port.link_bps for name, port in prepared.rig.ports.items()}
@@ -57,9 +57,9 @@ def run_prepared(
     pages = page_paths(options.out_dir) if options.out_dir is not None else {}
     if as_json:
         sys.stdout.write(to_json(summary))
-    elif is_brief and summary.state is RunEnd.DONE:
-        sys.stdout.write(on_terminal(render_answer(summary, pages.get("report", str(options.out_dir)))))
     else:
-        sys.stdout.write(on_terminal(render(summary, str(options.out_dir), pages=pages)))
+        table = render(summary, str(options.out_dir), pages=pages) + "\n" if is_verbose else ""
+        answer = render_answer(summary, pages.get("report", str(options.out_dir)))
+        sys.stdout.write(on_terminal(table + answer))
     sys.stdout.flush()
     return summary.result.exit_code

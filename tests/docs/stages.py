@@ -35,7 +35,6 @@ printf '%s\\n' 'scenario: scenario.yaml' 'rig: rig.yaml' 'topology: t.yaml' 'rep
             before="cp -r study/points/p000/r000 runs/before; cp -r study/points/p000/r000 runs/after"
         ),
     },
-    equal=(r"^open .*$",),
 )
 
 LOOPBACK_AGENT: Final = "etloop-agent run --controller tcp://127.0.0.1:7420 --name {0}"
