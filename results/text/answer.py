@@ -76,9 +76,9 @@ def _loss_words(losses: LossSummary) -> str:
     if row.packets is None:
         return "how many packets were lost is not known"
     return (
-        f"{row.packets} of {row.sent} packets were not received"
+        f"{row.packets} of {row.sent} packets not received"
         if row.packets
-        else f"all {row.sent} packets were received"
+        else f"all {row.sent} packets received"
     )
 
 

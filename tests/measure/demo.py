@@ -7,7 +7,7 @@ The record names commit and machine: run it anew when the wording of the answer 
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import json
 import re
 import subprocess
@@ -37,14 +37,14 @@ def main() -> int:
         "command": "python -m tests.measure.demo",
         "machine": "two cores of a virtual machine, with other work on them",
         "commit": commit.stdout.strip(),
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "date": dt.datetime.now(dt.UTC).date().isoformat(),
         "source": "standard output of etloop demo",
         "lines": text.splitlines(),
     }
     path = OUTCOMES / f"{RECORD}.json"
     path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     page = ROOT / "README.md"
-    page.write_text(FENCE.sub(lambda _: text, page.read_text(encoding="utf-8")), encoding="utf-8")
+    page.write_text(FENCE.sub(lambda _: text, page.read_text(encoding="utf-8"), count=1), encoding="utf-8")
     return 0
 
 

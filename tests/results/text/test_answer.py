@@ -103,7 +103,7 @@ def test_answer_of_a_judged_run() -> None:
         diagnosis=diagnosis(LATE),
     )
     assert render_answer(summary, PAGE) == (
-        "PASS            tor-1: 2 of 2 conditions hold; all 100 packets were received; agents and device agree frame for frame\n"
+        "PASS            tor-1: 2 of 2 conditions hold; all 100 packets received; agents and device agree frame for frame\n"
         "job             70 us an iteration; 100 ms expected by the twin (x 1.51)\n"
         "why             late agents explain up to 8% of an iteration\n"
         "device          0 dropped, 21 marked\n"
@@ -126,7 +126,7 @@ def test_answer_of_a_judged_run() -> None:
             "INCONCLUSIVE",
             "tor-1: 0 of 1 conditions hold: x = 1, expected == 0",
         ),
-        ({"losses": losses(3)}, "DONE", "no verdict was asked for; 3 of 100 packets were not received"),
+        ({"losses": losses(3)}, "DONE", "no verdict was asked for; 3 of 100 packets not received"),
         (
             {"losses": losses(None)},
             "DONE",
