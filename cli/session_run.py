@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from etloop.cli.progress import live_page, run_watcher
 from etloop.cli.text.live import LiveRun
@@ -13,6 +14,9 @@ from etloop.controller.run.execute import SessionExecution
 from etloop.controller.run.out_directory import refuse_used_directory
 from etloop.controller.run.pipeline import RunInputs, RunOptions, prepare, run_plan
 from etloop.controller.run.prepare import Prepared
+
+if TYPE_CHECKING:
+    from etloop.results.schema.summary import Summary
 
 
 def run_files(
@@ -46,20 +50,25 @@ def run_prepared(
     live = LiveRun(prepared.plan.tables.iterations, ports)
     with ExitStack() as stack:
         page = stack.enter_context(live_page(web, options.out_dir)) if web is not None else None
-        watcher = stack.enter_context(run_watcher(live, page, shows=draws and not as_json))
-        summary = run_plan(prepared, SessionExecution(), options, watcher).summary
+        with run_watcher(live, page, shows=draws and not as_json) as watcher:
+            summary = run_plan(prepared, SessionExecution(), options, watcher).summary
+        # Before the page waits for its readers to leave.
+        _print_answer(summary, options.out_dir, as_json=as_json, is_verbose=is_verbose)
+    return summary.result.exit_code
+
+
+def _print_answer(summary: Summary, out_dir: Path | None, *, as_json: bool, is_verbose: bool) -> None:
     # Imported here, because a run needs them only after its traffic.
     from etloop.cli.result import on_terminal, page_paths
     from etloop.results.schema.typed_json import to_json
     from etloop.results.text.answer import render_answer
     from etloop.results.text.table import render
 
-    pages = page_paths(options.out_dir) if options.out_dir is not None else {}
+    pages = page_paths(out_dir) if out_dir is not None else {}
     if as_json:
         sys.stdout.write(to_json(summary))
     else:
-        table = render(summary, str(options.out_dir), pages=pages) + "\n" if is_verbose else ""
-        answer = render_answer(summary, pages.get("report", str(options.out_dir)))
+        table = render(summary, str(out_dir), pages=pages) + "\n" if is_verbose else ""
+        answer = render_answer(summary, pages.get("report", str(out_dir)))
         sys.stdout.write(on_terminal(table + answer))
     sys.stdout.flush()
-    return summary.result.exit_code

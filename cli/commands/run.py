@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=parse_listen_address,
         const=_DEFAULT_WEB,
         metavar="ADDRESS:PORT",
-        help="serve a live web page of the run, which becomes the report; no authentication "
+        help="serve a live web page of the run, which stays with the report until its reader leaves; no authentication "
         "(default 127.0.0.1 and a free port)",
     )
     parser.add_argument(
