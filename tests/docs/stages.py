@@ -340,7 +340,13 @@ for glance in $(seq 200); do grep -q 'broker joined' controller.log && break; sl
         }
     ),
     "docs/run-directory.md": Stage(),
-    "docs/start/congestion-control.md": Stage(steps={"etloop compare": Step(exits=VERDICTS)}),
+    "docs/start/congestion-control.md": Stage(
+        steps={
+            "etloop compare": Step(exits=VERDICTS),
+            "etloop lab up": _HOWEVER_SLOW,
+            "etloop run": Step(exits=VERDICTS),
+        }
+    ),
     "docs/start/lab.md": Stage(
         steps={
             "etloop lab up": _HOWEVER_SLOW,
