@@ -43,7 +43,8 @@ class TableWatcher:
         self._opened: list[int] = []
         self._closed: list[int] = []
         self._printed: list[RowFigures] = []
-        self.report, self.enter, self.stored = screen.report, screen.enter, screen.stored
+        self.report, self.enter = screen.report, screen.enter
+        self.stored, self.counted = screen.stored, screen.counted
 
     def progress(self, progress: RunProgress) -> None:
         """Print the first heading when traffic starts, and pass the progress on."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from etloop.cli.live_page import LivePage
     from etloop.cli.text.live import LiveRun
+    from etloop.contract.model.counters import CounterBatch
     from etloop.controller.run.pipeline import Step
     from etloop.controller.session.actions import RunProgress
     from etloop.workload.readers.files import Progress
@@ -79,6 +80,9 @@ class StatusWatcher:
         sys.stdout.write(text)
         sys.stdout.flush()
 
+    def counted(self, source: str, batch: CounterBatch) -> None:
+        """Ignore the reading of the device's counters."""
+
     def stored(self, ops: int) -> None:
         """Ignore the number of stored ops."""
 
@@ -90,6 +94,10 @@ class LineWatcher(StatusWatcher):
         self._live, self._page = live, page
         self._next_ns = monotonic_ns() + _LINE_EVERY_NS
         self._last_line = ""
+
+    def counted(self, source: str, batch: CounterBatch) -> None:
+        """Record the reading for the page."""
+        self._live.take_counters(source, batch)
 
     def progress(self, progress: RunProgress) -> None:
         """Update the page, and print a line every `_LINE_EVERY_NS`, unless it is the same as the last one."""
@@ -136,6 +144,10 @@ class ScreenWatcher(StatusWatcher):
         """Remove the drawing."""
         self._screen.stop()
 
+    def counted(self, source: str, batch: CounterBatch) -> None:
+        """Record the reading for the page."""
+        self._live.take_counters(source, batch)
+
     def progress(self, progress: RunProgress) -> None:
         """Redraw the run."""
         from rich.text import Text
@@ -167,8 +179,8 @@ def run_watcher(live: LiveRun, page: LivePage | None = None, *, shows: bool) -> 
 
 @contextmanager
 def live_page(address: tuple[str, int], out_dir: Path | None) -> Iterator[LivePage]:
-    """Serve the page of a run at an address and port while the block lasts, and then the report of `out_dir`. Raise
-    `ConfigError`."""
+    """Serve the page of a run at an address and port while the block lasts, then with the report of `out_dir` until its reader
+    leaves. Raise `ConfigError`."""
     from etloop.cli.live_page import LivePage
 
     page = LivePage(*address)
@@ -178,7 +190,10 @@ def live_page(address: tuple[str, int], out_dir: Path | None) -> Iterator[LivePa
         yield page
         report = None if out_dir is None else out_dir / "report.html"
     finally:
-        page.finish(report if report is not None and report.is_file() else None)
+        has_report = report is not None and report.is_file()
+        if has_report:
+            print_status(f"the page stays at {page.url} until its reader leaves; Ctrl-C ends it")
+        page.finish(report if has_report else None)
 
 
 def print_status(line: str) -> None:

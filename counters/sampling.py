@@ -61,10 +61,16 @@ class Sampled:
 class Sampling:
     """The counters of one run. Call `begin`, then run, then `finish`."""
 
-    def __init__(self, sources: tuple[Sampled, ...], print_status: Callable[[str], None]) -> None:
-        """Prepare to sample the sources. `print_status` gets a line when a source fails during the run, and when it recovers."""
+    def __init__(
+        self,
+        sources: tuple[Sampled, ...],
+        print_status: Callable[[str], None],
+        counted: Callable[[str, CounterBatch], None] | None = None,
+    ) -> None:
+        """Prepare to sample the sources. `print_status` gets a line when a source fails during the run, and when it recovers;
+        `counted` gets the name of a source of the device itself with each of its readings."""
         now_ns = monotonic_ns()
-        self._sources = [_Source(sampled, now_ns, print_status) for sampled in sources]
+        self._sources = [_Source(sampled, now_ns, print_status, counted) for sampled in sources]
         self._tasks: list[asyncio.Task[None]] = []
 
     async def begin(self) -> tuple[str, ...]:
@@ -126,9 +132,16 @@ async def _cancelled(tasks: Collection[asyncio.Task[None]]) -> None:
 class _Source:
     """One source while it is sampled."""
 
-    def __init__(self, sampled: Sampled, now_ns: int, print_status: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        sampled: Sampled,
+        now_ns: int,
+        print_status: Callable[[str], None],
+        counted: Callable[[str, CounterBatch], None] | None,
+    ) -> None:
         self.sampled = sampled
         self._print_status = print_status
+        self._counted = counted
         self._failure_logged = False
         self.log = SourceLog(sampled.name, sampled.rig_ports, now_ns)
         self.phase = SamplePhase.BEFORE
@@ -236,6 +249,8 @@ class _Source:
             self._failure_logged = False
         # The run may have started during the reading: then it is not a reading from before.
         self.log.add(result, self.phase if phase is SamplePhase.BEFORE else phase)
+        if self._counted is not None and not self.sampled.host_side:
+            self._counted(self.sampled.name, result)
         return True
 
     def _log_status(self, text: str) -> None:

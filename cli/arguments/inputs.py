@@ -1,4 +1,4 @@
-"""Arguments of several commands: scenario and rig, --strict, --json."""
+"""Arguments of several commands: scenario and rig, --strict, --json, --verbose."""
 
 from __future__ import annotations
 
@@ -9,6 +9,13 @@ from pathlib import Path
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Add --json."""
     parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def add_verbose(parser: argparse.ArgumentParser) -> None:
+    """Add -v, which prints the whole table of a run above its five lines."""
+    parser.add_argument(
+        "-v", "--verbose", action="store_true", help="print all figures above the five lines of the result"
+    )
 
 
 def add_scenario_and_rig(

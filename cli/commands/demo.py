@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Final
 
+from etloop.cli.arguments.inputs import add_verbose
 from etloop.cli.arguments.values import parse_whole
 from etloop.cli.result import CommandResult
 from etloop.runtime.module_loading import quick_loading
@@ -24,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--iterations", type=parse_whole, default=5, metavar="N", help="iterations of the job"
     )
+    add_verbose(parser)
     parser.add_argument(
         "--loopback", action="store_true", help="use two agents over loopback, without a switch"
     )
@@ -31,15 +33,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace) -> CommandResult:
     """Run the demo that the command line asks for. Raise as `run_demo` does."""
+    code = run_demo(parsed.out, parsed.iterations, loopback=parsed.loopback, is_verbose=parsed.verbose)
+    return CommandResult("", code)
 
-    return CommandResult("", run_demo(parsed.out, parsed.iterations, loopback=parsed.loopback))
 
-
-def run_demo(out_dir: Path, iterations: int = 5, *, as_json: bool = False, loopback: bool = False) -> int:
+def run_demo(out_dir: Path, iterations: int = 5, *, loopback: bool = False, is_verbose: bool = False) -> int:
     """Run the demo through a soft switch, or over loopback addresses if `loopback` or if this host allows no soft switch.
 
-    Print the result in five lines (or summary.json) and return the exit code of the run, which is that of `etloop run` on the
-    demo's files.
+    Print the result in five lines, below the whole table if `is_verbose`, and return the exit code of the run, which is that of
+    `etloop run` on the demo's files.
 
     `out_dir` receives the job, the scenario, the rig, the agents' logs and, in `run/`, the results; if it is not empty, the
     next free `out_dir-2`, `-3`, ... does. Raise `RigError` if no loopback addresses are free or the directory cannot be made.
@@ -55,17 +57,17 @@ def run_demo(out_dir: Path, iterations: int = 5, *, as_json: bool = False, loopb
     write_trace(directory / "trace", job.ranks, job.groups)
     if not loopback:
         try:
-            return _run_through_switch(directory, iterations, as_json=as_json)
+            return _run_through_switch(directory, iterations, is_verbose=is_verbose)
         except _NoSwitch as error:
             print_status(f"demo: no soft switch on this host, so over loopback addresses: {error}")
-    return _run_over_loopback(directory, iterations, len(job.ranks), as_json=as_json)
+    return _run_over_loopback(directory, iterations, len(job.ranks), is_verbose=is_verbose)
 
 
 class _NoSwitch(Exception):
     """This host allows no soft switch; the text gives the reason."""
 
 
-def _run_through_switch(directory: Path, iterations: int, *, as_json: bool) -> int:
+def _run_through_switch(directory: Path, iterations: int, *, is_verbose: bool) -> int:
     import contextlib
 
     from etloop.cli.demo.lab import AGENTS, RANKS_PER_AGENT, demo_lab, scenario_text
@@ -83,16 +85,14 @@ def _run_through_switch(directory: Path, iterations: int, *, as_json: bool) -> i
         (directory / "scenario.yaml").write_text(scenario_text(iterations))
         print_status(
             f"demo: {len(AGENTS) * RANKS_PER_AGENT} ranks on {len(AGENTS)} agents, each in a namespace on a port of one "
-            f"soft switch (lab {lab}, which ends with the demo)"
+            f"soft switch (lab {lab}, which ends with the demo); {_files_text(directory)}"
         )
-        code = _run_files(directory, as_json=as_json)
+        code = _run_files(directory, is_verbose=is_verbose)
         (directory / LAB_FILE).write_text(status_text(lab_status(lab)))
-    if not code:
-        print_status(_closing_text(directory))
     return code
 
 
-def _run_over_loopback(directory: Path, iterations: int, ranks: int, *, as_json: bool) -> int:
+def _run_over_loopback(directory: Path, iterations: int, ranks: int, *, is_verbose: bool) -> int:
     from etloop.cli.demo.loopback import choose_rig, log_tails, rig_text, run_agents, scenario_text
     from etloop.cli.progress import print_status
     from etloop.controller.inputs.rig import ROCE_UDP_PORT
@@ -101,19 +101,21 @@ def _run_over_loopback(directory: Path, iterations: int, ranks: int, *, as_json:
     (directory / "scenario.yaml").write_text(scenario_text(iterations))
     (directory / "rig.yaml").write_text(rig_text(rig))
     print_status(
-        f"demo: {ranks} ranks on two agents, {rig.addresses[0]} and {rig.addresses[1]}, UDP port {ROCE_UDP_PORT}"
+        f"demo: {ranks} ranks on two agents, {rig.addresses[0]} and {rig.addresses[1]}, UDP port {ROCE_UDP_PORT}; "
+        f"{_files_text(directory)}"
     )
     with run_agents(directory, rig.endpoint):
-        code = _run_files(directory, as_json=as_json)
-    print_status(log_tails(directory) if code else _closing_text(directory))
+        code = _run_files(directory, is_verbose=is_verbose)
+    if code:
+        print_status(log_tails(directory))
     return code
 
 
-def _run_files(directory: Path, *, as_json: bool) -> int:
+def _run_files(directory: Path, *, is_verbose: bool) -> int:
     from etloop.cli.session_run import run_files
 
     scenario, rig = directory / "scenario.yaml", directory / "rig.yaml"
-    return run_files(scenario, rig, directory / "run", as_json=as_json, is_brief=True)
+    return run_files(scenario, rig, directory / "run", is_verbose=is_verbose)
 
 
 def fresh_directory(wanted: Path) -> Path:
@@ -136,6 +138,6 @@ def fresh_directory(wanted: Path) -> Path:
     raise RigError(Problem(str(wanted), problem, "remove some, or name another with --out"))
 
 
-def _closing_text(directory: Path) -> str:
-    """Return the hint about the files of the run and how to print its results again."""
-    return f"job, scenario and rig of this run are in {directory}; print all results: etloop report {directory / 'run'}"
+def _files_text(directory: Path) -> str:
+    """Return where the inputs and the results of the demo are."""
+    return f"its job, scenario, rig and results are in {directory}"

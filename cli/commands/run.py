@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from etloop.cli.arguments.inputs import add_json, add_scenario_and_rig, add_strict
+from etloop.cli.arguments.inputs import add_json, add_scenario_and_rig, add_strict, add_verbose
 from etloop.cli.arguments.values import parse_listen_address
 from etloop.cli.result import CommandResult
 from etloop.runtime.module_loading import quick_loading
@@ -19,8 +19,9 @@ _DEFAULT_WEB: Final = ("127.0.0.1", 0)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add scenario and rig, the run directory, and the display of progress."""
+    """Add scenario and rig, the run directory, the display of progress and the length of the result."""
     add_json(parser)
+    add_verbose(parser)
     add_scenario_and_rig(parser)
     parser.add_argument(
         "--out", type=Path, required=True, metavar="RUN_DIR", help="new directory for the results"
@@ -32,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=parse_listen_address,
         const=_DEFAULT_WEB,
         metavar="ADDRESS:PORT",
-        help="serve a live web page of the run, which becomes the report; no authentication "
+        help="serve a live web page of the run, which stays with the report until its reader leaves; no authentication "
         "(default 127.0.0.1 and a free port)",
     )
     parser.add_argument(
@@ -58,6 +59,11 @@ def run(parsed: argparse.Namespace) -> CommandResult:
         prepared = inputs.label_case(prepare(inputs.files, PrepareOptions(strict=parsed.strict)))
         options = RunOptions(parsed.out, expects=not parsed.no_twin)
         code = run_prepared(
-            prepared, options, as_json=parsed.json, draws=not parsed.no_progress, web=parsed.web
+            prepared,
+            options,
+            as_json=parsed.json,
+            is_verbose=parsed.verbose,
+            draws=not parsed.no_progress,
+            web=parsed.web,
         )
     return CommandResult("", code)

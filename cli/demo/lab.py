@@ -54,6 +54,9 @@ mapping:
   explicit:
 {ranks}
 twin: topology.yaml  # the expected result is computed on this topology
+verdict:
+  checks:  # in addition to those of the switch's profile; all of them are about the switch, not about this machine
+    - {{check: dut_dropped_packets == 0, why: the switch pauses its senders before a buffer is full}}
 limits:
   gather_timeout: 20s
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from etloop.cli.text.job import job_cells
 from etloop.contract.base.units import format_rate
 from etloop.contract.protocol.codec import plain
 from etloop.controller.rack.job import ENDED, JobState
@@ -61,10 +62,9 @@ def _job_lines(name: str, view: RackView, job_filter: JobFilter) -> list[str]:
 
 
 def _job_text(name: str, job: JobStatus) -> str:
-    code = "" if job.exit_code is None else str(job.exit_code)
-    reason = job.reason.partition("\n")[0]
+    job_id, state, code, *texts, reason = job_cells(job)
     owner = owner_of(job) or "-"
-    return f"{name}  {job.job_id}  {job.state:<11} {code:>3}  {owner}  {job.submitted_at}  {reason}"
+    return "  ".join((name, job_id, f"{state:<11} {code:>3}", owner, *texts, reason))
 
 
 def _jobs_row(view: RackView, job_filter: JobFilter) -> dict[str, Any]:

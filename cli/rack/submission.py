@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Final
 from etloop.cli.rack.named_rack import rack_client, use_named_rack, use_place
 from etloop.cli.rack.placement import Placing, PortRequest, job_wish, place_job
 from etloop.cli.result import CommandResult, to_json
-from etloop.cli.text.job import job_line
+from etloop.cli.text.job import job_line, job_table
 from etloop.contract.base.clock import NS_PER_S, seconds_text
 from etloop.contract.base.errors import ConfigError, EtloopError, ExitCode, Problem
 from etloop.contract.base.printable import printable
 from etloop.contract.base.units import approximate_bytes
 from etloop.contract.protocol.codec import plain
+from etloop.controller.rack.actor import MOST_CLAIM_CHARACTERS
 from etloop.controller.rack.client.client import RackClient, RackUnreachable, RequestRefused
 from etloop.controller.rack.job import ENDED
 from etloop.controller.rack.mqtt.messages import JobStatus, ProgressStatus, ResultStatus
@@ -78,9 +79,7 @@ async def _attempt(parsed: argparse.Namespace) -> CommandResult:
         if parsed.list:
             jobs = await rack.jobs()
             return CommandResult(
-                to_json({"jobs": [plain(job) for job in jobs]})
-                if parsed.json
-                else "".join(map(job_line, jobs))
+                to_json({"jobs": [plain(job) for job in jobs]}) if parsed.json else job_table(jobs)
             )
         if parsed.cancel:
             job = await rack.cancel(parsed.cancel)
@@ -131,6 +130,7 @@ async def _submit(rack: RackClient, parsed: argparse.Namespace, ports: PortReque
         time_limit_ns=parsed.time_limit,
         strict=parsed.strict,
         retries=parsed.retries,
+        scenario_name=parsed.scenario.name[:MOST_CLAIM_CHARACTERS],
     )
 
 

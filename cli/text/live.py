@@ -15,8 +15,10 @@ from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import approximate_bytes, approximate_duration
 from etloop.contract.protocol.machine import RunState
 from etloop.results.report.values import list_names
+from etloop.results.schema.losses import DEVICE_FIGURES, dropped_by_device
 
 if TYPE_CHECKING:
+    from etloop.contract.model.counters import CounterBatch
     from etloop.controller.session.actions import PortProgress, RunProgress
 
 MOST_PORTS: Final = 16
@@ -37,6 +39,11 @@ _WORDS: Final = {
     RunState.DONE: "done",
     RunState.ABORTED: "broke off",
 }
+_MARKS: Final = ("queue_ecn_marked_packets", "port_ecn_marked_packets")
+"""The first one that the device has: a port's counter includes those of its queues."""
+_SHOWN_COUNTERS: Final = frozenset(
+    (*_MARKS, *(key for figure in DEVICE_FIGURES for key in figure.device_counters))
+)
 _BAR: Final = 24
 _SMALL_BAR: Final = 10
 
@@ -72,6 +79,10 @@ class LiveView:
     more_ports: int
     late: str
     late_mood: str
+    dropped: int | None = None
+    """Packets that the device dropped since the start; None: not counted."""
+    marked: int | None = None
+    """Packets that the device marked since the start; None: not counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +101,8 @@ class LiveRun:
         self._link_bps = link_bps
         self._begin_ns: int | None = None
         self._moments: deque[_Moment] = deque()
+        self._device: dict[str, dict[str, tuple[int, int]]] = {}
+        """Source -> total of a counter (KIND_COUNTER) in its first and its last reading."""
 
     def take(self, progress: RunProgress, now_ns: int) -> None:
         """Record the progress of the session."""
@@ -98,6 +111,17 @@ class LiveRun:
         self._moments.append(_Moment(now_ns, progress))
         while len(self._moments) > 2 and now_ns - self._moments[1].now_ns >= RATES_OVER_NS:
             self._moments.popleft()
+
+    def take_counters(self, source: str, batch: CounterBatch) -> None:
+        """Record a reading of the device's counters."""
+        totals: dict[str, int] = {}
+        for reading in batch.readings:
+            key = f"{reading.object.kind}_{reading.counter}"
+            if key in _SHOWN_COUNTERS:
+                totals[key] = totals.get(key, 0) + reading.value
+        known = self._device.setdefault(source, {})
+        for key, total in totals.items():
+            known[key] = (known.get(key, (total, total))[0], total)
 
     def lines(self) -> tuple[LiveLine, ...]:
         """Return the lines for a terminal."""
@@ -124,6 +148,7 @@ class LiveRun:
         ports = sorted(self._busiest(), key=lambda port: port.name)
         late = self._lateness()
         begin_ns = self._begin_ns if self._begin_ns is not None else self._moments[-1].now_ns
+        increases = self._device_increases()
         return LiveView(
             head=self._head(bar=False),
             share=self._last.ops_done / max(self._last.ops_total, 1),
@@ -135,7 +160,17 @@ class LiveRun:
             more_ports=len(self._last.ports) - len(ports),
             late=late[0].text.strip() if late else "",
             late_mood=late[0].mood if late else "",
+            dropped=dropped_by_device(increases),
+            marked=next((increases[key] for key in _MARKS if key in increases), None),
         )
+
+    def _device_increases(self) -> dict[str, int]:
+        """Return the increase of every counter since the first reading, over all sources; never negative."""
+        increases: dict[str, int] = {}
+        for counters in self._device.values():
+            for key, (first, last) in counters.items():
+                increases[key] = increases.get(key, 0) + max(last - first, 0)
+        return increases
 
     @property
     def _last(self) -> RunProgress:
@@ -159,7 +194,8 @@ class LiveRun:
             if self._iterations > 1:
                 phrases.append(f"{approximate_duration(round(spent_ns / share / self._iterations))} each")
             left_ns = round(spent_ns * (1 - share) / share)
-            phrases.append(f"{approximate_duration(spent_ns)} so far, {approximate_duration(left_ns)} left")
+            left = f", {approximate_duration(left_ns)} left" if left_ns > 0 else ""
+            phrases.append(f"{approximate_duration(spent_ns)} so far{left}")
         return ", ".join([*phrases, f"{approximate_bytes(last.wire_tx_bytes)} sent"])
 
     def _busiest(self) -> list[PortProgress]:

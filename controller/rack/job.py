@@ -129,6 +129,8 @@ class JobRequest:
     """The job that this one runs again; "" if a client submitted it."""
     owner: str = ""
     """The user who owns the job; "" if the request came without a user."""
+    scenario_name: str = ""
+    """Name of the scenario's file, for lists of jobs; "" if the client gave none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ publishes what a job waits for.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 from statistics import median
 from typing import Final
 
@@ -17,6 +16,7 @@ from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.printable import printable
 from etloop.contract.base.units import approximate_duration, format_rate
 from etloop.controller.rack.job import ENDED, JobState
+from etloop.controller.rack.job_words import duration_ns
 from etloop.controller.rack.mqtt.messages import JobStatus, PortStatus, RackStatus
 from etloop.controller.racks.needs import Needs
 from etloop.controller.racks.racks_file import RackPlace
@@ -238,15 +238,6 @@ def _named(usable: Sequence[PortStatus], wanted: int, among: Sequence[str]) -> t
 
 def _usual_ns(jobs: Sequence[JobStatus]) -> int:
     """Return the median duration of the most recently ended jobs; 0 if none has ended."""
-    lengths = [_length_ns(job) for job in jobs if job.state in ENDED and job.started_at and job.ended_at]
+    lengths = [duration_ns(job.started_at, job.ended_at) for job in jobs if job.state in ENDED]
     positive_lengths = [length for length in lengths if length > 0][:_SAMPLE]
     return int(median(positive_lengths)) if positive_lengths else 0
-
-
-def _length_ns(job: JobStatus) -> int:
-    """Return the duration of a job; 0 if its times are missing or invalid."""
-    try:
-        duration = datetime.fromisoformat(job.ended_at) - datetime.fromisoformat(job.started_at)
-    except (ValueError, TypeError):
-        return 0
-    return int(duration.total_seconds() * NS_PER_S)

@@ -17,6 +17,7 @@ from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.printable import printable
 from etloop.controller.rack.job import ENDED, JobState
+from etloop.controller.rack.job_words import duration_words, port_words
 from etloop.controller.rack.mqtt.messages import JobStatus
 from etloop.controller.rack.transfers.live_page import VERDICTS, live_page, table, verdict_badge, verdict_of
 from etloop.controller.racks.filters import JobFilter, owner_of, parse_labels
@@ -81,7 +82,10 @@ def racks_page(answers: Sequence[RackAnswer[RackView]], query: PageQuery, asked_
         if query.jobs.takes(job) and (not query.verdicts or verdict_of(job.exit_code) in query.verdicts)
     ]
     jobs.sort(key=lambda pair: pair[1].submitted_at, reverse=True)
-    heads = ("rack", "job", "state", "verdict", "owner", "submitted", "labels", "reason")
+    heads = (
+        *("rack", "job", "state", "verdict", "scenario", "ports", "duration"),
+        *("owner", "submitted", "labels", "reason"),
+    )
     rows = [_job_row(answer, job) for answer, job in jobs[:_MOST_ROWS]]
     more_text = (
         f'<p class="dim">and {len(jobs) - _MOST_ROWS} older ones</p>' if len(jobs) > _MOST_ROWS else ""
@@ -150,7 +154,10 @@ def _job_row(answer: RackAnswer[RackView], job: JobStatus) -> tuple[str, ...]:
     if base and job.log_url:
         name += f' <a class="dim" href="{escape(job_url)}.log">log</a>'
     labels = ", ".join(f"{key}={value}" for key, value in job.labels.items())
-    texts = (owner_of(job), job.submitted_at, labels, job.reason.partition("\n")[0][:_LONGEST_REASON])
+    texts = (
+        *(job.scenario, port_words(job.ports), duration_words(job.started_at, job.ended_at)),
+        *(owner_of(job), job.submitted_at, labels, job.reason.partition("\n")[0][:_LONGEST_REASON]),
+    )
     return (
         escape(answer.place.name),
         name,

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from typing import Final
 
 from etloop.contract.base.late_dataclass import dataclass
+from etloop.contract.model.counters import CounterBatch
 from etloop.contract.model.device_counts import CountedDevice
 from etloop.contract.model.run import RunOutcome
 from etloop.contract.model.topology import Topology
@@ -118,15 +119,18 @@ async def add_device_counters(
     session: Callable[[], Awaitable[RunOutcome]],
     report: Callable[[str], None],
     stops: Callable[[], AbstractContextManager[list[str]]],
+    counted: Callable[[str, CounterBatch], None] | None = None,
 ) -> tuple[RunOutcome, CountedDevice | None]:
     """Run a session, and read the device before, during and after it. Raises what `session` raises.
+
+    `counted` gets the name of a source with each of its readings.
 
     Failures of counters are reported and never raised. A reason to stop that appears in `stops` ends the wait for the device
     to become idle.
     """
     if counting is None:
         return await session(), None
-    sampling = Sampling(counting.sources, report)
+    sampling = Sampling(counting.sources, report, counted)
     try:
         for problem in await sampling.begin():
             report(f"{problem}; the run goes on, and the gap will be marked")

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from etloop.contract.base.late_dataclass import dataclass
+from etloop.contract.model.counters import CounterBatch
 from etloop.contract.model.device_counts import CountedDevice
 from etloop.contract.model.run import RunOutcome
 from etloop.controller.run.prepare import Prepared
@@ -52,6 +53,9 @@ class RunWatcher(SessionWatcher, Protocol):
     def enter(self, step: Step) -> None:
         """Handle the start of a step."""
 
+    def counted(self, source: str, batch: CounterBatch) -> None:
+        """Handle a reading of one source of the device's counters."""
+
     def stored(self, ops: int) -> None:
         """Handle the number of ops of a long run that its tables contain so far."""
 
@@ -70,6 +74,9 @@ class SilentWatcher:
 
     def measured(self, records: NDArray[np.void]) -> None:
         """See `SessionWatcher`."""
+
+    def counted(self, source: str, batch: CounterBatch) -> None:
+        """See `RunWatcher`."""
 
     def stored(self, ops: int) -> None:
         """See `RunWatcher`."""

@@ -179,11 +179,15 @@ def test_a_run_leaves_results_that_report_prints_again(lab: Path, capsys: pytest
     capsys.readouterr()
     run_dir = lab / "run"
     arguments = ["run", str(lab / "scenario.yaml"), "--rig", str(lab / "rig.yaml"), "--out", str(run_dir)]
-    assert main(arguments) == 0, (lab / "agent-a.log").read_text()
-    table = capsys.readouterr().out
-    assert "all_reduce" in table
+    assert main([*arguments, "-v"]) == 0, (lab / "agent-a.log").read_text()
+    printed = capsys.readouterr().out
+    assert "all_reduce" in printed
     assert main(["report", str(run_dir)]) == 0
-    assert capsys.readouterr().out == table
+    table = capsys.readouterr().out
+    assert printed.startswith(f"{table}\n")
+    assert [line.split()[0] for line in printed.removeprefix(table).splitlines()[1:]] == [
+        *("DONE", "job", "why", "device", "open")
+    ]
     assert main(["report", str(run_dir), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["state"] == "done"
     assert (run_dir / "scenario.yaml").read_text() == (lab / "scenario.yaml").read_text()

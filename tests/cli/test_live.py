@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from etloop.cli.text.live import LiveRun
+from etloop.contract.model.counters import CountedObject, CounterBatch, CounterObject, CounterReading
 from etloop.contract.protocol.machine import RunState
 from etloop.controller.session.actions import PortProgress, RunProgress
 
@@ -73,3 +74,26 @@ def test_many_ports_are_counted_not_listed() -> None:
     assert len(lines) == 1 + 16 + 1
     assert lines[1].startswith("  a/p24"), "the busiest, in the order of their names"
     assert lines[-1] == "  and 24 ports more"
+
+
+def test_view_has_drops_and_marks_of_all_sources_since_their_first_reading() -> None:
+    live = LiveRun(1, LINKS)
+    live.take(at(1, 0), 0)
+    assert (live.view().dropped, live.view().marked) == (None, None)
+
+    def batch(dropped: int, marked: int) -> CounterBatch:
+        counts = {"dropped_packets": dropped, "ecn_marked_packets": marked}
+        queue = CountedObject(CounterObject.QUEUE, "1", 3)
+        return CounterBatch(0, 0, tuple(CounterReading(queue, name, value) for name, value in counts.items()))
+
+    for source in ("leaf", "spine"):
+        live.take_counters(source, batch(5, 10))
+        live.take_counters(source, batch(6, 30))
+    assert (live.view().dropped, live.view().marked) == (2, 40)
+
+
+def test_finished_run_has_no_time_left() -> None:
+    live = LiveRun(1, LINKS)
+    live.take(at(1, 0), 0)
+    live.take(at(100, 5), 500 * MS)
+    assert " left" not in live.line()

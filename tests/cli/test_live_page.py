@@ -8,11 +8,14 @@ import http.client
 import json
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from etloop.cli.live_page import _PAGE, MOST_BROWSERS, LivePage, policy_of
+from etloop.cli import live_page
+from etloop.cli.live_page import _PAGE, MOST_BROWSERS, MOST_SAMPLES, LivePage, policy_of
 from etloop.cli.text.live import LivePort, LiveView
 from etloop.contract.base.errors import ConfigError
 
@@ -35,16 +38,18 @@ def asked(page: LivePage, path: str, host: str = "") -> http.client.HTTPResponse
     return connection.getresponse()
 
 
-def event(stream: http.client.HTTPResponse, name: str) -> dict[str, object]:
+def event(stream: http.client.HTTPResponse, name: str) -> Any:
     """The next event of that name."""
     while line := stream.readline():
         if line == f"event: {name}\n".encode():
-            found: dict[str, object] = json.loads(stream.readline().removeprefix(b"data: "))
-            return found
+            return json.loads(stream.readline().removeprefix(b"data: "))
     raise AssertionError(f"the stream ended without {name}")
 
 
-def test_a_browser_hears_and_then_reads_the_report(tmp_path: Path) -> None:
+def test_page_stays_with_the_report_until_its_reader_leaves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_page, "RETURN_S", 0.1)
     page = LivePage("127.0.0.1", 0)
     assert b"EventSource" in asked(page, "/").read()
     stream = asked(page, "/events")
@@ -58,11 +63,51 @@ def test_a_browser_hears_and_then_reads_the_report(tmp_path: Path) -> None:
     ending = threading.Thread(target=page.finish, args=(report,))
     ending.start()
     assert event(stream, "over") == {"report": True}
-    assert asked(page, "/report.html").read() == b"the report"
-    ending.join(5)
-    assert not ending.is_alive(), "it waits for a browser that has the report"
+    answer = asked(page, "/report.html")
+    assert answer.read() == b"the report"
+    assert "frame-ancestors 'self'" in str(answer.getheader("Content-Security-Policy"))
+    assert event(stream, "beat") == {}
+    assert ending.is_alive(), "its reader is still there"
+    stream.close()
+    ending.join(20)
+    assert not ending.is_alive()
     with pytest.raises(OSError, match="refused"):
         asked(page, "/")
+
+
+def test_first_reader_may_come_after_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_page, "RETURN_S", 0.1)
+    page = LivePage("127.0.0.1", 0)
+    page.show(VIEW)
+    page.show(replace(VIEW, time_ms=20.0, dropped=3, marked=7))
+    report = tmp_path / "report.html"
+    report.write_text("the report")
+    ending = threading.Thread(target=page.finish, args=(report,))
+    ending.start()
+    stream = asked(page, "/events")
+    assert event(stream, "history") == [
+        {"time_ms": 10.0, "tx_bps": {"<a>/p0": 1e9}, "dropped": None, "marked": None},
+        {"time_ms": 20.0, "tx_bps": {"<a>/p0": 1e9}, "dropped": 3, "marked": 7},
+    ]
+    assert event(stream, "over") == {"report": True}
+    stream.close()
+    ending.join(20)
+    assert not ending.is_alive()
+
+
+def test_without_a_reader_the_page_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_page, "FIRST_READER_S", 0.0)
+    report = tmp_path / "report.html"
+    report.write_text("the report")
+    LivePage("127.0.0.1", 0).finish(report)
+
+
+def test_history_is_bounded_and_keeps_its_begin(page: LivePage) -> None:
+    for number in range(3 * MOST_SAMPLES):
+        page.show(replace(VIEW, time_ms=float(number)))
+    samples = page.history()
+    assert len(samples) <= MOST_SAMPLES
+    assert (samples[0].time_ms, samples[-1].time_ms) == (0.0, 3 * MOST_SAMPLES - 1)
 
 
 def test_a_run_without_a_report_says_so(page: LivePage) -> None:
@@ -100,6 +145,6 @@ def test_only_the_pages_own_script_runs() -> None:
     page = b"<p onclick=x><script>run()</script>"
     policy = policy_of(page)
     digest = base64.b64encode(hashlib.sha256(b"run()").digest()).decode()
-    assert policy.endswith(f"connect-src 'self'; script-src 'sha256-{digest}'")
+    assert policy.endswith(f"connect-src 'self'; frame-src 'self'; script-src 'sha256-{digest}'")
     assert "default-src 'none'" in policy
     assert b" onclick" not in _PAGE.read_bytes(), "an attribute would not run"

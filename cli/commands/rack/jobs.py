@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(parsed: argparse.Namespace) -> CommandResult:
     """List jobs from the job store, or the audit log of one job. Raise `ConfigError`."""
     from etloop.cli.rack.config_file import read_rack_config
-    from etloop.cli.text.job import job_line
+    from etloop.cli.text.job import job_table
     from etloop.contract.base.errors import ConfigError, Problem
     from etloop.contract.protocol.codec import plain
     from etloop.controller.rack.mqtt.statuses import job_status
@@ -66,7 +66,7 @@ def run(parsed: argparse.Namespace) -> CommandResult:
         store.close()
     if parsed.json:
         return CommandResult(to_json({"jobs": [plain(job) for job in jobs]}))
-    return CommandResult("".join(map(job_line, jobs)) or "no jobs\n")
+    return CommandResult(job_table(jobs) if jobs else "no jobs\n")
 
 
 def _audit(store: JobStore, job_id: str, *, as_json: bool) -> CommandResult:

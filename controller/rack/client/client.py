@@ -87,6 +87,7 @@ class JobWishes(TypedDict, total=False):
     time_limit_ns: int
     strict: bool
     retries: int
+    scenario_name: str
 
 
 class OrderWords(TypedDict, total=False):

@@ -152,6 +152,7 @@ class Answers:
             strict=payload.strict,
             retries=payload.retries,
             owner=user,
+            scenario_name=payload.scenario_name,
         )
         # In a thread: a long scenario takes seconds to read, and the loop must keep sending heartbeats to agents.
         found = await asyncio.to_thread(self._rack.validate, payload.scenario)

@@ -99,6 +99,9 @@ class SubmitRequest:
         max_length=MOST_CORRELATION,
         default="",
     )
+    scenario_name: str = field(
+        "Name of the scenario, such as its file's, for lists of jobs.", max_length=256, default=""
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +263,7 @@ class JobStatus:
         default="",
     )
     log_url: str = field("URL of the job's lines of the rack's log; empty without HTTP.", default="")
+    scenario: str = field("Name of the scenario, as submitted; empty if the request had none.", default="")
 
 
 @dataclass(frozen=True, slots=True)

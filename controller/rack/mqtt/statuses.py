@@ -36,6 +36,7 @@ def job_status(job: Job, links: Links, waits_for: str = "", requeued_as: str = "
         requeued_as,
         links.results(job),
         links.log(job),
+        request.scenario_name,
     )
 
 

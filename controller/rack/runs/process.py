@@ -26,6 +26,7 @@ with quick_loading():
 
     from etloop.contract.base.clock import NS_PER_S
     from etloop.contract.base.errors import ConfigError, EtloopError, ExitCode, NoRoom, Problem, RigError
+    from etloop.contract.model.counters import CounterBatch
     from etloop.contract.protocol.frames import FrameReader, frame_of
     from etloop.contract.protocol.machine import RunState
     from etloop.controller.inputs.scenario.scenario import Scenario
@@ -235,6 +236,9 @@ class DaemonWatcher:
             self._send(TrafficEnded())
         elif step is not Step.EXECUTE:
             self._send(Storing(0))
+
+    def counted(self, source: str, batch: CounterBatch) -> None:
+        """Ignore readings of the device's counters as they arrive. See `RunWatcher`."""
 
     def stored(self, ops: int) -> None:
         """Send how many ops have been stored. See `RunWatcher`."""

@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
 
+from etloop.contract.base.printable import printable
 from etloop.controller.rack.job import ENDED
+from etloop.controller.rack.job_words import duration_words, port_words
 from etloop.controller.rack.runs.confinement import within
 from etloop.controller.rack.transfers.admission import BUSY, HttpAdmission
 from etloop.controller.rack.transfers.archive import NotArchivable, RunArchive
@@ -91,10 +93,13 @@ class RunPages:
             if job.run_directory:
                 link += f' <a class="dim" href="{name}/report.html">report</a>'
             link += f' <a class="dim" href="{name}.log">log</a>'
-            times = job.submitted_at, job.started_at, job.ended_at
+            words = job.request.scenario_name, port_words(job.leased)
+            scenario, ports = (html.escape(printable(text)) for text in words)
+            times = job.submitted_at, job.started_at, duration_words(job.started_at, job.ended_at)
             reason = html.escape(job.reason.partition("\n")[0])
-            rows.append((link, job.state.value, verdict_badge(job.exit_code), *times, reason))
-        heads = ("job", "state", "verdict", "submitted", "started", "ended", "reason")
+            badge = verdict_badge(job.exit_code)
+            rows.append((link, job.state.value, badge, scenario, ports, *times, reason))
+        heads = ("job", "state", "verdict", "scenario", "ports", "submitted", "started", "duration", "reason")
         content = table(heads, rows) if rows else '<p class="dim">no job yet</p>'
         return web.Response(
             text=live_page("ETLoop: runs", f"<h1>runs</h1>{content}"), content_type="text/html"

@@ -53,7 +53,7 @@ def _late(evidence: Evidence, limits: EmulatorLimits) -> Iterator[Finding]:
     place, name = _latest_host(evidence)
     yield _finding(
         place,
-        f"lateness of the agents, most of it at {name}, explains up to {share:.1%} of an iteration: times are those of the host",
+        f"late agents (most at {name}) explain up to {share:.1%} of an iteration: times are the host's, not the device's",
         Fact("slip_share", share, "ratio", limits.slip_share),
     )
 

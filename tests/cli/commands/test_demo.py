@@ -26,6 +26,8 @@ from etloop.traffic.topology.topology_file import parse_topology
 from etloop.workload.synthetic.spec import SyntheticSpec
 from etloop.workload.synthetic.training_step import synthesize
 from tests.lab.test_lab_truths import namespaces_are_allowed
+from tests.support.docs.pages import shape
+from tests.support.docs.records import records
 from tests.support.places import ROOT
 
 PATIENCE_S = 60
@@ -127,7 +129,7 @@ def test_the_ends_of_the_logs_are_shown(tmp_path: Path) -> None:
 @pytest.mark.e2e
 def test_the_demo_measures_something(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert demo.run_demo(tmp_path / "demo", iterations=2, loopback=True) == 0
-    labels = [line.split()[0] for line in capsys.readouterr().out.splitlines() if not line.startswith(" ")]
+    labels = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
     assert labels == ["DONE", "job", "why", "device", "open"]
     written = {path.name for path in (tmp_path / "demo" / "run").iterdir()}
     assert {
@@ -150,10 +152,19 @@ def test_the_demo_measures_something(tmp_path: Path, capsys: pytest.CaptureFixtu
 @pytest.mark.e2e
 def test_the_demo_goes_through_a_switch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert demo.run_demo(tmp_path / "demo", iterations=1) == 0
-    printed = capsys.readouterr().err
+    answer, printed = capsys.readouterr()
     # Where namespaces are to be had, that there is no switch is the demo's fault.
     if "no soft switch on this host" in printed and not namespaces_are_allowed():
         pytest.skip(printed[printed.index("no soft switch on this host") :])
+    shown = records()["demo"]["lines"]
+    assert [line.split()[0] for line in answer.splitlines()] == [line.split()[0] for line in shown]
+    # The reason and the place of the report depend on the machine.
+    unlike = [
+        (line, other)
+        for line, other in zip(answer.splitlines(), shown, strict=True)
+        if not line.startswith(("why ", "open ")) and shape(line) != shape(other)
+    ]
+    assert unlike == [], "python -m tests.measure.demo writes the README anew"
     assert "switch/0" in (tmp_path / "demo" / demo.LAB_FILE).read_text(), "what the switch counted"
     summary = read_run(tmp_path / "demo" / "run").summary
     assert summary.comparison is not None
@@ -168,8 +179,8 @@ def test_where_there_can_be_no_switch_the_demo_says_so_and_uses_loopback(
     def refused(order: LabOrder) -> None:
         raise RigError(Problem("lab", "cannot create a user namespace", "run it as root"))
 
-    def ran(directory: Path, iterations: int, ranks: int, *, as_json: bool) -> int:
-        assert (iterations, ranks, as_json) == (3, 8, False)
+    def ran(directory: Path, iterations: int, ranks: int, *, is_verbose: bool) -> int:
+        assert (iterations, ranks, is_verbose) == (3, 8, False)
         return 7
 
     monkeypatch.setattr(lab, "lab_up", refused)

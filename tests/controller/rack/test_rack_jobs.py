@@ -28,6 +28,7 @@ from etloop.controller.rack.job import (
     JobState,
     PortDemand,
 )
+from etloop.controller.rack.job_words import LIST_HEADS
 from etloop.controller.rack.store import artifacts, locks
 from etloop.controller.rack.store.job_store import JobStore, StoreFailed
 from etloop.controller.rack.submissions import Accepted, RackLimits, Rejected
@@ -171,7 +172,14 @@ def path(tmp_path: Path) -> Path:
 
 
 REQUEST = JobRequest(
-    "iterations: 2\n", PortDemand(("a/p0",), 0, 5), 7, "nightly-1", "rack", (("suite", "qos"),), 60 * GIGABIT
+    "iterations: 2\n",
+    PortDemand(("a/p0",), 0, 5),
+    7,
+    "nightly-1",
+    "rack",
+    (("suite", "qos"),),
+    60 * GIGABIT,
+    scenario_name="step.yaml",
 )
 
 
@@ -388,9 +396,11 @@ def test_jobs_are_listed_from_the_state_directory(path: Path, capsys: pytest.Cap
     assert main(["jobs", "--state-dir", str(path.parent), "--state", "cancelled", "--json"]) == 0
     assert [each["job_id"] for each in json.loads(capsys.readouterr().out)["jobs"]] == ["j1"]
     assert main(["jobs", "--state-dir", str(path.parent)]) == 0
-    assert [line.split()[:2] for line in capsys.readouterr().out.splitlines()] == [
-        ["j2", "queued"],
-        ["j1", "cancelled"],
+    heads, *lines = capsys.readouterr().out.splitlines()
+    assert heads.split() == [*LIST_HEADS]
+    assert [line.split()[:5] for line in lines] == [
+        ["j2", "queued", "step.yaml", "-", "-"],
+        ["j1", "cancelled", "step.yaml", "-", "-"],
     ]
     assert main(["jobs", "--state-dir", str(path.parent), "--audit", "j1"]) == 0
     assert "somebody: queued -> cancelled  cancelled by somebody" in capsys.readouterr().out

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 import pytest
 
 from etloop.contract.base.errors import ConfigError, ExitCode, PlanError, Problem
+from etloop.contract.model.counters import CounterBatch
 from etloop.contract.model.run import RunEnd
 from etloop.controller.run import out_directory
 from etloop.controller.run.execute import session_settings
@@ -87,6 +88,9 @@ class Seen:
 
     def measured(self, records: NDArray[np.void]) -> None:
         raise AssertionError("nothing is sent")
+
+    def counted(self, source: str, batch: CounterBatch) -> None:
+        raise AssertionError("no device is read")
 
     def stored(self, ops: int) -> None:
         raise AssertionError("the run is short")

@@ -66,7 +66,7 @@ class Bench:
         """`dscp`: with other keys of `transport` behind it, where there are any."""
         scenario = f"{name}.scenario.yaml"
         (self.directory / scenario).write_text(SCENARIO.format(trace=trace, dscp=dscp) + checks)
-        words = ("run", scenario, "--rig", rig, "--out", name, "--no-twin")
+        words = ("run", scenario, "--rig", rig, "--out", name, "--no-twin", "-v")
         return self.etloop(*words, expected=expected)
 
     def summary(self, name: str) -> dict[str, Any]:

@@ -152,7 +152,7 @@ def test_a_lab_takes_links_down_and_has_them_up_again_in_the_end(desk: Desk) -> 
         LONG.replace("timeout_floor", "timeout: 300ms, retries: 3, timeout_floor")
     )
     done = desk.etloop(
-        "run", "s.yaml", "--rig", "rig.yaml", "--out", "out", "--no-twin", expected=ExitCode.RUN_ERROR
+        "run", "s.yaml", "--rig", "rig.yaml", "--out", "out", "--no-twin", "-v", expected=ExitCode.RUN_ERROR
     )
     summary = json.loads((desk.directory / "out" / "summary.json").read_text())
     first, second, third, fourth = summary["timeline"]

@@ -194,7 +194,16 @@ def run_going(
 ) -> Iterator[Live]:
     """`etloop run` of a scenario text under way."""
     path = place.write(f"scenario-{out}.yaml", scenario)
-    arguments = ("run", path, "--rig", rig or place.directory / "rig.yaml", "--out", out, "--no-progress")
+    arguments = (
+        "run",
+        path,
+        "--rig",
+        rig or place.directory / "rig.yaml",
+        "--out",
+        out,
+        "--no-progress",
+        "-v",
+    )
     with running(place, "etloop.cli.main", *arguments, within=within) as live:
         yield live
 

@@ -59,7 +59,9 @@ async def test_what_jobs_left_is_for_who_has_a_token(
 async def test_the_list_of_jobs_has_verdicts_and_links_and_loads_again_by_itself(tmp_path: Path) -> None:
     async with serving(tmp_path, None) as served:
         assert "no job yet" in (await served.asked("GET", "/runs/"))[1]
-        waits, _ = served.rack.store.submit("j2", JobRequest("x", PortDemand()), "test")
+        waits, _ = served.rack.store.submit(
+            "j2", JobRequest("x", PortDemand(), scenario_name="<step>"), "test"
+        )
         served.rack.store.advance(
             waits, JobEvent.CANCELLED, "test", exit_code=ExitCode.VERDICT_FAILED, reason="<slow>"
         )
@@ -69,6 +71,8 @@ async def test_the_list_of_jobs_has_verdicts_and_links_and_loads_again_by_itself
     assert f'<td data-head="state">{job.state}' in page
     assert verdict_badge(30) in page
     assert "&lt;slow&gt;" in page
+    assert '<td data-head="scenario">&lt;step&gt;</td>' in page
+    assert all(f'data-head="{head}"' in page for head in ("ports", "duration"))
     for link in ("j1/", "j1/report.html", "j1.log"):
         assert f'href="{link}"' in page
 
