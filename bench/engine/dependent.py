@@ -1,7 +1,7 @@
 """Small dependent all-reduces over two ranks, next to bare processes that exchange as many datagrams one after the other.
 
-Decides patterns, sizes and bars. Bare pattern and engine alternate. Times are medians of single operations on the slower rank; next
-to them is the mean, the time from the first issue to the last completion divided by the operations.
+Decides patterns, sizes and bars. Bare pattern and engine alternate. Times are medians of single operations on the slower rank;
+next to them is the mean, the time from the first issue to the last completion divided by the operations.
 """
 
 from __future__ import annotations

@@ -67,7 +67,8 @@ def choice_words(choice: PlannedChoice) -> str:
     if choice.most_bytes != choice.least_bytes:
         sizes += f" to {choice.most_bytes}"
     channels = f"{choice.channels} channel{'s' if choice.channels > 1 else ''}"
-    return f"{sizes} B a rank: {choice.algorithm}, {choice.protocol}, {channels}, complete when {choice.completion} ({choice.reason})"
+    rule = f"complete when {choice.completion}"
+    return f"{sizes} B a rank: {choice.algorithm}, {choice.protocol}, {channels}, {rule} ({choice.reason})"
 
 
 def render_heading(*, per_iteration: bool) -> str:

@@ -1,9 +1,9 @@
 """When an op is complete, and how far its small messages are granted ahead: the rule of each library, and the user's setting.
 
-Decides completion, eager size and slots of a cut. The engine applies them (traffic/native/core/lanes.h). Sources, read in the code:
-NVIDIA/nccl v2.30.7 src/device/prims_simple.h (`waitPeer`, `postPeer`; `~Primitives` for registered buffers), prims_ll.h, src/transport/net.cc
-(`NCCL_STEPS`); facebookincubator/gloo gloo/transport/tcp/pair.cc; open-mpi/ompi opal/mca/btl/tcp/btl_tcp_component.c; deepseek-ai/DeepEP
-csrc/kernels/internode_ll.cu.
+Decides completion, eager size and slots of a cut. The engine applies them (traffic/native/core/lanes.h). Sources, read in the
+code: NVIDIA/nccl v2.30.7 src/device/prims_simple.h (`waitPeer`, `postPeer`; `~Primitives` for registered buffers), prims_ll.h,
+src/transport/net.cc (`NCCL_STEPS`); facebookincubator/gloo gloo/transport/tcp/pair.cc; open-mpi/ompi
+opal/mca/btl/tcp/btl_tcp_component.c; deepseek-ai/DeepEP csrc/kernels/internode_ll.cu.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class _Library:
 
 
 _LIBRARIES: Final = {
-    # Simple with copied buffers, LL and LL128: the last chunk is in the FIFO, and the next op begins at once while slots are free.
+    # Simple with copied buffers, LL and LL128: the last chunk is in the FIFO, and the next op begins at once while slots are
+    # free.
     "nccl": _Library(Completion.POSTED, slots_of_cut=True),
     # The bytes were written to the socket. The receiver announces each receive, so that each message is a rendezvous.
     "gloo": _Library(Completion.POSTED, eager_bytes=0),

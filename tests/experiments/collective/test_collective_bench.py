@@ -224,8 +224,8 @@ def test_the_table_has_the_columns_of_nccl_tests() -> None:
         "#",
         "#                                                              out-of-place                       in-place",
         (
-            "#       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong"
-            "   median   median"
+            "#       size         count      type   redop    root     time   algbw   busbw  #wrong"
+            "     time   algbw   busbw  #wrong   median   median"
         ),
         (
             "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)             (us)  (GB/s)  (GB/s)"

@@ -145,8 +145,8 @@ void a_posted_op_is_over_when_its_message_left_and_its_record_when_it_is_acknowl
   CHECK(rank.ops.finished());
 }
 
-// NVIDIA/nccl:src/transport/net.cc: the sender stops when NCCL_STEPS slots of a connection are taken, whatever ops took them; a slot is
-// free when the send of its message completed.
+// NVIDIA/nccl:src/transport/net.cc: the sender stops when NCCL_STEPS slots of a connection are taken, whatever ops took them; a
+// slot is free when the send of its message completed.
 void consecutive_ops_share_the_slots_of_a_connection() {
   constexpr uint32_t kSteps = 8;
   Rank rank(posted_exchanges(8, kSteps));

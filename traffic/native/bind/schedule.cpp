@@ -106,8 +106,8 @@ std::vector<Cutting> read_cutting(nb::handle tables) {
                             handshake[s] <= static_cast<uint8_t>(Handshake::one_sided);
     const bool completion_fits = completion[s] <= static_cast<uint8_t>(Completion::eager) && eager[s] >= 0 &&
                                  connection_slots[s] > 0 && connection_slots[s] <= kMaxSlots;
-    const bool fits = chunks_fit && slices_fit && lines_fit && split_fits && completion_fits && slots[s] > 0 && slots[s] <= kMaxSlots &&
-                      sizes[s] > 0 && sizes[s] <= kMaxPositions;
+    const bool fits = chunks_fit && slices_fit && lines_fit && split_fits && completion_fits && slots[s] > 0 &&
+                      slots[s] <= kMaxSlots && sizes[s] > 0 && sizes[s] <= kMaxPositions;
     if (!fits) refuse("schedules[" + std::to_string(s) + "]: rule, chunk, slice or slot numbers are out of range");
     cutting[s] = Cutting{static_cast<ChunkRule>(rule[s]), chunk[s], chunks[s], shrink[s] != 0, slices[s],
                          min_slice[s], slots[s], empty[s] != 0, align[s], line_data[s], line_wire[s],

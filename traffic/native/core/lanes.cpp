@@ -300,9 +300,9 @@ void Lanes::close_lane(uint32_t lane, Nanos now) {
   if (departures == Departures::at_once && state == LaneSender::Closing::posted) state = LaneSender::Closing::left;
 }
 
-// Whether the next send has a slot of its connection, where the messages of earlier ops may hold some of them: NCCL's steps, which
-// are free again when the proxy's send has completed. Messages of other lanes that have not left hold none: they may wait for this
-// lane.
+// Whether the next send has a slot of its connection, where the messages of earlier ops may hold some of them: NCCL's steps,
+// which are free again when the proxy's send has completed. Messages of other lanes that have not left hold none: they may wait
+// for this lane.
 bool Lanes::has_slot(const LaneRun& lane) const {
   const Cutting& cutting = cutting_of(lane);
   if (cutting.completion == Completion::acknowledged || (lane.execution.step().kind & kEntrySend) == 0) return true;

@@ -94,13 +94,14 @@ class Lanes {
   // sender. Returns their bytes, or -1 if the lane expects another number; then the run has failed.
   int64_t on_unseen(int32_t connection, uint32_t tag, uint64_t messages, Nanos now);
   void on_acknowledged(uint32_t lane, uint32_t index, Nanos now);
-  // The last packet of a message, or of a part of one, has left the port, for messages posted with `WorkRequest::reports_departure`.
+  // The last packet of a message, or of a part of one, has left the port, for messages posted with
+  // `WorkRequest::reports_departure`.
   void on_left(uint32_t lane, uint32_t index, Nanos now);
 
   // Bytes of a granted message; -1: its lane is not open.
   int64_t granted_bytes(int32_t connection, uint32_t tag, uint32_t index) const;
-  // Messages of `bytes` that may stay unacknowledged on each queue pair of the connection: because more of the op will follow, none
-  // on the last, whose acknowledgement the sender waits for; or because its sender does not wait for any.
+  // Messages of `bytes` that may stay unacknowledged on each queue pair of the connection: because more of the op will follow,
+  // none on the last, whose acknowledgement the sender waits for; or because its sender does not wait for any.
   HeldAnswers may_go_unanswered(int32_t connection, uint32_t tag, int64_t bytes) const;
   // Append what each lane waits for.
   void add_waits(const QueuePairs& queue_pairs, std::vector<WaitRecord>& out) const;

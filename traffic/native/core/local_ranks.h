@@ -45,8 +45,8 @@ struct CommunicatorSlot {
   ConnectionIndex send_to;
   ConnectionIndex recv_from;
   std::vector<int32_t> collectives;  // ops of an iteration, by sequence
-  // Collectives that were opened ahead and have not begun, and the first that was not considered for it (set by `Ops`). Collectives
-  // are numbered over all iterations.
+  // Collectives that were opened ahead and have not begun, and the first that was not considered for it (set by `Ops`).
+  // Collectives are numbered over all iterations.
   struct Ahead {
     uint64_t number;
     uint32_t run;

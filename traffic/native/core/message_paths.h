@@ -22,8 +22,8 @@
 
 namespace etloop {
 
-// How the departure of messages of a connection is known: not apart from their acknowledgement, by reports, or as soon as they are
-// posted, because a card reports none.
+// How the departure of messages of a connection is known: not apart from their acknowledgement, by reports, or as soon as they
+// are posted, because a card reports none.
 enum class Departures : uint8_t { unreported, reported, at_once };
 
 class MessagePaths {

@@ -107,8 +107,8 @@ bool Ops::open_next_ahead(uint32_t rank_index, CommunicatorSlot& slot, Nanos now
   return true;
 }
 
-// Keep small collectives granted ahead: the grant of a message then never waits for the op before. Open half of them at a time, whose
-// grants leave together.
+// Keep small collectives granted ahead: the grant of a message then never waits for the op before. Open half of them at a time,
+// whose grants leave together.
 void Ops::open_small_ahead(uint32_t rank_index, int32_t op, Nanos now) {
   LocalRank& rank = ranks_[rank_index];
   CommunicatorSlot& slot = rank.communicators[static_cast<size_t>(rank.run.program().slot[static_cast<size_t>(op)])];

@@ -128,8 +128,8 @@ void PacketArrivals::on_request(uint32_t index, const wire::Packet& packet, bool
   if (qp.fault() != QpFault::none) retire(index, now);
 }
 
-// Whether to hold the acknowledgement of a message until a later one: in the middle of an op, as the sender waits for it only at the
-// end, and after an op whose sender does not wait for it (`Completion`).
+// Whether to hold the acknowledgement of a message until a later one: in the middle of an op, as the sender waits for it only at
+// the end, and after an op whose sender does not wait for it (`Completion`).
 bool PacketArrivals::holds_answer(uint32_t index, const Delivered& delivered, Nanos now) {
   const QpPlace& place = queue_pairs_.place(index);
   if (!transmission_.holds_data() || place.sends_data || !delivered.has_imm) return false;

@@ -83,8 +83,8 @@ class Transmission {
   }
   void queue_acknowledgement(uint32_t index, Nanos now);
   // Hold the acknowledgement of a message of `packets` packets, as more of its op follow; at most `most` messages stay
-  // unacknowledged. `rests`: no sender waits for it, so that it does not leave with a grant either. False: queue the acknowledgement
-  // instead.
+  // unacknowledged. `rests`: no sender waits for it, so that it does not leave with a grant either. False: queue the
+  // acknowledgement instead.
   bool hold_acknowledgement(uint32_t index, uint32_t packets, uint32_t most, bool rests, Nanos now);
   // Answer now what is held on the other queue pairs of a connection that receives data.
   void release_held(int32_t connection, Nanos now);
