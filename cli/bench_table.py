@@ -44,7 +44,7 @@ class TableWatcher:
         self._closed: list[int] = []
         self._printed: list[RowFigures] = []
         self.report, self.enter = screen.report, screen.enter
-        self.stored, self.counted = screen.stored, screen.counted
+        self.stored, self.take_counters = screen.stored, screen.take_counters
 
     def progress(self, progress: RunProgress) -> None:
         """Print the first heading when traffic starts, and pass the progress on."""
@@ -52,7 +52,7 @@ class TableWatcher:
             self._open(self._trial.kinds[0])
         self._screen.progress(progress)
 
-    def measured(self, records: NDArray[np.void]) -> None:
+    def take_records(self, records: NDArray[np.void]) -> None:
         """Print the rows that these records complete."""
         for halves in self._rows.take(records) if self._rows is not None else ():
             kind = halves[0].kind

@@ -39,7 +39,7 @@ _POLICY: Final = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; frame-ancestors 'none'"
 )
 _FRAMED_POLICY: Final = _POLICY.replace("frame-ancestors 'none'", "frame-ancestors 'self'")
-"""Of the report, which the page shows in a frame."""
+"""Policy of the report, which the page shows in a frame."""
 _SCRIPT: Final = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
 _HEADERS: Final = {
     "Cache-Control": "no-store",
@@ -98,7 +98,7 @@ class LivePage:
     def finish(self, report: Path | None) -> None:
         """Give browsers the report (None: there is none), stay until the last reader has left or Ctrl-C, and close.
 
-        A reader has `RETURN_S` to come back, and a first one `FIRST_READER_S` to come. Without a report nothing is awaited.
+        A reader has `RETURN_S` to come back, and a first one `FIRST_READER_S` to come. Without a report it closes at once.
         """
         with contextlib.suppress(KeyboardInterrupt), self._changed:
             self._report, self._over = report, True

@@ -72,7 +72,7 @@ class StatusWatcher:
     def progress(self, progress: RunProgress) -> None:
         """Ignore the progress."""
 
-    def measured(self, records: NDArray[np.void]) -> None:
+    def take_records(self, records: NDArray[np.void]) -> None:
         """Ignore the records."""
 
     def answer(self, text: str) -> None:
@@ -80,7 +80,7 @@ class StatusWatcher:
         sys.stdout.write(text)
         sys.stdout.flush()
 
-    def counted(self, source: str, batch: CounterBatch) -> None:
+    def take_counters(self, source: str, batch: CounterBatch) -> None:
         """Ignore the reading of the device's counters."""
 
     def stored(self, ops: int) -> None:
@@ -95,7 +95,7 @@ class LineWatcher(StatusWatcher):
         self._next_ns = monotonic_ns() + _LINE_EVERY_NS
         self._last_line = ""
 
-    def counted(self, source: str, batch: CounterBatch) -> None:
+    def take_counters(self, source: str, batch: CounterBatch) -> None:
         """Record the reading for the page."""
         self._live.take_counters(source, batch)
 
@@ -144,7 +144,7 @@ class ScreenWatcher(StatusWatcher):
         """Remove the drawing."""
         self._screen.stop()
 
-    def counted(self, source: str, batch: CounterBatch) -> None:
+    def take_counters(self, source: str, batch: CounterBatch) -> None:
         """Record the reading for the page."""
         self._live.take_counters(source, batch)
 

@@ -104,7 +104,7 @@ def _collect(
     study.directory.make()
     with study.directory.locked():
         record = collect(crew, study, text, record, parsed.collect)
-        return _evaluated(crew, parsed, study, record, settings)
+        return _evaluate(crew, parsed, study, record, settings)
 
 
 def _with_options(sweep: Sweep, parsed: argparse.Namespace) -> Sweep:
@@ -170,10 +170,10 @@ def _run(
             f"{kept_runs} of {len(plan_of_runs)} runs are in {parsed.out}; the same command with --resume continues"
         )
         raise
-    return _evaluated(crew, parsed, study, record, settings)
+    return _evaluate(crew, parsed, study, record, settings)
 
 
-def _evaluated(
+def _evaluate(
     crew: Crew, parsed: argparse.Namespace, study: Study, record: SweepRecord, settings: ComparisonSettings
 ) -> CommandResult:
     """Return the table of a sweep whose runs are all made; write its files."""

@@ -81,7 +81,7 @@ def _index(interface: str) -> int:
     try:
         return socket.if_nametoindex(interface)
     except OSError as error:
-        if error.errno != errno.ENODEV:
+        if error.errno not in (None, errno.ENODEV, errno.ENXIO):  # Python before 3.13 states none
             raise
         return 0
 

@@ -35,7 +35,7 @@ class _Comparison:
     bare: BareSteps
     bar: Bar
 
-    def described(self) -> str:
+    def describe(self) -> str:
         """Return the words of a report."""
         return f"{self.algorithm.replace('_', ' ')}, {self.completion}"
 
@@ -71,9 +71,9 @@ def _section(bench: Bench, size_bytes: int) -> Section:
     series: list[Series] = []
     for comparison in COMPARISONS:
         engine_runs = runs[comparison]
-        words = comparison.described()
+        words = comparison.describe()
         series += [
-            Series(f"{comparison.bare.described()}, p50", Unit.NANOSECONDS, tuple(bare[comparison])),
+            Series(f"{comparison.bare.describe()}, p50", Unit.NANOSECONDS, tuple(bare[comparison])),
             Series(f"ETLoop {words}, p50", Unit.NANOSECONDS, tuple(run.op_p50_ns for run in engine_runs)),
             Series(
                 f"ETLoop {words}, mean",
@@ -87,7 +87,7 @@ def _section(bench: Bench, size_bytes: int) -> Section:
         series=tuple(series),
         ratios=tuple(
             ratio_of(
-                f"{comparison.described()} / bare",
+                f"{comparison.describe()} / bare",
                 [run.op_p50_ns for run in runs[comparison]],
                 bare[comparison],
                 comparison.bar,
@@ -103,4 +103,4 @@ def _section(bench: Bench, size_bytes: int) -> Section:
 
 def _acknowledgements(comparison: _Comparison, runs: list[EngineRun], ops: int) -> str:
     share = sum(run.acknowledgements for run in runs) / (ops * len(runs))
-    return f"{comparison.described()}: {share:.2f} acknowledgements of data per rank and operation"
+    return f"{comparison.describe()}: {share:.2f} acknowledgements of data per rank and operation"

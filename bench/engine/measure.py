@@ -171,7 +171,7 @@ class BareSteps:
     steps: int
     waits_acknowledged: bool
 
-    def described(self) -> str:
+    def describe(self) -> str:
         """Return the words of a report."""
         pattern = "exchange" if self.steps == 1 else "two-step ring"
         return f"bare {pattern}, {'acknowledged' if self.waits_acknowledged else 'no ACK'}"

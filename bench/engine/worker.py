@@ -123,7 +123,7 @@ class Worker:
                     *_native.blast_receive(order.ip, order.udp_port, order.duration_ns, order.backend)
                 )
             case TakeSteps():
-                return _taken(order)
+                return _take_steps(order)
             case SendPings():
                 times_ns = np.array(
                     _native.ping(
@@ -236,8 +236,8 @@ def _longest_ns(ops: NDArray[np.void]) -> NDArray[np.int64]:
     return longest_ns
 
 
-def _taken(order: TakeSteps) -> RoundTrips:
-    with _placed(order):
+def _take_steps(order: TakeSteps) -> RoundTrips:
+    with _run_as_engine(order):
         step_times_ns = _native.dependent_steps(
             order.src_ip,
             order.dst_ip,
@@ -252,7 +252,7 @@ def _taken(order: TakeSteps) -> RoundTrips:
 
 
 @contextlib.contextmanager
-def _placed(order: TakeSteps) -> Iterator[None]:
+def _run_as_engine(order: TakeSteps) -> Iterator[None]:
     """Run this thread as an engine's inside the block: on its cores, and real-time if permitted."""
     cores, policy, parameters = os.sched_getaffinity(0), os.sched_getscheduler(0), os.sched_getparam(0)
     with contextlib.suppress(OSError):

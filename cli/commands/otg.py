@@ -16,7 +16,7 @@ _BIND: Final = "127.0.0.1:8443"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the order, the rig, and what the server may do."""
+    """Add the order, the rig, and the server's permissions."""
     parser.add_argument("order", choices=("serve",), metavar="ORDER", help="serve: until Ctrl-C")
     parser.add_argument(
         "--rig", type=Path, required=True, metavar="FILE", help="rig file; locations are its AGENT/PORT"

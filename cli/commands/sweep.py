@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--memory",
         type=parse_size,
         metavar="SIZE",
-        help="with --twin: memory of all processes together (default: three quarters of what is free)",
+        help="with --twin: memory of all processes together (default: three quarters of free memory)",
     )
     parser.add_argument(
         "--output",

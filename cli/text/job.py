@@ -32,7 +32,7 @@ def job_table(jobs: Sequence[JobStatus]) -> str:
 
 
 def job_cells(job: JobStatus) -> tuple[str, ...]:
-    """Return the texts of a job below `LIST_HEADS`; "-" for what is not known."""
+    """Return the texts of a job below `LIST_HEADS`; "-" for unknown values."""
     return (
         job.job_id,
         job.state.value,

@@ -1,4 +1,4 @@
-"""Schemas of what is measured: the rows an engine writes and an agent streams, as numpy record types.
+"""Schemas of measured records: the rows an engine writes and an agent streams, as numpy record types.
 
 Times are nanoseconds of the agent's monotonic clock until the controller maps them to the run's clock. The layouts
 equal the C++ structs of traffic/native/plan/records.h, whose counters come from the same table (counters.py); tests
@@ -30,8 +30,8 @@ OP_RECORD: Final = np.dtype(
         (
             "completed_ns",
             "<i8",
-        ),  # all its bytes arrived, and what it sent was acknowledged or left (`Completion`)
-        ("acknowledged_ns", "<i8"),  # the last of what it sent was acknowledged; 0: it sent nothing
+        ),  # all its bytes arrived, and its own messages were acknowledged or left (`Completion`)
+        ("acknowledged_ns", "<i8"),  # the last acknowledgement of its messages arrived; 0: it sent none
         ("wire_tx_bytes", "<i8"),  # payload sent through the device under test, without retransmissions
         ("wire_rx_bytes", "<i8"),
         ("local_tx_bytes", "<i8"),  # payload that stayed inside the host or the port
@@ -101,10 +101,12 @@ WAIT_RECORD: Final = np.dtype(
         ("connection", "<i4"),  # row of Assignment.connections, else -1
         ("messages_done", "<i4"),
         ("messages_total", "<i4"),
-        ("psn", "<u4"),  # ACKNOWLEDGEMENT: oldest unacknowledged packet
+        ("psn", "<u4"),  # ACKNOWLEDGEMENT: oldest unacknowledged packet, or NO_PSN
     ]
 )
 """One thing that one unfinished op waits for. 40 bytes."""
+NO_PSN: Final = 0xFFFFFFFF
+"""`psn` of a wait for acknowledgements where every packet that was sent is acknowledged. A real number has 24 bits."""
 
 
 PROBE_RECORD: Final = np.dtype(

@@ -1,4 +1,4 @@
-"""What a run counted so far, by flow and port: op records and progress while it runs, counters of queue pairs at its end. Pure.
+"""Counters of a run so far, by flow and port: op records and progress while it runs, counters of queue pairs at its end. Pure.
 
 While a run goes on, the counters of a flow are those of its completed messages. At the end they are those of its queue pair.
 Rates are on the link: frames with preamble and gap. Times of records are of the agents' clocks; `now_ns` is the controller's.
@@ -22,7 +22,7 @@ _RATE_MESSAGES: Final = 64
 """Messages that a rate is averaged over."""
 _STALE_NS: Final = 2 * NS_PER_S
 _LINK_BYTES: Final = 24 + 14 + 8 + 12 + 4
-"""Of a frame without IP header and payload: preamble, gap and FCS, Ethernet, UDP, BTH, ICRC."""
+"""Link bytes of a frame without IP header and payload: preamble, gap and FCS, Ethernet, UDP, BTH, ICRC."""
 _RETH_BYTES: Final = 16
 _IMMEDIATE_BYTES: Final = 4
 _SENDER_COUNTERS: Final = {
@@ -53,7 +53,7 @@ def message_frames(message_bytes: int, path_mtu_bytes: int) -> int:
 
 
 def message_link_bytes(message_bytes: int, path_mtu_bytes: int, *, is_ipv6: bool) -> int:
-    """Return what a WRITE with immediate takes of a link, preamble and gap included."""
+    """Return the link bytes of a WRITE with immediate, preamble and gap included."""
     frames = message_frames(message_bytes, path_mtu_bytes)
     headers_bytes = frames * (_LINK_BYTES + (40 if is_ipv6 else 20)) + _RETH_BYTES + _IMMEDIATE_BYTES
     return message_bytes + headers_bytes

@@ -23,7 +23,7 @@ MOST_MESSAGE_BYTES: Final = 1 << 30
 """Larger sends are cut into several messages by the engine."""
 MOST_24_BITS: Final = (1 << 24) - 1
 _VERBS: Final = {verb.value: verb for verb in Verb}
-_RECEIVES_ONLY: Final = ("0.0.0.0", "::")  # noqa: S104 - OTG's sign for "no destination"; nothing is bound to it
+_RECEIVES_ONLY: Final = ("0.0.0.0", "::")  # noqa: S104 - OTG's sign for "no destination"; no socket is bound to it
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Interface:
 def map_config(config: object, rig_ports: Mapping[str, RigPort]) -> OtgTest:
     """Return what a decoded configuration means on the ports of a rig, by label ("agent/port").
 
-    Raise `ConfigError` with all problems if any field cannot be offered; nothing is mapped in part.
+    Raise `ConfigError` with all problems if any field cannot be mapped.
     """
     notes = Notes()
     root = Fields(config, "$", notes)
@@ -106,7 +106,7 @@ def _read_addresses(
                 rig_port = rig_ports.get(ports.get(port, ""))
                 if address and rig_port is not None and address not in rig_port.addresses:
                     remedy = f"write one of its addresses, such as {rig_port.addresses[0]}"
-                    fields.refuse("address", f"{address} is no address of {ports[port]}", remedy)
+                    fields.refuse("address", f"{address} is not an address of {ports[port]}", remedy)
                 interfaces[name] = Interface(device_name, port, address)
                 fields.ignore(gateway_mac="the agent's host resolves its neighbours")
                 fields.refuse_others()

@@ -1,4 +1,4 @@
-"""What an OTG configuration means on a rig: ports, queue pairs, endless flows, and the options of ports. Pure values."""
+"""Meaning of an OTG configuration on a rig: ports, queue pairs, endless flows, and the options of ports. Pure values."""
 
 from __future__ import annotations
 
@@ -115,4 +115,4 @@ class OtgTest:
     options: dict[str, PortOptions]
     """By name of the OTG port; ports without options are absent."""
     warnings: tuple[str, ...]
-    """What was clamped or has no effect, with its JSON path."""
+    """Clamped and ineffective settings, each with its JSON path."""

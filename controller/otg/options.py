@@ -55,7 +55,7 @@ def _read_marks(fields: Fields, default: Marks | None = None) -> Marks:
 
 
 def _read_recovery(connection: Fields) -> tuple[int, int]:
-    """Return timeout and retries, clamped to what the engine has."""
+    """Return timeout and retries, clamped to the engine's limits."""
     timeout_ns = connection.integer("retransmission_timeout_value", 0, 5369, 1) * NS_PER_MS
     retries = connection.integer("retransmission_retry_count", 0, 254, 3)
     if not connection.flag("enable_retransmission_timeout", True):

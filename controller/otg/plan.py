@@ -61,7 +61,7 @@ class FlowRun:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunPlan:
-    """The plan of one run, and what its ranks mean."""
+    """The plan of one run, and the flows of its ranks."""
 
     flows: tuple[FlowRun, ...]
     """Flow f has ranks 2f and 2f + 1."""
@@ -153,7 +153,7 @@ def plan_run(
     scenario = _scenario_of(passes, path_mtu_bytes)
     mapping = RankMapping(rule=PlacementRule.EXPLICIT, explicit=_places(test, runs))
     job = _job_of(runs, pass_messages)
-    narrow_rig = _narrowed(rig, test, runs)
+    narrow_rig = _narrow(rig, test, runs)
     jobs = only(job, mapping, scenario.collectives.settings)
     plan = plan_jobs(scenario, narrow_rig, jobs, run_id, drawn_nonce=nonce)
     transports = {
@@ -186,7 +186,7 @@ def _places(test: OtgTest, runs: Sequence[FlowRun]) -> tuple[tuple[int, str], ..
     return tuple((rank, test.ports[port]) for rank, port in enumerate(ports))
 
 
-def _narrowed(rig: Rig, test: OtgTest, runs: Sequence[FlowRun]) -> Rig:
+def _narrow(rig: Rig, test: OtgTest, runs: Sequence[FlowRun]) -> Rig:
     """Return the ports of the rig that the flows use, each with the one address that they use."""
     address_of_label = {test.ports[run.queue_pair.port]: run.queue_pair.source for run in runs}
     address_of_label |= {test.ports[run.rx_port]: run.queue_pair.destination for run in runs}

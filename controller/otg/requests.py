@@ -27,7 +27,7 @@ _Request = TypeVar("_Request")
 
 
 class Order(Enum):
-    """What a request to /control/state asks for."""
+    """Order of a request to /control/state."""
 
     CONNECT = auto()
     DISCONNECT = auto()
@@ -54,7 +54,7 @@ class MetricsRequest:
 
 
 def read_control(body: object) -> ControlRequest:
-    """Return the order of a request to /control/state. Raise `ConfigError` for what ETLoop cannot carry out."""
+    """Return the order of a request to /control/state. Raise `ConfigError` if ETLoop cannot carry it out."""
     notes = Notes()
     root = Fields(body, "$", notes)
     choice = root.choice("choice", ("protocol", "traffic", "port"))

@@ -32,7 +32,7 @@ GENERAL_WARNINGS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """What the operator of a server allows."""
+    """Permissions and limits that the operator of a server sets."""
 
     messages: int = 0
     """Messages of each flow from start on; 0: as many as the server can count."""
@@ -58,14 +58,14 @@ class HeldTest:
     async def configure(self, config: Any) -> tuple[str, ...]:
         """Replace the configuration and stop the traffic; return the warnings. Raise `ConfigError` and change nothing."""
         async with self._turn:
-            test, warnings = await asyncio.to_thread(self._checked, config)
+            test, warnings = await asyncio.to_thread(self._check, config)
             await self._stop_run()
             self.state = after(self.state, TestEvent.CONFIGURED)
             self.config, self._test = config, test
             self._counts = idle_counts(flow_runs(test))
             return warnings
 
-    def _checked(self, config: Any) -> tuple[OtgTest, tuple[str, ...]]:
+    def _check(self, config: Any) -> tuple[OtgTest, tuple[str, ...]]:
         test = map_config(config, self._rig.ports)
         replaced = check_runnable(test, self._rig, sends_as_writes=self._options.sends_as_writes)
         if not test.flows:
@@ -107,25 +107,25 @@ class HeldTest:
         if self.state is TestState.SENDING:
             return ()
         state = after(self.state, TestEvent.CONNECTED)
-        names = self._known(())
+        names = self._select_flows(())
         try:
-            outcome = await (await self._begin(names, 1)).ended() if names else None
+            outcome = await (await self._begin(names, 1)).wait_for_end() if names else None
         except InputError:
-            self._failed()
+            self._forget_run()
             raise
         if outcome is not None and outcome.state is not RunEnd.DONE:
-            self._failed()
+            self._forget_run()
             raise RigError(Problem("queue pairs", outcome.reason, "see the server's log"))
         self._run, self.state = None, state
         return ()
 
-    def _failed(self) -> None:
+    def _forget_run(self) -> None:
         """Forget a run that could not begin."""
         self._run, self.state = None, after(self.state, TestEvent.FAILED)
 
     async def _start(self, names: tuple[str, ...]) -> tuple[str, ...]:
         state = after(self.state, TestEvent.STARTED)
-        flow_names = self._known(names)
+        flow_names = self._select_flows(names)
         if self._is_running():
             raise ConfigError(
                 Problem("$.traffic.flow_transmit.state", "flows are being sent", "stop them all first")
@@ -135,9 +135,9 @@ class HeldTest:
         run = await self._begin(flow_names, self._messages(len(flow_names)))
         self._counts = run.counts
         try:
-            await run.started()
+            await run.wait_for_start()
         except InputError:
-            self._failed()
+            self._forget_run()
             raise
         self.state = state
         return ()
@@ -145,7 +145,7 @@ class HeldTest:
     async def _stop(self, names: tuple[str, ...]) -> tuple[str, ...]:
         state = after(self.state, TestEvent.STOPPED)
         running = {run.flow.name for run in self._counts.flows}
-        if self._is_running() and names and running - set(self._known(names)):
+        if self._is_running() and names and running - set(self._select_flows(names)):
             problem = "some of the flows that are being sent are not named"
             raise ConfigError(
                 Problem("$.traffic.flow_transmit.flow_names", problem, "stop all flows together")
@@ -154,7 +154,7 @@ class HeldTest:
         self.state = state
         return warnings
 
-    def _known(self, names: tuple[str, ...]) -> tuple[str, ...]:
+    def _select_flows(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """Return the named flows, all without names. Raise `ConfigError` for others."""
         known = tuple(flow.name for flow in self._test.flows)
         unknown = [name for name in names if name not in known]

@@ -38,15 +38,15 @@ class OtgRun:
         self._sends = asyncio.Event()
         self._task = asyncio.create_task(self._run())
 
-    async def started(self) -> None:
+    async def wait_for_start(self) -> None:
         """Return once traffic flows. Raise the `RigError` of a run that could not begin."""
         waiting = asyncio.create_task(self._sends.wait())
         await asyncio.wait((waiting, self._task), return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
         if not self._sends.is_set():
-            await self.ended()
+            await self.wait_for_end()
 
-    async def ended(self) -> RunOutcome:
+    async def wait_for_end(self) -> RunOutcome:
         """Return the outcome once the run is over. Raise the `RigError` of a run that could not begin."""
         return await asyncio.shield(self._task)
 
@@ -54,7 +54,7 @@ class OtgRun:
         """Stop the run, if it goes on, and return its outcome."""
         if not self._task.done():
             self._stops.append("stopped by the OTG client")
-        return await self.ended()
+        return await self.wait_for_end()
 
     async def _run(self) -> RunOutcome:
         plan = self._plan.plan
@@ -97,6 +97,6 @@ class OtgRun:
         if progress.state in (RunState.RUN, RunState.COLLECT, RunState.DONE):
             self._sends.set()
 
-    def measured(self, records: NDArray[np.void]) -> None:
+    def take_records(self, records: NDArray[np.void]) -> None:
         """See `SessionWatcher`."""
         self.counts.take(records, monotonic_ns())

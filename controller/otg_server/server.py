@@ -55,7 +55,7 @@ class OtgServer:
         self._names = (host, socket.gethostname())
         connections, stop = Connections(), asyncio.Event()
         app = web.Application(
-            client_max_size=MOST_BODY_BYTES, middlewares=[connections.middleware, self._answered]
+            client_max_size=MOST_BODY_BYTES, middlewares=[connections.middleware, self._answer]
         )
         app.add_routes(
             [
@@ -94,8 +94,8 @@ class OtgServer:
             await runner.cleanup()
 
     @web.middleware
-    async def _answered(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Return the answer of a handler, or the `Error` of the API for whatever went wrong."""
+    async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Return the answer of a handler, or the `Error` of the API for a failure."""
         if not is_own_host(request.headers.get("Host", ""), self._names):
             return _error(421, ["the server does not have the name in Host"])
         try:

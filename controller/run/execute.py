@@ -95,7 +95,9 @@ class SessionExecution:
                 self._carrier.open,
             )
             outcome, counts = self._carrier.live(
-                add_device_counters(counting, session, watcher.report, self._carrier.stops, watcher.counted)
+                add_device_counters(
+                    counting, session, watcher.report, self._carrier.stops, watcher.take_counters
+                )
             )
         overload_frames = max(_overload_frames(lab) - overload_before, 0)
         outcome = replace(outcome, events=timeline.events(), overload_frames=overload_frames)

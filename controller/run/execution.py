@@ -53,7 +53,7 @@ class RunWatcher(SessionWatcher, Protocol):
     def enter(self, step: Step) -> None:
         """Handle the start of a step."""
 
-    def counted(self, source: str, batch: CounterBatch) -> None:
+    def take_counters(self, source: str, batch: CounterBatch) -> None:
         """Handle a reading of one source of the device's counters."""
 
     def stored(self, ops: int) -> None:
@@ -72,10 +72,10 @@ class SilentWatcher:
     def progress(self, progress: RunProgress) -> None:
         """See `SessionWatcher`."""
 
-    def measured(self, records: NDArray[np.void]) -> None:
+    def take_records(self, records: NDArray[np.void]) -> None:
         """See `SessionWatcher`."""
 
-    def counted(self, source: str, batch: CounterBatch) -> None:
+    def take_counters(self, source: str, batch: CounterBatch) -> None:
         """See `RunWatcher`."""
 
     def stored(self, ops: int) -> None:

@@ -74,7 +74,7 @@ class SessionWatcher(Protocol):
     def progress(self, progress: RunProgress) -> None:
         """Accept the run's totals, about ten times a second."""
 
-    def measured(self, records: NDArray[np.void]) -> None:
+    def take_records(self, records: NDArray[np.void]) -> None:
         """Accept op records (`OP_RECORD`) of one agent as they arrive; times are on its clock."""
 
 
@@ -124,7 +124,7 @@ async def run(
         except SpoolFailed as error:
             raise NoRoom(Problem("spool", str(error), "free space on its disk")) from None
     async with open_link(settings, tuple(assignments)) as (link, stops):
-        session = Session(settings, assignments, tables, monotonic_ns(), spool, watcher.measured)
+        session = Session(settings, assignments, tables, monotonic_ns(), spool, watcher.take_records)
         companion_task = asyncio.ensure_future(companion(session)) if companion is not None else None
         try:
             await _drive(session, link, stops, watcher)

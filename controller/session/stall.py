@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from etloop.contract.base.ip_address import ip_text
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.assignment import Assignment, Path
-from etloop.contract.model.records import WaitKind
+from etloop.contract.model.records import NO_PSN, WaitKind
 from etloop.contract.model.run import PlannedOps, PlanTables
 from etloop.workload.trace.program import OpKind
 from etloop.workload.trace.trace import CollectiveKind
@@ -135,7 +135,8 @@ class _Stall:
 
     def _step(self, wait: _Wait) -> _Step:
         if wait.kind == WaitKind.ACKNOWLEDGEMENT:
-            return _Step(wait, None, _Blame.LINK)
+            # Where every packet that was sent is acknowledged, the link is not to blame: the rest waits for its turn to be sent.
+            return _Step(wait, None, _Blame.PEER if wait.psn == NO_PSN else _Blame.LINK)
         if wait.kind == WaitKind.LANE:
             return _Step(wait, None, _Blame.PEER)
         if wait.kind == WaitKind.DEPENDENCY:
@@ -232,6 +233,8 @@ class _Stall:
         elif wait.kind == WaitKind.LANE:
             return f"{subject} {WaitKind.NAMES[wait.kind]}, which none of its own steps releases"
         elif wait.kind == WaitKind.ACKNOWLEDGEMENT:
+            if wait.psn == NO_PSN:
+                return f"{subject} its turn to send to {peer}: every packet that it sent is acknowledged"
             return f"{subject} an acknowledgement from {peer}: packet {wait.psn} was never acknowledged"
         elif 0 <= wait.kind < len(WaitKind.NAMES):
             sentence = f"{subject} {WaitKind.NAMES[wait.kind]} from {peer}"

@@ -66,7 +66,7 @@ class SweepDirectory:
 
         Raises `ConfigError` if another sweep has the lock, or the directory cannot be opened.
         """
-        descriptor = self._opened(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        descriptor = self._open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             _lock(descriptor, self.path, fcntl.LOCK_EX)
             yield
@@ -80,10 +80,10 @@ class SweepDirectory:
         Raises `ConfigError` as `locked`, also if the same shard is running.
         """
         with contextlib.ExitStack() as stack:
-            descriptor = self._opened(self.path, os.O_RDONLY | os.O_DIRECTORY)
+            descriptor = self._open(self.path, os.O_RDONLY | os.O_DIRECTORY)
             stack.callback(os.close, descriptor)
             _lock(descriptor, self.path, fcntl.LOCK_SH)
-            descriptor = self._opened(self.path / SHARDS_FILE, os.O_RDWR | os.O_CREAT)
+            descriptor = self._open(self.path / SHARDS_FILE, os.O_RDWR | os.O_CREAT)
             stack.callback(os.close, descriptor)
             try:
                 fcntl.lockf(
@@ -94,7 +94,7 @@ class SweepDirectory:
                 raise ConfigError(Problem(str(self.path), reason, remedy)) from None
             yield
 
-    def _opened(self, path: Path, flags: int) -> int:
+    def _open(self, path: Path, flags: int) -> int:
         try:
             return os.open(path, flags, 0o666)
         except OSError as error:

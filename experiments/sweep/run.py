@@ -84,7 +84,7 @@ class MadeRun:
 
     record: RunRecord
     words: str
-    """Its result for a status line."""
+    """Result for a status line."""
     is_new: bool
     """False if it existed already."""
 
@@ -214,14 +214,14 @@ class Runs:
 
         Raises `ConfigError` if it exists and was made of other inputs; otherwise as `run`.
         """
-        run = self.found(point, files, number)
+        run = self.find(point, files, number)
         if run is not None and run.result is not RunResult.BROKEN:
             return MadeRun(run, "", is_new=False)
         summary = self.run(point, files, number)
         run = run_record(point, number, summary)
         return MadeRun(run, _words(summary, run), is_new=True)
 
-    def found(self, point: Point, files: PointFiles, number: int) -> RunRecord | None:
+    def find(self, point: Point, files: PointFiles, number: int) -> RunRecord | None:
         """Return the record of a run that exists. Raises `ConfigError` if it was made of other inputs."""
         if not self._study.directory.has(point.name, number):
             return None

@@ -127,9 +127,9 @@ def make_runs(study: bytes, point: Point, files: PointFiles, repeats: tuple[int,
 def find_runs(
     study: bytes, point: Point, files: PointFiles, repeats: tuple[int, ...]
 ) -> tuple[RunRecord, ...]:
-    """Return the runs of a point that exist, after checking their files. Raises as `Runs.found` and `RunDirError`."""
-    found = (_runs_of(study).found(point, files, repeat) for repeat in repeats)
-    return tuple(run for run in found if run is not None)
+    """Return the runs of a point that exist, after checking their files. Raises as `Runs.find` and `RunDirError`."""
+    records = (_runs_of(study).find(point, files, repeat) for repeat in repeats)
+    return tuple(run for run in records if run is not None)
 
 
 @lru_cache(maxsize=1)
@@ -174,7 +174,7 @@ def carry_out_on(
         keep(log.record)
     if lost_runs:
         raise Stopped(
-            f"{_listed(lost_runs)} not made: {MOST_ATTEMPTS} times {reason}; give --memory or --jobs"
+            f"{_join_names(lost_runs)} not made: {MOST_ATTEMPTS} times {reason}; give --memory or --jobs"
         )
     return log.record
 
@@ -189,7 +189,7 @@ def _chunks(turns: Sequence[Turn], workers: int) -> list[tuple[int, tuple[int, .
     return [(point, (number,)) for point, numbers in sorted(repeats.items()) for number in numbers]
 
 
-def _listed(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     more = len(names) - MOST_LISTED
     return ", ".join(names[:MOST_LISTED]) + (f" and {more} more" if more > 0 else "")
 

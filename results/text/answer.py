@@ -65,7 +65,7 @@ def _result_words(summary: Summary) -> str:
 
 
 def _subject_words(verdict: Verdict) -> str:
-    """Return the judged device, or the run where no profile names one, and how many of its conditions hold."""
+    """Return the device under test, or the run where no profile names one, and how many of its conditions hold."""
     total = len(verdict.checks)
     held = sum(condition.result is Result.PASS for condition in verdict.checks)
     return f"{verdict.device or 'the run'}: {held} of {total} conditions hold"
@@ -89,7 +89,7 @@ def _agreement_words(device: DeviceSummary) -> str:
     return agreement_words(device).removeprefix("of ")
 
 
-def _expected(summary: Summary) -> tuple[int | None, str, float] | None:
+def _choose_expectation(summary: Summary) -> tuple[int | None, str, float] | None:
     """Return the expected time of an iteration, its source, and measured per expected time; None without expectation."""
     if summary.comparison is None:
         return None
@@ -106,7 +106,7 @@ def _time_words(summary: Summary) -> str:
     if summary.job.iteration_jct_avg_ns is None:
         return "no iteration was completed"
     words = f"{time_words(summary.job.iteration_jct_avg_ns)} an iteration"
-    expected = _expected(summary)
+    expected = _choose_expectation(summary)
     if expected is None:
         return f"{words}; no expected time was computed"
     time_ns, source, ratio = expected
@@ -126,7 +126,7 @@ def _cause_words(summary: Summary) -> str:
         return f"{merge_places(summary.degraded)[0]}; times may be the host's, not the device's"
     if summary.comparison is not None and summary.comparison.job.degraded:
         return summary.comparison.job.degraded[0]
-    expected = _expected(summary)
+    expected = _choose_expectation(summary)
     if expected is not None and expected[2] <= _CLOSE:
         return "as fast as expected"
     return f"no cause was found ({count_words(summary.diagnosis) or 'no diagnosis'})"

@@ -110,7 +110,7 @@ class Watching:
     def report(self, line: str) -> None:
         self.lines.append(line)
 
-    def measured(self, records: NDArray[np.void]) -> None:
+    def take_records(self, records: NDArray[np.void]) -> None:
         self.records += len(records)
 
 
@@ -222,7 +222,7 @@ from tests.support.control_plane.control_plane_by_hand import ring_assignments, 
 settings = SessionSettings(run_id="r1", bind=sys.argv[1])
 class Watcher:
     progress = staticmethod(lambda progress: print(progress.ops_done, flush=True))
-    report = measured = staticmethod(lambda _: None)
+    report = take_records = staticmethod(lambda _: None)
 
 parts, tables = ring_assignments("a", ops=100000), ring_tables("a", ops=100000)
 asyncio.run(run(settings, parts, tables, Watcher()))

@@ -354,6 +354,7 @@ def namespaces_left() -> list[str]:
 
 
 @pytest.mark.e2e
+@pytest.mark.timeout(300)
 def test_a_short_bench_measures_everything_and_leaves_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "--small", "--json"]) == 0
     captured = capsys.readouterr()
@@ -367,6 +368,7 @@ def test_a_short_bench_measures_everything_and_leaves_nothing(capsys: pytest.Cap
         "collective",
         "collective 2 ranks",
         "collective 4 ranks",
+        *(f"dependent {size}" for size in ("64B", "1KiB")),
         *(f"messages {size}" for size in ("64B", "1KiB", "4KiB")),
         *(port.replace("wire", "scale") for port in ports if port != "wire xdp"),
     ]

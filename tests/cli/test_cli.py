@@ -22,7 +22,7 @@ from tests.support.places import ROOT
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-WITHOUT_JSON = {"nic", "demo", "controller", "dut", "lab", "schema", "completion"}
+WITHOUT_JSON = {"nic", "otg", "demo", "controller", "dut", "lab", "schema", "completion"}
 """Those that run a whole session, and those whose own words have it."""
 
 

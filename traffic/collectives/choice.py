@@ -171,7 +171,7 @@ def choose(collective: str, layout: Layout, op_bytes: int, settings: Settings) -
             else custom.limit(layout.ranks, nbytes)
         )
         if not limit:
-            return _completed(_custom(custom, collective, layout, nbytes, settings), settings)
+            return _add_completion(_custom(custom, collective, layout, nbytes, settings), settings)
         inapplicable.append(f"{custom.name} is {limit}")
     pin = _joined(settings, collective)
     choice = (
@@ -192,10 +192,10 @@ def choose(collective: str, layout: Layout, op_bytes: int, settings: Settings) -
         _refuse(collective, layout, f"{choice.algorithm} cannot execute it: {cause}")
     source_note = (f"as {settings.said_by} says",) if settings.said_by else ()
     choice = replace(choice, reason="; ".join((choice.reason, *source_note, *inapplicable)))
-    return _completed(choice, settings)
+    return _add_completion(choice, settings)
 
 
-def _completed(choice: Choice, settings: Settings) -> Choice:
+def _add_completion(choice: Choice, settings: Settings) -> Choice:
     """Return the choice with the completion rule of its library, or the one that the user fixed."""
     library = DEEPEP if choice.algorithm == DEEPEP else settings.shaping.value
     cutting = with_completion(choice.request.cutting, library, settings.completion)

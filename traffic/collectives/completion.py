@@ -31,7 +31,7 @@ class CompletionRule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class _Library:
-    """What a library does."""
+    """Behaviour of a library."""
 
     completion: Completion
     eager_bytes: int = EAGER_BYTES

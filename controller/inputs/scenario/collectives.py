@@ -79,8 +79,8 @@ def read_collectives(section: Section, directory: Path, nics_per_host: int) -> C
         "completion",
         word_of(CompletionRule),
         CompletionRule.BY_LIBRARY,
-        "When an operation is complete: all expected data arrived, and what it sent was `acknowledged`, "
-        "or has left the port (`posted`).",
+        "When an operation is complete: all expected data arrived, and its own messages were `acknowledged` "
+        "or have left the port (`posted`).",
     )
     general = _read_pin(section)
     _refuse_useless(section, shaping, general)

@@ -237,14 +237,14 @@ class DaemonWatcher:
         elif step is not Step.EXECUTE:
             self._send(Storing(0))
 
-    def counted(self, source: str, batch: CounterBatch) -> None:
+    def take_counters(self, source: str, batch: CounterBatch) -> None:
         """Ignore readings of the device's counters as they arrive. See `RunWatcher`."""
 
     def stored(self, ops: int) -> None:
         """Send how many ops have been stored. See `RunWatcher`."""
         self._send(Storing(ops))
 
-    def measured(self, records: NDArray[np.void]) -> None:
+    def take_records(self, records: NDArray[np.void]) -> None:
         """Ignore op records as they arrive. See `SessionWatcher`."""
 
     def progress(self, progress: RunProgress) -> None:

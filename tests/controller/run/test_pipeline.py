@@ -86,10 +86,10 @@ class Seen:
     def progress(self, progress: RunProgress) -> None:
         raise AssertionError("nothing is sent")
 
-    def measured(self, records: NDArray[np.void]) -> None:
+    def take_records(self, records: NDArray[np.void]) -> None:
         raise AssertionError("nothing is sent")
 
-    def counted(self, source: str, batch: CounterBatch) -> None:
+    def take_counters(self, source: str, batch: CounterBatch) -> None:
         raise AssertionError("no device is read")
 
     def stored(self, ops: int) -> None:

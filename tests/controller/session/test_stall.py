@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from etloop.contract.model.records import WAIT_RECORD, WaitKind
+from etloop.contract.model.records import NO_PSN, WAIT_RECORD, WaitKind
 from etloop.controller.session.stall import StallEvidence, StallFinding, explain
 from tests.support.control_plane.control_plane_by_hand import ring_assignments, ring_tables
 
@@ -68,6 +68,16 @@ def test_a_chain_leads_over_dependencies_and_peers_to_the_broken_link() -> None:
             "(127.0.0.2 -> 127.0.0.3, qpn 0x201): packet 17 was never acknowledged"
         ),
     ]
+
+
+def test_a_link_on_which_every_packet_is_acknowledged_is_not_blamed() -> None:
+    finding = find(
+        acknowledgement(0, 4, 1, 0, NO_PSN), acknowledgement(2, 4, 3, 1, 5), acknowledgement(3, 4, 0, 1, 5)
+    )
+    *_, cause, others = finding.text.splitlines()
+    assert cause.startswith("rank 2 ")
+    assert cause.endswith("packet 5 was never acknowledged")
+    assert others == "acknowledgements are also missing on rank 3 -> rank 0"
 
 
 def test_other_broken_links_are_named_too() -> None:

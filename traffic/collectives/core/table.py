@@ -113,10 +113,10 @@ class Split(IntEnum):
 
 
 class Completion(IntEnum):
-    """What an op waits for of the messages that it sends; it also waits for all data that it receives."""
+    """Progress that an op's messages must make before the op is complete; the op also needs all data that it receives."""
 
     ACKNOWLEDGED = 0
-    """Their acknowledgement: the completion of an RDMA write."""
+    """Acknowledgement of every message: the completion of an RDMA write."""
     POSTED = 1
     """The departure of their last packet."""
     EAGER = 2

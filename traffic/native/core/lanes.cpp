@@ -536,6 +536,7 @@ void Lanes::add_waits(const LaneRun& lane, const QueuePairs& queue_pairs, std::v
     wait_to_send(WaitKind::acknowledgement);
     wait.messages_done = static_cast<int32_t>(lane.sending.acknowledged);
     wait.messages_total = static_cast<int32_t>(lane.sending.posted);
+    wait.psn = kNoPsn;
     for (const uint32_t qp : connections_[lane.send_connection].send_qps) {
       if (!FarEnds::is_far(qp) && queue_pairs[qp].deadline() != kNever) wait.psn = queue_pairs[qp].oldest_unacknowledged();
     }

@@ -65,6 +65,9 @@ enum class WaitKind : int32_t {
   lane = 5,
 };
 
+// Packet number of a wait for acknowledgements where every packet that was sent is acknowledged. A real number has 24 bits.
+constexpr uint32_t kNoPsn = UINT32_MAX;
+
 struct WaitRecord {
   int32_t rank;
   int32_t op;

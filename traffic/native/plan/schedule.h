@@ -13,8 +13,8 @@ enum EntryFlag : uint8_t { kEntrySend = 1, kEntryRecv = 2, kEntryReduce = 4, kEn
 enum class ChunkRule : uint8_t { fixed = 0, p2p = 1, blocks = 2 };
 enum class Split : uint8_t { equal = 0, cells = 1, pages = 2 };
 enum class Handshake : uint8_t { clear_to_send = 0, one_sided = 1 };
-// What an op waits for of the messages that it sends. eager: as posted for messages of at most `eager_bytes`, else as
-// acknowledged.
+// Progress that an op's messages must make before the op is complete. eager: as posted for messages of at most
+// `eager_bytes`, else as acknowledged.
 enum class Completion : uint8_t { acknowledged = 0, posted = 1, eager = 2 };
 
 struct Entry {
@@ -97,7 +97,7 @@ struct Share {
 };
 Share share_of(int64_t bytes, int32_t share, int32_t shares, const Cutting& cutting);
 
-// What a lane works on in an op of `op_bytes`, before it takes its share.
+// Bytes of a lane in an op of `op_bytes`, before it takes its share.
 int64_t lane_bytes(const Lane& lane, int64_t op_bytes);
 
 // How the bytes of one lane fall into loops and chunks.
