@@ -153,7 +153,7 @@ def test_it_tells_when_a_link_was_down_and_routed_around(
     assert "link leaf1/1: down at 0ns, noticed at 1us, routed around at 1ms" in notes
     assert main([*words, "--level", "flow"]) == ExitCode.PREPARATION_FAILED
     assert capsys.readouterr().err == (
-        "etloop: --level flow: outages of the topology take links down, of which nothing is known without packets; "
+        "etloop: --level flow: outages of the topology take links down, which only the packet level models; "
         "leave out --level flow, or remove them\n"
     )
 

@@ -144,7 +144,7 @@ def test_without_packets_nothing_is_said_of_links_that_go_down() -> None:
         ),
     )
     with pytest.raises(
-        PlanError, match="--level flow: outages of the topology take links down, of which nothing is "
+        PlanError, match="--level flow: outages of the topology take links down, which only the packet"
     ):
         expect_by_flows(plan, broken, 10**9)
     (_, twin) = expect(plan, broken).runs
