@@ -375,7 +375,12 @@ def test_a_short_bench_measures_everything_and_leaves_nothing(capsys: pytest.Cap
     has_mpi = os.geteuid() == 0 and all(shutil.which(name) for name in (COMPILER, LAUNCHER))
     for section in (one for one in report["sections"] if one["name"].endswith(" ranks")):
         assert [one["name"] for one in section["series"] if one["name"].startswith("ETLoop")] == [
-            f"ETLoop, {what}" for what in ("64B", "1KiB", "64KiB", "1MiB", "shaped as NCCL does, 64KiB")
+            *(
+                f"ETLoop, {size}{suffix}"
+                for size in ("64B", "1KiB", "64KiB", "1MiB")
+                for suffix in ("", ", single, p50")
+            ),
+            "ETLoop, shaped as NCCL does, 64KiB",
         ]
         assert sum(one["name"].startswith("Open MPI / ETLoop") for one in section["ratios"]) == 4 * has_mpi
         assert any("Open MPI" in note for note in section["notes"]) != has_mpi

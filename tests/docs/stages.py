@@ -372,6 +372,8 @@ for glance in $(seq 200); do grep -q 'broker joined' controller.log && break; sl
             "etloop sweep": Step(change={"--twin": "--twin --repeats 1"}),
         },
     ),
+    "docs/serving.md": Stage(),
+    "docs/start/serving.md": Stage(),
     "docs/twin-server.md": Stage(),
     "examples/twin_client/README.md": Stage(directory="examples/twin_client"),
     "examples/interference/README.md": Stage(
