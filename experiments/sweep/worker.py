@@ -17,16 +17,16 @@ import traceback
 from typing import Any, BinaryIO, Final
 
 from etloop.runtime.module_loading import quick_loading
+from etloop.runtime.stop_signals import ignore_stops
 
 _PR_SET_PDEATHSIG: Final = 1
 
 
 def main() -> None:
     """Serve calls."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    with os.fdopen(os.dup(1), "wb") as answers:
+    with ignore_stops(signal.SIGINT), os.fdopen(os.dup(1), "wb") as answers:
         os.dup2(2, 1)
         serve(sys.stdin.buffer, answers)
 

@@ -34,6 +34,9 @@ _SIOCGIFADDR: Final = 0x8915
 """ioctl that returns the IPv4 address of an interface, netdevice(7)."""
 _ASKING_NS: Final = 10 * NS_PER_S
 """Time after which an admission request is dropped although its end was not reported: twice the longest handshake."""
+_PREDECESSOR_NS: Final = NS_PER_S
+"""Longest time that the door of a controller that was killed keeps its listening socket, on a busy host."""
+_LOOK_S: Final = 0.02
 _AGAIN_S: Final = 1.0
 _END_S: Final = 3.0
 """Longest time for the door's process to end; it spends up to one second on sending what is queued."""
@@ -186,7 +189,7 @@ async def open_door(bind: str) -> AsyncIterator[OpenDoor]:
     """
     async with contextlib.AsyncExitStack() as stack:
         try:
-            listener = stack.enter_context(listening_at(bind))
+            listener = stack.enter_context(await _listen_soon(bind))
             port_holder = stack.enter_context(held_port())
             port = port_holder.getsockname()[1]
             inside, is_filtered = listening_for(port)
@@ -203,6 +206,21 @@ async def open_door(bind: str) -> AsyncIterator[OpenDoor]:
             raise ConfigError(Problem(bind, problem, remedy)) from None
         stack.push_async_callback(door.end)
         yield OpenDoor(door, inside, f"tcp://127.0.0.1:{inside_port}")
+
+
+async def _listen_soon(bind: str) -> socket.socket:
+    """Return `listening_at`, and wait a little where the address is in use: a door outlives its killed controller by a moment.
+
+    Raises `OSError`.
+    """
+    deadline_ns = monotonic_ns() + _PREDECESSOR_NS
+    while True:
+        try:
+            return listening_at(bind)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or monotonic_ns() >= deadline_ns:
+                raise
+        await asyncio.sleep(_LOOK_S)
 
 
 def listening_at(bind: str) -> socket.socket:

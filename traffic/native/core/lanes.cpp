@@ -526,6 +526,14 @@ void Lanes::add_waits(const LaneRun& lane, const QueuePairs& queue_pairs, std::v
     wait.connection = lane.send_connection;
     wait.peer_rank = connections_.planned(lane.send_connection).dst_rank;
   };
+  const auto wait_for_acknowledgement = [&] {
+    wait_to_send(WaitKind::acknowledgement);
+    wait.psn = kNoPsn;
+    for (const uint32_t qp : connections_[lane.send_connection].send_qps) {
+      if (!FarEnds::is_far(qp) && queue_pairs[qp].deadline() != kNever) wait.psn = queue_pairs[qp].oldest_unacknowledged();
+    }
+    out.push_back(wait);
+  };
   if (lane.send_connection >= 0 && lane.sending.posted < lane.sending.handed) {
     wait_to_send(WaitKind::clear_to_send);
     wait.messages_done = static_cast<int32_t>(lane.sending.posted);
@@ -533,21 +541,15 @@ void Lanes::add_waits(const LaneRun& lane, const QueuePairs& queue_pairs, std::v
     out.push_back(wait);
   }
   if (lane.send_connection >= 0 && lane.sending.acknowledged < lane.sending.posted) {
-    wait_to_send(WaitKind::acknowledgement);
     wait.messages_done = static_cast<int32_t>(lane.sending.acknowledged);
     wait.messages_total = static_cast<int32_t>(lane.sending.posted);
-    wait.psn = kNoPsn;
-    for (const uint32_t qp : connections_[lane.send_connection].send_qps) {
-      if (!FarEnds::is_far(qp) && queue_pairs[qp].deadline() != kNever) wait.psn = queue_pairs[qp].oldest_unacknowledged();
-    }
-    out.push_back(wait);
+    wait_for_acknowledgement();
   }
   if (lane.execution.done()) return;
   if (!released(lane)) {
     out.push_back(wait_for_lane(lane, wait));
   } else if (!has_slot(lane)) {
-    wait_to_send(WaitKind::acknowledgement);
-    out.push_back(wait);
+    wait_for_acknowledgement();
   } else if ((lane.execution.step().kind & kEntryRecv) != 0 && !lane.received()) {
     wait.kind = WaitKind::data;
     wait.connection = lane.recv_connection;
