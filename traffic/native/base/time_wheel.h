@@ -51,14 +51,14 @@ class TimeWheel {
     const size_t word = turn % kSlots / kWordBits;
     filled_[word] |= uint64_t{1} << turn % kWordBits;
     filled_words_ |= uint64_t{1} << word;
-    if (first_ == kNone || before(event, nodes_[first_].event)) first_ = added;
+    if (event.at_ns < first_ns_) set_first(added, event.at_ns);
   }
 
   Event pop() {
     assert(!empty());
     const Event event = far_is_first() ? far_.pop() : pop_slot();
     turn_ = std::max(turn_, turn_of(event));
-    next_ns_ = std::min(first_ == kNone ? kNever : nodes_[first_].event.at_ns, far_.next_ns());
+    next_ns_ = std::min(first_ns_, far_.next_ns());
     return event;
   }
 
@@ -79,6 +79,10 @@ class TimeWheel {
   static bool before(const Event& a, const Event& b) { return is_before(a, b); }
   uint64_t turn_of(const Event& event) const { return static_cast<uint64_t>(event.at_ns) >> shift_; }
   bool far_is_first() const { return !far_.empty() && (first_ == kNone || before(far_.front(), nodes_[first_].event)); }
+  void set_first(uint32_t index, Nanos at_ns) {
+    first_ = index;
+    first_ns_ = at_ns;
+  }
 
   [[gnu::always_inline]] uint32_t keep(const Event& event) {
     if (free_ == kNone) {
@@ -91,17 +95,17 @@ class TimeWheel {
     return index;
   }
 
-  // Insert in order, mostly at the end.
+  // Insert in order, mostly at the end. Of events at one time, the inserted one is the last.
   void link(Slot& slot, uint32_t added) {
     const Event& event = nodes_[added].event;
     if (slot.head == kNone) {
       slot.head = slot.tail = added;
-    } else if (!before(event, nodes_[slot.tail].event)) {
+    } else if (event.at_ns >= nodes_[slot.tail].event.at_ns) {
       nodes_[slot.tail].next = added;
       slot.tail = added;
     } else {
       uint32_t* at = &slot.head;
-      while (!before(event, nodes_[*at].event)) at = &nodes_[*at].next;
+      while (event.at_ns >= nodes_[*at].event.at_ns) at = &nodes_[*at].next;
       nodes_[added].next = *at;
       *at = added;
     }
@@ -125,6 +129,7 @@ class TimeWheel {
     } else {
       first_ = slot.head;
     }
+    first_ns_ = first_ == kNone ? kNever : nodes_[first_].event.at_ns;
     return node.event;
   }
 
@@ -143,6 +148,7 @@ class TimeWheel {
 
   unsigned shift_;
   Nanos next_ns_ = kNever;  // cached: read far more often than it changes
+  Nanos first_ns_ = kNever;
   uint32_t first_ = kNone;  // first event in the slots
   uint32_t free_ = kNone;
   uint64_t turn_ = 0;  // turn of the last event popped: slots cover the kSlots turns from there

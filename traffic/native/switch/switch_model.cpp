@@ -31,7 +31,8 @@ SwitchModel::SwitchModel(const SwitchConfig& config, SwitchSink& sink, Nanos beg
       events_(events),
       owner_(owner),
       ways_(config),
-      random_{config.seed} {
+      random_{config.seed},
+      mark_key_(mixed(config.mark_seed ^ kMarkStream)) {
   ports_.resize(config.ports.size());
   for (size_t port = 0; port < ports_.size(); ++port) ports_[port].line = FrameLine(config.ports[port].rate_bps);
   fault_seen_.assign(config.faults.size(), 0);
@@ -132,7 +133,7 @@ void SwitchModel::arrived(uint32_t packet, Nanos now) {
     return;
   }
   const auto out_port = static_cast<size_t>(out);
-  if (faulted(packet, out_port, now)) return;
+  if (!config_.faults.empty() && faulted(packet, out_port, now)) [[unlikely]] return;
   const uint8_t traffic_class = config_.dscp_to_class[p.frame.dscp & 63];
   const size_t queue = config_.class_to_queue[traffic_class];
   p.group = config_.class_to_group[traffic_class];
@@ -389,7 +390,7 @@ void SwitchModel::mark(Packet& packet, size_t port, size_t queue, int64_t queue_
 }
 
 uint64_t SwitchModel::mark_draw(size_t port, size_t queue, uint64_t number) const {
-  return mixed(mixed(mixed(config_.mark_seed ^ kMarkStream) + port * kPriorities + queue) + number);
+  return mixed(mixed(mark_key_ + port * kPriorities + queue) + number);
 }
 
 uint64_t SwitchModel::fault_draw(size_t fault) const {

@@ -211,6 +211,7 @@ class SwitchModel {
   std::vector<int64_t> fault_seen_;
   uint8_t strict_ = 0;  // queues, as bits
   SwitchRandom random_;  // of ways
+  uint64_t mark_key_;    // of the seed of marks
   int64_t queued_packets_ = 0;
   int64_t received_ = 0;
   int64_t sent_ = 0;

@@ -58,14 +58,7 @@ void SwitchWays::set_up(size_t port, bool up) {
   down_ += up ? size_t{0} - 1 : 1;
 }
 
-std::span<const uint16_t> SwitchWays::to(uint32_t destination) {
-  if (destination + size_t{1} >= table_.first.size()) return {};
-  const uint32_t first = table_.first[destination];
-  return open({table_.ports.data() + first, table_.first[destination + 1] - first});
-}
-
-std::span<const uint16_t> SwitchWays::open(std::span<const uint16_t> ports) {
-  if (down_ == 0) [[likely]] return ports;
+std::span<const uint16_t> SwitchWays::open_of(std::span<const uint16_t> ports) {
   open_.clear();
   std::copy_if(ports.begin(), ports.end(), std::back_inserter(open_), [&](uint16_t port) { return up_[port] != 0; });
   return open_;

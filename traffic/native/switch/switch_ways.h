@@ -28,9 +28,16 @@ class SwitchWays {
   void set(WayTable ways);
   void set_up(size_t port, bool up);
   // Ports to a destination with links up, each repeated by its weight. Valid until the next call.
-  std::span<const uint16_t> to(uint32_t destination);
+  std::span<const uint16_t> to(uint32_t destination) {
+    if (destination + size_t{1} >= table_.first.size()) return {};
+    const uint32_t first = table_.first[destination];
+    return open({table_.ports.data() + first, table_.first[destination + 1] - first});
+  }
   // Those of `ports` with links up.
-  std::span<const uint16_t> open(std::span<const uint16_t> ports);
+  std::span<const uint16_t> open(std::span<const uint16_t> ports) {
+    if (down_ == 0) [[likely]] return ports;
+    return open_of(ports);
+  }
 
   // Choose one of `ways`, which is not empty. `key` gives the packet's hash key; `load(port)` the bytes queued there in its
   // queue.
@@ -61,6 +68,7 @@ class SwitchWays {
   }
 
  private:
+  std::span<const uint16_t> open_of(std::span<const uint16_t> ports);
   static constexpr size_t kFlowlets = 1 << 14;
   static constexpr int64_t kSlowness = 256;
   static constexpr int64_t kMostSlowness = 1 << 24;

@@ -31,6 +31,8 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
         streams_(params.streams),
         cores_(plan, clock_, *this, outcome_, *params.memory),
         transfers_(params.source),
+        has_rare_(!params.streams.empty() || params.source != nullptr ||
+                  std::any_of(plan.ports.begin(), plan.ports.end(), [](const PlannedPort& port) { return !port.pauses.empty(); })),
         port_of_(config.attachments.size(), -1),
         flows_(params.memory),
         frames_(params.memory),
@@ -262,33 +264,18 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
       }
       const Nanos host_ns = pending_.next_ns();
       const Nanos network_ns = fabric_.next_event();
-      const Nanos stream_ns = streams_.due_ns();
-      const Nanos pause_ns = pauses_.due_ns();
-      const Nanos source_ns = transfers_.due_ns();
-      const Nanos next_ns = std::min({host_ns, network_ns, stream_ns, pause_ns, source_ns});
-      const bool is_endless = stream_ns != kNever || pause_ns != kNever;
-      if (next_ns == kNever || (is_endless && source_ns == kNever && job_is_idle())) return false;
+      // Streams, pauses and a source are rare: one comparison decides about all of them.
+      const Nanos rare_ns = rare_due_ns();
+      const Nanos next_ns = std::min({host_ns, network_ns, rare_ns});
+      if (next_ns == kNever || (rare_ns != kNever && is_over_but_for_endless_loads())) return false;
       if (next_ns > params_.limit_ns) {
         clock_.now_ns = params_.limit_ns;
         return false;
       }
       while (series_.due_ns() <= next_ns) series_.sample();
       clock_.now_ns = std::max(clock_.now_ns, next_ns);
-      if (source_ns <= next_ns) {
-        transfers_.act(cores_, clock_.now_ns);
-        continue;
-      }
-      if (pause_ns <= next_ns) {
-        pauses_.send_due(clock_.now_ns, [this](uint32_t attachment, const PauseRule& rule) {
-          fabric_.pause_from_host(attachment, rule.priority, rule.quanta, clock_.now_ns);
-        });
-        if (!give_turns()) return false;
-        continue;
-      }
-      if (stream_ns <= next_ns) {
-        send_streams();
-        if (!give_turns()) return false;
-        if (too_many()) return false;
+      if (rare_ns <= next_ns) [[unlikely]] {
+        if (!act_on_rare(next_ns)) return false;
         continue;
       }
       if (network_ns <= host_ns) {
@@ -308,6 +295,33 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
       if (too_many()) return false;
     }
     return true;
+  }
+
+  Nanos rare_due_ns() const {
+    if (!has_rare_) [[likely]] return kNever;
+    return std::min({streams_.due_ns(), pauses_.due_ns(), transfers_.due_ns()});
+  }
+
+  // Whether only streams and pauses, which have no end, are left.
+  bool is_over_but_for_endless_loads() const {
+    const bool is_endless = streams_.due_ns() != kNever || pauses_.due_ns() != kNever;
+    return is_endless && transfers_.due_ns() == kNever && job_is_idle();
+  }
+
+  // Act for the source, a pause or the streams, whichever is due at `next_ns`. False: the run ends.
+  [[gnu::noinline]] bool act_on_rare(Nanos next_ns) {
+    if (transfers_.due_ns() <= next_ns) {
+      transfers_.act(cores_, clock_.now_ns);
+      return true;
+    }
+    if (pauses_.due_ns() <= next_ns) {
+      pauses_.send_due(clock_.now_ns, [this](uint32_t attachment, const PauseRule& rule) {
+        fabric_.pause_from_host(attachment, rule.priority, rule.quanta, clock_.now_ns);
+      });
+      return give_turns();
+    }
+    send_streams();
+    return give_turns() && !too_many();
   }
 
   bool too_many() {
@@ -359,8 +373,7 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
     for (uint32_t turn = 0; turn < kTurnsPerLook; ++turn) {
       fabric_.advance(clock_.now_ns);
       const Nanos next_ns = fabric_.next_event();
-      if (next_ns > pending_.next_ns() || next_ns >= std::min({series_.due_ns(), streams_.due_ns(), pauses_.due_ns()})) return;
-      if (next_ns >= transfers_.due_ns()) return;
+      if (next_ns > pending_.next_ns() || next_ns >= std::min(series_.due_ns(), rare_due_ns())) return;
       if (next_ns > params_.limit_ns || next_ns == kNever) return;
       if (!ready_.empty()) return;
       clock_.now_ns = std::max(clock_.now_ns, next_ns);
@@ -368,15 +381,19 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
   }
 
   // Let cores take a turn whose cards have room again.
-  bool give_turns() {
+  [[gnu::always_inline]] bool give_turns() {
     while (!ready_.empty() && outcome_.failure.empty()) {
       const int32_t port = ready_.back();
       ready_.pop_back();
       cores_.turn(port);
     }
-    for (; transfers_.present() && noted_ < outcome_.records.size(); ++noted_) transfers_.note(outcome_.records[noted_]);
-    if (!fabric_.stalled().empty()) outcome_.failure = fabric_.stalled();
+    if (transfers_.present()) [[unlikely]] note_records();
+    if (!fabric_.stalled().empty()) [[unlikely]] outcome_.failure = fabric_.stalled();
     return outcome_.failure.empty();
+  }
+
+  void note_records() {
+    for (; noted_ < outcome_.records.size(); ++noted_) transfers_.note(outcome_.records[noted_]);
   }
 
   // Prefetch the state for the next frame: it is rarely cached.
@@ -432,6 +449,7 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
   TwinPauses pauses_;
   CoreSet cores_;
   TransferTurns transfers_;
+  bool has_rare_;  // streams, pauses or a source
   size_t noted_ = 0;  // records that the source knows of
   std::map<IpAddress, TwinPlace> place_of_;
   std::vector<int32_t> port_of_;  // by attachment; -1: not a port of the plan

@@ -36,8 +36,8 @@ void Transmission::load() {
   order_.burst_packets = arbitration.burst_packets;
   order_.by_class = arbitration.by_class;
   order_.short_bytes = kShortBurstPackets * plan_.transport.path_mtu_bytes;
-  data_rings_.resize(kOthers + (order_.by_class ? kClasses : 1));
-  for (TransmitRing& ring : data_rings_) ring.resize(queue_pairs_.size());
+  ring_count_ = kOthers + (order_.by_class ? kClasses : 1);
+  for (TransmitRing& ring : data_rings()) ring.resize(queue_pairs_.size());
   grant_ring_.resize(queue_pairs_.size());
   acknowledgements_.reserve(queue_pairs_.size());
   held_acknowledgements_.reserve(queue_pairs_.size());
@@ -59,7 +59,8 @@ void Transmission::set_answer_patience(Nanos patience_ns) {
 
 void Transmission::end_data() {
   data_ended_ = true;
-  for (TransmitRing& ring : data_rings_) ring.clear();
+  for (TransmitRing& ring : data_rings()) ring.clear();
+  data_waiting_ = 0;
   grant_ring_.clear();
   // Mark all as queued, so that none is queued again.
   for (uint32_t i = 0; i < queue_pairs_.size(); ++i) queue_pairs_[i].queued = true;
@@ -163,6 +164,13 @@ bool Transmission::stays_in_front(const TransmitRing& ring, uint32_t index) cons
   return order_.burst_packets == 0 ? pools_.goes_on(index) : ring.front_packets < order_.burst_packets;
 }
 
+// The front queue pair of a ring leaves it.
+void Transmission::leave(TransmitRing& ring, Qp& qp) {
+  ring.pop();
+  data_waiting_ -= &ring != &grant_ring_;
+  qp.queued = false;
+}
+
 TxResult Transmission::transmit_run(TransmitRing& ring, TxPort& port, Clock& clock) {
   const uint32_t index = ring.front();
   Qp& qp = queue_pairs_[index];
@@ -174,13 +182,12 @@ TxResult Transmission::transmit_run(TransmitRing& ring, TxPort& port, Clock& clo
     run.count = room_for(index, run);
     if (run.count > 0) run.count = flows_.allowed(index, run, port.departure_horizon_ns(), clock);
     if (run.count == 0) {
-      ring.pop();
-      qp.queued = false;
+      leave(ring, qp);
       wake_windows(index);
       return TxResult::sent;
     }
     const bool is_cut = run.count < wanted || (answers_cost_calls() && run.fills_window);
-    if (!qp.repeats()) pools_.ask(index, run, is_cut, data_waiting() > 1);
+    if (!qp.repeats()) pools_.ask(index, run, is_cut, data_waiting_ > 1);
     flows_.ask(index, run);
     if (&ring == &grant_ring_) {
       mark(run, marks_of(plan_.transport.clear_to_send));
@@ -214,8 +221,7 @@ TxResult Transmission::transmit_run(TransmitRing& ring, TxPort& port, Clock& clo
   }
   // Stay in front while the pool allows more, or for grants, which all leave now, those of a queue pair together.
   if (qp.has_run() && stays_in_front(ring, index)) return TxResult::sent;
-  ring.pop();
-  qp.queued = false;
+  leave(ring, qp);
   if (qp.has_run()) {
     queue(index);
   } else {
@@ -227,7 +233,7 @@ TxResult Transmission::transmit_run(TransmitRing& ring, TxPort& port, Clock& clo
 
 void Transmission::begin_turn(Clock& clock) {
   ++turn_;
-  if (data_waiting() > 0) turn_began_ns_[turn_ % kKnownTurns] = sent_until_ns_ = clock.now();
+  if (data_waiting_ > 0) turn_began_ns_[turn_ % kKnownTurns] = sent_until_ns_ = clock.now();
 }
 
 // Data of a message left for the first time; the call that sent it returned at `now`.
@@ -335,7 +341,7 @@ bool Transmission::transmit_all_answers(TxPort& port, Clock& clock) {
 // Whether to defer acknowledgements of data until the next poll of arrivals. After sending all that a message released, the next
 // message is likely to arrive soon, as in a ring; one acknowledgement then covers both, without delaying anything.
 bool Transmission::defers_acknowledgements(bool sent_data, Clock& clock) {
-  if (!answers_cost_calls() || !sent_data || acknowledgements_.empty() || data_waiting() > 0) return false;
+  if (!answers_cost_calls() || !sent_data || acknowledgements_.empty() || data_waiting_ > 0) return false;
   const Nanos now = clock.now();
   if (!acknowledgements_deferred_) deferred_since_ns_ = now;
   return now - deferred_since_ns_ < kLongestDeferralNs;
@@ -362,7 +368,8 @@ bool Transmission::transmit_all(TxPort& port, Clock& clock, size_t budget) {
   size_t next = 0;           // ring that is served next
   uint32_t held_rings = 0;   // a class that the card holds back does not hold back those after it
   const auto find_next = [&] {
-    for (next = 0; next < data_rings_.size(); ++next) {
+    if (data_waiting_ == 0) return false;
+    for (next = 0; next < ring_count_; ++next) {
       if (data_rings_[next].size() > 0 && (held_rings >> next & 1) == 0) return true;
     }
     return false;
@@ -378,12 +385,12 @@ bool Transmission::transmit_all(TxPort& port, Clock& clock, size_t budget) {
     }
     return sent;
   };
-  const size_t senders = data_waiting();
+  const size_t senders = data_waiting_;
   const uint64_t short_until = data_packets_ + (counts_calls ? kShortBurstPackets : 0);
   for (size_t turn = senders; turn > 0 && may_spend(); --turn) {
     if (!spend()) return false;
   }
-  while (may_spend() && data_packets_ < short_until) {
+  while (data_packets_ < short_until && may_spend()) {
     if (!spend()) return false;
   }
   acknowledgements_deferred_ = defers_acknowledgements(senders > 0, clock);
@@ -392,7 +399,7 @@ bool Transmission::transmit_all(TxPort& port, Clock& clock, size_t budget) {
   while (may_spend()) {
     if (!spend()) return false;
   }
-  return !held && failure_.none() && find_next();
+  return parts == 0 && !held && failure_.none() && find_next();
 }
 
 }  // namespace etloop

@@ -4,8 +4,10 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <vector>
 
+#include "base/prefetch.h"
 #include "base/time.h"
 #include "core/connections.h"
 #include "core/failure.h"
@@ -69,6 +71,7 @@ class Transmission {
     if (order_.short_first && !qp.queued && request.bytes <= order_.short_bytes && queue_pairs_.place(index).sends_data) {
       qp.queued = true;
       data_rings_[kShort].push(index);
+      ++data_waiting_;
       return;
     }
     queue(index);
@@ -80,6 +83,7 @@ class Transmission {
     qp.queued = true;
     const QpPlace& place = queue_pairs_.place(index);
     (place.sends_data ? ring_of(place) : grant_ring_).push(index);
+    data_waiting_ += place.sends_data;
   }
   void queue_acknowledgement(uint32_t index, Nanos now);
   // Hold the acknowledgement of a message of `packets` packets, as more of its op follow; at most `most` messages stay
@@ -105,13 +109,13 @@ class Transmission {
   }
   // Retry held runs: an event may change the result for one queue pair, or for any.
   void forget_held(uint32_t index) {
-    for (TransmitRing& ring : data_rings_) {
+    for (TransmitRing& ring : data_rings()) {
       if (ring.held.qp == index) ring.held.qp = HeldFront::kNone;
     }
     if (grant_ring_.held.qp == index) grant_ring_.held.qp = HeldFront::kNone;
   }
   void forget_held() {
-    for (TransmitRing& ring : data_rings_) ring.held.qp = HeldFront::kNone;
+    for (TransmitRing& ring : data_rings()) ring.held.qp = HeldFront::kNone;
     grant_ring_.held.qp = HeldFront::kNone;
   }
 
@@ -130,22 +134,19 @@ class Transmission {
   // The order of queue pairs with data.
   struct Order {
     uint32_t burst_packets = 0;  // of a turn; 0: one run, or as the pool has it
-    bool by_class = false;
-    bool short_first = false;    // short messages do not wait for the turns of others
     uint32_t short_bytes = 0;
+    bool by_class = false;
+    bool short_first = false;  // short messages do not wait for the turns of others
     Nanos look_early_until_ns = 0;  // until then, short messages are likely to arrive
   };
 
   static constexpr size_t kShort = 0;  // index of the ring of short messages
   static constexpr size_t kOthers = 1;
+  std::span<TransmitRing> data_rings() { return std::span(data_rings_).first(ring_count_); }
   TransmitRing& ring_of(const QpPlace& place) {
     return data_rings_[order_.by_class ? kOthers + (kClasses - 1) - (place.traffic_class >> 5) : kOthers];
   }
-  size_t data_waiting() const {
-    size_t waiting = 0;
-    for (const TransmitRing& ring : data_rings_) waiting += ring.size();
-    return waiting;
-  }
+  void leave(TransmitRing& ring, Qp& qp);
   bool stays_in_front(const TransmitRing& ring, uint32_t index) const;
   bool transmit_all(TxPort& port, Clock& clock, size_t budget);
   void begin_turn(Clock& clock);
@@ -178,27 +179,29 @@ class Transmission {
   MessageDepartures& departures_;
   Failure& failure_;
   FaultInjector* faults_ = nullptr;
-  // Members used in every turn are adjacent: the thread of a host with many ports alternates between cores.
-  bool answers_wait_ = false;  // the port was full before answers had their turn
-  bool acknowledgements_deferred_ = false;  // until the next poll of arrivals
-  // Sending ends, in the order of service: those whose next message is short, where others keep long turns; then the others, or,
-  // with arbitration by class, each class from the highest.
-  std::vector<TransmitRing> data_rings_;
+  // The members that every turn uses fill few cache lines: a thread of many ports alternates between cores.
+  alignas(kLineBytes) bool answers_wait_ = false;  // the port was full before answers had their turn
+  bool acknowledgements_deferred_ = false;         // until the next poll of arrivals
+  bool holds_data_ = false;                        // acknowledgements of data may be held
+  bool data_ended_ = false;
+  uint32_t turn_ = 0;
+  uint32_t data_waiting_ = 0;  // queue pairs in `data_rings_`
+  uint32_t ring_count_ = kOthers + 1;
+  Nanos sent_until_ns_ = 0;    // when the last send call returned, or the turn began
+  uint64_t data_packets_ = 0;  // data packets sent so far
+  Nanos answer_patience_ns_ = 0;
   Order order_;
-  TransmitRing grant_ring_;    // receiving ends: clear-to-send writes
   std::vector<uint32_t> acknowledgements_;
   std::vector<uint32_t> held_acknowledgements_;  // queue pairs with held acknowledgements, the first held at:
   Nanos held_since_ns_ = 0;
-  uint32_t most_held_messages_ = 0;  // most messages held per queue pair
-  bool holds_data_ = false;  // acknowledgements of data may be held
-  Nanos answer_patience_ns_ = 0;
-  std::vector<uint32_t> notifications_;
-  WindowPools pools_;
-  uint64_t data_packets_ = 0;  // data packets sent so far
-  bool data_ended_ = false;
   Nanos deferred_since_ns_ = 0;
-  uint32_t turn_ = 0;
-  Nanos sent_until_ns_ = 0;  // when the last send call returned, or the turn began
+  std::vector<uint32_t> notifications_;
+  uint32_t most_held_messages_ = 0;  // most messages held per queue pair
+  TransmitRing grant_ring_;          // receiving ends: clear-to-send writes
+  // Sending ends, in the order of service: those whose next message is short, where others keep long turns; then the others, or,
+  // with arbitration by class, each class from the highest.
+  std::array<TransmitRing, kOthers + kClasses> data_rings_;
+  WindowPools pools_;
   std::array<Nanos, kKnownTurns> turn_began_ns_{};  // of turn i modulo their number
 };
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/prefetch.h"
 #include "base/time.h"
 #include "wire/packet_run.h"
 
@@ -19,7 +20,7 @@ struct HeldFront {
 };
 
 // Each queue pair is in the ring at most once.
-class TransmitRing {
+class alignas(kLineBytes) TransmitRing {
  public:
   HeldFront held;
   uint32_t front_packets = 0;  // sent by the front queue pair in this turn, if turns are bursts
@@ -49,5 +50,6 @@ class TransmitRing {
   size_t head_ = 0;
   size_t count_ = 0;
 };
+static_assert(sizeof(TransmitRing) == kLineBytes);
 
 }  // namespace etloop
