@@ -22,7 +22,7 @@ from etloop.results.compare.counts import (
     holm,
     separation,
 )
-from etloop.results.compare.objects import BYTES, CLASS_PACKETS, DRAIN, UNITS, Counted
+from etloop.results.compare.objects import CLASS_PACKETS, DRAIN, UNITS, Counted
 from etloop.results.compare.samples import LONGEST_QUEUE_BYTES, MARKS, NAKS, WRONG_ICRC
 from etloop.results.schema.comparison import (
     ComparisonSettings,
@@ -209,11 +209,6 @@ def _object_move(key: Counted, change: CountChange, p_value: float) -> ObjectMov
 def _size(move: ObjectMove) -> float:
     """Return the change for ordering: of rates the relative one, of counts the absolute one."""
     return abs(move.b / move.a - 1) if move.figure == DRAIN else abs(move.b - move.a)
-
-
-def is_mechanism(move: ObjectMove) -> bool:
-    """Return whether a moved figure of an object is a finding by itself: a rate or a class, not only the load of a link."""
-    return move.figure in {DRAIN, CLASS_PACKETS, BYTES}
 
 
 def finding_moves(a: Side, b: Side, confidence: float) -> tuple[FindingMove, ...]:

@@ -28,11 +28,6 @@ class Figure:
     """A remark on a number, or the reason why it was not measured."""
     samples: int
 
-    @property
-    def is_word(self) -> bool:
-        """Return whether the figure is one of several words rather than a number."""
-        return not self.unit
-
     def holds(self, truth: float | str) -> bool:
         """Return whether the figure agrees with a known true value."""
         if isinstance(truth, str):
