@@ -153,7 +153,6 @@ class Transmission {
   bool any_answers() const;
   bool transmit_all_answers(TxPort& port, Clock& clock);
   bool answers_cost_calls() const { return answer_patience_ns_ > 0; }
-  bool defers_acknowledgements(bool sent_data, Clock& clock);
   bool transmit_acknowledgements(TxPort& port);
   bool transmit_held_acknowledgements(TxPort& port);
   TxResult transmit_answers_of(Qp& qp, TxPort& port);
@@ -180,7 +179,6 @@ class Transmission {
   FaultInjector* faults_ = nullptr;
   // Members used in every turn are adjacent: the thread of a host with many ports alternates between cores.
   bool answers_wait_ = false;  // the port was full before answers had their turn
-  bool acknowledgements_deferred_ = false;  // until the next poll of arrivals
   // Sending ends, in the order of service: those whose next message is short, where others keep long turns; then the others, or,
   // with arbitration by class, each class from the highest.
   std::vector<TransmitRing> data_rings_;
@@ -196,7 +194,6 @@ class Transmission {
   WindowPools pools_;
   uint64_t data_packets_ = 0;  // data packets sent so far
   bool data_ended_ = false;
-  Nanos deferred_since_ns_ = 0;
   uint32_t turn_ = 0;
   Nanos sent_until_ns_ = 0;  // when the last send call returned, or the turn began
   std::array<Nanos, kKnownTurns> turn_began_ns_{};  // of turn i modulo their number
