@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from etloop.cli.result import on_terminal
 from etloop.contract.protocol.machine import RunState
 from etloop.controller.inputs.collective_spec import Half
+from etloop.experiments.collective.bare_model import render_bare_model
 from etloop.experiments.collective.result import verdict_of
 from etloop.experiments.collective.run import BenchRequest, Trial, live_rows_of, opening_of
 from etloop.experiments.collective.table import (
@@ -73,6 +74,8 @@ class TableWatcher:
             if test.interference:
                 self._answer(render_interference(test.interference))
             self._close(test.kind, test.rows)
+        for test in tests:
+            self._answer(render_bare_model(test.opening.choices, test.crossing_ns))
         last = tests[-1]
         self._answer(render_session(last.summary, last.degraded, last.errors) + "\n")
 

@@ -16,6 +16,7 @@ from typing import Final
 
 from etloop.bench.engine.network import SINGLE, BenchPlace
 from etloop.contract.base.errors import RunAborted
+from etloop.contract.base.late_dataclass import dataclass
 
 COMPILER: Final = "mpicc"
 LAUNCHER: Final = "mpirun"
@@ -23,6 +24,18 @@ SOURCE: Final = Path(__file__).with_name("open_mpi.c")
 COMPILE_TIMEOUT_S: Final = 120
 RUN_TIMEOUT_S: Final = 120
 MOST_OUTPUT_CHARACTERS: Final = 4000
+_ALGORITHMS: Final = {"recursive_doubling": "3", "ring": "4"}
+"""Values of `coll_tuned_allreduce_algorithm` (open-mpi/ompi:ompi/mca/coll/tuned/coll_tuned_allreduce_decision.c)."""
+
+
+@dataclass(frozen=True, slots=True)
+class AllReduceTimes:
+    """Times of the all-reduces of one size."""
+
+    duration_ns: int
+    """Of all of them, on the slowest rank."""
+    p50_ns: int
+    """Median of one, each on its slowest rank."""
 
 
 class OpenMpi:
@@ -40,10 +53,10 @@ class OpenMpi:
         self._agent.chmod(0o700)
         _run((COMPILER, "-O2", "-o", str(self._program), str(SOURCE)), COMPILE_TIMEOUT_S)
 
-    def durations_ns(self, ranks: int, iterations: Mapping[int, int]) -> dict[int, int]:
-        """Return the ns, by bytes, of `iterations[bytes]` all-reduces over ranks that alternate between the ends.
+    def measure(self, ranks: int, algorithm: str, iterations: Mapping[int, int]) -> dict[int, AllReduceTimes]:
+        """Return the times, by bytes, of `iterations[bytes]` all-reduces over ranks that alternate between the ends.
 
-        Raises `RunAborted` if Open MPI fails.
+        `algorithm` is a name of ETLoop's. Raises `RunAborted` if Open MPI fails.
         """
         first_end, second_end = self._place.ends
         slots = -(-ranks // 2)
@@ -53,6 +66,8 @@ class OpenMpi:
             "btl": "tcp,self",
             "btl_tcp_if_include": SINGLE,
             "oob_tcp_if_include": SINGLE,
+            "coll_tuned_use_dynamic_rules": "1",
+            "coll_tuned_allreduce_algorithm": _ALGORITHMS[algorithm],
             # Its launchers and other ranks need the cores, too.
             "mpi_yield_when_idle": "1",
         }
@@ -64,17 +79,19 @@ class OpenMpi:
         words.append(str(self._program))
         for size_bytes, count in iterations.items():
             words += [str(size_bytes), str(count)]
-        return durations(_run(words, RUN_TIMEOUT_S), iterations)
+        return times_of(_run(words, RUN_TIMEOUT_S), iterations)
 
 
-def durations(output: str, sizes: Mapping[int, int]) -> dict[int, int]:
+def times_of(output: str, sizes: Mapping[int, int]) -> dict[int, AllReduceTimes]:
     """Return the times that the program printed, by bytes. Raises `RunAborted` if a size is missing."""
     rows = [line.split() for line in output.splitlines()]
     printed = {
-        int(row[0]): int(row[1]) for row in rows if len(row) == 2 and all(word.isdigit() for word in row)
+        int(row[0]): AllReduceTimes(int(row[1]), int(row[2]))
+        for row in rows
+        if len(row) == 3 and all(word.isdigit() and int(word) > 0 for word in row)
     }
-    if missing := [size for size in sizes if printed.get(size, 0) <= 0]:
-        raise RunAborted(f"Open MPI said nothing of {missing} bytes: {output[-MOST_OUTPUT_CHARACTERS:]}")
+    if missing := [size for size in sizes if size not in printed]:
+        raise RunAborted(f"Open MPI printed no time for {missing} bytes: {output[-MOST_OUTPUT_CHARACTERS:]}")
     return {size: printed[size] for size in sizes}
 
 

@@ -98,6 +98,8 @@ class TestResult:
     ended_at: str
     summary: Summary
     """Summary of the whole session."""
+    crossing_ns: int = 0
+    """Half of a round trip before the load; 0: none was measured."""
 
     @property
     def kind(self) -> int:

@@ -30,6 +30,7 @@ from etloop.controller.run.pipeline import (
     run_plan,
 )
 from etloop.controller.run.prepare import Prepared, read_rig
+from etloop.experiments.collective.bare_model import crossing_ns
 from etloop.experiments.collective.figures import interference, row_figures
 from etloop.experiments.collective.job import BenchJob, bench_job
 from etloop.experiments.collective.live_rows import LiveRows
@@ -163,6 +164,7 @@ def _tests(
                 started_at=started_at,
                 ended_at=wall_time_text(),
                 summary=summary,
+                crossing_ns=crossing_ns(finished.executed.outcome.agents),
             )
         )
     return tuple(tests)

@@ -61,6 +61,12 @@ def run_figures(summary: Summary) -> Table:
     return Table("run-figures", "Figures of the run", text_columns("figure", "value"), rows)
 
 
+def _rule_words(summary: Summary) -> str:
+    """Return when ops were complete; "" for a file of an earlier version."""
+    rules = dict.fromkeys(choice.completion for choice in summary.workload.choices if choice.completion)
+    return f", each when {' or '.join(rules)}" if rules else ""
+
+
 def _figures(summary: Summary) -> Iterator[tuple[str, str]]:
     """Yield labels and texts; "" for a text that does not apply."""
     job, slip, carried, counts = summary.job, summary.slip, summary.bytes, summary.transport
@@ -70,7 +76,7 @@ def _figures(summary: Summary) -> Iterator[tuple[str, str]]:
     )
     yield "job completion", completion
     yield "overlap", overlap_words(summary)
-    yield "ops", f"{summary.ops.recorded} of {summary.ops.planned} completed"
+    yield "ops", f"{summary.ops.recorded} of {summary.ops.planned} completed{_rule_words(summary)}"
     yield (
         "slip",
         "no op completed"

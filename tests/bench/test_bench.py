@@ -35,7 +35,7 @@ from etloop.bench.engine.figures import (
 from etloop.bench.engine.load import BenchLoad, PingPong, bench_assignments
 from etloop.bench.engine.measure import EngineRun, engine_run, wire_turnarounds_ns
 from etloop.bench.engine.network import loopback_place
-from etloop.bench.engine.open_mpi import COMPILER, LAUNCHER, durations
+from etloop.bench.engine.open_mpi import COMPILER, LAUNCHER, AllReduceTimes, times_of
 from etloop.bench.engine.protocol import (
     ORDERS,
     REPLIES,
@@ -380,7 +380,7 @@ def test_a_short_bench_measures_everything_and_leaves_nothing(capsys: pytest.Cap
                 for size in ("64B", "1KiB", "64KiB", "1MiB")
                 for suffix in ("", ", single, p50")
             ),
-            "ETLoop, shaped as NCCL does, 64KiB",
+            "ETLoop, shaped as NCCL does, 64KiB, single, p50",
         ]
         assert sum(one["name"].startswith("Open MPI / ETLoop") for one in section["ratios"]) == 4 * has_mpi
         assert any("Open MPI" in note for note in section["notes"]) != has_mpi
@@ -433,9 +433,10 @@ def test_mrc_is_of_ports_that_can_carry_it(
 
 
 def test_what_open_mpi_prints() -> None:
-    assert durations("64 1000\nnoise\n1024 2000\n", {64: 10, 1024: 5}) == {64: 1000, 1024: 2000}
-    with pytest.raises(RunAborted, match=r"Open MPI said nothing of \[1024\] bytes: 64 1000"):
-        durations("64 1000\n", {64: 10, 1024: 5})
+    expected = {64: AllReduceTimes(1000, 90), 1024: AllReduceTimes(2000, 400)}
+    assert times_of("64 1000 90\nnoise\n1024 2000 400\n", {64: 10, 1024: 5}) == expected
+    with pytest.raises(RunAborted, match=r"Open MPI printed no time for \[1024\] bytes: 64 1000 90"):
+        times_of("64 1000 90\n1024 2000 0\n", {64: 10, 1024: 5})
 
 
 @pytest.mark.parametrize(

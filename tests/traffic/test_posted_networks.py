@@ -82,6 +82,7 @@ def some_job(rng: random.Random, transport: TransportSettings) -> Assignment:
     )
 
 
+@pytest.mark.timeout(3600)  # for 10,000 networks on a busy machine
 @pytest.mark.parametrize("name", ["rocev2", *DELIVERIES])
 @pytest.mark.parametrize("batch", range(BATCHES))
 def test_posted_ops_lose_and_repeat_nothing(name: str, batch: int) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etloop.contract.model.run import RunOutcome
+from etloop.contract.model.run import PlannedChoice, RunOutcome
 from etloop.results.measure.summary import measure
 from etloop.results.report.run import overlap_words
 from etloop.results.schema.kinds import CONVENTIONS
@@ -94,6 +94,23 @@ def test_overlapping_iterations_are_explained(second_start_ns: int, slowest_ns: 
 
 def test_report_of_completed_run() -> None:
     assert render(summary_of(outcome_by_hand()), "runs/one") == DONE
+
+
+@pytest.mark.parametrize(
+    ("rules", "expected"),
+    [
+        (("posted", "posted"), "each when posted"),
+        (("posted", "acknowledged"), "each when posted or acknowledged"),
+    ],
+)
+def test_ops_row_names_the_completion_rules(rules: tuple[str, ...], expected: str) -> None:
+    summary = summary_of(outcome_by_hand())
+    choices = tuple(
+        PlannedChoice("all_reduce", 4, 2, 64, 64, "ring", "simple", rule, 1, 6, "pinned", {})
+        for rule in rules
+    )
+    text = render(replace(summary, workload=replace(summary.workload, choices=choices)), "runs/one")
+    assert f"\nops             16 of 16 completed, {expected}\n" in text
 
 
 def test_report_of_aborted_run_has_reason_and_missing_ops() -> None:

@@ -13,9 +13,6 @@ namespace {
 constexpr uint32_t kMostHeldMessages = 32;
 // Fraction of a window, as its divisor, that may stay unacknowledged: a sender of data never has to wait for its window either.
 constexpr uint32_t kHeldShareOfWindow = 2;
-// Longest delay of deferred acknowledgements of data while every turn has more to send: the duration of a burst of sends, far
-// below any timeout.
-constexpr Nanos kLongestDeferralNs = 20'000;
 // Packets of data sent ahead of answers: about one segmented send.
 constexpr uint32_t kShortBurstPackets = 16;
 // Parts of a budget that a run costs, and a single packet one: as many fill one segmented send.
@@ -333,18 +330,9 @@ bool Transmission::transmit_all_answers(TxPort& port, Clock& clock) {
   if (!any_answers()) return true;
   if (!transmit_notifications(port)) return false;
   if (answers_cost_calls() && !transmit_grants(port, clock)) return false;
-  if (!acknowledgements_deferred_ && !transmit_acknowledgements(port)) return false;
+  if (!transmit_acknowledgements(port)) return false;
   if (held_acknowledgements_due(clock) && !transmit_held_acknowledgements(port)) return false;
   return transmit_probes(port, clock) && transmit_grants(port, clock);
-}
-
-// Whether to defer acknowledgements of data until the next poll of arrivals. After sending all that a message released, the next
-// message is likely to arrive soon, as in a ring; one acknowledgement then covers both, without delaying anything.
-bool Transmission::defers_acknowledgements(bool sent_data, Clock& clock) {
-  if (!answers_cost_calls() || !sent_data || acknowledgements_.empty() || data_waiting_ > 0) return false;
-  const Nanos now = clock.now();
-  if (!acknowledgements_deferred_) deferred_since_ns_ = now;
-  return now - deferred_since_ns_ < kLongestDeferralNs;
 }
 
 bool Transmission::transmit_all(TxPort& port, Clock& clock, size_t budget) {
@@ -393,7 +381,6 @@ bool Transmission::transmit_all(TxPort& port, Clock& clock, size_t budget) {
   while (data_packets_ < short_until && may_spend()) {
     if (!spend()) return false;
   }
-  acknowledgements_deferred_ = defers_acknowledgements(senders > 0, clock);
   if (!transmit_all_answers(port, clock)) return false;
   answers_wait_ = grant_ring_.size() > 0;
   while (may_spend()) {

@@ -154,7 +154,6 @@ class Transmission {
   bool any_answers() const;
   bool transmit_all_answers(TxPort& port, Clock& clock);
   bool answers_cost_calls() const { return answer_patience_ns_ > 0; }
-  bool defers_acknowledgements(bool sent_data, Clock& clock);
   bool transmit_acknowledgements(TxPort& port);
   bool transmit_held_acknowledgements(TxPort& port);
   TxResult transmit_answers_of(Qp& qp, TxPort& port);
@@ -181,7 +180,6 @@ class Transmission {
   FaultInjector* faults_ = nullptr;
   // The members that every turn uses fill few cache lines: a thread of many ports alternates between cores.
   alignas(kLineBytes) bool answers_wait_ = false;  // the port was full before answers had their turn
-  bool acknowledgements_deferred_ = false;         // until the next poll of arrivals
   bool holds_data_ = false;                        // acknowledgements of data may be held
   bool data_ended_ = false;
   uint32_t turn_ = 0;
@@ -194,7 +192,6 @@ class Transmission {
   std::vector<uint32_t> acknowledgements_;
   std::vector<uint32_t> held_acknowledgements_;  // queue pairs with held acknowledgements, the first held at:
   Nanos held_since_ns_ = 0;
-  Nanos deferred_since_ns_ = 0;
   std::vector<uint32_t> notifications_;
   uint32_t most_held_messages_ = 0;  // most messages held per queue pair
   TransmitRing grant_ring_;          // receiving ends: clear-to-send writes
