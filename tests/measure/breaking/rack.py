@@ -154,15 +154,15 @@ class Rack:
         }
 
     def await_ready(self) -> float:
-        """Wait until the rack is ready; return the seconds. Raises `SystemExit` with the end of the controller's log on
-        timeout.
+        """Wait until the rack is ready; return the seconds. Raises `SystemExit` with the ends of all logs on timeout.
         """
         began_s = time.monotonic()
         while not self.is_ready():
             if time.monotonic() - began_s > _PATIENCE_S:
-                log_end = (self.directory / "controller.log").read_text(errors="replace")[-2000:]
+                logs = {name: (self.directory / f"{name}.log").read_text(errors="replace") for name in self.processes}
+                ends = "\n".join(f"{name}: {text[-2000:]}" for name, text in logs.items())
                 raise SystemExit(
-                    f"the rack is not ready after {_PATIENCE_S:g} s; its controller said: {log_end}"
+                    f"the rack is not ready after {_PATIENCE_S:g} s (killed and not back: {sorted(self.killed)}):\n{ends}"
                 )
             time.sleep(POLL_S)
         return time.monotonic() - began_s
