@@ -1,7 +1,9 @@
 /* Makes files below a directory fail with EIO: a library to preload (LD_PRELOAD). Linux, x86-64 and arm64.
  *
  * FAILING_IO_BELOW names the directory, FAILING_IO_SWITCH a file: while it contains "r", reads fail, and while it
- * contains "w", writes, renames and syncs. Sockets and pipes never fail. */
+ * contains "w", writes, renames and syncs. Sockets and pipes never fail.
+ *
+ * Sleeps are the kernel's: preloaded before libfaketime 0.9.10, which refuses some of them with EINVAL. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -12,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 static int is_failing(char kind) {
@@ -88,3 +91,7 @@ int rename(const char *from, const char *to) {
 
 OPENING(open)
 OPENING(open64)
+
+int clock_nanosleep(clockid_t clock, int flags, const struct timespec *until, struct timespec *left) {
+  return syscall(SYS_clock_nanosleep, clock, flags, until, left) == 0 ? 0 : errno;
+}

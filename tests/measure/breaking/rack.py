@@ -191,7 +191,7 @@ def written_rack(directory: Path) -> Rack:
     library = directory / "failing_io.so"
     subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, _FAILING_IO, "-ldl"], check=True)
     environment = {
-        "LD_PRELOAD": f"{FAKETIME.format(f'{machine}-linux-gnu')}:{library}",
+        "LD_PRELOAD": f"{library}:{FAKETIME.format(f'{machine}-linux-gnu')}",
         "FAILING_IO_BELOW": f"{directory}/",
         "FAILING_IO_SWITCH": str(directory / "io-switch"),
         "FAKETIME_TIMESTAMP_FILE": str(clock),
