@@ -10,13 +10,13 @@ import pytest
 
 from tools import pin_images
 
+_NO_REGISTRY: Final = (
+    "no registry could be reached when this was written: run tools/pin_images.py, and remove the line"
+)
 UNPINNED: Final = {
-    image: "no registry could be reached when this list was written: run tools/pin_images.py, and remove the line"
-    for image in (
-        "docker.io/library/python:3.11-slim-bookworm",
-        "docker.io/library/eclipse-mosquitto:2",
-        "ghcr.io/nokia/srlinux:24.10.1",
-    )
+    "docker.io/library/python:3.11-slim-bookworm": _NO_REGISTRY,
+    "docker.io/library/eclipse-mosquitto:2": _NO_REGISTRY,
+    "ghcr.io/nokia/srlinux:24.10.1": _NO_REGISTRY,
 }
 OLD, NEW = f"sha256:{'0' * 64}", f"sha256:{'a' * 64}"
 
@@ -63,6 +63,6 @@ def test_pinning_writes_the_digest_that_the_registry_has_now(tmp_path: Path) -> 
 def test_an_answer_without_a_digest_changes_nothing(tmp_path: Path) -> None:
     file = tmp_path / "Dockerfile"
     file.write_text("FROM docker.io/library/x:2\n")
-    with pytest.raises(ValueError, match="docker.io names no digest, but 'latest'"):
+    with pytest.raises(ValueError, match=r"docker\.io names no digest, but 'latest'"):
         pin_images.pin(tmp_path, lambda *_: {"Docker-Content-Digest": "latest"})
     assert file.read_text() == "FROM docker.io/library/x:2\n"
