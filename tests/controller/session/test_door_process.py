@@ -114,7 +114,7 @@ async def test_a_door_that_broke_is_followed_by_another() -> None:
 
 async def test_a_door_is_followed_by_another_after_errors_too(monkeypatch: pytest.MonkeyPatch) -> None:
     errors = [OSError(errno.EINVAL, "Invalid argument"), OSError(errno.EMFILE, "Too many open files")]
-    reap = Door._reap
+    reap = vars(Door)["_reap"]
 
     def reap_at_last(self: Door) -> None:
         if errors:

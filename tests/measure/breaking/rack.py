@@ -154,12 +154,14 @@ class Rack:
         }
 
     def await_ready(self) -> float:
-        """Wait until the rack is ready; return the seconds. Raises `SystemExit` with the ends of all logs on timeout.
-        """
+        """Wait until the rack is ready; return the seconds. Raises `SystemExit` with the ends of all logs on timeout."""
         began_s = time.monotonic()
         while not self.is_ready():
             if time.monotonic() - began_s > _PATIENCE_S:
-                logs = {name: (self.directory / f"{name}.log").read_text(errors="replace") for name in self.processes}
+                logs = {
+                    name: (self.directory / f"{name}.log").read_text(errors="replace")
+                    for name in self.processes
+                }
                 ends = "\n".join(f"{name}: {text[-2000:]}" for name, text in logs.items())
                 raise SystemExit(
                     f"the rack is not ready after {_PATIENCE_S:g} s (killed and not back: {sorted(self.killed)}):\n{ends}"
