@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
@@ -15,7 +15,7 @@ from etloop.results.schema.summary import ConsistencyCheck, ConsistencyResult
 
 
 def evidence_of(*checks: ConsistencyCheck) -> Evidence:
-    return cast("Any", SimpleNamespace(run=SimpleNamespace(summary=SimpleNamespace(checks=checks))))
+    return cast("Evidence", SimpleNamespace(run=SimpleNamespace(summary=SimpleNamespace(checks=checks))))
 
 
 @pytest.mark.parametrize("kind", ["NAKs", "CNPs"])
