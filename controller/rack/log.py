@@ -85,7 +85,7 @@ class RackLog:
         return self._logs is not None and self._logs.is_due
 
     def trim_job_logs(self) -> None:
-        """Remove the logs of the oldest jobs; takes a while, and is callable from any thread."""
+        """Remove the logs of the oldest jobs; takes a while, and is callable from any thread. Raises `OSError`."""
         if self._logs is not None:
             self._logs.trim()
 

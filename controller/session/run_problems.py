@@ -95,12 +95,27 @@ def failed_engine(name: str, faulted: Faulted, silences: Sequence[tuple[str, str
         failure = f"{faulted.reason}; no agent was heard shortly before, so the control network failed too"
         return Problem(f"agent '{name}'", failure, "check the network of the controller and of the agents")
     if silences:
-        names = tuple(silent for silent, _ in silences)
-        suspects = "; ".join(text if len(names) == 1 else f"'{silent}' {text}" for silent, text in silences)
-        failure = f"{suspects}; the engine of agent '{name}' failed: {faulted.reason}"
-        return Problem(named(names), failure, "check its process, its host and its links")
+        return _silent(silences, f"the engine of agent '{name}' failed: {faulted.reason}")
     remedy = "see the flows and ports of the run for lost packets"
     return Problem(f"agent '{name}'", faulted.reason, remedy)
+
+
+def _silent(silences: Sequence[tuple[str, str]], effect: str) -> Problem:
+    names = tuple(silent for silent, _ in silences)
+    suspects = "; ".join(text if len(names) == 1 else f"'{silent}' {text}" for silent, text in silences)
+    return Problem(named(names), f"{suspects}; {effect}", "check its process, its host and its links")
+
+
+def unprobed(
+    problems: Sequence[Problem], silences: Sequence[tuple[str, str]], agents: int
+) -> tuple[Problem, ...]:
+    """Return the problems of probes without a reply, after that of the agents that were silent meanwhile, if only some were.
+
+    `silences` as in `failed_engine`: a process that does not run answers no probe, and its network is not the cause.
+    """
+    if not silences or len(silences) == agents:
+        return tuple(problems)
+    return (_silent(silences, "probes had no reply"), *problems)
 
 
 def silent_link(why: str, state: RunState) -> Problem:

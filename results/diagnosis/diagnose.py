@@ -19,6 +19,7 @@ from etloop.results.diagnosis.rules import (
     damaged_link,
     ecn_marking,
     emulator_late,
+    foreign_packets,
     from_agents,
     link_balance,
     link_flap,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 RULES: Final[tuple[Rule, ...]] = (
     emulator_late.look,
+    foreign_packets.look,
     link_flap.look,
     traffic_class.look,
     mtu.look,

@@ -17,6 +17,8 @@ class FindingKind(StrEnum):
 
     EMULATOR_LATE = "emulator_late"
     """The agents themselves were late, busy or lost packets: times are those of the host, not of the device."""
+    FOREIGN_PACKETS = "foreign_packets"
+    """Agents received packets that no agent sent: another host of this network sends, or forges, them."""
     LINK_FLAP = "link_flap"
     """A link went down, or came up again, in the run."""
     DATA_CLASS = "data_class"
@@ -86,6 +88,7 @@ class Role(StrEnum):
 
 ROLES: Final = {
     FindingKind.EMULATOR_LATE: Role.EMULATOR,
+    FindingKind.FOREIGN_PACKETS: Role.EMULATOR,
     FindingKind.UNEVEN_LINKS: Role.JOB,
     FindingKind.VICTIM: Role.JOB,
     FindingKind.STRAGGLER: Role.JOB,

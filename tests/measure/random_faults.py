@@ -2,11 +2,11 @@
 
 Starts Mosquitto, `etloop controller` and two agents as processes and submits jobs continuously, while faults are drawn
 by a seed: processes killed and stopped, the control connection cut, an address lost, the data path silent, the disk
-full, the clock stepped, no descriptor free, the broker down. After each fault the time is measured until the rack is
+full or failing, the clock stepped, no descriptor free, files damaged, the broker down. After each fault the time is measured until the rack is
 ready: controller, broker and both agents are up, and jobs can start. At the end every acknowledged job must exist once,
 must have run at most once for each time that it was queued, and must have ended with an exit code and, unless it
 passed, a reason; and every run directory that a job names must hold a complete run. A job that did not pass must give a
-fault that preceded its end as the cause (`breaking.causes`); at most 2 % may not.
+fault that was inflicted while it ran as the cause (`breaking.causes`); at most 2 % may not.
 
 Root, for the full disk (a tmpfs) and the cuts (iptables). The full size is `--faults 1000 --jobs 500`.
 """
@@ -40,7 +40,7 @@ from etloop.controller.rack.store.job_store import JobStore, StoreFailed
 from etloop.results.store.run_dir import read_run
 from etloop.runtime.broker_settings import BrokerSettings
 from etloop.runtime.stop_signals import terminate_as_interrupt
-from tests.measure.breaking.causes import Inflicted, wrong_causes
+from tests.measure.breaking.causes import Inflicted, Unpassed, faults_during, wrong_causes
 from tests.measure.breaking.faults import Fault, drawn_faults, inflict
 from tests.measure.breaking.rack import AGENTS, FAKETIME, POLL_S, Rack, written_rack
 from tests.measure.harness import BAR_MISSED
@@ -58,6 +58,9 @@ _SCENARIOS: Final = (
 _WAITING_JOBS: Final = 4
 """Jobs kept in the queue, as long as there are some left to submit."""
 _END_PATIENCE_S: Final = 600.0
+_LOOK_S: Final = 0.25
+_LOOKED_AT: Final = 50
+"""Newest jobs that may change between two looks."""
 _A_JOB_S: Final = 20.0
 """Longest time per job on a busy machine, for the jobs that are not submitted yet when the last fault is over."""
 _DISK_MIB: Final = 128
@@ -84,6 +87,8 @@ class Outcome:
     """Violations of the guarantees, in words."""
     wrong_causes: tuple[str, ...] = ()
     """Jobs that give a wrong cause, in words."""
+    reasons: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Of each job that did not pass: its reason, and the faults while it ran."""
 
     @property
     def holds(self) -> bool:
@@ -186,30 +191,51 @@ def _names_in(directory: Path) -> str:
     return ", ".join(names[:20]) or "nothing"
 
 
-class Ends:
-    """When jobs were first found ended, on this process's clock: the controller's own clock is stepped."""
+class Watch(threading.Thread):
+    """Notes when jobs left the queue and ended, on this process's clock: the controller's own clock is stepped."""
 
     def __init__(self, path: Path) -> None:
+        super().__init__(daemon=True)
         self._path = path
-        self._found: dict[str, float] = {}
+        self._queued_s: dict[str, float] = {}
+        """When a job was last found queued, or not there yet."""
+        self._ended_s: dict[str, float] = {}
+        self._before_s = time.monotonic()
+        self.over = threading.Event()
+
+    def run(self) -> None:
+        """Look until `over` is set."""
+        while not self.over.wait(_LOOK_S):
+            self.look()
 
     def look(self) -> None:
-        """Note the jobs that have ended since the last call."""
+        """Note the states of the newest jobs."""
+        now_s = time.monotonic()
         with contextlib.suppress(StoreFailed):
             store = JobStore.look(self._path)
             try:
-                for job in store.latest(1 << 20):
-                    if job.state in ENDED:
-                        self._found.setdefault(job.job_id, time.monotonic())
+                for job in store.latest(_LOOKED_AT):
+                    self._queued_s.setdefault(job.job_id, self._before_s)
+                    if job.state is JobState.QUEUED:
+                        self._queued_s[job.job_id] = now_s
+                    elif job.state in ENDED:
+                        self._ended_s.setdefault(job.job_id, now_s)
             finally:
                 store.close()
+            self._before_s = now_s
 
-    def unpassed(self, jobs: Iterable[Job]) -> list[tuple[str, str, float]]:
-        """Return (job, reason, end) of those that did not pass."""
+    def unpassed(self, jobs: Iterable[Job]) -> list[Unpassed]:
+        """Return the jobs that did not pass. Raises `KeyError` if one has not ended."""
         return [
-            (job.job_id, job.reason, self._found[job.job_id])
+            Unpassed(
+                job.job_id,
+                job.reason,
+                self._queued_s[job.job_id],
+                self._ended_s[job.job_id],
+                "trace: damaged" in job.request.scenario_text,
+            )
             for job in jobs
-            if job.exit_code != ExitCode.PASS and job.job_id in self._found
+            if job.exit_code != ExitCode.PASS
         ]
 
 
@@ -230,7 +256,7 @@ def broken_rack(
     inflicted: list[Inflicted] = []
     state = directory / "state"
     state.mkdir()
-    ends = Ends(state / "jobs.sqlite")
+    watch = Watch(state / "jobs.sqlite")
     rack.set_addresses("add")
     size = f"size={_DISK_MIB + _DISK_MIB_A_JOB * jobs}m"
     subprocess.run(["mount", "-t", "tmpfs", "-o", size, "tmpfs", str(state)], check=True)
@@ -240,15 +266,14 @@ def broken_rack(
             rack.start(name)
         rack.await_ready()
         feeder.start()
+        watch.start()
         for number, fault in enumerate(faults):
             chance = random.Random(f"{seed} {number}")
             time.sleep(chance.uniform(0, 2))
-            ends.look()
             begin_s = time.monotonic()
             agent = inflict(fault, rack, chance, while_s)
-            inflicted.append(Inflicted(fault, begin_s, time.monotonic(), agent))
             healed.append(Healed(fault, rack.await_ready()))
-            ends.look()
+            inflicted.append(Inflicted(fault, begin_s, time.monotonic(), agent))
             say(f"{number + 1} of {len(faults)}: {fault.value}, ready after {healed[-1].ready_s:.1f} s")
             if feeder.failure is not None:
                 raise feeder.failure
@@ -257,7 +282,9 @@ def broken_rack(
         store = JobStore.look(state / "jobs.sqlite")
         try:
             _await_ends(store)
-            ends.look()
+            watch.over.set()
+            watch.join()
+            watch.look()
             mistakes = (*feeder.mistakes, *mistakes_of(store, state, feeder.acknowledged))
             all_jobs = store.latest(1 << 20)
             jobs_by_end = Counter(f"{job.state}, {job.exit_code}" for job in all_jobs)
@@ -265,10 +292,16 @@ def broken_rack(
             store.close()
         if len(feeder.acknowledged) != jobs:
             mistakes = (*mistakes, f"{len(feeder.acknowledged)} of {jobs} jobs were acknowledged")
-        wrong = wrong_causes(ends.unpassed(all_jobs), inflicted)
-        return Outcome(tuple(healed), dict(jobs_by_end), mistakes, wrong)
+        unpassed = watch.unpassed(job for job in all_jobs if job.state in ENDED)
+        reasons = tuple(
+            (job.reason, tuple(event.fault.value for event in faults_during(job, inflicted)))
+            for job in unpassed
+        )
+        wrong = wrong_causes(unpassed, inflicted)
+        return Outcome(tuple(healed), dict(jobs_by_end), mistakes, wrong, reasons)
     finally:
         feeder.over.set()
+        watch.over.set()
         rack.end()
         rack.set_addresses("delete")
         subprocess.run(["umount", "-l", str(state)], check=False, capture_output=True)
@@ -286,7 +319,7 @@ def absence() -> str:
     """Return why this cannot be run here; "" if it can."""
     if os.geteuid() != 0:
         return "not root"
-    missing = [name for name in ("iptables", "ip", "mount") if shutil.which(name) is None]
+    missing = [name for name in ("iptables", "ip", "mount", "cc") if shutil.which(name) is None]
     if not Path(FAKETIME.format(f"{os.uname().machine}-linux-gnu")).exists():
         missing.append("faketime")
     if shutil.which("mosquitto") is None and not Path("/usr/sbin/mosquitto").exists():
@@ -344,6 +377,7 @@ def main() -> None:
             "ended": outcome.ended,
             "mistakes": outcome.mistakes,
             "wrong_causes": outcome.wrong_causes,
+            "reasons": outcome.reasons,
         }
         print(json.dumps(figures, indent=2))
     else:

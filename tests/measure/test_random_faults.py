@@ -16,7 +16,7 @@ import pytest
 from etloop.contract.base.errors import ExitCode
 from etloop.controller.rack.job import Job, JobEvent, JobRequest, PortDemand
 from etloop.controller.rack.store.job_store import JobStore
-from tests.measure.breaking.causes import REASONS, Inflicted, wrong_causes
+from tests.measure.breaking.causes import REASONS, Inflicted, Unpassed, wrong_causes
 from tests.measure.breaking.faults import Fault, drawn_faults
 from tests.measure.random_faults import (
     Healed,
@@ -124,13 +124,32 @@ def test_an_outcome_holds_if_nothing_was_lost_and_the_rack_was_ready_in_time(
 )
 def test_a_wrong_cause_is_found(sentence: str, reason: str, right: bool) -> None:
     killed = (Inflicted(Fault.AGENT_KILLED, 10.0, 11.0, "b"),)
-    wrong = wrong_causes([("j1", reason, 12.0)], killed)
+    wrong = wrong_causes([Unpassed("j1", reason, 9.0, 12.0, has_damaged_trace=True)], killed)
     assert wrong == (
-        () if right else (f"j1 gives a wrong cause: {reason} (faults before: agent killed b)",)
+        () if right else (f"j1 gives a wrong cause: {reason} (faults meanwhile: agent killed b)",)
     ), sentence
-    assert len(wrong_causes([("j1", reason, 9.0)], killed)) == (not reason.startswith("traces")), (
-        "it ended before"
-    )
+
+
+@pytest.mark.parametrize(
+    ("begin_s", "end_s", "right"),
+    [(9.0, 10.5, True), (13.9, 20.0, True), (14.1, 20.0, False), (8.0, 9.9, False)],
+)
+def test_a_fault_causes_only_ends_of_jobs_that_it_meets(begin_s: float, end_s: float, *, right: bool) -> None:
+    killed = (Inflicted(Fault.AGENT_KILLED, 10.0, 11.0, "b"),)
+    job = Unpassed("j1", "agent 'b': its connection is closed, in RUN", begin_s, end_s)
+    assert (wrong_causes([job], killed) == ()) is right
+
+
+@pytest.mark.parametrize(
+    "fault", [Fault.CONTROL_CUT, Fault.ALL_STOPPED, Fault.BROKER_KILLED, Fault.RIG_DAMAGED]
+)
+def test_a_fault_that_must_end_nothing_is_no_cause(fault: Fault) -> None:
+    job = Unpassed("j1", "all agents have fallen silent together", 9.0, 12.0)
+    assert len(wrong_causes([job], [Inflicted(fault, 10.0, 11.0)])) == 1
+
+
+def test_only_a_job_of_the_damaged_trace_may_name_it() -> None:
+    assert len(wrong_causes([Unpassed("j1", "traces/damaged/w.0.et: is not a trace", 9.0, 12.0)], [])) == 1
 
 
 def test_every_kind_of_fault_has_its_causes_and_comes_equally_often() -> None:

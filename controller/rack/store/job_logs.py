@@ -6,7 +6,6 @@ are kept.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 from pathlib import Path
@@ -65,17 +64,31 @@ class JobLogs:
             return file.read(2 * self._most_log_bytes)
 
     def trim(self, most_logs: int = MOST_LOGS, most_bytes: int = MOST_ALL_BYTES) -> int:
-        """Remove the logs of the oldest jobs beyond these bounds; return how many."""
-        self._begun = 0
-        # Job ids sort by time of submission.
-        paths = sorted(self._directory.glob(f"*{_SUFFIX}"), reverse=True)
+        """Remove the logs of the oldest jobs beyond these bounds; return how many.
+
+        Raises `OSError` if the directory cannot be read, or, after all others, for the first log that cannot be examined or
+        removed. It is due again then.
+        """
+        with os.scandir(self._directory) as entries:
+            names = [entry.name for entry in entries if entry.name.endswith(_SUFFIX)]
+        begun = self._begun
         removed = total_bytes = 0
-        for number, path in enumerate(paths, 1):
-            with contextlib.suppress(OSError):
+        fault: OSError | None = None
+        # Job ids sort by time of submission.
+        for number, name in enumerate(sorted(names, reverse=True), 1):
+            path = self._directory / name
+            try:
                 total_bytes += path.lstat().st_size
                 if number > most_logs or total_bytes > most_bytes:
                     path.unlink()
                     removed += 1
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                fault = fault or error
+        if fault is not None:
+            raise fault
+        self._begun -= begun
         return removed
 
     def _path(self, job_id: str) -> Path:

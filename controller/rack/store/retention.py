@@ -84,7 +84,6 @@ class Retaining:
             await end([self._going])
 
     async def _pass(self, job_ids: list[str]) -> None:
-        await asyncio.to_thread(self._log.trim_job_logs)
         for job_id in job_ids:
             with self._rack.readings.removing(job_id) as is_free:
                 job = self._rack.store.find(job_id)
@@ -93,3 +92,5 @@ class Retaining:
                 if await asyncio.to_thread(artifacts.remove, self._directory / job_id):
                     self._rack.forget(job)
                     self._log.job(job_id, "artifacts removed", bytes=job.artifact_bytes)
+        # Last: its failure must not keep run directories.
+        await asyncio.to_thread(self._log.trim_job_logs)

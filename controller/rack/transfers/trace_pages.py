@@ -24,6 +24,7 @@ from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import approximate_bytes
 from etloop.controller.rack.job import ON_PORTS, JobState
 from etloop.controller.rack.store.job_store import StoreFailed
+from etloop.controller.rack.telemetry.connections import STALL_TIMEOUT_S
 from etloop.controller.rack.transfers.admission import BUSY, HOLDER, HttpAdmission
 from etloop.controller.rack.transfers.tokens import Right
 from etloop.controller.rack.transfers.trace_names import digest_of_file, digests_in, file_name
@@ -219,6 +220,15 @@ class TracePages:
             busy = web.HTTPServiceUnavailable(text=text, headers={"Retry-After": _AGAIN_S})
             raise self._admission.refuse(request, BUSY, busy) from None
 
+    async def _next_piece(self, request: web.Request) -> bytes:
+        """Return further bytes of the body, b"" after its end; refuse a client that sends none for a while."""
+        try:
+            async with asyncio.timeout(STALL_TIMEOUT_S):
+                return await request.content.read(_PIECE_BYTES)
+        except TimeoutError:
+            text = f"no byte of the archive arrived for {STALL_TIMEOUT_S:g} s: send it again\n"
+            raise web.HTTPRequestTimeout(text=text) from None
+
     async def _receive(
         self, request: web.Request, transfer: Transfer, file: IO[bytes], size_bytes: int
     ) -> None:
@@ -231,7 +241,7 @@ class TracePages:
 
         received_bytes = 0
         try:
-            async for piece in request.content.iter_chunked(_PIECE_BYTES):
+            while piece := await self._next_piece(request):
                 received_bytes += len(piece)
                 await transfer.call(lambda piece=piece: take(piece))  # type: ignore[misc]
             await transfer.call(file.flush)

@@ -37,7 +37,8 @@ _ASKING_NS: Final = 10 * NS_PER_S
 _PREDECESSOR_NS: Final = NS_PER_S
 """Longest time that the door of a controller that was killed keeps its listening socket, on a busy host."""
 _LOOK_S: Final = 0.02
-_AGAIN_S: Final = 1.0
+_AGAIN_NS: Final = NS_PER_S
+"""Least time between two starts of the process."""
 _END_S: Final = 3.0
 """Longest time for the door's process to end; it spends up to one second on sending what is queued."""
 
@@ -56,11 +57,13 @@ class Door:
         self._notices: list[Notice] = []
         self._control: socket.socket
         self._process: subprocess.Popen[bytes]
+        self._started_ns = 0
         self._why = ""
         self._restarting: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Start the process, and read its reports from the event loop. Raises `OSError`."""
+        self._started_ns = monotonic_ns()
         own_end, door_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         descriptors = (self._listener.fileno(), door_end.fileno())
         arguments = map(str, (*descriptors, *self._passage, self.budget.members, self.budget.strangers))
@@ -141,17 +144,22 @@ class Door:
                 self._why = rest
 
     async def _restart(self) -> None:
-        await asyncio.to_thread(self._reap)
-        why, self._why = self._why or f"it ended with code {self._process.returncode}", ""
-        text = f"restarting the process that accepts agents' connections: {why}"
-        self._notices.append(Notice("the door's process ended", text))
+        is_reported = False
         while True:
-            await asyncio.sleep(_AGAIN_S)
             try:
+                await asyncio.to_thread(self._reap)
+                if not is_reported:
+                    why, self._why = self._why or f"it ended with code {self._process.returncode}", ""
+                    text = f"restarting the process that accepts agents' connections: {why}"
+                    self._notices.append(Notice("the door's process ended", text))
+                    is_reported = True
+                # At once, so that agents return in time; but one that ends as it starts must not take a processor.
+                await asyncio.sleep(max(0, self._started_ns + _AGAIN_NS - monotonic_ns()) / NS_PER_S)
                 self.start()
             except OSError as error:
                 text = f"cannot start the process that accepts agents' connections: {error.strerror}"
                 self._notices.append(Notice("the door's process cannot be started", text))
+                await asyncio.sleep(_AGAIN_NS / NS_PER_S)
                 continue
             self._restarting = None
             return

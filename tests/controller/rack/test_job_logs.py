@@ -6,6 +6,8 @@ import io
 import json
 from pathlib import Path
 
+import pytest
+
 from etloop.controller.rack.log import RackLog
 from etloop.controller.rack.log_settings import LogFormat
 from etloop.controller.rack.store.job_logs import JobLogs
@@ -42,6 +44,28 @@ def test_the_oldest_logs_go_beyond_a_number_or_a_size(tmp_path: Path) -> None:
     assert not logs.is_due
     assert logs.trim(most_logs=8, most_bytes=500) == 3
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"2026-{n}.log" for n in range(5, 10)]
+
+
+def test_logs_that_cannot_be_removed_are_reported_and_remain_due(tmp_path: Path) -> None:
+    logs = JobLogs(tmp_path)
+    for number in range(10):
+        logs.append(f"2026-{number}", "x" * 99)
+    (tmp_path / "2026-1.log").unlink()
+    (tmp_path / "2026-1.log").mkdir()
+    with pytest.raises(IsADirectoryError):
+        logs.trim(most_logs=8)
+    assert not (tmp_path / "2026-0.log").exists(), "the others are removed"
+    assert logs.is_due
+    (tmp_path / "2026-1.log").rmdir()
+    assert logs.trim(most_logs=8) == 0
+    assert not logs.is_due
+
+
+def test_an_unreadable_directory_of_logs_is_not_an_empty_one(tmp_path: Path) -> None:
+    logs = JobLogs(tmp_path / "none")
+    with pytest.raises(FileNotFoundError):
+        logs.trim()
+    assert logs.is_due
 
 
 def test_a_log_that_cannot_be_written_ends_nothing_and_no_link_is_followed(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import signal
 import socket
@@ -16,7 +17,8 @@ import zmq
 import zmq.asyncio
 
 from etloop.contract.base.errors import ConfigError
-from etloop.controller.session.door.door import listening_at
+from etloop.controller.session.door import door
+from etloop.controller.session.door.door import Door, listening_at
 from etloop.controller.session.router import RouterLink, open_router
 from tests.agent.test_agent_service import free_endpoint
 
@@ -108,6 +110,31 @@ async def test_a_door_that_broke_is_followed_by_another() -> None:
         )
         await peer.send(b"after")
         assert (await received(link))[1] == b"after"
+
+
+async def test_a_door_is_followed_by_another_after_errors_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    errors = [OSError(errno.EINVAL, "Invalid argument"), OSError(errno.EMFILE, "Too many open files")]
+    reap = vars(Door)["_reap"]
+
+    def reap_at_last(self: Door) -> None:
+        if errors:
+            raise errors.pop()
+        reap(self)
+
+    monkeypatch.setattr(Door, "_reap", reap_at_last)
+    monkeypatch.setattr(door, "_AGAIN_NS", 0)
+    endpoint = free_endpoint()
+    async with open_router(endpoint, None) as link, peers(endpoint, 1) as (peer,):
+        await peer.send(b"before")
+        await received(link)
+        os.kill(door_process(), signal.SIGKILL)
+        await peer.send(b"after")
+        assert (await received(link))[1] == b"after"
+        assert [notice.text.rpartition(": ")[2] for notice in link.take_notices()] == [
+            "Too many open files",
+            "Invalid argument",
+            "it ended with code -9",
+        ]
 
 
 async def test_what_the_controller_is_told_ends_no_door() -> None:

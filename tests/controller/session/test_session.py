@@ -241,6 +241,23 @@ def test_a_failed_probe_names_ranks_and_addresses() -> None:
     assert str(problem).startswith("rank 0 (127.0.0.1) -> rank 1 (127.0.0.2): no reply; check link")
 
 
+def test_a_probe_that_failed_while_an_agent_was_paused_names_that_agent_first() -> None:
+    play = Rehearsal("a", "b", settings=SessionSettings("r1", "tcp://127.0.0.1:1"))
+    play.delay_ns = lambda: 30 * NS_PER_MS
+    play.agents["a"].cannot_probe = True
+    play.run(30, lambda: play.session.state is RunState.CONNECT)
+    play.agents["b"].paused = True
+    play.run(5)
+    play.resume("b")
+    play.run_to_end(20)
+    assert [str(problem).partition(": ")[0] for problem in play.session.problems] == [
+        "agent 'b'",
+        "rank 0 (127.0.0.1) -> rank 1 (127.0.0.2)",
+    ]
+    assert play.session.reason.startswith("agent 'b': was not heard for 5.")
+    assert "; probes had no reply" in play.session.reason
+
+
 def test_a_failed_engine_ends_the_run_and_names_who_has_gone_quiet() -> None:
     play = Rehearsal("a", "b")
     play.agents["a"].fails, play.agents["a"].stops_at = True, 18

@@ -1,5 +1,5 @@
-"""Faults of a rack that are drawn at random, and their injection: signals, dropped packets, a full disk, a stepped
-clock.
+"""Faults of a rack that are drawn at random, and their injection: signals, dropped packets, a full or failing disk,
+damaged files, a stepped clock.
 """
 
 from __future__ import annotations
@@ -37,6 +37,10 @@ class Fault(Enum):
     DISK_FULL = "disk full for a while"
     CLOCK_STEPPED = "clock of the controller stepped"
     DESCRIPTORS_GONE = "controller without free descriptors for a while"
+    READS_FAIL = "reads of the controller's files fail (EIO) for a while"
+    WRITES_FAIL = "writes of the controller's files fail (EIO) for a while"
+    TRACE_DAMAGED = "trace damaged for a while"
+    RIG_DAMAGED = "rig file damaged for a while, and read again"
 
 
 def drawn_faults(count: int, seed: int, kinds: Sequence[Fault] = tuple(Fault)) -> list[Fault]:
@@ -72,39 +76,48 @@ def inflict(fault: Fault, rack: Rack, chance: random.Random, while_s: float | No
             signalled(rack.children("door.relay"), signal.SIGKILL)
         case Fault.RUN_KILLED:
             signalled(rack.children("runs.process")[:1], signal.SIGKILL)
-        case Fault.RUN_STOPPED:
-            with stopped(rack.children("runs.process")):
+        case _:
+            with lasting(fault, rack, chance, agent):
                 time.sleep(while_s)
-        case Fault.ALL_STOPPED:
-            with stopped(
-                [*rack.children(""), *(rack.processes[name].pid for name in ("controller", *AGENTS))]
-            ):
-                time.sleep(while_s)
-        case Fault.ADDRESS_LOST:
-            with without_address(rack.address_of(agent)):
-                time.sleep(while_s)
-        case Fault.DESCRIPTORS_GONE:
-            with without_descriptors(rack.processes["controller"].pid):
-                time.sleep(while_s)
-        case Fault.CONTROLLER_STOPPED | Fault.AGENT_STOPPED | Fault.BROKER_STOPPED:
-            name = {Fault.CONTROLLER_STOPPED: "controller", Fault.BROKER_STOPPED: "broker"}.get(fault, agent)
-            rack.send(name, signal.SIGSTOP)
-            time.sleep(while_s)
-            rack.send(name, signal.SIGCONT)
-        case Fault.CONTROL_CUT:
-            with dropped("--protocol", "tcp", "--dport", str(rack.control)):
-                time.sleep(while_s)
-        case Fault.DATA_SILENT:
-            with dropped("--protocol", "udp", "--destination", f"{rack.network}.1.0/24"):
-                time.sleep(while_s)
-        case Fault.DISK_FULL:
-            with full_disk(rack.directory / "state"):
-                time.sleep(while_s)
-        case Fault.CLOCK_STEPPED:
-            days = chance.choice((-800, -1, 1, 400))
-            (rack.directory / "clock").write_text(f"{days:+d}d")
-            time.sleep(while_s)
     return agent if fault in _OF_AGENTS else ""
+
+
+def lasting(
+    fault: Fault, rack: Rack, chance: random.Random, agent: str
+) -> contextlib.AbstractContextManager[None]:
+    """Return the block inside which a temporary fault lasts."""
+    controller = rack.processes["controller"].pid
+    match fault:
+        case Fault.CONTROLLER_STOPPED:
+            return stopped([controller])
+        case Fault.RUN_STOPPED:
+            return stopped(rack.children("runs.process"))
+        case Fault.AGENT_STOPPED:
+            return stopped([rack.processes[agent].pid])
+        case Fault.BROKER_STOPPED:
+            return stopped([rack.processes["broker"].pid])
+        case Fault.ALL_STOPPED:
+            return stopped([*rack.children(""), controller, *(rack.processes[name].pid for name in AGENTS)])
+        case Fault.CONTROL_CUT:
+            return dropped("--protocol", "tcp", "--dport", str(rack.control))
+        case Fault.DATA_SILENT:
+            return dropped("--protocol", "udp", "--destination", f"{rack.network}.1.0/24")
+        case Fault.ADDRESS_LOST:
+            return without_address(rack.address_of(agent))
+        case Fault.DISK_FULL:
+            return full_disk(rack.directory / "state")
+        case Fault.DESCRIPTORS_GONE:
+            return without_descriptors(controller)
+        case Fault.READS_FAIL | Fault.WRITES_FAIL:
+            return rack.failing_files("r" if fault is Fault.READS_FAIL else "w")
+        case Fault.TRACE_DAMAGED:
+            return damaged(chance.choice(sorted((rack.directory / "traces/job").iterdir())), chance)
+        case Fault.RIG_DAMAGED:
+            return damaged_rig(rack, chance)
+        case Fault.CLOCK_STEPPED:
+            return stepped_clock(rack, chance)
+        case _:
+            raise AssertionError(fault)
 
 
 _OF_AGENTS = frozenset({Fault.AGENT_KILLED, Fault.AGENT_STOPPED, Fault.ADDRESS_LOST})
@@ -147,6 +160,41 @@ def without_descriptors(pid: int) -> Iterator[None]:
     finally:
         with contextlib.suppress(ProcessLookupError):
             resource.prlimit(pid, resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@contextlib.contextmanager
+def damaged(path: Path, chance: random.Random) -> Iterator[None]:
+    """Replace a file by one with 64 random bytes at a random position inside the block."""
+    sound = path.read_bytes()
+    position = chance.randrange(len(sound))
+
+    def replace(content: bytes) -> None:
+        path.with_name("written").write_bytes(content)
+        path.with_name("written").replace(path)
+
+    replace(sound[:position] + chance.randbytes(64) + sound[position + 64 :])
+    try:
+        yield
+    finally:
+        replace(sound)
+
+
+@contextlib.contextmanager
+def damaged_rig(rack: Rack, chance: random.Random) -> Iterator[None]:
+    """Let the controller read a damaged rig file, and the sound one after the block."""
+    try:
+        with damaged(rack.directory / "rig.yaml", chance):
+            rack.send("controller", signal.SIGHUP)
+            yield
+    finally:
+        rack.send("controller", signal.SIGHUP)
+
+
+@contextlib.contextmanager
+def stepped_clock(rack: Rack, chance: random.Random) -> Iterator[None]:
+    """Step the controller's clock by days, which remains after the block."""
+    (rack.directory / "clock").write_text(f"{chance.choice((-800, -1, 1, 400)):+d}d")
+    yield
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -25,6 +26,7 @@ from tests.measure.processes import children, free_port
 
 AGENTS: Final = ("a", "b")
 FAKETIME: Final = "/usr/lib/{}/faketime/libfaketimeMT.so.1"
+_FAILING_IO: Final = Path(__file__).with_name("failing_io.c")
 _PATIENCE_S: Final = 120.0
 POLL_S: Final = 0.1
 
@@ -106,6 +108,16 @@ class Rack:
         """Send a signal to a process."""
         self.processes[name].send_signal(number)
 
+    @contextlib.contextmanager
+    def failing_files(self, kinds: str) -> Iterator[None]:
+        """Let reads ("r") or writes ("w") of the controller and its children fail with EIO inside the block."""
+        switch = self.directory / "io-switch"
+        switch.write_text(kinds)
+        try:
+            yield
+        finally:
+            switch.unlink()
+
     def end(self) -> None:
         """End all processes, agents first."""
         for name in (*AGENTS, "controller", "broker"):
@@ -142,15 +154,17 @@ class Rack:
         }
 
     def await_ready(self) -> float:
-        """Wait until the rack is ready; return the seconds. Raises `SystemExit` with the end of the controller's log on
-        timeout.
-        """
+        """Wait until the rack is ready; return the seconds. Raises `SystemExit` with the ends of all logs on timeout."""
         began_s = time.monotonic()
         while not self.is_ready():
             if time.monotonic() - began_s > _PATIENCE_S:
-                log_end = (self.directory / "controller.log").read_text(errors="replace")[-2000:]
+                logs = {
+                    name: (self.directory / f"{name}.log").read_text(errors="replace")
+                    for name in self.processes
+                }
+                ends = "\n".join(f"{name}: {text[-2000:]}" for name, text in logs.items())
                 raise SystemExit(
-                    f"the rack is not ready after {_PATIENCE_S:g} s; its controller said: {log_end}"
+                    f"the rack is not ready after {_PATIENCE_S:g} s (killed and not back: {sorted(self.killed)}):\n{ends}"
                 )
             time.sleep(POLL_S)
         return time.monotonic() - began_s
@@ -176,8 +190,12 @@ def written_rack(directory: Path) -> Rack:
     clock = directory / "clock"
     clock.write_text("+0d")
     machine = os.uname().machine
+    library = directory / "failing_io.so"
+    subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, _FAILING_IO, "-ldl"], check=True)
     environment = {
-        "LD_PRELOAD": FAKETIME.format(f"{machine}-linux-gnu"),
+        "LD_PRELOAD": f"{library}:{FAKETIME.format(f'{machine}-linux-gnu')}",
+        "FAILING_IO_BELOW": f"{directory}/",
+        "FAILING_IO_SWITCH": str(directory / "io-switch"),
         "FAKETIME_TIMESTAMP_FILE": str(clock),
         "FAKETIME_NO_CACHE": "1",
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",

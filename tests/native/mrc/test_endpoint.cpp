@@ -2,6 +2,7 @@
 #include "mrc/endpoint.h"
 
 #include <deque>
+#include <functional>
 #include <random>
 #include <set>
 #include <variant>
@@ -310,15 +311,13 @@ void a_message_is_over_when_the_peer_took_it() {
   CHECK(end.end.requester.deadline() == kNever);
 }
 
-void silence_is_probed_and_then_given_up() {
-  End end;
-  end.end.requester.post(message(1));
-  const std::vector<Outgoing> sent = send_all(end, 0);
+// Let the peer be silent until the sender gives up; return the number of probes.
+int silence(End& end) {
   int probes = 0;
   for (int i = 0; i < 400 && end.end.requester.fault() == QpFault::none; ++i) {
     const Nanos due = end.end.requester.deadline();
     CHECK(due != kNever);
-    if (due == kNever) return;
+    if (due == kNever) return probes;
     end.end.requester.on_timer(due);
     send_all(end, due);
     if (!end.end.requester.probe_due(due)) continue;
@@ -326,10 +325,43 @@ void silence_is_probed_and_then_given_up() {
     end.end.requester.probe_sent(end.end.requester.probe(), due);
     ++probes;
   }
-  CHECK(probes > 3);
+  return probes;
+}
+
+void silence_is_probed_and_then_given_up() {
+  End end;
+  end.end.requester.post(message(1));
+  CHECK_EQ(send_all(end, 0).size(), size_t{1});
+  CHECK(silence(end) > 3);
   CHECK(end.end.requester.fault() == QpFault::retries_exceeded);
   CHECK(end.counters.retransmitted_packets >= 7);
-  CHECK_EQ(sent.size(), size_t{1});
+}
+
+void an_error_ends_the_queue_pair_only_if_silence_follows() {
+  const std::pair<QpFault, std::function<void(End&)>> rows[] = {
+      {QpFault::remote_access,
+       [](End& end) { end.end.requester.on_acknowledgement(Aeth{wire::kSyndromeNakRemoteAccess, 0}, 500); }},
+      {QpFault::remote_operational,
+       [](End& end) { end.end.requester.on_nack({.reason = NackReason::unexpected_event}, 500); }},
+  };
+  for (const auto& [fault, report] : rows) {
+    End end;
+    end.end.requester.post(message(1));
+    send_all(end, 0);
+    report(end);
+    CHECK(end.end.requester.fault() == QpFault::none);  // it may be forged
+    silence(end);
+    CHECK(end.end.requester.fault() == fault);
+    End healthy;
+    healthy.end.requester.post(message(1));
+    report(healthy);
+    send_all(healthy, 1'000);
+    healthy.end.requester.on_acknowledgement(Aeth{wire::kSyndromeAck, 1}, 2'000);
+    healthy.end.requester.post(message(1));
+    send_all(healthy, 3'000);
+    silence(healthy);
+    CHECK(healthy.end.requester.fault() == QpFault::retries_exceeded);
+  }
 }
 
 // Two ends joined by a network that loses, trims, repeats and reorders: all messages come, each once, in order.
@@ -426,6 +458,7 @@ int main() {
   a_nack_of_what_arrived_means_nothing();
   a_message_is_over_when_the_peer_took_it();
   silence_is_probed_and_then_given_up();
+  an_error_ends_the_queue_pair_only_if_silence_follows();
   for (uint64_t seed = 1; seed <= 200; ++seed) whatever_the_network_does_messages_come_once(seed);
   return etloop::test::failures();
 }

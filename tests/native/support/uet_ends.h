@@ -107,6 +107,17 @@ struct Pair {
     for (const Outgoing& packet : send_all(now)) arrive(packet);
     for (const Packet& packet : answers()) answer(packet, now + 1000);
   }
+  // From now on the peer is silent, until the sender gives up.
+  QpFault silence() {
+    for (int round = 0; round < 400 && a.end.fault() == QpFault::none; ++round) {
+      const Nanos due = a.end.deadline();
+      if (due == kNever) break;
+      a.end.on_timer(due);
+      send_all(due);
+      if (a.end.probe_due(due)) a.end.probe_sent(a.end.probe(), due);
+    }
+    return a.end.fault();
+  }
   // Closes the context of a.
   Outgoing close(Nanos now) {
     a.end.on_timer(now);

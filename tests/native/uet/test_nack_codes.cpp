@@ -57,10 +57,11 @@ void a_nack_has_its_effect(const Row& row) {
   pair.a.end.requester.on_nack(nack, 3'000);
   CHECK_EQ(pair.a.counters.naks_rx, 1);
   CHECK_EQ(pair.a.counters.stale_answers, 0);
-  CHECK_EQ(pair.a.end.fault() != QpFault::none, row.then == Then::ends);
+  CHECK(pair.a.end.fault() == QpFault::none);  // it may be forged
   const std::vector<Outgoing> again = pair.send_all(4'000);
   CHECK_EQ(again.size(), size_t{row.then == Then::again ? 1U : 0U});
   if (!again.empty()) CHECK_EQ(request_of(again[0]).psn, nack.psn);
+  if (row.then == Then::ends) CHECK(pair.silence() == QpFault::remote_operational);
   // Nobody answers: the timer has what the NACK did not bring.
   if (row.then == Then::timer) {
     pair.a.end.on_timer(pair.a.end.deadline());
@@ -82,10 +83,24 @@ void a_nack_of_nothing_under_way_is_discarded() {
   CHECK(pair.send_all(4'000).empty());
 }
 
+void a_forged_nack_does_not_end_a_healthy_queue_pair() {
+  Pair pair;
+  pair.exchange(kMtu, 0);
+  Nack forged;
+  forged.nack_code = NackCode::closing_in_error;
+  pair.a.end.requester.on_nack(forged, 1'500);
+  pair.exchange(kMtu, 2'000);
+  CHECK_EQ(pair.delivered.size(), size_t{2});
+  pair.a.end.post(message(kMtu));
+  CHECK_EQ(pair.send_all(4'000).size(), size_t{1});
+  CHECK(pair.silence() == QpFault::retries_exceeded);  // a later silence is none of its business
+}
+
 }  // namespace
 
 int main() {
   for (const Row& row : kRows) a_nack_has_its_effect(row);
   a_nack_of_nothing_under_way_is_discarded();
+  a_forged_nack_does_not_end_a_healthy_queue_pair();
   return etloop::test::failures();
 }

@@ -107,7 +107,7 @@ AckOutcome Requester::on_nack(const wire::mrc::Neth& nack, Nanos now) {
   ++counters_.naks_rx;
   if (came_after_failure()) return outcome;
   if (nack.reason == NackReason::unexpected_event) {
-    fail(QpFault::remote_operational);
+    sender_.note_error(QpFault::remote_operational, now);
     return outcome;
   }
   const multipath::SentPackets& packets = sender_.packets();
@@ -133,7 +133,7 @@ AckOutcome Requester::on_acknowledgement(const wire::mrc::Aeth& aeth, Nanos now)
   ++counters_.acks_rx;
   if (came_after_failure()) return outcome;
   if (aeth.syndrome != wire::kSyndromeAck) {
-    fail(fault_of(aeth.syndrome));
+    sender_.note_error(fault_of(aeth.syndrome), now);
     return outcome;
   }
   const auto completed = static_cast<uint16_t>(aeth.msn);

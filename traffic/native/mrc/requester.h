@@ -39,7 +39,6 @@ class Requester {
   Nanos deadline() const { return sender_.deadline(); }
   void on_timer(Nanos now) { sender_.on_timer(now); }
   bool awaits_answer() const { return sender_.last_probe().is_open(); }
-  void fail(QpFault fault) { sender_.fail(fault); }
 
   QpFault fault() const { return sender_.fault(); }
   bool repeats() const { return sender_.packets().lost() > 0; }

@@ -119,6 +119,7 @@ void Sender::retransmit(uint32_t psn) {
 
 void Sender::note_arrived(const SentPacket& packet, AckOutcome& outcome) {
   ++outcome.packets;
+  if (packet.sent_ns > error_.at_ns) error_ = {};  // the peer still places packets: the error was forged
   entropy_.paths().arrived(packet.entropy);
 }
 
@@ -305,7 +306,7 @@ void Sender::on_timer(Nanos now) {
   if (timer_.adaptive()) ++(timer_.is_short() ? counters_.roce_adp_retrans : counters_.roce_adp_retrans_to);
   timer_.expire();
   if (!timer_.may_retry(now)) {
-    fail(QpFault::retries_exceeded);
+    give_up();
     return;
   }
   lose_older_than(waited_since_ns);

@@ -64,6 +64,12 @@ struct ArrivalReport {
   bool resent = false;
 };
 
+// Error that an answer reported, and when.
+struct ReportedError {
+  QpFault fault = QpFault::none;
+  Nanos at_ns = 0;
+};
+
 class Sender {
  public:
   // `number`: the peer's endpoint number, which seeds draws and spreads long waits. `paths`: shared by all queue pairs to the
@@ -109,6 +115,10 @@ class Sender {
   Nanos deadline() const;
   void on_timer(Nanos now);
   void fail(QpFault fault);
+  // An answer has this error, which anyone who sees a packet can forge: it is the fault only if the peer is silent from now on.
+  void note_error(QpFault fault, Nanos now) { error_ = {fault, now}; }
+  // The peer no longer answers.
+  void give_up() { fail(error_.fault != QpFault::none ? error_.fault : QpFault::retries_exceeded); }
 
   QpFault fault() const { return fault_; }
   bool idle() const { return requests_.empty(); }
@@ -153,6 +163,7 @@ class Sender {
   uint32_t unreported_losses_ = 0;     // losses since the last answer, for the next outcome
   uint32_t completed_end_;       // all messages before it are complete
   QpFault fault_ = QpFault::none;
+  ReportedError error_;
   Probe probe_;
   uint8_t inline_[kClearToSendBytes] = {};
 };

@@ -171,7 +171,7 @@ bool Requester::is_close_answer(const wire::uet::Ack& ack) const {
   return state_ == PdcState::closing && !ack.answers_probe && ack.cack_psn == psns_.widen(sender_.packets().next());
 }
 
-void Requester::fail_by(ReturnCode code) {
+void Requester::note_error(ReturnCode code, Nanos now) {
   switch (code) {
     case ReturnCode::null:
     case ReturnCode::ok: return;
@@ -181,11 +181,11 @@ void Requester::fail_by(ReturnCode code) {
     case ReturnCode::bad_index:
     case ReturnCode::bad_address:
     case ReturnCode::bad_generation:
-    case ReturnCode::permission_violation: sender_.fail(QpFault::remote_access); return;
+    case ReturnCode::permission_violation: sender_.note_error(QpFault::remote_access, now); return;
     case ReturnCode::unsupported_operation:
     case ReturnCode::unsupported_size:
-    case ReturnCode::too_long: sender_.fail(QpFault::remote_invalid_request); return;
-    default: sender_.fail(QpFault::remote_operational); return;
+    case ReturnCode::too_long: sender_.note_error(QpFault::remote_invalid_request, now); return;
+    default: sender_.note_error(QpFault::remote_operational, now); return;
   }
 }
 
@@ -234,7 +234,7 @@ AckOutcome Requester::on_ack(const wire::uet::Ack& ack, const wire::uet::Respons
   const multipath::SentPackets& packets = sender_.packets();
   psns_.move_to(packets.oldest());
   sender_.complete_before(packets.oldest());
-  if (response != nullptr) fail_by(response->return_code);
+  if (response != nullptr) note_error(response->return_code, now);
   if (sender_.idle()) rested_ns_ = now;
   return outcome;
 }
@@ -247,7 +247,7 @@ AckOutcome Requester::on_nack(const wire::uet::Nack& nack, Nanos now) {
   // All requests were acknowledged: late copies that arrived after the close command are rejected now.
   if (state_ == PdcState::closing) return outcome;
   if (wire::uet::action_of(nack.nack_code) == wire::uet::NackAction::close) {
-    sender_.fail(QpFault::remote_operational);
+    sender_.note_error(QpFault::remote_operational, now);
     return outcome;
   }
   sender_.note_answer(now);
@@ -322,7 +322,7 @@ void Requester::control_sent(const Outgoing& control, Nanos now) {
   if (!close_due_ && credit_.request_due) {
     credit_.request_due = false;
     credit_.heard_ns = now;
-    if (++credit_.asked > kMostCreditRequests) sender_.fail(QpFault::retries_exceeded);
+    if (++credit_.asked > kMostCreditRequests) sender_.give_up();
     return;
   }
   if (!close_due_) {

@@ -106,7 +106,7 @@ class Requester {
   bool came_after_failure();
   void answered(uint16_t target_id);
   bool is_close_answer(const wire::uet::Ack& ack) const;
-  void fail_by(wire::uet::ReturnCode code);
+  void note_error(wire::uet::ReturnCode code, Nanos now);
   bool rests() const { return state_ == PdcState::open && sender_.idle(); }
 
   FlowRecord& counters_;

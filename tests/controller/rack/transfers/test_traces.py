@@ -7,7 +7,7 @@ import hashlib
 import io
 import json
 import tarfile
-from asyncio import sleep, timeout, to_thread
+from asyncio import open_connection, sleep, timeout, to_thread
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,9 +21,11 @@ from etloop.controller.rack.job import JobEvent, JobRequest, PortDemand
 from etloop.controller.rack.operators import Operators, Refused
 from etloop.controller.rack.runs.process import inputs_of
 from etloop.controller.rack.submissions import Rejected
+from etloop.controller.rack.transfers import trace_pages
 from etloop.controller.rack.transfers.trace_check import found_problems
 from etloop.controller.rack.transfers.trace_names import digest_of_file, digests_in, with_places
 from etloop.controller.rack.transfers.trace_shelf import TraceShelf
+from etloop.controller.rack.transfers.transfers import MOST_TRANSFERS
 from etloop.controller.run.pipeline import prepare
 from etloop.workload.readers.files import read_trace
 from tests.controller.rack.runs.test_rack_code import begin
@@ -208,6 +210,24 @@ async def test_an_upload_that_is_refused_leaves_nothing(
         async with timeout(60):  # it goes in the transfer's own thread, for which no answer waits
             while list((tmp_path / "traces").iterdir()):  # noqa: ASYNC110 - a directory has no event
                 await sleep(0)
+
+
+async def test_uploads_that_stall_are_refused_and_others_get_their_places(
+    tmp_path: Path, archive: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trace_pages, "STALL_TIMEOUT_S", 0.2)
+    async with serving(tmp_path, TOKENS) as served, timeout(60):
+        host, port = served.base.removeprefix("http://").split(":")
+        head = f"PUT /traces/{A} HTTP/1.1\r\nHost: 127.0.0.1\r\n{bearing(WRITER)}\r\nContent-Length: 1000\r\n\r\n"
+        stalled = [await open_connection(host, int(port)) for _ in range(MOST_TRANSFERS)]
+        for _, writer in stalled:
+            writer.write(head.encode() + b"x")
+        for reader, writer in stalled:
+            answer = (await reader.read()).decode()
+            assert answer.startswith("HTTP/1.1 408")
+            assert "no byte of the archive arrived for 0.2 s" in answer
+            writer.close()
+        assert (await put(served, archive))[0] == 201
 
 
 async def test_who_waits_to_be_asked_for_his_body_is_asked_or_refused_at_once(
