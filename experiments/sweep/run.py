@@ -31,6 +31,7 @@ from etloop.controller.run.twin import TwinExecution
 from etloop.experiments.sweep.directory import KEY_FILE
 from etloop.experiments.sweep.file import Sweep
 from etloop.experiments.sweep.index import AFRESH, run_key
+from etloop.experiments.sweep.kept_jobs import kept_jobs
 from etloop.experiments.sweep.own_lab import OwnLab
 from etloop.experiments.sweep.points import Point, PointFiles, Turn
 from etloop.results.report.findings import short_names
@@ -302,4 +303,6 @@ class Runs:
         inputs = RunInputs(files.scenario, files.rig, files.topology, run_id)
         options = self._study.options
         keeps_case = options.output is Output.EVERYTHING
-        return prepare(inputs, PrepareOptions(strict=options.strict, keeps_case=keeps_case))
+        return prepare(
+            inputs, PrepareOptions(strict=options.strict, keeps_case=keeps_case, jobs=kept_jobs)
+        )
