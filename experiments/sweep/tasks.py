@@ -81,7 +81,7 @@ class PlannedPoint:
 def plan_point(sweep: bytes, point: Point, mode: Mode, strict: bool) -> PlannedPoint | tuple[Problem, ...]:
     """Return the files of a point and the digest of its plan, or the problems of its files. `sweep` is pickled."""
     try:
-        files = point_files(_sweep_of(sweep), point, _content, lab=mode is Mode.LAB)
+        files = point_files(_sweep_of(sweep), point, content_of, lab=mode is Mode.LAB)
         options = PrepareOptions(strict=strict, keeps_case=False, jobs=kept_jobs)
         record = _record(point, files, mode, options)
     except InputError as error:
@@ -95,7 +95,8 @@ def _sweep_of(content: bytes) -> Sweep:
     return sweep
 
 
-def _content(path: Path) -> bytes:
+def content_of(path: Path) -> bytes:
+    """Return the content of a file, which is read again if it changed. Raises as `read_file`."""
     try:
         state = path.stat()
     except OSError:
