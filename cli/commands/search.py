@@ -13,7 +13,7 @@ from etloop.results.schema.run_output import Output
 from etloop.runtime.module_loading import quick_loading
 
 EXAMPLE: Final = (
-    "  etloop search examples/search/sweep.yaml --out study/\n"
+    "  etloop search sweep.yaml --out study/\n"
     "  etloop search sweep.yaml --out study/ --resume --trials 400\n"
     "  etloop search sweep.yaml --out study/ --rig rig.yaml      repeat the best trials on hardware\n"
     "\n"

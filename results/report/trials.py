@@ -50,7 +50,7 @@ def importance_table(record: TrialsRecord) -> Table:
         *(Column(figure, objective, Unit.NUMBER) for figure, objective in zip(record.figures, record.objectives, strict=True)),
     )  # fmt: skip
     axes = sorted(record.axes, key=lambda axis: -max(shares.get(axis, 0.0) for shares in record.importances))
-    rows = tuple(
+    rows: tuple[tuple[Value, ...], ...] = tuple(
         (Cell(axis, is_strong=True), *(f"{shares.get(axis, 0.0):.0%}" for shares in record.importances))
         for axis in axes
     )
@@ -67,7 +67,7 @@ def candidates_table(record: TrialsRecord) -> Table:
         *(Column(figure, f"mean {figure}", Unit.NUMBER) for figure in record.figures),
         Column("outcome", "job's time against start"),
     )
-    rows = tuple(
+    rows: tuple[tuple[Value, ...], ...] = tuple(
         (
             *(Cell(candidate.name, is_strong=True), candidate.runs, candidate.passed),
             *(_words(figure, mean) for figure, mean in zip(record.figures, candidate.means, strict=True)),
