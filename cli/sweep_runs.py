@@ -46,6 +46,9 @@ def run_sweep(file: InputFile, parsed: argparse.Namespace) -> CommandResult:
     sweep = _with_options(parse_sweep(text, file.source, file.path.parent), parsed)
     mode = Mode.TWIN if parsed.twin else Mode.LAB if parsed.lab else Mode.LIVE
     refuse_figures(settings.figures)
+    if sweep.optimize is not None:
+        remedy = "run etloop search, or remove optimize"
+        raise ConfigError(Problem(f"{sweep.source}: optimize", "is for a search over all axes", remedy))
     if parsed.out is None and not parsed.dry_run:
         raise ConfigError(Problem("--out", "is missing", "name a directory for the results"))
     refuse_mode(parsed, sweep, mode)

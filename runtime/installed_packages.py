@@ -23,6 +23,7 @@ EXTRAS: Final[Mapping[str, tuple[str, ...]]] = {
     "gnmi": ("grpc", "google"),
     "infragraph": ("infragraph",),
     "scapy": ("scapy",),
+    "search": ("optuna",),
 }
 """Import names of the modules that each extra installs."""
 

@@ -5,6 +5,7 @@ Decides the names and settings of the parts of a set.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from etloop.contract.base.errors import InputError, PlanError, Problem
@@ -63,16 +64,19 @@ def strict_about_traces(scenario: Scenario) -> Scenario:
     return replace(scenario, jobs=tuple(jobs))
 
 
-def build_jobs(scenario: Scenario, progress: Progress | None = None) -> JobSet:
+def build_jobs(
+    scenario: Scenario, progress: Progress | None = None, build: Callable[[Source], Job] | None = None
+) -> JobSet:
     """Return the jobs of a scenario whose schedule files have been read.
 
+    `build`: used instead of `build_job_of`, by callers that keep jobs.
     Raises an `InputError` for every trace or load that cannot be used.
     """
     jobs: list[Job] = []
     problems: list[Problem] = []
     for entry in scenario.jobs:
         try:
-            jobs.append(_build_job(entry.source, progress))
+            jobs.append(build_job_of(entry.source, progress) if build is None else build(entry.source))
         except InputError as error:
             if len(scenario.jobs) == 1:
                 raise
@@ -92,7 +96,8 @@ def build_jobs(scenario: Scenario, progress: Progress | None = None) -> JobSet:
     return _merge(scenario, jobs)
 
 
-def _build_job(source: Source, progress: Progress | None) -> Job:
+def build_job_of(source: Source, progress: Progress | None = None) -> Job:
+    """Return the job of a trace or a generated load. Raises an `InputError` if it cannot be used."""
     if source.load is not None:
         return job_of(source.load, source.where)
     assert source.trace is not None

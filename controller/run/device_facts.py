@@ -6,8 +6,9 @@ Decides which values of a profile are shown. A file that cannot be read again do
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from etloop.contract.base.errors import ConfigError
 from etloop.dut_profiles.device_topology import parse_modelled_topology
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from etloop.contract.model.topology import Topology
 
 Read = TypeVar("Read")
+_TOPOLOGIES_KEPT: Final = 8
 
 
 def device_facts(texts: Mapping[str, str | bytes | None], directory: Path) -> DeviceFacts:
@@ -31,7 +33,7 @@ def device_facts(texts: Mapping[str, str | bytes | None], directory: Path) -> De
     topology: Topology | None = _read(
         texts,
         TOPOLOGY_FILE,
-        lambda text, source: parse_modelled_topology(text, source, directory),
+        lambda text, source: _parse_topology(text, source, directory),
         read_errors,
     )
     if profile is None:
@@ -48,6 +50,12 @@ def device_facts(texts: Mapping[str, str | bytes | None], directory: Path) -> De
         topology=topology,
         unread=tuple(read_errors),
     )  # fmt: skip
+
+
+# Cached because all runs of a sweep's point have the same topology.
+@lru_cache(maxsize=_TOPOLOGIES_KEPT)
+def _parse_topology(text: bytes, source: str, directory: Path) -> Topology:
+    return parse_modelled_topology(text, source, directory)
 
 
 def _read(

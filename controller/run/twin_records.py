@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -16,16 +16,16 @@ from etloop.contract.model.counters import (
     CounterObject,
     CounterReading,
 )
-from etloop.contract.model.device_counts import CountedDevice, SamplePhase
+from etloop.contract.model.device_counts import SamplePhase
 from etloop.contract.model.fault_rules import FaultAction
 from etloop.contract.model.records import PORT_RECORD, StreamCount
 from etloop.contract.model.run import AgentRecords, RunEnd, RunOutcome
+from etloop.contract.model.switch_counters import SWITCH_PORT_COUNTERS
 from etloop.contract.model.topology import Topology
 from etloop.controller.plan.udp_streams import agent_of
 from etloop.counters.readers.lab_values import switch_port_readings
 from etloop.counters.source_log import SourceLog
-from etloop.results.device.index import index_device
-from etloop.results.device.tables import counters_table
+from etloop.results.device.tables import SeriesColumns, series_columns, table_since_zero
 from etloop.results.schema.summary import VIRTUAL_TIME
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from etloop.controller.plan.plan import Plan
     from etloop.traffic.twin import TwinOutcome
 
-
+_TOPOLOGIES_KEPT: Final = 8
 _INJECTED: Final = {
     FaultAction.DROP: "injected_losses",
     FaultAction.DUPLICATE: "injected_duplicates",
@@ -138,24 +138,30 @@ def _port_records(twin: TwinOutcome, topology: Topology, attachments: list[int])
 def twin_counters_table(topology: Topology, outcome: TwinOutcome) -> Any:
     """Return the Arrow table of counters.parquet of a twin. Its switches start with the job, so all their counts belong to
     the run."""
-    readings: list[CounterReading] = []
-    for switch, rows, watermark_bytes in zip(
-        topology.switches, outcome.switch_ports, outcome.pool_watermark_bytes, strict=True
-    ):
-        pool = CountedObject(CounterObject.POOL, switch.name)
-        readings.append(CounterReading(pool, "watermark_bytes", watermark_bytes))
-        for port, row in zip(switch.ports, rows, strict=True):
-            readings += switch_port_readings(f"{switch.name}/{port.name}", row)
-    zero_readings = tuple(replace(reading, value=0) for reading in readings)
-    log = SourceLog("twin", frozenset(), outcome.start_ns)
-    for at_ns, batch, phase in (
-        (outcome.start_ns, zero_readings, SamplePhase.BEFORE),
-        (outcome.end_ns, tuple(readings), SamplePhase.DRAINED),
-    ):
-        log.add(CounterBatch(at_ns, at_ns, batch, ()), phase)
+    names = tuple((switch.name, tuple(port.name for port in switch.ports)) for switch in topology.switches)
     rig_peers = tuple(
         (topology.port_name(attachment.end), attachment.rig_port) for attachment in topology.attachments
     )
-    peers = rig_peers + topology.cables()
-    source = log.finish(outcome.end_ns, "twin", 0, peers, several=True, host_side=False)
-    return counters_table(index_device(CountedDevice("twin", 0, (source,))))
+    counts = [
+        np.concatenate([[watermark_bytes], np.ascontiguousarray(rows).view(np.int64).ravel()])
+        for rows, watermark_bytes in zip(outcome.switch_ports, outcome.pool_watermark_bytes, strict=True)
+    ]
+    values = np.concatenate(counts).astype(np.int64, copy=False)
+    assert values.min(initial=0) >= 0
+    return table_since_zero(_switch_series(names, rig_peers + topology.cables()), values)
+
+
+# Cached because a sweep makes thousands of runs on the same switches.
+@lru_cache(maxsize=_TOPOLOGIES_KEPT)
+def _switch_series(
+    names: tuple[tuple[str, tuple[str, ...]], ...], peers: tuple[tuple[str, str], ...]
+) -> SeriesColumns:
+    """Return the series of switches, given with their ports: the pool of each, then port by port as in its counters."""
+    readings: list[CounterReading] = []
+    for switch, ports in names:
+        readings.append(CounterReading(CountedObject(CounterObject.POOL, switch), "watermark_bytes", 0))
+        for port in ports:
+            readings += switch_port_readings(f"{switch}/{port}", np.zeros((), SWITCH_PORT_COUNTERS))
+    log = SourceLog("twin", frozenset(), 0)
+    log.add(CounterBatch(0, 0, tuple(readings), ()), SamplePhase.BEFORE)
+    return series_columns([log.finish(0, "twin", 0, peers, several=True, host_side=False)])

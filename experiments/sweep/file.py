@@ -24,6 +24,7 @@ from etloop.contract.base.value_parsers import bounded, file_name, integer, one_
 from etloop.contract.base.yaml_reader import ConfigFile, Section, read_document
 from etloop.contract.base.yaml_tree import NULL_TAG, TEXT_TAG, Change, is_null, parse_path, value_text
 from etloop.experiments.sweep.bisection import Search
+from etloop.experiments.sweep.optimize import Optimize
 from etloop.lab.plan import (
     DEFAULT_ADDRESSES,
     DEFAULT_BIND,
@@ -101,6 +102,8 @@ class Sweep:
     """The rig, where a sweep runs on agents."""
     search: Search | None = optional_group(Search, "search")
     """Search the largest value of one key path at which runs pass, instead of comparing points."""
+    optimize: Optimize | None = optional_group(Optimize, "optimize")
+    """Search the best combination of settings, instead of running all of them (`etloop search`)."""
     repeats: int = setting("repeats", integer(1, MOST_REPEATS), DEFAULT_REPEATS)
     """Runs of every point; 1 with a search if left out."""
     order: Order = setting("order", word_of(Order), Order.INTERLEAVED)
@@ -142,6 +145,14 @@ def _refuse_size(sweep: Sweep, top: Section) -> None:
     points = points_of(sweep)
     if len(sweep.axes) > MOST_AXES:
         top.mistake("axes", f"{len(sweep.axes)} axes", f"use at most {MOST_AXES}")
+    if sweep.optimize is not None:
+        if sweep.search is not None:
+            top.mistake("optimize", "search of one value is given, too", "write one of both")
+        if not sweep.axes:
+            top.mistake(
+                "optimize", "there are no axes", "write such as axes: {transport.qps_per_connection: [1, 4]}"
+            )
+        return
     if points > MOST_POINTS:
         top.mistake(
             "axes", f"{points} points", f"use at most {MOST_POINTS}: fewer settings, or several sweeps"

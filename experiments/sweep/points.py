@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from functools import lru_cache
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 FILES: Final = ("scenario", "rig", "topology")
 MADE_RIG: Final = "rig-of-its-lab.yaml"
 """Name, in messages, of a rig derived from a topology."""
+_RIGS_KEPT: Final = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -156,6 +158,8 @@ def _made_rig(sweep: Sweep, topology: InputFile | None, changes: list[Change]) -
     return InputFile(path, changed_text(text, str(path), changes).encode() if changes else text)
 
 
+# Cached because most points of a sweep have the same topology.
+@lru_cache(maxsize=_RIGS_KEPT)
 def lab_rig(wish: LabWish, topology: bytes, source: str) -> str:
     """Return the rig of a lab of this topology. Raises `ConfigError` or `PlanError` if no lab can be made."""
     plan = plan_lab(

@@ -30,7 +30,8 @@ from etloop.controller.run.prepare import Prepared
 from etloop.controller.run.twin import TwinExecution
 from etloop.experiments.sweep.directory import KEY_FILE
 from etloop.experiments.sweep.file import Sweep
-from etloop.experiments.sweep.index import AFRESH, run_key
+from etloop.experiments.sweep.index import AFRESH, point_record, run_key
+from etloop.experiments.sweep.kept_jobs import kept_jobs
 from etloop.experiments.sweep.own_lab import OwnLab
 from etloop.experiments.sweep.points import Point, PointFiles, Turn
 from etloop.results.report.findings import short_names
@@ -46,6 +47,8 @@ from etloop.runtime.version import installed_version
 from etloop.traffic.twin import SAMPLE_INTERVAL_NS, TwinSettings
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from etloop.experiments.sweep.directory import SweepDirectory
 
 Keep = Callable[[SweepRecord], None]
@@ -281,17 +284,33 @@ class Runs:
             None, expects=options.expects, pages=False, lab=lab, output=options.output, in_one_write=in_twin
         )
 
+    def planned(self, point: Point, files: PointFiles) -> Point:
+        """Return a point with the digest of its plan, which its run uses. Raises an `InputError`."""
+        prepared = self._plan_of(point, files)
+        return replace(point, plan=point_record(point, files, prepared.plan).plan)
+
+    def add_files(self, name: str, files: PointFiles) -> None:
+        """Write the files of a point, unless they exist. Raises `ConfigError` if it had other files."""
+        self._study.directory.add(name, files)
+
+    def place(self, name: str, number: int) -> Path:
+        """Return the directory of a complete run."""
+        return self._study.directory.run(name, number)
+
+    def _plan_of(self, point: Point, files: PointFiles) -> Prepared:
+        if point.name not in self._plans:
+            while len(self._plans) >= _KEPT_PLANS:
+                del self._plans[next(iter(self._plans))]
+            self._plans[point.name] = self._laid_out(files, TWIN_ID)
+        return self._plans[point.name]
+
     def _prepared(self, point: Point, files: PointFiles, number: int) -> tuple[Prepared, Execution]:
         if self._study.options.mode is not Mode.TWIN:
             if self._study.options.mode is Mode.LAB:
                 assert files.topology is not None
                 self._lab.up(files.topology)
             return self._laid_out(files, new_run_id()), SessionExecution()
-        if point.name not in self._plans:
-            while len(self._plans) >= _KEPT_PLANS:
-                del self._plans[next(iter(self._plans))]
-            self._plans[point.name] = self._laid_out(files, TWIN_ID)
-        prepared = self._plans[point.name]
+        prepared = self._plan_of(point, files)
         if point.plan:
             key = self._key(point, files, number)
             prepared = replace(prepared, texts={**prepared.texts, KEY_FILE: f"{key}\n"})
@@ -302,4 +321,4 @@ class Runs:
         inputs = RunInputs(files.scenario, files.rig, files.topology, run_id)
         options = self._study.options
         keeps_case = options.output is Output.EVERYTHING
-        return prepare(inputs, PrepareOptions(strict=options.strict, keeps_case=keeps_case))
+        return prepare(inputs, PrepareOptions(strict=options.strict, keeps_case=keeps_case, jobs=kept_jobs))

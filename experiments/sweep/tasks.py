@@ -21,6 +21,7 @@ from etloop.controller.inputs.files import read_file
 from etloop.controller.run.execution import SilentWatcher
 from etloop.controller.run.prepare import PrepareOptions, RunInputs, prepare
 from etloop.experiments.sweep.index import point_record
+from etloop.experiments.sweep.kept_jobs import kept_jobs
 from etloop.experiments.sweep.points import Point, PointFiles, Turn, at_point, point_files
 from etloop.experiments.sweep.run import Keep, MadeRun, RunLog, Runs, Stopped, Study
 from etloop.experiments.sweep.workers import WorkerLost
@@ -80,8 +81,9 @@ class PlannedPoint:
 def plan_point(sweep: bytes, point: Point, mode: Mode, strict: bool) -> PlannedPoint | tuple[Problem, ...]:
     """Return the files of a point and the digest of its plan, or the problems of its files. `sweep` is pickled."""
     try:
-        files = point_files(_sweep_of(sweep), point, _content, lab=mode is Mode.LAB)
-        record = _record(point, files, mode, PrepareOptions(strict=strict, keeps_case=False))
+        files = point_files(_sweep_of(sweep), point, content_of, lab=mode is Mode.LAB)
+        options = PrepareOptions(strict=strict, keeps_case=False, jobs=kept_jobs)
+        record = _record(point, files, mode, options)
     except InputError as error:
         return error.problems
     return PlannedPoint(replace(point, plan=record.plan), files, record)
@@ -93,7 +95,8 @@ def _sweep_of(content: bytes) -> Sweep:
     return sweep
 
 
-def _content(path: Path) -> bytes:
+def content_of(path: Path) -> bytes:
+    """Return the content of a file, which is read again if it changed. Raises as `read_file`."""
     try:
         state = path.stat()
     except OSError:

@@ -142,11 +142,14 @@ def device_counts(summary: Summary, frames: Mapping[str, Frame]) -> Mapping[str,
     counters = frames.get("counters")
     if counters is None:
         return None
-    counts: dict[str, int] = {}
     columns = counters.columns
-    for kind, name, increase in zip(columns["kind"], columns["counter"], columns["increase"], strict=True):
-        if not np.isnan(increase):
-            counts[f"{kind}_{name}"] = counts.get(f"{kind}_{name}", 0) + int(increase)
+    is_known = ~np.isnan(columns["increase"].astype(np.float64))
+    counts: dict[str, int] = {}
+    increases = columns["increase"][is_known].tolist()
+    for kind, name, increase in zip(
+        columns["kind"][is_known].tolist(), columns["counter"][is_known].tolist(), increases, strict=True
+    ):
+        counts[f"{kind}_{name}"] = counts.get(f"{kind}_{name}", 0) + int(increase)
     return counts
 
 

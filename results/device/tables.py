@@ -5,13 +5,15 @@ Decides which samples are stored: of a run of equal values only the first and th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from etloop.contract.model.counters import BY_OBJECT_AND_NAME, CounterObject
-from etloop.contract.model.device_counts import SamplePhase
+from etloop.contract.base.late_dataclass import dataclass
+from etloop.contract.model.counters import BY_OBJECT_AND_NAME, CounterNature
+from etloop.contract.model.device_counts import CountedSource, SamplePhase
 from etloop.results.device.index import IndexedSource
 from etloop.results.schema.columns import Column, ColumnType, columns_of
 from etloop.results.tables.arrow_tables import column_table, text_column
@@ -45,11 +47,7 @@ COUNTERS: Final = (
 
 def dut_table(sources: tuple[IndexedSource, ...], start_ns: int) -> pa.Table:
     """Return dut.parquet, by source, series and time; times are relative to the start of the job at `start_ns`."""
-    series = [
-        (indexed_source, number)
-        for indexed_source in sources
-        for number in range(len(indexed_source.source.series))
-    ]
+    series = [row for indexed_source in sources for row in _series_rows(indexed_source.source)]
     first = np.cumsum([0, *(len(indexed_source.source.series) for indexed_source in sources)])
     rows: list[tuple[NDArray[np.integer], ...]] = []
     for indexed_source, offset in zip(sources, first, strict=False):
@@ -74,7 +72,7 @@ def dut_table(sources: tuple[IndexedSource, ...], start_ns: int) -> pa.Table:
             "time_ns": time_ns,
             "error_ns": error_ns,
             "phase": text_column(phase, [sample_phase.name.lower() for sample_phase in SamplePhase]),
-            **_series_columns(series, number.astype(np.int64)),
+            **_columns_of_rows(series, number.astype(np.int64)),
             "value": value,
         },
     )
@@ -97,60 +95,93 @@ def _rows_to_store(
     return np.asarray(order[differs[:-1] | differs[1:]])
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class SeriesColumns:
+    """The columns of counters.parquet that identify its rows, a row for every series: equal for all runs of a device."""
+
+    identity: Mapping[str, object]
+    """Columns of `_SERIES`."""
+    natures: pa.Array
+    is_cumulative: NDArray[np.bool_]
+
+
+def series_columns(sources: Sequence[CountedSource]) -> SeriesColumns:
+    """Return the identifying columns of all series of sources."""
+    rows = [row for source in sources for row in _series_rows(source)]
+    number = np.arange(len(rows))
+    natures = [
+        BY_OBJECT_AND_NAME[series.object.kind, series.counter].nature
+        for source in sources
+        for series in source.series
+    ]
+    return SeriesColumns(
+        _columns_of_rows(rows, number),
+        text_column(number, [nature.value for nature in natures]),
+        np.array([nature is CounterNature.CUMULATIVE for nature in natures], bool),
+    )
+
+
 def counters_table(sources: tuple[IndexedSource, ...]) -> pa.Table:
     """Return counters.parquet: a row for every counter of every object."""
-    series = [(source, number) for source in sources for number in range(len(source.source.series))]
 
-    def all_values(name: str) -> NDArray[np.generic]:
-        return np.concatenate(
-            [np.empty(0, np.int64), *(getattr(source.increases, name) for source in sources)]
-        )
+    def all_values(name: str, kind: type[np.generic]) -> NDArray[Any]:
+        columns = (getattr(source.increases, name) for source in sources)
+        return np.concatenate([np.empty(0, kind), *columns])
 
-    is_whole, cumulative = all_values("whole").astype(bool), all_values("cumulative").astype(bool)
-    increase = all_values("increase").astype(np.int64)
-    number = np.arange(len(series))
-    natures = [BY_OBJECT_AND_NAME[_counter_key(source, index)].nature.value for source, index in series]
+    increase, is_whole = all_values("increase", np.int64), all_values("whole", np.bool_)
+    columns = series_columns([source.source for source in sources])
     return column_table(
         COUNTERS,
         {
-            **_series_columns(series, number),
-            "nature": text_column(number, natures),
-            "increase": pa.array(increase, mask=~(is_whole & cumulative)),
-            "seen_increase": pa.array(increase, mask=~cumulative),
-            "last": np.concatenate([np.empty(0, np.uint64), *(source.increases.last for source in sources)]),
-            "most": np.concatenate([np.empty(0, np.uint64), *(source.increases.most for source in sources)]),
-            "samples": all_values("samples").astype(np.int64),
+            **columns.identity,
+            "nature": columns.natures,
+            "increase": pa.array(increase, mask=~(is_whole & columns.is_cumulative)),
+            "seen_increase": pa.array(increase, mask=~columns.is_cumulative),
+            "last": all_values("last", np.uint64),
+            "most": all_values("most", np.uint64),
+            "samples": all_values("samples", np.int64),
         },
     )
 
 
-def _counter_key(source: IndexedSource, number: int) -> tuple[CounterObject, str]:
-    series = source.source.series[number]
-    return series.object.kind, series.counter
-
-
-def _series_columns(series: list[tuple[IndexedSource, int]], number: NDArray[np.int64]) -> dict[str, object]:
-    """Return the columns of `_SERIES` for rows whose series have the given numbers."""
-    rows = []
-    peers = {id(source): dict(source.source.peers) for source, _ in series}
-    for source, index in series:
-        counted_object, counter = source.source.series[index].object, source.source.series[index].counter
-        unit = BY_OBJECT_AND_NAME[counted_object.kind, counter].unit
-        peer = peers[id(source)].get(counted_object.name)
-        rows.append(
-            (
-                source.source.name,
-                str(counted_object),
-                counted_object.kind.value,
-                counted_object.name,
-                counted_object.number,
-                peer,
-                counter,
-                unit,
-            )
-        )
-    fields = dict(
-        zip((column.name for column in _SERIES), zip(*rows, strict=True) if rows else [()] * 8, strict=True)
+def table_since_zero(columns: SeriesColumns, values: NDArray[np.int64]) -> pa.Table:
+    """Return counters.parquet of devices that started with the run: each counter was 0 before, and its value after."""
+    increase = pa.array(np.where(columns.is_cumulative, values, 0), mask=~columns.is_cumulative)
+    last = values.astype(np.uint64)
+    return column_table(
+        COUNTERS,
+        {
+            **columns.identity,
+            "nature": columns.natures,
+            "increase": increase,
+            "seen_increase": increase,
+            "last": last,
+            "most": last,
+            "samples": np.full(len(values), 2, np.int64),
+        },
     )
+
+
+def _series_rows(source: CountedSource) -> Iterator[tuple[object, ...]]:
+    """Yield the values of `_SERIES` of every series of a source."""
+    peers = dict(source.peers)
+    for series in source.series:
+        counted_object = series.object
+        yield (
+            source.name,
+            str(counted_object),
+            counted_object.kind.value,
+            counted_object.name,
+            counted_object.number,
+            peers.get(counted_object.name),
+            series.counter,
+            BY_OBJECT_AND_NAME[counted_object.kind, series.counter].unit,
+        )
+
+
+def _columns_of_rows(rows: Sequence[tuple[object, ...]], number: NDArray[np.int64]) -> dict[str, object]:
+    """Return the columns of `_SERIES` for rows whose series have the given numbers."""
+    names = (column.name for column in _SERIES)
+    fields = dict(zip(names, zip(*rows, strict=True) if rows else [()] * len(_SERIES), strict=True))
     numbers = np.array(fields["number"], np.int32)[number]
     return {name: text_column(number, values) for name, values in fields.items()} | {"number": numbers}
