@@ -102,6 +102,11 @@ def check_runnable(test: OtgTest, rig: Rig, *, sends_as_writes: bool) -> tuple[s
             warnings.append(f"{where}: {flow.verb} is carried as WRITE with immediate")
         elif flow.verb in (Verb.WRITE, Verb.SEND):
             warnings.append(f"{where}: {flow.verb} is carried with an immediate")
+        if flow.verb in _SENDS and not sends_as_writes:
+            port = test.queue_pairs[flow.queue_pair].port
+            if rig.ports[test.ports[port]].queues > 1:
+                remedy = "start etloop otg serve with --send-as-write"
+                problems.append(Problem(where, f"port {port} has several queues, which do not SEND", remedy))
     problems += _port_problems(test, rig)
     if problems:
         raise ConfigError(*problems)
@@ -257,6 +262,7 @@ def transport_of_port(
             base.cnp, dscp=options.cnp.dscp, ecn=options.cnp.ecn, interval_ns=options.cnp_interval_ns
         ),
         ack=_marks(options.ack),
+        clear_to_send=_marks(options.cnp),
         congestion=replace(_congestion(options.dcqcn), pacing=pacing),
     )
 

@@ -107,6 +107,13 @@ def test_ranks_of_a_flow_have_its_verb(verb: str, sends: bool) -> None:
         assert {rank.sends for rank in ranks} == {sends and not as_writes}
 
 
+def test_send_from_several_queues_is_refused() -> None:
+    ports = tuple(replace(port, queues=2) for port in RIG.agents[0].ports)
+    rig = replace(RIG, agents=(replace(RIG.agents[0], ports=ports), *RIG.agents[1:]))
+    with pytest.raises(ConfigError, match="several queues, which do not SEND"):
+        check_runnable(map_config(two_ports(), rig.ports), rig, sends_as_writes=False)
+
+
 def test_sends_are_carried_as_writes_on_request() -> None:
     (warning,) = check_runnable(map_config(two_ports(), RIG.ports), RIG, sends_as_writes=True)
     assert "send_with_immediate is carried as WRITE with immediate" in warning
