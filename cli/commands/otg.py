@@ -70,14 +70,17 @@ def run(parsed: argparse.Namespace) -> CommandResult:
     if parsed.messages < 0:
         raise ConfigError(Problem("--messages", "is negative", "give 1 or more, or leave it out"))
     endpoint = _endpoint("--bind", parsed.bind, insecure=parsed.insecure)
-    grpc = None
-    if parsed.grpc is not None:
-        keys = None if parsed.key is None else (parsed.key.read_bytes(), parsed.certificate.read_bytes())
-        grpc = GrpcSettings(_endpoint("--grpc", parsed.grpc, insecure=parsed.insecure), keys)
+    grpc_endpoint = (
+        _endpoint("--grpc", parsed.grpc, insecure=parsed.insecure) if parsed.grpc is not None else None
+    )
     rig = read_rig(InputFile(parsed.rig))
     context = None if parsed.plain else server_context(parsed.certificate, parsed.key)
     scheme = "http" if context is None else "https"
-
+    grpc = None
+    if grpc_endpoint is not None:
+        # `server_context` has read both files.
+        keys = None if parsed.key is None else (parsed.key.read_bytes(), parsed.certificate.read_bytes())
+        grpc = GrpcSettings(grpc_endpoint, keys)
     host, _, port = endpoint.rpartition(":")
 
     def print_listening(bound_port: int, grpc_port: int) -> None:

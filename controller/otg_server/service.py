@@ -1,4 +1,4 @@
-"""Operations of the OTG API on the held test: decoded JSON in, JSON values out. HTTPS and gRPC both answer through this module."""
+"""Operations of the OTG API on the held test: decoded JSON in, JSON values out. HTTPS and gRPC both answer through it."""
 
 from __future__ import annotations
 

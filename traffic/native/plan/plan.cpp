@@ -243,7 +243,9 @@ std::string validate_transports(const EnginePlan& plan) {
 std::string validate_sender(const EnginePlan& plan, const PlannedRank& rank) {
   if (!rank.sends) return {};
   const PlannedPort& port = plan.ports[static_cast<size_t>(rank.port)];
-  if (plan.transport.kind != TransportKind::roce || port.queues != 1) return "it sends, which needs RoCEv2 and a port of one queue";
+  if (plan.transport.kind != TransportKind::roce || port.queues != 1) {
+    return "it sends, which needs RoCEv2 and a port of one queue";
+  }
   for (const PlannedConnection& connection : plan.connections) {
     if (connection.src_rank == rank.rank && connection.path == Path::wire && connection.qp_count > 1) {
       return "it sends, which needs one queue pair for each connection";
