@@ -28,6 +28,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--certificate", type=Path, metavar="FILE", help="PEM certificate (default: self-signed)"
     )
     parser.add_argument("--key", type=Path, metavar="FILE", help="PEM key of the certificate")
+    parser.add_argument(
+        "--grpc",
+        metavar="HOST:PORT",
+        help="also serve gRPC there; needs the snappi package. In clear text without --certificate",
+    )
     parser.add_argument("--plain", action="store_true", help="serve HTTP without TLS")
     parser.add_argument(
         "--insecure",
@@ -54,36 +59,55 @@ def run(parsed: argparse.Namespace) -> CommandResult:
     import sys
 
     from etloop.contract.base.errors import ConfigError, Problem
-    from etloop.contract.base.printable import printable
-    from etloop.contract.base.units import parse_at
-    from etloop.contract.protocol.endpoint import is_loopback
     from etloop.controller.otg_server.certificate import server_context
     from etloop.controller.otg_server.held_test import ServeOptions
-    from etloop.controller.otg_server.server import OtgServer
+    from etloop.controller.otg_server.server import GrpcSettings, OtgServer
     from etloop.controller.run.prepare import InputFile, read_rig
-    from etloop.runtime.broker_settings import parse_broker_address
 
     if (parsed.certificate is None) != (parsed.key is None) or (parsed.plain and parsed.certificate):
         problem = "--certificate and --key belong together, and --plain has neither"
         raise ConfigError(Problem("--certificate", problem, "name both files, or none"))
     if parsed.messages < 0:
         raise ConfigError(Problem("--messages", "is negative", "give 1 or more, or leave it out"))
-    host, port = parse_at("--bind", parse_broker_address, parsed.bind)
-    if port is None:
-        raise ConfigError(Problem("--bind", f'"{printable(parsed.bind)}" has no port', "write HOST:PORT"))
-    endpoint_host = f"[{host}]" if ":" in host else host
-    if not is_loopback(f"tcp://{endpoint_host}:{port}") and not parsed.insecure:
-        problem = f"{host} is reachable from other machines, and the API has no authentication"
-        raise ConfigError(Problem("--bind", problem, "bind a loopback address, or add --insecure"))
+    endpoint = _endpoint("--bind", parsed.bind, insecure=parsed.insecure)
+    grpc_endpoint = (
+        _endpoint("--grpc", parsed.grpc, insecure=parsed.insecure) if parsed.grpc is not None else None
+    )
     rig = read_rig(InputFile(parsed.rig))
     context = None if parsed.plain else server_context(parsed.certificate, parsed.key)
     scheme = "http" if context is None else "https"
+    grpc = None
+    if grpc_endpoint is not None:
+        # `server_context` has read both files.
+        keys = None if parsed.key is None else (parsed.key.read_bytes(), parsed.certificate.read_bytes())
+        grpc = GrpcSettings(grpc_endpoint, keys)
+    host, _, port = endpoint.rpartition(":")
 
-    def print_listening(bound_port: int) -> None:
-        address = f"{scheme}://{endpoint_host}:{bound_port}"
-        sys.stderr.write(f"serving OTG for {len(rig.ports)} ports at {address}\n")
+    def print_listening(bound_port: int, grpc_port: int) -> None:
+        text = f"serving OTG for {len(rig.ports)} ports at {scheme}://{host}:{bound_port}"
+        if grpc is not None:
+            text += f", and gRPC at {grpc.address.rpartition(':')[0]}:{grpc_port}"
+        sys.stderr.write(f"{text}\n")
         sys.stderr.flush()
 
     server = OtgServer(rig, ServeOptions(parsed.messages, parsed.send_as_write))
-    asyncio.run(server.serve(host, port, context, print_listening))
+    asyncio.run(server.serve(host.strip("[]"), int(port), context, print_listening, grpc))
     return CommandResult("")
+
+
+def _endpoint(option: str, text: str, *, insecure: bool) -> str:
+    """Return an address to listen at as HOST:PORT. Raise `ConfigError` for one that other machines reach without permission."""
+    from etloop.contract.base.errors import ConfigError, Problem
+    from etloop.contract.base.printable import printable
+    from etloop.contract.base.units import parse_at
+    from etloop.contract.protocol.endpoint import is_loopback
+    from etloop.runtime.broker_settings import parse_broker_address
+
+    host, port = parse_at(option, parse_broker_address, text)
+    if port is None:
+        raise ConfigError(Problem(option, f'"{printable(text)}" has no port', "write HOST:PORT"))
+    endpoint = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    if not is_loopback(f"tcp://{endpoint}") and not insecure:
+        problem = f"{host} is reachable from other machines, and the API has no authentication"
+        raise ConfigError(Problem(option, problem, "bind a loopback address, or add --insecure"))
+    return endpoint

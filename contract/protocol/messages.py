@@ -29,7 +29,7 @@ from etloop.contract.model.records import (
     StreamCount,
 )
 
-PROTOCOL_VERSION: Final = 21
+PROTOCOL_VERSION: Final = 22
 """Both sides must have the same version; otherwise they refuse each other with an error that names both."""
 
 MAX_TO_AGENT_BYTES: Final = 256 << 20

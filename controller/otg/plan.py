@@ -98,11 +98,15 @@ def check_runnable(test: OtgTest, rig: Rig, *, sends_as_writes: bool) -> tuple[s
         where = f"{flow.path}.rocev2_verb"
         if flow.verb is Verb.READ:
             problems.append(Problem(where, "flows of READ are not offered", "write choice: write"))
-        elif flow.verb in _SENDS and not sends_as_writes:
-            remedy = "write write_with_immediate, or start etloop otg serve with --send-as-write"
-            problems.append(Problem(where, f"flows of {flow.verb} are not offered", remedy))
-        elif flow.verb is not Verb.WRITE_WITH_IMMEDIATE:
+        elif flow.verb in _SENDS and sends_as_writes:
             warnings.append(f"{where}: {flow.verb} is carried as WRITE with immediate")
+        elif flow.verb in (Verb.WRITE, Verb.SEND):
+            warnings.append(f"{where}: {flow.verb} is carried with an immediate")
+        if flow.verb in _SENDS and not sends_as_writes:
+            port = test.queue_pairs[flow.queue_pair].port
+            if rig.ports[test.ports[port]].queues > 1:
+                remedy = "start etloop otg serve with --send-as-write"
+                problems.append(Problem(where, f"port {port} has several queues, which do not SEND", remedy))
     problems += _port_problems(test, rig)
     if problems:
         raise ConfigError(*problems)
@@ -138,7 +142,14 @@ def _port_problems(test: OtgTest, rig: Rig) -> Iterator[Problem]:
 
 
 def plan_run(
-    test: OtgTest, rig: Rig, names: Sequence[str], messages: int, run_id: str, *, nonce: int
+    test: OtgTest,
+    rig: Rig,
+    names: Sequence[str],
+    messages: int,
+    run_id: str,
+    *,
+    nonce: int,
+    sends_as_writes: bool = False,
 ) -> RunPlan:
     """Return the plan in which the named flows send `messages` each; above `MOST_PASS_MESSAGES`, at least so many.
 
@@ -163,7 +174,8 @@ def plan_run(
         for port, label in test.ports.items()
     }
     assignments = {
-        name: _with_options(assignment, transports, runs) for name, assignment in plan.assignments.items()
+        name: _with_options(assignment, transports, runs, sends_as_writes=sends_as_writes)
+        for name, assignment in plan.assignments.items()
     }
     stall_ns = max(
         [scenario.limits.stall_timeout_ns]
@@ -250,6 +262,7 @@ def transport_of_port(
             base.cnp, dscp=options.cnp.dscp, ecn=options.cnp.ecn, interval_ns=options.cnp_interval_ns
         ),
         ack=_marks(options.ack),
+        clear_to_send=_marks(options.cnp),
         congestion=replace(_congestion(options.dcqcn), pacing=pacing),
     )
 
@@ -289,7 +302,11 @@ def _congestion(dcqcn: Dcqcn | None) -> CongestionSettings:
 
 
 def _with_options(
-    assignment: Assignment, transports: Mapping[str, TransportSettings], runs: Sequence[FlowRun]
+    assignment: Assignment,
+    transports: Mapping[str, TransportSettings],
+    runs: Sequence[FlowRun],
+    *,
+    sends_as_writes: bool,
 ) -> Assignment:
     """Return an assignment in which each port has its own transport, and each flow its class and UDP source ports."""
     labels = [f"{assignment.agent}/{port.name}" for port in assignment.ports]
@@ -301,6 +318,7 @@ def _with_options(
             traffic_class=traffic_class(
                 runs[rank.rank // 2].queue_pair.dscp, runs[rank.rank // 2].queue_pair.ecn
             ),
+            sends=not sends_as_writes and runs[rank.rank // 2].flow.verb in _SENDS,
         )
         for rank in assignment.ranks
     )

@@ -7,6 +7,7 @@ from enum import Enum, auto
 from typing import Final
 
 from etloop.contract.base.errors import ConfigError, Problem
+from etloop.contract.protocol.machine import IllegalTransition, advance
 
 
 class TestState(Enum):
@@ -72,8 +73,8 @@ TRANSITIONS: Final[Mapping[TestState, Mapping[TestEvent, TestState]]] = {
 def after(state: TestState, event: TestEvent) -> TestState:
     """Return the state after an event. Raise `ConfigError` for a request that the state does not allow."""
     try:
-        return TRANSITIONS[state][event]
-    except KeyError:
+        return advance("test", TRANSITIONS, state, event)
+    except IllegalTransition:
         problem = f"cannot be {event.name.lower()} while it is {state.name.lower()}"
         remedy = "POST /config first" if state is TestState.EMPTY else "stop the traffic first"
         raise ConfigError(Problem("the test", problem, remedy)) from None

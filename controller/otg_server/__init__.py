@@ -1,1 +1,1 @@
-"""The server of the Open Traffic Generator API: HTTPS in, runs over the rig's agents out."""
+"""The server of the Open Traffic Generator API: HTTPS and gRPC in, runs over the rig's agents out."""

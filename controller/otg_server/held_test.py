@@ -167,7 +167,16 @@ class HeldTest:
 
     async def _begin(self, names: tuple[str, ...], messages: int) -> OtgRun:
         run_id, nonce = new_run_id(), secrets.randbits(32)
-        plan = await asyncio.to_thread(plan_run, self._test, self._rig, names, messages, run_id, nonce=nonce)
+        plan = await asyncio.to_thread(
+            plan_run,
+            self._test,
+            self._rig,
+            names,
+            messages,
+            run_id,
+            nonce=nonce,
+            sends_as_writes=self._options.sends_as_writes,
+        )
         self._run = OtgRun(plan, self._rig, self._report)
         return self._run
 

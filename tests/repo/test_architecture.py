@@ -79,7 +79,7 @@ MAY_IMPORT: Final[Mapping[str, str]] = {
     "controller/run": "contract runtime workload traffic dut_profiles results counters lab controller/inputs controller/plan"
     " controller/session controller/case controller/transfers",
     "controller/otg_server": "contract runtime controller/inputs controller/otg controller/session"
-    " controller/run controller/rack",
+    " controller/run controller/rack counters/gnmi",
     "controller/rack": "contract runtime workload results controller/inputs controller/plan controller/session controller/run",
     "controller/racks": "contract runtime controller/inputs controller/rack",
     "experiments/nic/link": "contract traffic",

@@ -22,6 +22,7 @@ class Kind(StrEnum):
     FETCHED = "of a kernel package that could not be fetched"
     RIGHTS = "for root"
     TORCH = "of PyTorch, which takes longer to install than continuous integration has"
+    SNAPPI = "of the snappi package, which pins older releases than the lock files"
     KERNEL = "of what this kernel or machine does not have"
 
 
@@ -34,6 +35,7 @@ _KINDS: Final = (
     (PACKAGES, Kind.PROGRAM),
     (re.compile(r"^no interop machine: no kernel to boot\b"), Kind.FETCHED),
     (re.compile(r"^PyTorch is not installed"), Kind.TORCH),
+    (re.compile(r"^the snappi package is not installed"), Kind.SNAPPI),
     (re.compile(r"\broot\b"), Kind.RIGHTS),
     (
         re.compile(

@@ -87,14 +87,31 @@ def test_long_flows_repeat_an_iteration(messages: int, carried: int) -> None:
     assert planned(two_ports(), messages).messages == carried
 
 
-@pytest.mark.parametrize("verb", ["read", "send", "send_with_immediate"])
-def test_verb_without_counterpart_is_refused_at_its_path(verb: str) -> None:
+def test_read_is_refused_at_its_path() -> None:
+    config = two_ports()
+    flows_of(config)[0]["rocev2_verb"] = {"choice": "read"}
+    with pytest.raises(ConfigError, match=r"flows\[0\]\.rocev2_verb") as caught:
+        check_runnable(map_config(config, RIG.ports), RIG, sends_as_writes=False)
+    assert len(caught.value.problems) == 1
+
+
+@pytest.mark.parametrize(("verb", "sends"), [("send", True), ("send_with_immediate", True), ("write", False)])
+def test_ranks_of_a_flow_have_its_verb(verb: str, sends: bool) -> None:
     config = two_ports()
     flows_of(config)[0]["rocev2_verb"] = {"choice": verb}
     test = map_config(config, RIG.ports)
-    with pytest.raises(ConfigError, match=r"flows\[0\]\.rocev2_verb") as caught:
-        check_runnable(test, RIG, sends_as_writes=False)
-    assert len(caught.value.problems) == 1
+    names = [flow.name for flow in test.flows]
+    for as_writes in (False, True):
+        plan = plan_run(test, RIG, names, 1, "run", nonce=1, sends_as_writes=as_writes).plan
+        ranks = [rank for assignment in plan.assignments.values() for rank in assignment.ranks]
+        assert {rank.sends for rank in ranks} == {sends and not as_writes}
+
+
+def test_send_from_several_queues_is_refused() -> None:
+    ports = tuple(replace(port, queues=2) for port in RIG.agents[0].ports)
+    rig = replace(RIG, agents=(replace(RIG.agents[0], ports=ports), *RIG.agents[1:]))
+    with pytest.raises(ConfigError, match="several queues, which do not SEND"):
+        check_runnable(map_config(two_ports(), rig.ports), rig, sends_as_writes=False)
 
 
 def test_sends_are_carried_as_writes_on_request() -> None:

@@ -7,6 +7,7 @@ import copy
 import io
 import json
 import random
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,7 +19,7 @@ import pytest
 from etloop.contract.base.errors import ConfigError
 from etloop.controller.otg_server.certificate import server_context
 from etloop.controller.otg_server.held_test import ServeOptions
-from etloop.controller.otg_server.server import MOST_BODY_BYTES, OtgServer
+from etloop.controller.otg_server.server import MOST_BODY_BYTES, GrpcSettings, OtgServer
 from tests.controller.otg.test_otg_mapping import two_ports, with_options
 from tests.controller.otg.test_otg_runs import RIG, transmit
 
@@ -49,7 +50,9 @@ async def served(*, tls: bool = False, **options: Any) -> AsyncIterator[Client]:
     server = OtgServer(RIG, ServeOptions(sends_as_writes=True, **options))
     bound: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     context = server_context(None, None) if tls else None
-    serving = asyncio.create_task(server.serve("127.0.0.1", 0, context, bound.set_result))
+    serving = asyncio.create_task(
+        server.serve("127.0.0.1", 0, context, lambda port, _: bound.set_result(port))
+    )
     try:
         await asyncio.wait((bound, serving), return_when=asyncio.FIRST_COMPLETED)
         async with aiohttp.ClientSession() as session:
@@ -75,6 +78,49 @@ async def test_sequence_of_a_script_is_answered_over_tls() -> None:
         assert [row["name"] for row in metrics["port_metrics"]] == ["Port 0"]
         _, states = await client.ask("/monitor/states", {"choice": "ipv4_neighbors"})
         assert states == {"choice": "ipv4_neighbors", "ipv4_neighbors": []}
+
+
+async def test_script_over_grpc_gets_the_same_answers() -> None:
+    """With the client of the published package: numbers of 64 bits, names of states, and errors as its values."""
+    snappi = pytest.importorskip("snappi", reason="the snappi package is not installed")
+
+    def ask(port: int) -> None:
+        api = snappi.api(location=f"127.0.0.1:{port}", transport="grpc", version_check=True)
+        config = api.config().deserialize(json.dumps(two_ports()))
+        assert any("carried as WRITE" in text for text in api.set_config(config).warnings)
+        assert api.get_config().ports[1].location == two_ports()["ports"][1]["location"]
+        request = api.metrics_request()
+        request.rocev2_flow.per_qp.column_names = []
+        (row,) = api.get_metrics(request).rocev2_flow_per_qp_metrics
+        assert (row.port_rx, row.data_frames_tx, row.message_fail) == ("Port 1", 0, 0)
+        request = api.metrics_request()
+        request.port.port_names = ["Port 0"]
+        assert api.get_metrics(request).port_metrics[0].frames_tx == 0
+        config.ports[0].location = "nowhere"
+        with pytest.raises(Exception, match="nowhere") as caught:
+            api.set_config(config)
+        assert api.from_exception(caught.value).kind == "validation"
+
+    server = OtgServer(RIG, ServeOptions(sends_as_writes=True))
+    bound: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    serving = asyncio.create_task(
+        server.serve(
+            "127.0.0.1", 0, None, lambda _, port: bound.set_result(port), GrpcSettings("127.0.0.1:0")
+        )
+    )
+    try:
+        await asyncio.wait((bound, serving), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.to_thread(ask, bound.result())
+    finally:
+        serving.cancel()
+        await asyncio.wait((serving,))
+
+
+async def test_grpc_without_its_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "snappi.otg_pb2", None)
+    server = OtgServer(RIG, ServeOptions())
+    with pytest.raises(ConfigError, match="pip install snappi"):
+        await server.serve("127.0.0.1", 0, None, lambda *_: None, GrpcSettings("127.0.0.1:0"))
 
 
 async def test_refused_configuration_changes_nothing() -> None:

@@ -134,11 +134,12 @@ Program read_program(nb::handle columns) {
 
 PlannedRank read_rank(nb::handle rank) {
   PlannedRank planned{read_value<int32_t>(rank, "rank"), read_value<int32_t>(rank, "program"),
-                      read_value<int32_t>(rank, "port"), read_value<int32_t>(rank, "address"), {}, {}, false, -1};
+                      read_value<int32_t>(rank, "port"), read_value<int32_t>(rank, "address"), {}, {}, false, -1, false};
   for (nb::handle value : nb::getattr(rank, "communicators")) planned.communicators.push_back(nb::cast<int32_t>(value));
   for (nb::handle value : nb::getattr(rank, "peers")) planned.peers.push_back(nb::cast<int32_t>(value));
   planned.background = read_value<bool>(rank, "background");
   planned.traffic_class = read_value<int16_t>(rank, "traffic_class");
+  planned.sends = read_value<bool>(rank, "sends");
   return planned;
 }
 

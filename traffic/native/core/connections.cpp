@@ -19,9 +19,16 @@ bool queues_of_one(const EnginePlan& plan, int32_t port, int32_t other) {
 void Connections::load(const std::map<int32_t, uint32_t>& local) {
   place_.assign(plan_.connections.size(), 0);
   ends_.resize(1);
+  std::set<int32_t> senders;
+  for (const PlannedRank& rank : plan_.ranks) {
+    if (rank.sends) senders.insert(rank.rank);
+  }
   for (size_t row = 0; row < plan_.connections.size(); ++row) {
     const PlannedConnection& c = plan_.connections[row];
-    if (const auto it = local.find(c.src_rank); it != local.end()) make(row).src_index = it->second;
+    if (const auto it = local.find(c.src_rank); it != local.end()) {
+      make(row).src_index = it->second;
+      make(row).is_sent = senders.contains(c.src_rank);
+    }
     if (const auto it = local.find(c.dst_rank); it != local.end()) make(row).dst_index = it->second;
   }
 }

@@ -30,6 +30,7 @@ struct ConnectionEnds {
   EndHome dst_home;
   int32_t other_port = -1;  // port of the other end, for a connection inside the host with one end here
   uint32_t data_rkey = 0;
+  bool is_sent = false;  // its messages are SENDs: a message is that of the receive which it takes
   std::vector<uint32_t> send_qps;
   std::vector<uint32_t> recv_qps;
   std::unique_ptr<ReceiveQueue> receives;  // shared by the queue pairs at the receiving end; nullptr: receives are not counted

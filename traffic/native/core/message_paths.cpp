@@ -40,7 +40,7 @@ void MessagePaths::grant(const LaneRun& lane, uint32_t index, int64_t bytes, Nan
   ConnectionEnds& ends = connections_[connection];
   // Post the receive for the message before the sender learns of the grant.
   for (uint32_t part = connections_.parts_of(connection, false); ends.receives != nullptr && part > 0; --part) {
-    ends.receives->post({});
+    ends.receives->post({buffer_address(lane.tag, index)});
   }
   // NCCL writes its clear-to-send on the first queue pair of the connection, against the direction of the data.
   const uint32_t qp = ends.recv_qps.front();
@@ -85,7 +85,7 @@ void MessagePaths::send_request(uint32_t number, const LaneRun& lane, uint32_t i
   const ConnectionEnds& ends = connections_[lane.send_connection];
   const Endpoint& card = cards_.landing(lane.send_connection);
   WorkRequest request;
-  request.kind = lane.one_sided ? WorkKind::write : WorkKind::write_imm;
+  request.kind = lane.one_sided ? WorkKind::write : ends.is_sent ? WorkKind::send_imm : WorkKind::write_imm;
   request.lane = number;
   request.op = lane.op_run;
   request.index = index;

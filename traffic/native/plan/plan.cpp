@@ -212,7 +212,14 @@ std::string validate_faults(const EnginePlan& plan) {
   return {};
 }
 
-// Of ends that are here: a queue pair has one transport.
+// Whether queue pairs of one transport work with those of another. Marks, pacing and patience are each end's own.
+bool match(const TransportSettings& one, const TransportSettings& other) {
+  return one.kind == other.kind && one.path_mtu_bytes == other.path_mtu_bytes &&
+         one.recovery.selective_repeat == other.recovery.selective_repeat &&
+         one.recovery.initial_psn == other.recovery.initial_psn;
+}
+
+// Of ends that are here.
 std::string validate_transports(const EnginePlan& plan) {
   if (plan.others.empty()) return {};
   std::map<int32_t, size_t> spoken;  // by rank
@@ -222,7 +229,27 @@ std::string validate_transports(const EnginePlan& plan) {
     const auto from = spoken.find(connection.src_rank);
     const auto to = spoken.find(connection.dst_rank);
     if (connection.path != Path::wire || from == spoken.end() || to == spoken.end()) continue;
-    if (from->second != to->second) return at("connections", c, "its ends speak unlike transports");
+    const auto transport_of = [&plan](size_t number) -> const TransportSettings& {
+      return number == 0 ? plan.transport : plan.others[number - 1]->transport;
+    };
+    if (!match(transport_of(from->second), transport_of(to->second))) {
+      return at("connections", c, "its ends speak unlike transports");
+    }
+  }
+  return {};
+}
+
+// Messages of a rank that sends take receives in the order of the grants: one queue pair, and one queue of its port.
+std::string validate_sender(const EnginePlan& plan, const PlannedRank& rank) {
+  if (!rank.sends) return {};
+  const PlannedPort& port = plan.ports[static_cast<size_t>(rank.port)];
+  if (plan.transport.kind != TransportKind::roce || port.queues != 1) {
+    return "it sends, which needs RoCEv2 and a port of one queue";
+  }
+  for (const PlannedConnection& connection : plan.connections) {
+    if (connection.src_rank == rank.rank && connection.path == Path::wire && connection.qp_count > 1) {
+      return "it sends, which needs one queue pair for each connection";
+    }
   }
   return {};
 }
@@ -335,6 +362,7 @@ std::string validate(const EnginePlan& plan) {
   }
   for (size_t r = 0; r < plan.ranks.size(); ++r) {
     if (auto wrong = validate_rank(plan, plan.ranks[r]); !wrong.empty()) return at("ranks", r, wrong.c_str());
+    if (auto wrong = validate_sender(plan, plan.ranks[r]); !wrong.empty()) return at("ranks", r, wrong.c_str());
   }
   for (size_t c = 0; c < plan.connections.size(); ++c) {
     if (auto wrong = validate_connection(plan, plan.connections[c]); !wrong.empty()) {

@@ -75,6 +75,7 @@ struct PlannedRank {
   std::vector<int32_t> peers;
   bool background = false;     // goes through its program once, and the run does not wait for it
   int16_t traffic_class = -1;  // of its packets; -1: that of the transport
+  bool sends = false;          // its messages are SENDs with immediate, not WRITEs
 };
 
 struct PlannedConnection {

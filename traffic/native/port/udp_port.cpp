@@ -64,6 +64,7 @@ struct UdpPort::State {
       : config(settings), capture(settings.capture), random(settings.drop_seed), middles(settings.path_mtu) {}
 
   Result<void> open_receivers();
+  Result<bool> shares_source_port(uint16_t address, uint16_t src_port);
   TxResult transmitted(ssize_t result, int fd, size_t bytes);
   TxResult send(const PacketRun& run, std::span<const uint8_t>& datagrams);
   TxResult send_together(const Flow& flow, std::span<const uint8_t> datagrams, const PacketRun& run);
@@ -357,6 +358,19 @@ Result<std::unique_ptr<UdpPort>> UdpPort::open(const PortConfig& config) {
   return std::unique_ptr<UdpPort>(new UdpPort(std::move(state)));
 }
 
+// Whether sockets of other traffic classes send from this port already; they are made to share it.
+Result<bool> UdpPort::State::shares_source_port(uint16_t address, uint16_t src_port) {
+  bool shares = false;
+  for (auto it = senders.lower_bound({address, src_port, 0}); it != senders.end(); ++it) {
+    const auto [of_address, of_port, traffic_class] = it->first;
+    if (of_address != address || of_port != src_port) break;
+    if (it->second.socket.get() < 0) continue;
+    if (const auto shared = share_port(it->second.socket.get()); !shared) return shared.error();
+    shares = true;
+  }
+  return shares;
+}
+
 Result<FlowId> UdpPort::add_flow(uint16_t address, const IpAddress& dst_ip, uint16_t src_port, uint8_t traffic_class) {
   assert(address < state_->config.addresses.size());
   const IpAddress& src_ip = state_->config.addresses[address];
@@ -364,8 +378,10 @@ Result<FlowId> UdpPort::add_flow(uint16_t address, const IpAddress& dst_ip, uint
   if (sender.socket.get() < 0) {
     const int priority = state_->config.vlan_id >= 0 ? state_->config.vlan_priority : -1;
     const bool departures = state_->departures_refused_why.empty();
+    auto shares_port = state_->shares_source_port(address, src_port);
+    if (!shares_port) return shares_port.error();
     const SenderOptions options{traffic_class, state_->config.segmentation_offload, departures, state_->config.hop_limit,
-                                priority, state_->config.shared != nullptr};
+                                priority, state_->config.shared != nullptr || *shares_port};
     auto opened = open_sender(src_ip, src_port, options);
     if (!opened) return opened.error();
     sender.socket = *std::move(opened);

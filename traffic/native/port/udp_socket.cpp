@@ -107,6 +107,11 @@ IpAddress SocketAddress::ip() const {
   return address;
 }
 
+Result<void> share_port(int fd) {
+  if (set_option(fd, SOL_SOCKET, SO_REUSEPORT, 1)) return {};
+  return cannot_share();
+}
+
 bool allow_departures(int fd) {
   const sock_txtime wanted{CLOCK_MONOTONIC, 0};  // fq's clock, which needs no privileges
   return setsockopt(fd, SOL_SOCKET, SO_TXTIME, &wanted, sizeof wanted) == 0;

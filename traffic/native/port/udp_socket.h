@@ -78,8 +78,10 @@ struct SenderOptions {
   bool departure_times = false;  // honoured by the kernel's queueing discipline (departures.h)
   uint8_t hop_limit = 0;  // TTL; 0: default
   int priority = -1;  // SO_PRIORITY, which VLAN interfaces map to tags; -1: default
-  bool shares_port = false;  // with other queues of the port
+  bool shares_port = false;  // with other queues of the port, or with a socket of another traffic class
 };
+// Let further sockets bind the port of a bound socket; they ask for it before they bind.
+Result<void> share_port(int fd);
 // Enable departure times on the monotonic clock for a socket. False: errno has the reason.
 bool allow_departures(int fd);
 // Open a non-blocking unconnected socket bound to (ip, src_port) that never fragments, so that the IPv4 identification is

@@ -73,7 +73,7 @@ struct SentRequest {
 
 // Whether the request moves data of the engine's lanes, not grants or operands.
 constexpr bool carries_data(WorkKind kind) {
-  return kind == WorkKind::data || kind == WorkKind::write || kind == WorkKind::write_imm;
+  return kind == WorkKind::data || kind == WorkKind::write || kind == WorkKind::write_imm || kind == WorkKind::send_imm;
 }
 
 constexpr bool waits_for_response(WorkKind kind) {

@@ -119,6 +119,7 @@ void PacketArrivals::on_request(uint32_t index, const wire::Packet& packet, bool
   // An acknowledgement held for an earlier message stays held until a packet requests one.
   bool holds = qp.answer_due() && qp.ack_held && !packet.ack_req;
   for (bool whole = qp.on_request(packet, delivered); whole; whole = qp.next_delivered(delivered)) {
+    if (delivered.is_send) delivered.va = delivered.receive;
     hand_over(index, delivered, now);
     holds = qp.answer_due() && holds_answer(index, delivered, now);
     if (qp.answer_due() && !holds) transmission_.queue_acknowledgement(index, now);
