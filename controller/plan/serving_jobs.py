@@ -78,8 +78,18 @@ def serving_load(scenario: Scenario) -> ServingLoad | None:
     return serving[0]
 
 
+def required_load(scenario: Scenario) -> ServingLoad:
+    """Return the serving workload of a scenario. Raises `ConfigError` if it has none, otherwise as `serving_load`."""
+    load = serving_load(scenario)
+    if load is None:
+        raise ConfigError(
+            Problem("workload", "is not one of serving", "write workload.serving (docs/serving.md)")
+        )
+    return load
+
+
 def refuse_serving(scenario: Scenario) -> None:
     """Raise `PlanError` for a scenario with a serving workload, where only programs known in advance can run."""
     if serving_load(scenario) is not None:
-        problem = "only the twin runs serving workloads"
-        raise PlanError(Problem("workload.serving", problem, "use etloop twin"))
+        problem = "serving workloads run here neither alone nor next to other runs"
+        raise PlanError(Problem("workload.serving", problem, "use etloop twin or etloop run"))
