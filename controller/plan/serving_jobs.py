@@ -89,7 +89,9 @@ def required_load(scenario: Scenario) -> ServingLoad:
 
 
 def refuse_serving(scenario: Scenario) -> None:
-    """Raise `PlanError` for a scenario with a serving workload, where only programs known in advance can run."""
+    """Raise `PlanError` for a scenario with a serving workload, where only runs of programs known in advance are written."""
     if serving_load(scenario) is not None:
-        problem = "serving workloads run here neither alone nor next to other runs"
-        raise PlanError(Problem("workload.serving", problem, "use etloop twin or etloop run"))
+        problem = "a serving workload has results of its own, which are not written here"
+        raise PlanError(
+            Problem("workload.serving", problem, "use etloop twin, run or sweep, or etloop.serve")
+        )

@@ -140,9 +140,14 @@ class Session:
     @property
     def due_ns(self) -> int | None:
         """Return when `on_tick` is to be called without a message, before its next turn; None: no sooner than that."""
-        if self._posts is None or self.state is not RunState.RUN or self._posts.next_ns is None:
-            return None
-        return self.start_ns + self._posts.next_ns
+        posts = self._begun_posts
+        return None if posts is None or posts.next_ns is None else self.start_ns + posts.next_ns
+
+    @property
+    def _begun_posts(self) -> Posts | None:
+        """The messages of a run that has started at all agents; None before, and if its programs are executed."""
+        is_begun = self.state is RunState.RUN and not self._pending and not self._late
+        return self._posts if is_begun else None
 
     def on_message(self, identity: bytes, message: AgentMessage, now_ns: int) -> tuple[Action, ...]:
         """Process a message of an agent."""
@@ -344,8 +349,8 @@ class Session:
         elif now_ns - latest.quiet_ns > self._moved_ns:
             self._move(now_ns - latest.quiet_ns)
         self._progress[name] = latest
-        if self._posts is not None and self.state is RunState.RUN:
-            self._posts.take(report.ops, self._offsets[name].to_agent(self.start_ns))
+        if (posts := self._begun_posts) is not None:
+            posts.take(report.ops, self._offsets[name].to_agent(self.start_ns))
             self._post(now_ns)
         if report.completed and self.state is RunState.RUN:
             self._completed.add(name)
@@ -438,16 +443,17 @@ class Session:
 
     def _post(self, now_ns: int) -> None:
         """Order what begins by now, in a run whose messages depend on arrivals."""
-        if self._posts is None or self.state is not RunState.RUN or self._posts.over:
+        posts = self._begun_posts
+        if posts is None or posts.over:
             return
-        orders = self._posts.act(now_ns - self.start_ns)
-        if not self._posts.waits:
+        orders = posts.act(now_ns - self.start_ns)
+        if not posts.waits:
             self._move(now_ns)  # It waits for modelled compute or the next request.
         for name, member in self._roster.members():
             rows = orders.get(name, [])
             self._sinks[name].allow_ops(len(rows))
-            if rows or self._posts.over:
-                order = Post(self._settings.run_id, np.array(rows, POST_RECORD), self._posts.over)
+            if rows or posts.over:
+                order = Post(self._settings.run_id, np.array(rows, POST_RECORD), posts.over)
                 self._actions.append(Send(member.identity, order))
 
     def _check_starts(self, now_ns: int) -> None:
