@@ -250,7 +250,7 @@ class PortLoops:
         """Let the ops of all awaited ranks be posted, and signal completed ones to an event descriptor; before `start`."""
 
     def post(self, ops: list[tuple[int, int, int, int]], last: bool) -> None:
-        """Begin ops (rank, op, bytes, id); `last`: no more will follow. ValueError for what is no message here."""
+        """Begin ops (rank, op, bytes, id); `last`: no more will follow. ValueError for other ops."""
 
     def start(self, start_ns: int) -> None: ...
     def request_waits(self) -> None: ...

@@ -6,6 +6,7 @@ decides which messages begin, each as one more use of the SEND and the RECV of i
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
@@ -76,6 +77,14 @@ def serving_load(scenario: Scenario) -> ServingLoad | None:
             Problem("iterations", problem, "leave it out; requests.count sets the length of the run")
         )
     return serving[0]
+
+
+def redrawn(load: ServingLoad, seed_offset: int) -> ServingLoad:
+    """Return a workload with other drawn requests; the same for a trace."""
+    requests = load.requests
+    if not isinstance(requests, DrawnRequests):
+        return load
+    return replace(load, requests=replace(requests, seed=requests.seed + seed_offset))
 
 
 def required_load(scenario: Scenario) -> ServingLoad:

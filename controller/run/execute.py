@@ -77,7 +77,7 @@ class SessionExecution:
         carrier: Carrier | None = None,
         posts_of: Callable[[Mapping[str, Assignment]], Posts] | None = None,
     ) -> None:
-        """`posts_of` returns what decides the run's messages, by the assignments of the agents; None: the programs are executed."""
+        """`posts_of` returns the messages of a run, by the assignments of its agents; None: programs are executed."""
         self._carrier = carrier or OwnCarrier()
         self._posts_of = posts_of
         self.unless_stopped = self._carrier.unless_stopped

@@ -110,8 +110,8 @@ async def run(
 
     A run that fails or is stopped after traffic began returns the records that arrived until then. `watcher` gets log
     lines, progress and records meanwhile. `companion` runs next to the session and is cancelled when that ends.
-    `open_link` opens the transport. `posts` decides which messages begin while the run lasts; the programs only describe them. If the settings name a spool directory, records are kept there, also after the
-    return.
+    `open_link` opens the transport. `posts` decides which messages begin while the run lasts; the programs only describe
+    them. If the settings name a spool directory, records are kept there, also after the return.
 
     Raises the errors of opening the link, `PlanError` for an assignment too large to send, `NoRoom` if the spool cannot
     be made, and `RigError` if an agent, an address or a connection is not ready.

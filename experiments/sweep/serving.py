@@ -15,7 +15,7 @@ import numpy as np
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.yaml_tree import values_by_path
 from etloop.controller.plan.run_numbers import TWIN_ID
-from etloop.controller.plan.serving_jobs import required_load
+from etloop.controller.plan.serving_jobs import redrawn, required_load
 from etloop.controller.run.execution import SilentWatcher
 from etloop.controller.run.prepare import PrepareOptions, RunInputs, new_run_id, prepare
 from etloop.controller.run.serving import serve_in_twin, serve_on_rig
@@ -29,8 +29,6 @@ from etloop.results.serving.run import ServingRun
 from etloop.results.serving.store import write_serving
 from etloop.results.serving.verdict import serving_results
 from etloop.traffic.twin import TwinSettings
-from etloop.workload.serving.arrivals import DrawnRequests
-from etloop.workload.serving.spec import ServingLoad
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,24 +57,17 @@ def serve_point(
         run_id = TWIN_ID if mode is Mode.TWIN else new_run_id()
         inputs = RunInputs(files.scenario, files.rig, files.topology, run_id)
         prepared = prepare(inputs, PrepareOptions(keeps_case=False))
-        load = _redrawn(required_load(prepared.scenario), repeat)
+        load = redrawn(required_load(prepared.scenario), repeat * SEEDS_OF_A_REPEAT)
         if mode is Mode.TWIN:
             settings = TwinSettings(seed=None if repeat == 0 else repeat * SEEDS_OF_A_REPEAT)
             run = serve_in_twin(prepared, load, settings, TwinHosts.CARDS, level, SilentWatcher())
         else:
             run = serve_on_rig(prepared, load, prepared.rig.lab, SilentWatcher())
     write_serving(run_dir, run, prepared.texts)
-    return _served(point, repeat, run)
+    return _point_of(point, repeat, run)
 
 
-def _redrawn(load: ServingLoad, repeat: int) -> ServingLoad:
-    requests = load.requests
-    if not isinstance(requests, DrawnRequests):
-        return load
-    return replace(load, requests=replace(requests, seed=requests.seed + repeat * SEEDS_OF_A_REPEAT))
-
-
-def _served(point: Point, repeat: int, run: ServingRun) -> ServedPoint:
+def _point_of(point: Point, repeat: int, run: ServingRun) -> ServedPoint:
     results = serving_results(run.records, run.figures)
     figures = {name: value for name, value in results.figures.items() if value is not None}
     reason = run.failure.splitlines()[0] if run.failure else ""

@@ -1,4 +1,4 @@
-"""The sweeps of examples/bmwg and bmwg_inference: each can be laid out, the page names each, and the ring of 3.4 locks up as it is said to."""
+"""The sweeps of both BMWG examples: each can be laid out, the page names each, and the ring of 3.4 locks up."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ import pytest
 
 import etloop
 from etloop.results.schema.serving import TTFT_PARTS
+from etloop.results.serving.figures import little_errors
 from tests.support.first_light import commands
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(2 * commands.PATIENCE_S)]
@@ -38,11 +39,12 @@ def test_agents_carry_the_caches_of_prompts_that_arrive(tmp_path: Path, directio
         for name in ("kv_bytes", "ttft_ns", *TTFT_PARTS)
     }
     assert rows["kv_bytes"].tolist() == [4 * ONE_TOKEN] * 12
-    assert (sum(rows[name] for name in TTFT_PARTS) == rows["ttft_ns"]).all()
+    parts = np.sum([rows[name] for name in TTFT_PARTS], axis=0)
+    assert parts.tolist() == rows["ttft_ns"].tolist()
     # Compute is exact however late the machine is; only the transfer has the way of orders and packets in it.
     assert set(rows["prefill_ns"].tolist()) == {10_000_000}
     assert set(rows["decode_ns"].tolist()) == {2_000_000}
     assert rows["transfer_ns"].min() > 0
     assert run.figures.slip is not None
     assert run.figures.slip.count == 12 * (4 if direction == "push" else 5)
-    assert "slip of the emulator" in (tmp_path / "run" / "report.html").read_text() or run.level == "rig"
+    assert max(little_errors(run.figures.queues, run.figures.duration_ns).values()) < 1e-9

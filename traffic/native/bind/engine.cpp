@@ -155,7 +155,7 @@ class PortLoops {
       const bool is_message = op >= 0 && static_cast<size_t>(op) < program.size() &&
                               (program.kind[static_cast<size_t>(op)] == OpKind::send ||
                                program.kind[static_cast<size_t>(op)] == OpKind::recv);
-      if (!is_message || bytes < 1 || id < 0) throw nb::value_error("a posted op that is no message of its rank's program");
+      if (!is_message || bytes < 1 || id < 0) throw nb::value_error("a posted op that is not a message of its rank's program");
       of_loop[found->second.loop].push_back({rank, op, bytes, id});
     }
     for (size_t loop = 0; loop < loops_.size(); ++loop) {
