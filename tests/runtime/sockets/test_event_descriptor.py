@@ -25,8 +25,8 @@ async def test_an_addition_calls_once_and_ends_the_wait_of_a_socket() -> None:
         descriptor = EventDescriptor(on_event)
         waiting = asyncio.create_task(socket.wait(FOR_EVER_MS))
         await asyncio.sleep(0)
-        await asyncio.to_thread(lambda: [os.eventfd_write(descriptor.descriptor, 1) for _ in range(3)])
+        await asyncio.to_thread(os.eventfd_write, descriptor.descriptor, 3)
         assert not await waiting, "no message has come"
-        assert len(calls) in (1, 2, 3)
+        assert calls == [1]
         descriptor.close()
         socket.close(0)
