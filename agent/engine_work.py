@@ -147,8 +147,13 @@ class EngineWork:
         self._engine = opening.result()
         return self._engine
 
-    def start(self, start_ns: int) -> None:
-        """Start the traffic at `start_ns`. Raises what the engine raises; the state then does not change."""
+    def start(self, start_ns: int, signal_fd: int | None = None) -> None:
+        """Start the traffic at `start_ns`; with an event descriptor, ops are posted, and completed ones signalled to it.
+
+        Raises what the engine raises; the state then does not change.
+        """
+        if signal_fd is not None:
+            self.engine.expect_posts(signal_fd)
         self.engine.start(start_ns)
         self._advance(EngineEvent.START_ORDERED)
 

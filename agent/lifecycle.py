@@ -22,6 +22,7 @@ from etloop.agent.lifecycle_actions import (
     Leave,
     Log,
     OpenEngine,
+    PostOps,
     QueryEngineWaits,
     Reconnect,
     SendMessage,
@@ -61,6 +62,7 @@ from etloop.contract.protocol.messages import (
     Paired,
     Ping,
     Pong,
+    Post,
     Probe,
     Probed,
     ProbeFailure,
@@ -253,7 +255,7 @@ class AgentLife:
             case _ if not self.in_run or message.run_id != self._assignment.run_id:
                 refusal = f"{type(message).__name__} for run {message.run_id}, which was not assigned here"
                 self._do(Log(f"refused an order: {refusal}"), SendMessage(Faulted(message.run_id, refusal)))
-            case Pair() | Probe() | Arm() | Start() | QueryWaits() | Collect():
+            case Pair() | Probe() | Arm() | Start() | Post() | QueryWaits() | Collect():
                 self._on_run_order(message, now_ns)
 
     def _on_assign(self, assignment: Assignment) -> None:
@@ -263,7 +265,9 @@ class AgentLife:
         self._do(Log(f"run {assignment.run_id}: {len(assignment.ranks)} ranks, opening sockets"))
         self._do(OpenEngine(assignment))
 
-    def _on_run_order(self, message: Pair | Probe | Arm | Start | QueryWaits | Collect, now_ns: int) -> None:
+    def _on_run_order(
+        self, message: Pair | Probe | Arm | Start | Post | QueryWaits | Collect, now_ns: int
+    ) -> None:
         match message:
             case Pair(_, peers):
                 self._advance(AgentEvent.PAIR_ORDERED)
@@ -274,13 +278,17 @@ class AgentLife:
             case Arm(run_id):
                 self._advance(AgentEvent.ARM_ORDERED)
                 self._send(Armed(run_id))
-            case Start(run_id, start_ns) if start_ns < now_ns and self.state is AgentState.ARMED:
+            case Start(run_id, start_ns, _) if start_ns < now_ns and self.state is AgentState.ARMED:
                 # Ranks that begin late look like a slow network. The controller orders another start, or ends the run.
                 self._do(Log(f"the start order arrived {seconds_text(now_ns - start_ns)} after the start"))
                 self._send(Started(run_id, start_ns - now_ns))
-            case Start(run_id, start_ns):
+            case Start(run_id, start_ns, posted):
                 self._advance(AgentEvent.START_ORDERED)
-                self._do(StartEngine(start_ns), SendMessage(Started(run_id, start_ns - now_ns)))
+                self._do(StartEngine(start_ns, posted), SendMessage(Started(run_id, start_ns - now_ns)))
+            case Post(_, posts, last):
+                # An engine that failed, or is being emptied, begins nothing; the controller learns of it by another message.
+                if self.state is AgentState.RUNNING:
+                    self._do(PostOps(posts, last))
             case QueryWaits(_, query):
                 self._wait_query = query
                 self._do(QueryEngineWaits())

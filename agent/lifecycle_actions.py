@@ -44,9 +44,18 @@ class StartProbe:
 
 @dataclass(frozen=True, slots=True)
 class StartEngine:
-    """Start the traffic at this time of the agent's clock."""
+    """Start the traffic at this time of the agent's clock; `posted`: its ops are posted, and completed ones reported at once."""
 
     start_ns: int
+    posted: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PostOps:
+    """Begin these ops (`POST_RECORD`); `last`: no more will follow."""
+
+    posts: NDArray[np.void]
+    last: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +101,7 @@ Action = (
     | JoinEnds
     | StartProbe
     | StartEngine
+    | PostOps
     | QueryEngineWaits
     | HandOver
     | CloseEngine

@@ -37,6 +37,7 @@ from etloop.agent.lifecycle_actions import (
     Leave,
     Log,
     OpenEngine,
+    PostOps,
     QueryEngineWaits,
     Reconnect,
     SendMessage,
@@ -62,6 +63,7 @@ from etloop.contract.protocol.wire import decode_from_controller, encode
 from etloop.runtime.clock import monotonic_ns
 from etloop.runtime.curve_keys import ClientKeys, read_client_keys, secure_client
 from etloop.runtime.service_manager import ServiceManager
+from etloop.runtime.sockets.event_descriptor import EventDescriptor
 from etloop.runtime.sockets.loop_socket import LoopSocket
 from etloop.runtime.stop_signals import reload_calls, stop_reasons
 from etloop.traffic.capture import CaptureTarget
@@ -262,6 +264,7 @@ class _Agent:
         self._outbox: deque[AgentMessage] = deque()
         """Messages that ZeroMQ's queue had no room for; while there are any, the engine's records stay in the engine."""
         self._work = EngineWork()
+        self._completions = EventDescriptor(self._on_completions)
         self._waits_queried = False
         self._next_report_ns = 0
         self._exit_code: ExitCode | None = None
@@ -299,6 +302,7 @@ class _Agent:
     async def end(self) -> None:
         """Close the engine, then the connection."""
         await self._work.end(_CLOSE_S)
+        self._completions.close()
         self._disconnect(_LINGER_MS)
 
     # ---- the controller
@@ -441,6 +445,11 @@ class _Agent:
             _log.exception("the engine failed")
             await self._perform(self._life.on_engine_error(str(error)))
 
+    def _on_completions(self) -> None:
+        """Report completed ops of a posted run at once."""
+        self._next_report_ns = 0
+        self._dealer.wake()
+
     async def _look_at_host(self) -> None:
         """Read the host's addresses and links again from time to time, outside of runs, and report changes to the
         controller.
@@ -478,7 +487,14 @@ class _Agent:
 
     async def _perform_on_engine(
         self,
-        action: OpenEngine | JoinEnds | StartProbe | StartEngine | QueryEngineWaits | HandOver | CloseEngine,
+        action: OpenEngine
+        | JoinEnds
+        | StartProbe
+        | StartEngine
+        | PostOps
+        | QueryEngineWaits
+        | HandOver
+        | CloseEngine,
     ) -> None:
         match action:
             case OpenEngine(assignment):
@@ -487,7 +503,7 @@ class _Agent:
                 self._work.hand_over()
             case CloseEngine():
                 self._work.close()
-            case JoinEnds() | StartProbe() | StartEngine() | QueryEngineWaits():
+            case JoinEnds() | StartProbe() | StartEngine() | PostOps() | QueryEngineWaits():
                 try:
                     self._order_engine(action)
                 except ENGINE_ERRORS as error:
@@ -495,7 +511,7 @@ class _Agent:
                     _log.exception("the engine failed")
                     await self._perform(self._life.on_engine_error(str(error)))
 
-    def _order_engine(self, action: JoinEnds | StartProbe | StartEngine | QueryEngineWaits) -> None:
+    def _order_engine(self, action: JoinEnds | StartProbe | StartEngine | PostOps | QueryEngineWaits) -> None:
         engine = self._work.engine
         match action:
             case JoinEnds(peers):
@@ -503,9 +519,11 @@ class _Agent:
                     engine.join(peers)
             case StartProbe():
                 engine.start_probe()
-            case StartEngine(start_ns):
-                self._work.start(start_ns)
+            case StartEngine(start_ns, posted):
+                self._work.start(start_ns, self._completions.descriptor if posted else None)
                 self._next_report_ns = 0
+            case PostOps(posts, last):
+                engine.post(posts, last=last)
             case QueryEngineWaits():
                 engine.request_waits()
                 self._waits_queried = True

@@ -22,6 +22,7 @@ from etloop.experiments.sweep.directory import SweepDirectory
 from etloop.experiments.sweep.file import MOST_REPEATS, MOST_RUNS, Sweep, parse_sweep, points_of
 from etloop.experiments.sweep.index import refuse_another
 from etloop.experiments.sweep.points import Turn, points, turns
+from etloop.experiments.sweep.serving import is_serving
 from etloop.experiments.sweep.shard import parse_shard
 from etloop.results.schema.comparison import ComparisonSettings
 from etloop.results.schema.sweep import Mode, SweepRecord
@@ -30,6 +31,7 @@ from etloop.results.schema.verdict import worst_result
 if TYPE_CHECKING:
     import argparse
 
+    from etloop.experiments.sweep.points import Point, PointFiles
     from etloop.experiments.sweep.run import Study
     from etloop.results.compare.samples import Side
 
@@ -59,10 +61,49 @@ def run_sweep(file: InputFile, parsed: argparse.Namespace) -> CommandResult:
         run_turns = _run_order(sweep, len(planned_points))
         if parsed.dry_run:
             return _list_points(record, run_turns, as_json=parsed.json)
+        if is_serving(planned_points[0][1]):
+            return _run_serving(crew, parsed, sweep, text, record, planned_points)
         study = make_study(parsed, sweep, mode, planned_points)
         if parsed.collect is not None:
             return _collect(crew, parsed, study, text, record, settings)
         return _run_all(crew, parsed, study, text, record, settings)
+
+
+def _run_serving(
+    crew: Crew,
+    parsed: argparse.Namespace,
+    sweep: Sweep,
+    text: bytes,
+    record: SweepRecord,
+    planned_points: tuple[tuple[Point, PointFiles], ...],
+) -> CommandResult:
+    """Make all runs of a sweep of serving workloads, which cannot be continued or searched."""
+    from etloop.experiments.sweep.serving import serve_point, with_results
+    from etloop.results.text.sweep import render_serving_sweep
+
+    unusable = {"--resume": parsed.resume, "--collect": parsed.collect, "search": sweep.search}
+    for name, value in unusable.items():
+        if value not in (None, False):
+            problem = "is not for sweeps of serving workloads"
+            raise ConfigError(Problem(name, problem, "leave it out; etloop twin --find-rate searches a rate"))
+    directory = SweepDirectory(parsed.out)
+    directory.make()
+    with directory.locked():
+        directory.begin(record, text, {point.name: files for point, files in planned_points})
+        tasks = [
+            (*planned_points[turn.point], turn.repeat, record.mode, parsed.level or "packet")
+            for turn in _run_order(sweep, len(planned_points))
+        ]
+        run_tasks = [(*task, directory.run(task[0].name, task[2])) for task in tasks]
+        served = []
+        for task, run in zip(tasks, crew.map(serve_point, run_tasks), strict=True):
+            served.append(run)
+            print_status(f"[{len(served)}/{len(tasks)}] {task[0].name} repeat {task[2]} ({task[0].words})")
+        record = with_results(record, served)
+        directory.keep(record)
+    output = (directory.path / "sweep.json").read_text(encoding="utf-8") if parsed.json else ""
+    code = worst_result(run.result for run in record.runs).exit_code
+    return CommandResult(output or render_serving_sweep(record, str(directory.path)), code)
 
 
 def _run_all(

@@ -223,16 +223,19 @@ def serve(
     *,
     topology: FileOrValues | None = None,
     level: str = "packet",
+    hosts: Literal["cards", "software"] = "cards",
     seed: int | None = None,
     out_dir: AnyPath | None = None,
 ) -> ServingRun:
-    """Run a serving workload in virtual time; return its records, figures and verdict, and write them to `out_dir` if given.
+    """Run a serving workload; return its records, figures and verdict, and write them to `out_dir` if given.
 
-    `rig`, `topology` and `seed` are as of `run_twin`; `level` is "packet" or "flow". Raise `InputError` before the run starts.
+    `level`: "packet" or "flow" in virtual time, where `rig`, `topology` and `seed` are as of `run_twin` and `hosts` is the model
+    of the senders at packet level; "rig" with real packets by the agents of `rig`; "lab" likewise between namespaces of this
+    host, for the ports of `topology`. Raise `InputError` before the run starts.
     """
     from etloop.virtual_runs import serve
 
-    return serve(scenario, rig, topology, level, seed, out_dir)
+    return serve(scenario, rig, topology, level, hosts, seed, out_dir)
 
 
 @_with_packages

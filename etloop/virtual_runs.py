@@ -6,12 +6,12 @@ import os
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.controller.inputs.scenario.congestion import Plugin
 from etloop.controller.plan.run_numbers import TWIN_ID
-from etloop.controller.plan.serving_jobs import serving_load
+from etloop.controller.plan.serving_jobs import required_load
 from etloop.controller.run.derived_rig import derived_rig
 from etloop.controller.run.execute import SessionExecution
 from etloop.controller.run.out_directory import refuse_used_directory
@@ -24,8 +24,9 @@ from etloop.controller.run.pipeline import (
     prepare,
     run_plan,
 )
-from etloop.controller.run.serving import serve_in_twin
+from etloop.controller.run.serving import serve_in_twin, serve_on_rig
 from etloop.controller.run.twin import TwinExecution, TwinHosts
+from etloop.experiments.sweep.one_run import serve_in_lab
 from etloop.input_files import input_file, with_plugin
 from etloop.results.serving.store import write_serving
 from etloop.runs import Run, open_run
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from etloop.input_files import FileOrValues
     from etloop.results.serving.run import ServingRun
     from etloop.traffic.python_congestion import CongestionControl
+
+_SERVING_LEVELS: Final = ("packet", "flow", "rig", "lab")
 
 
 def run_twin(
@@ -86,25 +89,31 @@ def serve(
     rig: FileOrValues | None,
     topology: FileOrValues | None,
     level: str,
+    hosts: str,
     seed: int | None,
     out_dir: str | os.PathLike[str] | None,
 ) -> ServingRun:
     """Run a serving workload, see `etloop.serve`."""
+    if level not in _SERVING_LEVELS:
+        remedy = f"write one of {', '.join(_SERVING_LEVELS)}"
+        raise ConfigError(Problem("level", f'"{level[:64]}" is not one of the choices', remedy))
     if out_dir is not None:
         refuse_used_directory(Path(out_dir))
-    ports, switches = _network(rig, topology)
-    inputs = RunInputs(input_file(scenario, "scenario.yaml"), ports, switches, TWIN_ID)
-    prepared = prepare(inputs, PrepareOptions(keeps_case=False))
-    load = serving_load(prepared.scenario)
-    if load is None:
-        raise ConfigError(
-            Problem("workload", "is not one of serving", "write workload.serving (docs/serving.md)")
-        )
-    if level not in ("packet", "flow"):
-        raise ConfigError(
-            Problem("level", f'"{level[:64]}" is not one of the choices', "write packet or flow")
-        )
-    run = serve_in_twin(prepared, load, TwinSettings(seed=seed), TwinHosts.CARDS, level, SilentWatcher())
+    job, settings = input_file(scenario, "scenario.yaml"), TwinSettings(seed=seed)
+    if level == "lab":
+        if rig is not None or topology is None:
+            raise ConfigError(Problem("rig", "is not for a lab", "give the topology alone"))
+        run, prepared = serve_in_lab(job, input_file(topology, "topology.yaml"))
+    else:
+        ports, switches = _network(rig, topology)
+        run_id = new_run_id() if level == "rig" else TWIN_ID
+        inputs = RunInputs(job, ports, switches, run_id)
+        prepared = prepare(inputs, PrepareOptions(keeps_case=False))
+        load = required_load(prepared.scenario)
+        if level == "rig":
+            run = serve_on_rig(prepared, load, prepared.rig.lab, SilentWatcher())
+        else:
+            run = serve_in_twin(prepared, load, settings, TwinHosts(hosts), level, SilentWatcher())
     if out_dir is not None:
         write_serving(Path(out_dir), run, prepared.texts)
     return run

@@ -195,6 +195,14 @@ class Engine:
         )
         return rank_class if rank_class >= 0 else self._assignment.transport.traffic_class
 
+    def expect_posts(self, signal_fd: int) -> None:
+        """Let the ops of all awaited ranks be posted, and add to an event descriptor whenever some complete; before `start`."""
+        self._loops.expect_posts(signal_fd)
+
+    def post(self, posts: NDArray[np.void], *, last: bool) -> None:
+        """Begin the SENDs and RECVs of POST_RECORD rows; `last`: no more will follow. Raises `ValueError` for other ops."""
+        self._loops.post(posts.tolist(), last)
+
     def start(self, start_ns: int) -> None:
         """Start all ranks and streams at `start_ns` of this machine's monotonic clock."""
         self._loops.start(start_ns)

@@ -12,6 +12,7 @@ from etloop.cli.result import CommandResult, to_json
 EXAMPLE: Final = "  etloop examples\n  etloop examples flows laptop --to try/"
 SUMMARIES: Final = {
     "bmwg": "the IETF's benchmarks of AI fabrics, small and full size (sweeps)",
+    "bmwg_inference": "the IETF's benchmarks of inference fabrics, small and full size (sweeps)",
     "cc_plugin": "a congestion control plugin, in C++ and in Python",
     "collective": "scenario and rig for etloop collective",
     "congestion_control": "two algorithms at several ECN marking thresholds (sweep)",

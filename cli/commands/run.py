@@ -49,6 +49,8 @@ def run(parsed: argparse.Namespace) -> CommandResult:
     with quick_loading():
         from etloop.cli.case_files import open_inputs
         from etloop.cli.session_run import run_prepared
+        from etloop.contract.base.errors import ConfigError, Problem
+        from etloop.controller.plan.serving_jobs import serving_load
         from etloop.controller.run.out_directory import refuse_used_directory
         from etloop.controller.run.pipeline import RunOptions
         from etloop.controller.run.prepare import PrepareOptions, prepare
@@ -57,6 +59,16 @@ def run(parsed: argparse.Namespace) -> CommandResult:
     refuse_used_directory(parsed.out)
     with open_inputs(parsed, Repeat.RUN) as inputs:
         prepared = inputs.label_case(prepare(inputs.files, PrepareOptions(strict=parsed.strict)))
+        if (load := serving_load(prepared.scenario)) is not None:
+            from etloop.cli.progress import StatusWatcher
+            from etloop.cli.serving_answer import serving_answer
+            from etloop.controller.run.serving import serve_on_rig
+
+            if parsed.web is not None:
+                problem = "a serving workload has no live page"
+                raise ConfigError(Problem("--web", problem, "leave it out; report.html has the figures"))
+            served = serve_on_rig(prepared, load, prepared.rig.lab, StatusWatcher())
+            return serving_answer(served, prepared, parsed.out, as_json=parsed.json)
         options = RunOptions(parsed.out, expects=not parsed.no_twin)
         code = run_prepared(
             prepared,

@@ -75,6 +75,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="with --twin: evaluate the runs of all shards in --out, and of other directories",
     )
     parser.add_argument(
+        "--level",
+        choices=("packet", "flow"),
+        help="with --twin, of serving workloads: level of the model, as of etloop twin (default packet)",
+    )
+    parser.add_argument(
         "--dry-run", action="store_true", help="plan and list all points without running them"
     )
     parser.add_argument(

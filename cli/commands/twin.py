@@ -211,10 +211,9 @@ def _run_serving(
 ) -> CommandResult:
     """Run a serving workload; write requests, figures and report to `--out`. Raise as `serve_in_twin`."""
     from etloop.cli.progress import StatusWatcher
+    from etloop.cli.serving_answer import serving_answer
     from etloop.controller.run.serving import serve_in_twin
     from etloop.controller.run.twin import TwinHosts
-    from etloop.results.serving.store import serving_values, write_serving
-    from etloop.results.serving.text import serving_lines
 
     hosts = TwinHosts(parsed.hosts or TwinHosts.CARDS)
     level = parsed.level or "packet"
@@ -236,12 +235,4 @@ def _run_serving(
         text = to_json(asdict(search)) if parsed.json else "\n".join(rate_lines(search)) + "\n"
         return CommandResult(text, ExitCode.PASS if search.rate else ExitCode.VERDICT_FAILED)
     served = serve_in_twin(prepared, load, settings, hosts, level, StatusWatcher())
-    if parsed.out is not None:
-        write_serving(parsed.out, served, prepared.texts)
-    code = served.result.exit_code
-    if parsed.json:
-        return CommandResult(to_json(serving_values(served)), code)
-    lines = serving_lines(served)
-    if parsed.out is not None:
-        lines.append(f"written to {parsed.out}")
-    return CommandResult("".join(f"{line.rstrip()}\n" for line in lines), code)
+    return serving_answer(served, prepared, parsed.out, as_json=parsed.json)

@@ -118,6 +118,17 @@ PROBE_RECORD: Final = np.dtype(
 """One connection that was probed before the load: a full-size packet there, 8 bytes of payload back. 12 bytes."""
 
 
+POST_RECORD: Final = np.dtype(
+    [
+        ("rank", "<i4"),
+        ("op", "<i4"),  # index of a SEND or RECV in the rank's program
+        ("message_bytes", "<i8"),
+        ("number", "<i4"),  # of the message; `iteration` of its op records
+    ]
+)
+"""One end of a message that begins while the run lasts: one more use of an op that the program describes. 20 bytes."""
+
+
 class StreamForm(IntEnum):
     """Form of the datagrams of a background stream."""
 

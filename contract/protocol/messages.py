@@ -24,6 +24,7 @@ from etloop.contract.model.records import (
     FLOW_RECORD,
     OP_RECORD,
     PORT_RECORD,
+    POST_RECORD,
     PROBE_RECORD,
     WAIT_RECORD,
     StreamCount,
@@ -51,6 +52,7 @@ FlowRecords: TypeAlias = Annotated[NDArray[np.void], FLOW_RECORD, "flow record"]
 CcRecords: TypeAlias = Annotated[NDArray[np.void], CC_RECORD, "rate record"]
 PortRecords: TypeAlias = Annotated[NDArray[np.void], PORT_RECORD, "port record"]
 ProbeRecords: TypeAlias = Annotated[NDArray[np.void], PROBE_RECORD, "probe record"]
+PostRecords: TypeAlias = Annotated[NDArray[np.void], POST_RECORD, "posted op"]
 WaitRecords: TypeAlias = Annotated[NDArray[np.void], WAIT_RECORD, "wait record"]
 
 
@@ -351,6 +353,17 @@ class Start:
 
     run_id: str
     start_ns: int
+    posted: bool = False
+    """True: programs only describe ops; `Post` begins those of the awaited ranks, and every completed op is reported at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """Begin these ops, in this order; `last`: no more will follow, and the engine ends when they are complete."""
+
+    run_id: str
+    posts: PostRecords
+    last: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -397,6 +410,6 @@ AgentMessage: TypeAlias = (
 """Messages that an agent may send."""
 
 ControllerMessage: TypeAlias = (
-    Welcome | Refused | Ping | Assign | Pair | Probe | Arm | Start | QueryWaits | Collect | Dismissed
+    Welcome | Refused | Ping | Assign | Pair | Probe | Arm | Start | Post | QueryWaits | Collect | Dismissed
 )
 """Messages that a controller may send."""

@@ -6,6 +6,7 @@ decides which messages begin, each as one more use of the SEND and the RECV of i
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
@@ -78,8 +79,28 @@ def serving_load(scenario: Scenario) -> ServingLoad | None:
     return serving[0]
 
 
+def redrawn(load: ServingLoad, seed_offset: int) -> ServingLoad:
+    """Return a workload with other drawn requests; the same for a trace."""
+    requests = load.requests
+    if not isinstance(requests, DrawnRequests):
+        return load
+    return replace(load, requests=replace(requests, seed=requests.seed + seed_offset))
+
+
+def required_load(scenario: Scenario) -> ServingLoad:
+    """Return the serving workload of a scenario. Raises `ConfigError` if it has none, otherwise as `serving_load`."""
+    load = serving_load(scenario)
+    if load is None:
+        raise ConfigError(
+            Problem("workload", "is not one of serving", "write workload.serving (docs/serving.md)")
+        )
+    return load
+
+
 def refuse_serving(scenario: Scenario) -> None:
-    """Raise `PlanError` for a scenario with a serving workload, where only programs known in advance can run."""
+    """Raise `PlanError` for a scenario with a serving workload, where only runs of programs known in advance are written."""
     if serving_load(scenario) is not None:
-        problem = "only the twin runs serving workloads"
-        raise PlanError(Problem("workload.serving", problem, "use etloop twin"))
+        problem = "a serving workload has results of its own, which are not written here"
+        raise PlanError(
+            Problem("workload.serving", problem, "use etloop twin, run or sweep, or etloop.serve")
+        )

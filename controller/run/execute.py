@@ -6,7 +6,7 @@ Decides nothing about the run. The caller chooses the carrier of the session: th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
 from dataclasses import replace
 from functools import partial
@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from etloop.contract.base.errors import RigError
+from etloop.contract.model.assignment import Assignment
 from etloop.controller.run.device_counters import add_device_counters, counting_of
 from etloop.controller.run.execution import Executed, RunStopped, RunWatcher
 from etloop.controller.run.link_timeline import LinkTimeline
 from etloop.controller.run.prepare import Prepared
+from etloop.controller.session.posts import Posts
 from etloop.controller.session.service import Link, own_link, run
 from etloop.controller.session.settings import CurveServer, SessionSettings
 from etloop.lab.client import lab_counters, lab_status
@@ -70,8 +72,14 @@ class SessionExecution:
     is_twin = False
     repeated_by = RepeatedBy(Repeat.RUN)
 
-    def __init__(self, carrier: Carrier | None = None) -> None:
+    def __init__(
+        self,
+        carrier: Carrier | None = None,
+        posts_of: Callable[[Mapping[str, Assignment]], Posts] | None = None,
+    ) -> None:
+        """`posts_of` returns the messages of a run, by the assignments of its agents; None: programs are executed."""
         self._carrier = carrier or OwnCarrier()
+        self._posts_of = posts_of
         self.unless_stopped = self._carrier.unless_stopped
 
     def execute(self, prepared: Prepared, lab: str, watcher: RunWatcher, spool: Path | None) -> Executed:
@@ -93,6 +101,7 @@ class SessionExecution:
                 watcher,
                 timeline.accompany if prepared.scenario.timeline else None,
                 self._carrier.open,
+                None if self._posts_of is None else self._posts_of(plan.assignments),
             )
             outcome, counts = self._carrier.live(
                 add_device_counters(

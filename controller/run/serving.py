@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
 from etloop.contract.model.assignment import Assignment
+from etloop.contract.model.run import RunEnd
 from etloop.controller.plan.serving_jobs import requests_of
+from etloop.controller.run.execute import Carrier, SessionExecution
 from etloop.controller.run.execution import RunWatcher
 from etloop.controller.run.expectation import flow_network
 from etloop.controller.run.prepare import Prepared
 from etloop.controller.run.twin import TwinExecution, TwinHosts, described_device
+from etloop.controller.session.posts import Posts
 from etloop.results.schema.serving import REQUEST_COLUMNS, TTFT_PARTS, Columns, QueueFigures
 from etloop.results.serving.figures import ServingRecords
 from etloop.results.serving.run import ServingRun, serving_run
@@ -25,23 +28,24 @@ from etloop.workload.serving.requests import RequestSet
 from etloop.workload.serving.spec import FirstToken, ServingLoad
 from etloop.workload.trace.program import OpKind
 
+ORDERED: Final = "the controller orders each message when it begins; its start is later by the slip, which is part of the times"
 MODELLED: Final = "compute times are modelled, not measured"
 
 
 class _Source:
     """A cluster as the engine calls it; see `TransferSource`."""
 
-    def __init__(self, cluster: Cluster, assignment: Assignment) -> None:
+    def __init__(self, cluster: Cluster, assignments: Iterable[Assignment]) -> None:
         self._cluster = cluster
         self.last_ns = 0
         ops: dict[tuple[int, int, int], int] = {}
-        for rank in assignment.ranks:
-            program = assignment.programs[rank.program]
-            for row, (kind, slot) in enumerate(
-                zip(program.kind.tolist(), program.slot.tolist(), strict=True)
-            ):
-                if kind in {OpKind.SEND, OpKind.RECV}:
-                    ops[rank.rank, kind, rank.peers[slot]] = row
+        for assignment in assignments:
+            for rank in assignment.ranks:
+                program = assignment.programs[rank.program]
+                kinds, slots = program.kind.tolist(), program.slot.tolist()
+                for row, (kind, slot) in enumerate(zip(kinds, slots, strict=True)):
+                    if kind in {OpKind.SEND, OpKind.RECV}:
+                        ops[rank.rank, kind, rank.peers[slot]] = row
         self.pairs = [
             (src, ops[src, OpKind.SEND, dst], dst, ops[dst, OpKind.RECV, src]) for src, dst in cluster.pairs
         ]
@@ -77,7 +81,7 @@ def serve_in_twin(
         device = described_device(prepared)
         device = replace(device, topology=seeded(device.topology, settings.seed))
         assignment, network, absent = flow_network(prepared.plan, device)
-        source = _Source(cluster, assignment)
+        source = _Source(cluster, (assignment,))
         outcome = flow_level(assignment, network, FlowLevelSettings(limit_ns=settings.limit_ns), source)
         notes = (f"flow level: without {', '.join(absent)}",) if absent else ()
         records = _records(load, request_set, cluster, source.last_ns, notes)
@@ -85,13 +89,37 @@ def serve_in_twin(
     made: list[_Source] = []
 
     def source_of(assignment: Assignment) -> _Source:
-        made.append(_Source(cluster, assignment))
+        made.append(_Source(cluster, (assignment,)))
         return made[0]
 
     executed = TwinExecution(settings, hosts, source_of).execute(prepared, "", watcher, None)
     assert executed.twin is not None
     records = _records(load, request_set, cluster, made[0].last_ns, executed.notes)
     return serving_run(records, checks, executed.twin.failure, level)
+
+
+def serve_on_rig(
+    prepared: Prepared, load: ServingLoad, lab: str, watcher: RunWatcher, carrier: Carrier | None = None
+) -> ServingRun:
+    """Run by agents, with real packets: the cluster decides here, and orders every message when it begins.
+
+    Raises `InputError` if the rig, its device or the lab cannot be used.
+    """
+    request_set, checks = requests_of(load), prepared.scenario.verdict.checks
+    cluster = Cluster(load.model, load.keys, request_set, prepared.plan.parts.jobs.hosts())
+    made: list[tuple[_Source, Posts]] = []
+
+    def posts_of(assignments: Mapping[str, Assignment]) -> Posts:
+        source = _Source(cluster, assignments.values())
+        made.append((source, Posts(source, assignments)))
+        return made[0][1]
+
+    outcome = SessionExecution(carrier, posts_of).execute(prepared, lab, watcher, None).outcome
+    source, posts = made[0]
+    records = _records(load, request_set, cluster, source.last_ns, (ORDERED,))
+    records = replace(records, late_ns=np.array(posts.late_ns, np.int64))
+    failure = "" if outcome.state is RunEnd.DONE else outcome.reason
+    return serving_run(records, checks, failure, "rig")
 
 
 def _records(

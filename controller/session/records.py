@@ -66,7 +66,7 @@ class RecordSink:
     """Records of one agent. Methods raise `ProtocolError` if an agent sends more than its assignment allows."""
 
     agent: str
-    limits: Mapping[str, int]
+    limits: dict[str, int]
     """Record kind -> highest number of records."""
     degraded: tuple[str, ...] = ()
     capabilities: tuple[str, ...] = ()
@@ -114,6 +114,10 @@ class RecordSink:
             _label(agent, port.name) for port in assignment.ports for _ in range(port.engine_threads)
         )
         return cls(agent, limits, spool=spool, number=number, ports=ports)
+
+    def allow_ops(self, ops: int) -> None:
+        """Allow so many op records more, of ops that were ordered while the run lasts."""
+        self.limits["op"] += ops
 
     def take_loaded(self, loaded: Loaded) -> None:
         """Keep the engine's degradations, capabilities and NIC queue pair ends, as reported after it opened."""

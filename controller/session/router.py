@@ -87,7 +87,7 @@ class RouterLink:
         """Return reason -> connections refused since the start."""
         return self._admission.refused if self._admission is not None else {}
 
-    async def wait(self, timeout_ms: int) -> bool:
+    async def wait(self, timeout_ms: float) -> bool:
         """Wait for a message. See `Link`."""
         return bool(self._said_for) or bool(await self._router.wait(timeout_ms))
 

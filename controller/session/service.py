@@ -24,6 +24,7 @@ from etloop.contract.protocol.wire import decode_from_agent, encode
 from etloop.controller.session.actions import Action, LogLine, RunProgress, Send
 from etloop.controller.session.admission import Notice
 from etloop.controller.session.log_limit import LogLimit
+from etloop.controller.session.posts import Posts
 from etloop.controller.session.records import SpoolFailed
 from etloop.controller.session.router import open_router
 from etloop.controller.session.session import Session
@@ -46,7 +47,7 @@ Companion = Callable[[Session], Coroutine[None, None, None]]
 class Link(Protocol):
     """Transport of messages between a session and its agents: a ROUTER of its own, or a rack's."""
 
-    async def wait(self, timeout_ms: int) -> bool:
+    async def wait(self, timeout_ms: float) -> bool:
         """Return true as soon as a message is there, false after `timeout_ms`."""
 
     async def receive(self) -> tuple[bytes, bytes] | None:
@@ -103,13 +104,14 @@ async def run(
     watcher: SessionWatcher,
     companion: Companion | None = None,
     open_link: OpenLink = own_link,
+    posts: Posts | None = None,
 ) -> RunOutcome:
     """Gather the agents of `assignments`, run the plan, and return everything that was measured.
 
     A run that fails or is stopped after traffic began returns the records that arrived until then. `watcher` gets log
     lines, progress and records meanwhile. `companion` runs next to the session and is cancelled when that ends.
-    `open_link` opens the transport. If the settings name a spool directory, records are kept there, also after the
-    return.
+    `open_link` opens the transport. `posts` decides which messages begin while the run lasts; the programs only describe
+    them. If the settings name a spool directory, records are kept there, also after the return.
 
     Raises the errors of opening the link, `PlanError` for an assignment too large to send, `NoRoom` if the spool cannot
     be made, and `RigError` if an agent, an address or a connection is not ready.
@@ -124,7 +126,7 @@ async def run(
         except SpoolFailed as error:
             raise NoRoom(Problem("spool", str(error), "free space on its disk")) from None
     async with open_link(settings, tuple(assignments)) as (link, stops):
-        session = Session(settings, assignments, tables, monotonic_ns(), spool, watcher.take_records)
+        session = Session(settings, assignments, tables, monotonic_ns(), spool, watcher.take_records, posts)
         companion_task = asyncio.ensure_future(companion(session)) if companion is not None else None
         try:
             await _drive(session, link, stops, watcher)
@@ -175,8 +177,15 @@ async def _drive(session: Session, link: Link, stops: list[str], watcher: Sessio
             return
         # Awaiting a ready message does not yield to the loop; yield here so that signals are handled under any load.
         await asyncio.sleep(0)
-        if await link.wait(_TICK_MS):
+        if await link.wait(_wait_ms(session)):
             await _receive_burst(session, link, on_event)
+
+
+def _wait_ms(session: Session) -> float:
+    """Return the time to wait for a message. The event loop wakes up to a millisecond late, so the rest is polled."""
+    if session.due_ns is None:
+        return _TICK_MS
+    return min(max((session.due_ns - monotonic_ns()) / NS_PER_MS - 1, 0), _TICK_MS)
 
 
 async def _receive_burst(session: Session, link: Link, on_event: OnEvent) -> None:

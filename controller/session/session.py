@@ -10,10 +10,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
+import numpy as np
+
 from etloop.contract.base.clock import seconds_text
 from etloop.contract.base.errors import Problem, ProtocolError
 from etloop.contract.base.listening_clock import PAUSE_NS, ListeningClock
 from etloop.contract.model.assignment import Assignment
+from etloop.contract.model.records import POST_RECORD
 from etloop.contract.model.run import PlanTables, RunEnd, RunOutcome
 from etloop.contract.protocol.machine import PREPARING, RunEvent, RunState, advance_run
 from etloop.contract.protocol.messages import (
@@ -35,6 +38,7 @@ from etloop.contract.protocol.messages import (
     Pair,
     Paired,
     Pong,
+    Post,
     Probe,
     Probed,
     Progress,
@@ -51,6 +55,7 @@ from etloop.controller.session.actions import Action, LogLine, RefusalLog, RunPr
 from etloop.controller.session.clock_map import ClockOffset
 from etloop.controller.session.nic_endpoints import peers_of
 from etloop.controller.session.pauses import Pauses
+from etloop.controller.session.posts import Posts
 from etloop.controller.session.records import OnOps, RecordSink, run_progress, sinks_of
 from etloop.controller.session.roster import Roster
 from etloop.controller.session.settings import SessionSettings
@@ -79,6 +84,7 @@ class Session:
         now_ns: int,
         spool: Spool | None = None,
         on_ops: OnOps | None = None,
+        posts: Posts | None = None,
     ) -> None:
         assert assignments
         self.state = RunState.GATHER
@@ -94,6 +100,7 @@ class Session:
         self._roster = Roster(tuple(assignments), settings.welcome(len(assignments)), settings.standing_by)
         self._spool = spool
         self._sinks = sinks_of(assignments, spool, on_ops)
+        self._posts = posts
         self._hellos: dict[str, Hello] = {}
         self._offsets: dict[str, ClockOffset] = {}
         self._progress: dict[str, Progress] = {}
@@ -129,6 +136,18 @@ class Session:
     @property
     def _over(self) -> bool:
         return self.state in (RunState.DONE, RunState.ABORTED)
+
+    @property
+    def due_ns(self) -> int | None:
+        """Return when `on_tick` is to be called without a message, before its next turn; None: no sooner than that."""
+        posts = self._begun_posts
+        return None if posts is None or posts.next_ns is None else self.start_ns + posts.next_ns
+
+    @property
+    def _begun_posts(self) -> Posts | None:
+        """The messages of a run that has started at all agents; None before, and if its programs are executed."""
+        is_begun = self.state is RunState.RUN and not self._pending and not self._late
+        return self._posts if is_begun else None
 
     def on_message(self, identity: bytes, message: AgentMessage, now_ns: int) -> tuple[Action, ...]:
         """Process a message of an agent."""
@@ -189,6 +208,7 @@ class Session:
         if not self._over:
             self._actions += [Send(identity, ping) for identity, ping in self._roster.due_pings(now_ns)]
             self._assign_some()
+            self._post(now_ns)
             self._check_deadlines(now_ns)
         elif now_ns > self._deadline_ns:
             self._pending.clear()
@@ -329,6 +349,9 @@ class Session:
         elif now_ns - latest.quiet_ns > self._moved_ns:
             self._move(now_ns - latest.quiet_ns)
         self._progress[name] = latest
+        if (posts := self._begun_posts) is not None:
+            posts.take(report.ops, self._offsets[name].to_agent(self.start_ns))
+            self._post(now_ns)
         if report.completed and self.state is RunState.RUN:
             self._completed.add(name)
             if self._completed == set(self._assignments):
@@ -414,7 +437,25 @@ class Session:
         if why := begin_spool(self._spool, self._settings.run_id, self.start_ns, self._measuring()):
             self._abort(why, now_ns)
             return
-        self._order(lambda name: Start(self._settings.run_id, self._offsets[name].to_agent(self.start_ns)))
+        posted = self._posts is not None
+        self._order(
+            lambda name: Start(self._settings.run_id, self._offsets[name].to_agent(self.start_ns), posted)
+        )
+
+    def _post(self, now_ns: int) -> None:
+        """Order what begins by now, in a run whose messages depend on arrivals."""
+        posts = self._begun_posts
+        if posts is None or posts.over:
+            return
+        orders = posts.act(now_ns - self.start_ns)
+        if not posts.waits:
+            self._move(now_ns)  # It waits for modelled compute or the next request.
+        for name, member in self._roster.members():
+            rows = orders.get(name, [])
+            self._sinks[name].allow_ops(len(rows))
+            if rows or posts.over:
+                order = Post(self._settings.run_id, np.array(rows, POST_RECORD), posts.over)
+                self._actions.append(Send(member.identity, order))
 
     def _check_starts(self, now_ns: int) -> None:
         """Order another start if no engine has started, and end the run if some have started and others were too late."""

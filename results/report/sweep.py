@@ -22,7 +22,7 @@ from etloop.results.schema.sweep import (
     SweepRecord,
     TrialRecord,
 )
-from etloop.results.schema.verdict import Result, RunResult
+from etloop.results.schema.verdict import Result, RunResult, worst_result
 
 _FIGURES: Final = {
     P99: "p99",
@@ -36,6 +36,42 @@ _FIGURES: Final = {
     "unexplained_packets": "unexplained",
 }
 """Heading by key figure, of the figures that get a column if any point has a non-zero value."""
+
+
+_SERVING_FIGURES: Final = {
+    "ttft_p50_ns": "TTFT p50",
+    "ttft_p99_ns": "p99",
+    "ttft_fabric_p99_ns": "fabric p99",
+    "itl_p50_ns": "ITL p50",
+    "itl_p99_ns": "p99",
+    "kv_latency_p99_ns": "KV p99",
+    "exchange_p99_ns": "exchange p99",
+    "goodput": "goodput",
+    "output_tokens_per_s": "tokens/s",
+    "fairness_decode_tokens": "JFI",
+}
+"""Heading by figure of a serving run, of the figures that get a column if any point has them."""
+
+
+def serving_table(record: SweepRecord) -> Table:
+    """Return the points of a sweep of serving workloads with the means of their figures, and the worst result of their runs."""
+    means = {result.name: {spread.name: spread for spread in result.figures} for result in record.results}
+    names = [name for name in _SERVING_FIGURES if any(name in figures for figures in means.values())]
+    columns = (
+        *(Column("setting", "setting"), Column("point", "point")),
+        *(Column(name, _SERVING_FIGURES[name], Unit.NUMBER) for name in names),
+        Column("result", "result"),
+    )
+    rows: list[tuple[Value, ...]] = []
+    for point in record.points:
+        figures = means[point.name]
+        values = [
+            value_words(figures[name].mean, figures[name].unit) if name in figures else None for name in names
+        ]
+        results = [run.result for run in record.runs if run.point == point.name]
+        words = ", ".join(point.labels.values())
+        rows.append((words, point.name, *values, str(worst_result(results))))
+    return Table("serving", "serving", columns, tuple(rows))
 
 
 def promise_words(settings: ComparisonSettings) -> str:

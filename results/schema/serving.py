@@ -139,6 +139,8 @@ class ServingFigures:
     fairness: dict[str, float]
     """Jain's index over instances, (sum x)^2 / (n * sum x^2): of prefill and decode tokens and of KV bytes received."""
     queues: tuple[QueueFigures, ...]
+    slip: Percentiles | None
+    """Of agents: by how much messages began later than decided; None in virtual time."""
     notes: tuple[str, ...]
 
 

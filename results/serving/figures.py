@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import field
 from typing import Final
 
 import numpy as np
@@ -40,6 +41,8 @@ class ServingRecords:
     prefill_instances: int
     decode_instances: int
     notes: tuple[str, ...] = ()
+    late_ns: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    """By message on the wire: when its agent began it, less when it was to begin; empty in virtual time."""
 
 
 def percentiles(
@@ -135,6 +138,7 @@ def serving_figures(records: ServingRecords) -> ServingFigures:
         prefix_hit_tokens=int(rows["cached_prefill_tokens"].sum()),
         fairness=_fairness(records, rows),
         queues=records.queues,
+        slip=percentiles(records.late_ns),
         notes=records.notes,
     )
 

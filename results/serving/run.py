@@ -21,7 +21,7 @@ class ServingRun:
     failure: str
     """"" if every request was finished or refused."""
     level: str
-    """packet or flow."""
+    """packet or flow in virtual time, rig by agents."""
 
     @property
     def result(self) -> RunResult:

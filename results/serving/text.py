@@ -55,6 +55,7 @@ def serving_lines(run: ServingRun) -> list[str]:
     lines += _row("arrival to last token", figures.e2e)
     lines += _row("KV transfer, first to last byte", figures.kv_latency)
     lines += _row("dispatch or combine", figures.exchange)
+    lines += _row("slip of the emulator, by message", figures.slip)
     fairness = ", ".join(f"{name} {value:.3f}" for name, value in figures.fairness.items())
     lines += [
         "",

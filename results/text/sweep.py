@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from etloop.results.report.sweep import group_table, promise_words, search_table, trial_at
+from etloop.results.report.sweep import group_table, promise_words, search_table, serving_table, trial_at
 from etloop.results.schema.sweep import SEARCH_PAGE
 from etloop.results.text.layout import label_text, printable, table_lines
 
@@ -29,6 +29,16 @@ def render_sweep(
         lines += ["", printable(title), *table_lines(table, len(table.rows), "  ")]
     lines += ["", *label_text("false alarms", promise_words(settings))]
     lines += [*label_text("results", out_dir), *label_text("page", f"{out_dir}/compare.html")]
+    return "\n".join(lines) + "\n"
+
+
+def render_serving_sweep(record: SweepRecord, out_dir: str) -> str:
+    """Return a table of the points of a sweep of serving workloads: means over their runs."""
+    lines = label_text(
+        "sweep", f"{record.source}: {len(record.points)} points, {len(record.runs)} runs, {record.mode}"
+    )
+    table = serving_table(record)
+    lines += ["", *table_lines(table, len(table.rows), "  "), "", *label_text("results", out_dir)]
     return "\n".join(lines) + "\n"
 
 

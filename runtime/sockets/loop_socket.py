@@ -44,7 +44,7 @@ class LoopSocket:
         """Queue a message for sending. Raises `zmq.Again` if the queue is full, `zmq.ZMQError` for any other failure."""
         self.socket.send_multipart(frames, zmq.NOBLOCK)
 
-    async def wait(self, timeout_ms: int | None = None) -> bool:
+    async def wait(self, timeout_ms: float | None = None) -> bool:
         """Wait until a message has arrived, at most `timeout_ms` (None: without limit); return whether one has."""
         if self.has_come():
             return True
@@ -52,7 +52,7 @@ class LoopSocket:
         self._waiting = self._loop.create_future()
         timer = None
         if timeout_ms is not None:
-            timer = self._loop.call_later(timeout_ms / _MS_PER_S, self._wake)
+            timer = self._loop.call_later(timeout_ms / _MS_PER_S, self.wake)
         try:
             await self._waiting
         finally:
@@ -77,8 +77,9 @@ class LoopSocket:
     def _on_edge(self) -> None:
         # Read the state even if no task waits: otherwise the descriptor stays readable, and the loop spins.
         if self.has_come():
-            self._wake()
+            self.wake()
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """End the wait of the task that waits for this socket, if one does."""
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)

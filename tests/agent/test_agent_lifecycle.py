@@ -17,6 +17,7 @@ from etloop.agent.lifecycle_actions import (
     Leave,
     Log,
     OpenEngine,
+    PostOps,
     Reconnect,
     SendMessage,
     StartEngine,
@@ -25,7 +26,7 @@ from etloop.agent.lifecycle_actions import (
 from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
 from etloop.contract.base.errors import ExitCode, Problem, ProtocolError
 from etloop.contract.model.engine import EnginePhase, EngineStatus, ProbeOutcome
-from etloop.contract.model.records import FLOW_RECORD, OP_RECORD, PORT_RECORD, WAIT_RECORD
+from etloop.contract.model.records import FLOW_RECORD, OP_RECORD, PORT_RECORD, POST_RECORD, WAIT_RECORD
 from etloop.contract.protocol.machine import AgentState
 from etloop.contract.protocol.message_set import VersionMismatch
 from etloop.contract.protocol.messages import (
@@ -47,6 +48,7 @@ from etloop.contract.protocol.messages import (
     Paired,
     Ping,
     Pong,
+    Post,
     Probe,
     QueryWaits,
     QueuePairEnd,
@@ -125,6 +127,20 @@ def test_it_asks_twice_a_second_and_reminds_its_reader() -> None:
 def test_pings_are_answered_in_every_state() -> None:
     for state in (AgentState.IDLE, AgentState.LOADING, AgentState.RUNNING, AgentState.FINISHED):
         assert printed(living(state).on_message(Ping(4, 99), 7)) == [Pong(4, 99, 7, 7)]
+
+
+def test_ops_are_posted_to_a_running_engine_alone() -> None:
+    posts = np.zeros(2, POST_RECORD)
+    order = Post("r1", posts, True)
+    (action,) = living(AgentState.RUNNING).on_message(order, 0)
+    assert isinstance(action, PostOps)
+    assert action.posts is posts
+    assert action.last
+    failed = living(AgentState.RUNNING)
+    failed.on_status(status(EnginePhase.FAILED, "broken"), NO_OPS, 0)
+    assert failed.on_message(order, 0) == ()
+    actions = living(AgentState.ARMED).on_message(Start("r1", 1000, True), 0)
+    assert actions[0] == StartEngine(1000, True)
 
 
 def test_a_refusal_ends_it_with_the_reason() -> None:

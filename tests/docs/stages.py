@@ -386,6 +386,7 @@ for glance in $(seq 200); do grep -q 'broker joined' controller.log && break; sl
     "examples/bmwg/README.md": Stage(
         directory="examples/bmwg", steps={"etloop sweep": Step(change={"--twin": "--twin --repeats 1"})}
     ),
+    "examples/bmwg_inference/README.md": Stage(directory="examples/bmwg_inference"),
     "examples/congestion_control/README.md": Stage(
         steps={
             "etloop sweep examples/congestion_control/lab_sweep.yaml": Step(

@@ -1,4 +1,4 @@
-"""The sweeps of examples/bmwg: each can be laid out, the page names each, and the ring of 3.4 locks up as it is said to."""
+"""The sweeps of both BMWG examples: each can be laid out, the page names each, and the ring of 3.4 locks up."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from etloop.experiments.sweep.points import point_files, points
 from tests.support.places import ROOT
 
 EXAMPLES = ROOT / "examples" / "bmwg"
-SWEEPS = sorted(EXAMPLES.glob("*/*.sweep.yaml"))
+FOLDERS = (EXAMPLES, ROOT / "examples" / "bmwg_inference")
+SWEEPS = sorted(path for folder in FOLDERS for path in folder.glob("*/*.sweep.yaml"))
 
 
-@pytest.mark.parametrize("path", SWEEPS, ids=lambda path: f"{path.parent.name}/{path.name}")
+@pytest.mark.parametrize("path", SWEEPS, ids=lambda path: "/".join(path.parts[-3:]))
 def test_the_ends_of_every_grid_can_be_laid_out(path: Path) -> None:
     """The first point, and of what fits a lab the last one too; the largest of a full grid takes long."""
     sweep = parse_sweep(read_file(path), str(path), path.parent)
@@ -29,9 +30,11 @@ def test_the_ends_of_every_grid_can_be_laid_out(path: Path) -> None:
         assert prepare(RunInputs(files.scenario, files.rig, files.topology)).plan.assignments
 
 
-def test_the_page_names_every_sweep() -> None:
-    page = (EXAMPLES / "README.md").read_text(encoding="utf-8")
-    stems = {path.name.removesuffix(".sweep.yaml") for path in SWEEPS}
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_the_page_names_every_sweep(folder: Path) -> None:
+    page = (folder / "README.md").read_text(encoding="utf-8")
+    stems = {path.name.removesuffix(".sweep.yaml") for path in SWEEPS if path.is_relative_to(folder)}
+    assert stems
     assert {stem for stem in stems if f"`{stem}`" not in page} == set()
 
 

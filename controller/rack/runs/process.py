@@ -138,7 +138,7 @@ class DaemonLink:
         with contextlib.suppress(OSError):
             await self._writer.wait_closed()
 
-    async def wait(self, timeout_ms: int) -> bool:
+    async def wait(self, timeout_ms: float) -> bool:
         """Wait for a message. See `Link`."""
         if self._waiting.empty():
             self._there.clear()

@@ -78,6 +78,12 @@ class FakeEngine:
         problem = "" if good else "no reply to 5 probes of 4096 bytes"
         return (ProbeOutcome(0, 0, good, 12_000, problem), ProbeOutcome(1, 1, True, 9_000, ""))
 
+    def expect_posts(self, signal_fd: int) -> None:
+        raise AssertionError(f"a fake executes its program and signals nothing to {signal_fd}")
+
+    def post(self, posts: NDArray[np.void], *, last: bool) -> None:
+        raise AssertionError(f"a fake executes its program: {len(posts)} posts, last {last}")
+
     def start(self, start_ns: int) -> None:
         if self._behaviour is Behaviour.CRASH:
             raise RuntimeError("bad_alloc")

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <string>
 #include <tuple>
@@ -82,6 +83,7 @@ class PortLoops {
     std::shared_ptr<SharedQueues> shared;  // queues of the current port
     const auto processors = read_value<std::vector<int32_t>>(threads, "processors");
     for (size_t p = 0; p < plan_->ports.size(); ++p) {
+      loop_of_port_.push_back(plan_->ports[p].plane == 0 ? loops_.size() : loops_.size() - 1);
       if (plan_->ports[p].plane != 0) continue;  // polled by the loop of its card's first port
       const size_t loop = loops_.size();
       LoopConfig config;
@@ -131,6 +133,34 @@ class PortLoops {
   bool joined(size_t port) const { return loops_.at(port)->joined(); }
   void start_probe() {
     for (auto& loop : loops_) loop->start_probe();
+  }
+  // Let the ops of all awaited ranks be posted, and signal completed ones to an event descriptor; call before `start`.
+  void expect_posts(int signal_fd) {
+    std::vector<std::vector<int32_t>> ranks(loops_.size());
+    for (const PlannedRank& rank : plan_->ranks) {
+      if (rank.background) continue;
+      const size_t loop = loop_of_port_.at(static_cast<size_t>(rank.port));
+      ranks[loop].push_back(rank.rank);
+      posted_[rank.rank] = {loop, rank.program};
+    }
+    for (size_t loop = 0; loop < loops_.size(); ++loop) loops_[loop]->expect_posts(std::move(ranks[loop]), signal_fd);
+  }
+  // Begin ops of ranks that expect posts: (rank, op, bytes, id) each; `last`: no more will follow.
+  void post(const std::vector<std::tuple<int32_t, int32_t, int64_t, int32_t>>& ops, bool last) {
+    std::vector<std::vector<PostedOp>> of_loop(loops_.size());
+    for (const auto& [rank, op, bytes, id] : ops) {
+      const auto found = posted_.find(rank);
+      if (found == posted_.end()) throw nb::value_error("an op of a rank that is not here, or expects no posts");
+      const Program& program = plan_->programs[static_cast<size_t>(found->second.program)];
+      const bool is_message = op >= 0 && static_cast<size_t>(op) < program.size() &&
+                              (program.kind[static_cast<size_t>(op)] == OpKind::send ||
+                               program.kind[static_cast<size_t>(op)] == OpKind::recv);
+      if (!is_message || bytes < 1 || id < 0) throw nb::value_error("a posted op that is not a message of its rank's program");
+      of_loop[found->second.loop].push_back({rank, op, bytes, id});
+    }
+    for (size_t loop = 0; loop < loops_.size(); ++loop) {
+      if (last || !of_loop[loop].empty()) loops_[loop]->post(of_loop[loop], last);
+    }
   }
   void start(Nanos start_ns) {
     for (auto& loop : loops_) loop->start(start_ns);
@@ -248,8 +278,16 @@ class PortLoops {
     return {plan_, &plan_of(*plan_, port)};
   }
 
+  // A rank whose ops are posted.
+  struct PostedRank {
+    size_t loop;
+    int32_t program;
+  };
+
   std::shared_ptr<const EnginePlan> plan_;
   std::vector<std::unique_ptr<PortLoop>> loops_;
+  std::vector<size_t> loop_of_port_;
+  std::map<int32_t, PostedRank> posted_;  // by rank
 };
 
 SimParams sim_params(nb::handle settings) {
@@ -332,6 +370,8 @@ void bind_engine(nb::module_& module) {
       .def("join", &PortLoops::join, nb::arg("peers"))
       .def("joined", &PortLoops::joined, nb::arg("peers"))
       .def("start_probe", &PortLoops::start_probe)
+      .def("expect_posts", &PortLoops::expect_posts, nb::arg("signal_fd"))
+      .def("post", &PortLoops::post, nb::arg("ops"), nb::arg("last"))
       .def("start", &PortLoops::start, nb::arg("start_ns"))
       .def("request_waits", &PortLoops::request_waits)
       .def("stop", &PortLoops::stop)

@@ -3,9 +3,11 @@
 #include <pthread.h>
 #include <sched.h>
 #include <sys/prctl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 
 #include "plan/queue_deal.h"
 #include "port/open_port.h"
@@ -127,6 +129,33 @@ void PortLoop::start_probe() {
   command(kProbe);
 }
 
+void PortLoop::expect_posts(std::vector<int32_t> ranks, int signal_fd) {
+  posts_.ranks = std::move(ranks);
+  posts_.requested_fd = signal_fd;
+}
+
+void PortLoop::post(std::span<const PostedOp> ops, bool last) {
+  {
+    const std::lock_guard guard(posts_.lock);
+    posts_.waiting.insert(posts_.waiting.end(), ops.begin(), ops.end());
+    posts_.last |= last;
+  }
+  command(kPost);
+}
+
+void PortLoop::begin_posted() {
+  std::vector<PostedOp> ops;
+  bool last = false;
+  {
+    const std::lock_guard guard(posts_.lock);
+    ops.swap(posts_.waiting);
+    last = std::exchange(posts_.last, false);
+  }
+  const Nanos now = monotonic_ns();
+  for (const PostedOp& op : ops) core_->post(op.rank, op.op, op.bytes, op.id, now);
+  if (last) core_->end_posts();
+}
+
 void PortLoop::start(Nanos start_ns) {
   start_ns_.store(start_ns, std::memory_order_relaxed);
   command(kStart);
@@ -221,10 +250,13 @@ bool PortLoop::handle_commands(uint32_t commands) {
   }
   if ((commands & kStart) != 0) {
     const Nanos start_ns = start_ns_.load(std::memory_order_relaxed);
+    for (const int32_t rank : posts_.ranks) core_->expect_posts(rank);
+    posts_.signal_fd = posts_.requested_fd;
     core_->start(start_ns);
     departing_.pauses.start(plan_->ports[index_].pauses, start_ns);
     state_.store(LoopState::running, std::memory_order_release);
   }
+  if ((commands & kPost) != 0 && state_.load(std::memory_order_relaxed) == LoopState::running) begin_posted();
   if ((commands & kWaits) != 0 && !waits_ready_.load(std::memory_order_acquire)) {
     waits_ = core_->waits();
     waits_ready_.store(true, std::memory_order_release);
@@ -258,7 +290,12 @@ void PortLoop::publish() {
   progress_.wire_rx_bytes.store(status.wire_rx_bytes + core_->queues().carried_rx_bytes(), std::memory_order_relaxed);
   progress_.last_ns.store(status.last_progress_ns, std::memory_order_relaxed);
   core_->records().release(progress_.read_records.load(std::memory_order_acquire));
-  progress_.records.store(core_->records().size(), std::memory_order_release);
+  const size_t records = core_->records().size();
+  const bool more = records != progress_.records.load(std::memory_order_relaxed);
+  progress_.records.store(records, std::memory_order_release);
+  if (!more || posts_.signal_fd < 0) return;
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(posts_.signal_fd, &one, sizeof one);
 }
 
 void PortLoop::settle_state() {

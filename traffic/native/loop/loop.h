@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <thread>
@@ -43,6 +44,14 @@ struct LoopStatus {
   Nanos last_progress_ns;
 };
 
+// An op that another thread posts to a rank of the port, see `Ops::post`.
+struct PostedOp {
+  int32_t rank;
+  int32_t op;
+  int64_t bytes;
+  int32_t id;
+};
+
 class PortLoop {
  public:
   // Open the port and start the thread.
@@ -58,6 +67,11 @@ class PortLoop {
   // Whether `join` is done, or was not needed.
   bool joined() const { return progress_.joined.load(std::memory_order_acquire); }
   void start_probe();
+  // Let the ops of these ranks be posted, those that are here, and signal every completed op to an event descriptor; call before
+  // `start`.
+  void expect_posts(std::vector<int32_t> ranks, int signal_fd);
+  // Begin ops of ranks that are here and expected posts; `last`: no more will follow.
+  void post(std::span<const PostedOp> ops, bool last);
   void start(Nanos start_ns);
   void request_waits();
   // Ask the thread to end, without waiting: several ports end in parallel.
@@ -109,13 +123,14 @@ class PortLoop {
     std::atomic<Nanos> last_ns{0};
     std::atomic<bool> joined{true};  // endpoints on cards are joined
   };
-  enum Command : uint32_t { kProbe = 1, kStart = 2, kWaits = 4, kStop = 8, kJoin = 16 };
+  enum Command : uint32_t { kProbe = 1, kStart = 2, kWaits = 4, kStop = 8, kJoin = 16, kPost = 32 };
   Result<void> open_port();
   void run();
   bool handle_commands(uint32_t commands);
   bool process_handed_over();
   void publish();
   void settle_state();
+  void begin_posted();
   void send_pauses(Nanos now);
   bool transmit(Clock& clock, Nanos now);
   void idle(Nanos now, Nanos& idle_since_ns);
@@ -143,6 +158,16 @@ class PortLoop {
   std::atomic<bool> waits_ready_{false};
   std::vector<Endpoint> peers_;    // written before kJoin
   InstantGuard overdue_{most_turns_at_an_instant(0)};  // guards the core's due time
+  // Ops of other threads on their way to the loop.
+  struct Posts {
+    std::vector<int32_t> ranks;  // written before kStart
+    int requested_fd = -1;       // written before kStart
+    int signal_fd = -1;          // owned by the loop
+    std::mutex lock;
+    std::vector<PostedOp> waiting;
+    bool last = false;
+  };
+  Posts posts_;
   // Conditions of departures besides the core; owned by the loop.
   struct Departing {
     PauseTimer pauses;
