@@ -258,7 +258,7 @@ def _nccl(collective: str, layout: Layout, op_bytes: int, settings: Settings, pi
     function = _function(collective)
     nbytes = _buffer_bytes(collective, layout, op_bytes)
     if pin.algorithm in RAILED:
-        return _railed(collective, op_bytes, tuning, pin)
+        return _choose_rails(collective, op_bytes, tuning, pin)
     if pin.algorithm and pin.algorithm not in {"chain", *NcclAlgorithm}:
         # NCCL has no such algorithm: cut it as NCCL's trees, one step per chunk, on one channel unless pinned.
         cutting = cutting_of(
@@ -290,7 +290,7 @@ def _nccl(collective: str, layout: Layout, op_bytes: int, settings: Settings, pi
     return replace(choice, channels_with_bytes=channels_used, excluded=excluded)
 
 
-def _railed(collective: str, op_bytes: int, tuning: Tuning, pin: Pin) -> Choice:
+def _choose_rails(collective: str, op_bytes: int, tuning: Tuning, pin: Pin) -> Choice:
     """Return the choice of an all-gather for buffers in symmetric windows, which NCCL does not compare with others."""
     cause = why_not_railed(pin.algorithm, tuning.version)
     if cause:

@@ -39,20 +39,20 @@ _Rails = Callable[[TableDraft, Grid, int, int], _Arrivals]
 
 def rail_ring(request: Request) -> Schedule:
     """Build a ring over hosts."""
-    return _railed(request, "rail_ring", (_forwards,))
+    return _build(request, "rail_ring", (_forwards,))
 
 
 def ce_direct(request: Request) -> Schedule:
     """Build direct sends to all hosts at once."""
-    return _railed(request, "ce_direct", (_direct,))
+    return _build(request, "ce_direct", (_direct,))
 
 
 def ce_ring(request: Request) -> Schedule:
     """Build two opposite rings over hosts."""
-    return _railed(request, "ce_ring", (_forwards, _backwards))
+    return _build(request, "ce_ring", (_forwards, _backwards))
 
 
-def _railed(request: Request, algorithm: str, rails: tuple[_Rails, ...]) -> Schedule:
+def _build(request: Request, algorithm: str, rails: tuple[_Rails, ...]) -> Schedule:
     """Build the schedule whose channel c uses `rails[c mod len(rails)]`."""
     grid = grid_of(request)
     assert grid.hosts >= 2

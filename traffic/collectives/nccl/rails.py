@@ -68,7 +68,7 @@ def rail_cutting(algorithm: str, block_bytes: int, tuning: Tuning, pinned_channe
         return _cutting(used, -(-block_bytes // used), messages // used)
     half = block_bytes - block_bytes // 2
     if contexts >= 4 and block_bytes >= _HALVES_FROM_BYTES:
-        aligned = min(_aligned(-(-half // contexts)), _MOST_CHUNK_BYTES)
+        aligned = min(_align(-(-half // contexts)), _MOST_CHUNK_BYTES)
         width = min(width, max(aligned, _LEAST_HALF_CHUNK_BYTES))
     messages = _chunks(half, width)
     used = _divisor(messages, contexts)
@@ -112,7 +112,7 @@ def _width(block_bytes: int, contexts: int) -> int:
         return _MOST_CHUNK_BYTES
     share_bytes = -(-block_bytes // contexts)
     per_context = max(1, -(-share_bytes // _MOST_CHUNK_BYTES))
-    return min(_MOST_CHUNK_BYTES, _aligned(-(-block_bytes // (contexts * per_context))))
+    return min(_MOST_CHUNK_BYTES, _align(-(-block_bytes // (contexts * per_context))))
 
 
 def _chunks(nbytes: int, width: int) -> int:
@@ -125,6 +125,6 @@ def _divisor(messages: int, most: int) -> int:
     return next(number for number in range(min(messages, most), 0, -1) if messages % number == 0)
 
 
-def _aligned(nbytes: int) -> int:
+def _align(nbytes: int) -> int:
     """Round up to a multiple of 8 KiB."""
     return -(-nbytes // _ALIGN_BYTES) * _ALIGN_BYTES

@@ -130,7 +130,7 @@ def _plateau(function: Function, nbytes: int, tuning: Tuning) -> float:
     rooted = function in (Function.BROADCAST, Function.REDUCE)
     if rooted or not tuning.is_new_blackwell or tuning.hardware.scale_up is not ScaleUp.NVLINK:
         return 1.0
-    # NCCL 2.32 (ncclTuningRingModelSim): the share of a one-step ring is 0, and each step takes 3/4 of what is left to 1.
+    # NCCL 2.32 (ncclTuningRingModelSim): the share of a one-step ring is 0, and each step adds 3/4 of the rest to 1.
     steps = (2 if function is Function.ALL_REDUCE else 1) * (layout.ranks - 1)
     most = tables.PLATEAU_FACTOR - 1
     share = 1 - (tables.PLATEAU_DELTA / most) ** max(0, steps - 1)
