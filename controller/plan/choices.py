@@ -16,7 +16,6 @@ from etloop.controller.plan.demand import Demand
 from etloop.controller.plan.schedule_set import ChosenOp
 from etloop.traffic._native import StepTables
 from etloop.traffic.collectives.choice import Settings, Shaping
-from etloop.traffic.collectives.nccl.constants import NCCL_VERSION
 from etloop.traffic.collectives.nccl.excluded import NVLS_TREE
 
 _NAMES: Final = {"point-to-point": "send_recv", "uneven all-to-all": "all_to_all, uneven"}
@@ -26,7 +25,7 @@ _NAMES: Final = {"point-to-point": "send_recv", "uneven all-to-all": "all_to_all
 def shaping_words(settings: Settings) -> str:
     """Return the library whose traffic is modelled; for NCCL with its version, as buffers and defaults differ between
     versions."""
-    return f"nccl {NCCL_VERSION}" if settings.shaping is Shaping.NCCL else settings.shaping.value
+    return f"nccl {settings.nccl.release}" if settings.shaping is Shaping.NCCL else settings.shaping.value
 
 
 def planned_choices(demand: Demand) -> tuple[PlannedChoice, ...]:
@@ -79,7 +78,7 @@ def _planned_choice(ops: list[ChosenOp], steps: StepTables) -> PlannedChoice:
 
 
 def excluded_notes(chosen: Iterable[ChosenOp]) -> tuple[str, ...]:
-    """Return notes on the algorithms that NCCL could choose for ops between hosts and that have no schedule here."""
+    """Return notes on the algorithms that NCCL could choose for ops between hosts and that were not compared."""
     inter_host_ops = [op for op in chosen if op.choice.excluded and op.ranks > op.ranks_per_host]
     if not inter_host_ops:
         return ()
@@ -96,8 +95,7 @@ def excluded_notes(chosen: Iterable[ChosenOp]) -> tuple[str, ...]:
     unavailable_algorithms = "; ".join(
         f"{', '.join(names)} with {needs}" for needs, names in algorithms_by_needs.items()
     )
-    version_note = "NCCL 2.31 and later choose differently for some sizes"
-    note = f"nccl {NCCL_VERSION}: not compared, because ETLoop has no schedule for them: {unavailable_algorithms}; {version_note}"
+    note = f"nccl: not compared: {unavailable_algorithms}"
     return *_tree_notes(inter_host_ops), *((note,) if unavailable_algorithms else ())
 
 
@@ -121,7 +119,7 @@ def _tree_notes(between: list[ChosenOp]) -> Iterable[str]:
                 f"by NCCL's formula for {len(faster_ops)} of {len(timed_ops)} sizes, {sizes}: {times}"
             )
         yield (
-            f"nccl {NCCL_VERSION}: {collective} of {ranks} ranks, {per_host} a host: NCCL may take NVLSTree on hosts with "
+            f"nccl: {collective} of {ranks} ranks, {per_host} a host: NCCL may take NVLSTree on hosts with "
             f"NVSwitch, {comparison}; ETLoop has no schedule for it; algorithm: tree has the most similar traffic between hosts"
         )
 

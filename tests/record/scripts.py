@@ -73,6 +73,9 @@ REFUSED: Final = {
     "loads a file of tensors": "torch.load('model.pt')",
     "receive from any source": "distributed.recv(torch.zeros(4))",
     "split_group needs a GPU": "distributed.split_group(split_ranks=[[0], [1]])",
+    "context_parallel is not recorded": (
+        "from torch.distributed.tensor.experimental import context_parallel\ncontext_parallel(None)"
+    ),
     "ValueError: own mistake": "raise ValueError('own mistake')",
 }
 """Words of the refusal -> lines after the head."""

@@ -20,9 +20,10 @@ from etloop.traffic.collectives.algorithms.registry import ALGORITHMS
 from etloop.traffic.collectives.completion import CompletionRule, completion_words, with_completion
 from etloop.traffic.collectives.core.cutting import MAX_CHANNELS, Cutting, Request
 from etloop.traffic.collectives.core.table import Protocol, Schedule, Split
-from etloop.traffic.collectives.nccl.constants import NcclAlgorithm
+from etloop.traffic.collectives.nccl.constants import NEWEST, NcclAlgorithm, NcclVersion
 from etloop.traffic.collectives.nccl.excluded import NVSWITCH, Excluded, excluded_from
 from etloop.traffic.collectives.nccl.hardware import Hardware, Layout
+from etloop.traffic.collectives.nccl.rails import RAILED, rail_cutting, why_not_railed
 from etloop.traffic.collectives.nccl.shaping import channel_shares, cutting_of, p2p_cutting
 from etloop.traffic.collectives.nccl.tuning import (
     Estimate,
@@ -109,6 +110,8 @@ class Settings:
     groups: tuple[GroupPins, ...] = ()
     """Pins of some communicators alone, see `group_pins`; empty in the settings that are passed to `choose`."""
     completion: CompletionRule = CompletionRule.BY_LIBRARY
+    nccl: NcclVersion = NEWEST
+    """Version that the shaping `nccl` imitates."""
     said_by: str = ""
     """Key of the group pins that were merged in, or ""."""
 
@@ -249,11 +252,13 @@ def _joined(settings: Settings, collective: str) -> Pin:
 
 def _nccl(collective: str, layout: Layout, op_bytes: int, settings: Settings, pin: Pin) -> Choice:
     """Return NCCL's choice."""
-    tuning = Tuning(layout, settings.hardware)
+    tuning = Tuning(layout, settings.hardware, settings.nccl)
     if collective in GROUPED:
         return _grouped(collective, op_bytes, tuning, pin)
     function = _function(collective)
     nbytes = _buffer_bytes(collective, layout, op_bytes)
+    if pin.algorithm in RAILED:
+        return _choose_rails(collective, op_bytes, tuning, pin)
     if pin.algorithm and pin.algorithm not in {"chain", *NcclAlgorithm}:
         # NCCL has no such algorithm: cut it as NCCL's trees, one step per chunk, on one channel unless pinned.
         cutting = cutting_of(
@@ -273,7 +278,9 @@ def _nccl(collective: str, layout: Layout, op_bytes: int, settings: Settings, pi
     allowed = [estimate for estimate in compared if _follows(estimate, collective, pin)]
     if not allowed:
         _refuse(collective, layout, _why_none(pin, collective, tuning))
-    best = min(allowed, key=lambda estimate: estimate.time_ns)
+    # With equal times the first wins in 2.30, the last in 2.32.
+    in_order = allowed if settings.nccl is NcclVersion.V2_30 else allowed[::-1]
+    best = min(in_order, key=lambda estimate: estimate.time_ns)
     channels = pin.channels or channels_for(best.algorithm, best.protocol, nbytes, tuning)
     cutting = cutting_of(function, best.algorithm, best.protocol, channels, nbytes, tuning)
     channels_used = channel_shares(function, best.protocol, channels, nbytes, tuning).channels
@@ -281,6 +288,16 @@ def _nccl(collective: str, layout: Layout, op_bytes: int, settings: Settings, pi
     reason = _reason(pin, allowed, channels_used, tuning) + _excluded_words(excluded, best)
     choice = _chosen(_name(best.algorithm, collective), collective, layout, cutting, reason, tuple(compared))
     return replace(choice, channels_with_bytes=channels_used, excluded=excluded)
+
+
+def _choose_rails(collective: str, op_bytes: int, tuning: Tuning, pin: Pin) -> Choice:
+    """Return the choice of an all-gather for buffers in symmetric windows, which NCCL does not compare with others."""
+    cause = why_not_railed(pin.algorithm, tuning.version)
+    if cause:
+        _refuse(collective, tuning.layout, cause)
+    cutting = rail_cutting(pin.algorithm, op_bytes, tuning, pin.channels)
+    reason = "pinned; for buffers in symmetric windows"
+    return _chosen(pin.algorithm, collective, tuning.layout, cutting, reason)
 
 
 def _function(collective: str) -> Function:
@@ -365,7 +382,7 @@ def _picked(shaping: Shaping, request: ShapingRequest) -> Pick:
 
 def _custom(custom: Custom, collective: str, layout: Layout, nbytes: int, settings: Settings) -> Choice:
     """Return the choice of a user's schedule."""
-    tuning = Tuning(layout, settings.hardware)
+    tuning = Tuning(layout, settings.hardware, settings.nccl)
     pinned = settings.pin_of(collective).protocol
     protocol = custom.protocol if pinned is None else pinned
     cutting = cutting_of(Function.ALL_REDUCE, custom.cut_as, protocol, custom.channels, nbytes, tuning)

@@ -18,6 +18,7 @@ from etloop.traffic.collectives.algorithms.deepep import VALUES_PER_SCALE, Token
 from etloop.traffic.collectives.choice import Settings, Shaping, why_not
 from etloop.traffic.collectives.completion import CompletionRule
 from etloop.traffic.collectives.core.table import Protocol
+from etloop.traffic.collectives.nccl.constants import NEWEST, NcclVersion
 from etloop.traffic.collectives.nccl.hardware import Hardware
 from etloop.traffic.collectives.pins import GroupPins, Pin
 from etloop.traffic.collectives.selection import MAX_SIZE
@@ -75,6 +76,14 @@ def read_collectives(section: Section, directory: Path, nics_per_host: int) -> C
     shaping = section.optional(
         "shaping", word_of(Shaping), Shaping.NCCL, "Library whose traffic is imitated."
     )
+    version = section.optional(
+        "nccl",
+        word_of(NcclVersion),
+        NEWEST,
+        "Version of NCCL whose choices, cuts and schedules are imitated.",
+    )
+    if section.has("nccl") and shaping is not Shaping.NCCL:
+        section.mistake("nccl", f"{shaping} is not NCCL", "remove nccl, or write shaping: nccl")
     completion = section.optional(
         "completion",
         word_of(CompletionRule),
@@ -124,7 +133,16 @@ def read_collectives(section: Section, directory: Path, nics_per_host: int) -> C
     token = _read_token(section.section("token", "Shape of a token in DeepEP's schedules."))
     section.close()
     return Collectives(
-        Settings(shaping, general, tuple(pins), hardware, token=token, groups=groups, completion=completion),
+        Settings(
+            shaping,
+            general,
+            tuple(pins),
+            hardware,
+            token=token,
+            groups=groups,
+            completion=completion,
+            nccl=version,
+        ),
         tuple(files),
     )
 

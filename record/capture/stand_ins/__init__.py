@@ -8,7 +8,18 @@ import torch
 
 from ..channel import Channel
 from ..recorder import Record
-from . import compiler, data_parallel, fully_sharded, loading, modules, objects, pipeline, saving, scaling
+from . import (
+    compiler,
+    context_parallel,
+    data_parallel,
+    fully_sharded,
+    loading,
+    modules,
+    objects,
+    pipeline,
+    saving,
+    scaling,
+)
 
 TESTED: Final = ("2.13",)
 """Versions of PyTorch with which every replacement was tried."""
@@ -26,6 +37,7 @@ def install(record: Record, order: dict[str, Any]) -> None:
     loading.install(record)
     scaling.install(record)
     compiler.install(record)
+    context_parallel.install()
     version = ".".join(torch.__version__.split(".")[:2])
     if version not in TESTED:
         record.note(f"torch {version} was not tried with this version of ETLoop (tried: {', '.join(TESTED)})")

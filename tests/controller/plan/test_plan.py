@@ -247,7 +247,7 @@ def test_the_report_in_words() -> None:
     assert (
         text
         == """\
-by hand: 4 ranks, 6 network ops an iteration, 1 iterations, bytes x 1, time x 1, dependencies data, shaped as nccl 2.30.7
+by hand: 4 ranks, 6 network ops an iteration, 1 iterations, bytes x 1, time x 1, dependencies data, shaped as nccl 2.32.3
 payload an iteration: S 25.2 MB, of which S_fabric 12.6 MB (50%) crosses the device under test
 edges: none
 

@@ -15,6 +15,7 @@ from etloop.traffic.collectives.algorithms.registry import ALGORITHMS
 from etloop.traffic.collectives.core.columns import to_columns
 from etloop.traffic.collectives.core.cutting import KIB, Cutting, PeerParts, Request
 from etloop.traffic.collectives.core.table import Protocol, Schedule, Split
+from etloop.traffic.collectives.nccl.rails import RAILED
 from etloop.traffic.collectives.proof.outcome import share_bytes
 
 WHOLE_BYTES: Final = 1 << 30
@@ -221,18 +222,21 @@ CASES: Final = (
         _two_levels,
         lambda s: (s.ranks_per_host - 1) * s.hosts * s.size + (s.hosts - 1) * s.ranks_per_host * s.size,
     ),
+    Case("rail_ring", "all-gather", _all_gather, _pairs),
+    Case("ce_direct", "all-gather", _all_gather, _pairs),
+    Case("ce_ring", "all-gather", _all_gather, lambda s: 2 * _pairs(s)),
 )
 
 
 def least_channels(case: Case) -> int:
     """A bidirectional ring has a channel for each direction."""
-    return 2 if case.algorithm == "bidirectional_ring" else 1
+    return 2 if case.algorithm in ("bidirectional_ring", "ce_ring") else 1
 
 
 def shapes_of(case: Case, size: int) -> list[Shape]:
     """Groups of that size that an algorithm serves; hosts matter to few algorithms."""
     hosts = () if size > 24 else (2, 3, 4, 8)
-    hosts = hosts if case.algorithm in ("hierarchical", "pxn", "tree", "p2p", "ring") else ()
+    hosts = hosts if case.algorithm in ("hierarchical", "pxn", "tree", "p2p", "ring", *RAILED) else ()
     cutting = whole(channels=least_channels(case))
     shapes = [Shape(size), *(Shape(size, ranks) for ranks in hosts if ranks < size)]
     return [shape for shape in shapes if case.serves(shape, cutting)]

@@ -148,7 +148,7 @@ REFUSED = {
         Settings(pins=(("all-gather", Pin("pat")),)),
         "all-gather",
         Layout(8, 2),
-        "all-gather of 8 ranks, 2 a host: PAT needs one rank a host in the communicator",
+        "all-gather of 8 ranks, 2 a host: PAT with several ranks a host is not modelled",
     ),
     "a hierarchy of one host": (
         Settings(pins=(("all-to-all", Pin("hierarchical")),)),

@@ -23,6 +23,7 @@ from etloop.traffic.collectives.algorithms.pairwise import pairwise, scattered
 from etloop.traffic.collectives.algorithms.pat import pat
 from etloop.traffic.collectives.algorithms.point_to_point import point_to_point
 from etloop.traffic.collectives.algorithms.pxn import pxn
+from etloop.traffic.collectives.algorithms.railed import ce_direct, ce_ring, rail_ring
 from etloop.traffic.collectives.algorithms.recursive_doubling import recursive_doubling
 from etloop.traffic.collectives.algorithms.ring import bidirectional_ring, ring
 from etloop.traffic.collectives.algorithms.tree import double_binary_tree
@@ -85,6 +86,11 @@ def _two_hosts(request: Request) -> str:
     return _full_hosts(request) or problem * (size < 2 * ranks)
 
 
+def _two_hosts_and_directions(request: Request) -> str:
+    """Return why a request does not have two full hosts and an even number of channels, or ""."""
+    return _two_hosts(request) or _even_channels(request)
+
+
 def _serves(*collectives: str) -> frozenset[str]:
     """Return a set of collectives, with barrier added to all-reduce."""
     # A barrier is carried out as an all-reduce.
@@ -115,5 +121,8 @@ _ALL: Final = (
     Algorithm("linear", _serves("gather", "scatter"), linear),
     Algorithm("hierarchical", _serves("all-reduce", "all-to-all"), hierarchical, _two_levels),
     Algorithm("pxn", _serves("all-to-all"), pxn, _two_hosts),
+    Algorithm("rail_ring", _serves("all-gather"), rail_ring, _two_hosts),
+    Algorithm("ce_direct", _serves("all-gather"), ce_direct, _two_hosts),
+    Algorithm("ce_ring", _serves("all-gather"), ce_ring, _two_hosts_and_directions),
 )
 ALGORITHMS: Final[Mapping[str, Algorithm]] = {algorithm.name: algorithm for algorithm in _ALL}

@@ -1,7 +1,7 @@
-"""The constants of NCCL 2.30.7's tuning model: microseconds and GB/s.
+"""The modelled versions of NCCL, and the constants of its tuning model: microseconds and GB/s.
 
-Source: NVIDIA/nccl v2.30.7, src/graph/tuning.cc; thread counts and thresholds src/include/device.h. Rows of protocols are
-in the order of `Protocol`: Simple, LL, LL128.
+Source: NVIDIA/nccl v2.30.7, src/graph/tuning.cc; thread counts and thresholds src/include/device.h. Version 2.32.3
+(src/tuning/cost_model.cc) has the same constants. Rows of protocols are in the order of `Protocol`: Simple, LL, LL128.
 """
 
 from __future__ import annotations
@@ -9,9 +9,20 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-NCCL_VERSION: Final = "2.30.7"
-"""Version whose defaults, tables and schedules are modelled; every plan and result names it. 2.31 replaced the tuning
-model (src/tuning/ in place of src/graph/tuning.cc) and chooses differently for some sizes."""
+
+class NcclVersion(StrEnum):
+    """Versions whose choices, cuts and schedules are modelled; every plan and result names the release."""
+
+    V2_30 = "2.30"
+    V2_32 = "2.32"
+
+    @property
+    def release(self) -> str:
+        """Return the release whose source was read."""
+        return {NcclVersion.V2_30: "2.30.7", NcclVersion.V2_32: "2.32.3"}[self]
+
+
+NEWEST: Final = NcclVersion.V2_32
 
 
 class NcclAlgorithm(StrEnum):
@@ -83,3 +94,7 @@ PLATEAU_BYTES: Final = 64
 """Bytes per channel and rank from which the latency of a ring all-reduce between hosts with Simple is raised."""
 PLATEAU_FACTOR: Final = 1.4
 PLATEAU_FACTOR_VOLTA: Final = 1.9
+PLATEAU_DELTA: Final = 0.1
+"""From 2.32 on, for a ring inside a Blackwell host: the part of the plateau that larger ops lose."""
+PLATEAU_FULL_BYTES: Final = 256 << 10
+"""Bytes per channel and rank up to which it has all of it; at twice as many it has lost `PLATEAU_DELTA`."""

@@ -1,7 +1,8 @@
-"""Algorithms that NCCL could choose on the modelled hosts but that have no schedule here: their names and requirements.
+"""Algorithms that NCCL could choose on the modelled hosts and that a choice leaves out: their names and requirements.
 
 This module decides when each is possible, by NCCL 2.30.7 (src/graph/tuning.cc, src/enqueue.cc updateCollCostTable,
-src/transport/nvls.cc, src/sym_kernels.cc). Only NVLSTree needs nothing but hosts with NVSwitch; its time follows from
+src/transport/nvls.cc, src/sym_kernels.cc) and 2.32.3 (src/tuning, src/ce_coll.cc). Those with a schedule are pinned by the
+name in brackets. Only NVLSTree needs nothing but hosts with NVSwitch; its time follows from
 NCCL's formula, over as many channels of the same bandwidth as the rings have.
 """
 
@@ -11,13 +12,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from etloop.traffic.collectives.nccl import constants as tables
+from etloop.traffic.collectives.nccl.constants import NcclVersion
 from etloop.traffic.collectives.nccl.hardware import Cpu, Gpu, ScaleUp
-from etloop.traffic.collectives.nccl.tuning import Function, Tuning
+from etloop.traffic.collectives.nccl.tuning import MULTICAST_PAT, Function, Tuning
 
 NVLS_TREE: Final = "NVLSTree"
 NVSWITCH: Final = "NVSwitch"
 SHARP: Final = "a SHARP switch and NCCL_COLLNET_ENABLE=1"
 WINDOWS: Final = "buffers registered in symmetric windows"
+COPY_ENGINES: Final = "such buffers and NCCL_CTA_POLICY=2"
+BY_NAME: Final = "NVLS and NCCL_ALGO=PAT"
 _MOST_DIRECT_RANKS: Final = 8
 """NCCL_MAX_DIRECT_ARITY + 1: maximum ranks of a host with CollNet."""
 _MOST_NVLS_RANKS: Final = 32
@@ -59,7 +63,11 @@ def excluded_from(function: Function, nbytes: int, tuning: Tuning) -> tuple[Excl
     if multicast and layout.ranks_per_host <= _MOST_NVLS_RANKS:
         excluded.append(Excluded("NVLS", SHARP))
     if function is Function.ALL_GATHER and multicast:
-        excluded.append(Excluded("AllGather_RailRing_LsaSTMC", WINDOWS))
+        excluded.append(Excluded("AllGather_RailRing_LsaSTMC (algorithm: rail_ring)", WINDOWS))
+    if function is Function.ALL_GATHER and (nvlink or layout.ranks_per_host == 1):
+        excluded.append(Excluded("copy-engine AllGather (algorithm: ce_direct or ce_ring)", COPY_ENGINES))
+    if function in _GATHERS and multicast and tuning.version is not NcclVersion.V2_30:
+        excluded.append(Excluded(MULTICAST_PAT, BY_NAME))
     if function is Function.REDUCE_SCATTER and (nvlink or layout.ranks_per_host == 1):
         excluded.append(Excluded("ReduceScatter_RailA2A_LsaLD", WINDOWS))
         if multicast:

@@ -1,8 +1,10 @@
 """NCCL's tuning model: the time of an op with each algorithm and protocol, and its number of channels.
 
 This module only computes numbers; `choice` takes the minimum. All formulas are those of NCCL 2.30.7
-(src/graph/tuning.cc, src/enqueue.cc) over the graph that `hardware` models. Not modelled: CollNet and NVLS (`excluded`
-lists them), and the factor for 8-bit floats, because traces do not record types.
+(src/graph/tuning.cc, src/enqueue.cc) or 2.32.3 (src/tuning) over the graph that `hardware` models. 2.32 differs for
+Blackwell (bandwidth between two hosts, the plateau of a ring inside a host), for slow rings inside a host (512 threads)
+and for PAT over a network plugin (its latency counts once). Not modelled: CollNet, NVLS and PAT with several ranks a
+host (`excluded` lists them), and the factor for 8-bit floats, because traces do not record types.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from typing import Final
 
 from etloop.traffic.collectives.core.table import Protocol
 from etloop.traffic.collectives.nccl import constants as tables
-from etloop.traffic.collectives.nccl.constants import NcclAlgorithm
+from etloop.traffic.collectives.nccl.constants import NEWEST, NcclAlgorithm, NcclVersion
 from etloop.traffic.collectives.nccl.hardware import Cpu, Gpu, Graph, Hardware, Layout, ScaleUp, graph_of
 
 _PROTOCOLS: Final = (Protocol.LL, Protocol.LL128, Protocol.SIMPLE)
@@ -30,6 +32,8 @@ class Function(Enum):
     REDUCE = "reduce"
 
 
+MULTICAST_PAT: Final = "PAT with several ranks a host"
+"""From 2.32 on, over NVLS inside hosts, and only with NCCL_ALGO=PAT."""
 _ALGORITHMS: Final = {
     Function.ALL_REDUCE: (NcclAlgorithm.TREE, NcclAlgorithm.RING),
     Function.ALL_GATHER: (NcclAlgorithm.RING, NcclAlgorithm.PAT),
@@ -55,6 +59,12 @@ class Tuning:
 
     layout: Layout
     hardware: Hardware
+    version: NcclVersion = NEWEST
+
+    @property
+    def is_new_blackwell(self) -> bool:
+        """Return whether the changes of 2.32 for Blackwell apply."""
+        return self.version is not NcclVersion.V2_30 and self.hardware.gpu >= Gpu.BLACKWELL
 
     @property
     def graph(self) -> Graph:
@@ -82,7 +92,10 @@ def why_disabled(algorithm: NcclAlgorithm, protocol: Protocol, tuning: Tuning) -
     if algorithm is NcclAlgorithm.PAT and protocol is not Protocol.SIMPLE:
         return "PAT has the Simple protocol only"
     if algorithm is NcclAlgorithm.PAT and not one_rank_per_host:
-        return "PAT needs one rank a host in the communicator"
+        is_old = tuning.version is NcclVersion.V2_30
+        return (
+            "PAT needs one rank a host in the communicator" if is_old else f"{MULTICAST_PAT} is not modelled"
+        )
     if protocol is Protocol.LL128 and tuning.hardware.scale_up is ScaleUp.PCI and not one_rank_per_host:
         return "LL128 needs NVLink inside a host"
     return ""
@@ -94,17 +107,35 @@ def time_us(
     """Return the time of a single op in microseconds: latency + bytes / bandwidth (ncclTopoGetAlgoTime)."""
     bandwidth = algorithm_bandwidth(function, algorithm, protocol, tuning)
     latency = latency_us(function, algorithm, protocol, tuning)
-    layout = tuning.layout
     if algorithm is NcclAlgorithm.TREE:
         size = (nbytes >> 6).bit_length() - 1
         if 0 <= size < tables.CORRECTED_BELOW:
             bandwidth *= tables.TREE_CORRECTION[protocol][size]
-    per_step = nbytes / (tuning.graph.channels * layout.ranks)
-    has_plateau = function is Function.ALL_REDUCE and layout.hosts > 1 and per_step >= tables.PLATEAU_BYTES
-    if has_plateau and algorithm is NcclAlgorithm.RING and protocol is Protocol.SIMPLE:
-        is_volta = tuning.hardware.gpu is Gpu.VOLTA
-        latency *= tables.PLATEAU_FACTOR_VOLTA if is_volta else tables.PLATEAU_FACTOR
+    if algorithm is NcclAlgorithm.RING and protocol is Protocol.SIMPLE:
+        latency *= _plateau(function, nbytes, tuning)
     return latency + nbytes / (1000 * bandwidth)
+
+
+def _plateau(function: Function, nbytes: int, tuning: Tuning) -> float:
+    """Return the factor on the latency of a ring with Simple."""
+    layout = tuning.layout
+    per_step = nbytes // (tuning.graph.channels * layout.ranks)
+    if per_step < tables.PLATEAU_BYTES:
+        return 1.0
+    if layout.hosts > 1:
+        if function is not Function.ALL_REDUCE:
+            return 1.0
+        is_volta = tuning.hardware.gpu is Gpu.VOLTA
+        return tables.PLATEAU_FACTOR_VOLTA if is_volta else tables.PLATEAU_FACTOR
+    rooted = function in (Function.BROADCAST, Function.REDUCE)
+    if rooted or not tuning.is_new_blackwell or tuning.hardware.scale_up is not ScaleUp.NVLINK:
+        return 1.0
+    # NCCL 2.32 (ncclTuningRingModelSim): the share of a one-step ring is 0, and each step adds 3/4 of the rest to 1.
+    steps = (2 if function is Function.ALL_REDUCE else 1) * (layout.ranks - 1)
+    most = tables.PLATEAU_FACTOR - 1
+    share = 1 - (tables.PLATEAU_DELTA / most) ** max(0, steps - 1)
+    beyond = min(1.0, max(0, per_step - tables.PLATEAU_FULL_BYTES) / tables.PLATEAU_FULL_BYTES)
+    return 1 + share * (most - tables.PLATEAU_DELTA * beyond)
 
 
 def latency_us(function: Function, algorithm: NcclAlgorithm, protocol: Protocol, tuning: Tuning) -> float:
@@ -138,7 +169,8 @@ def algorithm_bandwidth(
     hosts = layout.hosts
     column = min(hosts, 3) - 1
     rings = graph.search_channels
-    bus = rings * (graph.intra if hosts <= 2 else graph.inter)
+    slower = hosts > 1 and tuning.is_new_blackwell
+    bus = rings * (graph.inter if hosts > 2 or slower else graph.intra)
     match algorithm:
         case NcclAlgorithm.RING:
             if protocol is Protocol.LL:
@@ -171,7 +203,8 @@ def channels_for(algorithm: NcclAlgorithm, protocol: Protocol, nbytes: int, tuni
     ring_ll = algorithm is NcclAlgorithm.RING and protocol is Protocol.LL
     threshold = tables.THRESHOLD_BYTES[protocol] * (tuning.layout.ranks if ring_ll else 1)
     threads = tables.THREADS[protocol]
-    if algorithm is NcclAlgorithm.RING and protocol is Protocol.SIMPLE and _is_slow_inside(tuning.graph):
+    is_slow = tuning.version is NcclVersion.V2_30 and _is_slow_inside(tuning.graph)
+    if algorithm is NcclAlgorithm.RING and protocol is Protocol.SIMPLE and is_slow:
         threads = tables.THREADS_SLOW_RING
     return max(1, min(tuning.graph.channels, nbytes // (threads * threshold)))
 
@@ -185,8 +218,9 @@ def _inter_latency(algorithm: NcclAlgorithm, protocol: Protocol, tuning: Tuning)
     """Return the latency between hosts in microseconds."""
     one_rank_per_host = tuning.layout.ranks_per_host == 1
     row = tables.NET_LATENCY[NcclAlgorithm.TREE if one_rank_per_host else algorithm]
-    # Simple adds the network latency a second time for the flush of the receiver's NIC.
-    times = 2 if protocol is Protocol.SIMPLE else 1
+    # Simple adds the network latency a second time for the flush of the receiver's NIC; 2.32 does not for PAT.
+    is_flushed = tuning.version is NcclVersion.V2_30 or algorithm is not NcclAlgorithm.PAT
+    times = 2 if protocol is Protocol.SIMPLE and is_flushed else 1
     return row[protocol] + times * tuning.hardware.network_latency_ns / 1000
 
 

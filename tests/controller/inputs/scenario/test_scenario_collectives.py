@@ -9,6 +9,7 @@ from etloop.controller.inputs.scenario.collectives import Collectives, ScheduleF
 from etloop.controller.inputs.scenario.scenario import parse_scenario
 from etloop.traffic.collectives.choice import Settings, Shaping, choose, with_splits
 from etloop.traffic.collectives.core.table import Protocol
+from etloop.traffic.collectives.nccl.constants import NcclVersion
 from etloop.traffic.collectives.nccl.hardware import Cpu, Gpu, Hardware, Layout, ScaleUp
 from etloop.traffic.collectives.pins import Pin
 
@@ -28,6 +29,7 @@ def test_everything_can_be_said() -> None:
         """
 collectives:
   shaping: nccl
+  nccl: 2.30
   algorithm: ring
   protocol: simple
   channels: 2
@@ -47,11 +49,12 @@ collectives:
             ("point-to-point", Pin(channels=1)),
         ),
         Hardware(Gpu.AMPERE, Cpu.AMD, 200_000_000_000, 8, ScaleUp.PCI, 3000),
+        nccl=NcclVersion.V2_30,
     )
     assert printed.files == (
-        ScheduleFile("all-gather", Path("lab/mine/ring.xml"), "s.yaml:10: collectives.all_gather.schedule"),
-        ScheduleFile("all-gather", Path("lab/other.py"), "s.yaml:10: collectives.all_gather.schedule"),
-        ScheduleFile("all-to-all", Path("lab/job.et"), "s.yaml:11: collectives.all_to_all.schedule", 1 << 20),
+        ScheduleFile("all-gather", Path("lab/mine/ring.xml"), "s.yaml:11: collectives.all_gather.schedule"),
+        ScheduleFile("all-gather", Path("lab/other.py"), "s.yaml:11: collectives.all_gather.schedule"),
+        ScheduleFile("all-to-all", Path("lab/job.et"), "s.yaml:12: collectives.all_to_all.schedule", 1 << 20),
     )
 
 

@@ -51,6 +51,9 @@ RECORDED: Final = {
     "hierarchical-all-reduce": "008a74d64bc522d7",
     "hierarchical-all-to-all": "297f0879267210b4",
     "pxn-all-to-all": "486a3f9ae88acf9a",
+    "rail_ring-all-gather": "88ad5d9441adbf69",
+    "ce_direct-all-gather": "8503022a44e857ed",
+    "ce_ring-all-gather": "f2c21d50176521bd",
 }
 
 

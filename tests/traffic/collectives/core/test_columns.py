@@ -14,6 +14,7 @@ from etloop.contract.model.assignment import ScheduleTables
 from etloop.traffic.collectives.core.columns import select_tables, to_columns
 from etloop.traffic.collectives.core.lazy_tables import LazyTables
 from etloop.traffic.collectives.core.table import Schedule
+from etloop.traffic.collectives.nccl.rails import RAILED
 from tests.support.traffic.algorithm_cases import (
     CASES,
     Shape,
@@ -96,6 +97,7 @@ SYMMETRIC = [
         ("deepep", ("all-to-all",)),
         ("hierarchical", ("all-reduce", "all-to-all")),
         ("pxn", ("all-to-all",)),
+        *((name, ("all-gather",)) for name in RAILED),
         ("recursive_doubling", ("all-reduce", "all-gather")),
         ("pat", ("all-gather", "reduce-scatter")),
         ("gloo_ring", ("all-reduce",)),

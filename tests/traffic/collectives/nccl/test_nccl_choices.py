@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from etloop.traffic.collectives.choice import Choice, Settings, choose
 from etloop.traffic.collectives.nccl.cells import shares_of
+from etloop.traffic.collectives.nccl.constants import NcclVersion
 from etloop.traffic.collectives.nccl.excluded import NVLS_TREE
 from etloop.traffic.collectives.nccl.hardware import Cpu, Gpu, Hardware, Layout, ScaleUp
 from tests.support.places import ROOT
@@ -31,7 +32,12 @@ def our_choice(row: Row) -> Choice:
     layout = Layout(int(row["ranks"]), int(row["ranks_per_host"]))
     # A plan states the whole buffer of a reduce-scatter, one rank's of the others.
     blocks = layout.ranks if row["function"] == "reduce-scatter" else 1
-    return choose(row["function"], layout, int(row["block_bytes"]) * blocks, Settings(hardware=hardware))
+    return choose(
+        row["function"],
+        layout,
+        int(row["block_bytes"]) * blocks,
+        Settings(hardware=hardware, nccl=NcclVersion.V2_30),
+    )
 
 
 def test_every_point_is_chosen_and_cut_as_nccl_does() -> None:

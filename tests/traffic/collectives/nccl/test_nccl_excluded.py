@@ -5,25 +5,33 @@ import pytest
 from etloop.traffic.collectives.choice import Settings, choose
 from etloop.traffic.collectives.nccl.excluded import SHARP, WINDOWS, excluded_from
 from etloop.traffic.collectives.nccl.hardware import Gpu, Hardware, Layout, ScaleUp
-from etloop.traffic.collectives.nccl.tuning import Function, Tuning
+from etloop.traffic.collectives.nccl.tuning import MULTICAST_PAT, Function, Tuning
 from etloop.traffic.collectives.pins import Pin
 
 AR, AG, RS = Function.ALL_REDUCE, Function.ALL_GATHER, Function.REDUCE_SCATTER
 H100, A100 = Hardware(), Hardware(gpu=Gpu.AMPERE)
 NO_NVLINK = Hardware(scale_up=ScaleUp.PCI)
 MIB = 1 << 20
+RAIL_RING = "AllGather_RailRing_LsaSTMC (algorithm: rail_ring)"
+COPY_ENGINE = "copy-engine AllGather (algorithm: ce_direct or ce_ring)"
 
 
 @pytest.mark.parametrize(
     ("function", "hardware", "layout", "names"),
     [
         (AR, H100, Layout(1024, 8), ["NVLSTree", "CollNetDirect", "CollNetChain", "NVLS"]),
-        (AG, H100, Layout(1024, 8), ["CollNetDirect", "NVLS", "AllGather_RailRing_LsaSTMC"]),
+        (AG, H100, Layout(1024, 8), ["CollNetDirect", "NVLS", RAIL_RING, COPY_ENGINE, MULTICAST_PAT]),
         (
             RS,
             H100,
             Layout(1024, 8),
-            ["CollNetDirect", "NVLS", "ReduceScatter_RailA2A_LsaLD", "ReduceScatter_RailA2A_LsaLDMC"],
+            [
+                "CollNetDirect",
+                "NVLS",
+                MULTICAST_PAT,
+                "ReduceScatter_RailA2A_LsaLD",
+                "ReduceScatter_RailA2A_LsaLDMC",
+            ],
         ),
         # Multicast in NVSwitch begins with Hopper, and needs two ranks of a host.
         (AR, A100, Layout(64, 8), ["CollNetDirect", "CollNetChain"]),
@@ -32,7 +40,7 @@ MIB = 1 << 20
         # NVLSTree has at least two channels: two cards of a host.
         (AR, Hardware(nics_per_host=1), Layout(64, 8), ["CollNetDirect", "CollNetChain", "NVLS"]),
         # A card for every rank, or CollNet gathers nothing; more than eight ranks it serves in no host.
-        (AG, Hardware(nics_per_host=4), Layout(64, 8), ["NVLS", "AllGather_RailRing_LsaSTMC"]),
+        (AG, Hardware(nics_per_host=4), Layout(64, 8), ["NVLS", RAIL_RING, COPY_ENGINE, MULTICAST_PAT]),
         (AR, H100, Layout(64, 16), ["NVLSTree", "NVLS"]),
         (AR, NO_NVLINK, Layout(64, 8), ["CollNetChain"]),
         (RS, NO_NVLINK, Layout(64, 8), []),

@@ -159,7 +159,7 @@ def test_the_least_time_is_what_one_expects(
     ("algorithm", "protocol", "tuning", "why"),
     [
         (PAT, LL, FOUR_H100, "PAT has the Simple protocol only"),
-        (PAT, SIMPLE, EIGHT_DGX, "PAT needs one rank a host in the communicator"),
+        (PAT, SIMPLE, EIGHT_DGX, "PAT with several ranks a host is not modelled"),
         (RING, LL128, Tuning(Layout(8, 4), Hardware(scale_up=ScaleUp.PCI)), "LL128 needs NVLink inside a host"),
         (RING, LL128, Tuning(Layout(8, 1), Hardware(scale_up=ScaleUp.PCI)), ""),
         (TREE, SIMPLE, EIGHT_DGX, ""),
