@@ -212,6 +212,20 @@ printf '%s\\n' 'scenario: scenario.yaml' 'topology: topology.yaml' 'rig: rig.yam
             "etloop compare": Step(exits=VERDICTS),
         },
     ),
+    "docs/trend.md": Stage(
+        before=SMALL_JOB.format(ranks=4)
+        + TWO_AGENTS
+        + TWO_PORTS
+        + """
+printf '%s\\n' 'scenario: scenario.yaml' 'topology: topology.yaml' 'rig: rig.yaml' 'repeats: 6' \\
+  'order: listed' 'axes: {topology.single.switch.latency: [600ns, 60us]}' > sweep.yaml
+etloop sweep sweep.yaml --twin --out runs --jobs 1; mkdir state
+""",
+        steps={
+            "etloop trend runs": Step(exits=(30,)),
+            "etloop trend state": Step(exits=(20,)),
+        },
+    ),
     "docs/installation.md": Stage(),
     "docs/lab.md": Stage(
         before=SMALL_JOB.format(ranks=4),
