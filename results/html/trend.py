@@ -73,11 +73,11 @@ def _plot(history: JobHistory, line: FigureLine, name: str) -> Plot:
     starts = [at for at, level in zip((0, *line.changes), line.levels, strict=True) if level is not None]
     levels = [level for level in line.levels if level is not None]
     steps = (
-        Steps("value of the run", _MEASURED, known + 1.0, values[known]),
+        Steps("value of the run", _MEASURED, np.asarray(known + 1.0, np.float64), values[known]),
         Steps(
             "level (median)",
             _LEVEL,
-            np.array([*starts, len(values)], np.float64) + 1.0,
+            np.array([at + 1.0 for at in (*starts, len(values))], np.float64),
             np.array([*levels, *levels[-1:]], np.float64),
             is_dashed=True,
         ),

@@ -88,10 +88,13 @@ def record_runs(directory: Path, history: Path) -> tuple[str, ...]:
     return tuple(unreadable)
 
 
-def record_run(run_dir: Path, directory: Path, history: Path) -> None:
-    """Add one run below `directory` to the history. Raises `ConfigError`, `RunDirError` or `OSError`."""
+def record_run(run_dir: Path, directory: Path, history: Path, version: str = "") -> None:
+    """Add one run below `directory` to the history, with a version of the device that is known otherwise.
+
+    Raises `ConfigError`, `RunDirError` or `OSError`.
+    """
     with _opened(history) as connection:
-        _insert(connection, run_dir.relative_to(directory).as_posix(), _stamp(run_dir), run_dir)
+        _insert(connection, run_dir.relative_to(directory).as_posix(), _stamp(run_dir), run_dir, version)
 
 
 def read_history(history: Path) -> tuple[HistoryRow, ...]:
@@ -125,7 +128,9 @@ def _opened(history: Path) -> Iterator[sqlite3.Connection]:
         raise ConfigError(Problem(str(history), f"cannot be used: {error}", _REMEDY)) from None
 
 
-def _insert(connection: sqlite3.Connection, place: str, stamp: str, run_dir: Path) -> None:
+def _insert(
+    connection: sqlite3.Connection, place: str, stamp: str, run_dir: Path, known_version: str = ""
+) -> None:
     refuse_damage(run_dir, (SUMMARY_FILE,))
     summary = read_summary(run_dir)
     scenario, rig = read_inputs(run_dir)
@@ -134,7 +139,8 @@ def _insert(connection: sqlite3.Connection, place: str, stamp: str, run_dir: Pat
     series = run_class(source, (summary.workload.digest, scenario, rig), _OF_THE_DEVICE)
     device, version = _identity(summary, run_dir)
     figures = json.dumps(_figures(summary, run_dir), allow_nan=False)
-    row = (place, stamp, at_ns, at, source, series, device, version, _why_unusable(summary), figures)
+    unusable = _why_unusable(summary)
+    row = (place, stamp, at_ns, at, source, series, device, known_version or version, unusable, figures)
     connection.execute("INSERT OR REPLACE INTO run VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
 
 

@@ -90,6 +90,7 @@ MAY_IMPORT: Final[Mapping[str, str]] = {
     "experiments/collective": "contract runtime workload traffic results controller",
     "experiments/certify/rules": "contract traffic results",
     "experiments/certify": "contract runtime workload traffic results controller experiments/sweep",
+    "experiments/bisect": "contract runtime traffic results controller",
     "experiments/sweep": "contract runtime traffic dut_profiles results lab controller",
     "record": "contract workload",
     "bench/engine": "contract runtime workload traffic results lab controller",

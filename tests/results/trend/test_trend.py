@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -23,7 +24,9 @@ from tests.support.places import ROOT
 VERSIONS = ("4.4", "4.5", "4.6")
 
 
-def rows(series: str = "job.1", count: int = 8, **by_version: tuple[float, ...]) -> list[HistoryRow]:
+def rows(
+    by_version: Mapping[str, tuple[float, ...]], series: str = "job.1", count: int = 8
+) -> list[HistoryRow]:
     """`count` runs of each version; figures by name: a level for each version, with a small variation."""
     return [
         HistoryRow(
@@ -42,11 +45,13 @@ def rows(series: str = "job.1", count: int = 8, **by_version: tuple[float, ...])
 def release(since: str = "") -> Trend:
     """4.5 is slower and drops, 4.6 repairs the drops and loses bandwidth by less than the least effect."""
     made = rows(
-        jct_avg_ns=(1e7, 1.1e7, 1.1e7),
-        lost_packets=(0.0, 500.0, 0.0),
-        goodput_bps=(4e10, 3.6e10, 3.57e10),
-        tx_packets=(1e5, 2e5, 2e5),
-        **{"busbw all_reduce, 4 ranks": (5e9, 4.5e9, 4.5e9)},
+        {
+            "jct_avg_ns": (1e7, 1.1e7, 1.1e7),
+            "lost_packets": (0.0, 500.0, 0.0),
+            "goodput_bps": (4e10, 3.6e10, 3.57e10),
+            "tx_packets": (1e5, 2e5, 2e5),
+            "busbw all_reduce, 4 ranks": (5e9, 4.5e9, 4.5e9),
+        }
     )
     return build_trend("runs", made, TrendSettings(since=since), ("r099: damaged",))
 
@@ -77,7 +82,7 @@ def test_accepted_changes_decide_nothing(since: str) -> None:
 
 
 def test_wrong_settings_are_refused() -> None:
-    made = rows(jct_avg_ns=(1.0, 1.0, 1.0))
+    made = rows({"jct_avg_ns": (1.0, 1.0, 1.0)})
     with pytest.raises(ConfigError, match="neither a time nor the version"):
         build_trend("runs", made, TrendSettings(since="5.0"), ())
     with pytest.raises(ConfigError, match="no run has a figure"):
@@ -85,7 +90,7 @@ def test_wrong_settings_are_refused() -> None:
 
 
 def test_jobs_are_apart_and_short_ones_are_named() -> None:
-    made = [*rows(jct_avg_ns=(1.0, 1.0, 1.0)), *rows("other.2", 3, jct_avg_ns=(1.0, 2.0, 2.0))]
+    made = [*rows({"jct_avg_ns": (1.0, 1.0, 1.0)}), *rows({"jct_avg_ns": (1.0, 2.0, 2.0)}, "other.2", 3)]
     trend = build_trend("runs", made, TrendSettings(), ())
     assert [history.series for history in trend.histories] == ["job.1"]
     assert trend.too_short == ("job (other.2): 9 runs, expected 12",)
