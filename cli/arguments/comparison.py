@@ -25,14 +25,14 @@ def add_comparison_settings(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--least-effect",
-        type=argument_type(_share(0, 999_999)),
+        type=argument_type(share_within(0, 999_999)),
         default=_DEFAULT.least_effect,
         metavar="SHARE",
         help="smallest relative change that counts as an effect (default 2%%)",
     )
     parser.add_argument(
         "--between-runs",
-        type=argument_type(_share(0, 999_999)),
+        type=argument_type(share_within(0, 999_999)),
         default=_DEFAULT.between_runs,
         metavar="SHARE",
         help="run-to-run coefficient of variation assumed for a side with a single run (default 1%%)",
@@ -78,7 +78,7 @@ def comparison_settings(parsed: argparse.Namespace) -> ComparisonSettings:
     )
 
 
-def _share(least: int, most: int) -> Callable[[str], float]:
+def share_within(least: int, most: int) -> Callable[[str], float]:
     def parse(text: str) -> float:
         share = parse_share_per_million(text)
         if not least <= share <= most:
@@ -98,4 +98,4 @@ def _factor(text: str) -> float:
 
 
 def _confidence(text: str) -> float:
-    return _share(500_000, 999_999)(text)
+    return share_within(500_000, 999_999)(text)

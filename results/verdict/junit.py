@@ -15,6 +15,7 @@ from xml.etree import ElementTree as ET
 from etloop.contract.model.run import RunEnd
 from etloop.results.schema.findings import Diagnosis
 from etloop.results.schema.summary import VIRTUAL_TIME, Summary
+from etloop.results.schema.trend import Trend
 from etloop.results.schema.verdict import ConditionOutcome, Result, Verdict
 from etloop.results.verdict.junit_names import RUN_CASE, case_names, printable_xml, unique_names
 
@@ -36,6 +37,36 @@ def join_junit(runs: Iterable[tuple[str, str, Summary]]) -> str:
         _suite(summary, summary.verdict, classname, f"{words}: ")
         for classname, (words, _, summary) in zip(classes, run_list, strict=True)
     )
+
+
+def trend_junit(trend: Trend) -> str:
+    """Return a history as one suite per job and one case per figure, which fails if its last change was to the worse.
+
+    Names depend on job and figure only, so that test systems follow a figure over versions.
+    """
+    suites = []
+    for history in trend.histories:
+        suite = ET.Element(
+            "testsuite",
+            {
+                "name": printable_xml(f"etloop trend {history.job}"),
+                "tests": str(len(history.figures)),
+                "failures": str(sum(bool(line.worse) for line in history.figures)),
+                "errors": "0",
+                "skipped": "0",
+                "time": "0",
+            },
+        )
+        classname = printable_xml(f"etloop.trend.{history.series}")
+        for line in history.figures:
+            case = ET.SubElement(
+                suite, "testcase", {"classname": classname, "name": printable_xml(line.name)}
+            )
+            if line.worse:
+                words = printable_xml(line.worse)
+                ET.SubElement(case, "failure", {"message": words, "type": "trend"}).text = words
+        suites.append(suite)
+    return _document(suites)
 
 
 def _suite(summary: Summary, verdict: Verdict | None, classname: str, words: str = "") -> ET.Element:

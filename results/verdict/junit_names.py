@@ -26,15 +26,16 @@ _REPEAT: Final = re.compile(r"\.?(r[0-9]+)(\.partial)?")
 _POINT: Final = re.compile(r"p[0-9]+")
 
 
-def run_class(source: str, texts: Sequence[str | bytes]) -> str:
-    """Return the class name of a run from its job (`source`) and the texts of its scenario, rig and topology ("" if absent)."""
+def run_class(source: str, texts: Sequence[str | bytes], ignored: tuple[str, ...] = ()) -> str:
+    """Return the class name of a run from its job (`source`) and the texts of its scenario, rig and topology ("" if absent),
+    without values whose paths begin as one of `ignored`."""
     digest = hashlib.blake2b(digest_size=5)
     for text in texts:
-        digest.update(f"{_values_text(text)}\0".encode(errors="replace"))
+        digest.update(f"{_values_text(text, ignored)}\0".encode(errors="replace"))
     return f"{plain_word(source)}.{digest.hexdigest()}"
 
 
-def _values_text(text: str | bytes) -> str:
+def _values_text(text: str | bytes, ignored: tuple[str, ...]) -> str:
     """Return the values of a YAML text, one `path=value` a line, without those that differ from run to run."""
     content = text if isinstance(text, bytes) else text.encode(errors="replace")
     try:
@@ -42,7 +43,9 @@ def _values_text(text: str | bytes) -> str:
     except ConfigError:
         return content.decode(errors="replace")
     return "\n".join(
-        f"{path}={values[path]}" for path in sorted(values) if not _UNLIKE_FROM_RUN_TO_RUN.search(path)
+        f"{path}={values[path]}"
+        for path in sorted(values)
+        if not _UNLIKE_FROM_RUN_TO_RUN.search(path) and not path.startswith(ignored)
     )
 
 

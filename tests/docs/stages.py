@@ -212,6 +212,29 @@ printf '%s\\n' 'scenario: scenario.yaml' 'topology: topology.yaml' 'rig: rig.yam
             "etloop compare": Step(exits=VERDICTS),
         },
     ),
+    "docs/trend.md": Stage(
+        before=SMALL_JOB.format(ranks=4)
+        + TWO_AGENTS
+        + TWO_PORTS
+        + """
+printf '%s\\n' 'scenario: scenario.yaml' 'topology: topology.yaml' 'rig: rig.yaml' 'repeats: 6' \\
+  'order: listed' 'axes: {topology.single.switch.latency: [600ns, 60us]}' > sweep.yaml
+etloop sweep sweep.yaml --twin --out runs --jobs 1; mkdir state
+""",
+        steps={
+            "etloop trend runs#1": Step(exits=(30,)),
+            "etloop trend runs#2": Step(exits=(30,)),
+            "etloop trend state": Step(exits=(20,)),
+            "etloop bisect": Step(
+                before="""
+printf '%s\\n' '#!/bin/sh' 'case $1 in 4.6) latency=60us;; *) latency=600ns;; esac' \\
+  'echo "single: {ports: [a/p0, b/p0], rate: 100Gbps, switch: {latency: $latency}}" > topology.yaml' > install.sh
+chmod +x install.sh
+""",
+                exits=(30,),
+            ),
+        },
+    ),
     "docs/installation.md": Stage(),
     "docs/lab.md": Stage(
         before=SMALL_JOB.format(ranks=4),

@@ -58,6 +58,7 @@ MAY_IMPORT: Final[Mapping[str, str]] = {
     "results/diagnosis": "contract results/schema results/verdict results/kpis",
     "results/store": "contract results/schema results/measure results/expected results/verdict results/tables results/device",
     "results/compare": "contract results/schema results/measure results/verdict results/store",
+    "results/trend": "contract results/schema results/verdict results/store results/compare",
     "results/report": "contract results/schema results/verdict results/expected results/kpis results/compare",
     "results/text": "contract results/schema results/measure results/expected results/tables results/compare results/report",
     "results/html": "contract results/schema results/measure results/verdict results/kpis results/compare results/report",
@@ -89,6 +90,7 @@ MAY_IMPORT: Final[Mapping[str, str]] = {
     "experiments/collective": "contract runtime workload traffic results controller",
     "experiments/certify/rules": "contract traffic results",
     "experiments/certify": "contract runtime workload traffic results controller experiments/sweep",
+    "experiments/bisect": "contract runtime traffic results controller",
     "experiments/sweep": "contract runtime traffic dut_profiles results lab controller",
     "record": "contract workload",
     "bench/engine": "contract runtime workload traffic results lab controller",
@@ -108,7 +110,7 @@ PURE: Final = frozenset(
     " traffic/collectives/core"
     " traffic/collectives/algorithms traffic/collectives/nccl traffic/collectives/msccl traffic/collectives/proof"
     " dut_profiles/model dut_profiles/rules dut_profiles/sonic results/schema results/measure results/verdict results/expected"
-    " results/tables"
+    " results/tables results/trend"
     " results/device results/kpis results/diagnosis results/compare results/report results/text results/html results/export"
     " controller/otg controller/plan controller/transfers experiments/certify/rules".split()
 )

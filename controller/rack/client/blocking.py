@@ -23,6 +23,7 @@ from etloop.controller.rack.mqtt.messages import (
     JobChange,
     JobStatus,
     PortStatus,
+    ReservationStatus,
     ResultStatus,
 )
 from etloop.runtime.broker_settings import BrokerSettings
@@ -89,6 +90,14 @@ class BlockingRack:
     def service(self, ports: Sequence[str], **words: Any) -> tuple[PortStatus, ...]:
         """Drain ports or return them to service. See `RackClient.service`, also for the keywords."""
         return self._done(self._client.service(ports, **words))
+
+    def reserve(self, ports: Sequence[str], ends_at: str, **wishes: Any) -> ReservationStatus:
+        """Reserve ports. See `RackClient.reserve`, also for the keywords."""
+        return self._done(self._client.reserve(ports, ends_at, **wishes))
+
+    def unreserve(self, reservation_id: str, **words: Any) -> ReservationStatus | None:
+        """Withdraw a reservation. See `RackClient.unreserve`."""
+        return self._done(self._client.unreserve(reservation_id, **words))
 
     def pause(self, **words: Any) -> str:
         """Pause or resume the queue. See `RackClient.pause`, also for the keywords."""

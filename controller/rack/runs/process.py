@@ -68,6 +68,7 @@ with quick_loading():
     from etloop.controller.session.admission import Notice
     from etloop.controller.session.settings import SessionSettings
     from etloop.results.schema.summary import Summary
+    from etloop.results.store.history import HISTORY_FILE, record_run
     from etloop.results.store.run_dir import RunNotWritten
     from etloop.runtime.clock import monotonic_ns
     from etloop.runtime.malloc_tuning import give_memory_back
@@ -321,6 +322,7 @@ def _closed(begin: Begin, watcher: DaemonWatcher) -> Ended:
         return Ended(ExitCode.RUN_ERROR, reason, stored=False, summary="")
     if summary is None:
         return Ended(ExitCode.RUN_ERROR, begin.closing, stored=False, summary="")
+    _remember(begin, watcher)
     return end_of(summary)
 
 
@@ -330,7 +332,19 @@ def _run(begin: Begin, carrier: DaemonCarrier, watcher: DaemonWatcher) -> Summar
     if earlier := move_earlier_away(Path(begin.out_dir)):
         # The job store was restored from before this job ran.
         watcher.report(f"the results of an earlier run of this job are kept in {earlier.name}")
-    return run_plan(prepared, SessionExecution(carrier), options, watcher).summary
+    summary = run_plan(prepared, SessionExecution(carrier), options, watcher).summary
+    _remember(begin, watcher)
+    return summary
+
+
+def _remember(begin: Begin, watcher: DaemonWatcher) -> None:
+    """Add the run to the rack's history; if that fails, the run is unaffected and its log has the reason."""
+    run_dir = Path(begin.out_dir)
+    state_dir = run_dir.parent.parent
+    try:
+        record_run(run_dir, state_dir, state_dir / HISTORY_FILE)
+    except (EtloopError, OSError) as error:
+        watcher.report(f"not in {HISTORY_FILE}: {error}")
 
 
 def inputs_of(begin: Begin) -> tuple[RunInputs, PrepareOptions]:

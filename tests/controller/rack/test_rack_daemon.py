@@ -27,6 +27,7 @@ from etloop.controller.rack.store import locks
 from etloop.controller.rack.store.orphaned_runs import lock_of
 from etloop.controller.rack.submissions import Accepted, Rejected
 from etloop.controller.session.router import RouterLink
+from etloop.results.store.history import HISTORY_FILE, read_history
 from tests.support.first_light.commands import GLANCE_S, PATIENCE_S, Place, agents, free_place
 
 SCENARIO = "workload: {trace: job}\niterations: 3\nmapping: {placement: round_robin}\nallow_local: true\n"
@@ -133,6 +134,8 @@ async def test_two_jobs_on_disjoint_ports_run_side_by_side_and_leave_their_resul
                 directory = place.directory / "state" / "artifacts" / job.run_directory
                 assert json.loads((directory / "summary.json").read_text())["state"] == "done"
                 assert job.artifact_bytes > 0
+            rows = read_history(place.directory / "state" / HISTORY_FILE)
+            assert {row.run.place for row in rows} == {f"artifacts/{first}", f"artifacts/{second}"}
             # Their agents have a single, idle connection again.
             await rack.until(lambda: all(each.idle_slots == 1 for each in rack.daemon.hub.presence(0)))
 
