@@ -135,6 +135,10 @@ class RackClient:
         self._protocol = MqttVersion.V5
         self._open = contextlib.AsyncExitStack()
 
+    def __repr__(self) -> str:
+        """Return the topics and the broker, without the password."""
+        return f"<{type(self).__name__} of {self._topics.root!r} at {self._settings!r}>"
+
     async def __aenter__(self) -> Self:
         settings = self._settings
         connection = broker_connection(settings, self._name, max_queued_incoming_messages=_MOST_WAITING)

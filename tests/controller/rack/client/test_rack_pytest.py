@@ -137,6 +137,10 @@ def test_a_client_without_a_loop_leaves_no_thread_when_nobody_is_there() -> None
     import threading
 
     before = threading.active_count()
+    rack = BlockingRack(BrokerSettings("127.0.0.1", free_port()), "rack")
+    assert repr(rack).startswith(
+        "<BlockingRack by <RackClient of 'etloop/v1/rack' at BrokerSettings(127.0.0.1:"
+    )
     with pytest.raises(RackUnreachable, match="no broker at"):
-        BlockingRack(BrokerSettings("127.0.0.1", free_port()), "rack").__enter__()
+        rack.__enter__()
     assert threading.active_count() == before
