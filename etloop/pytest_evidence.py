@@ -1,4 +1,4 @@
-"""What a failing test shows of its runs: on the terminal, and in the reports of pytest-html and Allure where those are loaded.
+"""Shows the runs of a failing test: on the terminal, and in the reports of pytest-html and Allure where those are loaded.
 
 Decides the texts and their forms; `pytest_plugin` decides which runs a test has.
 """
@@ -126,7 +126,7 @@ def _attach_to_allure(evidence: Evidence) -> None:
 
     kinds = allure.attachment_type
     if evidence.page is not None:
-        allure.attach.file(str(evidence.page), f"ETLoop report of {evidence.name}", kinds.HTML)
+        allure.attach.file(str(evidence.page), f"ETLoop report of {evidence.name}", kinds.HTML)  # type: ignore[no-untyped-call]
     allure.attach(evidence.findings, f"ETLoop findings of {evidence.name}", kinds.TEXT)
     if evidence.summary:
         allure.attach(evidence.summary, f"ETLoop summary of {evidence.name}", kinds.JSON)

@@ -7,8 +7,8 @@
     pytest --etloop-rig rig.yaml --etloop-out runs --junitxml results.xml
 
 pytest loads this plugin by itself if ETLoop is installed; it imports nothing more until a fixture is used (docs/pytest.md).
-Decides where runs are kept, which runs belong to a test, and what is skipped. What a failing test shows of them is decided in
-`pytest_evidence`.
+Decides where runs are kept, which runs belong to a test, and which tests are skipped; `pytest_evidence` decides how a failing
+test shows its runs.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ def etloop_rig(request: pytest.FixtureRequest) -> RunsOfTests:
     if not rig:
         _leave_out(request.config, _NO_RIG)
     if not Path(rig).is_file():
-        pytest.fail(f"--etloop-rig: {rig} is no file; name the rig.yaml of running agents", pytrace=False)
+        pytest.fail(f"--etloop-rig: {rig} does not exist; name the rig.yaml of running agents", pytrace=False)
     return _runs_below(request, partial(etloop.run_rig, rig=Path(rig).absolute()))
 
 

@@ -19,8 +19,8 @@ from typing import Any, Final
 import aiomqtt
 from paho.mqtt.client import ConnectFlags
 from paho.mqtt.packettypes import PacketTypes
-from paho.mqtt.properties import Properties
-from paho.mqtt.reasoncodes import ReasonCode
+from paho.mqtt.properties import Properties as Properties  # noqa: PLC0414 -- for other modules
+from paho.mqtt.reasoncodes import ReasonCode as ReasonCode  # noqa: PLC0414 -- for other modules
 from paho.mqtt.subscribeoptions import SubscribeOptions as SubscribeOptions  # noqa: PLC0414 -- for other modules
 
 from etloop.contract.base.errors import ConfigError, Problem

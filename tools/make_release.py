@@ -33,7 +33,7 @@ class ReleaseError(Exception):
 
 
 def run(*command: str | Path, cwd: Path = ROOT, **environment: str) -> str:
-    """Run a command and return its output. Raises `ReleaseError` with the end of what it wrote."""
+    """Run a command and return its output. Raises `ReleaseError` with the end of its output."""
     finished = subprocess.run(
         command,
         cwd=cwd,
@@ -92,7 +92,7 @@ def make_sdist(python: Path, into: Path, epoch: str) -> Path:
     return sdist
 
 
-def unpacked(sdist: Path, into: Path) -> Path:
+def unpack(sdist: Path, into: Path) -> Path:
     """Return the directory of an unpacked source distribution, in a new directory."""
     shutil.rmtree(into, ignore_errors=True)
     with tarfile.open(sdist) as archive:
@@ -161,7 +161,7 @@ def make_release(pythons: Sequence[str]) -> Path:
     sdist = make_sdist(ROOT / ".venv" / "bin" / "python", release, epoch)
     for number, interpreter in enumerate(pythons):
         python = build_environment(interpreter, RELEASES / f"environment-{Path(interpreter).name}")
-        wheel = make_wheel(python, unpacked(sdist, RELEASES / f"source-{number}"), epoch)
+        wheel = make_wheel(python, unpack(sdist, RELEASES / f"source-{number}"), epoch)
         shutil.copy(wheel, release)
         print(f"{wheel.name}: by {interpreter}", flush=True)
     shutil.copy(ROOT / "build" / "sbom.cdx.json", release / f"etloop-{version}.cdx.json")

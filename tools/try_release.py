@@ -2,7 +2,7 @@
 
 Makes environments that have pip alone, installs the wheel that fits PYTHON, and runs the demo, a rack with its embedded broker
 and the tests that need no source of ETLoop; checks that other people's packages fit next to it, and how large an agent's host
-becomes. Ends with 1 at the first step that fails. Nothing of this tree but its tests is used.
+becomes. Ends with 1 at the first step that fails. Of this tree only the tests are used.
 """
 
 from __future__ import annotations
@@ -99,18 +99,18 @@ def wheel_for(release: Path, python: str) -> Path:
 
 
 def size_bytes(place: Path) -> int:
-    """Return the size of what is installed in an environment beyond pip."""
+    """Return the size of the packages of an environment, without pip's."""
     (packages,) = place.glob("lib/python*/site-packages")
     tops = [path for path in packages.iterdir() if path.name.partition("-")[0] not in ("pip", "setuptools")]
     files = [file for top in tops for file in ((top,) if top.is_file() else top.rglob("*"))]
-    return sum(file.stat().st_size for file in files if file.is_file() and file.suffix != ".pyc")
+    return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def try_agent(python: str, wheel: Path, scratch: Path) -> None:
     """Install a host with an agent alone. Raises `TrialError` if it is too large or does not start."""
     place = environment(python, scratch / "agent")
     pip = (place / "bin" / "python", "-m", "pip")
-    run("agent: pip install", *pip, "install", "--no-compile", wheel, cwd=scratch, path=place)
+    run("agent: pip install", *pip, "install", wheel, cwd=scratch, path=place)
     run("agent: pip check", *pip, "check", cwd=scratch, path=place)
     run("agent: starts", place / "bin" / "etloop-agent", "run", "--help", cwd=scratch, path=place)
     size = size_bytes(place)

@@ -135,7 +135,7 @@ def test_a_page_of_one_file_links_to_the_report(tmp_path: Path) -> None:
     ("fixture", "arguments", "outcome", "printed"),
     [
         ("etloop_rig", ["--etloop-required"], {"errors": 1}, "no rig: give --etloop-rig FILE"),
-        ("etloop_rig", ["--etloop-rig", "none.yaml"], {"errors": 1}, "none.yaml is no file"),
+        ("etloop_rig", ["--etloop-rig", "none.yaml"], {"errors": 1}, "none.yaml does not exist"),
         ("etloop_lab", ["--etloop-skip-lab"], {"skipped": 1}, "no lab on this host: lab: cannot create"),
         ("etloop_lab", [], {"passed": 1}, "1 passed"),
     ],
