@@ -1,4 +1,4 @@
-"""Fixtures for test suites: `etloop_twin`, `etloop_lab` and `etloop_rig` run jobs, `etloop_job` runs them on a rack, `etloop_rack`.
+"""Fixtures for test suites: `etloop_twin`, `etloop_lab` and `etloop_rig` run jobs; `etloop_job` runs them on `etloop_rack`.
 
     def test_the_switch_marks_before_it_drops(etloop_twin):
         run = etloop_twin("scenario.yaml", topology="topology.yaml", seed=7)
