@@ -13,6 +13,8 @@
 #   make locks   locks/ anew from constraints.txt and pyproject.toml (asks the package index)
 #   make sbom    build/sbom.cdx.json: what an installation consists of, as CycloneDX
 #   make wheel   build/dist: a wheel that can be published, with the manylinux tag that its code is consistent with
+#   make release  build/release: source, wheels, bill of materials, site, notes and checksums of a clean commit (RELEASE_PYTHONS)
+#   make try-release  installs that release where pip is alone, and runs the demo, a rack and tests (ports 1883, 7420, 9420 free)
 #   make audit   known vulnerabilities of all that the locks name
 #   make clean   remove what the other targets made (not demo/ and runs/)
 #
@@ -45,7 +47,7 @@ ROOMS := $(patsubst %/__init__.py,%,$(wildcard */__init__.py))
 NATIVE_SOURCES := CMakeLists.txt $(shell find traffic/native workload/native)
 NATIVE_TESTS := $(shell find tests/native)
 
-.PHONY: all demo test checks pytest lint format docs pictures fuzz bench faults locks sbom wheel audit clean
+.PHONY: all demo test checks pytest lint format docs pictures fuzz bench faults locks sbom wheel release try-release audit clean
 .DELETE_ON_ERROR:
 
 all: $(STAMPS)/built
@@ -109,6 +111,15 @@ wheel: $(STAMPS)/built $(STAMPS)/supply
 	@PATH="$(abspath $(SUPPLY)):$$PATH" $(SUPPLY)/auditwheel --verbose repair --wheel-dir build/dist build/wheel/etloop-*.whl \
 	  > build/auditwheel.log 2>&1 || { cat build/auditwheel.log; exit 1; }
 	@ls build/dist
+
+# One interpreter makes a wheel for 3.11, and any later one the wheel of all later ones.
+RELEASE_PYTHONS ?= python3.11 python3.12
+
+release: $(STAMPS)/dev $(STAMPS)/supply sbom docs
+	@MAKEFLAGS= $(BIN)/python tools/make_release.py $(RELEASE_PYTHONS)
+
+try-release:
+	@$(PYTHON) tools/try_release.py build/release/etloop-* $(PYTHON)
 
 audit: $(STAMPS)/supply
 	@$(SUPPLY)/python tools/audit.py $(SUPPLY)/pip-audit

@@ -4,7 +4,7 @@ connection.
 The client subscribes to no topic, and the agent does not depend on it: without the broker the agent serves its
 controller as before, and this client reconnects with growing pauses. After a restart it uses the same client
 identifier, so that the will of the previous process, if its connection still exists, is published before the new
-process is announced and not after.
+process is announced and not after. MQTT is loaded with `--mqtt` only: an agent without it does without aiomqtt.
 """
 
 from __future__ import annotations
@@ -19,14 +19,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import aiomqtt
-
 from etloop.contract.base.errors import ConfigError, Mistakes, Problem
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import parse_at, parse_name
 from etloop.contract.protocol.endpoint import is_loopback
 from etloop.contract.protocol.presence import FORMAT, AgentProcess, ProcessState, process_bytes, process_topic
-from etloop.runtime.broker_connection import MqttVersion, broker_connection, broker_settings, why_lost
 from etloop.runtime.broker_settings import BrokerSettings
 from etloop.runtime.clock import wall_time_text
 from etloop.runtime.task_shutdown import end, is_ending
@@ -34,6 +31,8 @@ from etloop.runtime.version import installed_version
 
 if TYPE_CHECKING:
     import argparse
+
+    from etloop.runtime.broker_connection import MqttClient, MqttVersion
 
 _LOG: Final = logging.getLogger(__name__)
 _QOS: Final = 1
@@ -68,6 +67,11 @@ def presence_settings(options: argparse.Namespace) -> PresenceSettings | None:
     """Return the settings that the arguments give; None without `--mqtt`. Raises `ConfigError` with all mistakes."""
     if options.mqtt is None:
         return None
+    try:
+        from etloop.runtime.broker_connection import broker_settings
+    except ModuleNotFoundError as error:
+        problem = f"needs {error.name}, which is not installed here"
+        raise ConfigError(Problem("--mqtt", problem, "pip install 'etloop[agent]'")) from None
     mistakes = Mistakes()
     broker = mistakes.of(
         lambda: broker_settings(
@@ -112,6 +116,8 @@ async def presence_published(settings: PresenceSettings | None, name: str) -> As
 
 
 async def _keep_published(settings: PresenceSettings, alive: AgentProcess) -> None:
+    from etloop.runtime.broker_connection import MqttError, why_lost
+
     pause_s = _LEAST_PAUSE_S
     is_loss_logged = False
     while True:
@@ -127,7 +133,7 @@ async def _keep_published(settings: PresenceSettings, alive: AgentProcess) -> No
                     async with asyncio.timeout(_GOODBYE_S):
                         await _publish(client, settings, replace(alive, state=ProcessState.STOPPED))
                     raise
-        except (aiomqtt.MqttError, OSError, ConfigError) as error:
+        except (MqttError, OSError, ConfigError) as error:
             if is_ending():
                 return
             if not is_loss_logged:
@@ -140,16 +146,18 @@ async def _keep_published(settings: PresenceSettings, alive: AgentProcess) -> No
 
 def _connection(
     settings: PresenceSettings, alive: AgentProcess
-) -> contextlib.AbstractAsyncContextManager[tuple[aiomqtt.Client, MqttVersion]]:
+) -> contextlib.AbstractAsyncContextManager[tuple[MqttClient, MqttVersion]]:
+    from etloop.runtime.broker_connection import Will, broker_connection
+
     last_will = process_bytes(replace(alive, state=ProcessState.LOST))
     return broker_connection(
         settings.broker,
         f"etloop-agent-{settings.rack}-{alive.name}",
-        will=aiomqtt.Will(process_topic(settings.rack, alive.name), last_will, qos=_QOS, retain=True),
+        will=Will(process_topic(settings.rack, alive.name), last_will, qos=_QOS, retain=True),
         keepalive=_KEEPALIVE_S,
     )
 
 
-async def _publish(client: aiomqtt.Client, settings: PresenceSettings, process: AgentProcess) -> None:
+async def _publish(client: MqttClient, settings: PresenceSettings, process: AgentProcess) -> None:
     topic = process_topic(settings.rack, process.name)
     await client.publish(topic, process_bytes(process), qos=_QOS, retain=True)

@@ -1,5 +1,8 @@
 """Opens one connection to a broker, for agents, the controller's gateway and clients alike. A shell: aiomqtt, TLS.
 
+The only module that imports aiomqtt and paho-mqtt: all others take their names from here, so that another library or
+aiomqtt 3 changes one file.
+
 MQTT 5 is tried first, and 3.1.1 is used with a broker that refuses it, such as the embedded one. Decides nothing about
 the messages.
 """
@@ -16,13 +19,20 @@ from typing import Any, Final
 import aiomqtt
 from paho.mqtt.client import ConnectFlags
 from paho.mqtt.packettypes import PacketTypes
-from paho.mqtt.properties import Properties
-from paho.mqtt.reasoncodes import ReasonCode
+from paho.mqtt.properties import Properties as Properties  # noqa: PLC0414 -- for other modules
+from paho.mqtt.reasoncodes import ReasonCode as ReasonCode  # noqa: PLC0414 -- for other modules
+from paho.mqtt.subscribeoptions import SubscribeOptions as SubscribeOptions  # noqa: PLC0414 -- for other modules
 
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.units import parse_at
 from etloop.runtime.broker_settings import BrokerSettings, default_port, parse_broker_address
 from etloop.runtime.secret_file import exposed_secret, read_secret
+
+MqttClient = aiomqtt.Client
+MqttMessage = aiomqtt.Message
+MqttError = aiomqtt.MqttError
+MqttCodeError = aiomqtt.MqttCodeError
+Will = aiomqtt.Will
 
 
 class MqttVersion(IntEnum):
@@ -91,7 +101,7 @@ def broker_settings(
     return settings
 
 
-class BrokerClient(aiomqtt.Client):
+class BrokerClient(MqttClient):
     """A client whose session stays with the broker, and which acknowledges each message explicitly.
 
     Messages of QoS 1 that arrive while it is away are kept for it; those it did not acknowledge are delivered again.
@@ -100,7 +110,7 @@ class BrokerClient(aiomqtt.Client):
     def __init__(
         self, settings: BrokerSettings, protocol: MqttVersion, identifier: str, kept_s: int, **more: Any
     ) -> None:
-        """Initialize as `aiomqtt.Client`; the session is kept for `kept_s` seconds, with MQTT 3.1.1 as long as the
+        """Initialize as `MqttClient`; the session is kept for `kept_s` seconds, with MQTT 3.1.1 as long as the
         broker decides.
         """
         if protocol is MqttVersion.V5:
@@ -119,7 +129,7 @@ class BrokerClient(aiomqtt.Client):
         self.is_resumed = flags.session_present
         super()._on_connect(client, userdata, flags, *more)
 
-    def acknowledge(self, message: aiomqtt.Message) -> None:
+    def acknowledge(self, message: MqttMessage) -> None:
         """Acknowledge a message that has been processed, so that the broker forgets it."""
         self._client.ack(message.mid, message.qos)
 
@@ -127,13 +137,13 @@ class BrokerClient(aiomqtt.Client):
 @contextlib.asynccontextmanager
 async def broker_connection(
     settings: BrokerSettings, identifier: str, **more: Any
-) -> AsyncIterator[tuple[aiomqtt.Client, MqttVersion]]:
-    """Open a connection; yield it with its MQTT version. `more` is passed to `aiomqtt.Client`.
+) -> AsyncIterator[tuple[MqttClient, MqttVersion]]:
+    """Open a connection; yield it with its MQTT version. `more` is passed to `MqttClient`.
 
-    Raises `aiomqtt.MqttError` or `OSError`, also in the block if the connection is lost.
+    Raises `MqttError` or `OSError`, also in the block if the connection is lost.
     """
     protocol = await _supported_version(settings)
-    async with aiomqtt.Client(**_settings_of(settings, protocol, identifier), **more) as client:
+    async with MqttClient(**_settings_of(settings, protocol, identifier), **more) as client:
         yield client, protocol
 
 
@@ -153,9 +163,9 @@ async def _supported_version(settings: BrokerSettings) -> MqttVersion:
     The test connection has no last will and no client name: a broker without version 5 may misread them and not answer.
     """
     try:
-        async with aiomqtt.Client(**_settings_of(settings, MqttVersion.V5, "")):
+        async with MqttClient(**_settings_of(settings, MqttVersion.V5, "")):
             return MqttVersion.V5
-    except aiomqtt.MqttCodeError as error:
+    except MqttCodeError as error:
         if (error.rc.value if isinstance(error.rc, ReasonCode) else error.rc) in _VERSION_REFUSALS:
             return MqttVersion.V311
         raise
@@ -165,7 +175,7 @@ def why_lost(error: BaseException) -> str:
     """Return why a connection was lost: the reason code that a broker of MQTT 5 gave, if any, with its remedy."""
     cause: BaseException | None = error
     while cause is not None:
-        code = cause.rc if isinstance(cause, aiomqtt.MqttCodeError) else None
+        code = cause.rc if isinstance(cause, MqttCodeError) else None
         if isinstance(code, ReasonCode):
             if code.value == _UNSPECIFIED:
                 return _WITHOUT_A_WORD

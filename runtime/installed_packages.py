@@ -14,7 +14,7 @@ from etloop.contract.base.errors import ConfigError, Problem
 
 EXTRAS: Final[Mapping[str, tuple[str, ...]]] = {
     "controller": (
-        *("aiohttp", "jinja2", "plotly", "prometheus_client", "pyarrow", "pyroute2"),
+        *("aiohttp", "aiomqtt", "jinja2", "plotly", "prometheus_client", "pyarrow", "pyroute2"),
         *("yaml", "rich", "scipy", "shtab", "zstandard"),
     ),
     "broker": ("amqtt",),

@@ -21,7 +21,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 LOCKS: Final[Mapping[str, tuple[str, ...]]] = {
     "build": ("--group", "build"),
     "run": ("pyproject.toml", "--extra", "controller", "--extra", "broker"),
-    "agent": ("pyproject.toml",),
+    "agent": ("pyproject.toml", "--extra", "agent"),
     "rack": (
         "pyproject.toml",
         "--extra",

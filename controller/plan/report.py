@@ -137,6 +137,10 @@ class PlanReport:
     warnings: tuple[str, ...] = ()
     """Notes that a reader must know first."""
 
+    def __repr__(self) -> str:
+        """Return the source, and the bytes that cross the device."""
+        return f"<PlanReport of {self.source!r}: {len(self.ranks)} ranks, {self.fabric_bytes} bytes through the device>"
+
 
 def report_plan(plan: Plan) -> PlanReport:
     """Return the figures of a plan."""

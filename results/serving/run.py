@@ -23,6 +23,10 @@ class ServingRun:
     level: str
     """packet or flow in virtual time, rig by agents."""
 
+    def __repr__(self) -> str:
+        """Return the result and its level."""
+        return f"<ServingRun: {self.result}, by {self.level}>"
+
     @property
     def result(self) -> RunResult:
         """Return the result of the run, whose exit code a command has."""

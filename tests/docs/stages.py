@@ -93,8 +93,26 @@ RACK: Final = Stage(
         "etloop jobs --state-dir": Step(change={"DIR": "examples/laptop/state", "JOB": _ENDED}),
         "etloop rack fetch": Step(change={"JOB": _ENDED}),
         "curl -O": Step(change={"JOB": _ENDED}),
-        "def test_the_switch": Step(writes="test_switch.py"),
-        "pytest": Step(
+    },
+)
+
+PYTEST: Final = Stage(
+    before=NAMES
+    + """\
+etloop synth job --sweep all_reduce --sizes 64KiB-128KiB --ranks 4
+printf '%s\\n' 'workload: {trace: job}' 'mapping: {ranks_per_host: 2}' 'limits: {gather_timeout: 20s}' > scenario.yaml
+"""
+    + TWO_AGENTS
+    + "echo 'controller: {bind: \"tcp://127.0.0.1:7422\"}' >> rig.yaml\n"
+    + TWO_PORTS,
+    steps={
+        "import etloop": Step(writes="test_switch.py"),
+        # A lab of this host has port 7420.
+        "pytest test_switch.py": Step(
+            before=LOOPBACK.replace("7420", "7422"), change={"pytest": "pytest -p no:cacheprovider"}
+        ),
+        "def test_the_switch_carries": Step(writes="test_rack.py"),
+        "pytest test_rack.py": Step(
             before="""\
 openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=rack-broker -addext subjectAltName=DNS:rack-broker \
   -keyout ca.key -out ca.pem
@@ -112,7 +130,7 @@ printf '%s\\n' 'rack: rack1' 'rig: other.yaml' 'state_dir: state' 'scenario_root
 for name in a b; do etloop-agent run --controller tcp://127.0.0.1:7421 --name $name > $name.log 2>&1 & done
 etloop controller --config rack1.yaml > rack1.log 2>&1 &
 for glance in $(seq 200); do grep -q 'broker joined' rack1.log && break; sleep 0.05; done
-sed -i '1i from pathlib import Path' test_switch.py
+sed -i '1i from pathlib import Path' test_rack.py
 """,
             change={"pytest": "pytest -p no:cacheprovider"},
         ),
@@ -337,6 +355,7 @@ printf '%s\\n' 'workload: {trace: job}' 'mapping: {ranks_per_host: 2}' > scenari
         + TWO_AGENTS
         + TWO_PORTS
     ),
+    "docs/pytest.md": PYTEST,
     "docs/scapy.md": Stage(steps={"etloop lab up": _HOWEVER_SLOW}),
     "docs/rack.md": RACK,
     "docs/racks.md": RACKS,

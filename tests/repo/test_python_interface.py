@@ -163,9 +163,17 @@ def test_results_are_shown_short_and_compared_by_value() -> None:
     assert 0.9 < comparison.metrics[0].change < 1
     assert runs[0].kpis["jct_avg_ns"] == runs[0].summary.job.iteration_jct_avg_ns
     assert runs[0].report.read_bytes().startswith(b"<!doctype html")
-    shown = [repr(value) for value in (*runs, runs[0].summary, comparison)]
+    trace = etloop.read_trace("job")
+    broker = etloop.BrokerSettings("rack-broker", 1883, password="secret")
+    shorter = (trace, etloop.lint_trace(trace), etloop.make_plan("scenario.yaml", "rig.yaml"))
+    values = (*runs, runs[0].summary, comparison, *shorter, etloop.RackClient(broker, "rack1"))
+    shown = [repr(value) for value in values]
     assert shown[2].startswith("<Summary of ")
     assert shown[3].startswith("<Comparison of slow with fast: inconclusive; ")
+    assert shown[4:6] == ["<Trace of 'job': 4 ranks>", "<LintReport of 'job': 0 errors, 0 warnings, 4 ranks>"]
+    assert shown[6].startswith("<PlanReport of 'job': 4 ranks, ")
+    assert shown[7] == "<RackClient of 'etloop/v1/rack1' at BrokerSettings(rack-broker:1883, user -)>"
+    assert repr(etloop.WorkloadSettings(element_bytes=2)) == "WorkloadSettings(element_bytes=2)"
     assert max(map(len, shown)) < 300
     with pytest.raises(etloop.InputError, match="confidence: is 95, expected 0 to below 1"):
         etloop.compare("fast", "slow", confidence=95)

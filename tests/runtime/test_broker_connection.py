@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 import aiomqtt
 import pytest
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.reasoncodes import ReasonCode
 
 from etloop.runtime.broker_connection import why_lost
+from tests.support.places import ROOT
+from tools.link_package import rooms
 
 
 def lost(code: int) -> aiomqtt.MqttError:
@@ -35,3 +39,10 @@ def lost(code: int) -> aiomqtt.MqttError:
 )
 def test_the_reason_that_a_broker_gave_is_said(error: Exception, expected: str) -> None:
     assert why_lost(error).startswith(expected)
+
+
+def test_no_other_module_imports_the_mqtt_libraries() -> None:
+    importing = re.compile(r"^\s*(?:import|from) (?:aiomqtt|paho)\b", re.MULTILINE)
+    modules = [path for room in rooms().values() for path in room.rglob("*.py")]
+    users = {str(path.relative_to(ROOT)) for path in modules if importing.search(path.read_text())}
+    assert users == {"runtime/broker_connection.py"}

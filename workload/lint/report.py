@@ -31,6 +31,11 @@ class LintReport:
     edges: dict[str, int]
     """Number of dependencies by outcome, by the sorts of contract/model/edges.py."""
 
+    def __repr__(self) -> str:
+        """Return the source and the number of findings."""
+        found = f"{len(self.errors)} errors, {len(self.warnings)} warnings"
+        return f"<LintReport of {self.source!r}: {found}, {self.ranks} ranks>"
+
     def of(self, severity: Severity) -> tuple[Finding, ...]:
         """Return the findings of one severity."""
         return tuple(finding for finding in self.findings if finding.severity is severity)

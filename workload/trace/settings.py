@@ -6,6 +6,7 @@ Decides which settings are valid. Leaves their effect to the modules that read t
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 from enum import StrEnum
 from fractions import Fraction
 from itertools import product
@@ -204,6 +205,15 @@ class WorkloadSettings:
         problems = [*self._choice_problems(), *self._positive_problems()]
         if problems:
             raise ConfigError(*problems)
+
+    def __repr__(self) -> str:
+        """Return the settings that differ from their defaults."""
+        changed = [
+            f"{entry.name}={value}"
+            for entry in fields(self)
+            if (value := getattr(self, entry.name)) != entry.default
+        ]
+        return f"WorkloadSettings({', '.join(changed)})"
 
     def _choice_problems(self) -> list[Problem]:
         problems = []

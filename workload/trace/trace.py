@@ -160,3 +160,7 @@ class Trace:
     remarks: tuple[Problem, ...] = ()
     """Content that the source lacks, or assumptions of its reader; not mistakes, but worth knowing."""
     left_out: tuple[LeftOut, ...] = ()
+
+    def __repr__(self) -> str:
+        """Return the source and the number of ranks."""
+        return f"<Trace of {self.source!r}: {len(self.ranks)} ranks>"

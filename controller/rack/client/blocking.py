@@ -41,6 +41,10 @@ class BlockingRack:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="etloop-rack", daemon=True)
 
+    def __repr__(self) -> str:
+        """Return the client below it."""
+        return f"<BlockingRack by {self._client!r}>"
+
     def __enter__(self) -> Self:
         self._thread.start()
         try:

@@ -21,9 +21,6 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, Self, TypedDict, TypeVar, Unpack
 
-import aiomqtt
-from paho.mqtt.reasoncodes import ReasonCode
-
 from etloop.contract.base.errors import EtloopError, ExitCode, InputError, Problem
 from etloop.controller.rack.actor import is_user_name
 from etloop.controller.rack.job import ENDED, JobState
@@ -59,7 +56,16 @@ from etloop.controller.rack.mqtt.reservation_messages import (
     UnreserveRequest,
 )
 from etloop.controller.rack.mqtt.topics import Topics
-from etloop.runtime.broker_connection import MqttVersion, broker_connection, properties_of
+from etloop.runtime.broker_connection import (
+    MqttClient,
+    MqttCodeError,
+    MqttError,
+    MqttMessage,
+    MqttVersion,
+    ReasonCode,
+    broker_connection,
+    properties_of,
+)
 from etloop.runtime.broker_settings import BrokerSettings
 
 T = TypeVar("T")
@@ -125,9 +131,13 @@ class RackClient:
         self._response_timeout_s = response_timeout_s
         self._name = f"etloop-client-{secrets.token_hex(6)}"
         self._replies = f"{self._topics.root}/replies/{self._name}"
-        self._client: aiomqtt.Client | None = None
+        self._client: MqttClient | None = None
         self._protocol = MqttVersion.V5
         self._open = contextlib.AsyncExitStack()
+
+    def __repr__(self) -> str:
+        """Return the topics and the broker, without the password."""
+        return f"<{type(self).__name__} of {self._topics.root!r} at {self._settings!r}>"
 
     async def __aenter__(self) -> Self:
         settings = self._settings
@@ -135,8 +145,8 @@ class RackClient:
         try:
             client, self._protocol = await self._open.enter_async_context(connection)
             await client.subscribe(self._replies, qos=_QOS)
-        except (aiomqtt.MqttError, OSError) as error:
-            with contextlib.suppress(aiomqtt.MqttError, OSError):
+        except (MqttError, OSError) as error:
+            with contextlib.suppress(MqttError, OSError):
                 await self._open.aclose()
             raise RackUnreachable(_why_no_broker(settings, error)) from None
         self._client = client
@@ -146,7 +156,7 @@ class RackClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._client = None
-        with contextlib.suppress(aiomqtt.MqttError):
+        with contextlib.suppress(MqttError):
             await self._open.__aexit__(None, None, None)
 
     async def submit(self, scenario: str, **wishes: Unpack[JobWishes]) -> JobStatus:
@@ -271,10 +281,10 @@ class RackClient:
                     break
         except TimeoutError:
             raise RackUnreachable(f"{_unknown(job_id)}; see `etloop submit --list`") from None
-        except aiomqtt.MqttError as error:
+        except MqttError as error:
             raise RackUnreachable(f"lost the broker while following job {job_id}: {error}") from None
         finally:
-            with contextlib.suppress(aiomqtt.MqttError):
+            with contextlib.suppress(MqttError):
                 for topic in (state, progress):
                     await client.unsubscribe(topic)
         if job.requeued_as:
@@ -305,7 +315,7 @@ class RackClient:
 
     # ---- inside
 
-    def _connected(self) -> aiomqtt.Client:
+    def _connected(self) -> MqttClient:
         assert self._client is not None, "use `async with RackClient(...)`"
         return self._client
 
@@ -337,7 +347,7 @@ class RackClient:
                         )
         except TimeoutError:  # before OSError, of which it is one
             pass
-        except (aiomqtt.MqttError, OSError) as error:
+        except (MqttError, OSError) as error:
             raise RackUnreachable(f"lost the broker: {error}") from None
         if put_off:
             problem = (
@@ -376,14 +386,14 @@ class RackClient:
                     if str(message.topic) == topic and message.payload:
                         await client.unsubscribe(topic)
                         return _read(kind, message.payload)
-        except aiomqtt.MqttError as error:
+        except MqttError as error:
             raise RackUnreachable(f"lost the broker: {error}") from None
         except TimeoutError:
             pass
         raise RackUnreachable(f"no retained message on {topic} within {self._response_timeout_s:g} s")
 
 
-def _responds_to(message: aiomqtt.Message, correlation: str) -> bool:
+def _responds_to(message: MqttMessage, correlation: str) -> bool:
     """Return whether a reply belongs to a request: by its properties, or by its body.
 
     A reply to a request that could not be decoded has the correlation in its properties only.
@@ -414,7 +424,7 @@ def _unknown(job_id: str) -> str:
 
 def _why_no_broker(settings: BrokerSettings, error: Exception) -> str:
     address = f"{settings.host}:{settings.port}"
-    if isinstance(error, aiomqtt.MqttCodeError) and isinstance(error.rc, ReasonCode):
+    if isinstance(error, MqttCodeError) and isinstance(error.rc, ReasonCode):
         return f"the broker at {address} refuses this client: {error.rc}; check user, password and its ACL"
     return f"no broker at {address}: {error}; check the address, and that it runs"
 

@@ -17,10 +17,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-import aiomqtt
-from paho.mqtt.properties import Properties
-from paho.mqtt.subscribeoptions import SubscribeOptions
-
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.controller.rack.agent_pool import AgentPresence
@@ -57,7 +53,13 @@ from etloop.controller.rack.mqtt.topics import Topics
 from etloop.controller.rack.store import artifacts
 from etloop.runtime.broker_connection import (
     BrokerClient,
+    MqttClient,
+    MqttError,
+    MqttMessage,
     MqttVersion,
+    Properties,
+    SubscribeOptions,
+    Will,
     broker_connection,
     kept_connection,
     properties_of,
@@ -114,7 +116,7 @@ class MqttGateway:
         self._retained: dict[str, None] = {}
         """Ended jobs that the broker retains, in order of publication."""
         self._rate = RequestRate(settings.limits.requests_per_s)
-        self._long: LongRequests[tuple[aiomqtt.Message, bytes]] = LongRequests()
+        self._long: LongRequests[tuple[MqttMessage, bytes]] = LongRequests()
         self._protocol = MqttVersion.V5
         self.connected = False
         self._tallies = tallies
@@ -133,7 +135,7 @@ class MqttGateway:
                     broker = f"{self._settings.broker.host}:{self._settings.broker.port}"
                     self._log.rack("broker joined", broker=broker, mqtt=str(self._protocol))
                     await self._serve(client)
-            except (aiomqtt.MqttError, OSError, ConfigError) as error:
+            except (MqttError, OSError, ConfigError) as error:
                 why = why_lost(error)
                 if is_ending():
                     return  # The broker was lost during cancellation, which must not be swallowed.
@@ -154,7 +156,7 @@ class MqttGateway:
             connection = broker_connection(self._settings.broker, name, logger=self._library_log)
             async with asyncio.timeout(2), connection as (client, _):
                 await self._publish_state(client, RackStatus.STOPPED)
-        except (aiomqtt.MqttError, OSError, ConfigError):
+        except (MqttError, OSError, ConfigError):
             return
 
     def _connection(self) -> contextlib.AbstractAsyncContextManager[tuple[BrokerClient, MqttVersion]]:
@@ -163,7 +165,7 @@ class MqttGateway:
             self._settings.broker,
             f"etloop-controller-{self._settings.rack}",
             _SESSION_S,
-            will=aiomqtt.Will(self._topics.controller_status, lost, qos=_QOS, retain=True),
+            will=Will(self._topics.controller_status, lost, qos=_QOS, retain=True),
             keepalive=_KEEPALIVE_S,
             max_queued_incoming_messages=_MOST_INCOMING,
             logger=self._library_log,
@@ -229,7 +231,7 @@ class MqttGateway:
             self._long.charge(account, now_ns - began_ns, now_ns)
             client.acknowledge(message)
 
-    async def _handle(self, client: aiomqtt.Client, message: aiomqtt.Message, *, patiently: bool) -> bool:
+    async def _handle(self, client: MqttClient, message: MqttMessage, *, patiently: bool) -> bool:
         """Process a request in its turn, and return whether it is finished: a long one is only queued.
 
         `patiently`: it may have waited at the broker, so it waits here for its turn.
@@ -255,7 +257,7 @@ class MqttGateway:
         return True
 
     async def _respond(
-        self, client: aiomqtt.Client, topic: str, body: bytes, properties: Properties | None, turn: Turn
+        self, client: MqttClient, topic: str, body: bytes, properties: Properties | None, turn: Turn
     ) -> None:
         question = self._answers.question(topic)
         if question is None:
@@ -298,7 +300,7 @@ class MqttGateway:
 
     # ---- publication
 
-    async def _publish_all(self, client: aiomqtt.Client) -> None:
+    async def _publish_all(self, client: MqttClient) -> None:
         """Publish everything that a broker may have lost, and all changes made without a broker."""
         store = self._rack.store
         line = store.last_line()
@@ -327,14 +329,14 @@ class MqttGateway:
             await self._forget(client, job_id)
         self._published_line = line
 
-    async def _publish_changes(self, client: aiomqtt.Client, subscription: Subscription) -> None:
+    async def _publish_changes(self, client: MqttClient, subscription: Subscription) -> None:
         await self._publish_all(client)
         while True:
             await self._publish_event(client, await subscription.next())
             if subscription.is_drained:
                 self._published_line = self._rack.store.last_line()
 
-    async def _publish_event(self, client: aiomqtt.Client, event: RackEvent) -> None:
+    async def _publish_event(self, client: MqttClient, event: RackEvent) -> None:
         match event:
             case JobChanged(job, summary):
                 await self._publish_job(client, job, summary)
@@ -352,19 +354,19 @@ class MqttGateway:
             case Missed():
                 await self._publish_all(client)
 
-    async def _forget_oldest(self, client: aiomqtt.Client) -> None:
+    async def _forget_oldest(self, client: MqttClient) -> None:
         """Clear the oldest ended jobs from the broker, so that its memory does not grow for months."""
         while len(self._retained) > self._settings.limits.retained_jobs:
             await self._forget(client, next(iter(self._retained)))
 
-    async def _forget(self, client: aiomqtt.Client, job_id: str) -> None:
+    async def _forget(self, client: MqttClient, job_id: str) -> None:
         """Clear all retained messages of a job."""
         self._retained.pop(job_id, None)
         topics = self._topics
         for topic in (topics.state(job_id), topics.progress(job_id), topics.result(job_id)):
             await client.publish(topic, b"", qos=_QOS, retain=True)
 
-    async def _publish_state(self, client: aiomqtt.Client, status: RackStatus) -> None:
+    async def _publish_state(self, client: MqttClient, status: RackStatus) -> None:
         await self._publish(
             client,
             self._topics.controller_status,
@@ -379,7 +381,7 @@ class MqttGateway:
             ),
         )
 
-    async def _publish_job(self, client: aiomqtt.Client, job: Job, summary: str) -> None:
+    async def _publish_job(self, client: MqttClient, job: Job, summary: str) -> None:
         if job.state in ENDED:
             self._progress_published_ns.pop(job.job_id, None)
             self._retained.pop(job.job_id, None)
@@ -407,7 +409,7 @@ class MqttGateway:
             self._answers.status(job),
         )
 
-    async def _publish_progress(self, client: aiomqtt.Client, moved: JobMoved) -> None:
+    async def _publish_progress(self, client: MqttClient, moved: JobMoved) -> None:
         now_ns = monotonic_ns()
         published_ns = self._progress_published_ns.get(moved.job_id)
         if published_ns is not None and now_ns - published_ns < self._settings.limits.progress_interval_ns:
@@ -424,7 +426,7 @@ class MqttGateway:
         )
         await self._publish(client, self._topics.progress(moved.job_id), progress)
 
-    async def _publish(self, client: aiomqtt.Client, topic: str, message: Any) -> None:
+    async def _publish(self, client: MqttClient, topic: str, message: Any) -> None:
         properties = properties_of(self._protocol, ContentType=ContentType.JSON.value)
         await client.publish(
             topic, encode(message, ContentType.JSON), qos=_QOS, retain=True, properties=properties

@@ -265,6 +265,10 @@ class JobStatus:
     log_url: str = field("URL of the job's lines of the rack's log; empty without HTTP.", default="")
     scenario: str = field("Name of the scenario, as submitted; empty if the request had none.", default="")
 
+    def __repr__(self) -> str:
+        """Return the job, its state and its ports."""
+        return f"<JobStatus of {self.job_id}: {self.state}, on {', '.join(self.ports) or 'no ports yet'}>"
+
 
 @dataclass(frozen=True, slots=True)
 class ProgressStatus:
@@ -296,6 +300,10 @@ class ResultStatus:
         default="",
     )
     log_url: str = field("URL of the job's lines of the rack's log; empty without HTTP.", default="")
+
+    def __repr__(self) -> str:
+        """Return the job and its exit code; the summary alone would fill pages."""
+        return f"<ResultStatus of {self.job_id}: {self.state}, exit code {self.exit_code}>"
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,7 @@ def test_a_suite_of_its_own_runs_jobs_and_leaves_none(
     pytester.makepyfile(test_own=SUITE)
     with rack_up(place, mosquitto) as rack:
         result = pytester.runpytest_subprocess(
-            *("-p", "etloop.controller.rack.client.pytest_plugin", "--junitxml", "report.xml"),
+            *("-p", "etloop.pytest_plugin", "--junitxml", "report.xml"),
             *("--etloop-broker", f"127.0.0.1:{mosquitto.port}", "--etloop-required"),
         )
         result.assert_outcomes(passed=4, failed=1)
@@ -113,7 +113,7 @@ def test_without_a_rack_it_is_said(
     alone(monkeypatch)
     pytester.makepyfile("def test_it(etloop_job): pass")
     given = [argument.replace("PORT", str(free_port())) for argument in arguments]
-    result = pytester.runpytest_subprocess("-p", "etloop.controller.rack.client.pytest_plugin", "-rs", *given)
+    result = pytester.runpytest_subprocess("-p", "etloop.pytest_plugin", "-rs", *given)
     result.assert_outcomes(**outcome)
     assert printed in result.stdout.str()
 
@@ -137,6 +137,10 @@ def test_a_client_without_a_loop_leaves_no_thread_when_nobody_is_there() -> None
     import threading
 
     before = threading.active_count()
+    rack = BlockingRack(BrokerSettings("127.0.0.1", free_port()), "rack")
+    assert repr(rack).startswith(
+        "<BlockingRack by <RackClient of 'etloop/v1/rack' at BrokerSettings(127.0.0.1:"
+    )
     with pytest.raises(RackUnreachable, match="no broker at"):
-        BlockingRack(BrokerSettings("127.0.0.1", free_port()), "rack").__enter__()
+        rack.__enter__()
     assert threading.active_count() == before
