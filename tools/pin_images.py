@@ -121,7 +121,7 @@ def main() -> None:
     try:
         pin(ROOT, _head)
     except (OSError, ValueError) as error:
-        sys.exit(f"nothing was changed: {error}")
+        sys.exit(f"no file was changed: {error}")
 
 
 if __name__ == "__main__":

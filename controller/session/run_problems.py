@@ -106,7 +106,7 @@ def _silent(silences: Sequence[tuple[str, str]], effect: str) -> Problem:
     return Problem(named(names), f"{suspects}; {effect}", "check its process, its host and its links")
 
 
-def unprobed(
+def explain_probes(
     problems: Sequence[Problem], silences: Sequence[tuple[str, str]], agents: int
 ) -> tuple[Problem, ...]:
     """Return the problems of probes without a reply, after that of the agents that were silent meanwhile, if only some were.

@@ -386,7 +386,7 @@ class Session:
             self._hellos = {agent: member.hello for agent, member in self._roster.members()}
         if self._unready:
             silences = self._roster.recent_silences(now_ns) if self.state is RunState.CONNECT else ()
-            self._break(now_ns, *run_problems.unprobed(self._unready, silences, len(self._assignments)))
+            self._break(now_ns, *run_problems.explain_probes(self._unready, silences, len(self._assignments)))
             return
         match self.state:
             case RunState.GATHER:

@@ -67,7 +67,7 @@ class JobLogs:
         """Remove the logs of the oldest jobs beyond these bounds; return how many.
 
         Raises `OSError` if the directory cannot be read, or, after all others, for the first log that cannot be examined or
-        removed. It is due again then.
+        removed. Then it must be repeated.
         """
         with os.scandir(self._directory) as entries:
             names = [entry.name for entry in entries if entry.name.endswith(_SUFFIX)]

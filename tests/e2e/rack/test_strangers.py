@@ -26,7 +26,10 @@ COUNT: Final = 1100
 HELD_S: Final = 6.0
 """Longer than a handshake may take: the places of the first strangers are others' by then."""
 JOINED_S: Final = 5.0
-LIMITS: Final = tuple(round(256 * 2 ** (8 * step / 19)) for step in range(20)) if FULL else (256, 1024, 4096)
+HIGHEST: Final = min(65_536, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+LIMITS: Final = (
+    tuple(round(256 * (HIGHEST / 256) ** (step / 19)) for step in range(20)) if FULL else (256, 1024, 4096)
+)
 SPARE: Final = 16
 """Descriptors that a controller has left at least, whatever strangers do."""
 
