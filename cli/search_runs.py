@@ -79,7 +79,7 @@ def run_search(file: InputFile, parsed: argparse.Namespace) -> CommandResult:
         best = tuple(dict.fromkeys(point.name for point in chosen))[: sweep.optimize.best]
         if best and not parsed.no_confirm:
             repeats = _confirm(parsed, sweep, directory.path, [points[name] for name in best])
-            record = _confirmed(record, sweep, directory.path / CONFIRM_DIRECTORY, repeats)
+            record = _with_repeats(record, sweep, directory.path / CONFIRM_DIRECTORY, repeats)
             _write(directory.path, record)
     table = render_trials(record, str(directory.path))
     output = (directory.path / TRIALS_FILE).read_text(encoding="utf-8") if parsed.json else table
@@ -198,7 +198,7 @@ def _text(text: str) -> yaml.ScalarNode:
     return yaml.ScalarNode(TEXT_TAG, text)
 
 
-def _confirmed(record: TrialsRecord, sweep: Sweep, out: Path, repeats: SweepRecord) -> TrialsRecord:
+def _with_repeats(record: TrialsRecord, sweep: Sweep, out: Path, repeats: SweepRecord) -> TrialsRecord:
     """Return the record with the repeats of the best trials, and the conclusion from them."""
     assert sweep.optimize is not None
     objectives = sweep.optimize.objectives

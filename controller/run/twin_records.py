@@ -161,7 +161,7 @@ def _switch_series(
     for switch, ports in names:
         readings.append(CounterReading(CountedObject(CounterObject.POOL, switch), "watermark_bytes", 0))
         for port in ports:
-            readings += switch_port_readings(f"{switch}/{port}", np.zeros((), SWITCH_PORT_COUNTERS))
+            readings += switch_port_readings(f"{switch}/{port}", np.zeros(1, SWITCH_PORT_COUNTERS)[0])
     log = SourceLog("twin", frozenset(), 0)
     log.add(CounterBatch(0, 0, tuple(readings), ()), SamplePhase.BEFORE)
     return series_columns([log.finish(0, "twin", 0, peers, several=True, host_side=False)])

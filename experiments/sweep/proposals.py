@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 import optuna
+from optuna.storages.journal import JournalFileBackend
 
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.experiments.sweep.optimize import Objective
@@ -57,7 +58,12 @@ class Proposals:
         if file is not None:
             for path in (file, file.with_name(f"{file.name}.lock")):
                 path.unlink(missing_ok=True)
-        directions = ["maximize" if objective.is_maximized else "minimize" for objective in objectives]
+        directions = [
+            optuna.study.StudyDirection.MAXIMIZE
+            if objective.is_maximized
+            else optuna.study.StudyDirection.MINIMIZE
+            for objective in objectives
+        ]
         with _without_warnings():
             self._study = optuna.create_study(
                 storage=_storage(file),
@@ -223,7 +229,7 @@ class Proposals:
 def _storage(file: Path | None) -> optuna.storages.BaseStorage:
     if file is None:
         return optuna.storages.InMemoryStorage()
-    return optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(file)))
+    return optuna.storages.JournalStorage(JournalFileBackend(str(file)))
 
 
 @contextmanager

@@ -30,13 +30,15 @@ def trials_to_optimum(seed: int, levels: int, most: int) -> int | None:
     axes = {f"axis{number}": tuple(str(level + 1) for level in range(levels)) for number in range(DIMENSIONS)}
     optimum = tuple(rng.choice(labels) for labels in axes.values())
     weights = [rng.uniform(0.3, 3) for _ in axes]
-    pairs = [(*rng.sample(range(DIMENSIONS), 2), rng.uniform(-0.1, 0.1)) for _ in range(4)]
+    pairs = [(rng.sample(range(DIMENSIONS), 2), rng.uniform(-0.1, 0.1)) for _ in range(4)]
     broken = rng.sample([label for label in axes["axis0"] if label != optimum[0]], max(1, levels // 5))
 
     def cost(labels: Labels) -> float:
         distance = [int(label) - int(best) for label, best in zip(labels, optimum, strict=True)]
-        own = sum(weight * abs(steps) ** 1.5 for weight, steps in zip(weights, distance, strict=True))
-        return own + sum(weight * distance[one] * distance[other] for one, other, weight in pairs)
+        own: float = sum(
+            weight * float(abs(steps)) ** 1.5 for weight, steps in zip(weights, distance, strict=True)
+        )
+        return own + sum(weight * distance[one] * distance[other] for (one, other), weight in pairs)
 
     proposals = Proposals(axes, [Objective("jct_avg_ns", is_maximized=False)], seed, None)
     tried = 0

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import optuna
 import pytest
+from optuna.storages.journal import JournalFileBackend
 
 from etloop.experiments.sweep.optimize import Objective
 from etloop.experiments.sweep.proposals import Labels, Learned, Proposals
@@ -48,9 +49,7 @@ def test_all_combinations_are_tried_once_and_the_same_again(tmp_path: Path) -> N
 
 def test_the_file_is_a_study_of_optuna_with_its_conditions(tmp_path: Path) -> None:
     searched(Proposals(AXES, [TIME], 1, tmp_path / "study.log"), 4)
-    storage = optuna.storages.JournalStorage(
-        optuna.storages.journal.JournalFileBackend(str(tmp_path / "study.log"))
-    )
+    storage = optuna.storages.JournalStorage(JournalFileBackend(str(tmp_path / "study.log")))
     study = optuna.load_study(study_name="etloop", storage=storage)
     assert study.best_params == {"rate": "1", "cc": "dcqcn", "qps": "1"}
     assert all(trial.state is not optuna.trial.TrialState.RUNNING for trial in study.trials)
@@ -59,7 +58,7 @@ def test_the_file_is_a_study_of_optuna_with_its_conditions(tmp_path: Path) -> No
 
 def test_a_trial_is_hopeless_that_is_worse_than_the_median_early() -> None:
     proposals = Proposals({"a": tuple(map(str, range(40)))}, [TIME], 1, None)
-    ended = []
+    ended: list[int] = []
     while len(ended) + len(proposals.learned) < 30:
         for (label,) in proposals.propose(5):
             if proposals.is_hopeless((label,), 2, float(label)):
