@@ -214,7 +214,7 @@ def test_every_command_has_help_with_an_example(command: str, capsys: pytest.Cap
     [
         ([], "COMMAND"),
         (["rnu"], "'rnu' is not a command; did you mean run? (choose from bench, "),
-        (["fly"], "'fly' is not a command; (choose from bench, bundle, capture, "),
+        (["fly"], "'fly' is not a command; (choose from bench, bisect, bundle, "),
         (["plan", "s.yaml"], "--rig"),
         (["lint", "job", "--flops", "312"], '"312" has no unit; write a compute rate with its unit'),
         (["synth", "job", "--tp", "two"], '"two" is not a whole number'),

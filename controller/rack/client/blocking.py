@@ -23,9 +23,9 @@ from etloop.controller.rack.mqtt.messages import (
     JobChange,
     JobStatus,
     PortStatus,
-    ReservationStatus,
     ResultStatus,
 )
+from etloop.controller.rack.mqtt.reservation_messages import ReservationStatus
 from etloop.runtime.broker_settings import BrokerSettings
 
 T = TypeVar("T")

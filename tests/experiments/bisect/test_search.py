@@ -30,6 +30,7 @@ def test_every_first_bad_version_is_found(count: int) -> None:
 def test_versions_that_cannot_be_judged_are_passed_over() -> None:
     judged, low, high = search([GOOD, GOOD, UNCLEAR, UNCLEAR, BAD, BAD])
     assert (low, high) == (1, 4)
+    assert high is not None
     assert {index for index in judged if low < index < high} == {2, 3}
 
 
