@@ -61,7 +61,10 @@ def named_images(root: Path = ROOT) -> dict[str, list[Path]]:
 
 
 def digest_of(image: str, head: Head) -> str:
-    """Return the digest of `REGISTRY/NAME:TAG`. Raises `OSError` if the registry cannot be asked, `ValueError` if it names none."""
+    """Return the digest of `REGISTRY/NAME:TAG`.
+
+    Raises `OSError` if the registry cannot be asked, `ValueError` if it names none.
+    """
     registry, _, path = image.partition("@")[0].partition("/")
     name, _, tag = path.rpartition(":")
     url = f"https://{_HOSTS.get(registry, registry)}/v2/{name}/manifests/{tag}"

@@ -13,6 +13,7 @@ from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ConfigError, EtloopError, Problem
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import approximate_duration
+from etloop.controller.plan.kept_jobs import kept_jobs
 from etloop.controller.plan.run_numbers import TWIN_ID
 from etloop.controller.run.execute import SessionExecution
 from etloop.controller.run.pipeline import (
@@ -31,7 +32,6 @@ from etloop.controller.run.twin import TwinExecution
 from etloop.experiments.sweep.directory import KEY_FILE
 from etloop.experiments.sweep.file import Sweep
 from etloop.experiments.sweep.index import AFRESH, point_record, run_key
-from etloop.experiments.sweep.kept_jobs import kept_jobs
 from etloop.experiments.sweep.own_lab import OwnLab
 from etloop.experiments.sweep.points import Point, PointFiles, Turn
 from etloop.results.report.findings import short_names

@@ -18,10 +18,10 @@ from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ConfigError, InputError, Problem
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.controller.inputs.files import read_file
+from etloop.controller.plan.kept_jobs import kept_jobs
 from etloop.controller.run.execution import SilentWatcher
 from etloop.controller.run.prepare import PrepareOptions, RunInputs, prepare
 from etloop.experiments.sweep.index import point_record
-from etloop.experiments.sweep.kept_jobs import kept_jobs
 from etloop.experiments.sweep.points import Point, PointFiles, Turn, at_point, point_files
 from etloop.experiments.sweep.run import Keep, MadeRun, RunLog, Runs, Stopped, Study
 from etloop.experiments.sweep.workers import WorkerLost

@@ -2,7 +2,8 @@
 
     python -m tests.measure.sweep_speed [--points N] [--size SIZE] [--check]
 
-A job of 32 ranks crosses a leaf and spine of 8 switches in virtual time; every point has another link delay and writes figures only.
+A job of 32 ranks crosses a leaf and spine of 8 switches in virtual time; every point has another link delay and writes
+figures only.
 Cost: processor time of the command in one process, without the start of the interpreter, over the processor time inside the
 simulation of the packets (`etloop.traffic.twin.twin`). Speed: wall time with one process over that with two, on a machine whose
 two cores are otherwise idle. Bars: cost at most 1.3, speed at least 1.9.

@@ -5,6 +5,7 @@
 #include <functional>
 #include <random>
 #include <set>
+#include <utility>
 #include <variant>
 #include <vector>
 

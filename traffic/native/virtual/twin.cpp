@@ -17,6 +17,10 @@ namespace etloop {
 
 namespace {
 
+bool any_pauses(const EnginePlan& plan) {
+  return std::any_of(plan.ports.begin(), plan.ports.end(), [](const PlannedPort& port) { return !port.pauses.empty(); });
+}
+
 constexpr uint8_t kEcnMask = 0x03;
 constexpr int64_t kMostWaitingBytes = 6 << 20;  // queued in a card's priority before UDP streams hold back
 
@@ -31,8 +35,7 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
         streams_(params.streams),
         cores_(plan, clock_, *this, outcome_, *params.memory),
         transfers_(params.source),
-        has_rare_(!params.streams.empty() || params.source != nullptr ||
-                  std::any_of(plan.ports.begin(), plan.ports.end(), [](const PlannedPort& port) { return !port.pauses.empty(); })),
+        has_rare_(!params.streams.empty() || params.source != nullptr || any_pauses(plan)),
         port_of_(config.attachments.size(), -1),
         flows_(params.memory),
         frames_(params.memory),
