@@ -33,7 +33,7 @@ class AllReduceTimes:
     """Times of the all-reduces of one size."""
 
     duration_ns: int
-    """Of all of them, on the slowest rank."""
+    """Time of all of them on the slowest rank."""
     p50_ns: int
     """Median of one, each on its slowest rank."""
 

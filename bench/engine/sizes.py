@@ -43,7 +43,7 @@ _NCCL_CHANNELS: Final = 4
 _LL_BYTES: Final = 2
 """Bytes that NCCL's choice for `SHAPED_BYTES`, LL, sends for each byte of data."""
 _LEAST_MESSAGE_PACKETS: Final = 3
-"""Of a message whose system calls the bare path repeats: first, middle, last packet."""
+"""Shortest message whose system calls the bare path can repeat: first, middle and last packet."""
 
 
 def iterations_of(size_bytes: int, duration_ns: int) -> int:
