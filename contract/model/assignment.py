@@ -217,8 +217,8 @@ class RankAssignment:
     traffic_class: int = -1
     """Traffic class of all packets of its queue pairs; -1: that of the transport."""
     sends: bool = False
-    """Its messages are SENDs with immediate, not WRITEs. They take receives in the order of the grants, so that each of its
-    connections has one queue pair, on a RoCEv2 port of one queue."""
+    """True if messages are SENDs with immediate, not WRITEs. They take receives in the order of the grants, so that each
+    connection of the rank has one queue pair, on a RoCEv2 port of one queue."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
