@@ -33,8 +33,8 @@ class LintReport:
 
     def __repr__(self) -> str:
         """Return the source and the number of findings."""
-        found = f"{len(self.errors)} errors, {len(self.warnings)} warnings"
-        return f"<LintReport of {self.source!r}: {found}, {self.ranks} ranks>"
+        counts = f"{len(self.errors)} errors, {len(self.warnings)} warnings"
+        return f"<LintReport of {self.source!r}: {counts}, {self.ranks} ranks>"
 
     def of(self, severity: Severity) -> tuple[Finding, ...]:
         """Return the findings of one severity."""
