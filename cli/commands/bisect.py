@@ -1,4 +1,4 @@
-"""Find the first firmware version of a list that is worse: install, run, judge, halve."""
+"""Find the first firmware version of a list that is worse: install, run, compare, halve."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EXAMPLE: Final = (
     "  etloop bisect scenario.yaml --broker rack:1883 --username ci --password-file ci.password --ports a/p0,b/p0 \\\n"
     "    --versions 4.4,4.5,4.6 --install './install.sh {version}' --out bisect/\n"
     "\n"
-    "exit codes: 0 the last version is not worse than the first, 20 versions cannot be judged, 30 the first bad one is found"
+    "exit codes: 0 the last version is not worse than the first, 20 versions stay unclear, 30 the first bad one is found"
 )
 _HOUR_NS: Final = 3_600 * 10**9
 
@@ -84,11 +84,11 @@ def run(parsed: argparse.Namespace) -> CommandResult:
         comparison_settings(parsed),
     )
     record = _bisect(parsed, settings, lambda line: print(line, file=sys.stderr, flush=True))
-    is_last_judged = {trial.version for trial in record.trials if trial.judgement != "unclear"} >= {
+    is_last_clear = {trial.version for trial in record.trials if trial.state != "unclear"} >= {
         record.versions[0],
         record.versions[-1],
     }
-    code = ExitCode.PASS if is_last_judged and record.last_good else ExitCode.INCONCLUSIVE
+    code = ExitCode.PASS if is_last_clear and record.last_good else ExitCode.INCONCLUSIVE
     code = ExitCode.VERDICT_FAILED if record.first_bad else code
     return CommandResult(to_json(record) if parsed.json else _text(record), code)
 
@@ -124,7 +124,7 @@ def _text(record: BisectRecord) -> str:
 
     lines = []
     for trial in record.trials:
-        lines += label_text(trial.version, f"{trial.judgement}: {trial.reasons[0] if trial.reasons else ''}")
+        lines += label_text(trial.version, f"{trial.state}: {trial.reasons[0] if trial.reasons else ''}")
         lines += label_each("", trial.reasons[1:3])
     if not record.first_bad:
         lines += label_text(

@@ -1,4 +1,4 @@
-"""Carries a bisection out: installs a version by the user's command, makes its runs, judges them. A shell: processes, disk.
+"""Carries a bisection out: installs a version by the user's command, makes its runs, compares them. A shell: processes, disk.
 
 Decides what makes a version bad: a run whose verdict fails, or a regression against the runs of the first version.
 """
@@ -18,7 +18,7 @@ from etloop.contract.base.late_dataclass import dataclass
 from etloop.controller.run.execute import SessionExecution
 from etloop.controller.run.pipeline import RunInputs, RunOptions, SilentWatcher, prepare, run_plan
 from etloop.controller.run.twin import TwinExecution
-from etloop.experiments.bisect.search import BisectRecord, Judgement, Trial, good_and_bad, next_version
+from etloop.experiments.bisect.search import BisectRecord, Trial, VersionState, good_and_bad, next_version
 from etloop.results.compare.compare import compare_runs
 from etloop.results.compare.samples import read_side
 from etloop.results.schema.comparison import ComparisonSettings, Outcome
@@ -63,7 +63,7 @@ class OwnRunner:
 
 @dataclass(frozen=True, slots=True)
 class BisectSettings:
-    """What is tried, and how it is judged."""
+    """Versions to try, and how each is compared."""
 
     versions: tuple[str, ...]
     install: tuple[str, ...]
@@ -81,16 +81,16 @@ def bisect(
     Runs that `out_dir` already has are kept, and a version that has all of its runs is not installed again. Raises `InputError`
     for inputs that no version can have, such as a wrong scenario.
     """
-    judged: dict[int, Judgement] = {}
+    states: dict[int, VersionState] = {}
     trials: list[Trial] = []
-    while (index := next_version(judged, len(settings.versions))) is not None:
+    while (index := next_version(states, len(settings.versions))) is not None:
         version = settings.versions[index]
         report(f"version {version}: {len(trials) + 1}. trial")
         trial = _try(settings, version, runner, out_dir)
-        report(f"version {version}: {trial.judgement}" + "".join(f"; {text}" for text in trial.reasons[:2]))
-        judged[index] = trial.judgement
+        report(f"version {version}: {trial.state}" + "".join(f"; {text}" for text in trial.reasons[:2]))
+        states[index] = trial.state
         trials.append(trial)
-    record = _record(settings.versions, judged, trials)
+    record = _record(settings.versions, states, trials)
     write_files(out_dir, {BISECT_FILE: to_json(record)})
     return record
 
@@ -143,7 +143,7 @@ def _try(settings: BisectSettings, version: str, runner: Runner, out_dir: Path) 
     missing = [run_dir for run_dir in run_dirs if not (run_dir / SUMMARY_FILE).is_file()]
     if missing:
         if failure := _install(settings, version):
-            return Trial(version, Judgement.UNCLEAR, (f"not installed: {failure}",), "")
+            return Trial(version, VersionState.UNCLEAR, (f"not installed: {failure}",), "")
         for run_dir in missing:
             if run_dir.exists():
                 shutil.rmtree(run_dir)  # broke off
@@ -152,10 +152,10 @@ def _try(settings: BisectSettings, version: str, runner: Runner, out_dir: Path) 
             except InputError:
                 raise
             except EtloopError as error:
-                return Trial(version, Judgement.UNCLEAR, (f"not run: {error}",), str(directory))
+                return Trial(version, VersionState.UNCLEAR, (f"not run: {error}",), str(directory))
             record_run(run_dir, out_dir, out_dir / HISTORY_FILE, version)
-    judgement, reasons = _judge(settings, version, out_dir)
-    return Trial(version, judgement, reasons, str(directory))
+    state, reasons = _state_of(settings, version, out_dir)
+    return Trial(version, state, reasons, str(directory))
 
 
 def _install(settings: BisectSettings, version: str) -> str:
@@ -184,8 +184,8 @@ def _install(settings: BisectSettings, version: str) -> str:
     return f"exit code {completed.returncode}: {last}"
 
 
-def _judge(settings: BisectSettings, version: str, out_dir: Path) -> tuple[Judgement, tuple[str, ...]]:
-    """Return the judgement of a version that has its runs, with reasons."""
+def _state_of(settings: BisectSettings, version: str, out_dir: Path) -> tuple[VersionState, tuple[str, ...]]:
+    """Return the state of a version that has its runs, with reasons."""
     directory = out_dir / version
     summaries = [read_summary(directory / f"r{repeat:03}") for repeat in range(settings.repeats)]
     verdicts = [
@@ -193,34 +193,36 @@ def _judge(settings: BisectSettings, version: str, out_dir: Path) -> tuple[Judge
     ]
     failed = [verdict for verdict in verdicts if verdict.result is Result.FAIL]
     if failed:
-        return Judgement.BAD, (
+        return VersionState.BAD, (
             f"verdict failed in {len(failed)} of {len(summaries)} runs",
             *failed[0].reasons,
         )
     if version == settings.versions[0]:
-        return Judgement.GOOD, ("the reference",)
+        return VersionState.GOOD, ("the reference",)
     try:
         first = read_side(out_dir / settings.versions[0], settings.comparison.warm_up)
         side = read_side(directory, settings.comparison.warm_up)
     except RunDirError as error:
-        return Judgement.UNCLEAR, (str(error),)
+        return VersionState.UNCLEAR, (str(error),)
     comparison = compare_runs(first, side, settings.comparison)
     if comparison.verdict is Outcome.REGRESSION:
-        return Judgement.BAD, comparison.reasons
+        return VersionState.BAD, comparison.reasons
     is_open = comparison.verdict in {Outcome.OPEN, Outcome.DIFFERENT}
     if is_open and not verdicts and not comparison.metrics[0].surely_no_regression:
-        return Judgement.UNCLEAR, comparison.reasons
-    return Judgement.GOOD, comparison.reasons
+        return VersionState.UNCLEAR, comparison.reasons
+    return VersionState.GOOD, comparison.reasons
 
 
-def _record(versions: Sequence[str], judged: dict[int, Judgement], trials: Sequence[Trial]) -> BisectRecord:
-    low, high = good_and_bad(judged)
-    is_found = judged.get(0) is Judgement.GOOD and high is not None
+def _record(
+    versions: Sequence[str], states: dict[int, VersionState], trials: Sequence[Trial]
+) -> BisectRecord:
+    low, high = good_and_bad(states)
+    is_found = states.get(0) is VersionState.GOOD and high is not None
     return BisectRecord(
         BISECT_SCHEMA,
         tuple(versions),
         tuple(trials),
-        versions[low] if judged.get(0) is Judgement.GOOD else "",
+        versions[low] if states.get(0) is VersionState.GOOD else "",
         versions[high] if is_found and high is not None else "",
         tuple(versions[low + 1 : high]) if is_found else (),
     )

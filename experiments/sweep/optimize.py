@@ -48,13 +48,13 @@ class Optimize:
     constraints: tuple[str, ...] = list_setting(
         "constraints", words, "Conditions that every run must meet, as in a verdict."
     )
-    """Conditions that every run must meet, besides those of its scenario."""
+    """Conditions that every run must meet, in addition to those of its scenario."""
     trials: int = setting("trials", integer(1, MOST_TRIALS), 100)
     """Combinations that are tried."""
     parallel: int = setting("parallel", integer(1, MOST_PARALLEL), 8)
     """Trials that are proposed together, before their results are known; they may run at the same time."""
     early_iterations: int = setting("early_iterations", integer(0, 1_000_000), 0)
-    """Iterations after which a trial is judged: it ends if it is worse than the median of the trials so far. 0: never."""
+    """Iterations after which a trial is compared: it ends if it is worse than the median of the trials so far. 0: never."""
     best: int = setting("best", integer(1, 64), 3)
     """Best trials that are repeated, as often as `repeats`."""
 
@@ -81,7 +81,7 @@ class Optimize:
             yield Problem("early_iterations", problem, "leave it out")
 
 
-def constrained(scenario: InputFile, constraints: tuple[str, ...]) -> InputFile:
+def add_constraints(scenario: InputFile, constraints: tuple[str, ...]) -> InputFile:
     """Return a scenario whose verdict has further conditions, after its own. Raises `ConfigError`."""
     if not constraints:
         return scenario

@@ -32,7 +32,7 @@ Labels = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """What a trial showed: a value for each objective, and by how much each condition was broken (0: it holds)."""
+    """Result of a trial: a value for each objective, and by how much each condition was broken (0: it holds)."""
 
     values: tuple[float, ...]
     violations: Mapping[str, float]
@@ -75,7 +75,7 @@ class Proposals:
         self._asked = 0
         self._pending: dict[Labels, list[optuna.Trial]] = {}
         self.learned: dict[Labels, Learned] = {}
-        """What complete trials showed, by combination."""
+        """Results of complete trials, by combination."""
         self._tried: set[Labels] = set()
 
     def propose(self, count: int) -> list[Labels]:
@@ -88,7 +88,7 @@ class Proposals:
             if self._asked % 2 or duplicates >= _DUPLICATES:
                 combination = self._neighbour(rng)
             if combination is None and duplicates >= _DUPLICATES:
-                combination = self._untried(rng)
+                combination = self._draw_untried(rng)
             combination = self._ask(combination, rng)
             if combination in self._tried:
                 duplicates += 1
@@ -134,7 +134,7 @@ class Proposals:
         return True
 
     def learn(self, combination: Labels, learned: Learned | None, attributes: Mapping[str, str]) -> None:
-        """Close a trial with what it showed; None: it could not be run. `attributes` are shown with it."""
+        """Close a trial with its result; None: it could not be run. `attributes` are shown with it."""
         for trial in self._pending.pop(combination):
             for name, value in attributes.items():
                 trial.set_user_attr(name, value)
@@ -183,7 +183,7 @@ class Proposals:
         }
 
     def importances(self) -> list[dict[str, float]]:
-        """Return for each objective the share of every axis in what good trials have in common (PED-ANOVA)."""
+        """Return for each objective the share of every axis in the settings common to good trials (PED-ANOVA)."""
         evaluator = optuna.importance.PedAnovaImportanceEvaluator()
         shares = []
         for index, sign in enumerate(self._signs):
@@ -218,7 +218,7 @@ class Proposals:
                 if abs(other - place) == 1 or (other != place and not self._is_ordered[name]):
                     yield (*labels[:index], label, *labels[index + 1 :])
 
-    def _untried(self, rng: random.Random) -> Labels | None:
+    def _draw_untried(self, rng: random.Random) -> Labels | None:
         for _ in range(64):
             labels = tuple(rng.choice(choices) for choices in self._axes.values())
             if labels not in self._tried:

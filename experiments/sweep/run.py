@@ -284,7 +284,7 @@ class Runs:
             None, expects=options.expects, pages=False, lab=lab, output=options.output, in_one_write=in_twin
         )
 
-    def planned(self, point: Point, files: PointFiles) -> Point:
+    def plan(self, point: Point, files: PointFiles) -> Point:
         """Return a point with the digest of its plan, which its run uses. Raises an `InputError`."""
         prepared = self._plan_of(point, files)
         return replace(point, plan=point_record(point, files, prepared.plan).plan)

@@ -1,4 +1,4 @@
-"""Runs a search over the axes of a sweep: trials in virtual time, proposed and judged by `proposals`.
+"""Runs a search over the axes of a sweep: trials in virtual time, proposed and compared by `proposals`.
 
 A shell: directories, processes. A search that is continued makes its proposals again and finds their runs in the directory, so
 it ends with the same trials as one that was never interrupted, on any number of processes.
@@ -19,7 +19,7 @@ from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.yaml_tree import Change
 from etloop.controller.run.execution import SilentWatcher
 from etloop.experiments.sweep.file import Sweep, points_of
-from etloop.experiments.sweep.optimize import Optimize, constrained
+from etloop.experiments.sweep.optimize import Optimize, add_constraints
 from etloop.experiments.sweep.points import Point, point_files
 from etloop.experiments.sweep.proposals import Labels, Learned, Proposals
 from etloop.experiments.sweep.run import Runs, Study
@@ -42,15 +42,15 @@ Map = Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], Iterable[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What the run of one combination showed."""
+    """Result of the run of one combination."""
 
     values: tuple[float, ...]
-    """Of the objectives; () if the run failed."""
+    """Values of the objectives; () if the run failed."""
     violations: dict[str, float]
     reason: str
     """The first condition that did not hold, or why the run failed; "" otherwise."""
     problems: tuple[Problem, ...] = ()
-    """Of the files, if it could not be planned."""
+    """Problems of the files, if it could not be planned."""
 
     @property
     def learned(self) -> Learned | None:
@@ -72,8 +72,8 @@ def try_point(study: bytes, point: Point) -> Tried:
     assert optimize is not None
     try:
         files = point_files(sweep, point, content_of, lab=False)
-        files = replace(files, scenario=constrained(files.scenario, optimize.constraints))
-        point = runs.planned(point, files)
+        files = replace(files, scenario=add_constraints(files.scenario, optimize.constraints))
+        point = runs.plan(point, files)
     except InputError as error:
         return Tried((), {}, str(error.problems[0]), error.problems)
     runs.add_files(point.name, files)

@@ -38,7 +38,7 @@ def trend_html(trend: Trend) -> str:
     """Return the page."""
     badge = "fail" if trend.worse else "pass" if trend.histories else "inconclusive"
     sections = (
-        Section("worse", "What became worse", listing(trend.worse)),
+        Section("worse", "Worse figures", listing(trend.worse)),
         *(
             Section(f"job{number}", history.job, _job(history, number))
             for number, history in enumerate(trend.histories[:MOST_JOBS])

@@ -7,16 +7,16 @@ from typing import Final
 from etloop.results.compare.change import change_text
 from etloop.results.report.table import Cell, Column, Table, Unit
 from etloop.results.report.values import value_words
-from etloop.results.schema.trend import FigureLine, JobHistory, Standing, Trend
+from etloop.results.schema.trend import ChangeKind, FigureLine, JobHistory, Trend
 
-BADGES: Final = {Standing.WORSE: "fail", Standing.BETTER: "pass", Standing.DIFFERENT: "inconclusive"}
+BADGES: Final = {ChangeKind.WORSE: "fail", ChangeKind.BETTER: "pass", ChangeKind.DIFFERENT: "inconclusive"}
 _FIGURES: Final = (
     Column("figure", "figure"),
     Column("runs", "runs", Unit.COUNT),
     Column("now", "now", Unit.NUMBER),
     Column("before", "before", Unit.NUMBER),
     Column("change", "change", Unit.NUMBER),
-    Column("standing", "standing"),
+    Column("change_kind", "last change"),
     Column("since", "since"),
     Column("version", "version", most_characters=24),
     Column("words", "meaning", is_detail=True),
@@ -49,8 +49,8 @@ def false_alarm_words(history: JobHistory) -> str:
 
 def figures_table(history: JobHistory) -> Table:
     """Return one row per figure, those that became worse first."""
-    order = list(Standing)
-    lines = sorted(history.figures, key=lambda line: (order.index(line.standing), line.name))
+    order = list(ChangeKind)
+    lines = sorted(history.figures, key=lambda line: (order.index(line.change_kind), line.name))
     return Table("figures", "Figures", _FIGURES, tuple(_row(history, line) for line in lines))
 
 
@@ -64,7 +64,7 @@ def _row(history: JobHistory, line: FigureLine) -> tuple[Cell | str | float | No
         "-" if now is None else value_words(now, line.unit),
         "" if before is None else value_words(before, line.unit),
         change_text(now / before - 1, 1) if has_change and now is not None and before is not None else "",
-        Cell(line.standing.value, badge=BADGES.get(line.standing, "")),
+        Cell(line.change_kind.value, badge=BADGES.get(line.change_kind, "")),
         "" if first is None else first.at,
         "" if first is None else first.version,
         line.words,

@@ -55,7 +55,7 @@ def importance_table(record: TrialsRecord) -> Table:
         for axis in axes
     )
     return Table(
-        "importance", "Share of each axis in what good trials have in common (PED-ANOVA)", columns, rows
+        "importance", "Share of each axis in the settings common to good trials (PED-ANOVA)", columns, rows
     )
 
 

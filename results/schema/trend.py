@@ -12,8 +12,8 @@ BANDWIDTH: Final = "busbw "
 """Prefix of the names of bus bandwidths, followed by the kind of the collectives."""
 
 
-class Standing(StrEnum):
-    """What the last change of a figure was."""
+class ChangeKind(StrEnum):
+    """Kind of the last change of a figure."""
 
     WORSE = "worse"
     BETTER = "better"
@@ -28,7 +28,7 @@ class RecordedRun:
     """One run of a history."""
 
     place: str
-    """Its directory, relative to that of the history."""
+    """Directory of the run, relative to that of the history."""
     at: str
     """Start (ISO 8601, UTC); for a run in virtual time the time at which its summary was written."""
     version: str
@@ -52,7 +52,7 @@ class FigureLine:
     """Median of each part between the figure's own changes."""
     changes: tuple[int, ...]
     """Index of the first run after each change of this figure."""
-    standing: Standing
+    change_kind: ChangeKind
     worse: str
     """Amount and date of its last change in words, if that was to the worse and decides; "" otherwise."""
 
@@ -67,7 +67,7 @@ class ChangedFigure:
     after: float
     change: float | None
     """after / before - 1; None if before is 0."""
-    standing: Standing
+    change_kind: ChangeKind
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,9 +21,9 @@ class TrialState(StrEnum):
     INFEASIBLE = "infeasible"
     """A condition did not hold."""
     PRUNED = "pruned"
-    """It ended after its early iterations."""
+    """Ended after its early iterations."""
     FAILED = "failed"
-    """It could not be planned, broke off, or lacks a figure."""
+    """Not planned, broken off, or without a figure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class SettingTrial:
     """Setting by axis."""
     state: TrialState
     values: tuple[float, ...]
-    """Of the objectives, in their order; after the early iterations if it was pruned, none if it failed."""
+    """Values of the objectives, in their order; after the early iterations if it was pruned, none if it failed."""
     reason: str
     """The first condition that did not hold, or why it failed; "" otherwise."""
 
@@ -51,7 +51,7 @@ class Candidate:
     passed: int
     """Runs that met all conditions."""
     means: tuple[float | None, ...]
-    """Of the objectives over the repeats; None if the runs have no such figure."""
+    """Means of the objectives over the repeats; None if the runs have no such figure."""
     outcome: str
     """Comparison of the job's time with that of `start`; "" for `start`, or if it was not compared."""
 

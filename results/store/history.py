@@ -1,8 +1,8 @@
 """`history.sqlite`: the figures of many runs of a device, kept after their run directories are removed. A shell: SQLite.
 
 A run is a row once its directory is complete, and is read again only if its summary.json changes. Decides which figures of
-a run are kept, what identifies its job (workload, scenario and rig, without what describes the device), and what the
-device's version was. Several processes may write to one file.
+a run are kept, the keys of its job (workload, scenario and rig, without the description of the device), and the
+version of the device. Several processes may write to one file.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def record_runs(directory: Path, history: Path) -> tuple[str, ...]:
     Raises `ConfigError` if the history cannot be used.
     """
     unreadable = []
-    with _opened(history) as connection:
+    with _open(history) as connection:
         known = dict(connection.execute("SELECT place, stamp FROM run"))
         for run_dir in _run_directories(directory):
             place = run_dir.relative_to(directory).as_posix()
@@ -93,13 +93,13 @@ def record_run(run_dir: Path, directory: Path, history: Path, version: str = "")
 
     Raises `ConfigError`, `RunDirError` or `OSError`.
     """
-    with _opened(history) as connection:
+    with _open(history) as connection:
         _insert(connection, run_dir.relative_to(directory).as_posix(), _stamp(run_dir), run_dir, version)
 
 
 def read_history(history: Path) -> tuple[HistoryRow, ...]:
     """Return all runs by job and start. Raises `ConfigError` if the history cannot be used."""
-    with _opened(history) as connection:
+    with _open(history) as connection:
         rows = connection.execute(
             "SELECT place, at, version, device, job, series, unusable, figures FROM run ORDER BY series, at_ns, place"
         ).fetchall()
@@ -109,7 +109,7 @@ def read_history(history: Path) -> tuple[HistoryRow, ...]:
 
 
 @contextlib.contextmanager
-def _opened(history: Path) -> Iterator[sqlite3.Connection]:
+def _open(history: Path) -> Iterator[sqlite3.Connection]:
     """Open a history, made if absent, as one transaction. Raises `ConfigError`."""
     try:
         connection = sqlite3.connect(history, timeout=_BUSY_MS / 1000)
@@ -171,14 +171,14 @@ def _identity(summary: Summary, run_dir: Path) -> tuple[str, str]:
     """Return the name and the version of the device as the run recorded them."""
     profile = read_input(run_dir, PROFILE_FILE)
     values = _values(profile) if profile is not None else {}
-    vendor, model, version = (_stated(values, f"identity.{key}") for key in ("vendor", "model", "software"))
+    vendor, model, version = (_text_of(values, f"identity.{key}") for key in ("vendor", "model", "software"))
     topology = read_input(run_dir, TOPOLOGY_FILE)
     if not version and topology is not None and summary.started_at == VIRTUAL_TIME:
         version = f"topology {hashlib.blake2b(topology.encode(), digest_size=4).hexdigest()}"
     return f"{vendor} {model}".strip(), version
 
 
-def _stated(values: dict[str, str], path: str) -> str:
+def _text_of(values: dict[str, str], path: str) -> str:
     """Return a value of a profile with or without its basis; "" without one."""
     paths = (path, *(f"{path}.{basis}" for basis in ("measured", "configured", "declared")))
     return next((values[key] for key in paths if key in values), "")

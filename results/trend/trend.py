@@ -24,11 +24,11 @@ from etloop.results.schema.trend import (
     TREND_SCHEMA,
     Change,
     ChangedFigure,
+    ChangeKind,
     FalseAlarmRate,
     FigureLine,
     JobHistory,
     RecordedRun,
-    Standing,
     Trend,
 )
 from etloop.results.trend.change_points import Cut, FalseAlarms, find_cuts, least_runs, measure_false_alarms
@@ -115,10 +115,10 @@ def _line(
     figure = BY_NAME.get(name)
     levels = tuple(_median(part) for part in np.split(values, changes))
     better = _more_is_better(name)
-    standing, worse = Standing.STEADY, ""
+    change_kind, worse = ChangeKind.STEADY, ""
     if changes:
-        standing = _standing(levels[-2], levels[-1], better, settings)
-        if standing is Standing.WORSE and runs[changes[-1]].at >= settings.since:
+        change_kind = _kind_of_change(levels[-2], levels[-1], better, settings)
+        if change_kind is ChangeKind.WORSE and runs[changes[-1]].at >= settings.since:
             worse = (
                 f"{_amount(levels[-2], levels[-1])} {change_words(runs[changes[-1] - 1], runs[changes[-1]])}"
             )
@@ -130,7 +130,7 @@ def _line(
         tuple(None if math.isnan(value) else value for value in values.tolist()),
         levels,
         tuple(changes),
-        standing,
+        change_kind,
         worse,
     )
 
@@ -151,20 +151,20 @@ def _change(
         before, after = line.levels[at], line.levels[at + 1]
         if before is not None and after is not None:
             relative = after / before - 1 if before else None
-            standing = _standing(before, after, line.more_is_better, settings)
-            changed.append(ChangedFigure(line.name, line.unit, before, after, relative, standing))
+            change_kind = _kind_of_change(before, after, line.more_is_better, settings)
+            changed.append(ChangedFigure(line.name, line.unit, before, after, relative, change_kind))
     return Change(cut.run, runs[cut.run - 1], runs[cut.run], cut.p_value, tuple(changed))
 
 
-def _standing(
+def _kind_of_change(
     before: float | None, after: float | None, more_is_better: bool | None, settings: TrendSettings
-) -> Standing:
+) -> ChangeKind:
     """Return how a figure changed. A change from 0 counts whatever its size."""
     if before is None or after is None or abs(after - before) < settings.least_effect * abs(before):
-        return Standing.SMALL
+        return ChangeKind.SMALL
     if more_is_better is None:
-        return Standing.DIFFERENT
-    return Standing.BETTER if (after > before) == more_is_better else Standing.WORSE
+        return ChangeKind.DIFFERENT
+    return ChangeKind.BETTER if (after > before) == more_is_better else ChangeKind.WORSE
 
 
 def change_words(before: RecordedRun, after: RecordedRun) -> str:

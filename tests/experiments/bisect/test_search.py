@@ -1,4 +1,4 @@
-"""The first bad version is found in few trials, and what cannot be judged widens the result and nothing else."""
+"""The first bad version is found in few trials, and what stays unclear widens the result and nothing else."""
 
 from __future__ import annotations
 
@@ -6,37 +6,39 @@ import math
 
 import pytest
 
-from etloop.experiments.bisect.search import Judgement, good_and_bad, next_version
+from etloop.experiments.bisect.search import VersionState, good_and_bad, next_version
 
-GOOD, BAD, UNCLEAR = Judgement.GOOD, Judgement.BAD, Judgement.UNCLEAR
+GOOD, BAD, UNCLEAR = VersionState.GOOD, VersionState.BAD, VersionState.UNCLEAR
 
 
-def search(versions: list[Judgement]) -> tuple[dict[int, Judgement], int, int | None]:
-    judged: dict[int, Judgement] = {}
-    while (index := next_version(judged, len(versions))) is not None:
-        assert index not in judged
-        judged[index] = versions[index]
-    return judged, *good_and_bad(judged)
+def search(versions: list[VersionState]) -> tuple[dict[int, VersionState], int, int | None]:
+    states: dict[int, VersionState] = {}
+    while (index := next_version(states, len(versions))) is not None:
+        assert index not in states
+        states[index] = versions[index]
+    return states, *good_and_bad(states)
 
 
 @pytest.mark.parametrize("count", [2, 3, 10, 57])
 def test_every_first_bad_version_is_found(count: int) -> None:
     for first in range(1, count):
-        judged, low, high = search([GOOD] * first + [BAD] * (count - first))
+        states, low, high = search([GOOD] * first + [BAD] * (count - first))
         assert (low, high) == (first - 1, first)
-        assert len(judged) <= 2 + math.ceil(math.log2(max(count - 1, 1)))
+        assert len(states) <= 2 + math.ceil(math.log2(max(count - 1, 1)))
 
 
 def test_versions_that_cannot_be_judged_are_passed_over() -> None:
-    judged, low, high = search([GOOD, GOOD, UNCLEAR, UNCLEAR, BAD, BAD])
+    states, low, high = search([GOOD, GOOD, UNCLEAR, UNCLEAR, BAD, BAD])
     assert (low, high) == (1, 4)
     assert high is not None
-    assert {index for index in judged if low < index < high} == {2, 3}
+    assert {index for index in states if low < index < high} == {2, 3}
 
 
 @pytest.mark.parametrize(
     "versions", [[GOOD] * 5, [BAD, GOOD, BAD], [UNCLEAR, GOOD, BAD], [GOOD, BAD, UNCLEAR]]
 )
-def test_without_a_good_first_and_a_bad_last_version_nothing_is_searched(versions: list[Judgement]) -> None:
-    judged, *_ = search(versions)
-    assert len(judged) <= 2
+def test_without_a_good_first_and_a_bad_last_version_nothing_is_searched(
+    versions: list[VersionState],
+) -> None:
+    states, *_ = search(versions)
+    assert len(states) <= 2

@@ -13,7 +13,7 @@ import xmlschema
 
 from etloop.contract.base.errors import ConfigError
 from etloop.results.html.trend import trend_html
-from etloop.results.schema.trend import RecordedRun, Standing, Trend
+from etloop.results.schema.trend import ChangeKind, RecordedRun, Trend
 from etloop.results.schema.typed_json import to_json
 from etloop.results.store.history import HistoryRow
 from etloop.results.text.trend import render_trend
@@ -62,12 +62,12 @@ def test_changes_are_dated_and_have_a_direction() -> None:
         (8, "4.4", "4.5"),
         (16, "4.5", "4.6"),
     ]
-    assert {line.name: line.standing for line in history.figures} == {
-        "busbw all_reduce, 4 ranks": Standing.WORSE,
-        "goodput_bps": Standing.SMALL,
-        "jct_avg_ns": Standing.WORSE,
-        "lost_packets": Standing.BETTER,
-        "tx_packets": Standing.DIFFERENT,
+    assert {line.name: line.change_kind for line in history.figures} == {
+        "busbw all_reduce, 4 ranks": ChangeKind.WORSE,
+        "goodput_bps": ChangeKind.SMALL,
+        "jct_avg_ns": ChangeKind.WORSE,
+        "lost_packets": ChangeKind.BETTER,
+        "tx_packets": ChangeKind.DIFFERENT,
     }
     assert release().worse == (
         "job: busbw all_reduce, 4 ranks -10.0% since 2026-11-09T08:00:00Z (r008), with 4.5 after 4.4",

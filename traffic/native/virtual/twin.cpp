@@ -311,7 +311,7 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
     return is_endless && transfers_.due_ns() == kNever && job_is_idle();
   }
 
-  // Act for the source, a pause or the streams, whichever is due at `next_ns`. False: the run ends.
+  // Act for the source, a pause or the streams, whichever acts at `next_ns`. False: the run ends.
   [[gnu::noinline]] bool act_on_rare(Nanos next_ns) {
     if (transfers_.due_ns() <= next_ns) {
       transfers_.act(cores_, clock_.now_ns);
