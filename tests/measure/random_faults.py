@@ -1,9 +1,11 @@
 """Injects random faults into a rack and checks that no job is lost or run twice. `python -m tests.measure.random_faults`
 
-Starts Mosquitto, `etloop controller` and two agents as processes and submits jobs continuously, while faults are drawn
-by a seed: processes killed and stopped, the control connection cut, an address lost, the data path silent, the disk
-full or failing, the clock stepped, no descriptor free, files damaged, the broker down. After each fault the time is
-measured until the rack is ready: controller, broker and both agents are up, and jobs can start. At the end every acknowledged job must exist once,
+Starts Mosquitto, `etloop controller` and two agents as processes and submits jobs continuously, while faults
+are drawn by a seed: processes killed and stopped, the control connection cut, an address lost, the data path
+silent, the disk full or failing, the clock stepped, no descriptor free, files damaged, the broker down. After
+each fault the time is measured until the rack is ready: controller, broker and both agents are up, and jobs
+can start.
+At the end every acknowledged job must exist once,
 must have run at most once for each time that it was queued, and must have ended with an exit code and, unless it
 passed, a reason; and every run directory that a job names must hold a complete run. A job that did not pass must give a
 fault that was inflicted while it ran as the cause (`breaking.causes`); at most 2 % may not.
