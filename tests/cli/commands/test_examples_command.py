@@ -52,7 +52,7 @@ def test_nothing_is_replaced(
 
 
 @pytest.mark.parametrize(
-    ("name", "text"), [("flow", "did you mean flows?"), ("zzz", "choose from bmwg, cc_plugin, ")]
+    ("name", "text"), [("flow", "did you mean flows?"), ("zzz", "choose from bmwg, bmwg_inference, ")]
 )
 def test_one_that_is_not_there_is_reported(name: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["examples", name]) == ExitCode.PREPARATION_FAILED

@@ -17,6 +17,7 @@ import zmq
 import zmq.asyncio
 
 from etloop.contract.base.errors import ConfigError
+from etloop.controller.session.admission import Notice
 from etloop.controller.session.door import door
 from etloop.controller.session.door.door import Door, listening_at
 from etloop.controller.session.router import RouterLink, open_router
@@ -128,9 +129,14 @@ async def test_a_door_is_followed_by_another_after_errors_too(monkeypatch: pytes
         await peer.send(b"before")
         await received(link)
         os.kill(door_process(), signal.SIGKILL)
+        notices: list[Notice] = []
+        async with asyncio.timeout(PATIENCE_S):
+            while len(notices) < 3:
+                await link.wait(20)
+                notices += link.take_notices()
         await peer.send(b"after")
         assert (await received(link))[1] == b"after"
-        assert [notice.text.rpartition(": ")[2] for notice in link.take_notices()] == [
+        assert [notice.text.rpartition(": ")[2] for notice in notices] == [
             "Too many open files",
             "Invalid argument",
             "it ended with code -9",
