@@ -220,8 +220,11 @@ class _Line:
 
     def ask(self, request: LabRequest, kind: type[A]) -> A:
         """Send a request and return the answer. Raise `RigError` if the answer is not of that kind."""
-        self._connection.sendall(TO_LAB.encode(request))
-        content = self._answers.readline(MAX_RESPONSE_BYTES)
+        try:
+            self._connection.sendall(TO_LAB.encode(request))
+            content = self._answers.readline(MAX_RESPONSE_BYTES)
+        except (BrokenPipeError, ConnectionResetError):
+            content = b""
         if not content.endswith(b"\n"):
             raise RigError(Problem("lab", "it ended before it answered", "check whether it was taken down"))
         try:

@@ -2,10 +2,14 @@
 
 import errno
 import os
+import socket
 from pathlib import Path
 
 import pytest
 
+from etloop.contract.base.errors import RigError
+from etloop.contract.protocol.lab import LabStatus, StatusRequest
+from etloop.lab.client import _Line
 from etloop.runtime.lab_directory import connect_problem
 from etloop.runtime.sockets.unix_socket import connected, listening
 
@@ -55,3 +59,15 @@ def test_only_a_socket_without_a_listener_is_a_lab_that_is_down(code: int, is_do
     problem = connect_problem("x", OSError(code, os.strerror(code)))
     assert ("is up" in problem.what) is is_down
     assert (os.strerror(code) in problem.what) is not is_down
+
+
+@pytest.mark.parametrize("request_before", [b"", b"an earlier request"], ids=["closed", "reset"])
+def test_a_lab_that_ends_before_its_answer_is_reported(request_before: bytes) -> None:
+    """A socket that closes with unread data resets its connection."""
+    own_end, lab_end = socket.socketpair()
+    line = _Line(own_end)
+    own_end.sendall(request_before)
+    lab_end.close()
+    with pytest.raises(RigError, match="ended before it answered"):
+        line.ask(StatusRequest(), LabStatus)
+    line.close()
