@@ -29,6 +29,8 @@ from etloop.experiments.sweep.optimize import MOST_TRIALS, Objective, conditions
 from etloop.experiments.sweep.run import Study, SweepOptions
 from etloop.experiments.sweep.trials import START, SettingSearch
 from etloop.results.html.trials import trials_html
+from etloop.results.report.values import value_words
+from etloop.results.schema.kpis import BY_NAME
 from etloop.results.schema.sweep import Mode, SweepRecord
 from etloop.results.schema.trials import TRIALS_FILE, TRIALS_PAGE, Candidate, TrialsRecord
 from etloop.results.schema.typed_json import RunDirError, to_json
@@ -246,6 +248,7 @@ def _conclude(candidates: Sequence[Candidate], objectives: Sequence[Objective]) 
             False,
         )
     figure, sign = objectives[0].figure, -1 if objectives[0].is_maximized else 1
+    unit = BY_NAME[figure].unit
     if best.means[0] is None:
         return f"not confirmed: the repeats of {best.name} have no {figure}", False
     if len(objectives) > 1:
@@ -254,10 +257,12 @@ def _conclude(candidates: Sequence[Candidate], objectives: Sequence[Objective]) 
         mean = other.means[0]
         if mean is not None and other.passed == other.runs and sign * mean < sign * best.means[0]:
             comparison = (
-                f"{figure} of {other.name} is {mean:.6g} in the mean, of {best.name} {best.means[0]:.6g}"
+                f"{figure} of {other.name} is {value_words(mean, unit)} in the mean, "
+                f"of {best.name} {value_words(best.means[0], unit)}"
             )
             return f"not confirmed: {comparison}", False
-    return f"confirmed: {best.name} is the best in {best.runs} repeats, {figure} {best.means[0]:.6g}", True
+    mean_words = value_words(best.means[0], unit)
+    return f"confirmed: {best.name} is the best in {best.runs} repeats, {figure} {mean_words}", True
 
 
 def _exit_code(record: TrialsRecord) -> ExitCode:
