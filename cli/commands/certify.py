@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from etloop.cli.arguments.inputs import add_json, add_strict
+from etloop.cli.arguments.processes import add_overcommit
 from etloop.cli.arguments.values import parse_whole
 from etloop.cli.result import CommandResult
 from etloop.runtime.module_loading import quick_loading
@@ -59,11 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="seed of the switches of a twin, instead of the topology's",
     )
-    parser.add_argument(
-        "--allow-overcommit",
-        action="store_true",
-        help="with --lab: run even if this host cannot sustain the rates",
-    )
+    add_overcommit(parser)
     add_strict(parser)
 
 

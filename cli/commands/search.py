@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from etloop.cli.arguments.inputs import add_json, add_strict
-from etloop.cli.arguments.values import parse_size, parse_whole
+from etloop.cli.arguments.processes import add_output, add_overcommit, add_processes
+from etloop.cli.arguments.values import parse_whole
 from etloop.cli.result import CommandResult
 from etloop.results.schema.run_output import Output
 from etloop.runtime.module_loading import quick_loading
@@ -45,30 +46,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="runs of each of the best, instead of the file's value",
     )
-    parser.add_argument(
-        "--jobs",
-        type=parse_whole,
-        metavar="N",
-        help="processes (default: all cores that this process may use)",
-    )
-    parser.add_argument(
-        "--memory",
-        type=parse_size,
-        metavar="SIZE",
-        help="memory of all processes together (default: three quarters of free memory)",
-    )
-    parser.add_argument(
-        "--output",
-        type=Output,
-        choices=tuple(Output),
-        default=Output.FIGURES,
-        help="files of every trial: figures only (default); tables, too; or everything",
-    )
-    parser.add_argument(
-        "--allow-overcommit",
-        action="store_true",
-        help="with --lab: run even if this host cannot sustain the rates",
-    )
+    add_processes(parser)
+    help_text = "files of every trial: figures only (default); tables, too; or everything"
+    add_output(parser, Output.FIGURES, help_text)
+    add_overcommit(parser)
     add_strict(parser)
 
 

@@ -8,7 +8,8 @@ from typing import Final
 
 from etloop.cli.arguments.comparison import add_comparison_settings
 from etloop.cli.arguments.inputs import add_json, add_strict
-from etloop.cli.arguments.values import parse_size, parse_whole
+from etloop.cli.arguments.processes import add_output, add_overcommit, add_processes
+from etloop.cli.arguments.values import parse_whole
 from etloop.cli.result import CommandResult
 from etloop.results.schema.run_output import Output
 from etloop.runtime.module_loading import quick_loading
@@ -39,25 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--repeats", type=parse_whole, metavar="N", help="runs per point, instead of the file's value"
     )
-    parser.add_argument(
-        "--jobs",
-        type=parse_whole,
-        metavar="N",
-        help="with --twin: processes (default: all cores that this process may use)",
-    )
-    parser.add_argument(
-        "--memory",
-        type=parse_size,
-        metavar="SIZE",
-        help="with --twin: memory of all processes together (default: three quarters of free memory)",
-    )
-    parser.add_argument(
-        "--output",
-        type=Output,
-        choices=tuple(Output),
-        default=Output.EVERYTHING,
-        help="with --twin: files of every run: figures only; tables, too; or everything (default)",
-    )
+    add_processes(parser, "with --twin: ")
+    help_text = "with --twin: files of every run: figures only; tables, too; or everything (default)"
+    add_output(parser, Output.EVERYTHING, help_text)
     shards = parser.add_mutually_exclusive_group()
     shards.add_argument(
         "--shard",
@@ -87,11 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="do not compute the ideal network's times for every run",
     )
-    parser.add_argument(
-        "--allow-overcommit",
-        action="store_true",
-        help="with --lab: run even if this host cannot sustain the rates",
-    )
+    add_overcommit(parser)
     parser.add_argument(
         "--allow-plugins",
         action="store_true",

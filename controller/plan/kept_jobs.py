@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
+from glob import escape
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -46,15 +48,16 @@ def _job_of(source: Source, _: tuple[_FileState, ...]) -> Job:
 
 
 def _states(source: Path) -> Iterator[_FileState]:
-    """Yield the state of every file that a source may read: a file, a directory, or the directory of a prefix.
+    """Yield the state of the files that a source may read: a file, those of a directory, or those of a prefix.
 
     HOST+KINETO names two sources.
     """
     for part in str(source).split("+"):
         path = Path(part)
-        while not path.exists():
-            path = path.parent
-        files = [path] if path.is_file() else sorted(entry for entry in path.rglob("*") if entry.is_file())
-        for file in files:
+        if path.is_file():
+            entries = iter((path,))
+        else:
+            entries = path.rglob("*") if path.is_dir() else path.parent.glob(f"{escape(path.name)}*")
+        for file in sorted(islice((entry for entry in entries if entry.is_file()), _MOST_FILES + 1)):
             status = file.stat()
             yield str(file), status.st_size, status.st_mtime_ns, status.st_ino

@@ -145,7 +145,7 @@ class Session:
 
     @property
     def _begun_posts(self) -> Posts | None:
-        """The messages of a run that has started at all agents; None before, and if its programs are executed."""
+        """Return the messages of a run that has started at all agents; None before, and if its programs are executed."""
         is_begun = self.state is RunState.RUN and not self._pending and not self._late
         return self._posts if is_begun else None
 

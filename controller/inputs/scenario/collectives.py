@@ -93,6 +93,42 @@ def read_collectives(section: Section, directory: Path, nics_per_host: int) -> C
     )
     general = _read_pin(section)
     _refuse_useless(section, shaping, general)
+    pins, files = _read_own_pins(section, directory, shaping)
+    remedy = "list the communicators and their pins"
+    entries = section.up_to(
+        MOST_GROUPS,
+        "communicators",
+        "entries",
+        remedy,
+        "Pins of some communicators alone; the first entry that matches one counts.",
+    )
+    groups = tuple(_read_group(entry, number, shaping) for number, entry in enumerate(entries))
+    below = section.section(
+        "hardware", "The modelled job's hosts, by which NCCL's choices are made. The rig is not meant."
+    )
+    hardware = read_settings(Hardware, below, Hardware(nics_per_host=nics_per_host))
+    below.close()
+    token = _read_token(section.section("token", "Shape of a token in DeepEP's schedules."))
+    section.close()
+    return Collectives(
+        Settings(
+            shaping,
+            general,
+            pins,
+            hardware,
+            token=token,
+            groups=groups,
+            completion=completion,
+            nccl=version,
+        ),
+        files,
+    )
+
+
+def _read_own_pins(
+    section: Section, directory: Path, shaping: Shaping
+) -> tuple[tuple[tuple[str, Pin], ...], tuple[ScheduleFile, ...]]:
+    """Return the pins of each collective, and the files of its own schedules."""
     pins: list[tuple[str, Pin]] = []
     files: list[ScheduleFile] = []
     for key, collective in COLLECTIVE_KEYS.items():
@@ -116,35 +152,7 @@ def read_collectives(section: Section, directory: Path, nics_per_host: int) -> C
         elif pin != Pin():
             pins.append((collective, pin))
         subsection.close()
-    remedy = "list the communicators and their pins"
-    entries = section.up_to(
-        MOST_GROUPS,
-        "communicators",
-        "entries",
-        remedy,
-        "Pins of some communicators alone; the first entry that matches one counts.",
-    )
-    groups = tuple(_read_group(entry, number, shaping) for number, entry in enumerate(entries))
-    below = section.section(
-        "hardware", "The modelled job's hosts, by which NCCL's choices are made. The rig is not meant."
-    )
-    hardware = read_settings(Hardware, below, Hardware(nics_per_host=nics_per_host))
-    below.close()
-    token = _read_token(section.section("token", "Shape of a token in DeepEP's schedules."))
-    section.close()
-    return Collectives(
-        Settings(
-            shaping,
-            general,
-            tuple(pins),
-            hardware,
-            token=token,
-            groups=groups,
-            completion=completion,
-            nccl=version,
-        ),
-        tuple(files),
-    )
+    return tuple(pins), tuple(files)
 
 
 def _read_group(entry: Section, number: int, shaping: Shaping) -> GroupPins:
