@@ -42,23 +42,32 @@ class TimeWheel {
     event.order |= sequence_++ << kOwnerBits;
     next_ns_ = std::min(next_ns_, event.at_ns);
     const uint64_t turn = turn_of(event);
-    if (turn - turn_ >= kSlots) {  // also for the past
+    if (turn - turn_ >= kSlots) [[unlikely]] {  // also for the past
       far_.put(event);
+      far_ns_ = far_.next_ns();
       return;
     }
     const uint32_t added = keep(event);
-    link(slots_[turn % kSlots], added);
-    const size_t word = turn % kSlots / kWordBits;
-    filled_[word] |= uint64_t{1} << turn % kWordBits;
-    filled_words_ |= uint64_t{1} << word;
-    if (event.at_ns < first_ns_) set_first(added, event.at_ns);
+    Slot& slot = slots_[turn % kSlots];
+    if (slot.head == kNone) {
+      slot.head = slot.tail = added;
+      const size_t word = turn % kSlots / kWordBits;
+      filled_[word] |= uint64_t{1} << turn % kWordBits;
+      filled_words_ |= uint64_t{1} << word;
+    } else {
+      link(slot, added);
+    }
+    if (event.at_ns < first_ns_) {
+      first_ = added;
+      first_ns_ = event.at_ns;
+    }
   }
 
   Event pop() {
     assert(!empty());
-    const Event event = far_is_first() ? far_.pop() : pop_slot();
+    const Event event = far_is_first() ? pop_far() : pop_slot();
     turn_ = std::max(turn_, turn_of(event));
-    next_ns_ = std::min(first_ns_, far_.next_ns());
+    next_ns_ = std::min(first_ns_, far_ns_);
     return event;
   }
 
@@ -78,10 +87,8 @@ class TimeWheel {
 
   static bool before(const Event& a, const Event& b) { return is_before(a, b); }
   uint64_t turn_of(const Event& event) const { return static_cast<uint64_t>(event.at_ns) >> shift_; }
-  bool far_is_first() const { return !far_.empty() && (first_ == kNone || before(far_.front(), nodes_[first_].event)); }
-  void set_first(uint32_t index, Nanos at_ns) {
-    first_ = index;
-    first_ns_ = at_ns;
+  bool far_is_first() const {
+    return far_ns_ < first_ns_ || (far_ns_ == first_ns_ && before(far_.front(), nodes_[first_].event));
   }
 
   [[gnu::always_inline]] uint32_t keep(const Event& event) {
@@ -95,12 +102,10 @@ class TimeWheel {
     return index;
   }
 
-  // Insert in order, mostly at the end. Of events at one time, the inserted one is the last.
+  // Insert in order into a slot with events, mostly at the end. Of events at one time, the inserted one is the last.
   void link(Slot& slot, uint32_t added) {
     const Event& event = nodes_[added].event;
-    if (slot.head == kNone) {
-      slot.head = slot.tail = added;
-    } else if (event.at_ns >= nodes_[slot.tail].event.at_ns) {
+    if (event.at_ns >= nodes_[slot.tail].event.at_ns) {
       nodes_[slot.tail].next = added;
       slot.tail = added;
     } else {
@@ -109,6 +114,12 @@ class TimeWheel {
       nodes_[added].next = *at;
       *at = added;
     }
+  }
+
+  Event pop_far() {
+    const Event event = far_.pop();
+    far_ns_ = far_.next_ns();
+    return event;
   }
 
   Event pop_slot() {
@@ -148,8 +159,9 @@ class TimeWheel {
 
   unsigned shift_;
   Nanos next_ns_ = kNever;  // cached: read far more often than it changes
-  Nanos first_ns_ = kNever;
-  uint32_t first_ = kNone;  // first event in the slots
+  Nanos first_ns_ = kNever;  // of the first event in the slots
+  Nanos far_ns_ = kNever;    // of the first event in `far_`
+  uint32_t first_ = kNone;   // first event in the slots
   uint32_t free_ = kNone;
   uint64_t turn_ = 0;  // turn of the last event popped: slots cover the kSlots turns from there
   uint64_t filled_words_ = 0;

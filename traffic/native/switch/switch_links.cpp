@@ -1,5 +1,6 @@
 // SwitchModel: links that go down and come up.
 #include <algorithm>
+#include <bit>
 #include <cassert>
 
 #include "switch/switch_model.h"
@@ -36,6 +37,7 @@ void SwitchModel::on_link(size_t port, bool up, Nanos now) {
     }
     set_paused(port, queue, 0, now);
   }
+  paused_senders_ -= static_cast<size_t>(std::popcount(p.xoff_sent));
   p.xoff_sent = 0;
   if (up) {
     for (size_t group = 0; group < kPriorities; ++group) control_pause(port, group, now);

@@ -38,6 +38,7 @@ SwitchModel::SwitchModel(const SwitchConfig& config, SwitchSink& sink, Nanos beg
   fault_seen_.assign(config.faults.size(), 0);
   for (size_t queue = 0; queue < kPriorities; ++queue) {
     if (config.queues[queue].strict) strict_ |= static_cast<uint8_t>(1U << queue);
+    if (config.pfc && config.groups[queue].lossless) pausing_groups_ |= static_cast<uint8_t>(1U << queue);
   }
 }
 
@@ -295,6 +296,11 @@ void SwitchModel::serve(size_t port, Nanos now) {
 }
 
 int SwitchModel::choose(Port& port, Nanos now) {
+  if ((port.filled & (port.filled - 1)) == 0) {  // at most one queue
+    if (port.filled == 0) return -1;
+    const int queue = std::countr_zero(port.filled);
+    return port.queues[queue].paused_until_ns <= now ? queue : -1;
+  }
   for (unsigned left = port.filled & strict_; left != 0;) {
     const int queue = std::bit_width(left) - 1;
     if (port.queues[queue].paused_until_ns <= now) return queue;

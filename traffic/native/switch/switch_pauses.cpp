@@ -11,24 +11,21 @@ Nanos refresh_ns(uint16_t quanta, int64_t rate_bps) { return std::max<Nanos>(1, 
 
 }  // namespace
 
-// Runs twice per packet and mostly changes nothing: every call in it is a tail call.
-void SwitchModel::control_pause(size_t port, size_t group, Nanos now) {
-  if (!config_.pfc || !config_.groups[group].lossless || !ports_[port].up) return;
+void SwitchModel::pause_or_resume(size_t port, size_t group, Nanos now) {
+  Port& p = ports_[port];
+  if (!p.up) return;
   const size_t priority = config_.group_to_priority[group];
-  const bool sent = (ports_[port].xoff_sent >> priority & 1) != 0;
-  if (sent) return resume_if_room(port, priority, now);
-  if (buffer_.over_threshold(port, group)) pause_sender(port, priority, now);
-}
-
-void SwitchModel::pause_sender(size_t port, size_t priority, Nanos now) {
-  ports_[port].xoff_sent |= static_cast<uint8_t>(1U << priority);
-  send_pause(port, priority, config_.pause_quanta, now);
-}
-
-void SwitchModel::resume_if_room(size_t port, size_t priority, Nanos now) {
-  if (!may_resume(port, priority)) return;
-  ports_[port].xoff_sent &= static_cast<uint8_t>(~(1U << priority));
-  send_pause(port, priority, 0, now);
+  const auto bit = static_cast<uint8_t>(1U << priority);
+  if ((p.xoff_sent & bit) != 0) {
+    if (!may_resume(port, priority)) return;
+    p.xoff_sent ^= bit;
+    --paused_senders_;
+    send_pause(port, priority, 0, now);
+  } else if (buffer_.over_threshold(port, group)) {
+    p.xoff_sent |= bit;
+    ++paused_senders_;
+    send_pause(port, priority, config_.pause_quanta, now);
+  }
 }
 
 // Several groups may use one priority; all of them must have room again.

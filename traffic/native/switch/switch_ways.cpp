@@ -1,5 +1,6 @@
 #include "switch/switch_ways.h"
 
+#include <algorithm>
 #include <cassert>
 #include <numeric>
 #include <utility>
@@ -14,7 +15,7 @@ SwitchWays::SwitchWays(const SwitchConfig& config)
     ways.ports.insert(ways.ports.end(), toward.begin(), toward.end());
   }
   ways.first.push_back(static_cast<uint32_t>(ways.ports.size()));
-  table_ = weighted(std::move(ways));
+  table_ = grouped(ways);
   const LoadBalancing balancing = config.ways.balancing;
   if (balancing == LoadBalancing::flowlet || balancing == LoadBalancing::adaptive_flowlet) flowlets_.resize(kFlowlets);
   int64_t fastest_bps = 1;
@@ -26,29 +27,34 @@ SwitchWays::SwitchWays(const SwitchConfig& config)
 
 // A port of weight w occurs w times in its group, as the members of a group in hardware; weights are divided by their greatest
 // common divisor. Equal weights change nothing.
-WayTable SwitchWays::weighted(WayTable ways) const {
-  const auto differs = [&](const SwitchPortConfig& port) { return port.weight != config_.ports[0].weight; };
-  if (std::none_of(config_.ports.begin(), config_.ports.end(), differs)) return ways;
-  WayTable out;
+SwitchWays::Table SwitchWays::grouped(const WayTable& ways) const {
+  Table table;
+  table.groups.reserve(ways.first.size());
+  std::span<const uint16_t> last;
   for (size_t destination = 0; destination + 1 < ways.first.size(); ++destination) {
-    out.first.push_back(static_cast<uint32_t>(out.ports.size()));
-    const std::span<const uint16_t> group(ways.ports.data() + ways.first[destination],
+    const std::span<const uint16_t> ports(ways.ports.data() + ways.first[destination],
                                           ways.first[destination + 1] - ways.first[destination]);
-    uint16_t common = 0;
-    for (const uint16_t port : group) common = std::gcd(common, config_.ports[port].weight);
-    for (const uint16_t port : group) {
-      out.ports.insert(out.ports.end(), static_cast<size_t>(config_.ports[port].weight / common), port);
+    if (!table.groups.empty() && std::ranges::equal(ports, last)) {
+      table.groups.push_back(table.groups.back());
+      continue;
     }
+    const auto first = static_cast<uint32_t>(table.ports.size());
+    uint16_t common = 0;
+    for (const uint16_t port : ports) common = std::gcd(common, config_.ports[port].weight);
+    for (const uint16_t port : ports) {
+      table.ports.insert(table.ports.end(), static_cast<size_t>(config_.ports[port].weight / common), port);
+    }
+    table.groups.push_back({first, static_cast<uint32_t>(table.ports.size()) - first});
+    last = ports;
   }
-  out.first.push_back(static_cast<uint32_t>(out.ports.size()));
-  return out;
+  return table;
 }
 
-void SwitchWays::set(WayTable ways) {
-  assert(ways.first.size() == table_.first.size());
-  ways = weighted(std::move(ways));
-  if (ways == table_) return;
-  table_ = std::move(ways);
+void SwitchWays::set(const WayTable& ways) {
+  assert(ways.first.size() == table_.groups.size() + 1);
+  Table table = grouped(ways);
+  if (table == table_) return;
+  table_ = std::move(table);
   for (Flowlet& flowlet : flowlets_) flowlet.used = false;  // its port may no longer be a way
 }
 

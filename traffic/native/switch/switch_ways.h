@@ -25,13 +25,13 @@ class SwitchWays {
   explicit SwitchWays(const SwitchConfig& config);
 
   // Replace the ways; same number of destinations.
-  void set(WayTable ways);
+  void set(const WayTable& ways);
   void set_up(size_t port, bool up);
   // Ports to a destination with links up, each repeated by its weight. Valid until the next call.
   std::span<const uint16_t> to(uint32_t destination) {
-    if (destination + size_t{1} >= table_.first.size()) return {};
-    const uint32_t first = table_.first[destination];
-    return open({table_.ports.data() + first, table_.first[destination + 1] - first});
+    if (destination >= table_.groups.size()) return {};
+    const Group group = table_.groups[destination];
+    return open({table_.ports.data() + group.first, group.size});
   }
   // Those of `ports` with links up.
   std::span<const uint16_t> open(std::span<const uint16_t> ports) {
@@ -100,10 +100,23 @@ class SwitchWays {
     }
     return best;
   }
-  WayTable weighted(WayTable ways) const;
+  struct Group {
+    uint32_t first = 0;  // of `ports`
+    uint32_t size = 0;
+
+    bool operator==(const Group&) const = default;
+  };
+  // The ways as used: consecutive destinations with the same ways share their ports, so that packets read few cache lines.
+  struct Table {
+    std::vector<Group> groups;    // by destination
+    std::vector<uint16_t> ports;  // each repeated by its weight
+
+    bool operator==(const Table&) const = default;
+  };
+  Table grouped(const WayTable& ways) const;
 
   const SwitchConfig& config_;
-  WayTable table_;
+  Table table_;
   std::vector<uint8_t> up_;         // by port
   size_t down_ = 0;                 // number of ports down
   std::vector<uint16_t> open_;      // last result of `open`, while links are down
