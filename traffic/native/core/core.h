@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/instant_guard.h"
+#include "base/prefetch.h"
 #include "base/result.h"
 #include "base/time.h"
 #include "base/turnarounds.h"
@@ -182,11 +183,11 @@ class Core final : public PortSink {
   bool is_shared_;  // the port has several queues that share its addresses
   // Members used for every packet and turn are adjacent: the thread of a host with many ports alternates between cores.
   PacketArrivals packets_;
-  Nanos start_ns_ = kNever;
-  EventHeap events_;
+  alignas(kLineBytes) Nanos start_ns_ = kNever;
   std::unique_ptr<PacketExchange> exchange_;  // nullptr: RoCEv2
   std::unique_ptr<FaultInjector> faults_;     // for RoCEv2; nullptr: no rule concerns this port
   const PathFaults* path_faults_ = nullptr;   // owned by exchange_
+  EventHeap events_;
   Failure failure_;
   Transmission transmission_;
   QueuePairs queue_pairs_;

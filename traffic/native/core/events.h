@@ -53,9 +53,9 @@ class EventHeap {
   }
 
  private:
-  InstantGuard instant_;
   Nanos next_due_ns_ = kNever;  // cached: read far more often than it changes
   TimeHeap<Event> heap_;
+  InstantGuard instant_;
 };
 
 }  // namespace etloop

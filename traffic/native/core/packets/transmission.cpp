@@ -33,7 +33,7 @@ void Transmission::load() {
   order_.burst_packets = arbitration.burst_packets;
   order_.by_class = arbitration.by_class;
   order_.short_bytes = kShortBurstPackets * plan_.transport.path_mtu_bytes;
-  ring_count_ = kOthers + (order_.by_class ? kClasses : 1);
+  ring_count_ = static_cast<uint8_t>(kOthers + (order_.by_class ? kClasses : 1));
   for (TransmitRing& ring : data_rings()) ring.resize(queue_pairs_.size());
   grant_ring_.resize(queue_pairs_.size());
   acknowledgements_.reserve(queue_pairs_.size());
@@ -59,6 +59,7 @@ void Transmission::end_data() {
   for (TransmitRing& ring : data_rings()) ring.clear();
   data_waiting_ = 0;
   grant_ring_.clear();
+  grants_waiting_ = 0;
   // Mark all as queued, so that none is queued again.
   for (uint32_t i = 0; i < queue_pairs_.size(); ++i) queue_pairs_[i].queued = true;
 }
@@ -164,7 +165,7 @@ bool Transmission::stays_in_front(const TransmitRing& ring, uint32_t index) cons
 // The front queue pair of a ring leaves it.
 void Transmission::leave(TransmitRing& ring, Qp& qp) {
   ring.pop();
-  data_waiting_ -= &ring != &grant_ring_;
+  --(&ring == &grant_ring_ ? grants_waiting_ : data_waiting_);
   qp.queued = false;
 }
 
@@ -306,13 +307,13 @@ bool Transmission::transmit_probes(TxPort& port, Clock& clock) {
 }
 
 bool Transmission::any_answers() const {
-  return !acknowledgements_.empty() || !held_acknowledgements_.empty() || grant_ring_.size() > 0 || !notifications_.empty() ||
+  return grants_waiting_ > 0 || !acknowledgements_.empty() || !held_acknowledgements_.empty() || !notifications_.empty() ||
          probing_.replies_due() || probing_.under_way();
 }
 
 // False: the port takes no more now.
 bool Transmission::transmit_grants(TxPort& port, Clock& clock) {
-  while (grant_ring_.size() > 0 && failure_.none()) {
+  while (grants_waiting_ > 0 && failure_.none()) {
     const uint32_t index = grant_ring_.front();
     const TxResult result = transmit_one(grant_ring_, port, clock);
     if (result == TxResult::held) return true;
@@ -382,7 +383,7 @@ bool Transmission::transmit_all(TxPort& port, Clock& clock, size_t budget) {
     if (!spend()) return false;
   }
   if (!transmit_all_answers(port, clock)) return false;
-  answers_wait_ = grant_ring_.size() > 0;
+  answers_wait_ = grants_waiting_ > 0;
   while (may_spend()) {
     if (!spend()) return false;
   }

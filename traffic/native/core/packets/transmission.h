@@ -83,7 +83,7 @@ class Transmission {
     qp.queued = true;
     const QpPlace& place = queue_pairs_.place(index);
     (place.sends_data ? ring_of(place) : grant_ring_).push(index);
-    data_waiting_ += place.sends_data;
+    ++(place.sends_data ? data_waiting_ : grants_waiting_);
   }
   void queue_acknowledgement(uint32_t index, Nanos now);
   // Hold the acknowledgement of a message of `packets` packets, as more of its op follow; at most `most` messages stay
@@ -182,17 +182,18 @@ class Transmission {
   alignas(kLineBytes) bool answers_wait_ = false;  // the port was full before answers had their turn
   bool holds_data_ = false;                        // acknowledgements of data may be held
   bool data_ended_ = false;
+  uint8_t ring_count_ = kOthers + 1;
   uint32_t turn_ = 0;
-  uint32_t data_waiting_ = 0;  // queue pairs in `data_rings_`
-  uint32_t ring_count_ = kOthers + 1;
+  uint32_t data_waiting_ = 0;    // queue pairs in `data_rings_`
+  uint32_t grants_waiting_ = 0;  // in `grant_ring_`
   Nanos sent_until_ns_ = 0;    // when the last send call returned, or the turn began
   uint64_t data_packets_ = 0;  // data packets sent so far
   Nanos answer_patience_ns_ = 0;
   Order order_;
   std::vector<uint32_t> acknowledgements_;
-  std::vector<uint32_t> held_acknowledgements_;  // queue pairs with held acknowledgements, the first held at:
-  Nanos held_since_ns_ = 0;
+  std::vector<uint32_t> held_acknowledgements_;  // queue pairs with held acknowledgements
   std::vector<uint32_t> notifications_;
+  Nanos held_since_ns_ = 0;  // of the first held acknowledgement
   uint32_t most_held_messages_ = 0;  // most messages held per queue pair
   TransmitRing grant_ring_;          // receiving ends: clear-to-send writes
   // Sending ends, in the order of service: those whose next message is short, where others keep long turns; then the others, or,
