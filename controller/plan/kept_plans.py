@@ -39,7 +39,9 @@ def kept_plan(
     Runs in real time (`run_id` other than `PLAN_ID` and `TWIN_ID`) have plans of their own, because each has another nonce.
     """
     key = b""
-    if run_id in (PLAN_ID, TWIN_ID) and all(each.endpoint.srv6 is None for each in scenario.transports):
+    if run_id in (PLAN_ID, TWIN_ID) and all(
+        transport.endpoint.srv6 is None for transport in scenario.transports
+    ):
         # Bytes, because the values contain arrays. Equal values with other bytes only cost another plan.
         with suppress(pickle.PicklingError, TypeError, AttributeError):
             key = pickle.dumps((scenario, rig, run_id, jobs.parts), pickle.HIGHEST_PROTOCOL)
